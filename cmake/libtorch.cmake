@@ -1,0 +1,40 @@
+# Finds libtorch and makes the imported target gyre_torch. The registry's wheel for Linux is the CUDA build, whose
+# find_package(Torch) asks for a CUDA toolkit; the CPU libraries alone (torch_cpu, c10) need none, so the target is our own.
+
+set(_candidates "${LIBTORCH}" "$ENV{LIBTORCH}")
+if(Torch_DIR)
+  list(APPEND _candidates "${Torch_DIR}/../../..")
+endif()
+if(EXISTS "${CMAKE_SOURCE_DIR}/build/libtorch.path")
+  file(STRINGS "${CMAKE_SOURCE_DIR}/build/libtorch.path" _saved LIMIT_COUNT 1)
+  list(APPEND _candidates "${_saved}")
+endif()
+execute_process(
+  COMMAND python3 -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+  OUTPUT_VARIABLE _python_torch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+list(APPEND _candidates "${_python_torch}")
+
+foreach(_dir IN LISTS _candidates)
+  if(_dir AND EXISTS "${_dir}/include/ATen/ATen.h" AND EXISTS "${_dir}/lib")
+    get_filename_component(GYRE_TORCH_ROOT "${_dir}" ABSOLUTE)
+    break()
+  endif()
+endforeach()
+if(NOT GYRE_TORCH_ROOT)
+  message(FATAL_ERROR "libtorch not found. Run `make setup`, or pass -DLIBTORCH=<folder with include/ and lib/>.")
+endif()
+
+file(STRINGS "${GYRE_TORCH_ROOT}/include/torch/csrc/api/include/torch/version.h" _version REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+string(REGEX MATCHALL "[0-9]+" _numbers "${_version}")
+list(JOIN _numbers "." GYRE_TORCH_VERSION)
+message(STATUS "libtorch ${GYRE_TORCH_VERSION}: ${GYRE_TORCH_ROOT}")
+
+set(GYRE_TORCH_LIB "${GYRE_TORCH_ROOT}/lib")
+add_library(gyre_torch INTERFACE)
+target_include_directories(gyre_torch SYSTEM INTERFACE
+  "${GYRE_TORCH_ROOT}/include" "${GYRE_TORCH_ROOT}/include/torch/csrc/api/include")
+target_link_directories(gyre_torch INTERFACE "${GYRE_TORCH_LIB}")
+# libgomp comes with the wheel: linking that copy (and no other) keeps one OpenMP runtime in the process.
+file(GLOB _gomp "${GYRE_TORCH_LIB}/libgomp*.so*")
+target_link_libraries(gyre_torch INTERFACE torch_cpu c10 ${_gomp})
+target_link_options(gyre_torch INTERFACE "-Wl,--allow-shlib-undefined")

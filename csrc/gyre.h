@@ -1,0 +1,290 @@
+// The C ABI of Gyre's engine and trainer: the only header that cgo sees.
+//
+// Conventions
+//  * Every function that can fail returns a gyre_status and, when it is not GYRE_OK, has filled `err` (never NULL)
+//    with the message: status and message belong to the same call, nothing is kept per thread.
+//  * No C++ exception crosses this boundary.
+//  * A handle is owned by whoever created it and released with its _free function, which accepts NULL.
+//    Freeing a model while an engine, optimizer or gradients made from it are alive is the caller's error:
+//    the Go side keeps the order.
+//  * Arrays are dense, caller-owned, and only read or written during the call.
+//  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
+//    per token is TOKEN-ALIGNED: entry t speaks of token ids[t] given the tokens before it in its sequence, so entry
+//    offsets[s] (a first token) is never defined and must have mask 0.
+#ifndef GYRE_H
+#define GYRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GYRE_ABI_VERSION 1
+#define GYRE_MESSAGE_SIZE 1024
+#define GYRE_NAME_SIZE 128
+#define GYRE_MAX_DIMS 8
+
+typedef enum {
+  GYRE_OK = 0,
+  GYRE_INVALID_ARGUMENT = 1,
+  GYRE_OUT_OF_MEMORY = 2,
+  GYRE_NOT_FOUND = 3,
+  GYRE_NOT_FINITE = 4,
+  GYRE_UNSUPPORTED = 5,
+  GYRE_INTERNAL = 6
+} gyre_status;
+
+typedef struct {
+  char message[GYRE_MESSAGE_SIZE];  // NUL-terminated
+} gyre_error;
+
+typedef enum { GYRE_F32 = 0, GYRE_F16 = 1, GYRE_BF16 = 2, GYRE_F64 = 3, GYRE_I64 = 4, GYRE_I32 = 5 } gyre_dtype;
+
+typedef void* gyre_tensor;  // an at::Tensor* on the heap
+typedef struct gyre_model gyre_model;
+typedef struct gyre_gradients gyre_gradients;
+typedef struct gyre_optimizer gyre_optimizer;
+typedef struct gyre_engine gyre_engine;
+
+// ---- process ---------------------------------------------------------------------------------------------------
+
+int32_t gyre_abi_version(void);
+// "torch 2.13.0, f32 vector width 16, OpenMP …": one line for doctor and run.json.
+void gyre_build_info(char* out, size_t size);
+gyre_status gyre_set_threads(int32_t threads, gyre_error* err);
+int32_t gyre_threads(void);
+// Peak resident set of this process in bytes.
+int64_t gyre_peak_rss(void);
+// Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
+gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err);
+
+// ---- tensors ---------------------------------------------------------------------------------------------------
+
+typedef struct {
+  gyre_dtype dtype;
+  int32_t ndim;
+  int64_t shape[GYRE_MAX_DIMS];
+  int64_t numel;
+} gyre_tensor_info_t;
+
+gyre_status gyre_tensor_new(gyre_dtype dtype, int32_t ndim, const int64_t* shape, gyre_tensor* out, gyre_error* err);
+void gyre_tensor_free(gyre_tensor tensor);
+gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err);
+// Copies (and converts) `data` of the given dtype into the tensor. strides (in elements) may be NULL for dense row-major data;
+// every element addressed must lie inside nbytes. The shape must be the tensor's.
+gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape, const int64_t* strides,
+                                const void* data, size_t nbytes, gyre_error* err);
+// Copies the tensor out, dense row-major, converted to dtype. nbytes must be exact.
+gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err);
+
+// ---- model -----------------------------------------------------------------------------------------------------
+
+typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;
+typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
+typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
+
+typedef struct {
+  int32_t family, head;
+  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
+  double rms_norm_eps, rope_theta;
+  int32_t rope_scaling;
+  double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+  int64_t rope_original_max_positions;
+  int32_t qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
+} gyre_model_config;
+
+// All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
+gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err);
+void gyre_model_free(gyre_model* model);
+int32_t gyre_model_parameter_count(const gyre_model* model);
+// Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage stays).
+// Fused storage (q|k|v, gate|up) is exposed as its Hugging Face parts. A tied head is listed once, as model.embed_tokens.weight.
+gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out, gyre_error* err);
+// Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become invalid.
+gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
+uint64_t gyre_model_version(const gyre_model* model);
+// Copies all parameter values from src (same configuration).
+gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
+
+typedef struct {
+  int64_t num_sequences;
+  const int64_t* offsets;  // num_sequences + 1
+  const int32_t* ids;      // offsets[num_sequences]
+  const uint8_t* mask;     // 1 where a token-aligned value is wanted / trained on
+} gyre_batch;
+
+// logprobs[t] = log softmax(logits / temperature)[ids[t]] and entropies[t] of that distribution where mask[t] is 1, 0 elsewhere.
+// entropies may be NULL. Bit-identical to what gyre_engine reports for the same weights and token history.
+gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs, float* entropies,
+                             gyre_error* err);
+// Critic: values[t] = V(state before token t), i.e. the value head on the hidden state of token t-1. 0 where mask[t] is 0.
+gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err);
+// Full logits of one sequence's every position, [len x vocab] row-major; for tests and doctor only.
+gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err);
+
+// ---- gradients -------------------------------------------------------------------------------------------------
+// One buffer shaped like the model's parameters. Backward passes ADD into it.
+
+gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gyre_error* err);
+void gyre_gradients_free(gyre_gradients* g);
+gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err);
+gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err);
+// Inner product in f64, in an order that does not depend on the number of threads. per_parameter may be NULL or holds
+// one value per gyre_model_parameter index.
+gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter, gyre_error* err);
+gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err);
+
+// ---- losses ----------------------------------------------------------------------------------------------------
+
+typedef enum {
+  GYRE_POLICY_PPO = 0,  // clipped surrogate with asymmetric and dual clip
+  GYRE_POLICY_NLL = 1   // -log-prob (supervised fine-tuning); advantages, old log-probs and reference are ignored
+} gyre_policy_objective;
+typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
+
+// loss = Σ_t weight[t] · ( L_t  -  entropy_coef · H_t  +  kl_coef · KL_t )  over tokens with mask 1.
+// The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so the
+// sum over micro-batches is the batch loss exactly.
+typedef struct {
+  int32_t objective;
+  double temperature;
+  double clip_low, clip_high;  // ratio clipped to [1-clip_low, 1+clip_high]
+  double clip_dual;            // c > 1: for A < 0 the loss is at most -A·c; 0 = off
+  double entropy_coef;
+  int32_t kl;                  // which estimator, as a loss term
+  int32_t kl_straight_through; // 1: value of the estimator, gradient of k2 (verl's "+" suffix)
+  double kl_coef;
+} gyre_policy_loss;
+
+typedef struct {
+  const float* old_logprobs;  // token-aligned
+  const float* advantages;    // token-aligned
+  const float* ref_logprobs;  // token-aligned, NULL when kl is GYRE_KL_NONE
+  const float* weights;       // token-aligned
+} gyre_policy_inputs;
+
+// Sums over the masked tokens of this call, in f64 (weighted by weight[t] where it says so).
+typedef struct {
+  double tokens;
+  double policy_loss;    // Σ weight·L            (task term)
+  double entropy_loss;   // Σ weight·(-entropy_coef·H)
+  double kl_loss;        // Σ weight·kl_coef·KL
+  double entropy;        // Σ weight·H
+  double kl;             // Σ weight·KL
+  double clipped;        // tokens where the clipped branch was larger
+  double clipped_lower;  // tokens where the dual clip acted
+  double log_ratio;      // Σ (old - new): the ppo_kl numerator
+  double logprob_gap_max, logprob_gap_sum;  // |new - old|
+} gyre_policy_stats;
+
+// Forward and backward of one micro-batch. Each component's gradient is ADDED to the buffer given for it; the same buffer may
+// be given for several components (one backward pass is then enough), and NULL skips that component's gradient.
+// logprobs_out / entropies_out (token-aligned) may be NULL.
+gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
+                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl,
+                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats, gyre_error* err);
+
+typedef struct {
+  double tokens, loss;         // Σ weight·½·max(...)
+  double clipped;              // tokens where the clipped branch was larger
+  double value_sum;            // Σ V
+} gyre_value_stats;
+
+// loss = Σ weight·½·max((V-R)², (clip(V, Vold ± clip) - R)²); clip <= 0 switches clipping off.
+gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns, const float* old_values,
+                                const float* weights, double clip, gyre_gradients* gradients, float* values_out,
+                                gyre_value_stats* stats, gyre_error* err);
+
+// ---- optimizer -------------------------------------------------------------------------------------------------
+
+typedef struct {
+  double beta1, beta2, eps, weight_decay;  // decoupled weight decay on every parameter, as torch.optim.AdamW
+} gyre_adamw_config;
+
+gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out, gyre_error* err);
+void gyre_optimizer_free(gyre_optimizer* opt);
+// Clips the gradients to a global L2 norm of max_norm (<= 0: no clipping; torch's coefficient max_norm/(norm+1e-6)), applies AdamW,
+// and touches the model. *grad_norm is the norm before clipping. When it is not finite nothing is changed and *applied is 0.
+gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm, double* grad_norm,
+                                int32_t* applied, gyre_error* err);
+int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
+gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err);
+// which: 0 = first moment, 1 = second moment, for parameter i. Aliases the optimizer's storage.
+gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out, gyre_error* err);
+
+// ---- engine ----------------------------------------------------------------------------------------------------
+
+typedef struct {
+  int64_t kv_bytes;          // budget of the KV pool; 0 = enough for max_sequences × max_length
+  int64_t max_sequences;     // rows that decode together
+  int64_t max_length;        // prompt + new tokens of one sequence
+  int64_t max_batch_tokens;  // rows of one forward pass (prefill is chunked to fit)
+} gyre_engine_config;
+
+typedef struct {
+  double temperature;  // 0 = greedy; log-probs are then those of temperature 1
+  int64_t top_k;       // 0 = off
+  double top_p;        // 1 = off
+  double min_p;        // 0 = off
+  int64_t max_tokens, min_tokens;
+  uint64_t seed;       // the draw at position p depends on (seed, p) alone
+  int32_t ignore_eos;  // 1: stop_ids are ignored
+} gyre_sampling;
+
+typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
+
+typedef struct {
+  uint64_t id;       // chosen by the caller, unique among unfinished requests
+  uint64_t session;  // 0 = none. The KV of a finished request is kept under its session until gyre_engine_release; the next
+                     // request of that session reuses the longest common prefix of token ids.
+  const int32_t* prompt;
+  int64_t prompt_len;
+  gyre_sampling sampling;
+  const int32_t* stop_ids;
+  int64_t num_stop_ids;
+  const char* const* stop_strings;  // bytes; need a vocabulary (gyre_engine_set_vocabulary)
+  const int64_t* stop_string_lens;
+  int64_t num_stop_strings;
+} gyre_request;
+
+typedef struct {
+  uint64_t id;
+  int32_t finish;           // gyre_finish
+  int64_t num_tokens;       // new tokens, the stop token included
+  int64_t cached_tokens;    // prompt tokens that were not computed again
+  int64_t token_offset;     // where this output's tokens start in the arrays of gyre_engine_poll
+  int64_t stop_index;       // which stop string matched, -1 = none
+} gyre_output;
+
+typedef struct {
+  int64_t waiting, running, finished, sessions;
+  int64_t blocks_total, blocks_free, block_tokens;
+  int64_t prefill_tokens, decode_tokens, cached_tokens, preemptions, steps;
+  int64_t kv_bytes;
+} gyre_engine_stats_t;
+
+gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err);
+void gyre_engine_free(gyre_engine* engine);
+// bytes of token i are data[offsets[i] .. offsets[i+1])
+gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count, gyre_error* err);
+gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request, gyre_error* err);
+// One forward pass over whatever is ready, and one sampled token for each sequence whose prompt is complete.
+// *unfinished = requests still waiting or running afterwards.
+gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
+// Takes finished outputs, at most max_outputs of them and only as many as fit in max_tokens; *count says how many were taken.
+// logprobs: under the policy being trained (logits / temperature, whole vocabulary). sampling_logprobs: under the distribution that
+// was sampled (after top-k, top-p, min-p); 0 for greedy.
+gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
+                             float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
+gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
+gyre_status gyre_engine_release(gyre_engine* engine, uint64_t session, gyre_error* err);
+// Frees the KV pool (it comes back with the next step); every session's KV is forgotten, unfinished requests are recomputed.
+gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
+gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

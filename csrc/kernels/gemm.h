@@ -1,0 +1,30 @@
+// y = x · W^T with W packed once per update. Every output element is one chain of fused multiply-adds over the inner dimension in
+// the same order whatever the number of rows, their place in the batch or the number of threads: the row-invariance on which
+// "sampling = training, bit for bit" rests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace gyre {
+
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // weight: [out, in] row-major.
+  void pack(const float* weight, int64_t out, int64_t in);
+  bool empty() const { return out_ == 0; }
+  int64_t out() const { return out_; }
+  int64_t in() const { return in_; }
+  int64_t bytes() const;
+
+  // y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
+  void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const;
+
+ private:
+  struct Free { void operator()(float* p) const; };
+  std::unique_ptr<float, Free> panels_;  // [ceil(out/panel)][in][panel], 64-byte aligned, padded with zeros
+  int64_t out_ = 0, in_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,65 @@
+// The one decoder: the same block code serves prefill, decode and the training forward, so that a token's hidden state is the
+// same bits whichever of them computed it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "model/config.h"
+#include "model/kv_pages.h"
+#include "model/parameters.h"
+
+namespace gyre {
+
+// Consecutive positions of one sequence inside a forward pass of packed rows.
+struct RowSpan {
+  int64_t row;                        // first row in the pass
+  int64_t count;                      // number of rows
+  int64_t position;                   // position of the first row in its sequence
+  std::span<const int32_t> pages;     // page table: pages[i] holds positions [16 i, 16 i + 16); covers position+count
+};
+
+// What backward needs of one forward pass (all blocks). Opaque to callers.
+class Activations;
+
+class Decoder {
+ public:
+  explicit Decoder(const ModelConfig& config);
+  ~Decoder();
+
+  const ModelConfig& config() const { return config_; }
+  ParameterSet& parameters() { return parameters_; }
+  const ParameterSet& parameters() const { return parameters_; }
+  // Weights changed: packed copies are rebuilt on next use.
+  void touch();
+  uint64_t version() const { return version_; }
+
+  // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of ALL rows, [N, H].
+  at::Tensor forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv);
+
+  // Training: whole sequences from position 0, packed; sequence s owns rows offsets[s]..offsets[s+1]-1.
+  // The rows' hidden states equal those of the inference forward bit for bit.
+  at::Tensor forward(std::span<const int32_t> ids, std::span<const int64_t> offsets, std::unique_ptr<Activations>* keep);
+
+  // Adds the parameter gradients of Σ <d_hidden_NH, hidden_NH> to `gradients`. May be called several times on the same
+  // activations (one backward per loss component).
+  void backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients);
+
+  // LM head. logits_RV = hidden_RH · head^T for a few rows (row-invariant kernel).
+  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
+
+ private:
+  ModelConfig config_;
+  ParameterSet parameters_;
+  uint64_t version_ = 1;
+  struct Packed;
+  std::unique_ptr<Packed> packed_;
+  const Packed& packed();
+};
+
+}  // namespace gyre

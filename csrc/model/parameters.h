@@ -1,0 +1,44 @@
+// Every parameter-shaped set of tensors (weights, gradients, Adam moments) has this one layout, block by block, so that a
+// block's weights and its gradients are reached through one place (where sharding will hook in).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+
+namespace gyre {
+
+// One transformer block. q|k|v and gate|up are fused row-wise; absent tensors are undefined.
+struct BlockTensors {
+  at::Tensor flat_P;  // the block's whole storage; everything below is a view of it
+  at::Tensor attn_norm_H, qkv_RH /* R = Q+2K */, qkv_bias_R, q_norm_D, k_norm_D, out_HQ, out_bias_H;
+  at::Tensor mlp_norm_H, gate_up_2FH, gate_up_bias_2F, down_HF, down_bias_H;
+};
+
+// Embedding, final norm and head. `head_VH` is the same tensor as `embed_VH` when embeddings are tied.
+struct RootTensors {
+  at::Tensor flat_P;
+  at::Tensor embed_VH, final_norm_H, head_VH, score_1H, score_bias_1;
+};
+
+struct NamedTensor {
+  std::string name;  // Hugging Face name
+  at::Tensor value;  // view into a block's or the root's flat storage
+};
+
+struct ParameterSet {
+  std::vector<BlockTensors> blocks;
+  RootTensors root;
+  std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head: Hugging Face's parts of the fused tensors
+
+  // The flat storages in a fixed order: root first, then blocks.
+  std::vector<at::Tensor> flats() const;
+};
+
+// Zero-filled f32 set for the configuration.
+ParameterSet make_parameters(const ModelConfig& config);
+
+}  // namespace gyre

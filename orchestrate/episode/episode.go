@@ -1,0 +1,52 @@
+package episode
+
+// Owner says who wrote a span of an episode's tokens.
+type Owner uint8
+
+const (
+	Template    Owner = iota // chat markup and prompts
+	Environment              // text from an environment: special tokens in it are ordinary text
+	Policy                   // sampled by the policy: the only tokens that are trained on
+)
+
+// Reward is an amount credited to one token.
+type Reward struct {
+	Token int
+	Value float64
+}
+
+// Turn locates one turn in the token list: observation [Observation, Reply), reply [Reply, End).
+type Turn struct {
+	Observation, Reply, End int
+}
+
+// Episode is one played episode: tokens, who wrote them, and what they earned. All per-token slices are as long as IDs
+// (token-aligned: entry t speaks of token t given the tokens before it).
+type Episode struct {
+	Step    int    // training step, 0 for hand-written ones
+	Group   int    // members of a group started from the same state
+	Index   int    // position in the step's batch
+	Tag     string // environment tag
+	Seed    int64  // environment seed
+	IDs     []int32
+	Mask    []bool    // true where the policy sampled the token
+	Logprob []float32 // under the policy being trained at rollout temperature; 0 where Mask is false. nil = unknown
+	Rewards []Reward
+	// Score is the sum of rewards after penalties and normalisation: what filters, buckets and group advantages use.
+	Score   float64
+	Success bool
+	Stop    string // terminated | actions | turns | length | timeout | panic | error
+	Turns   []Turn
+	Metrics map[string]float64 // per-episode metrics of the environment (means over turns), not saved
+}
+
+// PolicyTokens counts the tokens the policy sampled.
+func (e *Episode) PolicyTokens() int {
+	n := 0
+	for _, m := range e.Mask {
+		if m {
+			n++
+		}
+	}
+	return n
+}
