@@ -1,0 +1,82 @@
+package torch
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../csrc
+#cgo LDFLAGS: -L${SRCDIR}/../build -lgyre -Wl,-rpath,${SRCDIR}/../build
+#include "gyre.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// The executor is one goroutine locked to an OS thread. Every call that touches a handle runs there, one at a time: libgomp keeps a
+// thread pool per calling thread, and a handle's state (open, closed, referenced) needs no lock because only this thread sees it.
+var executor struct {
+	start sync.Once
+	jobs  chan job
+	abi   error // set before the first job runs
+}
+
+type job struct {
+	run  func()
+	done chan any // the value recovered from a panic, nil otherwise
+}
+
+// execute runs f on the executor thread and waits for it. A panic in f continues in the caller. f must not call execute.
+func execute(f func()) {
+	executor.start.Do(func() {
+		executor.jobs = make(chan job)
+		executor.abi = checkABI(int(C.gyre_abi_version()))
+		go serve(executor.jobs)
+	})
+	j := job{run: f, done: make(chan any, 1)}
+	executor.jobs <- j
+	if p := <-j.done; p != nil {
+		panic(p)
+	}
+}
+
+func serve(jobs <-chan job) {
+	runtime.LockOSThread()
+	for j := range jobs {
+		j.serve()
+	}
+}
+
+func (j job) serve() {
+	defer func() { j.done <- recover() }()
+	j.run()
+}
+
+func checkABI(library int) error {
+	if library == C.GYRE_ABI_VERSION {
+		return nil
+	}
+	return &Error{Status: StatusUnsupported, Message: fmt.Sprintf(
+		"libgyre has ABI version %d but this program was built for %d: rebuild csrc (cmake --build build), then the program",
+		library, C.GYRE_ABI_VERSION)}
+}
+
+// invoke runs one fallible C call on the executor thread and converts its status and message. f may return early with an error of
+// its own (a closed handle, say) by giving it as the second result.
+func invoke(f func(err *C.gyre_error) (C.gyre_status, error)) error {
+	var result error
+	execute(func() {
+		if result = executor.abi; result != nil {
+			return
+		}
+		message := new(C.gyre_error)
+		status, err := f(message)
+		switch {
+		case err != nil:
+			result = err
+		case status != C.GYRE_OK:
+			result = &Error{Status: Status(status), Message: C.GoString(&message.message[0])}
+		}
+	})
+	return result
+}
