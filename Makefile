@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` trains and analyses an agent, `make test` proves that everything works.
+# Both set up and build what they need, on a machine that has only Go, CMake, a C++20 compiler and Python.
+
+BUILD := build
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
+
+.PHONY: help setup lib build test test-cpp test-go demo lint clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## find or install libtorch, check the prerequisites
+	@bash scripts/setup.sh
+
+lib: setup
+	@cmake -S . -B $(BUILD) -G "$(GENERATOR)" >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	@cmake --build $(BUILD) -j $(JOBS)
+
+build: lib ## the C++ library and the gyre binary
+	go build -o gyre .
+
+test-cpp: lib
+	@if [ -x $(BUILD)/gyre_tests ]; then ctest --test-dir $(BUILD) --output-on-failure; \
+	else echo "C++ tests SKIPPED: GoogleTest is not installed (package libgtest-dev); the Go tests still cover the C ABI"; fi
+
+test-go: build
+	go vet ./...
+	go test ./...
+
+test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
+
+demo: build ## train and analyse a small Sokoban agent, end to end (about 10 minutes on 2 cores)
+	@bash scripts/demo.sh
+
+lint: build ## formatting and static analysis
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these files"; exit 1; }
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@2026.1 ./...
+	@command -v clang-format >/dev/null && clang-format --dry-run --Werror $$(git ls-files 'csrc/*.cc' 'csrc/*.h') || echo "clang-format not installed: skipped"
+
+clean: ## remove what was built (not the libtorch in the cache folder)
+	rm -rf $(BUILD) gyre
