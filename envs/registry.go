@@ -1,0 +1,95 @@
+package envs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Spec describes one tag: an environment type with the options and limits that the tag stands for.
+type Spec struct {
+	Tag  string // unique, whatever the case
+	Type string // environment type, the name of its folder
+	Doc  string // one line
+	// MaxActions is the number of environment actions per episode unless the experiment sets another.
+	MaxActions int
+	// MaxReplyWords is the reply length that prompts ask for; it limits nothing.
+	MaxReplyWords int
+	// NewOptions returns a pointer to a fresh options struct that holds the tag's defaults (see Decode).
+	NewOptions func() any
+	// New makes an environment from such a struct.
+	New func(options any) (Env, error)
+}
+
+// Make builds an environment with the given options over the tag's defaults. Every unknown key and wrong value is
+// reported in one error.
+func (s Spec) Make(options map[string]any) (Env, error) {
+	o := s.NewOptions()
+	if err := Decode(o, options); err != nil {
+		return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
+	}
+	env, err := s.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
+	}
+	return env, nil
+}
+
+var registry = struct {
+	sync.RWMutex
+	specs map[string]Spec // by fold(Tag)
+}{specs: map[string]Spec{}}
+
+// Register adds tags. It panics if a tag is incomplete or taken: both are programming errors found at start-up.
+func Register(specs ...Spec) {
+	registry.Lock()
+	defer registry.Unlock()
+	for _, s := range specs {
+		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil || s.New == nil {
+			panic(fmt.Sprintf("envs: the spec of tag %q is incomplete", s.Tag))
+		}
+		if old, taken := registry.specs[fold(s.Tag)]; taken {
+			panic(fmt.Sprintf("envs: tag %q is already registered by type %s", s.Tag, old.Type))
+		}
+		registry.specs[fold(s.Tag)] = s
+	}
+}
+
+// Lookup finds a tag; case, '-' and '_' do not matter.
+func Lookup(tag string) (Spec, error) {
+	registry.RLock()
+	defer registry.RUnlock()
+	if s, ok := registry.specs[fold(tag)]; ok {
+		return s, nil
+	}
+	if len(registry.specs) == 0 {
+		return Spec{}, fmt.Errorf("unknown environment tag %q: none is registered (import gyre/envs/builtin)", tag)
+	}
+	tags := make([]string, 0, len(registry.specs))
+	for _, s := range registry.specs {
+		tags = append(tags, s.Tag)
+	}
+	slices.Sort(tags)
+	return Spec{}, fmt.Errorf("unknown environment tag %q%s; `gyre env list` names all: %s",
+		tag, didYouMean(tag, tags), strings.Join(tags, ", "))
+}
+
+// List returns all tags, ordered by type and then by tag.
+func List() []Spec {
+	registry.RLock()
+	defer registry.RUnlock()
+	specs := make([]Spec, 0, len(registry.specs))
+	for _, s := range registry.specs {
+		specs = append(specs, s)
+	}
+	slices.SortFunc(specs, func(a, b Spec) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(fold(a.Tag), fold(b.Tag)))
+	})
+	return specs
+}
+
+func fold(tag string) string {
+	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(tag))
+}
