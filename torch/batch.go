@@ -1,0 +1,88 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// Batch is a set of sequences packed end to end: sequence s owns entries Offsets[s] to Offsets[s+1]-1 of IDs and of every
+// token-aligned slice that goes with the batch. Mask is 1 where a token-aligned value is wanted or trained on, and 0 at the first
+// token of every sequence.
+type Batch struct {
+	Offsets []int64
+	IDs     []int32
+	Mask    []uint8
+}
+
+// Pack joins sequences and their masks. A nil masks selects every token but the first of each sequence.
+func Pack(seqs [][]int32, masks [][]bool) (Batch, error) {
+	if masks != nil && len(masks) != len(seqs) {
+		return Batch{}, fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs), ErrInvalidArgument)
+	}
+	b := Batch{Offsets: make([]int64, 1, len(seqs)+1)}
+	for s, ids := range seqs {
+		if masks != nil && len(masks[s]) != len(ids) {
+			return Batch{}, fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids), len(masks[s]),
+				ErrInvalidArgument)
+		}
+		b.IDs = append(b.IDs, ids...)
+		for t := range ids {
+			var bit uint8
+			if masks == nil && t > 0 || masks != nil && masks[s][t] {
+				bit = 1
+			}
+			b.Mask = append(b.Mask, bit)
+		}
+		b.Offsets = append(b.Offsets, int64(len(b.IDs)))
+	}
+	return b, nil
+}
+
+// check makes sure that C++, which takes all lengths from the offsets, stays inside the slices. It checks the values itself.
+func (b Batch) check() error {
+	n := len(b.IDs)
+	switch {
+	case len(b.Offsets) < 2 || n == 0:
+		return fmt.Errorf("torch: batch: no sequences: %w", ErrInvalidArgument)
+	case len(b.Mask) != n:
+		return fmt.Errorf("torch: batch: %d ids but a mask of %d: %w", n, len(b.Mask), ErrInvalidArgument)
+	case b.Offsets[0] != 0 || b.Offsets[len(b.Offsets)-1] != int64(n):
+		return fmt.Errorf("torch: batch: offsets run from %d to %d, want 0 to %d: %w", b.Offsets[0], b.Offsets[len(b.Offsets)-1], n,
+			ErrInvalidArgument)
+	}
+	return nil
+}
+
+// aligned checks the length of a token-aligned slice.
+func (b Batch) aligned(name string, values []float32, optional bool) error {
+	if len(values) == len(b.IDs) || optional && values == nil {
+		return nil
+	}
+	return fmt.Errorf("torch: batch: %s has %d entries for %d tokens: %w", name, len(values), len(b.IDs), ErrInvalidArgument)
+}
+
+// withBatch runs f with the open model and the C view of the batch.
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		var pin runtime.Pinner
+		defer pin.Unpin()
+		pin.Pin(&b.Offsets[0])
+		pin.Pin(&b.IDs[0])
+		pin.Pin(&b.Mask[0])
+		batch := C.gyre_batch{
+			num_sequences: C.int64_t(len(b.Offsets) - 1),
+			offsets:       (*C.int64_t)(&b.Offsets[0]),
+			ids:           (*C.int32_t)(&b.IDs[0]),
+			mask:          (*C.uint8_t)(&b.Mask[0]),
+		}
+		return f(h, &batch, err)
+	})
+}

@@ -1,0 +1,193 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import "fmt"
+
+// Model is a decoder with its parameters (f32).
+type Model struct {
+	// Config is the shape the model was made with.
+	Config ModelConfig
+
+	// Below: executor thread only.
+	handle *C.gyre_model // nil once freed
+	closed bool
+	users  int // open engines and optimizers that point into the model
+}
+
+// NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
+func NewModel(config ModelConfig) (*Model, error) {
+	m := &Model{Config: config}
+	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		c := config.c()
+		return C.gyre_model_new(&c, &m.handle, err), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// open gives the C handle. Executor thread only.
+func (m *Model) open() (*C.gyre_model, error) {
+	if m == nil || m.closed {
+		return nil, ErrClosed
+	}
+	return m.handle, nil
+}
+
+// retain keeps the C++ model alive until the matching release, even when the model is closed meanwhile. Executor thread only.
+func (m *Model) retain() { m.users++ }
+
+func (m *Model) release() {
+	m.users--
+	m.free()
+}
+
+func (m *Model) free() {
+	if m.closed && m.users == 0 && m.handle != nil {
+		C.gyre_model_free(m.handle)
+		m.handle = nil
+	}
+}
+
+// Close frees the model, or marks it to be freed with the last engine or optimizer made from it.
+func (m *Model) Close() error {
+	execute(func() {
+		m.closed = true
+		m.free()
+	})
+	return nil
+}
+
+// with runs f with the open handle.
+func (m *Model) with(f func(h *C.gyre_model, err *C.gyre_error) C.gyre_status) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		h, closed := m.open()
+		if closed != nil {
+			return 0, closed
+		}
+		return f(h, err), nil
+	})
+}
+
+// Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values become
+// invalid.
+func (m *Model) Touch() error {
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_touch(h, err) })
+}
+
+// Version counts the changes of the parameters; 0 after Close.
+func (m *Model) Version() uint64 {
+	var version uint64
+	execute(func() {
+		if h, err := m.open(); err == nil {
+			version = uint64(C.gyre_model_version(h))
+		}
+	})
+	return version
+}
+
+// CopyFrom takes over all parameter values of a model of the same configuration.
+func (m *Model) CopyFrom(src *Model) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		to, closed := m.open()
+		if closed != nil {
+			return 0, closed
+		}
+		from, closed := src.open()
+		if closed != nil {
+			return 0, closed
+		}
+		return C.gyre_model_copy(to, from, err), nil
+	})
+}
+
+// Parameter is one weight under its Hugging Face name.
+type Parameter struct {
+	Name   string
+	Tensor *Tensor // aliases the model's storage
+}
+
+// Parameters lists the weights in the order of all parameter-shaped sets (gradients, optimizer moments). Fused storage appears as
+// its Hugging Face parts, a tied head once as model.embed_tokens.weight. The caller closes the tensors (see [CloseParameters]);
+// after changing their values it calls [Model.Touch].
+func (m *Model) Parameters() ([]Parameter, error) {
+	var out []Parameter
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		for i := range C.gyre_model_parameter_count(h) {
+			var name [C.GYRE_NAME_SIZE]C.char
+			t := new(Tensor)
+			if s := C.gyre_model_parameter(h, i, &name[0], &t.handle, err); s != C.GYRE_OK {
+				return s
+			}
+			out = append(out, Parameter{Name: C.GoString(&name[0]), Tensor: t})
+		}
+		return C.GYRE_OK
+	})
+	if err != nil {
+		CloseParameters(out)
+		return nil, err
+	}
+	return out, nil
+}
+
+// CloseParameters closes the tensors of a parameter list.
+func CloseParameters(list []Parameter) {
+	for _, p := range list {
+		p.Tensor.Close()
+	}
+}
+
+// Scores holds token-aligned results of [Model.Score], 0 where the mask is 0.
+type Scores struct {
+	Logprobs  []float32
+	Entropies []float32 // nil unless asked for
+}
+
+// Score computes log softmax(logits/temperature)[token] of every masked token, and the entropy of that distribution when asked.
+// The log-probs are bit-identical to those the engine reports for the same weights and token history. A model whose log-probs are
+// not finite gives an error that matches [ErrNotFinite].
+func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error) {
+	s := Scores{Logprobs: make([]float32, len(b.IDs))}
+	if entropy {
+		s.Entropies = make([]float32, len(b.IDs))
+	}
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err)
+	})
+	return s, err
+}
+
+// Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value head.
+func (m *Model) Values(b Batch) ([]float32, error) {
+	values := make([]float32, len(b.IDs))
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_values(h, batch, floats(values), err)
+	})
+	return values, err
+}
+
+// Logits computes the full logits of every position of one sequence, [len(ids) × vocabulary] row-major. For tests and diagnosis:
+// nothing else keeps such a matrix.
+func (m *Model) Logits(ids []int32) ([]float32, error) {
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("torch: logits of an empty sequence: %w", ErrInvalidArgument)
+	}
+	logits := make([]float32, int64(len(ids))*m.Config.VocabSize)
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_logits(h, (*C.int32_t)(&ids[0]), C.int64_t(len(ids)), floats(logits), err)
+	})
+	return logits, err
+}
+
+// floats is the C view of a slice, NULL when it is empty.
+func floats(s []float32) *C.float {
+	if len(s) == 0 {
+		return nil
+	}
+	return (*C.float)(&s[0])
+}

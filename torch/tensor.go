@@ -1,0 +1,132 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Tensor is a handle to an at::Tensor, dense or a view of a model's storage.
+type Tensor struct {
+	handle C.gyre_tensor // executor thread only; nil after Close
+}
+
+// NewTensor makes a zero-filled dense tensor.
+func NewTensor(dtype DType, shape ...int64) (*Tensor, error) {
+	t := new(Tensor)
+	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_tensor_new(C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), &t.handle, err), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes it. A nil
+// pointer gives a closed tensor.
+func FromHandle(p unsafe.Pointer) *Tensor { return &Tensor{handle: C.gyre_tensor(p)} }
+
+// Handle is the at::Tensor pointer, valid until Close; nil afterwards. The tensor keeps its ownership.
+func (t *Tensor) Handle() unsafe.Pointer {
+	var p unsafe.Pointer
+	execute(func() { p = unsafe.Pointer(t.handle) })
+	return p
+}
+
+// Close frees the handle. Storage shared with a model stays.
+func (t *Tensor) Close() error {
+	execute(func() {
+		C.gyre_tensor_free(t.handle)
+		t.handle = nil
+	})
+	return nil
+}
+
+func (t *Tensor) with(f func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		if t == nil || t.handle == nil {
+			return 0, ErrClosed
+		}
+		return f(t.handle, err), nil
+	})
+}
+
+func (t *Tensor) info() (C.gyre_tensor_info_t, error) {
+	var info C.gyre_tensor_info_t
+	err := t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status { return C.gyre_tensor_info(h, &info, err) })
+	return info, err
+}
+
+// Shape gives the sizes of the dimensions.
+func (t *Tensor) Shape() ([]int64, error) {
+	info, err := t.info()
+	if err != nil {
+		return nil, err
+	}
+	shape := make([]int64, info.ndim)
+	for i := range shape {
+		shape[i] = int64(info.shape[i])
+	}
+	return shape, nil
+}
+
+// DType gives the element type.
+func (t *Tensor) DType() (DType, error) {
+	info, err := t.info()
+	return DType(info.dtype), err
+}
+
+// CopyIn converts data of the given type into the tensor, whose shape must be equal. strides are in elements; nil means dense
+// row-major. Every element addressed must lie inside data.
+func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error {
+	if strides != nil && len(strides) != len(shape) {
+		return fmt.Errorf("torch: copy in: %d strides for %d dimensions: %w", len(strides), len(shape), ErrInvalidArgument)
+	}
+	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
+		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), dims(strides),
+			unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)), err)
+	})
+}
+
+// CopyOut converts the tensor to the given type, dense row-major. len(dst) must be exact.
+func (t *Tensor) CopyOut(dtype DType, dst []byte) error {
+	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
+		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)), err)
+	})
+}
+
+// SetFloat32s fills the tensor from dense row-major values, one per element.
+func (t *Tensor) SetFloat32s(values []float32) error {
+	shape, err := t.Shape()
+	if err != nil {
+		return err
+	}
+	return t.CopyIn(F32, shape, nil, bytesOf(values))
+}
+
+// Float32s copies all elements out, dense row-major.
+func (t *Tensor) Float32s() ([]float32, error) {
+	info, err := t.info()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, info.numel)
+	return out, t.CopyOut(F32, bytesOf(out))
+}
+
+func bytesOf(values []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
+}
+
+// dims is the C view of sizes or strides, NULL when there are none.
+func dims(s []int64) *C.int64_t {
+	if len(s) == 0 {
+		return nil
+	}
+	return (*C.int64_t)(unsafe.Pointer(&s[0]))
+}
