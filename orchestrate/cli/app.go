@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/interrupt"
+)
+
+// commands lists every verb, in the order of a project's life.
+func commands() []*cli.Command {
+	return []*cli.Command{}
+}
+
+// Main runs the command line args (args[0] is the program) and returns the process's exit code.
+func Main(args []string) int {
+	ctx, stop := interrupt.Watch(context.Background(), os.Stderr, os.Exit)
+	defer stop()
+	return run(ctx, newApp(commands(), os.Stdout, os.Stderr), args)
+}
+
+func run(ctx context.Context, app *cli.App, args []string) int {
+	arranged, err := arrange(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, arranged)
+	}
+	return report(app.ErrWriter, ctx, err)
+}
+
+func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:                 "gyre",
+		HelpName:             "gyre",
+		Usage:                "train language-model agents with reinforcement learning, and see why training moves",
+		Version:              version(),
+		Commands:             commands,
+		EnableBashCompletion: true,
+		HideHelpCommand:      true,
+		Writer:               stdout,
+		ErrWriter:            stderr,
+		// Errors come back to run, which prints them once.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
+	}
+	for _, c := range commands {
+		prepare(c)
+	}
+	return app
+}
+
+// prepare gives a command and its sub-commands the behaviour that all of them share.
+func prepare(c *cli.Command) {
+	c.HideHelpCommand = true
+	c.OnUsageError = onUsageError
+	for _, sub := range c.Subcommands {
+		prepare(sub)
+	}
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	return Usagef("%w; see %s --help", err, c.Command.HelpName)
+}
+
+// version names the commit and compiler that made this binary.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	commit, modified := "unknown commit", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			commit = s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = ", modified"
+		}
+	}
+	return fmt.Sprintf("%s (%s%s, %s)", info.Main.Version, commit, modified, info.GoVersion)
+}

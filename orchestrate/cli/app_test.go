@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/interrupt"
+)
+
+// call runs one command line against a small set of commands and returns what came out.
+func call(t *testing.T, action func(*cli.Context) error, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	app := newApp([]*cli.Command{
+		{Name: "train", Usage: "train", Action: action, Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "resume"}, &cli.IntFlag{Name: "steps", Aliases: []string{"n"}}}},
+		{Name: "score", Action: action, Flags: []cli.Flag{&cli.StringFlag{Name: "model", Required: true}}},
+		{Name: "model", Subcommands: []*cli.Command{{Name: "info", Action: action}}},
+	}, &out, &errs)
+	code = run(context.Background(), app, append([]string{"gyre"}, args...))
+	return code, out.String(), errs.String()
+}
+
+func TestUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"trian":                  "did you mean train?",
+		"model inof":             "did you mean info?",
+		"train x.toml --resum":   "did you mean --resume?",
+		"train --steps many":     `invalid value "many"`,
+		"score in.jsonl":         "gyre score needs --model",
+		"--resume train x.toml":  "flags follow the command",
+		"train x.toml --unknown": "has no flag --unknown;",
+	} {
+		code, stdout, stderr := call(t, func(*cli.Context) error { return nil }, strings.Fields(line)...)
+		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("gyre %s: exit %d, stderr %q; want exit 2 and one line with %q", line, code, stderr, want)
+		}
+		if stdout != "" {
+			t.Errorf("gyre %s: stdout %q, want none", line, stdout)
+		}
+	}
+}
+
+func TestFlagsMayFollowArguments(t *testing.T) {
+	for _, line := range []string{
+		"train a.toml b=1 --resume -n 3", "train --resume a.toml --steps=3 b=1", "train -n 3 a.toml --resume b=1"} {
+		var got string
+		code, _, stderr := call(t, func(c *cli.Context) error {
+			got = fmt.Sprint(c.Bool("resume"), c.Int("steps"), c.Args().Slice())
+			return nil
+		}, strings.Fields(line)...)
+		if code != 0 || got != "true 3 [a.toml b=1]" {
+			t.Errorf("gyre %s: exit %d (%s), parsed %q", line, code, stderr, got)
+		}
+	}
+	var got []string
+	call(t, func(c *cli.Context) error { got = c.Args().Slice(); return nil }, "train", "a", "--", "--resume")
+	if len(got) == 0 || got[len(got)-1] != "--resume" {
+		t.Errorf("after --: %q, want --resume as an argument", got)
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, line := range []string{"", "--help", "train --help", "train x.toml -h", "model", "model info --help", "score -h"} {
+		code, stdout, stderr := call(t, nil, strings.Fields(line)...)
+		if code != 0 || !strings.Contains(stdout, "USAGE") || stderr != "" {
+			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want help", line, code, stdout, stderr)
+		}
+	}
+	if code, stdout, _ := call(t, nil, "--version"); code != 0 || !strings.Contains(stdout, "go1.") {
+		t.Errorf("gyre --version: exit %d, %q", code, stdout)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	failure := errors.New("disk full")
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{nil, 0}, {failure, 1}, {Usagef("no"), 2}, {fmt.Errorf("step 3: %w", &ExitError{5, failure}), 5},
+		{fmt.Errorf("train: %w", &interrupt.Error{Signal: syscall.SIGINT}), 130},
+		{&interrupt.Error{Signal: syscall.SIGTERM}, 143},
+	} {
+		code, _, stderr := call(t, func(*cli.Context) error { return c.err }, "train")
+		if code != c.code {
+			t.Errorf("%v: exit %d, want %d", c.err, code, c.code)
+		}
+		if c.err != nil && strings.Count(stderr, c.err.Error()) != 1 {
+			t.Errorf("%v: printed as %q, want once", c.err, stderr)
+		}
+	}
+}
+
+func TestColourOnlyWhenWanted(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("CLICOLOR_FORCE", "1")
+	if got := paint(&bytes.Buffer{}, red, "x"); got != "\x1b[31mx\x1b[0m" {
+		t.Errorf("forced colour: %q", got)
+	}
+	t.Setenv("NO_COLOR", "1")
+	if got := paint(&bytes.Buffer{}, red, "x"); got != "x" {
+		t.Errorf("NO_COLOR: %q", got)
+	}
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("CLICOLOR_FORCE", "")
+	if got := paint(&bytes.Buffer{}, red, "x"); got != "x" {
+		t.Errorf("not a terminal: %q", got)
+	}
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"gyre/orchestrate/interrupt"
+)
+
+// Exit codes of gyre. A command that a signal ended exits with 128 + the signal's number: 130 or 143.
+const (
+	exitDone              = 0
+	exitFailed            = 1
+	exitUsage             = 2 // wrong usage or configuration
+	exitDiverged          = 3 // losses or gradients stopped being finite
+	exitCorruptCheckpoint = 4
+	exitStoppedEarly      = 5 // a collapse rule ended the run
+)
+
+// ExitError is an error with the exit code it ends the process with.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string { return e.Err.Error() }
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Usagef is an error in how a command was called: exit code 2.
+func Usagef(format string, args ...any) error {
+	return &ExitError{Code: exitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// exitCodes maps the errors that other packages return to exit codes.
+var exitCodes = []struct {
+	target error
+	code   int
+}{}
+
+// report prints err once and returns its exit code.
+func report(stderr io.Writer, ctx context.Context, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if cause := interrupt.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	fmt.Fprintf(stderr, "%s %v\n", paint(stderr, red, "gyre:"), err)
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var coded *ExitError
+	if errors.As(err, &coded) {
+		return coded.Code
+	}
+	var interrupted *interrupt.Error
+	if errors.As(err, &interrupted) {
+		return interrupted.ExitCode()
+	}
+	for _, e := range exitCodes {
+		if errors.Is(err, e.target) {
+			return e.code
+		}
+	}
+	return exitFailed
+}
+
+const (
+	red    = "31"
+	yellow = "33"
+)
+
+// paint colours text when w is a terminal that wants colour (NO_COLOR, CLICOLOR_FORCE and TERM=dumb are honoured).
+func paint(w io.Writer, colour, text string) string {
+	if !colourful(w) {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+func colourful(w io.Writer) bool {
+	if os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	if force := os.Getenv("CLICOLOR_FORCE"); force != "" && force != "0" {
+		return true
+	}
+	f, ok := w.(*os.File)
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
