@@ -17,18 +17,21 @@ type Batch struct {
 	Offsets []int64
 	IDs     []int32
 	Mask    []uint8
+
+	err error // what was wrong with the arguments of Pack, reported by the first use
 }
 
 // Pack joins sequences and their masks. A nil masks selects every token but the first of each sequence.
-func Pack(seqs [][]int32, masks [][]bool) (Batch, error) {
+// Masks that do not fit the sequences are reported by whatever uses the batch.
+func Pack(seqs [][]int32, masks [][]bool) Batch {
 	if masks != nil && len(masks) != len(seqs) {
-		return Batch{}, fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs), ErrInvalidArgument)
+		return Batch{err: fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs), ErrInvalidArgument)}
 	}
 	b := Batch{Offsets: make([]int64, 1, len(seqs)+1)}
 	for s, ids := range seqs {
 		if masks != nil && len(masks[s]) != len(ids) {
-			return Batch{}, fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids), len(masks[s]),
-				ErrInvalidArgument)
+			return Batch{err: fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids), len(masks[s]),
+				ErrInvalidArgument)}
 		}
 		b.IDs = append(b.IDs, ids...)
 		for t := range ids {
@@ -40,13 +43,15 @@ func Pack(seqs [][]int32, masks [][]bool) (Batch, error) {
 		}
 		b.Offsets = append(b.Offsets, int64(len(b.IDs)))
 	}
-	return b, nil
+	return b
 }
 
 // check makes sure that C++, which takes all lengths from the offsets, stays inside the slices. It checks the values itself.
 func (b Batch) check() error {
 	n := len(b.IDs)
 	switch {
+	case b.err != nil:
+		return b.err
 	case len(b.Offsets) < 2 || n == 0:
 		return fmt.Errorf("torch: batch: no sequences: %w", ErrInvalidArgument)
 	case len(b.Mask) != n:
@@ -67,11 +72,15 @@ func (b Batch) aligned(name string, values []float32, optional bool) error {
 }
 
 // withBatch runs f with the open model and the C view of the batch.
-func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status) error {
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error)) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		h, closed := m.open()
+		if closed != nil {
+			return 0, closed
+		}
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		pin.Pin(&b.Offsets[0])

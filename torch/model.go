@@ -156,8 +156,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 	if entropy {
 		s.Entropies = make([]float32, len(b.IDs))
 	}
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err), nil
 	})
 	return s, err
 }
@@ -165,8 +165,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 // Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value head.
 func (m *Model) Values(b Batch) ([]float32, error) {
 	values := make([]float32, len(b.IDs))
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_values(h, batch, floats(values), err)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_model_values(h, batch, floats(values), err), nil
 	})
 	return values, err
 }

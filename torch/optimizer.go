@@ -1,0 +1,121 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+// AdamW holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter as
+// torch.optim.AdamW does.
+type AdamW struct {
+	Beta1, Beta2, Eps, WeightDecay float64
+}
+
+// Optimizer updates one model's parameters.
+type Optimizer struct {
+	handle *C.gyre_optimizer // executor thread only; nil after Close
+	model  *Model
+}
+
+// NewOptimizer makes an optimizer with zero moments. The model stays in memory until the optimizer is closed.
+func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
+	o := &Optimizer{model: m}
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		c := C.gyre_adamw_config{beta1: C.double(config.Beta1), beta2: C.double(config.Beta2), eps: C.double(config.Eps),
+			weight_decay: C.double(config.WeightDecay)}
+		status := C.gyre_optimizer_new(h, &c, &o.handle, err)
+		if status == C.GYRE_OK {
+			m.retain()
+		}
+		return status
+	})
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close frees the moments.
+func (o *Optimizer) Close() error {
+	execute(func() {
+		if o.handle == nil {
+			return
+		}
+		C.gyre_optimizer_free(o.handle)
+		o.handle = nil
+		o.model.release()
+	})
+	return nil
+}
+
+func (o *Optimizer) with(f func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error)) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		if o == nil || o.handle == nil {
+			return 0, ErrClosed
+		}
+		if _, closed := o.model.open(); closed != nil {
+			return 0, closed
+		}
+		return f(o.handle, err)
+	})
+}
+
+// StepResult says what a step did.
+type StepResult struct {
+	GradNorm float64 // global L2 norm before clipping
+	Applied  bool    // false when the norm is not finite: nothing was changed
+}
+
+// Step scales the gradients in place to a global norm of at most maxNorm (<= 0: no clipping), updates the parameters and touches
+// the model.
+func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
+	var norm C.double
+	var applied C.int32_t
+	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
+		from, closed := g.open()
+		if closed != nil {
+			return 0, closed
+		}
+		return C.gyre_optimizer_step(h, from, C.double(lr), C.double(maxNorm), &norm, &applied, err), nil
+	})
+	return StepResult{GradNorm: float64(norm), Applied: applied != 0}, err
+}
+
+// Steps counts the steps applied; 0 after Close.
+func (o *Optimizer) Steps() int64 {
+	var steps int64
+	execute(func() {
+		if o != nil && o.handle != nil {
+			steps = int64(C.gyre_optimizer_steps(o.handle))
+		}
+	})
+	return steps
+}
+
+// SetSteps restores the step count of a checkpoint, which bias correction depends on.
+func (o *Optimizer) SetSteps(steps int64) error {
+	return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_optimizer_set_steps(h, C.int64_t(steps), err), nil
+	})
+}
+
+// Moment names a running average of AdamW.
+type Moment int
+
+// The first moment averages gradients, the second their squares.
+const (
+	FirstMoment  Moment = 0
+	SecondMoment Moment = 1
+)
+
+// State aliases a moment of parameter i in the order of [Model.Parameters], for checkpoints.
+func (o *Optimizer) State(which Moment, i int) (*Tensor, error) {
+	t := new(Tensor)
+	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_optimizer_state(h, C.int32_t(which), C.int32_t(i), &t.handle, err), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}

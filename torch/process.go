@@ -1,0 +1,37 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+// SetThreads sets the number of threads of all later calls (ATen's and Gyre's own kernels).
+func SetThreads(n int) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_set_threads(C.int32_t(n), err), nil })
+}
+
+// Threads is the number of threads in use.
+func Threads() int {
+	var n int
+	execute(func() { n = int(C.gyre_threads()) })
+	return n
+}
+
+// BuildInfo is one line about the library: libtorch's version, vector width, OpenMP.
+func BuildInfo() string {
+	var line [256]C.char
+	execute(func() { C.gyre_build_info(&line[0], C.size_t(len(line))) })
+	return C.GoString(&line[0])
+}
+
+// PeakRSS is the peak resident memory of this process in bytes.
+func PeakRSS() int64 { return int64(C.gyre_peak_rss()) }
+
+// Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear kernel in
+// FLOP/s.
+func Measure() (bandwidth, flops float64, err error) {
+	err = invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err), nil
+	})
+	return bandwidth, flops, err
+}

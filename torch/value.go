@@ -1,0 +1,54 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+// ValueInputs are token-aligned.
+type ValueInputs struct {
+	Returns   []float32
+	OldValues []float32 // may be nil when Clip is 0
+	Weights   []float32
+	Clip      float64   // values are clipped to OldValues ± Clip; 0 = off
+	ValuesOut []float32 // filled when not nil
+}
+
+// ValueStats are sums over the masked tokens of one call.
+type ValueStats struct {
+	Tokens   float64
+	Loss     float64 // Σ weight·½·max((V-R)², (clip(V)-R)²)
+	Clipped  float64 // tokens where the clipped branch was larger
+	ValueSum float64 // Σ V
+}
+
+// ValueBackward runs forward and backward of the critic's clipped value loss on one micro-batch and adds the gradient to g. Values
+// that are not finite give an error that matches [ErrNotFinite], with the gradients as they were.
+func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats, error) {
+	for _, s := range []struct {
+		name     string
+		values   []float32
+		optional bool
+	}{
+		{"returns", in.Returns, false}, {"old values", in.OldValues, in.Clip <= 0}, {"weights", in.Weights, false},
+		{"values out", in.ValuesOut, true},
+	} {
+		if err := b.aligned(s.name, s.values, s.optional); err != nil {
+			return ValueStats{}, err
+		}
+	}
+	var stats C.gyre_value_stats
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
+		into, closed := g.open()
+		if closed != nil {
+			return 0, closed
+		}
+		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights), C.double(in.Clip),
+			into, floats(in.ValuesOut), &stats, err), nil
+	})
+	if err != nil {
+		return ValueStats{}, err
+	}
+	return ValueStats{Tokens: float64(stats.tokens), Loss: float64(stats.loss), Clipped: float64(stats.clipped),
+		ValueSum: float64(stats.value_sum)}, nil
+}
