@@ -1,0 +1,13 @@
+// Package trainer runs experiments: the training step in RAGEN's order, validation, early stopping, checkpoints and resume.
+//
+//	rollout ─▶ filter ─▶ old/reference log-probs, values ─▶ advantages ─▶ critic update ─▶ gradient analysis ─▶ actor update
+//	                                                                                                   │
+//	           metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀────────────────────┘
+//
+// Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the weights, the
+// optimizer state and the few counters in State: that is what a checkpoint holds and why a resumed run equals an uninterrupted one.
+//
+// Deviations from verl's PPO worker, all on purpose: no row is duplicated to fill a mini-batch (a short last mini-batch is normalised by
+// its own token count); losses are normalised over the whole mini-batch instead of averaging micro-batch means; the sampler's
+// log-probs serve as old log-probs when they are proven equal; learning-rate schedules act.
+package trainer
