@@ -50,3 +50,12 @@ func (e *Episode) PolicyTokens() int {
 	}
 	return n
 }
+
+// Return is the sum of the rewards: the score before normalisation.
+func (e *Episode) Return() float64 {
+	sum := 0.0
+	for _, r := range e.Rewards {
+		sum += r.Value
+	}
+	return sum
+}
