@@ -1,0 +1,74 @@
+package bandit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"gyre/envs"
+)
+
+// options are the settings of a bandit.
+type options struct {
+	Split    string   `option:"split" doc:"which pairs of professions: train or test"`
+	Safe     float64  `option:"lo_score,lo_arm_score" doc:"reward of the safe arm"`
+	RiskyLow float64  `option:"hi_loscore,hi_arm_loscore" doc:"reward of the risky arm when it loses"`
+	RiskyWin float64  `option:"hi_hiscore,hi_arm_hiscore" doc:"reward of the risky arm when it wins"`
+	Prob     float64  `option:"prob,hi_arm_hiscore_prob" doc:"probability that the risky arm wins"`
+	Arms     []string `option:"arms" doc:"pairs of your own, each \"Safe/Risky\", instead of the split's"`
+}
+
+// pairs of (safe, risky) professions.
+var pairs = map[string][]string{
+	"train": {
+		"Teacher/Trader", "Nurse/StartupFounder", "Librarian/Investor", "Accountant/StockBroker", "Engineer/RealEstateAgent",
+		"Pharmacist/Musician", "Clerk/Freelancer", "Technician/Youtuber", "Planner/Artist", "Postman/Pilot",
+		"Banker/VentureCapitalist", "Gardener/Cryptominer",
+	},
+	"test": {
+		"Receptionist/Explorer", "Archivist/Filmmaker", "Bookkeeper/Consultant", "SocialWorker/Photographer",
+		"Mechanic/GameDesigner", "Secretary/Entrepreneur", "Cashier/DataScientist", "CivilServant/StartupAccelerator",
+	},
+}
+
+// arms returns the pairs to draw from.
+func (o *options) arms() ([][2]string, error) {
+	var problems []error
+	list, known := pairs[o.Split]
+	if !known {
+		problems = append(problems, fmt.Errorf("option split: expected train or test, got %q", o.Split))
+	}
+	if !(o.Prob >= 0 && o.Prob <= 1) {
+		problems = append(problems, fmt.Errorf("option prob: expected a probability from 0 to 1, got %g", o.Prob))
+	}
+	if o.Arms != nil {
+		list = o.Arms
+	}
+	if len(list) == 0 && known {
+		problems = append(problems, errors.New("option arms: expected at least one pair"))
+	}
+	var arms [][2]string
+	for _, pair := range list {
+		safe, risky, ok := strings.Cut(pair, "/")
+		safe, risky = strings.TrimSpace(safe), strings.TrimSpace(risky)
+		if !ok || safe == "" || risky == "" || strings.EqualFold(safe, risky) {
+			problems = append(problems, fmt.Errorf("option arms: expected two different names such as \"Teacher/Trader\", got %q", pair))
+		}
+		arms = append(arms, [2]string{safe, risky})
+	}
+	return arms, errors.Join(problems...)
+}
+
+func init() {
+	spec := func(tag, split, doc string) envs.Spec {
+		return envs.Spec{
+			Tag: tag, Type: "bandit", Doc: doc, MaxActions: 1, MaxReplyWords: 100,
+			NewOptions: func() any { return &options{Split: split, Safe: 0.1, RiskyWin: 1, Prob: 0.25} },
+			New:        func(o any) (envs.Env, error) { return newMachine(o.(*options)) },
+		}
+	}
+	envs.Register(
+		spec("Bandit", "train", "two arms named after professions, one pull"),
+		spec("BanditTest", "test", "the same with professions kept for validation"),
+	)
+}

@@ -1,0 +1,120 @@
+package frozenlake
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"gyre/envs"
+	"gyre/envs/grid"
+)
+
+// game is the environment; it implements envs.Env and envs.Solver.
+type game struct {
+	options *options
+	glyphs  grid.Glyphs
+	fixed   *lake // option map; nil = generated from the seed
+	lake    *lake
+	player  grid.Pos
+	ice     *rand.Rand
+	running bool
+}
+
+func newGame(o *options) (*game, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	glyphs, err := grid.ParseGlyphs(o.Glyphs, meanings)
+	if err != nil {
+		return nil, err
+	}
+	g := &game{options: o, glyphs: glyphs}
+	if o.Map != nil {
+		if g.fixed, err = parse(o.Map); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (g *game) Reset(seed int64) error {
+	g.lake = g.fixed
+	if g.fixed == nil {
+		l, err := generate(envs.Rand("frozenlake/map", seed), g.options.Size, g.options.Frozen)
+		if err != nil {
+			return err
+		}
+		g.lake = l
+	}
+	g.player = g.lake.start
+	g.ice = envs.Rand("frozenlake/ice", seed)
+	g.running = true
+	return nil
+}
+
+func (g *game) Step(action string) (envs.StepResult, error) {
+	if !g.running {
+		return envs.StepResult{}, envs.ErrNotRunning
+	}
+	intended := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	if intended < 0 {
+		return envs.StepResult{}, nil
+	}
+	taken := g.slide(intended)
+	before := g.player
+	g.player = g.lake.step(g.player, directions[taken])
+	fallen := g.lake.hole[g.lake.index(g.player)]
+	r := envs.StepResult{Valid: true, Effective: g.player != before, Success: g.player == g.lake.goal}
+	r.Done = r.Success || fallen
+	r.Info = map[string]float64{"slipped": number(taken != intended), "in_hole": number(fallen)}
+	if r.Success {
+		r.Reward = 1
+	}
+	g.running = !r.Done
+	return r, nil
+}
+
+// slide returns the direction that the ice makes of the intended one. Neighbours in directions are perpendicular.
+func (g *game) slide(intended int) int {
+	u := g.ice.Float64() // always one draw per move, so that the k-th moves of a group meet the same ice
+	if !g.options.Slippery || u < g.options.SuccessRate {
+		return intended
+	}
+	if u < (1+g.options.SuccessRate)/2 {
+		return (intended + 3) % 4
+	}
+	return (intended + 1) % 4
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (g *game) Actions() []string { return slices.Clone(actionNames) }
+
+func (g *game) Instruction() string {
+	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever steps " +
+		"into a hole has lost. A move over the edge of the board leaves you where you are."
+	if g.options.Slippery && g.options.SuccessRate < 1 {
+		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction you chose."
+	}
+	return text + "\n" + grid.Explain(g.options.Observation, g.lake.rows, g.lake.cols, g.glyphs.Legend(meanings))
+}
+
+// Solve returns the shortest way to the goal if the ice never slips.
+func (g *game) Solve() ([]string, bool) {
+	way, ok := g.lake.path(g.player)
+	names := make([]string, len(way))
+	for i, a := range way {
+		names[i] = actionNames[a]
+	}
+	return names, ok
+}
+
+func (g *game) Close() error {
+	g.running = false
+	return nil
+}

@@ -1,0 +1,113 @@
+package sokoban
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gyre/envs"
+	"gyre/envs/grid"
+)
+
+const (
+	rewardAction = -0.1 // every action
+	rewardBox    = 1.0  // a box comes onto a target; minus this when one leaves
+	rewardSolved = 10.0
+)
+
+// game is the environment; it implements envs.Env and envs.Solver.
+type game struct {
+	options *options
+	glyphs  grid.Glyphs
+	levels  []*board // fixed levels; nil = generated ones
+	board   *board
+	placed  int // boxes on targets
+	steps   int
+	running bool
+}
+
+func newGame(o *options) (*game, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	glyphs, err := grid.ParseGlyphs(o.Glyphs, meanings)
+	if err != nil {
+		return nil, err
+	}
+	g := &game{options: o, glyphs: glyphs}
+	switch {
+	case o.Level != nil:
+		level, err := parseLevel(o.Level)
+		if err != nil {
+			return nil, fmt.Errorf("option level: %w", err)
+		}
+		g.levels = []*board{level}
+	case o.Levels != "":
+		if g.levels, err = readLevels(o.Levels); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (g *game) Reset(seed int64) error {
+	if n := int64(len(g.levels)); n > 0 {
+		g.board = g.levels[(seed%n+n)%n].clone()
+	} else {
+		b, _, err := generate(seed, g.options.Size[0], g.options.Size[1], g.options.Boxes, g.options.SearchDepth)
+		if err != nil {
+			return err
+		}
+		g.board = b
+	}
+	_, g.placed = g.board.boxes()
+	g.steps, g.running = 0, true
+	return nil
+}
+
+func (g *game) Render() string { return g.board.render(g.options.Observation, g.glyphs) }
+
+func (g *game) Step(action string) (envs.StepResult, error) {
+	if !g.running {
+		return envs.StepResult{}, envs.ErrNotRunning
+	}
+	a := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	if a < 0 {
+		return envs.StepResult{}, nil
+	}
+	moved := g.board.move(directions[a])
+	g.steps++
+	all, placed := g.board.boxes()
+	r := envs.StepResult{Reward: rewardAction, Valid: true, Effective: moved, Success: placed == all}
+	switch {
+	case placed > g.placed:
+		r.Reward += rewardBox
+	case placed < g.placed:
+		r.Reward -= rewardBox
+	}
+	if r.Success {
+		r.Reward += rewardSolved
+	}
+	g.placed = placed
+	r.Done = r.Success || g.steps >= g.options.MaxSteps
+	r.Info = map[string]float64{"boxes_on_target": float64(placed)}
+	g.running = !r.Done
+	return r, nil
+}
+
+func (g *game) Actions() []string { return slices.Clone(actionNames) }
+
+func (g *game) Instruction() string {
+	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
+		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
+		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
+		grid.Explain(g.options.Observation, g.board.rows, g.board.cols, g.glyphs.Legend(meanings))
+}
+
+// Solve returns a shortest solution.
+func (g *game) Solve() ([]string, bool) { return g.board.solve() }
+
+func (g *game) Close() error {
+	g.running = false
+	return nil
+}

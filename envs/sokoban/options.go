@@ -1,0 +1,73 @@
+package sokoban
+
+import (
+	"errors"
+	"fmt"
+
+	"gyre/envs"
+	"gyre/envs/grid"
+)
+
+// options are the settings of a Sokoban environment.
+type options struct {
+	Size        [2]int   `option:"size,dim_room" doc:"rows and columns of generated levels, outer wall included"`
+	Boxes       int      `option:"boxes,num_boxes" doc:"boxes of generated levels"`
+	SearchDepth int      `option:"search_depth" doc:"moves that the generator may go back from the solved state"`
+	MaxSteps    int      `option:"max_steps" doc:"actions after which the game ends unsolved"`
+	Observation string   `option:"observation,observation_format" doc:"grid, coord or grid_coord"`
+	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
+	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
+	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines with rows), chosen by the seed"`
+}
+
+func defaults(set func(*options)) func() any {
+	return func() any {
+		o := &options{
+			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", Glyphs: "#_O√XPS",
+		}
+		set(o)
+		return o
+	}
+}
+
+func (o *options) check() error {
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if rows, cols := o.Size[0], o.Size[1]; rows < 4 || cols < 4 || rows > 100 || cols > 100 {
+		problem("option size: expected 4 to 100 rows and columns, got [%d, %d]", rows, cols)
+	}
+	if o.Boxes < 1 {
+		problem("option boxes: expected at least 1, got %d", o.Boxes)
+	}
+	if o.SearchDepth < 2 || o.SearchDepth > 1_000_000 {
+		problem("option search_depth: expected 2 to 1000000, got %d", o.SearchDepth)
+	}
+	if o.MaxSteps < 1 {
+		problem("option max_steps: expected at least 1, got %d", o.MaxSteps)
+	}
+	if o.Level != nil && o.Levels != "" {
+		problem("options level and levels exclude each other: keep one")
+	}
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation))...)
+}
+
+func init() {
+	same := func(*options) {}
+	spec := func(tag, doc string, words int, set func(*options)) envs.Spec {
+		return envs.Spec{
+			Tag: tag, Type: "sokoban", Doc: doc, MaxActions: 10, MaxReplyWords: words,
+			NewOptions: defaults(set), New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
+		}
+	}
+	envs.Register(
+		spec("sokoban", "6x6 board, one box, drawn as a grid", 100, same),
+		spec("SimpleSokoban", "6x6 board, one box, drawn as a grid (RAGEN's name)", 100, same),
+		spec("CoordSokoban", "6x6 board, one box, coordinates and grid", 120, func(o *options) { o.Observation = "grid_coord" }),
+		spec("LargerSokoban", "8x8 board, two boxes, drawn as a grid", 100, func(o *options) {
+			o.Size, o.Boxes, o.SearchDepth = [2]int{8, 8}, 2, 10
+		}),
+		spec("SokobanDifferentGridVocab", "6x6 board, one box, drawn with other symbols", 100, func(o *options) {
+			o.SearchDepth, o.Glyphs = 30, "W.GCBA@"
+		}),
+	)
+}
