@@ -8,11 +8,10 @@
 
 #include <cstdint>
 
+#include "kernels/page.h"
 #include "model/config.h"
 
 namespace gyre {
-
-inline constexpr int64_t kPageTokens = 16;
 
 class KvPages {
  public:

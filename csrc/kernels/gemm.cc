@@ -1,0 +1,96 @@
+#include "kernels/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/parallel.h"
+#include "kernels/tile.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kPanel = 48;       // columns: three 16-lane vectors, six 8-lane ones
+constexpr int64_t kInnerBlock = 384; // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
+constexpr int64_t kRowBlock = 128;   // rows per task
+static_assert(kPanel % kLanes == 0);
+
+// The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written past its row.
+void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* panel, int64_t k, const float* bias, int64_t width,
+                     bool resume, float* y, int64_t ldy) {
+  float buffer[kTileRows * kPanel];
+  const int64_t vectors = ceil_div(width, kLanes);
+  for (int64_t first = 0; first < rows; first += kTileRows) {
+    const int64_t n = std::min<int64_t>(kTileRows, rows - first);
+    std::fill(buffer, buffer + n * kPanel, 0.0f);
+    for (int64_t r = 0; r < n; ++r) {
+      const float* start = resume ? y + (first + r) * ldy : bias;
+      if (start) std::copy(start, start + width, buffer + r * kPanel);
+    }
+    multiply_tile(n, vectors, {x + first * ldx, ldx, 1}, panel, kPanel, k, buffer, kPanel, buffer, kPanel);
+    for (int64_t r = 0; r < n; ++r) std::copy(buffer + r * kPanel, buffer + r * kPanel + width, y + (first + r) * ldy);
+  }
+}
+
+}  // namespace
+
+void PackedMatrix::Free::operator()(float* p) const { std::free(p); }
+
+int64_t PackedMatrix::bytes() const {
+  return ceil_div(out_, kPanel) * in_ * kPanel * static_cast<int64_t>(sizeof(float));
+}
+
+void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
+  if (out != out_ || in != in_) {
+    panels_.reset();
+    out_ = out;
+    in_ = in;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, static_cast<size_t>(std::max<int64_t>(bytes(), 64))) != 0) {
+      out_ = in_ = 0;
+      throw std::bad_alloc();
+    }
+    panels_.reset(static_cast<float*>(memory));
+  }
+  const int64_t grain = std::max<int64_t>(1, 20000 / (in * kPanel));
+  parallel_for(ceil_div(out, kPanel), grain, [&](int64_t p) {
+    float* panel = panels_.get() + p * in * kPanel;
+    const int64_t width = std::min(kPanel, out - p * kPanel);
+    if (width < kPanel) std::fill(panel, panel + in * kPanel, 0.0f);
+    constexpr int64_t kStrip = 16;  // one cache line of each source row at a time
+    for (int64_t k = 0; k < in; k += kStrip) {
+      const int64_t last = std::min(in, k + kStrip);
+      for (int64_t j = 0; j < width; ++j) {
+        const float* row = weight + (p * kPanel + j) * in;
+        for (int64_t i = k; i < last; ++i) panel[i * kPanel + j] = row[i];
+      }
+    }
+  });
+}
+
+void PackedMatrix::multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
+  const int64_t panels = ceil_div(out_, kPanel), row_blocks = ceil_div(rows, kRowBlock);
+  const int64_t block_rows = row_blocks ? ceil_div(rows, row_blocks) : 0;
+  const int64_t inner = ceil_div(in_, ceil_div(in_, kInnerBlock));
+  const int64_t grain = std::max<int64_t>(1, 400000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
+  parallel_for(panels * row_blocks, grain, [&](int64_t task) {
+    const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
+    const int64_t width = std::min(kPanel, out_ - p * kPanel);
+    const float* panel = panels_.get() + p * in_ * kPanel;
+    const float* block_bias = bias ? bias + p * kPanel : nullptr;
+    float* block_y = y + first * ldy + p * kPanel;
+    for (int64_t k = 0; k < in_; k += inner) {
+      const int64_t nk = std::min(inner, in_ - k);
+      const float* block_x = x + first * ldx + k;
+      if (width % kLanes) {
+        multiply_narrow(block_x, ldx, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
+      } else {
+        multiply_tile(n, width / kLanes, {block_x, ldx, 1}, panel + k * kPanel, kPanel, nk, k ? block_y : block_bias, k ? ldy : 0,
+                      block_y, ldy);
+      }
+    }
+  });
+}
+
+}  // namespace gyre

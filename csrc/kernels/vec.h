@@ -1,0 +1,96 @@
+// The f32 vector of this processor's register width, by GCC/Clang vector extensions, and the few functions on it that the
+// kernels share. `acc += x * y` is one fused multiply-add per lane (-ffp-contract=fast), scalar or vector, so every kernel
+// variant does the same arithmetic per element. Reductions over lanes have one fixed order.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace gyre {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(4 * kLanes)));
+typedef int32_t vi __attribute__((vector_size(4 * kLanes)));
+typedef float unaligned_vf __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+inline constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+inline vf load(const float* p) { return *reinterpret_cast<const unaligned_vf*>(p); }
+inline void store(float* p, vf v) { *reinterpret_cast<unaligned_vf*>(p) = v; }
+inline vf splat(float x) { return x - vf{}; }  // x - 0 folds to x, signed zeros included
+
+// The first n lanes (0 < n <= kLanes), zeros after them.
+inline vf load_first(const float* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  vf v{};
+  std::memcpy(&v, p, static_cast<size_t>(n) * sizeof(float));
+  return v;
+}
+inline void store_first(float* p, vf v, int64_t n) {
+  if (n >= kLanes) return store(p, v);
+  std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(float));
+}
+
+inline vi lane_index() {
+  vi v{};
+  for (int i = 0; i < kLanes; ++i) v[i] = i;
+  return v;
+}
+
+inline vf maximum(vf a, vf b) { return a > b ? a : b; }
+
+inline float reduce_sum(vf v) {
+  float lane[kLanes];
+  std::memcpy(lane, &v, sizeof v);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+  }
+  return lane[0];
+}
+
+inline float reduce_max(vf v) {
+  float best = v[0];
+  for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
+  return best;
+}
+
+// e^x to about 1 ulp; 0 below the smallest normal result, infinity above the largest, NaN for NaN.
+// Range reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody & Waite 1980), then a minimax polynomial for e^r.
+inline vf exponential(vf x) {
+  constexpr float kLowest = -87.33654f, kHighest = 88.72283f, kMagic = 12582912.0f;  // kMagic = 1.5 * 2^23 rounds to an integer
+  vf y = x < splat(kLowest) ? splat(kLowest) : x;
+  y = y > splat(kHighest) ? splat(kHighest) : y;
+  const vf shifted = y * 1.44269504f + splat(kMagic);
+  const vf n = shifted - kMagic;
+  vf r = y - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  vf p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  const vf r2 = r * r;
+  p = p * r2 + r;
+  p = p + 1.0f;
+  // 2^n as 2^(n-1) * 2, because n reaches 128.
+  vi bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = ((bits - 0x4B400000 /* bits of kMagic */) + 126) << 23;
+  vf scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  p = (p + p) * scale;
+  p = x > splat(kHighest) ? splat(std::numeric_limits<float>::infinity()) : p;
+  return x < splat(kLowest) ? vf{} : p;
+}
+
+}  // namespace gyre
