@@ -1,0 +1,156 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/parallel.h"
+#include "kernels/tile.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kTaskRows = 16;
+constexpr int64_t kPageVectors = kPageTokens / kLanes;
+static_assert(kPageTokens % kLanes == 0);
+
+// Turns the first n scores into exp(score - max) in place. Returns the sum; `max` is the largest score.
+float exponentiate(float* scores, int64_t n, float* max) {
+  const vf lowest = splat(-std::numeric_limits<float>::infinity());
+  const int64_t whole = n / kLanes * kLanes;
+  vf best = lowest;
+  for (int64_t j = 0; j < whole; j += kLanes) best = maximum(load(scores + j), best);
+  if (whole < n) {  // scores past n belong to keys that this row must not see
+    const vi past = lane_index() >= static_cast<int32_t>(n - whole);
+    store(scores + whole, past ? lowest : load(scores + whole));
+    best = maximum(load(scores + whole), best);
+  }
+  *max = reduce_max(best);
+  vf sum{};
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const vf p = exponential(load(scores + j) - *max);
+    store(scores + j, p);
+    sum += p;
+  }
+  return reduce_sum(sum);
+}
+
+struct Call {
+  AttentionShape shape;
+  const float* q;
+  int64_t ld_q;
+  const float *key_pages, *value_pages;
+  float* o;
+  int64_t ld_o;
+  float* logsumexp;
+};
+
+// A register tile of queries that share one key/value head: consecutive (row, head of the group) pairs.
+struct Queries {
+  int64_t count;
+  int64_t row[kTileRows], head[kTileRows];
+  int64_t limit[kTileRows];  // keys each may see, ascending
+};
+
+void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Queries& queries) {
+  thread_local std::vector<float> scratch;
+  const int64_t d = c.shape.head_dim, vectors = ceil_div(d, kLanes), padded = vectors * kLanes;
+  const int64_t page_floats = c.shape.kv_heads * d * kPageTokens, at = kv_head * d * kPageTokens;
+  const int64_t n = queries.count, shared = queries.limit[0];
+  const int64_t num_pages = ceil_div(queries.limit[n - 1], kPageTokens), ld = num_pages * kPageTokens;
+  scratch.resize(static_cast<size_t>(n * (ld + d + padded)));
+  float* scores = scratch.data();
+  float* sums = scores + n * ld;
+  float* q = sums + n * padded;
+
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  for (int64_t i = 0; i < n; ++i) {
+    const float* from = c.q + queries.row[i] * c.ld_q + queries.head[i] * d;
+    for (int64_t j = 0; j < d; ++j) q[i * d + j] = from[j] * scale;
+  }
+  for (int64_t p = 0; p < num_pages; ++p) {
+    multiply_tile(n, kPageVectors, {q, d, 1}, c.key_pages + pages[p] * page_floats + at, kPageTokens, d, nullptr, 0,
+                  scores + p * kPageTokens, ld);
+  }
+  float max[kTileRows], total[kTileRows];
+  for (int64_t i = 0; i < n; ++i) total[i] = exponentiate(scores + i * ld, queries.limit[i], &max[i]);
+
+  std::fill(sums, sums + n * padded, 0.0f);
+  for (int64_t p = 0; p < num_pages; ++p) {
+    const float* values = c.value_pages + pages[p] * page_floats + at;
+    const int64_t first = p * kPageTokens, end = first + kPageTokens;
+    const int64_t common = std::clamp(shared, first, end);  // keys that every query sees, then each query's own
+    if (common > first) {
+      multiply_tile(n, vectors, {scores + first, ld, 1}, values, d, common - first, sums, padded, sums, padded);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t last = std::min(queries.limit[i], end);
+      if (last > common) {
+        multiply_tile(1, vectors, {scores + i * ld + common, ld, 1}, values + (common - first) * d, d, last - common,
+                      sums + i * padded, padded, sums + i * padded, padded);
+      }
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    float* to = c.o + queries.row[i] * c.ld_o + queries.head[i] * d;
+    const float inverse = 1.0f / total[i];
+    for (int64_t j = 0; j < d; ++j) to[j] = sums[i * padded + j] * inverse;
+    if (c.logsumexp) c.logsumexp[queries.row[i] * c.shape.heads + queries.head[i]] = max[i] + std::log(total[i]);
+  }
+}
+
+}  // namespace
+
+void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k, const float* v,
+              int64_t ld_v, float* key_pages, float* value_pages) {
+  const int64_t d = shape.head_dim, page_floats = shape.kv_heads * d * kPageTokens;
+  const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
+  parallel_for(static_cast<int64_t>(sequences.size()), grain, [&](int64_t s) {
+    const PagedRows& rows = sequences[static_cast<size_t>(s)];
+    for (int64_t i = 0; i < rows.count; ++i) {
+      const int64_t position = rows.position + i, slot = position % kPageTokens;
+      const int64_t page = rows.pages[position / kPageTokens] * page_floats;
+      const float* from_k = k + (rows.row + i) * ld_k;
+      const float* from_v = v + (rows.row + i) * ld_v;
+      for (int64_t h = 0; h < shape.kv_heads; ++h) {
+        float* to_k = key_pages + page + h * d * kPageTokens + slot;
+        for (int64_t j = 0; j < d; ++j) to_k[j * kPageTokens] = from_k[h * d + j];
+        std::copy_n(from_v + h * d, d, value_pages + page + (h * kPageTokens + slot) * d);
+      }
+    }
+  });
+}
+
+void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
+            const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp) {
+  const Call call{shape, q, ld_q, key_pages, value_pages, o, ld_o, logsumexp};
+  std::vector<PagedRows> tasks;
+  int64_t keys = 0;
+  for (const PagedRows& rows : sequences) {
+    keys += rows.count * (rows.position + rows.count);
+    for (int64_t first = 0; first < rows.count; first += kTaskRows) {
+      tasks.push_back({rows.row + first, std::min(kTaskRows, rows.count - first), rows.position + first, rows.pages});
+    }
+  }
+  if (tasks.empty()) return;
+  const int64_t group = shape.heads / shape.kv_heads, num_tasks = static_cast<int64_t>(tasks.size()) * shape.kv_heads;
+  const int64_t task_work = std::max<int64_t>(1, 4 * keys * shape.heads * shape.head_dim / num_tasks);
+  parallel_for(num_tasks, std::max<int64_t>(1, 200000 / task_work), [&](int64_t t) {
+    const PagedRows& rows = tasks[static_cast<size_t>(t / shape.kv_heads)];
+    const int64_t kv_head = t % shape.kv_heads, total = rows.count * group;
+    for (int64_t first = 0; first < total; first += kTileRows) {
+      Queries queries;
+      queries.count = std::min<int64_t>(kTileRows, total - first);
+      for (int64_t i = 0; i < queries.count; ++i) {
+        const int64_t row = (first + i) / group;
+        queries.row[i] = rows.row + row;
+        queries.head[i] = kv_head * group + (first + i) % group;
+        queries.limit[i] = rows.position + row + 1;
+      }
+      attend_tile(call, rows.pages, kv_head, queries);
+    }
+  });
+}
+
+}  // namespace gyre
