@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func open(t *testing.T, path string) *Logger {
+	t.Helper()
+	l, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func logSteps(t *testing.T, l *Logger, steps ...int) {
+	t.Helper()
+	for _, step := range steps {
+		if err := l.Log(step, map[string]any{"actor/loss": float64(step) / 8}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func steps(t *testing.T, path string) []int {
+	t.Helper()
+	var all []int
+	for record, err := range Read(path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, record.Step)
+	}
+	return all
+}
+
+func TestLineFormat(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "metrics.jsonl")
+	l := open(t, path)
+	values := map[string]any{
+		"b": math.NaN(), "a": 0.1, "c": math.Inf(-1), "n": 3, "name": `a "b"`, "ok": true,
+		"table": Table{Columns: []string{"group", "rv"}, Rows: [][]any{{0, 0.5}, {1, math.Inf(1)}}},
+	}
+	if err := l.Log(4, values); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := os.ReadFile(path)
+	want := `{"schema":1,"step":4,"a":0.1,"b":"NaN","c":"-Infinity","n":3,"name":"a \"b\"","ok":true,` +
+		`"table":{"columns":["group","rv"],"rows":[[0,0.5],[1,"Infinity"]]}}` + "\n"
+	if string(got) != want {
+		t.Errorf("got  %swant %s", got, want)
+	}
+	for record, err := range Read(path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := record.Float("b"); !math.IsNaN(v) {
+			t.Errorf("b read as %v, want NaN", record.Values["b"])
+		}
+		want := Table{Columns: []string{"group", "rv"}, Rows: [][]any{{0.0, 0.5}, {1.0, math.Inf(1)}}}
+		if !reflect.DeepEqual(record.Values["table"], want) {
+			t.Errorf("table read as %v, want %v", record.Values["table"], want)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "metrics.jsonl"))
+	logSteps(t, l, 1, 2)
+	for name, c := range map[string]struct {
+		step   int
+		values map[string]any
+	}{
+		"step again":   {2, nil},
+		"reserved":     {3, map[string]any{"step": 1}},
+		"unknown type": {3, map[string]any{"x": []int{1}}},
+		"ragged table": {3, map[string]any{"x": Table{Columns: []string{"a"}, Rows: [][]any{{1, 2}}}}},
+	} {
+		if err := l.Log(c.step, c.values); err == nil {
+			t.Errorf("%s: logged without an error", name)
+		}
+	}
+}
+
+func TestResumeTruncatesToTheCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.jsonl")
+	if err := Truncate(path, 3); err != nil {
+		t.Fatalf("a missing file: %v", err)
+	}
+	logSteps(t, open(t, path), 0, 1, 2, 3, 4, 5)
+	if err := Truncate(path, 3); err != nil {
+		t.Fatal(err)
+	}
+	logSteps(t, open(t, path), 4)
+	if got, want := steps(t, path), []int{0, 1, 2, 3, 4}; !reflect.DeepEqual(got, want) {
+		t.Errorf("steps %v, want %v", got, want)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("%d files in the folder, want 1", len(left))
+	}
+}
+
+func TestTornLastLineIsRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.jsonl")
+	logSteps(t, open(t, path), 1, 2)
+	whole, _ := os.ReadFile(path)
+	for cut := len(whole) - 1; cut > len(whole)/2; cut-- {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		logSteps(t, open(t, path), 7)
+		if got, want := steps(t, path), []int{1, 7}; !reflect.DeepEqual(got, want) {
+			t.Fatalf("cut at %d: steps %v, want %v", cut, got, want)
+		}
+	}
+}
+
+func TestCorruptLineIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.jsonl")
+	for line, want := range map[string]string{
+		`{"schema":1,"step":`: "not a JSON object", `{"schema":2,"step":1}`: "schema is 2", `{"schema":1}`: "step is <nil>",
+	} {
+		text := `{"schema":1,"step":1}` + "\n" + line + "\n" + `{"schema":1,"step":3}` + "\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(path)
+		if err == nil || !strings.HasPrefix(err.Error(), path+":2: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Open gave %v, want line 2 and %q", line, err, want)
+		}
+		if err := Truncate(path, 1); err == nil {
+			t.Errorf("%s: Truncate succeeded", line)
+		}
+		if kept, _ := os.ReadFile(path); string(kept) != text {
+			t.Errorf("%s: the file was changed", line)
+		}
+	}
+}
