@@ -1,0 +1,110 @@
+package advantage
+
+import "math"
+
+// statistics of the returns within one group.
+type statistics struct {
+	n         int
+	mean, std float64 // std with n - 1 in the denominator
+}
+
+// groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics.
+func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]statistics) {
+	returns, groups = make([]float64, len(episodes)), map[int]statistics{}
+	for i, e := range episodes {
+		for _, r := range e.Rewards {
+			returns[i] += r
+		}
+		g := groups[e.Group]
+		g.n++
+		g.mean += returns[i]
+		groups[e.Group] = g
+	}
+	squares := map[int]float64{}
+	for id, g := range groups {
+		g.mean /= float64(g.n)
+		groups[id] = g
+	}
+	for i, e := range episodes {
+		d := returns[i] - groups[e.Group].mean
+		squares[e.Group] += d * d
+	}
+	for id, g := range groups {
+		g.std = math.Sqrt(squares[id] / float64(max(g.n-1, 1)))
+		if g.n == 1 { // nothing to compare with: the return itself counts
+			g.mean, g.std = 0, 1
+		}
+		groups[id] = g
+	}
+	return returns, groups
+}
+
+// GRPO gives every sampled token of an episode the episode's return minus its group's mean, divided by the group's
+// standard deviation + 1e-6 when normByStd (Dr.GRPO without). A group of one has mean 0 and standard deviation 1.
+func GRPO(episodes []Trajectory, normByStd bool) [][]float64 {
+	returns, groups := groupStatistics(episodes)
+	return broadcast(episodes, func(i int) float64 {
+		g := groups[episodes[i].Group]
+		if normByStd {
+			return (returns[i] - g.mean) / (g.std + 1e-6)
+		}
+		return returns[i] - g.mean
+	})
+}
+
+// BRPO is GRPO with the whole batch as one group.
+func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
+	one := make([]Trajectory, len(episodes))
+	for i, e := range episodes {
+		e.Group = 0
+		one[i] = e
+	}
+	return GRPO(one, normByStd)
+}
+
+// RLOO gives every sampled token of an episode its return minus the mean return of the group's other members:
+// (S − mean)·n/(n − 1). A group of one keeps its return.
+func RLOO(episodes []Trajectory) [][]float64 {
+	returns, groups := groupStatistics(episodes)
+	return broadcast(episodes, func(i int) float64 {
+		g := groups[episodes[i].Group]
+		if g.n == 1 {
+			return returns[i]
+		}
+		return (returns[i] - g.mean) * float64(g.n) / float64(g.n-1)
+	})
+}
+
+// RewardToGo is the discounted sum of the rewards from each token to the end of its reply (REINFORCE++ before
+// whitening). The sum starts anew in every turn: rewards after an observation do not flow back past it.
+func RewardToGo(episodes []Trajectory, gamma float64) [][]float64 {
+	out := make([][]float64, len(episodes))
+	for i, e := range episodes {
+		out[i] = make([]float64, len(e.Mask))
+		running := 0.0
+		for t := len(e.Mask) - 1; t >= 0; t-- {
+			if !e.Mask[t] {
+				running = 0
+				continue
+			}
+			running = e.Rewards[t] + gamma*running
+			out[i][t] = running
+		}
+	}
+	return out
+}
+
+// broadcast puts one value per episode on each of its sampled tokens, 0 elsewhere.
+func broadcast(episodes []Trajectory, value func(i int) float64) [][]float64 {
+	out := make([][]float64, len(episodes))
+	for i, e := range episodes {
+		out[i] = make([]float64, len(e.Mask))
+		v := value(i)
+		for t, sampled := range e.Mask {
+			if sampled {
+				out[i][t] = v
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package advantage
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// KL estimates the divergence of the policy from the reference at each sampled token from the two log-probs alone
+// (Schulman, "Approximating KL divergence", 2020), 0 elsewhere. With d = reference − policy:
+//
+//	k1 −d (unbiased)   abs |d|   k2 ½d²   k3 e^d − d − 1 (d clipped to ±20, the result to ±10)
+//
+// A trailing + names the same value (it concerns the gradient in the loss only).
+func KL(estimator string, policy, reference []float32, mask []bool) ([]float64, error) {
+	if len(policy) != len(mask) || len(reference) != len(mask) {
+		return nil, fmt.Errorf("advantage: %d policy and %d reference log-probs for %d tokens", len(policy), len(reference),
+			len(mask))
+	}
+	var estimate func(d float64) float64
+	switch strings.TrimSuffix(estimator, "+") {
+	case "k1":
+		estimate = func(d float64) float64 { return -d }
+	case "abs":
+		estimate = math.Abs
+	case "k2":
+		estimate = func(d float64) float64 { return d * d / 2 }
+	case "k3":
+		estimate = func(d float64) float64 {
+			d = min(max(d, -20), 20)
+			return min(max(math.Exp(d)-d-1, -10), 10)
+		}
+	default:
+		return nil, fmt.Errorf("algorithm.kl_estimator: unknown estimator %q", estimator)
+	}
+	out := make([]float64, len(mask))
+	for t, sampled := range mask {
+		if sampled {
+			out[t] = estimate(float64(reference[t]) - float64(policy[t]))
+		}
+	}
+	return out, nil
+}
+
+// Penalize subtracts coef times the per-token divergences from the rewards, in place, and returns the mean over the
+// episodes of the mean divergence of their sampled tokens: what Controller.Update takes.
+func Penalize(episodes []Trajectory, divergences [][]float64, coef float64) float64 {
+	mean := 0.0
+	for i, e := range episodes {
+		sum, n := 0.0, 0
+		for t, sampled := range e.Mask {
+			if sampled {
+				e.Rewards[t] -= coef * divergences[i][t]
+				sum += divergences[i][t]
+				n++
+			}
+		}
+		mean += sum / float64(max(n, 1)) / float64(len(episodes))
+	}
+	return mean
+}
+
+// Controller holds the coefficient of the divergence in the rewards. Fixed when Horizon is 0, otherwise adapted to keep
+// the divergence near Target (Ziegler et al., 2019). Coef is all the state there is to save.
+type Controller struct {
+	Coef    float64
+	Target  float64
+	Horizon float64 // in episodes
+}
+
+// Update adapts Coef after a batch of n episodes that measured the given mean divergence.
+func (c *Controller) Update(divergence float64, n int) {
+	if c.Horizon <= 0 {
+		return
+	}
+	proportional := min(max(divergence/c.Target-1, -0.2), 0.2)
+	c.Coef *= 1 + proportional*float64(n)/c.Horizon
+}

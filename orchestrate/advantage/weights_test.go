@@ -1,0 +1,44 @@
+package advantage
+
+import (
+	"math"
+	"testing"
+)
+
+func TestLossWeights(t *testing.T) {
+	x := [][]float64{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 9, 9, 9}}
+	masks := [][]bool{bits("1100"), bits("1110"), bits("0000")}
+	for mode, want := range map[string]float64{
+		"token-mean": 4.2, "token-sum": 21, "seq-mean-token-sum": 10.5, "seq-mean-token-mean": 3.75,
+		"seq-mean-token-sum-norm": 5.25,
+	} {
+		weights, err := LossWeights(mode, masks, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0.0
+		for i := range x {
+			for j := range x[i] {
+				got += float64(weights[i][j]) * x[i][j]
+			}
+		}
+		if math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s = %v, want %v", mode, got, want)
+		}
+	}
+	if _, err := LossWeights("mean-ish", masks, 4); err == nil {
+		t.Error("unknown mode accepted")
+	}
+	if _, err := LossWeights("seq-mean-token-sum-norm", masks, 0); err == nil {
+		t.Error("width 0 accepted")
+	}
+	empty, err := LossWeights("token-mean", masks[2:], 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range empty[0] {
+		if w != 0 {
+			t.Errorf("weights of nothing: %v", empty)
+		}
+	}
+}
