@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gyre/orchestrate/nearest"
 )
 
 // Option describes one field of an options struct.
@@ -58,7 +60,7 @@ func Decode(options any, values map[string]any) error {
 		i, known := fields[k]
 		if !known {
 			problems = append(problems, fmt.Errorf("unknown option %q%s; it has: %s",
-				k, didYouMean(k, names), strings.Join(names, ", ")))
+				k, nearest.Hint(k, names), strings.Join(names, ", ")))
 			continue
 		}
 		if other, twice := setBy[i]; twice {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"gyre/orchestrate/nearest"
 )
 
 // Spec describes one tag: an environment type with the options and limits that the tag stands for.
@@ -73,7 +75,7 @@ func Lookup(tag string) (Spec, error) {
 	}
 	slices.Sort(tags)
 	return Spec{}, fmt.Errorf("unknown environment tag %q%s; `gyre env list` names all: %s",
-		tag, didYouMean(tag, tags), strings.Join(tags, ", "))
+		tag, nearest.Hint(tag, tags), strings.Join(tags, ", "))
 }
 
 // List returns all tags, ordered by type and then by tag.

@@ -33,7 +33,7 @@ func (l *lake) step(p, d grid.Pos) grid.Pos {
 
 // generate draws maps until one has a path from start to goal. Each cell is frozen with probability frozen.
 func generate(rng *rand.Rand, size int, frozen float64) (*lake, error) {
-	const tries = 10_000
+	const tries = 1000
 	cell := func() grid.Pos { return grid.Pos{Row: rng.IntN(size), Col: rng.IntN(size)} }
 	for range tries {
 		l := &lake{rows: size, cols: size, hole: make([]bool, size*size)}

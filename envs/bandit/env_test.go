@@ -1,0 +1,108 @@
+package bandit
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/envs"
+)
+
+func play(t *testing.T, tag string, options map[string]any, seed int64, member int) *machine {
+	t.Helper()
+	spec, err := envs.Lookup(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := spec.Make(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.(envs.MemberSetter).SetMember(member)
+	if err := env.Reset(seed); err != nil {
+		t.Fatal(err)
+	}
+	return env.(*machine)
+}
+
+// The risky arm pays 1 a quarter of the time, differently for the members of a group; the safe one always 0.1.
+func TestPayments(t *testing.T) {
+	const n = 4000
+	wins := 0.0
+	for member := range n {
+		m := play(t, "bandit", nil, 5, member)
+		r, err := m.Step(strings.ToLower(m.names[m.risky]))
+		if err != nil || !r.Done || !r.Success || !r.Valid || r.Info["risky_arm"] != 1 || r.Reward != 0 && r.Reward != 1 {
+			t.Fatalf("risky arm: %+v, %v", r, err)
+		}
+		wins += r.Reward
+	}
+	if rate := wins / n; math.Abs(rate-0.25) > 0.03 {
+		t.Errorf("the risky arm wins %.3f of the time, want 0.25", rate)
+	}
+	m := play(t, "bandit", nil, 5, 0)
+	safe := m.names[1-m.risky]
+	r, err := m.Step(safe)
+	if err != nil || r.Reward != 0.1 || !r.Done || r.Success || r.Info["risky_arm"] != 0 {
+		t.Errorf("safe arm: %+v, %v", r, err)
+	}
+	if m.Render() != safe+": 0.1 points" {
+		t.Errorf("after the pull: %q", m.Render())
+	}
+	if _, err := m.Step(safe); !errors.Is(err, envs.ErrNotRunning) {
+		t.Errorf("a second pull: %v, want ErrNotRunning", err)
+	}
+}
+
+func TestGroupSharesThePromptAndSeedsVaryIt(t *testing.T) {
+	prompts, first := map[string]bool{}, 0
+	const n = 1000
+	for seed := range int64(n) {
+		a, b := play(t, "Bandit", nil, seed, 0), play(t, "Bandit", nil, seed, 7)
+		if a.Render() != b.Render() || !slices.Equal(a.Actions(), b.Actions()) || len(a.Actions()) != 2 {
+			t.Fatalf("seed %d: members see %q and %q", seed, a.Render(), b.Render())
+		}
+		prompts[a.Render()] = true
+		first += a.risky
+	}
+	if len(prompts) != 24 { // twelve pairs in two orders
+		t.Errorf("%d prompts, want 24", len(prompts))
+	}
+	if math.Abs(float64(first)/n-0.5) > 0.06 {
+		t.Errorf("the risky arm comes second in %d of %d", first, n)
+	}
+}
+
+func TestSplitsDoNotOverlap(t *testing.T) {
+	for _, pair := range pairs["test"] {
+		if slices.Contains(pairs["train"], pair) {
+			t.Errorf("%s is in both splits", pair)
+		}
+	}
+	m := play(t, "BanditTest", nil, 1, 0)
+	if !slices.Contains(pairs["test"], m.names[1-m.risky]+"/"+m.names[m.risky]) {
+		t.Errorf("BanditTest shows %v", m.names)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	m := play(t, "bandit", map[string]any{"arms": []any{"Ice / Fire"}, "lo_arm_score": 0.5, "hi_hiscore": 3, "prob": 1}, 1, 0)
+	if r, err := m.Step("fire"); err != nil || r.Reward != 3 {
+		t.Errorf("fire: %+v, %v, want 3", r, err)
+	}
+	spec, _ := envs.Lookup("bandit")
+	for want, options := range map[string]map[string]any{
+		"split: expected train or test": {"split": "dev"},
+		"option prob: expected":         {"prob": 2},
+		"two different names":           {"arms": []string{"Ice"}},
+		"at least one pair":             {"arms": []string{}},
+		"did you mean prob?":            {"prop": 1},
+		"are the same setting":          {"prob": 0.1, "hi_arm_hiscore_prob": 0.2},
+	} {
+		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", options, err, want)
+		}
+	}
+}

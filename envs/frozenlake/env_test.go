@@ -1,0 +1,170 @@
+package frozenlake
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/envs"
+)
+
+// Gymnasium's fixed maps.
+var (
+	map4 = []any{"SFFF", "FHFH", "FFFH", "HFFG"}
+	map8 = []any{"SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"}
+)
+
+func play(t *testing.T, options map[string]any, seed int64) *game {
+	t.Helper()
+	spec, err := envs.Lookup("frozenlake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := spec.Make(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Reset(seed); err != nil {
+		t.Fatal(err)
+	}
+	return env.(*game)
+}
+
+func TestWalkToTheGoal(t *testing.T) {
+	for _, m := range []struct {
+		rows  []any
+		moves int
+	}{{map4, 6}, {map8, 14}} {
+		g := play(t, map[string]any{"map": m.rows, "slippery": false}, 1)
+		way, ok := g.Solve()
+		if !ok || len(way) != m.moves {
+			t.Fatalf("%v, %v: want %d moves", way, ok, m.moves)
+		}
+		for i, action := range way {
+			r, err := g.Step(strings.ToUpper(action))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := i == len(way)-1
+			if r.Done != last || r.Success != last || !r.Valid || !r.Effective || (r.Reward == 1) != last || r.Info["slipped"] != 0 {
+				t.Errorf("move %d %s: %+v", i, action, r)
+			}
+		}
+		if rows := strings.Split(g.Render(), "\n"); !strings.HasSuffix(rows[len(rows)-1], "√") {
+			t.Errorf("the player is not shown on the goal:\n%s", g.Render())
+		}
+		if _, err := g.Step("Up"); !errors.Is(err, envs.ErrNotRunning) {
+			t.Errorf("a step after the end: %v, want ErrNotRunning", err)
+		}
+	}
+}
+
+func TestHoleEdgeAndUnknownAction(t *testing.T) {
+	g := play(t, map[string]any{"map": map4, "slippery": "false"}, 1)
+	if want := "P___\n_O_O\n___O\nO__G"; g.Render() != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	}
+	if r, err := g.Step("swim"); err != nil || r.Valid {
+		t.Errorf("unknown action: %+v, %v", r, err)
+	}
+	if r, _ := g.Step("Left"); r.Effective || !r.Valid || r.Done {
+		t.Errorf("over the edge: %+v", r)
+	}
+	if _, err := g.Step("Down"); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := g.Step("Right")
+	if !r.Done || r.Success || r.Reward != 0 || r.Info["in_hole"] != 1 {
+		t.Errorf("into the hole: %+v", r)
+	}
+	if want := "____\n_X_O\n___O\nO__G"; g.Render() != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	}
+	if way, ok := g.Solve(); ok {
+		t.Errorf("a way out of the hole: %v", way)
+	}
+}
+
+func TestCoordinates(t *testing.T) {
+	g := play(t, map[string]any{"map": "SFH\nFHG\nFFF", "observation": "grid_coord"}, 1)
+	want := "Coordinates:\nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, 0)\nHoles: (0, 2), (1, 1)" +
+		"\nGrid Map:\nP_O\n_OG\n___"
+	if g.Render() != want {
+		t.Errorf("got\n%s\nwant\n%s", g.Render(), want)
+	}
+	if text := g.Instruction(); !strings.Contains(text, "(2, 2) the bottom right") || !strings.Contains(text, "slippery") {
+		t.Errorf("instruction: %s", text)
+	}
+}
+
+// Each direction is kept with success_rate, and both sides are equally likely.
+func TestSlips(t *testing.T) {
+	const n = 20_000
+	g := play(t, map[string]any{"success_rate": 0.5}, 7)
+	for intended := range 4 {
+		var counts [4]float64
+		for range n {
+			counts[g.slide(intended)]++
+		}
+		for taken, want := range map[int]float64{intended: 0.5, (intended + 1) % 4: 0.25, (intended + 3) % 4: 0.25, (intended + 2) % 4: 0} {
+			if got := counts[taken] / n; math.Abs(got-want) > 0.02 {
+				t.Errorf("%s became %s with frequency %.3f, want %.2f", actionNames[intended], actionNames[taken], got, want)
+			}
+		}
+	}
+}
+
+// Members of a group that act alike fare alike, and the k-th ice does not depend on what was done before.
+func TestGroupSharesTheIce(t *testing.T) {
+	slips := func(actions []string) []float64 {
+		g := play(t, map[string]any{"map": []any{"SFFFFFFF", "FFFFFFFF", "FFFFFFFF", "FFFFFFFG"}, "success_rate": 0.5}, 42)
+		var list []float64
+		for _, a := range actions {
+			r, err := g.Step(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, r.Info["slipped"])
+		}
+		return list
+	}
+	a := slips([]string{"Down", "Up", "Left", "Left", "Up", "Left", "Up", "Left"})
+	b := slips([]string{"Left", "Left", "Up", "Up", "Left", "Up", "Left", "Up"})
+	if !slices.Equal(a, b) {
+		t.Errorf("slips %v and %v differ", a, b)
+	}
+	if !slices.Contains(a, 1) || !slices.Contains(a, 0) {
+		t.Errorf("slips %v: expected some and not only slips at success_rate 0.5", a)
+	}
+}
+
+func TestWrongOptions(t *testing.T) {
+	spec, _ := envs.Lookup("CoordFrozenLake")
+	for want, options := range map[string]map[string]any{
+		"did you mean slippery?":   {"slipery": true},
+		"option p: expected":       {"p": 1.5},
+		"success_rate: expected":   {"success_rate": "-1"},
+		"option size: expected":    {"size": 1},
+		"expected true or false":   {"is_slippery": "perhaps"},
+		"expected a number":        {"p": "high"},
+		"expected equal rows":      {"map": "SF\nG"},
+		"expected S, F, H or G":    {"map": "SX\nFG"},
+		"one S and one G":          {"map": "SF\nFF"},
+		"cannot be reached":        {"map": "SH\nHG"},
+		"expected 6 characters":    {"glyphs": "abc"},
+		"expected one of grid, co": {"observation": "Grid"},
+	} {
+		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", options, err, want)
+		}
+	}
+	env, err := spec.Make(map[string]any{"p": 0.0, "size": 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Reset(1); err == nil || !strings.Contains(err.Error(), "raise p") {
+		t.Errorf("a lake of holes: error %v, want a hint to raise p", err)
+	}
+}

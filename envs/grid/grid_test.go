@@ -1,0 +1,32 @@
+package grid
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestEmptyObjectsAreLeftOut(t *testing.T) {
+	got := Render("coord", 2, 3, []Objects{{"Boxes", nil}, {"Player", []Pos{{1, 2}, {0, 0}}}}, "unused")
+	if want := "Board size: 2 rows x 3 cols (zero-indexed).\nPlayer: (1, 2), (0, 0)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestExplainNamesTheTrueCorner(t *testing.T) {
+	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false}, "grid_coord": {true, true}} {
+		text := Explain(format, 4, 7, "#: wall")
+		if strings.Contains(text, "(3, 6)") != want[0] || strings.Contains(text, "#: wall") != want[1] {
+			t.Errorf("%s: %s", format, text)
+		}
+	}
+}
+
+func TestDirections(t *testing.T) {
+	p := Pos{3, 3}
+	if p.Add(Up).Row != 2 || p.Add(Down).Row != 4 || p.Add(Left).Col != 2 || p.Add(Right).Col != 4 {
+		t.Error("a direction points the wrong way")
+	}
+	if d := p.Distance(Pos{1, 4}); d != 3 {
+		t.Errorf("distance %d, want 3", d)
+	}
+}

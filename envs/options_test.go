@@ -1,0 +1,59 @@
+package envs
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+type settings struct {
+	Flag  bool     `option:"flag" doc:"a switch"`
+	Count int      `option:"count,number" doc:"how many"`
+	Rate  float64  `option:"rate"`
+	Name  string   `option:"name"`
+	Rows  []string `option:"rows"`
+	Size  [2]int   `option:"size"`
+	Other int      // not an option
+}
+
+// Values come as TOML and JSON decode them, or as strings from the command line.
+func TestDecode(t *testing.T) {
+	want := settings{Flag: true, Count: 3, Rate: 2, Name: "x", Rows: []string{"ab", "c"}, Size: [2]int{6, 8}}
+	for _, values := range []map[string]any{
+		{"flag": true, "count": int64(3), "rate": int64(2), "name": "x", "rows": []any{"ab", "c"}, "size": []any{int64(6), int64(8)}},
+		{"flag": true, "number": float64(3), "rate": 2.0, "name": "x", "rows": []string{"ab", "c"}, "size": []int{6, 8}},
+		{"flag": "true", "count": "3", "rate": "2", "name": "x", "rows": "ab\nc\n", "size": "6x8"},
+	} {
+		var got settings
+		if err := Decode(&got, values); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %+v, %v, want %+v", values, got, err, want)
+		}
+	}
+}
+
+func TestDecodeReportsEverything(t *testing.T) {
+	got := settings{Count: 5}
+	err := Decode(&got, map[string]any{"flg": true, "count": 1.5, "rate": "fast", "name": 3, "rows": []any{1}, "size": "6"})
+	if err == nil {
+		t.Fatal("six wrong options are accepted")
+	}
+	for _, want := range []string{
+		`unknown option "flg" (did you mean flag?); it has: flag, count, rate, name, rows, size`,
+		"option count: expected a whole number, got 1.5", `option rate: expected a number, got "fast"`,
+		"option name: expected a string", "option rows: expected a list of strings", "option size: expected two whole numbers",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q:\n%v", want, err)
+		}
+	}
+	if got.Count != 5 {
+		t.Errorf("a wrong value changed the default to %d", got.Count)
+	}
+}
+
+func TestOptionsListDefaults(t *testing.T) {
+	list := Options(&settings{Count: 4})
+	if len(list) != 6 || list[1].Name != "count" || list[1].Aliases[0] != "number" || list[1].Default != 4 || list[0].Doc != "a switch" {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,176 @@
+package sokoban
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"gyre/envs"
+)
+
+func play(t *testing.T, options map[string]any) *game {
+	t.Helper()
+	spec, err := envs.Lookup("sokoban")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := spec.Make(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Reset(0); err != nil {
+		t.Fatal(err)
+	}
+	return env.(*game)
+}
+
+func TestRewardsAndRules(t *testing.T) {
+	g := play(t, map[string]any{"level": []any{
+		"#######",
+		"#@$. .#",
+		"# $   #",
+		"#######",
+	}})
+	steps := []struct {
+		action    string
+		reward    float64
+		effective bool
+		placed    float64
+		done      bool
+	}{
+		{"Up", -0.1, false, 0, false},    // a wall
+		{"right", 0.9, true, 1, false},   // box onto the first target; names match in any case
+		{"Left", -0.1, true, 1, false},   // no pulling
+		{"Right", -0.1, true, 1, false},  // a plain walk
+		{"Right", -1.1, true, 0, false},  // box off the target
+		{"Right", 0.9, true, 1, false},   // onto the second one
+		{"Right", -0.1, false, 1, false}, // box against the wall
+		{"Left", -0.1, true, 1, false},
+		{"Down", -0.1, true, 1, false},
+		{"Left", -0.1, true, 1, false}, // pushes the other box into the corner
+	}
+	for i, s := range steps {
+		r, err := g.Step(s.action)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(r.Reward-s.reward) > 1e-12 || r.Effective != s.effective || r.Info["boxes_on_target"] != s.placed ||
+			r.Done != s.done || !r.Valid || r.Success {
+			t.Fatalf("step %d %s: %+v, want %+v\n%s", i, s.action, r, s, g.Render())
+		}
+	}
+	if want := "#######\n#__O_√#\n#XP___#\n#######"; g.Render() != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	}
+}
+
+func TestBoxDoesNotPushBox(t *testing.T) {
+	g := play(t, map[string]any{"level": "#######\n#@$$..#\n#######"})
+	if r, _ := g.Step("Right"); r.Effective {
+		t.Errorf("two boxes in a row moved:\n%s", g.Render())
+	}
+}
+
+func TestFinishingPush(t *testing.T) {
+	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####"})
+	r, err := g.Step("Right")
+	if err != nil || math.Abs(r.Reward-10.9) > 1e-12 || !r.Done || !r.Success || !r.Effective {
+		t.Fatalf("%+v, %v: want a success worth 10.9", r, err)
+	}
+	if _, err := g.Step("Left"); !errors.Is(err, envs.ErrNotRunning) {
+		t.Errorf("a step after the end: %v, want ErrNotRunning", err)
+	}
+	if err := g.Reset(1); err != nil || g.Render() != "#####\n#PXO#\n#####" {
+		t.Errorf("reset does not restore the level: %v\n%s", err, g.Render())
+	}
+}
+
+func TestStepLimitAndUnknownActions(t *testing.T) {
+	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####", "max_steps": 2})
+	if r, err := g.Step("jump"); err != nil || r.Valid || r.Reward != 0 || r.Done {
+		t.Errorf("unknown action: %+v, %v", r, err)
+	}
+	if r, _ := g.Step("Up"); r.Done {
+		t.Error("ended after the first of two steps")
+	}
+	if r, _ := g.Step("Up"); !r.Done || r.Success {
+		t.Errorf("not ended unsolved after max_steps: %+v", r)
+	}
+}
+
+func TestRenderFormats(t *testing.T) {
+	level := "######\n#+$  #\n#  * #\n######" // the player on a target, one box placed
+	coord := "Board size: 4 rows x 6 cols (zero-indexed).\nTargets: (1, 1), (2, 3)\nBoxes: (1, 2)\nBoxes on target: (2, 3)\nPlayer on target: (1, 1)"
+	drawing := "######\n#SX__#\n#__√_#\n######"
+	for format, want := range map[string]string{
+		"grid": drawing, "coord": coord, "grid_coord": "Coordinates:\n" + coord + "\nGrid Map:\n" + drawing,
+	} {
+		if got := play(t, map[string]any{"level": level, "observation": format}).Render(); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
+		}
+	}
+	g := play(t, map[string]any{"level": level, "glyphs": "W.GCBA@"})
+	if got, want := g.Render(), "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
+		t.Errorf("other glyphs:\n%s\nwant\n%s", got, want)
+	}
+	if text := g.Instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") || strings.Contains(text, "#: wall") {
+		t.Errorf("the legend does not show the glyphs in use: %s", text)
+	}
+	text := play(t, map[string]any{"level": level, "observation": "coord"}).Instruction()
+	if !strings.Contains(text, "(3, 5)") || strings.Contains(text, "wall,") {
+		t.Errorf("coordinates are explained wrongly: %s", text)
+	}
+}
+
+func TestTags(t *testing.T) {
+	for tag, want := range map[string]struct {
+		rows, boxes, actions int
+		contains             string
+	}{
+		"SimpleSokoban": {6, 1, 10, "#"}, "coord_sokoban": {6, 1, 10, "Coordinates:"}, "LARGERSOKOBAN": {8, 2, 10, "#"},
+		"SokobanDifferentGridVocab": {6, 1, 10, "W"},
+	} {
+		spec, err := envs.Lookup(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, err := spec.Make(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := env.Reset(5); err != nil {
+			t.Fatal(err)
+		}
+		boxes, _ := env.(*game).board.boxes()
+		if env.(*game).board.rows != want.rows || boxes != want.boxes || spec.MaxActions != want.actions ||
+			!strings.Contains(env.Render(), want.contains) {
+			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions, env.Render())
+		}
+	}
+}
+
+func TestWrongOptions(t *testing.T) {
+	spec, _ := envs.Lookup("sokoban")
+	for want, options := range map[string]map[string]any{
+		"did you mean boxes?":          {"boxs": 1},
+		"option size: expected 4":      {"size": []any{int64(2), int64(6)}},
+		"two whole numbers":            {"size": int64(6)},
+		"option boxes: expected at":    {"num_boxes": 0},
+		"option observation: expected": {"observation": "pixels"},
+		"option glyphs: expected 7":    {"glyphs": "#_O"},
+		"distinct visible":             {"glyphs": "##O√XPS"},
+		"exclude each other":           {"level": "#@$.#", "levels": "x"},
+		"unknown character 'q'":        {"level": "#@$.q"},
+		"expected one":                 {"level": "#$.#"},
+		"1 boxes and 2 targets":        {"level": "#@$..#"},
+		"solved already":               {"level": "#@*#"},
+		"no such file":                 {"levels": "missing.txt"},
+		"search_depth: expected 2":     {"search_depth": 1},
+		"max_steps: expected":          {"max_steps": 0},
+	} {
+		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", options, err, want)
+		}
+	}
+}

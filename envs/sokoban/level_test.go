@@ -1,0 +1,80 @@
+package sokoban
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCharacterSetsAgree(t *testing.T) {
+	xsb, err := parseLevel([]string{"######", "#@$*.#", "#- ###"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := parseLevel([]string{"######", "#PX√O#", "#__###"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	glyphs := []rune("#_O√XPS")
+	if xsb.render("grid", glyphs) != ours.render("grid", glyphs) {
+		t.Errorf("\n%s\nand\n%s\nshould be one level", xsb.render("grid", glyphs), ours.render("grid", glyphs))
+	}
+}
+
+// Every generated level survives being written and read.
+func TestRenderedLevelsCanBeRead(t *testing.T) {
+	glyphs := []rune("#_O√XPS")
+	for seed := range int64(50) {
+		b, _, err := generate(seed, 7, 9, 2, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := b.render("grid", glyphs)
+		read, err := parseLevel(strings.Split(text, "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read.render("grid", glyphs) != text || read.key() != b.key() {
+			t.Fatalf("seed %d changed:\n%s\n%s", seed, text, read.render("grid", glyphs))
+		}
+	}
+}
+
+func TestLevelFiles(t *testing.T) {
+	boxoban := "; 0\n#####\n#@$.#\n#####\n\n; 1\r\n#####\r\n#.$@#\r\n#####\r\n"
+	lines := `{"id": "a", "rows": ["#####", "#@$.#", "#####"]}` + "\n\n" + `{"rows": ["#####", "#.$@#", "#####"]}` + "\n"
+	for name, content := range map[string]string{"boxoban.txt": boxoban, "levels.jsonl": lines} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g := play(t, map[string]any{"levels": path})
+		for seed, want := range map[int64]string{0: "#PXO#", 1: "#OXP#", 2: "#PXO#", -1: "#OXP#"} {
+			if err := g.Reset(seed); err != nil {
+				t.Fatal(err)
+			}
+			if rows := strings.Split(g.Render(), "\n"); len(rows) != 3 || rows[1] != want {
+				t.Errorf("%s: seed %d plays %q, want %q in the middle", name, seed, rows, want)
+			}
+		}
+	}
+}
+
+func TestDefectiveLevelFiles(t *testing.T) {
+	for want, content := range map[string]string{
+		"level 1 at line 6":    "; 0\n#####\n#@$.#\n#####\n; 1\n#####\n#@$ #\n",
+		"line 2: expected {":   "; 0\n{\"rows\": 3}\n",
+		"no rows in this":      `{"level": []}`,
+		"holds no level":       "; nothing\n\n",
+		"unknown character 'x": "#####\n#@$x#\n",
+	} {
+		path := filepath.Join(t.TempDir(), "levels.txt")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readLevels(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", content, err, want)
+		}
+	}
+}
