@@ -1,0 +1,214 @@
+package bpe
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// MaxText is the longest text in bytes that can be encoded in one call.
+const MaxText = 1 << 28
+
+// Tokenizer is a loaded tokenizer.json.
+type Tokenizer struct {
+	forms    []form
+	stages   []stage
+	model    *model // for text with markup
+	ordinary *model // never produces a special token
+	around   surround
+	added    []AddedToken
+	markup   recogniser // every added token
+	spaces   recogniser // only added tokens of white space, which cannot forge markup
+	pieces   []piece    // by id
+	ids      map[string]int32
+}
+
+// piece is what an id stands for.
+type piece struct {
+	bytes   []byte
+	known   bool
+	special bool
+}
+
+// Parse reads a tokenizer.json. A pipeline it does not know is refused with an error that names the part.
+func Parse(data []byte) (*Tokenizer, error) {
+	if err := checkDepth(data); err != nil {
+		return nil, err
+	}
+	var f struct {
+		Normalizer    json.RawMessage
+		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+		Model         json.RawMessage
+		PostProcessor json.RawMessage `json:"post_processor"`
+		Decoder       json.RawMessage
+		AddedTokens   []AddedToken `json:"added_tokens"`
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
+	}
+	t := &Tokenizer{}
+	var err error
+	// The pipeline comes first: for a tokenizer of another kind it gives the clearer error.
+	if t.model, err = parseModel(f.Model); err != nil {
+		return nil, err
+	}
+	if t.forms, err = parseNormalizer(f.Normalizer); err != nil {
+		return nil, err
+	}
+	if t.stages, err = parsePreTokenizer(f.PreTokenizer); err != nil {
+		return nil, err
+	}
+	if n := max(len(t.forms), len(t.stages)); n > maxStages {
+		return nil, fmt.Errorf("pipeline has a Sequence of %d parts, at most %d are supported", n, maxStages)
+	}
+	if err = checkDecoder(f.Decoder); err != nil {
+		return nil, err
+	}
+	if t.around, err = parsePostProcessor(f.PostProcessor); err != nil {
+		return nil, err
+	}
+	if err = t.setAdded(f.AddedTokens); err != nil {
+		return nil, err
+	}
+	return t, t.around.check(len(t.pieces))
+}
+
+// Bounds on the nesting of a file, and with it on the recursion over Sequences.
+const (
+	maxDepth  = 32
+	maxStages = 8 // of a Sequence
+)
+
+func checkDepth(data []byte) error {
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '{' || c == '['):
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("JSON is nested deeper than %d levels at byte %d", maxDepth, i)
+			}
+		case !quoted && (c == '}' || c == ']'):
+			depth--
+		}
+	}
+	return nil
+}
+
+// setAdded replaces the added tokens and rebuilds what depends on them.
+func (t *Tokenizer) setAdded(added []AddedToken) error {
+	size := int32(0)
+	for _, id := range t.model.vocab {
+		size = max(size, id+1)
+	}
+	for _, a := range added {
+		id, inVocab := t.model.vocab[a.Content]
+		switch {
+		case inVocab && id != a.ID:
+			return fmt.Errorf("added token %q has id %d, but %d in model.vocab", a.Content, a.ID, id)
+		case a.ID < 0 || a.ID >= maxTokens:
+			return fmt.Errorf("added token %q has id %d, expected 0 to %d", a.Content, a.ID, maxTokens-1)
+		case len(a.Content) > maxAddedToken:
+			return fmt.Errorf("added token %d has %d bytes, at most %d are supported", a.ID, len(a.Content), maxAddedToken)
+		}
+		size = max(size, a.ID+1)
+	}
+	t.added = slices.DeleteFunc(slices.Clone(added), func(a AddedToken) bool { return a.Content == "" })
+	t.pieces = make([]piece, size)
+	t.ids = make(map[string]int32, len(t.model.vocab)+len(added))
+	for token, id := range t.model.vocab {
+		t.pieces[id] = piece{bytes: tokenBytes(token), known: true}
+		t.ids[token] = id
+	}
+	specials := map[int32]bool{}
+	var blank []AddedToken
+	for _, a := range t.added {
+		t.pieces[a.ID] = piece{bytes: tokenBytes(a.Content), known: true, special: a.Special}
+		t.ids[a.Content] = a.ID
+		if a.Special {
+			specials[a.ID] = true
+		} else if strings.TrimFunc(a.Content, unicode.IsSpace) == "" {
+			blank = append(blank, a)
+		}
+	}
+	t.markup, t.spaces = newRecogniser(t.added, t.forms), newRecogniser(blank, t.forms)
+	t.ordinary = t.model.without(specials)
+	return nil
+}
+
+// Add makes content an added token if it is none yet, with its id in the vocabulary or else the next free id, and marks it
+// special if asked. It must not be called while the tokenizer is in use.
+func (t *Tokenizer) Add(a AddedToken) error {
+	for i, have := range t.added {
+		if have.Content == a.Content {
+			if !a.Special || have.Special {
+				return nil
+			}
+			added := slices.Clone(t.added)
+			added[i].Special = true
+			return t.setAdded(added)
+		}
+	}
+	if id, ok := t.model.vocab[a.Content]; ok {
+		a.ID = id
+	} else {
+		a.ID = int32(len(t.pieces))
+	}
+	return t.setAdded(append(slices.Clone(t.added), a))
+}
+
+// EncodeOrdinary encodes text in which nothing is markup: the spelling of a special or other added token is text like any
+// other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
+// vocabularies write indentation.)
+func (t *Tokenizer) EncodeOrdinary(text string) ([]int32, error) {
+	return t.encode(text, t.spaces, t.ordinary)
+}
+
+// EncodeMarkup encodes text in which added tokens are recognised, without the post-processor's tokens. It must only see
+// text that the program or its user wrote.
+func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) {
+	return t.encode(text, t.markup, t.model)
+}
+
+func (t *Tokenizer) encode(text string, known recogniser, m *model) ([]int32, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("text of %d bytes is too long to encode at once (limit %d)", len(text), MaxText)
+	}
+	out := make([]int32, 0, len(text)/3+1)
+	e := &encoder{model: m}
+	word := func(w string) { out = e.word(w, out) }
+	token := func(a AddedToken) { out = append(out, a.ID) }
+	known.plain.split(ToValidUTF8(text), func(s string) {
+		known.normalized.split(normalize(t.forms, s), func(s string) { words(t.stages, s, word) }, token)
+	}, token)
+	return out, nil
+}
+
+// Surround puts the tokens around ids that the post-processor adds (a BOS, for instance).
+func (t *Tokenizer) Surround(ids []int32) []int32 {
+	return slices.Concat(t.around.prefix, ids, t.around.suffix)
+}
+
+// SetSurround replaces what the post-processor adds.
+func (t *Tokenizer) SetSurround(prefix, suffix []int32) {
+	t.around = surround{slices.Clone(prefix), slices.Clone(suffix)}
+}
+
+// ID returns the id of a token as the file spells it.
+func (t *Tokenizer) ID(token string) (int32, bool) {
+	id, ok := t.ids[token]
+	return id, ok
+}
+
+// VocabSize is one more than the largest id.
+func (t *Tokenizer) VocabSize() int { return len(t.pieces) }
+
+// Special reports whether id is a special token.
+func (t *Tokenizer) Special(id int32) bool {
+	return id >= 0 && int(id) < len(t.pieces) && t.pieces[id].special
+}
