@@ -1,0 +1,150 @@
+// gyre_engine_*: plain translation between the C structs of gyre.h and the engine's own.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "gyre.h"
+
+using gyre::capi::deref;
+using gyre::capi::guard;
+
+struct gyre_engine {
+  gyre_engine(gyre::Decoder& decoder, const gyre::EngineConfig& config) : engine(decoder, config) {}
+  gyre::Engine engine;
+};
+
+namespace {
+
+template <typename T>
+void need_array(const T* data, int64_t count, const char* name) {
+  if (count < 0) throw std::invalid_argument(std::string(name) + ": negative length " + std::to_string(count));
+  if (count > 0 && data == nullptr) throw std::invalid_argument(std::string(name) + " is NULL");
+}
+
+gyre::Request to_request(const gyre_request& r) {
+  need_array(r.prompt, r.prompt_len, "prompt");
+  need_array(r.stop_ids, r.num_stop_ids, "stop_ids");
+  need_array(r.stop_strings, r.num_stop_strings, "stop_strings");
+  need_array(r.stop_string_lens, r.num_stop_strings, "stop_string_lens");
+  gyre::Request request;
+  request.id = r.id;
+  request.session = r.session;
+  request.prompt.assign(r.prompt, r.prompt + r.prompt_len);
+  request.sampling = {.temperature = r.sampling.temperature,
+                      .top_k = r.sampling.top_k,
+                      .top_p = r.sampling.top_p,
+                      .min_p = r.sampling.min_p,
+                      .max_tokens = r.sampling.max_tokens,
+                      .min_tokens = r.sampling.min_tokens,
+                      .seed = r.sampling.seed,
+                      .ignore_eos = r.sampling.ignore_eos != 0};
+  request.stop_ids.assign(r.stop_ids, r.stop_ids + r.num_stop_ids);
+  for (int64_t i = 0; i < r.num_stop_strings; ++i) {
+    need_array(r.stop_strings[i], r.stop_string_lens[i], "a stop string");
+    request.stop_strings.emplace_back(r.stop_strings[i], static_cast<size_t>(r.stop_string_lens[i]));
+  }
+  return request;
+}
+
+}  // namespace
+
+gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err) {
+  return guard(err, [&] {
+    const gyre_engine_config& c = deref(config, "config");
+    deref(out, "out") = new gyre_engine(deref(model, "model").decoder, {.kv_bytes = c.kv_bytes,
+                                                                        .max_sequences = c.max_sequences,
+                                                                        .max_length = c.max_length,
+                                                                        .max_batch_tokens = c.max_batch_tokens});
+  });
+}
+
+void gyre_engine_free(gyre_engine* engine) { delete engine; }
+
+gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count,
+                                       gyre_error* err) {
+  return guard(err, [&] {
+    if (count < 1)
+      throw std::invalid_argument("vocabulary: it must have at least one token, got " + std::to_string(count));
+    need_array(offsets, count + 1, "offsets");
+    const int64_t bytes = offsets[count];
+    need_array(data, bytes, "data");
+    deref(engine, "engine")
+        .engine.set_vocabulary({reinterpret_cast<const char*>(data), static_cast<size_t>(bytes)},
+                               {offsets, offsets + count + 1});
+  });
+}
+
+gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request, gyre_error* err) {
+  return guard(err, [&] { deref(engine, "engine").engine.submit(to_request(deref(request, "request"))); });
+}
+
+gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err) {
+  return guard(err, [&] {
+    int64_t& out = deref(unfinished, "unfinished");
+    out = deref(engine, "engine").engine.step();
+  });
+}
+
+gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
+                             float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
+                             gyre_error* err) {
+  return guard(err, [&] {
+    need_array(outputs, max_outputs, "outputs");
+    need_array(tokens, max_tokens, "tokens");
+    need_array(logprobs, max_tokens, "logprobs");
+    need_array(sampling_logprobs, max_tokens, "sampling_logprobs");
+    int64_t& taken = deref(count, "count");
+    int64_t used = 0;
+    for (taken = 0; taken < max_outputs; ++taken) {
+      const auto output = deref(engine, "engine").engine.poll(max_tokens - used);
+      if (!output) break;
+      std::ranges::copy(output->tokens, tokens + used);
+      std::ranges::copy(output->logprobs, logprobs + used);
+      std::ranges::copy(output->sampling_logprobs, sampling_logprobs + used);
+      const auto length = static_cast<int64_t>(output->tokens.size());
+      outputs[taken] = {.id = output->id,
+                        .finish = static_cast<int32_t>(output->finish),
+                        .num_tokens = length,
+                        .cached_tokens = output->cached_tokens,
+                        .token_offset = used,
+                        .stop_index = output->stop_index};
+      used += length;
+    }
+  });
+}
+
+gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err) {
+  return guard(err, [&] { deref(engine, "engine").engine.abort(id); });
+}
+
+gyre_status gyre_engine_release(gyre_engine* engine, uint64_t session, gyre_error* err) {
+  return guard(err, [&] { deref(engine, "engine").engine.release(session); });
+}
+
+gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
+  return guard(err, [&] { deref(engine, "engine").engine.sleep(); });
+}
+
+gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err) {
+  return guard(err, [&] {
+    const gyre::EngineStats s = deref(engine, "engine").engine.stats();
+    deref(out, "out") = {.waiting = s.waiting,
+                         .running = s.running,
+                         .finished = s.finished,
+                         .sessions = s.sessions,
+                         .blocks_total = s.pages_total,
+                         .blocks_free = s.pages_free,
+                         .block_tokens = gyre::kPageTokens,
+                         .prefill_tokens = s.prefill_tokens,
+                         .decode_tokens = s.decode_tokens,
+                         .cached_tokens = s.cached_tokens,
+                         .preemptions = s.preemptions,
+                         .steps = s.steps,
+                         .kv_bytes = s.kv_bytes};
+  });
+}

@@ -1,0 +1,86 @@
+// Generation by continuous batching over the trainer's own decoder.
+//
+//   submit ─▶ waiting ─▶ running ─▶ finished ─▶ poll
+//                 ▲          │           │
+//                 └ no pages ┘           └─▶ session: keys and values for the next turn
+//
+// A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (sampler.h) for
+// each sequence whose last known token was among them. The decoder's rows do not depend on their neighbours and draws
+// are keyed by (seed, position), so a request's tokens and log-probs are the same bits in any company, chunking, order
+// of arrival or preemption.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/stop_matcher.h"
+#include "model/decoder.h"
+#include "model/kv_pages.h"
+
+namespace gyre {
+
+struct EngineConfig {
+  int64_t kv_bytes = 0;          // budget of the KV pool; 0 = enough for max_sequences × max_length
+  int64_t max_sequences = 0;     // sequences that run together
+  int64_t max_length = 0;        // prompt + output of one sequence
+  int64_t max_batch_tokens = 0;  // rows of one forward pass
+};
+
+struct EngineStats {
+  int64_t waiting = 0, running = 0, finished = 0, sessions = 0;  // finished: not polled yet
+  int64_t pages_total = 0, pages_free = 0;
+  // Rows computed so far: prefill = of prompts and of anything computed again, decode = of freshly drawn tokens. cached
+  // = prompt positions that were found in a session instead.
+  int64_t prefill_tokens = 0, decode_tokens = 0, cached_tokens = 0;
+  int64_t preemptions = 0, steps = 0;
+  int64_t kv_bytes = 0;  // memory of the pool now: 0 before the first step and after sleep()
+};
+
+class Engine {
+ public:
+  // Throws std::invalid_argument when the configuration cannot work. The decoder must outlive the engine.
+  Engine(Decoder& decoder, const EngineConfig& config);
+
+  // Needed by stop strings.
+  void set_vocabulary(std::string data, std::vector<int64_t> offsets);
+  // Queues a request. Throws std::invalid_argument when it is malformed or could not run even alone.
+  void submit(Request request);
+  // Returns the number of requests that are waiting or running afterwards. A step that throws has changed no request.
+  int64_t step();
+  // The oldest finished output, unless it has more than max_tokens tokens.
+  std::optional<Output> poll(int64_t max_tokens);
+  // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
+  // finished; throws NotFoundError for an id that is unknown.
+  void abort(uint64_t id);
+  // Forgets the session. The KV of its unfinished requests is not kept when they end.
+  void release(uint64_t session);
+  // Frees the KV pool until the next step. Sessions are forgotten, unfinished requests are computed again.
+  void sleep();
+  EngineStats stats() const;
+
+ private:
+  void check(const Request& request) const;
+  void forget_older_weights();
+  std::vector<Draw> draw(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
+                         std::span<Sequence* const> sequences);
+  Finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
+  void finish(uint64_t id, Finish finish, int64_t stop_index);
+
+  Decoder& decoder_;
+  EngineConfig config_;
+  uint64_t weights_;  // decoder version that the pool's contents were computed with
+  Scheduler scheduler_;
+  StopMatcher stop_matcher_;
+  std::optional<KvPages> kv_;
+  std::deque<Output> finished_;
+  int64_t prefill_tokens_ = 0, decode_tokens_ = 0, cached_tokens_ = 0, steps_ = 0;
+};
+
+}  // namespace gyre

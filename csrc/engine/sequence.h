@@ -1,0 +1,40 @@
+// A request in progress.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+#include "model/kv_pages.h"
+
+namespace gyre {
+
+// Pages that hold `positions` positions.
+inline int64_t pages_for(int64_t positions) { return (positions + kPageTokens - 1) / kPageTokens; }
+
+struct Sequence {
+  explicit Sequence(Request r) : request(std::move(r)), tokens(request.prompt) {}
+
+  Request request;
+  std::vector<int32_t> tokens;  // the prompt, then the output
+  std::vector<float> logprobs, sampling_logprobs;
+  std::string text;  // bytes of the output; kept only when there are stop strings
+
+  std::vector<int32_t> pages;  // page table
+  int64_t computed = 0;        // leading positions whose keys and values are in the pages
+  int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
+  int64_t cached = 0;          // prompt positions found in the session at the last admission
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t outputs() const { return length() - prompt_length(); }
+  int64_t pending() const { return length() - computed; }
+  // One row away from its next token, having produced some already.
+  bool decoding() const { return outputs() > 0 && pending() == 1; }
+  // The coming pass ends with this sequence's last token, so it yields a new one.
+  bool samples() const { return scheduled > 0 && scheduled == pending(); }
+};
+
+}  // namespace gyre

@@ -1,0 +1,140 @@
+// A tiny random policy and the slow, obvious way to generate from it, for the tests of the engine.
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <omp.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/decoder.h"
+#include "model/score.h"
+
+namespace gyre::engine_test {
+
+inline ModelConfig tiny_config() {
+  ModelConfig c;
+  c.family = Family::kLlama;
+  c.vocab_size = 101;
+  c.hidden_size = 24;
+  c.intermediate_size = 40;
+  c.num_layers = 2;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 8;
+  c.max_positions = 512;
+  c.rms_norm_eps = 1e-5;
+  return c;
+}
+
+inline void randomize(Decoder& decoder, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, 0.35f);
+  for (at::Tensor flat : decoder.parameters().flats()) {
+    float* p = flat.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < flat.numel(); ++i) p[i] = normal(generator);
+  }
+  decoder.touch();
+}
+
+inline std::unique_ptr<Decoder> tiny_decoder(uint32_t seed = 7) {
+  auto decoder = std::make_unique<Decoder>(tiny_config());
+  randomize(*decoder, seed);
+  return decoder;
+}
+
+inline EngineConfig roomy() { return {.kv_bytes = 0, .max_sequences = 64, .max_length = 200, .max_batch_tokens = 256}; }
+
+// A pool of exactly this many pages.
+inline EngineConfig with_pages(int64_t pages) {
+  EngineConfig c = roomy();
+  c.kv_bytes = pages * KvPages::bytes_per_page(tiny_config());
+  return c;
+}
+
+inline std::vector<int32_t> random_ids(std::mt19937& generator, int64_t count) {
+  std::vector<int32_t> ids(count);
+  for (auto& id : ids) id = std::uniform_int_distribution<int32_t>(0, 100)(generator);
+  return ids;
+}
+
+// Requests of varied prompts, lengths and sampling parameters, stop ids included.
+inline std::vector<Request> varied_requests(int count, uint32_t seed = 3) {
+  std::mt19937 generator(seed);
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  std::vector<Request> requests(count);
+  for (int i = 0; i < count; ++i) {
+    Request& r = requests[i];
+    r.id = 100 + i;
+    r.prompt = random_ids(generator, pick(1, 45));
+    r.sampling.max_tokens = pick(1, 40);
+    r.sampling.min_tokens =
+        pick(0, 3) == 0 ? static_cast<int64_t>(pick(0, static_cast<int>(r.sampling.max_tokens))) : 0;
+    r.sampling.seed = static_cast<uint64_t>(pick(0, 1 << 30)) << 20;
+    const double temperatures[] = {0.0, 0.7, 1.0, 1.3};
+    r.sampling.temperature = temperatures[i % 4];
+    if (i % 5 == 1) r.sampling.top_k = pick(1, 20);
+    if (i % 5 == 2) r.sampling.top_p = 0.8;
+    if (i % 5 == 3) r.sampling.min_p = 0.1;
+    if (i % 3 == 0) r.stop_ids = {5, 17, 60};
+  }
+  return requests;
+}
+
+// Steps until nothing is left and returns the outputs by id.
+inline std::map<uint64_t, Output> drain(Engine& engine) {
+  std::map<uint64_t, Output> outputs;
+  int64_t unfinished = 1;
+  for (int steps = 0; unfinished > 0; ++steps) {
+    if (steps > 100000) throw std::runtime_error("the engine does not finish");
+    unfinished = engine.step();
+    while (auto output = engine.poll(1 << 20)) outputs.emplace(output->id, std::move(*output));
+  }
+  while (auto output = engine.poll(1 << 20)) outputs.emplace(output->id, std::move(*output));
+  return outputs;
+}
+
+inline std::map<uint64_t, Output> generate(Decoder& decoder, const EngineConfig& config,
+                                           const std::vector<Request>& requests) {
+  Engine engine(decoder, config);
+  for (const Request& r : requests) engine.submit(r);
+  return drain(engine);
+}
+
+// Every token from a full forward pass of the training path over everything before it. No stop strings.
+inline Output naive(Decoder& decoder, const Request& r) {
+  const ModelConfig& c = decoder.config();
+  Output out{.id = r.id, .finish = Finish::kLength};
+  std::vector<int32_t> ids = r.prompt;
+  for (int64_t position = 0; position < r.sampling.max_tokens; ++position) {
+    const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+    const at::Tensor hidden_NH = decoder.forward(ids, offsets, nullptr);
+    at::Tensor logits_RV = at::empty({1, c.vocab_size}, hidden_NH.options());
+    at::Tensor last_RH = hidden_NH.slice(0, offsets[1] - 1).contiguous();
+    decoder.logits(last_RH, logits_RV);
+    std::vector<int32_t> banned;
+    if (position < r.sampling.min_tokens && !r.sampling.ignore_eos) banned = r.stop_ids;
+    const Draw d = draw_token({logits_RV.const_data_ptr<float>(), static_cast<size_t>(c.vocab_size)}, r.sampling,
+                              position, banned);
+    ids.push_back(d.token);
+    out.tokens.push_back(d.token);
+    out.logprobs.push_back(d.logprob);
+    out.sampling_logprobs.push_back(d.sampling_logprob);
+    if (!r.sampling.ignore_eos && std::find(r.stop_ids.begin(), r.stop_ids.end(), d.token) != r.stop_ids.end()) {
+      out.finish = Finish::kStop;
+      break;
+    }
+  }
+  return out;
+}
+
+// Bits, not values.
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace gyre::engine_test

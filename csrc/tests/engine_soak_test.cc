@@ -1,0 +1,62 @@
+// A few hundred requests with everything happening at once: small pool, sessions, aborts, releases, sleep.
+#include <gtest/gtest.h>
+
+#include "engine_fixture.h"
+
+namespace gyre::engine_test {
+namespace {
+
+TEST(EngineSoak, LosesNoPageAndNoBit) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(300, 21);
+  const auto want = generate(*decoder, roomy(), requests);
+
+  EngineConfig config = with_pages(14);
+  config.max_batch_tokens = 24;
+  config.max_sequences = 9;
+  Engine engine(*decoder, config);
+  std::mt19937 generator(22);
+  const auto one_in = [&](int n) { return std::uniform_int_distribution<int>(1, n)(generator) == 1; };
+  std::map<uint64_t, Output> got;
+  size_t next = 0;
+  int64_t unfinished = 0;
+  while (next < requests.size() || unfinished > 0) {
+    while (next < requests.size() && !one_in(3)) {
+      Request r = requests[next++];
+      r.session = std::uniform_int_distribution<uint64_t>(0, 12)(generator);
+      engine.submit(r);
+      ++unfinished;
+    }
+    if (next > 0 && one_in(12)) engine.release(std::uniform_int_distribution<uint64_t>(1, 12)(generator));
+    if (one_in(60)) engine.sleep();
+    if (unfinished > 0 && one_in(15)) {
+      const uint64_t id = requests[std::uniform_int_distribution<size_t>(0, next - 1)(generator)].id;
+      if (!got.contains(id)) engine.abort(id);
+    }
+    unfinished = engine.step();
+    while (auto output = engine.poll(1000)) got.emplace(output->id, std::move(*output));
+  }
+  ASSERT_EQ(got.size(), want.size());
+  int aborted = 0;
+  for (const auto& [id, out] : got) {
+    const Output& full = want.at(id);
+    if (out.finish == Finish::kAbort) {
+      ++aborted;
+      ASSERT_LE(out.tokens.size(), full.tokens.size());
+      EXPECT_TRUE(std::equal(out.tokens.begin(), out.tokens.end(), full.tokens.begin())) << "request " << id;
+    } else {
+      EXPECT_EQ(out.finish, full.finish) << "request " << id;
+      EXPECT_EQ(out.tokens, full.tokens) << "request " << id;
+      EXPECT_TRUE(same_bits(out.logprobs, full.logprobs)) << "request " << id;
+      EXPECT_TRUE(same_bits(out.sampling_logprobs, full.sampling_logprobs)) << "request " << id;
+    }
+  }
+  EXPECT_GT(aborted, 0);
+  EXPECT_GT(engine.stats().preemptions, 0);
+  for (uint64_t session = 1; session <= 12; ++session) engine.release(session);
+  EXPECT_EQ(engine.stats().pages_free, 14);
+  EXPECT_EQ(engine.stats().sessions, 0);
+}
+
+}  // namespace
+}  // namespace gyre::engine_test

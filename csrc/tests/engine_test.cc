@@ -1,0 +1,357 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "engine_fixture.h"
+#include "model/errors.h"
+
+namespace gyre::engine_test {
+namespace {
+
+void expect_same(const std::map<uint64_t, Output>& got, const std::map<uint64_t, Output>& want,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (const auto& [id, w] : want) {
+    const Output& g = got.at(id);
+    EXPECT_EQ(g.tokens, w.tokens) << what << ", request " << id;
+    EXPECT_TRUE(same_bits(g.logprobs, w.logprobs)) << what << ", request " << id;
+    EXPECT_TRUE(same_bits(g.sampling_logprobs, w.sampling_logprobs)) << what << ", request " << id;
+    EXPECT_EQ(g.finish, w.finish) << what << ", request " << id;
+  }
+}
+
+std::map<uint64_t, Output> naive(Decoder& decoder, const std::vector<Request>& requests) {
+  std::map<uint64_t, Output> outputs;
+  for (const Request& r : requests) outputs.emplace(r.id, naive(decoder, r));
+  return outputs;
+}
+
+TEST(Engine, EqualsFullForwardPassesOfTheTrainer) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(24);
+  expect_same(generate(*decoder, roomy(), requests), naive(*decoder, requests), "engine against full forward passes");
+}
+
+TEST(Engine, LogprobsAreThoseOfScoreBitForBit) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(24, 11);
+  const auto outputs = generate(*decoder, roomy(), requests);
+  for (const Request& r : requests) {
+    const Output& out = outputs.at(r.id);
+    std::vector<int32_t> ids = r.prompt;
+    ids.insert(ids.end(), out.tokens.begin(), out.tokens.end());
+    const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+    std::vector<Target> targets;
+    for (int64_t t = static_cast<int64_t>(r.prompt.size()); t < offsets[1]; ++t) targets.push_back({t - 1, ids[t]});
+    const double temperature = r.sampling.temperature == 0 ? 1.0 : r.sampling.temperature;
+    const Scores scores = score(*decoder, decoder->forward(ids, offsets, nullptr), targets, temperature, false);
+    EXPECT_TRUE(same_bits(out.logprobs, scores.logprobs)) << "request " << r.id << " at temperature " << temperature;
+  }
+}
+
+TEST(Engine, SameBitsInAnyCompany) {
+  auto decoder = tiny_decoder();
+  auto requests = varied_requests(30, 5);
+  const auto alone = [&] {
+    std::map<uint64_t, Output> outputs;
+    for (const Request& r : requests) outputs.merge(generate(*decoder, roomy(), {r}));
+    return outputs;
+  }();
+  for (const int64_t rows : {1, 3, 16, 40, 1000}) {
+    EngineConfig config = roomy();
+    config.max_batch_tokens = rows;
+    expect_same(generate(*decoder, config, requests), alone, "chunks of " + std::to_string(rows) + " rows");
+  }
+  for (const int64_t sequences : {1, 2, 7}) {
+    EngineConfig config = roomy();
+    config.max_sequences = sequences;
+    expect_same(generate(*decoder, config, requests), alone, std::to_string(sequences) + " sequences at a time");
+  }
+  std::mt19937 generator(1);
+  for (int i = 0; i < 3; ++i) {
+    std::shuffle(requests.begin(), requests.end(), generator);
+    expect_same(generate(*decoder, roomy(), requests), alone, "another order");
+  }
+  const int threads = omp_get_max_threads();
+  for (const int n : {1, 2, 4}) {
+    omp_set_num_threads(n);
+    expect_same(generate(*decoder, roomy(), requests), alone, std::to_string(n) + " threads");
+  }
+  omp_set_num_threads(threads);
+}
+
+TEST(Engine, SameBitsWhenPagesRunOut) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(30, 6);
+  const auto want = generate(*decoder, roomy(), requests);
+  Engine engine(*decoder, with_pages(8));
+  for (const Request& r : requests) engine.submit(r);
+  expect_same(drain(engine), want, "8 pages");
+  EXPECT_GT(engine.stats().preemptions, 0) << "the pool was not small enough to test anything";
+  EXPECT_EQ(engine.stats().pages_free, 8);
+}
+
+TEST(Engine, LaterArrivalsJoinRunningOnes) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(12, 8);
+  const auto want = generate(*decoder, roomy(), requests);
+  Engine engine(*decoder, roomy());
+  for (const Request& r : requests) {
+    engine.submit(r);
+    engine.step();
+    engine.step();
+  }
+  expect_same(drain(engine), want, "one arrival every other step");
+}
+
+// Turns of an episode: each prompt is the history so far plus something new.
+TEST(Engine, SessionsReuseTheHistoryAndChangeNothing) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  std::mt19937 generator(2);
+  std::vector<std::vector<int32_t>> histories(5);
+  for (auto& h : histories) h = random_ids(generator, 20);
+  for (int turn = 0; turn < 4; ++turn) {
+    std::vector<Request> requests(histories.size());
+    for (size_t i = 0; i < histories.size(); ++i) {
+      requests[i].id = i;
+      requests[i].session = 50 + i;
+      requests[i].prompt = histories[i];
+      requests[i].sampling = {.max_tokens = 10, .seed = i * 10 + turn};
+      engine.submit(requests[i]);
+    }
+    const auto outputs = drain(engine);
+    expect_same(outputs, naive(*decoder, requests), "turn " + std::to_string(turn));
+    for (size_t i = 0; i < histories.size(); ++i) {
+      // All but the last drawn token of the turn before, and nothing on the first turn.
+      EXPECT_EQ(outputs.at(i).cached_tokens, turn == 0 ? 0 : static_cast<int64_t>(histories[i].size()) - 8);
+      const auto& tokens = outputs.at(i).tokens;
+      histories[i].insert(histories[i].end(), tokens.begin(), tokens.end());
+      const auto more = random_ids(generator, 7);
+      histories[i].insert(histories[i].end(), more.begin(), more.end());
+    }
+  }
+  EXPECT_EQ(engine.stats().sessions, 5);
+  for (uint64_t session = 50; session < 55; ++session) engine.release(session);
+  EXPECT_EQ(engine.stats().sessions, 0);
+  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+}
+
+TEST(Engine, AChangedHistoryIsReusedUpToTheChange) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  std::mt19937 generator(4);
+  Request r{.id = 1, .session = 3, .prompt = random_ids(generator, 50), .sampling = {.max_tokens = 5}};
+  engine.submit(r);
+  drain(engine);
+  r.prompt[37] = (r.prompt[37] + 1) % 101;
+  engine.submit(r);
+  const auto outputs = drain(engine);
+  expect_same(outputs, naive(*decoder, {r}), "changed history");
+  EXPECT_EQ(outputs.at(1).cached_tokens, 37);
+}
+
+TEST(Engine, IdleSessionsGiveWayToWork) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, with_pages(10));
+  std::mt19937 generator(4);
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 12; ++i)
+    requests.push_back(
+        {.id = i, .session = 100 + i, .prompt = random_ids(generator, 40), .sampling = {.max_tokens = 4}});
+  for (const Request& r : requests) {
+    engine.submit(r);
+    drain(engine);
+  }
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.preemptions, 0);
+  EXPECT_EQ(stats.sessions, 3);
+  EXPECT_EQ(stats.pages_free, 1);
+}
+
+TEST(Engine, ReleaseDuringARequestKeepsNothing) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  engine.submit({.id = 1, .session = 8, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 20}});
+  engine.step();
+  engine.release(8);
+  EXPECT_EQ(drain(engine).at(1).tokens.size(), 20u);
+  EXPECT_EQ(engine.stats().sessions, 0);
+  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+}
+
+TEST(Engine, NewWeightsInvalidateEveryCache) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  std::mt19937 generator(4);
+  Request r{.id = 1, .session = 3, .prompt = random_ids(generator, 50), .sampling = {.max_tokens = 5}};
+  engine.submit(r);
+  drain(engine);
+  Request running{.id = 2, .prompt = random_ids(generator, 30), .sampling = {.temperature = 0, .max_tokens = 12}};
+  engine.submit(running);
+  for (int i = 0; i < 4; ++i) engine.step();
+
+  randomize(*decoder, 99);
+  engine.submit(r);
+  const auto outputs = drain(engine);
+  expect_same({{1, outputs.at(1)}}, naive(*decoder, std::vector<Request>{r}), "after the update");
+  EXPECT_EQ(outputs.at(1).cached_tokens, 0);
+  // What was drawn before the update stays; what follows is what the new weights make of it.
+  running.prompt.insert(running.prompt.end(), outputs.at(2).tokens.begin(), outputs.at(2).tokens.begin() + 4);
+  running.sampling.max_tokens = 8;
+  const Output rest = naive(*decoder, running);
+  EXPECT_TRUE(
+      std::equal(rest.tokens.begin(), rest.tokens.end(), outputs.at(2).tokens.begin() + 4, outputs.at(2).tokens.end()));
+}
+
+TEST(Engine, SleepFreesThePoolAndLosesNoRequest) {
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(10, 12);
+  const auto want = generate(*decoder, roomy(), requests);
+  Engine engine(*decoder, roomy());
+  for (const Request& r : requests) engine.submit(r);
+  for (int i = 0; i < 5; ++i) engine.step();
+  EXPECT_GT(engine.stats().kv_bytes, 0);
+  engine.sleep();
+  EXPECT_EQ(engine.stats().kv_bytes, 0);
+  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+  expect_same(drain(engine), want, "after sleep");
+}
+
+TEST(Engine, AbortReturnsWhatThereIs) {
+  auto decoder = tiny_decoder();
+  EngineConfig config = roomy();
+  config.max_sequences = 1;
+  Engine engine(*decoder, config);
+  engine.submit({.id = 1, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 50}});
+  engine.submit({.id = 2, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 50}});
+  for (int i = 0; i < 3; ++i) engine.step();
+  engine.abort(1);
+  engine.abort(1);  // just finished: nothing to do
+  engine.abort(2);
+  EXPECT_THROW(engine.abort(77), NotFoundError);
+  EXPECT_EQ(engine.step(), 0);
+  const auto outputs = drain(engine);
+  EXPECT_EQ(outputs.at(1).finish, Finish::kAbort);
+  EXPECT_EQ(outputs.at(1).tokens.size(), 3u);
+  EXPECT_EQ(outputs.at(1).logprobs.size(), 3u);
+  EXPECT_EQ(outputs.at(2).finish, Finish::kAbort);
+  EXPECT_TRUE(outputs.at(2).tokens.empty());
+  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+}
+
+TEST(Engine, StopIdsMinTokensAndIgnoreEos) {
+  auto decoder = tiny_decoder();
+  Request r{.id = 1, .prompt = {4, 5, 6}, .sampling = {.temperature = 0, .max_tokens = 12}};
+  const auto free_run = generate(*decoder, roomy(), {r}).at(1);
+  EXPECT_EQ(free_run.finish, Finish::kLength);
+  r.stop_ids = {-1, free_run.tokens[3], 100000};
+  const auto first = std::ranges::find(free_run.tokens, free_run.tokens[3]) - free_run.tokens.begin();
+
+  const auto stopped = generate(*decoder, roomy(), {r}).at(1);
+  EXPECT_EQ(stopped.finish, Finish::kStop);
+  EXPECT_EQ(stopped.stop_index, -1);
+  EXPECT_EQ(stopped.tokens, std::vector<int32_t>(free_run.tokens.begin(), free_run.tokens.begin() + first + 1));
+
+  r.sampling.min_tokens = 6;
+  const auto longer = generate(*decoder, roomy(), {r}).at(1);
+  ASSERT_GE(longer.tokens.size(), 6u);
+  for (int i = 0; i < 6; ++i) EXPECT_NE(longer.tokens[i], r.stop_ids[1]) << "token " << i;
+
+  r.sampling.ignore_eos = true;
+  EXPECT_EQ(generate(*decoder, roomy(), {r}).at(1).tokens, free_run.tokens);
+}
+
+TEST(Engine, EndsAtMaxLength) {
+  auto decoder = tiny_decoder();
+  EngineConfig config = roomy();
+  config.max_length = 32;
+  const auto out =
+      generate(*decoder, config, {{.id = 1, .prompt = std::vector<int32_t>(30, 7), .sampling = {.max_tokens = 50}}})
+          .at(1);
+  EXPECT_EQ(out.finish, Finish::kLength);
+  EXPECT_EQ(out.tokens.size(), 2u);
+}
+
+TEST(Engine, PollLeavesWhatDoesNotFit) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  engine.submit({.id = 1, .prompt = {1}, .sampling = {.max_tokens = 9}});
+  while (engine.step() > 0) {
+  }
+  EXPECT_FALSE(engine.poll(8).has_value());
+  EXPECT_EQ(engine.stats().finished, 1);
+  EXPECT_TRUE(engine.poll(9).has_value());
+}
+
+// The message of the std::invalid_argument that f throws.
+template <typename F>
+std::string refusal(F f) {
+  try {
+    f();
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Engine, RefusesWhatCannotWork) {
+  auto decoder = tiny_decoder();
+  const auto refused = [&](const EngineConfig& config, Request r, const std::string& words) {
+    Engine engine(*decoder, config);
+    const std::string message = refusal([&] { engine.submit(r); });
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_EQ(engine.step(), 0);
+  };
+  refused(roomy(), {.id = 1}, "prompt is empty");
+  refused(roomy(), {.id = 1, .prompt = {1, 101}}, "prompt token 1 is 101, outside the vocabulary of 101");
+  refused(roomy(), {.id = 1, .prompt = std::vector<int32_t>(200, 1)}, "prompt has 200 tokens");
+  refused(with_pages(3), {.id = 1, .prompt = std::vector<int32_t>(40, 1), .sampling = {.max_tokens = 20}},
+          "needs 4 KV pages, but the pool has 3");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.temperature = -1}}, "temperature");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.top_k = -1}}, "top_k");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.top_p = 0}}, "top_p");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.min_p = 1.5}}, "min_p");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.max_tokens = 0}}, "max_tokens");
+  refused(roomy(), {.id = 1, .prompt = {1}, .sampling = {.max_tokens = 3, .min_tokens = 4}}, "min_tokens");
+  refused(roomy(), {.id = 1, .prompt = {1}, .stop_strings = {"x"}}, "vocabulary");
+
+  Engine engine(*decoder, roomy());
+  engine.submit({.id = 1, .prompt = {1}});
+  EXPECT_NE(refusal([&] { engine.submit({.id = 1, .prompt = {1}}); }).find("same id"), std::string::npos);
+
+  EngineConfig config = roomy();
+  config.max_length = 513;
+  EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("512 positions"), std::string::npos);
+  config = roomy();
+  config.kv_bytes = 10;
+  EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("less than one page"), std::string::npos);
+  ModelConfig critic = tiny_config();
+  critic.head = HeadKind::kValue;
+  Decoder value(critic);
+  EXPECT_NE(refusal([&] { Engine(value, roomy()); }).find("value head"), std::string::npos);
+}
+
+TEST(Engine, AFailedStepChangesNoRequest) {
+  auto decoder = tiny_decoder();
+  Engine engine(*decoder, roomy());
+  const Request r{.id = 1, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 6}};
+  engine.submit(r);
+  engine.step();
+  at::Tensor norm = decoder->parameters().root.final_norm_H;
+  const at::Tensor saved = norm.clone();
+  norm.fill_(std::numeric_limits<float>::quiet_NaN());
+  decoder->touch();
+  EXPECT_THROW(engine.step(), NotFiniteError);
+  norm.copy_(saved);
+  decoder->touch();
+  expect_same(drain(engine), naive(*decoder, {r}), "after the failure");
+}
+
+}  // namespace
+}  // namespace gyre::engine_test
