@@ -36,7 +36,7 @@ func (s Schedule) At(step int) float64 {
 		return s.Peak * float64(step+1) / float64(s.Warmup)
 	}
 	last := s.Total - 1 - s.Warmup // decay steps: the last of them reaches the floor
-	done := 1.0
+	done := 0.0
 	if last > 0 {
 		done = min(float64(step-s.Warmup)/float64(last), 1)
 	}
