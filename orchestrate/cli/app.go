@@ -14,7 +14,9 @@ import (
 
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
-	return []*cli.Command{}
+	return []*cli.Command{
+		envCommand(),
+	}
 }
 
 // Main runs the command line args (args[0] is the program) and returns the process's exit code.

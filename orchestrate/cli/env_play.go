@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/envs"
+)
+
+// actionSeparator stands between the actions of one line, as it does in a policy's replies by default.
+const actionSeparator = "||"
+
+func playEnv(c *cli.Context) error {
+	if c.Bool("solve") && c.Bool("random") {
+		return Usagef("--solve and --random exclude each other")
+	}
+	if c.Int("episodes") < 1 {
+		return Usagef("--episodes: expected at least 1, got %d", c.Int("episodes"))
+	}
+	spec, env, err := openEnv(c)
+	if err != nil {
+		return err
+	}
+	defer env.Close()
+	seed := c.Int64("seed")
+	if c.Bool("random") {
+		return playRandomly(c.Context, c.App.Writer, spec, env, seed, c.Int("episodes"))
+	}
+	if err := env.Reset(seed); err != nil {
+		return err
+	}
+	if c.Bool("solve") {
+		return printSolution(c.App.Writer, spec, env)
+	}
+	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env)
+}
+
+// playRandomly measures the baseline: uniformly random actions, the tag's number of them.
+func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64, episodes int) error {
+	var successes, sum, squares, actions float64
+	for i := range int64(episodes) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		o, err := envs.PlayRandom(env, seed+i, spec.MaxActions, envs.Rand("gyre env play --random", seed+i))
+		if err != nil {
+			return err
+		}
+		if o.Success {
+			successes++
+		}
+		sum += o.Return
+		squares += o.Return * o.Return
+		actions += float64(o.Actions)
+	}
+	n := float64(episodes)
+	rate, mean := successes/n, sum/n
+	variance := max(0, squares/n-mean*mean)
+	_, err := fmt.Fprintf(w, "%s, random policy: %d episodes from seed %d, at most %d actions each\n"+
+		"success rate  %.1f %% ± %.1f\nmean return   %+.3f ± %.3f\nmean actions  %.2f\n(± is twice the standard error)\n",
+		spec.Tag, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), mean, 2*math.Sqrt(variance/n), actions/n)
+	return err
+}
+
+func printSolution(w io.Writer, spec envs.Spec, env envs.Env) error {
+	solver, ok := env.(envs.Solver)
+	if !ok {
+		return Usagef("%s has no expert", spec.Tag)
+	}
+	actions, ok := solver.Solve()
+	if !ok {
+		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Render())
+	}
+	_, err := fmt.Fprintf(w, "%s\n\n%d actions: %s\n", env.Render(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
+	return err
+}
+
+// playByHand reads lines of actions until the episode ends, the input ends or somebody types q.
+func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, env envs.Env) error {
+	fmt.Fprintf(w, "%s\n\n", env.Instruction())
+	if names := env.Actions(); names != nil {
+		fmt.Fprintf(w, "Actions: %s (or their first letters); several in a line with %s; q quits.\n\n",
+			strings.Join(names, ", "), actionSeparator)
+	}
+	fmt.Fprintln(w, env.Render())
+	total, left := 0.0, spec.MaxActions
+	lines := readLines(ctx, in)
+	for left > 0 {
+		var line string
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case text, open := <-lines:
+			if !open || strings.TrimSpace(text) == "q" {
+				fmt.Fprintf(w, "left with a return of %.4g\n", total)
+				return nil
+			}
+			line = text
+		}
+		for action := range strings.SplitSeq(line, actionSeparator) {
+			if action = strings.TrimSpace(action); action == "" || left == 0 {
+				continue
+			}
+			r, err := env.Step(complete(action, env.Actions()))
+			if err != nil {
+				return err
+			}
+			if !r.Valid {
+				fmt.Fprintf(w, "%q is no action here\n", action)
+				continue
+			}
+			left--
+			total += r.Reward
+			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", env.Render(), r.Reward, total, left)
+			if r.Done {
+				outcome := "failed"
+				if r.Success {
+					outcome = "success"
+				}
+				_, err := fmt.Fprintf(w, "the episode is over: %s, return %.4g\n", outcome, total)
+				return err
+			}
+		}
+	}
+	_, err := fmt.Fprintf(w, "the episode is over: no actions left, return %.4g\n", total)
+	return err
+}
+
+// readLines delivers the lines of in until it ends or ctx does. A read from a terminal cannot be interrupted: after a
+// cancellation the goroutine ends with the next line, or with the process.
+func readLines(ctx context.Context, in io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(in); scanner.Scan(); {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// complete expands a prefix that only one action has.
+func complete(text string, actions []string) string {
+	match := ""
+	for _, a := range actions {
+		if strings.HasPrefix(strings.ToLower(a), strings.ToLower(text)) {
+			if match != "" {
+				return text
+			}
+			match = a
+		}
+	}
+	if match == "" {
+		return text
+	}
+	return match
+}
