@@ -93,7 +93,7 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 	if err != nil {
 		return nil, scratch, err
 	}
-	if !Contiguous(t.Shape, t.Strides) {
+	if n > 0 && !Contiguous(t.Shape, t.Strides) {
 		dense := make([]byte, n*t.DType.Size())
 		gather(dense, data, t.Shape, t.Strides, t.DType.Size())
 		data = dense
@@ -105,7 +105,7 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 	return out, data, nil
 }
 
-// gather copies strided elements of the given size into dense row-major order. It recurses once per dimension (at most a few).
+// gather copies strided elements of the given size, at least one, into dense row-major order. It recurses once per dimension (at most a few).
 func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
 	if len(shape) == 0 {
 		return dst[copy(dst, src[:size]):]
@@ -113,9 +113,7 @@ func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
 	for i := range shape[0] {
 		at := i * strides[0] * size
 		if len(shape) > 1 {
-			if len(dst) > 0 { // an empty inner dimension addresses nothing
-				dst = gather(dst, src[at:], shape[1:], strides[1:], size)
-			}
+			dst = gather(dst, src[at:], shape[1:], strides[1:], size)
 			continue
 		}
 		dst = dst[copy(dst, src[at:at+size]):]
