@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"gyre/orchestrate/advantage"
+	"gyre/orchestrate/schedule"
 	"gyre/torch"
 )
 
@@ -15,10 +16,10 @@ type learner struct {
 	optimizer *torch.Optimizer
 	gradients *torch.Gradients
 	clipGrad  float64
-	lr        func(step int64) float64 // learning rate of optimizer step number step, counted from 0
+	lr        schedule.Schedule
 }
 
-func newLearner(model *torch.Model, adamw torch.AdamW, clipGrad float64, lr func(int64) float64) (*learner, error) {
+func newLearner(model *torch.Model, adamw torch.AdamW, clipGrad float64, lr schedule.Schedule) (*learner, error) {
 	optimizer, err := torch.NewOptimizer(model, adamw)
 	if err != nil {
 		return nil, fmt.Errorf("creating the optimizer: %w", err)
@@ -46,7 +47,7 @@ func (l *learner) apply() (torch.StepResult, float64, error) {
 	if err != nil {
 		return torch.StepResult{}, 0, err
 	}
-	lr := l.lr(steps)
+	lr := l.lr.At(int(steps))
 	result, err := l.optimizer.Step(l.gradients, lr, l.clipGrad)
 	return result, lr, err
 }
@@ -80,13 +81,18 @@ func miniBatches(n, size int) [][]int {
 }
 
 // lossWeights gives every token of the chosen samples its weight under the aggregation mode, normalised over all of them, keyed by
-// sample index. width is the row width of seq-mean-token-sum-norm.
+// sample index. The width of seq-mean-token-sum-norm is that of the whole batch as verl lays it out: its longest episode less the first
+// token, which is never predicted.
 func lossWeights(samples []*Sample, indices []int, mode string) (map[int][]float32, error) {
+	width := 0
+	for _, s := range samples {
+		width = max(width, len(s.IDs)-1)
+	}
 	masks := make([][]bool, len(indices))
 	for j, i := range indices {
 		masks[j] = samples[i].Mask
 	}
-	weights, err := advantage.LossWeights(mode, masks)
+	weights, err := advantage.LossWeights(mode, masks, width)
 	if err != nil {
 		return nil, err
 	}

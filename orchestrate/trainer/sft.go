@@ -1,0 +1,204 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"gyre/orchestrate/episode"
+	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/rollout"
+	"gyre/torch"
+)
+
+// RunSFT fits the policy to demonstrations: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
+// prompts the agent loop uses. One metrics line per epoch; the policy after the last epoch is saved as a checkpoint, from which
+// `gyre train model.path=…/actor` starts.
+func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
+	defer func() {
+		outcome.Steps, outcome.Dir = t.state.Step, t.dir.Path
+		status, reason := "done", ""
+		if err != nil {
+			status, reason = "failed", err.Error()
+		}
+		err = errors.Join(err, t.dir.WriteInfo(t.info(status, reason)))
+	}()
+	train, held, err := t.demonstrations(ctx)
+	if err != nil {
+		return outcome, err
+	}
+	s := t.config.SFT
+	stopping := interrupt.Graceful(ctx)
+	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
+		begin := time.Now()
+		m := map[string]float64{}
+		loss, err := t.sftEpoch(ctx, train, epoch, m)
+		if err != nil {
+			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
+		}
+		m["train/loss"] = loss
+		if len(held) > 0 {
+			if m["val/loss"], err = t.heldOutLoss(held); err != nil {
+				return outcome, fmt.Errorf("validation loss: %w", err)
+			}
+		}
+		t.state.Step = epoch
+		last := epoch == s.Epochs
+		if last && t.config.Run.ValidateEvery > 0 {
+			v, err := t.validate(ctx, epoch)
+			if err != nil {
+				return outcome, err
+			}
+			merge(m, "", v)
+		}
+		m["timing_s/step"] = time.Since(begin).Seconds()
+		values := map[string]any{}
+		for name, v := range m {
+			values[name] = v
+		}
+		if err := t.logger.Log(epoch, values); err != nil {
+			return outcome, err
+		}
+		t.console.Step(epoch, s.Epochs, values)
+		t.log.File(t.console.Line(epoch, s.Epochs, values))
+		stop := false
+		select {
+		case <-stopping:
+			stop = true
+		default:
+		}
+		if last || stop {
+			if err := t.saveCheckpoint(); err != nil {
+				return outcome, err
+			}
+		}
+		if stop && !last {
+			return outcome, interrupt.Cause(ctx)
+		}
+	}
+	return outcome, nil
+}
+
+// demonstrations returns the episodes to learn from and those held out.
+func (t *Trainer) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
+	s := t.config.SFT
+	if s.Data != "" {
+		episodes, err := episode.ReadFile(s.Data)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(episodes) <= s.ValidationEpisodes {
+			return nil, nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d", s.Data, len(episodes), s.ValidationEpisodes)
+		}
+		all := wrap(episodes)
+		cut := len(all) - s.ValidationEpisodes
+		return all[:cut], all[cut:], nil
+	}
+	bar := t.console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
+	defer bar.Close()
+	episodes, err := t.player.Demonstrations(ctx, rollout.DemonstrationPlan{
+		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Progress: bar.Set,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("demonstrations: %w", err)
+	}
+	if len(episodes) <= s.ValidationEpisodes {
+		return nil, nil, fmt.Errorf("only %d demonstrations could be made, expected more than sft.validation_episodes = %d", len(episodes), s.ValidationEpisodes)
+	}
+	samples := wrap(episodes)
+	cut := len(samples) - s.ValidationEpisodes
+	return samples[:cut], samples[cut:], nil
+}
+
+func wrap(episodes []*episode.Episode) []*Sample {
+	out := make([]*Sample, len(episodes))
+	for i, e := range episodes {
+		out[i] = &Sample{Episode: e}
+	}
+	return out
+}
+
+// sftEpoch passes over the demonstrations once, in an order keyed by (seed, epoch), and returns the mean loss per token.
+func (t *Trainer) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m map[string]float64) (float64, error) {
+	s := t.config.SFT
+	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(len(samples))
+	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), len(samples))
+	defer bar.Close()
+	means := mean{}
+	for done := 0; done < len(order); done += s.Batch {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		indices := order[done:min(done+s.Batch, len(order))]
+		if err := t.actor.gradients.Zero(); err != nil {
+			return 0, err
+		}
+		loss, tokens, err := t.nll(samples, indices, torch.Components{Task: t.actor.gradients})
+		if err != nil {
+			return 0, err
+		}
+		means.add("loss", loss*tokens, tokens)
+		result, lr, err := t.actor.apply()
+		if err != nil {
+			return 0, err
+		}
+		if !result.Applied {
+			return 0, &errDiverged{fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
+		}
+		means.add("train/grad_norm", result.GradNorm, 1)
+		m["train/lr"] = lr
+		bar.Set(done + len(indices))
+	}
+	means.into(m)
+	loss := m["loss"]
+	delete(m, "loss")
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return 0, &errDiverged{fmt.Sprintf("the loss is %v", loss)}
+	}
+	return loss, nil
+}
+
+// nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient goes where out says.
+func (t *Trainer) nll(samples []*Sample, indices []int, out torch.Components) (loss, tokens float64, err error) {
+	weights, err := lossWeights(samples, indices, "token-mean")
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, micro := range microBatches(samples, indices, t.config.Actor.MicroBatchTokens) {
+		var w []float32
+		for _, i := range micro {
+			w = append(w, weights[i]...)
+		}
+		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
+			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, out)
+		if err != nil {
+			return 0, 0, err
+		}
+		loss += stats.PolicyLoss
+		tokens += stats.Tokens
+	}
+	return loss, tokens, nil
+}
+
+// heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
+func (t *Trainer) heldOutLoss(samples []*Sample) (float64, error) {
+	sum, n := 0.0, 0.0
+	for _, micro := range microBatches(samples, all(len(samples)), t.config.Actor.MicroBatchTokens) {
+		scores, err := t.actor.model.Score(pack(samples, micro), 1, false)
+		if err != nil {
+			return 0, err
+		}
+		scatter(samples, micro, scores.Logprobs, func(s *Sample, logprobs []float32) {
+			for i, sampled := range s.Mask {
+				if sampled {
+					sum -= float64(logprobs[i])
+					n++
+				}
+			}
+		})
+	}
+	return sum / math.Max(n, 1), nil
+}

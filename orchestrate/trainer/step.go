@@ -1,0 +1,186 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"gyre/orchestrate/episode"
+	"gyre/orchestrate/rollout"
+	"gyre/torch"
+)
+
+// step runs one training step and returns its metrics. A *StoppedEarly error ends the run after its metrics are written.
+//
+// Order (RAGEN's): rollout, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
+func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
+	step := t.state.Step + 1
+	begin := time.Now()
+	m := map[string]float64{}
+	tables := map[string]any{}
+	finish := func(err error) (map[string]any, error) {
+		m["timing_s/step"] = time.Since(begin).Seconds()
+		for name, v := range m {
+			tables[name] = v
+		}
+		return tables, err
+	}
+
+	episodes, err := t.rollout(ctx, step, m)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := t.choose(episodes, false)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(m, chosen.Metrics)
+	m["train/rollout_attempts"] = 1
+	empty := len(chosen.samples) == 0
+	m["rollout/empty_after_filter"] = flag(empty)
+	stop := t.state.EarlyStop.Selected(empty, t.config.EarlyStop)
+	m["rollout/consecutive_empty_after_filter_steps"] = float64(t.state.EarlyStop.Empty)
+	if stop != nil {
+		m[stop.Metric] = 1
+		return finish(stop)
+	}
+	if empty && !t.config.Analysis.Only {
+		t.log.Warnf("step %d: the filter kept no group; the step is skipped", step)
+		return finish(nil)
+	}
+	if spread, ok := chosen.Metrics["rollout/in_group_reward_std"]; ok && !empty {
+		if stop := t.state.EarlyStop.Spread(spread, t.config.EarlyStop); stop != nil {
+			m[stop.Metric] = 1
+			return finish(stop)
+		}
+	}
+
+	if !empty {
+		m["train/batch_size"] = float64(len(chosen.samples))
+		m["train/num_mini_batches"] = float64(len(miniBatches(len(chosen.samples), t.config.Actor.MiniBatch)))
+		if err := t.prepare(ctx, chosen, m); err != nil {
+			return nil, err
+		}
+	}
+	if t.critic != nil && !t.config.Analysis.Only && !empty {
+		if err := timed(m, "timing_s/update_critic", func() error { return t.updateCritic(ctx, chosen.samples, m) }); err != nil {
+			return nil, err
+		}
+	}
+	ready := step > t.config.Critic.Warmup || t.critic == nil
+	analysed := ready && t.analysisDue(step)
+	if analysed {
+		if err := timed(m, "timing_s/gradient_analysis", func() error { return t.analyse(ctx, step, chosen, m, tables) }); err != nil {
+			return nil, err
+		}
+		if t.config.Analysis.ExitAfter {
+			m["trainer/exited_after_gradient_analysis"] = 1
+			return finish(errAnalysed)
+		}
+	}
+	switch {
+	case t.config.Analysis.Only:
+		m["trainer/gradient_analysis_only"] = 1
+		m["actor/skipped_for_gradient_analysis_only"], m["critic/skipped_for_gradient_analysis_only"] = 1, 1
+	case ready:
+		if err := timed(m, "timing_s/update_actor", func() error { return t.updateActor(ctx, chosen.samples, m) }); err != nil {
+			return nil, err
+		}
+	}
+	tokens := 0
+	for _, s := range chosen.samples {
+		tokens += len(s.IDs)
+	}
+	m["perf/total_num_tokens"] = float64(tokens)
+	if s := m["timing_s/update_actor"]; s > 0 {
+		m["perf/update_tokens_per_s"] = float64(tokens*t.config.Actor.Epochs) / s
+	}
+	m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
+	return finish(nil)
+}
+
+// rollout plays (or replays) the step's episodes, saves them, and records what they were like.
+func (t *Trainer) rollout(ctx context.Context, step int, m map[string]float64) ([]*episode.Episode, error) {
+	if t.replay != nil {
+		episodes := t.replay.at(step)
+		t.recordEpisodes(episodes, "train/", m)
+		return episodes, nil
+	}
+	c := t.config
+	episodes, stats, err := t.play(ctx, rollout.TrainingPlan(c, step), fmt.Sprintf("step %d rollout", step))
+	if err != nil {
+		return nil, err
+	}
+	m["timing_s/gen"] = stats.Seconds
+	m["perf/gen_tokens_per_s"] = float64(stats.NewTokens) / max(stats.Seconds, 1e-9)
+	m["rollout/new_tokens"], m["rollout/prompt_tokens"] = float64(stats.NewTokens), float64(stats.PromptTokens)
+	m["rollout/cached_tokens"], m["timing_s/env_wait"] = float64(stats.CachedTokens), stats.EnvSeconds
+	t.recordEpisodes(episodes, "train/", m)
+	if c.Run.SaveRollouts == "all" {
+		if err := episode.WriteFile(t.dir.File("rollouts", fmt.Sprintf("step_%d.jsonl", step)), episodes); err != nil {
+			return nil, fmt.Errorf("saving the episodes: %w", err)
+		}
+	}
+	return episodes, nil
+}
+
+// play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
+func (t *Trainer) play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
+	bar := t.console.Bar(label, plan.Episodes())
+	defer bar.Close()
+	plan.Progress = func(finished, _ int) { bar.Set(finished) }
+	episodes, stats, err := t.player.Play(ctx, plan)
+	if err != nil {
+		return nil, stats, fmt.Errorf("%s: %w", label, err)
+	}
+	return episodes, stats, t.engine.Sleep()
+}
+
+// recordEpisodes adds the environments' metrics under a prefix. The two keys that are not an environment's keep their own names.
+func (t *Trainer) recordEpisodes(episodes []*episode.Episode, prefix string, m map[string]float64) {
+	for name, v := range rollout.Summarize(episodes) {
+		if strings.Contains(name, "/") {
+			name = prefix + name
+		}
+		m[name] = v
+	}
+}
+
+// validate plays the fixed validation set.
+func (t *Trainer) validate(ctx context.Context, step int) (map[string]float64, error) {
+	begin := time.Now()
+	episodes, _, err := t.play(ctx, rollout.ValidationPlan(t.config, step), fmt.Sprintf("step %d validation", step))
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]float64{}
+	for name, x := range rollout.Summarize(episodes) {
+		if !strings.Contains(name, "/") {
+			name = "all/" + name
+		}
+		m["val-env/"+name] = x
+	}
+	if t.config.Run.SaveRollouts != "none" {
+		if err := episode.WriteFile(t.dir.File("rollouts", fmt.Sprintf("validation_%d.jsonl", step)), episodes); err != nil {
+			return nil, fmt.Errorf("saving the validation episodes: %w", err)
+		}
+	}
+	m["timing_s/testing"] = time.Since(begin).Seconds()
+	return m, nil
+}
+
+func timed(m map[string]float64, name string, f func() error) error {
+	begin := time.Now()
+	err := f()
+	m[name] += time.Since(begin).Seconds()
+	return err
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,214 @@
+package trainer
+
+import (
+	"fmt"
+
+	"gyre/orchestrate/advantage"
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/schedule"
+	"gyre/torch"
+)
+
+// State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
+type State struct {
+	Step        int                  `json:"step"` // steps done
+	EarlyStop   EarlyStop            `json:"early_stop"`
+	KL          advantage.Controller `json:"kl"`
+	ActorSteps  int64                `json:"actor_steps"` // optimizer steps taken
+	CriticSteps int64                `json:"critic_steps"`
+}
+
+// Options are the parts of a run that are not in its configuration.
+type Options struct {
+	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
+	ResumeFrom string // continue this global_step_N directory instead
+	Replay     string // JSONL of episodes to update on instead of playing
+	Console    *metrics.Console
+}
+
+// Trainer is one run.
+type Trainer struct {
+	config  *config.Config
+	options Options
+	console *metrics.Console
+	dir     *rundir.Dir
+	log     *rundir.Log
+	logger  *metrics.Logger
+
+	actor     *learner
+	critic    *learner     // nil unless the estimator needs one
+	reference *torch.Model // nil unless something uses it
+	engine    *torch.Engine
+	tokenizer *chat.Tokenizer
+	player    *rollout.Player
+	replay    *replay
+
+	state          State
+	parityProven   bool // the sampler's log-probs equal the trainer's on this machine
+	oldFromSampler bool // this batch's old log-probs are the sampler's
+	analysing      bool // preparing an analysis batch: nothing may be remembered
+}
+
+// New opens the run directory and loads or restores everything a step needs. Close it.
+func New(c *config.Config, o Options) (t *Trainer, err error) {
+	t = &Trainer{config: c, options: o, console: o.Console}
+	defer func() {
+		if err != nil {
+			t.Close()
+			t = nil
+		}
+	}()
+	if err := torch.SetThreads(c.Run.Threads); err != nil {
+		return t, err
+	}
+	from, err := t.openDirectory()
+	if err != nil {
+		return t, err
+	}
+	if o.Replay != "" {
+		if t.replay, err = openReplay(o.Replay, c.Run.Steps); err != nil {
+			return t, err
+		}
+	}
+	if err := t.loadModels(from); err != nil {
+		return t, err
+	}
+	if err := t.restore(from); err != nil {
+		return t, err
+	}
+	if t.replay == nil {
+		if err := t.openEngine(); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// Close frees everything. It may be called on a half-opened trainer.
+func (t *Trainer) Close() {
+	if t.engine != nil {
+		t.engine.Close()
+	}
+	t.critic.Close()
+	t.actor.Close()
+	if t.reference != nil {
+		t.reference.Close()
+	}
+	if t.logger != nil {
+		t.logger.Close()
+	}
+	if t.dir != nil {
+		t.dir.Close()
+	}
+}
+
+// loadModels loads actor, critic and reference: from the checkpoint when there is one, from their configured directories otherwise.
+// The reference is always the configured one (or the initial policy): it never moves.
+func (t *Trainer) loadModels(from string) error {
+	c := t.config
+	actorDir, criticDir := c.Model.Path, c.Critic.Path
+	if criticDir == "" {
+		criticDir = c.Model.Path
+	}
+	if from != "" {
+		actorDir, criticDir = from+"/actor", from+"/critic"
+	}
+	model, err := checkpoint.LoadModel(actorDir, torch.HeadLM)
+	if err != nil {
+		return fmt.Errorf("loading the policy: %w", err)
+	}
+	a := c.Actor
+	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio, Warmup: a.WarmupSteps,
+		Total: t.optimizerSteps(a.MiniBatch, a.Epochs)})
+	if err != nil {
+		model.Close()
+		return fmt.Errorf("actor.schedule: %w", err)
+	}
+	t.actor, err = newLearner(model, torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}, a.ClipGrad, lr)
+	if err != nil {
+		model.Close()
+		return err
+	}
+	if c.Algorithm.UsesCritic() {
+		model, err := checkpoint.LoadModel(criticDir, torch.HeadValue)
+		if err != nil {
+			return fmt.Errorf("loading the critic: %w", err)
+		}
+		k := c.Critic
+		lr, err := schedule.New(schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps,
+			Total: t.optimizerSteps(k.MiniBatch, k.Epochs)})
+		if err != nil {
+			model.Close()
+			return fmt.Errorf("critic.schedule: %w", err)
+		}
+		t.critic, err = newLearner(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}, k.ClipGrad, lr)
+		if err != nil {
+			model.Close()
+			return err
+		}
+	}
+	if c.Algorithm.KLCoef != 0 {
+		path := c.Model.Reference
+		if path == "" {
+			path = c.Model.Path
+		}
+		if t.reference, err = checkpoint.LoadModel(path, torch.HeadLM); err != nil {
+			return fmt.Errorf("loading the KL reference: %w", err)
+		}
+	}
+	return nil
+}
+
+// optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
+func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
+	episodes := 0
+	for _, e := range t.config.Envs {
+		episodes += e.Groups * e.GroupSize
+	}
+	return t.config.Run.Steps * epochs * max((episodes+miniBatch-1)/miniBatch, 1)
+}
+
+// openEngine makes the sampler and everything that plays.
+func (t *Trainer) openEngine() error {
+	c := t.config
+	var err error
+	if t.tokenizer, err = chat.Load(c.Model.Path); err != nil {
+		return fmt.Errorf("loading the tokenizer: %w", err)
+	}
+	if c.Model.ChatTemplate != "" {
+		if err := t.tokenizer.SetTemplateFile(c.Model.ChatTemplate); err != nil {
+			return err
+		}
+	}
+	t.engine, err = torch.NewEngine(t.actor.model, torch.EngineConfig{
+		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
+		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
+	})
+	if err != nil {
+		return fmt.Errorf("creating the sampler: %w", err)
+	}
+	if t.player, err = rollout.NewPlayer(t.tokenizer, rollout.NewEngineSampler(t.engine), c.Rollout, c.Run.Seed); err != nil {
+		return err
+	}
+	gap, err := proveParity(t.actor.model, t.engine, t.temperature())
+	if err != nil {
+		return fmt.Errorf("self-test of the sampler: %w", err)
+	}
+	t.parityProven = gap == 0
+	if !t.parityProven {
+		t.log.Warnf("on this machine the sampler's log-probs differ from the trainer's by up to %.2g: old log-probs are recomputed every step", gap)
+	}
+	return nil
+}
+
+// Outcome says how a run ended.
+type Outcome struct {
+	Steps int
+	Dir   string
+	Early *StoppedEarly // not nil when a collapse rule ended it
+}
