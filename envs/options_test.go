@@ -1,6 +1,7 @@
 package envs
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -55,5 +56,29 @@ func TestOptionsListDefaults(t *testing.T) {
 	list := Options(&settings{Count: 4})
 	if len(list) != 6 || list[1].Name != "count" || list[1].Aliases[0] != "number" || list[1].Default != 4 || list[0].Doc != "a switch" {
 		t.Errorf("%+v", list)
+	}
+}
+
+type still struct{ Env }
+
+func (still) Close() error { return nil }
+
+// Wrong values and values out of range are reported together.
+func TestMakeReportsEverything(t *testing.T) {
+	spec := Spec{
+		Tag: "t", NewOptions: func() any { return &settings{} },
+		New: func(o any) (Env, error) {
+			if o.(*settings).Count < 0 {
+				return nil, errors.New("option count: expected at least 0")
+			}
+			return still{}, nil
+		},
+	}
+	_, err := spec.Make(map[string]any{"nme": "x", "count": -1})
+	if err == nil || !strings.Contains(err.Error(), "did you mean name?") || !strings.Contains(err.Error(), "at least 0") {
+		t.Errorf("error %v, want both problems", err)
+	}
+	if env, err := spec.Make(map[string]any{"nme": "x"}); err == nil || env != nil {
+		t.Errorf("%v, %v: an unknown option must not make an environment", env, err)
 	}
 }

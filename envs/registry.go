@@ -2,6 +2,7 @@ package envs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,12 +30,13 @@ type Spec struct {
 // reported in one error.
 func (s Spec) Make(options map[string]any) (Env, error) {
 	o := s.NewOptions()
-	if err := Decode(o, options); err != nil {
-		return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
-	}
+	problems := Decode(o, options)
 	env, err := s.New(o)
-	if err != nil {
-		return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
+	if problems = errors.Join(problems, err); problems != nil {
+		if err == nil {
+			env.Close()
+		}
+		return nil, fmt.Errorf("environment %s: %w", s.Tag, problems)
 	}
 	return env, nil
 }

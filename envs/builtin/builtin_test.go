@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -80,4 +82,55 @@ func make2(t *testing.T, spec envs.Spec) (envs.Env, envs.Env) {
 		t.Fatal(err)
 	}
 	return a, b
+}
+
+// A tag or option that the guide does not name is a tag or option that nobody finds.
+func TestGuideIsComplete(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/environments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range envs.List() {
+		names := []string{spec.Tag}
+		for _, o := range envs.Options(spec.NewOptions()) {
+			names = append(names, o.Name)
+		}
+		for _, name := range names {
+			if !strings.Contains(string(guide), "`"+name+"`") {
+				t.Errorf("docs/environments.md lacks `%s` of %s", name, spec.Type)
+			}
+		}
+	}
+}
+
+func Example() {
+	spec, err := envs.Lookup("sokoban")
+	if err != nil {
+		panic(err)
+	}
+	env, err := spec.Make(map[string]any{"level": "######\n#@ $.#\n######"})
+	if err != nil {
+		panic(err)
+	}
+	defer env.Close()
+	if err := env.Reset(1); err != nil {
+		panic(err)
+	}
+	actions, _ := env.(envs.Solver).Solve()
+	for _, action := range actions {
+		r, err := env.Step(action)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("%s: reward %.1f, done %v\n%s\n", action, r.Reward, r.Done, env.Render())
+	}
+	// Output:
+	// Right: reward -0.1, done false
+	// ######
+	// #_PXO#
+	// ######
+	// Right: reward 10.9, done true
+	// ######
+	// #__P√#
+	// ######
 }

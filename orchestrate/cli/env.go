@@ -127,7 +127,7 @@ func showEnv(w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
 	if err := env.Reset(seed); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s\ntype %s, %d actions per episode, replies of about %d words\n\nOptions\n",
+	fmt.Fprintf(w, "%s: %s\ntype %s; actions per episode: %d; words per reply: about %d\n\nOptions\n",
 		spec.Tag, spec.Doc, spec.Type, spec.MaxActions, spec.MaxReplyWords)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, o := range envs.Options(spec.NewOptions()) {

@@ -77,7 +77,7 @@ func printSolution(w io.Writer, spec envs.Spec, env envs.Env) error {
 	if !ok {
 		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Render())
 	}
-	_, err := fmt.Fprintf(w, "%s\n\n%d actions: %s\n", env.Render(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
+	_, err := fmt.Fprintf(w, "%s\n\nactions (%d): %s\n", env.Render(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
 	return err
 }
 

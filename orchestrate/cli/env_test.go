@@ -66,7 +66,7 @@ func TestEnvPlay(t *testing.T) {
 	if _, out, _ := env(strings.Repeat("up\n", 20), "play", "sokoban", level); !strings.Contains(out, "no actions left, return -1\n") {
 		t.Errorf("the tag's ten actions are not the limit: %s", out)
 	}
-	if _, out, _ := env("", "play", "sokoban", level, "--solve"); !strings.Contains(out, "1 actions: Right") {
+	if _, out, _ := env("", "play", "sokoban", level, "--solve"); !strings.Contains(out, "actions (1): Right") {
 		t.Errorf("--solve: %s", out)
 	}
 	code, out, _ = env("", "play", "frozenlake", "--random", "--episodes", "40", "slippery=false")
