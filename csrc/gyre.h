@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)  // the library hides everything else
 
 #define GYRE_ABI_VERSION 1
 #define GYRE_MESSAGE_SIZE 1024
@@ -284,6 +285,7 @@ gyre_status gyre_engine_release(gyre_engine* engine, uint64_t session, gyre_erro
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

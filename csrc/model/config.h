@@ -26,6 +26,7 @@ struct ModelConfig {
   int64_t query_width() const { return num_heads * head_dim; }
   int64_t kv_width() const { return num_kv_heads * head_dim; }
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // Throws std::invalid_argument naming the field.

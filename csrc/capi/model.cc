@@ -1,0 +1,135 @@
+// Models of gyre.h: creation, parameters and forward-only passes.
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <string>
+
+#include "capi/batch_view.h"
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "train/evaluate.h"
+
+namespace gyre::capi {
+namespace {
+
+template <typename Enum>
+Enum enum_of(int32_t value, int32_t count, const char* field) {
+  if (value < 0 || value >= count) {
+    throw std::invalid_argument(std::string("model config: ") + field + " is " + std::to_string(value) + ", expected 0 to " +
+                                std::to_string(count - 1));
+  }
+  return static_cast<Enum>(value);
+}
+
+ModelConfig config_of(const gyre_model_config& c) {
+  ModelConfig config{
+      .family = enum_of<Family>(c.family, 3, "family"),
+      .head = enum_of<HeadKind>(c.head, 2, "head"),
+      .vocab_size = c.vocab_size,
+      .hidden_size = c.hidden_size,
+      .intermediate_size = c.intermediate_size,
+      .num_layers = c.num_layers,
+      .num_heads = c.num_heads,
+      .num_kv_heads = c.num_kv_heads,
+      .head_dim = c.head_dim,
+      .max_positions = c.max_positions,
+      .rms_norm_eps = c.rms_norm_eps,
+      .rope_theta = c.rope_theta,
+      .rope_scaling = enum_of<RopeScaling>(c.rope_scaling, 3, "rope_scaling"),
+      .rope_factor = c.rope_factor,
+      .rope_low_freq_factor = c.rope_low_freq_factor,
+      .rope_high_freq_factor = c.rope_high_freq_factor,
+      .rope_original_max_positions = c.rope_original_max_positions,
+      .qkv_bias = c.qkv_bias != 0,
+      .out_bias = c.out_bias != 0,
+      .mlp_bias = c.mlp_bias != 0,
+      .qk_norm = c.qk_norm != 0,
+      .tie_embeddings = c.tie_embeddings != 0,
+  };
+  validate(config);
+  return config;
+}
+
+}  // namespace
+
+const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
+  if (i < 0 || static_cast<size_t>(i) >= set.named.size()) {
+    throw std::invalid_argument("parameter index " + std::to_string(i) + ", expected 0 to " +
+                                std::to_string(set.named.size() - 1));
+  }
+  return set.named[i];
+}
+
+}  // namespace gyre::capi
+
+using namespace gyre;
+using namespace gyre::capi;
+
+gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err) {
+  return guard(err, [&] { deref(out, "out") = new gyre_model(config_of(deref(config, "config"))); });
+}
+
+void gyre_model_free(gyre_model* model) { delete model; }
+
+int32_t gyre_model_parameter_count(const gyre_model* model) {
+  return model == nullptr ? 0 : static_cast<int32_t>(model->decoder.parameters().named.size());
+}
+
+gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
+                                 gyre_error* err) {
+  return guard(err, [&] {
+    const NamedTensor& parameter = named_parameter(deref(model, "model").decoder.parameters(), i);
+    if (parameter.name.size() >= GYRE_NAME_SIZE) throw std::length_error("parameter name too long: " + parameter.name);
+    std::memcpy(&deref(name, "name"), parameter.name.c_str(), parameter.name.size() + 1);
+    deref(out, "out") = new_tensor_handle(parameter.value);
+  });
+}
+
+gyre_status gyre_model_touch(gyre_model* model, gyre_error* err) {
+  return guard(err, [&] { deref(model, "model").decoder.touch(); });
+}
+
+uint64_t gyre_model_version(const gyre_model* model) { return model == nullptr ? 0 : model->decoder.version(); }
+
+gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err) {
+  return guard(err, [&] {
+    Decoder& to = deref(dst, "dst").decoder;
+    const Decoder& from = deref(src, "src").decoder;
+    if (!(to.config() == from.config())) throw std::invalid_argument("model copy: the two models have different configurations");
+    const auto into = to.parameters().flats(), values = from.parameters().flats();
+    for (size_t k = 0; k < into.size(); ++k) into[k].copy_(values[k]);
+    to.touch();
+  });
+}
+
+gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs, float* entropies,
+                             gyre_error* err) {
+  return guard(err, [&] {
+    const Batch view = batch_view(batch);
+    evaluate_policy(deref(model, "model").decoder, view, temperature, required(logprobs, view, "logprobs"),
+                    optional(entropies, view));
+  });
+}
+
+gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err) {
+  return guard(err, [&] {
+    const Batch view = batch_view(batch);
+    evaluate_critic(deref(model, "model").decoder, view, required(values, view, "values"));
+  });
+}
+
+gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err) {
+  return guard(err, [&] {
+    Decoder& decoder = deref(model, "model").decoder;
+    const int64_t offsets[] = {0, len};
+    const std::vector<uint8_t> mask(len > 0 ? len : 0);
+    const gyre_batch one{.num_sequences = 1, .offsets = offsets, .ids = ids, .mask = mask.data()};
+    const Batch view = batch_view(&one);
+    validate(view, decoder.config());
+    if (decoder.config().head != HeadKind::kLanguageModel) throw std::invalid_argument("logits: the model has a value head");
+    const at::Tensor hidden_NH = decoder.forward(view.ids, view.offsets, nullptr);
+    at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
+    decoder.logits(hidden_NH, logits_NV);
+    std::memcpy(&deref(logits, "logits"), logits_NV.const_data_ptr<float>(), logits_NV.nbytes());
+  });
+}

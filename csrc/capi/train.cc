@@ -1,0 +1,109 @@
+// Gradients, losses and the optimizer of gyre.h.
+#include <string>
+
+#include "capi/batch_view.h"
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "train/loss.h"
+#include "train/policy.h"
+#include "train/value.h"
+
+using namespace gyre;
+using namespace gyre::capi;
+
+gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gyre_error* err) {
+  return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder.config()); });
+}
+
+void gyre_gradients_free(gyre_gradients* g) { delete g; }
+
+gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err) {
+  return guard(err, [&] { deref(g, "gradients").gradients.zero(); });
+}
+
+gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err) {
+  return guard(err, [&] { deref(g, "gradients").gradients.add(deref(other, "other gradients").gradients, scale); });
+}
+
+gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter,
+                               gyre_error* err) {
+  return guard(err, [&] {
+    const Gradients& left = deref(a, "gradients").gradients;
+    const std::span<double> parts =
+        per_parameter == nullptr ? std::span<double>() : std::span<double>(per_parameter, left.set().named.size());
+    deref(total, "total") = left.dot(deref(b, "other gradients").gradients, parts);
+  });
+}
+
+gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err) {
+  return guard(err, [&] {
+    deref(out, "out") = new_tensor_handle(named_parameter(deref(g, "gradients").gradients.set(), i).value);
+  });
+}
+
+gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
+                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl,
+                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats, gyre_error* err) {
+  return guard(err, [&] {
+    const Batch view = batch_view(batch);
+    const gyre_policy_inputs& in = deref(inputs, "inputs");
+    const gyre_policy_loss& terms = deref(loss, "loss");
+    PolicyInputs spans{.old_logprobs = {}, .advantages = {}, .ref_logprobs = {}, .weights = required(in.weights, view, "weights")};
+    if (terms.objective == GYRE_POLICY_PPO) {
+      spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
+      spans.advantages = required(in.advantages, view, "advantages");
+    }
+    if (has_kl(terms)) spans.ref_logprobs = required(in.ref_logprobs, view, "ref_logprobs");
+    const auto buffer = [](gyre_gradients* g) { return g == nullptr ? nullptr : &g->gradients; };
+    deref(stats, "stats") =
+        policy_backward(deref(model, "model").decoder, view, spans, terms,
+                        {.task = buffer(task), .entropy = buffer(entropy), .kl = buffer(kl)},
+                        {.logprobs = optional(logprobs_out, view), .entropies = optional(entropies_out, view)});
+  });
+}
+
+gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns, const float* old_values,
+                                const float* weights, double clip, gyre_gradients* gradients, float* values_out,
+                                gyre_value_stats* stats, gyre_error* err) {
+  return guard(err, [&] {
+    const Batch view = batch_view(batch);
+    const ValueInputs inputs{.returns = required(returns, view, "returns"),
+                             .old_values = clip > 0 ? required(old_values, view, "old_values") : std::span<const float>(),
+                             .weights = required(weights, view, "weights"),
+                             .clip = clip};
+    deref(stats, "stats") = value_backward(deref(critic, "critic").decoder, view, inputs,
+                                           deref(gradients, "gradients").gradients, optional(values_out, view));
+  });
+}
+
+gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out, gyre_error* err) {
+  return guard(err, [&] { deref(out, "out") = new gyre_optimizer(deref(model, "model").decoder, deref(config, "config")); });
+}
+
+void gyre_optimizer_free(gyre_optimizer* opt) { delete opt; }
+
+gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm, double* grad_norm,
+                                int32_t* applied, gyre_error* err) {
+  return guard(err, [&] {
+    const StepOutcome outcome = deref(opt, "optimizer").adamw.step(deref(gradients, "gradients").gradients, lr, max_norm);
+    deref(grad_norm, "grad_norm") = outcome.grad_norm;
+    deref(applied, "applied") = outcome.applied ? 1 : 0;
+  });
+}
+
+int64_t gyre_optimizer_steps(const gyre_optimizer* opt) { return opt == nullptr ? 0 : opt->adamw.steps(); }
+
+gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err) {
+  return guard(err, [&] { deref(opt, "optimizer").adamw.set_steps(steps); });
+}
+
+gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out, gyre_error* err) {
+  return guard(err, [&] {
+    const AdamW& adamw = deref(opt, "optimizer").adamw;
+    if (which != 0 && which != 1) {
+      throw std::invalid_argument("optimizer state: which is " + std::to_string(which) + ", expected 0 (first) or 1 (second moment)");
+    }
+    const ParameterSet& moment = which == 0 ? adamw.first_moment() : adamw.second_moment();
+    deref(out, "out") = new_tensor_handle(named_parameter(moment, i).value);
+  });
+}

@@ -1,0 +1,92 @@
+#include "train/adamw.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;
+
+void require(bool ok, const char* name, double got, const char* expected) {
+  if (!ok) throw std::invalid_argument(std::string("adamw: ") + name + " is " + std::to_string(got) + ", expected " + expected);
+}
+
+// The constants of one step, in the order of operations of torch.optim.AdamW.
+struct Coefficients {
+  float scale;         // gradient clipping
+  float keep;          // 1 - lr · weight decay
+  float one_minus_b1;  // first moment
+  float b2, one_minus_b2;
+  float step_size;     // lr / (1 - beta1^t)
+  float correction;    // sqrt(1 - beta2^t)
+  float eps;
+};
+
+void update(float* p, float* m, float* v, const float* g, int64_t n, const Coefficients& c) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float grad = g[i] * c.scale;
+    m[i] += (grad - m[i]) * c.one_minus_b1;
+    v[i] = v[i] * c.b2 + grad * grad * c.one_minus_b2;
+    p[i] = p[i] * c.keep - c.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
+  }
+}
+
+}  // namespace
+
+AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config)
+    : decoder_(decoder), config_(config) {
+  require(config.beta1 >= 0 && config.beta1 < 1, "beta1", config.beta1, "0 <= beta1 < 1");
+  require(config.beta2 >= 0 && config.beta2 < 1, "beta2", config.beta2, "0 <= beta2 < 1");
+  require(std::isfinite(config.eps) && config.eps >= 0, "eps", config.eps, "a number >= 0");
+  require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay, "a number >= 0");
+  first_ = make_parameters(decoder.config());
+  second_ = make_parameters(decoder.config());
+}
+
+StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) {
+  require(std::isfinite(lr) && lr >= 0, "lr", lr, "a number >= 0");
+  require(std::isfinite(max_norm), "max_norm", max_norm, "a finite number");
+  gradients.require_config(decoder_.config());
+  const double norm = std::sqrt(gradients.dot(gradients, {}));
+  if (!std::isfinite(norm)) return {.grad_norm = norm, .applied = false};
+
+  ++steps_;
+  const double t = static_cast<double>(steps_);
+  const Coefficients c{
+      .scale = static_cast<float>(max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0),
+      .keep = static_cast<float>(1 - lr * config_.weight_decay),
+      .one_minus_b1 = static_cast<float>(1 - config_.beta1),
+      .b2 = static_cast<float>(config_.beta2),
+      .one_minus_b2 = static_cast<float>(1 - config_.beta2),
+      .step_size = static_cast<float>(lr / (1 - std::pow(config_.beta1, t))),
+      .correction = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t))),
+      .eps = static_cast<float>(config_.eps),
+  };
+  const std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(), second = second_.flats(),
+                                grads = gradients.set().flats();
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    float* p = parameters[k].mutable_data_ptr<float>();
+    float* m = first[k].mutable_data_ptr<float>();
+    float* v = second[k].mutable_data_ptr<float>();
+    const float* g = grads[k].const_data_ptr<float>();
+    at::parallel_for(0, parameters[k].numel(), kGrain, [&](int64_t begin, int64_t end) {
+      update(p + begin, m + begin, v + begin, g + begin, end - begin, c);
+    });
+  }
+  decoder_.touch();
+  return {.grad_norm = norm, .applied = true};
+}
+
+void AdamW::set_steps(int64_t steps) {
+  if (steps < 0) throw std::invalid_argument("adamw: steps is " + std::to_string(steps) + ", expected >= 0");
+  steps_ = steps;
+}
+
+}  // namespace gyre

@@ -1,0 +1,38 @@
+// AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on every parameter, with global gradient-norm clipping.
+#pragma once
+
+#include <cstdint>
+
+#include "gyre.h"
+#include "model/decoder.h"
+#include "train/gradients.h"
+
+namespace gyre {
+
+struct StepOutcome {
+  double grad_norm;  // global L2 norm before clipping
+  bool applied;
+};
+
+class AdamW {
+ public:
+  // The decoder must outlive the optimizer. Throws std::invalid_argument naming a hyper-parameter that is out of range.
+  AdamW(Decoder& decoder, const gyre_adamw_config& config);
+
+  // One update with the gradients scaled by min(1, max_norm / (norm + 1e-6)) (max_norm <= 0: not scaled; the buffer itself is left
+  // as it is), then touches the decoder. A norm that is not finite changes nothing.
+  StepOutcome step(const Gradients& gradients, double lr, double max_norm);
+
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps);
+  const ParameterSet& first_moment() const { return first_; }
+  const ParameterSet& second_moment() const { return second_; }
+
+ private:
+  Decoder& decoder_;
+  gyre_adamw_config config_;
+  ParameterSet first_, second_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,85 @@
+#include "train/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "model/errors.h"
+
+namespace gyre {
+namespace {
+
+std::string place(const Batch& batch, int64_t token) {
+  const auto next = std::upper_bound(batch.offsets.begin(), batch.offsets.end(), token);
+  const int64_t sequence = next - batch.offsets.begin() - 1;
+  return "token " + std::to_string(token - batch.offsets[sequence]) + " of sequence " + std::to_string(sequence);
+}
+
+}  // namespace
+
+void validate(const Batch& batch, const ModelConfig& config) {
+  if (batch.offsets.size() < 2) throw std::invalid_argument("batch: no sequences");
+  if (batch.offsets.front() != 0) {
+    throw std::invalid_argument("batch: offsets start at " + std::to_string(batch.offsets.front()) + ", expected 0");
+  }
+  for (int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const int64_t length = batch.offsets[s + 1] - batch.offsets[s];
+    if (length <= 0) {
+      throw std::invalid_argument("batch: sequence " + std::to_string(s) + " has length " + std::to_string(length) +
+                                  ", expected at least 1 (offsets must increase)");
+    }
+    if (length > config.max_positions) {
+      throw std::invalid_argument("batch: sequence " + std::to_string(s) + " has " + std::to_string(length) +
+                                  " tokens but the model has " + std::to_string(config.max_positions) + " positions");
+    }
+    if (batch.mask[batch.offsets[s]] != 0) {
+      throw std::invalid_argument("batch: the mask is set at the first token of sequence " + std::to_string(s) +
+                                  ", which nothing predicts");
+    }
+  }
+  for (int64_t t = 0; t < batch.num_tokens(); ++t) {
+    if (batch.ids[t] < 0 || batch.ids[t] >= config.vocab_size) {
+      throw std::invalid_argument("batch: " + place(batch, t) + " has id " + std::to_string(batch.ids[t]) +
+                                  ", expected 0 to " + std::to_string(config.vocab_size - 1));
+    }
+    if (batch.mask[t] > 1) {
+      throw std::invalid_argument("batch: " + place(batch, t) + " has mask " + std::to_string(batch.mask[t]) + ", expected 0 or 1");
+    }
+  }
+}
+
+void require_finite(const Batch& batch, std::span<const float> values, const char* name) {
+  for (int64_t t = 0; t < batch.num_tokens(); ++t) {
+    if (batch.mask[t] != 0 && !std::isfinite(values[t])) {
+      throw std::invalid_argument(std::string("batch: ") + name + " of " + place(batch, t) + " is " + std::to_string(values[t]) +
+                                  ", expected a finite number");
+    }
+  }
+}
+
+void require_finite_results(const Batch& batch, std::span<const Target> targets, std::span<const float> results,
+                            const char* name) {
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!std::isfinite(results[i])) {
+      throw NotFiniteError(std::string("the ") + name + " of " + place(batch, targets[i].row + 1) + " is " +
+                           std::to_string(results[i]) + ": the model has diverged");
+    }
+  }
+}
+
+std::vector<Target> masked_targets(const Batch& batch) {
+  std::vector<Target> targets;
+  for (int64_t t = 0; t < batch.num_tokens(); ++t) {
+    if (batch.mask[t] != 0) targets.push_back({.row = t - 1, .token = batch.ids[t]});
+  }
+  return targets;
+}
+
+void scatter(std::span<const Target> targets, std::span<const float> values, std::span<float> out) {
+  if (out.empty()) return;
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (size_t i = 0; i < targets.size(); ++i) out[targets[i].row + 1] = values[i];
+}
+
+}  // namespace gyre

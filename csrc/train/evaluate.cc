@@ -1,0 +1,66 @@
+#include "train/evaluate.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "model/score.h"
+#include "train/value.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kRowsPerPass = 4096;
+
+// Calls body(group) for consecutive groups of whole sequences of at most kRowsPerPass tokens (or one longer sequence).
+template <typename Body>
+void for_groups(const Batch& batch, Body&& body) {
+  std::vector<int64_t> offsets;
+  for (int64_t s = 0; s < batch.num_sequences();) {
+    const int64_t start = batch.offsets[s];
+    offsets.assign(1, 0);
+    do {
+      offsets.push_back(batch.offsets[++s] - start);
+    } while (s < batch.num_sequences() && batch.offsets[s + 1] - start <= kRowsPerPass);
+    body(Batch{offsets, batch.ids.subspan(start, offsets.back()), batch.mask.subspan(start, offsets.back())});
+  }
+}
+
+}  // namespace
+
+void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, std::span<float> logprobs,
+                     std::span<float> entropies) {
+  if (decoder.config().head != HeadKind::kLanguageModel) {
+    throw std::invalid_argument("score: the model has a value head, expected a language model");
+  }
+  validate(batch, decoder.config());
+  std::vector<float> all_logprobs, all_entropies;  // per target
+  for_groups(batch, [&](const Batch& group) {
+    const at::Tensor hidden_NH = decoder.forward(group.ids, group.offsets, nullptr);
+    const Scores scores = score(decoder, hidden_NH, masked_targets(group), temperature, !entropies.empty());
+    all_logprobs.insert(all_logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
+    all_entropies.insert(all_entropies.end(), scores.entropies.begin(), scores.entropies.end());
+  });
+  const std::vector<Target> targets = masked_targets(batch);
+  scatter(targets, all_logprobs, logprobs);
+  scatter(targets, all_entropies, entropies);
+  require_finite_results(batch, targets, all_logprobs, "log-prob");
+  if (!entropies.empty()) require_finite_results(batch, targets, all_entropies, "entropy");
+}
+
+void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> values) {
+  if (critic.config().head != HeadKind::kValue) {
+    throw std::invalid_argument("values: the model has a language-model head, expected a value head");
+  }
+  validate(batch, critic.config());
+  std::vector<float> all_values;  // per target
+  for_groups(batch, [&](const Batch& group) {
+    const at::Tensor hidden_NH = critic.forward(group.ids, group.offsets, nullptr);
+    const std::vector<float> results = value_head(critic, hidden_NH, masked_targets(group));
+    all_values.insert(all_values.end(), results.begin(), results.end());
+  });
+  const std::vector<Target> targets = masked_targets(batch);
+  scatter(targets, all_values, values);
+  require_finite_results(batch, targets, all_values, "value");
+}
+
+}  // namespace gyre
