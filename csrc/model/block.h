@@ -1,0 +1,70 @@
+// One transformer block over packed rows: forward with the row-invariant kernels, backward by hand.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/gemm.h"
+#include "kernels/rope.h"
+#include "model/config.h"
+#include "model/parameters.h"
+
+namespace gyre {
+
+struct PackedBlock {
+  PackedMatrix qkv, out, gate_up, down;
+};
+
+// The rows of one pass: which sequence and position each belongs to.
+struct Pass {
+  int64_t rows = 0;
+  std::vector<PagedRows> sequences;
+  std::vector<int32_t> positions;  // one per row
+};
+
+// What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from these.
+struct BlockActivations {
+  at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
+  at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F;
+
+  // Allocates everything but the input, unless it has been already.
+  void allocate(const ModelConfig& config, int64_t rows);
+};
+
+// Scratch that all blocks of a pass share. E = Q + K, the rotated heads.
+struct ForwardWorkspace {
+  ForwardWorkspace(const ModelConfig& config, int64_t rows);
+  at::Tensor normed_NH, heads_NE, delta_NH, act_NF;
+};
+struct BackwardWorkspace {
+  BackwardWorkspace(const ModelConfig& config, int64_t rows);
+  at::Tensor normed_NH, d_normed_NH, heads_NE, d_qkv_NR, d_o_NQ, act_NF, d_act_NF, d_gate_up_N2F;
+};
+
+struct Block {
+  const ModelConfig& config;
+  const BlockTensors& weights;
+  const RopeTable& rope;
+
+  // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills `kept`.
+  void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages, BlockActivations& kept,
+               ForwardWorkspace& work, at::Tensor& output_NH) const;
+
+  // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to `gradients`.
+  // Sequence s of the pass owns rows offsets[s] .. offsets[s+1]-1.
+  void backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass, BackwardWorkspace& work,
+                at::Tensor& d_NH, BlockTensors& gradients) const;
+
+ private:
+  HeadLayout head_layout() const;
+  AttentionShape attention_shape() const { return {config.num_heads, config.num_kv_heads, config.head_dim}; }
+};
+
+// Start of a tensor's floats, null when it is undefined.
+inline float* floats(const at::Tensor& t) { return t.defined() ? t.data_ptr<float>() : nullptr; }
+
+}  // namespace gyre

@@ -1,0 +1,229 @@
+#include "model/decoder.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels/norm.h"
+#include "kernels/rows.h"
+#include "model/block.h"
+
+namespace gyre {
+namespace {
+
+RopeParameters rope_parameters(const ModelConfig& c) {
+  RopeParameters p;
+  p.scaling = c.rope_scaling == RopeScaling::kLlama3   ? RopeParameters::kLlama3
+              : c.rope_scaling == RopeScaling::kLinear ? RopeParameters::kLinear
+                                                       : RopeParameters::kPlain;
+  p.head_dim = c.head_dim;
+  p.theta = c.rope_theta;
+  p.factor = c.rope_factor;
+  p.low_freq_factor = c.rope_low_freq_factor;
+  p.high_freq_factor = c.rope_high_freq_factor;
+  p.original_max_positions = c.rope_original_max_positions;
+  return p;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("decoder forward: " + what); }
+
+// Checks the spans and lists every row's position.
+Pass make_pass(const ModelConfig& config, int64_t rows, std::span<const RowSpan> spans, int64_t num_pages) {
+  Pass pass;
+  pass.rows = rows;
+  pass.positions.resize(static_cast<size_t>(rows));
+  int64_t covered = 0;
+  for (const RowSpan& s : spans) {
+    const int64_t end = s.position + s.count;
+    if (s.count <= 0 || s.position < 0 || s.row < 0 || s.row + s.count > rows) {
+      refuse("rows " + std::to_string(s.row) + ".." + std::to_string(s.row + s.count) + " at position " +
+             std::to_string(s.position) + " do not fit a pass of " + std::to_string(rows) + " rows");
+    }
+    if (end > config.max_positions) {
+      refuse("a sequence of " + std::to_string(end) + " tokens exceeds max_position_embeddings " +
+             std::to_string(config.max_positions));
+    }
+    const int64_t needed = (end + kPageTokens - 1) / kPageTokens;
+    if (static_cast<int64_t>(s.pages.size()) < needed) {
+      refuse(std::to_string(end) + " tokens need " + std::to_string(needed) + " pages, got " + std::to_string(s.pages.size()));
+    }
+    for (int64_t i = 0; i < needed; ++i) {
+      const int32_t page = s.pages[static_cast<size_t>(i)];
+      if (page < 0 || page >= num_pages) refuse("page " + std::to_string(page) + " of " + std::to_string(num_pages));
+    }
+    for (int64_t i = 0; i < s.count; ++i) pass.positions[static_cast<size_t>(s.row + i)] = static_cast<int32_t>(s.position + i);
+    pass.sequences.push_back({s.row, s.count, s.position, s.pages.data()});
+    covered += s.count;
+  }
+  if (covered != rows) refuse("spans cover " + std::to_string(covered) + " of " + std::to_string(rows) + " rows");
+  return pass;
+}
+
+int64_t last_position(const Pass& pass) {
+  int64_t last = 0;
+  for (const PagedRows& s : pass.sequences) last = std::max(last, s.position + s.count);
+  return last;
+}
+
+}  // namespace
+
+struct Decoder::Packed {
+  explicit Packed(const ModelConfig& c) : blocks(static_cast<size_t>(c.num_layers)), rope(inverse_frequencies(rope_parameters(c))) {}
+  uint64_t version = 0;
+  std::vector<PackedBlock> blocks;
+  PackedMatrix head;
+  RopeTable rope;
+};
+
+Decoder::Decoder(const ModelConfig& config)
+    : config_(config), parameters_(make_parameters(config)), packed_(std::make_unique<Packed>(config)) {}
+
+Decoder::~Decoder() = default;
+
+void Decoder::touch() { ++version_; }
+
+Decoder::Packed& Decoder::packed() {
+  if (packed_->version == version_) return *packed_;
+  const auto pack = [](PackedMatrix& to, const at::Tensor& weight) { to.pack(floats(weight), weight.size(0), weight.size(1)); };
+  for (size_t i = 0; i < packed_->blocks.size(); ++i) {
+    const BlockTensors& from = parameters_.blocks[i];
+    PackedBlock& to = packed_->blocks[i];
+    pack(to.qkv, from.qkv_RH);
+    pack(to.out, from.out_HQ);
+    pack(to.gate_up, from.gate_up_2FH);
+    pack(to.down, from.down_HF);
+  }
+  pack(packed_->head, config_.head == HeadKind::kValue ? parameters_.root.score_1H : parameters_.root.head_VH);
+  packed_->version = version_;
+  return *packed_;
+}
+
+at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size) {
+      refuse("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(config_.vocab_size));
+    }
+  }
+  const auto rows = static_cast<int64_t>(ids.size());
+  at::Tensor x_NH = at::empty({rows, config_.hidden_size}, at::kFloat);
+  gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), rows, floats(x_NH));
+  return x_NH;
+}
+
+// `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
+at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep) {
+  at::Tensor x_NH = embed(ids);
+  Packed& weights = packed();
+  weights.rope.reserve(last_position(pass));
+  ForwardWorkspace work(config_, pass.rows);
+  BlockActivations scratch;
+  if (keep) keep->blocks_.resize(static_cast<size_t>(config_.num_layers));
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t layer = share_pages ? 0 : i;
+    BlockActivations& kept = keep && !recompute_ ? keep->blocks_[at] : scratch;
+    kept.input_NH = x_NH;
+    if (keep) {
+      keep->blocks_[at].input_NH = x_NH;
+      x_NH = at::empty_like(x_NH);
+    }
+    const Block block{config_, parameters_.blocks[at], weights.rope};
+    block.forward(weights.blocks[at], pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+  }
+  at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
+           static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
+  if (keep) {
+    keep->last_NH_ = std::move(x_NH);
+    keep->rstd_N_ = std::move(rstd_N);
+  }
+  return hidden_NH;
+}
+
+at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
+  const Pass pass = make_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
+  return run(ids, pass, kv, false, nullptr);
+}
+
+at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const int64_t> offsets, std::unique_ptr<Activations>* keep) {
+  auto kept = std::make_unique<Activations>();
+  kept->ids_.assign(ids.begin(), ids.end());
+  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids.size())) {
+    refuse("offsets must run from 0 to the number of tokens, " + std::to_string(ids.size()));
+  }
+  std::vector<int64_t> first_page{0};
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    if (offsets[s + 1] < offsets[s]) refuse("offsets must not decrease (sequence " + std::to_string(s) + ")");
+    if (offsets[s + 1] == offsets[s]) continue;
+    if (kept->offsets_.empty()) kept->offsets_.push_back(0);
+    kept->offsets_.push_back(offsets[s + 1]);
+    first_page.push_back(first_page.back() + (offsets[s + 1] - offsets[s] + kPageTokens - 1) / kPageTokens);
+  }
+  kept->num_pages_ = first_page.back();
+  for (int64_t p = 0; p < kept->num_pages_; ++p) kept->pages_.push_back(static_cast<int32_t>(p));
+  std::vector<RowSpan> spans;
+  for (size_t s = 0; s + 1 < kept->offsets_.size(); ++s) {
+    const auto pages = std::span<const int32_t>(kept->pages_).subspan(static_cast<size_t>(first_page[s]));
+    spans.push_back({kept->offsets_[s], kept->offsets_[s + 1] - kept->offsets_[s], 0, pages});
+  }
+  kept->pass_ = make_pass(config_, static_cast<int64_t>(ids.size()), spans, kept->num_pages_);
+  ModelConfig one_layer = config_;
+  one_layer.num_layers = 1;
+  KvPages kv(one_layer, kept->num_pages_);
+  at::Tensor hidden_NH = run(ids, kept->pass_, kv, true, keep ? kept.get() : nullptr);
+  if (keep) *keep = std::move(kept);
+  return hidden_NH;
+}
+
+void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients) {
+  const int64_t rows = kept.rows(), h = config_.hidden_size;
+  if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h || !d_hidden_NH.is_contiguous()) {
+    throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" + std::to_string(rows) +
+                                ", " + std::to_string(h) + "]");
+  }
+  Packed& weights = packed();
+  at::Tensor d_NH = at::zeros_like(d_hidden_NH);
+  rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H), floats(d_hidden_NH), rows, h,
+                    floats(d_NH), floats(gradients.root.final_norm_H));
+  BackwardWorkspace work(config_, rows);
+  std::unique_ptr<ForwardWorkspace> again;
+  std::unique_ptr<KvPages> kv;
+  BlockActivations scratch;
+  at::Tensor unused_NH;
+  for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
+    const auto at = static_cast<size_t>(i);
+    const Block block{config_, parameters_.blocks[at], weights.rope};
+    const BlockActivations* activations = &kept.blocks_[at];
+    if (!activations->qkv_NR.defined()) {
+      if (!again) {
+        ModelConfig one_layer = config_;
+        one_layer.num_layers = 1;
+        again = std::make_unique<ForwardWorkspace>(config_, rows);
+        kv = std::make_unique<KvPages>(one_layer, kept.num_pages_);
+        unused_NH = at::empty_like(d_NH);
+      }
+      scratch.input_NH = activations->input_NH;
+      block.forward(weights.blocks[at], kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
+      activations = &scratch;
+    }
+    block.backward(*activations, kept.offsets_, kept.pass_, work, d_NH, gradients.blocks[at]);
+  }
+  scatter_add_rows(floats(d_NH), h, kept.ids_.data(), rows, floats(gradients.root.embed_VH));
+}
+
+void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+  const PackedMatrix& head = packed().head;
+  const int64_t rows = hidden_RH.size(0);
+  if (hidden_RH.size(1) != head.in() || logits_RV.size(0) != rows || logits_RV.size(1) != head.out()) {
+    throw std::invalid_argument("logits: expected [R, " + std::to_string(head.in()) + "] hidden states and [R, " +
+                                std::to_string(head.out()) + "] logits");
+  }
+  head.multiply(floats(hidden_RH), hidden_RH.stride(0), rows, floats(parameters_.root.score_bias_1), floats(logits_RV),
+                logits_RV.stride(0));
+}
+
+}  // namespace gyre
