@@ -1,0 +1,245 @@
+// The decoder against a plain ATen one: hidden states, gradients, and the bit equality of its inference and training paths.
+#include "model/decoder.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <numeric>
+
+#include "model_fixture.h"
+#include "reference_decoder.h"
+
+namespace gyre {
+namespace {
+
+using testing::random_ids;
+using testing::relative_error;
+using testing::same_bits;
+
+struct Case {
+  const char* name;
+  ModelConfig config;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class DecoderTest : public ::testing::TestWithParam<Case> {
+ protected:
+  DecoderTest() : decoder(GetParam().config) {
+    testing::randomize(decoder, 7);
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const auto part = random_ids(offsets[s + 1] - offsets[s], GetParam().config.vocab_size, 100 + s);
+      ids.insert(ids.end(), part.begin(), part.end());
+    }
+  }
+
+  std::span<const int32_t> sequence(size_t s) const {
+    return std::span(ids).subspan(static_cast<size_t>(offsets[s]), static_cast<size_t>(offsets[s + 1] - offsets[s]));
+  }
+
+  Decoder decoder;
+  const std::vector<int64_t> offsets{0, 1, 38, 55, 71};  // lengths 1, 37, 17, 16
+  std::vector<int32_t> ids;
+};
+
+TEST_P(DecoderTest, HiddenStatesMatchReference) {
+  const at::Tensor hidden = decoder.forward(ids, offsets, nullptr);
+  const auto weights = reference::copy_weights(decoder.parameters());
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const at::Tensor expected = reference::hidden(GetParam().config, weights, sequence(s)).detach();
+    EXPECT_LT(relative_error(hidden.narrow(0, offsets[s], expected.size(0)), expected), 2e-6) << "sequence " << s;
+  }
+}
+
+TEST_P(DecoderTest, GradientsMatchAutograd) {
+  std::unique_ptr<Activations> kept;
+  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
+  ParameterSet gradients = make_parameters(GetParam().config);
+  decoder.backward(d_hidden, *kept, gradients);
+
+  const auto weights = reference::copy_weights(decoder.parameters());
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const at::Tensor h = reference::hidden(GetParam().config, weights, sequence(s));
+    (h * d_hidden.narrow(0, offsets[s], h.size(0))).sum().backward();
+  }
+  for (const NamedTensor& g : gradients.named) {
+    const at::Tensor expected = weights.at(g.name).grad();
+    if (!expected.defined()) {  // heads: not part of the hidden states
+      EXPECT_EQ(g.value.abs().max().item<float>(), 0.0f) << g.name;
+    } else if (g.name.ends_with("k_proj.bias") && !GetParam().config.qk_norm) {
+      // Softmax ignores a shift of all keys up to rope: small, so compare to the weight's scale.
+      EXPECT_LT((g.value - expected).norm().item<double>(), 1e-4 * (1.0 + expected.norm().item<double>())) << g.name;
+    } else {
+      EXPECT_LT(relative_error(g.value, expected), 1e-4) << g.name;
+    }
+  }
+}
+
+TEST_P(DecoderTest, BackwardAddsAndRepeats) {
+  std::unique_ptr<Activations> kept;
+  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
+  ParameterSet once = make_parameters(GetParam().config), twice = make_parameters(GetParam().config);
+  decoder.backward(d_hidden, *kept, once);
+  decoder.backward(d_hidden, *kept, twice);
+  for (size_t i = 0; i < once.named.size(); ++i) {
+    EXPECT_TRUE(same_bits(once.named[i].value, twice.named[i].value)) << once.named[i].name;
+  }
+  decoder.backward(d_hidden, *kept, twice);
+  for (size_t i = 0; i < once.named.size(); ++i) {
+    EXPECT_LT(relative_error(twice.named[i].value, once.named[i].value * 2), 1e-5) << once.named[i].name;
+  }
+}
+
+TEST_P(DecoderTest, RecomputationGivesTheSameGradients) {
+  ParameterSet expected = make_parameters(GetParam().config), actual = make_parameters(GetParam().config);
+  std::unique_ptr<Activations> kept;
+  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 6);
+  decoder.backward(d_hidden, *kept, expected);
+  decoder.set_recompute(true);
+  EXPECT_TRUE(same_bits(decoder.forward(ids, offsets, &kept), hidden));
+  decoder.backward(d_hidden, *kept, actual);
+  for (size_t i = 0; i < expected.named.size(); ++i) {
+    EXPECT_TRUE(same_bits(actual.named[i].value, expected.named[i].value)) << expected.named[i].name;
+  }
+}
+
+// Feeds the sequences to the inference forward in random pieces and random company, on shuffled pages.
+TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
+  const at::Tensor expected = decoder.forward(ids, offsets, nullptr);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    std::mt19937_64 random(seed);
+    const size_t sequences = offsets.size() - 1;
+    KvPages kv(GetParam().config, 40);
+    std::vector<int32_t> free_pages(40);
+    std::iota(free_pages.begin(), free_pages.end(), 0);
+    std::shuffle(free_pages.begin(), free_pages.end(), random);
+    std::vector<std::vector<int32_t>> pages(sequences);
+    std::vector<int64_t> done(sequences, 0);
+    at::Tensor actual = at::zeros_like(expected);
+    for (;;) {
+      std::vector<RowSpan> spans;
+      std::vector<int32_t> batch;
+      std::vector<size_t> owner;
+      for (size_t s = 0; s < sequences; ++s) {
+        const auto left = static_cast<int64_t>(sequence(s).size()) - done[s];
+        if (left == 0 || (random() % 3 == 0 && owner.size() + 1 < sequences - s)) continue;
+        const int64_t count = seed == 0 ? 1 : std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 20));
+        while (static_cast<int64_t>(pages[s].size()) * kPageTokens < done[s] + count) {
+          pages[s].push_back(free_pages.back());
+          free_pages.pop_back();
+        }
+        spans.push_back({static_cast<int64_t>(batch.size()), count, done[s], pages[s]});
+        const auto part = sequence(s).subspan(static_cast<size_t>(done[s]), static_cast<size_t>(count));
+        batch.insert(batch.end(), part.begin(), part.end());
+        owner.push_back(s);
+      }
+      if (batch.empty()) {
+        bool finished = true;
+        for (size_t s = 0; s < sequences; ++s) finished &= done[s] == static_cast<int64_t>(sequence(s).size());
+        if (finished) break;
+        continue;
+      }
+      const at::Tensor hidden = decoder.forward(batch, spans, kv);
+      for (size_t i = 0; i < spans.size(); ++i) {
+        actual.narrow(0, offsets[owner[i]] + spans[i].position, spans[i].count).copy_(hidden.narrow(0, spans[i].row, spans[i].count));
+        done[owner[i]] += spans[i].count;
+      }
+    }
+    EXPECT_TRUE(same_bits(actual, expected)) << "seed " << seed;
+  }
+}
+
+TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
+  const int threads = omp_get_max_threads();
+  std::vector<at::Tensor> hidden;
+  for (int t : {1, 2}) {
+    omp_set_num_threads(t);
+    hidden.push_back(decoder.forward(ids, offsets, nullptr));
+  }
+  omp_set_num_threads(threads);
+  EXPECT_TRUE(same_bits(hidden[0], hidden[1]));
+}
+
+TEST_P(DecoderTest, TouchedWeightsAreUsed) {
+  const at::Tensor before = decoder.forward(ids, offsets, nullptr);
+  const uint64_t version = decoder.version();
+  decoder.parameters().blocks[0].down_HF.mul_(1.5);
+  decoder.touch();
+  EXPECT_GT(decoder.version(), version);
+  const at::Tensor after = decoder.forward(ids, offsets, nullptr);
+  const auto weights = reference::copy_weights(decoder.parameters());
+  const at::Tensor expected = reference::hidden(GetParam().config, weights, sequence(1)).detach();
+  EXPECT_LT(relative_error(after.narrow(0, 1, 37), expected), 2e-6);
+  EXPECT_GT(relative_error(after, before), 1e-3);
+}
+
+TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
+  const ModelConfig& c = GetParam().config;
+  const at::Tensor hidden = decoder.forward(ids, offsets, nullptr);
+  const bool value = c.head == HeadKind::kValue;
+  at::Tensor logits = at::empty({hidden.size(0), value ? 1 : c.vocab_size});
+  decoder.logits(hidden, logits);
+  const RootTensors& root = decoder.parameters().root;
+  const at::Tensor expected = value ? at::mm(hidden, root.score_1H.t()) + root.score_bias_1 : at::mm(hidden, root.head_VH.t());
+  EXPECT_LT(relative_error(logits, expected), 1e-6);
+  at::Tensor one = at::empty({1, logits.size(1)});
+  decoder.logits(hidden.narrow(0, 40, 1), one);
+  EXPECT_TRUE(same_bits(one, logits.narrow(0, 40, 1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
+                         ::testing::Values(Case{"llama", testing::llama_config()}, Case{"llama_bias", testing::llama_bias_config()},
+                                           Case{"qwen2", testing::qwen2_config()}, Case{"qwen3", testing::qwen3_config()},
+                                           Case{"value", testing::value_config()}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Decoder, RefusesBadInput) {
+  const ModelConfig config = testing::llama_config();
+  Decoder decoder(config);
+  const std::vector<int64_t> offsets{0, 2};
+  EXPECT_THROW(decoder.forward(std::vector<int32_t>{0, 101}, offsets, nullptr), std::invalid_argument);
+  EXPECT_THROW(decoder.forward(std::vector<int32_t>{0, 1, 2}, offsets, nullptr), std::invalid_argument);
+  KvPages kv(config, 2);
+  const std::vector<int32_t> ids{1, 2}, pages{0}, outside{5};
+  const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, kv); };
+  EXPECT_NO_THROW(forward({0, 2, 0, pages}));
+  EXPECT_THROW(forward({0, 1, 0, pages}), std::invalid_argument);          // a row without a sequence
+  EXPECT_THROW(forward({0, 2, 15, pages}), std::invalid_argument);         // page table too short
+  EXPECT_THROW(forward({0, 2, 0, outside}), std::invalid_argument);        // no such page
+  EXPECT_THROW(forward({0, 2, 511, pages}), std::invalid_argument);        // past max_positions
+}
+
+TEST(Decoder, RefusesBadConfigurations) {
+  const auto refuses = [](auto change) {
+    ModelConfig c = testing::llama_config();
+    change(c);
+    EXPECT_THROW(validate(c), std::invalid_argument);
+  };
+  refuses([](ModelConfig& c) { c.num_kv_heads = 4; });
+  refuses([](ModelConfig& c) { c.head_dim = 7; });
+  refuses([](ModelConfig& c) { c.hidden_size = 0; });
+  refuses([](ModelConfig& c) { c.rope_scaling = RopeScaling::kLlama3; });
+}
+
+TEST(Parameters, NamesAndSharing) {
+  const ModelConfig config = testing::llama_bias_config();
+  ParameterSet set = make_parameters(config);
+  EXPECT_EQ(set.named.front().name, "model.embed_tokens.weight");
+  EXPECT_EQ(set.named.back().name, "lm_head.weight");
+  int64_t named = 0;
+  for (const NamedTensor& p : set.named) {
+    p.value.fill_(1.0);
+    named += p.value.numel();
+  }
+  double total = 0;
+  for (const at::Tensor& flat : set.flats()) total += flat.sum().item<double>();
+  EXPECT_EQ(total, static_cast<double>(named));  // every parameter lies in a flat storage, once
+  const ParameterSet tied = make_parameters(testing::llama_config());
+  EXPECT_EQ(tied.root.head_VH.data_ptr(), tied.root.embed_VH.data_ptr());
+  EXPECT_EQ(tied.named.back().name, "model.norm.weight");
+}
+
+}  // namespace
+}  // namespace gyre

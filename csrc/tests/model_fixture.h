@@ -1,0 +1,94 @@
+// Small decoders with seeded random weights, one per architectural corner.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <random>
+#include <span>
+#include <vector>
+
+#include "model/decoder.h"
+
+namespace gyre::testing {
+
+inline ModelConfig llama_config() {
+  ModelConfig c;
+  c.family = Family::kLlama;
+  c.vocab_size = 101, c.hidden_size = 48, c.intermediate_size = 80, c.num_layers = 2;
+  c.num_heads = 6, c.num_kv_heads = 2, c.head_dim = 8, c.max_positions = 512;
+  c.tie_embeddings = true;
+  return c;
+}
+
+// Every optional bias, odd widths, a head_dim that is no multiple of a vector.
+inline ModelConfig llama_bias_config() {
+  ModelConfig c = llama_config();
+  c.vocab_size = 67, c.hidden_size = 33, c.intermediate_size = 45;
+  c.num_heads = 3, c.num_kv_heads = 1, c.head_dim = 10;
+  c.qkv_bias = c.out_bias = c.mlp_bias = true, c.tie_embeddings = false;
+  return c;
+}
+
+inline ModelConfig qwen2_config() {
+  ModelConfig c = llama_config();
+  c.family = Family::kQwen2;
+  c.hidden_size = 64, c.num_heads = 4, c.num_kv_heads = 4, c.head_dim = 16;
+  c.qkv_bias = true, c.tie_embeddings = false, c.rope_theta = 1e6;
+  return c;
+}
+
+inline ModelConfig qwen3_config() {
+  ModelConfig c = llama_config();
+  c.family = Family::kQwen3;
+  c.hidden_size = 40, c.num_heads = 5, c.num_kv_heads = 1, c.head_dim = 20;
+  c.qk_norm = true;
+  return c;
+}
+
+inline ModelConfig value_config() {
+  ModelConfig c = qwen2_config();
+  c.head = HeadKind::kValue;
+  return c;
+}
+
+// A value that depends only on (seed, index): uniform in [-scale, scale] around `center`.
+inline void fill(at::Tensor tensor, uint64_t seed, float scale, float center = 0.0f) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> uniform(-scale, scale);
+  at::Tensor dense = at::empty(tensor.sizes(), at::kFloat);
+  for (int64_t i = 0; i < dense.numel(); ++i) dense.data_ptr<float>()[i] = center + uniform(random);
+  tensor.copy_(dense);
+}
+
+inline at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed, float scale = 1.0f) {
+  at::Tensor t = at::empty(shape, at::kFloat);
+  fill(t, seed, scale);
+  return t;
+}
+
+inline void randomize(Decoder& decoder, uint64_t seed) {
+  for (NamedTensor& p : decoder.parameters().named) {
+    const bool norm = p.name.find("norm") != std::string::npos;
+    fill(p.value, ++seed, p.value.dim() == 2 ? 0.25f : 0.3f, norm ? 1.0f : 0.0f);
+  }
+  decoder.touch();
+}
+
+inline std::vector<int32_t> random_ids(int64_t count, int64_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+  return ids;
+}
+
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
+}
+
+// |a - b| / |b| in the Euclidean norm (|a| when b is zero).
+inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  const double norm = b.norm().item<double>(), difference = (a - b).norm().item<double>();
+  return norm > 0 ? difference / norm : difference;
+}
+
+}  // namespace gyre::testing
