@@ -1,0 +1,152 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// check reports combinations that cannot work. Single values are checked while decoding.
+func (c *Config) check(report func(key, format string, args ...any)) {
+	c.checkRun(report)
+	for i, e := range c.Envs {
+		checkEnv(fmt.Sprintf("envs.%d", i), e, report)
+	}
+	for i, e := range c.Validation.Envs {
+		if i < len(c.Envs) && e.Tag == "" && c.Envs[i].Tag == "" {
+			continue // copied from a training source, reported there
+		}
+		checkEnv(fmt.Sprintf("validation.envs.%d", i), e, report)
+	}
+	c.checkFilter(report)
+	c.checkAlgorithm(report)
+	c.checkUpdate(report)
+	c.checkAnalysis(report)
+}
+
+func (c *Config) checkRun(report func(key, format string, args ...any)) {
+	if c.Run.Name == "" || c.Run.Name == "." || c.Run.Name == ".." || strings.ContainsAny(c.Run.Name, "/\\\x00") {
+		report("run.name", "expected a name for a folder, got %q", c.Run.Name)
+	}
+	if c.Model.Path == "" {
+		report("model.path", "missing: name a Hugging Face directory; `gyre model` makes or fetches one")
+	}
+	if len(c.Envs) == 0 {
+		report("envs", "missing: at least one [[envs]] table with a tag is needed; `gyre env list` names the tags")
+	}
+	if c.Rollout.ActionSeparator == "" {
+		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
+	}
+	if c.Rollout.MaxTokens >= c.Rollout.MaxLength {
+		report("rollout.max_length", "%d leaves no room for a prompt and rollout.max_tokens = %d new ones",
+			c.Rollout.MaxLength, c.Rollout.MaxTokens)
+	}
+}
+
+func checkEnv(path string, e Env, report func(key, format string, args ...any)) {
+	if e.Tag == "" {
+		report(path+".tag", "missing: which environment is it? `gyre env list` names the tags")
+	}
+}
+
+func (c *Config) checkFilter(report func(key, format string, args ...any)) {
+	f := c.Filter
+	if f.Strategy == "none" {
+		return
+	}
+	switch {
+	case f.Strategy == "top_k_abs" && (f.Value < 1 || f.Value != float64(int(f.Value))):
+		report("filter.value", "top_k_abs keeps a number of groups: expected an integer >= 1, got %v", f.Value)
+	case f.Strategy == "top_k_abs" && int(f.Value) > c.groups():
+		report("filter.value", "top_k_abs cannot keep %v of %d groups", f.Value, c.groups())
+	case f.Strategy != "top_k_abs" && (f.Value <= 0 || f.Value > 1):
+		report("filter.value", "%s takes a share: expected a number > 0 and <= 1, got %v", f.Strategy, f.Value)
+	}
+	if i, ok := c.singleMember(); ok && c.Filters() && (f.Metric == "reward_variance" || f.Metric == "entropy_variance") {
+		report("filter.metric", "%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
+			"another metric or strategy = \"none\"", f.Metric, i)
+	}
+}
+
+func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
+	a := c.Algorithm
+	if i, ok := c.singleMember(); ok && a.UsesGroups() {
+		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or more",
+			a.Advantage, i)
+	}
+	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
+		report("algorithm.advantage", "bi_level_gae needs a reward per turn: set rollout.turn_rewards = true")
+	}
+	for key, set := range map[string]bool{"soft_reweight": a.SoftReweight, "length_weight": a.LengthWeight} {
+		if set && a.Advantage != "grpo" {
+			report("algorithm."+key, "is for advantage = \"grpo\" only, which is %q here", a.Advantage)
+		}
+	}
+}
+
+func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
+	episodes := c.Episodes()
+	if episodes > 0 && c.Actor.MiniBatch > episodes {
+		report("actor.mini_batch", "%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
+			c.Actor.MiniBatch, episodes)
+	}
+	if episodes > 0 && c.Algorithm.UsesCritic() && c.Critic.MiniBatch > max(episodes, c.Actor.MiniBatch) {
+		report("critic.mini_batch", "%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
+			c.Critic.MiniBatch, episodes)
+	}
+	if c.Actor.ClipDual > 0 && c.Actor.ClipDual <= 1 {
+		report("actor.clip_dual", "expected 0 (off) or a number > 1, got %v", c.Actor.ClipDual)
+	}
+}
+
+func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
+	a := c.Analysis
+	if !a.Enabled {
+		for key, set := range map[string]bool{"only": a.Only, "exit_after": a.ExitAfter} {
+			if set {
+				report("analysis."+key, "needs analysis.enabled = true")
+			}
+		}
+		return
+	}
+	single, ok := c.singleMember()
+	switch {
+	case a.GroupSize == 1:
+		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
+	case ok && (a.Groups == 0 || a.GroupSize == 0):
+		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
+			"set analysis.groups and analysis.group_size, or analysis.enabled = false", single)
+	}
+}
+
+// Episodes is the number of episodes of a training step.
+func (c *Config) Episodes() int {
+	n := 0
+	for _, e := range c.Envs {
+		n += e.Groups * e.GroupSize
+	}
+	return n
+}
+
+// Filters reports whether the filter may leave groups out.
+func (c *Config) Filters() bool {
+	f := c.Filter
+	return f.Strategy != "none" && !(f.Strategy == "top_p" && f.Value >= 1 && f.IncludeZero)
+}
+
+func (c *Config) groups() int {
+	n := 0
+	for _, e := range c.Envs {
+		n += e.Groups
+	}
+	return n
+}
+
+// singleMember returns the first training source whose groups have one member.
+func (c *Config) singleMember() (int, bool) {
+	for i, e := range c.Envs {
+		if e.GroupSize == 1 {
+			return i, true
+		}
+	}
+	return 0, false
+}

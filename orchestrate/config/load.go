@@ -1,0 +1,112 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Check is a further test of a configuration by somebody who knows more than this package (which environments there
+// are, say). It reports what is wrong with a key such as "envs.0.options.boxes".
+type Check func(c *Config, report func(key, format string, args ...any))
+
+// Load reads a TOML file, applies overrides such as "filter.value=0.8" or "envs.0.options.boxes=2" and the defaults of
+// keys that neither mentions, and checks the result. Paths in it are relative to the working directory, not to the file.
+// The error is an *Error with every problem found.
+func Load(path string, overrides []string, checks ...Check) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &Error{File: path, Problems: []Problem{{File: path, Message: fmt.Sprintf("cannot be read: %v", err)}}}
+	}
+	return Parse(path, data, overrides, checks...)
+}
+
+// Parse is Load for a file's content; name stands for the file in errors.
+func Parse(name string, data []byte, overrides []string, checks ...Check) (*Config, error) {
+	problems := newProblems(name, data)
+	raw := map[string]any{}
+	if _, err := toml.Decode(string(data), &raw); err != nil {
+		problems.syntax(err)
+		return nil, problems.err()
+	}
+	for _, text := range overrides {
+		override(raw, text, problems)
+	}
+	c := &Config{}
+	setDefaults(reflect.ValueOf(c).Elem())
+	d := decoder{problems: problems, defined: map[string]bool{}}
+	d.table("", raw, reflect.ValueOf(c).Elem())
+	c.inheritValidation(d.defined)
+	if c.Critic.MiniBatch == 0 {
+		c.Critic.MiniBatch = c.Actor.MiniBatch
+	}
+	c.check(problems.add)
+	for _, check := range checks {
+		check(c, problems.add)
+	}
+	if err := problems.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// inheritValidation completes the validation sources from the training sources.
+func (c *Config) inheritValidation(defined map[string]bool) {
+	if len(c.Validation.Envs) == 0 {
+		for _, e := range c.Envs {
+			e.Groups, e.GroupSize = 512, 1
+			c.Validation.Envs = append(c.Validation.Envs, e)
+		}
+		return
+	}
+	for i := range c.Validation.Envs {
+		e := &c.Validation.Envs[i]
+		if e.Tag == "" && i < len(c.Envs) {
+			e.Tag = c.Envs[i].Tag
+		}
+		for _, training := range c.Envs {
+			if training.Tag != e.Tag {
+				continue
+			}
+			from, to := reflect.ValueOf(training), reflect.ValueOf(e).Elem()
+			for f := range to.NumField() {
+				key := to.Type().Field(f).Tag.Get("toml")
+				if key == "tag" || key == "groups" || key == "group_size" ||
+					defined[fmt.Sprintf("validation.envs.%d.%s", i, key)] {
+					continue
+				}
+				to.Field(f).Set(from.Field(f))
+			}
+			break
+		}
+	}
+}
+
+// Resolved writes a configuration with every key, as a TOML file that Load reads back to the same configuration.
+func Resolved(c *Config) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := toml.NewEncoder(&out)
+	encoder.Indent = ""
+	if err := encoder.Encode(c); err != nil {
+		return nil, fmt.Errorf("config: cannot write the resolved configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func (p *problems) syntax(err error) {
+	var parse toml.ParseError
+	if !errors.As(err, &parse) {
+		p.list = append(p.list, Problem{File: p.file, Message: err.Error()})
+		return
+	}
+	problem := Problem{File: p.file, Line: parse.Position.Line, Message: "not valid TOML: " + parse.Message}
+	if problem.Line >= 1 && problem.Line <= len(p.lines) {
+		problem.Text = strings.TrimSpace(p.lines[problem.Line-1])
+	}
+	p.list = append(p.list, problem)
+}

@@ -1,0 +1,299 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const smallest = "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
+
+func parse(t *testing.T, document string, overrides ...string) *Config {
+	t.Helper()
+	c, err := Parse("x.toml", []byte(document), overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// failures returns the problems of a document that must have some.
+func failures(t *testing.T, document string, overrides ...string) []Problem {
+	t.Helper()
+	_, err := Parse("x.toml", []byte(document), overrides)
+	var all *Error
+	if !errors.As(err, &all) || !errors.Is(err, ErrInvalid) {
+		t.Fatalf("error %v, want an *Error", err)
+	}
+	return all.Problems
+}
+
+func TestDefaults(t *testing.T) {
+	c := parse(t, smallest)
+	if c.Run.Steps != 200 || c.Run.Seed != 1 || c.Actor.LR != 1e-6 || c.Actor.Betas != [2]float64{.9, .999} ||
+		!c.Algorithm.NormByStd || c.Rollout.ActionSeparator != "||" || c.Rollout.FormatPenalty != -.1 ||
+		c.Envs[0].Groups != 8 || c.Envs[0].GroupSize != 16 || c.SFT.Schedule != "cosine" {
+		t.Errorf("defaults are not those of the tags: %+v", c)
+	}
+	want := c.Envs[0]
+	want.Groups, want.GroupSize = 512, 1
+	if small := parse(t, smallest, "actor.mini_batch=16"); small.Critic.MiniBatch != 16 {
+		t.Errorf("the critic's mini-batch is %d, not the actor's", small.Critic.MiniBatch)
+	}
+	if len(c.Validation.Envs) != 1 || !reflect.DeepEqual(c.Validation.Envs[0], want) {
+		t.Errorf("validation sources %+v, want %+v", c.Validation.Envs, want)
+	}
+	if warnings := c.Warnings(); len(warnings) != 0 {
+		t.Errorf("the defaults warn: %q", warnings)
+	}
+}
+
+func TestFile(t *testing.T) {
+	c, err := Load("testdata/full.toml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Run.Name != "full" || c.Envs[1].Tag != "bandit" || c.Actor.Betas[0] != .8 || c.Validation.Temperature != 0 {
+		t.Errorf("read as %+v", c)
+	}
+	if !reflect.DeepEqual(c.Envs[0].Options, map[string]any{"size": []any{int64(6), int64(6)}, "boxes": int64(1)}) ||
+		c.Envs[1].Options["arms"] != "[not a table]\n" {
+		t.Errorf("options %v, %v", c.Envs[0].Options, c.Envs[1].Options)
+	}
+	if c.Algorithm.KLEstimator != "k3+" || c.Actor.LossAggregation != "seq-mean-token-mean" {
+		t.Errorf("spellings kept: %q, %q", c.Algorithm.KLEstimator, c.Actor.LossAggregation)
+	}
+	if v := c.Validation.Envs[0]; v.Groups != 16 || v.GroupSize != 1 || v.MaxTurns != 5 || v.Options["arms"] == nil {
+		t.Errorf("validation source %+v, want the training source's options with 16 groups of one", v)
+	}
+}
+
+func TestSpellings(t *testing.T) {
+	for override, want := range map[string]func(*Config) bool{
+		"algorithm.kl_estimator=kl":          func(c *Config) bool { return c.Algorithm.KLEstimator == "k1" },
+		"algorithm.kl_estimator=mse+":        func(c *Config) bool { return c.Algorithm.KLEstimator == "k2+" },
+		"algorithm.kl_estimator=low_var_kl":  func(c *Config) bool { return c.Algorithm.KLEstimator == "k3" },
+		"algorithm.kl_estimator=K3":          func(c *Config) bool { return c.Algorithm.KLEstimator == "k3" },
+		"algorithm.kl_estimator=abs":         func(c *Config) bool { return c.Algorithm.KLEstimator == "abs" },
+		"filter.metric=reward_std":           func(c *Config) bool { return c.Filter.Metric == "reward_variance" },
+		"filter.metric=entropy_std":          func(c *Config) bool { return c.Filter.Metric == "entropy_variance" },
+		"algorithm.advantage=reinforce++":    func(c *Config) bool { return c.Algorithm.Advantage == "reinforce_pp" },
+		"actor.loss_aggregation=token_mean":  func(c *Config) bool { return c.Actor.LossAggregation == "token-mean" },
+		"checkpoint.dtype=bf16":              func(c *Config) bool { return c.Checkpoint.DType == "bfloat16" },
+		"rollout.normalize_within=group":     func(c *Config) bool { return c.Rollout.NormalizeWithin == "state" },
+		"filter.strategy=Top-P":              func(c *Config) bool { return c.Filter.Strategy == "top_p" },
+		"algorithm.advantage=REINFORCE++":    func(c *Config) bool { return c.Algorithm.Advantage == "reinforce_pp" },
+		"algorithm.advantage=BRPO":           func(c *Config) bool { return c.Algorithm.Advantage == "brpo" },
+		"algorithm.kl_estimator=low-var-kl+": func(c *Config) bool { return c.Algorithm.KLEstimator == "k3+" },
+		"algorithm.advantage=reinforce_plus_plus_baseline": func(c *Config) bool {
+			return c.Algorithm.Advantage == "reinforce_pp_baseline"
+		},
+	} {
+		if !want(parse(t, smallest, override)) {
+			t.Errorf("%s was not understood", override)
+		}
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	c := parse(t, smallest, "filter.value=.8", "run.name=2024", "run.seed=7", "envs.0.groups=4", "envs.0.options.boxes=2",
+		"envs.0.options.size=[5, 6]", "envs.1.tag=sokoban", "rollout.think=false", "actor.lr=1e-4", "actor.betas=[0.5,0.6]",
+		"validation.envs.0.groups=3", "run.output=a b", "filter.include_zero=False", "model.reference=")
+	if c.Filter.Value != .8 || c.Run.Name != "2024" || c.Run.Seed != 7 || c.Envs[0].Groups != 4 || c.Rollout.Think ||
+		c.Actor.LR != 1e-4 || c.Actor.Betas != [2]float64{.5, .6} || c.Run.Output != "a b" || c.Filter.IncludeZero {
+		t.Errorf("overrides not applied: %+v", c)
+	}
+	if !reflect.DeepEqual(c.Envs[0].Options, map[string]any{"boxes": int64(2), "size": []any{int64(5), int64(6)}}) {
+		t.Errorf("options %#v", c.Envs[0].Options)
+	}
+	if len(c.Envs) != 2 || c.Envs[1].Tag != "sokoban" || c.Envs[1].GroupSize != 16 {
+		t.Errorf("appended source %+v", c.Envs)
+	}
+	if len(c.Validation.Envs) != 1 || c.Validation.Envs[0].Tag != "bandit" || c.Validation.Envs[0].Groups != 3 ||
+		c.Validation.Envs[0].Options["boxes"] != int64(2) {
+		t.Errorf("validation sources %+v", c.Validation.Envs)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for _, c := range []struct{ line, key, message string }{
+		{"[filter]\nvlaue = 0.9", "filter.vlaue", "did you mean value?"},
+		{"[filters]\nvalue = 0.9", "filters", "did you mean filter?"},
+		{"[filter]\nlr = 0.9", "filter.lr", "lr belongs to [actor]"},
+		{"[actor]\nlr = 'fast'", "actor.lr", `expected a number, got the string "fast"`},
+		{"[run]\nsteps = 10.0", "run.steps", "expected an integer, got the number 10"},
+		{"[run]\nsteps = 0", "run.steps", "expected an integer >= 1, got 0"},
+		{"[run]\nseed = -1", "run.seed", "expected an integer >= 0, got -1"},
+		{"[run]\nname = 5", "run.name", "expected a string, got the integer 5"},
+		{"[run]\nname = 'a/b'", "run.name", "name for a folder"},
+		{"[rollout]\nthink = 1", "rollout.think", "expected true or false"},
+		{"[rollout]\ntop_p = 1.5", "rollout.top_p", "> 0 and <= 1, got 1.5"},
+		{"[rollout]\nmin_p = 1.0", "rollout.min_p", ">= 0 and < 1, got 1"},
+		{"[rollout]\nformat_penalty = nan", "rollout.format_penalty", "finite"},
+		{"[actor]\nbetas = [0.9]", "actor.betas", "a list of 2 numbers, got a list of 1"},
+		{"[actor]\nbetas = [0.9, 1.0]", "actor.betas.1", ">= 0 and < 1"},
+		{"[algorithm]\nadvantage = 'grppo'", "algorithm.advantage", "did you mean grpo?"},
+		{"[algorithm]\nadvantage = 'magic'", "algorithm.advantage", "expected one of gae, bi_level_gae, grpo"},
+		{"[algorithm]\nadvantage = 'bi_level_gae'", "algorithm.advantage", "rollout.turn_rewards = true"},
+		{"[algorithm]\nsoft_reweight = true", "algorithm.soft_reweight", "grpo"},
+		{"[actor]\nmini_batch = 129", "actor.mini_batch", "plays only 128"},
+		{"[critic]\nmini_batch = 129", "critic.mini_batch", "plays only 128"},
+		{"[actor]\nclip_dual = 0.5", "actor.clip_dual", "a number > 1"},
+		{"[filter]\nvalue = 0", "filter.value", "a share"},
+		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 2.5", "filter.value", "integer >= 1"},
+		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 9", "filter.value", "9 of 8 groups"},
+		{"[analysis]\nenabled = false\nonly = true", "analysis.only", "analysis.enabled"},
+		{"[analysis]\ngroup_size = 1", "analysis.group_size", "at least 2"},
+		{"[rollout]\nmax_tokens = 3600", "rollout.max_length", "no room"},
+		{"[[validation.envs]]\ntag = 'bandit'\ngruops = 3", "validation.envs.0.gruops", "did you mean groups?"},
+	} {
+		problems := failures(t, smallest+c.line+"\n")
+		p := problems[0]
+		if len(problems) != 1 || p.Key != c.key || !strings.Contains(p.Message, c.message) {
+			t.Errorf("%q: %v; want one problem with %s: …%s…", c.line, problems, c.key, c.message)
+		}
+		if last := strings.Split(c.line, "\n"); p.Line == 0 || !strings.Contains(c.line, p.Text) || p.Line < 5 ||
+			p.Line > 4+len(last) {
+			t.Errorf("%q: located at line %d, %q", c.line, p.Line, p.Text)
+		}
+	}
+}
+
+func TestGroupsOfOne(t *testing.T) {
+	alone := smallest + "group_size = 1\ngroups = 64\n[analysis]\nenabled = false\n"
+	parse(t, alone)
+	for _, c := range []struct{ override, key string }{
+		{"algorithm.advantage=grpo", "algorithm.advantage"}, {"algorithm.advantage=rloo", "algorithm.advantage"},
+		{"filter.value=0.5", "filter.metric"}, {"analysis.enabled=true", "analysis.enabled"},
+	} {
+		problems := failures(t, alone, c.override)
+		if len(problems) != 1 || problems[0].Key != c.key {
+			t.Errorf("%s: %v, want one problem with %s", c.override, problems, c.key)
+		}
+	}
+	parse(t, alone, "algorithm.advantage=brpo")
+	parse(t, alone, "filter.value=0.5", "filter.metric=reward")
+}
+
+func TestAllProblemsTogether(t *testing.T) {
+	document := "[model]\n[[envs]]\ngroups = 0\n[actor]\nlr = 'x' # slow\nclip_hihg = 1\n"
+	_, err := Parse("bad.toml", []byte(document), []string{"run.stesp=3", "filter.value", "envs.3.groups=1", "actor.lr.x=1"})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"9 problems", "bad.toml:1: model.path: missing", "bad.toml:2: envs.0.tag: missing",
+		"bad.toml:3: envs.0.groups: expected an integer >= 1, got 0", "3 | groups = 0",
+		"bad.toml:6: actor.clip_hihg: unknown key (did you mean clip_high?)",
+		`override "run.stesp=3": run.stesp: unknown key (did you mean steps?)`, `override "filter.value": expected key=value`,
+		`override "envs.3.groups=1": envs.3.groups: envs has 1 elements`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing %q in:\n%v", want, err)
+		}
+	}
+}
+
+func TestSyntaxErrors(t *testing.T) {
+	p := failures(t, "[run]\nname = \n")[0]
+	if p.Line != 2 || !strings.Contains(p.String(), "x.toml:2: not valid TOML") {
+		t.Errorf("problem %v", p)
+	}
+	if _, err := Load("testdata/none.toml", nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "none.toml") {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestChecksSeeLines(t *testing.T) {
+	check := func(c *Config, report func(key, format string, args ...any)) {
+		report("envs.0.options.boxs", "unknown option of %s", c.Envs[0].Tag)
+	}
+	_, err := Parse("x.toml", []byte(smallest+"options = { boxs = 1 }\n"), nil, check)
+	if err == nil || !strings.Contains(err.Error(), "x.toml:5: envs.0.options.boxs: unknown option of bandit") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestResolvedRoundTrips(t *testing.T) {
+	first, err := Load("testdata/full.toml", []string{"rollout.min_p=0.1", "run.seed=9007199254740993"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := Resolved(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Parse("resolved", text, nil)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("%+v\nis not\n%+v", second, first)
+	}
+	again, err := Resolved(second)
+	if err != nil || !bytes.Equal(text, again) {
+		t.Errorf("a second pass differs (%v)", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for override, want := range map[string]string{
+		"rollout.top_p=0.9":                "another policy",
+		"rollout.format_penalty=0.5":       "rewards malformed replies",
+		"filter.loss_scaling=sqrt":         "no effect",
+		"algorithm.norm_by_std=false":      "no effect on gae",
+		"algorithm.advantage=reinforce_pp": "only an episode's last turn learns",
+		"model.reference=x":                "not used",
+		"algorithm.kl_control=adaptive":    "kl_in",
+		"actor.mini_batch=50":              "does not divide",
+		"critic.warmup=300":                "never learns",
+		"analysis.num_buckets=9":           "8 groups",
+		"checkpoint.dtype=bfloat16":        "rounds",
+		"run.steps=201":                    "",
+	} {
+		warnings := strings.Join(parse(t, smallest, override).Warnings(), "\n")
+		if !strings.Contains(warnings, want) || (want == "") != (warnings == "") {
+			t.Errorf("%s: warnings %q, want %q", override, warnings, want)
+		}
+	}
+	c := parse(t, smallest, "algorithm.advantage=grpo", "rollout.turn_rewards=true")
+	if !strings.Contains(strings.Join(c.Warnings(), "\n"), "credits all of its tokens alike") {
+		t.Errorf("grpo with turn rewards: %q", c.Warnings())
+	}
+}
+
+func TestExperimentsLoad(t *testing.T) {
+	files, err := filepath.Glob("../../configs/*.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if _, err := Load(file, nil); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+	if len(files) == 0 {
+		t.Error("configs holds no experiments")
+	}
+}
+
+// Any document must come back as a configuration or an *Error, never as a panic.
+func FuzzParse(f *testing.F) {
+	full, err := os.ReadFile("testdata/full.toml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full, "filter.value=0.8")
+	f.Add([]byte("envs = [{tag = 'a'}, {tag = 'b'}]\nactor.betas = [1]"), "envs.1.tag=x")
+	f.Add([]byte("[envs]\ntag = 1\n[run.name]\nx = 1"), "envs.0=3")
+	f.Add([]byte("validation = 3\n[[run]]\n[[run]]"), "run.0.name=4")
+	f.Fuzz(func(t *testing.T, data []byte, override string) {
+		if _, err := Parse("x", data, []string{override}); err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v is no configuration error", err)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+// Command reference writes the table of configuration keys (docs/configuration.md) from the source of package config:
+// struct tags give keys, defaults and legal values, field comments the help. `go generate ./orchestrate/config` runs it.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+const header = `# Configuration
+
+An experiment is one TOML file. Every key has a default except ` + "`model.path` and the `tag` of each `[[envs]]`" + `, and
+any key can be overridden on the command line by its dotted name; elements of lists go by index:
+
+` + "```sh" + `
+gyre train configs/demo.toml filter.value=0.8 run.name=try envs.0.groups=4 envs.0.options.boxes=2
+` + "```" + `
+
+An override's value is read as TOML; anything that is not is a string. Paths are relative to the working directory.
+Everything wrong with a configuration is reported at once, with its line or override, and exits with code 2. The resolved
+configuration of a run, every key included, is ` + "`config.toml`" + ` in its directory.
+
+This page is generated from the comments of ` + "`orchestrate/config/config.go`" + ` by ` + "`go generate ./orchestrate/config`" + `.
+`
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: reference config.go configuration.md")
+		os.Exit(2)
+	}
+	page, err := page(os.Args[1])
+	if err == nil {
+		err = os.WriteFile(os.Args[2], page, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
+	}
+}
+
+// page renders the reference of the structs in a Go file, starting from the type Config.
+func page(source string) ([]byte, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	structs, help := map[string]*ast.StructType{}, map[string]string{}
+	for _, declaration := range file.Decls {
+		general, ok := declaration.(*ast.GenDecl)
+		if !ok || general.Tok != token.TYPE {
+			continue
+		}
+		for _, spec := range general.Specs {
+			t := spec.(*ast.TypeSpec)
+			if s, ok := t.Type.(*ast.StructType); ok {
+				structs[t.Name.Name], help[t.Name.Name] = s, text(general.Doc)
+			}
+		}
+	}
+	if structs["Config"] == nil {
+		return nil, fmt.Errorf("%s declares no struct Config", source)
+	}
+	var out bytes.Buffer
+	out.WriteString(header)
+	for _, field := range structs["Config"].Fields.List {
+		title, name := fmt.Sprintf("[%s]", tag(field).Get("toml")), typeOf(field)
+		if element, ok := strings.CutPrefix(name, "[]"); ok {
+			title, name = "["+title+"]", element
+		}
+		fmt.Fprintf(&out, "\n## `%s`\n\n%s\n\n", title, help[name])
+		out.WriteString("| key | type | default | legal values | meaning |\n|---|---|---|---|---|\n")
+		for _, f := range structs[name].Fields.List {
+			row(&out, f)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+func row(out *bytes.Buffer, f *ast.Field) {
+	t := tag(f)
+	kinds := map[string]string{"string": "string", "bool": "boolean", "int": "integer", "int64": "integer",
+		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table", "[]Env": "tables"}
+	legal := ""
+	if list, ok := t.Lookup("oneof"); ok {
+		legal = "`" + strings.ReplaceAll(list, ",", "` `") + "`"
+	} else if interval, ok := t.Lookup("range"); ok {
+		legal = strings.Replace(interval, ",)", ", ∞)", 1)
+	} else if typeOf(f) == "uint64" {
+		legal = "[0, ∞)"
+	}
+	value := ""
+	if text, ok := t.Lookup("default"); ok {
+		value = "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
+	}
+	fmt.Fprintf(out, "| `%s` | %s | %s | %s | %s |\n", t.Get("toml"), kinds[typeOf(f)], value, legal,
+		strings.ReplaceAll(text(f.Doc), "|", `\|`))
+}
+
+func tag(f *ast.Field) reflect.StructTag {
+	literal, err := strconv.Unquote(f.Tag.Value)
+	if err != nil {
+		panic(err) // the Go compiler has accepted it
+	}
+	return reflect.StructTag(literal)
+}
+
+func text(comment *ast.CommentGroup) string { return strings.Join(strings.Fields(comment.Text()), " ") }
+
+func typeOf(f *ast.Field) string {
+	switch t := f.Type.(type) {
+	case *ast.Ident:
+		return t.Name
+	case *ast.ArrayType:
+		element := t.Elt.(*ast.Ident).Name
+		if length, ok := t.Len.(*ast.BasicLit); ok {
+			return "[" + length.Value + "]" + element
+		}
+		return "[]" + element
+	case *ast.MapType:
+		return "map[string]any"
+	}
+	return ""
+}
