@@ -1,0 +1,114 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	structures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
+	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/nikolalohinski/gonja/v2/nodes"
+	"github.com/nikolalohinski/gonja/v2/parser"
+)
+
+type loader = loaders.Loader
+
+// budget is what one rendering may still spend. Templates cannot spell its key.
+type budget struct {
+	deadline time.Time
+	depth    int
+}
+
+const budgetKey = "\x00budget"
+
+func (b *budget) spend() error {
+	if time.Now().After(b.deadline) {
+		return fmt.Errorf("the template takes longer than %v", maxTime)
+	}
+	return nil
+}
+
+func budgetOf(r *exec.Renderer) *budget {
+	b, _ := r.Environment.Context.Get(budgetKey)
+	return b.(*budget)
+}
+
+// guard is a control structure that looks at the clock before it runs, so that nested loops end.
+type guard struct{ exec.ControlStructure }
+
+func (g guard) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) error {
+	b := budgetOf(r)
+	if err := b.spend(); err != nil {
+		return err
+	}
+	if err := g.ControlStructure.Execute(r, block); err != nil {
+		return err
+	}
+	if m, ok := g.ControlStructure.(*structures.MacroControlStructure); ok {
+		limitMacro(r, m.Name, b)
+	}
+	return nil
+}
+
+// limitMacro bounds the recursion of a macro that was just defined.
+func limitMacro(r *exec.Renderer, name string, b *budget) {
+	defined, _ := r.Environment.Context.Get(name)
+	macro, ok := defined.(exec.Macro)
+	if !ok {
+		return
+	}
+	r.Environment.Context.Set(name, exec.Macro(func(args *exec.VarArgs) *exec.Value {
+		if b.depth >= maxDepth {
+			return exec.AsValue(fmt.Errorf("macro %q calls itself more than %d times", name, maxDepth))
+		}
+		if err := b.spend(); err != nil {
+			return exec.AsValue(err)
+		}
+		b.depth++
+		defer func() { b.depth-- }()
+		return macro(args)
+	}))
+}
+
+func guarded(parse parser.ControlStructureParser) parser.ControlStructureParser {
+	return func(p, args *parser.Parser) (nodes.ControlStructure, error) {
+		parsed, err := parse(p, args)
+		if err != nil {
+			return nil, err
+		}
+		if structure, ok := parsed.(exec.ControlStructure); ok {
+			return guard{structure}, nil
+		}
+		return parsed, nil
+	}
+}
+
+// rangeList is range() as a list of bounded length; gonja's own feeds a channel, which a break would leave behind.
+func rangeList(_ *exec.Evaluator, args *exec.VarArgs) ([]int, error) {
+	bounds := [3]int{0, 0, 1}
+	for i, a := range args.Args {
+		if i > 2 || !a.IsInteger() {
+			return nil, errors.New("range: expected one to three integers")
+		}
+		bounds[i] = a.Integer()
+	}
+	switch len(args.Args) {
+	case 0:
+		return nil, errors.New("range: expected one to three integers")
+	case 1:
+		bounds[0], bounds[1] = 0, bounds[0]
+	}
+	start, stop, step := bounds[0], bounds[1], bounds[2]
+	if step == 0 {
+		return nil, errors.New("range: the step is 0")
+	}
+	list := []int{}
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		if len(list) == maxRange {
+			return nil, fmt.Errorf("range: more than %d numbers", maxRange)
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}

@@ -1,0 +1,163 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nikolalohinski/gonja/v2/builtins"
+	"github.com/nikolalohinski/gonja/v2/config"
+	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/nodes"
+	"github.com/nikolalohinski/gonja/v2/parser"
+)
+
+// Bounds on what a template may do.
+const (
+	maxSource   = 1 << 20          // bytes of a template
+	maxRendered = 64 << 20         // bytes of output
+	maxRange    = 1 << 16          // numbers of range()
+	maxDepth    = 64               // macro calls inside each other
+	maxTime     = 20 * time.Second // of one rendering
+)
+
+// template is a compiled chat template.
+type template struct {
+	path     string
+	compiled *exec.Template
+	mu       sync.Mutex // gonja does not promise that a template can be executed concurrently
+}
+
+// dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson that
+// keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
+var dialect = sync.OnceValue(func() *exec.Environment {
+	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
+	if err := filters.Replace("tojson", toJSON); err != nil {
+		panic(err) // a filter of this name comes with gonja
+	}
+	structures := exec.NewControlStructureSet(map[string]parser.ControlStructureParser{
+		"generation": parseGeneration,
+	}).Update(builtins.ControlStructures)
+	for _, name := range []string{"for", "if", "set", "macro"} {
+		if parse, ok := structures.Get(name); ok {
+			if err := structures.Replace(name, guarded(parse)); err != nil {
+				panic(err)
+			}
+		}
+	}
+	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(map[string]any{
+		"range": rangeList,
+		"raise_exception": func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+			return exec.AsValue(raised{args.First().String()})
+		},
+	}))
+	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: builtins.Methods}
+})
+
+// raised is an error that the template itself raised.
+type raised struct{ message string }
+
+func (r raised) Error() string { return "the template refuses the messages: " + r.message }
+
+func compile(source string) (t *template, err error) {
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("template has %d bytes, at most %d are supported", len(source), maxSource)
+	}
+	defer recoverTemplate(&err)
+	c := config.New()
+	c.TrimBlocks, c.LeftStripBlocks, c.KeepTrailingNewline = true, true, false
+	compiled, err := exec.NewTemplate(sourceName, c, onlySource(source), dialect())
+	if err != nil {
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // the outer one repeats the whole template
+		}
+		return nil, fmt.Errorf("not a chat template: %w", err)
+	}
+	return &template{compiled: compiled}, nil
+}
+
+// execute renders the template, or fails after maxTime or maxRendered bytes.
+func (t *template) execute(variables map[string]any, now time.Time) (text string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", t.path, err)
+		}
+	}()
+	defer recoverTemplate(&err)
+	data := maps.Clone(variables)
+	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+		return exec.AsValue(strftime(now, args.First().String()))
+	}
+	data[budgetKey] = &budget{deadline: time.Now().Add(maxTime)}
+	out := &boundedOutput{}
+	if err := t.compiled.Execute(out, exec.NewContext(data)); err != nil {
+		var r raised
+		if errors.As(err, &r) {
+			return "", r
+		}
+		return "", err
+	}
+	return out.String(), nil
+}
+
+func recoverTemplate(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("the template cannot be executed: %v", r)
+	}
+}
+
+type boundedOutput struct{ strings.Builder }
+
+func (b *boundedOutput) Write(p []byte) (int, error) { return b.WriteString(string(p)) }
+
+func (b *boundedOutput) WriteString(s string) (int, error) {
+	if b.Len()+len(s) > maxRendered {
+		return 0, fmt.Errorf("the template writes more than %d bytes", maxRendered)
+	}
+	return b.Builder.WriteString(s)
+}
+
+// onlySource is a loader that knows one template: includes and imports of others fail.
+type onlySource string
+
+const sourceName = "chat template"
+
+func (s onlySource) Read(name string) (io.Reader, error) {
+	if name != sourceName {
+		return nil, fmt.Errorf("a chat template cannot include %q", name)
+	}
+	return strings.NewReader(string(s)), nil
+}
+
+func (s onlySource) Resolve(name string) (string, error) { return name, nil }
+
+// Inherit has the signature of gonja's loaders.Loader.
+func (s onlySource) Inherit(string) (loader, error) { return s, nil }
+
+// generation is the block {% generation %}…{% endgeneration %}, by which transformers marks the assistant's tokens; it
+// renders its body.
+type generation struct {
+	body *nodes.Wrapper
+	nodes.ControlStructure
+}
+
+func (g *generation) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
+	return r.ExecuteIfWrapper(g.body)
+}
+
+func parseGeneration(p, args *parser.Parser) (nodes.ControlStructure, error) {
+	if !args.End() {
+		return nil, args.Error("generation takes no arguments", nil)
+	}
+	body, _, err := p.WrapUntil("endgeneration")
+	if err != nil {
+		return nil, err
+	}
+	return &generation{body: body}, nil
+}

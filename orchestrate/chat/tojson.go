@@ -1,0 +1,171 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nikolalohinski/gonja/v2/exec"
+)
+
+// toJSON is the filter tojson as transformers defines it: Python's json.dumps(x, ensure_ascii=False) with dictionaries in
+// their own order, ", " and ": " as separators unless an indent is given, and no HTML escapes.
+func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
+	if in.IsError() {
+		return in
+	}
+	w := jsonWriter{item: ", ", key: ": "}
+	if indent := args.GetKeywordArgument("indent", nil); !indent.IsNil() {
+		if !indent.IsInteger() || indent.Integer() < 0 || indent.Integer() > maxDepth {
+			return exec.AsValue(fmt.Errorf("tojson: indent is %s, expected an integer from 0 to %d", indent, maxDepth))
+		}
+		w.indent, w.pretty, w.item = strings.Repeat(" ", indent.Integer()), true, ","
+	}
+	w.ascii = args.GetKeywordArgument("ensure_ascii", false).IsTrue()
+	w.sorted = args.GetKeywordArgument("sort_keys", false).IsTrue()
+	if separators := args.GetKeywordArgument("separators", nil); !separators.IsNil() && separators.Len() == 2 {
+		w.item, w.key = separators.Index(0).String(), separators.Index(1).String()
+	}
+	if err := w.value(in, 0); err != nil {
+		return exec.AsValue(fmt.Errorf("tojson: %w", err))
+	}
+	return exec.AsSafeValue(w.out.String())
+}
+
+type jsonWriter struct {
+	out                   strings.Builder
+	indent, item, key     string
+	pretty, ascii, sorted bool
+}
+
+type member struct {
+	name  string
+	value *exec.Value
+}
+
+func (w *jsonWriter) value(v *exec.Value, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("value is nested deeper than %d levels", maxDepth)
+	}
+	switch {
+	case v.IsNil():
+		w.out.WriteString("null")
+	case v.IsError():
+		return v
+	case v.IsString():
+		w.string(v.String())
+	case v.IsBool() || v.IsInteger():
+		w.out.WriteString(strings.ToLower(v.String()))
+	case v.IsFloat():
+		w.out.WriteString(pythonFloat(v.Float()))
+	case v.IsDict():
+		members := dictMembers(v)
+		if w.sorted {
+			slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+		}
+		return w.list("{", "}", len(members), depth, func(i int) error {
+			w.string(members[i].name)
+			w.out.WriteString(w.key)
+			return w.value(members[i].value, depth+1)
+		})
+	case v.IsList():
+		return w.list("[", "]", v.Len(), depth, func(i int) error { return w.value(v.Index(i), depth+1) })
+	default:
+		return fmt.Errorf("a value of type %T cannot be written", v.Interface())
+	}
+	return nil
+}
+
+func (w *jsonWriter) list(open, close string, n, depth int, element func(i int) error) error {
+	w.out.WriteString(open)
+	for i := range n {
+		if i > 0 {
+			w.out.WriteString(w.item)
+		}
+		if w.pretty {
+			w.out.WriteString("\n" + strings.Repeat(w.indent, depth+1))
+		}
+		if err := element(i); err != nil {
+			return err
+		}
+	}
+	if w.pretty && n > 0 {
+		w.out.WriteString("\n" + strings.Repeat(w.indent, depth))
+	}
+	w.out.WriteString(close)
+	return nil
+}
+
+// string writes a JSON string with the escapes of Python's json module.
+func (w *jsonWriter) string(s string) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string always encodes
+	text := strings.TrimSuffix(b.String(), "\n")
+	text = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").Replace(text)
+	for _, r := range text {
+		switch {
+		case w.ascii && r > 0xffff:
+			fmt.Fprintf(&w.out, "\\u%04x\\u%04x", 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
+		case w.ascii && r >= 0x7f:
+			fmt.Fprintf(&w.out, "\\u%04x", r)
+		default:
+			w.out.WriteRune(r)
+		}
+	}
+}
+
+// pythonFloat writes whole floats with ".0", as Python does.
+func pythonFloat(f float64) string {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return "NaN"
+	}
+	if s := string(b); strings.ContainsAny(s, ".e") {
+		return s
+	}
+	return string(b) + ".0"
+}
+
+// dictMembers lists a dictionary in order: that of the template's literal, or for a message role, content, then the rest.
+func dictMembers(v *exec.Value) []member {
+	var members []member
+	switch d := v.Interface().(type) {
+	case *exec.Dict:
+		for _, p := range d.Pairs {
+			members = append(members, member{p.Key.String(), p.Value})
+		}
+		return members
+	case map[string]any:
+		names := slices.SortedFunc(maps.Keys(d), func(a, b string) int {
+			if rank(a) != rank(b) {
+				return rank(a) - rank(b)
+			}
+			return strings.Compare(a, b)
+		})
+		for _, name := range names {
+			members = append(members, member{name, exec.AsValue(d[name])})
+		}
+		return members
+	}
+	m := reflect.Indirect(v.Val)
+	if m.Kind() == reflect.Map {
+		for _, key := range m.MapKeys() {
+			members = append(members, member{fmt.Sprint(key.Interface()), exec.AsValue(m.MapIndex(key).Interface())})
+		}
+		slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	}
+	return members
+}
+
+func rank(name string) int {
+	if i := slices.Index([]string{"role", "content"}, name); i >= 0 {
+		return i
+	}
+	return 2
+}
