@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/interrupt"
 )
 
@@ -40,7 +41,9 @@ func Usagef(format string, args ...any) error {
 var exitCodes = []struct {
 	target error
 	code   int
-}{}
+}{
+	{config.ErrInvalid, exitUsage},
+}
 
 // report prints err once and returns its exit code.
 func report(stderr io.Writer, ctx context.Context, err error) int {

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/envs"
+	_ "gyre/envs/builtin"
+	"gyre/orchestrate/config"
+)
+
+// loadConfig reads the command's arguments, CONFIG [key=value ...], and prints warnings. Environments are checked too: a
+// wrong tag or option is reported with its line, together with everything else.
+func loadConfig(c *cli.Context) (*config.Config, error) {
+	usage := c.Command.HelpName + " CONFIG [key=value ...]"
+	if c.NArg() == 0 {
+		return nil, Usagef("usage: %s; see %s --help", usage, c.Command.HelpName)
+	}
+	for i, word := range c.Args().Slice() {
+		if isOverride := strings.Contains(word, "="); i == 0 && isOverride {
+			return nil, Usagef("the configuration file comes before overrides such as %q: %s", word, usage)
+		} else if i > 0 && !isOverride {
+			return nil, Usagef("expected key=value after the configuration file, got %q: %s", word, usage)
+		}
+	}
+	loaded, err := config.Load(c.Args().First(), c.Args().Tail(), checkEnvironments)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range loaded.Warnings() {
+		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), w)
+	}
+	return loaded, nil
+}
+
+// checkEnvironments makes one environment of every source, which checks its tag and options.
+func checkEnvironments(c *config.Config, report func(key, format string, args ...any)) {
+	for i, e := range c.Envs {
+		checkEnvironment(fmt.Sprintf("envs.%d", i), e, report)
+	}
+	for i, e := range c.Validation.Envs {
+		if slices.ContainsFunc(c.Envs, func(t config.Env) bool {
+			return t.Tag == e.Tag && reflect.DeepEqual(t.Options, e.Options)
+		}) {
+			continue // taken from the training source, which has just been checked
+		}
+		checkEnvironment(fmt.Sprintf("validation.envs.%d", i), e, report)
+	}
+}
+
+func checkEnvironment(path string, e config.Env, report func(key, format string, args ...any)) {
+	if e.Tag == "" {
+		return // reported by package config
+	}
+	spec, err := envs.Lookup(e.Tag)
+	if err != nil {
+		report(path+".tag", "%v", err)
+		return
+	}
+	faulty := false
+	for key, value := range e.Options { // one by one, so that each is reported where it is set
+		if err := envs.Decode(spec.NewOptions(), map[string]any{key: value}); err != nil {
+			report(path+".options."+key, "environment %s: %v", e.Tag, err)
+			faulty = true
+		}
+	}
+	if faulty {
+		return
+	}
+	env, err := spec.Make(e.Options)
+	if err == nil {
+		err = env.Close()
+	}
+	if err != nil {
+		report(path+".options", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}

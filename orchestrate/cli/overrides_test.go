@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestLoadConfig(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	path := filepath.Join(t.TempDir(), "x.toml")
+	document := "[model]\npath = 'm'\n[[envs]]\ntag = 'sokoban'\noptions = { boxes = 1 }\n"
+	if err := os.WriteFile(path, []byte(document), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"train " + path:                               {0, ""},
+		"train " + path + " envs.0.groups=10":          {0, ""},
+		"train " + path + " rollout.top_p=0.5":        {0, "warning: rollout"},
+		"train":                                       {2, "CONFIG [key=value"},
+		"train filter.value=1 " + path:                {2, "comes before"},
+		"train " + path + " more.toml":                {2, `got "more.toml"`},
+		"train " + path + " envs.0.tag=sokobann":      {2, "sokoban"},
+		"train " + path + " envs.0.options.boxs=2":    {2, `override "envs.0.options.boxs=2"`},
+		"train " + path + " envs.0.options.boxes=two": {2, `boxes=two": envs.0.options.boxes: `},
+		"train " + path + " run.steps=0 filter.x=1":   {2, "2 problems"},
+		"train " + path + ".none":                     {2, "cannot be read"},
+	} {
+		code, _, stderr := call(t, func(c *cli.Context) error {
+			loaded, err := loadConfig(c)
+			if err == nil && loaded.Envs[0].Tag == "" {
+				err = fmt.Errorf("loaded %+v", loaded)
+			}
+			return err
+		}, strings.Fields(line)...)
+		if code != want.code || !strings.Contains(stderr, want.text) || want.text == "" && stderr != "" {
+			t.Errorf("gyre %s: exit %d, %q; want exit %d with %q", line, code, stderr, want.code, want.text)
+		}
+		if strings.Count(stderr, "unknown option") > 1 || strings.Count(stderr, "unknown environment tag") > 1 {
+			t.Errorf("gyre %s: reported twice: %s", line, stderr)
+		}
+	}
+}
