@@ -1,0 +1,106 @@
+package rollout
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
+	"gyre/torch"
+)
+
+// TestDemonstrationsAreWhatPlayWouldMake replays every demonstration's replies through the agent loop.
+func TestDemonstrationsAreWhatPlayWouldMake(t *testing.T) {
+	for name, change := range map[string]func(*config.Rollout){
+		"chat, think":       func(*config.Rollout) {},
+		"compact, no think": func(r *config.Rollout) { r.Prompt, r.Think = "compact", false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rollout := defaults()
+			change(&rollout)
+			tok := tokenizer(t)
+			shown, err := player(t, nil, rollout).Demonstrations(context.Background(),
+				DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range shown {
+				sampler := &script{t: t, tokenizer: tok, reply: func(_ uint64, turn int) string {
+					return tok.Decode(want.IDs[want.Turns[turn].Reply:want.Turns[turn].End], false)
+				}}
+				played, _, err := player(t, sampler, rollout).Play(context.Background(),
+					Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: want.Seed, Sampling: torch.Sampling{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := played[0]
+				if want.Seed != int64(3+i) || !want.Success || want.Logprob != nil {
+					t.Errorf("demonstration %d: seed %d, success %v, log-probs %v", i, want.Seed, want.Success, want.Logprob)
+				}
+				got.Index, got.Group, got.Logprob, got.Metrics, want.Metrics = want.Index, want.Group, nil, nil, nil
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("played %+v\nshown  %+v", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestNoisyTurnsAreShownButNotTrainedOn(t *testing.T) {
+	show := func(noise float64) []*episode.Episode {
+		shown, err := player(t, nil, defaults()).Demonstrations(context.Background(),
+			DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 40, Noise: noise})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shown
+	}
+	noisy := show(0.5)
+	mistakes, tok := 0, tokenizer(t)
+	for _, e := range noisy {
+		if !slices.Contains(e.Mask, true) {
+			t.Errorf("episode %d has nothing to learn from", e.Index)
+		}
+		for _, turn := range e.Turns {
+			reply, trained := e.IDs[turn.Reply:turn.End], e.Mask[turn.Reply]
+			if slices.Contains(e.Mask[turn.Reply:turn.End], !trained) {
+				t.Errorf("episode %d: a reply is trained on in part", e.Index)
+			}
+			if text := tok.Decode(reply, false); strings.Contains(text, "Left") {
+				mistakes++
+				if trained {
+					t.Errorf("episode %d trains on the mistake %q", e.Index, text)
+				}
+			}
+		}
+	}
+	if mistakes == 0 {
+		t.Error("no random action went the wrong way")
+	}
+	if !reflect.DeepEqual(noisy, show(0.5)) {
+		t.Error("the same demonstrations differ when shown again")
+	}
+}
+
+func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
+	p := player(t, nil, defaults())
+	broken := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "reset"})}, Seed: 3, Episodes: 4}
+	shown, err := p.Demonstrations(context.Background(), broken) // even seeds have no level
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range shown {
+		if e.Seed != int64(3+2*i) {
+			t.Errorf("demonstration %d is of seed %d, want %d", i, e.Seed, 3+2*i)
+		}
+	}
+	silent := source(1, 1, nil)
+	silent.Tag = "mute"
+	if _, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{silent}, Episodes: 1}); err == nil ||
+		!strings.Contains(err.Error(), "mute: the environment has no expert") {
+		t.Errorf("got %v, want an error that says there is no expert", err)
+	}
+}

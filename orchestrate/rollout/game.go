@@ -1,0 +1,181 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"gyre/envs"
+	"gyre/orchestrate/episode"
+)
+
+// game is the environment side of one episode: it executes actions and keeps the books.
+type game struct {
+	env     envs.Env // nil once closed or abandoned
+	limit   time.Duration
+	penalty float64
+
+	rules       rules
+	legal       map[string]string // lower-cased name -> name; nil = any text is an action
+	actionsLeft int
+	numActions  int
+	stop        string // why it ended, "" while it goes on
+	success     bool
+	failure     error              // what the environment failed with
+	earned      float64            // sum of the environment's rewards, without penalties
+	totals      map[string]float64 // sums over turns of each turn's info
+}
+
+// outcome is what one turn did.
+type outcome struct {
+	reward  float64 // of the environment
+	penalty float64
+	invalid bool // nothing in the reply could be executed
+}
+
+// start resets the environment and reads its rules. An error here is about the environment's own code, see fail.
+func (g *game) start(ctx context.Context, seed int64) (state string, err error) {
+	type first struct {
+		actions            []string
+		instruction, state string
+	}
+	env := g.env
+	f, err := guard(ctx, g.limit, func() (first, error) {
+		if err := env.Reset(seed); err != nil {
+			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
+		}
+		return first{env.Actions(), env.Instruction(), env.Render()}, nil
+	}, func() { env.Close() })
+	if err != nil {
+		g.fail(err)
+		return "", err
+	}
+	g.rules.instruction, g.rules.actions = f.instruction, f.actions
+	if f.actions != nil {
+		g.legal = make(map[string]string, len(f.actions))
+		for _, name := range f.actions {
+			g.legal[strings.ToLower(name)] = name
+		}
+	}
+	return f.state, nil
+}
+
+// play executes the actions of one reply, as far as they are legal and within the budget.
+func (g *game) play(ctx context.Context, parsed []string) outcome {
+	actions := g.resolve(parsed)
+	out := outcome{invalid: len(actions) == 0}
+	if out.invalid || len(actions) != len(parsed) {
+		out.penalty = g.penalty
+	}
+	info := map[string]float64{}
+	for _, action := range actions[:min(len(actions), g.actionsLeft)] {
+		result, err := g.step(ctx, action)
+		if err != nil {
+			g.fail(err)
+			break
+		}
+		g.numActions++
+		g.actionsLeft--
+		out.reward += result.Reward
+		info["action_is_valid"], info["action_is_effective"] = indicator(result.Valid), indicator(result.Effective)
+		maps.Copy(info, result.Info)
+		if result.Done {
+			g.stop, g.success = episode.Terminated, result.Success
+			break
+		}
+	}
+	if g.stop == "" && g.actionsLeft <= 0 {
+		g.stop = episode.Actions
+	}
+	g.earned += out.reward
+	delete(info, "success") // the episode's own, known only at its end
+	info["manager_invalid_action"] = indicator(out.invalid)
+	for key, value := range info {
+		if finite(value) {
+			g.totals[key] += value
+		}
+	}
+	return out
+}
+
+// resolve finds the environment's spelling of each action and drops what it does not know.
+func (g *game) resolve(parsed []string) []string {
+	if g.legal == nil {
+		return parsed
+	}
+	var actions []string
+	for _, name := range parsed {
+		if action, ok := g.legal[strings.ToLower(name)]; ok {
+			actions = append(actions, action)
+		}
+	}
+	return actions
+}
+
+func (g *game) step(ctx context.Context, action string) (envs.StepResult, error) {
+	env := g.env
+	return guard(ctx, g.limit, func() (envs.StepResult, error) {
+		result, err := env.Step(action)
+		if err != nil {
+			err = fmt.Errorf("action %q: %w", action, err)
+		} else if !finite(result.Reward) {
+			err = fmt.Errorf("action %q: reward is %v, expected a finite number", action, result.Reward)
+		}
+		return result, err
+	}, func() { env.Close() })
+}
+
+// observe renders the state.
+func (g *game) observe(ctx context.Context) (string, error) {
+	env := g.env
+	state, err := guard(ctx, g.limit, func() (string, error) { return env.Render(), nil }, func() { env.Close() })
+	if err != nil {
+		g.fail(err)
+	}
+	return state, err
+}
+
+// solve asks the environment's expert for the actions from here.
+func (g *game) solve(ctx context.Context) ([]string, error) {
+	env := g.env
+	solver, ok := env.(envs.Solver)
+	if !ok {
+		return nil, errNoExpert
+	}
+	return guard(ctx, g.limit, func() ([]string, error) {
+		actions, ok := solver.Solve()
+		if !ok {
+			return nil, nil
+		}
+		return actions, nil
+	}, func() { env.Close() })
+}
+
+// fail ends the game. What runs in an abandoned call still uses the environment, so nothing here does any more.
+func (g *game) fail(err error) {
+	g.stop, g.failure = stopOf(err), err
+	if errors.Is(err, errTimeout) || errors.Is(err, errInterrupted) {
+		g.env = nil
+	}
+}
+
+// close releases the environment. A Close that hangs or panics is reported; the episode is complete without it.
+func (g *game) close() error {
+	env := g.env
+	if env == nil {
+		return nil
+	}
+	g.env = nil
+	_, err := guard(context.Background(), g.limit, func() (struct{}, error) { return struct{}{}, env.Close() }, func() {})
+	return err
+}
+
+func indicator(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,190 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gyre/orchestrate/episode"
+	"gyre/torch"
+)
+
+// Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The
+// result does not depend on which reply or environment is ready first. An error is about the run as a whole (a broken
+// template, the sampler, the end of ctx); what goes wrong in an environment is in Stats.Failures instead.
+func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
+	seats, err := p.seats(plan.Sources, plan.EnvSeed)
+	if err != nil {
+		return nil, Stats{}, err
+	}
+	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}, sessions: map[uint64]bool{}}
+	if err := round.run(ctx); err != nil {
+		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
+	}
+	episodes := make([]*episode.Episode, len(seats))
+	tooLong := 0
+	for i, s := range seats {
+		episodes[i] = s.episode(plan.Step)
+		round.stats.add(s)
+		if s.stop == episode.Length && len(s.talk.turns) == 0 {
+			tooLong++
+		}
+	}
+	if tooLong > 0 && tooLong == len(seats) {
+		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
+			"within rollout.max_length = %d", round.stats.shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
+	}
+	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
+	markPasses(episodes)
+	return episodes, round.stats, nil
+}
+
+// round is one call of Play.
+type round struct {
+	player   *Player
+	plan     Plan
+	seats    []*seat
+	live     int              // episodes not finished
+	asked    map[uint64]*seat // by request id: replies being sampled
+	sessions map[uint64]bool  // that hold keys and values in the sampler
+	stats    Stats
+}
+
+func (r *round) run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	crew := newCrew(ctx, len(r.seats))
+	defer func() {
+		cancel()
+		crew.close()
+		err = errors.Join(err, r.release())
+	}()
+	for _, s := range r.seats {
+		crew.do(s, s.open)
+	}
+	for r.live > 0 {
+		if err := r.collect(ctx, crew); err != nil {
+			return err
+		}
+		if len(r.asked) > 0 {
+			if err := r.sample(crew); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collect takes the seats whose environments are done with the last reply and asks for their next. It waits for one
+// only if there is nothing to sample meanwhile.
+func (r *round) collect(ctx context.Context, crew *crew) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if len(r.asked) == 0 {
+		begun := time.Now()
+		select {
+		case done := <-crew.done:
+			r.stats.EnvWait += time.Since(begun)
+			if err := r.advance(done); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	for {
+		select {
+		case done := <-crew.done:
+			if err := r.advance(done); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+func (r *round) advance(done result) error {
+	if done.err != nil {
+		return done.err
+	}
+	s := done.seat
+	if s.stop == "" {
+		request := r.player.request(r.plan, s)
+		if err := r.player.sampler.Submit(request); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		r.asked[request.ID], r.sessions[request.Session] = s, true
+		r.stats.PromptTokens += len(request.Prompt)
+		return nil
+	}
+	r.live--
+	if r.plan.Progress != nil {
+		r.plan.Progress(len(r.seats)-r.live, len(r.seats))
+	}
+	session := uint64(s.index) + 1
+	if !r.sessions[session] {
+		return nil // it never asked for anything
+	}
+	delete(r.sessions, session)
+	return r.player.sampler.Release(session)
+}
+
+// sample advances all replies by a step and hands the finished ones to the crew.
+func (r *round) sample(crew *crew) error {
+	begun := time.Now()
+	unfinished, err := r.player.sampler.Step()
+	if err != nil {
+		return err
+	}
+	outputs, err := r.player.sampler.Poll()
+	r.stats.Generation += time.Since(begun)
+	if err != nil {
+		return err
+	}
+	for _, out := range outputs {
+		s, ok := r.asked[out.ID]
+		if !ok {
+			return fmt.Errorf("the sampler finished request %d, which was not asked for", out.ID)
+		}
+		delete(r.asked, out.ID)
+		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 || len(out.Logprobs) != len(out.Tokens) {
+			return fmt.Errorf("%s: the sampler returned %d tokens and %d log-probs (%s), expected a reply",
+				s, len(out.Tokens), len(out.Logprobs), out.Finish)
+		}
+		r.stats.NewTokens += len(out.Tokens)
+		r.stats.CachedTokens += out.CachedTokens
+		crew.do(s, func(ctx context.Context) error { return s.answer(ctx, out.Tokens, out.Logprobs, true) })
+	}
+	if unfinished == 0 && len(outputs) == 0 && len(r.asked) > 0 {
+		return fmt.Errorf("the sampler forgot %d requests", len(r.asked))
+	}
+	return nil
+}
+
+// release leaves nothing behind in the sampler or in the environments when a round ends early.
+func (r *round) release() error {
+	if r.live == 0 {
+		return nil
+	}
+	finished, err := r.player.sampler.Poll() // what is finished can no longer be aborted
+	problems := []error{err}
+	for _, out := range finished {
+		delete(r.asked, out.ID)
+	}
+	for id := range r.asked {
+		problems = append(problems, r.player.sampler.Abort(id))
+	}
+	_, err = r.player.sampler.Poll()
+	problems = append(problems, err)
+	for session := range r.sessions {
+		problems = append(problems, r.player.sampler.Release(session))
+	}
+	for _, s := range r.seats {
+		if s.stop == "" {
+			s.game.close() // its problems do not matter to an interrupted run
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,72 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+
+	"gyre/envs"
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/config"
+	"gyre/torch"
+)
+
+// Player plays episodes with one policy. It is used by one goroutine at a time.
+type Player struct {
+	tokenizer *chat.Tokenizer
+	sampler   Sampler
+	rollout   config.Rollout
+	prompts   prompts
+	seed      uint64
+	stopIDs   []int32
+}
+
+// NewPlayer prepares to play by the experiment's [rollout] table. seed is the run's; the sampler may be nil for a player
+// that only demonstrates.
+func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollout, seed uint64) (*Player, error) {
+	prompts, err := newPrompts(rollout)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNormalize(rollout); err != nil {
+		return nil, err
+	}
+	if rollout.MaxTokens < 1 || rollout.MaxTokens >= rollout.MaxLength {
+		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit in an episode of "+
+			"max_length beside its prompt", rollout.MaxTokens, rollout.MaxLength)
+	}
+	if rollout.EnvTimeout <= 0 {
+		return nil, fmt.Errorf("rollout.env_timeout is %g, expected a positive number of seconds", rollout.EnvTimeout)
+	}
+	if !tokenizer.HasTemplate() {
+		return nil, fmt.Errorf("the model has no chat template: set model.chat_template to a Jinja file")
+	}
+	stopIDs := tokenizer.StopIDs()
+	if len(stopIDs) == 0 {
+		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
+	}
+	return &Player{tokenizer: tokenizer, sampler: sampler, rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs}, nil
+}
+
+// fits says whether a turn can be played after a prompt of so many tokens: its reply may be max_tokens long, and no
+// reply is cut short by the episode's end.
+func (p *Player) fits(prompt int) bool { return prompt+p.rollout.MaxTokens <= p.rollout.MaxLength }
+
+// read gives the actions that a sampled reply asks for.
+func (p *Player) read(reply []int32, limit int) []string {
+	if n := len(reply); n > 0 && slices.Contains(p.stopIDs, reply[n-1]) {
+		reply = reply[:n-1]
+	}
+	return p.prompts.format.parse(p.tokenizer.Decode(reply, false), limit)
+}
+
+// request asks for the reply of an episode's pending turn. Ids and sessions are the episode's number plus one: an
+// episode has one request at a time, and session 0 means none.
+func (p *Player) request(plan Plan, s *seat) torch.Request {
+	sampling := plan.Sampling
+	sampling.MaxTokens = p.rollout.MaxTokens
+	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
+		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
+	return torch.Request{
+		ID: uint64(s.index) + 1, Session: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs,
+	}
+}

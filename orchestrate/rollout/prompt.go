@@ -1,0 +1,115 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/config"
+)
+
+// The prompt styles of config.Rollout.Prompt.
+const (
+	promptChat    = "chat"
+	promptCompact = "compact"
+)
+
+// rules is what an episode's prompts say about the game as a whole.
+type rules struct {
+	instruction       string
+	actions           []string // nil = free text
+	maxActions        int
+	maxActionsPerTurn int
+	replyWords        int
+}
+
+// view is what one turn's prompt says.
+type view struct {
+	turn        int // from 1
+	state       string
+	actionsLeft int
+	invalid     bool    // the reply before named no legal action
+	reward      float64 // of the turn before
+}
+
+// prompts words the messages. Compact prompts hold nothing but the state: policies of a million parameters learn the
+// rules from their rewards, and every token costs them attention.
+type prompts struct {
+	compact bool
+	format  replyFormat
+}
+
+func newPrompts(c config.Rollout) (prompts, error) {
+	p := prompts{format: replyFormat{think: c.Think, separator: c.ActionSeparator}}
+	switch c.Prompt {
+	case promptChat:
+	case promptCompact:
+		p.compact = true
+	default:
+		return p, fmt.Errorf("rollout.prompt is %q, expected %s or %s", c.Prompt, promptChat, promptCompact)
+	}
+	if strings.TrimSpace(c.ActionSeparator) == "" {
+		return p, fmt.Errorf("rollout.action_separator is blank, expected something that no action contains")
+	}
+	return p, nil
+}
+
+// open gives the messages of the first turn.
+func (p prompts) open(r rules, v view) []chat.Message {
+	if p.compact {
+		return []chat.Message{{Role: "user", Content: v.state}}
+	}
+	return []chat.Message{{Role: "system", Content: p.system(r)}, {Role: "user", Content: p.turn(r, v)}}
+}
+
+// next gives the message that follows a reply.
+func (p prompts) next(r rules, v view) []chat.Message {
+	if p.compact {
+		return []chat.Message{{Role: "user", Content: v.state}}
+	}
+	return []chat.Message{{Role: "user", Content: "Reward: " + number(v.reward) + "\n\n" + p.turn(r, v)}}
+}
+
+func (p prompts) system(r rules) string {
+	var s strings.Builder
+	s.WriteString("You are a thoughtful assistant who solves tasks step by step.")
+	if r.instruction != "" {
+		s.WriteString("\n\n" + r.instruction)
+	}
+	if len(r.actions) > 0 {
+		fmt.Fprintf(&s, "\n\nActions you can choose from: %s.", strings.Join(r.actions, ", "))
+		fmt.Fprintf(&s, "\nIn total you may take %s", count(r.maxActions, "action"))
+		if r.maxActionsPerTurn > 1 && r.maxActions > 1 {
+			fmt.Fprintf(&s, ", up to %d in one reply with %q between them", r.maxActionsPerTurn, p.format.separator)
+		}
+		s.WriteString(".")
+	}
+	return s.String()
+}
+
+func (p prompts) turn(r rules, v view) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "Turn %d\nState:\n%s\n\n", v.turn, v.state)
+	if v.invalid {
+		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once more.\n")
+	}
+	fmt.Fprintf(&s, "You have %s left. Write your reply as %s and add nothing around it.",
+		count(v.actionsLeft, "action"), p.format.example("your answer"))
+	s.WriteString(" Replies in another form are not carried out.")
+	if r.replyWords > 0 {
+		fmt.Fprintf(&s, " Use at most %d words.", r.replyWords)
+	}
+	return s.String()
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// number prints a reward without the noise of binary fractions.
+func number(v float64) string { return strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64) }

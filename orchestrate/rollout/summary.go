@@ -1,0 +1,70 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"gyre/orchestrate/episode"
+)
+
+// markPasses gives every member of a group pass@{group size}: whether any of them succeeded.
+func markPasses(episodes []*episode.Episode) {
+	size := map[int]int{}
+	passed := map[int]float64{}
+	for _, e := range episodes {
+		size[e.Group]++
+		passed[e.Group] = max(passed[e.Group], indicator(e.Success))
+	}
+	for _, e := range episodes {
+		e.Metrics[fmt.Sprintf("pass@%d", size[e.Group])] = passed[e.Group]
+	}
+}
+
+// Summarize averages the episodes' own metrics under RAGEN's names:
+//
+//	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return (rewards
+//	                       without penalties), and turn means such as action_is_valid, action_is_effective
+//	{tag}/non-zero/{key}   mean over those where it is not zero, absent if there are none
+//	response_length        mean number of sampled tokens
+//	charts/avg_episode_return  mean over tags of episodic_return
+func Summarize(episodes []*episode.Episode) map[string]float64 {
+	type sum struct{ total, nonZero float64 }
+	sums := map[string]map[string]*sum{}
+	count := map[string]float64{}
+	tokens := 0.0
+	for _, e := range episodes {
+		if sums[e.Tag] == nil {
+			sums[e.Tag] = map[string]*sum{}
+		}
+		count[e.Tag]++
+		tokens += float64(e.PolicyTokens())
+		for key, value := range e.Metrics {
+			s := sums[e.Tag][key]
+			if s == nil {
+				s = &sum{}
+				sums[e.Tag][key] = s
+			}
+			s.total += value
+			s.nonZero += indicator(value != 0)
+		}
+	}
+	out := map[string]float64{}
+	if len(episodes) == 0 {
+		return out
+	}
+	out["response_length"] = tokens / float64(len(episodes))
+	for _, tag := range slices.Sorted(maps.Keys(sums)) { // in order: a sum's rounding must not differ between runs
+		keys := sums[tag]
+		for key, s := range keys {
+			out[tag+"/"+key] = s.total / count[tag]
+			if s.nonZero > 0 {
+				out[tag+"/non-zero/"+key] = s.total / s.nonZero
+			}
+		}
+		if s := keys["episodic_return"]; s != nil {
+			out["charts/avg_episode_return"] += s.total / count[tag] / float64(len(sums))
+		}
+	}
+	return out
+}

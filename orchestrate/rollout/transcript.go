@@ -1,0 +1,59 @@
+package rollout
+
+import (
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/episode"
+)
+
+// transcript is the token side of one episode. Its ids only ever grow, so each prompt extends the one before.
+type transcript struct {
+	conversation *chat.Conversation
+	ids          []int32
+	mask         []bool
+	logprob      []float32
+	rewards      []episode.Reward
+	turns        []episode.Turn
+	observation  int // where the pending turn's observation starts
+}
+
+// observe appends what the environment and the template say before the next reply.
+func (t *transcript) observe(spans []chat.Span) {
+	t.observation = len(t.ids)
+	for _, span := range spans {
+		t.grow(span.IDs, nil, false)
+	}
+}
+
+// reply appends a turn's reply; trained says whether the policy is to learn from it. logprobs may be nil.
+func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
+	start := len(t.ids)
+	t.grow(ids, logprobs, trained)
+	t.turns = append(t.turns, episode.Turn{Observation: t.observation, Reply: start, End: len(t.ids)})
+}
+
+// reward credits the last token of the last reply. Zero needs no entry.
+func (t *transcript) reward(value float64) {
+	if value != 0 {
+		t.rewards = append(t.rewards, episode.Reward{Token: len(t.ids) - 1, Value: value})
+	}
+}
+
+func (t *transcript) grow(ids []int32, logprobs []float32, masked bool) {
+	t.ids = append(t.ids, ids...)
+	for i := range ids {
+		t.mask = append(t.mask, masked)
+		value := float32(0)
+		if logprobs != nil {
+			value = logprobs[i]
+		}
+		t.logprob = append(t.logprob, value)
+	}
+}
+
+func length(spans []chat.Span) int {
+	n := 0
+	for _, span := range spans {
+		n += len(span.IDs)
+	}
+	return n
+}
