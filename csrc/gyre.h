@@ -106,6 +106,9 @@ gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[G
 // Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become invalid.
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
 uint64_t gyre_model_version(const gyre_model* model);
+// on = 1: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of the
+// activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
+gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err);
 // Copies all parameter values from src (same configuration).
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
 

@@ -66,8 +66,8 @@ type StepResult struct {
 	Applied  bool    // false when the norm is not finite: nothing was changed
 }
 
-// Step scales the gradients in place to a global norm of at most maxNorm (<= 0: no clipping), updates the parameters and touches
-// the model.
+// Step updates the parameters with the gradients scaled to a global norm of at most maxNorm (<= 0: not scaled; the buffer itself is
+// left as it is) and touches the model.
 func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
 	var norm C.double
 	var applied C.int32_t

@@ -91,6 +91,10 @@ gyre_status gyre_model_touch(gyre_model* model, gyre_error* err) {
 
 uint64_t gyre_model_version(const gyre_model* model) { return model == nullptr ? 0 : model->decoder.version(); }
 
+gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err) {
+  return guard(err, [&] { deref(model, "model").decoder.set_recompute(on != 0); });
+}
+
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err) {
   return guard(err, [&] {
     Decoder& to = deref(dst, "dst").decoder;

@@ -1,5 +1,6 @@
 #include "train/value.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
@@ -44,27 +45,18 @@ at::Tensor head_backward(const Decoder& critic, const at::Tensor& hidden_NH, std
   }
   float* d_score = gradients.root.score_1H.mutable_data_ptr<float>();
   for (int64_t h = 0; h < width; ++h) d_score[h] += static_cast<float>(d_head[h]);
-  if (gradients.root.score_bias_1.defined()) {
-    *gradients.root.score_bias_1.mutable_data_ptr<float>() += static_cast<float>(d_bias);
-  }
+  *gradients.root.score_bias_1.mutable_data_ptr<float>() += static_cast<float>(d_bias);
   return d_hidden_NH;
 }
 
 }  // namespace
 
-std::vector<float> value_head(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets) {
-  const RootTensors& root = critic.parameters().root;
-  const int64_t width = hidden_NH.size(1);
-  const float* hidden = hidden_NH.const_data_ptr<float>();
-  const float* head = root.score_1H.const_data_ptr<float>();
-  const double bias = root.score_bias_1.defined() ? *root.score_bias_1.const_data_ptr<float>() : 0;
+std::vector<float> value_head(Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets) {
+  at::Tensor values_N1 = at::empty({hidden_NH.size(0), 1}, hidden_NH.options());
+  critic.logits(hidden_NH, values_N1);
+  const float* all = values_N1.const_data_ptr<float>();
   std::vector<float> values(targets.size());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const float* row = hidden + targets[i].row * width;
-    double sum = bias;
-    for (int64_t h = 0; h < width; ++h) sum += static_cast<double>(row[h]) * head[h];
-    values[i] = static_cast<float>(sum);
-  }
+  for (size_t i = 0; i < targets.size(); ++i) values[i] = all[targets[i].row];
   return values;
 }
 

@@ -11,8 +11,8 @@
 
 namespace gyre {
 
-// One value per target. Each row's dot product runs over the hidden dimension in order, in f64.
-std::vector<float> value_head(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets);
+// One value per target.
+std::vector<float> value_head(Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets);
 
 // Token-aligned; old_values may be empty when clip <= 0.
 struct ValueInputs {

@@ -1,0 +1,103 @@
+#include "model/score.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "tests/train_fixture.h"
+
+namespace gyre {
+namespace {
+
+using train_test::tiny_config;
+using train_test::tiny_decoder;
+
+at::Tensor normal(at::IntArrayRef shape, float deviation, uint32_t seed) {
+  at::Tensor out = at::empty(shape);
+  train_test::fill_normal({out}, seed, deviation);
+  return out;
+}
+
+std::vector<Target> some_targets() { return {{0, 3}, {2, 36}, {3, 0}, {5, 17}, {6, 8}}; }
+
+TEST(ScoreRow, MatchesDoubleArithmeticForEveryTail) {
+  for (int64_t vocab : {1, 2, 7, 8, 15, 16, 17, 37, 1000}) {
+    const at::Tensor row = normal({vocab}, 4, 1);
+    const float* z = row.const_data_ptr<float>();
+    const double inverse = 1 / 0.7;
+    double max = -INFINITY, sum = 0, first = 0;
+    for (int64_t j = 0; j < vocab; ++j) max = std::max(max, z[j] * inverse);
+    for (int64_t j = 0; j < vocab; ++j) {
+      const double p = std::exp(z[j] * inverse - max);
+      sum += p;
+      first += p * z[j] * inverse;
+    }
+    const RowScore got = score_row(z, vocab, static_cast<float>(inverse), true);
+    EXPECT_NEAR(got.logsumexp, max + std::log(sum), 2e-6 * (1 + std::abs(max))) << vocab;
+    EXPECT_NEAR(got.mean_logit, first / sum, 2e-6 * (1 + std::abs(max))) << vocab;
+    EXPECT_EQ(score_row(z, vocab, static_cast<float>(inverse), false).logsumexp, got.logsumexp);
+  }
+}
+
+TEST(ScoreRow, NonFiniteLogitsShow) {
+  std::vector<float> z(40, 0.5f);
+  for (size_t j : {size_t{0}, size_t{20}, size_t{39}}) {
+    std::vector<float> broken = z;
+    broken[j] = NAN;
+    EXPECT_FALSE(std::isfinite(score_row(broken.data(), 40, 1, true).logsumexp)) << j;
+  }
+}
+
+TEST(Score, IsTheSameBitsForAnyCompany) {
+  auto decoder = tiny_decoder();
+  const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
+  const std::vector<Target> targets = some_targets();
+  const Scores together = score(*decoder, hidden_NH, targets, 0.8, true);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const Scores alone = score(*decoder, hidden_NH, std::span(targets).subspan(i, 1), 0.8, true);
+    EXPECT_EQ(alone.logprobs[0], together.logprobs[i]);
+    EXPECT_EQ(alone.entropies[0], together.entropies[i]);
+  }
+}
+
+TEST(ScoreBackward, MatchesAutograd) {
+  auto decoder = tiny_decoder();
+  const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
+  const std::vector<Target> targets = some_targets();
+  const std::vector<float> d_logprob = {0.3f, -1.f, 0.f, 2.f, 0.5f}, d_entropy = {0.1f, 0.f, -0.7f, 0.2f, 0.4f};
+  const double temperature = 0.8;
+
+  const Scores scores = score(*decoder, hidden_NH, targets, temperature, true);
+  Gradients gradients(decoder->config());
+  at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  score_backward(*decoder, hidden_NH, targets, scores, temperature, d_logprob, d_entropy, d_hidden_NH, gradients.set());
+
+  const at::Tensor x = hidden_NH.detach().clone().set_requires_grad(true);
+  const at::Tensor w = decoder->parameters().root.head_VH.detach().clone().set_requires_grad(true);
+  const at::Tensor logp_NV = at::log_softmax(at::matmul(x, w.t()) / temperature, 1);
+  const at::Tensor entropy_N = -(logp_NV.exp() * logp_NV).sum(1);
+  at::Tensor objective = at::zeros({});
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const at::Tensor logprob = logp_NV[targets[i].row][targets[i].token];
+    EXPECT_NEAR(scores.logprobs[i], logprob.item<float>(), 1e-5);
+    EXPECT_NEAR(scores.entropies[i], entropy_N[targets[i].row].item<float>(), 1e-5);
+    objective = objective + d_logprob[i] * logprob + d_entropy[i] * entropy_N[targets[i].row];
+  }
+  objective.backward();
+  EXPECT_TRUE(at::allclose(d_hidden_NH, x.grad(), 1e-4, 1e-6));
+  EXPECT_TRUE(at::allclose(gradients.set().root.head_VH, w.grad(), 1e-4, 1e-6));
+}
+
+TEST(Score, RejectsATemperatureThatIsNotPositive) {
+  auto decoder = tiny_decoder();
+  const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
+  for (double temperature : {0.0, -1.0, std::nan("")}) {
+    EXPECT_THROW(score(*decoder, hidden_NH, some_targets(), temperature, false), std::invalid_argument);
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,103 @@
+// Tiny random models and batches for the tests of losses and updates.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "model/decoder.h"
+#include "train/batch.h"
+#include "train/gradients.h"
+
+namespace gyre::train_test {
+
+inline ModelConfig tiny_config(HeadKind head = HeadKind::kLanguageModel) {
+  ModelConfig c;
+  c.family = Family::kQwen2;
+  c.head = head;
+  c.vocab_size = 37;
+  c.hidden_size = 16;
+  c.intermediate_size = 24;
+  c.num_layers = 2;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 4;
+  c.max_positions = 64;
+  c.qkv_bias = true;
+  c.tie_embeddings = head == HeadKind::kLanguageModel;
+  return c;
+}
+
+inline void fill_normal(std::vector<at::Tensor> tensors, uint32_t seed, float deviation) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  for (const at::Tensor& tensor : tensors) {
+    float* p = tensor.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < tensor.numel(); ++i) p[i] = normal(generator);
+  }
+}
+
+inline std::unique_ptr<Decoder> tiny_decoder(HeadKind head = HeadKind::kLanguageModel) {
+  auto decoder = std::make_unique<Decoder>(tiny_config(head));
+  fill_normal(decoder->parameters().flats(), 11, 0.4f);
+  decoder->touch();
+  return decoder;
+}
+
+// Owns the arrays of a batch, with token-aligned random inputs of a loss.
+struct OwnedBatch {
+  std::vector<int64_t> offsets{0};
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> mask;
+  std::vector<float> old_logprobs, advantages, ref_logprobs, weights, returns, old_values;
+
+  Batch view() const { return {offsets, ids, mask}; }
+};
+
+inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 5) {
+  std::mt19937 generator(seed);
+  std::uniform_int_distribution<int32_t> id(0, 36), bit(0, 3);
+  std::normal_distribution<float> normal;
+  OwnedBatch b;
+  for (int length : lengths) {
+    for (int t = 0; t < length; ++t) {
+      b.ids.push_back(id(generator));
+      b.mask.push_back(t > 0 && bit(generator) > 0);
+      b.old_logprobs.push_back(-3.6f + 0.3f * normal(generator));
+      b.ref_logprobs.push_back(-3.6f + 0.3f * normal(generator));
+      b.advantages.push_back(normal(generator));
+      b.weights.push_back(0.05f + 0.01f * normal(generator));
+      b.returns.push_back(normal(generator));
+      b.old_values.push_back(normal(generator));
+    }
+    b.offsets.push_back(static_cast<int64_t>(b.ids.size()));
+  }
+  return b;
+}
+
+// Sequences [first, last) as a batch of their own.
+inline OwnedBatch slice(const OwnedBatch& all, int64_t first, int64_t last) {
+  OwnedBatch b;
+  const int64_t from = all.offsets[first], to = all.offsets[last];
+  for (int64_t s = first; s < last; ++s) b.offsets.push_back(all.offsets[s + 1] - from);
+  const auto cut = [&](const auto& v) { return std::decay_t<decltype(v)>(v.begin() + from, v.begin() + to); };
+  b.ids = cut(all.ids);
+  b.mask = cut(all.mask);
+  b.old_logprobs = cut(all.old_logprobs);
+  b.ref_logprobs = cut(all.ref_logprobs);
+  b.advantages = cut(all.advantages);
+  b.weights = cut(all.weights);
+  b.returns = cut(all.returns);
+  b.old_values = cut(all.old_values);
+  return b;
+}
+
+// |a - b| / |b| in the L2 norm over all parameters.
+inline double relative_distance(const Gradients& a, const Gradients& b) {
+  Gradients difference(a.config());
+  difference.add(a, 1);
+  difference.add(b, -1);
+  return std::sqrt(difference.dot(difference, {}) / b.dot(b, {}));
+}
+
+}  // namespace gyre::train_test

@@ -1,0 +1,176 @@
+#include "train/policy.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "model/errors.h"
+#include "tests/train_fixture.h"
+#include "train/evaluate.h"
+
+namespace gyre {
+namespace {
+
+using train_test::OwnedBatch;
+using train_test::random_batch;
+using train_test::relative_distance;
+using train_test::tiny_decoder;
+
+gyre_policy_loss full_loss() {
+  gyre_policy_loss loss{};
+  loss.objective = GYRE_POLICY_PPO;
+  loss.temperature = 0.9;
+  loss.clip_low = 0.2;
+  loss.clip_high = 0.28;
+  loss.clip_dual = 3;
+  loss.entropy_coef = 0.3;
+  loss.kl = GYRE_KL_K3;
+  loss.kl_coef = 0.2;
+  return loss;
+}
+
+PolicyInputs inputs_of(const OwnedBatch& b) { return {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}; }
+
+gyre_policy_stats run(Decoder& decoder, const OwnedBatch& b, const gyre_policy_loss& loss, const Components& into,
+                      const PolicyOutputs& outputs = {}) {
+  return policy_backward(decoder, b.view(), inputs_of(b), loss, into, outputs);
+}
+
+double total(const gyre_policy_stats& s) { return s.policy_loss + s.entropy_loss + s.kl_loss; }
+
+TEST(PolicyBackward, ComponentsSumToTheWhole) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5, 12});
+  Gradients task(decoder->config()), entropy(decoder->config()), kl(decoder->config()), all(decoder->config());
+  const gyre_policy_stats parts = run(*decoder, b, full_loss(), {&task, &entropy, &kl});
+  const gyre_policy_stats whole = run(*decoder, b, full_loss(), {&all, &all, &all});
+  EXPECT_EQ(total(parts), total(whole));
+  for (const Gradients* g : {&task, &entropy, &kl}) EXPECT_GT(g->dot(*g, {}), 0);
+  task.add(entropy, 1);
+  task.add(kl, 1);
+  EXPECT_LT(relative_distance(task, all), 1e-5);
+}
+
+TEST(PolicyBackward, MicroBatchesSumToTheBatch) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5, 12, 3});
+  Gradients whole(decoder->config()), parts(decoder->config());
+  const double want = total(run(*decoder, b, full_loss(), {&whole, &whole, &whole}));
+  double got = 0;
+  for (const auto& [first, last] : {std::pair{0, 1}, std::pair{1, 3}, std::pair{3, 4}}) {
+    got += total(run(*decoder, train_test::slice(b, first, last), full_loss(), {&parts, &parts, &parts}));
+  }
+  EXPECT_NEAR(got, want, 1e-9);
+  EXPECT_LT(relative_distance(parts, whole), 1e-5);
+}
+
+TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5});
+  gyre_policy_loss loss = full_loss();
+  Gradients g(decoder->config());
+  run(*decoder, b, loss, {&g, &g, &g});
+  // Along the gradient itself: every parameter takes part, and the slope is its norm.
+  const double norm = std::sqrt(g.dot(g, {})), step = 1e-3;
+  const auto loss_at = [&](double distance) {
+    auto moved = tiny_decoder();
+    const auto to = moved->parameters().flats(), along = g.set().flats();
+    for (size_t k = 0; k < to.size(); ++k) to[k].add_(along[k], distance / norm);
+    moved->touch();
+    return total(run(*moved, b, loss, {}));
+  };
+  EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), norm, 2e-3 * norm);
+}
+
+TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5, 12});
+  std::vector<float> logprobs(b.ids.size(), 7), entropies(b.ids.size(), 7), again(b.ids.size()), entropies_again(b.ids.size());
+  const gyre_policy_stats stats = run(*decoder, b, full_loss(), {}, {logprobs, entropies});
+  evaluate_policy(*decoder, b.view(), full_loss().temperature, again, entropies_again);
+  EXPECT_EQ(logprobs, again);
+  EXPECT_EQ(entropies, entropies_again);
+  double tokens = 0, entropy = 0, log_ratio = 0, gap = 0;
+  for (size_t t = 0; t < b.ids.size(); ++t) {
+    if (b.mask[t] == 0) {
+      EXPECT_EQ(logprobs[t], 0);
+      continue;
+    }
+    tokens += 1;
+    entropy += static_cast<double>(b.weights[t]) * entropies[t];
+    log_ratio += static_cast<double>(b.old_logprobs[t]) - logprobs[t];
+    gap = std::max(gap, std::abs(static_cast<double>(logprobs[t]) - b.old_logprobs[t]));
+  }
+  EXPECT_EQ(stats.tokens, tokens);
+  EXPECT_NEAR(stats.entropy, entropy, 1e-12);
+  EXPECT_NEAR(stats.log_ratio, log_ratio, 1e-9);
+  EXPECT_EQ(stats.logprob_gap_max, gap);
+}
+
+TEST(PolicyBackward, OnPolicyStepIsTheVanillaPolicyGradient) {
+  auto decoder = tiny_decoder();
+  OwnedBatch b = random_batch({9, 5});
+  evaluate_policy(*decoder, b.view(), 0.9, b.old_logprobs, {});
+  gyre_policy_loss loss = full_loss();
+  loss.entropy_coef = loss.kl_coef = 0;
+  Gradients surrogate(decoder->config()), nll(decoder->config());
+  const gyre_policy_stats stats = run(*decoder, b, loss, {&surrogate, &surrogate, &surrogate});
+  EXPECT_EQ(stats.logprob_gap_max, 0);
+  EXPECT_EQ(stats.clipped, 0);
+  for (size_t t = 0; t < b.ids.size(); ++t) b.weights[t] *= b.advantages[t];
+  loss.objective = GYRE_POLICY_NLL;
+  run(*decoder, b, loss, {&nll, nullptr, nullptr});
+  EXPECT_LT(relative_distance(surrogate, nll), 1e-5);
+}
+
+TEST(PolicyBackward, NonFiniteModelLeavesTheGradientsAlone) {
+  auto decoder = tiny_decoder();
+  decoder->parameters().root.final_norm_H.fill_(NAN);
+  decoder->touch();
+  Gradients g(decoder->config());
+  EXPECT_THROW(run(*decoder, random_batch({6}), full_loss(), {&g, &g, &g}), NotFiniteError);
+  EXPECT_EQ(g.dot(g, {}), 0);
+}
+
+TEST(PolicyBackward, NamesTheBadToken) {
+  auto decoder = tiny_decoder();
+  const auto message = [&](OwnedBatch b) -> std::string {
+    try {
+      run(*decoder, b, full_loss(), {});
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  OwnedBatch b = random_batch({4, 6});
+  std::fill(b.mask.begin(), b.mask.end(), 1);
+  EXPECT_NE(message(b).find("first token of sequence 0"), std::string::npos);
+  b.mask[0] = b.mask[4] = 0;
+  EXPECT_EQ(message(b), "no error");
+  OwnedBatch id = b;
+  id.ids[5] = 37;
+  EXPECT_NE(message(id).find("token 1 of sequence 1 has id 37"), std::string::npos) << message(id);
+  OwnedBatch weight = b;
+  weight.weights[6] = NAN;
+  EXPECT_NE(message(weight).find("weight of token 2 of sequence 1"), std::string::npos) << message(weight);
+  OwnedBatch offsets = b;
+  offsets.offsets = {0, 4, 4, 10};
+  EXPECT_NE(message(offsets).find("sequence 1 has length 0"), std::string::npos) << message(offsets);
+}
+
+TEST(EvaluatePolicy, GroupingChangesNoBit) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch(std::vector<int>(300, 40));  // more rows than one pass takes
+  std::vector<float> together(b.ids.size()), alone(40);
+  evaluate_policy(*decoder, b.view(), 1, together, {});
+  for (int64_t s : {0, 101, 102, 299}) {
+    const OwnedBatch one = train_test::slice(b, s, s + 1);
+    evaluate_policy(*decoder, one.view(), 1, alone, {});
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + s * 40)) << s;
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,95 @@
+#include "train/value.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "model/errors.h"
+#include "tests/train_fixture.h"
+#include "train/evaluate.h"
+
+namespace gyre {
+namespace {
+
+using train_test::OwnedBatch;
+using train_test::random_batch;
+using train_test::tiny_decoder;
+
+gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradients& into, std::span<float> out = {}) {
+  return value_backward(critic, b.view(), {.returns = b.returns, .old_values = b.old_values, .weights = b.weights, .clip = clip},
+                        into, out);
+}
+
+TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
+  auto critic = tiny_decoder(HeadKind::kValue);
+  const OwnedBatch b = random_batch({9, 5, 7});
+  for (double clip : {0.0, 0.5}) {
+    Gradients g(critic->config());
+    run(*critic, b, clip, g);
+    const double norm = std::sqrt(g.dot(g, {})), step = 1e-3;
+    ASSERT_GT(norm, 0);
+    const auto loss_at = [&](double distance) {
+      auto moved = tiny_decoder(HeadKind::kValue);
+      const auto to = moved->parameters().flats(), along = g.set().flats();
+      for (size_t k = 0; k < to.size(); ++k) to[k].add_(along[k], distance / norm);
+      moved->touch();
+      Gradients unused(critic->config());
+      return run(*moved, b, clip, unused).loss;
+    };
+    EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), norm, 5e-3 * norm) << clip;
+  }
+}
+
+TEST(ValueBackward, ValuesSeeOnlyEarlierTokens) {
+  auto critic = tiny_decoder(HeadKind::kValue);
+  OwnedBatch b = random_batch({8});
+  std::fill(b.mask.begin() + 1, b.mask.end(), 1);
+  std::vector<float> before(8), after(8);
+  Gradients g(critic->config());
+  const gyre_value_stats stats = run(*critic, b, 0, g, before);
+  EXPECT_EQ(stats.tokens, 7);
+  EXPECT_EQ(before[0], 0);
+  b.ids[4] = (b.ids[4] + 1) % 37;
+  evaluate_critic(*critic, b.view(), after);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 5, after.begin()));  // V[4] is the state before token 4
+  EXPECT_NE(before[5], after[5]);
+}
+
+TEST(ValueBackward, RejectsThePolicyAndReportsDivergence) {
+  auto policy = tiny_decoder();
+  Gradients policy_gradients(policy->config());
+  EXPECT_THROW(run(*policy, random_batch({4}), 0, policy_gradients), std::invalid_argument);
+  auto critic = tiny_decoder(HeadKind::kValue);
+  EXPECT_THROW(run(*critic, random_batch({4}), 0, policy_gradients), std::invalid_argument);
+  critic->parameters().root.score_1H.fill_(INFINITY);
+  critic->touch();
+  Gradients g(critic->config());
+  EXPECT_THROW(run(*critic, random_batch({6}), 0, g), NotFiniteError);
+  EXPECT_EQ(g.dot(g, {}), 0);
+}
+
+TEST(Gradients, DotIsTheSameForAnyNumberOfThreads) {
+  const ModelConfig config = train_test::tiny_config();
+  Gradients a(config), b(config);
+  train_test::fill_normal(a.set().flats(), 1, 1);
+  train_test::fill_normal(b.set().flats(), 2, 1);
+  const int before = at::get_num_threads();
+  std::vector<double> parts(a.set().named.size());
+  at::set_num_threads(1);
+  const double one = a.dot(b, parts);
+  at::set_num_threads(2);
+  EXPECT_EQ(a.dot(b, {}), one);
+  at::set_num_threads(before);
+  double sum = 0, want = 0;
+  for (double part : parts) sum += part;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    want += (a.set().named[i].value.to(at::kDouble) * b.set().named[i].value).sum().item<double>();
+  }
+  EXPECT_EQ(sum, one);
+  EXPECT_NEAR(one, want, 1e-9 * std::abs(want));
+}
+
+}  // namespace
+}  // namespace gyre

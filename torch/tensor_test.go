@@ -1,0 +1,62 @@
+package torch
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+)
+
+func TestTensorRoundTrip(t *testing.T) {
+	tensor, err := NewTensor(F32, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tensor.Close()
+	// bfloat16 patterns of 1, -2, 0.5, 3, stored column by column.
+	data := binary.LittleEndian.AppendUint16(nil, 0x3f80)
+	for _, bits := range []uint16{0x3f00, 0xc000, 0x4040} {
+		data = binary.LittleEndian.AppendUint16(data, bits)
+	}
+	if err := tensor.CopyIn(BF16, []int64{2, 2}, []int64{1, 2}, data); err != nil {
+		t.Fatal(err)
+	}
+	values, err := tensor.Float32s()
+	if err != nil || !slices.Equal(values, []float32{1, -2, 0.5, 3}) {
+		t.Errorf("got %v, %v", values, err)
+	}
+	if dtype, err := tensor.DType(); err != nil || dtype != F32 {
+		t.Errorf("dtype %v, %v", dtype, err)
+	}
+	for name, err := range map[string]error{
+		"short data":    tensor.CopyIn(F32, []int64{2, 2}, nil, data),
+		"no data":       tensor.CopyIn(F32, []int64{2, 2}, nil, nil),
+		"other shape":   tensor.CopyIn(BF16, []int64{4}, nil, data),
+		"stride count":  tensor.CopyIn(BF16, []int64{2, 2}, []int64{1}, data),
+		"unknown dtype": tensor.CopyIn(DType(77), []int64{2, 2}, nil, data),
+		"short buffer":  tensor.CopyOut(F32, make([]byte, 15)),
+	} {
+		if !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFromHandleTakesOwnership(t *testing.T) {
+	tensor, err := NewTensor(I64, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := FromHandle(tensor.Handle())
+	tensor.handle = nil // given away, as a gotorch program would
+	defer other.Close()
+	if shape, err := other.Shape(); err != nil || !slices.Equal(shape, []int64{3}) {
+		t.Errorf("shape %v, %v", shape, err)
+	}
+}
+
+func TestDTypeNames(t *testing.T) {
+	if BF16.String() != "bfloat16" || BF16.Size() != 2 || F64.Size() != 8 || DType(77).String() != "DType(77)" {
+		t.Error(BF16, BF16.Size(), F64.Size(), DType(77))
+	}
+}

@@ -1,0 +1,260 @@
+package torch
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+)
+
+func newGradients(t *testing.T, m *Model) *Gradients {
+	t.Helper()
+	g, err := NewGradients(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
+func sample() (Batch, PolicyInputs) {
+	b := Pack([][]int32{{1, 2, 3, 4, 5}, {6, 7, 8}}, nil)
+	return b, PolicyInputs{
+		OldLogprobs: []float32{0, -3, -2.5, -3.2, -2.9, 0, -3.1, -2.8},
+		Advantages:  []float32{0, 1, -1, 0.5, 2, 0, -0.3, 1},
+		RefLogprobs: []float32{0, -3.1, -2.6, -3, -2.9, 0, -3, -2.9},
+		Weights:     slices.Repeat([]float32{1. / 6}, 8),
+	}
+}
+
+var ppo = PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, ClipDual: 3, EntropyCoef: 0.01, KL: KLK3,
+	KLCoef: 0.1}
+
+func TestComponentGradientsSumToTheWhole(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	in.LogprobsOut = make([]float32, len(b.IDs))
+	task, entropy, kl, all := newGradients(t, m), newGradients(t, m), newGradients(t, m), newGradients(t, m)
+	stats, err := m.PolicyBackward(b, in, ppo, Components{task, entropy, kl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.PolicyBackward(b, in, ppo, Components{all, all, all}); err != nil {
+		t.Fatal(err)
+	}
+	if stats.Tokens != 6 || stats.PolicyLoss == 0 || stats.EntropyLoss >= 0 || stats.KLLoss <= 0 {
+		t.Errorf("stats %+v", stats)
+	}
+	scores, err := m.Score(b, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(scores.Logprobs, in.LogprobsOut) {
+		t.Error("training and scoring disagree about the log-probs")
+	}
+	for _, g := range []*Gradients{task, entropy, kl} {
+		if err := all.Add(g, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest, err := all.Norm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, parts, err := task.Dot(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest > 1e-5*math.Sqrt(whole) {
+		t.Errorf("components leave %v of %v", rest, math.Sqrt(whole))
+	}
+	var sum float64
+	for _, p := range parts {
+		sum += p
+	}
+	if sum != whole || len(parts) != len(weights(t, m)) {
+		t.Errorf("per-parameter products sum to %v, want %v", sum, whole)
+	}
+}
+
+func TestInputsMustFitTheBatch(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	broken := in
+	broken.Advantages = broken.Advantages[:3]
+	if _, err := m.PolicyBackward(b, broken, ppo, Components{}); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("short advantages: %v", err)
+	}
+	broken = in
+	broken.RefLogprobs = nil
+	if _, err := m.PolicyBackward(b, broken, ppo, Components{}); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("no reference: %v", err)
+	}
+	critic := tinyModel(t, HeadValue)
+	g := newGradients(t, critic)
+	if _, err := m.PolicyBackward(b, in, ppo, Components{Task: g}); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("gradients of another model: %v", err)
+	}
+}
+
+func TestOptimizerLowersTheLoss(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	g := newGradients(t, m)
+	b, in := sample()
+	nll := PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}
+	var losses []float64
+	for range 20 {
+		if err := g.Zero(); err != nil {
+			t.Fatal(err)
+		}
+		stats, err := m.PolicyBackward(b, PolicyInputs{Weights: in.Weights}, nll, Components{Task: g})
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses = append(losses, stats.PolicyLoss)
+		norm, err := g.Norm()
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := o.Step(g, 0.02, 1)
+		if err != nil || !result.Applied || result.GradNorm != norm {
+			t.Fatalf("step: %+v, %v (norm %v)", result, err, norm)
+		}
+	}
+	if last := losses[len(losses)-1]; last > losses[0]/2 {
+		t.Errorf("loss went from %v to %v", losses[0], last)
+	}
+	if o.Steps() != 20 {
+		t.Errorf("%d steps", o.Steps())
+	}
+}
+
+func TestOptimizerStateResumes(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	config := AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}
+	b, in := sample()
+	step := func(m *Model, o *Optimizer) {
+		t.Helper()
+		g := newGradients(t, m)
+		if _, err := m.PolicyBackward(b, in, ppo, Components{g, g, g}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Step(g, 0.01, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(m *Model) *Optimizer {
+		t.Helper()
+		o, err := NewOptimizer(m, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { o.Close() })
+		return o
+	}
+	o := open(m)
+	step(m, o)
+	step(m, o)
+
+	copied, err := NewModel(m.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	if err := copied.CopyFrom(m); err != nil {
+		t.Fatal(err)
+	}
+	resumed := open(copied)
+	for i := range weights(t, m) {
+		for _, which := range []Moment{FirstMoment, SecondMoment} {
+			from, err := o.State(which, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := resumed.State(which, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values, err := from.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := to.SetFloat32s(values); err != nil {
+				t.Fatal(err)
+			}
+			from.Close()
+			to.Close()
+		}
+	}
+	if err := resumed.SetSteps(o.Steps()); err != nil {
+		t.Fatal(err)
+	}
+	step(m, o)
+	step(copied, resumed)
+	if !slices.EqualFunc(weights(t, m), weights(t, copied), slices.Equal) {
+		t.Error("a resumed optimizer takes another step")
+	}
+}
+
+func TestValueBackwardLearnsTheReturns(t *testing.T) {
+	critic := tinyModel(t, HeadValue)
+	o, err := NewOptimizer(critic, AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	g := newGradients(t, critic)
+	b, in := sample()
+	values := make([]float32, len(b.IDs))
+	var first, last ValueStats
+	for i := range 30 {
+		if err := g.Zero(); err != nil {
+			t.Fatal(err)
+		}
+		last, err = critic.ValueBackward(b, ValueInputs{Returns: in.Advantages, Weights: in.Weights, ValuesOut: values}, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = last
+			again, err := critic.Values(b)
+			if err != nil || !slices.Equal(again, values) {
+				t.Errorf("Values gives %v, the training forward %v (%v)", again, values, err)
+			}
+		}
+		if _, err := o.Step(g, 0.02, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last.Loss > first.Loss/2 {
+		t.Errorf("loss went from %v to %v", first.Loss, last.Loss)
+	}
+}
+
+func TestRecomputeGivesTheSameGradients(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	gradient := func() *Gradients {
+		g := newGradients(t, m)
+		if _, err := m.PolicyBackward(b, in, ppo, Components{g, g, g}); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	kept := gradient()
+	if err := m.SetRecompute(true); err != nil {
+		t.Fatal(err)
+	}
+	recomputed := gradient()
+	if err := kept.Add(recomputed, -1); err != nil {
+		t.Fatal(err)
+	}
+	if norm, err := kept.Norm(); err != nil || norm != 0 {
+		t.Errorf("gradients differ by %v (%v)", norm, err)
+	}
+}
