@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/config"
 )
 
 func TestLoadConfig(t *testing.T) {
@@ -22,7 +24,7 @@ func TestLoadConfig(t *testing.T) {
 		text string
 	}{
 		"train " + path:                               {0, ""},
-		"train " + path + " envs.0.groups=10":          {0, ""},
+		"train " + path + " envs.0.groups=10":         {0, ""},
 		"train " + path + " rollout.top_p=0.5":        {0, "warning: rollout"},
 		"train":                                       {2, "CONFIG [key=value"},
 		"train filter.value=1 " + path:                {2, "comes before"},
@@ -45,6 +47,18 @@ func TestLoadConfig(t *testing.T) {
 		}
 		if strings.Count(stderr, "unknown option") > 1 || strings.Count(stderr, "unknown environment tag") > 1 {
 			t.Errorf("gyre %s: reported twice: %s", line, stderr)
+		}
+	}
+}
+
+func TestExperimentsNameRealEnvironments(t *testing.T) {
+	files, err := filepath.Glob("../../configs/*.toml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no experiments found (%v)", err)
+	}
+	for _, file := range files {
+		if _, err := config.Load(file, nil, checkEnvironments); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -20,12 +20,13 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 	r, f := c.Rollout, c.Filter
 	warn(r.TopP < 1 || r.TopK > 0 || r.MinP > 0, "rollout: top_p, top_k or min_p change what is sampled, but the update "+
 		"trains the whole distribution: ratios are those of another policy")
-	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative", r.FormatPenalty)
+	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",
+		r.FormatPenalty)
 	warn(r.Normalize != "identity" && c.Algorithm.UsesGroups(), "rollout.normalize = %q: %s already compares returns with "+
 		"their group", r.Normalize, c.Algorithm.Advantage)
 	linear := f.Strategy == "top_p" && f.Value < 1 && f.ProbMode == "linear"
-	warn(linear && f.Type == "smallest" && f.IncludeZero, "filter: linear top_p over the smallest scores stops at the first "+
-		"zero score and keeps nothing; set include_zero = false")
+	warn(linear && f.Type == "smallest" && f.IncludeZero, "filter: linear top_p over the smallest scores stops at the "+
+		"first zero and keeps nothing; set include_zero = false")
 	warn(linear && (f.Metric == "reward" || f.Metric == "reward_sum"), "filter: linear top_p adds up positive scores, but "+
 		"metric = %q can be negative; prob_mode = \"softmax\" takes any sign", f.Metric)
 	warn(f.LossScaling != "none" && !c.Filters(), "filter.loss_scaling = %q has no effect: the filter keeps every group",
@@ -44,8 +45,8 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	for _, e := range c.Envs {
 		multiTurn = multiTurn || e.MaxTurns > 1
 	}
-	warn(a.Advantage == "reinforce_pp" && multiTurn && !r.TurnRewards, "algorithm: reinforce_pp does not carry rewards back "+
-		"past an observation: only an episode's last turn learns; set rollout.turn_rewards = true")
+	warn(a.Advantage == "reinforce_pp" && multiTurn && !r.TurnRewards, "algorithm: reinforce_pp does not carry rewards "+
+		"back past an observation: only an episode's last turn learns; set rollout.turn_rewards = true")
 	warn(a.Advantage == "bi_level_gae" && !multiTurn, "algorithm: with one turn per episode bi_level_gae is gae")
 	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo", "algorithm.norm_by_std has no effect on %s",
 		a.Advantage)
@@ -56,14 +57,15 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	warn(a.EntropyCoef < 0, "algorithm.entropy_coef = %v lowers the entropy; a bonus is positive", a.EntropyCoef)
 	warn(a.KLCoef == 0 && c.Model.Reference != "", "model.reference is not used: algorithm.kl_coef is 0")
 	warn(a.KLCoef == 0 && a.KLIn == "reward", "algorithm.kl_in = \"reward\" has no effect: algorithm.kl_coef is 0")
-	warn(a.KLControl == "adaptive" && a.KLIn == "loss", "algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" only")
-	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1", "algorithm.kl_estimator = \"k1\" in the loss: its gradient "+
-		"has mean zero; take \"k1+\", \"k2\" or \"k3\"")
+	warn(a.KLControl == "adaptive" && a.KLIn == "loss", "algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" "+
+		"only")
+	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1", "algorithm.kl_estimator = \"k1\" in the loss: its "+
+		"gradient has mean zero; take \"k1+\", \"k2\" or \"k3\"")
 	warn(c.Critic.Path != "" && !a.UsesCritic(), "critic.path is not used: %s has no critic", a.Advantage)
 }
 
 func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
-	warn(c.Actor.MiniBatch > 0 && c.Episodes()%c.Actor.MiniBatch != 0 && !c.Filters(), "actor.mini_batch = %d does not divide "+
+	warn(c.Episodes()%c.Actor.MiniBatch != 0 && !c.Filters(), "actor.mini_batch = %d does not divide "+
 		"the %d episodes of a step: the last optimizer step is short", c.Actor.MiniBatch, c.Episodes())
 	warn(c.Algorithm.UsesCritic() && c.Critic.Warmup > c.Run.Steps, "critic.warmup = %d: the actor never learns in %d steps",
 		c.Critic.Warmup, c.Run.Steps)
@@ -76,8 +78,8 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 	}
 	warn(a.Enabled && a.Buckets == "quantile" && a.NumBuckets > groups, "analysis.num_buckets = %d, but %d groups fill no "+
 		"more than %d", a.NumBuckets, groups, groups)
-	warn(c.Checkpoint.DType == "bfloat16" && c.Checkpoint.Optimizer, "checkpoint.dtype = \"bfloat16\" rounds the weights: a "+
-		"resumed run differs from an uninterrupted one")
+	warn(c.Checkpoint.DType == "bfloat16" && c.Checkpoint.Optimizer, "checkpoint.dtype = \"bfloat16\" rounds the "+
+		"weights: a resumed run differs from an uninterrupted one")
 }
 
 // expectedEpisodes is how many episodes a filter with a fixed share keeps.

@@ -145,9 +145,6 @@ func TestEntropyAndLength(t *testing.T) {
 	if got := apply(t, groups, o).Metrics["rollout/chosen_in_group_length_mean"]; got != 5 {
 		t.Errorf("chosen length %v, want 5", got)
 	}
-	if got := MeanEntropy([]float32{1, 9, 2}, []bool{true, false, true}); got != 1.5 {
-		t.Errorf("MeanEntropy = %v, want 1.5", got)
-	}
 }
 
 func TestScoresThatAreNoNumbers(t *testing.T) {

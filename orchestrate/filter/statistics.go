@@ -31,7 +31,7 @@ func metric(name string) (family string, score func(summary) float64, err error)
 	std := func(s summary) float64 { return s.std }
 	mean := func(s summary) float64 { return s.mean }
 	switch name {
-	case "reward_variance", "reward_std":
+	case "reward_variance":
 		return "reward", std, nil
 	case "reward":
 		return "reward", mean, nil
@@ -39,30 +39,13 @@ func metric(name string) (family string, score func(summary) float64, err error)
 		return "reward", func(s summary) float64 { return s.sum }, nil
 	case "entropy":
 		return "entropy", mean, nil
-	case "entropy_variance", "entropy_std":
+	case "entropy_variance":
 		return "entropy", std, nil
 	case "length":
 		return "length", mean, nil
 	}
 	return "", nil, fmt.Errorf("filter.metric: %q is none of reward_variance, reward, reward_sum, entropy, "+
 		"entropy_variance, length", name)
-}
-
-// NeedsEntropy reports whether a metric reads Member.Entropy, which costs a forward pass before the selection.
-func NeedsEntropy(metric string) bool {
-	return metric == "entropy" || metric == "entropy_variance" || metric == "entropy_std"
-}
-
-// MeanEntropy is the entropy of one episode: the mean over its sampled tokens, 0 when there are none.
-func MeanEntropy(entropies []float32, mask []bool) float64 {
-	sum, n := 0.0, 0
-	for t, sampled := range mask {
-		if sampled {
-			sum += float64(entropies[t])
-			n++
-		}
-	}
-	return sum / float64(max(n, 1))
 }
 
 func values(members []Member, family string) []float64 {

@@ -42,7 +42,9 @@ func Watch(parent context.Context, messages io.Writer, exit func(code int)) (con
 	}
 }
 
-func watch(parent context.Context, signals <-chan os.Signal, messages io.Writer, exit func(int)) (context.Context, func()) {
+func watch(
+	parent context.Context, signals <-chan os.Signal, messages io.Writer, exit func(int),
+) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &watcher{requested: make(chan struct{}), cancel: cancel}
 	ctx = context.WithValue(ctx, contextKey{}, w)
