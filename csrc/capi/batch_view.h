@@ -17,7 +17,8 @@ inline Batch batch_view(const gyre_batch* batch) {
     throw std::invalid_argument("batch: num_sequences is " + std::to_string(b.num_sequences) + ", expected at least 1");
   }
   const int64_t tokens = (&deref(b.offsets, "batch offsets"))[b.num_sequences];
-  if (tokens < 1) throw std::invalid_argument("batch: the last offset is " + std::to_string(tokens) + ", expected at least 1");
+  if (tokens < 1)
+    throw std::invalid_argument("batch: the last offset is " + std::to_string(tokens) + ", expected at least 1");
   const size_t n = static_cast<size_t>(tokens);
   return {.offsets = {b.offsets, static_cast<size_t>(b.num_sequences) + 1},
           .ids = {&deref(b.ids, "batch ids"), n},

@@ -1,5 +1,5 @@
-// The wall between C++ and C: every fallible function of gyre.h is one call of guard(), so that no exception crosses the boundary
-// and status and message come back together.
+// The wall between C++ and C: every fallible function of gyre.h is one call of guard(), so that no exception crosses
+// the boundary and status and message come back together.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -28,7 +28,8 @@ T& deref(T* pointer, const char* name) {
 // Runs `body` without autograd and turns its exceptions into a status:
 //   std::invalid_argument, std::out_of_range, c10::ValueError, c10::IndexError → INVALID_ARGUMENT
 //   std::bad_alloc, c10::OutOfMemoryError                                     → OUT_OF_MEMORY
-//   NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND, c10::NotImplementedError → UNSUPPORTED, anything else → INTERNAL
+//   NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND, c10::NotImplementedError → UNSUPPORTED, anything else →
+//   INTERNAL
 template <typename Body>
 gyre_status guard(gyre_error* err, Body&& body) noexcept {
   try {

@@ -15,8 +15,8 @@ namespace {
 template <typename Enum>
 Enum enum_of(int32_t value, int32_t count, const char* field) {
   if (value < 0 || value >= count) {
-    throw std::invalid_argument(std::string("model config: ") + field + " is " + std::to_string(value) + ", expected 0 to " +
-                                std::to_string(count - 1));
+    throw std::invalid_argument(std::string("model config: ") + field + " is " + std::to_string(value) +
+                                ", expected 0 to " + std::to_string(count - 1));
   }
   return static_cast<Enum>(value);
 }
@@ -99,15 +99,16 @@ gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* 
   return guard(err, [&] {
     Decoder& to = deref(dst, "dst").decoder;
     const Decoder& from = deref(src, "src").decoder;
-    if (!(to.config() == from.config())) throw std::invalid_argument("model copy: the two models have different configurations");
+    if (!(to.config() == from.config()))
+      throw std::invalid_argument("model copy: the two models have different configurations");
     const auto into = to.parameters().flats(), values = from.parameters().flats();
     for (size_t k = 0; k < into.size(); ++k) into[k].copy_(values[k]);
     to.touch();
   });
 }
 
-gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs, float* entropies,
-                             gyre_error* err) {
+gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
+                             float* entropies, gyre_error* err) {
   return guard(err, [&] {
     const Batch view = batch_view(batch);
     evaluate_policy(deref(model, "model").decoder, view, temperature, required(logprobs, view, "logprobs"),
@@ -130,7 +131,8 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const gyre_batch one{.num_sequences = 1, .offsets = offsets, .ids = ids, .mask = mask.data()};
     const Batch view = batch_view(&one);
     validate(view, decoder.config());
-    if (decoder.config().head != HeadKind::kLanguageModel) throw std::invalid_argument("logits: the model has a value head");
+    if (decoder.config().head != HeadKind::kLanguageModel)
+      throw std::invalid_argument("logits: the model has a value head");
     const at::Tensor hidden_NH = decoder.forward(view.ids, view.offsets, nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);

@@ -29,9 +29,8 @@ double read_bandwidth() {
   constexpr int64_t kFloats = int64_t{64} << 20, kBlock = 1 << 16;
   const std::unique_ptr<float[]> buffer(new float[kFloats]);
   float* data = buffer.get();
-  at::parallel_for(0, kFloats / kBlock, 1, [&](int64_t from, int64_t to) {
-    std::fill(data + from * kBlock, data + to * kBlock, 1.0f);
-  });
+  at::parallel_for(0, kFloats / kBlock, 1,
+                   [&](int64_t from, int64_t to) { std::fill(data + from * kBlock, data + to * kBlock, 1.0f); });
   std::vector<float> sums(kFloats / kBlock);
   double best = 0;
   for (int pass = 0; pass < 3; ++pass) {
@@ -79,8 +78,8 @@ using namespace gyre::capi;
 int32_t gyre_abi_version(void) { return GYRE_ABI_VERSION; }
 
 void gyre_build_info(char* out, size_t size) {
-  std::snprintf(out, size, "torch %s, f32 vector width %d, OpenMP %d, CPU capability %s", TORCH_VERSION, gyre::kLanes, _OPENMP,
-                at::get_cpu_capability().c_str());
+  std::snprintf(out, size, "torch %s, f32 vector width %d, OpenMP %d, CPU capability %s", TORCH_VERSION, gyre::kLanes,
+                _OPENMP, at::get_cpu_capability().c_str());
 }
 
 gyre_status gyre_set_threads(int32_t threads, gyre_error* err) {

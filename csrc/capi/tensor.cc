@@ -18,24 +18,37 @@ namespace {
 
 at::ScalarType scalar_type(gyre_dtype dtype) {
   switch (dtype) {
-    case GYRE_F32: return at::kFloat;
-    case GYRE_F16: return at::kHalf;
-    case GYRE_BF16: return at::kBFloat16;
-    case GYRE_F64: return at::kDouble;
-    case GYRE_I64: return at::kLong;
-    case GYRE_I32: return at::kInt;
+    case GYRE_F32:
+      return at::kFloat;
+    case GYRE_F16:
+      return at::kHalf;
+    case GYRE_BF16:
+      return at::kBFloat16;
+    case GYRE_F64:
+      return at::kDouble;
+    case GYRE_I64:
+      return at::kLong;
+    case GYRE_I32:
+      return at::kInt;
   }
-  throw std::invalid_argument("dtype is " + std::to_string(static_cast<int>(dtype)) + ", expected a gyre_dtype (0 to 5)");
+  throw std::invalid_argument("dtype is " + std::to_string(static_cast<int>(dtype)) +
+                              ", expected a gyre_dtype (0 to 5)");
 }
 
 gyre_dtype dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kFloat: return GYRE_F32;
-    case at::kHalf: return GYRE_F16;
-    case at::kBFloat16: return GYRE_BF16;
-    case at::kDouble: return GYRE_F64;
-    case at::kLong: return GYRE_I64;
-    case at::kInt: return GYRE_I32;
+    case at::kFloat:
+      return GYRE_F32;
+    case at::kHalf:
+      return GYRE_F16;
+    case at::kBFloat16:
+      return GYRE_BF16;
+    case at::kDouble:
+      return GYRE_F64;
+    case at::kLong:
+      return GYRE_I64;
+    case at::kInt:
+      return GYRE_I32;
     default:
       throw std::invalid_argument(std::string("the tensor's element type ") + c10::toString(tensor.scalar_type()) +
                                   " has no gyre_dtype");
@@ -78,13 +91,14 @@ void check_bounds(std::span<const int64_t> shape, std::span<const int64_t> strid
     int64_t reach;
     if (strides[i] < 0) throw std::invalid_argument("strides " + text(strides) + " hold a negative one");
     if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last)) {
-      throw std::invalid_argument("shape " + text(shape) + " with strides " + text(strides) + " reaches beyond 64 bits");
+      throw std::invalid_argument("shape " + text(shape) + " with strides " + text(strides) +
+                                  " reaches beyond 64 bits");
     }
   }
   if (static_cast<uint64_t>(last) >= nbytes / item) {
-    throw std::invalid_argument("shape " + text(shape) + " with strides " + text(strides) + " and " + std::to_string(item) +
-                                "-byte elements reaches element " + std::to_string(last) + ", but the data has " +
-                                std::to_string(nbytes) + " bytes");
+    throw std::invalid_argument("shape " + text(shape) + " with strides " + text(strides) + " and " +
+                                std::to_string(item) + "-byte elements reaches element " + std::to_string(last) +
+                                ", but the data has " + std::to_string(nbytes) + " bytes");
   }
 }
 
@@ -122,15 +136,17 @@ void gyre_tensor_free(gyre_tensor tensor) { delete static_cast<at::Tensor*>(tens
 gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err) {
   return guard(err, [&] {
     const at::Tensor& t = tensor_of(tensor);
-    if (t.dim() > GYRE_MAX_DIMS) throw std::invalid_argument("the tensor has " + std::to_string(t.dim()) + " dimensions");
-    gyre_tensor_info_t info{.dtype = dtype_of(t), .ndim = static_cast<int32_t>(t.dim()), .shape = {}, .numel = t.numel()};
+    if (t.dim() > GYRE_MAX_DIMS)
+      throw std::invalid_argument("the tensor has " + std::to_string(t.dim()) + " dimensions");
+    gyre_tensor_info_t info{
+        .dtype = dtype_of(t), .ndim = static_cast<int32_t>(t.dim()), .shape = {}, .numel = t.numel()};
     std::copy(t.sizes().begin(), t.sizes().end(), info.shape);
     deref(out, "out") = info;
   });
 }
 
-gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape, const int64_t* strides,
-                                const void* data, size_t nbytes, gyre_error* err) {
+gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape,
+                                const int64_t* strides, const void* data, size_t nbytes, gyre_error* err) {
   return guard(err, [&] {
     at::Tensor& to = tensor_of(tensor);
     const auto sizes = shape_of(ndim, shape);
@@ -151,8 +167,8 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
     const at::ScalarType type = scalar_type(dtype);
     const size_t want = static_cast<size_t>(from.numel()) * c10::elementSize(type);
     if (nbytes != want) {
-      throw std::invalid_argument("the destination has " + std::to_string(nbytes) + " bytes, expected " + std::to_string(want) +
-                                  " for shape " + text(from.sizes()));
+      throw std::invalid_argument("the destination has " + std::to_string(nbytes) + " bytes, expected " +
+                                  std::to_string(want) + " for shape " + text(from.sizes()));
     }
     if (nbytes == 0) return;
     const at::Tensor dense = from.to(type).contiguous();

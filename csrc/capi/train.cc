@@ -42,13 +42,15 @@ gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tenso
 }
 
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
-                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl,
-                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats, gyre_error* err) {
+                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy,
+                                 gyre_gradients* kl, float* logprobs_out, float* entropies_out,
+                                 gyre_policy_stats* stats, gyre_error* err) {
   return guard(err, [&] {
     const Batch view = batch_view(batch);
     const gyre_policy_inputs& in = deref(inputs, "inputs");
     const gyre_policy_loss& terms = deref(loss, "loss");
-    PolicyInputs spans{.old_logprobs = {}, .advantages = {}, .ref_logprobs = {}, .weights = required(in.weights, view, "weights")};
+    PolicyInputs spans{
+        .old_logprobs = {}, .advantages = {}, .ref_logprobs = {}, .weights = required(in.weights, view, "weights")};
     if (terms.objective == GYRE_POLICY_PPO) {
       spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
       spans.advantages = required(in.advantages, view, "advantages");
@@ -62,30 +64,34 @@ gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, con
   });
 }
 
-gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns, const float* old_values,
-                                const float* weights, double clip, gyre_gradients* gradients, float* values_out,
-                                gyre_value_stats* stats, gyre_error* err) {
+gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
+                                const float* old_values, const float* weights, double clip, gyre_gradients* gradients,
+                                float* values_out, gyre_value_stats* stats, gyre_error* err) {
   return guard(err, [&] {
     const Batch view = batch_view(batch);
-    const ValueInputs inputs{.returns = required(returns, view, "returns"),
-                             .old_values = clip > 0 ? required(old_values, view, "old_values") : std::span<const float>(),
-                             .weights = required(weights, view, "weights"),
-                             .clip = clip};
+    const ValueInputs inputs{
+        .returns = required(returns, view, "returns"),
+        .old_values = clip > 0 ? required(old_values, view, "old_values") : std::span<const float>(),
+        .weights = required(weights, view, "weights"),
+        .clip = clip};
     deref(stats, "stats") = value_backward(deref(critic, "critic").decoder, view, inputs,
                                            deref(gradients, "gradients").gradients, optional(values_out, view));
   });
 }
 
-gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out, gyre_error* err) {
-  return guard(err, [&] { deref(out, "out") = new gyre_optimizer(deref(model, "model").decoder, deref(config, "config")); });
+gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out,
+                               gyre_error* err) {
+  return guard(err,
+               [&] { deref(out, "out") = new gyre_optimizer(deref(model, "model").decoder, deref(config, "config")); });
 }
 
 void gyre_optimizer_free(gyre_optimizer* opt) { delete opt; }
 
-gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm, double* grad_norm,
-                                int32_t* applied, gyre_error* err) {
+gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
+                                double* grad_norm, int32_t* applied, gyre_error* err) {
   return guard(err, [&] {
-    const StepOutcome outcome = deref(opt, "optimizer").adamw.step(deref(gradients, "gradients").gradients, lr, max_norm);
+    const StepOutcome outcome =
+        deref(opt, "optimizer").adamw.step(deref(gradients, "gradients").gradients, lr, max_norm);
     deref(grad_norm, "grad_norm") = outcome.grad_norm;
     deref(applied, "applied") = outcome.applied ? 1 : 0;
   });
@@ -97,11 +103,13 @@ gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_er
   return guard(err, [&] { deref(opt, "optimizer").adamw.set_steps(steps); });
 }
 
-gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out, gyre_error* err) {
+gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out,
+                                 gyre_error* err) {
   return guard(err, [&] {
     const AdamW& adamw = deref(opt, "optimizer").adamw;
     if (which != 0 && which != 1) {
-      throw std::invalid_argument("optimizer state: which is " + std::to_string(which) + ", expected 0 (first) or 1 (second moment)");
+      throw std::invalid_argument("optimizer state: which is " + std::to_string(which) +
+                                  ", expected 0 (first) or 1 (second moment)");
     }
     const ParameterSet& moment = which == 0 ? adamw.first_moment() : adamw.second_moment();
     deref(out, "out") = new_tensor_handle(named_parameter(moment, i).value);

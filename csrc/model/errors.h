@@ -1,5 +1,5 @@
-// Failures that the C ABI reports under a status of their own. Everything else is std::invalid_argument (the caller's mistake)
-// or an internal error.
+// Failures that the C ABI reports under a status of their own. Everything else is std::invalid_argument (the caller's
+// mistake) or an internal error.
 #pragma once
 
 #include <stdexcept>

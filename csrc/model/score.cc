@@ -16,7 +16,8 @@
 namespace gyre {
 namespace {
 
-// Rows of logits held at a time: about 16 MiB, but at least 64 rows so that the head's weights are read for many rows at once.
+// Rows of logits held at a time: about 16 MiB, but at least 64 rows so that the head's weights are read for many rows
+// at once.
 int64_t chunk_rows(int64_t vocab) { return std::clamp<int64_t>((int64_t{1} << 22) / vocab, 64, 1024); }
 
 // The targets' hidden rows, dense.
@@ -49,7 +50,8 @@ struct RowGradient {
   float logsumexp, mean_logit, d_logprob, d_entropy;
 };
 
-// Turns a row of logits z into the gradient of d_logprob·logprob + d_entropy·entropy with respect to it. With p = softmax(z/T):
+// Turns a row of logits z into the gradient of d_logprob·logprob + d_entropy·entropy with respect to it. With p =
+// softmax(z/T):
 //   d logprob / d z = (onehot - p) / T        d entropy / d z = -p·(z/T - Σ p·z/T) / T
 void gradient_row(float* logits, int64_t vocab, int32_t token, float inverse_temperature, const RowGradient& g) {
   const vf scale = splat(inverse_temperature), shift = splat(-g.logsumexp);
@@ -124,9 +126,9 @@ Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Targ
   return out;
 }
 
-void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, const Scores& scores,
-                    double temperature, std::span<const float> d_logprob, std::span<const float> d_entropy,
-                    at::Tensor& d_hidden_NH, ParameterSet& gradients) {
+void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                    const Scores& scores, double temperature, std::span<const float> d_logprob,
+                    std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
   const float inverse = inverse_of(temperature);
   const int64_t vocab = decoder.config().vocab_size, width = hidden_NH.size(1);
   const at::Tensor& head_VH = decoder.parameters().root.head_VH;

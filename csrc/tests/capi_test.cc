@@ -64,7 +64,8 @@ TEST_F(Tensor2x3, ReadsStridedAndUnalignedData) {
   const float data[] = {1, 2, 3, 4, 5, 6};
   std::memcpy(bytes + 1, data, 24);
   const int64_t transposed[] = {1, 2};
-  ASSERT_EQ(gyre_tensor_copy_in(tensor_, GYRE_F32, 2, shape_, transposed, bytes + 1, 24, &err_), GYRE_OK) << err_.message;
+  ASSERT_EQ(gyre_tensor_copy_in(tensor_, GYRE_F32, 2, shape_, transposed, bytes + 1, 24, &err_), GYRE_OK)
+      << err_.message;
   EXPECT_EQ(values(), (std::vector<float>{1, 3, 5, 2, 4, 6}));
 }
 

@@ -1,5 +1,3 @@
-#include "train/adamw.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "tests/train_fixture.h"
+#include "train/adamw.h"
 
 namespace gyre {
 namespace {
@@ -30,14 +29,17 @@ TEST(AdamW, TenStepsMatchTorch) {
   const double lr = 1e-2, max_norm = 1.0;
   for (uint32_t step = 1; step <= 10; ++step) {
     // Through the named tensors, so that the padding between parameters stays zero as in a backward pass.
-    for (NamedTensor& named : gradients.set().named) named.value.copy_(at::empty_like(named.value).normal_(0, 0.2 * step));
+    for (NamedTensor& named : gradients.set().named)
+      named.value.copy_(at::empty_like(named.value).normal_(0, 0.2 * step));
     std::vector<at::Tensor> g;
     double squares = 0;
-    for (const at::Tensor& flat : gradients.set().flats()) squares += flat.to(at::kDouble).square().sum().item<double>();
+    for (const at::Tensor& flat : gradients.set().flats())
+      squares += flat.to(at::kDouble).square().sum().item<double>();
     const double norm = std::sqrt(squares);
     for (const at::Tensor& flat : gradients.set().flats()) g.push_back(flat * std::min(1.0, max_norm / (norm + 1e-6)));
     for (at::Tensor& s : steps) s.add_(1);
-    at::_fused_adamw_(p, g, m, v, {}, steps, lr, kConfig.beta1, kConfig.beta2, kConfig.weight_decay, kConfig.eps, false, false);
+    at::_fused_adamw_(p, g, m, v, {}, steps, lr, kConfig.beta1, kConfig.beta2, kConfig.weight_decay, kConfig.eps, false,
+                      false);
 
     const StepOutcome outcome = adamw.step(gradients, lr, max_norm);
     EXPECT_TRUE(outcome.applied);

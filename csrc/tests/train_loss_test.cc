@@ -1,11 +1,11 @@
-#include "train/loss.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <stdexcept>
 #include <vector>
+
+#include "train/loss.h"
 
 namespace gyre {
 namespace {

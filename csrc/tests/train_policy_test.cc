@@ -1,5 +1,3 @@
-#include "train/policy.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include "model/errors.h"
 #include "tests/train_fixture.h"
 #include "train/evaluate.h"
+#include "train/policy.h"
 
 namespace gyre {
 namespace {
@@ -87,7 +86,8 @@ TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
 TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
-  std::vector<float> logprobs(b.ids.size(), 7), entropies(b.ids.size(), 7), again(b.ids.size()), entropies_again(b.ids.size());
+  std::vector<float> logprobs(b.ids.size(), 7), entropies(b.ids.size(), 7), again(b.ids.size()),
+      entropies_again(b.ids.size());
   const gyre_policy_stats stats = run(*decoder, b, full_loss(), {}, {logprobs, entropies});
   evaluate_policy(*decoder, b.view(), full_loss().temperature, again, entropies_again);
   EXPECT_EQ(logprobs, again);

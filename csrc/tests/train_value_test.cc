@@ -1,5 +1,3 @@
-#include "train/value.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include "model/errors.h"
 #include "tests/train_fixture.h"
 #include "train/evaluate.h"
+#include "train/value.h"
 
 namespace gyre {
 namespace {
@@ -18,8 +17,9 @@ using train_test::random_batch;
 using train_test::tiny_decoder;
 
 gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradients& into, std::span<float> out = {}) {
-  return value_backward(critic, b.view(), {.returns = b.returns, .old_values = b.old_values, .weights = b.weights, .clip = clip},
-                        into, out);
+  return value_backward(critic, b.view(),
+                        {.returns = b.returns, .old_values = b.old_values, .weights = b.weights, .clip = clip}, into,
+                        out);
 }
 
 TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {

@@ -15,7 +15,9 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 void require(bool ok, const char* name, double got, const char* expected) {
-  if (!ok) throw std::invalid_argument(std::string("adamw: ") + name + " is " + std::to_string(got) + ", expected " + expected);
+  if (!ok)
+    throw std::invalid_argument(std::string("adamw: ") + name + " is " + std::to_string(got) + ", expected " +
+                                expected);
 }
 
 // The constants of one step, in the order of operations of torch.optim.AdamW.
@@ -24,8 +26,8 @@ struct Coefficients {
   float keep;          // 1 - lr · weight decay
   float one_minus_b1;  // first moment
   float b2, one_minus_b2;
-  float step_size;     // lr / (1 - beta1^t)
-  float correction;    // sqrt(1 - beta2^t)
+  float step_size;   // lr / (1 - beta1^t)
+  float correction;  // sqrt(1 - beta2^t)
   float eps;
 };
 
@@ -40,12 +42,12 @@ void update(float* p, float* m, float* v, const float* g, int64_t n, const Coeff
 
 }  // namespace
 
-AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config)
-    : decoder_(decoder), config_(config) {
+AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config) : decoder_(decoder), config_(config) {
   require(config.beta1 >= 0 && config.beta1 < 1, "beta1", config.beta1, "0 <= beta1 < 1");
   require(config.beta2 >= 0 && config.beta2 < 1, "beta2", config.beta2, "0 <= beta2 < 1");
   require(std::isfinite(config.eps) && config.eps >= 0, "eps", config.eps, "a number >= 0");
-  require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay, "a number >= 0");
+  require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay,
+          "a number >= 0");
   first_ = make_parameters(decoder.config());
   second_ = make_parameters(decoder.config());
 }
@@ -69,8 +71,8 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
       .correction = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t))),
       .eps = static_cast<float>(config_.eps),
   };
-  const std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(), second = second_.flats(),
-                                grads = gradients.set().flats();
+  const std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(),
+                                second = second_.flats(), grads = gradients.set().flats();
   for (size_t k = 0; k < parameters.size(); ++k) {
     float* p = parameters[k].mutable_data_ptr<float>();
     float* m = first[k].mutable_data_ptr<float>();

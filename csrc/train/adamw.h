@@ -19,8 +19,8 @@ class AdamW {
   // The decoder must outlive the optimizer. Throws std::invalid_argument naming a hyper-parameter that is out of range.
   AdamW(Decoder& decoder, const gyre_adamw_config& config);
 
-  // One update with the gradients scaled by min(1, max_norm / (norm + 1e-6)) (max_norm <= 0: not scaled; the buffer itself is left
-  // as it is), then touches the decoder. A norm that is not finite changes nothing.
+  // One update with the gradients scaled by min(1, max_norm / (norm + 1e-6)) (max_norm <= 0: not scaled; the buffer
+  // itself is left as it is), then touches the decoder. A norm that is not finite changes nothing.
   StepOutcome step(const Gradients& gradients, double lr, double max_norm);
 
   int64_t steps() const { return steps_; }

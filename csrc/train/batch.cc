@@ -44,7 +44,8 @@ void validate(const Batch& batch, const ModelConfig& config) {
                                   ", expected 0 to " + std::to_string(config.vocab_size - 1));
     }
     if (batch.mask[t] > 1) {
-      throw std::invalid_argument("batch: " + place(batch, t) + " has mask " + std::to_string(batch.mask[t]) + ", expected 0 or 1");
+      throw std::invalid_argument("batch: " + place(batch, t) + " has mask " + std::to_string(batch.mask[t]) +
+                                  ", expected 0 or 1");
     }
   }
 }
@@ -52,8 +53,8 @@ void validate(const Batch& batch, const ModelConfig& config) {
 void require_finite(const Batch& batch, std::span<const float> values, const char* name) {
   for (int64_t t = 0; t < batch.num_tokens(); ++t) {
     if (batch.mask[t] != 0 && !std::isfinite(values[t])) {
-      throw std::invalid_argument(std::string("batch: ") + name + " of " + place(batch, t) + " is " + std::to_string(values[t]) +
-                                  ", expected a finite number");
+      throw std::invalid_argument(std::string("batch: ") + name + " of " + place(batch, t) + " is " +
+                                  std::to_string(values[t]) + ", expected a finite number");
     }
   }
 }

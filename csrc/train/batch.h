@@ -1,5 +1,5 @@
-// Packed sequences with a token-aligned mask: entry t of the mask (and of everything aligned with it) speaks of token t, which is
-// predicted from hidden row t-1.
+// Packed sequences with a token-aligned mask: entry t of the mask (and of everything aligned with it) speaks of token
+// t, which is predicted from hidden row t-1.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ struct Batch {
   int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
 };
 
-// Throws std::invalid_argument saying which sequence or token is wrong: offsets start at 0 and increase, sequences fit the model's
-// positions, ids are in the vocabulary, the mask is 0 or 1 and 0 at first tokens.
+// Throws std::invalid_argument saying which sequence or token is wrong: offsets start at 0 and increase, sequences fit
+// the model's positions, ids are in the vocabulary, the mask is 0 or 1 and 0 at first tokens.
 void validate(const Batch& batch, const ModelConfig& config);
 
 // Throws std::invalid_argument when a masked entry of a token-aligned array is not finite.
 void require_finite(const Batch& batch, std::span<const float> values, const char* name);
 
 // Throws NotFiniteError when a result for a target is not finite: the model has diverged.
-void require_finite_results(const Batch& batch, std::span<const Target> targets, std::span<const float> results, const char* name);
+void require_finite_results(const Batch& batch, std::span<const Target> targets, std::span<const float> results,
+                            const char* name);
 
 // One target per masked token, in order; target.row + 1 is the token's index.
 std::vector<Target> masked_targets(const Batch& batch);

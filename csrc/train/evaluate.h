@@ -1,5 +1,5 @@
-// Forward-only passes over batches of any size: sequences are processed in groups of bounded size, which changes no bit of the
-// results because every row is computed by row-invariant kernels.
+// Forward-only passes over batches of any size: sequences are processed in groups of bounded size, which changes no bit
+// of the results because every row is computed by row-invariant kernels.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace gyre {
 
-// Token-aligned log-probs and, when the span is not empty, entropies; 0 where the mask is 0. Throws NotFiniteError after filling
-// the outputs when a log-prob or entropy is not finite.
+// Token-aligned log-probs and, when the span is not empty, entropies; 0 where the mask is 0. Throws NotFiniteError
+// after filling the outputs when a log-prob or entropy is not finite.
 void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, std::span<float> logprobs,
                      std::span<float> entropies);
 

@@ -67,7 +67,8 @@ double Gradients::dot(const Gradients& other, std::span<double> per_parameter) c
 }
 
 void Gradients::require_config(const ModelConfig& config) const {
-  if (!(config_ == config)) throw std::invalid_argument("gradients: the buffer was made for a model of another configuration");
+  if (!(config_ == config))
+    throw std::invalid_argument("gradients: the buffer was made for a model of another configuration");
 }
 
 }  // namespace gyre

@@ -17,8 +17,8 @@ class Gradients {
 
   void zero();
   void add(const Gradients& other, double scale);
-  // Inner product in f64. Blocks of fixed size are summed one by one and then in order, so every bit is the same for any number of
-  // threads. per_parameter is empty or has one entry per set().named.
+  // Inner product in f64. Blocks of fixed size are summed one by one and then in order, so every bit is the same for
+  // any number of threads. per_parameter is empty or has one entry per set().named.
   double dot(const Gradients& other, std::span<double> per_parameter) const;
 
   // Throws std::invalid_argument when the buffer was made for another configuration.

@@ -13,7 +13,8 @@ constexpr double kK3Limit = 10.0;
 
 void require(bool ok, const char* field, double got, const char* expected) {
   if (!ok) {
-    throw std::invalid_argument(std::string("policy loss: ") + field + " is " + std::to_string(got) + ", expected " + expected);
+    throw std::invalid_argument(std::string("policy loss: ") + field + " is " + std::to_string(got) + ", expected " +
+                                expected);
   }
 }
 
@@ -22,7 +23,8 @@ bool non_negative(double x) { return std::isfinite(x) && x >= 0; }
 }  // namespace
 
 void validate(const gyre_policy_loss& loss) {
-  require(loss.objective == GYRE_POLICY_PPO || loss.objective == GYRE_POLICY_NLL, "objective", loss.objective, "0 (PPO) or 1 (NLL)");
+  require(loss.objective == GYRE_POLICY_PPO || loss.objective == GYRE_POLICY_NLL, "objective", loss.objective,
+          "0 (PPO) or 1 (NLL)");
   require(std::isfinite(loss.temperature) && loss.temperature > 0, "temperature", loss.temperature, "a number > 0");
   require(non_negative(loss.clip_low) && loss.clip_low <= 1, "clip_low", loss.clip_low, "a number from 0 to 1");
   require(non_negative(loss.clip_high), "clip_high", loss.clip_high, "a number >= 0");

@@ -1,5 +1,5 @@
-// The per-token terms of the policy loss and their derivatives with respect to the token's log-prob. Plain arithmetic in f64:
-// no tensors, so that every formula can be checked on its own.
+// The per-token terms of the policy loss and their derivatives with respect to the token's log-prob. Plain arithmetic
+// in f64: no tensors, so that every formula can be checked on its own.
 #pragma once
 
 #include "gyre.h"
@@ -10,15 +10,15 @@ namespace gyre {
 void validate(const gyre_policy_loss& loss);
 
 struct TokenLoss {
-  double value, derivative;  // of L_t, and dL_t / d logprob
-  bool clipped = false;      // the clipped branch was larger
+  double value, derivative;    // of L_t, and dL_t / d logprob
+  bool clipped = false;        // the clipped branch was larger
   bool clipped_lower = false;  // the dual clip acted
 };
 
 // GYRE_POLICY_NLL: -logprob. GYRE_POLICY_PPO, with d = clamp(logprob - old, ±20), ratio = e^d and advantage A:
 //   max(-A·ratio, -A·clamp(ratio, 1-clip_low, 1+clip_high)), and for A < 0 at most -A·clip_dual
-// (Schulman et al. 2017; asymmetric clip: DAPO, Yu et al. 2025; dual clip: Ye et al. 2020). Derivatives are those of autograd: zero
-// where a clamp acts.
+// (Schulman et al. 2017; asymmetric clip: DAPO, Yu et al. 2025; dual clip: Ye et al. 2020). Derivatives are those of
+// autograd: zero where a clamp acts.
 TokenLoss policy_term(const gyre_policy_loss& loss, double logprob, double old_logprob, double advantage);
 
 struct TokenKl {
@@ -35,7 +35,8 @@ inline bool has_kl(const gyre_policy_loss& loss) {
   return loss.kl != GYRE_KL_NONE && loss.objective == GYRE_POLICY_PPO;
 }
 
-// ½·max((V-R)², (clamp(V, old ± clip) - R)²) and its derivative with respect to V; clip <= 0 leaves the first term alone.
+// ½·max((V-R)², (clamp(V, old ± clip) - R)²) and its derivative with respect to V; clip <= 0 leaves the first term
+// alone.
 TokenLoss value_term(double value, double return_, double old_value, double clip);
 
 }  // namespace gyre

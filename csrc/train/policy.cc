@@ -91,7 +91,7 @@ void add_to(std::vector<float>& sum, std::span<const float> values) {
 // One pass per distinct buffer; a term whose derivatives are all zero needs none.
 std::vector<BackwardPass> plan(const Components& into, const Derivatives& d) {
   std::vector<BackwardPass> passes;
-  const auto join = [&](Gradients* g, std::vector<float> BackwardPass::*sum, std::span<const float> values) {
+  const auto join = [&](Gradients* g, std::vector<float> BackwardPass::* sum, std::span<const float> values) {
     if (g == nullptr || all_zero(values)) return;
     auto pass = std::find_if(passes.begin(), passes.end(), [&](const BackwardPass& p) { return p.into == g; });
     if (pass == passes.end()) pass = passes.insert(passes.end(), {.into = g, .d_logprob = {}, .d_entropy = {}});
@@ -105,8 +105,8 @@ std::vector<BackwardPass> plan(const Components& into, const Derivatives& d) {
 
 }  // namespace
 
-gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs, const gyre_policy_loss& loss,
-                                  const Components& into, const PolicyOutputs& outputs) {
+gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                                  const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs) {
   check(decoder, batch, inputs, loss, into);
   const std::vector<Target> targets = masked_targets(batch);
   std::unique_ptr<Activations> kept;

@@ -28,9 +28,9 @@ struct PolicyOutputs {
   std::span<float> logprobs, entropies;
 };
 
-// Throws std::invalid_argument for inconsistent inputs and NotFiniteError, with all gradients untouched, when a log-prob or
-// entropy is not finite.
-gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs, const gyre_policy_loss& loss,
-                                  const Components& into, const PolicyOutputs& outputs);
+// Throws std::invalid_argument for inconsistent inputs and NotFiniteError, with all gradients untouched, when a
+// log-prob or entropy is not finite.
+gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                                  const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs);
 
 }  // namespace gyre
