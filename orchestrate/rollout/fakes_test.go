@@ -187,7 +187,7 @@ func (s *script) Release(session uint64) error {
 func defaults() config.Rollout {
 	return config.Rollout{
 		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||", FormatPenalty: -0.25,
-		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 5,
+		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60,
 	}
 }
 

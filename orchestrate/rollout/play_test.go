@@ -116,7 +116,7 @@ func TestHowEpisodesEnd(t *testing.T) {
 		"nothing readable":    {answers: []string{"jump", "", "up || down"}, stop: episode.Turns, score: -0.75, turns: 3},
 		"panic in turn 2":     {fault: "panic", answers: []string{"Left", "Right || Right"}, stop: episode.Panic, score: -0.1, turns: 2, failures: 1},
 		"error keeps earned":  {fault: "error", answers: []string{"Right || Right"}, stop: episode.Error, score: -0.1, turns: 1, failures: 1},
-		"hang":                {fault: "hang", answers: []string{"Right || Right"}, seconds: 0.02, stop: episode.Timeout, score: -0.1, turns: 1, failures: 1},
+		"hang":                {fault: "hang", answers: []string{"Right || Right"}, seconds: 0.2, stop: episode.Timeout, score: -0.1, turns: 1, failures: 1},
 		"reset fails":         {fault: "reset", answers: []string{"Right"}, stop: episode.Error, failures: 1},
 		"surplus actions cut": {answers: []string{"Left || Left || Right", "Right || Right || jump"}, stop: episode.Terminated, score: -0.2 - 0.1 + 1, turns: 2, success: true},
 	} {
@@ -260,7 +260,7 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 func TestAbandonedEnvironmentIsClosedByItsOwnCall(t *testing.T) {
 	before := closedLate.Load()
 	rollout := defaults()
-	rollout.EnvTimeout = 0.02
+	rollout.EnvTimeout = 0.2
 	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64, int) string { return "</think><answer>Left||Left</answer>" + eos }}
 	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"})}}
 	episodes, _, err := player(t, sampler, rollout).Play(context.Background(), plan)
