@@ -19,8 +19,10 @@ type Column struct {
 	Key, Label, Format string
 }
 
-// Columns is the usual console line of a training step: what has no value is left out.
+// Columns is the usual console line of a training step or epoch: what has no value is left out.
 var Columns = []Column{
+	{"train/loss", "loss", "%.4f"},
+	{"val/loss", "val_loss", "%.4f"},
 	{"train/*/success", "success", "%.3f"},
 	{"critic/score/mean", "score", "%.3f"},
 	{"rollout/in_group_reward_std", "spread", "%.3f"},
