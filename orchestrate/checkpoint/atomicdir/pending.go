@@ -24,7 +24,7 @@ type Pending struct {
 // Begin makes a temporary directory that will become parent/name, after removing what killed processes left in parent. The parent is made
 // if need be.
 func Begin(parent, name string) (*Pending, error) {
-	if name == "" || filepath.Base(name) != name || strings.HasPrefix(name, Prefix) {
+	if name == "" || name == "." || name == ".." || filepath.Base(name) != name || strings.HasPrefix(name, Prefix) {
 		return nil, fmt.Errorf("%q is not a directory name", name)
 	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
