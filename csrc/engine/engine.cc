@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/parallel.h"
 #include "model/errors.h"
 
 namespace gyre {
@@ -155,19 +156,17 @@ std::vector<Draw> Engine::draw(const at::Tensor& hidden_NH, std::span<const int6
     at::Tensor logits_RV = at::empty({n, vocab}, hidden_NH.options());
     decoder_.logits(hidden_RH, logits_RV);
     const float* logits = logits_RV.const_data_ptr<float>();
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t r = 0; r < n; ++r) {
+    parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
       const Sequence& s = *sequences[begin + r];
       const Sampling& sampling = s.request.sampling;
       const bool may_stop = sampling.ignore_eos || s.outputs() >= sampling.min_tokens;
       try {
-        draws[begin + r] =
-            draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
-                       may_stop ? std::span<const int32_t>() : std::span<const int32_t>(s.request.stop_ids));
+        draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
+                                      may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
       } catch (...) {
         failures[begin + r] = std::current_exception();
       }
-    }
+    });
   }
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);

@@ -23,10 +23,10 @@ struct Sampling {
 struct Request {
   uint64_t id = 0;
   uint64_t session = 0;  // 0 = none
-  std::vector<int32_t> prompt;
-  Sampling sampling;
-  std::vector<int32_t> stop_ids;          // ids outside the vocabulary never occur and are harmless
-  std::vector<std::string> stop_strings;  // bytes
+  std::vector<int32_t> prompt{};
+  Sampling sampling{};
+  std::vector<int32_t> stop_ids{};          // ids outside the vocabulary never occur and are harmless
+  std::vector<std::string> stop_strings{};  // bytes
 };
 
 enum class Finish { kNone = 0, kStop = 1, kLength = 2, kAbort = 3 };
@@ -34,11 +34,11 @@ enum class Finish { kNone = 0, kStop = 1, kLength = 2, kAbort = 3 };
 struct Output {
   uint64_t id = 0;
   Finish finish = Finish::kNone;
-  std::vector<int32_t> tokens;  // the stop token included, and all of the tokens that a stop string ends in
-  std::vector<float> logprobs;  // under the policy being trained: logits / temperature over the whole vocabulary
-  std::vector<float> sampling_logprobs;  // under the distribution sampled from; 0 for greedy
-  int64_t stop_index = -1;               // which stop string matched
-  int64_t cached_tokens = 0;             // prompt tokens whose keys and values came from the session
+  std::vector<int32_t> tokens{};  // the stop token included, and all of the tokens that a stop string ends in
+  std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
+  std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy
+  int64_t stop_index = -1;                 // which stop string matched
+  int64_t cached_tokens = 0;               // prompt tokens whose keys and values came from the session
 };
 
 }  // namespace gyre

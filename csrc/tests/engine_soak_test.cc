@@ -7,6 +7,7 @@ namespace gyre::engine_test {
 namespace {
 
 TEST(EngineSoak, LosesNoPageAndNoBit) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(300, 21);
   const auto want = generate(*decoder, roomy(), requests);
