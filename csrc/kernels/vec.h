@@ -63,10 +63,10 @@ inline float reduce_max(vf v) {
   return best;
 }
 
-// e^x to about 1 ulp; 0 below the smallest normal result, infinity above the largest, NaN for NaN.
+// e^x to about 1 ulp; 0 below the smallest normal result, infinity from 2^127.5 on, NaN for NaN.
 // Range reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody & Waite 1980), then a minimax polynomial for e^r.
 inline vf exponential(vf x) {
-  constexpr float kLowest = -87.33654f, kHighest = 88.72283f, kMagic = 12582912.0f;  // kMagic = 1.5 * 2^23 rounds to an integer
+  constexpr float kLowest = -87.33654f, kHighest = 88.37626f, kMagic = 12582912.0f;  // kMagic = 1.5 * 2^23 rounds to an integer
   vf y = x < splat(kLowest) ? splat(kLowest) : x;
   y = y > splat(kHighest) ? splat(kHighest) : y;
   const vf shifted = y * 1.44269504f + splat(kMagic);
@@ -82,13 +82,12 @@ inline vf exponential(vf x) {
   const vf r2 = r * r;
   p = p * r2 + r;
   p = p + 1.0f;
-  // 2^n as 2^(n-1) * 2, because n reaches 128.
   vi bits;
   std::memcpy(&bits, &shifted, sizeof bits);
-  bits = ((bits - 0x4B400000 /* bits of kMagic */) + 126) << 23;
+  bits = ((bits - 0x4B400000 /* bits of kMagic */) + 127) << 23;
   vf scale;
   std::memcpy(&scale, &bits, sizeof scale);
-  p = (p + p) * scale;
+  p = p * scale;
   p = x > splat(kHighest) ? splat(std::numeric_limits<float>::infinity()) : p;
   return x < splat(kLowest) ? vf{} : p;
 }

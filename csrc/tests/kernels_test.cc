@@ -1,0 +1,153 @@
+// The elementwise and row kernels against ATen and its autograd.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+#include "kernels/rows.h"
+#include "kernels/swiglu.h"
+#include "kernels/vec.h"
+#include "model_fixture.h"
+#include "reference_decoder.h"
+
+namespace gyre {
+namespace {
+
+using testing::random_tensor;
+using testing::relative_error;
+
+const float* data(const at::Tensor& t) { return t.data_ptr<float>(); }
+float* mutable_data(at::Tensor& t) { return t.data_ptr<float>(); }
+
+TEST(Exponential, IsAccurateEverywhere) {
+  double worst = 0;
+  for (double x = -87.3; x < 88.37; x += 0.00917) {
+    const auto f = static_cast<float>(x);
+    const double expected = std::exp(static_cast<double>(f));
+    worst = std::max(worst, std::abs(exponential(splat(f))[0] - expected) / expected);
+  }
+  EXPECT_LT(worst, 1.5e-7);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(exponential(splat(0.0f))[0], 1.0f);
+  EXPECT_EQ(exponential(splat(-infinity))[0], 0.0f);
+  EXPECT_EQ(exponential(splat(-1e4f))[0], 0.0f);
+  EXPECT_EQ(exponential(splat(infinity))[0], infinity);
+  EXPECT_TRUE(std::isnan(exponential(splat(std::nanf("")))[0]));
+}
+
+TEST(RmsNorm, ForwardAndBackward) {
+  for (int64_t width : {1, 7, 16, 48, 100}) {
+    constexpr int64_t kRows = 130;
+    const at::Tensor x = random_tensor({kRows, width}, 1).set_requires_grad(true);
+    const at::Tensor weight = random_tensor({width}, 2).set_requires_grad(true);
+    const at::Tensor dy = random_tensor({kRows, width}, 3);
+    at::Tensor y = at::empty({kRows, width}), rstd = at::empty({kRows});
+    rms_norm(data(x), kRows, width, data(weight), 1e-5f, mutable_data(y), mutable_data(rstd));
+    const at::Tensor expected = reference::rms_norm(x, weight, 1e-5);
+    EXPECT_LT(relative_error(y, expected.detach()), 1e-6) << width;
+    (expected * dy).sum().backward();
+    at::Tensor dx = at::ones({kRows, width}), dweight = at::ones({width});  // gradients are added to what is there
+    rms_norm_backward(data(x), data(rstd), data(weight), data(dy), kRows, width, mutable_data(dx), mutable_data(dweight));
+    EXPECT_LT(relative_error(dx, x.grad() + 1), 2e-6) << width;
+    EXPECT_LT(relative_error(dweight, weight.grad() + 1), 2e-6) << width;
+  }
+}
+
+TEST(RmsNorm, AddingFirstIsTheSame) {
+  const at::Tensor x = random_tensor({5, 37}, 1), delta = random_tensor({5, 37}, 2), weight = random_tensor({37}, 3);
+  at::Tensor sum = at::empty_like(x), y = at::empty_like(x), expected = at::empty_like(x);
+  add_rms_norm(data(x), data(delta), 5, 37, data(weight), 1e-6f, mutable_data(sum), mutable_data(y), nullptr);
+  EXPECT_TRUE(testing::same_bits(sum, x + delta));
+  rms_norm(data(sum), 5, 37, data(weight), 1e-6f, mutable_data(expected), nullptr);
+  EXPECT_TRUE(testing::same_bits(y, expected));
+}
+
+TEST(Swiglu, ForwardAndBackward) {
+  for (int64_t width : {1, 16, 45}) {
+    const at::Tensor gate_up = random_tensor({9, 2 * width}, 1, 6.0f).set_requires_grad(true), dy = random_tensor({9, width}, 2);
+    at::Tensor y = at::empty({9, width}), d = at::empty({9, 2 * width});
+    swiglu(data(gate_up), 9, width, mutable_data(y));
+    const at::Tensor expected = at::silu(gate_up.narrow(1, 0, width)) * gate_up.narrow(1, width, width);
+    EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
+    (expected * dy).sum().backward();
+    swiglu_backward(data(gate_up), data(dy), 9, width, mutable_data(d));
+    EXPECT_LT(relative_error(d, gate_up.grad()), 1e-6);
+  }
+}
+
+TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
+  constexpr int64_t kRows = 70, kHeads = 3, kKvHeads = 2, kHeadDim = 20, kWidth = (kHeads + kKvHeads) * kHeadDim;
+  RopeParameters parameters;
+  parameters.head_dim = kHeadDim;
+  std::vector<float> frequencies = inverse_frequencies(parameters);
+  RopeTable table(frequencies);
+  table.reserve(kRows);
+  const at::Tensor angles = at::from_blob(frequencies.data(), {kHeadDim / 2}).clone();
+  std::vector<int32_t> positions;
+  for (int32_t i = 0; i < kRows; ++i) positions.push_back(i);
+  for (bool norm : {false, true}) {
+    const at::Tensor x = random_tensor({kRows, kWidth}, 1).set_requires_grad(true), dy = random_tensor({kRows, kWidth}, 2);
+    const at::Tensor wq = random_tensor({kHeadDim}, 3).set_requires_grad(true), wk = random_tensor({kHeadDim}, 4).set_requires_grad(true);
+    const HeadLayout layout{kHeads, kKvHeads, kHeadDim, norm ? data(wq) : nullptr, norm ? data(wk) : nullptr, 1e-6f};
+    at::Tensor y = at::empty({kRows, kWidth});
+    rotate_heads(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(y), kWidth);
+    at::Tensor heads = x.view({kRows, kHeads + kKvHeads, kHeadDim}).transpose(0, 1);
+    if (norm) {
+      heads = at::cat({reference::rms_norm(heads.narrow(0, 0, kHeads), wq, 1e-6), reference::rms_norm(heads.narrow(0, kHeads, kKvHeads), wk, 1e-6)});
+    }
+    const at::Tensor expected = reference::rope(heads, angles).transpose(0, 1).reshape({kRows, kWidth});
+    EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
+    (expected * dy).sum().backward();
+    at::Tensor d = dy.clone(), dwq = at::zeros({kHeadDim}), dwk = at::zeros({kHeadDim});
+    rotate_heads_backward(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(d), kWidth, mutable_data(dwq), mutable_data(dwk));
+    EXPECT_LT(relative_error(d, x.grad()), 2e-6);
+    if (norm) {
+      EXPECT_LT(relative_error(dwq, wq.grad()), 2e-6);
+      EXPECT_LT(relative_error(dwk, wk.grad()), 2e-6);
+    }
+  }
+}
+
+// Expected values are transformers' (ROPE_INIT_FUNCTIONS["llama3"], Llama 3.2's settings) for head_dim 8, theta 500000.
+TEST(Rope, ScaledFrequencies) {
+  RopeParameters p;
+  p.head_dim = 8;
+  p.theta = 500000.0;
+  p.factor = 32.0;
+  p.scaling = RopeParameters::kLlama3;
+  p.low_freq_factor = 1.0;
+  p.high_freq_factor = 4.0;
+  p.original_max_positions = 8192;
+  const std::vector<float> llama3 = inverse_frequencies(p);
+  const std::vector<float> expected{1.0f, 0.0376060307f, 0.000429556705f, 1.66196742e-06f};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(llama3[i], expected[i], 2e-7 * expected[i]) << i;
+  p.scaling = RopeParameters::kLinear;
+  p.factor = 4.0;
+  const std::vector<float> linear = inverse_frequencies(p);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(linear[i], std::pow(500000.0, -static_cast<double>(i) / 4) / 4, 1e-7);
+}
+
+TEST(Rows, GatherScatterAndColumnSums) {
+  const at::Tensor table = random_tensor({10, 70}, 1), d = random_tensor({300, 70}, 2);
+  const std::vector<int32_t> ids = testing::random_ids(300, 10, 3);
+  at::Tensor index = at::empty({300}, at::kLong);
+  for (int64_t i = 0; i < 300; ++i) index.data_ptr<int64_t>()[i] = ids[static_cast<size_t>(i)];
+  at::Tensor gathered = at::empty({300, 70});
+  gather_rows(data(table), 70, ids.data(), 300, mutable_data(gathered));
+  EXPECT_TRUE(testing::same_bits(gathered, table.index_select(0, index)));
+  at::Tensor scattered = table.clone();
+  scatter_add_rows(data(d), 70, ids.data(), 300, mutable_data(scattered));
+  EXPECT_LT(relative_error(scattered, table.index_add(0, index, d)), 1e-6);
+  at::Tensor sums = at::ones({70});
+  add_column_sums(data(d), 300, 70, mutable_data(sums));
+  EXPECT_LT(relative_error(sums, d.sum(0) + 1), 1e-6);
+  at::Tensor total = at::empty({9001});
+  const at::Tensor a = random_tensor({9001}, 4), b = random_tensor({9001}, 5);
+  add(data(a), data(b), 9001, mutable_data(total));
+  EXPECT_TRUE(testing::same_bits(total, a + b));
+}
+
+}  // namespace
+}  // namespace gyre
