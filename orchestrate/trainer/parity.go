@@ -1,16 +1,70 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 
+	"gyre/orchestrate/checkpoint"
 	"gyre/torch"
 )
 
-// proveParity samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
+// ProveParity runs the self-test on a policy directory, or on a small random policy when dir is empty.
+func ProveParity(dir string) (float64, error) {
+	model, err := parityModel(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer model.Close()
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 8, MaxLength: 128, MaxBatchTokens: 64})
+	if err != nil {
+		return 0, err
+	}
+	defer engine.Close()
+	return parityGap(model, engine, 1)
+}
+
+func parityModel(dir string) (*torch.Model, error) {
+	if dir != "" {
+		return checkpoint.LoadModel(dir, torch.HeadLM)
+	}
+	model, err := torch.NewModel(torch.ModelConfig{
+		Family: torch.Qwen2, VocabSize: 501, HiddenSize: 120, IntermediateSize: 264, NumLayers: 3, NumHeads: 6, NumKVHeads: 2, HeadDim: 20,
+		MaxPositions: 256, RMSNormEps: 1e-6, RopeTheta: 1e4, QKVBias: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	parameters, err := model.Parameters()
+	if err != nil {
+		model.Close()
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, p := range parameters {
+		shape, e := p.Tensor.Shape()
+		size := int64(1)
+		for _, n := range shape {
+			size *= n
+		}
+		values := make([]float32, size)
+		for i := range values {
+			values[i] = float32(random.NormFloat64() * 0.1)
+		}
+		err = errors.Join(err, e, p.Tensor.SetFloat32s(values), p.Tensor.Close())
+	}
+	if err = errors.Join(err, model.Touch()); err != nil {
+		model.Close()
+		return nil, err
+	}
+	return model, nil
+}
+
+// parityGap samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
 // log-probs. On a CPU whose kernels are row-invariant it is exactly 0, and the old-log-prob pass can be left out.
-func proveParity(model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
-	vocab := int32(model.Config().VocabSize)
+func parityGap(model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
+	vocab := int32(model.Config.VocabSize)
 	prompts := make([][]int32, 5)
 	for i := range prompts {
 		for j := range 1 + 9*i {

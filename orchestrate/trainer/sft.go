@@ -99,7 +99,7 @@ func (t *Trainer) demonstrations(ctx context.Context) (train, held []*Sample, er
 	}
 	bar := t.console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
 	defer bar.Close()
-	episodes, err := t.player.Demonstrations(ctx, rollout.DemonstrationPlan{
+	episodes, err := t.sampler.player.Demonstrations(ctx, rollout.DemonstrationPlan{
 		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Progress: bar.Set,
 	})
 	if err != nil {

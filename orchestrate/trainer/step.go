@@ -113,10 +113,9 @@ func (t *Trainer) rollout(ctx context.Context, step int, m map[string]float64) (
 	if err != nil {
 		return nil, err
 	}
-	m["timing_s/gen"] = stats.Seconds
-	m["perf/gen_tokens_per_s"] = float64(stats.NewTokens) / max(stats.Seconds, 1e-9)
-	m["rollout/new_tokens"], m["rollout/prompt_tokens"] = float64(stats.NewTokens), float64(stats.PromptTokens)
-	m["rollout/cached_tokens"], m["timing_s/env_wait"] = float64(stats.CachedTokens), stats.EnvSeconds
+	maps.Copy(m, stats.Metrics())
+	m["timing_s/gen"], m["timing_s/env_wait"] = stats.Generation.Seconds(), stats.EnvWait.Seconds()
+	m["perf/gen_tokens_per_s"] = float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)
 	t.recordEpisodes(episodes, "train/", m)
 	if c.Run.SaveRollouts == "all" {
 		if err := episode.WriteFile(t.dir.File("rollouts", fmt.Sprintf("step_%d.jsonl", step)), episodes); err != nil {
@@ -131,11 +130,14 @@ func (t *Trainer) play(ctx context.Context, plan rollout.Plan, label string) ([]
 	bar := t.console.Bar(label, plan.Episodes())
 	defer bar.Close()
 	plan.Progress = func(finished, _ int) { bar.Set(finished) }
-	episodes, stats, err := t.player.Play(ctx, plan)
+	episodes, stats, err := t.sampler.player.Play(ctx, plan)
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}
-	return episodes, stats, t.engine.Sleep()
+	for _, f := range stats.Failures {
+		t.log.Warnf("%s: environment %s, group %d, member %d, seed %d: %s: %v", label, f.Tag, f.Group, f.Member, f.Seed, f.Stop, f.Err)
+	}
+	return episodes, stats, t.sampler.engine.Sleep()
 }
 
 // recordEpisodes adds the environments' metrics under a prefix. The two keys that are not an environment's keep their own names.

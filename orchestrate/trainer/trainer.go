@@ -4,11 +4,9 @@ import (
 	"fmt"
 
 	"gyre/orchestrate/advantage"
-	"gyre/orchestrate/chat"
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/rollout"
 	"gyre/orchestrate/rundir"
 	"gyre/orchestrate/schedule"
 	"gyre/torch"
@@ -43,9 +41,7 @@ type Trainer struct {
 	actor     *learner
 	critic    *learner     // nil unless the estimator needs one
 	reference *torch.Model // nil unless something uses it
-	engine    *torch.Engine
-	tokenizer *chat.Tokenizer
-	player    *rollout.Player
+	sampler   *sampler     // nil when replaying
 	replay    *replay
 
 	state          State
@@ -63,7 +59,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 			t = nil
 		}
 	}()
-	if err := torch.SetThreads(c.Run.Threads); err != nil {
+	if err := setThreads(c.Run.Threads); err != nil {
 		return t, err
 	}
 	from, err := t.openDirectory()
@@ -82,7 +78,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 		return t, err
 	}
 	if t.replay == nil {
-		if err := t.openEngine(); err != nil {
+		if err := t.openSampler(); err != nil {
 			return t, err
 		}
 	}
@@ -91,8 +87,8 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 
 // Close frees everything. It may be called on a half-opened trainer.
 func (t *Trainer) Close() {
-	if t.engine != nil {
-		t.engine.Close()
+	if t.sampler != nil {
+		t.sampler.engine.Close()
 	}
 	t.critic.Close()
 	t.actor.Close()
@@ -173,29 +169,13 @@ func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
 	return t.config.Run.Steps * epochs * max((episodes+miniBatch-1)/miniBatch, 1)
 }
 
-// openEngine makes the sampler and everything that plays.
-func (t *Trainer) openEngine() error {
-	c := t.config
+// openSampler makes the sampler and proves it equal to the trainer.
+func (t *Trainer) openSampler() error {
 	var err error
-	if t.tokenizer, err = chat.Load(c.Model.Path); err != nil {
-		return fmt.Errorf("loading the tokenizer: %w", err)
-	}
-	if c.Model.ChatTemplate != "" {
-		if err := t.tokenizer.SetTemplateFile(c.Model.ChatTemplate); err != nil {
-			return err
-		}
-	}
-	t.engine, err = torch.NewEngine(t.actor.model, torch.EngineConfig{
-		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
-		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
-	})
-	if err != nil {
-		return fmt.Errorf("creating the sampler: %w", err)
-	}
-	if t.player, err = rollout.NewPlayer(t.tokenizer, rollout.NewEngineSampler(t.engine), c.Rollout, c.Run.Seed); err != nil {
+	if t.sampler, err = openSampler(t.config, t.actor.model); err != nil {
 		return err
 	}
-	gap, err := proveParity(t.actor.model, t.engine, t.temperature())
+	gap, err := parityGap(t.actor.model, t.sampler.engine, t.temperature())
 	if err != nil {
 		return fmt.Errorf("self-test of the sampler: %w", err)
 	}

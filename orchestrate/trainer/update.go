@@ -43,11 +43,7 @@ func (l *learner) Close() {
 
 // apply takes one optimizer step with the accumulated gradients. A gradient norm that is not finite leaves the weights as they are.
 func (l *learner) apply() (torch.StepResult, float64, error) {
-	steps, err := l.optimizer.Steps()
-	if err != nil {
-		return torch.StepResult{}, 0, err
-	}
-	lr := l.lr.At(int(steps))
+	lr := l.lr.At(int(l.optimizer.Steps()))
 	result, err := l.optimizer.Step(l.gradients, lr, l.clipGrad)
 	return result, lr, err
 }

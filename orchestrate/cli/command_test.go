@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestMain lets the test binary stand in for the gyre command: tests that kill, interrupt or look at exit codes start it as a process.
+func TestMain(m *testing.M) {
+	if os.Getenv("GYRE_TEST_COMMAND") == "1" {
+		os.Exit(Main(os.Args))
+	}
+	os.Exit(m.Run())
+}
+
+// gyre prepares the command in a working directory, with one kernel thread so that tests do not fight over cores.
+func gyre(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GYRE_TEST_COMMAND=1", "OMP_NUM_THREADS=1", "NO_COLOR=1")
+	return cmd
+}
+
+// run runs the command and returns its exit code, stdout and stderr.
+func runGyre(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := gyre(t, dir, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		if _, ok := err.(*exec.ExitError); !ok {
+			t.Fatal(err)
+		}
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// mustGyre runs a command that has to succeed and returns its stdout.
+func mustGyre(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := runGyre(t, dir, args...)
+	if code != 0 {
+		t.Fatalf("gyre %s: exit code %d\n%s", strings.Join(args, " "), code, stderr)
+	}
+	return stdout
+}
+
+var tiny struct {
+	once sync.Once
+	dir  string
+	err  string
+}
+
+// tinyPolicy makes, once per test binary, a policy of some ten thousand parameters with its tokenizer.
+func tinyPolicy(t *testing.T) string {
+	t.Helper()
+	tiny.once.Do(func() {
+		parent, err := os.MkdirTemp("", "gyre-test-")
+		if err != nil {
+			tiny.err = err.Error()
+			return
+		}
+		tiny.dir = filepath.Join(parent, "policy")
+		code, _, stderr := runGyre(t, parent, "model", "init", tiny.dir, "--hidden", "16", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+			"--intermediate", "32", "--vocab", "300", "--seed", "3")
+		if code != 0 {
+			tiny.err = stderr
+		}
+	})
+	if tiny.err != "" {
+		t.Fatal(tiny.err)
+	}
+	return tiny.dir
+}
+
+// tinyConfig writes an experiment that takes a second or two.
+func tinyConfig(t *testing.T, dir, extra string) string {
+	t.Helper()
+	path := filepath.Join(dir, "tiny.toml")
+	text := fmt.Sprintf(`
+[run]
+name = "tiny"
+steps = 6
+validate_every = 3
+save_every = 1
+output = "runs"
+[model]
+path = %q
+[[envs]]
+tag = "sokoban"
+groups = 2
+group_size = 4
+max_turns = 2
+[[validation.envs]]
+tag = "sokoban"
+groups = 4
+group_size = 1
+max_turns = 2
+[rollout]
+prompt = "compact"
+think = false
+max_tokens = 8
+max_length = 300
+[actor]
+lr = 1e-3
+mini_batch = 4
+[analysis]
+every = 2
+[checkpoint]
+keep = 2
+%s`, tinyPolicy(t), extra)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

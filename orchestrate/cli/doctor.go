@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/trainer"
+	"gyre/torch"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	Check  string `json:"check"`
+	Value  string `json:"value"`
+	Advice string `json:"advice,omitempty"`
+}
+
+func doctorCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "doctor",
+		Usage: "look at this machine: versions, threads, speed, exactness, what is missing and how to get it",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "model", Usage: "also prove on this policy `DIR` that sampling and training give the same log-probs"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		},
+		Action: func(c *cli.Context) error {
+			findings, err := diagnose(c.String("model"))
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				return json.NewEncoder(c.App.Writer).Encode(findings)
+			}
+			w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+			for _, f := range findings {
+				fmt.Fprintf(w, "%s\t%s\n", f.Check, f.Value)
+				if f.Advice != "" {
+					fmt.Fprintf(w, "\t  %s\n", f.Advice)
+				}
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func diagnose(model string) ([]finding, error) {
+	var out []finding
+	add := func(check, value, advice string) { out = append(out, finding{check, value, advice}) }
+	add("gyre", version(), "")
+	add("engine", torch.BuildInfo(), "")
+	threads := fmt.Sprintf("%d of %d cores", torch.Threads(), runtime.NumCPU())
+	if v := os.Getenv("OMP_NUM_THREADS"); v != "" {
+		threads += " (OMP_NUM_THREADS=" + v + ")"
+	}
+	add("threads", threads, "run.threads changes it; give every process its own cores, spinning thread pools collapse when they share")
+	bandwidth, flops, err := torch.Measure()
+	if err != nil {
+		return nil, err
+	}
+	add("memory bandwidth", fmt.Sprintf("%.1f GB/s", bandwidth/1e9), "")
+	add("matrix products", fmt.Sprintf("%.0f GFLOP/s (f32, packed weights)", flops/1e9), "")
+	gap, err := trainer.ProveParity(model)
+	if err != nil {
+		return nil, fmt.Errorf("exactness test: %w", err)
+	}
+	if gap == 0 {
+		add("sampler = trainer", "exact: log-probs agree bit for bit", "")
+	} else {
+		add("sampler = trainer", fmt.Sprintf("log-probs differ by up to %.2g", gap), "runs recompute old log-probs on this machine; please report the processor")
+	}
+	for _, tool := range []struct{ name, why string }{
+		{"cmake", "builds the engine (package cmake)"}, {"go", "builds the gyre command"}, {"python3", "downloads libtorch in make setup"},
+	} {
+		path, err := exec.LookPath(tool.name)
+		if err != nil {
+			add(tool.name, "not found", tool.why)
+			continue
+		}
+		add(tool.name, path, "")
+	}
+	if strings.Contains(os.Getenv("TERM"), "dumb") || os.Getenv("NO_COLOR") != "" {
+		add("terminal", "colours are off (NO_COLOR or TERM)", "")
+	}
+	return out, nil
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gyre/orchestrate/metrics"
+)
+
+// steadyMetrics reads a run's metrics without those that measure the machine.
+func steadyMetrics(t *testing.T, path string) map[int]map[string]any {
+	t.Helper()
+	out := map[int]map[string]any{}
+	for record, err := range metrics.Read(path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]any{}
+		for name, v := range record.Values {
+			if !strings.HasPrefix(name, "timing_s/") && !strings.HasPrefix(name, "perf/") {
+				values[name] = v
+			}
+		}
+		out[record.Step] = values
+	}
+	return out
+}
+
+func sameRun(t *testing.T, want, got string) {
+	t.Helper()
+	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
+	if len(a) != len(b) {
+		t.Fatalf("%d metric lines, want %d", len(b), len(a))
+	}
+	for step, values := range a {
+		if len(values) != len(b[step]) {
+			t.Errorf("step %d: %d metrics, want %d", step, len(b[step]), len(values))
+		}
+		for name, v := range values {
+			if w, ok := v.(metrics.Table); ok {
+				if g, ok := b[step][name].(metrics.Table); !ok || len(g.Rows) != len(w.Rows) {
+					t.Errorf("step %d: table %s differs", step, name)
+				}
+				continue
+			}
+			if b[step][name] != v {
+				t.Errorf("step %d: %s = %v, want %v", step, name, b[step][name], v)
+			}
+		}
+	}
+	for _, pattern := range []string{"global_step_6/actor/*.safetensors", "global_step_6/critic/*.safetensors", "global_step_6/optimizer/*", "rollouts/*"} {
+		files, err := filepath.Glob(filepath.Join(want, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: no files (%v)", pattern, err)
+		}
+		for _, file := range files {
+			relative, _ := filepath.Rel(want, file)
+			x, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y, err := os.ReadFile(filepath.Join(got, relative))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(x, y) {
+				t.Errorf("%s differs", relative)
+			}
+		}
+	}
+}
+
+// A run that is killed at twenty random moments and resumed each time equals an undisturbed one, bit for bit.
+func TestKilledRunsResumeExactly(t *testing.T) {
+	calm, stormy := t.TempDir(), t.TempDir()
+	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
+	config := tinyConfig(t, stormy, "")
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	kills := 0
+	for kills < 20 {
+		cmd := gyre(t, stormy, "train", config, "--resume")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case err := <-done:
+			// It got through between two kills: start over, so that all twenty hit a working run.
+			if err != nil {
+				t.Fatalf("after %d kills: %v", kills, err)
+			}
+			sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(stormy, "runs/tiny"))
+			if err := os.RemoveAll(filepath.Join(stormy, "runs")); err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Duration(50+random.IntN(700)) * time.Millisecond):
+			if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Logf("it had just ended: %v", err)
+			}
+			<-done
+			kills++
+		}
+	}
+	mustGyre(t, stormy, "train", config, "--resume")
+	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(stormy, "runs/tiny"))
+}
+
+// Ctrl-C once: the step is finished and saved, the exit code is 130, and the run can be continued.
+func TestInterruptSavesAndExits130(t *testing.T) {
+	calm, dir := t.TempDir(), t.TempDir()
+	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
+	config := tinyConfig(t, dir, "")
+	cmd := gyre(t, dir, "train", config)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 130 {
+		t.Fatalf("interrupted run ended with %v, want exit code 130", err)
+	}
+	mustGyre(t, dir, "train", config, "--resume")
+	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(dir, "runs/tiny"))
+}
+
+func waitFor(t *testing.T, path string) {
+	t.Helper()
+	for range 600 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("%s did not appear", path)
+}

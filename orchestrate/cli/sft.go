@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/trainer"
+)
+
+func sftCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "sft",
+		Usage:     "fit a policy to expert demonstrations (the supervised baseline, or a warm start)",
+		ArgsUsage: "CONFIG [key=value ...]",
+		Description: `Builds demonstrations with the solvers of the configured environments, in the very prompts that training uses, and fits the
+policy to them as [sft] says. The result is run.output/run.name/global_step_N/actor, a Hugging Face directory.`,
+		Action: func(c *cli.Context) error {
+			cfg, err := loadConfig(c)
+			if err != nil {
+				return err
+			}
+			t, err := trainer.NewSFT(cfg, trainer.Options{Console: metrics.NewConsole(c.App.ErrWriter)})
+			if err != nil {
+				return trainingError(err)
+			}
+			defer t.Close()
+			outcome, err := t.RunSFT(c.Context)
+			return conclude(c, outcome, err)
+		},
+	}
+}

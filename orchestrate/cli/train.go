@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/trainer"
+	"gyre/torch"
+)
+
+func trainCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "train",
+		Usage:     "train a policy by reinforcement learning",
+		ArgsUsage: "CONFIG [key=value ...]",
+		Description: `Plays, filters, updates and analyses as CONFIG says; everything goes into the folder run.output/run.name.
+
+   gyre train configs/demo.toml                        train
+   gyre train configs/demo.toml run.steps=20           with another value
+   gyre train configs/demo.toml --resume               continue after an interruption, or from the start
+   gyre train configs/demo.toml --replay episodes.jsonl  update on saved or hand-written episodes
+
+Ctrl-C once finishes the step, saves and exits with 130; twice ends at once. Exit code 3 means that training diverged, 5 that a
+collapse rule ([early_stop]) ended it.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "resume", Usage: "continue the run's newest complete checkpoint; start when there is none"},
+			&cli.StringFlag{Name: "resume-from", Usage: "continue this global_step_N `DIR` in a new run directory"},
+			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in this JSONL `FILE` instead of playing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "resolve and check everything, predict memory, and stop"},
+		},
+		Action: func(c *cli.Context) error {
+			cfg, err := loadConfig(c)
+			if err != nil {
+				return err
+			}
+			if c.Bool("dry-run") {
+				return dryRun(c, cfg)
+			}
+			console := metrics.NewConsole(c.App.ErrWriter)
+			t, err := trainer.New(cfg, trainer.Options{
+				Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"), Console: console,
+			})
+			if err != nil {
+				return trainingError(err)
+			}
+			defer t.Close()
+			outcome, err := t.Run(c.Context)
+			return conclude(c, outcome, err)
+		},
+	}
+}
+
+// conclude prints the last line of a run and turns early stops into exit code 5.
+func conclude(c *cli.Context, outcome trainer.Outcome, err error) error {
+	if err != nil {
+		return trainingError(err)
+	}
+	if outcome.Early != nil {
+		return &ExitError{Code: exitStoppedEarly, Err: fmt.Errorf("step %d: %w", outcome.Steps, outcome.Early)}
+	}
+	fmt.Fprintf(c.App.Writer, "%s\n", outcome.Dir)
+	return nil
+}
+
+// trainingError gives an error of the trainer its exit code.
+func trainingError(err error) error {
+	var diverged interface{ Diverged() bool }
+	switch {
+	case errors.As(err, &diverged), errors.Is(err, torch.ErrNotFinite):
+		return &ExitError{Code: exitDiverged, Err: err}
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		return &ExitError{Code: exitCorruptCheckpoint, Err: err}
+	}
+	return err
+}
+
+// dryRun prints the resolved configuration and what the run will need.
+func dryRun(c *cli.Context, cfg *config.Config) error {
+	actor, err := checkpoint.ReadConfig(cfg.Model.Path)
+	if err != nil {
+		return err
+	}
+	var critic *torch.ModelConfig
+	if cfg.Algorithm.UsesCritic() {
+		path := cfg.Critic.Path
+		if path == "" {
+			path = cfg.Model.Path
+		}
+		read, err := checkpoint.ReadConfig(path)
+		if err != nil {
+			return err
+		}
+		read.Model.Head, read.Model.TieEmbeddings = torch.HeadValue, false
+		critic = &read.Model
+	}
+	resolved, err := config.Resolved(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s\n", resolved)
+	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", cfg.Model.Path,
+		float64(trainer.Parameters(actor.Model))/1e6, trainer.PlanMemory(cfg, actor.Model, critic))
+	return nil
+}

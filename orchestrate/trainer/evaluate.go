@@ -1,0 +1,60 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rollout"
+	"gyre/torch"
+)
+
+// Evaluate plays the validation set of a configuration with the policy in model.path, or in dir (a Hugging Face directory or a
+// global_step_N folder), and returns the metrics. It needs no run directory; episodes go to output unless that is empty.
+func Evaluate(ctx context.Context, c *config.Config, dir, output string, console *metrics.Console) (map[string]float64, error) {
+	if dir == "" {
+		dir = c.Model.Path
+	}
+	if inner := filepath.Join(dir, "actor"); isDir(inner) {
+		dir = inner
+	}
+	if err := setThreads(c.Run.Threads); err != nil {
+		return nil, err
+	}
+	model, err := checkpoint.LoadModel(dir, torch.HeadLM)
+	if err != nil {
+		return nil, fmt.Errorf("loading the policy: %w", err)
+	}
+	defer model.Close()
+	copied := *c
+	copied.Model.Path = dir
+	s, err := openSampler(&copied, model)
+	if err != nil {
+		return nil, err
+	}
+	defer s.engine.Close()
+	plan := rollout.ValidationPlan(c, 0)
+	bar := console.Bar("validation", plan.Episodes())
+	defer bar.Close()
+	plan.Progress = func(finished, _ int) { bar.Set(finished) }
+	episodes, _, err := s.player.Play(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	if output != "" {
+		if err := episode.WriteFile(output, episodes); err != nil {
+			return nil, err
+		}
+	}
+	return rollout.Summarize(episodes), nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
