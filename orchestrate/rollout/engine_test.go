@@ -1,0 +1,94 @@
+package rollout
+
+import (
+	"context"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
+	"gyre/torch"
+)
+
+// policy is a random two-layer model over the bytes of tokenizer.
+func policy(t *testing.T) *torch.Model {
+	t.Helper()
+	model, err := torch.NewModel(torch.ModelConfig{
+		Family: torch.Qwen2, Head: torch.HeadLM, VocabSize: 258, HiddenSize: 32, IntermediateSize: 48, NumLayers: 2, NumHeads: 4,
+		NumKVHeads: 2, HeadDim: 8, MaxPositions: 4096, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true, TieEmbeddings: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { model.Close() })
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	defer torch.CloseParameters(parameters)
+	for _, p := range parameters {
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			values[i] = float32(rng.NormFloat64()) / 4
+		}
+		if err := p.Tensor.SetFloat32s(values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := model.Touch(); err != nil {
+		t.Fatal(err)
+	}
+	return model
+}
+
+// TestEngineEpisodesAreExact plays with the real engine: what it says of its tokens is what training would compute, to
+// the last bit, over several turns with kept keys and values, and however many sequences decode together.
+func TestEngineEpisodesAreExact(t *testing.T) {
+	model := policy(t)
+	play := func(together int64) ([]*episode.Episode, Stats) {
+		engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: together, MaxLength: 1024, MaxBatchTokens: 96})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engine.Close()
+		rollout := defaults()
+		rollout.Prompt, rollout.MaxTokens, rollout.MaxLength = "compact", 12, 1024
+		episodes, stats, err := player(t, engine, rollout).Play(context.Background(), Plan{
+			Stream: Train, Step: 1, Sources: []config.Env{source(3, 3, nil)}, EnvSeed: 1,
+			Sampling: torch.Sampling{Temperature: 0.8, TopP: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return episodes, stats
+	}
+	episodes, stats := play(8)
+	ids, masks := make([][]int32, len(episodes)), make([][]bool, len(episodes))
+	for i, e := range episodes {
+		ids[i], masks[i] = e.IDs, e.Mask
+	}
+	scores, err := model.Score(torch.Pack(ids, masks), 0.8, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, e := range episodes {
+		for j, sampled := range e.Mask {
+			if sampled && e.Logprob[j] != scores.Logprobs[at] {
+				t.Errorf("episode %d, token %d: sampled with log-prob %v, trained with %v", e.Index, j, e.Logprob[j], scores.Logprobs[at])
+			}
+			at++
+		}
+	}
+	if stats.Turns != 27 || stats.CachedTokens == 0 {
+		t.Errorf("%d turns and %d cached tokens, want 27 turns and keys kept between them", stats.Turns, stats.CachedTokens)
+	}
+	if alone, _ := play(1); !reflect.DeepEqual(alone, episodes) {
+		t.Error("episodes differ when sequences decode one at a time")
+	}
+}
