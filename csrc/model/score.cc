@@ -16,9 +16,9 @@
 namespace gyre {
 namespace {
 
-// Rows of logits held at a time: about 16 MiB, but at least 64 rows so that the head's weights are read for many rows
+// Rows of logits held at a time: about 32 MiB, but at least 64 rows so that the head's weights are read for many rows
 // at once.
-int64_t chunk_rows(int64_t vocab) { return std::clamp<int64_t>((int64_t{1} << 22) / vocab, 64, 1024); }
+int64_t chunk_rows(int64_t vocab) { return std::clamp<int64_t>((int64_t{1} << 23) / vocab, 64, 1024); }
 
 // The targets' hidden rows, dense.
 at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) {

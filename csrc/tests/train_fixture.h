@@ -1,6 +1,7 @@
 // Tiny random models and batches for the tests of losses and updates.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <random>
 #include <vector>
