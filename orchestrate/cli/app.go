@@ -15,7 +15,14 @@ import (
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
 	return []*cli.Command{
+		trainCommand(),
+		evalCommand(),
+		sftCommand(),
+		generateCommand(),
+		scoreCommand(),
+		tokenizeCommand(),
 		envCommand(),
+		doctorCommand(),
 	}
 }
 
