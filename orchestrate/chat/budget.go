@@ -18,6 +18,7 @@ type loader = loaders.Loader
 type budget struct {
 	deadline time.Time
 	depth    int
+	raised   *raised // what raise_exception said
 }
 
 const budgetKey = "\x00budget"

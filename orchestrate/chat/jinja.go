@@ -51,8 +51,12 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 	}
 	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(map[string]any{
 		"range": rangeList,
-		"raise_exception": func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-			return exec.AsValue(raised{args.First().String()})
+		"raise_exception": func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+			r := &raised{args.First().String()}
+			if b, ok := e.Environment.Context.Get(budgetKey); ok {
+				b.(*budget).raised = r
+			}
+			return exec.AsValue(r)
 		},
 	}))
 	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: builtins.Methods}
@@ -61,7 +65,7 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 // raised is an error that the template itself raised.
 type raised struct{ message string }
 
-func (r raised) Error() string { return "the template refuses the messages: " + r.message }
+func (r *raised) Error() string { return "the template refuses the messages: " + r.message }
 
 func compile(source string) (t *template, err error) {
 	if len(source) > maxSource {
@@ -94,12 +98,12 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 		return exec.AsValue(strftime(now, args.First().String()))
 	}
-	data[budgetKey] = &budget{deadline: time.Now().Add(maxTime)}
+	b := &budget{deadline: time.Now().Add(maxTime)}
+	data[budgetKey] = b
 	out := &boundedOutput{}
 	if err := t.compiled.Execute(out, exec.NewContext(data)); err != nil {
-		var r raised
-		if errors.As(err, &r) {
-			return "", r
+		if b.raised != nil { // without gonja's trace, which is about the template and not about the messages
+			return "", b.raised
 		}
 		return "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"gyre/orchestrate/chat/bpe"
 )
@@ -84,11 +85,12 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 			following = parts[i+1].text
 		}
 		m := messages[p.message]
-		rest, ok := strings.CutPrefix(text, m.Content)
-		p.text = m.Content
-		if !ok || !strings.HasPrefix(rest, following) {
-			p.text = strings.TrimSpace(m.Content)
-			rest, ok = strings.CutPrefix(text, p.text)
+		rest, ok := "", false
+		for _, p.text = range trims(m.Content) {
+			if rest, ok = strings.CutPrefix(text, p.text+following); ok {
+				rest = following + rest
+				break
+			}
 		}
 		if !ok {
 			return nil, fmt.Errorf("%s changes the content of the %q message %d (%.40q): it must copy contents as they are, or trimmed",
@@ -105,6 +107,12 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 		}
 	}
 	return filled, nil
+}
+
+// trims are the forms in which a template may copy a content.
+func trims(content string) []string {
+	return []string{content, strings.TrimLeftFunc(content, unicode.IsSpace), strings.TrimRightFunc(content, unicode.IsSpace),
+		strings.TrimSpace(content)}
 }
 
 func sentinel(nonce, i int) string {

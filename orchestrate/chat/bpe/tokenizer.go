@@ -27,8 +27,7 @@ type Tokenizer struct {
 
 // piece is what an id stands for.
 type piece struct {
-	bytes   []byte
-	known   bool
+	bytes   []byte // nil: the id is unused
 	special bool
 }
 
@@ -122,13 +121,17 @@ func (t *Tokenizer) setAdded(added []AddedToken) error {
 	t.pieces = make([]piece, size)
 	t.ids = make(map[string]int32, len(t.model.vocab)+len(added))
 	for token, id := range t.model.vocab {
-		t.pieces[id] = piece{bytes: tokenBytes(token), known: true}
+		t.pieces[id] = piece{bytes: tokenBytes(token)}
 		t.ids[token] = id
 	}
 	specials := map[int32]bool{}
 	var blank []AddedToken
 	for _, a := range t.added {
-		t.pieces[a.ID] = piece{bytes: tokenBytes(a.Content), known: true, special: a.Special}
+		shown := a.Content
+		if a.Normalized {
+			shown = normalize(t.forms, shown)
+		}
+		t.pieces[a.ID] = piece{bytes: tokenBytes(shown), special: a.Special}
 		t.ids[a.Content] = a.ID
 		if a.Special {
 			specials[a.ID] = true

@@ -1,0 +1,102 @@
+package bpe
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// reference is one row of testdata/cases.jsonl: what Hugging Face's tokenizers makes of a text (scripts/fixtures_tokenizer.py).
+type reference struct {
+	Tokenizer, Text  string
+	Markup, IDs      []int32
+	Decoded, Skipped string
+}
+
+func load(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func references(t testing.TB) []reference {
+	t.Helper()
+	f, err := os.Open("testdata/cases.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var rows []reference
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var r reference
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) < 300 {
+		t.Fatalf("only %d reference rows", len(rows))
+	}
+	return rows
+}
+
+var styles = []string{"gpt2", "qwen2", "llama3", "smollm"}
+
+func TestMatchesHuggingFace(t *testing.T) {
+	tokenizers := map[string]*Tokenizer{}
+	for _, name := range styles {
+		tokenizers[name] = load(t, name)
+	}
+	for _, r := range references(t) {
+		tok := tokenizers[r.Tokenizer]
+		got, err := tok.EncodeMarkup(r.Text)
+		if err != nil || !slices.Equal(got, r.Markup) {
+			t.Errorf("%s: %+q: got %v, %v, want %v", r.Tokenizer, r.Text, got, err, r.Markup)
+		}
+		around := tok.Surround(got)
+		if !slices.Equal(around, r.IDs) {
+			t.Errorf("%s: %+q: with the post-processor %v, want %v", r.Tokenizer, r.Text, around, r.IDs)
+		}
+		if d := tok.Decode(r.IDs, false); d != r.Decoded {
+			t.Errorf("%s: decoding %v: got %+q, want %+q", r.Tokenizer, r.IDs, d, r.Decoded)
+		}
+		if d := tok.Decode(r.IDs, true); d != r.Skipped {
+			t.Errorf("%s: decoding %v without special tokens: got %+q, want %+q", r.Tokenizer, r.IDs, d, r.Skipped)
+		}
+		whole, _, err := tok.EncodeSegments([]Segment{{Text: r.Text}})
+		if r.Tokenizer != "gpt2" && r.Tokenizer != "qwen2" && (err != nil || !slices.Equal(whole, r.Markup)) {
+			t.Errorf("%s: %+q as one segment: got %v, %v, want %v", r.Tokenizer, r.Text, whole, err, r.Markup)
+		}
+	}
+}
+
+// A byte that the vocabulary lacks has no id, in every way of encoding.
+func TestOrdinaryNeverSpecial(t *testing.T) {
+	for _, name := range styles {
+		tok := load(t, name)
+		for _, r := range references(t) {
+			ids, err := tok.EncodeOrdinary(r.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := slices.IndexFunc(ids, tok.Special); i >= 0 {
+				t.Errorf("%s: ordinary text %+q became special token %d", name, r.Text, ids[i])
+			}
+			if name == "qwen2" { // NFC and whole bytes: decoding gives the text back
+				if got, want := tok.Decode(ids, false), forms["NFC"].apply(r.Text); got != want {
+					t.Errorf("ordinary text %+q decodes to %+q", want, got)
+				}
+			}
+		}
+	}
+}

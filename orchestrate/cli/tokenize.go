@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/chat"
+)
+
+func tokenizeCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "tokenize",
+		Usage: "text to token ids and back: JSONL in, JSONL out",
+		Description: `echo '{"text": "Hello, world"}' | gyre tokenize --model models/smollm2-135m-instruct
+
+Rows are {"text": "…"} or {"messages": […]}; each gives {"ids": […]}. The ids of a text are those of transformers'
+tokenizer(text): special tokens in it are recognised, and those that the tokenizer puts around a text are there unless
+--no-special is given. Messages go through the chat template, followed by its generation prompt unless the last one is the
+assistant's; their contents are ordinary text. With --decode, rows are {"ids": […]} and each gives {"text": "…"}; --no-special
+then leaves special tokens out.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR`, or a tokenizer.json"},
+			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+			&cli.BoolFlag{Name: "decode", Usage: "ids to text"},
+			&cli.BoolFlag{Name: "no-special", Usage: "no special tokens around texts; with --decode, none in the text"},
+		},
+		Action: tokenize,
+	}
+}
+
+func tokenize(c *cli.Context) error {
+	tokenizer, err := chat.Load(c.String("model"))
+	if err != nil {
+		return Usagef("--model: %w", err)
+	}
+	input, source, err := openInput(c)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	convert := encodeRow
+	if c.Bool("decode") {
+		convert = decodeRow
+	}
+	out := bufio.NewWriter(c.App.Writer)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	lines := bufio.NewReader(input)
+	for n := 1; ; n++ {
+		if err := c.Context.Err(); err != nil {
+			return errors.Join(out.Flush(), err)
+		}
+		line, readErr := lines.ReadBytes('\n')
+		if readErr != nil && !errors.Is(readErr, io.EOF) {
+			return errors.Join(out.Flush(), fmt.Errorf("reading %s: %w", source, readErr))
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			result, err := convert(tokenizer, line, !c.Bool("no-special"))
+			if err != nil {
+				return errors.Join(out.Flush(), Usagef("%s line %d: %w", source, n, err))
+			}
+			if err := encoder.Encode(result); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+		if readErr != nil {
+			return out.Flush()
+		}
+	}
+}
+
+// encodeRow turns {"text": …} or {"messages": …} into {"ids": …}.
+func encodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
+	row, err := parsePrompt(line)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int32
+	switch {
+	case row.text != nil && special:
+		ids, err = t.Encode(*row.text, true)
+	case row.text != nil:
+		ids, err = t.EncodeMarkup(*row.text)
+	case row.messages != nil:
+		ids, err = t.EncodeMessages(row.messages, row.messages[len(row.messages)-1].Role != "assistant")
+	default:
+		err = errors.New("expected text or messages, got ids: use --decode to turn ids into text")
+	}
+	if ids == nil {
+		ids = []int32{}
+	}
+	return struct {
+		IDs []int32 `json:"ids"`
+	}{ids}, err
+}
+
+// decodeRow turns {"ids": …} into {"text": …}.
+func decodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
+	var row struct{ IDs *[]int32 }
+	if err := json.Unmarshal(line, &row); err != nil {
+		return nil, fmt.Errorf("not a row of {\"ids\": […]}: %w", err)
+	}
+	if row.IDs == nil {
+		return nil, errors.New(`expected {"ids": […]}`)
+	}
+	for i, id := range *row.IDs {
+		if t.TokenBytes(id) == nil {
+			return nil, fmt.Errorf("token %d is %d, which is not in the vocabulary (ids 0 to %d)", i, id, t.VocabSize()-1)
+		}
+	}
+	return struct {
+		Text string `json:"text"`
+	}{t.Decode(*row.IDs, !special)}, nil
+}
