@@ -231,6 +231,7 @@ func TestEpisodeThatWouldGrowTooLong(t *testing.T) {
 
 func TestInterruptLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	stopped := errors.New("no power")
 	for name, c := range map[string]struct {
 		sampler *script
@@ -241,11 +242,12 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.sampler.t, c.sampler.tokenizer, c.sampler.shuffle = t, tokenizer(t), rand.New(rand.NewPCG(1, 1))
-			if name != "cancelled" {
-				ctx = context.Background()
+			within := context.Background()
+			if c.want == context.Canceled {
+				within = ctx
 			}
 			plan := Plan{Stream: Train, Sources: []config.Env{source(4, 4, nil)}}
-			_, _, err := player(t, c.sampler, defaults()).Play(ctx, plan)
+			_, _, err := player(t, c.sampler, defaults()).Play(within, plan)
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
