@@ -14,6 +14,16 @@ const eos = "<|im_end|>"
 // tokenizer is byte-level without any merges: one token per byte, then <|im_start|> and <|im_end|>.
 func tokenizer(t *testing.T) *chat.Tokenizer {
 	t.Helper()
+	if loaded == nil {
+		loaded = load(t)
+	}
+	return loaded
+}
+
+var loaded *chat.Tokenizer
+
+func load(t *testing.T) *chat.Tokenizer {
+	t.Helper()
 	vocabulary := map[string]int{}
 	for b := range 256 {
 		vocabulary[string(byteRune(b))] = b
