@@ -1,0 +1,148 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// ManifestName is the file that makes a directory a checkpoint. It is written last.
+const ManifestName = "manifest.json"
+
+// manifestVersion counts changes of the format. A newer one is refused rather than misread.
+const manifestVersion = 1
+
+// ErrCorrupt is what a checkpoint fails with when it is not what was saved.
+var ErrCorrupt = errors.New("corrupt checkpoint")
+
+// manifest lists a checkpoint's files by slash-separated path.
+type manifest struct {
+	Format int                   `json:"format"`
+	Files  map[string]fileRecord `json:"files"`
+	State  json.RawMessage       `json:"state"`
+}
+
+type fileRecord struct {
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// writeManifest records every file below dir, and state.
+func writeManifest(dir string, state any) error {
+	text, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("checkpoint state: %w", err)
+	}
+	m := manifest{Format: manifestVersion, Files: map[string]fileRecord{}, State: text}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		m.Files[filepath.ToSlash(name)], err = digest(path)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text, err = json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ManifestName), append(text, '\n'), 0o644)
+}
+
+func digest(path string) (fileRecord, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fileRecord{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return fileRecord{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}
+
+func readManifest(dir string) (manifest, error) {
+	var m manifest
+	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("%w: %s has no %s", ErrCorrupt, dir, ManifestName)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(dir, ManifestName), err)
+	}
+	if m.Format != manifestVersion {
+		return m, fmt.Errorf("%w: %s has format %d, this program reads %d", ErrCorrupt, filepath.Join(dir, ManifestName), m.Format, manifestVersion)
+	}
+	return m, nil
+}
+
+// checkSizes is the cheap part of Verify: every file is there and as long as it should be.
+func (m manifest) checkSizes(dir string) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		if !filepath.IsLocal(filepath.FromSlash(name)) {
+			return fmt.Errorf("%w: %s names a file outside the checkpoint: %q", ErrCorrupt, filepath.Join(dir, ManifestName), name)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%w: %s is missing", ErrCorrupt, path)
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular() || info.Size() != m.Files[name].Size:
+			return fmt.Errorf("%w: %s has %d bytes, expected %d", ErrCorrupt, path, info.Size(), m.Files[name].Size)
+		}
+	}
+	return nil
+}
+
+// Verify checks that a checkpoint holds, byte for byte, what was saved. Failures match ErrCorrupt and name the file and its expected and actual
+// digest.
+func Verify(dir string) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	if err := m.checkSizes(dir); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		got, err := digest(path)
+		if err != nil {
+			return err
+		}
+		if want := m.Files[name]; got != want {
+			return fmt.Errorf("%w: %s has SHA-256 %s, expected %s", ErrCorrupt, path, got.SHA256, want.SHA256)
+		}
+	}
+	return nil
+}
+
+// ReadState decodes the state saved with a checkpoint. It does not verify the files.
+func ReadState(dir string, state any) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(m.State, state); err != nil {
+		return fmt.Errorf("%w: %s: state: %w", ErrCorrupt, filepath.Join(dir, ManifestName), err)
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const prefix = "global_step_"
+
+type state struct{ Step int }
+
+// save makes the checkpoint of a step, with some files.
+func save(parent string, step int) error {
+	p, err := Begin(parent, prefix+strconv.Itoa(step))
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(p.Dir, "actor"), 0o755); err != nil {
+		return errors.Join(err, p.Discard())
+	}
+	for i := range 3 {
+		data := strings.Repeat(fmt.Sprint(step, i), 20000)
+		if err := os.WriteFile(filepath.Join(p.Dir, "actor", fmt.Sprint("file", i)), []byte(data), 0o644); err != nil {
+			return errors.Join(err, p.Discard())
+		}
+	}
+	return p.Commit(state{step})
+}
+
+func mustSave(t *testing.T, parent string, steps ...int) {
+	t.Helper()
+	for _, step := range steps {
+		if err := save(parent, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func latest(t *testing.T, parent string) (step int, skipped []error) {
+	t.Helper()
+	f, ok, skipped, err := Latest(parent, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ok {
+		return -1, skipped
+	}
+	var s state
+	if err := ReadState(f.Dir, &s); err != nil || s.Step != f.Step {
+		t.Errorf("%s: state %+v, %v", f.Dir, s, err)
+	}
+	return f.Step, skipped
+}
+
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestSeries(t *testing.T) {
+	parent := t.TempDir()
+	if step, _ := latest(t, filepath.Join(parent, "absent")); step != -1 {
+		t.Errorf("a run that never saved has step %d", step)
+	}
+	mustSave(t, parent, 1, 9, 10, 2)
+	if step, skipped := latest(t, parent); step != 10 || len(skipped) != 0 {
+		t.Errorf("latest %d, skipped %v", step, skipped)
+	}
+	if err := save(parent, 10); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("saving an intact step again: %v", err)
+	}
+	for _, dir := range []string{prefix + "11", prefix + "x", prefix + "07"} { // not ours, or not complete
+		if err := os.Mkdir(filepath.Join(parent, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if step, skipped := latest(t, parent); step != 10 || len(skipped) != 1 || !errors.Is(skipped[0], ErrCorrupt) {
+		t.Errorf("latest %d, skipped %v", step, skipped)
+	}
+	if err := Prune(parent, prefix, 2); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(t, parent), "global_step_07 global_step_10 global_step_11 global_step_9 global_step_x"; got != want {
+		t.Errorf("after pruning: %s, want %s", got, want)
+	}
+	if err := Prune(parent, prefix, 0); err != nil || !strings.Contains(names(t, parent), "global_step_9") {
+		t.Errorf("keeping all: %v, %s", err, names(t, parent))
+	}
+}
+
+func TestDamageIsFoundAndNamed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, damage := range map[string]func(dir, file string) error{
+		"flipped bit": func(_, file string) error {
+			data, err := os.ReadFile(file)
+			data[random.IntN(len(data))] ^= 1 << random.IntN(8)
+			return errors.Join(err, os.WriteFile(file, data, 0o644))
+		},
+		"truncated": func(_, file string) error { return os.Truncate(file, 4096) },
+		"emptied":   func(_, file string) error { return os.Truncate(file, 0) },
+		"removed":   func(_, file string) error { return os.Remove(file) },
+		"swapped": func(dir, file string) error {
+			other := filepath.Join(dir, "actor", "file2")
+			return errors.Join(os.Rename(file, file+"x"), os.Rename(other, file), os.Rename(file+"x", other))
+		},
+		"symlink":      func(_, file string) error { return errors.Join(os.Remove(file), os.Symlink("/etc/passwd", file)) },
+		"no manifest":  func(dir, _ string) error { return os.Remove(filepath.Join(dir, ManifestName)) },
+		"cut manifest": func(dir, _ string) error { return os.Truncate(filepath.Join(dir, ManifestName), 50) },
+		"newer format": func(dir, _ string) error {
+			return os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":2}`), 0o644)
+		},
+		"outside": func(dir, _ string) error {
+			return os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":1,"files":{"../x":{}}}`), 0o644)
+		},
+	} {
+		parent := t.TempDir()
+		mustSave(t, parent, 1, 2)
+		dir := filepath.Join(parent, prefix+"2")
+		if err := damage(dir, filepath.Join(dir, "actor", "file1")); err != nil {
+			t.Fatal(err)
+		}
+		err := Verify(dir)
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "file1") && !strings.Contains(err.Error(), ManifestName) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if step, skipped := latest(t, parent); step != 1 || len(skipped) != 1 {
+			t.Errorf("%s: latest %d, skipped %v", name, step, skipped)
+		}
+		// The step is saved again over the damage, which is kept aside.
+		mustSave(t, parent, 2)
+		if step, _ := latest(t, parent); step != 2 || !strings.Contains(names(t, parent), prefix+"2.corrupt") {
+			t.Errorf("%s: saved again: latest %d, %s", name, step, names(t, parent))
+		}
+	}
+}
+
+// A full disk (here: a limit on file sizes) fails the save and nothing else.
+func TestFailedWriteLeavesEarlierCheckpoints(t *testing.T) {
+	parent := t.TempDir()
+	mustSave(t, parent, 1)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 30000, Max: old.Max}); err != nil {
+		t.Skip(err)
+	}
+	err := save(parent, 2)
+	if restore := unix.Setrlimit(unix.RLIMIT_FSIZE, &old); restore != nil {
+		t.Fatal(restore)
+	}
+	if !errors.Is(err, unix.EFBIG) {
+		t.Errorf("save: %v", err)
+	}
+	if got := names(t, parent); got != prefix+"1" {
+		t.Errorf("left: %s", got)
+	}
+	p, err := Begin(parent, prefix+"3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Commit(func() {}); err == nil { // a state that cannot be encoded
+		t.Error("commits")
+	}
+	if got := names(t, parent); got != prefix+"1" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// Killed at random moments, the series never shows a damaged checkpoint and never loses an acknowledged one.
+func TestKillDuringSave(t *testing.T) {
+	if parent := os.Getenv("CHECKPOINT_TEST_PARENT"); parent != "" { // the child: saves until killed
+		first, _ := strconv.Atoi(os.Getenv("CHECKPOINT_TEST_FIRST"))
+		for step := first; ; step++ {
+			if err := save(parent, step); err != nil {
+				fmt.Println("error", err)
+				return
+			}
+			fmt.Println("saved", step)
+			if err := Prune(parent, prefix, 2); err != nil {
+				fmt.Println("error", err)
+				return
+			}
+		}
+	}
+	parent := t.TempDir()
+	random := rand.New(rand.NewPCG(3, 4))
+	step := 0
+	for range 12 {
+		child := exec.Command(os.Args[0], "-test.run=^TestKillDuringSave$")
+		child.Env = append(os.Environ(), "CHECKPOINT_TEST_PARENT="+parent, fmt.Sprint("CHECKPOINT_TEST_FIRST=", step+1))
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(20+random.IntN(120))*time.Millisecond, func() { child.Process.Kill() })
+		acknowledged := step
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if n, ok := strings.CutPrefix(lines.Text(), "saved "); ok {
+				acknowledged, _ = strconv.Atoi(n)
+			} else if strings.HasPrefix(lines.Text(), "error") {
+				t.Error(lines.Text())
+			}
+		}
+		child.Wait()
+		got, skipped := latest(t, parent)
+		if got == -1 && acknowledged == 0 { // killed before the first save
+			got = 0
+		}
+		if got < acknowledged || got > acknowledged+1 || len(skipped) != 0 {
+			t.Fatalf("acknowledged step %d, found %d, skipped %v", acknowledged, got, skipped)
+		}
+		step = got
+	}
+	if step == 0 {
+		t.Skip("this machine saved nothing between the kills")
+	}
+	mustSave(t, parent, step+1)
+	if left := names(t, parent); strings.Contains(left, ".tmp-") {
+		t.Errorf("leftovers: %s", left)
+	}
+}

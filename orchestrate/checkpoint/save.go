@@ -1,0 +1,144 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"gyre/orchestrate/checkpoint/hf"
+	"gyre/orchestrate/checkpoint/safetensors"
+	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/torch"
+)
+
+// SaveModel writes the model into the existing directory dir in Hugging Face's layout, as dtype. Token ids come from source's config.json
+// and the tokenizer's files from source; an empty source leaves both out.
+func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
+	c, err := describe(m.Config)
+	if err != nil {
+		return err
+	}
+	if c.DType, err = fileDType(dtype); err != nil {
+		return err
+	}
+	if source != "" {
+		from, err := hf.ReadConfig(source)
+		if err != nil {
+			return err
+		}
+		c.BOS, c.EOS, c.PAD = from.BOS, from.EOS, from.PAD
+	}
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer torch.CloseParameters(parameters)
+	var list []safetensors.Source
+	for _, p := range parameters {
+		s, err := sourceOf(p.Name, p.Tensor, c.DType)
+		if err != nil {
+			return err
+		}
+		list = append(list, s)
+	}
+	if err := hf.Save(dir, c, list, hf.ShardSize); err != nil {
+		return err
+	}
+	if source == "" {
+		return nil
+	}
+	return hf.CopyCompanions(dir, source)
+}
+
+func sourceOf(name string, t *torch.Tensor, dtype tensors.DType) (safetensors.Source, error) {
+	shape, err := t.Shape()
+	return safetensors.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
+		return t.CopyOut(dtypes[dtype], dst)
+	}}, err
+}
+
+// moments name the two states of AdamW, as torch.optim does.
+var moments = map[torch.Moment]string{torch.FirstMoment: "exp_avg", torch.SecondMoment: "exp_avg_sq"}
+
+// SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME", "exp_avg_sq.NAME".
+func SaveOptimizer(path string, m *torch.Model, o *torch.Optimizer) (err error) {
+	var list []safetensors.Source
+	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
+		s, err := sourceOf(name, t, tensors.F32)
+		list = append(list, s)
+		return true, err
+	}, func() error {
+		return safetensors.Write(path, list, map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)})
+	})
+	return err
+}
+
+// LoadOptimizer restores what SaveOptimizer wrote. The optimizer must belong to a model of the same shape.
+func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
+	f, err := safetensors.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: the checkpoint was saved without optimizer state: %w", path, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	steps, err := strconv.ParseInt(f.Metadata["steps"], 10, 64)
+	if err != nil || steps < 0 || f.Metadata["optimizer"] != "adamw" {
+		return fmt.Errorf("%s: not the state of an AdamW optimizer (steps %q)", path, f.Metadata["steps"])
+	}
+	byName := map[string]*tensors.Tensor{}
+	for _, t := range f.Tensors {
+		byName[t.Name] = t
+	}
+	var buffer []byte
+	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
+		from := byName[name]
+		if from == nil || !from.DType.Float() {
+			return false, fmt.Errorf("%s: tensor %s is missing or not of a float type", path, name)
+		}
+		delete(byName, name)
+		if buffer, err = from.Load(buffer); err != nil {
+			return false, err
+		}
+		if err := t.CopyIn(dtypes[from.DType], from.Shape, nil, buffer); err != nil {
+			return false, fmt.Errorf("%s: tensor %s: %w", path, name, err)
+		}
+		return false, nil
+	}, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	if len(byName) > 0 {
+		return fmt.Errorf("%s: %d tensors too many for this model", path, len(byName))
+	}
+	return o.SetSteps(steps)
+}
+
+// eachMoment calls visit for every moment of every parameter and then finish; tensors that visit keeps stay open until finish is done.
+func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *torch.Tensor) (keep bool, err error), finish func() error) error {
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer torch.CloseParameters(parameters)
+	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
+		for i, p := range parameters {
+			t, err := o.State(which, i)
+			if err != nil {
+				return err
+			}
+			keep, err := visit(moments[which]+"."+p.Name, t)
+			if !keep || err != nil {
+				t.Close()
+			} else {
+				defer t.Close()
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return finish()
+}
