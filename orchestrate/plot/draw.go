@@ -1,0 +1,112 @@
+package plot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Options of Draw.
+type Options struct {
+	Dir       string // where the files go; the run's plots folder when empty
+	Steps     []int  // draw the gradient analysis of these steps only
+	Prefilter bool   // draw the analysis of the episodes before filtering (analysis.log_prefilter)
+	// Wrote is told every file's path, Note what could not be drawn and why.
+	Wrote, Note func(string)
+}
+
+// StepsError means that steps were asked for which were not analysed.
+type StepsError struct{ Missing, Available []int }
+
+func (e *StepsError) Error() string {
+	if len(e.Available) == 0 {
+		return fmt.Sprintf("step %s: no step of this run has a gradient analysis; see [analysis] in the configuration", join(e.Missing))
+	}
+	return fmt.Sprintf("step %s has no gradient analysis; analysed: %s", join(e.Missing), join(e.Available))
+}
+
+func join(steps []int) string {
+	texts := make([]string, len(steps))
+	for i, s := range steps {
+		texts[i] = fmt.Sprint(s)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Draw writes the run's figures: without Steps the training curves, the gradient analysis of every analysed step and, from three of
+// them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still holds is drawn before
+// its error is returned.
+func (r *Run) Draw(ctx context.Context, o Options) error {
+	dir, prefix := o.Dir, postFilter
+	if dir == "" {
+		dir = filepath.Join(r.Dir, "plots")
+		if o.Prefilter {
+			dir = filepath.Join(dir, "prefilter")
+		}
+	}
+	if o.Prefilter {
+		prefix = preFilter
+	}
+	out := output{ctx: ctx, dir: dir, options: o}
+	available := r.analysed(prefix)
+	steps := available
+	if len(o.Steps) > 0 {
+		steps = slices.Compact(slices.Sorted(slices.Values(o.Steps)))
+		missing := slices.DeleteFunc(slices.Clone(steps), func(s int) bool { return slices.Contains(available, s) })
+		if len(missing) > 0 {
+			return &StepsError{Missing: missing, Available: available}
+		}
+	} else {
+		f := r.training()
+		if len(f.panels) == 0 {
+			o.Note("no training curves: the metrics file has none of the metrics they show")
+		} else if err := out.figure("training.png", f); err != nil {
+			return err
+		}
+	}
+	for _, step := range steps {
+		if err := newStep(r.Name, r.at(step), prefix).draw(&out); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+	}
+	switch n := len(available); {
+	case n == 0:
+		o.Note("no gradient analysis: no step has one")
+	case n >= 3 && len(o.Steps) == 0:
+		three := []comparedStep{}
+		for _, step := range []int{available[0], available[n/2], available[n-1]} {
+			three = append(three, comparedStep{fmt.Sprintf("Step %d", step), buckets(r.at(step), prefix)})
+		}
+		if f, err := compare(r.Name+": gradient analysis over training", three); err != nil {
+			o.Note(err.Error())
+		} else if err := out.figure("gradient_analysis_steps.png", f); err != nil {
+			return err
+		}
+	}
+	return r.Broken
+}
+
+// output writes files into a folder.
+type output struct {
+	ctx     context.Context
+	dir     string
+	options Options
+}
+
+func (o *output) figure(name string, f figure) error { return o.file(name, f.render) }
+
+// file writes one file, unless the caller wants to stop.
+func (o *output) file(name string, content func(io.Writer) error) error {
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	path := filepath.Join(o.dir, name)
+	if err := writeFile(path, content); err != nil {
+		return err
+	}
+	o.options.Wrote(path)
+	return nil
+}

@@ -1,0 +1,153 @@
+package plot
+
+import (
+	"image/color"
+	"io"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+)
+
+// resolution of the files in dots per inch.
+const resolution = 300
+
+// panel is one plot of a figure; its title and legend stand above the data, where they cover nothing.
+type panel struct {
+	title  string
+	plot   *plot.Plot
+	legend []entry
+}
+
+// entry explains a colour.
+type entry struct {
+	label string
+	color color.Color
+	mark  mark
+}
+
+type mark int
+
+const (
+	markLine mark = iota
+	markDot
+	markBox
+)
+
+// figure arranges panels of one size in rows.
+type figure struct {
+	title, caption string
+	columns        int
+	width, height  vg.Length // of one panel with its labels and title
+	panels         []panel
+}
+
+const (
+	rowHeight  = vg.Length(10.5) // a line of a legend
+	margin     = vg.Length(10)
+	swatch     = vg.Length(13) // what stands before a legend's text
+	gap        = vg.Length(14) // between panels
+	labelSpace = vg.Length(44) // about what a panel's y labels take
+)
+
+// render writes the figure as a PNG.
+func (f figure) render(w io.Writer) error {
+	columns := min(f.columns, len(f.panels))
+	rows := (len(f.panels) + columns - 1) / columns
+	legendWidth := f.width - labelSpace
+	heads := make([]vg.Length, rows) // height of titles and legends above each row
+	for i, p := range f.panels {
+		row := i / columns
+		heads[row] = max(heads[row], vg.Points(sizePanel)+6+rowHeight*vg.Length(len(wrapLegend(p.legend, legendWidth))))
+	}
+	width := f.width*vg.Length(columns) + gap*vg.Length(columns-1) + 2*margin
+	body := f.height*vg.Length(rows) + gap*vg.Length(rows-1)
+	titles := textLines{}
+	titles.add(f.title, style(sizeFigure, true), width-2*margin)
+	caption := style(sizeCaption, false)
+	caption.Color = color.Gray{90}
+	titles.add(f.caption, caption, width-2*margin)
+	height := body + 2*margin + titles.height() + 6
+	for _, h := range heads {
+		height += h
+	}
+
+	image := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(resolution), vgimg.UseBackgroundColor(color.White))
+	canvas := draw.New(image)
+	grid := make([][]*plot.Plot, rows)
+	for i := range grid {
+		grid[i] = make([]*plot.Plot, columns)
+	}
+	for i, p := range f.panels {
+		grid[i/columns][i%columns] = p.plot
+	}
+	// The rows are aligned without their heads and then moved apart.
+	bodyCanvas := draw.Crop(canvas, margin, -margin, margin, margin+body-height)
+	cells := plot.Align(grid, draw.Tiles{Rows: rows, Cols: columns, PadX: gap, PadY: gap}, bodyCanvas)
+	for i, p := range f.panels {
+		row := i / columns
+		cell := cells[row][i%columns]
+		up := vg.Length(0)
+		for _, h := range heads[row+1:] {
+			up += h
+		}
+		cell.Min.Y += up
+		cell.Max.Y += up
+		p.plot.Draw(cell)
+		p.drawHead(p.plot.DataCanvas(cell), heads[row], legendWidth)
+	}
+	titles.draw(canvas, vg.Point{X: margin, Y: canvas.Max.Y - margin})
+	_, err := vgimg.PngCanvas{Canvas: image}.WriteTo(w)
+	return err
+}
+
+// drawHead writes title and legend into the space above the data.
+func (p panel) drawHead(data draw.Canvas, height, width vg.Length) {
+	y := data.Max.Y + height - vg.Points(sizePanel)
+	data.FillText(style(sizePanel, true), vg.Point{X: data.Min.X, Y: y}, p.title)
+	s := style(sizeLegend, false)
+	for _, row := range wrapLegend(p.legend, width) {
+		y -= rowHeight
+		x := data.Min.X
+		for _, e := range row {
+			e.draw(data, vg.Point{X: x, Y: y + vg.Points(sizeLegend)*0.35})
+			data.FillText(s, vg.Point{X: x + swatch + 3, Y: y}, e.label)
+			x += e.width(s)
+		}
+	}
+}
+
+func (e entry) width(s text.Style) vg.Length { return swatch + 3 + s.Width(e.label) + 10 }
+
+// draw makes the sample of an entry; at is the middle of its left edge.
+func (e entry) draw(c draw.Canvas, at vg.Point) {
+	switch e.mark {
+	case markLine:
+		c.StrokeLine2(draw.LineStyle{Color: e.color, Width: vg.Points(1.6)}, at.X, at.Y, at.X+swatch, at.Y)
+	case markDot:
+		c.DrawGlyphNoClip(draw.GlyphStyle{Color: e.color, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}},
+			vg.Point{X: at.X + swatch/2, Y: at.Y})
+	case markBox:
+		const half = 3
+		c.FillPolygon(e.color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
+			{X: at.X + swatch, Y: at.Y + half}, {X: at.X + swatch, Y: at.Y - half}})
+	}
+}
+
+// wrapLegend breaks a legend into rows that fit a width.
+func wrapLegend(legend []entry, width vg.Length) [][]entry {
+	var rows [][]entry
+	s := style(sizeLegend, false)
+	used := vg.Length(0)
+	for _, e := range legend {
+		if len(rows) == 0 || used+e.width(s) > width+10 {
+			rows = append(rows, nil)
+			used = 0
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], e)
+		used += e.width(s)
+	}
+	return rows
+}
