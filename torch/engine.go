@@ -1,0 +1,265 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// EngineConfig bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough for MaxSequences × MaxLength),
+// MaxSequences the sequences that decode together, MaxLength prompt plus output of one sequence, MaxBatchTokens the rows of one
+// forward pass (longer prompts are computed in chunks).
+type EngineConfig struct {
+	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
+}
+
+// Sampling says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
+type Sampling struct {
+	Temperature float64 // 0 = greedy; log-probs are then those of temperature 1
+	TopK        int     // 0 = off
+	TopP        float64 // 1 = off
+	MinP        float64 // 0 = off
+	MaxTokens   int     // the engine's MaxLength ends a sequence too
+	MinTokens   int     // no stop before this many tokens
+	Seed        uint64  // the draw of output token p depends on (Seed, p) alone
+	IgnoreEOS   bool    // stop ids do not stop
+}
+
+// Request asks for a continuation of Prompt. The keys and values of a finished request stay with its Session (0 = none) until
+// [Engine.Release], and the session's next request computes only what follows the longest common prefix of token ids.
+type Request struct {
+	ID          uint64 // unique among unfinished requests
+	Session     uint64
+	Prompt      []int32
+	Sampling    Sampling
+	StopIDs     []int32
+	StopStrings []string // need [Engine.SetVocabulary]
+}
+
+// Finish is the reason why a sequence ended.
+type Finish int
+
+// A stop id or stop string, a length limit, or [Engine.Abort].
+const (
+	FinishStop   Finish = C.GYRE_FINISH_STOP
+	FinishLength Finish = C.GYRE_FINISH_LENGTH
+	FinishAbort  Finish = C.GYRE_FINISH_ABORT
+)
+
+// String is the finish_reason of generation APIs: "stop", "length" or "abort".
+func (f Finish) String() string {
+	switch f {
+	case FinishStop:
+		return "stop"
+	case FinishLength:
+		return "length"
+	case FinishAbort:
+		return "abort"
+	}
+	return fmt.Sprintf("Finish(%d)", int(f))
+}
+
+// Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary; the bits of
+// [Model.Score]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
+type Output struct {
+	ID               uint64
+	Tokens           []int32 // the new tokens, a stop token included
+	Logprobs         []float32
+	SamplingLogprobs []float32
+	Finish           Finish
+	StopIndex        int // which stop string matched; -1 = none
+	CachedTokens     int // prompt tokens whose keys and values came from the session
+}
+
+// EngineStats counts what an engine holds and has done. A block holds BlockTokens positions of keys and values; KVBytes is the
+// memory of the pool now, 0 before the first step and after Sleep.
+type EngineStats struct {
+	Waiting, Running, Finished, Sessions                          int64
+	BlocksTotal, BlocksFree, BlockTokens                          int64
+	PrefillTokens, DecodeTokens, CachedTokens, Preemptions, Steps int64
+	KVBytes                                                       int64
+}
+
+// Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the next step.
+// A request's tokens and log-probs do not depend on what else the engine is doing.
+type Engine struct {
+	model *Model
+
+	// Below: executor thread only.
+	handle  *C.gyre_engine // nil after Close
+	outputs []C.gyre_output
+	tokens  []int32
+	values  [2][]float32
+}
+
+// NewEngine makes an engine. The model stays in memory until the engine is closed.
+func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
+	// Any single output fits in the poll buffers, so polling always makes progress.
+	capacity := max(config.MaxLength, 4096)
+	e := &Engine{model: m}
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		c := C.gyre_engine_config{kv_bytes: C.int64_t(config.KVBytes), max_sequences: C.int64_t(config.MaxSequences),
+			max_length: C.int64_t(config.MaxLength), max_batch_tokens: C.int64_t(config.MaxBatchTokens)}
+		status := C.gyre_engine_new(h, &c, &e.handle, err)
+		if status == C.GYRE_OK {
+			m.retain()
+			e.outputs, e.tokens = make([]C.gyre_output, 64), make([]int32, capacity)
+			e.values = [2][]float32{make([]float32, capacity), make([]float32, capacity)}
+		}
+		return status
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close frees the engine; unfinished requests are lost.
+func (e *Engine) Close() error {
+	execute(func() {
+		if e.handle == nil {
+			return
+		}
+		C.gyre_engine_free(e.handle)
+		e.handle = nil
+		e.model.release()
+	})
+	return nil
+}
+
+func (e *Engine) with(f func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		if e == nil || e.handle == nil {
+			return 0, ErrClosed
+		}
+		if _, closed := e.model.open(); closed != nil {
+			return 0, closed
+		}
+		return f(e.handle, err), nil
+	})
+}
+
+// SetVocabulary gives the bytes of every token id, which stop strings are looked for in.
+func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
+	offsets := make([]int64, 1, len(vocabulary)+1)
+	data := make([]byte, 0, 8*len(vocabulary)+1)
+	for _, token := range vocabulary {
+		data = append(data, token...)
+		offsets = append(offsets, int64(len(data)))
+	}
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_set_vocabulary(h, (*C.uint8_t)(unsafe.SliceData(data)), (*C.int64_t)(&offsets[0]),
+			C.int64_t(len(vocabulary)), err)
+	})
+}
+
+// Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches [ErrInvalidArgument].
+func (e *Engine) Submit(r Request) error {
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		var pin runtime.Pinner
+		defer pin.Unpin()
+		request := C.gyre_request{
+			id: C.uint64_t(r.ID), session: C.uint64_t(r.Session),
+			prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
+			sampling: r.Sampling.c(),
+			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)),
+		}
+		if n := len(r.StopStrings); n > 0 {
+			strings, lengths := make([]*C.char, n), make([]C.int64_t, n)
+			for i, s := range r.StopStrings {
+				bytes := append([]byte(s), 0)
+				pin.Pin(&bytes[0])
+				strings[i], lengths[i] = (*C.char)(unsafe.Pointer(&bytes[0])), C.int64_t(len(s))
+			}
+			pin.Pin(&strings[0])
+			pin.Pin(&lengths[0])
+			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0], C.int64_t(n)
+		}
+		return C.gyre_engine_submit(h, &request, err)
+	})
+}
+
+func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
+	if len(ids) == 0 {
+		return nil
+	}
+	pin.Pin(&ids[0])
+	return (*C.int32_t)(&ids[0])
+}
+
+func (s Sampling) c() C.gyre_sampling {
+	return C.gyre_sampling{
+		temperature: C.double(s.Temperature), top_k: C.int64_t(s.TopK), top_p: C.double(s.TopP), min_p: C.double(s.MinP),
+		max_tokens: C.int64_t(s.MaxTokens), min_tokens: C.int64_t(s.MinTokens), seed: C.uint64_t(s.Seed), ignore_eos: flag(s.IgnoreEOS),
+	}
+}
+
+// Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many requests are
+// waiting or running afterwards. Weights that give logits which are not finite make an error that matches [ErrNotFinite].
+func (e *Engine) Step() (unfinished int, err error) {
+	var n C.int64_t
+	err = e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_step(h, &n, err) })
+	return int(n), err
+}
+
+// Poll takes all finished outputs, in the order in which they finished.
+func (e *Engine) Poll() ([]Output, error) {
+	var all []Output
+	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		for {
+			var count C.int64_t
+			status := C.gyre_engine_poll(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
+				floats(e.values[1]), C.int64_t(len(e.tokens)), &count, err)
+			if status != C.GYRE_OK || count == 0 {
+				return status
+			}
+			for _, o := range e.outputs[:count] {
+				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
+				all = append(all, Output{
+					ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index), CachedTokens: int(o.cached_tokens),
+					Tokens:           append([]int32{}, e.tokens[from:to]...),
+					Logprobs:         append([]float32{}, e.values[0][from:to]...),
+					SamplingLogprobs: append([]float32{}, e.values[1][from:to]...),
+				})
+			}
+		}
+	})
+	return all, err
+}
+
+// Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches [ErrNotFound].
+func (e *Engine) Abort(id uint64) error {
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_abort(h, C.uint64_t(id), err)
+	})
+}
+
+// Release forgets a session's keys and values.
+func (e *Engine) Release(session uint64) error {
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_release(h, C.uint64_t(session), err)
+	})
+}
+
+// Sleep frees the pool of keys and values until the next step, so that training can have the memory. Sessions are forgotten,
+// unfinished requests are computed again.
+func (e *Engine) Sleep() error {
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
+}
+
+// Stats reports the engine's state.
+func (e *Engine) Stats() (EngineStats, error) {
+	var s C.gyre_engine_stats_t
+	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_stats(h, &s, err) })
+	return EngineStats{
+		Waiting: int64(s.waiting), Running: int64(s.running), Finished: int64(s.finished), Sessions: int64(s.sessions),
+		BlocksTotal: int64(s.blocks_total), BlocksFree: int64(s.blocks_free), BlockTokens: int64(s.block_tokens),
+		PrefillTokens: int64(s.prefill_tokens), DecodeTokens: int64(s.decode_tokens), CachedTokens: int64(s.cached_tokens),
+		Preemptions: int64(s.preemptions), Steps: int64(s.steps), KVBytes: int64(s.kv_bytes),
+	}, err
+}
