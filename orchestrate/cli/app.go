@@ -50,8 +50,10 @@ func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
 		Commands:             commands,
 		EnableBashCompletion: true,
 		HideHelpCommand:      true,
-		Writer:               stdout,
-		ErrWriter:            stderr,
+		// A comma in --stop is a comma.
+		DisableSliceFlagSeparator: true,
+		Writer:                    stdout,
+		ErrWriter:                 stderr,
 		// Errors come back to run, which prints them once.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   onUsageError,

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
+	"gyre/torch"
+)
+
+func generateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "generate",
+		Usage: "continue prompts: JSONL in, JSONL out",
+		Description: `echo '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}' |
+  gyre generate --model models/smollm2-135m-instruct --temperature 0
+
+Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids need no tokenizer files.
+Each gives {"ids": […], "text": "…", "logprobs": […], "finish_reason": "stop" or "length"}: the new tokens,
+their text without special tokens, and their log-probs at the given temperature over the whole vocabulary.
+A row's result depends on --seed and on its place in the input, not on --batch.`,
+		Flags: append(promptFlags(),
+			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`; 0 = greedy"},
+			&cli.IntFlag{Name: "top-k", Usage: "keep the `K` most likely tokens; 0 = off"},
+			&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "keep the most likely tokens up to mass `P`; 1 = off"},
+			&cli.Float64Flag{Name: "min-p", Usage: "keep tokens at least `P` times as likely as the most likely one; 0 = off"},
+			&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "new tokens per row at most"},
+			&cli.IntFlag{Name: "min-tokens", Usage: "do not stop before `N` new tokens"},
+			&cli.StringSliceFlag{Name: "stop", Usage: "stop after this `TEXT`; may be given several times"},
+			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
+			&cli.BoolFlag{Name: "ignore-eos", Usage: "go on after end-of-sequence tokens"},
+			&cli.IntFlag{Name: "batch", Value: 32, Usage: "rows that decode together"}),
+		Action: generate,
+	}
+}
+
+func generate(c *cli.Context) error {
+	sampling, err := samplingFlags(c)
+	if err != nil {
+		return err
+	}
+	job, err := openPrompts(c, func([]chat.Message) bool { return true })
+	if err != nil {
+		return err
+	}
+	stop, err := stopIDs(c.String("model"), job.config, job.tokenizer)
+	if err != nil {
+		return err
+	}
+	requests, longest, err := job.requests(sampling, stop, c.StringSlice("stop"))
+	if err != nil {
+		return err
+	}
+	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	engine, err := torch.NewEngine(model, torch.EngineConfig{
+		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
+	})
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	if len(c.StringSlice("stop")) > 0 {
+		if err := engine.SetVocabulary(job.tokenizer.Vocabulary()); err != nil {
+			return err
+		}
+	}
+	return generateRows(c.Context, engine, requests, job.tokenizer, lines(c.App.Writer))
+}
+
+// samplingFlags checks the flags before anything is read or loaded.
+func samplingFlags(c *cli.Context) (torch.Sampling, error) {
+	s := torch.Sampling{
+		Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+		MaxTokens: c.Int("max-tokens"), MinTokens: c.Int("min-tokens"), Seed: c.Uint64("seed"), IgnoreEOS: c.Bool("ignore-eos"),
+	}
+	switch {
+	case s.Temperature != 0 && !(s.Temperature >= 1e-4 && s.Temperature <= 1e4):
+		return s, Usagef("--temperature must be 0 (greedy) or between 1e-4 and 1e4, got %v", s.Temperature)
+	case s.TopK < 0:
+		return s, Usagef("--top-k must not be negative, got %d", s.TopK)
+	case !(s.TopP > 0 && s.TopP <= 1):
+		return s, Usagef("--top-p must be above 0 and at most 1, got %v", s.TopP)
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return s, Usagef("--min-p must be between 0 and 1, got %v", s.MinP)
+	case s.MaxTokens < 1:
+		return s, Usagef("--max-tokens must be at least 1, got %d", s.MaxTokens)
+	case s.MinTokens < 0 || s.MinTokens > s.MaxTokens:
+		return s, Usagef("--min-tokens must be between 0 and --max-tokens %d, got %d", s.MaxTokens, s.MinTokens)
+	case c.Int("batch") < 1:
+		return s, Usagef("--batch must be at least 1, got %d", c.Int("batch"))
+	case slices.Contains(c.StringSlice("stop"), ""):
+		return s, Usagef("--stop must not be empty")
+	}
+	return s, nil
+}
+
+// requests makes one request per row, with the row's index as its id, and the length of the longest sequence.
+func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request, longest int64, err error) {
+	for i, row := range p.rows {
+		if limit := p.config.Model.MaxPositions; int64(len(row.ids)) >= limit {
+			return nil, 0, Usagef("line %d: the prompt has %d tokens, but the model has %d positions for prompt and new tokens together",
+				row.line, len(row.ids), limit)
+		}
+		r := torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: sampling, StopIDs: ids, StopStrings: strings}
+		r.Sampling.Seed = rowSeed(sampling.Seed, i)
+		longest = max(longest, min(int64(len(row.ids)+sampling.MaxTokens), p.config.Model.MaxPositions))
+		requests = append(requests, r)
+	}
+	return requests, longest, nil
+}
+
+// rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the sequence that
+// the seed starts.
+func rowSeed(seed uint64, i int) uint64 {
+	z := seed + (uint64(i)+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// generated is one line of output.
+type generated struct {
+	IDs          []int32   `json:"ids"`
+	Text         *string   `json:"text,omitempty"` // absent without a tokenizer
+	Logprobs     []float32 `json:"logprobs"`
+	FinishReason string    `json:"finish_reason"`
+}
+
+// generateRows runs all requests and writes their results in the order of the input, each as soon as those before it are there.
+func generateRows(ctx context.Context, engine *torch.Engine, requests []torch.Request, tokenizer *chat.Tokenizer,
+	out *json.Encoder) error {
+	for _, r := range requests {
+		if err := engine.Submit(r); err != nil {
+			return err
+		}
+	}
+	results := make([]*torch.Output, len(requests))
+	for next := 0; next < len(requests); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := engine.Step(); err != nil {
+			return err
+		}
+		outputs, err := engine.Poll()
+		if err != nil {
+			return err
+		}
+		for _, o := range outputs {
+			results[o.ID] = &o
+		}
+		for ; next < len(results) && results[next] != nil; next++ {
+			o := results[next]
+			line := generated{IDs: o.Tokens, Logprobs: o.Logprobs, FinishReason: o.Finish.String()}
+			if tokenizer != nil {
+				text := tokenizer.Decode(o.Tokens, true)
+				line.Text = &text
+			}
+			if err := out.Encode(line); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+	}
+	return nil
+}

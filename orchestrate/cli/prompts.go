@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
+	"gyre/torch"
+)
+
+// promptRow is one line of input to score and generate: {"ids": […]}, {"text": …} or {"messages": […]}.
+type promptRow struct {
+	line     int
+	ids      []int32
+	text     *string
+	messages []chat.Message
+}
+
+// promptFlags are those of the commands that read prompts.
+func promptFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR` of the model"},
+		&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+		&cli.IntFlag{Name: "threads", Usage: "CPU threads; 0 = as many as there are cores"},
+	}
+}
+
+// openInput gives the rows' source.
+func openInput(c *cli.Context) (io.ReadCloser, string, error) {
+	path := c.String("input")
+	if path == "" {
+		return io.NopCloser(c.App.Reader), "stdin", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", Usagef("--input: %w", err)
+	}
+	return f, path, nil
+}
+
+// readPrompts reads every row before any work is done. Blank lines are skipped, keys other than the three are ignored.
+func readPrompts(r io.Reader, source string) ([]promptRow, error) {
+	var rows []promptRow
+	lines := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("reading %s: %w", source, err)
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			row, bad := parsePrompt(line)
+			if bad != nil {
+				return nil, Usagef("%s line %d: %w", source, n, bad)
+			}
+			row.line = n
+			rows = append(rows, row)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if len(rows) == 0 {
+		return nil, Usagef(`%s: no rows; expected lines of {"ids": […]}, {"text": "…"} or {"messages": […]}`, source)
+	}
+	return rows, nil
+}
+
+func parsePrompt(line []byte) (promptRow, error) {
+	var row promptRow
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return row, fmt.Errorf("not a JSON object: %w", err)
+	}
+	var given []string
+	for _, key := range []string{"ids", "text", "messages"} {
+		if _, ok := fields[key]; ok {
+			given = append(given, key)
+		}
+	}
+	if len(given) != 1 {
+		return row, fmt.Errorf("expected exactly one of ids, text and messages, got %d of them: %q", len(given), given)
+	}
+	value := fields[given[0]]
+	switch given[0] {
+	case "ids":
+		if json.Unmarshal(value, &row.ids) != nil || len(row.ids) == 0 {
+			return row, fmt.Errorf("ids: expected a list of at least one token id, got %s", excerpt(value))
+		}
+	case "text":
+		if json.Unmarshal(value, &row.text) != nil || row.text == nil {
+			return row, fmt.Errorf("text: expected a string, got %s", excerpt(value))
+		}
+	case "messages":
+		if json.Unmarshal(value, &row.messages) != nil || len(row.messages) == 0 {
+			return row, fmt.Errorf(`messages: expected a list of at least one {"role": "…", "content": "…"}, got %s`, excerpt(value))
+		}
+		for i, m := range row.messages {
+			if m.Role == "" {
+				return row, fmt.Errorf("messages: message %d has no role", i)
+			}
+		}
+	}
+	return row, nil
+}
+
+func excerpt(value []byte) string {
+	const limit = 60
+	if len(value) > limit {
+		return string(value[:limit]) + "…"
+	}
+	return string(value)
+}
+
+// encodePrompts gives every row its token ids and checks them against the model. turn says whether a conversation is followed by
+// the template's generation prompt.
+func encodePrompts(rows []promptRow, tokenizer *chat.Tokenizer, vocabSize int64, source string,
+	turn func([]chat.Message) bool) error {
+	for i := range rows {
+		row := &rows[i]
+		var err error
+		switch {
+		case row.text != nil:
+			row.ids, err = tokenizer.Encode(*row.text, true)
+		case row.messages != nil:
+			row.ids, err = tokenizer.EncodeMessages(row.messages, turn(row.messages))
+		}
+		if err == nil {
+			err = checkIDs(row.ids, vocabSize)
+		}
+		if err != nil {
+			return Usagef("%s line %d: %w", source, row.line, err)
+		}
+	}
+	return nil
+}
+
+func checkIDs(ids []int32, vocabSize int64) error {
+	if len(ids) == 0 {
+		return errors.New("the text has no tokens")
+	}
+	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= vocabSize }); i >= 0 {
+		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", i, ids[i], vocabSize-1)
+	}
+	return nil
+}
+
+// loadTokenizer loads the model's tokenizer. Rows that are all given as ids do without one: it is then nil when the directory has
+// none.
+func loadTokenizer(dir string, required bool) (*chat.Tokenizer, error) {
+	if !required {
+		if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return chat.Load(dir)
+}
+
+// needsTokenizer says whether any row is not given as ids.
+func needsTokenizer(rows []promptRow) bool {
+	return slices.ContainsFunc(rows, func(r promptRow) bool { return r.text != nil || r.messages != nil })
+}
+
+// prompts is the checked input of score and generate.
+type prompts struct {
+	rows      []promptRow
+	tokenizer *chat.Tokenizer   // nil when not needed and not there
+	config    checkpoint.Config // of the model
+}
+
+// openPrompts reads, encodes and checks every row before the weights are loaded.
+func openPrompts(c *cli.Context, turn func([]chat.Message) bool) (*prompts, error) {
+	dir := c.String("model")
+	if n := c.Int("threads"); n != 0 {
+		if err := torch.SetThreads(n); err != nil {
+			return nil, Usagef("--threads: %w", err)
+		}
+	}
+	config, err := checkpoint.ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	input, source, err := openInput(c)
+	if err != nil {
+		return nil, err
+	}
+	defer input.Close()
+	p := &prompts{config: config}
+	if p.rows, err = readPrompts(input, source); err != nil {
+		return nil, err
+	}
+	required := needsTokenizer(p.rows) || len(c.StringSlice("stop")) > 0
+	if p.tokenizer, err = loadTokenizer(dir, required); err != nil {
+		return nil, err
+	}
+	return p, encodePrompts(p.rows, p.tokenizer, config.Model.VocabSize, source, turn)
+}
