@@ -65,10 +65,7 @@ func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temper
 			tokens += len(rows[n].ids)
 			n++
 		}
-		batch, err := torch.Pack(seqs, nil)
-		if err != nil {
-			return err
-		}
+		batch := torch.Pack(seqs, nil)
 		scores, err := model.Score(batch, temperature, false)
 		if err != nil {
 			return fmt.Errorf("lines %d to %d: %w", rows[0].line, rows[n-1].line, err)
