@@ -1,0 +1,202 @@
+package torch
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+func tinyEngine(t *testing.T, m *Model, config EngineConfig) *Engine {
+	t.Helper()
+	e, err := NewEngine(m, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+var roomy = EngineConfig{MaxSequences: 8, MaxLength: 32, MaxBatchTokens: 64}
+
+// finish runs the engine until nothing is left.
+func finish(t *testing.T, e *Engine) map[uint64]Output {
+	t.Helper()
+	outputs := map[uint64]Output{}
+	for unfinished := 1; unfinished > 0; {
+		var err error
+		if unfinished, err = e.Step(); err != nil {
+			t.Fatal(err)
+		}
+		done, err := e.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range done {
+			outputs[o.ID] = o
+		}
+	}
+	return outputs
+}
+
+func TestEngineLogprobsAreThoseOfScore(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, EngineConfig{MaxSequences: 3, MaxLength: 32, MaxBatchTokens: 5})
+	prompts := map[uint64][]int32{1: {1, 2, 3}, 2: {4}, 3: {5, 6, 7, 8, 9, 10, 11, 12}, 4: {13, 14}}
+	for id, prompt := range prompts {
+		sampling := Sampling{Temperature: 0.8, TopP: 0.9, MaxTokens: 10, Seed: id}
+		if err := e.Submit(Request{ID: id, Prompt: prompt, Sampling: sampling}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outputs := finish(t, e)
+	for id, prompt := range prompts {
+		o := outputs[id]
+		if len(o.Tokens) != 10 || o.Finish != FinishLength || o.StopIndex != -1 {
+			t.Fatalf("request %d: %d tokens, finish %v, stop index %d; want 10, length, -1", id, len(o.Tokens), o.Finish, o.StopIndex)
+		}
+		scores, err := m.Score(Pack([][]int32{slices.Concat(prompt, o.Tokens)}, nil), 0.8, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(o.Logprobs, scores.Logprobs[len(prompt):]) {
+			t.Errorf("request %d: the engine's log-probs %v, Score's %v", id, o.Logprobs, scores.Logprobs[len(prompt):])
+		}
+		for i, p := range o.SamplingLogprobs {
+			if p < o.Logprobs[i] {
+				t.Errorf("request %d, token %d: top-p made the log-prob smaller, %v to %v", id, i, o.Logprobs[i], p)
+			}
+		}
+	}
+}
+
+func TestEngineStops(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, roomy)
+	vocabulary := make([][]byte, m.Config.VocabSize)
+	for i := range vocabulary {
+		vocabulary[i] = []byte{'a' + byte(i), 'A' + byte(i)}
+	}
+	vocabulary[0] = nil
+	if err := e.SetVocabulary(vocabulary); err != nil {
+		t.Fatal(err)
+	}
+	sampling := Sampling{TopP: 1, Temperature: 1, MaxTokens: 8, Seed: 4}
+	request := Request{ID: 1, Prompt: []int32{3, 4}, Sampling: sampling}
+	whole := func() Output {
+		if err := e.Submit(request); err != nil {
+			t.Fatal(err)
+		}
+		return finish(t, e)[1]
+	}()
+
+	request.StopIDs = []int32{whole.Tokens[2]}
+	if err := e.Submit(request); err != nil {
+		t.Fatal(err)
+	}
+	byID := finish(t, e)[1]
+	end := slices.Index(whole.Tokens, whole.Tokens[2]) + 1
+	if byID.Finish != FinishStop || !slices.Equal(byID.Tokens, whole.Tokens[:end]) {
+		t.Errorf("stop id %d: %v (%v), want %v", whole.Tokens[2], byID.Tokens, byID.Finish, whole.Tokens[:end])
+	}
+
+	// The second letter of one token and the first of the next.
+	a, b := vocabulary[whole.Tokens[4]], vocabulary[whole.Tokens[5]]
+	request.StopIDs, request.StopStrings = nil, []string{"no such text", string([]byte{a[1], b[0]})}
+	if err := e.Submit(request); err != nil {
+		t.Fatal(err)
+	}
+	byText := finish(t, e)[1]
+	if byText.Finish != FinishStop || byText.StopIndex != 1 || !slices.Equal(byText.Tokens, whole.Tokens[:len(byText.Tokens)]) ||
+		len(byText.Tokens) > 6 {
+		t.Errorf("stop string %q: %v (%v, string %d), want at most 6 of %v", request.StopStrings[1], byText.Tokens, byText.Finish,
+			byText.StopIndex, whole.Tokens)
+	}
+}
+
+func TestEngineSessionsSleepAndWeights(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, roomy)
+	request := Request{ID: 1, Session: 5, Prompt: []int32{3, 4, 5, 6}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
+	cached := func() int {
+		t.Helper()
+		if err := e.Submit(request); err != nil {
+			t.Fatal(err)
+		}
+		return finish(t, e)[1].CachedTokens
+	}
+	first := cached()
+	again := cached()
+	if err := m.Touch(); err != nil {
+		t.Fatal(err)
+	}
+	touched := cached()
+	if err := e.Sleep(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := e.Stats(); err != nil || s.KVBytes != 0 || s.Sessions != 0 || s.BlocksFree != s.BlocksTotal {
+		t.Errorf("asleep: %+v, %v", s, err)
+	}
+	slept := cached()
+	if first != 0 || again != 3 || touched != 0 || slept != 0 {
+		t.Errorf("cached tokens: first %d, again %d, after new weights %d, after sleep %d; want 0, 3, 0, 0", first, again, touched, slept)
+	}
+	if err := e.Release(5); err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.Stats()
+	if err != nil || s.Sessions != 0 || s.BlocksFree != s.BlocksTotal || s.KVBytes == 0 || s.CachedTokens != 3 {
+		t.Errorf("after release: %+v, %v", s, err)
+	}
+}
+
+func TestEngineErrors(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, roomy)
+	good := Request{ID: 1, Prompt: []int32{1}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 20}}
+	for name, change := range map[string]func(*Request){
+		"empty prompt":     func(r *Request) { r.Prompt = nil },
+		"foreign token":    func(r *Request) { r.Prompt = []int32{19} },
+		"long prompt":      func(r *Request) { r.Prompt = make([]int32, 32) },
+		"zero value TopP":  func(r *Request) { r.Sampling.TopP = 0 },
+		"no vocabulary":    func(r *Request) { r.StopStrings = []string{"x"} },
+		"negative minimum": func(r *Request) { r.Sampling.MinTokens = -1 },
+	} {
+		r := good
+		change(&r)
+		if err := e.Submit(r); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("%s: %v, want an invalid argument", name, err)
+		}
+	}
+	if err := e.Abort(9); !errors.Is(err, ErrNotFound) {
+		t.Errorf("abort of an unknown id: %v", err)
+	}
+	if err := e.Submit(good); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Step(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Abort(1); err != nil {
+		t.Fatal(err)
+	}
+	if o := finish(t, e)[1]; o.Finish != FinishAbort || len(o.Tokens) != 1 {
+		t.Errorf("aborted after one token: %+v", o)
+	}
+	if _, err := NewEngine(tinyModel(t, HeadValue), roomy); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("engine over a critic: %v", err)
+	}
+}
+
+func TestEngineOutlivesItsModelsClose(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, roomy)
+	m.Close()
+	if _, err := e.Step(); !errors.Is(err, ErrClosed) {
+		t.Errorf("step after the model's Close: %v", err)
+	}
+	e.Close()
+	e.Close()
+	if _, err := e.Poll(); !errors.Is(err, ErrClosed) {
+		t.Errorf("poll after Close: %v", err)
+	}
+}
