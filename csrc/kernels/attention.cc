@@ -102,8 +102,8 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
 
 }  // namespace
 
-void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k, const float* v,
-              int64_t ld_v, float* key_pages, float* value_pages) {
+void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
+              const float* v, int64_t ld_v, float* key_pages, float* value_pages) {
   const int64_t d = shape.head_dim, page_floats = shape.kv_heads * d * kPageTokens;
   const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
   parallel_for(static_cast<int64_t>(sequences.size()), grain, [&](int64_t s) {

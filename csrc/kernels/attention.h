@@ -1,10 +1,11 @@
-// Causal grouped-query attention over paged keys and values. One kernel for prefill, decode and training: for every (row, head)
-// the scores of keys 0 .. position, then max, exponentials and their sum, then the weighted sum of values, each in key order,
-// whatever other rows are in the call.
+// Causal grouped-query attention over paged keys and values. One kernel for prefill, decode and training: for every
+// (row, head) the scores of keys 0 .. position, then max, exponentials and their sum, then the weighted sum of values,
+// each in key order, whatever other rows are in the call.
 //
 // Layouts of one layer's pages (kPageTokens = 16 positions each):
 //   keys   [page][kv_head][head_dim][16]
-//   values [page][kv_head][16][head_dim]   with kLanes readable floats after the last page (vector loads run over a row's end)
+//   values [page][kv_head][16][head_dim]   with kLanes readable floats after the last page (vector loads run over a
+//   row's end)
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,16 @@ struct PagedRows {
 };
 
 // Writes k and v rows (kv_heads * head_dim wide, row strides ld_k and ld_v) into the sequences' pages.
-void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k, const float* v,
-              int64_t ld_v, float* key_pages, float* value_pages);
+void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
+              const float* v, int64_t ld_v, float* key_pages, float* value_pages);
 
-// o[row, heads * head_dim] (row stride ld_o) = attention of q (row stride ld_q) over the keys up to the row's own position.
-// logsumexp[row, heads] of the scaled scores is what backward needs; may be null.
+// o[row, heads * head_dim] (row stride ld_o) = attention of q (row stride ld_q) over the keys up to the row's own
+// position. logsumexp[row, heads] of the scaled scores is what backward needs; may be null.
 void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
             const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp);
 
-// Inputs of the backward pass over whole packed sequences: sequence s owns rows offsets[s] .. offsets[s+1]-1 from position 0.
+// Inputs of the backward pass over whole packed sequences: sequence s owns rows offsets[s] .. offsets[s+1]-1 from
+// position 0.
 struct AttentionBackward {
   std::span<const int64_t> offsets;
   const float *q, *k, *v;  // after rope
@@ -44,8 +46,9 @@ struct AttentionBackward {
   int64_t ld_d;         // one row stride for all three
 };
 
-// Recomputes the probabilities block by block (FlashAttention-2, Dao 2023): memory beyond the arguments is a few copies of one
-// key/value head of one sequence per thread. Parallel over (sequence, key/value head), each serial: same bits for any threads.
+// Recomputes the probabilities block by block (FlashAttention-2, Dao 2023): memory beyond the arguments is a few copies
+// of one key/value head of one sequence per thread. Parallel over (sequence, key/value head), each serial: same bits
+// for any threads.
 void attend_backward(const AttentionShape& shape, const AttentionBackward& args);
 
 }  // namespace gyre

@@ -26,7 +26,8 @@ struct Block {
   std::vector<int64_t> limit;
 };
 
-void load_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length, int64_t kv_head, Head& h) {
+void load_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length, int64_t kv_head,
+               Head& h) {
   const int64_t d = shape.head_dim;
   h.length = length;
   h.padded_length = round_up(length, kLanes);
@@ -49,7 +50,8 @@ void load_head(const AttentionShape& shape, const AttentionBackward& a, int64_t 
   }
 }
 
-// From scores in `p` and d_o · v in `ds`: probabilities and the gradient of the scores, zero for keys past a query's limit.
+// From scores in `p` and d_o · v in `ds`: probabilities and the gradient of the scores, zero for keys past a query's
+// limit.
 void probabilities(Block& b, int64_t count, int64_t first_key, int64_t keys, float scale) {
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -65,7 +67,8 @@ void probabilities(Block& b, int64_t count, int64_t first_key, int64_t keys, flo
   }
 }
 
-void backward_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length, int64_t kv_head) {
+void backward_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length,
+                   int64_t kv_head) {
   thread_local Head h;
   thread_local Block b;
   load_head(shape, a, begin, length, kv_head, h);
@@ -96,17 +99,17 @@ void backward_head(const AttentionShape& shape, const AttentionBackward& a, int6
     std::fill(b.dq.begin(), b.dq.end(), 0.0f);
     for (int64_t key = 0; key < row + rows; key += kKeyBlock) {
       const int64_t keys = std::min(kKeyBlock, length - key), key_vectors = ceil_div(keys, kLanes);
-      multiply_tile(count, key_vectors, {b.q.data(), w, 1}, &h.keys_t[static_cast<size_t>(key)], h.padded_length, d, nullptr, 0,
-                    b.p.data(), kKeyBlock);
-      multiply_tile(count, key_vectors, {b.d_o.data(), w, 1}, &h.values_t[static_cast<size_t>(key)], h.padded_length, d, nullptr,
-                    0, b.ds.data(), kKeyBlock);
+      multiply_tile(count, key_vectors, {b.q.data(), w, 1}, &h.keys_t[static_cast<size_t>(key)], h.padded_length, d,
+                    nullptr, 0, b.p.data(), kKeyBlock);
+      multiply_tile(count, key_vectors, {b.d_o.data(), w, 1}, &h.values_t[static_cast<size_t>(key)], h.padded_length, d,
+                    nullptr, 0, b.ds.data(), kKeyBlock);
       probabilities(b, count, key, key_vectors * kLanes, scale);
       float* d_values = &h.d_values[static_cast<size_t>(key * w)];
       float* d_keys = &h.d_keys[static_cast<size_t>(key * w)];
       multiply_tile(keys, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, count, d_values, w, d_values, w);
       multiply_tile(keys, vectors, {b.ds.data(), 1, kKeyBlock}, b.q.data(), w, count, d_keys, w, d_keys, w);
-      multiply_tile(count, vectors, {b.ds.data(), kKeyBlock, 1}, &h.keys[static_cast<size_t>(key * w)], w, keys, b.dq.data(), w,
-                    b.dq.data(), w);
+      multiply_tile(count, vectors, {b.ds.data(), kKeyBlock, 1}, &h.keys[static_cast<size_t>(key * w)], w, keys,
+                    b.dq.data(), w, b.dq.data(), w);
     }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t r = begin + row + i / group, head = kv_head * group + i % group;

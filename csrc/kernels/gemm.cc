@@ -11,14 +11,16 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kPanel = 48;       // columns: three 16-lane vectors, six 8-lane ones
-constexpr int64_t kInnerBlock = 384; // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
-constexpr int64_t kRowBlock = 128;   // rows per task
+constexpr int64_t kPanel = 48;  // columns: three 16-lane vectors, six 8-lane ones
+constexpr int64_t kInnerBlock =
+    384;  // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
+constexpr int64_t kRowBlock = 128;  // rows per task
 static_assert(kPanel % kLanes == 0);
 
-// The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written past its row.
-void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* panel, int64_t k, const float* bias, int64_t width,
-                     bool resume, float* y, int64_t ldy) {
+// The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
+// past its row.
+void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* panel, int64_t k, const float* bias,
+                     int64_t width, bool resume, float* y, int64_t ldy) {
   float buffer[kTileRows * kPanel];
   const int64_t vectors = ceil_div(width, kLanes);
   for (int64_t first = 0; first < rows; first += kTileRows) {
@@ -86,8 +88,8 @@ void PackedMatrix::multiply(const float* x, int64_t ldx, int64_t rows, const flo
       if (width % kLanes) {
         multiply_narrow(block_x, ldx, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
       } else {
-        multiply_tile(n, width / kLanes, {block_x, ldx, 1}, panel + k * kPanel, kPanel, nk, k ? block_y : block_bias, k ? ldy : 0,
-                      block_y, ldy);
+        multiply_tile(n, width / kLanes, {block_x, ldx, 1}, panel + k * kPanel, kPanel, nk, k ? block_y : block_bias,
+                      k ? ldy : 0, block_y, ldy);
       }
     }
   });

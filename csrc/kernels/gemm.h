@@ -1,6 +1,6 @@
-// y = x · W^T with W packed once per update. Every output element is one chain of fused multiply-adds over the inner dimension in
-// the same order whatever the number of rows, their place in the batch or the number of threads: the row-invariance on which
-// "sampling = training, bit for bit" rests.
+// y = x · W^T with W packed once per update. Every output element is one chain of fused multiply-adds over the inner
+// dimension in the same order whatever the number of rows, their place in the batch or the number of threads: the
+// row-invariance on which "sampling = training, bit for bit" rests.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,9 @@ class PackedMatrix {
   void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const;
 
  private:
-  struct Free { void operator()(float* p) const; };
+  struct Free {
+    void operator()(float* p) const;
+  };
   std::unique_ptr<float, Free> panels_;  // [ceil(out/panel)][in][panel], 64-byte aligned, padded with zeros
   int64_t out_ = 0, in_ = 0;
 };

@@ -31,8 +31,8 @@ float rms_norm_row(const float* x, int64_t width, const float* weight, float eps
   return rstd;
 }
 
-void rms_norm_row_backward(const float* x, float rstd, const float* weight, const float* dy, int64_t width, bool add, float* dx,
-                           float* dweight) {
+void rms_norm_row_backward(const float* x, float rstd, const float* weight, const float* dy, int64_t width, bool add,
+                           float* dx, float* dweight) {
   vf dots{};
   for (int64_t j = 0; j < width; j += kLanes) {
     const int64_t n = width - j;
@@ -56,8 +56,8 @@ void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, 
   });
 }
 
-void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps, float* sum,
-                  float* y, float* rstd) {
+void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps,
+                  float* sum, float* y, float* rstd) {
   parallel_for(rows, row_grain(width), [&](int64_t r) {
     const int64_t at = r * width;
     for (int64_t j = 0; j < width; ++j) sum[at + j] = x[at + j] + delta[at + j];
@@ -66,13 +66,14 @@ void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t widt
   });
 }
 
-void rms_norm_backward(const float* x, const float* rstd, const float* weight, const float* dy, int64_t rows, int64_t width,
-                       float* dx, float* dweight) {
+void rms_norm_backward(const float* x, const float* rstd, const float* weight, const float* dy, int64_t rows,
+                       int64_t width, float* dx, float* dweight) {
   const int64_t parts = ceil_div(rows, kPartialRows);
   std::vector<float> partial(static_cast<size_t>(parts * width), 0.0f);
   parallel_for(parts, 1, [&](int64_t p) {
     for (int64_t r = p * kPartialRows; r < std::min(rows, (p + 1) * kPartialRows); ++r) {
-      rms_norm_row_backward(x + r * width, rstd[r], weight, dy + r * width, width, true, dx + r * width, &partial[p * width]);
+      rms_norm_row_backward(x + r * width, rstd[r], weight, dy + r * width, width, true, dx + r * width,
+                            &partial[p * width]);
     }
   });
   for (int64_t p = 0; p < parts; ++p) {

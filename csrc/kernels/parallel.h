@@ -9,7 +9,8 @@
 
 namespace gyre {
 
-// Calls f(i) for 0 <= i < n. `grain` items are the least worth handing to a thread (some 10 us); fewer run on the caller.
+// Calls f(i) for 0 <= i < n. `grain` items are the least worth handing to a thread (some 10 us); fewer run on the
+// caller.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int threads = omp_get_max_threads();

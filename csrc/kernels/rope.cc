@@ -64,8 +64,8 @@ void RopeTable::reserve(int64_t count) {
   count_ = grown;
 }
 
-void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows, const float* in,
-                  int64_t ld_in, float* out, int64_t ld_out) {
+void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
+                  const float* in, int64_t ld_in, float* out, int64_t ld_out) {
   const int64_t heads = layout.heads + layout.kv_heads, d = layout.head_dim;
   parallel_for(rows, std::max<int64_t>(1, 8192 / (heads * d)), [&](int64_t r) {
     const float* cosines = table.cosines(positions[r]);
@@ -85,7 +85,8 @@ void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_
 }
 
 void rotate_heads_backward(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
-                           const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm, float* dk_norm) {
+                           const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm,
+                           float* dk_norm) {
   const int64_t heads = layout.heads + layout.kv_heads, d = layout.head_dim, parts = ceil_div(rows, kPartialRows);
   std::vector<float> partial(static_cast<size_t>(parts * 2 * d), 0.0f);
   parallel_for(parts, 1, [&](int64_t p) {

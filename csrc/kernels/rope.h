@@ -1,5 +1,6 @@
-// What happens to query and key heads between the projection and attention: RMSNorm over the head (Qwen3), then rotary position
-// embedding (Su et al. 2021) in Hugging Face's layout, where component i is rotated with component i + head_dim / 2.
+// What happens to query and key heads between the projection and attention: RMSNorm over the head (Qwen3), then rotary
+// position embedding (Su et al. 2021) in Hugging Face's layout, where component i is rotated with component i +
+// head_dim / 2.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,9 @@
 
 namespace gyre {
 
-// Angles of a model: inverse frequencies of head_dim / 2 component pairs, plain, linearly interpolated (Chen et al. 2023) or
-// scaled by wavelength as Llama 3.1 does. Rounded to f32 where transformers rounds, so that checkpoints see the angles they know.
+// Angles of a model: inverse frequencies of head_dim / 2 component pairs, plain, linearly interpolated (Chen et al.
+// 2023) or scaled by wavelength as Llama 3.1 does. Rounded to f32 where transformers rounds, so that checkpoints see
+// the angles they know.
 struct RopeParameters {
   enum Scaling { kPlain, kLlama3, kLinear } scaling = kPlain;
   int64_t head_dim = 0;
@@ -40,12 +42,14 @@ struct HeadLayout {
   float eps;
 };
 
-// out[row] = rope(norm(in[row])) at positions[row], for the (heads + kv_heads) * head_dim leading components of every row.
-void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows, const float* in,
-                  int64_t ld_in, float* out, int64_t ld_out);
+// out[row] = rope(norm(in[row])) at positions[row], for the (heads + kv_heads) * head_dim leading components of every
+// row.
+void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
+                  const float* in, int64_t ld_in, float* out, int64_t ld_out);
 
 // In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm [head_dim] when the layout has norms.
 void rotate_heads_backward(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
-                           const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm, float* dk_norm);
+                           const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm,
+                           float* dk_norm);
 
 }  // namespace gyre

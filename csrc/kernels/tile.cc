@@ -67,8 +67,8 @@ int64_t even_part(int64_t left, int64_t most) { return ceil_div(left, ceil_div(l
 
 }  // namespace
 
-void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k, const float* start,
-                   ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
   const auto& variants = a.column == 1 ? kUnitTiles : kStridedTiles;
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = even_part(vectors - v, kTileVectors);

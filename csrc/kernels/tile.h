@@ -1,6 +1,7 @@
-// The one multiply kernel under linear layers and attention: a register tile of a few rows by a few vectors of columns, each
-// element one chain of fused multiply-adds over k in ascending order. Because the chain does not depend on the tile's size, and
-// because partial sums resumed from memory are exact, callers may cut rows, columns and k as they like without changing a bit.
+// The one multiply kernel under linear layers and attention: a register tile of a few rows by a few vectors of columns,
+// each element one chain of fused multiply-adds over k in ascending order. Because the chain does not depend on the
+// tile's size, and because partial sums resumed from memory are exact, callers may cut rows, columns and k as they like
+// without changing a bit.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@ struct Strided {
   ptrdiff_t row, column;
 };
 
-// c[r][j] = start[r][j] + sum over i < k of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors * kLanes.
-// start (row stride start_row, 0 = the same row for all) may be c itself, or null for zero. Serial.
-void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k, const float* start,
-                   ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+// c[r][j] = start[r][j] + sum over i < k of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors *
+// kLanes. start (row stride start_row, 0 = the same row for all) may be c itself, or null for zero. Serial.
+void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
+                   const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
 }  // namespace gyre

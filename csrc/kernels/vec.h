@@ -1,6 +1,6 @@
-// The f32 vector of this processor's register width, by GCC/Clang vector extensions, and the few functions on it that the
-// kernels share. `acc += x * y` is one fused multiply-add per lane (-ffp-contract=fast), scalar or vector, so every kernel
-// variant does the same arithmetic per element. Reductions over lanes have one fixed order.
+// The f32 vector of this processor's register width, by GCC/Clang vector extensions, and the few functions on it that
+// the kernels share. `acc += x * y` is one fused multiply-add per lane (-ffp-contract=fast), scalar or vector, so every
+// kernel variant does the same arithmetic per element. Reductions over lanes have one fixed order.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +64,11 @@ inline float reduce_max(vf v) {
 }
 
 // e^x to about 1 ulp; 0 below the smallest normal result, infinity from 2^127.5 on, NaN for NaN.
-// Range reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody & Waite 1980), then a minimax polynomial for e^r.
+// Range reduction x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts (Cody & Waite 1980), then a minimax
+// polynomial for e^r.
 inline vf exponential(vf x) {
-  constexpr float kLowest = -87.33654f, kHighest = 88.37626f, kMagic = 12582912.0f;  // kMagic = 1.5 * 2^23 rounds to an integer
+  constexpr float kLowest = -87.33654f, kHighest = 88.37626f,
+                  kMagic = 12582912.0f;  // kMagic = 1.5 * 2^23 rounds to an integer
   vf y = x < splat(kLowest) ? splat(kLowest) : x;
   y = y > splat(kHighest) ? splat(kHighest) : y;
   const vf shifted = y * 1.44269504f + splat(kMagic);

@@ -35,14 +35,16 @@ HeadLayout Block::head_layout() const {
           floats(weights.q_norm_D), floats(weights.k_norm_D), static_cast<float>(config.rms_norm_eps)};
 }
 
-void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages, BlockActivations& kept,
-                    ForwardWorkspace& work, at::Tensor& output_NH) const {
-  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(), f = config.intermediate_size;
+void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
+                    BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
+                f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
   kept.allocate(config, n);
   const float* input = floats(kept.input_NH);
   float *normed = floats(work.normed_NH), *delta = floats(work.delta_NH), *heads = floats(work.heads_NE);
-  float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH), *gate_up = floats(kept.gate_up_N2F);
+  float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),
+        *gate_up = floats(kept.gate_up_N2F);
 
   rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
   packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);

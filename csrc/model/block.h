@@ -26,7 +26,8 @@ struct Pass {
   std::vector<int32_t> positions;  // one per row
 };
 
-// What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from these.
+// What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from
+// these.
 struct BlockActivations {
   at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
   at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F;
@@ -50,14 +51,15 @@ struct Block {
   const BlockTensors& weights;
   const RopeTable& rope;
 
-  // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills `kept`.
-  void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages, BlockActivations& kept,
-               ForwardWorkspace& work, at::Tensor& output_NH) const;
+  // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
+  // `kept`.
+  void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
+               BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const;
 
-  // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to `gradients`.
-  // Sequence s of the pass owns rows offsets[s] .. offsets[s+1]-1.
-  void backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass, BackwardWorkspace& work,
-                at::Tensor& d_NH, BlockTensors& gradients) const;
+  // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to
+  // `gradients`. Sequence s of the pass owns rows offsets[s] .. offsets[s+1]-1.
+  void backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass,
+                BackwardWorkspace& work, at::Tensor& d_NH, BlockTensors& gradients) const;
 
  private:
   HeadLayout head_layout() const;

@@ -29,9 +29,10 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
       d_act_NF(rows_of(rows, c.intermediate_size)),
       d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {}
 
-void Block::backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass, BackwardWorkspace& work,
-                     at::Tensor& d_NH, BlockTensors& gradients) const {
-  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(), f = config.intermediate_size;
+void Block::backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass,
+                     BackwardWorkspace& work, at::Tensor& d_NH, BlockTensors& gradients) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
+                f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
   float *d = floats(d_NH), *normed = floats(work.normed_NH), *d_normed = floats(work.d_normed_NH);
 
@@ -67,8 +68,8 @@ void Block::backward(const BlockActivations& kept, std::span<const int64_t> offs
   attention.dk = d_qkv + q;
   attention.dv = d_qkv + q + k;
   attend_backward(attention_shape(), attention);
-  rotate_heads_backward(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k, floats(gradients.q_norm_D),
-                        floats(gradients.k_norm_D));
+  rotate_heads_backward(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
+                        floats(gradients.q_norm_D), floats(gradients.k_norm_D));
   rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, normed, nullptr);
   add_linear_gradients(work.d_qkv_NR, work.normed_NH, gradients.qkv_RH, gradients.qkv_bias_R);
   at::mm_out(work.d_normed_NH, work.d_qkv_NR, weights.qkv_RH);

@@ -10,8 +10,8 @@ enum class RopeScaling { kPlain, kLlama3, kLinear };
 enum class HeadKind { kLanguageModel, kValue };
 
 // Shape suffixes used throughout csrc:
-//   N rows (packed tokens) · H hidden · V vocabulary · Q query width (heads·head_dim) · K key/value width (kv_heads·head_dim)
-//   F intermediate · D head_dim · P parameters
+//   N rows (packed tokens) · H hidden · V vocabulary · Q query width (heads·head_dim) · K key/value width
+//   (kv_heads·head_dim) F intermediate · D head_dim · P parameters
 struct ModelConfig {
   Family family = Family::kLlama;
   HeadKind head = HeadKind::kLanguageModel;

@@ -49,13 +49,15 @@ Pass make_pass(const ModelConfig& config, int64_t rows, std::span<const RowSpan>
     }
     const int64_t needed = (end + kPageTokens - 1) / kPageTokens;
     if (static_cast<int64_t>(s.pages.size()) < needed) {
-      refuse(std::to_string(end) + " tokens need " + std::to_string(needed) + " pages, got " + std::to_string(s.pages.size()));
+      refuse(std::to_string(end) + " tokens need " + std::to_string(needed) + " pages, got " +
+             std::to_string(s.pages.size()));
     }
     for (int64_t i = 0; i < needed; ++i) {
       const int32_t page = s.pages[static_cast<size_t>(i)];
       if (page < 0 || page >= num_pages) refuse("page " + std::to_string(page) + " of " + std::to_string(num_pages));
     }
-    for (int64_t i = 0; i < s.count; ++i) pass.positions[static_cast<size_t>(s.row + i)] = static_cast<int32_t>(s.position + i);
+    for (int64_t i = 0; i < s.count; ++i)
+      pass.positions[static_cast<size_t>(s.row + i)] = static_cast<int32_t>(s.position + i);
     pass.sequences.push_back({s.row, s.count, s.position, s.pages.data()});
     covered += s.count;
   }
@@ -72,7 +74,8 @@ int64_t last_position(const Pass& pass) {
 }  // namespace
 
 struct Decoder::Packed {
-  explicit Packed(const ModelConfig& c) : blocks(static_cast<size_t>(c.num_layers)), rope(inverse_frequencies(rope_parameters(c))) {}
+  explicit Packed(const ModelConfig& c)
+      : blocks(static_cast<size_t>(c.num_layers)), rope(inverse_frequencies(rope_parameters(c))) {}
   uint64_t version = 0;
   std::vector<PackedBlock> blocks;
   PackedMatrix head;
@@ -88,7 +91,9 @@ void Decoder::touch() { ++version_; }
 
 Decoder::Packed& Decoder::packed() {
   if (packed_->version == version_) return *packed_;
-  const auto pack = [](PackedMatrix& to, const at::Tensor& weight) { to.pack(floats(weight), weight.size(0), weight.size(1)); };
+  const auto pack = [](PackedMatrix& to, const at::Tensor& weight) {
+    to.pack(floats(weight), weight.size(0), weight.size(1));
+  };
   for (size_t i = 0; i < packed_->blocks.size(); ++i) {
     const BlockTensors& from = parameters_.blocks[i];
     PackedBlock& to = packed_->blocks[i];
@@ -115,7 +120,8 @@ at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
 }
 
 // `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
-at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep) {
+at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages,
+                        Activations* keep) {
   at::Tensor x_NH = embed(ids);
   Packed& weights = packed();
   weights.rope.reserve(last_position(pass));
@@ -149,7 +155,8 @@ at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpa
   return run(ids, pass, kv, false, nullptr);
 }
 
-at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const int64_t> offsets, std::unique_ptr<Activations>* keep) {
+at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const int64_t> offsets,
+                            std::unique_ptr<Activations>* keep) {
   auto kept = std::make_unique<Activations>();
   kept->ids_.assign(ids.begin(), ids.end());
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids.size())) {
@@ -181,14 +188,15 @@ at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const int64_
 
 void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients) {
   const int64_t rows = kept.rows(), h = config_.hidden_size;
-  if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h || !d_hidden_NH.is_contiguous()) {
-    throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" + std::to_string(rows) +
-                                ", " + std::to_string(h) + "]");
+  if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h ||
+      !d_hidden_NH.is_contiguous()) {
+    throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" +
+                                std::to_string(rows) + ", " + std::to_string(h) + "]");
   }
   Packed& weights = packed();
   at::Tensor d_NH = at::zeros_like(d_hidden_NH);
-  rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H), floats(d_hidden_NH), rows, h,
-                    floats(d_NH), floats(gradients.root.final_norm_H));
+  rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H),
+                    floats(d_hidden_NH), rows, h, floats(d_NH), floats(gradients.root.final_norm_H));
   BackwardWorkspace work(config_, rows);
   std::unique_ptr<ForwardWorkspace> again;
   std::unique_ptr<KvPages> kv;

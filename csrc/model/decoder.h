@@ -1,5 +1,5 @@
-// The one decoder: the same block code serves prefill, decode and the training forward, so that a token's hidden state is the
-// same bits whichever of them computed it.
+// The one decoder: the same block code serves prefill, decode and the training forward, so that a token's hidden state
+// is the same bits whichever of them computed it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,10 +18,10 @@ namespace gyre {
 
 // Consecutive positions of one sequence inside a forward pass of packed rows.
 struct RowSpan {
-  int64_t row;                        // first row in the pass
-  int64_t count;                      // number of rows
-  int64_t position;                   // position of the first row in its sequence
-  std::span<const int32_t> pages;     // page table: pages[i] holds positions [16 i, 16 i + 16); covers position+count
+  int64_t row;                     // first row in the pass
+  int64_t count;                   // number of rows
+  int64_t position;                // position of the first row in its sequence
+  std::span<const int32_t> pages;  // page table: pages[i] holds positions [16 i, 16 i + 16); covers position+count
 };
 
 class Decoder {
@@ -36,8 +36,8 @@ class Decoder {
   void touch();
   uint64_t version() const { return version_; }
 
-  // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the memory for
-  // a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).
+  // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the
+  // memory for a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).
   void set_recompute(bool on) { recompute_ = on; }
 
   // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of ALL rows, [N, H].
@@ -46,13 +46,15 @@ class Decoder {
   // Training: whole sequences from position 0, packed; sequence s owns rows offsets[s]..offsets[s+1]-1.
   // The rows' hidden states equal those of the inference forward bit for bit.
   // `keep` (may be null) receives what backward needs.
-  at::Tensor forward(std::span<const int32_t> ids, std::span<const int64_t> offsets, std::unique_ptr<Activations>* keep);
+  at::Tensor forward(std::span<const int32_t> ids, std::span<const int64_t> offsets,
+                     std::unique_ptr<Activations>* keep);
 
   // Adds the parameter gradients of Σ <d_hidden_NH, hidden_NH> to `gradients`. May be called several times on the same
   // activations (one backward per loss component).
   void backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients);
 
-  // Head: logits_RV = hidden_RH · head^T for a few rows (row-invariant kernel). A value head gives [R, 1], bias included.
+  // Head: logits_RV = hidden_RH · head^T for a few rows (row-invariant kernel). A value head gives [R, 1], bias
+  // included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
 
  private:

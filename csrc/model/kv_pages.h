@@ -19,7 +19,7 @@ class KvPages {
 
   int64_t num_pages() const { return num_pages_; }
   static int64_t bytes_per_page(const ModelConfig& config);
-  float* keys(int64_t layer);    // base of the layer's key pages
+  float* keys(int64_t layer);  // base of the layer's key pages
   float* values(int64_t layer);
   // Copies the contents of one page to another in every layer (copy-on-write).
   void copy_page(int64_t from, int64_t to);

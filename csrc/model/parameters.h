@@ -1,5 +1,5 @@
-// Every parameter-shaped set of tensors (weights, gradients, Adam moments) has this one layout, block by block, so that a
-// block's weights and its gradients are reached through one place (where sharding will hook in).
+// Every parameter-shaped set of tensors (weights, gradients, Adam moments) has this one layout, block by block, so that
+// a block's weights and its gradients are reached through one place (where sharding will hook in).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@ struct NamedTensor {
 struct ParameterSet {
   std::vector<BlockTensors> blocks;
   RootTensors root;
-  std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head: Hugging Face's parts of the fused tensors
+  std::vector<NamedTensor>
+      named;  // embed, blocks in order, final norm, head: Hugging Face's parts of the fused tensors
 
   // The flat storages in a fixed order: root first, then blocks.
   std::vector<at::Tensor> flats() const;

@@ -41,10 +41,11 @@ struct Sequence {
   void step(int64_t first, int64_t count, at::Tensor& o, at::Tensor& lse) {
     const int64_t wq = q.size(1), wk = k.size(1);
     const std::vector<PagedRows> rows{{0, count, first, pages.data()}};
-    store_kv(shape, rows, k.data_ptr<float>() + first * wk, wk, v.data_ptr<float>() + first * wk, wk, key_pages.data_ptr<float>(),
-             value_pages.data_ptr<float>());
-    attend(shape, rows, q.data_ptr<float>() + first * wq, wq, key_pages.data_ptr<float>(), value_pages.data_ptr<float>(),
-           o.data_ptr<float>() + first * wq, wq, lse.data_ptr<float>() + first * shape.heads);
+    store_kv(shape, rows, k.data_ptr<float>() + first * wk, wk, v.data_ptr<float>() + first * wk, wk,
+             key_pages.data_ptr<float>(), value_pages.data_ptr<float>());
+    attend(shape, rows, q.data_ptr<float>() + first * wq, wq, key_pages.data_ptr<float>(),
+           value_pages.data_ptr<float>(), o.data_ptr<float>() + first * wq, wq,
+           lse.data_ptr<float>() + first * shape.heads);
   }
 
   at::Tensor heads(const at::Tensor& t) const { return t.view({length, -1, shape.head_dim}).transpose(0, 1); }
@@ -61,12 +62,15 @@ TEST_P(AttentionTest, MatchesSoftmaxAttention) {
   Sequence s(GetParam());
   at::Tensor o = at::empty_like(s.q), lse = at::empty({s.length, s.shape.heads});
   s.step(0, s.length, o, lse);
-  const at::Tensor expected = reference::attention(s.heads(s.q), s.heads(s.k), s.heads(s.v)).transpose(0, 1).reshape_as(o);
+  const at::Tensor expected =
+      reference::attention(s.heads(s.q), s.heads(s.k), s.heads(s.v)).transpose(0, 1).reshape_as(o);
   EXPECT_LT(testing::relative_error(o, expected), 1e-6);
   const at::Tensor keys = s.heads(s.k).repeat_interleave(s.shape.heads / s.shape.kv_heads, 0);
-  const at::Tensor scores = at::matmul(s.heads(s.q), keys.transpose(1, 2)) / std::sqrt(static_cast<double>(s.shape.head_dim));
+  const at::Tensor scores =
+      at::matmul(s.heads(s.q), keys.transpose(1, 2)) / std::sqrt(static_cast<double>(s.shape.head_dim));
   const at::Tensor mask = at::ones({s.length, s.length}, at::kBool).triu(1);
-  const at::Tensor expected_lse = at::logsumexp(scores.masked_fill(mask, -std::numeric_limits<double>::infinity()), -1).t();
+  const at::Tensor expected_lse =
+      at::logsumexp(scores.masked_fill(mask, -std::numeric_limits<double>::infinity()), -1).t();
   EXPECT_LT((lse - expected_lse).abs().max().item<double>(), 1e-5);
 }
 
@@ -77,7 +81,8 @@ TEST_P(AttentionTest, DecodeAndChunksEqualPrefillBitForBit) {
   for (int64_t chunk : {1, 3, 16, 37}) {
     Sequence s(GetParam());
     at::Tensor part_o = at::empty_like(o), part_lse = at::empty_like(lse);
-    for (int64_t first = 0; first < s.length; first += chunk) s.step(first, std::min(chunk, s.length - first), part_o, part_lse);
+    for (int64_t first = 0; first < s.length; first += chunk)
+      s.step(first, std::min(chunk, s.length - first), part_o, part_lse);
     EXPECT_TRUE(same_bits(part_o, o)) << "chunks of " << chunk;
     EXPECT_TRUE(same_bits(part_lse, lse)) << "chunks of " << chunk;
   }
@@ -103,21 +108,25 @@ TEST_P(AttentionTest, BackwardMatchesAutograd) {
   attend_backward(s.shape, a);
 
   for (int64_t half : {0, 1}) {
-    at::Tensor tq = s.q.clone().set_requires_grad(true), tk = s.k.clone().set_requires_grad(true), tv = s.v.clone().set_requires_grad(true);
+    at::Tensor tq = s.q.clone().set_requires_grad(true), tk = s.k.clone().set_requires_grad(true),
+               tv = s.v.clone().set_requires_grad(true);
     const at::Tensor out = reference::attention(s.heads(tq), s.heads(tk), s.heads(tv)).transpose(0, 1).reshape({n, wq});
     (out * d_o.narrow(0, half * n, n)).sum().backward();
     const at::Tensor part = d.narrow(0, half * n, n);
     // A single key has no score gradient: both sides are rounding around zero there.
     const double floor = 1e-5;
-    EXPECT_LT((part.narrow(1, 0, wq) - tq.grad()).norm().item<double>(), 2e-6 * tq.grad().norm().item<double>() + floor);
-    EXPECT_LT((part.narrow(1, wq, wk) - tk.grad()).norm().item<double>(), 2e-6 * tk.grad().norm().item<double>() + floor);
+    EXPECT_LT((part.narrow(1, 0, wq) - tq.grad()).norm().item<double>(),
+              2e-6 * tq.grad().norm().item<double>() + floor);
+    EXPECT_LT((part.narrow(1, wq, wk) - tk.grad()).norm().item<double>(),
+              2e-6 * tk.grad().norm().item<double>() + floor);
     EXPECT_LT(testing::relative_error(part.narrow(1, wq + wk, wk), tv.grad()), 2e-6);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
-                         ::testing::Values(Case{{9, 3, 64}, 70}, Case{{2, 2, 16}, 1}, Case{{4, 1, 8}, 17}, Case{{14, 2, 24}, 33},
-                                           Case{{3, 3, 20}, 16}, Case{{5, 1, 2}, 40}, Case{{2, 1, 128}, 131}));
+                         ::testing::Values(Case{{9, 3, 64}, 70}, Case{{2, 2, 16}, 1}, Case{{4, 1, 8}, 17},
+                                           Case{{14, 2, 24}, 33}, Case{{3, 3, 20}, 16}, Case{{5, 1, 2}, 40},
+                                           Case{{2, 1, 128}, 131}));
 
 TEST(Attention, KeysFarApartInScoreDoNotOverflow) {
   Sequence s(Case{{1, 1, 16}, 20});
@@ -125,7 +134,8 @@ TEST(Attention, KeysFarApartInScoreDoNotOverflow) {
   s.k.mul_(100);
   at::Tensor o = at::empty_like(s.q), lse = at::empty({20, 1});
   s.step(0, 20, o, lse);
-  const at::Tensor expected = reference::attention(s.heads(s.q), s.heads(s.k), s.heads(s.v)).transpose(0, 1).reshape_as(o);
+  const at::Tensor expected =
+      reference::attention(s.heads(s.q), s.heads(s.k), s.heads(s.v)).transpose(0, 1).reshape_as(o);
   EXPECT_LT(testing::relative_error(o, expected), 1e-3);
 }
 

@@ -1,4 +1,5 @@
-// The decoder against a plain ATen one: hidden states, gradients, and the bit equality of its inference and training paths.
+// The decoder against a plain ATen one: hidden states, gradients, and the bit equality of its inference and training
+// paths.
 #include "model/decoder.h"
 
 #include <gtest/gtest.h>
@@ -143,7 +144,8 @@ TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
       }
       const at::Tensor hidden = decoder.forward(batch, spans, kv);
       for (size_t i = 0; i < spans.size(); ++i) {
-        actual.narrow(0, offsets[owner[i]] + spans[i].position, spans[i].count).copy_(hidden.narrow(0, spans[i].row, spans[i].count));
+        actual.narrow(0, offsets[owner[i]] + spans[i].position, spans[i].count)
+            .copy_(hidden.narrow(0, spans[i].row, spans[i].count));
         done[owner[i]] += spans[i].count;
       }
     }
@@ -182,7 +184,8 @@ TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
   at::Tensor logits = at::empty({hidden.size(0), value ? 1 : c.vocab_size});
   decoder.logits(hidden, logits);
   const RootTensors& root = decoder.parameters().root;
-  const at::Tensor expected = value ? at::mm(hidden, root.score_1H.t()) + root.score_bias_1 : at::mm(hidden, root.head_VH.t());
+  const at::Tensor expected =
+      value ? at::mm(hidden, root.score_1H.t()) + root.score_bias_1 : at::mm(hidden, root.head_VH.t());
   EXPECT_LT(relative_error(logits, expected), 1e-6);
   at::Tensor one = at::empty({1, logits.size(1)});
   decoder.logits(hidden.narrow(0, 40, 1), one);
@@ -190,8 +193,10 @@ TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
-                         ::testing::Values(Case{"llama", testing::llama_config()}, Case{"llama_bias", testing::llama_bias_config()},
-                                           Case{"qwen2", testing::qwen2_config()}, Case{"qwen3", testing::qwen3_config()},
+                         ::testing::Values(Case{"llama", testing::llama_config()},
+                                           Case{"llama_bias", testing::llama_bias_config()},
+                                           Case{"qwen2", testing::qwen2_config()},
+                                           Case{"qwen3", testing::qwen3_config()},
                                            Case{"value", testing::value_config()}),
                          [](const auto& info) { return info.param.name; });
 
@@ -205,10 +210,10 @@ TEST(Decoder, RefusesBadInput) {
   const std::vector<int32_t> ids{1, 2}, pages{0}, outside{5};
   const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, kv); };
   EXPECT_NO_THROW(forward({0, 2, 0, pages}));
-  EXPECT_THROW(forward({0, 1, 0, pages}), std::invalid_argument);          // a row without a sequence
-  EXPECT_THROW(forward({0, 2, 15, pages}), std::invalid_argument);         // page table too short
-  EXPECT_THROW(forward({0, 2, 0, outside}), std::invalid_argument);        // no such page
-  EXPECT_THROW(forward({0, 2, 511, pages}), std::invalid_argument);        // past max_positions
+  EXPECT_THROW(forward({0, 1, 0, pages}), std::invalid_argument);    // a row without a sequence
+  EXPECT_THROW(forward({0, 2, 15, pages}), std::invalid_argument);   // page table too short
+  EXPECT_THROW(forward({0, 2, 0, outside}), std::invalid_argument);  // no such page
+  EXPECT_THROW(forward({0, 2, 511, pages}), std::invalid_argument);  // past max_positions
 }
 
 TEST(Decoder, RefusesBadConfigurations) {

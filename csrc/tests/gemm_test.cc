@@ -52,7 +52,8 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
     omp_set_num_threads(t);
     for (int64_t rows = 1; rows <= 130; ++rows) {
       const int64_t first = rows % (kRows - 130 + 1);
-      ASSERT_TRUE(same_bits(multiply(packed, x.narrow(0, first, rows), bias.data_ptr<float>()), single.narrow(0, first, rows)))
+      ASSERT_TRUE(
+          same_bits(multiply(packed, x.narrow(0, first, rows), bias.data_ptr<float>()), single.narrow(0, first, rows)))
           << rows << " rows, " << t << " threads";
     }
   }
@@ -62,7 +63,9 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
 INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,
                          ::testing::Values(Shape{48, 64}, Shape{96, 400}, Shape{33, 77}, Shape{1, 40}, Shape{130, 1},
                                            Shape{49, 769}, Shape{160, 96}),
-                         [](const auto& info) { return std::to_string(info.param.out) + "x" + std::to_string(info.param.in); });
+                         [](const auto& info) {
+                           return std::to_string(info.param.out) + "x" + std::to_string(info.param.in);
+                         });
 
 TEST(Gemm, StridedRows) {
   const at::Tensor weight = random_tensor({50, 24}, 1), wide = random_tensor({9, 40}, 2);

@@ -49,7 +49,8 @@ TEST(RmsNorm, ForwardAndBackward) {
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6) << width;
     (expected * dy).sum().backward();
     at::Tensor dx = at::ones({kRows, width}), dweight = at::ones({width});  // gradients are added to what is there
-    rms_norm_backward(data(x), data(rstd), data(weight), data(dy), kRows, width, mutable_data(dx), mutable_data(dweight));
+    rms_norm_backward(data(x), data(rstd), data(weight), data(dy), kRows, width, mutable_data(dx),
+                      mutable_data(dweight));
     EXPECT_LT(relative_error(dx, x.grad() + 1), 2e-6) << width;
     EXPECT_LT(relative_error(dweight, weight.grad() + 1), 2e-6) << width;
   }
@@ -66,7 +67,8 @@ TEST(RmsNorm, AddingFirstIsTheSame) {
 
 TEST(Swiglu, ForwardAndBackward) {
   for (int64_t width : {1, 16, 45}) {
-    const at::Tensor gate_up = random_tensor({9, 2 * width}, 1, 6.0f).set_requires_grad(true), dy = random_tensor({9, width}, 2);
+    const at::Tensor gate_up = random_tensor({9, 2 * width}, 1, 6.0f).set_requires_grad(true),
+                     dy = random_tensor({9, width}, 2);
     at::Tensor y = at::empty({9, width}), d = at::empty({9, 2 * width});
     swiglu(data(gate_up), 9, width, mutable_data(y));
     const at::Tensor expected = at::silu(gate_up.narrow(1, 0, width)) * gate_up.narrow(1, width, width);
@@ -88,20 +90,24 @@ TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
   std::vector<int32_t> positions;
   for (int32_t i = 0; i < kRows; ++i) positions.push_back(i);
   for (bool norm : {false, true}) {
-    const at::Tensor x = random_tensor({kRows, kWidth}, 1).set_requires_grad(true), dy = random_tensor({kRows, kWidth}, 2);
-    const at::Tensor wq = random_tensor({kHeadDim}, 3).set_requires_grad(true), wk = random_tensor({kHeadDim}, 4).set_requires_grad(true);
+    const at::Tensor x = random_tensor({kRows, kWidth}, 1).set_requires_grad(true),
+                     dy = random_tensor({kRows, kWidth}, 2);
+    const at::Tensor wq = random_tensor({kHeadDim}, 3).set_requires_grad(true),
+                     wk = random_tensor({kHeadDim}, 4).set_requires_grad(true);
     const HeadLayout layout{kHeads, kKvHeads, kHeadDim, norm ? data(wq) : nullptr, norm ? data(wk) : nullptr, 1e-6f};
     at::Tensor y = at::empty({kRows, kWidth});
     rotate_heads(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(y), kWidth);
     at::Tensor heads = x.view({kRows, kHeads + kKvHeads, kHeadDim}).transpose(0, 1);
     if (norm) {
-      heads = at::cat({reference::rms_norm(heads.narrow(0, 0, kHeads), wq, 1e-6), reference::rms_norm(heads.narrow(0, kHeads, kKvHeads), wk, 1e-6)});
+      heads = at::cat({reference::rms_norm(heads.narrow(0, 0, kHeads), wq, 1e-6),
+                       reference::rms_norm(heads.narrow(0, kHeads, kKvHeads), wk, 1e-6)});
     }
     const at::Tensor expected = reference::rope(heads, angles).transpose(0, 1).reshape({kRows, kWidth});
     EXPECT_LT(relative_error(y, expected.detach()), 1e-6);
     (expected * dy).sum().backward();
     at::Tensor d = dy.clone(), dwq = at::zeros({kHeadDim}), dwk = at::zeros({kHeadDim});
-    rotate_heads_backward(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(d), kWidth, mutable_data(dwq), mutable_data(dwk));
+    rotate_heads_backward(layout, table, positions.data(), kRows, data(x), kWidth, mutable_data(d), kWidth,
+                          mutable_data(dwq), mutable_data(dwk));
     EXPECT_LT(relative_error(d, x.grad()), 2e-6);
     if (norm) {
       EXPECT_LT(relative_error(dwq, wq.grad()), 2e-6);

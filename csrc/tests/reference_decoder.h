@@ -48,7 +48,8 @@ inline at::Tensor rope(const at::Tensor& x, const at::Tensor& frequencies) {
 inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t length = q.size(1), group = q.size(0) / k.size(0);
   const at::Tensor mask = at::ones({length, length}, at::kBool).triu(1);
-  at::Tensor scores = at::matmul(q, k.repeat_interleave(group, 0).transpose(1, 2)) / std::sqrt(static_cast<double>(q.size(2)));
+  at::Tensor scores =
+      at::matmul(q, k.repeat_interleave(group, 0).transpose(1, 2)) / std::sqrt(static_cast<double>(q.size(2)));
   scores = scores.masked_fill(mask, -std::numeric_limits<double>::infinity());
   return at::matmul(scores.softmax(-1), v.repeat_interleave(group, 0));
 }
@@ -65,7 +66,9 @@ inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const
   for (int64_t i = 0; i < length; ++i) index.data_ptr<int64_t>()[i] = ids[static_cast<size_t>(i)];
 
   at::Tensor x = w.at("model.embed_tokens.weight").index_select(0, index);
-  const auto split = [&](const at::Tensor& t, int64_t heads) { return t.view({length, heads, c.head_dim}).transpose(0, 1); };
+  const auto split = [&](const at::Tensor& t, int64_t heads) {
+    return t.view({length, heads, c.head_dim}).transpose(0, 1);
+  };
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     const at::Tensor h = rms_norm(x, w.at(layer + "input_layernorm.weight"), c.rms_norm_eps);
@@ -76,10 +79,12 @@ inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const
       q = rms_norm(q, w.at(layer + "self_attn.q_norm.weight"), c.rms_norm_eps);
       k = rms_norm(k, w.at(layer + "self_attn.k_norm.weight"), c.rms_norm_eps);
     }
-    const at::Tensor o = attention(rope(q, angles), rope(k, angles), v).transpose(0, 1).reshape({length, c.query_width()});
+    const at::Tensor o =
+        attention(rope(q, angles), rope(k, angles), v).transpose(0, 1).reshape({length, c.query_width()});
     x = x + linear(w, o, layer + "self_attn.o_proj");
     const at::Tensor m = rms_norm(x, w.at(layer + "post_attention_layernorm.weight"), c.rms_norm_eps);
-    x = x + linear(w, at::silu(linear(w, m, layer + "mlp.gate_proj")) * linear(w, m, layer + "mlp.up_proj"), layer + "mlp.down_proj");
+    x = x + linear(w, at::silu(linear(w, m, layer + "mlp.gate_proj")) * linear(w, m, layer + "mlp.up_proj"),
+                   layer + "mlp.down_proj");
   }
   return rms_norm(x, w.at("model.norm.weight"), c.rms_norm_eps);
 }
