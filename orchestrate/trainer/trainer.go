@@ -27,6 +27,8 @@ type Options struct {
 	ResumeFrom string // continue this global_step_N directory instead
 	Replay     string // JSONL of episodes to update on instead of playing
 	Console    *metrics.Console
+
+	sft bool
 }
 
 // Trainer is one run.
@@ -47,7 +49,20 @@ type Trainer struct {
 	state          State
 	parityProven   bool // the sampler's log-probs equal the trainer's on this machine
 	oldFromSampler bool // this batch's old log-probs are the sampler's
+	savedStep      int  // the newest checkpoint's
 	analysing      bool // preparing an analysis batch: nothing may be remembered
+}
+
+// NewSFT is New for supervised fine-tuning: there is no critic, no reference, and the learning rate is the [sft] table's.
+func NewSFT(c *config.Config, o Options) (*Trainer, error) {
+	sft := *c
+	sft.Algorithm.Advantage, sft.Algorithm.KLCoef = "grpo", 0
+	s := c.SFT
+	sft.Actor.LR, sft.Actor.Schedule, sft.Actor.WarmupSteps = s.LR, s.Schedule, s.WarmupSteps
+	sft.Actor.MiniBatch, sft.Actor.Epochs = s.Batch, 1
+	sft.Run.Steps = s.Epochs
+	o.sft = true
+	return New(&sft, o)
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
@@ -59,6 +74,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 			t = nil
 		}
 	}()
+	t.savedStep = -1
 	if err := setThreads(c.Run.Threads); err != nil {
 		return t, err
 	}
@@ -163,6 +179,9 @@ func (t *Trainer) loadModels(from string) error {
 // optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
 func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
 	episodes := 0
+	if t.options.sft {
+		return t.config.Run.Steps * max((t.config.SFT.Episodes+miniBatch-1)/miniBatch, 1)
+	}
 	for _, e := range t.config.Envs {
 		episodes += e.Groups * e.GroupSize
 	}
