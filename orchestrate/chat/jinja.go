@@ -36,8 +36,10 @@ type template struct {
 // keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
 var dialect = sync.OnceValue(func() *exec.Environment {
 	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
-	if err := filters.Replace("tojson", toJSON); err != nil {
-		panic(err) // a filter of this name comes with gonja
+	for name, filter := range map[string]exec.FilterFunction{"tojson": toJSON, "trim": trim} {
+		if err := filters.Replace(name, filter); err != nil {
+			panic(err) // filters of these names come with gonja
+		}
 	}
 	structures := exec.NewControlStructureSet(map[string]parser.ControlStructureParser{
 		"generation": parseGeneration,
@@ -59,7 +61,7 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 			return exec.AsValue(r)
 		},
 	}))
-	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: builtins.Methods}
+	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: methods()}
 })
 
 // raised is an error that the template itself raised.
@@ -79,7 +81,7 @@ func compile(source string) (t *template, err error) {
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner // the outer one repeats the whole template
 		}
-		return nil, fmt.Errorf("not a chat template: %w", err)
+		return nil, fmt.Errorf("not a chat template: %w (a conditional expression inside parentheses is not supported: use {%% set %%} or {%% if %%})", err)
 	}
 	return &template{compiled: compiled}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"gyre/orchestrate/chat/bpe"
 )
@@ -111,8 +110,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 
 // trims are the forms in which a template may copy a content.
 func trims(content string) []string {
-	return []string{content, strings.TrimLeftFunc(content, unicode.IsSpace), strings.TrimRightFunc(content, unicode.IsSpace),
-		strings.TrimSpace(content)}
+	left := strings.TrimLeftFunc(content, isPythonSpace)
+	return []string{content, left, strings.TrimRightFunc(content, isPythonSpace), strings.TrimRightFunc(left, isPythonSpace)}
 }
 
 func sentinel(nonce, i int) string {

@@ -104,8 +104,8 @@ func (t *Tokenizer) render(messages []Message, addGenerationPrompt bool, now tim
 	return t.template.execute(variables, now)
 }
 
-func messageValues(messages []Message) []any {
-	values := make([]any, len(messages))
+func messageValues(messages []Message) list {
+	values := make(list, len(messages))
 	for i, m := range messages {
 		values[i] = map[string]any{"role": m.Role, "content": m.Content}
 	}
@@ -113,12 +113,24 @@ func messageValues(messages []Message) []any {
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
-// messages as ordinary text.
+// messages as ordinary text. Where the template changes contents (as some do with reasoning in an assistant's message), so
+// that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special token.
 func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int32, error) {
-	parts, err := t.separate(nil, messages, addGenerationPrompt, t.now())
-	if err != nil {
-		return nil, err
+	now := t.now()
+	parts, err := t.separate(nil, messages, addGenerationPrompt, now)
+	if err == nil {
+		ids, _, err := t.core.EncodeSegments(segments(parts))
+		return ids, err
 	}
-	ids, _, err := t.core.EncodeSegments(segments(parts))
-	return slices.Clip(ids), err
+	text, renderErr := t.render(messages, addGenerationPrompt, now)
+	if renderErr != nil {
+		return nil, renderErr
+	}
+	for _, m := range messages {
+		ids, encodeErr := t.core.EncodeMarkup(m.Content)
+		if encodeErr != nil || slices.ContainsFunc(ids, t.Special) {
+			return nil, err
+		}
+	}
+	return t.core.EncodeMarkup(text)
 }

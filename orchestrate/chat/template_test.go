@@ -1,0 +1,142 @@
+package chat
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+type renderedChat struct {
+	Template string
+	Messages []Message
+	Prompt   bool
+	Text     *string // nil: the template raises Error
+	Error    string
+}
+
+// renderedChats are what transformers makes of some chats in the templates of testdata (scripts/fixtures_tokenizer.py).
+func renderedChats(t *testing.T) []renderedChat {
+	t.Helper()
+	f, err := os.Open("testdata/chats.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var rows []renderedChat
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var r renderedChat
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) < 30 {
+		t.Fatalf("only %d chats", len(rows))
+	}
+	return rows
+}
+
+func withTemplate(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, map[string]string{"chat_template.jinja": string(source)})
+}
+
+func TestRenderMatchesTransformers(t *testing.T) {
+	for _, r := range renderedChats(t) {
+		got, err := withTemplate(t, r.Template).Render(r.Messages, r.Prompt)
+		switch {
+		case r.Text == nil:
+			if err == nil || !strings.HasSuffix(err.Error(), ": "+r.Error) || !strings.Contains(err.Error(), "chat_template.jinja: ") {
+				t.Errorf("%s: got %q, %v; want the error %q", r.Template, got, err, r.Error)
+			}
+		case err != nil || got != *r.Text:
+			t.Errorf("%s of %v:\n got %q, %v\nwant %q", r.Template, r.Messages, got, err, *r.Text)
+		}
+	}
+}
+
+func TestTemplateSources(t *testing.T) {
+	user := []Message{{"user", "x"}}
+	for want, files := range map[string]map[string]string{
+		"jinja":   {"chat_template.jinja": "jinja", "chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
+		"json":    {"chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
+		"config":  {"tokenizer_config.json": `{"chat_template": "config"}`},
+		"default": {"tokenizer_config.json": `{"chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "default"}]}`},
+	} {
+		if got, err := open(t, files).Render(user, false); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	tok := open(t, map[string]string{})
+	if _, err := tok.Render(user, false); tok.HasTemplate() || err == nil || !strings.Contains(err.Error(), "has no chat template") {
+		t.Errorf("without a template: %v", err)
+	}
+	if err := tok.SetTemplate(ChatML); err != nil || !tok.HasTemplate() {
+		t.Fatal(err)
+	}
+	if got, err := tok.Render(user, true); err != nil || got != "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n" {
+		t.Errorf("ChatML: %q, %v", got, err)
+	}
+}
+
+// A template is not trusted with time, memory, the stack or files.
+func TestTemplateBounds(t *testing.T) {
+	tok := open(t, map[string]string{})
+	for source, want := range map[string]string{
+		"{% for i in range(65536) %}{% for j in range(65536) %}{{ messages[0].content }}{% endfor %}{% endfor %}": "writes more than",
+		"{% for i in range(10000000000) %}{% endfor %}":                                                           "range: more than",
+		"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}":                                                      "calls itself more than",
+		"{% include '/etc/passwd' %}":                                                                             "cannot include",
+		"{% import 'other' as o %}{{ o }}":                                                                        "cannot include",
+		"{{ raise_exception('no such role') }}":                                                                   "the template refuses the messages: no such role",
+		"{{ [1, 2] | tojson(indent=1000000000) }}":                                                                "indent",
+		"{{ messages[0]['content'].nothing_like_this(1)['x'](2) }}":                                               "",
+		"{{ range(1, 5, 0) }}":                                                                                    "the step is 0",
+		strings.Repeat("x", maxSource+1):                                                                          "at most",
+		strings.Repeat("{% if true %}", 50):                                                                       "not a chat template",
+	} {
+		err := tok.SetTemplate(source)
+		if err == nil {
+			_, err = tok.Render([]Message{{"user", strings.Repeat("long ", 1000)}}, true)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: got %v, want an error with %q", source, err, want)
+		}
+	}
+}
+
+func TestTemplateTime(t *testing.T) {
+	tok := open(t, map[string]string{"chat_template.jinja": "{{ strftime_now('%d %b %Y|%H:%M:%S|%j|%-d|%y%%|%Q') }}"})
+	tok.SetTime(time.Date(2024, 7, 6, 9, 5, 3, 0, time.UTC))
+	if got, err := tok.Render(nil, false); err != nil || got != "06 Jul 2024|09:05:03|188|6|24%|%Q" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestRenderConcurrently(t *testing.T) {
+	tok := withTemplate(t, "default_system.jinja")
+	want, err := tok.Render([]Message{{"user", "x"}}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				if got, err := tok.Render([]Message{{"user", "x"}}, true); err != nil || got != want {
+					t.Errorf("got %q, %v", got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
