@@ -2,8 +2,11 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"gyre/orchestrate/checkpoint/gguf"
 	"gyre/orchestrate/checkpoint/hf"
@@ -113,4 +116,13 @@ func write(source, dir string, c hf.Config, w *hf.Weights, dtype tensors.DType) 
 		}})
 	}
 	return s, hf.Save(dir, c, list, hf.ShardSize)
+}
+
+// KindsText names the stored types with their number of tensors: "61 float32, 210 Q4_1".
+func (s Summary) KindsText() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Kinds)) {
+		parts = append(parts, fmt.Sprintf("%d %s", s.Kinds[name], name))
+	}
+	return strings.Join(parts, ", ") + " tensors"
 }

@@ -89,6 +89,12 @@ func writeTokenizer(dir string, tokenizer []byte, maxPositions int64) error {
 	return nil
 }
 
+// Check says what is wrong with the sizes.
+func (o Options) Check() error {
+	_, err := o.config()
+	return err
+}
+
 // config goes through config.json's own checks, so that wrong sizes are named by their keys.
 func (o Options) config() (hf.Config, error) {
 	if o.Family == "" || o.Heads < 1 || o.Hidden%o.Heads != 0 {

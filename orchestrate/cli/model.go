@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/checkpoint/atomicdir"
+	"gyre/orchestrate/checkpoint/convert"
+	"gyre/orchestrate/checkpoint/hf"
+	"gyre/orchestrate/checkpoint/inspect"
+	"gyre/orchestrate/checkpoint/policyinit"
+	"gyre/orchestrate/checkpoint/pull"
+	"gyre/orchestrate/checkpoint/tensors"
+)
+
+func modelCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "model",
+		Usage: "make, inspect, convert and download models",
+		Subcommands: []*cli.Command{
+			modelInitCommand(),
+			{
+				Name: "info", Usage: "print what a model directory or a file of weights holds", ArgsUsage: "DIR|FILE",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "tensors", Usage: "list every tensor"},
+					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+				},
+				Action: modelInfo,
+			},
+			{
+				Name: "convert", Usage: "make a Hugging Face directory of a GGUF file or of another directory", ArgsUsage: "FILE.gguf|DIR TARGET",
+				Description: "gyre model convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2\n" +
+					"gyre model convert runs/demo/global_step_100/actor models/mine --dtype bfloat16",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "dtype", Usage: "store weights as float32, bfloat16 or float16 (default: a directory's own; float32 for GGUF)"},
+					forceFlag(),
+				},
+				Action: modelConvert,
+			},
+			{
+				Name: "pull", Usage: "download a model from a Hugging Face hub", ArgsUsage: "ORG/NAME [DIR]",
+				Description: "HF_ENDPOINT names another hub or a mirror; HF_TOKEN gives access to gated models. DIR is models/NAME if left out.\n" +
+					"An interrupted download goes on where it stopped.",
+				Flags:  []cli.Flag{&cli.StringFlag{Name: "revision", Value: "main", Usage: "branch, tag or commit"}},
+				Action: modelPull,
+			},
+		},
+	}
+}
+
+// modelMarker is the file by which --force recognises a directory that it may replace.
+const modelMarker = "config.json"
+
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "replace an existing model directory"}
+}
+
+// wantArgs checks the number of arguments.
+func wantArgs(c *cli.Context, least, most int) error {
+	if n := c.NArg(); n < least || n > most {
+		return Usagef("%s needs %s, got %d arguments; see %s --help", c.Command.HelpName, c.Command.ArgsUsage, n, c.Command.HelpName)
+	}
+	return nil
+}
+
+func modelInitCommand() *cli.Command {
+	d := policyinit.Defaults
+	return &cli.Command{
+		Name: "init", Usage: "make a small policy with random weights and a tokenizer of its own", ArgsUsage: "DIR",
+		Description: "The tokenizer is learned from the texts of --corpus, or from what the environments would show and experts would answer.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "family", Value: string(d.Family), Usage: "llama, qwen2 or qwen3"},
+			&cli.Int64Flag{Name: "hidden", Value: d.Hidden, Usage: "width of the residual stream"},
+			&cli.Int64Flag{Name: "layers", Value: d.Layers, Usage: "transformer blocks"},
+			&cli.Int64Flag{Name: "heads", Value: d.Heads, Usage: "attention heads"},
+			&cli.Int64Flag{Name: "kv-heads", Value: d.KVHeads, Usage: "heads of keys and values; divides --heads"},
+			&cli.Int64Flag{Name: "intermediate", Value: d.Intermediate, Usage: "width of the MLP"},
+			&cli.Int64Flag{Name: "vocab", Value: d.Vocab, Usage: "tokens at most; 259 means single bytes only"},
+			&cli.Int64Flag{Name: "max-positions", Value: d.MaxPositions, Usage: "longest sequence"},
+			&cli.BoolFlag{Name: "untied", Usage: "give the language-model head weights of its own"},
+			&cli.Float64Flag{Name: "std", Value: d.Std, Usage: "standard deviation of the weights"},
+			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "seed of the weights"},
+			&cli.StringSliceFlag{Name: "corpus", Usage: "text `FILE` to learn the tokenizer from; may be given several times"},
+			forceFlag(),
+		},
+		Action: modelInit,
+	}
+}
+
+func modelInit(c *cli.Context) error {
+	if err := wantArgs(c, 1, 1); err != nil {
+		return err
+	}
+	o := policyinit.Options{Family: hf.Family(c.String("family")), Hidden: c.Int64("hidden"), Layers: c.Int64("layers"), Heads: c.Int64("heads"),
+		KVHeads: c.Int64("kv-heads"), Intermediate: c.Int64("intermediate"), Vocab: c.Int64("vocab"), MaxPositions: c.Int64("max-positions"),
+		Tie: !c.Bool("untied"), Std: c.Float64("std"), Seed: c.Uint64("seed")}
+	if err := o.Check(); err != nil {
+		return Usagef("%w", err)
+	}
+	for _, file := range c.StringSlice("corpus") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		o.Corpus = append(o.Corpus, string(text))
+	}
+	var made hf.Config
+	err := atomicdir.Create(c.Args().First(), modelMarker, c.Bool("force"), func(dir string) (err error) {
+		made, err = policyinit.Create(c.Context, dir, o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s: a %s policy of %.2f M parameters, %d tokens\n", c.Args().First(), made.Family,
+		float64(made.Count(hf.LanguageModel))/1e6, made.VocabSize)
+	return nil
+}
+
+func modelInfo(c *cli.Context) error {
+	if err := wantArgs(c, 1, 1); err != nil {
+		return err
+	}
+	info, err := inspect.Open(c.Args().First())
+	if err != nil {
+		return err
+	}
+	if !c.Bool("json") {
+		return info.Print(c.App.Writer, c.Bool("tensors"))
+	}
+	if !c.Bool("tensors") {
+		info.Tensors = nil
+	}
+	out := json.NewEncoder(c.App.Writer)
+	out.SetIndent("", "  ")
+	return out.Encode(info)
+}
+
+func modelConvert(c *cli.Context) error {
+	if err := wantArgs(c, 2, 2); err != nil {
+		return err
+	}
+	var dtype *tensors.DType
+	if name := c.String("dtype"); name != "" {
+		d, err := tensors.ParseDType(name)
+		if err != nil {
+			return Usagef("--dtype: %w", err)
+		}
+		dtype = &d
+	}
+	source, target := c.Args().Get(0), c.Args().Get(1)
+	var done convert.Summary
+	err := atomicdir.Create(target, modelMarker, c.Bool("force"), func(dir string) (err error) {
+		done, err = convert.Convert(source, dir, dtype)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, note := range done.Notes {
+		fmt.Fprintln(c.App.ErrWriter, "note:", note)
+	}
+	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s\n", target, done.Config.Family, float64(done.Parameters)/1e6, done.Config.DType,
+		done.KindsText())
+	return nil
+}
+
+func modelPull(c *cli.Context) error {
+	if err := wantArgs(c, 1, 2); err != nil {
+		return err
+	}
+	name, dir := c.Args().Get(0), c.Args().Get(1)
+	if dir == "" {
+		dir = path.Join("models", path.Base(name))
+	}
+	endpoint := strings.TrimSuffix(os.Getenv("HF_ENDPOINT"), "/")
+	if endpoint == "" {
+		endpoint = pull.DefaultEndpoint
+	}
+	hub := pull.Hub{Endpoint: endpoint, Token: os.Getenv("HF_TOKEN"), Client: pull.Client()}
+	if err := pull.Model(c.Context, hub, name, c.String("revision"), dir, pull.Lines(c.App.ErrWriter)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s: %s\n", dir, name)
+	return nil
+}
