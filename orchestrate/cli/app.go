@@ -21,6 +21,8 @@ func commands() []*cli.Command {
 		generateCommand(),
 		scoreCommand(),
 		tokenizeCommand(),
+		plotCommand(),
+		modelCommand(),
 		envCommand(),
 		doctorCommand(),
 	}

@@ -61,18 +61,22 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 }
 
 // findCommand walks down to the command that args name. A nil command means that the app itself answers (--help,
-// --version, or help of a group of commands).
+// --version, or help of a group of commands). A command with an action of its own and sub-commands takes what is not the
+// name of one of them as its argument.
 func findCommand(app *cli.App, args []string) (path []string, command *cli.Command, rest []string, err error) {
 	path, rest = []string{app.Name}, args[1:]
 	level := app.Commands
 	for {
 		if len(rest) == 0 || isFlag(rest[0]) {
-			if command != nil && len(command.Subcommands) == 0 {
+			if command != nil && command.Action != nil {
 				return path, command, rest, nil
 			}
 			return nil, nil, nil, checkGroupFlags(path, rest)
 		}
 		i := slices.IndexFunc(level, func(c *cli.Command) bool { return c.HasName(rest[0]) })
+		if i < 0 && command != nil && command.Action != nil {
+			return path, command, rest, nil
+		}
 		if i < 0 {
 			return nil, nil, nil, Usagef("%s has no command %q%s; see %s --help", strings.Join(path, " "), rest[0],
 				nearest.Hint(rest[0], commandNames(level)), strings.Join(path, " "))

@@ -43,10 +43,10 @@ func (s step) losses() (figure, error) {
 func (s step) normalized() (figure, error) {
 	var panels []panel
 	for _, c := range components {
-		panels = append(panels, s.bars(c.title+" per episode", "per_sample/"+c.name, "norm / episodes", c.color))
+		panels = append(panels, s.bars(c.title+" per episode", "per_sample/"+c.name, "norm / episode", c.color))
 	}
 	for _, c := range components {
-		panels = append(panels, s.bars(c.title+" per token", "per_token/"+c.name, "norm / sampled tokens", c.color))
+		panels = append(panels, s.bars(c.title+" per token", "per_token/"+c.name, "norm / token", c.color))
 	}
 	return s.figure(3, 2.7, 1.9, panels...), nil
 }
@@ -80,12 +80,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	if !computed(s.buckets, name) {
 		return panel{title: title, plot: message("not computed")}
 	}
-	largest := 0.0
-	for _, b := range s.buckets {
-		if v, ok := b.get(name); ok {
-			largest = math.Max(largest, math.Abs(v))
-		}
-	}
+	largest, widest := s.largest(name), s.largest("reward_std_mean")
 	factor, power := scale(largest)
 	p := newPlot("", unit+power)
 	names := constants{}
@@ -94,7 +89,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	for i, b := range s.buckets {
 		names = append(names, b.label)
 		if mean, ok := b.get("reward_std_mean"); ok && name != "reward_std_mean" {
-			names[i] += "\n" + short(mean, 2)
+			names[i] += "\n" + decimal(mean, widest)
 		}
 		v, ok := b.get(name)
 		at := plotter.XY{X: float64(i), Y: v * factor}
@@ -134,6 +129,16 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	p.Y.Min, p.Y.Max = low, high
 	p.Add(labels)
 	return panel{title: title, plot: p}
+}
+
+// largest is the largest magnitude of a metric over the buckets.
+func (s step) largest(name string) (out float64) {
+	for _, b := range s.buckets {
+		if v, ok := b.get(name); ok {
+			out = math.Max(out, math.Abs(v))
+		}
+	}
+	return out
 }
 
 func (s step) barWidth() vg.Length {

@@ -15,6 +15,13 @@ const (
 	preFilter  = "grad_norm_prefilter"
 )
 
+func prefixOf(prefilter bool) string {
+	if prefilter {
+		return preFilter
+	}
+	return postFilter
+}
+
 // bucket is one reward-spread bucket of an analysed step.
 type bucket struct {
 	name    string // bucket_1 …, all

@@ -31,7 +31,7 @@ type StepDir struct {
 }
 
 // DrawSteps writes the comparison of exported steps as a PNG.
-func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string) error {
+func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dpi int) error {
 	var rows []comparedStep
 	for _, d := range dirs {
 		record, err := readExported(d)
@@ -47,7 +47,7 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string) er
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return writeFile(out, func(w io.Writer) error { return f.render(w) })
+	return writeFile(out, func(w io.Writer) error { return f.render(w, dpi) })
 }
 
 // readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as well.

@@ -1,9 +1,9 @@
 package plot
 
 import (
-	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -39,15 +39,15 @@ type drawn struct {
 func (c curves) panel(r *Run, xLabel string) (out panel, ok bool) {
 	var found []drawn
 	var all plotter.XYs
+	tags := c.tags(r)
 	for i, m := range c.list {
-		keys := r.keys(m.key)
-		for j, key := range keys {
+		for _, key := range r.keys(m.key) {
 			d := drawn{curve: m, tag: tag(m.key, key), color: cycle[i%len(cycle)], points: r.series(key)}
 			if len(d.points) == 0 {
 				continue
 			}
-			if len(keys) > 1 {
-				d.color, d.label = cycle[j%len(cycle)], strings.TrimSpace(m.label+" "+d.tag)
+			if len(tags) > 1 {
+				d.color = cycle[slices.Index(tags, d.tag)%len(cycle)]
 			}
 			if n := r.episodes[d.tag]; m.share && n > 0 {
 				for _, q := range d.points {
@@ -67,15 +67,22 @@ func (c curves) panel(r *Run, xLabel string) (out panel, ok bool) {
 	out = panel{title: c.title, plot: p}
 	convert := c.converter(all)
 	for _, d := range found {
-		mark := markLine
+		e := entry{d.label, d.color, markLine}
 		if d.validation {
-			mark = markDot
+			e.mark = markDot
 			addMarkers(p, convert(d.points), convert(d.ends), d.color)
 		} else {
 			addSmoothed(p, d.points, d.color, convert)
 		}
-		if d.label != "" {
-			out.legend = append(out.legend, entry{d.label, d.color, mark})
+		if len(tags) > 1 { // a colour for each tag, a mark for each kind
+			if !d.validation {
+				e.label = d.tag
+			} else {
+				e.color = grey
+			}
+		}
+		if e.label != "" && !slices.Contains(out.legend, e) {
+			out.legend = append(out.legend, e)
 		}
 	}
 	if c.isLog(all) {
@@ -88,6 +95,20 @@ func (c curves) panel(r *Run, xLabel string) (out panel, ok bool) {
 	fitX(p, r)
 	fitY(p, all)
 	return out, true
+}
+
+// tags are what the curves' patterns stand for in the run; none when they have no pattern.
+func (c curves) tags(r *Run) []string {
+	var out []string
+	for _, m := range c.list {
+		for _, key := range r.keys(m.key) {
+			if t := tag(m.key, key); t != "" && !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // isLog tells whether a logarithmic axis was asked for and helps.
@@ -201,17 +222,4 @@ func fitY(p *plot.Plot, points plotter.XYs) {
 		room = math.Max(math.Abs(high)*0.1, 1e-6)
 	}
 	p.Y.Min, p.Y.Max = low-room, high+room
-}
-
-// intervals describes the error bars for the caption.
-func (r *Run) intervals() string {
-	for tag, n := range r.episodes {
-		if len(r.series("val-env/"+tag+"/success")) > 0 {
-			if len(r.episodes) == 1 {
-				return fmt.Sprintf("; validation success with its 95 %% interval (%d episodes)", n)
-			}
-			return "; validation success with its 95 % interval"
-		}
-	}
-	return ""
 }

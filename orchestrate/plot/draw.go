@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 type Options struct {
 	Dir       string // where the files go; the run's plots folder when empty
 	Steps     []int  // draw the gradient analysis of these steps only
+	DPI       int    // resolution of the pictures; PrintDPI when 0
 	Prefilter bool   // draw the analysis of the episodes before filtering (analysis.log_prefilter)
 	// Wrote is told every file's path, Note what could not be drawn and why.
 	Wrote, Note func(string)
@@ -40,18 +42,15 @@ func join(steps []int) string {
 // them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still holds is drawn before
 // its error is returned.
 func (r *Run) Draw(ctx context.Context, o Options) error {
-	dir, prefix := o.Dir, postFilter
+	dir, prefix := o.Dir, prefixOf(o.Prefilter)
 	if dir == "" {
 		dir = filepath.Join(r.Dir, "plots")
 		if o.Prefilter {
 			dir = filepath.Join(dir, "prefilter")
 		}
 	}
-	if o.Prefilter {
-		prefix = preFilter
-	}
 	out := output{ctx: ctx, dir: dir, options: o}
-	available := r.analysed(prefix)
+	available := r.AnalysedSteps(o.Prefilter)
 	steps := available
 	if len(o.Steps) > 0 {
 		steps = slices.Compact(slices.Sorted(slices.Values(o.Steps)))
@@ -59,7 +58,7 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 		if len(missing) > 0 {
 			return &StepsError{Missing: missing, Available: available}
 		}
-	} else {
+	} else if !o.Prefilter {
 		f := r.training()
 		if len(f.panels) == 0 {
 			o.Note("no training curves: the metrics file has none of the metrics they show")
@@ -74,7 +73,7 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 	}
 	switch n := len(available); {
 	case n == 0:
-		o.Note("no gradient analysis: no step has one")
+		o.Note("no step has a gradient analysis")
 	case n >= 3 && len(o.Steps) == 0:
 		three := []comparedStep{}
 		for _, step := range []int{available[0], available[n/2], available[n-1]} {
@@ -96,7 +95,9 @@ type output struct {
 	options Options
 }
 
-func (o *output) figure(name string, f figure) error { return o.file(name, f.render) }
+func (o *output) figure(name string, f figure) error {
+	return o.file(name, func(w io.Writer) error { return f.render(w, cmp.Or(o.options.DPI, PrintDPI)) })
+}
 
 // file writes one file, unless the caller wants to stop.
 func (o *output) file(name string, content func(io.Writer) error) error {

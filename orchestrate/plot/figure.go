@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// resolution of the files in dots per inch.
-const resolution = 300
+// PrintDPI is the resolution that journals ask for, in dots per inch.
+const PrintDPI = 300
 
 // panel is one plot of a figure; its title and legend stand above the data, where they cover nothing.
 type panel struct {
@@ -34,6 +34,7 @@ const (
 	markLine mark = iota
 	markDot
 	markBox
+	markNone
 )
 
 // figure arranges panels of one size in rows.
@@ -53,7 +54,7 @@ const (
 )
 
 // render writes the figure as a PNG.
-func (f figure) render(w io.Writer) error {
+func (f figure) render(w io.Writer, dpi int) error {
 	columns := min(f.columns, len(f.panels))
 	rows := (len(f.panels) + columns - 1) / columns
 	legendWidth := f.width - labelSpace
@@ -74,7 +75,7 @@ func (f figure) render(w io.Writer) error {
 		height += h
 	}
 
-	image := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(resolution), vgimg.UseBackgroundColor(color.White))
+	image := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
 	canvas := draw.New(image)
 	grid := make([][]*plot.Plot, rows)
 	for i := range grid {
@@ -113,13 +114,21 @@ func (p panel) drawHead(data draw.Canvas, height, width vg.Length) {
 		x := data.Min.X
 		for _, e := range row {
 			e.draw(data, vg.Point{X: x, Y: y + vg.Points(sizeLegend)*0.35})
-			data.FillText(s, vg.Point{X: x + swatch + 3, Y: y}, e.label)
+			data.FillText(s, vg.Point{X: x + e.indent(), Y: y}, e.label)
 			x += e.width(s)
 		}
 	}
 }
 
-func (e entry) width(s text.Style) vg.Length { return swatch + 3 + s.Width(e.label) + 10 }
+func (e entry) width(s text.Style) vg.Length { return e.indent() + s.Width(e.label) + 10 }
+
+// indent is the place of the sample before the text.
+func (e entry) indent() vg.Length {
+	if e.mark == markNone {
+		return 0
+	}
+	return swatch + 3
+}
 
 // draw makes the sample of an entry; at is the middle of its left edge.
 func (e entry) draw(c draw.Canvas, at vg.Point) {

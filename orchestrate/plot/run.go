@@ -105,10 +105,10 @@ func (r *Run) keys(pattern string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// AnalysedSteps lists the steps whose gradients were analysed: those with a bucket metric that is not zero.
-func (r *Run) AnalysedSteps() []int { return r.analysed(postFilter) }
-
-func (r *Run) analysed(prefix string) []int {
+// AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a bucket metric that
+// is not zero.
+func (r *Run) AnalysedSteps(prefilter bool) []int {
+	prefix := prefixOf(prefilter)
 	var out []int
 	for _, record := range r.Records {
 		if isAnalysed(record, prefix) {

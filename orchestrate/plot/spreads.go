@@ -1,7 +1,6 @@
 package plot
 
 import (
-	"image/color"
 	"math"
 	"slices"
 
@@ -65,7 +64,7 @@ func spreadBoxes(list []bucket) (panel, error) {
 	p.X.Tick.Marker, p.X.Tick.Length = names, 0
 	p.X.Min, p.X.Max = -0.6, float64(len(list))-0.4
 	_, _, _, top := plotter.XYRange(all)
-	p.Y.Min, p.Y.Max = 0, math.Max(top*1.06, 1e-6)
+	p.Y.Min, p.Y.Max = -0.03*top, math.Max(top*1.06, 1e-6) // a box at zero stays clear of the axis
 	return out, nil
 }
 
@@ -90,11 +89,12 @@ func versusSpread(list []bucket, title string, names []string, usual float64, lo
 	if len(names) > 1 {
 		paint = purple
 		sum := "sum"
+		var absent []entry
 		for _, c := range components {
 			if own, without := sums(list, []string{c.name}, log); slices.Contains(names, c.name) {
 				switch {
 				case len(without) > 0:
-					out.legend = append(out.legend, entry{c.title + " not computed", color.White, markLine})
+					absent = append(absent, entry{c.title + " not computed", ink, markNone})
 				case len(missing) == 0:
 					p.Add(line(own.XYs(), c.color, 0.9), dots(own.XYs(), c.color, 1.6))
 					out.legend = append(out.legend, entry{c.title, c.color, markLine})
@@ -103,7 +103,7 @@ func versusSpread(list []bucket, title string, names []string, usual float64, lo
 				}
 			}
 		}
-		out.legend = append(out.legend, entry{sum, paint, markDot})
+		out.legend = append(append(out.legend, entry{sum, paint, markDot}), absent...)
 	}
 	p.Add(line(points.XYs(), light(paint), 1), dots(points.XYs(), paint, 2.8), pointLabels{points})
 	fitSpread(p, points, usual, log)

@@ -40,7 +40,7 @@ func niceStep(raw float64) float64 {
 
 // tickLabel writes v with as many decimals as the step needs, or with an exponent when the numbers would be long.
 func tickLabel(v, step, largest float64) string {
-	if largest >= 1e5 || step < 1e-3 {
+	if largest >= 1e6 || step < 1e-3 {
 		return short(v, 3)
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))

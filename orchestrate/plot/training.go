@@ -2,6 +2,7 @@ package plot
 
 import (
 	"fmt"
+	"strings"
 
 	"gonum.org/v1/plot/vg"
 )
@@ -60,12 +61,14 @@ func (r *Run) training() figure {
 	if len(r.keys("train/loss")) > 0 {
 		xLabel, what = "epoch", "every epoch"
 	}
-	f := figure{title: r.Name, columns: 3, width: 2.7 * vg.Inch, height: 1.75 * vg.Inch}
+	var notes []string
 	if n := window(len(r.Records)); n > 1 {
-		f.caption = fmt.Sprintf("thin: %s; thick: moving average over about %d of them%s", what, n, r.intervals())
-	} else {
-		f.caption = what + r.intervals()
+		notes = append(notes, fmt.Sprintf("thin: %s; thick: moving average over about %d of them", what, n))
 	}
+	if note := r.intervals(); note != "" {
+		notes = append(notes, note)
+	}
+	f := figure{title: r.Name, caption: strings.Join(notes, "; "), columns: 3, width: 2.7 * vg.Inch, height: 1.75 * vg.Inch}
 	for _, c := range trainingPanels {
 		if p, ok := c.panel(r, xLabel); ok {
 			f.panels = append(f.panels, p)
@@ -75,4 +78,18 @@ func (r *Run) training() figure {
 		f.panels = append(f.panels, p)
 	}
 	return f
+}
+
+// intervals describes the error bars of validation results, if there are any.
+func (r *Run) intervals() string {
+	for tag, n := range r.episodes {
+		switch {
+		case len(r.series("val-env/"+tag+"/success")) == 0:
+		case len(r.episodes) == 1:
+			return fmt.Sprintf("error bars: 95 %% interval of validation success over %d episodes", n)
+		default:
+			return "error bars: 95 % interval of validation success"
+		}
+	}
+	return ""
 }
