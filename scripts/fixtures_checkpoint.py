@@ -160,8 +160,66 @@ def gguf_blocks():
             f.write(blocks.tobytes() + values.tobytes())
 
 
+def permute(w, heads):
+    """Hugging Face's order of a llama's q and k rows to GGUF's: the two halves of each head interleaved."""
+    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def write_gguf(path, arch, model, pre, dtype, **flags):
+    """A model as llama.cpp's converter would write it, with a vocabulary of 32 tokens."""
+    c = model.config
+    w = gguf.GGUFWriter(path, arch)
+    w.add_block_count(c.num_hidden_layers), w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size), w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads), w.add_head_count_kv(c.num_key_value_heads)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps), w.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    w.add_key_length(c.head_dim), w.add_value_length(c.head_dim)
+    tokens = [chr(0x61 + i) for i in range(26)] + ["ab", "abc", "<bos>", "<eos>", "<tool>", "[PAD31]"]
+    w.add_tokenizer_model("gpt2"), w.add_tokenizer_pre(pre), w.add_token_list(tokens)
+    w.add_token_types([1] * 28 + [3, 3, 4, 5]), w.add_token_merges(["a b", "ab c"])
+    w.add_bos_token_id(28), w.add_eos_token_id(29), w.add_chat_template("{{ messages }}")
+    for key, value in flags.items():
+        getattr(w, key)(value)
+    short = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm", "q_proj": "attn_q",
+             "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm",
+             "post_attention_layernorm": "ffn_norm", "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
+    for name, t in model.state_dict().items():
+        if name == "lm_head.weight" and c.tie_word_embeddings:
+            continue
+        parts = name.split(".")
+        block = f"blk.{parts[2]}." if "layers" in parts else ""
+        t = t.float().numpy()
+        if arch == "llama" and parts[-2] in ("q_proj", "k_proj"):
+            t = permute(t, c.num_attention_heads if parts[-2] == "q_proj" else c.num_key_value_heads)
+        w.add_tensor(block + short[parts[-2]] + "." + parts[-1], t.astype(dtype if t.ndim > 1 else np.float32))
+    if arch == "llama" and c.rope_parameters["rope_type"] == "llama3":
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](c, "cpu")
+        plain = 1.0 / c.rope_parameters["rope_theta"] ** (torch.arange(0, c.head_dim, 2).float() / c.head_dim)
+        w.add_tensor("rope_freqs.weight", (plain / scaled).numpy().astype(np.float32))
+    w.write_header_to_file(), w.write_kv_data_to_file(), w.write_tensors_to_file(), w.close()
+
+
+def gguf_models():
+    """A llama with every quirk of its GGUF form beside what it was made of; a qwen3 whose origin is testdata/qwen3."""
+    out = folder("convert", "testdata")
+    torch.manual_seed(4)
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=8192)
+    config = LlamaConfig(**{**shape(rope_parameters=llama3, attention_bias=True), "hidden_size": 32, "num_hidden_layers": 1, "eos_token_id": 29,
+                            "bos_token_id": 28})
+    llama = AutoModelForCausalLM.from_config(config)
+    for p in llama.parameters():
+        torch.nn.init.normal_(p, 0.5, 0.3)
+    save_file({n: t.contiguous() for n, t in llama.state_dict().items()}, os.path.join(out, "llama.safetensors"))
+    write_gguf(os.path.join(out, "llama.gguf"), "llama", llama, "llama-bpe", np.float32, add_eot_token_id=27)
+    qwen3 = AutoModelForCausalLM.from_pretrained(os.path.join(ROOT, "testdata", "qwen3"), dtype=torch.float32)
+    write_gguf(os.path.join(out, "qwen3.gguf"), "qwen3", qwen3, "qwen2", np.float16)
+
+
 if __name__ == "__main__":
     pickles()
     state_dicts()
     models()
     gguf_blocks()
+    gguf_models()
