@@ -1,26 +1,21 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// gyre runs one command line with every real command.
-func gyre(args ...string) (code int, stdout, stderr string) {
-	var out, errs bytes.Buffer
-	code = run(context.Background(), newApp(commands(), &out, &errs), append([]string{"gyre"}, args...))
-	return code, out.String(), errs.String()
-}
-
 func TestModelCommands(t *testing.T) {
 	parent := t.TempDir()
 	first, second := filepath.Join(parent, "first"), filepath.Join(parent, "second")
 	corpus := filepath.Join(parent, "corpus.txt")
 	if err := os.WriteFile(corpus, []byte(strings.Repeat("Up || Left || Down ", 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
 		t.Fatal(err)
 	}
 	fixture := "../checkpoint/convert/testdata/llama.gguf"
@@ -45,7 +40,7 @@ func TestModelCommands(t *testing.T) {
 		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitUsage, "multiple of the heads"},
 		{"model info " + parent, exitFailed, "no config.json"},
 	} {
-		code, stdout, stderr := gyre(strings.Fields(c.args)...)
+		code, stdout, stderr := runGyre(t, here, strings.Fields(c.args)...)
 		text := stdout
 		if c.code != exitDone {
 			text = stderr
