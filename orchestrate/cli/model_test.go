@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,10 +14,6 @@ func TestModelCommands(t *testing.T) {
 	first, second := filepath.Join(parent, "first"), filepath.Join(parent, "second")
 	corpus := filepath.Join(parent, "corpus.txt")
 	if err := os.WriteFile(corpus, []byte(strings.Repeat("Up || Left || Down ", 20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	here, err := os.Getwd()
-	if err != nil {
 		t.Fatal(err)
 	}
 	fixture := "../checkpoint/convert/testdata/llama.gguf"
@@ -40,13 +38,14 @@ func TestModelCommands(t *testing.T) {
 		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitUsage, "multiple of the heads"},
 		{"model info " + parent, exitFailed, "no config.json"},
 	} {
-		code, stdout, stderr := runGyre(t, here, strings.Fields(c.args)...)
-		text := stdout
+		var out, errs bytes.Buffer
+		code := run(context.Background(), newApp(commands(), &out, &errs), append([]string{"gyre"}, strings.Fields(c.args)...))
+		text := out.String()
 		if c.code != exitDone {
-			text = stderr
+			text = errs.String()
 		}
 		if code != c.code || !strings.Contains(text, c.want) {
-			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d with %q", c.args, code, stdout, stderr, c.code, c.want)
+			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d with %q", c.args, code, out.String(), errs.String(), c.code, c.want)
 		}
 	}
 	left, err := os.ReadDir(parent)
