@@ -56,9 +56,9 @@ gyre_status guard(gyre_error* err, Body&& body) noexcept {
   } catch (const c10::NotImplementedError& e) {
     return fail(err, GYRE_UNSUPPORTED, e.what_without_backtrace());
   } catch (const c10::Error& e) {
-    // The CPU allocator reports exhaustion as a plain check.
+    // The CPU allocator reports exhaustion as a plain failed check.
     const std::string_view message = e.what_without_backtrace();
-    const bool memory = message.find("not enough memory") != std::string_view::npos;
+    const bool memory = message.find("DefaultCPUAllocator") != std::string_view::npos;
     return fail(err, memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
   } catch (const std::exception& e) {
     return fail(err, GYRE_INTERNAL, e.what());
