@@ -42,14 +42,13 @@ func (l *idList) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]int32)(l))
 }
 
-// tokenizerConfig is the part of tokenizer_config.json that changes ids or the template.
+// tokenizerConfig is the part of tokenizer_config.json that changes ids or the template. What is put around a text is not in
+// it: beside a tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor decides.
 type tokenizerConfig struct {
 	fields       map[string]json.RawMessage
 	AddedTokens  map[string]bpe.AddedToken `json:"added_tokens_decoder"`
 	Extra        json.RawMessage           `json:"extra_special_tokens"`
 	Additional   json.RawMessage           `json:"additional_special_tokens"`
-	AddBOS       *bool                     `json:"add_bos_token"`
-	AddEOS       *bool                     `json:"add_eos_token"`
 	ChatTemplate json.RawMessage           `json:"chat_template"`
 }
 
@@ -114,9 +113,6 @@ func (t *Tokenizer) addTokens(c tokenizerConfig) error {
 			return err
 		}
 	}
-	if c.AddBOS != nil || c.AddEOS != nil { // they replace the post-processor, as in transformers
-		t.core.SetSurround(t.named("bos_token", c.AddBOS), t.named("eos_token", c.AddEOS))
-	}
 	return nil
 }
 
@@ -140,14 +136,6 @@ func (t *Tokenizer) addExtra(raw json.RawMessage) error {
 		if err := t.core.Add(bpe.AddedToken{Content: extra.content, Special: true}); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// named returns the id of a named token if wanted, else nothing.
-func (t *Tokenizer) named(name string, wanted *bool) []int32 {
-	if id, ok := t.core.ID(t.names[name]); ok && wanted != nil && *wanted {
-		return []int32{id}
 	}
 	return nil
 }

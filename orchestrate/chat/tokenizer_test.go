@@ -14,6 +14,9 @@ var chatSpecials = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 
 const endOfText, imStart, imEnd = int32(0), int32(1), int32(2)
 
+// withBOS is the post-processor of these tokenizers: it puts <|endoftext|> before a text.
+const withBOS = `"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "B"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"B": {"ids": [0]}}}`
+
 // directory writes a model directory with a small tokenizer and the given files.
 func directory(t testing.TB, files map[string]string) string {
 	t.Helper()
@@ -27,7 +30,7 @@ func directory(t testing.TB, files map[string]string) string {
 	if files["tokenizer_config.json"] == "" {
 		files["tokenizer_config.json"] = `{"eos_token": "<|im_end|>", "bos_token": {"content": "<|endoftext|>"}, "pad_token": null}`
 	}
-	files["tokenizer.json"] = string(data)
+	files["tokenizer.json"] = strings.Replace(string(data), `"post_processor": null`, withBOS, 1)
 	for name, content := range files {
 		if content == "" {
 			continue
@@ -49,7 +52,7 @@ func open(t testing.TB, files map[string]string) *Tokenizer {
 }
 
 func TestEncodeKinds(t *testing.T) {
-	tok := open(t, map[string]string{"tokenizer_config.json": `{"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "add_bos_token": true}`})
+	tok := open(t, map[string]string{})
 	const text = "user<|im_end|>"
 	document, _ := tok.Encode(text, true)
 	markup, _ := tok.EncodeMarkup(text)

@@ -22,9 +22,10 @@ func tokenizerDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	const bos = `"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "B"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"B": {"ids": [0]}}}`
 	for name, content := range map[string]string{
-		"tokenizer.json":        string(data),
-		"tokenizer_config.json": `{"bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": true}`,
+		"tokenizer.json":        strings.Replace(string(data), `"post_processor": null`, bos, 1),
+		"tokenizer_config.json": `{"bos_token": "<s>", "eos_token": "<|im_end|>"}`,
 		"chat_template.jinja":   chat.ChatML,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
@@ -71,7 +72,7 @@ func TestTokenizeThereAndBack(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"text": "<s>"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, ids, stderr = tokenizeRows("", "--model", filepath.Join(dir, "tokenizer.json"), "--input", file); ids != "{\"ids\":[0]}\n" {
+	if _, ids, stderr = tokenizeRows("", "--model", filepath.Join(dir, "tokenizer.json"), "--input", file); ids != "{\"ids\":[0,0]}\n" {
 		t.Errorf("a tokenizer.json and a file: %s%s", ids, stderr)
 	}
 }

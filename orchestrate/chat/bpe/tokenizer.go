@@ -197,11 +197,6 @@ func (t *Tokenizer) Surround(ids []int32) []int32 {
 	return slices.Concat(t.around.prefix, ids, t.around.suffix)
 }
 
-// SetSurround replaces what the post-processor adds.
-func (t *Tokenizer) SetSurround(prefix, suffix []int32) {
-	t.around = surround{slices.Clone(prefix), slices.Clone(suffix)}
-}
-
 // ID returns the id of a token as the file spells it.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	id, ok := t.ids[token]
