@@ -64,10 +64,10 @@ void Engine::check(const Request& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size()), vocab = decoder_.config().vocab_size;
   require(!scheduler_.contains(request.id), name + "an unfinished request has the same id");
   require(prompt >= 1, name + "the prompt is empty");
-  for (int64_t i = 0; i < prompt; ++i)
-    require(request.prompt[i] >= 0 && request.prompt[i] < vocab,
-            name + "prompt token " + std::to_string(i) + " is " + std::to_string(request.prompt[i]) +
-                ", outside the vocabulary of " + std::to_string(vocab));
+  const auto foreign = std::ranges::find_if(request.prompt, [&](int32_t id) { return id < 0 || id >= vocab; });
+  if (foreign != request.prompt.end())
+    throw std::invalid_argument(name + "prompt token " + std::to_string(foreign - request.prompt.begin()) + " is " +
+                                std::to_string(*foreign) + ", outside the vocabulary of " + std::to_string(vocab));
   require(s.temperature == 0 || (s.temperature >= 1e-4 && s.temperature <= 1e4),
           name + "temperature must be 0 (greedy) or between 1e-4 and 1e4, got " + std::to_string(s.temperature));
   require(s.top_k >= 0, name + "top_k must not be negative (0 = off), got " + std::to_string(s.top_k));

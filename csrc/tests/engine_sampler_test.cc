@@ -61,7 +61,7 @@ void expect_distribution(const std::vector<float>& logits, Sampling s, const std
   const std::vector<double> p = reference_distribution(logits, s, {banned.begin(), banned.end()});
   const Sampling plain{.temperature = s.temperature};
   const std::vector<double> policy = reference_distribution(logits, plain);
-  constexpr int kDraws = 20000;
+  constexpr int kDraws = 10000;
   std::vector<int> counts(logits.size());
   for (int i = 0; i < kDraws; ++i) {
     s.seed = 1000 + i;

@@ -40,6 +40,7 @@ TEST(Engine, EqualsFullForwardPassesOfTheTrainer) {
 }
 
 TEST(Engine, LogprobsAreThoseOfScoreBitForBit) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(24, 11);
   const auto outputs = generate(*decoder, roomy(), requests);
@@ -90,6 +91,7 @@ TEST(Engine, SameBitsInAnyCompany) {
 }
 
 TEST(Engine, SameBitsWhenPagesRunOut) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(30, 6);
   const auto want = generate(*decoder, roomy(), requests);
@@ -101,6 +103,7 @@ TEST(Engine, SameBitsWhenPagesRunOut) {
 }
 
 TEST(Engine, LaterArrivalsJoinRunningOnes) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(12, 8);
   const auto want = generate(*decoder, roomy(), requests);
@@ -115,6 +118,7 @@ TEST(Engine, LaterArrivalsJoinRunningOnes) {
 
 // Turns of an episode: each prompt is the history so far plus something new.
 TEST(Engine, SessionsReuseTheHistoryAndChangeNothing) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   Engine engine(*decoder, roomy());
   std::mt19937 generator(2);
@@ -161,6 +165,7 @@ TEST(Engine, AChangedHistoryIsReusedUpToTheChange) {
 }
 
 TEST(Engine, IdleSessionsGiveWayToWork) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   Engine engine(*decoder, with_pages(10));
   std::mt19937 generator(4);
@@ -214,6 +219,7 @@ TEST(Engine, NewWeightsInvalidateEveryCache) {
 }
 
 TEST(Engine, SleepFreesThePoolAndLosesNoRequest) {
+  const Threads one(1);
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(10, 12);
   const auto want = generate(*decoder, roomy(), requests);
