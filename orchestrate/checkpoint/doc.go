@@ -7,6 +7,7 @@
 //	pending.go    Begin … Commit: a checkpoint appears whole or not at all
 //	series.go     the checkpoints of a run: the newest intact one, pruning
 //
-// The file formats live in sub-packages, which know nothing of libtorch: hf (model directories), safetensors, torchfile and pickle
-// (torch.save), gguf, convert, policyinit, pull, inspect. All of them treat files as hostile until parsed.
+// The file formats live in sub-packages, which know nothing of libtorch: hf (model directories), safetensors,
+// torchfile and pickle (torch.save), gguf, convert, policyinit, pull, inspect. All of them treat files as hostile
+// until parsed.
 package checkpoint

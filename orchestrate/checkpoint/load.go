@@ -20,9 +20,9 @@ func LoadModel(dir string, head torch.Head) (*torch.Model, error) {
 	return loaded.Model, err
 }
 
-// Load reads a Hugging Face directory: safetensors or torch.save files, sharded or not, in any float type. A value head (the critic's) is
-// score.weight and score.bias; from a language model it starts from zero. Tensors that are missing, too many or misshapen are listed in one error
-// with their files.
+// Load reads a Hugging Face directory: safetensors or torch.save files, sharded or not, in any float type. A value
+// head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
+// missing, too many or misshapen are listed in one error with their files.
 func Load(dir string, head torch.Head) (Loaded, error) {
 	c, err := hf.ReadConfig(dir)
 	if err != nil {

@@ -112,8 +112,8 @@ func (m manifest) checkSizes(dir string) error {
 	return nil
 }
 
-// Verify checks that a checkpoint holds, byte for byte, what was saved. Failures match ErrCorrupt and name the file and its expected and actual
-// digest.
+// Verify checks that a checkpoint holds, byte for byte, what was saved. Failures match ErrCorrupt and name the file
+// and its expected and actual digest.
 func Verify(dir string) error {
 	m, err := readManifest(dir)
 	if err != nil {

@@ -25,9 +25,9 @@ func Begin(parent, name string) (*Pending, error) {
 	return &Pending{Dir: dir.Dir, dir: dir}, nil
 }
 
-// Commit records every file and state in the manifest, puts all on disk and gives the checkpoint its name. On any error (a full disk,
-// say) nothing is left of it and earlier checkpoints are untouched. An intact checkpoint of the same name is never replaced; a corrupt
-// one is moved aside, to NAME.corrupt.
+// Commit records every file and state in the manifest, puts all on disk and gives the checkpoint its name. On any
+// error (a full disk, say) nothing is left of it and earlier checkpoints are untouched. An intact checkpoint of the
+// same name is never replaced; a corrupt one is moved aside, to NAME.corrupt.
 func (p *Pending) Commit(state any) error {
 	if err := p.commit(state); err != nil {
 		return errors.Join(fmt.Errorf("checkpoint %s was not saved: %w", p.dir.Target, err), p.Discard())

@@ -12,8 +12,8 @@ import (
 	"gyre/torch"
 )
 
-// SaveModel writes the model into the existing directory dir in Hugging Face's layout, as dtype. Token ids come from source's config.json
-// and the tokenizer's files from source; an empty source leaves both out.
+// SaveModel writes the model into the existing directory dir in Hugging Face's layout, as dtype. Token ids come from
+// source's config.json and the tokenizer's files from source; an empty source leaves both out.
 func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
 	c, err := describe(m.Config)
 	if err != nil {
@@ -61,7 +61,8 @@ func sourceOf(name string, t *torch.Tensor, dtype tensors.DType) (safetensors.So
 // moments name the two states of AdamW, as torch.optim does.
 var moments = map[torch.Moment]string{torch.FirstMoment: "exp_avg", torch.SecondMoment: "exp_avg_sq"}
 
-// SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME", "exp_avg_sq.NAME".
+// SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME",
+// "exp_avg_sq.NAME".
 func SaveOptimizer(path string, m *torch.Model, o *torch.Optimizer) (err error) {
 	var list []safetensors.Source
 	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
@@ -116,7 +117,8 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	return o.SetSteps(steps)
 }
 
-// eachMoment calls visit for every moment of every parameter and then finish; tensors that visit keeps stay open until finish is done.
+// eachMoment calls visit for every moment of every parameter and then finish; tensors that visit keeps stay open
+// until finish is done.
 func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *torch.Tensor) (keep bool, err error), finish func() error) error {
 	parameters, err := m.Parameters()
 	if err != nil {

@@ -40,8 +40,8 @@ func list(parent, prefix string) ([]Found, error) {
 	return found, nil
 }
 
-// Latest finds the newest checkpoint of a series that is intact; ok is false when there is none. Newer ones that are not are reported
-// in skipped.
+// Latest finds the newest checkpoint of a series that is intact; ok is false when there is none. Newer ones that are
+// not are reported in skipped.
 func Latest(parent, prefix string) (newest Found, ok bool, skipped []error, err error) {
 	all, err := list(parent, prefix)
 	if err != nil {
@@ -57,8 +57,8 @@ func Latest(parent, prefix string) (newest Found, ok bool, skipped []error, err 
 	return Found{}, false, skipped, nil
 }
 
-// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all. Directories that are not complete
-// checkpoints are neither counted nor removed.
+// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all.
+// Directories that are not complete checkpoints are neither counted nor removed.
 func Prune(parent, prefix string, keep int) error {
 	all, err := list(parent, prefix)
 	if err != nil || keep <= 0 {

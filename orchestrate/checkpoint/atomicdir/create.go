@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Create makes the directory dir appear with what fill wrote, or leaves everything as it was. An existing directory that is not empty is
-// refused; with force it is replaced, provided that it holds marker (a file that shows it is of the kind that may be replaced).
+// Create makes the directory dir appear with what fill wrote, or leaves everything as it was. An existing directory
+// that is not empty is refused; with force it is replaced, provided that it holds marker (a file that shows it is of
+// the kind that may be replaced).
 func Create(dir, marker string, force bool, fill func(tmp string) error) error {
 	target, err := filepath.Abs(dir)
 	if err != nil {

@@ -21,8 +21,8 @@ type Pending struct {
 	lock   *os.File
 }
 
-// Begin makes a temporary directory that will become parent/name, after removing what killed processes left in parent. The parent is made
-// if need be.
+// Begin makes a temporary directory that will become parent/name, after removing what killed processes left in
+// parent. The parent is made if need be.
 func Begin(parent, name string) (*Pending, error) {
 	if name == "" || name == "." || name == ".." || filepath.Base(name) != name || strings.HasPrefix(name, Prefix) {
 		return nil, fmt.Errorf("%q is not a directory name", name)
@@ -49,8 +49,8 @@ func Begin(parent, name string) (*Pending, error) {
 	return nil, fmt.Errorf("%s: temporary directories vanish as soon as they are made", parent)
 }
 
-// Publish syncs everything and renames the directory to its target, which must not exist (or be an empty directory). On any error the
-// temporary directory is removed.
+// Publish syncs everything and renames the directory to its target, which must not exist (or be an empty directory).
+// On any error the temporary directory is removed.
 func (p *Pending) Publish() (err error) {
 	defer func() {
 		if err != nil {
@@ -70,8 +70,8 @@ func (p *Pending) Publish() (err error) {
 	return SyncDir(filepath.Dir(p.Target))
 }
 
-// Replace is Publish over an existing directory: the old one is moved aside, and removed after the new one is durable. A crash in between leaves
-// the old one under a temporary name and the target absent for that moment.
+// Replace is Publish over an existing directory: the old one is moved aside, and removed after the new one is
+// durable. A crash in between leaves the old one under a temporary name and the target absent for that moment.
 func (p *Pending) Replace() error {
 	aside, err := os.MkdirTemp(filepath.Dir(p.Target), Prefix+"old-")
 	if err != nil {
@@ -111,48 +111,8 @@ func (p *Pending) release() {
 	}
 }
 
-// tryLock takes the directory's lock, or fails when another process (or Pending) holds it or the directory is gone.
-func tryLock(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if _, err := os.Stat(dir); err != nil { // removed between open and lock
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// sweep removes the temporary directories nobody holds.
-func sweep(parent string) error {
-	list, err := os.ReadDir(parent)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), Prefix) {
-			continue
-		}
-		dir := filepath.Join(parent, e.Name())
-		lock, err := tryLock(dir)
-		if err != nil { // in use
-			continue
-		}
-		err = os.RemoveAll(dir)
-		lock.Close()
-		if err != nil {
-			return fmt.Errorf("removing the leftover of a killed process: %w", err)
-		}
-	}
-	return nil
-}
-
-// Remove makes a directory disappear at once (by renaming it) and then deletes it, so that a crash leaves no half of it under its name.
+// Remove makes a directory disappear at once (by renaming it) and then deletes it, so that a crash leaves no half of
+// it under its name.
 func Remove(dir string) error {
 	aside, err := os.MkdirTemp(filepath.Dir(dir), Prefix+"removed-")
 	if err != nil {
@@ -163,39 +123,4 @@ func Remove(dir string) error {
 		return err
 	}
 	return os.RemoveAll(aside)
-}
-
-// syncTree flushes every file and then every directory of a tree to disk, children first.
-func syncTree(root string) error {
-	var dirs []string
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir():
-			dirs = append(dirs, path)
-			return nil
-		case e.Type().IsRegular():
-			return SyncDir(path)
-		default:
-			return fmt.Errorf("%s: neither a file nor a directory", path)
-		}
-	})
-	for i := len(dirs) - 1; err == nil && i >= 0; i-- {
-		err = SyncDir(dirs[i])
-	}
-	return err
-}
-
-// SyncDir flushes a directory's entries (or a file's data) to disk.
-func SyncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	return err
 }

@@ -22,8 +22,8 @@ type Summary struct {
 	Notes      []string
 }
 
-// Convert writes the checkpoint at source, a GGUF file or a Hugging Face directory, into the existing directory dir. A nil dtype keeps
-// the type of a Hugging Face directory and makes float32 of a GGUF file.
+// Convert writes the checkpoint at source, a GGUF file or a Hugging Face directory, into the existing directory dir.
+// A nil dtype keeps the type of a Hugging Face directory and makes float32 of a GGUF file.
 func Convert(source, dir string, dtype *tensors.DType) (Summary, error) {
 	info, err := os.Stat(source)
 	if err != nil {

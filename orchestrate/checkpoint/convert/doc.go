@@ -1,3 +1,4 @@
-// Package convert makes Hugging Face directories from other checkpoints: from GGUF files, with tokenizer, chat template and generation settings,
-// and from Hugging Face directories of any file layout, as another type. Tensors stream from file to file one at a time.
+// Package convert makes Hugging Face directories from other checkpoints: from GGUF files, with tokenizer, chat
+// template and generation settings, and from Hugging Face directories of any file layout, as another type. Tensors
+// stream from file to file one at a time.
 package convert

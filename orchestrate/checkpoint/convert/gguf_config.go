@@ -12,7 +12,8 @@ import (
 	"gyre/orchestrate/checkpoint/tensors"
 )
 
-// readConfig translates the metadata into a config.json and lets package hf judge it, so that the same rules hold for both.
+// readConfig translates the metadata into a config.json and lets package hf judge it, so that the same rules hold for
+// both.
 func readConfig(m gguf.Metadata, byName map[string]*tensors.Tensor) (hf.Config, error) {
 	arch, _ := m.Text("general.architecture")
 	if arch != "llama" && arch != "qwen2" && arch != "qwen3" {
@@ -87,7 +88,8 @@ func ropeScaling(m gguf.Metadata, arch string, factors *tensors.Tensor) (map[str
 		if err != nil || len(values) == 0 {
 			return nil, errors.Join(fmt.Errorf("%s is empty or unreadable", ropeFactors), err)
 		}
-		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but for the largest factor.
+		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
+		// for the largest factor.
 		return map[string]any{"rope_type": hf.RopeLlama3, "factor": values[len(values)-1], "low_freq_factor": 1, "high_freq_factor": 4,
 			"original_max_position_embeddings": 8192}, nil
 	case kind == "linear" || kind == "" && hasFactor && factor != 1:

@@ -81,7 +81,8 @@ func huggingFaceName(name string) (renamed, part string, err error) {
 	return "", "", fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model", name)
 }
 
-// unpermute puts the rows of each head in Hugging Face's order: GGUF's llama files interleave the two halves of the rotary pairs.
+// unpermute puts the rows of each head in Hugging Face's order: GGUF's llama files interleave the two halves of the
+// rotary pairs.
 func unpermute(t *tensors.Tensor, heads, headDim int64) {
 	load, rows := t.Load, heads*headDim
 	if len(t.Shape) == 0 || t.Shape[0] != rows { // misshapen: matching with the configuration reports it

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Metadata holds values by key: int64 (all integer types), uint64 (only beyond int64), float64, bool, string, or []any of one of these.
+// Metadata holds values by key: int64 (all integer types), uint64 (only beyond int64), float64, bool, string, or
+// []any of one of these.
 type Metadata map[string]any
 
 // Bounds of single values: chat templates are some kilobytes, vocabularies some hundred thousand entries.

@@ -10,7 +10,8 @@ import (
 	"gyre/orchestrate/checkpoint/tensors"
 )
 
-// kind is a tensor type: blocks of `block` elements in `size` bytes. decode turns one block into float32; nil for plain types.
+// kind is a tensor type: blocks of `block` elements in `size` bytes. decode turns one block into float32; nil for
+// plain types.
 type kind struct {
 	name        string
 	block, size int64
@@ -109,7 +110,8 @@ func scaleMin(j int, s []byte) (scale, minimum float32) {
 	return float32(s[j+4]&15 | s[j-4]>>6<<4), float32(s[j+4]>>4 | s[j]>>6<<4)
 }
 
-// Q4_K: super-scales of scales and minima; 8 sub-blocks of 32 with a 6-bit scale and minimum each; nibbles, two sub-blocks per 32 bytes.
+// Q4_K: super-scales of scales and minima; 8 sub-blocks of 32 with a 6-bit scale and minimum each; nibbles, two
+// sub-blocks per 32 bytes.
 func decodeQ4K(out *[256]float32, b []byte) {
 	decodeK(out, half(b), half(b[2:]), b[4:16], nil, b[16:144])
 }
@@ -133,7 +135,8 @@ func decodeK(out *[256]float32, d, dmin float32, scales, high, low []byte) {
 	}
 }
 
-// Q6_K: 256 6-bit values around 32 as low nibbles and a plane of upper bit pairs, 16 signed scales, and a super-scale at the end.
+// Q6_K: 256 6-bit values around 32 as low nibbles and a plane of upper bit pairs, 16 signed scales, and a super-scale
+// at the end.
 func decodeQ6K(out *[256]float32, b []byte) {
 	low, high, scales, d := b[:128], b[128:192], b[192:208], half(b[208:])
 	for i := range 256 {

@@ -53,8 +53,6 @@ type Config struct {
 	// Token ids; nil or empty when absent.
 	BOS, PAD *int64
 	EOS      []int64
-	// NumLabels is the width of a classification head; 0 when absent.
-	NumLabels int64
 	// Value marks a ForTokenClassification directory: a value head, no language-model head.
 	Value bool
 }
@@ -176,7 +174,6 @@ func read(f *fields, family Family) Config {
 	if family == Llama && !f.has("eos_token_id") {
 		c.EOS = []int64{2}
 	}
-	c.NumLabels = f.integer("num_labels", int64(f.size("id2label")))
 	for _, a := range f.texts("architectures") {
 		c.Value = c.Value || strings.HasSuffix(a, "ForTokenClassification")
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Encode writes config.json. It uses the older spelling (rope_theta, rope_scaling, torch_dtype), which every release of
-// transformers reads.
+// Encode writes config.json. It uses the older spelling (rope_theta, rope_scaling, torch_dtype), which every release
+// of transformers reads.
 func (c Config) Encode() ([]byte, error) {
 	class := "ForCausalLM"
 	m := map[string]any{
@@ -42,7 +42,8 @@ func (c Config) Encode() ([]byte, error) {
 	return EncodeJSON(m)
 }
 
-// decimal is a number that stays a float when Python reads it: 10000.0, not 10000. transformers checks the types of these.
+// decimal is a number that stays a float when Python reads it: 10000.0, not 10000. transformers checks the types of
+// these.
 type decimal float64
 
 func (d decimal) MarshalJSON() ([]byte, error) {

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// fields reads keys of a JSON object with defaults, and collects what is wrong with them. null counts as absent, as it does in
-// transformers, except where isNull is asked.
+// fields reads keys of a JSON object with defaults, and collects what is wrong with them. null counts as absent, as
+// it does in transformers, except where isNull is asked.
 type fields struct {
 	values map[string]json.RawMessage
 	prefix string // "rope_scaling." for a nested object
@@ -81,13 +81,6 @@ func (f *fields) texts(key string) []string {
 	var v []string
 	f.decode(key, "a list of strings", &v)
 	return v
-}
-
-// size is the number of entries of an object, 0 when absent.
-func (f *fields) size(key string) int {
-	var v map[string]json.RawMessage
-	f.decode(key, "an object", &v)
-	return len(v)
 }
 
 // object is a nested object, nil when absent or empty.

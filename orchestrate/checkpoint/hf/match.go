@@ -16,12 +16,12 @@ type Entry struct {
 	Tensor *tensors.Tensor
 }
 
-// Match finds the tensor of every parameter. Tensors that are missing, too many, of the wrong shape or not of a float type are listed in
-// one error.
+// Match finds the tensor of every parameter. Tensors that are missing, too many, of the wrong shape or not of a float
+// type are listed in one error.
 //
-// The head follows transformers: a tied model may carry a copy of its embedding as lm_head.weight, or only that copy; when the two
-// differ the model is not tied, whatever config.json says, and the returned configuration says so. For a value model, lm_head.weight is
-// left out and an absent score starts from zero. notes say what of this happened.
+// The head follows transformers: a tied model may carry a copy of its embedding as lm_head.weight, or only that copy;
+// when the two differ the model is not tied, whatever config.json says, and the returned configuration says so. For a
+// value model, lm_head.weight is left out and an absent score starts from zero. notes say what of this happened.
 func Match(dir string, c Config, head Head, w *Weights) (matched Config, list []Entry, notes []string, err error) {
 	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
 	alias := map[string]*tensors.Tensor{}

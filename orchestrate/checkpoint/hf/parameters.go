@@ -5,7 +5,8 @@ import "fmt"
 // Head is what sits on the last hidden state.
 type Head int
 
-// LanguageModel gives logits over the vocabulary, ValueModel one number per position (…ForTokenClassification with one label).
+// LanguageModel gives logits over the vocabulary, ValueModel one number per position (…ForTokenClassification with
+// one label).
 const (
 	LanguageModel Head = iota
 	ValueModel
@@ -25,7 +26,8 @@ const (
 	ScoreBiasName = "score.bias"
 )
 
-// Parameters lists the weights of a configuration: embedding, blocks in order, final norm, head. A tied head is not listed.
+// Parameters lists the weights of a configuration: embedding, blocks in order, final norm, head. A tied head is not
+// listed.
 func (c Config) Parameters(head Head) []Parameter {
 	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
 	for i := range c.NumLayers {

@@ -1,8 +1,8 @@
 package hf
 
-// readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by layer type.
-// Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a rope_theta of its own, then the
-// top-level one.
+// readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by
+// layer type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a
+// rope_theta of its own, then the top-level one.
 func readRope(f *fields, maxPositions int64) Rope {
 	r := Rope{Type: RopeDefault, Theta: f.number("rope_theta", 10000)}
 	refusePartial(f)

@@ -12,8 +12,8 @@ import (
 // ShardSize is the size beyond which weights are split over several files.
 const ShardSize = 5_000_000_000
 
-// Save writes config.json and the weights, as model.safetensors or, beyond shardSize bytes, in shards with an index. The directory must
-// exist; making it appear whole is the caller's concern.
+// Save writes config.json and the weights, as model.safetensors or, beyond shardSize bytes, in shards with an index.
+// The directory must exist; making it appear whole is the caller's concern.
 func Save(dir string, c Config, list []safetensors.Source, shardSize int64) error {
 	data, err := c.Encode()
 	if err != nil {
@@ -65,7 +65,8 @@ func split(list []safetensors.Source, size int64) (shards [][]safetensors.Source
 	return append(shards, list[start:]), total, nil
 }
 
-// companions are the files beside weights and configuration that make a directory usable: tokenizer, template, generation settings.
+// companions are the files beside weights and configuration that make a directory usable: tokenizer, template,
+// generation settings.
 var companions = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
 	"merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"}
 

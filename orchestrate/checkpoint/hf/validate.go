@@ -13,7 +13,8 @@ func refuseUnsupported(f *fields, c Config) {
 	refuseSliding(f, c)
 }
 
-// refuseSliding refuses windows that would hide something: those of at least one layer, shorter than the longest sequence.
+// refuseSliding refuses windows that would hide something: those of at least one layer, shorter than the longest
+// sequence.
 func refuseSliding(f *fields, c Config) {
 	if c.Family == Llama || !f.boolean("use_sliding_window", false) || f.isNull("sliding_window") {
 		return

@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -31,14 +30,8 @@ func (w *Weights) Close() error {
 	return nil
 }
 
-// maxIndex bounds the size of an index file, maxShards the number of files it names.
-const (
-	maxIndex  = 64 << 20
-	maxShards = 4096
-)
-
-// OpenWeights opens the weights of a directory: model.safetensors, its sharded form, pytorch_model.bin, its sharded form, or else the only
-// *.safetensors, *.bin, *.pt or *.pth file there is.
+// OpenWeights opens the weights of a directory: model.safetensors, its sharded form, pytorch_model.bin, its sharded
+// form, or else the only *.safetensors, *.bin, *.pt or *.pth file there is.
 func OpenWeights(dir string) (*Weights, error) {
 	for _, name := range []string{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -86,65 +79,6 @@ func onlyWeights(dir string) (string, error) {
 	default:
 		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded forms", dir)
 	}
-}
-
-func openSharded(dir, indexName string) (*Weights, error) {
-	path := filepath.Join(dir, indexName)
-	data, err := readSmall(path, maxIndex)
-	if err != nil {
-		return nil, err
-	}
-	var index struct {
-		WeightMap map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("%s: not an index: %w", path, err)
-	}
-	if len(index.WeightMap) == 0 {
-		return nil, fmt.Errorf("%s: weight_map is missing or empty", path)
-	}
-	ending := strings.TrimPrefix(strings.TrimSuffix(indexName, ".index.json"), strings.SplitN(indexName, ".", 2)[0])
-	var shards []string
-	for name, file := range index.WeightMap {
-		if !filepath.IsLocal(file) || strings.ContainsAny(file, `/\`) || filepath.Ext(file) != ending {
-			return nil, fmt.Errorf("%s: tensor %s is said to be in %q: expected the name of a %s file in the same directory", path, name, file, ending)
-		}
-		shards = append(shards, file)
-	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
-	if len(shards) > maxShards {
-		return nil, fmt.Errorf("%s: %d shards, at most %d are read", path, len(shards), maxShards)
-	}
-	w, err := openFiles(dir, shards, fmt.Sprintf("%s, %d shards", strings.TrimPrefix(ending, "."), len(shards)))
-	if err != nil {
-		return nil, err
-	}
-	if err := w.checkIndex(index.WeightMap, path); err != nil {
-		w.Close()
-		return nil, err
-	}
-	return w, nil
-}
-
-// checkIndex compares what the index says with what the shards hold.
-func (w *Weights) checkIndex(weightMap map[string]string, path string) error {
-	names := make([]string, 0, len(weightMap))
-	for name := range weightMap {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	canonical := canonicalNames(names)
-	for _, name := range names {
-		if canonical[name] == "" { // a buffer that is not read
-			continue
-		}
-		t := w.Tensors[canonical[name]]
-		if t == nil || filepath.Base(t.File) != weightMap[name] {
-			return fmt.Errorf("%s: tensor %s is not in %s, where the index says it is", path, name, weightMap[name])
-		}
-	}
-	return nil
 }
 
 func openFiles(dir string, files []string, layout string) (*Weights, error) {
@@ -200,41 +134,4 @@ func (w *Weights) add(list []*tensors.Tensor) error {
 		w.Tensors[name] = t
 	}
 	return nil
-}
-
-// canonicalNames maps the names of one checkpoint to those of a CausalLM: without the prefixes of DataParallel and torch.compile, with
-// "model." before those of a bare backbone. Buffers that transformers recomputes map to "".
-func canonicalNames(names []string) map[string]string {
-	out := make(map[string]string, len(names))
-	bare := true
-	for _, name := range names {
-		short := name
-		for {
-			before := short
-			short = strings.TrimPrefix(strings.TrimPrefix(short, "module."), "_orig_mod.")
-			if short == before {
-				break
-			}
-		}
-		bare = bare && !strings.HasPrefix(short, "model.")
-		out[name] = short
-	}
-	for name, short := range out {
-		switch {
-		case isBuffer(short):
-			out[name] = ""
-		case bare && (strings.HasPrefix(short, "embed_tokens.") || strings.HasPrefix(short, "layers.") || strings.HasPrefix(short, "norm.")):
-			out[name] = "model." + short
-		}
-	}
-	return out
-}
-
-func isBuffer(name string) bool {
-	for _, suffix := range []string{"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	return false
 }

@@ -2,8 +2,9 @@ package pickle
 
 import "fmt"
 
-// Python values are nil, bool, int64, float64, string, []byte, Tuple, *List, *Dict, and whatever the host makes of globals,
-// calls and persistent ids. Lists and dicts are references and may contain themselves: walk them with a bound.
+// Python values are nil, bool, int64, float64, string, []byte, Tuple, *List, *Dict, and whatever the host makes of
+// globals, calls and persistent ids. Lists and dicts are references and may contain themselves: walk them with a
+// bound.
 
 // Tuple is a Python tuple.
 type Tuple []any

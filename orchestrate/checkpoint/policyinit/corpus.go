@@ -16,9 +16,9 @@ import (
 // shown is how many episodes of each tag and prompt style are rendered.
 const shown = 4
 
-// Corpus renders every registered environment as the agent loop would show it: prompts with rules, and experts' replies where the environment
-// knows an expert. Lines without words are left out. Boards are made of them: each of their cells stays one token, so that a policy sees a board
-// and not a compressed picture of one.
+// Corpus renders every registered environment as the agent loop would show it: prompts with rules, and experts'
+// replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
+// their cells stays one token, so that a policy sees a board and not a compressed picture of one.
 func Corpus(ctx context.Context) ([]string, error) {
 	tokenizer, err := bytesOnly()
 	if err != nil {

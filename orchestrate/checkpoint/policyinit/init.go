@@ -41,8 +41,8 @@ const (
 	eosID = 2
 )
 
-// Create fills the existing directory dir and returns the configuration, whose vocabulary may be smaller than asked for: it ends where the
-// corpus has no pair left that occurs twice.
+// Create fills the existing directory dir and returns the configuration, whose vocabulary may be smaller than asked
+// for: it ends where the corpus has no pair left that occurs twice.
 func Create(ctx context.Context, dir string, o Options) (hf.Config, error) {
 	corpus := o.Corpus
 	if len(corpus) == 0 {
@@ -111,8 +111,9 @@ func (o Options) config() (hf.Config, error) {
 	return hf.ParseConfig(text)
 }
 
-// weights are normal with standard deviation Std; those that write into the residual stream are scaled down by the square root of their
-// number, 2·layers (GPT-2; Radford et al. 2019). Norms are one, biases zero. Each tensor has its own generator, keyed by seed and name.
+// weights are normal with standard deviation Std; those that write into the residual stream are scaled down by the
+// square root of their number, 2·layers (GPT-2; Radford et al. 2019). Norms are one, biases zero. Each tensor has its
+// own generator, keyed by seed and name.
 func (o Options) weights(c hf.Config) []safetensors.Source {
 	var list []safetensors.Source
 	for _, p := range c.Parameters(hf.LanguageModel) {

@@ -109,7 +109,8 @@ func (h Hub) get(ctx context.Context, address string, from int64) (io.ReadCloser
 	}
 }
 
-// wanted chooses the files that make a usable model directory: configuration, tokenizer, template, and one kind of weights.
+// wanted chooses the files that make a usable model directory: configuration, tokenizer, template, and one kind of
+// weights.
 func wanted(files []file) []file {
 	has := func(match func(string) bool) bool {
 		for _, f := range files {

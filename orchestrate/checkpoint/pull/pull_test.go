@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// hub is a server with one repository, org/model. spoil is called before each file is sent and may send something else.
+// hub is a server with one repository, org/model. spoil is called before each file is sent and may send something
+// else.
 type hub struct {
 	files    map[string]string
 	digests  map[string]string // announced; "" = none

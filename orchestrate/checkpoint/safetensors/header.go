@@ -23,8 +23,8 @@ type entry struct {
 // maxDims bounds the dimensions of one tensor; PyTorch's own limit is 64.
 const maxDims = 64
 
-// parseHeader reads the JSON header token by token, because encoding/json would let duplicate keys, unknown ones and other
-// number forms pass. Offsets and sizes are non-negative on return.
+// parseHeader reads the JSON header token by token, because encoding/json would let duplicate keys, unknown ones and
+// other number forms pass. Offsets and sizes are non-negative on return.
 func parseHeader(header []byte) ([]entry, map[string]string, error) {
 	if !utf8.Valid(header) {
 		return nil, nil, errors.New("not valid UTF-8")

@@ -85,7 +85,8 @@ func readHeader(r io.ReaderAt, fileSize int64) ([]byte, error) {
 	return header, nil
 }
 
-// checkLayout sorts entries by position and checks that they tile [0, dataSize) and have the sizes their shapes ask for.
+// checkLayout sorts entries by position and checks that they tile [0, dataSize) and have the sizes their shapes ask
+// for.
 func checkLayout(entries []entry, dataSize int64) error {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))

@@ -31,8 +31,8 @@ func (s Source) Bytes() (int64, error) {
 	return n * s.DType.Size(), nil
 }
 
-// Write makes a file of the given tensors, in their order, holding one of them in memory at a time. The file appears under its
-// name when it is complete and on disk; on any error nothing is left behind.
+// Write makes a file of the given tensors, in their order, holding one of them in memory at a time. The file appears
+// under its name when it is complete and on disk; on any error nothing is left behind.
 func Write(path string, list []Source, metadata map[string]string) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-")
 	if err != nil {
@@ -91,7 +91,8 @@ func encode(w io.Writer, list []Source, metadata map[string]string) error {
 	return nil
 }
 
-// makeHeader writes the JSON object by hand to keep the order of the tensors, padded with spaces so that the data is 8-byte aligned.
+// makeHeader writes the JSON object by hand to keep the order of the tensors, padded with spaces so that the data is
+// 8-byte aligned.
 func makeHeader(list []Source, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')

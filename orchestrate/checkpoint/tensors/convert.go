@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Convert writes n elements of src, little-endian, as elements of another type into dst. Rounding is to nearest, ties to even,
-// by way of float32, as PyTorch's. Equal types are copied bit for bit.
+// Convert writes n elements of src, little-endian, as elements of another type into dst. Rounding is to nearest, ties
+// to even, by way of float32, as PyTorch's. Equal types are copied bit for bit.
 func Convert(dst []byte, to DType, src []byte, from DType) error {
 	if !from.Float() || !to.Float() {
 		return fmt.Errorf("cannot convert %v to %v: weights are float32, bfloat16, float16 or float64", from, to)
@@ -85,8 +85,8 @@ func floatToBFloat(f float32) uint16 {
 	return uint16((b + 0x7fff + (b >> 16 & 1)) >> 16)
 }
 
-// Dense loads a tensor as dense row-major data of the given type. The scratch buffers are reused when large enough; both come
-// back, perhaps grown, the first holding the result.
+// Dense loads a tensor as dense row-major data of the given type. The scratch buffers are reused when large enough;
+// both come back, perhaps grown, the first holding the result.
 func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err error) {
 	n := t.Elements()
 	data, err := t.Load(scratch)
@@ -105,7 +105,8 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 	return out, data, nil
 }
 
-// gather copies strided elements of the given size, at least one, into dense row-major order. It recurses once per dimension (at most a few).
+// gather copies strided elements of the given size, at least one, into dense row-major order. It recurses once per
+// dimension (at most a few).
 func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
 	if len(shape) == 0 {
 		return dst[copy(dst, src[:size]):]

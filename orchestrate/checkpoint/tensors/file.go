@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// OpenRegular opens a file for reading and gives its size. Anything but a regular file (a pipe would block, a device has no
-// end) is refused.
+// OpenRegular opens a file for reading and gives its size. Anything but a regular file (a pipe would block, a device
+// has no end) is refused.
 func OpenRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -16,8 +16,8 @@ type Tensor struct {
 	Stored  string // element type as the file names it, where it differs from DType (GGUF's "Q4_1"); "" otherwise
 	Shape   []int64
 	Strides []int64 // in elements; nil = dense row-major
-	// Load reads the data into buffer if it is large enough, else into a new one, and returns what it used. With strides,
-	// the data runs from the first to the last element addressed.
+	// Load reads the data into buffer if it is large enough, else into a new one, and returns what it used. With
+	// strides, the data runs from the first to the last element addressed.
 	Load func(buffer []byte) ([]byte, error)
 }
 
@@ -41,8 +41,8 @@ func Elements(shape []int64) (int64, error) {
 	return int64(n), nil
 }
 
-// Span is the number of elements between the first and the last one addressed, both included: what the data of a strided
-// tensor must hold. It refuses negative strides and overflow.
+// Span is the number of elements between the first and the last one addressed, both included: what the data of a
+// strided tensor must hold. It refuses negative strides and overflow.
 func Span(shape, strides []int64) (int64, error) {
 	n, err := Elements(shape)
 	if err != nil || strides == nil || n == 0 {

@@ -100,7 +100,8 @@ func torchSize(args pickle.Tuple) (any, error) {
 	return out, nil
 }
 
-// rebuildTensor is _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None).
+// rebuildTensor is _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks,
+// metadata=None).
 func rebuildTensor(args pickle.Tuple) (any, error) {
 	if len(args) != 6 && len(args) != 7 {
 		return nil, fmt.Errorf("a tensor of %d parts, expected 6 or 7", len(args))

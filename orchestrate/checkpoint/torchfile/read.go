@@ -19,8 +19,8 @@ type File struct {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Open reads the state dict of a file. A state dict may be wrapped as {"state_dict": …} or {"model": …}; other values beside
-// the tensors are ignored.
+// Open reads the state dict of a file. A state dict may be wrapped as {"state_dict": …} or {"model": …}; other values
+// beside the tensors are ignored.
 func Open(path string) (*File, error) {
 	file, size, err := tensors.OpenRegular(path)
 	if err != nil {
