@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -17,12 +18,17 @@ const endOfText, imStart, imEnd = int32(0), int32(1), int32(2)
 // withBOS is the post-processor of these tokenizers: it puts <|endoftext|> before a text.
 const withBOS = `"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "B"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"B": {"ids": [0]}}}`
 
+// trained is a tokenizer.json of 320 tokens.
+var trained = sync.OnceValues(func() ([]byte, error) {
+	corpus := []string{"system\nuser\nassistant\nYou play games. The player pushes the box right, right, up and left.\n#####\n#P_X#\n",
+		"<think> the answer is </think><answer>Right</answer>\nsystem\nuser\nassistant\n\n\n"}
+	return TrainBPE(corpus, 320, chatSpecials)
+})
+
 // directory writes a model directory with a small tokenizer and the given files.
 func directory(t testing.TB, files map[string]string) string {
 	t.Helper()
-	corpus := []string{"system\nuser\nassistant\nYou play games. The player pushes the box right, right, up and left.\n#####\n#P_X#\n",
-		"<think> the answer is </think><answer>Right</answer>\nsystem\nuser\nassistant\n\n\n"}
-	data, err := TrainBPE(corpus, 320, chatSpecials)
+	data, err := trained()
 	if err != nil {
 		t.Fatal(err)
 	}
