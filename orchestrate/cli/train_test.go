@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's own.
+func TestAnalysisHasNoSideEffects(t *testing.T) {
+	with, without := t.TempDir(), t.TempDir()
+	mustGyre(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true")
+	mustGyre(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
+	for _, file := range []string{"actor/model.safetensors", "critic/model.safetensors", "optimizer/actor.safetensors"} {
+		file = filepath.Join("runs/tiny/global_step_6", file)
+		if !bytes.Equal(readFile(t, filepath.Join(with, file)), readFile(t, filepath.Join(without, file))) {
+			t.Errorf("%s differs", file)
+		}
+	}
+	a, b := steadyMetrics(t, filepath.Join(with, "runs/tiny/metrics.jsonl")), steadyMetrics(t, filepath.Join(without, "runs/tiny/metrics.jsonl"))
+	analysed := 0
+	for step, values := range a {
+		for name, v := range values {
+			if strings.HasPrefix(name, "grad_norm") {
+				analysed++
+				continue
+			}
+			if strings.HasPrefix(name, "grad_analysis") || strings.HasPrefix(name, "actor/grad_norm/") || strings.HasPrefix(name, "actor/loss/") {
+				continue
+			}
+			if b[step][name] != v {
+				t.Errorf("step %d: %s = %v with analysis, %v without", step, name, v, b[step][name])
+			}
+		}
+	}
+	if analysed == 0 {
+		t.Error("nothing was analysed")
+	}
+}
+
+// Updating on a step's saved episodes repeats that step, and every run proves its sampler exact.
+func TestReplayRepeatsAStep(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	mustGyre(t, dir, "train", config, "run.steps=1")
+	mustGyre(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay", filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/tiny/global_step_1/actor/model.safetensors")),
+		readFile(t, filepath.Join(dir, "runs/again/global_step_1/actor/model.safetensors"))) {
+		t.Error("the replayed step's weights differ from the played one's")
+	}
+	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[1]
+	if gap, ok := values["rollout/logprob_gap_max"]; !ok || gap != 0.0 {
+		t.Errorf("rollout/logprob_gap_max = %v, want exactly 0", gap)
+	}
+}
+
+// Threads change nothing on the sampling side: the first step's episodes are the same with one and with two.
+func TestThreadsDoNotChangeEpisodes(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	mustGyre(t, one, "train", tinyConfig(t, one, ""), "run.steps=1", "run.threads=1")
+	mustGyre(t, two, "train", tinyConfig(t, two, ""), "run.steps=1", "run.threads=2")
+	episodes := "runs/tiny/rollouts/step_1.jsonl"
+	if !bytes.Equal(readFile(t, filepath.Join(one, episodes)), readFile(t, filepath.Join(two, episodes))) {
+		t.Error("episodes differ")
+	}
+}
+
+func TestCollapseRulesExitWithFive(t *testing.T) {
+	dir := t.TempDir()
+	// One token is never a whole answer: every episode earns the same penalties and no group has a spread.
+	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=2")
+	if code != 5 {
+		t.Fatalf("exit code %d, want 5\n%s", code, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if last := lines[len(lines)-1]; !strings.Contains(last, "stopped early") {
+		t.Errorf("the last line does not say why: %q", last)
+	}
+	var info struct{ Status, Reason string }
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/run.json")), &info); err != nil {
+		t.Fatal(err)
+	}
+	if info.Status != "stopped_early" || !strings.Contains(info.Reason, "no group for 2 steps") {
+		t.Errorf("run.json says %+v", info)
+	}
+}
+
+// Errors of usage and configuration: exit code 2, everything at once, and no run directory.
+func TestConfigurationErrorsLeaveNothing(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "[filtr]\nvalue = 1\n[engine]\nkv_mib = \"lots\"\n")
+	code, stdout, stderr := runGyre(t, dir, "train", config, "actor.lrr=1")
+	if code != 2 || stdout != "" {
+		t.Fatalf("exit code %d, stdout %q", code, stdout)
+	}
+	for _, want := range []string{"filtr", "filter", "kv_mib", "actor.lrr", "lr", filepath.Base(config)} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr does not mention %q:\n%s", want, stderr)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
+		t.Error("a run directory was made")
+	}
+}
+
+func TestARunIsNeverOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	mustGyre(t, dir, "train", config, "run.steps=1")
+	before := readFile(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
+	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1")
+	if code == 0 || !strings.Contains(stderr, "--resume") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	if !bytes.Equal(before, readFile(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))) {
+		t.Error("the old run's metrics changed")
+	}
+}
+
+func TestCorruptCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	mustGyre(t, dir, "train", config, "run.steps=2")
+	flip := func(step string) {
+		path := filepath.Join(dir, "runs/tiny", step, "actor/model.safetensors")
+		data := readFile(t, path)
+		data[len(data)/2] ^= 1
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip("global_step_2")
+	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=2", "--resume")
+	if code != 0 || !strings.Contains(stderr, "passed over") || !strings.Contains(stderr, "global_step_1") {
+		t.Fatalf("one bad checkpoint: exit code %d\n%s", code, stderr)
+	}
+	flip("global_step_1")
+	flip("global_step_2")
+	code, _, stderr = runGyre(t, dir, "train", config, "run.steps=3", "--resume")
+	if code != 4 || !strings.Contains(stderr, "SHA-256") {
+		t.Fatalf("no good checkpoint: exit code %d, want 4\n%s", code, stderr)
+	}
+}
+
+func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "[sft]\nepisodes = 24\nvalidation_episodes = 8\nepochs = 3\nbatch = 4\nlr = 1e-2\n")
+	mustGyre(t, dir, "sft", config, "run.name=warm")
+	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
+	first, last := values[1]["val/loss"].(float64), values[3]["val/loss"].(float64)
+	if last >= first || last <= 0 {
+		t.Errorf("validation loss went from %v to %v", first, last)
+	}
+	var result map[string]float64
+	stdout := mustGyre(t, dir, "eval", config, "--checkpoint", filepath.Join(dir, "runs/warm/global_step_3"), "--json")
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := result["sokoban/success"]; !ok {
+		t.Errorf("eval printed %v", result)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); err == nil {
+		t.Error("eval made a run directory")
+	}
+}
