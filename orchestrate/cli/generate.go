@@ -44,7 +44,7 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := openPrompts(c, func([]chat.Message) bool { return true })
+	job, err := openPrompts(c, promptUse{generate: true})
 	if err != nil {
 		return err
 	}
@@ -52,10 +52,7 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	requests, longest, err := job.requests(sampling, stop, c.StringSlice("stop"))
-	if err != nil {
-		return err
-	}
+	requests, longest := job.requests(sampling, stop, c.StringSlice("stop"))
 	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM)
 	if err != nil {
 		return err
@@ -103,19 +100,15 @@ func samplingFlags(c *cli.Context) (torch.Sampling, error) {
 	return s, nil
 }
 
-// requests makes one request per row, with the row's index as its id, and the length of the longest sequence.
-func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request, longest int64, err error) {
+// requests makes one request per row, with the row's index as its id, and gives the length of the longest sequence.
+func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request, longest int64) {
 	for i, row := range p.rows {
-		if limit := p.config.Model.MaxPositions; int64(len(row.ids)) >= limit {
-			return nil, 0, Usagef("line %d: the prompt has %d tokens, but the model has %d positions for prompt and new tokens together",
-				row.line, len(row.ids), limit)
-		}
 		r := torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: sampling, StopIDs: ids, StopStrings: strings}
 		r.Sampling.Seed = rowSeed(sampling.Seed, i)
 		longest = max(longest, min(int64(len(row.ids)+sampling.MaxTokens), p.config.Model.MaxPositions))
 		requests = append(requests, r)
 	}
-	return requests, longest, nil
+	return requests, longest
 }
 
 // rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the sequence that

@@ -122,21 +122,19 @@ func excerpt(value []byte) string {
 	return string(value)
 }
 
-// encodePrompts gives every row its token ids and checks them against the model. turn says whether a conversation is followed by
-// the template's generation prompt.
-func encodePrompts(rows []promptRow, tokenizer *chat.Tokenizer, vocabSize int64, source string,
-	turn func([]chat.Message) bool) error {
-	for i := range rows {
-		row := &rows[i]
+// encode gives every row its token ids and checks them against the model.
+func (p *prompts) encode(source string, use promptUse) error {
+	for i := range p.rows {
+		row := &p.rows[i]
 		var err error
 		switch {
 		case row.text != nil:
-			row.ids, err = tokenizer.Encode(*row.text, true)
+			row.ids, err = p.tokenizer.Encode(*row.text, true)
 		case row.messages != nil:
-			row.ids, err = tokenizer.EncodeMessages(row.messages, turn(row.messages))
+			row.ids, err = p.tokenizer.EncodeMessages(row.messages, use.generate || row.messages[len(row.messages)-1].Role != "assistant")
 		}
 		if err == nil {
-			err = checkIDs(row.ids, vocabSize)
+			err = checkIDs(row.ids, p.config.Model, use)
 		}
 		if err != nil {
 			return Usagef("%s line %d: %w", source, row.line, err)
@@ -145,25 +143,35 @@ func encodePrompts(rows []promptRow, tokenizer *chat.Tokenizer, vocabSize int64,
 	return nil
 }
 
-func checkIDs(ids []int32, vocabSize int64) error {
+func checkIDs(ids []int32, model torch.ModelConfig, use promptUse) error {
 	if len(ids) == 0 {
 		return errors.New("the text has no tokens")
 	}
-	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= vocabSize }); i >= 0 {
-		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", i, ids[i], vocabSize-1)
+	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= model.VocabSize }); i >= 0 {
+		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", i, ids[i], model.VocabSize-1)
+	}
+	if use.generate && int64(len(ids)) >= model.MaxPositions {
+		return fmt.Errorf("the prompt has %d tokens, but the model has %d positions for prompt and new tokens together", len(ids),
+			model.MaxPositions)
+	}
+	if int64(len(ids)) > model.MaxPositions {
+		return fmt.Errorf("the row has %d tokens, but the model has %d positions", len(ids), model.MaxPositions)
 	}
 	return nil
 }
 
-// loadTokenizer loads the model's tokenizer. Rows that are all given as ids do without one: it is then nil when the directory has
-// none.
-func loadTokenizer(dir string, required bool) (*chat.Tokenizer, error) {
-	if !required {
-		if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
+// loadTokenizer loads the model's tokenizer. When it is only good for giving results a text, there may be none (nil), or one that
+// cannot be used, which stderr is told.
+func loadTokenizer(dir string, required bool, stderr io.Writer) (*chat.Tokenizer, error) {
+	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); !required && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return chat.Load(dir)
+	tokenizer, err := chat.Load(dir)
+	if err != nil && !required {
+		fmt.Fprintf(stderr, "gyre: results have no text: %v\n", err)
+		return nil, nil
+	}
+	return tokenizer, err
 }
 
 // needsTokenizer says whether any row is not given as ids.
@@ -174,20 +182,28 @@ func needsTokenizer(rows []promptRow) bool {
 // prompts is the checked input of score and generate.
 type prompts struct {
 	rows      []promptRow
-	tokenizer *chat.Tokenizer   // nil when not needed and not there
+	tokenizer *chat.Tokenizer   // nil when not needed, or not there
 	config    checkpoint.Config // of the model
 }
 
+// promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always followed by
+// the template's generation prompt, and a tokenizer is good for the text of results. Otherwise a conversation that ends with the
+// assistant is complete.
+type promptUse struct{ generate bool }
+
 // openPrompts reads, encodes and checks every row before the weights are loaded.
-func openPrompts(c *cli.Context, turn func([]chat.Message) bool) (*prompts, error) {
+func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	dir := c.String("model")
 	if n := c.Int("threads"); n != 0 {
 		if err := torch.SetThreads(n); err != nil {
 			return nil, Usagef("--threads: %w", err)
 		}
 	}
-	config, err := checkpoint.ReadConfig(dir)
-	if err != nil {
+	p := new(prompts)
+	var err error
+	if p.config, err = checkpoint.ReadConfig(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, Usagef("--model: %w", err)
+	} else if err != nil {
 		return nil, err
 	}
 	input, source, err := openInput(c)
@@ -195,13 +211,14 @@ func openPrompts(c *cli.Context, turn func([]chat.Message) bool) (*prompts, erro
 		return nil, err
 	}
 	defer input.Close()
-	p := &prompts{config: config}
 	if p.rows, err = readPrompts(input, source); err != nil {
 		return nil, err
 	}
 	required := needsTokenizer(p.rows) || len(c.StringSlice("stop")) > 0
-	if p.tokenizer, err = loadTokenizer(dir, required); err != nil {
-		return nil, err
+	if required || use.generate {
+		if p.tokenizer, err = loadTokenizer(dir, required, c.App.ErrWriter); err != nil {
+			return nil, err
+		}
 	}
-	return p, encodePrompts(p.rows, p.tokenizer, config.Model.VocabSize, source, turn)
+	return p, p.encode(source, use)
 }

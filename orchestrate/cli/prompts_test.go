@@ -127,6 +127,13 @@ func TestIDsNeedNoTokenizer(t *testing.T) {
 	if without.Text != nil || !slices.Equal(with.IDs, without.IDs) {
 		t.Errorf("without a tokenizer: %+v, with: %+v", without, with)
 	}
+	if err := os.WriteFile(filepath.Join(bare, "tokenizer.json"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := onRows(t, row, "generate", "--model", bare, "--max-tokens", "5"); code != 0 || stdout == "" ||
+		!strings.Contains(stderr, "no text") {
+		t.Errorf("a broken tokenizer and rows of ids: exit %d, %q, %q", code, stdout, stderr)
+	}
 	if code, _, stderr := onRows(t, `{"text": "a"}`, "score", "--model", bare); code == 0 || !strings.Contains(stderr, "tokenizer.json") {
 		t.Errorf("a text without a tokenizer: exit %d, %q", code, stderr)
 	}
@@ -162,8 +169,15 @@ func TestBadRowsAreNamedBeforeAnyResult(t *testing.T) {
 		t.Errorf("no rows: exit %d, %q", code, stderr)
 	}
 	long := `{"ids": [1` + strings.Repeat(", 1", 1<<17) + "]}"
-	if code, _, stderr := onRows(t, long, "generate", "--model", model); code != exitUsage || !strings.Contains(stderr, "positions") {
-		t.Errorf("a prompt longer than the model: exit %d, %q", code, stderr)
+	for _, verb := range []string{"score", "generate"} {
+		code, _, stderr := onRows(t, long, verb, "--model", model)
+		if code != exitUsage || !strings.Contains(stderr, "line 1") || !strings.Contains(stderr, "positions") {
+			t.Errorf("%s of a row longer than the model: exit %d, %q", verb, code, stderr)
+		}
+	}
+	if code, _, stderr := onRows(t, `{"ids": [1]}`, "score", "--model", "no/such/dir"); code != exitUsage ||
+		!strings.Contains(stderr, "--model: no/such/dir") {
+		t.Errorf("no such model: exit %d, %q", code, stderr)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
 	"gyre/orchestrate/checkpoint"
 	"gyre/torch"
 )
@@ -35,7 +34,7 @@ func score(c *cli.Context) error {
 	if t := c.Float64("temperature"); !(t >= 1e-4 && t <= 1e4) {
 		return Usagef("--temperature must be between 1e-4 and 1e4, got %v", t)
 	}
-	job, err := openPrompts(c, func(messages []chat.Message) bool { return messages[len(messages)-1].Role != "assistant" })
+	job, err := openPrompts(c, promptUse{})
 	if err != nil {
 		return err
 	}
