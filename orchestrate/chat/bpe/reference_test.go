@@ -80,7 +80,7 @@ func TestMatchesHuggingFace(t *testing.T) {
 	}
 }
 
-// A byte that the vocabulary lacks has no id, in every way of encoding.
+// Whatever the text spells, ordinary text has no special token.
 func TestOrdinaryNeverSpecial(t *testing.T) {
 	for _, name := range styles {
 		tok := load(t, name)
