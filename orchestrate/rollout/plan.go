@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"slices"
+
 	"gyre/orchestrate/config"
 	"gyre/torch"
 )
@@ -65,20 +67,15 @@ func ValidationPlan(c *config.Config, step int) Plan {
 	}
 }
 
-// AnalysisPlan is the separate batch of a gradient analysis: every training source with analysis.groups groups shared
-// out evenly (the first sources get the remainder), of analysis.group_size members. Its environment seeds count up from
-// run.env_seed over the analyses of the run.
+// AnalysisPlan is the separate batch of a gradient analysis: the training sources with analysis.groups groups in all (0 = as many as
+// training plays) of analysis.group_size members (0 = the source's own). Its environment seeds count up from run.env_seed over the
+// analyses of the run.
 func AnalysisPlan(c *config.Config, step int) Plan {
-	sources := make([]config.Env, len(c.Envs))
-	for i, s := range c.Envs {
-		s.Groups = c.Analysis.Groups / len(c.Envs)
-		if i < c.Analysis.Groups%len(c.Envs) {
-			s.Groups++
-		}
+	sources := share(c.Envs, c.Analysis.Groups)
+	for i := range sources {
 		if c.Analysis.GroupSize > 0 {
-			s.GroupSize = c.Analysis.GroupSize
+			sources[i].GroupSize = c.Analysis.GroupSize
 		}
-		sources[i] = s
 	}
 	pass := 0
 	if c.Analysis.Every > 0 {
@@ -86,9 +83,35 @@ func AnalysisPlan(c *config.Config, step int) Plan {
 	}
 	return Plan{
 		Stream: Analysis, Step: step, Sources: sources,
-		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(c.Analysis.Groups),
+		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(groups(sources)),
 		Sampling: trainSampling(c.Rollout),
 	}
+}
+
+// share gives the sources total groups in proportion to those they have: the floors first, the rest to the largest fractions, ties to the
+// source with more groups. A source that gets none is left out. A total of 0 changes nothing.
+func share(sources []config.Env, total int) []config.Env {
+	out := slices.Clone(sources)
+	if total == 0 {
+		return out
+	}
+	all, given := groups(sources), 0
+	fraction := make([]int, len(out)) // numerators over all
+	for i, s := range sources {
+		out[i].Groups, fraction[i] = total*s.Groups/all, total*s.Groups%all
+		given += out[i].Groups
+	}
+	for ; given < total; given++ {
+		best := 0
+		for i := range fraction {
+			if fraction[i] > fraction[best] || fraction[i] == fraction[best] && sources[i].Groups > sources[best].Groups {
+				best = i
+			}
+		}
+		out[best].Groups++
+		fraction[best] = -1
+	}
+	return slices.DeleteFunc(out, func(s config.Env) bool { return s.Groups == 0 })
 }
 
 func trainSampling(c config.Rollout) torch.Sampling {

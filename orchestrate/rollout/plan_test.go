@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"math"
+	"slices"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -41,10 +43,40 @@ func TestValidationSetIsFixed(t *testing.T) {
 }
 
 func TestAnalysisBatchIsSharedOut(t *testing.T) {
+	c := experiment()
+	total, size := c.Envs[0].Groups+c.Envs[1].Groups, c.Envs[1].Groups
 	for step, seed := range map[int]int64{1: 10000, 51: 10009, 101: 10018} {
-		p := AnalysisPlan(experiment(), step)
-		if p.EnvSeed != seed || p.Sources[0].Groups != 5 || p.Sources[1].Groups != 4 || p.Episodes() != 9*16 {
-			t.Errorf("step %d: seeds from %d, sources %+v; want %d and 5 + 4 groups of 16", step, p.EnvSeed, p.Sources, seed)
+		p := AnalysisPlan(c, step)
+		if p.EnvSeed != seed || p.Groups() != 9 || p.Episodes() != 9*16 {
+			t.Errorf("step %d: seeds from %d, sources %+v; want %d and 9 groups of 16", step, p.EnvSeed, p.Sources, seed)
+		}
+		if exact := float64(9*size) / float64(total); math.Abs(float64(p.Sources[1].Groups)-exact) >= 1 {
+			t.Errorf("the second source has %d groups, its share is %.2f", p.Sources[1].Groups, exact)
+		}
+	}
+	c.Analysis.Groups = 0
+	if p := AnalysisPlan(c, 51); p.Groups() != total || p.EnvSeed != 10000+int64(total) || p.Sources[0].GroupSize != 16 {
+		t.Errorf("without analysis.groups: %+v", p)
+	}
+}
+
+// 128 groups over sources of 5 and 3: 80 and 48; 2 over 1, 1 and 1: the first two; the third is left out.
+func TestShare(t *testing.T) {
+	of := func(total int, groups ...int) (out []int) {
+		var sources []config.Env
+		for _, g := range groups {
+			sources = append(sources, config.Env{Groups: g})
+		}
+		for _, s := range share(sources, total) {
+			out = append(out, s.Groups)
+		}
+		return out
+	}
+	for _, x := range []struct{ got, want []int }{
+		{of(128, 5, 3), []int{80, 48}}, {of(2, 1, 1, 1), []int{1, 1}}, {of(7, 2, 2), []int{4, 3}}, {of(10, 1, 8), []int{1, 9}},
+	} {
+		if !slices.Equal(x.got, x.want) {
+			t.Errorf("got %v, want %v", x.got, x.want)
 		}
 	}
 }
