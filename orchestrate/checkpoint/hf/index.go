@@ -29,7 +29,7 @@ func openSharded(dir, indexName string) (*Weights, error) {
 	if len(index.WeightMap) == 0 {
 		return nil, fmt.Errorf("%s: weight_map is missing or empty", path)
 	}
-	ending := strings.TrimPrefix(strings.TrimSuffix(indexName, ".index.json"), strings.SplitN(indexName, ".", 2)[0])
+	ending := filepath.Ext(strings.TrimSuffix(indexName, ".index.json"))
 	var shards []string
 	for name, file := range index.WeightMap {
 		if !filepath.IsLocal(file) || strings.ContainsAny(file, `/\`) || filepath.Ext(file) != ending {
