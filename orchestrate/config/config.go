@@ -249,8 +249,8 @@ type Analysis struct {
 	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`
-	// exact: the bucket's gradient under the global normaliser; paper: RAGEN's accumulation.
-	Profile string `toml:"profile" default:"exact" oneof:"exact,paper"`
+	// exact: the bucket's gradient under the global normaliser. (RAGEN's own accumulation is not built yet.)
+	Profile string `toml:"profile" default:"exact" oneof:"exact"`
 	// Analyse the separate batch before filtering too.
 	LogPrefilter bool `toml:"log_prefilter" default:"false"`
 	// End the run after the first analysis (before the actor update).
