@@ -39,7 +39,7 @@ func Begin(parent, name string) (*Pending, error) {
 		if err != nil {
 			return nil, err
 		}
-		if lock, err := tryLock(dir); err == nil {
+		if lock, err := tryLock(dir); err == nil || errors.Is(err, errNoLocks) {
 			if err := os.Chmod(dir, 0o755); err == nil {
 				return &Pending{Dir: dir, Target: filepath.Join(parent, name), lock: lock}, nil
 			}
@@ -70,10 +70,10 @@ func (p *Pending) Publish() (err error) {
 	return SyncDir(filepath.Dir(p.Target))
 }
 
-// Replace is Publish over an existing directory: the old one is moved aside, and removed after the new one is
-// durable. A crash in between leaves the old one under a temporary name and the target absent for that moment.
+// Replace is Publish over an existing directory: the old one is moved aside, and removed after the new one is durable.
+// A crash in between leaves the old one as TARGET.replaced-…/old.
 func (p *Pending) Replace() error {
-	aside, err := os.MkdirTemp(filepath.Dir(p.Target), Prefix+"old-")
+	aside, err := os.MkdirTemp(filepath.Dir(p.Target), filepath.Base(p.Target)+".replaced-")
 	if err != nil {
 		p.Discard()
 		return err

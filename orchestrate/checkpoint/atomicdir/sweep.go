@@ -1,6 +1,7 @@
 package atomicdir
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,15 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the directory's lock, or fails when another process (or Pending) holds it or the directory is gone.
+// errNoLocks says that the file system knows no locks. Then leftovers are not told from work in progress, and stay.
+var errNoLocks = errors.New("no file locks")
+
+// tryLock takes the directory's lock, or fails when another process (or Pending) holds it or the directory is gone. With
+// errNoLocks it returns the open directory all the same.
 func tryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
 		f.Close()
 		return nil, err
+	case err != nil:
+		return f, errors.Join(errNoLocks, err)
 	}
 	if _, err := os.Stat(dir); err != nil { // removed between open and lock
 		f.Close()
@@ -38,7 +46,10 @@ func sweep(parent string) error {
 		}
 		dir := filepath.Join(parent, e.Name())
 		lock, err := tryLock(dir)
-		if err != nil { // in use
+		if err != nil { // in use, or not to be known
+			if lock != nil {
+				lock.Close()
+			}
 			continue
 		}
 		err = os.RemoveAll(dir)
