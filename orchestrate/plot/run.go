@@ -26,6 +26,7 @@ type Run struct {
 	Broken error
 
 	episodes map[string]int // validation episodes per tag, where known
+	names    []string       // of all metrics; nil until they are needed
 }
 
 // ErrEmpty means that there is nothing to draw yet.
@@ -85,24 +86,37 @@ func validationEpisodes(file string) map[string]int {
 func (r *Run) series(key string) plotter.XYs {
 	var out plotter.XYs
 	for _, record := range r.Records {
-		if v, ok := record.Float(key); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if v, ok := number(record, key); ok {
 			out = append(out, plotter.XY{X: float64(record.Step), Y: v})
 		}
 	}
 	return out
 }
 
+// number is a metric that is there and finite.
+func number(record metrics.Record, key string) (v float64, ok bool) {
+	v, ok = record.Float(key)
+	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
+}
+
 // keys lists the metrics whose names match a pattern of path.Match, in alphabetical order.
 func (r *Run) keys(pattern string) []string {
-	found := map[string]bool{}
-	for _, record := range r.Records {
-		for key := range record.Values {
-			if ok, _ := path.Match(pattern, key); ok {
+	if r.names == nil {
+		found := map[string]bool{}
+		for _, record := range r.Records {
+			for key := range record.Values {
 				found[key] = true
 			}
 		}
+		r.names = slices.Sorted(maps.Keys(found))
 	}
-	return slices.Sorted(maps.Keys(found))
+	var out []string
+	for _, key := range r.names {
+		if ok, _ := path.Match(pattern, key); ok {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 // AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a bucket metric that

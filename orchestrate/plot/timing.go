@@ -34,7 +34,7 @@ const bins = 80
 func (r *Run) timePanel(xLabel string) (panel, bool) {
 	var rows []metrics.Record
 	for _, record := range r.Records {
-		if _, ok := record.Float("timing_s/step"); ok {
+		if _, ok := number(record, "timing_s/step"); ok {
 			rows = append(rows, record)
 		}
 	}
@@ -106,13 +106,15 @@ func split(row metrics.Record) (parts []float64, whole float64) {
 	known := 0.0
 	for i, p := range phases {
 		for _, key := range p.keys {
-			if v, ok := row.Float(key); ok && v > 0 {
+			if v, ok := number(row, key); ok && v > 0 {
 				parts[i] += v
 				known += v
 			}
 		}
 	}
-	step, _ := row.Float("timing_s/step")
-	testing, _ := row.Float("timing_s/testing")
-	return parts, math.Max(step+testing, known)
+	step, _ := number(row, "timing_s/step")
+	if testing, ok := number(row, "timing_s/testing"); ok {
+		step += testing
+	}
+	return parts, math.Max(step, known)
 }
