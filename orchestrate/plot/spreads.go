@@ -34,7 +34,7 @@ func spreadBoxes(list []bucket) (panel, error) {
 		names = append(names, b.label)
 		x := float64(i)
 		if len(b.spreads) > 0 {
-			box, err := plotter.NewBoxPlot(vg.Points(math.Max(4, math.Min(15, 90/float64(len(list))))), x, plotter.Values(b.spreads))
+			box, err := plotter.NewBoxPlot(barWidth, x, plotter.Values(b.spreads))
 			if err != nil {
 				return panel{}, err
 			}
