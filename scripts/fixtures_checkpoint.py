@@ -58,7 +58,7 @@ def state_dicts():
     )
     torch.save(tensors, os.path.join(out, "plain.pt"))
     torch.save(tensors, os.path.join(out, "protocol4.pt"), pickle_protocol=4)
-    torch.save({"epoch": 3, "lr": 0.1, "state_dict": tensors}, os.path.join(out, "wrapped.pt"))
+    torch.save({"epoch": 3, "lr": 0.1, "global_step": torch.tensor(7), "state_dict": tensors}, os.path.join(out, "wrapped.pt"))
     torch.save(tensors, os.path.join(out, "legacy.pt"), _use_new_zipfile_serialization=False)
     module = torch.nn.Linear(2, 3)
     torch.nn.init.ones_(module.weight), torch.nn.init.zeros_(module.bias)

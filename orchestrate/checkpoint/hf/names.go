@@ -2,20 +2,14 @@ package hf
 
 import "strings"
 
-// canonicalNames maps the names of one checkpoint to those of a CausalLM: without the prefixes of DataParallel and
-// torch.compile, with "model." before those of a bare backbone. Buffers that transformers recomputes map to "".
+// canonicalNames maps the names of one checkpoint to those of a CausalLM: without the prefixes of DataParallel,
+// torch.compile and whatever held the model as an attribute ("model.model.layers…" of Lightning), with "model." before
+// those of a bare backbone. Buffers that transformers recomputes map to "".
 func canonicalNames(names []string) map[string]string {
 	out := make(map[string]string, len(names))
-	bare := true
+	holder, bare := holderOf(names), true
 	for _, name := range names {
-		short := name
-		for {
-			before := short
-			short = strings.TrimPrefix(strings.TrimPrefix(short, "module."), "_orig_mod.")
-			if short == before {
-				break
-			}
-		}
+		short := strings.TrimPrefix(unwrapped(name), holder)
 		bare = bare && !strings.HasPrefix(short, "model.")
 		out[name] = short
 	}
@@ -28,6 +22,34 @@ func canonicalNames(names []string) map[string]string {
 		}
 	}
 	return out
+}
+
+// unwrapped is the name without the prefixes of DataParallel and torch.compile, in any order.
+func unwrapped(name string) string {
+	for {
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "module."), "_orig_mod.")
+		if short == name {
+			return name
+		}
+		name = short
+	}
+}
+
+// holderOf is what stands before the CausalLM's own names: read off the token embedding, which every decoder has once. With several
+// embeddings there are several models, and no prefix is taken off.
+func holderOf(names []string) string {
+	holder, found := "", false
+	for _, name := range names {
+		before, ok := strings.CutSuffix(unwrapped(name), "embed_tokens.weight")
+		if !ok {
+			continue
+		}
+		if found {
+			return ""
+		}
+		holder, found = strings.TrimSuffix(before, "model."), true
+	}
+	return holder
 }
 
 func isBuffer(name string) bool {

@@ -3,9 +3,11 @@ package hf
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +110,21 @@ func rename(list sources, from, to string) {
 	list[to] = list[from]
 	list[to].Name = to
 	delete(list, from)
+}
+
+// The weights are found under whatever attribute of a training program held the model.
+func TestPrefixedNamesHoldTheSameModel(t *testing.T) {
+	_, want, _ := load(t, "../testdata/llama", LanguageModel)
+	for _, prefix := range []string{"module.", "_orig_mod.module.", "model.", "module.policy.", "actor.net."} {
+		dir := variant(t, "llama", func(_ map[string]any, list sources) {
+			for _, name := range slices.Collect(maps.Keys(list)) {
+				rename(list, name, prefix+name)
+			}
+		})
+		if _, got, _ := load(t, dir, LanguageModel); !reflect.DeepEqual(got, want) {
+			t.Errorf("prefix %q: another model", prefix)
+		}
+	}
 }
 
 func TestMismatchesAreListedTogether(t *testing.T) {

@@ -94,15 +94,16 @@ func stateDict(root any) (*pickle.Dict, error) {
 	if !ok {
 		return nil, fmt.Errorf("holds a %s, expected a state dict", pickle.TypeName(root))
 	}
-	if holdsTensors(dict) {
-		return dict, nil
-	}
+	// Wrappers first: beside them there may be tensors that are no weights, such as a step counter.
 	for _, key := range wrappers {
 		if value, ok := dict.Get(key); ok {
 			if inner, ok := value.(*pickle.Dict); ok && holdsTensors(inner) {
 				return inner, nil
 			}
 		}
+	}
+	if holdsTensors(dict) {
+		return dict, nil
 	}
 	return nil, fmt.Errorf("no tensors in the dict or under its keys %s", strings.Join(wrappers, ", "))
 }
