@@ -14,12 +14,15 @@ func sftCommand() *cli.Command {
 		ArgsUsage: "CONFIG [key=value ...]",
 		Description: `Builds demonstrations with the solvers of the configured environments, in the very prompts that training uses, and fits the
 policy to them as [sft] says. The result is run.output/run.name/global_step_N/actor, a Hugging Face directory.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
+		},
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c)
 			if err != nil {
 				return err
 			}
-			t, err := trainer.NewSFT(cfg, trainer.Options{Console: metrics.NewConsole(c.App.ErrWriter)})
+			t, err := trainer.NewSFT(cfg, trainer.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)})
 			if err != nil {
 				return trainingError(err)
 			}

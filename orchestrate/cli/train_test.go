@@ -113,6 +113,10 @@ func TestConfigurationErrorsLeaveNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
 		t.Error("a run directory was made")
 	}
+	code, _, stderr = runGyre(t, dir, "train", tinyConfig(t, dir, ""), "model.path=none")
+	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); code != 1 || err == nil {
+		t.Errorf("a run that could not start left its directory (exit code %d)\n%s", code, stderr)
+	}
 }
 
 func TestARunIsNeverOverwritten(t *testing.T) {
@@ -162,6 +166,15 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	first, last := values[1]["val/loss"].(float64), values[3]["val/loss"].(float64)
 	if last >= first || last <= 0 {
 		t.Errorf("validation loss went from %v to %v", first, last)
+	}
+	// A run that ends after its first epoch and is resumed equals one that was not disturbed.
+	epoch := []string{"sft", config, "run.name=resumed", "run.save_every=1", "sft.schedule=constant"}
+	mustGyre(t, dir, append(epoch, "sft.epochs=1", "run.validate_every=0")...)
+	mustGyre(t, dir, append(epoch, "--resume")...)
+	mustGyre(t, dir, append(epoch, "run.name=whole")...)
+	weights := "global_step_3/actor/model.safetensors"
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/whole", weights)), readFile(t, filepath.Join(dir, "runs/resumed", weights))) {
+		t.Error("a resumed run's weights differ from an undisturbed one's")
 	}
 	var result map[string]float64
 	stdout := mustGyre(t, dir, "eval", config, "--checkpoint", filepath.Join(dir, "runs/warm/global_step_3"), "--json")

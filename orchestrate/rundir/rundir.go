@@ -14,25 +14,51 @@ import (
 
 // Dir is an open run directory, held by this process alone.
 type Dir struct {
-	Path string
-	lock *os.File
-	Log  *Log
+	Path  string
+	Log   *Log
+	lock  *os.File
+	fresh bool // Open made the directory
 }
 
 // ErrExists means that a new run would write into a directory that holds another.
 var ErrExists = errors.New("run directory exists")
 
-// Open creates the directory of a new run, or opens an existing one when resume is set. A directory that already holds a run is refused
-// without resume; one that another process is writing to is always refused.
+// Open creates the directory of a new run, or opens an existing one when resume is set. A directory in which a run got as far as its first
+// metrics is refused without resume; one that another process is writing to is always refused.
 func Open(path string, resume bool) (*Dir, error) {
-	if _, err := os.Stat(filepath.Join(path, "config.toml")); err == nil && !resume {
-		return nil, fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
+	_, err := os.Stat(path)
+	fresh := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("creating the run directory: %w", err)
 	}
+	lock, err := lock(path)
+	if err != nil {
+		return nil, err
+	}
+	if !resume && holdsRun(path) {
+		lock.Close()
+		return nil, fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
+	}
+	log, err := openLog(filepath.Join(path, "log.txt"))
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &Dir{Path: path, lock: lock, Log: log, fresh: fresh}, nil
+}
+
+// holdsRun reports whether there is something in path that a new run would spoil.
+func holdsRun(path string) bool {
+	metrics, err := os.Stat(filepath.Join(path, "metrics.jsonl"))
+	if err == nil && metrics.Size() > 0 {
+		return true
+	}
+	checkpoints, _ := filepath.Glob(filepath.Join(path, "global_step_*"))
+	return len(checkpoints) > 0
+}
+
+// lock makes this process the only one that writes to the directory; the system takes the lock back however the process ends.
+func lock(path string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("locking the run directory: %w", err)
@@ -40,23 +66,29 @@ func Open(path string, resume bool) (*Dir, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(lock.Name())
 		lock.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking the run directory %s: %w", path, err)
+		}
 		return nil, fmt.Errorf("%s is in use by process %s: wait for it, or stop it", path, strings.TrimSpace(string(holder)))
 	}
 	if err := errors.Join(lock.Truncate(0), writeAt0(lock, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("locking the run directory: %w", err)
 	}
-	log, err := openLog(filepath.Join(path, "log.txt"))
-	if err != nil {
-		lock.Close()
-		return nil, err
-	}
-	return &Dir{Path: path, lock: lock, Log: log}, nil
+	return lock, nil
 }
 
 func writeAt0(f *os.File, text string) error {
 	_, err := f.WriteAt([]byte(text), 0)
 	return err
+}
+
+// Discard closes the directory of a run that could not start, and removes it if Open made it.
+func (d *Dir) Discard() error {
+	if !d.fresh {
+		return d.Close()
+	}
+	return errors.Join(os.RemoveAll(d.Path), d.Close())
 }
 
 // Close releases the directory. It may be called twice.

@@ -14,7 +14,7 @@ func TestANewRunNeverWritesIntoAnOldOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.WriteConfig([]byte("[run]\n")); err != nil {
+	if err := os.WriteFile(d.File("metrics.jsonl"), []byte("{\"step\":0}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {
@@ -31,6 +31,36 @@ func TestANewRunNeverWritesIntoAnOldOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Close()
+}
+
+func TestARunThatNeverBeganIsNotInTheWay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.WriteConfig([]byte("[run]\n")); err != nil {
+		t.Fatal(err)
+	}
+	d.Close() // killed before its first metrics
+	if d, err = Open(path, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal("Discard removed a directory that was there before:", err)
+	}
+	if d, err = Open(path+"2", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + "2"); !os.IsNotExist(err) {
+		t.Fatalf("the directory of a run that could not start is still there (%v)", err)
+	}
 }
 
 func TestTwoProcessesCannotShareADirectory(t *testing.T) {

@@ -14,20 +14,7 @@ var errAnalysed = errors.New("the gradient analysis is done")
 
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
-	defer func() {
-		outcome.Steps, outcome.Dir = t.state.Step, t.dir.Path
-		status, reason := "done", ""
-		var interrupted *interrupt.Error
-		switch {
-		case outcome.Early != nil:
-			status, reason = "stopped_early", outcome.Early.Reason
-		case errors.As(err, &interrupted):
-			status, reason = "interrupted", err.Error()
-		case err != nil:
-			status, reason = "failed", err.Error()
-		}
-		err = errors.Join(err, t.dir.WriteInfo(t.info(status, reason)))
-	}()
+	defer func() { outcome, err = t.conclude(outcome, err) }()
 	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
 		return outcome, err
 	}
@@ -62,6 +49,22 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 		}
 	}
 	return outcome, nil
+}
+
+// conclude fills the outcome and records in run.json how the run ended.
+func (t *Trainer) conclude(outcome Outcome, err error) (Outcome, error) {
+	outcome.Steps, outcome.Dir = t.state.Step, t.dir.Path
+	status, reason := "done", ""
+	var interrupted *interrupt.Error
+	switch {
+	case outcome.Early != nil:
+		status, reason = "stopped_early", outcome.Early.Reason
+	case errors.As(err, &interrupted):
+		status, reason = "interrupted", interrupted.Error()
+	case err != nil:
+		status, reason = "failed", err.Error()
+	}
+	return outcome, errors.Join(err, t.dir.WriteInfo(t.info(status, reason)))
 }
 
 // validateFirst logs the policy as it is, as step 0.

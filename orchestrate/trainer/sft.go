@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,22 +14,22 @@ import (
 )
 
 // RunSFT fits the policy to demonstrations: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
-// prompts the agent loop uses. One metrics line per epoch; the policy after the last epoch is saved as a checkpoint, from which
-// `gyre train model.path=…/actor` starts.
+// prompts the agent loop uses. One metrics line per epoch; checkpoints follow run.save_every, counted in epochs, and the last epoch is always
+// saved: `gyre train model.path=…/actor` starts from it.
 func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
-	defer func() {
-		outcome.Steps, outcome.Dir = t.state.Step, t.dir.Path
-		status, reason := "done", ""
-		if err != nil {
-			status, reason = "failed", err.Error()
-		}
-		err = errors.Join(err, t.dir.WriteInfo(t.info(status, reason)))
-	}()
+	defer func() { outcome, err = t.conclude(outcome, err) }()
+	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
+		return outcome, err
+	}
+	s := t.config.SFT
+	if t.state.Step >= s.Epochs {
+		t.log.Infof("the run already has its %d epochs; raise sft.epochs to continue it", t.state.Step)
+		return outcome, nil
+	}
 	train, held, err := t.demonstrations(ctx)
 	if err != nil {
 		return outcome, err
 	}
-	s := t.config.SFT
 	stopping := interrupt.Graceful(ctx)
 	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
 		begin := time.Now()
@@ -70,12 +69,13 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 			stop = true
 		default:
 		}
-		if last || stop {
+		if every := t.config.Run.SaveEvery; last || stop || every > 0 && epoch%every == 0 {
 			if err := t.saveCheckpoint(); err != nil {
 				return outcome, err
 			}
 		}
 		if stop && !last {
+			t.log.Infof("epoch %d is finished and saved; continue with --resume", epoch)
 			return outcome, interrupt.Cause(ctx)
 		}
 	}

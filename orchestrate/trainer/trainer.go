@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 
 	"gyre/orchestrate/advantage"
@@ -70,6 +71,9 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 	t = &Trainer{config: c, options: o, console: o.Console}
 	defer func() {
 		if err != nil {
+			if t.dir != nil {
+				err = errors.Join(err, t.dir.Discard())
+			}
 			t.Close()
 			t = nil
 		}
@@ -130,7 +134,7 @@ func (t *Trainer) loadModels(from string) error {
 	if from != "" {
 		actorDir, criticDir = from+"/actor", from+"/critic"
 	}
-	model, err := checkpoint.LoadModel(actorDir, torch.HeadLM)
+	model, err := t.load(actorDir, torch.HeadLM)
 	if err != nil {
 		return fmt.Errorf("loading the policy: %w", err)
 	}
@@ -147,7 +151,7 @@ func (t *Trainer) loadModels(from string) error {
 		return err
 	}
 	if c.Algorithm.UsesCritic() {
-		model, err := checkpoint.LoadModel(criticDir, torch.HeadValue)
+		model, err := t.load(criticDir, torch.HeadValue)
 		if err != nil {
 			return fmt.Errorf("loading the critic: %w", err)
 		}
@@ -169,11 +173,23 @@ func (t *Trainer) loadModels(from string) error {
 		if path == "" {
 			path = c.Model.Path
 		}
-		if t.reference, err = checkpoint.LoadModel(path, torch.HeadLM); err != nil {
+		if t.reference, err = t.load(path, torch.HeadLM); err != nil {
 			return fmt.Errorf("loading the KL reference: %w", err)
 		}
 	}
 	return nil
+}
+
+// load reads a model and says what is worth knowing about it.
+func (t *Trainer) load(dir string, head torch.Head) (*torch.Model, error) {
+	loaded, err := checkpoint.Load(dir, head)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range loaded.Notes {
+		t.log.Infof("%s", note)
+	}
+	return loaded.Model, nil
 }
 
 // optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
