@@ -34,6 +34,8 @@ func TestUsageErrors(t *testing.T) {
 		"model inof":             "did you mean info?",
 		"train x.toml --resum":   "did you mean --resume?",
 		"train --steps many":     `invalid value "many"`,
+		"train --steps":          "--steps needs a value",
+		"score --model= in":      "--model needs a value",
 		"score in.jsonl":         "gyre score needs --model",
 		"--resume train x.toml":  "flags follow the command",
 		"train x.toml --unknown": "has no flag --unknown;",

@@ -45,9 +45,14 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 		for _, name := range flag.Names() {
 			given[name] = true
 		}
-		if takesValue(flag) && !strings.Contains(word, "=") && len(rest) > 0 {
-			flags = append(flags, rest[0])
+		_, value, attached := strings.Cut(word, "=")
+		if takesValue(flag) && !attached && len(rest) > 0 {
+			value = rest[0]
+			flags = append(flags, value)
 			rest = rest[1:]
+		}
+		if takesValue(flag) && value == "" { // an unset variable of the shell, as a rule
+			return nil, Usagef("--%s needs a value; see %s --help", flag.Names()[0], strings.Join(path, " "))
 		}
 	}
 	for _, flag := range command.Flags {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -37,10 +38,11 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 	return loaded, nil
 }
 
-// checkEnvironments makes one environment of every source, which checks its tag and options.
+// checkEnvironments makes one environment of every source and its first state, which checks tag and options: some, such as more boxes than
+// a level has room for, only show then.
 func checkEnvironments(c *config.Config, report func(key, format string, args ...any)) {
 	for i, e := range c.Envs {
-		checkEnvironment(fmt.Sprintf("envs.%d", i), e, report)
+		checkEnvironment(fmt.Sprintf("envs.%d", i), e, c.Run.EnvSeed, report)
 	}
 	for i, e := range c.Validation.Envs {
 		if slices.ContainsFunc(c.Envs, func(t config.Env) bool {
@@ -48,11 +50,11 @@ func checkEnvironments(c *config.Config, report func(key, format string, args ..
 		}) {
 			continue // taken from the training source, which has just been checked
 		}
-		checkEnvironment(fmt.Sprintf("validation.envs.%d", i), e, report)
+		checkEnvironment(fmt.Sprintf("validation.envs.%d", i), e, c.Validation.Seed, report)
 	}
 }
 
-func checkEnvironment(path string, e config.Env, report func(key, format string, args ...any)) {
+func checkEnvironment(path string, e config.Env, seed int64, report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		return // reported by package config
 	}
@@ -73,7 +75,7 @@ func checkEnvironment(path string, e config.Env, report func(key, format string,
 	}
 	env, err := spec.Make(e.Options)
 	if err == nil {
-		err = env.Close()
+		err = errors.Join(env.Reset(seed), env.Close())
 	}
 	if err != nil {
 		report(path+".options", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -32,6 +32,7 @@ func TestLoadConfig(t *testing.T) {
 		"train " + path + " envs.0.tag=sokobann":      {2, "sokoban"},
 		"train " + path + " envs.0.options.boxs=2":    {2, `override "envs.0.options.boxs=2"`},
 		"train " + path + " envs.0.options.boxes=two": {2, `boxes=two": envs.0.options.boxes: `},
+		"train " + path + " envs.0.options.boxes=30":  {2, "no 6x6 level with 30 boxes"},
 		"train " + path + " run.steps=0 filter.x=1":   {2, "2 problems"},
 		"train " + path + ".none":                     {2, "cannot be read"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,14 +89,17 @@ func parsePrompt(line []byte) (promptRow, error) {
 			given = append(given, key)
 		}
 	}
-	if len(given) != 1 {
-		return row, fmt.Errorf("expected exactly one of ids, text and messages, got %d of them: %q", len(given), given)
+	if len(given) == 0 {
+		return row, fmt.Errorf("expected one of ids, text and messages, got %q", slices.Sorted(maps.Keys(fields)))
+	}
+	if len(given) > 1 {
+		return row, fmt.Errorf("expected exactly one of ids, text and messages, got %q", given)
 	}
 	value := fields[given[0]]
 	switch given[0] {
 	case "ids":
 		if json.Unmarshal(value, &row.ids) != nil || len(row.ids) == 0 {
-			return row, fmt.Errorf("ids: expected a list of at least one token id, got %s", excerpt(value))
+			return row, fmt.Errorf("ids: expected a list of one or more token ids (integers), got %s", excerpt(value))
 		}
 	case "text":
 		if json.Unmarshal(value, &row.text) != nil || row.text == nil {

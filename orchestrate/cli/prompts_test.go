@@ -144,9 +144,9 @@ func TestBadRowsAreNamedBeforeAnyResult(t *testing.T) {
 	for row, want := range map[string]string{
 		`{"ids": [1, 2`:                        "not a JSON object",
 		`[1, 2]`:                               "not a JSON object",
-		`{"token_ids": [1]}`:                   "exactly one of ids, text and messages, got 0",
-		`{"ids": [1], "text": "a"}`:            "exactly one of ids, text and messages, got 2",
-		`{"ids": []}`:                          "at least one token id",
+		`{"token_ids": [1]}`:                   `expected one of ids, text and messages, got ["token_ids"]`,
+		`{"ids": [1], "text": "a"}`:            `exactly one of ids, text and messages, got ["ids" "text"]`,
+		`{"ids": []}`:                          "one or more token ids",
 		`{"ids": [1.5]}`:                       "ids: expected a list",
 		`{"ids": [1, 99999999999]}`:            "ids: expected a list",
 		`{"ids": [1, 99999]}`:                  "token 1 is 99999",

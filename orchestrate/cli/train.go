@@ -63,8 +63,8 @@ func conclude(c *cli.Context, outcome trainer.Outcome, err error) error {
 	if outcome.Early != nil {
 		return &ExitError{Code: exitStoppedEarly, Err: fmt.Errorf("step %d: %w", outcome.Steps, outcome.Early)}
 	}
-	fmt.Fprintf(c.App.Writer, "%s\n", outcome.Dir)
-	return nil
+	_, err = fmt.Fprintln(c.App.Writer, outcome.Dir)
+	return err
 }
 
 // trainingError gives an error of the trainer its exit code.
@@ -102,7 +102,9 @@ func dryRun(c *cli.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s\n", resolved)
+	if _, err := fmt.Fprintf(c.App.Writer, "%s\n", resolved); err != nil {
+		return err
+	}
 	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", cfg.Model.Path,
 		float64(trainer.Parameters(actor.Model))/1e6, trainer.PlanMemory(cfg, actor.Model, critic))
 	return nil

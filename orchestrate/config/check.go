@@ -42,9 +42,16 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	}
 }
 
+// maxEpisodes is the largest batch of one source.
+const maxEpisodes = 1 << 24
+
 func checkEnv(path string, e Env, report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		report(path+".tag", "missing: which environment is it? `gyre env list` names the tags")
+	}
+	// Far beyond what memory holds, and small enough that sums and products of counts never overflow.
+	if episodes := float64(e.Groups) * float64(e.GroupSize); episodes > maxEpisodes {
+		report(path+".groups", "groups x group_size = %.4g episodes: at most %d can be played at once", episodes, maxEpisodes)
 	}
 }
 
@@ -112,9 +119,13 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	switch {
 	case a.GroupSize == 1:
 		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
-	case ok && (a.Groups == 0 || a.GroupSize == 0):
+	case ok && a.GroupSize == 0:
 		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
-			"set analysis.groups and analysis.group_size, or analysis.enabled = false", single)
+			"set analysis.group_size, or analysis.enabled = false", single)
+	}
+	if mini := c.Actor.MiniBatch; a.Profile == "paper" && mini%(a.PaperRanks*a.PaperMicroBatch) != 0 {
+		report("analysis.paper_micro_batch", "actor.mini_batch = %d is not a multiple of analysis.paper_ranks x "+
+			"analysis.paper_micro_batch = %d x %d", mini, a.PaperRanks, a.PaperMicroBatch)
 	}
 }
 

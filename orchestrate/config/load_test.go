@@ -143,6 +143,7 @@ func TestProblems(t *testing.T) {
 		{"[actor]\nmini_batch = 129", "actor.mini_batch", "plays only 128"},
 		{"[critic]\nmini_batch = 129", "critic.mini_batch", "plays only 128"},
 		{"[actor]\nclip_dual = 0.5", "actor.clip_dual", "a number > 1"},
+		{"groups = 4294967296\ngroup_size = 4294967296", "envs.0.groups", "1.845e+19 episodes"},
 		{"[filter]\nvalue = 0", "filter.value", "a share"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 2.5", "filter.value", "integer >= 1"},
 		{"[filter]\nstrategy = 'top_k_abs'\nvalue = 9", "filter.value", "9 of 8 groups"},
@@ -202,6 +203,9 @@ func TestSyntaxErrors(t *testing.T) {
 	p := failures(t, "[run]\nname = \n")[0]
 	if p.Line != 2 || !strings.Contains(p.String(), "x.toml:2: not valid TOML") {
 		t.Errorf("problem %v", p)
+	}
+	if p := failures(t, "name = \x1b[31m\x01"+strings.Repeat("é", 1000))[0].String(); len(p) > 400 || strings.Contains(p, "\x1b") {
+		t.Errorf("a file's control characters reach the terminal, or too much of it: %q", p)
 	}
 	if _, err := Load("testdata/none.toml", nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "none.toml") {
 		t.Errorf("missing file: %v", err)

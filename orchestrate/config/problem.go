@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // ErrInvalid is what every *Error matches with errors.Is.
@@ -36,7 +37,23 @@ func (p Problem) String() string {
 	}
 	b.WriteString(p.Message)
 	if p.Text != "" {
-		fmt.Fprintf(&b, "\n    %d | %s", p.Line, p.Text)
+		fmt.Fprintf(&b, "\n    %d | %s", p.Line, printable(p.Text))
+	}
+	return b.String()
+}
+
+// printable is a line of a file that may hold anything, such as the control sequences of a terminal.
+func printable(line string) string {
+	const limit = 160
+	var b strings.Builder
+	for i, r := range line {
+		if i >= limit {
+			return b.String() + "…"
+		}
+		if r != '\t' && !unicode.IsPrint(r) {
+			r = unicode.ReplacementChar
+		}
+		b.WriteRune(r)
 	}
 	return b.String()
 }

@@ -10,12 +10,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Error is the cause of a command that a signal ended.
 type Error struct{ Signal syscall.Signal }
 
-func (e *Error) Error() string { return fmt.Sprintf("interrupted by %s", e.Signal) }
+func (e *Error) Error() string { return "interrupted by " + unix.SignalName(e.Signal) }
 
 // ExitCode is the shell's convention: 128 + the signal's number (130 for SIGINT, 143 for SIGTERM).
 func (e *Error) ExitCode() int { return 128 + int(e.Signal) }
