@@ -26,16 +26,7 @@ func init() {
 	}
 }
 
-// spell writes bytes in the characters of a byte-level vocabulary.
-func spell(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		b.WriteRune(byteToRune[s[i]])
-	}
-	return b.String()
-}
-
-// unspell is the inverse of spell; ok is false when token has a character that stands for no byte.
+// unspell returns the bytes that a token of such a vocabulary spells; ok is false when token has a character that stands for no byte.
 func unspell(token string) (raw string, ok bool) {
 	out := make([]byte, 0, len(token))
 	for _, r := range token {

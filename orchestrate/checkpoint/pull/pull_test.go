@@ -175,7 +175,7 @@ func TestWrongDownloads(t *testing.T) {
 		"announced 9":    func(h *hub) { h.sizes["tokenizer.json"] = 9 },
 		"no config.json": func(h *hub) { delete(h.files, "config.json") },
 		"403": func(h *hub) {
-			h.spoil = func(_ string, w http.ResponseWriter) bool { http.Error(w, "", 403); return true }
+			h.spoil = func(_ string, w http.ResponseWriter) bool { http.Error(w, "", http.StatusForbidden); return true }
 		},
 		"cannot be read": func(h *hub) { h.commit = "\x01" },
 	} {
