@@ -2,109 +2,40 @@ package analysis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"gyre/torch"
 )
 
 // Batch is what Measure needs to know of the episodes it analyses.
 type Batch struct {
-	Tokens  []int // sampled tokens per episode
-	Entropy bool  // the loss has an entropy term
-	KL      bool  // the loss has a KL term
-	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer, and returns the sums of
-	// their losses. All losses are weighted under the normaliser of the whole batch.
+	Tokens      []int // sampled tokens per episode
+	Entropy, KL bool  // the loss has the term
+	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer (nil skips it), and returns
+	// the sums of their losses. All losses are weighted under the normaliser of the whole batch.
 	Backward func(samples []int, out torch.Components) (torch.PolicyStats, error)
+	// Alone does the same for one micro-batch under its own normaliser, its gradients multiplied by scale (paper profile). The
+	// losses it returns are not scaled.
+	Alone func(samples []int, scale float64, out torch.Components) (torch.PolicyStats, error)
 }
 
-// Component names, in the order of reports.
-const (
-	Task    = "task"
-	Entropy = "entropy"
-	KL      = "kl"
-)
-
-// Result is one bucket's (or the whole batch's) part of the gradient.
-type Result struct {
-	Bucket
-	Samples, Tokens int
-	Fraction        float64            // of all episodes
-	Norms           map[string]float64 // L2 norm of each component's gradient, before any clipping
-	Losses          map[string]float64 // policy, entropy, kl, total
-}
-
-// Report holds the buckets in order, and last the whole batch under the name "all".
-type Report struct{ Results []Result }
-
-// Measure computes the component gradients of every bucket and of all of them together. It allocates two gradient buffers per
-// component (the bucket's and the sum's) and changes nothing else.
-func Measure(ctx context.Context, model *torch.Model, buckets []Bucket, b Batch) (Report, error) {
-	components := []string{Task}
+func (b Batch) components() []string {
+	out := []string{Task}
 	if b.Entropy {
-		components = append(components, Entropy)
+		out = append(out, Entropy)
 	}
 	if b.KL {
-		components = append(components, KL)
+		out = append(out, KL)
 	}
-	part, err := newBuffers(model, components)
-	if err != nil {
-		return Report{}, err
-	}
-	defer part.close()
-	sum, err := newBuffers(model, components)
-	if err != nil {
-		return Report{}, err
-	}
-	defer sum.close()
-
-	episodes := 0
-	for _, bucket := range buckets {
-		for _, g := range bucket.Groups {
-			episodes += len(g.Samples)
-		}
-	}
-	var report Report
-	whole := Result{Bucket: Bucket{Name: "all"}, Losses: map[string]float64{}}
-	for _, bucket := range buckets {
-		if ctx.Err() != nil {
-			return Report{}, context.Cause(ctx)
-		}
-		if err := part.zero(); err != nil {
-			return Report{}, err
-		}
-		samples := bucket.Samples()
-		stats, err := b.Backward(samples, part.components())
-		if err != nil {
-			return Report{}, err
-		}
-		r := Result{Bucket: bucket, Samples: len(samples), Fraction: float64(len(samples)) / float64(episodes), Losses: losses(stats, b)}
-		for _, i := range samples {
-			r.Tokens += b.Tokens[i]
-		}
-		if r.Norms, err = part.norms(); err != nil {
-			return Report{}, err
-		}
-		if err := sum.add(part); err != nil {
-			return Report{}, err
-		}
-		for name, v := range r.Losses {
-			whole.Losses[name] += v
-		}
-		whole.Groups = append(whole.Groups, bucket.Groups...)
-		whole.Samples += r.Samples
-		whole.Tokens += r.Tokens
-		whole.Fraction += r.Fraction
-		report.Results = append(report.Results, r)
-	}
-	if whole.Norms, err = sum.norms(); err != nil {
-		return Report{}, err
-	}
-	report.Results = append(report.Results, whole)
-	return report, nil
+	return out
 }
 
-// losses of a bucket: its share of the batch's loss. Components that are switched off are absent.
-func losses(s torch.PolicyStats, b Batch) map[string]float64 {
+// losses by name. Components that are switched off are absent.
+func (b Batch) losses(s torch.PolicyStats) map[string]float64 {
 	out := map[string]float64{"policy": s.PolicyLoss, "total": s.PolicyLoss}
 	if b.Entropy {
 		out["entropy"] = s.EntropyLoss
@@ -117,58 +48,164 @@ func losses(s torch.PolicyStats, b Batch) map[string]float64 {
 	return out
 }
 
-// buffers is one gradient buffer per component.
-type buffers map[string]*torch.Gradients
+// Measure computes the component gradients of every bucket and of all of them together. It changes nothing: gradients go into buffers of
+// its own, of which report.Plan tells how many.
+func Measure(ctx context.Context, model *torch.Model, buckets []Bucket, b Batch, o Options) (Report, error) {
+	if len(buckets) == 0 {
+		return Report{}, errors.New("there is no group to analyse")
+	}
+	named, err := model.Parameters()
+	if err != nil {
+		return Report{}, err
+	}
+	defer torch.CloseParameters(named)
+	m := &measurement{ctx: ctx, model: model, batch: b, options: o, components: b.components()}
+	parameters := int64(0)
+	for _, p := range named {
+		m.names = append(m.names, p.Name)
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			return Report{}, err
+		}
+		n := int64(1)
+		for _, size := range shape {
+			n *= size
+		}
+		parameters += n
+	}
+	groups := 0
+	whole := Bucket{Name: "all"}
+	for _, bucket := range buckets {
+		groups += len(bucket.Groups)
+		whole.Groups = append(whole.Groups, bucket.Groups...)
+	}
+	m.plan = NewPlan(parameters, len(m.components), groups, len(buckets), o)
+	m.results = make([]Result, len(buckets)+1)
+	for i, bucket := range append(slices.Clone(buckets), whole) {
+		m.results[i] = m.describe(bucket)
+	}
+	together := [][]string{m.components}
+	if o.LowMemory {
+		together = nil
+		for _, c := range m.components {
+			together = append(together, []string{c})
+		}
+	}
+	pass := m.exact
+	if o.Profile == Paper {
+		pass = m.paper
+	}
+	return m.report(together, pass)
+}
 
-func newBuffers(model *torch.Model, components []string) (buffers, error) {
-	b := buffers{}
+// measurement is an analysis on its way.
+type measurement struct {
+	ctx        context.Context
+	model      *torch.Model
+	batch      Batch
+	options    Options
+	components []string
+	plan       Plan
+	names      []string // of the parameters
+	results    []Result // per bucket, and last of all of them
+}
+
+// describe counts a bucket's episodes and prepares its result.
+func (m *measurement) describe(bucket Bucket) Result {
+	r := Result{Bucket: bucket, Norms: map[string]float64{}, Losses: map[string]float64{}, Signals: map[string]Signal{},
+		Cosines: map[string]float64{}, Whole: map[string]float64{}, Low: math.Inf(1), High: math.Inf(-1)}
+	for _, g := range bucket.Groups {
+		r.Samples += len(g.Samples)
+		r.Low, r.High = math.Min(r.Low, g.Spread), math.Max(r.High, g.Spread)
+		for _, i := range g.Samples {
+			r.Tokens += m.batch.Tokens[i]
+		}
+	}
+	r.Fraction = float64(r.Samples) / float64(len(m.batch.Tokens))
+	return r
+}
+
+// report runs the passes, one for each set of components, and compares what they have kept.
+func (m *measurement) report(together [][]string, run func([]string, *pool, *kept) error) (Report, error) {
+	k := newKept(len(m.results))
+	for _, components := range together {
+		p := &pool{model: m.model, components: components}
+		defer p.close()
+		if err := run(components, p, k); err != nil {
+			return Report{}, err
+		}
+		if !m.plan.Keep {
+			p.close()
+			p.all = nil
+		}
+	}
+	report := Report{Options: m.options, Plan: m.plan, Results: m.results}
+	if m.options.Profile != Paper && m.options.Statistics {
+		pairs, err := m.compare(k)
+		if err != nil {
+			return Report{}, err
+		}
+		report.Pairs = pairs
+	}
+	return report, nil
+}
+
+// block names the part of the model that a parameter belongs to.
+func block(parameter string) string {
+	parts := strings.Split(strings.TrimPrefix(parameter, "model."), ".")
+	if parts[0] == "layers" && len(parts) > 1 {
+		return "layers." + parts[1]
+	}
+	return parts[0]
+}
+
+// settle records the norms, the per-block norms and, between the components at hand, the cosines of a finished gradient.
+func (m *measurement) settle(r *Result, gradient buffers, components []string) error {
 	for _, name := range components {
-		g, err := torch.NewGradients(model)
+		square, perParameter, err := gradient[name].Dot(gradient[name])
 		if err != nil {
-			b.close()
-			return nil, err
-		}
-		b[name] = g
-	}
-	return b, nil
-}
-
-func (b buffers) components() torch.Components {
-	return torch.Components{Task: b[Task], Entropy: b[Entropy], KL: b[KL]}
-}
-
-func (b buffers) zero() error {
-	for _, g := range b {
-		if err := g.Zero(); err != nil {
 			return err
+		}
+		if math.IsNaN(square) || math.IsInf(square, 0) {
+			return fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
+		}
+		r.Norms[name] = math.Sqrt(square)
+		m.addBlocks(r, name, perParameter)
+	}
+	for i, name := range components {
+		for _, other := range components[i+1:] {
+			product, _, err := gradient[name].Dot(gradient[other])
+			if err != nil {
+				return err
+			}
+			if c, ok := cosine(product, r.Norms[name]*r.Norms[name], r.Norms[other]*r.Norms[other]); ok {
+				r.Cosines[name+"_"+other] = c
+			}
 		}
 	}
 	return nil
 }
 
-func (b buffers) add(other buffers) error {
-	for name, g := range b {
-		if err := g.Add(other[name], 1); err != nil {
-			return err
+func (m *measurement) addBlocks(r *Result, component string, squares []float64) {
+	sums := map[string]float64{}
+	for i, name := range m.names {
+		sums[block(name)] += squares[i]
+	}
+	if r.Blocks == nil {
+		for _, name := range m.names {
+			if b := block(name); !slices.ContainsFunc(r.Blocks, func(x Block) bool { return x.Name == b }) {
+				r.Blocks = append(r.Blocks, Block{b, map[string]float64{}})
+			}
 		}
 	}
-	return nil
+	for _, b := range r.Blocks {
+		b.Norms[component] = math.Sqrt(sums[b.Name])
+	}
 }
 
-func (b buffers) norms() (map[string]float64, error) {
-	out := map[string]float64{}
-	for name, g := range b {
-		square, _, err := g.Dot(g)
-		if err != nil {
-			return nil, err
-		}
-		out[name] = math.Sqrt(square)
+func cosine(product, square, other float64) (float64, bool) {
+	if square <= 0 || other <= 0 {
+		return 0, false
 	}
-	return out, nil
-}
-
-func (b buffers) close() {
-	for _, g := range b {
-		g.Close()
-	}
+	return product / math.Sqrt(square*other), true
 }

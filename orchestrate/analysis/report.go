@@ -1,32 +1,28 @@
 package analysis
 
 import (
-	"fmt"
 	"math"
-	"strings"
-	"text/tabwriter"
 
 	"gyre/orchestrate/metrics"
 )
 
-// spreads returns mean over groups, minimum and maximum of the bucket's group spreads.
-func (r Result) spreads() (mean, low, high float64) {
-	low, high = math.Inf(1), math.Inf(-1)
+// spread is the mean of the bucket's group spreads.
+func (r Result) spread() float64 {
+	mean := 0.0
 	for _, g := range r.Groups {
 		mean += g.Spread / float64(len(r.Groups))
-		low, high = math.Min(low, g.Spread), math.Max(high, g.Spread)
 	}
-	return mean, low, high
+	return mean
 }
 
-// Metrics names everything as RAGEN does, under prefix (grad_norm, or grad_norm_prefilter) and bucket. Components that are switched off are
-// absent.
+// Metrics names everything that is one number per bucket, as RAGEN does where it has the metric, under a prefix (grad_norm, or
+// grad_norm_prefilter) and the bucket. What is not defined, or was switched off, is absent.
 func (r Report) Metrics(prefix string) map[string]float64 {
 	out := map[string]float64{}
 	for _, x := range r.Results {
 		p := prefix + "/" + x.Name + "/"
 		out[p+"sample_count"], out[p+"sample_pct"] = float64(x.Samples), x.Fraction
-		out[p+"reward_std_mean"], out[p+"reward_std_min"], out[p+"reward_std_max"] = x.spreads()
+		out[p+"reward_std_mean"], out[p+"reward_std_min"], out[p+"reward_std_max"] = x.spread(), x.Low, x.High
 		out[p+"group_rv_count"] = float64(len(x.Groups))
 		for name, norm := range x.Norms {
 			out[p+name] = norm
@@ -36,53 +32,103 @@ func (r Report) Metrics(prefix string) map[string]float64 {
 		for name, loss := range x.Losses {
 			out[p+"loss/"+name] = loss
 		}
+		for name, s := range x.Signals {
+			out[p+"signal_sq/"+name], out[p+"noise_sq/"+name] = s.Square, s.Noise
+			put(out, p+"signal_sq_low/"+name, s.Low)
+			put(out, p+"signal_sq_high/"+name, s.High)
+			put(out, p+"snr/"+name, s.Ratio())
+		}
+		for name, c := range x.Cosines {
+			out[p+"cosine/"+name] = c
+		}
+		for name, c := range x.Whole {
+			out[p+"cosine_all/"+name] = c
+		}
+		for _, norms := range x.GroupNorms {
+			for name, norm := range norms {
+				out[p+"group_norm_mean/"+name] += norm / float64(len(x.GroupNorms))
+			}
+		}
 	}
 	return out
 }
 
-// Tables lists every bucket's groups with their spreads.
+func put(out map[string]float64, name string, v float64) {
+	if !math.IsNaN(v) {
+		out[name] = v
+	}
+}
+
+// Tables lists what is more than one number per bucket: every bucket's groups with their spreads (RAGEN's table), and for the whole
+// batch the groups' gradient norms, the buckets' norms per block of the model, and the cosines between buckets.
 func (r Report) Tables(prefix string) map[string]metrics.Table {
 	out := map[string]metrics.Table{}
+	components := r.components()
+	groups := metrics.Table{Columns: append([]string{"bucket", "group_id", "reward_std", "episodes"}, r.groupComponents()...)}
+	blocks := metrics.Table{Columns: append([]string{"bucket", "block"}, components...)}
 	for _, x := range r.Results {
-		t := metrics.Table{Columns: []string{"bucket", "group_id", "reward_std"}}
-		for _, g := range x.Groups {
-			t.Rows = append(t.Rows, []any{x.Name, g.ID, g.Spread})
+		spreads := metrics.Table{Columns: []string{"bucket", "group_id", "reward_std"}}
+		for i, g := range x.Groups {
+			spreads.Rows = append(spreads.Rows, []any{x.Name, g.ID, g.Spread})
+			if x.Name == "all" {
+				continue
+			}
+			row := []any{x.Name, g.ID, g.Spread, len(g.Samples)}
+			for _, name := range r.groupComponents() {
+				row = append(row, x.GroupNorms[i][name])
+			}
+			groups.Rows = append(groups.Rows, row)
 		}
-		out[prefix+"/"+x.Name+"/group_rv_table"] = t
+		for _, b := range x.Blocks {
+			row := []any{x.Name, b.Name}
+			for _, name := range components {
+				row = append(row, b.Norms[name])
+			}
+			blocks.Rows = append(blocks.Rows, row)
+		}
+		out[prefix+"/"+x.Name+"/group_rv_table"] = spreads
+	}
+	out[prefix+"/group_table"] = groups
+	if len(blocks.Rows) > 0 {
+		out[prefix+"/block_table"] = blocks
+	}
+	if len(r.Pairs) > 0 {
+		cosines := metrics.Table{Columns: []string{"bucket", "other", "component", "cosine", "cosine_unbiased"}}
+		for _, p := range r.Pairs {
+			cosines.Rows = append(cosines.Rows, []any{p.First, p.Second, p.Component, p.Cosine, p.Unbiased})
+		}
+		out[prefix+"/cosine_table"] = cosines
 	}
 	return out
+}
+
+// components that were measured, in the order of reports.
+func (r Report) components() []string {
+	var out []string
+	for _, name := range []string{Task, Entropy, KL} {
+		if _, ok := r.whole().Norms[name]; ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// groupComponents are those with a norm per group.
+func (r Report) groupComponents() []string {
+	if len(r.whole().GroupNorms) == 0 {
+		return nil
+	}
+	return r.components()
 }
 
 // TopLevel repeats the whole batch's numbers under the actor's names.
 func (r Report) TopLevel() map[string]float64 {
 	out := map[string]float64{}
-	whole := r.Results[len(r.Results)-1]
-	for name, norm := range whole.Norms {
+	for name, norm := range r.whole().Norms {
 		out["actor/grad_norm/"+name] = norm
 	}
-	for name, loss := range whole.Losses {
+	for name, loss := range r.whole().Losses {
 		out["actor/loss/"+name] = loss
 	}
 	return out
-}
-
-// Console is the report as a table for people.
-func (r Report) Console(title string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s (exact profile)\n", title)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "bucket\tepisodes\tshare\tgroups\tspread\t|task|\t|entropy|\t|kl|\tpolicy loss\t\n")
-	cell := func(values map[string]float64, name string) string {
-		if v, ok := values[name]; ok {
-			return fmt.Sprintf("%.4g", v)
-		}
-		return "-"
-	}
-	for _, x := range r.Results {
-		mean, _, _ := x.spreads()
-		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t%d\t%.3f\t%s\t%s\t%s\t%s\t\n", x.Name, x.Samples, 100*x.Fraction, len(x.Groups), mean,
-			cell(x.Norms, Task), cell(x.Norms, Entropy), cell(x.Norms, KL), cell(x.Losses, "policy"))
-	}
-	w.Flush()
-	return b.String()
 }

@@ -241,7 +241,8 @@ type Analysis struct {
 	Enabled bool `toml:"enabled" default:"true"`
 	// Analyse at steps where (step - 1) mod every = 0.
 	Every int `toml:"every" default:"50" range:"[1,)"`
-	// Groups of the separate analysis batch; 0 = analyse the training batch.
+	// Groups of the separate analysis batch; 0 = as many as training plays. The training batch is analysed unless groups or
+	// group_size differ from its own.
 	Groups int `toml:"groups" default:"0" range:"[0,)"`
 	// Group size of the separate analysis batch; 0 = the training group size.
 	GroupSize int `toml:"group_size" default:"0" range:"[0,)"`
@@ -249,14 +250,39 @@ type Analysis struct {
 	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`
-	// exact: the bucket's gradient under the global normaliser. (RAGEN's own accumulation is not built yet.)
-	Profile string `toml:"profile" default:"exact" oneof:"exact"`
+	// exact: the bucket's gradient under the normaliser of the whole batch. paper: RAGEN's accumulation, for comparison with
+	// published plots: the mean norm of mini-batches of actor.mini_batch episodes, whose size leaks into it.
+	Profile string `toml:"profile" default:"exact" oneof:"exact,paper"`
+	// Exact profile: group norms, unbiased signal estimates with confidence intervals, cosines between buckets.
+	Statistics bool `toml:"statistics" default:"true"`
+	// Confidence of the intervals.
+	Confidence float64 `toml:"confidence" default:"0.95" range:"(0,1)"`
+	// MiB that may hold the gradients of all groups; where they do not fit, inner products between groups come from random
+	// projections (error about 0.4 % of the product of the norms).
+	MemoryMiB int `toml:"memory_mib" default:"1024" range:"[0,)"`
+	// Measure one component after the other: a third of the gradient buffers (3 in place of 9 models with three components),
+	// and one forward pass more per component (about 1.3 times the time).
+	LowMemory bool `toml:"low_memory" default:"false"`
+	// Paper profile: episodes per micro-batch of a rank, each a mean of its own.
+	PaperMicroBatch int `toml:"paper_micro_batch" default:"4" range:"[1,)"`
+	// Paper profile: ranks that the rows are dealt to; buckets are trimmed to a multiple of them.
+	PaperRanks int `toml:"paper_ranks" default:"1" range:"[1,)"`
 	// Analyse the separate batch before filtering too.
 	LogPrefilter bool `toml:"log_prefilter" default:"false"`
 	// End the run after the first analysis (before the actor update).
 	ExitAfter bool `toml:"exit_after" default:"false"`
 	// Skip critic and actor updates: analysis only.
 	Only bool `toml:"only" default:"false"`
+}
+
+// Separate reports whether gradients are analysed on a batch of its own: one of another shape than the training batch.
+func (c *Config) Separate() bool {
+	a := c.Analysis
+	other := a.Groups != 0 && a.Groups != c.groups()
+	for _, e := range c.Envs {
+		other = other || a.GroupSize != 0 && a.GroupSize != e.GroupSize
+	}
+	return other
 }
 
 // EarlyStop ends runs that have collapsed (exit code 5).

@@ -70,8 +70,8 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 	warn(c.Algorithm.UsesCritic() && c.Critic.Warmup > c.Run.Steps, "critic.warmup = %d: the actor never learns in %d steps",
 		c.Critic.Warmup, c.Run.Steps)
 	a := c.Analysis
-	warn(a.Enabled && a.Groups == 0 && a.GroupSize > 0, "analysis.group_size has no effect while analysis.groups is 0")
-	warn(a.Enabled && a.Groups == 0 && a.LogPrefilter, "analysis.log_prefilter has no effect while analysis.groups is 0")
+	warn(a.Enabled && a.LogPrefilter && !c.Separate(), "analysis.log_prefilter has no effect without a separate analysis batch: "+
+		"set analysis.groups or analysis.group_size")
 	groups := a.Groups
 	if groups == 0 {
 		groups = c.groups()

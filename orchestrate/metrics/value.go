@@ -29,7 +29,8 @@ func (r Record) Float(key string) (float64, bool) {
 	return v, ok
 }
 
-func encode(step int, values map[string]any) ([]byte, error) {
+// Encode makes the line of one step: one JSON object, keys in alphabetical order.
+func Encode(step int, values map[string]any) ([]byte, error) {
 	keys := make([]string, 0, len(values))
 	for key := range values {
 		if key == "schema" || key == "step" {

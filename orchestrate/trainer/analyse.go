@@ -7,9 +7,29 @@ import (
 	"strings"
 
 	"gyre/orchestrate/analysis"
+	"gyre/orchestrate/episode"
 	"gyre/orchestrate/rollout"
 	"gyre/torch"
 )
+
+// analysed collects what an analysis has to say: numbers, and what is not a number (tables, the profile).
+type analysed struct {
+	numbers map[string]float64
+	others  map[string]any
+}
+
+func newAnalysed(profile string) *analysed {
+	return &analysed{numbers: map[string]float64{}, others: map[string]any{"grad_analysis/profile": profile}}
+}
+
+// values is everything in the form that metrics are logged in.
+func (a *analysed) values() map[string]any {
+	out := maps.Clone(a.others)
+	for name, v := range a.numbers {
+		out[name] = v
+	}
+	return out
+}
 
 // analysisDue reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
 func (t *Trainer) analysisDue(step int) bool {
@@ -17,35 +37,64 @@ func (t *Trainer) analysisDue(step int) bool {
 	return a.Enabled && a.Every > 0 && (step-1)%a.Every == 0
 }
 
-// analyse takes bucket gradients of the training batch, or of a batch played for the purpose. Weights, optimizer, counters of the
-// training batch and every random stream are left as they are.
+// analyse takes bucket gradients of the training batch, or of a batch played for the purpose, and writes the step's files into the folder
+// analysis. Weights, optimizer, counters of the training batch and every random stream are left as they are.
 func (t *Trainer) analyse(ctx context.Context, step int, training selection, m map[string]float64, tables map[string]any) error {
-	a := t.config.Analysis
-	if a.Groups == 0 && a.GroupSize == 0 {
-		m["grad_analysis/uses_training_batch"] = 1
-		return t.analyseBatch(ctx, training, "grad_norm", m, tables)
+	out := newAnalysed(t.config.Analysis.Profile)
+	err := t.analyseStep(ctx, step, training, out)
+	if err != nil {
+		return fmt.Errorf("gradient analysis: %w", err)
 	}
-	m["grad_analysis/uses_training_batch"] = 0
-	plan := rollout.AnalysisPlan(t.config, step)
-	episodes, _, err := t.play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
+	maps.Copy(m, out.numbers)
+	maps.Copy(tables, out.others)
+	return analysis.WriteFiles(t.dir.File("analysis"), step, out.values())
+}
+
+func (t *Trainer) analyseStep(ctx context.Context, step int, training selection, out *analysed) error {
+	out.numbers["grad_analysis/uses_training_batch"] = flag(!t.config.Separate())
+	if !t.config.Separate() {
+		return t.analyseBatch(ctx, training, "grad_norm", out)
+	}
+	episodes, err := t.playAnalysis(ctx, step, out)
 	if err != nil {
 		return err
 	}
-	m["grad_analysis/source_env_groups"], m["grad_analysis/source_group_size"] = float64(plan.Groups()), float64(plan.Sources[0].GroupSize)
-	m["grad_analysis/source_batch_size"] = float64(len(episodes))
+	if t.config.Run.SaveRollouts == "all" {
+		if err := episode.WriteFile(t.dir.File("rollouts", fmt.Sprintf("analysis_%d.jsonl", step)), episodes); err != nil {
+			return fmt.Errorf("saving the episodes: %w", err)
+		}
+	}
+	return t.analyseEpisodes(ctx, episodes, t.config.Analysis.LogPrefilter, out)
+}
 
+// playAnalysis plays the separate analysis batch of a step.
+func (t *Trainer) playAnalysis(ctx context.Context, step int, out *analysed) ([]*episode.Episode, error) {
+	plan := rollout.AnalysisPlan(t.config, step)
+	episodes, _, err := t.play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
+	if err != nil {
+		return nil, err
+	}
+	out.numbers["grad_analysis/source_env_groups"] = float64(plan.Groups())
+	out.numbers["grad_analysis/source_group_size"] = float64(plan.Sources[0].GroupSize)
+	return episodes, nil
+}
+
+// analyseEpisodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if asked.
+func (t *Trainer) analyseEpisodes(ctx context.Context, episodes []*episode.Episode, prefilter bool, out *analysed) error {
 	t.analysing = true
 	defer func() { t.analysing = false }()
-	if a.LogPrefilter {
+	out.numbers["grad_analysis/source_batch_size"] = float64(len(episodes))
+	if prefilter {
 		whole, err := t.choose(episodes, true)
 		if err != nil {
 			return err
 		}
-		m["grad_analysis_prefilter/source_batch_size"] = float64(len(whole.samples))
+		out.numbers["grad_analysis_prefilter/source_batch_size"] = float64(len(episodes))
+		out.numbers["grad_analysis_prefilter/adjusted_batch_size"] = float64(len(whole.samples))
 		if err := t.prepare(ctx, whole, map[string]float64{}); err != nil {
 			return err
 		}
-		if err := t.analyseBatch(ctx, whole, "grad_norm_prefilter", m, tables); err != nil {
+		if err := t.analyseBatch(ctx, whole, "grad_norm_prefilter", out); err != nil {
 			return err
 		}
 	}
@@ -54,25 +103,56 @@ func (t *Trainer) analyse(ctx context.Context, step int, training selection, m m
 		return err
 	}
 	for name, v := range chosen.Metrics {
-		m["grad_analysis/"+strings.TrimPrefix(name, "rollout/")] = v
+		out.numbers["grad_analysis/"+strings.TrimPrefix(name, "rollout/")] = v
 	}
-	m["grad_analysis/empty_after_filter"] = flag(len(chosen.samples) == 0)
-	m["grad_analysis/adjusted_batch_size"] = float64(len(chosen.samples))
-	if len(chosen.samples) == 0 {
-		t.log.Warnf("step %d: the filter kept no group of the analysis batch; nothing was analysed", step)
-		return nil
+	out.numbers["grad_analysis/adjusted_batch_size"] = float64(len(chosen.samples))
+	if len(chosen.samples) > 0 {
+		if err := t.prepare(ctx, chosen, map[string]float64{}); err != nil {
+			return err
+		}
 	}
-	if err := t.prepare(ctx, chosen, map[string]float64{}); err != nil {
-		return err
-	}
-	return t.analyseBatch(ctx, chosen, "grad_norm", m, tables)
+	return t.analyseBatch(ctx, chosen, "grad_norm", out)
 }
 
-// analyseBatch measures one prepared batch and writes its metrics under the prefix.
-func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, m map[string]float64, tables map[string]any) error {
+// analyseBatch measures one prepared batch and names its metrics with the prefix. A batch without episodes has none.
+func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, out *analysed) error {
+	if prefix == "grad_norm" {
+		out.numbers["grad_analysis/empty_after_filter"] = flag(len(s.samples) == 0)
+	}
+	if len(s.samples) == 0 {
+		t.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", prefix, len(s.groups))
+		return nil
+	}
+	buckets, err := t.buckets(s)
+	if err != nil {
+		return err
+	}
+	batch, err := t.analysisBatch(s)
+	if err != nil {
+		return err
+	}
+	report, err := analysis.Measure(ctx, t.actor.model, buckets, batch, analysisOptions(t.config))
+	if err != nil {
+		return err
+	}
+	maps.Copy(out.numbers, report.Metrics(prefix))
+	for name, table := range report.Tables(prefix) {
+		out.others[name] = table
+	}
+	if prefix == "grad_norm" {
+		maps.Copy(out.numbers, report.TopLevel())
+	}
+	out.numbers["grad_analysis/memory_mib"] = float64(report.Plan.Bytes) / (1 << 20)
+	text := report.Console(prefix)
+	fmt.Fprint(t.console, text)
+	t.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
+	return nil
+}
+
+// buckets sorts the batch's groups by their spread, and says so where the buckets are not what was asked for.
+func (t *Trainer) buckets(s selection) ([]analysis.Bucket, error) {
 	groups := map[int]*analysis.Group{}
 	var order []int
-	tokens := make([]int, len(s.samples))
 	for i, x := range s.samples {
 		g, ok := groups[x.Group]
 		if !ok {
@@ -81,49 +161,69 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 			order = append(order, x.Group)
 		}
 		g.Samples = append(g.Samples, i)
-		tokens[i] = x.PolicyTokens()
 	}
 	list := make([]analysis.Group, len(order))
+	equal := true
 	for i, id := range order {
 		list[i] = *groups[id]
+		equal = equal && list[i].Spread == list[0].Spread
 	}
-	buckets, err := analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets)
+	a := t.config.Analysis
+	buckets, err := analysis.Split(list, a.Buckets, a.NumBuckets)
 	if err != nil {
-		return fmt.Errorf("gradient analysis: %w", err)
+		return nil, err
 	}
-	weights, err := lossWeights(s.samples, all(len(s.samples)), t.config.Actor.LossAggregation)
+	if a.Buckets == "quantile" && len(buckets) < a.NumBuckets {
+		t.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", a.NumBuckets, len(list), len(buckets))
+	}
+	if equal && len(list) > 1 && a.Buckets == "quantile" {
+		t.log.Warnf("gradient analysis: all %d groups have the reward spread %g: buckets follow the order of groups and mean nothing", len(list), list[0].Spread)
+	}
+	return buckets, nil
+}
+
+// analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component.
+func (t *Trainer) analysisBatch(s selection) (analysis.Batch, error) {
+	loss, mode := t.policyLoss(), t.config.Actor.LossAggregation
+	weights, err := lossWeights(s.samples, all(len(s.samples)), mode)
 	if err != nil {
-		return err
+		return analysis.Batch{}, err
 	}
-	loss := t.policyLoss()
-	report, err := analysis.Measure(ctx, t.actor.model, buckets, analysis.Batch{
-		Tokens: tokens, Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
-		Backward: func(samples []int, out torch.Components) (torch.PolicyStats, error) {
-			total := torch.PolicyStats{}
-			for _, micro := range microBatches(s.samples, samples, t.config.Actor.MicroBatchTokens) {
-				stats, err := t.policyBackward(s.samples, micro, weights, loss, out)
-				if err != nil {
-					return total, err
-				}
-				total.PolicyLoss += stats.PolicyLoss
-				total.EntropyLoss += stats.EntropyLoss
-				total.KLLoss += stats.KLLoss
+	backward := func(samples []int, weights map[int][]float32, out torch.Components) (torch.PolicyStats, error) {
+		total := torch.PolicyStats{}
+		for _, micro := range microBatches(s.samples, samples, t.config.Actor.MicroBatchTokens) {
+			stats, err := t.policyBackward(s.samples, micro, weights, loss, out)
+			if err != nil {
+				return total, err
 			}
-			return total, nil
+			total.PolicyLoss += stats.PolicyLoss
+			total.EntropyLoss += stats.EntropyLoss
+			total.KLLoss += stats.KLLoss
+		}
+		return total, nil
+	}
+	b := analysis.Batch{
+		Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
+		Backward: func(samples []int, out torch.Components) (torch.PolicyStats, error) {
+			return backward(samples, weights, out)
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("gradient analysis: %w", err)
+		Alone: func(samples []int, scale float64, out torch.Components) (torch.PolicyStats, error) {
+			weights, err := lossWeights(s.samples, samples, mode)
+			if err != nil {
+				return torch.PolicyStats{}, err
+			}
+			for _, w := range weights {
+				for i := range w {
+					w[i] *= float32(scale)
+				}
+			}
+			stats, err := backward(samples, weights, out)
+			stats.PolicyLoss, stats.EntropyLoss, stats.KLLoss = stats.PolicyLoss/scale, stats.EntropyLoss/scale, stats.KLLoss/scale
+			return stats, err
+		},
 	}
-	m["grad_analysis/exact_profile"] = 1
-	maps.Copy(m, report.Metrics(prefix))
-	for name, table := range report.Tables(prefix) {
-		tables[name] = table
+	for _, x := range s.samples {
+		b.Tokens = append(b.Tokens, x.PolicyTokens())
 	}
-	if prefix == "grad_norm" {
-		merge(m, "", report.TopLevel())
-	}
-	fmt.Fprint(t.console, report.Console(prefix))
-	t.log.File(strings.TrimSpace(report.Console(prefix)))
-	return nil
+	return b, nil
 }

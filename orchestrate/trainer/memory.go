@@ -60,15 +60,9 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	tokens := int64(max(c.Actor.MicroBatchTokens, 1))
 	add("update", fmt.Sprintf("activations of a micro-batch of %d tokens", tokens), 4*tokens*activationFloats(actor))
 	add("update", "logits of one chunk and their gradient", 2*64*actor.VocabSize*4)
-	if a := c.Analysis; a.Enabled && a.Every > 0 {
-		components := int64(1)
-		if c.Algorithm.EntropyCoef != 0 {
-			components++
-		}
-		if c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss" {
-			components++
-		}
-		add("update", fmt.Sprintf("analysis: bucket and sum buffers of %d components", components), 2*components*4*Parameters(actor))
+	if c.Analysis.Enabled {
+		plan := planAnalysis(c, Parameters(actor))
+		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
 	}
 	return p
 }

@@ -1,0 +1,222 @@
+package analysis
+
+import (
+	"context"
+	"math"
+)
+
+// kept are the gradients that inner products are taken of at the end: of each bucket, and last of all of them; by component.
+type kept struct{ buckets []map[string]vector }
+
+func newKept(n int) *kept {
+	k := &kept{buckets: make([]map[string]vector, n)}
+	for i := range k.buckets {
+		k.buckets[i] = map[string]vector{}
+	}
+	return k
+}
+
+// trace is what remains of a group's gradients.
+type trace struct {
+	squares map[string]float64
+	vectors map[string]vector
+}
+
+// exact measures a set of components: bucket after bucket and group after group, so that every episode is met once.
+//
+//	group ──▶ bucket ──▶ all
+func (m *measurement) exact(components []string, p *pool, k *kept) error {
+	last := len(m.results) - 1
+	whole, err := p.take()
+	if err != nil {
+		return err
+	}
+	var sketch sketcher
+	var all []trace
+	for i := range m.results[:last] {
+		r := &m.results[i]
+		bucket, err := p.take()
+		if err != nil {
+			return err
+		}
+		var traces []trace
+		if m.options.Statistics {
+			for _, g := range r.Groups {
+				t, err := m.group(g, components, p, bucket, r, &sketch)
+				if err != nil {
+					return err
+				}
+				traces = append(traces, t)
+			}
+		} else if err := m.backward(r.Bucket.Samples(), components, bucket, r); err != nil {
+			return err
+		}
+		if err := m.settle(r, bucket, components); err != nil {
+			return err
+		}
+		if err := m.separate(r, traces, bucket, components, k.buckets[i]); err != nil {
+			return err
+		}
+		if err := whole.add(bucket); err != nil {
+			return err
+		}
+		all = append(all, traces...)
+		if !m.plan.Keep {
+			p.give(bucket)
+		}
+	}
+	r := &m.results[last]
+	if components[0] == m.components[0] {
+		for _, part := range m.results[:last] {
+			for name, v := range part.Losses {
+				r.Losses[name] += v
+			}
+		}
+	}
+	if err := m.settle(r, whole, components); err != nil {
+		return err
+	}
+	return m.separate(r, all, whole, components, k.buckets[last])
+}
+
+// group measures one group's gradients, adds them to the bucket's and leaves a trace.
+func (m *measurement) group(g Group, components []string, p *pool, bucket buffers, r *Result, sketch *sketcher) (trace, error) {
+	part, err := p.take()
+	if err != nil {
+		return trace{}, err
+	}
+	if err := m.backward(g.Samples, components, part, r); err != nil {
+		return trace{}, err
+	}
+	t := trace{vectors: map[string]vector{}}
+	if t.squares, err = part.squares(); err != nil {
+		return trace{}, err
+	}
+	for _, name := range components {
+		if m.plan.Keep {
+			t.vectors[name] = vector{full: part[name]}
+		} else if t.vectors[name], err = sketch.of(part[name], len(m.names)); err != nil {
+			return trace{}, err
+		}
+	}
+	if !m.plan.Keep {
+		p.give(part)
+	}
+	return t, bucket.add(part)
+}
+
+// backward adds the episodes' gradients to a buffer, and their losses to the result unless an earlier pass did.
+func (m *measurement) backward(samples []int, components []string, into buffers, r *Result) error {
+	if m.ctx.Err() != nil {
+		return context.Cause(m.ctx)
+	}
+	stats, err := m.batch.Backward(samples, into.components())
+	if err != nil {
+		return err
+	}
+	if components[0] == m.components[0] {
+		for name, v := range m.batch.losses(stats) {
+			r.Losses[name] += v
+		}
+	}
+	return nil
+}
+
+// separate splits a finished gradient's squared norms into signal and noise, and keeps the gradient for the comparisons.
+func (m *measurement) separate(r *Result, traces []trace, gradient buffers, components []string, keep map[string]vector) error {
+	if !m.options.Statistics {
+		return nil
+	}
+	if r.GroupNorms == nil {
+		for range traces {
+			r.GroupNorms = append(r.GroupNorms, map[string]float64{})
+		}
+	}
+	for _, name := range components {
+		v := vector{full: gradient[name]}
+		if !m.plan.Keep {
+			parts := make([]vector, len(traces))
+			for i, t := range traces {
+				parts[i] = t.vectors[name]
+			}
+			v = sum(parts)
+		}
+		keep[name] = v
+		squares, products := make([]float64, len(traces)), make([]float64, len(traces))
+		for i, t := range traces {
+			r.GroupNorms[i][name] = math.Sqrt(t.squares[name])
+			squares[i] = t.squares[name]
+			product, err := t.vectors[name].dot(v)
+			if err != nil {
+				return err
+			}
+			if !m.plan.Keep { // only the part with the other groups is taken from the sketch
+				own, err := t.vectors[name].dot(t.vectors[name])
+				if err != nil {
+					return err
+				}
+				product += squares[i] - own
+			}
+			products[i] = product
+		}
+		square := r.Norms[name] * r.Norms[name]
+		if s, ok := Separate(square, squares, products, m.options.Confidence); ok {
+			r.Signals[name] = s
+		}
+	}
+	return nil
+}
+
+// compare takes the cosines that need gradients of different buckets, or of components that were measured one after the other.
+func (m *measurement) compare(k *kept) ([]Pair, error) {
+	last := len(m.results) - 1
+	var pairs []Pair
+	for i := range m.results {
+		r := &m.results[i]
+		for c, name := range m.components {
+			square := r.Norms[name] * r.Norms[name]
+			if i < last {
+				product, err := k.buckets[i][name].dot(k.buckets[last][name])
+				if err != nil {
+					return nil, err
+				}
+				whole := m.results[last].Norms[name]
+				if v, ok := cosine(product, square, whole*whole); ok {
+					r.Whole[name] = v
+				}
+			}
+			for _, other := range m.components[c+1:] {
+				if !m.options.LowMemory {
+					break // settle has taken them
+				}
+				product, err := k.buckets[i][name].dot(k.buckets[i][other])
+				if err != nil {
+					return nil, err
+				}
+				if v, ok := cosine(product, square, r.Norms[other]*r.Norms[other]); ok {
+					r.Cosines[name+"_"+other] = v
+				}
+			}
+		}
+		for j := i + 1; j < last; j++ {
+			for _, name := range m.components {
+				other := m.results[j]
+				product, err := k.buckets[i][name].dot(k.buckets[j][name])
+				if err != nil {
+					return nil, err
+				}
+				v, ok := cosine(product, r.Norms[name]*r.Norms[name], other.Norms[name]*other.Norms[name])
+				if !ok {
+					continue
+				}
+				// Buckets are independent draws: their inner product has no bias, only the norms have.
+				pair := Pair{First: r.Name, Second: other.Name, Component: name, Cosine: v, Unbiased: math.NaN()}
+				if c, ok := cosine(product, r.Signals[name].Square, other.Signals[name].Square); ok {
+					pair.Unbiased = c
+				}
+				pairs = append(pairs, pair)
+			}
+		}
+	}
+	return pairs, nil
+}
