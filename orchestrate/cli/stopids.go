@@ -50,13 +50,13 @@ func generationEOS(path string) ([]int64, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var one *int64
+	var one int64
 	var list []int64
 	switch {
-	case len(config.EOS) == 0 || json.Unmarshal(config.EOS, &one) == nil && one == nil:
+	case len(config.EOS) == 0 || string(config.EOS) == "null":
 		return nil, nil
-	case one != nil:
-		return []int64{*one}, nil
+	case json.Unmarshal(config.EOS, &one) == nil:
+		return []int64{one}, nil
 	case json.Unmarshal(config.EOS, &list) == nil:
 		return list, nil
 	}
