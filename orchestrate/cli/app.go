@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -47,7 +48,7 @@ func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:                 "gyre",
 		HelpName:             "gyre",
-		Usage:                "train language-model agents with reinforcement learning, and see why training moves",
+		Usage:                "train language-model agents, and see why the training moves",
 		Version:              version(),
 		Commands:             commands,
 		EnableBashCompletion: true,
@@ -63,11 +64,27 @@ func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
 	for _, c := range commands {
 		prepare(c)
 	}
+	cli.FlagStringer = flagLine
 	return app
+}
+
+// standardFlagLine is urfave/cli's line of a flag's help.
+var standardFlagLine = cli.FlagStringer
+
+// flagLine writes flags that can be given several times once: their help says it.
+func flagLine(flag cli.Flag) string {
+	names, usage, _ := strings.Cut(standardFlagLine(flag), "\t")
+	names, _, _ = strings.Cut(names, " [")
+	return names + "\t" + usage
 }
 
 // prepare gives a command and its sub-commands the behaviour that all of them share.
 func prepare(c *cli.Command) {
+	for _, flag := range c.Flags {
+		if b, ok := flag.(*cli.BoolFlag); ok {
+			b.DisableDefaultText = true
+		}
+	}
 	c.HideHelpCommand = true
 	c.OnUsageError = onUsageError
 	for _, sub := range c.Subcommands {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -79,6 +80,30 @@ func TestHelpAndVersion(t *testing.T) {
 	if code, stdout, _ := call(t, nil, "--version"); code != 0 || !strings.Contains(stdout, "go1.") {
 		t.Errorf("gyre --version: exit %d, %q", code, stdout)
 	}
+}
+
+// Every level has help that fits a terminal of 80 columns, and every verb that takes something shows how.
+func TestHelpFits(t *testing.T) {
+	var visit func(path string, level []*cli.Command)
+	visit = func(path string, level []*cli.Command) {
+		for _, c := range level {
+			line := strings.TrimSpace(path + " " + c.Name)
+			var out bytes.Buffer
+			if code := run(context.Background(), newApp(commands(), &out, &out), strings.Fields("gyre "+line+" --help")); code != 0 {
+				t.Errorf("gyre %s --help: exit %d", line, code)
+			}
+			for _, text := range strings.Split(out.String(), "\n") {
+				if n := utf8.RuneCountInString(text); n > 80 {
+					t.Errorf("gyre %s --help: %d columns: %s", line, n, text)
+				}
+			}
+			if c.Action != nil && len(c.Flags) > 1 && strings.Count(out.String(), "gyre "+line) < 3 {
+				t.Errorf("gyre %s --help shows no example:\n%s", line, out.String())
+			}
+			visit(line, c.Subcommands)
+		}
+	}
+	visit("", commands())
 }
 
 func TestExitCodes(t *testing.T) {

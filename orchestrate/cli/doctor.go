@@ -24,10 +24,11 @@ type finding struct {
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "doctor",
-		Usage: "look at this machine: versions, threads, speed, exactness, what is missing and how to get it",
+		Name:        "doctor",
+		Usage:       "this machine: versions, speed, exactness, what is missing",
+		Description: `gyre doctor --model models/smollm2-135m-instruct`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "model", Usage: "also prove on this policy `DIR` that sampling and training give the same log-probs"},
+			&cli.StringFlag{Name: "model", Usage: "also prove on `DIR` that sampling and training agree"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		},
 		Action: func(c *cli.Context) error {

@@ -17,10 +17,13 @@ func evalCommand() *cli.Command {
 		Name:      "eval",
 		Usage:     "validate a policy: play the fixed validation set and report",
 		ArgsUsage: "CONFIG [key=value ...]",
-		Description: `Plays the validation episodes of CONFIG with the policy in model.path, or with --checkpoint, and prints a table. --json prints every
-metric as one JSON object instead; --output keeps the episodes.`,
+		Description: `Plays the validation episodes of CONFIG with the policy in model.path, or
+with that of --checkpoint, and prints its metrics.
+
+   gyre eval configs/demo.toml
+   gyre eval configs/demo.toml --checkpoint runs/demo/global_step_60 --json`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "checkpoint", Usage: "a global_step_N folder or any Hugging Face `DIR` instead of model.path"},
+			&cli.StringFlag{Name: "checkpoint", Usage: "global_step_N or Hugging Face `DIR` to use"},
 			&cli.StringFlag{Name: "output", Usage: "write the episodes to this JSONL `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of a table"},
 		},

@@ -17,21 +17,23 @@ func generateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "generate",
 		Usage: "continue prompts: JSONL in, JSONL out",
-		Description: `echo '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}' |
+		Description: `echo '{"messages": [{"role": "user", "content": "What is Go?"}]}' |
   gyre generate --model models/smollm2-135m-instruct --temperature 0
 
-Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids need no tokenizer files.
-Each gives {"ids": […], "text": "…", "logprobs": […], "finish_reason": "stop" or "length"}: the new tokens,
-their text without special tokens, and their log-probs at the given temperature over the whole vocabulary.
-A row's result depends on --seed and on its place in the input, not on --batch.`,
+Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids
+need no tokenizer files. Each gives {"ids": […], "text": "…",
+"logprobs": […], "finish_reason": "stop" or "length"}: the new tokens, their
+text without special tokens, and their log-probs at the given temperature
+over the whole vocabulary.
+A row's result depends on --seed and its place in the input, not on --batch.`,
 		Flags: append(promptFlags(),
 			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`; 0 = greedy"},
-			&cli.IntFlag{Name: "top-k", Usage: "keep the `K` most likely tokens; 0 = off"},
-			&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "keep the most likely tokens up to mass `P`; 1 = off"},
-			&cli.Float64Flag{Name: "min-p", Usage: "keep tokens at least `P` times as likely as the most likely one; 0 = off"},
-			&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "new tokens per row at most"},
+			&cli.IntFlag{Name: "top-k", Usage: "keep the `K` likeliest tokens; 0 = off"},
+			&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "keep the likeliest of mass `P`; 1 = off"},
+			&cli.Float64Flag{Name: "min-p", Usage: "drop below `P` times the likeliest; 0 = off"},
+			&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "stop after `N` new tokens"},
 			&cli.IntFlag{Name: "min-tokens", Usage: "do not stop before `N` new tokens"},
-			&cli.StringSliceFlag{Name: "stop", Usage: "stop after this `TEXT`; may be given several times"},
+			&cli.StringSliceFlag{Name: "stop", Usage: "stop after this `TEXT`; may be repeated"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "go on after end-of-sequence tokens"},
 			&cli.IntFlag{Name: "batch", Value: 32, Usage: "rows that decode together"}),

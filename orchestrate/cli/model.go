@@ -26,6 +26,7 @@ func modelCommand() *cli.Command {
 			modelInitCommand(),
 			{
 				Name: "info", Usage: "print what a model directory or a file of weights holds", ArgsUsage: "DIR|FILE",
+				Description: "gyre model info models/smollm2-135m-instruct --tensors",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "tensors", Usage: "list every tensor"},
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
@@ -33,19 +34,22 @@ func modelCommand() *cli.Command {
 				Action: modelInfo,
 			},
 			{
-				Name: "convert", Usage: "make a Hugging Face directory of a GGUF file or of another directory", ArgsUsage: "FILE.gguf|DIR TARGET",
+				Name: "convert", Usage: "write GGUF or another model as a Hugging Face directory", ArgsUsage: "FILE.gguf|DIR TARGET",
 				Description: "gyre model convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2\n" +
-					"gyre model convert runs/demo/global_step_100/actor models/mine --dtype bfloat16",
+					"gyre model convert runs/demo/global_step_60/actor mine --dtype bfloat16\n\n" +
+					"Weights keep their type unless --dtype is given; those of GGUF become float32.",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "dtype", Usage: "store weights as float32, bfloat16 or float16 (default: a directory's own; float32 for GGUF)"},
+					&cli.StringFlag{Name: "dtype", Usage: "store weights as `TYPE`: float32, bfloat16 or float16"},
 					forceFlag(),
 				},
 				Action: modelConvert,
 			},
 			{
 				Name: "pull", Usage: "download a model from a Hugging Face hub", ArgsUsage: "ORG/NAME [DIR]",
-				Description: "HF_ENDPOINT names another hub or a mirror; HF_TOKEN gives access to gated models. DIR is models/NAME if left out.\n" +
-					"An interrupted download goes on where it stopped.",
+				Description: "gyre model pull Qwen/Qwen2.5-0.5B-Instruct\n\n" +
+					"DIR is models/NAME if left out. HF_ENDPOINT names another hub or a mirror,\n" +
+					"HF_TOKEN gives access to gated models. An interrupted download goes on where\n" +
+					"it stopped.",
 				Flags:  []cli.Flag{&cli.StringFlag{Name: "revision", Value: "main", Usage: "branch, tag or commit"}},
 				Action: modelPull,
 			},
@@ -71,21 +75,23 @@ func wantArgs(c *cli.Context, least, most int) error {
 func modelInitCommand() *cli.Command {
 	d := policyinit.Defaults
 	return &cli.Command{
-		Name: "init", Usage: "make a small policy with random weights and a tokenizer of its own", ArgsUsage: "DIR",
-		Description: "The tokenizer is learned from the texts of --corpus, or from what the environments would show and experts would answer.",
+		Name: "init", Usage: "make a small random policy with a tokenizer of its own", ArgsUsage: "DIR",
+		Description: "gyre model init models/policy --hidden 128 --layers 4\n\n" +
+			"The tokenizer is learned from the texts of --corpus, or from what the\n" +
+			"environments would show and experts would answer.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "family", Value: string(d.Family), Usage: "llama, qwen2 or qwen3"},
 			&cli.Int64Flag{Name: "hidden", Value: d.Hidden, Usage: "width of the residual stream"},
 			&cli.Int64Flag{Name: "layers", Value: d.Layers, Usage: "transformer blocks"},
 			&cli.Int64Flag{Name: "heads", Value: d.Heads, Usage: "attention heads"},
-			&cli.Int64Flag{Name: "kv-heads", Value: d.KVHeads, Usage: "heads of keys and values; divides --heads"},
+			&cli.Int64Flag{Name: "kv-heads", Value: d.KVHeads, Usage: "key and value heads; divides --heads"},
 			&cli.Int64Flag{Name: "intermediate", Value: d.Intermediate, Usage: "width of the MLP"},
-			&cli.Int64Flag{Name: "vocab", Value: d.Vocab, Usage: "tokens at most; 259 means single bytes only"},
+			&cli.Int64Flag{Name: "vocab", Value: d.Vocab, Usage: "tokens at most; 259 = single bytes only"},
 			&cli.Int64Flag{Name: "max-positions", Value: d.MaxPositions, Usage: "longest sequence"},
-			&cli.BoolFlag{Name: "untied", Usage: "give the language-model head weights of its own"},
-			&cli.Float64Flag{Name: "std", Value: d.Std, Usage: "standard deviation of the weights"},
+			&cli.BoolFlag{Name: "untied", Usage: "give the language-model head its own weights"},
+			&cli.Float64Flag{Name: "std", Value: d.Std, Usage: "standard deviation of weights"},
 			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "seed of the weights"},
-			&cli.StringSliceFlag{Name: "corpus", Usage: "text `FILE` to learn the tokenizer from; may be given several times"},
+			&cli.StringSliceFlag{Name: "corpus", Usage: "text `FILE` for the tokenizer; may be repeated"},
 			forceFlag(),
 		},
 		Action: modelInit,

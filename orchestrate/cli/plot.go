@@ -25,25 +25,30 @@ func plotCommand() *cli.Command {
 		Name:      "plot",
 		Usage:     "draw the training curves and gradient analyses of a run",
 		ArgsUsage: "RUN",
-		Description: `RUN is a run directory or a metrics.jsonl. PNG, JSON and CSV files go to RUN/plots; their paths are printed.
+		Description: `RUN is a run directory or a metrics.jsonl. PNG, JSON and CSV files go to
+RUN/plots; their paths are printed.
 
-   gyre plot runs/demo                             training curves and every analysed step
-   gyre plot runs/demo --list-steps                the analysed steps
-   gyre plot runs/demo --step 1 51 101             the gradient analysis of these steps only
-   gyre plot steps --mode grpo --step0-dir A --step20-dir B --step40-dir C --out grid.png`,
+   gyre plot runs/demo                   curves and every analysed step
+   gyre plot runs/demo --list-steps      the analysed steps
+   gyre plot runs/demo --step 1 51 101   the gradients of these steps only
+   gyre plot steps --step0-dir A --step20-dir B --step40-dir C`,
 		Flags: []cli.Flag{
-			&cli.IntSliceFlag{Name: "step", Usage: "draw the gradient analysis of step `N`; several may be given"},
+			&cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"},
 			&cli.BoolFlag{Name: "list-steps", Usage: "print the steps whose gradients were analysed"},
 			&cli.StringFlag{Name: "output-dir", Usage: "write to `DIR` instead of RUN/plots"},
 			dpi(),
-			&cli.BoolFlag{Name: "prefilter", Usage: "draw the analysis of the episodes before filtering, to RUN/plots/prefilter"},
+			&cli.BoolFlag{Name: "prefilter", Usage: "the unfiltered episodes, to RUN/plots/prefilter"},
 		},
 		Action: plotRun,
 		Subcommands: []*cli.Command{{
 			Name:  "steps",
 			Usage: "compare three exported steps in one figure",
-			Description: `Each DIR holds a metrics.json or one gradient_analysis_metrics_step_N.json, as gyre plot writes it. Rows are named
-after the steps in the files, or after the flags where the files name none.`,
+			Description: `Each DIR holds a metrics.json or one gradient_analysis_metrics_step_N.json,
+as gyre plot writes it. Rows are named after the steps in the files, or after
+the flags where the files name none.
+
+   gyre plot steps --mode ppo --step0-dir a/plots --step20-dir b/plots \\
+     --step40-dir c/plots --out grid.png`,
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "mode", Value: "grpo", Usage: "grpo or ppo: the figure's title"},
 				&cli.StringFlag{Name: "step0-dir", Required: true, Usage: "`DIR` of the first step"},

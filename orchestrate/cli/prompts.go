@@ -33,7 +33,7 @@ func promptFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR` of the model"},
 		&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
-		&cli.IntFlag{Name: "threads", Usage: "CPU threads; 0 = as many as there are cores"},
+		&cli.IntFlag{Name: "threads", Usage: "use `N` CPU threads; 0 = one per core"},
 	}
 }
 

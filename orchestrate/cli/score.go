@@ -19,11 +19,13 @@ func scoreCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "score",
 		Usage: "log-probs of given tokens: JSONL in, JSONL out",
-		Description: `echo '{"text": "The capital of France is Paris."}' | gyre score --model models/smollm2-135m-instruct
+		Description: `echo '{"text": "The capital of France is Paris."}' |
+  gyre score --model models/smollm2-135m-instruct
 
-Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids need no tokenizer files.
-Each gives {"ids": […], "logprobs": [null, …]}: the log-prob of every token given those before it.
-A conversation that does not end with the assistant is followed by the template's generation prompt.`,
+Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids
+need no tokenizer files. Each gives {"ids": […], "logprobs": [null, …]}: the
+log-prob of every token given those before it. A conversation that does not
+end with the assistant is followed by the template's generation prompt.`,
 		Flags: append(promptFlags(),
 			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`"}),
 		Action: score,

@@ -10,10 +10,15 @@ import (
 func sftCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "sft",
-		Usage:     "fit a policy to expert demonstrations (the supervised baseline, or a warm start)",
+		Usage:     "fit a policy to expert demonstrations (baseline or warm start)",
 		ArgsUsage: "CONFIG [key=value ...]",
-		Description: `Builds demonstrations with the solvers of the configured environments, in the very prompts that training uses, and fits the
-policy to them as [sft] says. The result is run.output/run.name/global_step_N/actor, a Hugging Face directory.`,
+		Description: `Builds demonstrations with the solvers of the configured environments, in the
+very prompts that training uses, and fits the policy to them as [sft] says.
+The result, a Hugging Face directory, is
+run.output/run.name/global_step_N/actor.
+
+   gyre sft configs/demo.toml run.name=warm
+   gyre train configs/demo.toml model.path=runs/warm/global_step_5/actor`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
 		},

@@ -17,18 +17,21 @@ func tokenizeCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "tokenize",
 		Usage: "text to token ids and back: JSONL in, JSONL out",
-		Description: `echo '{"text": "Hello, world"}' | gyre tokenize --model models/smollm2-135m-instruct
+		Description: `echo '{"text": "Hello, world"}' |
+  gyre tokenize --model models/smollm2-135m-instruct
 
-Rows are {"text": "…"} or {"messages": […]}; each gives {"ids": […]}. The ids of a text are those of transformers'
-tokenizer(text): special tokens in it are recognised, and those that the tokenizer puts around a text are there unless
---no-special is given. Messages go through the chat template, followed by its generation prompt unless the last one is the
-assistant's; their contents are ordinary text. With --decode, rows are {"ids": […]} and each gives {"text": "…"}; --no-special
-then leaves special tokens out.`,
+Rows are {"text": "…"} or {"messages": […]}; each gives {"ids": […]}. The ids
+of a text are those of transformers' tokenizer(text): special tokens in it
+are recognised, and those that the tokenizer puts around a text are there
+unless --no-special is given. Messages go through the chat template, followed
+by its generation prompt unless the last one is the assistant's; their
+contents are ordinary text. With --decode, rows are {"ids": […]} and each gives
+{"text": "…"}; --no-special then leaves special tokens out.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR`, or a tokenizer.json"},
 			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
 			&cli.BoolFlag{Name: "decode", Usage: "ids to text"},
-			&cli.BoolFlag{Name: "no-special", Usage: "no special tokens around texts; with --decode, none in the text"},
+			&cli.BoolFlag{Name: "no-special", Usage: "no special tokens around texts, none in decoded ones"},
 		},
 		Action: tokenize,
 	}

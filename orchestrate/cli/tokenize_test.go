@@ -97,7 +97,7 @@ func TestTokenizeBadRows(t *testing.T) {
 	}{
 		"stdin line 2: not a JSON object":              {"{\"text\": \"a\"}\n{\"text\": ", []string{"--model", dir}},
 		"stdin line 1: text: expected a string":        {`{"text": 3}`, []string{"--model", dir}},
-		"stdin line 1: expected one of ids":           {`{"txt": "a"}`, []string{"--model", dir}},
+		"stdin line 1: expected one of ids":            {`{"txt": "a"}`, []string{"--model", dir}},
 		"use --decode":                                 {`{"ids": [1]}`, []string{"--model", dir}},
 		"stdin line 1: expected {\"ids\": […]}":        {`{"text": "a"}`, []string{"--model", dir, "--decode"}},
 		"stdin line 1: token 1 is 99999, which is not": {`{"ids": [1, 99999]}`, []string{"--model", dir, "--decode"}},

@@ -18,20 +18,22 @@ func trainCommand() *cli.Command {
 		Name:      "train",
 		Usage:     "train a policy by reinforcement learning",
 		ArgsUsage: "CONFIG [key=value ...]",
-		Description: `Plays, filters, updates and analyses as CONFIG says; everything goes into the folder run.output/run.name.
+		Description: `Plays, filters, updates and analyses as CONFIG says. Everything goes into
+the folder run.output/run.name, which is printed at the end.
 
-   gyre train configs/demo.toml                        train
-   gyre train configs/demo.toml run.steps=20           with another value
-   gyre train configs/demo.toml --resume               continue after an interruption, or from the start
-   gyre train configs/demo.toml --replay episodes.jsonl  update on saved or hand-written episodes
+   gyre train configs/demo.toml
+   gyre train configs/demo.toml run.steps=20 filter.value=0.8
+   gyre train configs/demo.toml --resume
+   gyre train configs/demo.toml --replay episodes.jsonl
 
-Ctrl-C once finishes the step, saves and exits with 130; twice ends at once. Exit code 3 means that training diverged, 5 that a
-collapse rule ([early_stop]) ended it.`,
+Ctrl-C once finishes the step, saves and exits with 130; twice ends at once.
+Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
+5 that a collapse rule ([early_stop]) ended it.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "resume", Usage: "continue the run's newest complete checkpoint; start when there is none"},
-			&cli.StringFlag{Name: "resume-from", Usage: "continue this global_step_N `DIR` in a new run directory"},
-			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in this JSONL `FILE` instead of playing"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "resolve and check everything, predict memory, and stop"},
+			&cli.BoolFlag{Name: "resume", Usage: "continue from the newest checkpoint, or start"},
+			&cli.StringFlag{Name: "resume-from", Usage: "continue global_step_N `DIR` in a new run directory"},
+			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in `FILE` (JSONL) instead of playing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
 		},
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c)
