@@ -108,6 +108,11 @@ func TestGenerateStops(t *testing.T) {
 		!slices.Equal(stopped.IDs, free.IDs[:len(stopped.IDs)]) {
 		t.Errorf("--stop %q: %q (%s), without: %q", stop, *stopped.Text, stopped.FinishReason, *free.Text)
 	}
+	// Space around a stop string is part of it: this one is nowhere, without the space it would be.
+	if got := results[generated](t, row, append(flags, "--stop", stop+"\n \n")...)[0]; !slices.Equal(got.IDs, free.IDs) {
+		t.Errorf("--stop %q: %q (%s)", stop+"\n \n", *got.Text, got.FinishReason)
+	}
+	results[generated](t, row, append(flags, "--stop", "\n")...)
 }
 
 func TestIDsNeedNoTokenizer(t *testing.T) {
