@@ -25,8 +25,8 @@ of a text are those of transformers' tokenizer(text): special tokens in it
 are recognised, and those that the tokenizer puts around a text are there
 unless --no-special is given. Messages go through the chat template, followed
 by its generation prompt unless the last one is the assistant's; their
-contents are ordinary text. With --decode, rows are {"ids": […]} and each gives
-{"text": "…"}; --no-special then leaves special tokens out.`,
+contents are ordinary text. With --decode, rows are {"ids": […]} and each
+gives {"text": "…"}; --no-special then leaves special tokens out.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR`, or a tokenizer.json"},
 			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
