@@ -18,6 +18,7 @@ func commands() []*cli.Command {
 	return []*cli.Command{
 		trainCommand(),
 		evalCommand(),
+		analyzeCommand(),
 		sftCommand(),
 		generateCommand(),
 		scoreCommand(),

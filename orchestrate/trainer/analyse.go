@@ -16,6 +16,7 @@ import (
 type analysed struct {
 	numbers map[string]float64
 	others  map[string]any
+	text    string // tables for people
 }
 
 func newAnalysed(profile string) *analysed {
@@ -47,6 +48,7 @@ func (t *Trainer) analyse(ctx context.Context, step int, training selection, m m
 	}
 	maps.Copy(m, out.numbers)
 	maps.Copy(tables, out.others)
+	fmt.Fprint(t.console, out.text)
 	return analysis.WriteFiles(t.dir.File("analysis"), step, out.values())
 }
 
@@ -144,7 +146,7 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 	}
 	out.numbers["grad_analysis/memory_mib"] = float64(report.Plan.Bytes) / (1 << 20)
 	text := report.Console(prefix)
-	fmt.Fprint(t.console, text)
+	out.text += text
 	t.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
 	return nil
 }
