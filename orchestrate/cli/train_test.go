@@ -66,6 +66,25 @@ func TestReplayRepeatsAStep(t *testing.T) {
 	}
 }
 
+// Hand-written groups may have one member: PPO needs no comparison, and the gradient analysis says why it is left out.
+func TestReplayOfSingleEpisodes(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	episodes := filepath.Join(dir, "episodes.jsonl")
+	rows := `{"group":0,"ids":[1,2,3],"mask":[0,1,1],"rewards":[[2,1]],"score":1}
+{"group":1,"ids":[1,2,3,4],"mask":[0,0,1,1],"rewards":[[3,-1]],"score":-1}
+`
+	if err := os.WriteFile(episodes, []byte(rows), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, override := range map[string]string{"alone": "analysis.groups=0", "apart": "analysis.groups=3"} {
+		code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2", override, "--replay", episodes)
+		if code != 0 || !strings.Contains(stderr, "no gradient analysis") {
+			t.Errorf("%s: exit code %d\n%s", override, code, stderr)
+		}
+	}
+}
+
 // Threads change nothing on the sampling side: the first step's episodes are the same with one and with two.
 func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
@@ -150,8 +169,12 @@ func TestCorruptCheckpoints(t *testing.T) {
 	if code != 0 || !strings.Contains(stderr, "passed over") || !strings.Contains(stderr, "global_step_1") {
 		t.Fatalf("one bad checkpoint: exit code %d\n%s", code, stderr)
 	}
-	flip("global_step_1")
+	code, _, stderr = runGyre(t, dir, "train", config, "run.steps=3", "--resume", "actor.lr=0.5")
+	if code != 0 || strings.Count(stderr, "another configuration") != 1 || !strings.Contains(stderr, "actor.lr = 0.5 was 0.001") {
+		t.Errorf("another learning rate, exit code %d:\n%s", code, stderr)
+	}
 	flip("global_step_2")
+	flip("global_step_3")
 	code, _, stderr = runGyre(t, dir, "train", config, "run.steps=3", "--resume")
 	if code != 4 || !strings.Contains(stderr, "SHA-256") {
 		t.Fatalf("no good checkpoint: exit code %d, want 4\n%s", code, stderr)

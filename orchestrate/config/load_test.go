@@ -244,6 +244,25 @@ func TestResolvedRoundTrips(t *testing.T) {
 	}
 }
 
+func TestChanges(t *testing.T) {
+	resolved := func(overrides ...string) []byte {
+		text, err := Resolved(parse(t, smallest, overrides...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	got, err := Changes(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'", "envs.0.groups=9"))
+	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 9 was 8", "envs.0.options.a = 1 is gone", `envs.0.options.b = "x" is new`,
+		"validation.envs.0.options.a = 1 is gone", `validation.envs.0.options.b = "x" is new`}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("changes %q, %v; want %q", got, err, want)
+	}
+	if same, err := Changes(resolved(), resolved()); err != nil || len(same) != 0 {
+		t.Errorf("changes %q, %v of a configuration from itself", same, err)
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for override, want := range map[string]string{
 		"rollout.top_p=0.9":                "another policy",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
@@ -38,6 +39,7 @@ func (t *Trainer) openDirectory() (from string, err error) {
 			return "", err
 		}
 		t.log.Infof("continuing from %s (step %d)", from, t.state.Step)
+		t.warnOfChanges(resolved)
 	}
 	// Lines after the checkpoint are of steps that will be done again, to the same values.
 	last := t.state.Step
@@ -51,6 +53,23 @@ func (t *Trainer) openDirectory() (from string, err error) {
 		return "", fmt.Errorf("opening the metrics: %w", err)
 	}
 	return from, t.dir.WriteConfig(resolved)
+}
+
+// warnOfChanges says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change.
+func (t *Trainer) warnOfChanges(resolved []byte) {
+	before, err := os.ReadFile(t.dir.File("config.toml"))
+	if err != nil {
+		return // resumed from another run's checkpoint: there is nothing to compare with
+	}
+	changes, err := config.Changes(before, resolved)
+	if err != nil {
+		t.log.Warnf("config.toml of this run cannot be compared with its new configuration: %v", err)
+	}
+	for _, change := range changes {
+		if !strings.HasPrefix(change, "run.steps = ") && !strings.HasPrefix(change, "sft.epochs = ") {
+			t.log.Warnf("another configuration than before: %s", change)
+		}
+	}
 }
 
 func (t *Trainer) findCheckpoint(run string) (string, error) {

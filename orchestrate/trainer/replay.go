@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"gyre/orchestrate/episode"
@@ -44,4 +45,22 @@ func (r *replay) at(step int) []*episode.Episode {
 		return r.steps[0]
 	}
 	return r.steps[step-1]
+}
+
+// analysable reports whether a step's gradients can be analysed: replayed groups may have one member, and nothing plays a separate batch.
+func (t *Trainer) analysable(step int, s selection) bool {
+	if t.replay == nil {
+		return true
+	}
+	if t.config.Separate() {
+		t.log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", step)
+		return false
+	}
+	for _, x := range s.samples {
+		if math.IsNaN(x.Spread) {
+			t.log.Warnf("step %d: no gradient analysis: group %d has one member, so it has no reward spread", step, x.Group)
+			return false
+		}
+	}
+	return true
 }

@@ -70,7 +70,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		}
 	}
 	ready := step > t.config.Critic.Warmup || t.critic == nil
-	analysed := ready && t.analysisDue(step)
+	analysed := ready && t.analysisDue(step) && t.analysable(step, chosen)
 	if analysed {
 		if err := timed(m, "timing_s/gradient_analysis", func() error { return t.analyse(ctx, step, chosen, m, tables) }); err != nil {
 			return nil, err

@@ -100,6 +100,9 @@ func (o Options) config() (hf.Config, error) {
 	if o.Family == "" || o.Heads < 1 || o.Hidden%o.Heads != 0 {
 		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: the size must be a multiple of the heads", o.Family, o.Hidden, o.Heads)
 	}
+	if !(o.Std >= 0 && o.Std <= 100) {
+		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
+	}
 	pad := int64(padID)
 	c := hf.Config{Family: o.Family, VocabSize: o.Vocab, HiddenSize: o.Hidden, IntermediateSize: o.Intermediate, NumLayers: o.Layers,
 		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6,

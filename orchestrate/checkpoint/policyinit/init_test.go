@@ -112,6 +112,7 @@ func TestWrongOptions(t *testing.T) {
 		"num_key_value_heads":             func(o *Options) { o.KVHeads = 3 },
 		"num_hidden_layers":               func(o *Options) { o.Layers = 0 },
 		"intermediate_size":               func(o *Options) { o.Intermediate = -1 },
+		"standard deviation":              func(o *Options) { o.Std = math.NaN() },
 		"head_dim":                        func(o *Options) { o.Hidden = 12 },
 		"vocabulary size":                 func(o *Options) { o.Vocab = 10 },
 	} {
