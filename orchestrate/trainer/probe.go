@@ -79,10 +79,11 @@ type probe struct {
 
 func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 	copied := *c
-	p = &probe{Trainer: &Trainer{config: &copied, console: o.Console, log: &rundir.Log{Console: o.Console}}}
+	half := &probe{Trainer: &Trainer{config: &copied, console: o.Console, log: &rundir.Log{Console: o.Console}}}
+	p = half
 	defer func() {
 		if err != nil {
-			p.close()
+			half.close()
 		}
 	}()
 	if err := setThreads(c.Run.Threads); err != nil {
