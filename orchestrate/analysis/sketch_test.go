@@ -1,0 +1,112 @@
+package analysis
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gyre/torch"
+)
+
+// Inner products of sketches are those of the gradients, within the error that is stated, and sketches add up.
+func TestSketchesKeepInnerProducts(t *testing.T) {
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4000, HiddenSize: 64, IntermediateSize: 96,
+		NumLayers: 2, NumHeads: 4, NumKVHeads: 2, HeadDim: 16, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	torch.CloseParameters(parameters)
+	p := &pool{model: model, components: []string{Task, KL, Entropy}}
+	defer p.close()
+	b, err := p.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range parameters {
+		var values [3][]float32
+		for k, name := range []string{Task, KL, Entropy} {
+			tensor, err := b[name].Tensor(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old, err := tensor.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range old { // the second shares much with the first, the third is their sum
+				switch k {
+				case 0:
+					old[j] = float32(r.NormFloat64())
+				case 1:
+					old[j] = values[0][j] + float32(r.NormFloat64())
+				case 2:
+					old[j] = values[0][j] + values[1][j]
+				}
+			}
+			values[k] = old
+			if err := tensor.SetFloat32s(old); err != nil {
+				t.Fatal(err)
+			}
+			tensor.Close()
+		}
+	}
+	squares, err := b.squares()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sketches := map[string]vector{}
+	var s sketcher
+	for name, g := range b {
+		if sketches[name], err = s.of(g, len(parameters)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pair := range [][2]string{{Task, Task}, {Task, KL}, {KL, Entropy}} {
+		want, _, err := b[pair[0]].Dot(b[pair[1]])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := sketches[pair[0]].dot(sketches[pair[1]])
+		if err != nil {
+			t.Fatal(err)
+		}
+		deviation := math.Sqrt(2*squares[pair[0]]*squares[pair[1]]) / math.Sqrt(sketchDimension)
+		if math.Abs(got-want) > 4*deviation || got == want {
+			t.Errorf("%v: %g, want %g ± %g", pair, got, want, deviation)
+		}
+	}
+	total := sum([]vector{sketches[Task], sketches[KL]})
+	for i, v := range total.sketch {
+		if math.Abs(float64(v-sketches[Entropy].sketch[i])) > 1e-3 {
+			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[Entropy].sketch[i])
+		}
+	}
+}
+
+func TestPlans(t *testing.T) {
+	exact := Options{Profile: Exact, Statistics: true, KeepBytes: 1 << 30}
+	for _, c := range []struct {
+		name       string
+		parameters int64
+		change     func(*Options)
+		want       Plan
+	}{
+		{"small models keep every group", 1e6, func(*Options) {}, Plan{Buffers: 45, Bytes: 180e6, Keep: true, Passes: 1}},
+		{"large ones sketch", 1e9, func(*Options) {}, Plan{Buffers: 9, Bytes: 36e9 + 24*4*sketchDimension, Passes: 1}},
+		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true }, Plan{Buffers: 3, Bytes: 12e9 + 24*4*sketchDimension, Passes: 3}},
+		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
+		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
+	} {
+		o := exact
+		c.change(&o)
+		if got := NewPlan(c.parameters, 3, 8, 6, o); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
