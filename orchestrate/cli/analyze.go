@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/trainer"
 )
@@ -36,7 +37,8 @@ them again with --step N. A separate analysis batch is scored after the critic's
 			&cli.BoolFlag{Name: "json", Usage: "print every metric as one JSON object instead of tables"},
 		},
 		Action: func(c *cli.Context) error {
-			cfg, err := loadConfig(c)
+			given := c.String("rollouts") != "" && !c.Bool("with-val")
+			cfg, err := loadConfig(c, func(*config.Config) bool { return given })
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ with that of --checkpoint, and prints its metrics.
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of a table"},
 		},
 		Action: func(c *cli.Context) error {
-			cfg, err := loadConfig(c)
+			cfg, err := loadConfig(c, playing)
 			if err != nil {
 				return err
 			}

@@ -15,8 +15,9 @@ import (
 )
 
 // loadConfig reads the command's arguments, CONFIG [key=value ...], and prints warnings. Environments are checked too: a
-// wrong tag or option is reported with its line, together with everything else.
-func loadConfig(c *cli.Context) (*config.Config, error) {
+// wrong tag or option is reported with its line, together with everything else. given says
+// whether the run gets its episodes from a file: it then needs no environments.
+func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config, error) {
 	usage := c.Command.HelpName + " CONFIG [key=value ...]"
 	if c.NArg() == 0 {
 		return nil, Usagef("usage: %s; see %s --help", usage, c.Command.HelpName)
@@ -28,15 +29,22 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 			return nil, Usagef("expected key=value after the configuration file, got %q: %s", word, usage)
 		}
 	}
-	loaded, err := config.Load(c.Args().First(), c.Args().Tail(), checkEnvironments)
+	loaded, err := config.LoadFor(given, c.Args().First(), c.Args().Tail(), checkEnvironments)
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range loaded.Warnings() {
+	judged := loaded
+	if given(loaded) {
+		judged = loaded.Given()
+	}
+	for _, w := range judged.Warnings() {
 		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), w)
 	}
 	return loaded, nil
 }
+
+// playing is loadConfig's given for commands that always play.
+func playing(*config.Config) bool { return false }
 
 // checkEnvironments makes one environment of every source and its first state, which checks tag and options: some, such as more boxes than
 // a level has room for, only show then.

@@ -37,7 +37,7 @@ func TestLoadConfig(t *testing.T) {
 		"train " + path + ".none":                     {2, "cannot be read"},
 	} {
 		code, _, stderr := call(t, func(c *cli.Context) error {
-			loaded, err := loadConfig(c)
+			loaded, err := loadConfig(c, playing)
 			if err == nil && loaded.Envs[0].Tag == "" {
 				err = fmt.Errorf("loaded %+v", loaded)
 			}

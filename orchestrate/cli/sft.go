@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/urfave/cli/v2"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/trainer"
 )
@@ -23,7 +24,7 @@ run.output/run.name/global_step_N/actor.
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
 		},
 		Action: func(c *cli.Context) error {
-			cfg, err := loadConfig(c)
+			cfg, err := loadConfig(c, func(cfg *config.Config) bool { return cfg.SFT.Data != "" })
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
 		},
 		Action: func(c *cli.Context) error {
-			cfg, err := loadConfig(c)
+			cfg, err := loadConfig(c, func(*config.Config) bool { return c.String("replay") != "" })
 			if err != nil {
 				return err
 			}

@@ -6,8 +6,30 @@ import (
 )
 
 // check reports combinations that cannot work. Single values are checked while decoding.
-func (c *Config) check(report func(key, format string, args ...any)) {
+func (c *Config) check(given bool, report func(key, format string, args ...any)) {
+	if len(c.Envs) == 0 && !given {
+		report("envs", "missing: at least one [[envs]] table with a tag is needed; `gyre env list` names the tags")
+	}
 	c.checkRun(report)
+	c.checkSources(report)
+	if given {
+		c = c.Given()
+	}
+	c.checkFilter(report)
+	c.checkAlgorithm(report)
+	c.checkUpdate(report)
+	c.checkAnalysis(report)
+}
+
+// Given is the configuration as it bears on episodes that are given instead of played (train --replay, sft.data): without
+// [[envs]], since their groups are of any number and size. Other keys are shared with c.
+func (c *Config) Given() *Config {
+	given := *c
+	given.Envs = nil
+	return &given
+}
+
+func (c *Config) checkSources(report func(key, format string, args ...any)) {
 	for i, e := range c.Envs {
 		checkEnv(fmt.Sprintf("envs.%d", i), e, report)
 	}
@@ -17,10 +39,6 @@ func (c *Config) check(report func(key, format string, args ...any)) {
 		}
 		checkEnv(fmt.Sprintf("validation.envs.%d", i), e, report)
 	}
-	c.checkFilter(report)
-	c.checkAlgorithm(report)
-	c.checkUpdate(report)
-	c.checkAnalysis(report)
 }
 
 func (c *Config) checkRun(report func(key, format string, args ...any)) {
@@ -29,9 +47,6 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	}
 	if c.Model.Path == "" {
 		report("model.path", "missing: name a Hugging Face directory; `gyre model` makes or fetches one")
-	}
-	if len(c.Envs) == 0 {
-		report("envs", "missing: at least one [[envs]] table with a tag is needed; `gyre env list` names the tags")
 	}
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
@@ -63,7 +78,7 @@ func (c *Config) checkFilter(report func(key, format string, args ...any)) {
 	switch {
 	case f.Strategy == "top_k_abs" && (f.Value < 1 || f.Value != float64(int(f.Value))):
 		report("filter.value", "top_k_abs keeps a number of groups: expected an integer >= 1, got %v", f.Value)
-	case f.Strategy == "top_k_abs" && int(f.Value) > c.groups():
+	case f.Strategy == "top_k_abs" && len(c.Envs) > 0 && int(f.Value) > c.groups():
 		report("filter.value", "top_k_abs cannot keep %v of %d groups", f.Value, c.groups())
 	case f.Strategy != "top_k_abs" && (f.Value <= 0 || f.Value > 1):
 		report("filter.value", "%s takes a share: expected a number > 0 and <= 1, got %v", f.Strategy, f.Value)

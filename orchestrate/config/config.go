@@ -205,7 +205,8 @@ type Actor struct {
 	MicroBatchTokens int `toml:"micro_batch_tokens" default:"4096" range:"[1,)"`
 	// Passes over the batch per step.
 	Epochs int `toml:"epochs" default:"1" range:"[1,)"`
-	// How token losses become the loss of a mini-batch; the last one divides the sum by rollout.max_length.
+	// How token losses become the loss of a mini-batch; the last one divides the sum
+	// by the number of predicted tokens of the step's longest episode.
 	LossAggregation string `toml:"loss_aggregation" default:"token-mean" oneof:"token-mean,token-sum,seq-mean-token-sum,seq-mean-token-mean,seq-mean-token-sum-norm"`
 	// Recompute log-probs before the update even when the sampler's are proven equal.
 	RecomputeLogprobs bool `toml:"recompute_logprobs" default:"false"`

@@ -19,15 +19,25 @@ type Check func(c *Config, report func(key, format string, args ...any))
 // keys that neither mentions, and checks the result. Paths in it are relative to the working directory, not to the file.
 // The error is an *Error with every problem found.
 func Load(path string, overrides []string, checks ...Check) (*Config, error) {
+	return LoadFor(nil, path, overrides, checks...)
+}
+
+// LoadFor is Load for a run that is given its episodes instead of playing them if given says so of the configuration:
+// there may then be no [[envs]], and the sizes in it bind nothing. nil stands for never.
+func LoadFor(given func(*Config) bool, path string, overrides []string, checks ...Check) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, &Error{File: path, Problems: []Problem{{File: path, Message: fmt.Sprintf("cannot be read: %v", err)}}}
 	}
-	return Parse(path, data, overrides, checks...)
+	return interpret(given, path, data, overrides, checks)
 }
 
 // Parse is Load for a file's content; name stands for the file in errors.
 func Parse(name string, data []byte, overrides []string, checks ...Check) (*Config, error) {
+	return interpret(nil, name, data, overrides, checks)
+}
+
+func interpret(given func(*Config) bool, name string, data []byte, overrides []string, checks []Check) (*Config, error) {
 	problems := newProblems(name, data)
 	raw := map[string]any{}
 	if _, err := toml.Decode(string(data), &raw); err != nil {
@@ -45,7 +55,7 @@ func Parse(name string, data []byte, overrides []string, checks ...Check) (*Conf
 	if c.Critic.MiniBatch == 0 {
 		c.Critic.MiniBatch = c.Actor.MiniBatch
 	}
-	c.check(problems.add)
+	c.check(given != nil && given(c), problems.add)
 	for _, check := range checks {
 		check(c, problems.add)
 	}

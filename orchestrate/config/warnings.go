@@ -47,7 +47,7 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	}
 	warn(a.Advantage == "reinforce_pp" && multiTurn && !r.TurnRewards, "algorithm: reinforce_pp does not carry rewards "+
 		"back past an observation: only an episode's last turn learns; set rollout.turn_rewards = true")
-	warn(a.Advantage == "bi_level_gae" && !multiTurn, "algorithm: with one turn per episode bi_level_gae is gae")
+	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn, "algorithm: with one turn per episode bi_level_gae is gae")
 	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo", "algorithm.norm_by_std has no effect on %s",
 		a.Advantage)
 	warn(a.ZeroTaskAdvantage && a.EntropyCoef == 0 && (a.KLCoef == 0 || a.KLIn == "reward"),
@@ -76,7 +76,7 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 	if groups == 0 {
 		groups = c.groups()
 	}
-	warn(a.Enabled && a.Buckets == "quantile" && a.NumBuckets > groups, "analysis.num_buckets = %d, but %d groups fill no "+
+	warn(a.Enabled && a.Buckets == "quantile" && groups > 0 && a.NumBuckets > groups, "analysis.num_buckets = %d, but %d groups fill no "+
 		"more than %d", a.NumBuckets, groups, groups)
 	warn(c.Checkpoint.DType == "bfloat16" && c.Checkpoint.Optimizer, "checkpoint.dtype = \"bfloat16\" rounds the "+
 		"weights: a resumed run differs from an uninterrupted one")
@@ -84,6 +84,9 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 
 // expectedEpisodes is how many episodes a filter with a fixed share keeps.
 func (c *Config) expectedEpisodes() (int, bool) {
+	if len(c.Envs) == 0 {
+		return 0, false
+	}
 	switch c.Filter.Strategy {
 	case "top_k":
 		return int(c.Filter.Value * float64(c.Episodes())), true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"gyre/orchestrate/advantage"
@@ -131,26 +132,28 @@ func (t *Trainer) prepare(ctx context.Context, s selection, metrics map[string]f
 	return t.estimate(s, metrics)
 }
 
-// oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start), and computes them
-// otherwise, or where episodes carry none.
+// oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and those that replayed
+// episodes carry, and computes the others.
 func (t *Trainer) oldLogprobs(samples []*Sample, metrics map[string]float64) error {
-	t.oldFromSampler = !t.config.Actor.RecomputeLogprobs && (t.parityProven || t.replay != nil)
+	trusted := !t.config.Actor.RecomputeLogprobs && (t.parityProven || t.replay != nil)
+	var others []*Sample
 	for _, s := range samples {
-		t.oldFromSampler = t.oldFromSampler && s.Logprob != nil
-	}
-	if t.oldFromSampler {
-		for _, s := range samples {
+		if trusted && s.Logprob != nil {
 			s.Old = s.Logprob
+		} else {
+			others = append(others, s)
 		}
-		// Replayed log-probs are another policy's: their distance says nothing about this sampler.
-		t.oldFromSampler = t.replay == nil
+	}
+	// Replayed log-probs are another policy's: their distance says nothing about this sampler.
+	t.oldFromSampler = len(others) == 0 && t.replay == nil
+	if len(others) == 0 {
 		return nil
 	}
-	err := t.logprobColumn(t.actor.model, samples, "timing_s/old_log_prob", metrics, func(s *Sample, v []float32) { s.Old = v })
+	err := t.logprobColumn(t.actor.model, others, "timing_s/old_log_prob", metrics, func(s *Sample, v []float32) { s.Old = v })
 	if err != nil {
 		return fmt.Errorf("old log-probs: %w", err)
 	}
-	for _, s := range samples {
+	for _, s := range others {
 		for i, sampled := range s.Mask {
 			if sampled && s.Logprob != nil && t.replay == nil {
 				gap := math.Abs(float64(s.Old[i]) - float64(s.Logprob[i]))
@@ -181,7 +184,7 @@ func (t *Trainer) estimate(s selection, metrics map[string]float64) error {
 	trajectories := make([]advantage.Trajectory, len(s.samples))
 	for i, x := range s.samples {
 		trajectories[i] = advantage.Trajectory{
-			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, t.config.Rollout.TurnRewards),
+			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, t.perTurn()),
 			Values: widen(x.Values), TurnEnds: turnEnds(x.Episode),
 		}
 	}
@@ -214,31 +217,51 @@ func (t *Trainer) estimate(s selection, metrics map[string]float64) error {
 	return nil
 }
 
+// perTurn reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum
+// after normalisation.
+func (t *Trainer) perTurn() bool {
+	a := t.config.Algorithm
+	return t.config.Rollout.TurnRewards && !a.UsesGroups() && a.Advantage != "brpo"
+}
+
 // tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled, with turn rewards
-// each amount on its own token.
+// each amount on its own token, or, where that was not sampled, on the sampled token before it (the first one if there is none).
 func tokenRewards(e *episode.Episode, perTurn bool) []float64 {
 	out := make([]float64, len(e.IDs))
-	if perTurn {
-		for _, r := range e.Rewards {
-			out[r.Token] += r.Value
+	if !perTurn {
+		if last := sampledBefore(e.Mask, len(e.Mask)); last >= 0 {
+			out[last] = e.Score
 		}
 		return out
 	}
-	for i := len(e.Mask) - 1; i >= 0; i-- {
-		if e.Mask[i] {
-			out[i] = e.Score
-			break
+	for _, r := range e.Rewards {
+		at := sampledBefore(e.Mask, r.Token+1)
+		if at < 0 {
+			at = slices.Index(e.Mask, true)
+		}
+		if at >= 0 {
+			out[at] += r.Value
 		}
 	}
 	return out
 }
 
-// turnEnds lists the last sampled token of each turn; episodes without turns have one per run of sampled tokens.
+// sampledBefore is the last sampled token before end, -1 if there is none.
+func sampledBefore(mask []bool, end int) int {
+	for i := end - 1; i >= 0; i-- {
+		if mask[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// turnEnds lists the last sampled token of each turn in which the policy said something.
 func turnEnds(e *episode.Episode) []int {
 	var ends []int
-	for i, sampled := range e.Mask {
-		if sampled && (i+1 == len(e.Mask) || !e.Mask[i+1]) {
-			ends = append(ends, i)
+	for _, turn := range e.Turns {
+		if last := sampledBefore(e.Mask, turn.End); last >= turn.Reply {
+			ends = append(ends, last)
 		}
 	}
 	return ends

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/interrupt"
 	"gyre/orchestrate/rollout"
@@ -46,7 +47,7 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 		}
 		t.state.Step = epoch
 		last := epoch == s.Epochs
-		if last && t.config.Run.ValidateEvery > 0 {
+		if last && t.validates() {
 			v, err := t.validate(ctx, epoch)
 			if err != nil {
 				return outcome, err
@@ -82,18 +83,28 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 	return outcome, nil
 }
 
+// validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
+func (t *Trainer) validates() bool {
+	return t.config.Run.ValidateEvery > 0 && len(t.config.Validation.Envs) > 0
+}
+
+// readDemonstrations reads sft.data: the last sft.validation_episodes of it are held out.
+func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
+	episodes, err := episode.ReadFile(s.Data)
+	if err != nil {
+		return nil, fmt.Errorf("sft.data: %w", err)
+	}
+	if len(episodes) <= s.ValidationEpisodes {
+		return nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d", s.Data, len(episodes), s.ValidationEpisodes)
+	}
+	return episodes, nil
+}
+
 // demonstrations returns the episodes to learn from and those held out.
 func (t *Trainer) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
 	s := t.config.SFT
-	if s.Data != "" {
-		episodes, err := episode.ReadFile(s.Data)
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(episodes) <= s.ValidationEpisodes {
-			return nil, nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d", s.Data, len(episodes), s.ValidationEpisodes)
-		}
-		all := wrap(episodes)
+	if t.data != nil {
+		all := wrap(t.data)
 		cut := len(all) - s.ValidationEpisodes
 		return all[:cut], all[cut:], nil
 	}

@@ -7,6 +7,7 @@ import (
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/rundir"
 	"gyre/orchestrate/schedule"
@@ -44,8 +45,9 @@ type Trainer struct {
 	actor     *learner
 	critic    *learner     // nil unless the estimator needs one
 	reference *torch.Model // nil unless something uses it
-	sampler   *sampler     // nil when replaying
+	sampler   *sampler     // nil when nothing is played
 	replay    *replay
+	data      []*episode.Episode // demonstrations that were given (sft.data)
 
 	state          State
 	parityProven   bool // the sampler's log-probs equal the trainer's on this machine
@@ -91,13 +93,18 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 			return t, err
 		}
 	}
+	if o.sft && c.SFT.Data != "" {
+		if t.data, err = readDemonstrations(c.SFT); err != nil {
+			return t, err
+		}
+	}
 	if err := t.loadModels(from); err != nil {
 		return t, err
 	}
 	if err := t.restore(from); err != nil {
 		return t, err
 	}
-	if t.replay == nil {
+	if t.replay == nil && (t.data == nil || t.validates()) {
 		if err := t.openSampler(); err != nil {
 			return t, err
 		}
@@ -194,14 +201,20 @@ func (t *Trainer) load(dir string, head torch.Head) (*torch.Model, error) {
 
 // optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
 func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
-	episodes := 0
-	if t.options.sft {
-		return t.config.Run.Steps * max((t.config.SFT.Episodes+miniBatch-1)/miniBatch, 1)
+	perStep := func(episodes int) int { return epochs * max((episodes+miniBatch-1)/miniBatch, 1) }
+	switch {
+	case t.data != nil:
+		return t.config.Run.Steps * perStep(len(t.data)-t.config.SFT.ValidationEpisodes)
+	case t.options.sft:
+		return t.config.Run.Steps * perStep(t.config.SFT.Episodes)
+	case t.replay != nil:
+		total := 0
+		for step := range t.config.Run.Steps {
+			total += perStep(len(t.replay.at(step + 1)))
+		}
+		return total
 	}
-	for _, e := range t.config.Envs {
-		episodes += e.Groups * e.GroupSize
-	}
-	return t.config.Run.Steps * epochs * max((episodes+miniBatch-1)/miniBatch, 1)
+	return t.config.Run.Steps * perStep(t.config.Episodes())
 }
 
 // openSampler makes the sampler and proves it equal to the trainer.
