@@ -45,8 +45,10 @@ func TestProcess(t *testing.T) {
 	if err := SetThreads(before); err != nil {
 		t.Error(err)
 	}
-	if err := SetThreads(0); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("zero threads: %v", err)
+	for _, n := range []int{0, 1 << 20} {
+		if err := SetThreads(n); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("%d threads: %v", n, err)
+		}
 	}
 	if !strings.HasPrefix(BuildInfo(), "torch 2.") {
 		t.Errorf("build info %q", BuildInfo())

@@ -5,8 +5,16 @@ package torch
 */
 import "C"
 
-// SetThreads sets the number of threads of all later calls (ATen's and Gyre's own kernels).
+import "fmt"
+
+// maxThreads is more than any machine has cores; OpenMP ends the process where it cannot start the threads that it is asked for.
+const maxThreads = 1024
+
+// SetThreads sets the number of threads of all later calls (ATen's and Gyre's own kernels), 1 to 1024.
 func SetThreads(n int) error {
+	if n > maxThreads {
+		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
+	}
 	return invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_set_threads(C.int32_t(n), err), nil })
 }
 

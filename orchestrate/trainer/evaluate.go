@@ -23,6 +23,9 @@ func Evaluate(ctx context.Context, c *config.Config, dir, output string, console
 	if inner := filepath.Join(dir, "actor"); isDir(inner) {
 		dir = inner
 	}
+	if isDir(output) {
+		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
+	}
 	if err := setThreads(c.Run.Threads); err != nil {
 		return nil, err
 	}

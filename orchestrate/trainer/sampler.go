@@ -55,5 +55,8 @@ func setThreads(n int) error {
 	if n == 0 {
 		return nil
 	}
-	return torch.SetThreads(n)
+	if err := torch.SetThreads(n); err != nil {
+		return fmt.Errorf("run.threads: %w", err)
+	}
+	return nil
 }
