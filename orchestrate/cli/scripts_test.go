@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	trainScript = "run_sokoban_ppo_filter_grad_analysis.sh"
+	probeScript = "run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh"
+)
+
+// script runs one of the experiment scripts in a folder, with a stand-in for the gyre binary.
+func script(t *testing.T, dir, gyre, name string, args ...string) (code int, output string) {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../../scripts", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub := filepath.Join(t.TempDir(), "gyre")
+	if err := os.WriteFile(stub, []byte("#!/usr/bin/env bash\n"+gyre+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", append([]string{path}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GYRE="+stub, "OMP_NUM_THREADS=1")
+	out, err := cmd.CombinedOutput()
+	if _, ok := err.(*exec.ExitError); err != nil && !ok {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Defaults, names, logs and folders are those of RAGEN's scripts.
+func TestExperimentScripts(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
+	touch(t, filepath.Join(dir, "models/other/config.json"))
+	ppo := "sokoban-PPO-filter-topp09-Qwen2.5-3B-train8x16-analysis128x16-grad-every50"
+	grpo := strings.Replace(ppo, "PPO", "GRPO", 1)
+	touch(t, filepath.Join(dir, "model_saving/gradient_analysis/sokoban/PPO/filter", ppo, "global_step_101/manifest.json"))
+	touch(t, filepath.Join(dir, "elsewhere/global_step_51/manifest.json"))
+	for _, c := range []struct {
+		script, args string
+		want         []string
+	}{
+		{trainScript, "", []string{"<train>", "<run.name=" + ppo + ">", "<run.output=model_saving/gradient_analysis/sokoban/PPO/filter>", "<run.steps=101>",
+			"<run.save_every=100>", "<run.validate_first=true>", "<run.validate_every=10>", "<envs.0.groups=8>", "<envs.0.group_size=16>", "<analysis.groups=128>",
+			"<analysis.group_size=16>", "<analysis.every=50>", "<analysis.log_prefilter=true>", "<analysis.exit_after=false>", "<filter.strategy=top_p>",
+			"<filter.value=0.9>", "<filter.prob_mode=linear>", "<filter.include_zero=false>", "<algorithm.advantage=gae>", "<algorithm.kl_coef=0>",
+			"<algorithm.entropy_coef=0.001>", "<actor.loss_aggregation=token-mean>", "<model.path=models/Qwen2.5-3B>", "gpus=0,1,2,3 ", "filter=top_p:0.9"}},
+		{trainScript, "--algo grpo --steps=5 --gpus 0,1,2,3 --save-freq 2 --ppo-micro-batch-size-per-gpu=2 --log-prob-micro-batch-size-per-gpu 8 --ray-num-cpus 1" +
+			" --gpu-memory-utilization 0.5 run.seed=7", []string{"<run.name=" + grpo + ">", "<run.steps=5>", "<run.save_every=2>", "<algorithm.advantage=grpo>",
+			"<algorithm.norm_by_std=true>", "<actor.loss_aggregation=seq-mean-token-mean>", "<run.threads=1>", "<actor.micro_batch_tokens=2048>", "<run.seed=7>"}},
+		{trainScript, "--model models/other --preset small --gpus 0", []string{"sokoban-PPO-filter-topp09-other-train4x8-analysis24x8-grad-every50", "<analysis.groups=24>"}},
+		{probeScript, "", []string{"<analyze>", "<--checkpoint><model_saving/gradient_analysis/sokoban/PPO/filter/" + ppo + "/global_step_101>", "<--step><101>",
+			"<--output><model_saving/gradient_analysis_probe/sokoban/PPO/filter/sokoban-PPO-filter-topp09-Qwen2.5-3B-probe-ckpt101-noval-kl_and_entropy>",
+			"<algorithm.kl_coef=0.001>", "<algorithm.entropy_coef=0.001>", "<model.reference=models/Qwen2.5-3B>"}},
+		{probeScript, "--algo GRPO --resume-from-path elsewhere/global_step_51 --with-val", []string{"<--checkpoint><elsewhere/global_step_51>", "<--step><51>", "<--with-val>",
+			"GRPO/filter/sokoban-GRPO-filter-topp09-Qwen2.5-3B-probe-ckpt51-withval-kl_and_entropy"}},
+		{probeScript, "--checkpoint-root elsewhere --checkpoint-step 51", []string{"<--checkpoint><elsewhere/global_step_51>"}},
+	} {
+		args := strings.Fields(c.args)
+		if !strings.Contains(c.args, "--gpus") {
+			args = append(args, "--gpus", "0,1,2,3")
+		}
+		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, c.script, args...)
+		if code != 0 {
+			t.Fatalf("%s %s: exit code %d\n%s", c.script, c.args, code, output)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(output, want) {
+				t.Errorf("%s %s does not say %s:\n%s", c.script, c.args, want, output)
+			}
+		}
+	}
+	for _, log := range []string{"logs/gradient_analysis_sokoban_Qwen2.5-3B/" + ppo + ".log",
+		"logs/gradient_analysis_probe_sokoban_Qwen2.5-3B/sokoban-PPO-filter-topp09-Qwen2.5-3B-probe-ckpt101-noval-kl_and_entropy.log"} {
+		if text := string(readFile(t, filepath.Join(dir, log))); !strings.Contains(text, "project=ragen_gradient_analysis") {
+			t.Errorf("%s:\n%s", log, text)
+		}
+	}
+}
+
+func TestExperimentScriptsRefuse(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
+	for _, c := range []struct {
+		code               int
+		script, args, want string
+	}{
+		{0, trainScript, "--help", "--algo NAME"},
+		{0, probeScript, "-h", "--with-val"},
+		{2, trainScript, "--checkpoint-step 3", "unknown option --checkpoint-step"},
+		{2, trainScript, "--with-val", "--with-val"},
+		{2, trainScript, "--steps", "no value: --steps"},
+		{2, trainScript, "--steps 0", "at least 1"},
+		{2, trainScript, "--save-freq=x", "--save-freq is 'x'"},
+		{2, trainScript, "--algo dpo", "expected PPO or GRPO"},
+		{2, trainScript, "--gpus a,b", "expected a list"},
+		{2, trainScript, "extra", "unexpected argument 'extra'"},
+		{2, trainScript, "--model nowhere", "nowhere is no Hugging Face directory"},
+		{2, probeScript, "", "there is no model_saving/"},
+		{2, probeScript, "--resume-from-path models/Qwen2.5-3B", "expected a folder named global_step_N"},
+		{3, trainScript, "", "diverged"}, // gyre's own exit code comes through
+	} {
+		code, output := script(t, dir, "echo diverged; exit 3", c.script, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(output, c.want) {
+			t.Errorf("%s %s: exit code %d, want %d with %q\n%s", c.script, c.args, code, c.code, c.want, output)
+		}
+	}
+}
+
+// The two scripts in a row, for real, with a tiny policy: train and analyse, then probe what was saved.
+func TestExperimentScriptsRun(t *testing.T) {
+	dir := t.TempDir()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gyre := fmt.Sprintf("GYRE_TEST_COMMAND=1 exec %q \"$@\"", binary)
+	small := []string{"--model", tinyPolicy(t), "--preset", "small", "--gpus", "0", "envs.0.groups=2", "envs.0.group_size=4", "envs.0.max_turns=1", "actor.mini_batch=4",
+		"analysis.groups=3", "analysis.group_size=2", "filter.strategy=none", "rollout.max_tokens=4", "validation.envs.0.groups=2"}
+	if code, output := script(t, dir, gyre, trainScript, append([]string{"--steps=2", "analysis.every=1"}, small...)...); code != 0 {
+		t.Fatalf("training: exit code %d\n%s", code, output)
+	}
+	if code, output := script(t, dir, gyre, probeScript, append([]string{"--checkpoint-step=2", "--with-val"}, small...)...); code != 0 {
+		t.Fatalf("probe: exit code %d\n%s", code, output)
+	}
+	run := filepath.Join(dir, "model_saving/gradient_analysis/sokoban/PPO/filter/sokoban-PPO-filter-topp09-policy-train4x8-analysis24x8-grad-every50")
+	for step, values := range steadyMetrics(t, filepath.Join(run, "metrics.jsonl")) {
+		if _, ok := values["grad_norm_prefilter/all/task"]; !ok && step > 0 {
+			t.Errorf("step %d was not analysed before the filter", step)
+		}
+	}
+	probed := filepath.Join(dir, "model_saving/gradient_analysis_probe/sokoban/PPO/filter/sokoban-PPO-filter-topp09-policy-probe-ckpt2-withval-kl_and_entropy")
+	values := steadyMetrics(t, filepath.Join(probed, "metrics.jsonl"))[2]
+	for _, name := range []string{"grad_norm/all/kl", "grad_norm/all/entropy", "grad_norm_prefilter/all/kl", "val-env/sokoban/success"} {
+		if _, ok := values[name]; !ok {
+			t.Errorf("the probe did not log %s", name)
+		}
+	}
+}

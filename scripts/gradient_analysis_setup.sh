@@ -1,0 +1,116 @@
+# What the two gradient-analysis scripts share; sourced, not run. The experiment: Sokoban, reward-variance filtering with top-p 0.9, gradients
+# analysed on a separate batch. Folders are relative to the working directory.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+algo=PPO model='' preset='' gpus='' gpu_memory=0.3 cpus=16 ppo_micro=4 logprob_micro=4
+overrides=()
+
+fail() { echo "$(basename "$0"): $*" >&2; exit 2; }
+
+# positive OPTION VALUE
+positive() { [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "$1 is '$2', expected an integer of at least 1"; }
+
+# shared OPTION VALUE: one of the options that both scripts have; false for any other.
+shared() {
+  case $1 in
+    --algo) algo=$(tr a-z A-Z <<<"$2"); [[ $algo == PPO || $algo == GRPO ]] || fail "--algo is '$2', expected PPO or GRPO" ;;
+    --model) model=${2%/} ;;
+    --preset) preset=$2; [[ $2 == small ]] || fail "--preset is '$2', expected small" ;;
+    --gpus) gpus=$2; [[ $2 =~ ^[0-9]+(,[0-9]+)*$ ]] || fail "--gpus is '$2', expected a list such as 0,1,2,3" ;;
+    --gpu-memory-utilization) gpu_memory=$2; [[ $2 =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || fail "$1 is '$2', expected a share such as 0.3" ;;
+    --ray-num-cpus) cpus=$2; positive "$@" ;;
+    --ppo-micro-batch-size-per-gpu) ppo_micro=$2; positive "$@" ;;
+    --log-prob-micro-batch-size-per-gpu) logprob_micro=$2; positive "$@" ;;
+    *) return 1 ;;
+  esac
+}
+
+# parse ARGUMENTS: --option value and --option=value; key=value goes to gyre. The calling script defines usage, and own and flag for options
+# of its own, with and without a value; both are false for options they do not know.
+parse() {
+  while (( $# )); do
+    case $1 in
+      -h | --help) usage; exit 0 ;;
+      --*=*) shared "${1%%=*}" "${1#*=}" || own "${1%%=*}" "${1#*=}" || { usage >&2; fail "unknown option ${1%%=*}"; } ;;
+      --*)
+        if ! flag "$1"; then
+          [[ $# -ge 2 ]] || { usage >&2; fail "unknown option, or no value: $1"; }
+          shared "$1" "$2" || own "$1" "$2" || { usage >&2; fail "unknown option $1"; }
+          shift
+        fi ;;
+      [a-z]*=*) overrides+=("$1") ;;
+      *) usage >&2; fail "unexpected argument '$1'" ;;
+    esac
+    shift
+  done
+}
+
+find_gyre() {
+  gyre=${GYRE:-$root/gyre}
+  [[ -x $gyre ]] || gyre=$(command -v gyre) || fail "there is no gyre binary: run 'make build' first"
+}
+
+# detect_gpus fills gpus as RAGEN does: all that nvidia-smi lists, or eight.
+detect_gpus() {
+  [[ -n $gpus ]] && return
+  local count=0
+  if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
+  if (( count == 0 )); then
+    echo "note: no GPU found; the default list is 0 to 7" >&2
+    count=8
+  fi
+  gpus=$(seq -s, 0 $((count - 1)))
+}
+
+# settle fixes the shapes, the model and its name, and the options of gyre that do not depend on the script.
+settle() {
+  train=8x16 analysis=128x16
+  if [[ $preset == small ]]; then
+    train=4x8 analysis=24x8
+    overrides=(rollout.prompt=compact rollout.think=false rollout.max_tokens=16 rollout.max_length=400 actor.lr=1e-4 critic.lr=1e-3 actor.mini_batch=16
+      validation.envs.0.groups=32 validation.envs.0.group_size=1 envs.0.tag=sokoban ${overrides[@]+"${overrides[@]}"})
+    [[ -n $model ]] || small_policy
+  fi
+  model=${model:-models/Qwen2.5-3B}
+  model_name=$(basename "$model")
+  # A checkpoint of a run is named after the run: runs/NAME/global_step_N/actor.
+  if [[ $model_name == actor ]]; then model_name=$(basename "$(dirname "$(dirname "$model")")"); fi
+  [[ -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
+  local cores
+  cores=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
+  # Micro-batches are cut by tokens here: 1024 for an episode, as RAGEN's Sokoban episodes rarely have more.
+  common=(model.path="$model" model.reference="$model" envs.0.groups="${train%x*}" envs.0.group_size="${train#*x}"
+    analysis.groups="${analysis%x*}" analysis.group_size="${analysis#*x}" analysis.log_prefilter=true analysis.num_buckets=6 analysis.buckets=quantile
+    filter.strategy=top_p filter.value=0.9 filter.prob_mode=linear filter.type=largest filter.metric=reward_variance filter.include_zero=false
+    filter.loss_scaling=none algorithm.entropy_coef=0.001 algorithm.kl_estimator=k3 run.threads=$((cpus < cores ? cpus : cores))
+    actor.micro_batch_tokens=$((1024 * ppo_micro)) analysis.paper_micro_batch="$ppo_micro")
+  if [[ $algo == PPO ]]; then
+    common+=(algorithm.advantage=gae actor.loss_aggregation=token-mean)
+  else
+    common+=(algorithm.advantage=grpo algorithm.norm_by_std=true actor.loss_aggregation=seq-mean-token-mean)
+  fi
+  export CUDA_VISIBLE_DEVICES=$gpus
+}
+
+# small_policy makes (once) the demo's policy of a million parameters, warm-started on demonstrations: a random one earns no spread to filter by.
+small_policy() {
+  if ! ls -d runs/demo-sft/global_step_*/actor >/dev/null 2>&1; then
+    [[ -f models/demo/config.json ]] || "$gyre" model init models/demo >&2
+    "$gyre" sft "$root/configs/demo.toml" run.name=demo-sft run.validate_every=0 >&2
+  fi
+  model=$(ls -d runs/demo-sft/global_step_*/actor | head -1)
+}
+
+# logged FILE COMMAND: runs the command with everything it says also in the file; its exit code is the script's.
+logged() {
+  local file=$1
+  shift
+  mkdir -p "$(dirname "$file")"
+  {
+    echo "=== $title: $(date '+%Y-%m-%d %H:%M:%S')"
+    echo "task=sokoban algo=$algo filter=top_p:0.9 model=$model_name gpus=$gpus $heading"
+    echo "train=$train analysis=$analysis project=$project"
+    echo "ppo_micro=$ppo_micro log_prob_micro=$logprob_micro gpu_memory_utilization=$gpu_memory ray_num_cpus=$cpus"
+    "$@"
+  } 2>&1 | tee -a "$file"
+}
