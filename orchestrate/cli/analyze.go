@@ -16,25 +16,27 @@ func analyzeCommand() *cli.Command {
 		Name:      "analyze",
 		Usage:     "gradient analysis of one checkpoint",
 		ArgsUsage: "CONFIG [key=value ...]",
-		Description: `Measures, by reward-spread bucket, the task, entropy and KL gradients of a checkpoint, as a training step does, and changes nothing.
-Episodes are played as CONFIG says, or read from a file.
+		Description: `Measures the task, entropy and KL gradients of a checkpoint by reward-spread
+bucket, as a training step does, and changes nothing. Episodes are played as
+CONFIG says, or read from a file.
 
-   gyre analyze configs/demo.toml --checkpoint runs/demo                     the run's newest checkpoint
-   gyre analyze configs/demo.toml --checkpoint runs/demo/global_step_40 --output probe
-   gyre analyze configs/demo.toml --checkpoint models/policy algorithm.kl_coef=0.001
-   gyre analyze configs/demo.toml --checkpoint DIR --rollouts episodes.jsonl --json
+   gyre analyze CONFIG --checkpoint runs/demo          its newest checkpoint
+   gyre analyze CONFIG --checkpoint runs/demo/global_step_40 --output probe
+   gyre analyze CONFIG --checkpoint models/policy algorithm.kl_coef=0.001
+   gyre analyze CONFIG --checkpoint DIR --rollouts episodes.jsonl --json
 
-To repeat what a run logged at step N, take the policy from global_step_(N-1) and the episodes from rollouts/step_N.jsonl, or play
-them again with --step N. A separate analysis batch is scored after the critic's update: take its critic from global_step_N
-(--critic) and its episodes from rollouts/analysis_N.jsonl.`,
+To repeat what a run logged at step N, take the policy of global_step_(N-1) and
+the episodes of rollouts/step_N.jsonl, or play those again with --step N. A
+separate analysis batch is scored after the critic's update: take its critic
+from global_step_N (--critic), its episodes from rollouts/analysis_N.jsonl.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "checkpoint", Usage: "a run directory, a global_step_N folder or a Hugging Face `DIR` instead of model.path"},
-			&cli.StringFlag{Name: "critic", Usage: "take the critic from this `DIR` instead of the checkpoint"},
-			&cli.StringFlag{Name: "rollouts", Usage: "analyse the episodes in this JSONL `FILE` instead of playing"},
-			&cli.IntFlag{Name: "step", Usage: "the step `N` whose random draws are played, or whose episodes are taken from the file"},
+			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
+			&cli.StringFlag{Name: "critic", Usage: "take the critic from `DIR` instead"},
+			&cli.StringFlag{Name: "rollouts", Usage: "JSONL `FILE` of episodes, not played ones"},
+			&cli.IntFlag{Name: "step", Usage: "play or read the episodes of step `N`"},
 			&cli.BoolFlag{Name: "with-val", Usage: "play the validation set first"},
-			&cli.StringFlag{Name: "output", Usage: "write metrics.jsonl and the folder analysis to `DIR`, for gyre plot DIR"},
-			&cli.BoolFlag{Name: "json", Usage: "print every metric as one JSON object instead of tables"},
+			&cli.StringFlag{Name: "output", Usage: "write metrics and tables to `DIR` for gyre plot"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of tables"},
 		},
 		Action: func(c *cli.Context) error {
 			given := c.String("rollouts") != "" && !c.Bool("with-val")
