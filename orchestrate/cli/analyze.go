@@ -25,10 +25,10 @@ CONFIG says, or read from a file.
    gyre analyze CONFIG --checkpoint models/policy algorithm.kl_coef=0.001
    gyre analyze CONFIG --checkpoint DIR --rollouts episodes.jsonl --json
 
-To repeat what a run logged at step N, take the policy of global_step_(N-1) and
-the episodes of rollouts/step_N.jsonl, or play those again with --step N. A
-separate analysis batch is scored after the critic's update: take its critic
-from global_step_N (--critic), its episodes from rollouts/analysis_N.jsonl.`,
+To repeat what a run logged at step N, take the policy of global_step_(N-1)
+and the episodes of rollouts/step_N.jsonl, or play those again with --step N.
+A separate analysis batch is scored after the critic's update: take its
+critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
 			&cli.StringFlag{Name: "critic", Usage: "take the critic from `DIR` instead"},
