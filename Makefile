@@ -5,7 +5,7 @@ BUILD := build
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
 
-.PHONY: help setup lib build test test-cpp test-go demo lint clean
+.PHONY: help setup lib build test test-cpp test-go bench demo lint clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-go: build
 	OMP_WAIT_POLICY=passive go test ./...
 
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
+
+bench: build ## cost of the gradient analysis, beside a plain update and RAGEN's procedure (2 minutes)
+	OMP_WAIT_POLICY=passive go test ./orchestrate/trainer -run '^$$' -bench . -benchtime 2x
 
 demo: build ## train and analyse a small Sokoban agent, end to end (about 10 minutes on 2 cores)
 	@bash scripts/demo.sh

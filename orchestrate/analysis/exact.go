@@ -31,7 +31,7 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 	if err != nil {
 		return err
 	}
-	var sketch sketcher
+	s := sketchers{}
 	var all []trace
 	for i := range m.results[:last] {
 		r := &m.results[i]
@@ -42,7 +42,7 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 		var traces []trace
 		if m.options.Statistics {
 			for _, g := range r.Groups {
-				t, err := m.group(g, components, p, bucket, r, &sketch)
+				t, err := m.group(g, components, p, bucket, r, s)
 				if err != nil {
 					return err
 				}
@@ -80,7 +80,7 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 }
 
 // group measures one group's gradients, adds them to the bucket's and leaves a trace.
-func (m *measurement) group(g Group, components []string, p *pool, bucket buffers, r *Result, sketch *sketcher) (trace, error) {
+func (m *measurement) group(g Group, components []string, p *pool, bucket buffers, r *Result, s sketchers) (trace, error) {
 	part, err := p.take()
 	if err != nil {
 		return trace{}, err
@@ -92,15 +92,15 @@ func (m *measurement) group(g Group, components []string, p *pool, bucket buffer
 	if t.squares, err = part.squares(); err != nil {
 		return trace{}, err
 	}
-	for _, name := range components {
-		if m.plan.Keep {
-			t.vectors[name] = vector{full: part[name]}
-		} else if t.vectors[name], err = sketch.of(part[name], len(m.names)); err != nil {
+	if m.plan.Keep {
+		for name, g := range part {
+			t.vectors[name] = vector{full: g}
+		}
+	} else {
+		if t.vectors, err = s.of(part, len(m.names)); err != nil {
 			return trace{}, err
 		}
-	}
-	if !m.plan.Keep {
-		p.give(part)
+		defer p.give(part)
 	}
 	return t, bucket.add(part)
 }

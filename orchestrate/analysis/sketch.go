@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+	"sync"
 
 	"gyre/torch"
 )
@@ -51,20 +53,51 @@ func (s *sketcher) of(g *torch.Gradients, parameters int) (vector, error) {
 		if err != nil {
 			return vector{}, err
 		}
-		for at := 0; at < len(data); at += 4 * 64 {
-			signs := mix(word)
+		for len(data) > 0 {
+			signs, left := mix(word), min(64, len(data)/4)
 			word++
-			for block := data[at:min(at+4*64, len(data))]; len(block) >= 4; block = block[4:] {
-				bits := binary.LittleEndian.Uint32(block) ^ uint32(signs&1)<<31
-				out[place] += math.Float32frombits(bits)
-				signs >>= 1
-				if place++; place == sketchDimension {
+			for left > 0 {
+				run := out[place:min(place+left, sketchDimension)]
+				block := data[:4*len(run)]
+				for k := range run {
+					run[k] += math.Float32frombits(binary.LittleEndian.Uint32(block[4*k:4*k+4]) ^ uint32(signs)<<31)
+					signs >>= 1
+				}
+				data, left = data[len(block):], left-len(run)
+				if place += len(run); place == sketchDimension {
 					place = 0
 				}
 			}
 		}
 	}
 	return vector{sketch: out}, nil
+}
+
+// sketchers are one per component, so that they can work side by side.
+type sketchers map[string]*sketcher
+
+// of sketches every component's gradient, on as many cores as the kernels have.
+func (s sketchers) of(b buffers, parameters int) (map[string]vector, error) {
+	slots := make(chan struct{}, torch.Threads())
+	out, errs := map[string]vector{}, make([]error, 0, len(b))
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	for name, g := range b {
+		if s[name] == nil {
+			s[name] = new(sketcher)
+		}
+		own := s[name]
+		done.Go(func() {
+			slots <- struct{}{}
+			v, err := own.of(g, parameters)
+			<-slots
+			mu.Lock()
+			defer mu.Unlock()
+			out[name], errs = v, append(errs, err)
+		})
+	}
+	done.Wait()
+	return out, errors.Join(errs...)
 }
 
 // read copies the gradient of one parameter into the sketcher's memory.

@@ -260,7 +260,7 @@ type Analysis struct {
 	Confidence float64 `toml:"confidence" default:"0.95" range:"(0,1)"`
 	// MiB that may hold the gradients of all groups; where they do not fit, inner products between groups come from random
 	// projections (error about 0.4 % of the product of the norms).
-	MemoryMiB int `toml:"memory_mib" default:"1024" range:"[0,)"`
+	MemoryMiB int `toml:"memory_mib" default:"256" range:"[0,)"`
 	// Measure one component after the other: a third of the gradient buffers (3 in place of 9 models with three components),
 	// and one forward pass more per component (about 1.3 times the time).
 	LowMemory bool `toml:"low_memory" default:"false"`

@@ -1,0 +1,128 @@
+package trainer
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"gyre/orchestrate/analysis"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/schedule"
+	"gyre/torch"
+)
+
+// benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
+func benchTrainer(b *testing.B, overrides ...string) (*Trainer, selection) {
+	b.Helper()
+	c, err := config.Parse("bench.toml", []byte(`
+[model]
+path = "none"
+[[envs]]
+tag = "sokoban"
+groups = 6
+group_size = 8
+[algorithm]
+advantage = "grpo"
+kl_coef = 0.001
+[actor]
+lr = 1e-7
+mini_batch = 48
+`), overrides)
+	if err != nil {
+		b.Fatal(err)
+	}
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4096, HiddenSize: 192, IntermediateSize: 768,
+		NumLayers: 5, NumHeads: 6, NumKVHeads: 2, HeadDim: 32, MaxPositions: 256, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	parameters, err := model.Parameters()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range parameters {
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range values {
+			values[i] = float32(r.NormFloat64() * 0.05)
+		}
+		if err := p.Tensor.SetFloat32s(values); err != nil {
+			b.Fatal(err)
+		}
+	}
+	torch.CloseParameters(parameters)
+	if err := model.Touch(); err != nil {
+		b.Fatal(err)
+	}
+	lr, err := schedule.New(schedule.Schedule{Kind: "constant", Peak: c.Actor.LR})
+	if err != nil {
+		b.Fatal(err)
+	}
+	console := metrics.NewConsole(io.Discard)
+	t := &Trainer{config: c, console: console, log: &rundir.Log{Console: console}}
+	if t.actor, err = newLearner(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, 1, lr); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(t.actor.Close)
+	var s selection
+	for g := range 6 {
+		for range 8 {
+			x := &Sample{Episode: &episode.Episode{Group: g}, Spread: float64(g)}
+			for i := range 128 {
+				x.IDs = append(x.IDs, int32(r.IntN(4096)))
+				x.Mask = append(x.Mask, i >= 64)
+				x.Reference = append(x.Reference, -8+float32(r.NormFloat64()))
+				x.Advantages = append(x.Advantages, float32(r.NormFloat64()))
+			}
+			s.samples = append(s.samples, x)
+		}
+	}
+	if err := t.logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample, v []float32) { x.Old = v }); err != nil {
+		b.Fatal(err)
+	}
+	return t, s
+}
+
+// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch.
+func BenchmarkUpdate(b *testing.B) {
+	t, s := benchTrainer(b)
+	for b.Loop() {
+		if err := t.updateActor(context.Background(), s.samples, map[string]float64{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchAnalysis(b *testing.B, overrides ...string) {
+	t, s := benchTrainer(b, overrides...)
+	for b.Loop() {
+		buckets, err := t.buckets(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		batch, err := t.analysisBatch(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := analysis.Measure(context.Background(), t.actor.model, buckets, batch, analysisOptions(t.config)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAnalysis(b *testing.B) {
+	b.Run("exact", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=1024") })
+	b.Run("exact, sketches", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=0") })
+	b.Run("exact, norms only", func(b *testing.B) { benchAnalysis(b, "analysis.statistics=false") })
+	b.Run("exact, low memory", func(b *testing.B) { benchAnalysis(b, "analysis.low_memory=true") })
+	b.Run("exact, task only", func(b *testing.B) { benchAnalysis(b, "algorithm.kl_coef=0", "algorithm.entropy_coef=0") })
+	// RAGEN's procedure on the same kernels: a forward pass for each component, each bucket and again for all of them.
+	b.Run("RAGEN's procedure", func(b *testing.B) { benchAnalysis(b, "analysis.profile=paper", "analysis.low_memory=true") })
+}
