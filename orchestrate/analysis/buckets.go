@@ -30,6 +30,15 @@ func (b Bucket) Samples() []int {
 	return out
 }
 
+// Spread is the mean of the groups' spreads.
+func (b Bucket) Spread() float64 {
+	mean := 0.0
+	for _, g := range b.Groups {
+		mean += g.Spread / float64(len(b.Groups))
+	}
+	return mean
+}
+
 // Quantile sorts the groups by spread and cuts them into n buckets of equal size, the last taking the remainder; with fewer groups
 // than buckets there is one bucket per group. Ties keep the order of group ids.
 func Quantile(groups []Group, n int) []Bucket {

@@ -20,7 +20,7 @@ func (r Report) Console(title string) string {
 		return "-"
 	}
 	for _, x := range r.Results {
-		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t%d\t%.3f\t%s\t%s\t%s\t%s\t%s\t\n", x.Name, x.Samples, 100*x.Fraction, len(x.Groups), x.spread(),
+		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t%d\t%.3f\t%s\t%s\t%s\t%s\t%s\t\n", x.Name, x.Samples, 100*x.Fraction, len(x.Groups), x.Spread(),
 			cell(x.Norms, Task), cell(x.Norms, Entropy), cell(x.Norms, KL), cell(x.Losses, "policy"), x.signal())
 	}
 	w.Flush()

@@ -6,15 +6,6 @@ import (
 	"gyre/orchestrate/metrics"
 )
 
-// spread is the mean of the bucket's group spreads.
-func (r Result) spread() float64 {
-	mean := 0.0
-	for _, g := range r.Groups {
-		mean += g.Spread / float64(len(r.Groups))
-	}
-	return mean
-}
-
 // Metrics names everything that is one number per bucket, as RAGEN does where it has the metric, under a prefix (grad_norm, or
 // grad_norm_prefilter) and the bucket. What is not defined, or was switched off, is absent.
 func (r Report) Metrics(prefix string) map[string]float64 {
@@ -22,7 +13,7 @@ func (r Report) Metrics(prefix string) map[string]float64 {
 	for _, x := range r.Results {
 		p := prefix + "/" + x.Name + "/"
 		out[p+"sample_count"], out[p+"sample_pct"] = float64(x.Samples), x.Fraction
-		out[p+"reward_std_mean"], out[p+"reward_std_min"], out[p+"reward_std_max"] = x.spread(), x.Low, x.High
+		out[p+"reward_std_mean"], out[p+"reward_std_min"], out[p+"reward_std_max"] = x.Spread(), x.Low, x.High
 		out[p+"group_rv_count"] = float64(len(x.Groups))
 		for name, norm := range x.Norms {
 			out[p+name] = norm

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -209,5 +210,32 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); err == nil {
 		t.Error("eval made a run directory")
+	}
+}
+
+// With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.
+func TestSharesOfTheUpdate(t *testing.T) {
+	dir := t.TempDir()
+	mustGyre(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true", "actor.mini_batch=8",
+		"algorithm.entropy_coef=0", "filter.strategy=none")
+	compared := 0
+	for step, values := range steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl")) {
+		for name, v := range values {
+			bucket, ok := strings.CutPrefix(strings.TrimSuffix(name, "/norm"), "update_share/")
+			if !ok || !strings.HasSuffix(name, "/norm") {
+				continue
+			}
+			want := values["grad_norm/"+bucket+"/task"].(float64)
+			if bucket == "all" {
+				want = values["actor/grad_norm"].(float64)
+			}
+			if got := v.(float64); math.Abs(got-want) > 1e-5*want {
+				t.Errorf("step %d: %s = %v, the analysis has %v", step, name, got, want)
+			}
+			compared++
+		}
+	}
+	if compared != 6 {
+		t.Errorf("%d shares were logged, want 6", compared)
 	}
 }

@@ -268,6 +268,9 @@ type Analysis struct {
 	PaperMicroBatch int `toml:"paper_micro_batch" default:"4" range:"[1,)"`
 	// Paper profile: ranks that the rows are dealt to; buckets are trimmed to a multiple of them.
 	PaperRanks int `toml:"paper_ranks" default:"1" range:"[1,)"`
+	// Log at every step which share of the actor's update each bucket makes up (update_share/*). Costs no pass, but a buffer
+	// per bucket, and the order of additions.
+	InUpdate bool `toml:"in_update" default:"false"`
 	// Analyse the separate batch before filtering too.
 	LogPrefilter bool `toml:"log_prefilter" default:"false"`
 	// End the run after the first analysis (before the actor update).

@@ -125,10 +125,11 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 		t.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", prefix, len(s.groups))
 		return nil
 	}
-	buckets, err := t.buckets(s)
+	buckets, err := t.buckets(s.samples)
 	if err != nil {
 		return err
 	}
+	t.noteBuckets(buckets)
 	batch, err := t.analysisBatch(s)
 	if err != nil {
 		return err
@@ -151,11 +152,11 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 	return nil
 }
 
-// buckets sorts the batch's groups by their spread, and says so where the buckets are not what was asked for.
-func (t *Trainer) buckets(s selection) ([]analysis.Bucket, error) {
+// buckets sorts the batch's groups by their spread.
+func (t *Trainer) buckets(samples []*Sample) ([]analysis.Bucket, error) {
 	groups := map[int]*analysis.Group{}
 	var order []int
-	for i, x := range s.samples {
+	for i, x := range samples {
 		g, ok := groups[x.Group]
 		if !ok {
 			g = &analysis.Group{ID: x.Group, Spread: x.Spread}
@@ -165,23 +166,24 @@ func (t *Trainer) buckets(s selection) ([]analysis.Bucket, error) {
 		g.Samples = append(g.Samples, i)
 	}
 	list := make([]analysis.Group, len(order))
-	equal := true
 	for i, id := range order {
 		list[i] = *groups[id]
-		equal = equal && list[i].Spread == list[0].Spread
 	}
-	a := t.config.Analysis
-	buckets, err := analysis.Split(list, a.Buckets, a.NumBuckets)
-	if err != nil {
-		return nil, err
+	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets)
+}
+
+// noteBuckets says where quantile buckets are not what was asked for.
+func (t *Trainer) noteBuckets(buckets []analysis.Bucket) {
+	if t.config.Analysis.Buckets != "quantile" {
+		return
 	}
-	if a.Buckets == "quantile" && len(buckets) < a.NumBuckets {
-		t.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", a.NumBuckets, len(list), len(buckets))
+	if n := t.config.Analysis.NumBuckets; len(buckets) < n {
+		t.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
 	}
-	if equal && len(list) > 1 && a.Buckets == "quantile" {
-		t.log.Warnf("gradient analysis: all %d groups have the reward spread %g: buckets follow the order of groups and mean nothing", len(list), list[0].Spread)
+	first, last := buckets[0].Groups, buckets[len(buckets)-1].Groups
+	if low, high := first[0].Spread, last[len(last)-1].Spread; low == high && len(buckets) > 1 {
+		t.log.Warnf("gradient analysis: all groups have the reward spread %g: buckets follow the order of groups and mean nothing", low)
 	}
-	return buckets, nil
 }
 
 // analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component.

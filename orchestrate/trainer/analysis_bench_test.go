@@ -90,20 +90,24 @@ mini_batch = 48
 	return t, s
 }
 
-// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch.
+// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms on the way.
 func BenchmarkUpdate(b *testing.B) {
-	t, s := benchTrainer(b)
-	for b.Loop() {
-		if err := t.updateActor(context.Background(), s.samples, map[string]float64{}); err != nil {
-			b.Fatal(err)
+	run := func(b *testing.B, overrides ...string) {
+		t, s := benchTrainer(b, overrides...)
+		for b.Loop() {
+			if err := t.updateActor(context.Background(), s.samples, map[string]float64{}); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
+	b.Run("plain", func(b *testing.B) { run(b) })
+	b.Run("with bucket norms", func(b *testing.B) { run(b, "analysis.in_update=true") })
 }
 
 func benchAnalysis(b *testing.B, overrides ...string) {
 	t, s := benchTrainer(b, overrides...)
 	for b.Loop() {
-		buckets, err := t.buckets(s)
+		buckets, err := t.buckets(s.samples)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func TestGradientsAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	buckets, err := p.buckets(chosen)
+	buckets, err := p.buckets(chosen.samples)
 	if err != nil {
 		t.Fatal(err)
 	}

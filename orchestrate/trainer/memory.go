@@ -63,6 +63,9 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	if c.Analysis.Enabled {
 		plan := planAnalysis(c, Parameters(actor))
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
+		if c.Analysis.InUpdate {
+			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor))
+		}
 	}
 	return p
 }

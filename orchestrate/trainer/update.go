@@ -113,6 +113,11 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 	loss := t.policyLoss()
 	means := mean{}
 	clippedSteps := 0
+	measure, err := t.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
+	if err != nil {
+		return fmt.Errorf("actor update: %w", err)
+	}
+	defer measure.close()
 	for epoch := range c.Epochs {
 		for b, indices := range miniBatches(len(samples), c.MiniBatch) {
 			if err := ctx.Err(); err != nil {
@@ -125,22 +130,31 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 			if err := t.actor.gradients.Zero(); err != nil {
 				return err
 			}
-			for _, micro := range microBatches(samples, indices, c.MicroBatchTokens) {
-				stats, err := t.policyBackward(samples, micro, weights, loss,
-					torch.Components{Task: t.actor.gradients, Entropy: t.actor.gradients, KL: t.actor.gradients})
-				if err != nil {
-					return fmt.Errorf("actor update: %w", err)
+			run := func(indices []int, into *torch.Gradients) error {
+				for _, micro := range microBatches(samples, indices, c.MicroBatchTokens) {
+					stats, err := t.policyBackward(samples, micro, weights, loss, torch.Components{Task: into, Entropy: into, KL: into})
+					if err != nil {
+						return fmt.Errorf("actor update: %w", err)
+					}
+					// The first mini-batch is computed with the weights that sampled: its gap is the sampler's error.
+					if epoch == 0 && b == 0 && t.oldFromSampler {
+						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
+					}
+					means.add("actor/pg_loss", stats.PolicyLoss, 0)
+					means.add("actor/entropy_loss", stats.Entropy, 0)
+					means.add("actor/kl_loss", stats.KL, 0)
+					means.add("actor/pg_clipfrac", stats.Clipped, stats.Tokens)
+					means.add("actor/pg_clipfrac_lower", stats.ClippedLower, stats.Tokens)
+					means.add("actor/ppo_kl", stats.LogRatio, stats.Tokens)
 				}
-				// The first mini-batch is computed with the weights that sampled: its gap is the sampler's error.
-				if epoch == 0 && b == 0 && t.oldFromSampler {
-					metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
-				}
-				means.add("actor/pg_loss", stats.PolicyLoss, 0)
-				means.add("actor/entropy_loss", stats.Entropy, 0)
-				means.add("actor/kl_loss", stats.KL, 0)
-				means.add("actor/pg_clipfrac", stats.Clipped, stats.Tokens)
-				means.add("actor/pg_clipfrac_lower", stats.ClippedLower, stats.Tokens)
-				means.add("actor/ppo_kl", stats.LogRatio, stats.Tokens)
+				return nil
+			}
+			measured := measure
+			if epoch > 0 {
+				measured = nil
+			}
+			if err := measured.backward(indices, t.actor.gradients, run); err != nil {
+				return err
 			}
 			// Losses are already normalised over the mini-batch: their sums count once per mini-batch.
 			for _, name := range []string{"actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"} {
@@ -159,6 +173,9 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 			means.add("actor/grad_norm", result.GradNorm, 1)
 			metrics["actor/lr"] = lr
 		}
+	}
+	if err := measure.into(metrics); err != nil {
+		return fmt.Errorf("actor update: %w", err)
 	}
 	means.into(metrics)
 	if loss.KL == torch.KLNone {
