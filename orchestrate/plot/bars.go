@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot/plotter"
@@ -86,6 +87,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	names := constants{}
 	low, high := 0.0, 0.0
 	labels := &plotter.Labels{}
+	points, ends, whiskers := signals(s.buckets, name, factor, func(i int, _ bucket) (float64, bool) { return float64(i), true })
 	for i, b := range s.buckets {
 		names = append(names, b.label)
 		if mean, ok := b.get("reward_std_mean"); ok && name != "reward_std_mean" {
@@ -103,7 +105,11 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 			fill = grey
 		}
 		p.Add(&plotter.BarChart{Values: plotter.Values{at.Y}, XMin: at.X, Width: barWidth, Color: fill})
-		labels.XYs, labels.Labels = append(labels.XYs, at), append(labels.Labels, decimal(at.Y, largest*factor))
+		above := at
+		if k := slices.IndexFunc(points, func(q plotter.XY) bool { return q.X == at.X }); k >= 0 {
+			above.Y = math.Max(above.Y, whiskers[k])
+		}
+		labels.XYs, labels.Labels = append(labels.XYs, above), append(labels.Labels, decimal(at.Y, largest*factor))
 		labels.TextStyle = append(labels.TextStyle, valueStyle(at.Y))
 		low, high = math.Min(low, at.Y), math.Max(high, at.Y)
 	}
@@ -114,6 +120,12 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 		p.X.Label.Text = "bucket"
 		// The error bars stand where values would be written.
 		labels.Labels = make([]string, len(labels.XYs))
+	}
+	out := panel{title: title, plot: p}
+	if len(points) > 0 {
+		p.Add(errorBars(points, ends, whiskers, ink), dots(points, ink, 1.8))
+		out.legend = []entry{s.signalEntry()}
+		high = math.Max(high, top(whiskers))
 	}
 	room := (high - low) * 0.1
 	if room == 0 {
@@ -128,7 +140,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	}
 	p.Y.Min, p.Y.Max = low, high
 	p.Add(labels)
-	return panel{title: title, plot: p}
+	return out
 }
 
 // largest is the largest magnitude of a metric over the buckets.

@@ -17,7 +17,7 @@ func (s step) summary() (figure, error) {
 	if err != nil {
 		return figure{}, err
 	}
-	task := versusSpread(list, "Task gradient", []string{"task"}, 0, false)
+	task := s.withSignal(versusSpread(list, "Task gradient", []string{"task"}, 0, false), list)
 	regularisers := versusSpread(list, "KL + entropy gradient", []string{"kl", "entropy"}, 1, false)
 	return s.figure(3, 2.7, 2.3, box, task, regularisers), nil
 }

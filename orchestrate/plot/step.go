@@ -39,6 +39,9 @@ func newStep(run string, record metrics.Record, prefix string) step {
 	if n := count("sample_count"); n > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f episodes in %.0f groups", n, count("group_rv_count")))
 	}
+	if profile, ok := record.Values["grad_analysis/profile"].(string); ok {
+		parts = append(parts, profile+" profile")
+	}
 	s.caption = strings.Join(append(parts, "Q1 = lowest reward spread"), "; ")
 	return s
 }

@@ -145,6 +145,9 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 	if prefix == "grad_norm" {
 		maps.Copy(out.numbers, report.TopLevel())
 	}
+	if o := report.Options; o.Profile == analysis.Exact && o.Statistics {
+		out.numbers["grad_analysis/confidence"] = o.Confidence
+	}
 	out.numbers["grad_analysis/memory_mib"] = float64(report.Plan.Bytes) / (1 << 20)
 	text := report.Console(prefix)
 	out.text += text
