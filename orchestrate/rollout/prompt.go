@@ -95,13 +95,25 @@ func (p prompts) turn(r rules, v view) string {
 	if v.invalid {
 		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once more.\n")
 	}
-	fmt.Fprintf(&s, "You have %s left. Write your reply as %s and add nothing around it.",
-		count(v.actionsLeft, "action"), p.format.example("your answer"))
+	fmt.Fprintf(&s, "You have %s left. Write your reply %s and add nothing around it.", count(v.actionsLeft, "action"), p.form(r))
 	s.WriteString(" Replies in another form are not carried out.")
 	if r.replyWords > 0 {
 		fmt.Fprintf(&s, " Use at most %d words.", r.replyWords)
 	}
 	return s.String()
+}
+
+// form shows how a reply looks. Where actions have names the example holds some of them: small models copy what they see, and a copied
+// action can at least be carried out and rewarded.
+func (p prompts) form(r rules) string {
+	if len(r.actions) == 0 {
+		return "as " + p.format.example("your answer")
+	}
+	example := r.actions[len(r.actions)-1:]
+	if r.maxActionsPerTurn > 1 && r.maxActions > 1 && len(r.actions) > 1 {
+		example = []string{r.actions[len(r.actions)-1], r.actions[0]}
+	}
+	return "in the form " + p.format.example(strings.Join(example, " "+p.format.separator+" ")) + ", with actions of your own choice,"
 }
 
 func count(n int, noun string) string {
