@@ -79,7 +79,7 @@ settle() {
   local cores
   cores=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
   # Micro-batches are cut by tokens here: 1024 for an episode, as RAGEN's Sokoban episodes rarely have more.
-  common=(model.path="$model" model.reference="$model" envs.0.groups="${train%x*}" envs.0.group_size="${train#*x}"
+  common=(model.path="$model" envs.0.groups="${train%x*}" envs.0.group_size="${train#*x}"
     analysis.groups="${analysis%x*}" analysis.group_size="${analysis#*x}" analysis.log_prefilter=true analysis.num_buckets=6 analysis.buckets=quantile
     filter.strategy=top_p filter.value=0.9 filter.prob_mode=linear filter.type=largest filter.metric=reward_variance filter.include_zero=false
     filter.loss_scaling=none algorithm.entropy_coef=0.001 algorithm.kl_estimator=k3 run.threads=$((cpus < cores ? cpus : cores))
