@@ -28,7 +28,7 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const format = "Write your reply as <think>your reasoning</think><answer>your answer</answer> and add nothing around it." +
+	const format = "Write your reply in the form <think>your reasoning</think><answer>Right || Left</answer>, with actions of your own choice, and add nothing around it." +
 		" Replies in another form are not carried out. Use at most 20 words."
 	spans := []struct {
 		text   string

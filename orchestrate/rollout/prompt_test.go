@@ -43,7 +43,7 @@ func TestWarningFollowsAnUnreadableReply(t *testing.T) {
 
 func TestAnswerOnlyChatPromptAsksForNoThinking(t *testing.T) {
 	got := text(t, func(r *config.Rollout) { r.Think = false }, "Right || Right</answer>")
-	if strings.Contains(got, "think>") || !strings.Contains(got, "as <answer>your answer</answer> and") ||
+	if strings.Contains(got, "think>") || !strings.Contains(got, "in the form <answer>Right || Left</answer>, with actions") ||
 		!strings.HasSuffix(got, "assistant\n<answer>Right || Right</answer>"+eos) {
 		t.Errorf("got\n%s", got)
 	}
