@@ -66,6 +66,18 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=3", "checkpoint.keep=0")
 	logged := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[3]
+	var saved map[string]any
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_metrics_step_3.json")), &saved); err != nil {
+		t.Fatal(err)
+	}
+	sameAnalysis(t, logged, saved)
+	if saved["grad_analysis/profile"] != "exact" || saved["step"] != 3.0 {
+		t.Errorf("the step's file says profile %v, step %v", saved["grad_analysis/profile"], saved["step"])
+	}
+	table := readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_bucket_rv_table_step_3.csv"))
+	if header, _, _ := strings.Cut(string(table), "\n"); header != "bucket,group_id,reward_std,episodes,task,entropy" {
+		t.Errorf("the group table begins with %q", header)
+	}
 	before := contents(t, dir)
 	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--rollouts", "runs/tiny/rollouts/step_3.jsonl"))
 	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--step", "3"))

@@ -23,6 +23,12 @@ func (t *Trainer) newShares(samples []*Sample, batches int) (*shares, error) {
 	if a := t.config.Analysis; !a.Enabled || !a.InUpdate {
 		return nil, nil
 	}
+	for _, x := range samples {
+		if math.IsNaN(x.Spread) { // a replayed group may have one member
+			t.log.Warnf("group %d has no reward spread: the update's shares are not measured", x.Group)
+			return nil, nil
+		}
+	}
 	buckets, err := t.buckets(samples)
 	if err != nil {
 		return nil, err
