@@ -27,40 +27,39 @@ type trace struct {
 //	group ──▶ bucket ──▶ all
 func (m *measurement) exact(components []string, p *pool, k *kept) error {
 	last := len(m.results) - 1
-	whole, err := p.take()
-	if err != nil {
-		return err
-	}
-	s := sketchers{}
+	var whole buffers
 	var all []trace
+	s := sketchers{}
 	for i := range m.results[:last] {
 		r := &m.results[i]
-		bucket, err := p.take()
+		bucket, traces, err := m.bucket(r, components, p, s)
 		if err != nil {
-			return err
-		}
-		var traces []trace
-		if m.options.Statistics {
-			for _, g := range r.Groups {
-				t, err := m.group(g, components, p, bucket, r, s)
-				if err != nil {
-					return err
-				}
-				traces = append(traces, t)
-			}
-		} else if err := m.backward(r.Bucket.Samples(), components, bucket, r); err != nil {
 			return err
 		}
 		if err := m.settle(r, bucket, components); err != nil {
 			return err
 		}
+		if len(traces) == 1 {
+			for _, name := range components {
+				traces[0].squares[name] = r.Norms[name] * r.Norms[name]
+			}
+		}
 		if err := m.separate(r, traces, bucket, components, k.buckets[i]); err != nil {
 			return err
+		}
+		all = append(all, traces...)
+		if whole == nil && !m.plan.Keep {
+			whole = bucket
+			continue
+		}
+		if whole == nil {
+			if whole, err = p.take(); err != nil {
+				return err
+			}
 		}
 		if err := whole.add(bucket); err != nil {
 			return err
 		}
-		all = append(all, traces...)
 		if !m.plan.Keep {
 			p.give(bucket)
 		}
@@ -79,30 +78,57 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 	return m.separate(r, all, whole, components, k.buckets[last])
 }
 
-// group measures one group's gradients, adds them to the bucket's and leaves a trace.
-func (m *measurement) group(g Group, components []string, p *pool, bucket buffers, r *Result, s sketchers) (trace, error) {
-	part, err := p.take()
+// bucket measures one bucket's gradients. Every pass over a buffer counts where models are large and groups are short, so a bucket of one group
+// is that group, and the squares of its trace are left to the caller.
+func (m *measurement) bucket(r *Result, components []string, p *pool, s sketchers) (buffers, []trace, error) {
+	if m.options.Statistics && len(r.Groups) == 1 {
+		part, t, err := m.group(r.Groups[0], components, p, r, s)
+		return part, []trace{t}, err
+	}
+	bucket, err := p.take()
 	if err != nil {
-		return trace{}, err
+		return nil, nil, err
+	}
+	if !m.options.Statistics {
+		return bucket, nil, m.backward(r.Bucket.Samples(), components, bucket, r)
+	}
+	var traces []trace
+	for _, g := range r.Groups {
+		part, t, err := m.group(g, components, p, r, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.squares, err = part.squares(); err != nil {
+			return nil, nil, err
+		}
+		if err := bucket.add(part); err != nil {
+			return nil, nil, err
+		}
+		if !m.plan.Keep {
+			p.give(part)
+		}
+		traces = append(traces, t)
+	}
+	return bucket, traces, nil
+}
+
+// group measures one group's gradients and leaves a trace, whose squares are the caller's to fill.
+func (m *measurement) group(g Group, components []string, p *pool, r *Result, s sketchers) (part buffers, t trace, err error) {
+	if part, err = p.take(); err != nil {
+		return nil, t, err
 	}
 	if err := m.backward(g.Samples, components, part, r); err != nil {
-		return trace{}, err
+		return nil, t, err
 	}
-	t := trace{vectors: map[string]vector{}}
-	if t.squares, err = part.squares(); err != nil {
-		return trace{}, err
-	}
+	t = trace{squares: map[string]float64{}, vectors: map[string]vector{}}
 	if m.plan.Keep {
 		for name, g := range part {
 			t.vectors[name] = vector{full: g}
 		}
-	} else {
-		if t.vectors, err = s.of(part, len(m.names)); err != nil {
-			return trace{}, err
-		}
-		defer p.give(part)
+		return part, t, nil
 	}
-	return t, bucket.add(part)
+	t.vectors, err = s.of(part, len(m.names))
+	return part, t, err
 }
 
 // backward adds the episodes' gradients to a buffer, and their losses to the result unless an earlier pass did.
