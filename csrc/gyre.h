@@ -138,6 +138,12 @@ gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, d
 // Inner product in f64, in an order that does not depend on the number of threads. per_parameter may be NULL or holds
 // one value per gyre_model_parameter index.
 gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter, gyre_error* err);
+// The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:
+// out[pair * gyre_model_parameter_count + i].
+gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out, gyre_error* err);
+// A count sketch of `dimension` (best a prime) entries: inner products of sketches estimate those of gradients without
+// bias, with a standard deviation of about |a|·|b|/sqrt(dimension).
+gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out, gyre_error* err);
 gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err);
 
 // ---- losses ----------------------------------------------------------------------------------------------------

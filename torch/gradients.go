@@ -98,6 +98,47 @@ func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64
 	return total, perParameter, err
 }
 
+// Products are the inner products of all pairs a <= b of buffers, row by row of the upper triangle, for every parameter. They
+// are [Gradients.Dot]'s, bit for bit, but each buffer is read once.
+func Products(buffers []*Gradients) ([][]float64, error) {
+	var products [][]float64
+	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		handles := make([]*C.gyre_gradients, len(buffers))
+		for i, g := range buffers {
+			var closed error
+			if handles[i], closed = g.open(); closed != nil {
+				return 0, closed
+			}
+		}
+		if len(buffers) == 0 {
+			return 0, nil
+		}
+		pairs, parameters := len(buffers)*(len(buffers)+1)/2, buffers[0].parameters
+		flat := make([]float64, pairs*parameters)
+		for p := range pairs {
+			products = append(products, flat[p*parameters:(p+1)*parameters])
+		}
+		return C.gyre_gradients_products(&handles[0], C.int32_t(len(handles)), (*C.double)(&flat[0]), err), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return products, nil
+}
+
+// Sketch is a count sketch of the buffer: inner products of sketches estimate those of gradients without bias, with a standard
+// deviation of about |a|·|b|/√dimension, and sketches add up as gradients do. A prime dimension spreads rows and columns.
+func (g *Gradients) Sketch(dimension int) ([]float32, error) {
+	out := make([]float32, max(dimension, 1))
+	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_sketch(h, C.int64_t(dimension), (*C.float)(&out[0]), err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // Norm is the global L2 norm.
 func (g *Gradients) Norm() (float64, error) {
 	total, _, err := g.Dot(g)

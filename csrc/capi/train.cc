@@ -35,6 +35,26 @@ gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b,
   });
 }
 
+gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out, gyre_error* err) {
+  return guard(err, [&] {
+    if (n < 1) throw std::invalid_argument("gradients: got " + std::to_string(n) + " buffers, expected at least 1");
+    std::vector<const Gradients*> list;
+    for (int32_t i = 0; i < n; ++i) list.push_back(&deref((&deref(buffers, "buffers"))[i], "gradients").gradients);
+    const size_t pairs = static_cast<size_t>(n) * (n + 1) / 2;
+    Gradients::products(list, {&deref(out, "out"), pairs * list[0]->set().named.size()});
+  });
+}
+
+gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out, gyre_error* err) {
+  return guard(err, [&] {
+    if (dimension < 1) {
+      throw std::invalid_argument("gradients: got a sketch dimension of " + std::to_string(dimension) +
+                                  ", expected at least 1");
+    }
+    deref(g, "gradients").gradients.sketch({&deref(out, "out"), static_cast<size_t>(dimension)});
+  });
+}
+
 gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err) {
   return guard(err, [&] {
     deref(out, "out") = new_tensor_handle(named_parameter(deref(g, "gradients").gradients.set(), i).value);

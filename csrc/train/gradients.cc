@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <stdexcept>
 #include <vector>
 
@@ -25,11 +27,35 @@ double block_dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
+const float* data(const at::Tensor& t) {
+  TORCH_CHECK(t.is_contiguous(), "gradients: a parameter is not contiguous");
+  return t.const_data_ptr<float>();
+}
+
+// The products of all pairs a <= b of n entries each, written to out[pair * stride].
+void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, size_t stride) {
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  const int64_t pairs = static_cast<int64_t>(buffers.size() * (buffers.size() + 1) / 2);
+  std::vector<double> sums(blocks * pairs);
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t at = k * kBlock, length = std::min(kBlock, n - at);
+      double* sum = &sums[k * pairs];
+      for (size_t a = 0; a < buffers.size(); ++a) {
+        for (size_t b = a; b < buffers.size(); ++b) *sum++ = block_dot(buffers[a] + at, buffers[b] + at, length);
+      }
+    }
+  });
+  for (int64_t p = 0; p < pairs; ++p) {
+    double sum = 0;
+    for (int64_t k = 0; k < blocks; ++k) sum += sums[k * pairs + p];
+    out[p * stride] = sum;
+  }
+}
+
 double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.is_contiguous() && b.is_contiguous(), "gradients: a parameter is not contiguous");
   const int64_t n = a.numel(), blocks = (n + kBlock - 1) / kBlock;
-  const float* pa = a.const_data_ptr<float>();
-  const float* pb = b.const_data_ptr<float>();
+  const float *pa = data(a), *pb = data(b);
   std::vector<double> sums(blocks);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
@@ -39,6 +65,22 @@ double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
   double sum = 0;
   for (double s : sums) sum += s;
   return sum;
+}
+
+// The output function of SplitMix64 (Steele, Lea and Flood 2014): 64 random signs for a counter.
+uint64_t signs_of(uint64_t counter) {
+  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// out[k] += ±x[k], at most 64 of them.
+void add_signed(const float* x, uint64_t signs, int64_t n, float* out) {
+  for (int64_t k = 0; k < n; ++k) {
+    const auto sign = static_cast<uint32_t>((signs >> k) & 1) << 31;
+    out[k] += std::bit_cast<float>(std::bit_cast<uint32_t>(x[k]) ^ sign);
+  }
 }
 
 }  // namespace
@@ -64,6 +106,38 @@ double Gradients::dot(const Gradients& other, std::span<double> per_parameter) c
     total += part;
   }
   return total;
+}
+
+void Gradients::products(std::span<const Gradients* const> buffers, std::span<double> out) {
+  const size_t parameters = buffers[0]->set_.named.size();
+  std::vector<const float*> pointers(buffers.size());
+  for (const Gradients* g : buffers) g->require_config(buffers[0]->config_);
+  for (size_t i = 0; i < parameters; ++i) {
+    for (size_t b = 0; b < buffers.size(); ++b) pointers[b] = data(buffers[b]->set_.named[i].value);
+    pair_dots(pointers, buffers[0]->set_.named[i].value.numel(), &out[i], parameters);
+  }
+}
+
+void Gradients::sketch(std::span<float> out) const {
+  std::fill(out.begin(), out.end(), 0.0f);
+  const auto size = static_cast<int64_t>(out.size());
+  int64_t place = 0;
+  uint64_t counter = 0;
+  for (const auto& parameter : set_.named) {
+    const float* x = data(parameter.value);
+    const float* end = x + parameter.value.numel();
+    while (x < end) {
+      uint64_t signs = signs_of(counter++);
+      for (int64_t left = std::min<int64_t>(64, end - x); left > 0;) {
+        const int64_t run = std::min(left, size - place);
+        add_signed(x, signs, run, &out[place]);
+        signs = run < 64 ? signs >> run : 0;
+        x += run;
+        left -= run;
+        place = place + run == size ? 0 : place + run;
+      }
+    }
+  }
 }
 
 void Gradients::require_config(const ModelConfig& config) const {

@@ -29,10 +29,9 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 	last := len(m.results) - 1
 	var whole buffers
 	var all []trace
-	s := sketchers{}
 	for i := range m.results[:last] {
 		r := &m.results[i]
-		bucket, traces, err := m.bucket(r, components, p, s)
+		bucket, traces, err := m.bucket(r, components, p)
 		if err != nil {
 			return err
 		}
@@ -80,9 +79,9 @@ func (m *measurement) exact(components []string, p *pool, k *kept) error {
 
 // bucket measures one bucket's gradients. Every pass over a buffer counts where models are large and groups are short, so a bucket of one group
 // is that group, and the squares of its trace are left to the caller.
-func (m *measurement) bucket(r *Result, components []string, p *pool, s sketchers) (buffers, []trace, error) {
+func (m *measurement) bucket(r *Result, components []string, p *pool) (buffers, []trace, error) {
 	if m.options.Statistics && len(r.Groups) == 1 {
-		part, t, err := m.group(r.Groups[0], components, p, r, s)
+		part, t, err := m.group(r.Groups[0], p, r, components)
 		return part, []trace{t}, err
 	}
 	bucket, err := p.take()
@@ -94,7 +93,7 @@ func (m *measurement) bucket(r *Result, components []string, p *pool, s sketcher
 	}
 	var traces []trace
 	for _, g := range r.Groups {
-		part, t, err := m.group(g, components, p, r, s)
+		part, t, err := m.group(g, p, r, components)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -113,7 +112,7 @@ func (m *measurement) bucket(r *Result, components []string, p *pool, s sketcher
 }
 
 // group measures one group's gradients and leaves a trace, whose squares are the caller's to fill.
-func (m *measurement) group(g Group, components []string, p *pool, r *Result, s sketchers) (part buffers, t trace, err error) {
+func (m *measurement) group(g Group, p *pool, r *Result, components []string) (part buffers, t trace, err error) {
 	if part, err = p.take(); err != nil {
 		return nil, t, err
 	}
@@ -121,14 +120,18 @@ func (m *measurement) group(g Group, components []string, p *pool, r *Result, s 
 		return nil, t, err
 	}
 	t = trace{squares: map[string]float64{}, vectors: map[string]vector{}}
-	if m.plan.Keep {
-		for name, g := range part {
-			t.vectors[name] = vector{full: g}
+	for name, g := range part {
+		v := vector{full: g}
+		if !m.plan.Keep {
+			sketch, err := g.Sketch(sketchDimension)
+			if err != nil {
+				return nil, t, err
+			}
+			v = vector{sketch: sketch}
 		}
-		return part, t, nil
+		t.vectors[name] = v
 	}
-	t.vectors, err = s.of(part, len(m.names))
-	return part, t, err
+	return part, t, nil
 }
 
 // backward adds the episodes' gradients to a buffer, and their losses to the result unless an earlier pass did.

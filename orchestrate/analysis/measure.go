@@ -161,29 +161,44 @@ func block(parameter string) string {
 
 // settle records the norms, the per-block norms and, between the components at hand, the cosines of a finished gradient.
 func (m *measurement) settle(r *Result, gradient buffers, components []string) error {
-	for _, name := range components {
-		square, perParameter, err := gradient[name].Dot(gradient[name])
-		if err != nil {
-			return err
-		}
+	list := make([]*torch.Gradients, len(components))
+	for i, name := range components {
+		list[i] = gradient[name]
+	}
+	products, err := torch.Products(list)
+	if err != nil {
+		return err
+	}
+	for i, name := range components {
+		own := products[pair(i, i, len(list))]
+		square := total(own)
 		if math.IsNaN(square) || math.IsInf(square, 0) {
 			return fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
 		}
 		r.Norms[name] = math.Sqrt(square)
-		m.addBlocks(r, name, perParameter)
+		m.addBlocks(r, name, own)
 	}
 	for i, name := range components {
-		for _, other := range components[i+1:] {
-			product, _, err := gradient[name].Dot(gradient[other])
-			if err != nil {
-				return err
-			}
+		for j := i + 1; j < len(components); j++ {
+			other := components[j]
+			product := total(products[pair(i, j, len(list))])
 			if c, ok := cosine(product, r.Norms[name]*r.Norms[name], r.Norms[other]*r.Norms[other]); ok {
 				r.Cosines[name+"_"+other] = c
 			}
 		}
 	}
 	return nil
+}
+
+// pair is the place of (i, j), i <= j, in the upper triangle of n rows.
+func pair(i, j, n int) int { return i*n - i*(i-1)/2 + j - i }
+
+func total(perParameter []float64) float64 {
+	sum := 0.0
+	for _, v := range perParameter {
+		sum += v
+	}
+	return sum
 }
 
 func (m *measurement) addBlocks(r *Result, component string, squares []float64) {

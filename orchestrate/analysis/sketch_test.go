@@ -61,10 +61,24 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sketches := map[string]vector{}
-	var s sketcher
 	for name, g := range b {
-		if sketches[name], err = s.of(g, len(parameters)); err != nil {
+		sketch, err := g.Sketch(sketchDimension)
+		if err != nil {
 			t.Fatal(err)
+		}
+		sketches[name] = vector{sketch: sketch}
+	}
+	products, err := torch.Products([]*torch.Gradients{b[Task], b[KL], b[Entropy]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, p := range [][2]string{{Task, Task}, {Task, KL}, {Task, Entropy}, {KL, KL}, {KL, Entropy}, {Entropy, Entropy}} {
+		want, _, err := b[p[0]].Dot(b[p[1]])
+		if err != nil || total(products[place]) != want {
+			t.Errorf("product %v = %v, the dot product is %v (%v)", p, total(products[place]), want, err)
+		}
+		if index := map[string]int{Task: 0, KL: 1, Entropy: 2}; pair(index[p[0]], index[p[1]], 3) != place {
+			t.Errorf("%v is expected at place %d", p, pair(index[p[0]], index[p[1]], 3))
 		}
 	}
 	for _, pair := range [][2]string{{Task, Task}, {Task, KL}, {KL, Entropy}} {
