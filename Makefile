@@ -15,12 +15,13 @@ setup: ## find or install libtorch, check the prerequisites
 
 lib: setup
 	@cmake -S . -B $(BUILD) -G "$(GENERATOR)" >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target gyre
 
 build: lib ## the C++ library and the gyre binary
 	go build -o gyre .
 
 test-cpp: lib
+	@cmake --build $(BUILD) -j $(JOBS)
 	@if [ -x $(BUILD)/gyre_tests ]; then ctest --test-dir $(BUILD) --output-on-failure; \
 	else echo "C++ tests SKIPPED: GoogleTest is not installed (package libgtest-dev); the Go tests still cover the C ABI"; fi
 
