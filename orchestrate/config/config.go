@@ -338,6 +338,8 @@ type SFT struct {
 	LR float64 `toml:"lr" default:"1e-4" range:"(0,)"`
 	// Learning-rate schedule.
 	Schedule string `toml:"schedule" default:"cosine" oneof:"constant,linear,cosine"`
+	// Final learning rate as a fraction of lr (linear and cosine).
+	MinLRRatio float64 `toml:"min_lr_ratio" default:"0.1" range:"[0,1]"`
 	// Optimizer steps of linear warm-up.
 	WarmupSteps int `toml:"warmup_steps" default:"10" range:"[0,)"`
 	// Seed of the first demonstration level.

@@ -61,7 +61,7 @@ func NewSFT(c *config.Config, o Options) (*Trainer, error) {
 	sft := *c
 	sft.Algorithm.Advantage, sft.Algorithm.KLCoef = "grpo", 0
 	s := c.SFT
-	sft.Actor.LR, sft.Actor.Schedule, sft.Actor.WarmupSteps = s.LR, s.Schedule, s.WarmupSteps
+	sft.Actor.LR, sft.Actor.Schedule, sft.Actor.MinLRRatio, sft.Actor.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
 	sft.Actor.MiniBatch, sft.Actor.Epochs = s.Batch, 1
 	sft.Run.Steps = s.Epochs
 	o.sft = true
