@@ -44,7 +44,7 @@ $gyre plot runs/demo
 $gyre plot runs/demo-sft
 
 title "6/6  what was learned ($(( ($(date +%s) - begin) / 60 )) min $(( ($(date +%s) - begin) % 60 )) s)"
-printf 'success on 256 held-out 6x6 Sokoban levels (one box, at most ten moves):\n'
+printf 'success on 512 held-out 6x6 Sokoban levels (one box, at most ten moves):\n'
 printf '  random moves   %s\n' "$(printf '%s\n' "$random" | grep -oE 'success[^0-9]*[0-9.]+ ?%' | grep -oE '[0-9.]+' | head -1) %"
 printf '  warm start     %s %%\n' "$(success "$warm")"
 printf '  after training %s %%\n' "$(success "$trained")"
