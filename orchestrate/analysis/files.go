@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/orchestrate/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 
@@ -20,7 +21,7 @@ func WriteFiles(dir string, step int, values map[string]any) error {
 		return err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("gradient_analysis_metrics_step_%d.json", step))
-	if err := replace(path, func(w io.Writer) error { return WriteJSON(w, step, values) }); err != nil {
+	if err := atomicfile.Write(path, func(w io.Writer) error { return WriteJSON(w, step, values) }); err != nil {
 		return err
 	}
 	for name, value := range values {
@@ -34,7 +35,7 @@ func WriteFiles(dir string, step int, values map[string]any) error {
 			before += "_"
 		}
 		path := filepath.Join(dir, fmt.Sprintf("gradient_analysis_bucket_rv_table_%sstep_%d.csv", before, step))
-		if err := replace(path, func(w io.Writer) error { return writeCSV(w, table) }); err != nil {
+		if err := atomicfile.Write(path, func(w io.Writer) error { return writeCSV(w, table) }); err != nil {
 			return err
 		}
 	}
@@ -70,24 +71,4 @@ func writeCSV(w io.Writer, table metrics.Table) error {
 		rows = append(rows, cells)
 	}
 	return csv.NewWriter(w).WriteAll(rows)
-}
-
-// replace writes a file that appears whole or not at all.
-func replace(path string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails, as it should, once renamed
-	defer file.Close()
-	if err := write(file); err != nil {
-		return err
-	}
-	if err := file.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }

@@ -8,7 +8,8 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path/filepath"
+
+	"gyre/orchestrate/atomicfile"
 )
 
 // longestLine bounds what one line of a file may make the reader hold (a million-token episode needs about 20 MB).
@@ -81,21 +82,17 @@ func ReadFile(path string) ([]*Episode, error) {
 // Writer writes a JSONL file that appears under its name only when Commit has succeeded.
 type Writer struct {
 	path string
-	file *os.File
-	out  *bufio.Writer
+	file *atomicfile.File
 	line []byte
 }
 
 // Create starts a file; parent folders are made. Always Close it: without a Commit, nothing remains.
 func Create(path string) (*Writer, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	file, err := atomicfile.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	return &Writer{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
+	return &Writer{path: path, file: file}, nil
 }
 
 // Write adds one episode.
@@ -105,41 +102,15 @@ func (w *Writer) Write(e *Episode) error {
 		return fmt.Errorf("%s: episode %d: %w", w.path, e.Index, err)
 	}
 	w.line = append(line, '\n')
-	_, err = w.out.Write(w.line)
+	_, err = w.file.Write(w.line)
 	return err
 }
 
 // Commit makes the file durable and gives it its name.
-func (w *Writer) Commit() error {
-	if err := w.out.Flush(); err != nil {
-		return err
-	}
-	if err := w.file.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := w.file.Sync(); err != nil {
-		return err
-	}
-	if err := w.file.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(w.file.Name(), w.path); err != nil {
-		return err
-	}
-	w.file = nil
-	return syncFolder(filepath.Dir(w.path))
-}
+func (w *Writer) Commit() error { return w.file.Commit() }
 
 // Close discards a file that was not committed. It may be called more than once.
-func (w *Writer) Close() error {
-	if w.file == nil {
-		return nil
-	}
-	w.file.Close()
-	err := os.Remove(w.file.Name())
-	w.file = nil
-	return err
-}
+func (w *Writer) Close() error { return w.file.Close() }
 
 // WriteFile writes episodes to path, all or nothing.
 func WriteFile(path string, episodes []*Episode) error {
@@ -154,13 +125,4 @@ func WriteFile(path string, episodes []*Episode) error {
 		}
 	}
 	return w.Commit()
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
 }

@@ -9,6 +9,8 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+
+	"gyre/orchestrate/atomicfile"
 )
 
 // Logger appends to a metrics.jsonl. It belongs to one goroutine.
@@ -89,12 +91,11 @@ func Truncate(path string, lastStep int) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	kept, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // fails, as it should, once renamed
-	defer temporary.Close()
+	defer kept.Close()
 	for line, err := range lines(path) {
 		if err != nil {
 			return err
@@ -102,25 +103,11 @@ func Truncate(path string, lastStep int) error {
 		if line.record.Step > lastStep {
 			continue
 		}
-		if _, err := temporary.Write(line.bytes); err != nil {
+		if _, err := kept.Write(line.bytes); err != nil {
 			return err
 		}
 	}
-	if err := temporary.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := temporary.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
-		return err
-	}
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
+	return kept.Commit()
 }
 
 type parsedLine struct {

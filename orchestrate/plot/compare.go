@@ -15,6 +15,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
+	"gyre/orchestrate/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 
@@ -47,7 +48,7 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dp
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return writeFile(out, func(w io.Writer) error { return f.render(w, dpi) })
+	return atomicfile.Write(out, func(w io.Writer) error { return f.render(w, dpi) })
 }
 
 // readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as well.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"gyre/orchestrate/atomicfile"
 )
 
 // Options of Draw.
@@ -105,7 +107,7 @@ func (o *output) file(name string, content func(io.Writer) error) error {
 		return context.Cause(o.ctx)
 	}
 	path := filepath.Join(o.dir, name)
-	if err := writeFile(path, content); err != nil {
+	if err := atomicfile.Write(path, content); err != nil {
 		return err
 	}
 	o.options.Wrote(path)

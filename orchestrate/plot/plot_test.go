@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 
@@ -266,7 +267,7 @@ func TestDrawSteps(t *testing.T) {
 	root := t.TempDir()
 	for i, name := range []string{"a/metrics.json", "b/gradient_analysis_metrics_step_20.json", "c.json"} {
 		s := newStep("", metrics.Record{Step: 10 * i, Values: analysis(false)}, postFilter)
-		if err := writeFile(filepath.Join(root, name), s.writeJSON); err != nil {
+		if err := atomicfile.Write(filepath.Join(root, name), s.writeJSON); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"gyre/orchestrate/interrupt"
 )
@@ -77,9 +76,7 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 		return err
 	}
 	values := map[string]any{}
-	for name, v := range m {
-		values[name] = v
-	}
+	record(values, m)
 	if err := t.logger.Log(0, values); err != nil {
 		return err
 	}
@@ -89,12 +86,10 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 
 // advance does one step with everything around it: validation, checkpoint, metrics.
 func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
-	before := t.state
 	values, err := t.step(ctx)
 	var early *StoppedEarly
 	if err != nil && !errors.As(err, &early) && !errors.Is(err, errAnalysed) {
-		t.state = before
-		return nil, fmt.Errorf("step %d: %w", before.Step+1, err)
+		return nil, fmt.Errorf("step %d: %w", t.state.Step+1, err)
 	}
 	ended := err
 	t.state.Step++
@@ -106,9 +101,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 		if err != nil {
 			return nil, fmt.Errorf("validation after step %d: %w", step, err)
 		}
-		for name, v := range m {
-			values[name] = v
-		}
+		record(values, m)
 		if early = t.state.EarlyStop.Validated(m, t.config.EarlyStop); early != nil {
 			values[early.Metric] = 1.0
 		}
@@ -127,9 +120,9 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	return early, ended
 }
 
-// merge copies src into dst under a prefix.
-func merge(dst map[string]float64, prefix string, src map[string]float64) {
-	for name, v := range maps.All(src) {
-		dst[prefix+name] = v
+// record adds numbers to a line of metrics, which may also hold tables.
+func record(line map[string]any, numbers map[string]float64) {
+	for name, v := range numbers {
+		line[name] = v
 	}
 }

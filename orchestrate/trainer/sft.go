@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -52,13 +53,11 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 			if err != nil {
 				return outcome, err
 			}
-			merge(m, "", v)
+			maps.Copy(m, v)
 		}
 		m["timing_s/step"] = time.Since(begin).Seconds()
 		values := map[string]any{}
-		for name, v := range m {
-			values[name] = v
-		}
+		record(values, m)
 		if err := t.logger.Log(epoch, values); err != nil {
 			return outcome, err
 		}

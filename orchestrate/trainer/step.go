@@ -22,9 +22,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	tables := map[string]any{}
 	finish := func(err error) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
-		for name, v := range m {
-			tables[name] = v
-		}
+		record(tables, m)
 		return tables, err
 	}
 
@@ -70,8 +68,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		}
 	}
 	ready := step > t.config.Critic.Warmup || t.critic == nil
-	analysed := ready && t.analysisDue(step) && t.analysable(step, chosen)
-	if analysed {
+	if ready && t.analysisDue(step) && t.analysable(step, chosen) {
 		if err := timed(m, "timing_s/gradient_analysis", func() error { return t.analyse(ctx, step, chosen, m, tables) }); err != nil {
 			return nil, err
 		}

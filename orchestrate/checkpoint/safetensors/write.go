@@ -1,15 +1,13 @@
 package safetensors
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
+	"gyre/orchestrate/atomicfile"
 	"gyre/orchestrate/checkpoint/tensors"
 )
 
@@ -33,34 +31,8 @@ func (s Source) Bytes() (int64, error) {
 
 // Write makes a file of the given tensors, in their order, holding one of them in memory at a time. The file appears
 // under its name when it is complete and on disk; on any error nothing is left behind.
-func Write(path string, list []Source, metadata map[string]string) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			file.Close()
-			os.Remove(file.Name())
-		}
-	}()
-	if err := file.Chmod(0o644); err != nil {
-		return err
-	}
-	w := bufio.NewWriter(file)
-	if err := encode(w, list, metadata); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+func Write(path string, list []Source, metadata map[string]string) error {
+	return atomicfile.Write(path, func(w io.Writer) error { return encode(w, list, metadata) })
 }
 
 func encode(w io.Writer, list []Source, metadata map[string]string) error {

@@ -1,0 +1,76 @@
+// Package atomicfile writes files that appear under their names only when they are complete and on disk: readers, and a crash at any
+// moment, see the old file or the new one. Its sibling for directories is checkpoint/atomicdir.
+package atomicfile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"gyre/orchestrate/checkpoint/atomicdir"
+)
+
+// File is a file being written. It ends with Commit or Close.
+type File struct {
+	path string
+	file *os.File // nil once committed or closed
+	out  *bufio.Writer
+}
+
+// Create starts a file; parent folders are made. Always Close it: without a Commit, nothing remains.
+func Create(path string) (*File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-*")
+	if err != nil {
+		return nil, err
+	}
+	return &File{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
+}
+
+// Write appends to the file.
+func (f *File) Write(p []byte) (int, error) { return f.out.Write(p) }
+
+// Commit makes the file durable and gives it its name, in place of what had it before. On an error nothing remains after Close.
+func (f *File) Commit() error {
+	if err := errors.Join(f.out.Flush(), f.file.Chmod(0o644), f.file.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.file.Name(), f.path); err != nil {
+		return err
+	}
+	err := f.file.Close()
+	f.file = nil
+	return errors.Join(err, atomicdir.SyncDir(filepath.Dir(f.path)))
+}
+
+// Close discards a file that was not committed. It may be called more than once.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	name := f.file.Name()
+	err := errors.Join(f.file.Close(), os.Remove(name))
+	f.file = nil
+	return err
+}
+
+// Write makes path with what content writes.
+func Write(path string, content func(io.Writer) error) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err = content(f); err == nil {
+		err = f.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
