@@ -18,7 +18,7 @@ type phase struct {
 }
 
 var phases = []phase{
-	{"rollout", blue, []string{"timing_s/gen"}},
+	{"rollout", blue, []string{"timing_s/gen", "timing_s/env_wait"}},
 	{"log-probs", sky, []string{"timing_s/old_log_prob", "timing_s/ref"}},
 	{"advantages", purple, []string{"timing_s/values", "timing_s/adv"}},
 	{"critic", green, []string{"timing_s/update_critic"}},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
@@ -135,6 +136,8 @@ func (t *Trainer) saveCheckpoint() (err error) {
 	if t.savedStep == t.state.Step {
 		return nil
 	}
+	begin := time.Now()
+	defer func() { t.checkpointTime = time.Since(begin) }()
 	p, err := checkpoint.Begin(t.dir.Path, fmt.Sprintf("%s%d", stepPrefix, t.state.Step))
 	if err != nil {
 		return err

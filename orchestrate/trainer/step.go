@@ -20,6 +20,10 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	begin := time.Now()
 	m := map[string]float64{}
 	tables := map[string]any{}
+	if t.checkpointTime > 0 {
+		m["timing_s/checkpoint"] = t.checkpointTime.Seconds()
+		t.checkpointTime = 0
+	}
 	finish := func(err error) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
 		record(tables, m)
@@ -30,7 +34,11 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := t.choose(episodes, false)
+	var chosen selection
+	err = timed(m, "timing_s/filter", func() (err error) {
+		chosen, err = t.choose(episodes, false)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
@@ -50,10 +51,11 @@ type Trainer struct {
 	data      []*episode.Episode // demonstrations that were given (sft.data)
 
 	state          State
-	parityProven   bool // the sampler's log-probs equal the trainer's on this machine
-	oldFromSampler bool // this batch's old log-probs are the sampler's
-	savedStep      int  // the newest checkpoint's
-	analysing      bool // preparing an analysis batch: nothing may be remembered
+	parityProven   bool          // the sampler's log-probs equal the trainer's on this machine
+	oldFromSampler bool          // this batch's old log-probs are the sampler's
+	savedStep      int           // the newest checkpoint's
+	checkpointTime time.Duration // of the checkpoint that was saved after the step before; 0 = none was
+	analysing      bool          // preparing an analysis batch: nothing may be remembered
 }
 
 // NewSFT is New for supervised fine-tuning: there is no critic, no reference, and the learning rate is the [sft] table's.
