@@ -20,6 +20,8 @@ type Spec struct {
 	MaxActions int
 	// MaxReplyWords is the reply length that prompts ask for; it limits nothing.
 	MaxReplyWords int
+	// PlainReplies makes the whole text of a reply its one action: no answer block is asked for. Where Actions is nil only.
+	PlainReplies bool
 	// NewOptions returns a pointer to a fresh options struct that holds the tag's defaults (see Decode).
 	NewOptions func() any
 	// New makes an environment from such a struct.

@@ -140,6 +140,9 @@ func (x expert) show(ctx context.Context, s *seat) error {
 
 // choose gives the next turn's actions and whether they are the expert's.
 func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
+	if s.spec.PlainReplies { // experts know actions, not texts
+		return nil, false, errNoExpert
+	}
 	rng := envs.Rand("demonstration", int64(s.player.seed), s.seed, int64(len(s.talk.turns)))
 	if legal := s.game.rules.actions; len(legal) > 0 && rng.Float64() < x.noise {
 		return []string{legal[rng.IntN(len(legal))]}, false, nil

@@ -53,10 +53,15 @@ func (p *Player) fits(prompt int) bool { return prompt+p.rollout.MaxTokens <= p.
 
 // read gives the actions that a sampled reply asks for.
 func (p *Player) read(reply []int32, limit int) []string {
+	return p.prompts.format.parse(p.text(reply), limit)
+}
+
+// text is what a sampled reply says.
+func (p *Player) text(reply []int32) string {
 	if n := len(reply); n > 0 && slices.Contains(p.stopIDs, reply[n-1]) {
 		reply = reply[:n-1]
 	}
-	return p.prompts.format.parse(p.tokenizer.Decode(reply, false), limit)
+	return p.tokenizer.Decode(reply, false)
 }
 
 // request asks for the reply of an episode's pending turn. Ids and sessions are the episode's number plus one: an

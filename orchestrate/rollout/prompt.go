@@ -23,6 +23,7 @@ type rules struct {
 	maxActions        int
 	maxActionsPerTurn int
 	replyWords        int
+	plain             bool // a reply is taken as it is
 }
 
 // view is what one turn's prompt says.
@@ -95,8 +96,10 @@ func (p prompts) turn(r rules, v view) string {
 	if v.invalid {
 		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once more.\n")
 	}
-	fmt.Fprintf(&s, "You have %s left. Write your reply %s and add nothing around it.", count(v.actionsLeft, "action"), p.form(r))
-	s.WriteString(" Replies in another form are not carried out.")
+	fmt.Fprintf(&s, "You have %s left.", count(v.actionsLeft, "action"))
+	if !r.plain {
+		fmt.Fprintf(&s, " Write your reply %s and add nothing around it. Replies in another form are not carried out.", p.form(r))
+	}
 	if r.replyWords > 0 {
 		fmt.Fprintf(&s, " Use at most %d words.", r.replyWords)
 	}

@@ -83,14 +83,14 @@ func (s *seat) open(ctx context.Context) error {
 		env: env, limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: s.source.MaxActions,
 		totals: map[string]float64{},
 		rules: rules{maxActions: s.source.MaxActions, maxActionsPerTurn: s.source.MaxActionsPerTurn,
-			replyWords: s.spec.MaxReplyWords},
+			replyWords: s.spec.MaxReplyWords, plain: s.spec.PlainReplies},
 	}
 	// After a failed reset the state is empty: the episode still has a prompt, but nothing to learn from.
 	state, failed := s.game.start(ctx, s.seed)
 	s.talk.conversation = s.player.tokenizer.NewConversation()
 	prompts := s.player.prompts
 	spans, err := s.talk.conversation.Open(
-		prompts.open(s.game.rules, view{turn: 1, state: state, actionsLeft: s.game.actionsLeft}), prompts.format.prefix())
+		prompts.open(s.game.rules, view{turn: 1, state: state, actionsLeft: s.game.actionsLeft}), s.prefix())
 	if err != nil {
 		return fmt.Errorf("%s: first prompt: %w", s, err)
 	}
@@ -108,7 +108,7 @@ func (s *seat) open(ctx context.Context) error {
 // the next turn's prompt.
 func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	s.talk.reply(reply, logprobs, trained)
-	out := s.game.play(ctx, s.player.read(reply, s.source.MaxActionsPerTurn))
+	out := s.game.play(ctx, s.read(reply))
 	s.talk.reward(out.reward + out.penalty)
 	switch {
 	case s.game.stop != "":
@@ -125,7 +125,7 @@ func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, tr
 	}
 	next := view{turn: len(s.talk.turns) + 1, state: state, actionsLeft: s.game.actionsLeft, invalid: out.invalid, reward: out.reward}
 	prompts := s.player.prompts
-	spans, err := s.talk.conversation.Continue(reply, prompts.next(s.game.rules, next), prompts.format.prefix())
+	spans, err := s.talk.conversation.Continue(reply, prompts.next(s.game.rules, next), s.prefix())
 	if err != nil {
 		return fmt.Errorf("%s: prompt of turn %d: %w", s, next.turn, err)
 	}
@@ -135,6 +135,21 @@ func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, tr
 	}
 	s.talk.observe(spans)
 	return nil
+}
+
+// prefix opens every reply, read gives the actions that one asks for. A plain reply is one action.
+func (s *seat) prefix() string {
+	if s.spec.PlainReplies {
+		return ""
+	}
+	return s.player.prompts.format.prefix()
+}
+
+func (s *seat) read(reply []int32) []string {
+	if s.spec.PlainReplies {
+		return []string{s.player.text(reply)}
+	}
+	return s.player.read(reply, s.source.MaxActionsPerTurn)
 }
 
 func (s *seat) finish(stop string) {
