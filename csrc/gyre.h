@@ -22,7 +22,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 1
+#define GYRE_ABI_VERSION 2
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -231,6 +231,7 @@ typedef struct {
   int64_t max_sequences;     // rows that decode together
   int64_t max_length;        // prompt + new tokens of one sequence
   int64_t max_batch_tokens;  // rows of one forward pass (prefill is chunked to fit)
+  int32_t prefix_cache;      // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
 } gyre_engine_config;
 
 typedef struct {
@@ -246,9 +247,7 @@ typedef struct {
 typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
 
 typedef struct {
-  uint64_t id;       // chosen by the caller, unique among unfinished requests
-  uint64_t session;  // 0 = none. The KV of a finished request is kept under its session until gyre_engine_release; the next
-                     // request of that session reuses the longest common prefix of token ids.
+  uint64_t id;  // chosen by the caller, unique among unfinished requests
   const int32_t* prompt;
   int64_t prompt_len;
   gyre_sampling sampling;
@@ -263,16 +262,27 @@ typedef struct {
   uint64_t id;
   int32_t finish;           // gyre_finish
   int64_t num_tokens;       // new tokens, the stop token included
-  int64_t cached_tokens;    // prompt tokens that were not computed again
+  int64_t cached_tokens;    // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;     // where this output's tokens start in the arrays of gyre_engine_poll
   int64_t stop_index;       // which stop string matched, -1 = none
 } gyre_output;
 
+// Requests and memory are those of now, everything else counts up from the engine's creation.
 typedef struct {
-  int64_t waiting, running, finished, sessions;
-  int64_t blocks_total, blocks_free, block_tokens;
-  int64_t prefill_tokens, decode_tokens, cached_tokens, preemptions, steps;
-  int64_t kv_bytes;
+  int64_t waiting, running, finished;  // finished: not polled yet
+  int64_t blocks_total, blocks_free;   // blocks of keys and values; free ones hold nothing
+  int64_t blocks_cached;               // held by the prefix cache alone: given up when needed
+  int64_t blocks_peak;                 // most blocks that running requests have held together
+  int64_t block_tokens;                // positions in a block
+  int64_t prompt_tokens;               // of all requests that have started to run
+  int64_t cached_tokens;               // those of them that were found in the prefix cache
+  int64_t prefill_tokens;              // rows computed of prompts, and of anything computed again
+  int64_t decode_tokens;               // rows computed of freshly drawn tokens
+  int64_t head_rows;                   // rows of logits
+  int64_t preemptions, steps;
+  double prefill_seconds, decode_seconds;  // in the decoder; a pass of both kinds is split in proportion to its rows
+  double sample_seconds;                   // computing logits and drawing from them
+  int64_t kv_bytes;                        // address space of the pool, 0 before the first step and after gyre_engine_sleep
 } gyre_engine_stats_t;
 
 gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err);
@@ -289,8 +299,7 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_erro
 gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
                              float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
-gyre_status gyre_engine_release(gyre_engine* engine, uint64_t session, gyre_error* err);
-// Frees the KV pool (it comes back with the next step); every session's KV is forgotten, unfinished requests are recomputed.
+// Frees the KV pool (it comes back with the next step); the prefix cache is emptied, unfinished requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 

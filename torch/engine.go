@@ -8,14 +8,17 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"time"
 	"unsafe"
 )
 
 // EngineConfig bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough for MaxSequences × MaxLength),
 // MaxSequences the sequences that decode together, MaxLength prompt plus output of one sequence, MaxBatchTokens the rows of one
-// forward pass (longer prompts are computed in chunks).
+// forward pass (longer prompts are computed in chunks). With PrefixCache, requests whose token ids begin alike share the keys and
+// values of that beginning, those of finished requests included, and the results are the same bits as without.
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
+	PrefixCache                                      bool
 }
 
 // Sampling says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
@@ -30,11 +33,9 @@ type Sampling struct {
 	IgnoreEOS   bool    // stop ids do not stop
 }
 
-// Request asks for a continuation of Prompt. The keys and values of a finished request stay with its Session (0 = none) until
-// [Engine.Release], and the session's next request computes only what follows the longest common prefix of token ids.
+// Request asks for a continuation of Prompt.
 type Request struct {
 	ID          uint64 // unique among unfinished requests
-	Session     uint64
 	Prompt      []int32
 	Sampling    Sampling
 	StopIDs     []int32
@@ -73,16 +74,24 @@ type Output struct {
 	SamplingLogprobs []float32
 	Finish           Finish
 	StopIndex        int // which stop string matched; -1 = none
-	CachedTokens     int // prompt tokens whose keys and values came from the session
+	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
 
-// EngineStats counts what an engine holds and has done. A block holds BlockTokens positions of keys and values; KVBytes is the
-// memory of the pool now, 0 before the first step and after Sleep.
+// EngineStats says what an engine holds now and counts what it has done since it was made.
 type EngineStats struct {
-	Waiting, Running, Finished, Sessions                          int64
-	BlocksTotal, BlocksFree, BlockTokens                          int64
-	PrefillTokens, DecodeTokens, CachedTokens, Preemptions, Steps int64
-	KVBytes                                                       int64
+	Waiting, Running, Finished int64 // requests; Finished: not polled yet
+	BlocksTotal, BlocksFree    int64 // blocks of keys and values; free ones hold nothing
+	BlocksCached               int64 // held by the prefix cache alone: given up when needed
+	BlocksPeak                 int64 // most blocks that running requests have held together
+	BlockTokens                int64 // positions in a block
+	PromptTokens, CachedTokens int64 // prompt tokens of requests that have started, and those of them found in the prefix cache
+	PrefillTokens              int64 // rows computed of prompts, and of anything computed again
+	DecodeTokens               int64 // rows computed of freshly drawn tokens
+	HeadRows                   int64 // rows of logits
+	Preemptions, Steps         int64
+	PrefillTime, DecodeTime    time.Duration // in the decoder; a pass of both kinds is split in proportion to its rows
+	SampleTime                 time.Duration // computing logits and drawing from them
+	KVBytes                    int64         // address space of the pool, 0 before the first step and after Sleep
 }
 
 // Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the next step.
@@ -104,7 +113,8 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	e := &Engine{model: m}
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		c := C.gyre_engine_config{kv_bytes: C.int64_t(config.KVBytes), max_sequences: C.int64_t(config.MaxSequences),
-			max_length: C.int64_t(config.MaxLength), max_batch_tokens: C.int64_t(config.MaxBatchTokens)}
+			max_length: C.int64_t(config.MaxLength), max_batch_tokens: C.int64_t(config.MaxBatchTokens),
+			prefix_cache: flag(config.PrefixCache)}
 		status := C.gyre_engine_new(h, &c, &e.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()
@@ -164,8 +174,7 @@ func (e *Engine) Submit(r Request) error {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		request := C.gyre_request{
-			id: C.uint64_t(r.ID), session: C.uint64_t(r.Session),
-			prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
+			id: C.uint64_t(r.ID), prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
 			sampling: r.Sampling.c(),
 			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)),
 		}
@@ -239,14 +248,7 @@ func (e *Engine) Abort(id uint64) error {
 	})
 }
 
-// Release forgets a session's keys and values.
-func (e *Engine) Release(session uint64) error {
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
-		return C.gyre_engine_release(h, C.uint64_t(session), err)
-	})
-}
-
-// Sleep frees the pool of keys and values until the next step, so that training can have the memory. Sessions are forgotten,
+// Sleep frees the pool of keys and values until the next step, so that training can have the memory. The prefix cache is emptied,
 // unfinished requests are computed again.
 func (e *Engine) Sleep() error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
@@ -257,9 +259,15 @@ func (e *Engine) Stats() (EngineStats, error) {
 	var s C.gyre_engine_stats_t
 	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_stats(h, &s, err) })
 	return EngineStats{
-		Waiting: int64(s.waiting), Running: int64(s.running), Finished: int64(s.finished), Sessions: int64(s.sessions),
-		BlocksTotal: int64(s.blocks_total), BlocksFree: int64(s.blocks_free), BlockTokens: int64(s.block_tokens),
-		PrefillTokens: int64(s.prefill_tokens), DecodeTokens: int64(s.decode_tokens), CachedTokens: int64(s.cached_tokens),
-		Preemptions: int64(s.preemptions), Steps: int64(s.steps), KVBytes: int64(s.kv_bytes),
+		Waiting: int64(s.waiting), Running: int64(s.running), Finished: int64(s.finished),
+		BlocksTotal: int64(s.blocks_total), BlocksFree: int64(s.blocks_free), BlocksCached: int64(s.blocks_cached),
+		BlocksPeak: int64(s.blocks_peak), BlockTokens: int64(s.block_tokens),
+		PromptTokens: int64(s.prompt_tokens), CachedTokens: int64(s.cached_tokens),
+		PrefillTokens: int64(s.prefill_tokens), DecodeTokens: int64(s.decode_tokens), HeadRows: int64(s.head_rows),
+		Preemptions: int64(s.preemptions), Steps: int64(s.steps),
+		PrefillTime: seconds(s.prefill_seconds), DecodeTime: seconds(s.decode_seconds), SampleTime: seconds(s.sample_seconds),
+		KVBytes: int64(s.kv_bytes),
 	}, err
 }
+
+func seconds(s C.double) time.Duration { return time.Duration(float64(s) * float64(time.Second)) }

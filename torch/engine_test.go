@@ -113,42 +113,6 @@ func TestEngineStops(t *testing.T) {
 	}
 }
 
-func TestEngineSessionsSleepAndWeights(t *testing.T) {
-	m := tinyModel(t, HeadLM)
-	e := tinyEngine(t, m, roomy)
-	request := Request{ID: 1, Session: 5, Prompt: []int32{3, 4, 5, 6}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
-	cached := func() int {
-		t.Helper()
-		if err := e.Submit(request); err != nil {
-			t.Fatal(err)
-		}
-		return finish(t, e)[1].CachedTokens
-	}
-	first := cached()
-	again := cached()
-	if err := m.Touch(); err != nil {
-		t.Fatal(err)
-	}
-	touched := cached()
-	if err := e.Sleep(); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := e.Stats(); err != nil || s.KVBytes != 0 || s.Sessions != 0 || s.BlocksFree != s.BlocksTotal {
-		t.Errorf("asleep: %+v, %v", s, err)
-	}
-	slept := cached()
-	if first != 0 || again != 3 || touched != 0 || slept != 0 {
-		t.Errorf("cached tokens: first %d, again %d, after new weights %d, after sleep %d; want 0, 3, 0, 0", first, again, touched, slept)
-	}
-	if err := e.Release(5); err != nil {
-		t.Fatal(err)
-	}
-	s, err := e.Stats()
-	if err != nil || s.Sessions != 0 || s.BlocksFree != s.BlocksTotal || s.KVBytes == 0 || s.CachedTokens != 3 {
-		t.Errorf("after release: %+v, %v", s, err)
-	}
-}
-
 func TestEngineErrors(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, roomy)

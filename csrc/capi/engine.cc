@@ -33,7 +33,6 @@ gyre::Request to_request(const gyre_request& r) {
   need_array(r.stop_string_lens, r.num_stop_strings, "stop_string_lens");
   gyre::Request request;
   request.id = r.id;
-  request.session = r.session;
   request.prompt.assign(r.prompt, r.prompt + r.prompt_len);
   request.sampling = {.temperature = r.sampling.temperature,
                       .top_k = r.sampling.top_k,
@@ -59,7 +58,8 @@ gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config,
     deref(out, "out") = new gyre_engine(deref(model, "model").decoder, {.kv_bytes = c.kv_bytes,
                                                                         .max_sequences = c.max_sequences,
                                                                         .max_length = c.max_length,
-                                                                        .max_batch_tokens = c.max_batch_tokens});
+                                                                        .max_batch_tokens = c.max_batch_tokens,
+                                                                        .prefix_cache = c.prefix_cache != 0});
   });
 }
 
@@ -122,10 +122,6 @@ gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err)
   return guard(err, [&] { deref(engine, "engine").engine.abort(id); });
 }
 
-gyre_status gyre_engine_release(gyre_engine* engine, uint64_t session, gyre_error* err) {
-  return guard(err, [&] { deref(engine, "engine").engine.release(session); });
-}
-
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
   return guard(err, [&] { deref(engine, "engine").engine.sleep(); });
 }
@@ -136,15 +132,21 @@ gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* ou
     deref(out, "out") = {.waiting = s.waiting,
                          .running = s.running,
                          .finished = s.finished,
-                         .sessions = s.sessions,
                          .blocks_total = s.pages_total,
                          .blocks_free = s.pages_free,
+                         .blocks_cached = s.pages_cached,
+                         .blocks_peak = s.pages_peak,
                          .block_tokens = gyre::kPageTokens,
+                         .prompt_tokens = s.prompt_tokens,
+                         .cached_tokens = s.cached_tokens,
                          .prefill_tokens = s.prefill_tokens,
                          .decode_tokens = s.decode_tokens,
-                         .cached_tokens = s.cached_tokens,
+                         .head_rows = s.head_rows,
                          .preemptions = s.preemptions,
                          .steps = s.steps,
+                         .prefill_seconds = s.prefill_seconds,
+                         .decode_seconds = s.decode_seconds,
+                         .sample_seconds = s.sample_seconds,
                          .kv_bytes = s.kv_bytes};
   });
 }

@@ -192,6 +192,7 @@ Finish Engine::advance(Sequence& s, const Draw& draw, int64_t* stop_index) const
 void Engine::finish(uint64_t id, Finish reason, int64_t stop_index) {
   const std::unique_ptr<Sequence> s = scheduler_.remove(id);
   cached_tokens_ += s->cached;
+  prompt_tokens_ += s->prompt_length();
   finished_.push_back({.id = id,
                        .finish = reason,
                        .tokens = {s->tokens.begin() + s->prompt_length(), s->tokens.end()},
@@ -216,8 +217,6 @@ void Engine::abort(uint64_t id) {
   }
 }
 
-void Engine::release(uint64_t session) { scheduler_.release(session); }
-
 void Engine::sleep() {
   scheduler_.forget();
   kv_.reset();
@@ -228,12 +227,12 @@ EngineStats Engine::stats() const {
   s.waiting = scheduler_.waiting();
   s.running = scheduler_.unfinished() - s.waiting;
   s.finished = static_cast<int64_t>(finished_.size());
-  s.sessions = scheduler_.sessions();
   s.pages_total = scheduler_.pages().total();
   s.pages_free = scheduler_.pages().free();
   s.prefill_tokens = prefill_tokens_;
   s.decode_tokens = decode_tokens_;
   s.cached_tokens = cached_tokens_;
+  s.prompt_tokens = prompt_tokens_;
   s.preemptions = scheduler_.preemptions();
   s.steps = steps_;
   s.kv_bytes = kv_ ? s.pages_total * KvPages::bytes_per_page(decoder_.config()) : 0;

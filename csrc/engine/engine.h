@@ -31,16 +31,23 @@ struct EngineConfig {
   int64_t max_sequences = 0;     // sequences that run together
   int64_t max_length = 0;        // prompt + output of one sequence
   int64_t max_batch_tokens = 0;  // rows of one forward pass
+  bool prefix_cache = true;      // share keys and values between requests that begin alike
 };
 
+// Requests, pages and kv_bytes are those of now, everything else counts up from the engine's creation.
 struct EngineStats {
-  int64_t waiting = 0, running = 0, finished = 0, sessions = 0;  // finished: not polled yet
-  int64_t pages_total = 0, pages_free = 0;
-  // Rows computed so far: prefill = of prompts and of anything computed again, decode = of freshly drawn tokens. cached
-  // = prompt positions that were found in a session instead.
-  int64_t prefill_tokens = 0, decode_tokens = 0, cached_tokens = 0;
+  int64_t waiting = 0, running = 0, finished = 0;  // finished: not polled yet
+  int64_t pages_total = 0, pages_free = 0;         // free: hold nothing
+  int64_t pages_cached = 0;                        // held by the prefix cache alone
+  int64_t pages_peak = 0;                          // most that running sequences have held together
+  int64_t prompt_tokens = 0, cached_tokens = 0;    // of requests that have run; found in the prefix cache
+  int64_t prefill_tokens = 0;                      // rows computed of prompts and of anything computed again
+  int64_t decode_tokens = 0;                       // rows computed of freshly drawn tokens
+  int64_t head_rows = 0;                           // rows of logits
   int64_t preemptions = 0, steps = 0;
-  int64_t kv_bytes = 0;  // memory of the pool now: 0 before the first step and after sleep()
+  double prefill_seconds = 0, decode_seconds = 0;  // in the decoder; a mixed pass is split by its rows
+  double sample_seconds = 0;                       // logits and draws
+  int64_t kv_bytes = 0;  // address space of the pool: 0 before the first step and after sleep()
 };
 
 class Engine {
@@ -59,9 +66,7 @@ class Engine {
   // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
   // finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
-  // Forgets the session. The KV of its unfinished requests is not kept when they end.
-  void release(uint64_t session);
-  // Frees the KV pool until the next step. Sessions are forgotten, unfinished requests are computed again.
+  // Frees the KV pool until the next step. The prefix cache is emptied, unfinished requests are computed again.
   void sleep();
   EngineStats stats() const;
 
@@ -80,7 +85,7 @@ class Engine {
   StopMatcher stop_matcher_;
   std::optional<KvPages> kv_;
   std::deque<Output> finished_;
-  int64_t prefill_tokens_ = 0, decode_tokens_ = 0, cached_tokens_ = 0, steps_ = 0;
+  int64_t prefill_tokens_ = 0, decode_tokens_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, steps_ = 0;
 };
 
 }  // namespace gyre

@@ -22,7 +22,6 @@ struct Sampling {
 
 struct Request {
   uint64_t id = 0;
-  uint64_t session = 0;  // 0 = none
   std::vector<int32_t> prompt{};
   Sampling sampling{};
   std::vector<int32_t> stop_ids{};          // ids outside the vocabulary never occur and are harmless
@@ -38,7 +37,7 @@ struct Output {
   std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
   std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy
   int64_t stop_index = -1;                 // which stop string matched
-  int64_t cached_tokens = 0;               // prompt tokens whose keys and values came from the session
+  int64_t cached_tokens = 0;               // prompt tokens whose keys and values were found in the prefix cache
 };
 
 }  // namespace gyre

@@ -12,7 +12,7 @@ auto has_id(uint64_t id) {
 }  // namespace
 
 Scheduler::Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows)
-    : max_sequences_(max_sequences), max_rows_(max_rows), pages_(num_pages), sessions_(pages_) {}
+    : max_sequences_(max_sequences), max_rows_(max_rows), pages_(num_pages) {}
 
 void Scheduler::schedule() {
   budget_ = max_rows_;
@@ -40,7 +40,7 @@ bool Scheduler::grow(Sequence& sequence, int64_t positions) {
   while (static_cast<int64_t>(sequence.pages.size()) < pages_for(positions)) {
     if (pages_.free() > 0) {
       sequence.pages.push_back(pages_.take());
-    } else if (!sessions_.evict()) {
+    } else {
       const bool itself = running_.back().get() == &sequence;
       restart_youngest();
       if (itself) return false;
@@ -55,8 +55,7 @@ bool Scheduler::admit() {
   if (waiting_.empty() || static_cast<int64_t>(running_.size()) >= max_sequences_) return false;
   Sequence& sequence = *waiting_.front();
   const int64_t reserve = static_cast<int64_t>(running_.size());
-  if (pages_.free() + sessions_.held_pages() < pages_for(sequence.length()) + reserve) return false;
-  sessions_.restore(sequence);
+  if (pages_.free() < pages_for(sequence.length()) + reserve) return false;
   running_.push_back(std::move(waiting_.front()));
   waiting_.pop_front();
   return grow(sequence, sequence.length());
@@ -77,7 +76,7 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
   if (const auto r = std::ranges::find_if(running_, has_id(id)); r != running_.end()) {
     sequence = std::move(*r);
     running_.erase(r);
-    sessions_.store(*sequence);
+    pages_.release(sequence->pages);
   } else if (const auto w = std::ranges::find_if(waiting_, has_id(id)); w != waiting_.end()) {
     sequence = std::move(*w);
     waiting_.erase(w);
@@ -86,18 +85,9 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
 }
 
 void Scheduler::forget() {
-  sessions_.clear();
   const int64_t before = preemptions_;
   while (!running_.empty()) restart_youngest();
   preemptions_ = before;  // not for want of pages
-}
-
-void Scheduler::release(uint64_t session) {
-  sessions_.release(session);
-  for (auto& s : running_)
-    if (s->request.session == session) s->request.session = 0;
-  for (auto& s : waiting_)
-    if (s->request.session == session) s->request.session = 0;
 }
 
 bool Scheduler::contains(uint64_t id) const {

@@ -16,7 +16,6 @@
 
 #include "engine/page_allocator.h"
 #include "engine/sequence.h"
-#include "engine/session_cache.h"
 
 namespace gyre {
 
@@ -24,24 +23,19 @@ class Scheduler {
  public:
   // max_sequences: sequences that run together; max_rows: rows of one pass.
   Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows);
-  Scheduler(const Scheduler&) = delete;  // sessions_ refers to pages_
-  Scheduler& operator=(const Scheduler&) = delete;
 
   void add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
   // Decides `scheduled` of every running sequence and sees to it that its pages cover those rows.
   void schedule();
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
-  // Takes out the sequence with this request id; null when there is none. Its pages go to its session.
+  // Takes out the sequence with this request id; null when there is none.
   std::unique_ptr<Sequence> remove(uint64_t id);
   // Forgets every key and value, sessions included; running sequences go back to the queue in their order.
   void forget();
-  // The session's KV is freed, and that of its unfinished requests will not be kept either.
-  void release(uint64_t session);
 
   bool contains(uint64_t id) const;
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t unfinished() const { return waiting() + static_cast<int64_t>(running_.size()); }
-  int64_t sessions() const { return sessions_.sessions(); }
   int64_t preemptions() const { return preemptions_; }
   const PageAllocator& pages() const { return pages_; }
 
@@ -52,7 +46,6 @@ class Scheduler {
 
   int64_t max_sequences_, max_rows_;
   PageAllocator pages_;
-  SessionCache sessions_;
   std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
   std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first, all younger than the running ones
   int64_t budget_ = 0;                              // rows still free in the pass being scheduled

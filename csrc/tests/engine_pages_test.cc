@@ -4,15 +4,13 @@
 
 #include "engine/page_allocator.h"
 #include "engine/scheduler.h"
-#include "engine/session_cache.h"
 
 namespace gyre {
 namespace {
 
-std::unique_ptr<Sequence> sequence(uint64_t id, int prompt_tokens, uint64_t session = 0) {
+std::unique_ptr<Sequence> sequence(uint64_t id, int prompt_tokens) {
   Request r;
   r.id = id;
-  r.session = session;
   for (int i = 0; i < prompt_tokens; ++i) r.prompt.push_back(i);
   r.sampling.max_tokens = 1000;
   return std::make_unique<Sequence>(std::move(r));
@@ -39,57 +37,6 @@ TEST(PageAllocator, CountsReferencesAndRefusesDoubleRelease) {
   EXPECT_THROW(pages.release(again), std::logic_error);
   pages.release(table);
   EXPECT_EQ(pages.free(), 2);
-}
-
-TEST(SessionCache, GivesTheLongestCommonPrefix) {
-  PageAllocator pages(8);
-  SessionCache cache(pages);
-  auto first = sequence(1, 40, 9);
-  for (int i = 0; i < 3; ++i) first->pages.push_back(pages.take());
-  first->computed = 40;
-  cache.store(*first);
-  EXPECT_EQ(cache.held_pages(), 3);
-
-  auto second = sequence(2, 60, 9);
-  second->tokens[20] = second->request.prompt[20] = 99;
-  cache.restore(*second);
-  EXPECT_EQ(second->computed, 20);
-  EXPECT_EQ(second->cached, 20);
-  EXPECT_EQ(second->pages.size(), 2u);  // the third page was of no use
-  EXPECT_EQ(pages.free(), 6);
-  EXPECT_EQ(cache.sessions(), 0);
-
-  second->computed = 60;
-  second->pages.push_back(pages.take());
-  second->pages.push_back(pages.take());
-  cache.store(*second);
-  auto third = sequence(3, 60, 9);
-  third->tokens = second->tokens;  // nothing new: the last token is computed again all the same
-  cache.restore(*third);
-  EXPECT_EQ(third->computed, 59);
-  pages.release(third->pages);
-  EXPECT_EQ(pages.free(), 8);
-}
-
-TEST(SessionCache, EvictsTheOneUsedLongestAgo) {
-  PageAllocator pages(8);
-  SessionCache cache(pages);
-  for (uint64_t session : {1, 2, 3}) {
-    auto s = sequence(session, 10, session);
-    s->pages.push_back(pages.take());
-    s->computed = 10;
-    cache.store(*s);
-  }
-  EXPECT_TRUE(cache.evict());
-  auto oldest = sequence(11, 12, 1), next = sequence(12, 12, 2);
-  cache.restore(*oldest);
-  cache.restore(*next);
-  EXPECT_EQ(oldest->computed, 0);
-  EXPECT_EQ(next->computed, 10);
-  pages.release(next->pages);
-  cache.clear();
-  EXPECT_FALSE(cache.evict());
-  EXPECT_EQ(pages.free(), 8);
 }
 
 TEST(Scheduler, MixesDecodeRowsWithPromptChunks) {
@@ -134,21 +81,6 @@ TEST(Scheduler, SendsTheYoungestBackAndKeepsArrivalOrder) {
   EXPECT_EQ(scheduler.running()[0]->request.id, 2u);
   scheduler.remove(2);
   EXPECT_EQ(scheduler.pages().free(), 4);
-}
-
-TEST(Scheduler, EvictsIdleSessionsBeforeItPreempts) {
-  Scheduler scheduler(4, 8, 100);
-  scheduler.add(sequence(1, 30, 5));
-  scheduler.schedule();
-  complete_pass(scheduler);
-  scheduler.remove(1);
-  EXPECT_EQ(scheduler.sessions(), 1);
-  EXPECT_EQ(scheduler.pages().free(), 2);
-  scheduler.add(sequence(2, 40));
-  scheduler.schedule();
-  ASSERT_EQ(scheduler.running().size(), 1u);
-  EXPECT_EQ(scheduler.sessions(), 0);
-  EXPECT_EQ(scheduler.preemptions(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A few hundred requests with everything happening at once: small pool, sessions, aborts, releases, sleep.
+// A few hundred requests with everything happening at once: small pool, aborts, sleep.
 #include <gtest/gtest.h>
 
 #include "engine_fixture.h"
@@ -24,11 +24,9 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   while (next < requests.size() || unfinished > 0) {
     while (next < requests.size() && !one_in(3)) {
       Request r = requests[next++];
-      r.session = std::uniform_int_distribution<uint64_t>(0, 12)(generator);
       engine.submit(r);
       ++unfinished;
     }
-    if (next > 0 && one_in(12)) engine.release(std::uniform_int_distribution<uint64_t>(1, 12)(generator));
     if (one_in(60)) engine.sleep();
     if (unfinished > 0 && one_in(15)) {
       const uint64_t id = requests[std::uniform_int_distribution<size_t>(0, next - 1)(generator)].id;
@@ -54,9 +52,7 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   }
   EXPECT_GT(aborted, 0);
   EXPECT_GT(engine.stats().preemptions, 0);
-  for (uint64_t session = 1; session <= 12; ++session) engine.release(session);
   EXPECT_EQ(engine.stats().pages_free, 14);
-  EXPECT_EQ(engine.stats().sessions, 0);
 }
 
 }  // namespace

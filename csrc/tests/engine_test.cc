@@ -52,7 +52,7 @@ TEST(Engine, LogprobsAreThoseOfScoreBitForBit) {
     std::vector<Target> targets;
     for (int64_t t = static_cast<int64_t>(r.prompt.size()); t < offsets[1]; ++t) targets.push_back({t - 1, ids[t]});
     const double temperature = r.sampling.temperature == 0 ? 1.0 : r.sampling.temperature;
-    const Scores scores = score(*decoder, decoder->forward(ids, offsets, nullptr), targets, temperature, false);
+    const Scores scores = score(*decoder, decoder->forward(pack(ids, offsets), nullptr), targets, temperature, false);
     EXPECT_TRUE(same_bits(out.logprobs, scores.logprobs)) << "request " << r.id << " at temperature " << temperature;
   }
 }
@@ -116,89 +116,11 @@ TEST(Engine, LaterArrivalsJoinRunningOnes) {
   expect_same(drain(engine), want, "one arrival every other step");
 }
 
-// Turns of an episode: each prompt is the history so far plus something new.
-TEST(Engine, SessionsReuseTheHistoryAndChangeNothing) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  Engine engine(*decoder, roomy());
-  std::mt19937 generator(2);
-  std::vector<std::vector<int32_t>> histories(5);
-  for (auto& h : histories) h = random_ids(generator, 20);
-  for (int turn = 0; turn < 4; ++turn) {
-    std::vector<Request> requests(histories.size());
-    for (size_t i = 0; i < histories.size(); ++i) {
-      requests[i].id = i;
-      requests[i].session = 50 + i;
-      requests[i].prompt = histories[i];
-      requests[i].sampling = {.max_tokens = 10, .seed = i * 10 + turn};
-      engine.submit(requests[i]);
-    }
-    const auto outputs = drain(engine);
-    expect_same(outputs, naive_each(*decoder, requests), "turn " + std::to_string(turn));
-    for (size_t i = 0; i < histories.size(); ++i) {
-      // All but the last drawn token of the turn before, and nothing on the first turn.
-      EXPECT_EQ(outputs.at(i).cached_tokens, turn == 0 ? 0 : static_cast<int64_t>(histories[i].size()) - 8);
-      const auto& tokens = outputs.at(i).tokens;
-      histories[i].insert(histories[i].end(), tokens.begin(), tokens.end());
-      const auto more = random_ids(generator, 7);
-      histories[i].insert(histories[i].end(), more.begin(), more.end());
-    }
-  }
-  EXPECT_EQ(engine.stats().sessions, 5);
-  for (uint64_t session = 50; session < 55; ++session) engine.release(session);
-  EXPECT_EQ(engine.stats().sessions, 0);
-  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
-}
-
-TEST(Engine, AChangedHistoryIsReusedUpToTheChange) {
-  auto decoder = tiny_decoder();
-  Engine engine(*decoder, roomy());
-  std::mt19937 generator(4);
-  Request r{.id = 1, .session = 3, .prompt = random_ids(generator, 50), .sampling = {.max_tokens = 5}};
-  engine.submit(r);
-  drain(engine);
-  r.prompt[37] = (r.prompt[37] + 1) % 101;
-  engine.submit(r);
-  const auto outputs = drain(engine);
-  expect_same(outputs, naive_each(*decoder, {r}), "changed history");
-  EXPECT_EQ(outputs.at(1).cached_tokens, 37);
-}
-
-TEST(Engine, IdleSessionsGiveWayToWork) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  Engine engine(*decoder, with_pages(10));
-  std::mt19937 generator(4);
-  std::vector<Request> requests;
-  for (uint64_t i = 0; i < 12; ++i)
-    requests.push_back(
-        {.id = i, .session = 100 + i, .prompt = random_ids(generator, 40), .sampling = {.max_tokens = 4}});
-  for (const Request& r : requests) {
-    engine.submit(r);
-    drain(engine);
-  }
-  const EngineStats stats = engine.stats();
-  EXPECT_EQ(stats.preemptions, 0);
-  EXPECT_EQ(stats.sessions, 3);
-  EXPECT_EQ(stats.pages_free, 1);
-}
-
-TEST(Engine, ReleaseDuringARequestKeepsNothing) {
-  auto decoder = tiny_decoder();
-  Engine engine(*decoder, roomy());
-  engine.submit({.id = 1, .session = 8, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 20}});
-  engine.step();
-  engine.release(8);
-  EXPECT_EQ(drain(engine).at(1).tokens.size(), 20u);
-  EXPECT_EQ(engine.stats().sessions, 0);
-  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
-}
-
 TEST(Engine, NewWeightsInvalidateEveryCache) {
   auto decoder = tiny_decoder();
   Engine engine(*decoder, roomy());
   std::mt19937 generator(4);
-  Request r{.id = 1, .session = 3, .prompt = random_ids(generator, 50), .sampling = {.max_tokens = 5}};
+  Request r{.id = 1, .prompt = random_ids(generator, 50), .sampling = {.max_tokens = 5}};
   engine.submit(r);
   drain(engine);
   Request running{.id = 2, .prompt = random_ids(generator, 30), .sampling = {.temperature = 0, .max_tokens = 12}};

@@ -61,7 +61,7 @@ func generate(c *cli.Context) error {
 	}
 	defer model.Close()
 	engine, err := torch.NewEngine(model, torch.EngineConfig{
-		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
+		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024, PrefixCache: true,
 	})
 	if err != nil {
 		return err

@@ -322,6 +322,8 @@ type Engine struct {
 	MaxSequences int `toml:"max_sequences" default:"128" range:"[1,)"`
 	// Rows of one forward pass; longer prompts are prefilled in chunks.
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"2048" range:"[1,)"`
+	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
+	PrefixCache bool `toml:"prefix_cache" default:"true"`
 }
 
 // SFT is supervised fine-tuning on expert demonstrations.

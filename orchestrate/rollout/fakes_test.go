@@ -116,19 +116,18 @@ type script struct {
 	waiting  []torch.Request
 	ready    []torch.Output
 	turns    map[uint64]int
-	sessions map[uint64][]int32 // tokens known to a session
-	released int
+	episodes map[uint64][]int32 // tokens of the turns so far
 	aborted  int
 	seeds    map[uint64]bool
 }
 
 func (s *script) Submit(r torch.Request) error {
 	if s.turns == nil {
-		s.turns, s.sessions, s.seeds = map[uint64]int{}, map[uint64][]int32{}, map[uint64]bool{}
+		s.turns, s.episodes, s.seeds = map[uint64]int{}, map[uint64][]int32{}, map[uint64]bool{}
 	}
-	known := s.sessions[r.Session]
+	known := s.episodes[r.ID]
 	if len(r.Prompt) < len(known) || !slices.Equal(r.Prompt[:len(known)], known) {
-		s.t.Errorf("request %d: the prompt does not extend the session's %d tokens", r.ID, len(known))
+		s.t.Errorf("request %d: the prompt does not extend the last turn's %d tokens", r.ID, len(known))
 	}
 	if s.seeds[r.Sampling.Seed] {
 		s.t.Errorf("request %d: sampling seed %d was used before", r.ID, r.Sampling.Seed)
@@ -153,12 +152,12 @@ func (s *script) Step() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		out := torch.Output{ID: r.ID, Tokens: ids, Finish: torch.FinishStop, CachedTokens: len(s.sessions[r.Session])}
+		out := torch.Output{ID: r.ID, Tokens: ids, Finish: torch.FinishStop, CachedTokens: len(s.episodes[r.ID])}
 		for i := range ids {
 			out.Logprobs = append(out.Logprobs, -float32(i+1)/16)
 		}
 		s.turns[r.ID]++
-		s.sessions[r.Session] = append(r.Prompt, ids...)
+		s.episodes[r.ID] = append(r.Prompt, ids...)
 		s.ready = append(s.ready, out)
 	}
 	s.waiting = slices.Delete(s.waiting, 0, n)
@@ -174,12 +173,6 @@ func (s *script) Poll() ([]torch.Output, error) {
 func (s *script) Abort(id uint64) error {
 	s.waiting = slices.DeleteFunc(s.waiting, func(r torch.Request) bool { return r.ID == id })
 	s.aborted++
-	return nil
-}
-
-func (s *script) Release(session uint64) error {
-	delete(s.sessions, session)
-	s.released++
 	return nil
 }
 

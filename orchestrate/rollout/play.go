@@ -18,7 +18,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if err != nil {
 		return nil, Stats{}, err
 	}
-	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}, sessions: map[uint64]bool{}}
+	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}}
 	if err := round.run(ctx); err != nil {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
 	}
@@ -42,13 +42,12 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 
 // round is one call of Play.
 type round struct {
-	player   *Player
-	plan     Plan
-	seats    []*seat
-	live     int              // episodes not finished
-	asked    map[uint64]*seat // by request id: replies being sampled
-	sessions map[uint64]bool  // that hold keys and values in the sampler
-	stats    Stats
+	player *Player
+	plan   Plan
+	seats  []*seat
+	live   int              // episodes not finished
+	asked  map[uint64]*seat // by request id: replies being sampled
+	stats  Stats
 }
 
 func (r *round) run(ctx context.Context) (err error) {
@@ -115,7 +114,7 @@ func (r *round) advance(done result) error {
 		if err := r.player.sampler.Submit(request); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
-		r.asked[request.ID], r.sessions[request.Session] = s, true
+		r.asked[request.ID] = s
 		r.stats.PromptTokens += len(request.Prompt)
 		return nil
 	}
@@ -123,12 +122,7 @@ func (r *round) advance(done result) error {
 	if r.plan.Progress != nil {
 		r.plan.Progress(len(r.seats)-r.live, len(r.seats))
 	}
-	session := uint64(s.index) + 1
-	if !r.sessions[session] {
-		return nil // it never asked for anything
-	}
-	delete(r.sessions, session)
-	return r.player.sampler.Release(session)
+	return nil
 }
 
 // sample advances all replies by a step and hands the finished ones to the crew.
@@ -178,9 +172,6 @@ func (r *round) release() error {
 	}
 	_, err = r.player.sampler.Poll()
 	problems = append(problems, err)
-	for session := range r.sessions {
-		problems = append(problems, r.player.sampler.Release(session))
-	}
 	for _, s := range r.seats {
 		if s.stop == "" {
 			s.game.close() // its problems do not matter to an interrupted run

@@ -64,14 +64,14 @@ func (p *Player) text(reply []int32) string {
 	return p.tokenizer.Decode(reply, false)
 }
 
-// request asks for the reply of an episode's pending turn. Ids and sessions are the episode's number plus one: an
-// episode has one request at a time, and session 0 means none.
+// request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one
+// request at a time.
 func (p *Player) request(plan Plan, s *seat) torch.Request {
 	sampling := plan.Sampling
 	sampling.MaxTokens = p.rollout.MaxTokens
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
 	return torch.Request{
-		ID: uint64(s.index) + 1, Session: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs,
+		ID: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs,
 	}
 }

@@ -3,14 +3,12 @@ package rollout
 import "gyre/torch"
 
 // Sampler decodes replies with continuous batching. Requests are submitted at any time, Step advances all of them, Poll
-// takes those that have finished. Requests of one session extend each other's tokens, whose keys and values are kept
-// until Release. It is used by one goroutine.
+// takes those that have finished. It is used by one goroutine.
 type Sampler interface {
 	Submit(torch.Request) error
 	Step() (unfinished int, err error)
 	Poll() ([]torch.Output, error)
 	Abort(id uint64) error
-	Release(session uint64) error
 }
 
 var _ Sampler = (*torch.Engine)(nil)

@@ -11,7 +11,7 @@ type Stats struct {
 	Episodes     int
 	Turns        int
 	PromptTokens int           // over all requests, cached ones included
-	CachedTokens int           // prompt tokens whose keys and values were kept from an earlier turn
+	CachedTokens int           // those whose keys and values were found in the sampler's prefix cache
 	NewTokens    int           // sampled
 	Generation   time.Duration // in the sampler
 	EnvWait      time.Duration // with nothing to sample because all episodes were in their environments

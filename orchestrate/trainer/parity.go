@@ -17,7 +17,7 @@ func ProveParity(dir string) (float64, error) {
 		return 0, err
 	}
 	defer model.Close()
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 8, MaxLength: 128, MaxBatchTokens: 64})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 8, MaxLength: 128, MaxBatchTokens: 64, PrefixCache: true})
 	if err != nil {
 		return 0, err
 	}

@@ -254,7 +254,7 @@ func TestScoresEqualTransformers(t *testing.T) {
 
 func greedy(t *testing.T, model *torch.Model, prompt []int32, n int) []int32 {
 	t.Helper()
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 4, MaxLength: 64, MaxBatchTokens: 16})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 4, MaxLength: 64, MaxBatchTokens: 16, PrefixCache: true})
 	if err != nil {
 		t.Fatal(err)
 	}

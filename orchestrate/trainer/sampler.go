@@ -38,6 +38,7 @@ func openSampler(c *config.Config, model *torch.Model) (*sampler, error) {
 	engine, err := torch.NewEngine(model, torch.EngineConfig{
 		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
 		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
+		PrefixCache: c.Engine.PrefixCache,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the sampler: %w", err)
