@@ -1,7 +1,6 @@
 // Process-wide functions of gyre.h: version, threads, memory, and a short measurement of the machine.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
-#include <omp.h>
 #include <sys/resource.h>
 #include <torch/csrc/api/include/torch/version.h>
 
@@ -13,6 +12,7 @@
 
 #include "capi/guard.h"
 #include "kernels/gemm.h"
+#include "kernels/parallel.h"
 #include "kernels/vec.h"
 
 namespace gyre::capi {
@@ -29,20 +29,17 @@ double read_bandwidth() {
   constexpr int64_t kFloats = int64_t{64} << 20, kBlock = 1 << 16;
   const std::unique_ptr<float[]> buffer(new float[kFloats]);
   float* data = buffer.get();
-  at::parallel_for(0, kFloats / kBlock, 1,
-                   [&](int64_t from, int64_t to) { std::fill(data + from * kBlock, data + to * kBlock, 1.0f); });
+  parallel_for(kFloats / kBlock, 1, [&](int64_t b) { std::fill_n(data + b * kBlock, kBlock, 1.0f); });
   std::vector<float> sums(kFloats / kBlock);
   double best = 0;
   for (int pass = 0; pass < 3; ++pass) {
     const double seconds = seconds_of([&] {
-      at::parallel_for(0, kFloats / kBlock, 1, [&](int64_t from, int64_t to) {
-        for (int64_t b = from; b < to; ++b) {
-          vf lanes[4] = {};
-          for (int64_t i = 0; i < kBlock; i += 4 * kLanes) {
-            for (int k = 0; k < 4; ++k) lanes[k] += load(data + b * kBlock + i + k * kLanes);
-          }
-          sums[b] = reduce_sum((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
+      parallel_for(kFloats / kBlock, 1, [&](int64_t b) {
+        vf lanes[4] = {};
+        for (int64_t i = 0; i < kBlock; i += 4 * kLanes) {
+          for (int k = 0; k < 4; ++k) lanes[k] += load(data + b * kBlock + i + k * kLanes);
         }
+        sums[b] = reduce_sum((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
       });
     });
     best = std::max(best, static_cast<double>(kFloats * sizeof(float)) / seconds);
@@ -78,19 +75,18 @@ using namespace gyre::capi;
 int32_t gyre_abi_version(void) { return GYRE_ABI_VERSION; }
 
 void gyre_build_info(char* out, size_t size) {
-  std::snprintf(out, size, "torch %s, f32 vector width %d, OpenMP %d, CPU capability %s", TORCH_VERSION, gyre::kLanes,
-                _OPENMP, at::get_cpu_capability().c_str());
+  std::snprintf(out, size, "torch %s, f32 vector width %d, CPU capability %s", TORCH_VERSION, gyre::kLanes,
+                at::get_cpu_capability().c_str());
 }
 
 gyre_status gyre_set_threads(int32_t threads, gyre_error* err) {
   return guard(err, [&] {
-    if (threads < 1) throw std::invalid_argument("threads is " + std::to_string(threads) + ", expected at least 1");
+    gyre::set_num_threads(threads);
     at::set_num_threads(threads);
-    omp_set_num_threads(threads);
   });
 }
 
-int32_t gyre_threads(void) { return at::get_num_threads(); }
+int32_t gyre_threads(void) { return gyre::num_threads(); }
 
 int64_t gyre_peak_rss(void) {
   rusage usage{};

@@ -1,6 +1,5 @@
 #include "model/score.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -11,10 +10,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/parallel.h"
 #include "kernels/vec.h"
 
 namespace gyre {
 namespace {
+
+constexpr int64_t kGrainLogits = 16384;  // least worth handing to a thread
 
 // Rows of logits held at a time: about 32 MiB, but at least 64 rows so that the head's weights are read for many rows
 // at once.
@@ -111,16 +113,14 @@ Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Targ
   for_chunks(targets.size(), vocab, [&](size_t begin, size_t count) {
     const at::Tensor logits_RV = chunk_logits(decoder, gather(hidden_NH, targets.subspan(begin, count)));
     const float* logits = logits_RV.const_data_ptr<float>();
-    at::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t from, int64_t to) {
-      for (int64_t r = from; r < to; ++r) {
-        const float* row = logits + r * vocab;
-        const size_t i = begin + r;
-        const RowScore s = score_row(row, vocab, inverse, want_entropy);
-        out.logsumexp[i] = s.logsumexp;
-        out.mean_logit[i] = s.mean_logit;
-        out.logprobs[i] = logprob_of(row, targets[i].token, inverse, s.logsumexp);
-        if (want_entropy) out.entropies[i] = s.logsumexp - s.mean_logit;
-      }
+    parallel_for(static_cast<int64_t>(count), std::max<int64_t>(1, kGrainLogits / vocab), [&](int64_t r) {
+      const float* row = logits + r * vocab;
+      const size_t i = begin + r;
+      const RowScore s = score_row(row, vocab, inverse, want_entropy);
+      out.logsumexp[i] = s.logsumexp;
+      out.mean_logit[i] = s.mean_logit;
+      out.logprobs[i] = logprob_of(row, targets[i].token, inverse, s.logsumexp);
+      if (want_entropy) out.entropies[i] = s.logsumexp - s.mean_logit;
     });
   });
   return out;
@@ -138,15 +138,13 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
     const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
     const at::Tensor logits_RV = chunk_logits(decoder, rows_RH);  // becomes the gradient in place
     float* logits = logits_RV.mutable_data_ptr<float>();
-    at::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t from, int64_t to) {
-      for (int64_t r = from; r < to; ++r) {
-        const size_t i = begin + r;
-        gradient_row(logits + r * vocab, vocab, targets[i].token, inverse,
-                     {.logsumexp = scores.logsumexp[i],
-                      .mean_logit = scores.mean_logit[i],
-                      .d_logprob = d_logprob.empty() ? 0 : d_logprob[i],
-                      .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
-      }
+    parallel_for(static_cast<int64_t>(count), std::max<int64_t>(1, kGrainLogits / vocab), [&](int64_t r) {
+      const size_t i = begin + r;
+      gradient_row(logits + r * vocab, vocab, targets[i].token, inverse,
+                   {.logsumexp = scores.logsumexp[i],
+                    .mean_logit = scores.mean_logit[i],
+                    .d_logprob = d_logprob.empty() ? 0 : d_logprob[i],
+                    .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
     });
     at::addmm_out(d_head_VH, d_head_VH, logits_RV.t(), rows_RH);
     const at::Tensor d_rows_RH = at::mm(logits_RV, head_VH);

@@ -3,12 +3,12 @@
 #include "model/decoder.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <numeric>
 
 #include "model_fixture.h"
 #include "reference_decoder.h"
+#include "threads.h"
 
 namespace gyre {
 namespace {
@@ -154,13 +154,11 @@ TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
 }
 
 TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
-  const int threads = omp_get_max_threads();
   std::vector<at::Tensor> hidden;
   for (int t : {1, 2}) {
-    omp_set_num_threads(t);
+    const Threads several(t);
     hidden.push_back(decoder.forward(ids, offsets, nullptr));
   }
-  omp_set_num_threads(threads);
   EXPECT_TRUE(same_bits(hidden[0], hidden[1]));
 }
 

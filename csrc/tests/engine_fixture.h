@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
-#include <omp.h>
 
 #include <cstring>
 #include <map>
@@ -13,6 +12,7 @@
 #include "engine/engine.h"
 #include "model/decoder.h"
 #include "model/score.h"
+#include "threads.h"
 
 namespace gyre::engine_test {
 
@@ -131,18 +131,6 @@ inline Output naive(Decoder& decoder, const Request& r) {
   }
   return out;
 }
-
-// OpenMP threads while it lives. One is the fastest for a model this small.
-class Threads {
- public:
-  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
-  ~Threads() { omp_set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 // Bits, not values.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

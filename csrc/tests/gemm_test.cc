@@ -1,9 +1,9 @@
 #include "kernels/gemm.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "model_fixture.h"
+#include "threads.h"
 
 namespace gyre {
 namespace {
@@ -44,12 +44,11 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
   constexpr int64_t kRows = 150;
   const at::Tensor x = random_tensor({kRows, in}, 4), bias = random_tensor({out}, 5);
   const PackedMatrix packed = pack(random_tensor({out, in}, 6));
-  const int threads = omp_get_max_threads();
-  omp_set_num_threads(1);
+  const Threads one(1);
   at::Tensor single = at::empty({kRows, out});
   for (int64_t r = 0; r < kRows; ++r) single[r].copy_(multiply(packed, x.narrow(0, r, 1), bias.data_ptr<float>())[0]);
-  for (int t : {1, 2}) {
-    omp_set_num_threads(t);
+  for (int t : {1, 2, 3}) {
+    const Threads several(t);
     for (int64_t rows = 1; rows <= 130; ++rows) {
       const int64_t first = rows % (kRows - 130 + 1);
       ASSERT_TRUE(
@@ -57,7 +56,6 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
           << rows << " rows, " << t << " threads";
     }
   }
-  omp_set_num_threads(threads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,

@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
 #include "model/errors.h"
+#include "tests/threads.h"
 #include "tests/train_fixture.h"
 #include "train/evaluate.h"
 #include "train/value.h"
@@ -76,13 +76,16 @@ TEST(Gradients, DotIsTheSameForAnyNumberOfThreads) {
   Gradients a(config), b(config);
   train_test::fill_normal(a.set().flats(), 1, 1);
   train_test::fill_normal(b.set().flats(), 2, 1);
-  const int before = at::get_num_threads();
   std::vector<double> parts(a.set().named.size());
-  at::set_num_threads(1);
-  const double one = a.dot(b, parts);
-  at::set_num_threads(2);
-  EXPECT_EQ(a.dot(b, {}), one);
-  at::set_num_threads(before);
+  double one = 0;
+  {
+    const Threads single(1);
+    one = a.dot(b, parts);
+  }
+  for (int threads : {2, 3}) {
+    const Threads several(threads);
+    EXPECT_EQ(a.dot(b, {}), one);
+  }
   double sum = 0, want = 0;
   for (double part : parts) sum += part;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -1,6 +1,5 @@
 #include "train/adamw.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -9,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/parallel.h"
+
 namespace gyre {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kBlock = 1 << 14;
 
 void require(bool ok, const char* name, double got, const char* expected) {
   if (!ok)
@@ -78,8 +79,10 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
     float* m = first[k].mutable_data_ptr<float>();
     float* v = second[k].mutable_data_ptr<float>();
     const float* g = grads[k].const_data_ptr<float>();
-    at::parallel_for(0, parameters[k].numel(), kGrain, [&](int64_t begin, int64_t end) {
-      update(p + begin, m + begin, v + begin, g + begin, end - begin, c);
+    const int64_t n = parameters[k].numel();
+    parallel_for((n + kBlock - 1) / kBlock, 1, [&](int64_t block) {
+      const int64_t at = block * kBlock;
+      update(p + at, m + at, v + at, g + at, std::min(kBlock, n - at), c);
     });
   }
   decoder_.touch();

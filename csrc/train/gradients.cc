@@ -1,6 +1,5 @@
 #include "train/gradients.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <cstdint>
 #include <stdexcept>
 #include <vector>
+
+#include "kernels/parallel.h"
 
 namespace gyre {
 namespace {
@@ -37,13 +38,11 @@ void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, si
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   const int64_t pairs = static_cast<int64_t>(buffers.size() * (buffers.size() + 1) / 2);
   std::vector<double> sums(blocks * pairs);
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t at = k * kBlock, length = std::min(kBlock, n - at);
-      double* sum = &sums[k * pairs];
-      for (size_t a = 0; a < buffers.size(); ++a) {
-        for (size_t b = a; b < buffers.size(); ++b) *sum++ = block_dot(buffers[a] + at, buffers[b] + at, length);
-      }
+  parallel_for(blocks, 1, [&](int64_t k) {
+    const int64_t at = k * kBlock, length = std::min(kBlock, n - at);
+    double* sum = &sums[k * pairs];
+    for (size_t a = 0; a < buffers.size(); ++a) {
+      for (size_t b = a; b < buffers.size(); ++b) *sum++ = block_dot(buffers[a] + at, buffers[b] + at, length);
     }
   });
   for (int64_t p = 0; p < pairs; ++p) {
@@ -57,10 +56,8 @@ double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
   const int64_t n = a.numel(), blocks = (n + kBlock - 1) / kBlock;
   const float *pa = data(a), *pb = data(b);
   std::vector<double> sums(blocks);
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      sums[k] = block_dot(pa + k * kBlock, pb + k * kBlock, std::min(kBlock, n - k * kBlock));
-    }
+  parallel_for(blocks, 1, [&](int64_t k) {
+    sums[k] = block_dot(pa + k * kBlock, pb + k * kBlock, std::min(kBlock, n - k * kBlock));
   });
   double sum = 0;
   for (double s : sums) sum += s;
