@@ -133,7 +133,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     validate(view, decoder.config());
     if (decoder.config().head != HeadKind::kLanguageModel)
       throw std::invalid_argument("logits: the model has a value head");
-    const at::Tensor hidden_NH = decoder.forward(view.ids, view.offsets, nullptr);
+    const at::Tensor hidden_NH = decoder.forward(pack(view.ids, view.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);
     std::memcpy(&deref(logits, "logits"), logits_NV.const_data_ptr<float>(), logits_NV.nbytes());

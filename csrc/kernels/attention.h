@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/page.h"
 
@@ -34,10 +35,17 @@ void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences,
 void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
             const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp);
 
-// Inputs of the backward pass over whole packed sequences: sequence s owns rows offsets[s] .. offsets[s+1]-1 from
-// position 0.
+// Consecutive positions that the same sequences go through: rows row .. row+count-1 follow the last row of segment
+// `parent`, or begin a sequence where that is -1. In a list of segments rows ascend without gaps and all descendants of
+// a segment follow it before anything else does.
+struct Segment {
+  int64_t row, count, position;
+  int32_t parent;
+};
+
+// Inputs of the backward pass over whole packed sequences.
 struct AttentionBackward {
-  std::span<const int64_t> offsets;
+  std::span<const Segment> segments;
   const float *q, *k, *v;  // after rope
   int64_t ld_q, ld_k, ld_v;
   const float *o, *d_o, *logsumexp;  // o and d_o share one row stride
@@ -46,9 +54,10 @@ struct AttentionBackward {
   int64_t ld_d;         // one row stride for all three
 };
 
-// Recomputes the probabilities block by block (FlashAttention-2, Dao 2023): memory beyond the arguments is a few copies
-// of one key/value head of one sequence per thread. Parallel over (sequence, key/value head), each serial: same bits
-// for any threads.
-void attend_backward(const AttentionShape& shape, const AttentionBackward& args);
+// Recomputes the probabilities block by block (FlashAttention-2, Dao 2023). Parallel over parts of the queries and
+// key/value heads; each part sums the gradients of the keys that it sees in `partials` (scratch, grown as needed: at
+// most 16 times the size of k and v, and less than twice where sequences are short), and these are added up in order.
+// Same bits for any threads.
+void attend_backward(const AttentionShape& shape, const AttentionBackward& args, std::vector<float>& partials);
 
 }  // namespace gyre

@@ -11,55 +11,104 @@ namespace {
 
 constexpr int64_t kKeyBlock = 64;    // keys per block of scores
 constexpr int64_t kQueryBlock = 64;  // (row, head of the group) pairs per block, at least one row
+constexpr int64_t kMostParts = 16;   // of a batch
+constexpr int64_t kLeastPart = 128;  // rows
 
-// One key/value head of one sequence: its rows copied side by side, padded to whole vectors.
-struct Head {
-  int64_t length, padded_length, width, padded_width;
-  std::vector<float> keys, keys_t, values_t;  // [length, padded_width], [width, padded_length] twice
-  std::vector<float> d_keys, d_values;        // [length, padded_width]
+// Consecutive query rows, cut at the ends of segments into blocks, and the keys that they see among rows first_key ..
+// row+count-1, of which the gradients are summed in partials[offset] (keys) and after it (values), by key/value head.
+struct Part {
+  int64_t row, count, first_key;
+  size_t first_segment, offset;
+  int64_t keys() const { return row + count - first_key; }
 };
 
-// A block of queries of that head, [count, padded_width] each.
+struct Problem {
+  const AttentionShape& shape;
+  const AttentionBackward& a;
+  std::vector<Part> parts;
+  size_t partial_floats;
+  int64_t group, width;  // heads per key/value head, head_dim in whole vectors
+
+  float* d_keys(std::vector<float>& partials, const Part& part, int64_t kv_head) const {
+    return partials.data() + part.offset + static_cast<size_t>(2 * kv_head * part.keys() * width);
+  }
+};
+
+// The parts depend on the batch alone, never on the number of threads.
+Problem divide(const AttentionShape& shape, const AttentionBackward& a) {
+  Problem p{shape, a, {}, 0, shape.heads / shape.kv_heads, round_up(shape.head_dim, kLanes)};
+  const int64_t rows = a.segments.empty() ? 0 : a.segments.back().row + a.segments.back().count;
+  const int64_t part_rows = std::max(kLeastPart, ceil_div(rows, kMostParts));
+  size_t segment = 0;
+  for (int64_t row = 0; row < rows; row += part_rows) {
+    while (a.segments[segment].row + a.segments[segment].count <= row) ++segment;
+    size_t root = segment;  // where the tree begins, and with it all that its rows see
+    while (a.segments[root].parent >= 0) root = static_cast<size_t>(a.segments[root].parent);
+    p.parts.push_back({row, std::min(part_rows, rows - row), a.segments[root].row, segment, p.partial_floats});
+    p.partial_floats += static_cast<size_t>(2 * p.parts.back().keys() * shape.kv_heads * p.width);
+  }
+  return p;
+}
+
+// One key/value head of the keys of a part: rows copied side by side, padded to whole vectors.
+struct Keys {
+  int64_t first, ld;  // ld: columns of the transposes; a block of them may be read past the last key
+  std::vector<float> rows, keys_t, values_t;  // [keys, width], [head_dim, ld] twice
+};
+
+// A block of queries of that head, [count, width] each.
 struct Block {
   std::vector<float> q, d_o, dq, p, ds;
   std::vector<float> logsumexp, delta;  // delta = <d_o, o>
-  std::vector<int64_t> limit;
+  std::vector<int64_t> limit;           // keys up to here are seen
 };
 
-void load_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length, int64_t kv_head,
-               Head& h) {
-  const int64_t d = shape.head_dim;
-  h.length = length;
-  h.padded_length = round_up(length, kLanes);
-  h.width = d;
-  h.padded_width = round_up(d, kLanes);
-  const auto rows = static_cast<size_t>(length * h.padded_width), columns = static_cast<size_t>(d * h.padded_length);
-  h.keys.assign(rows, 0.0f);
-  h.d_keys.assign(rows, 0.0f);
-  h.d_values.assign(rows, 0.0f);
-  h.keys_t.assign(columns, 0.0f);
-  h.values_t.assign(columns, 0.0f);
-  for (int64_t i = 0; i < length; ++i) {
-    const float* k = a.k + (begin + i) * a.ld_k + kv_head * d;
-    const float* v = a.v + (begin + i) * a.ld_v + kv_head * d;
-    std::copy_n(k, d, &h.keys[static_cast<size_t>(i * h.padded_width)]);
+void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) {
+  const int64_t d = p.shape.head_dim, n = part.keys(), w = p.width;
+  keys.first = part.first_key;
+  keys.ld = round_up(n, kLanes) + kLanes;
+  keys.rows.assign(static_cast<size_t>(n * w), 0.0f);
+  keys.keys_t.assign(static_cast<size_t>(d * keys.ld), 0.0f);
+  keys.values_t.assign(static_cast<size_t>(d * keys.ld), 0.0f);
+  for (int64_t i = 0; i < n; ++i) {
+    const float* k = p.a.k + (keys.first + i) * p.a.ld_k + kv_head * d;
+    const float* v = p.a.v + (keys.first + i) * p.a.ld_v + kv_head * d;
+    std::copy_n(k, d, &keys.rows[static_cast<size_t>(i * w)]);
     for (int64_t j = 0; j < d; ++j) {
-      h.keys_t[static_cast<size_t>(j * h.padded_length + i)] = k[j];
-      h.values_t[static_cast<size_t>(j * h.padded_length + i)] = v[j];
+      keys.keys_t[static_cast<size_t>(j * keys.ld + i)] = k[j];
+      keys.values_t[static_cast<size_t>(j * keys.ld + i)] = v[j];
     }
   }
 }
 
-// From scores in `p` and d_o · v in `ds`: probabilities and the gradient of the scores, zero for keys past a query's
-// limit.
+void load_queries(const Problem& p, int64_t row, int64_t count, int64_t kv_head, Block& b) {
+  const int64_t d = p.shape.head_dim, w = p.width;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t r = row + i / p.group, head = kv_head * p.group + i % p.group;
+    const float* d_o = p.a.d_o + r * p.a.ld_o + head * d;
+    const float* o = p.a.o + r * p.a.ld_o + head * d;
+    const auto at = static_cast<size_t>(i);
+    std::copy_n(p.a.q + r * p.a.ld_q + head * d, d, &b.q[static_cast<size_t>(i * w)]);
+    std::copy_n(d_o, d, &b.d_o[static_cast<size_t>(i * w)]);
+    float delta = 0.0f;
+    for (int64_t j = 0; j < d; ++j) delta += d_o[j] * o[j];
+    b.delta[at] = delta;
+    b.logsumexp[at] = p.a.logsumexp[r * p.shape.heads + head];
+    b.limit[at] = r + 1;
+  }
+  std::fill(b.dq.begin(), b.dq.end(), 0.0f);
+}
+
+// From scores in `p` and d_o · v in `ds`: probabilities and the gradient of the scores, zero for keys that a query does
+// not see and past the block's last key.
 void probabilities(Block& b, int64_t count, int64_t first_key, int64_t keys, float scale) {
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
-    const auto visible = static_cast<int32_t>(std::clamp<int64_t>(b.limit[at] - first_key, 0, kKeyBlock));
+    const auto seen_keys = static_cast<int32_t>(std::clamp<int64_t>(b.limit[at] - first_key, 0, keys));
     for (int64_t j = 0; j < keys; j += kLanes) {
       float* p = &b.p[static_cast<size_t>(i * kKeyBlock + j)];
       float* ds = &b.ds[static_cast<size_t>(i * kKeyBlock + j)];
-      const vi seen = lane_index() + static_cast<int32_t>(j) < visible;
+      const vi seen = lane_index() + static_cast<int32_t>(j) < seen_keys;
       const vf value = seen ? exponential(load(p) * scale - b.logsumexp[at]) : vf{};
       store(p, value);
       store(ds, seen ? value * (load(ds) - b.delta[at]) * scale : vf{});
@@ -67,69 +116,98 @@ void probabilities(Block& b, int64_t count, int64_t first_key, int64_t keys, flo
   }
 }
 
-void backward_head(const AttentionShape& shape, const AttentionBackward& a, int64_t begin, int64_t length,
-                   int64_t kv_head) {
-  thread_local Head h;
+// The block's queries against `count` keys from row `first`: adds to dq, d_keys and d_values.
+void backward_block(const Problem& p, const Keys& keys, Block& b, int64_t queries, int64_t first, int64_t count,
+                    float* d_keys, float* d_values) {
+  const int64_t d = p.shape.head_dim, w = p.width, vectors = w / kLanes, at = first - keys.first;
+  const int64_t key_vectors = ceil_div(count, kLanes);
+  multiply_tile(queries, key_vectors, {b.q.data(), w, 1}, &keys.keys_t[static_cast<size_t>(at)], keys.ld, d, nullptr, 0,
+                b.p.data(), kKeyBlock);
+  multiply_tile(queries, key_vectors, {b.d_o.data(), w, 1}, &keys.values_t[static_cast<size_t>(at)], keys.ld, d,
+                nullptr, 0, b.ds.data(), kKeyBlock);
+  probabilities(b, queries, first, count, 1.0f / std::sqrt(static_cast<float>(d)));
+  d_keys += at * w;
+  d_values += at * w;
+  multiply_tile(count, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, queries, d_values, w, d_values, w);
+  multiply_tile(count, vectors, {b.ds.data(), 1, kKeyBlock}, b.q.data(), w, queries, d_keys, w, d_keys, w);
+  multiply_tile(queries, vectors, {b.ds.data(), kKeyBlock, 1}, &keys.rows[static_cast<size_t>(at * w)], w, count,
+                b.dq.data(), w, b.dq.data(), w);
+}
+
+void backward_part(const Problem& p, const Part& part, int64_t kv_head, float* d_keys) {
+  thread_local Keys keys;
   thread_local Block b;
-  load_head(shape, a, begin, length, kv_head, h);
-  const int64_t d = shape.head_dim, w = h.padded_width, vectors = w / kLanes, group = shape.heads / shape.kv_heads;
-  const int64_t block_rows = std::max<int64_t>(1, kQueryBlock / group), most = block_rows * group;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  thread_local std::vector<size_t> path;
+  load_keys(p, part, kv_head, keys);
+  const int64_t d = p.shape.head_dim, w = p.width;
+  float* d_values = d_keys + part.keys() * w;
+  std::fill_n(d_keys, 2 * part.keys() * w, 0.0f);
+  const int64_t block_rows = std::max<int64_t>(1, kQueryBlock / p.group), most = block_rows * p.group;
   for (auto* v : {&b.q, &b.d_o, &b.dq}) v->assign(static_cast<size_t>(most * w), 0.0f);
   for (auto* v : {&b.p, &b.ds}) v->assign(static_cast<size_t>(most * kKeyBlock), 0.0f);
   b.logsumexp.resize(static_cast<size_t>(most));
   b.delta.resize(static_cast<size_t>(most));
   b.limit.resize(static_cast<size_t>(most));
 
-  for (int64_t row = 0; row < length; row += block_rows) {
-    const int64_t rows = std::min(block_rows, length - row), count = rows * group;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t r = begin + row + i / group, head = kv_head * group + i % group;
-      const float* d_o = a.d_o + r * a.ld_o + head * d;
-      const float* o = a.o + r * a.ld_o + head * d;
-      const auto at = static_cast<size_t>(i);
-      std::copy_n(a.q + r * a.ld_q + head * d, d, &b.q[static_cast<size_t>(i * w)]);
-      std::copy_n(d_o, d, &b.d_o[static_cast<size_t>(i * w)]);
-      float delta = 0.0f;
-      for (int64_t j = 0; j < d; ++j) delta += d_o[j] * o[j];
-      b.delta[at] = delta;
-      b.logsumexp[at] = a.logsumexp[r * shape.heads + head];
-      b.limit[at] = row + i / group + 1;
+  const int64_t part_end = part.row + part.count;
+  size_t segment = part.first_segment;
+  for (int64_t row = part.row, rows; row < part_end; row += rows) {
+    while (p.a.segments[segment].row + p.a.segments[segment].count <= row) ++segment;
+    const Segment& own = p.a.segments[segment];
+    rows = std::min({block_rows, own.row + own.count - row, part_end - row});
+    load_queries(p, row, rows * p.group, kv_head, b);
+    path.clear();
+    for (auto s = static_cast<int32_t>(segment); s >= 0; s = p.a.segments[static_cast<size_t>(s)].parent) {
+      path.push_back(static_cast<size_t>(s));
     }
-    std::fill(b.dq.begin(), b.dq.end(), 0.0f);
-    for (int64_t key = 0; key < row + rows; key += kKeyBlock) {
-      const int64_t keys = std::min(kKeyBlock, length - key), key_vectors = ceil_div(keys, kLanes);
-      multiply_tile(count, key_vectors, {b.q.data(), w, 1}, &h.keys_t[static_cast<size_t>(key)], h.padded_length, d,
-                    nullptr, 0, b.p.data(), kKeyBlock);
-      multiply_tile(count, key_vectors, {b.d_o.data(), w, 1}, &h.values_t[static_cast<size_t>(key)], h.padded_length, d,
-                    nullptr, 0, b.ds.data(), kKeyBlock);
-      probabilities(b, count, key, key_vectors * kLanes, scale);
-      float* d_values = &h.d_values[static_cast<size_t>(key * w)];
-      float* d_keys = &h.d_keys[static_cast<size_t>(key * w)];
-      multiply_tile(keys, vectors, {b.p.data(), 1, kKeyBlock}, b.d_o.data(), w, count, d_values, w, d_values, w);
-      multiply_tile(keys, vectors, {b.ds.data(), 1, kKeyBlock}, b.q.data(), w, count, d_keys, w, d_keys, w);
-      multiply_tile(count, vectors, {b.ds.data(), kKeyBlock, 1}, &h.keys[static_cast<size_t>(key * w)], w, keys,
-                    b.dq.data(), w, b.dq.data(), w);
+    for (auto s = path.rbegin(); s != path.rend(); ++s) {
+      const Segment& seen = p.a.segments[*s];
+      const int64_t end = std::min(seen.row + seen.count, row + rows);
+      for (int64_t key = seen.row; key < end; key += kKeyBlock) {
+        backward_block(p, keys, b, rows * p.group, key, std::min(kKeyBlock, end - key), d_keys, d_values);
+      }
     }
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t r = begin + row + i / group, head = kv_head * group + i % group;
-      std::copy_n(&b.dq[static_cast<size_t>(i * w)], d, a.dq + r * a.ld_d + head * d);
+    for (int64_t i = 0; i < rows * p.group; ++i) {
+      const int64_t r = row + i / p.group, head = kv_head * p.group + i % p.group;
+      std::copy_n(&b.dq[static_cast<size_t>(i * w)], d, p.a.dq + r * p.a.ld_d + head * d);
     }
   }
-  for (int64_t i = 0; i < length; ++i) {
-    std::copy_n(&h.d_keys[static_cast<size_t>(i * w)], d, a.dk + (begin + i) * a.ld_d + kv_head * d);
-    std::copy_n(&h.d_values[static_cast<size_t>(i * w)], d, a.dv + (begin + i) * a.ld_d + kv_head * d);
+}
+
+// The gradients of one row's keys and values: the sum over the parts that see it, in order.
+void add_parts(const Problem& p, std::vector<float>& partials, int64_t row) {
+  const int64_t d = p.shape.head_dim;
+  bool first = true;
+  for (const Part& part : p.parts) {
+    if (row < part.first_key || row >= part.row + part.count) continue;
+    for (int64_t h = 0; h < p.shape.kv_heads; ++h) {
+      const float* d_key = p.d_keys(partials, part, h) + (row - part.first_key) * p.width;
+      const float* d_value = d_key + part.keys() * p.width;
+      float* dk = p.a.dk + row * p.a.ld_d + h * d;
+      float* dv = p.a.dv + row * p.a.ld_d + h * d;
+      for (int64_t j = 0; j < d; ++j) dk[j] = first ? d_key[j] : dk[j] + d_key[j];
+      for (int64_t j = 0; j < d; ++j) dv[j] = first ? d_value[j] : dv[j] + d_value[j];
+    }
+    first = false;
   }
 }
 
 }  // namespace
 
-void attend_backward(const AttentionShape& shape, const AttentionBackward& args) {
-  const int64_t sequences = static_cast<int64_t>(args.offsets.size()) - 1;
-  parallel_for(sequences * shape.kv_heads, 1, [&](int64_t t) {
-    const auto s = static_cast<size_t>(t / shape.kv_heads);
-    backward_head(shape, args, args.offsets[s], args.offsets[s + 1] - args.offsets[s], t % shape.kv_heads);
+void attend_backward(const AttentionShape& shape, const AttentionBackward& args, std::vector<float>& partials) {
+  const Problem p = divide(shape, args);
+  if (p.parts.empty()) return;
+  if (partials.size() < p.partial_floats) partials.resize(p.partial_floats);
+  const auto tasks = static_cast<int64_t>(p.parts.size()) * shape.kv_heads;
+  parallel_for(tasks, 1, [&](int64_t t) {
+    const int64_t task = tasks - 1 - t;  // the parts that see the most come last in a long sequence: begin with them
+    const Part& part = p.parts[static_cast<size_t>(task / shape.kv_heads)];
+    const int64_t kv_head = task % shape.kv_heads;
+    backward_part(p, part, kv_head, p.d_keys(partials, part, kv_head));
   });
+  const Part& last = p.parts.back();
+  parallel_for(last.row + last.count, std::max<int64_t>(1, 8192 / (shape.kv_heads * p.width)),
+               [&](int64_t row) { add_parts(p, partials, row); });
 }
 
 }  // namespace gyre

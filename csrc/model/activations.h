@@ -16,10 +16,7 @@ class Activations {
 
  private:
   friend class Decoder;
-  std::vector<int32_t> ids_;
-  std::vector<int64_t> offsets_;
-  std::vector<int32_t> pages_;  // page tables of all sequences, one after the other; pass_ points into it
-  int64_t num_pages_ = 0;
+  std::vector<int32_t> ids_;  // of the rows
   Pass pass_;
   std::vector<BlockActivations> blocks_;  // with recomputation: only input_NH of each is defined
   at::Tensor last_NH_, rstd_N_;           // output of the last block; the final norm's statistics

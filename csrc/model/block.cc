@@ -49,8 +49,8 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_page
   rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
   packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
-  store_kv(attention_shape(), pass.sequences, heads + q, q + k, qkv + q + k, q + 2 * k, key_pages, value_pages);
-  attend(attention_shape(), pass.sequences, heads, q + k, key_pages, value_pages, o, q, floats(kept.logsumexp_NA));
+  store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, key_pages, value_pages);
+  attend(attention_shape(), pass.attended, heads, q + k, key_pages, value_pages, o, q, floats(kept.logsumexp_NA));
   packed.out.multiply(o, q, n, floats(weights.out_bias_H), delta, h);
 
   add_rms_norm(input, delta, n, h, floats(weights.mlp_norm_H), eps, middle, normed, floats(kept.mlp_rstd_N));

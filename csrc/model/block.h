@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -12,18 +11,12 @@
 #include "kernels/rope.h"
 #include "model/config.h"
 #include "model/parameters.h"
+#include "model/pass.h"
 
 namespace gyre {
 
 struct PackedBlock {
   PackedMatrix qkv, out, gate_up, down;
-};
-
-// The rows of one pass: which sequence and position each belongs to.
-struct Pass {
-  int64_t rows = 0;
-  std::vector<PagedRows> sequences;
-  std::vector<int32_t> positions;  // one per row
 };
 
 // What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from
@@ -44,6 +37,7 @@ struct ForwardWorkspace {
 struct BackwardWorkspace {
   BackwardWorkspace(const ModelConfig& config, int64_t rows);
   at::Tensor normed_NH, d_normed_NH, heads_NE, d_qkv_NR, d_o_NQ, act_NF, d_act_NF, d_gate_up_N2F;
+  std::vector<float> attention;
 };
 
 struct Block {
@@ -57,9 +51,9 @@ struct Block {
                BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const;
 
   // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to
-  // `gradients`. Sequence s of the pass owns rows offsets[s] .. offsets[s+1]-1.
-  void backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass,
-                BackwardWorkspace& work, at::Tensor& d_NH, BlockTensors& gradients) const;
+  // `gradients`.
+  void backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
+                BlockTensors& gradients) const;
 
  private:
   HeadLayout head_layout() const;

@@ -29,8 +29,8 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
       d_act_NF(rows_of(rows, c.intermediate_size)),
       d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {}
 
-void Block::backward(const BlockActivations& kept, std::span<const int64_t> offsets, const Pass& pass,
-                     BackwardWorkspace& work, at::Tensor& d_NH, BlockTensors& gradients) const {
+void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
+                     BlockTensors& gradients) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
                 f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
@@ -54,7 +54,7 @@ void Block::backward(const BlockActivations& kept, std::span<const int64_t> offs
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   rotate_heads(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   AttentionBackward attention{};
-  attention.offsets = offsets;
+  attention.segments = pass.segments;
   attention.q = heads;
   attention.k = heads + q;
   attention.v = qkv + q + k;
@@ -67,7 +67,7 @@ void Block::backward(const BlockActivations& kept, std::span<const int64_t> offs
   attention.dq = d_qkv;
   attention.dk = d_qkv + q;
   attention.dv = d_qkv + q + k;
-  attend_backward(attention_shape(), attention);
+  attend_backward(attention_shape(), attention, work.attention);
   rotate_heads_backward(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
                         floats(gradients.q_norm_D), floats(gradients.k_norm_D));
   rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, normed, nullptr);

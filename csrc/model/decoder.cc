@@ -31,46 +31,6 @@ RopeParameters rope_parameters(const ModelConfig& c) {
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("decoder forward: " + what); }
 
-// Checks the spans and lists every row's position.
-Pass make_pass(const ModelConfig& config, int64_t rows, std::span<const RowSpan> spans, int64_t num_pages) {
-  Pass pass;
-  pass.rows = rows;
-  pass.positions.resize(static_cast<size_t>(rows));
-  int64_t covered = 0;
-  for (const RowSpan& s : spans) {
-    const int64_t end = s.position + s.count;
-    if (s.count <= 0 || s.position < 0 || s.row < 0 || s.row + s.count > rows) {
-      refuse("rows " + std::to_string(s.row) + ".." + std::to_string(s.row + s.count) + " at position " +
-             std::to_string(s.position) + " do not fit a pass of " + std::to_string(rows) + " rows");
-    }
-    if (end > config.max_positions) {
-      refuse("a sequence of " + std::to_string(end) + " tokens exceeds max_position_embeddings " +
-             std::to_string(config.max_positions));
-    }
-    const int64_t needed = (end + kPageTokens - 1) / kPageTokens;
-    if (static_cast<int64_t>(s.pages.size()) < needed) {
-      refuse(std::to_string(end) + " tokens need " + std::to_string(needed) + " pages, got " +
-             std::to_string(s.pages.size()));
-    }
-    for (int64_t i = 0; i < needed; ++i) {
-      const int32_t page = s.pages[static_cast<size_t>(i)];
-      if (page < 0 || page >= num_pages) refuse("page " + std::to_string(page) + " of " + std::to_string(num_pages));
-    }
-    for (int64_t i = 0; i < s.count; ++i)
-      pass.positions[static_cast<size_t>(s.row + i)] = static_cast<int32_t>(s.position + i);
-    pass.sequences.push_back({s.row, s.count, s.position, s.pages.data()});
-    covered += s.count;
-  }
-  if (covered != rows) refuse("spans cover " + std::to_string(covered) + " of " + std::to_string(rows) + " rows");
-  return pass;
-}
-
-int64_t last_position(const Pass& pass) {
-  int64_t last = 0;
-  for (const PagedRows& s : pass.sequences) last = std::max(last, s.position + s.count);
-  return last;
-}
-
 }  // namespace
 
 struct Decoder::Packed {
@@ -124,7 +84,7 @@ at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages&
                         Activations* keep) {
   at::Tensor x_NH = embed(ids);
   Packed& weights = packed();
-  weights.rope.reserve(last_position(pass));
+  weights.rope.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   BlockActivations scratch;
   if (keep) keep->blocks_.resize(static_cast<size_t>(config_.num_layers));
@@ -150,39 +110,26 @@ at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages&
   return hidden_NH;
 }
 
+KvPages Decoder::one_layer_pages(const Pass& pass) const {
+  ModelConfig one_layer = config_;
+  one_layer.num_layers = 1;
+  return KvPages(one_layer, pass.num_pages);
+}
+
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
-  const Pass pass = make_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
+  const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
   return run(ids, pass, kv, false, nullptr);
 }
 
-at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const int64_t> offsets,
-                            std::unique_ptr<Activations>* keep) {
+at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
   auto kept = std::make_unique<Activations>();
-  kept->ids_.assign(ids.begin(), ids.end());
-  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids.size())) {
-    refuse("offsets must run from 0 to the number of tokens, " + std::to_string(ids.size()));
+  kept->pass_ = training_pass(config_, packing);
+  KvPages kv = one_layer_pages(kept->pass_);
+  at::Tensor hidden_NH = run(packing.ids, kept->pass_, kv, true, keep ? kept.get() : nullptr);
+  if (keep) {
+    kept->ids_ = packing.ids;
+    *keep = std::move(kept);
   }
-  std::vector<int64_t> first_page{0};
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    if (offsets[s + 1] < offsets[s]) refuse("offsets must not decrease (sequence " + std::to_string(s) + ")");
-    if (offsets[s + 1] == offsets[s]) continue;
-    if (kept->offsets_.empty()) kept->offsets_.push_back(0);
-    kept->offsets_.push_back(offsets[s + 1]);
-    first_page.push_back(first_page.back() + (offsets[s + 1] - offsets[s] + kPageTokens - 1) / kPageTokens);
-  }
-  kept->num_pages_ = first_page.back();
-  for (int64_t p = 0; p < kept->num_pages_; ++p) kept->pages_.push_back(static_cast<int32_t>(p));
-  std::vector<RowSpan> spans;
-  for (size_t s = 0; s + 1 < kept->offsets_.size(); ++s) {
-    const auto pages = std::span<const int32_t>(kept->pages_).subspan(static_cast<size_t>(first_page[s]));
-    spans.push_back({kept->offsets_[s], kept->offsets_[s + 1] - kept->offsets_[s], 0, pages});
-  }
-  kept->pass_ = make_pass(config_, static_cast<int64_t>(ids.size()), spans, kept->num_pages_);
-  ModelConfig one_layer = config_;
-  one_layer.num_layers = 1;
-  KvPages kv(one_layer, kept->num_pages_);
-  at::Tensor hidden_NH = run(ids, kept->pass_, kv, true, keep ? kept.get() : nullptr);
-  if (keep) *keep = std::move(kept);
   return hidden_NH;
 }
 
@@ -208,17 +155,15 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
     const BlockActivations* activations = &kept.blocks_[at];
     if (!activations->qkv_NR.defined()) {
       if (!again) {
-        ModelConfig one_layer = config_;
-        one_layer.num_layers = 1;
         again = std::make_unique<ForwardWorkspace>(config_, rows);
-        kv = std::make_unique<KvPages>(one_layer, kept.num_pages_);
+        kv = std::make_unique<KvPages>(one_layer_pages(kept.pass_));
         unused_NH = at::empty_like(d_NH);
       }
       scratch.input_NH = activations->input_NH;
       block.forward(weights.blocks[at], kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
       activations = &scratch;
     }
-    block.backward(*activations, kept.offsets_, kept.pass_, work, d_NH, gradients.blocks[at]);
+    block.backward(*activations, kept.pass_, work, d_NH, gradients.blocks[at]);
   }
   scatter_add_rows(floats(d_NH), h, kept.ids_.data(), rows, floats(gradients.root.embed_VH));
 }

@@ -12,17 +12,11 @@
 #include "model/activations.h"
 #include "model/config.h"
 #include "model/kv_pages.h"
+#include "model/packing.h"
 #include "model/parameters.h"
+#include "model/pass.h"
 
 namespace gyre {
-
-// Consecutive positions of one sequence inside a forward pass of packed rows.
-struct RowSpan {
-  int64_t row;                     // first row in the pass
-  int64_t count;                   // number of rows
-  int64_t position;                // position of the first row in its sequence
-  std::span<const int32_t> pages;  // page table: pages[i] holds positions [16 i, 16 i + 16); covers position+count
-};
 
 class Decoder {
  public:
@@ -43,11 +37,9 @@ class Decoder {
   // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of ALL rows, [N, H].
   at::Tensor forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv);
 
-  // Training: whole sequences from position 0, packed; sequence s owns rows offsets[s]..offsets[s+1]-1.
-  // The rows' hidden states equal those of the inference forward bit for bit.
+  // Training: whole packed sequences. The rows' hidden states equal those of the inference forward bit for bit.
   // `keep` (may be null) receives what backward needs.
-  at::Tensor forward(std::span<const int32_t> ids, std::span<const int64_t> offsets,
-                     std::unique_ptr<Activations>* keep);
+  at::Tensor forward(const Packing& packing, std::unique_ptr<Activations>* keep);
 
   // Adds the parameter gradients of Σ <d_hidden_NH, hidden_NH> to `gradients`. May be called several times on the same
   // activations (one backward per loss component).
@@ -65,6 +57,7 @@ class Decoder {
   struct Packed;
   std::unique_ptr<Packed> packed_;
   Packed& packed();
+  KvPages one_layer_pages(const Pass& pass) const;
   at::Tensor embed(std::span<const int32_t> ids) const;
   at::Tensor run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep);
 };

@@ -98,14 +98,15 @@ TEST_P(AttentionTest, BackwardMatchesAutograd) {
   const at::Tensor q = s.q.repeat({2, 1}), k = s.k.repeat({2, 1}), v = s.v.repeat({2, 1}), o2 = o.repeat({2, 1});
   const at::Tensor lse2 = lse.repeat({2, 1});
   at::Tensor d = at::full({2 * n, wq + 2 * wk}, 1e30f);
-  const std::vector<int64_t> offsets{0, n, 2 * n};
+  const std::vector<Segment> segments{{0, n, 0, -1}, {n, n, 0, -1}};
   AttentionBackward a{};
-  a.offsets = offsets;
+  a.segments = segments;
   a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
   a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
   a.o = o2.data_ptr<float>(), a.d_o = d_o.data_ptr<float>(), a.logsumexp = lse2.data_ptr<float>();
   a.dq = d.data_ptr<float>(), a.dk = a.dq + wq, a.dv = a.dk + wk;
-  attend_backward(s.shape, a);
+  std::vector<float> partials;
+  attend_backward(s.shape, a, partials);
 
   for (int64_t half : {0, 1}) {
     at::Tensor tq = s.q.clone().set_requires_grad(true), tk = s.k.clone().set_requires_grad(true),

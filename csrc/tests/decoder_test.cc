@@ -23,27 +23,59 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
+// Sequences that share nothing and sequences that share prefixes in every way: lengths that end in and at a page of 16
+// tokens, branches within a page and at its end, nested ones, a copy, a prefix of another sequence and a continuation.
 class DecoderTest : public ::testing::TestWithParam<Case> {
  protected:
   DecoderTest() : decoder(GetParam().config) {
     testing::randomize(decoder, 7);
-    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-      const auto part = random_ids(offsets[s + 1] - offsets[s], GetParam().config.vocab_size, 100 + s);
-      ids.insert(ids.end(), part.begin(), part.end());
-    }
+    for (int64_t length : {1, 37, 17, 16}) begin_with(0, 0, length);
+    begin_with(1, 20, 13);
+    begin_with(1, 37, 0);
+    begin_with(1, 9, 0);
+    begin_with(4, 30, 9);
+    begin_with(1, 16, 5);
+    begin_with(2, 17, 3);
+    begin_with(1, 20, 40);
+    packing = pack(ids, offsets);
+    const std::vector<int64_t> rows = packing.row_of;
+    row_of = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
+    std::copy(rows.begin(), rows.end(), row_of.data_ptr<int64_t>());
   }
 
   std::span<const int32_t> sequence(size_t s) const {
     return std::span(ids).subspan(static_cast<size_t>(offsets[s]), static_cast<size_t>(offsets[s + 1] - offsets[s]));
   }
 
+  // The first `shared` tokens of sequence s and then `count` others.
+  void begin_with(size_t s, int64_t shared, int64_t count) {
+    std::vector<int32_t> next;
+    if (shared > 0) next.assign(sequence(s).begin(), sequence(s).begin() + shared);
+    const auto rest = random_ids(count, GetParam().config.vocab_size, 100 + offsets.size());
+    next.insert(next.end(), rest.begin(), rest.end());
+    ids.insert(ids.end(), next.begin(), next.end());
+    offsets.push_back(static_cast<int64_t>(ids.size()));
+  }
+
+  // Token by token.
+  at::Tensor hidden_states(std::unique_ptr<Activations>* keep = nullptr) {
+    return decoder.forward(packing, keep).index_select(0, row_of);
+  }
+  void backward(const at::Tensor& d_tokens, const Activations& kept, ParameterSet& gradients) {
+    at::Tensor d_rows = at::zeros({packing.rows(), d_tokens.size(1)});
+    d_rows.index_add_(0, row_of, d_tokens);
+    decoder.backward(d_rows, kept, gradients);
+  }
+
   Decoder decoder;
-  const std::vector<int64_t> offsets{0, 1, 38, 55, 71};  // lengths 1, 37, 17, 16
+  std::vector<int64_t> offsets{0};
   std::vector<int32_t> ids;
+  Packing packing;
+  at::Tensor row_of;
 };
 
 TEST_P(DecoderTest, HiddenStatesMatchReference) {
-  const at::Tensor hidden = decoder.forward(ids, offsets, nullptr);
+  const at::Tensor hidden = hidden_states();
   const auto weights = reference::copy_weights(decoder.parameters());
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
     const at::Tensor expected = reference::hidden(GetParam().config, weights, sequence(s)).detach();
@@ -51,12 +83,22 @@ TEST_P(DecoderTest, HiddenStatesMatchReference) {
   }
 }
 
+TEST_P(DecoderTest, SharedPrefixesChangeNoBit) {
+  EXPECT_LT(packing.rows(), offsets.back());
+  const at::Tensor together = hidden_states();
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const std::vector<int64_t> whole{0, offsets[s + 1] - offsets[s]};
+    const at::Tensor alone = decoder.forward(pack(sequence(s), whole), nullptr);
+    EXPECT_TRUE(same_bits(together.narrow(0, offsets[s], whole[1]), alone)) << "sequence " << s;
+  }
+}
+
 TEST_P(DecoderTest, GradientsMatchAutograd) {
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
   ParameterSet gradients = make_parameters(GetParam().config);
-  decoder.backward(d_hidden, *kept, gradients);
+  backward(d_hidden, *kept, gradients);
 
   const auto weights = reference::copy_weights(decoder.parameters());
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
@@ -78,15 +120,15 @@ TEST_P(DecoderTest, GradientsMatchAutograd) {
 
 TEST_P(DecoderTest, BackwardAddsAndRepeats) {
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
   ParameterSet once = make_parameters(GetParam().config), twice = make_parameters(GetParam().config);
-  decoder.backward(d_hidden, *kept, once);
-  decoder.backward(d_hidden, *kept, twice);
+  backward(d_hidden, *kept, once);
+  backward(d_hidden, *kept, twice);
   for (size_t i = 0; i < once.named.size(); ++i) {
     EXPECT_TRUE(same_bits(once.named[i].value, twice.named[i].value)) << once.named[i].name;
   }
-  decoder.backward(d_hidden, *kept, twice);
+  backward(d_hidden, *kept, twice);
   for (size_t i = 0; i < once.named.size(); ++i) {
     EXPECT_LT(relative_error(twice.named[i].value, once.named[i].value * 2), 1e-5) << once.named[i].name;
   }
@@ -95,12 +137,12 @@ TEST_P(DecoderTest, BackwardAddsAndRepeats) {
 TEST_P(DecoderTest, RecomputationGivesTheSameGradients) {
   ParameterSet expected = make_parameters(GetParam().config), actual = make_parameters(GetParam().config);
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden = decoder.forward(ids, offsets, &kept);
+  const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 6);
-  decoder.backward(d_hidden, *kept, expected);
+  backward(d_hidden, *kept, expected);
   decoder.set_recompute(true);
-  EXPECT_TRUE(same_bits(decoder.forward(ids, offsets, &kept), hidden));
-  decoder.backward(d_hidden, *kept, actual);
+  EXPECT_TRUE(same_bits(hidden_states(&kept), hidden));
+  backward(d_hidden, *kept, actual);
   for (size_t i = 0; i < expected.named.size(); ++i) {
     EXPECT_TRUE(same_bits(actual.named[i].value, expected.named[i].value)) << expected.named[i].name;
   }
@@ -108,12 +150,12 @@ TEST_P(DecoderTest, RecomputationGivesTheSameGradients) {
 
 // Feeds the sequences to the inference forward in random pieces and random company, on shuffled pages.
 TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
-  const at::Tensor expected = decoder.forward(ids, offsets, nullptr);
+  const at::Tensor expected = hidden_states();
   for (uint64_t seed = 0; seed < 4; ++seed) {
     std::mt19937_64 random(seed);
     const size_t sequences = offsets.size() - 1;
-    KvPages kv(GetParam().config, 40);
-    std::vector<int32_t> free_pages(40);
+    KvPages kv(GetParam().config, 60);
+    std::vector<int32_t> free_pages(60);
     std::iota(free_pages.begin(), free_pages.end(), 0);
     std::shuffle(free_pages.begin(), free_pages.end(), random);
     std::vector<std::vector<int32_t>> pages(sequences);
@@ -157,18 +199,18 @@ TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
   std::vector<at::Tensor> hidden;
   for (int t : {1, 2}) {
     const Threads several(t);
-    hidden.push_back(decoder.forward(ids, offsets, nullptr));
+    hidden.push_back(hidden_states());
   }
   EXPECT_TRUE(same_bits(hidden[0], hidden[1]));
 }
 
 TEST_P(DecoderTest, TouchedWeightsAreUsed) {
-  const at::Tensor before = decoder.forward(ids, offsets, nullptr);
+  const at::Tensor before = hidden_states();
   const uint64_t version = decoder.version();
   decoder.parameters().blocks[0].down_HF.mul_(1.5);
   decoder.touch();
   EXPECT_GT(decoder.version(), version);
-  const at::Tensor after = decoder.forward(ids, offsets, nullptr);
+  const at::Tensor after = hidden_states();
   const auto weights = reference::copy_weights(decoder.parameters());
   const at::Tensor expected = reference::hidden(GetParam().config, weights, sequence(1)).detach();
   EXPECT_LT(relative_error(after.narrow(0, 1, 37), expected), 2e-6);
@@ -177,7 +219,7 @@ TEST_P(DecoderTest, TouchedWeightsAreUsed) {
 
 TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
   const ModelConfig& c = GetParam().config;
-  const at::Tensor hidden = decoder.forward(ids, offsets, nullptr);
+  const at::Tensor hidden = hidden_states();
   const bool value = c.head == HeadKind::kValue;
   at::Tensor logits = at::empty({hidden.size(0), value ? 1 : c.vocab_size});
   decoder.logits(hidden, logits);
@@ -202,8 +244,8 @@ TEST(Decoder, RefusesBadInput) {
   const ModelConfig config = testing::llama_config();
   Decoder decoder(config);
   const std::vector<int64_t> offsets{0, 2};
-  EXPECT_THROW(decoder.forward(std::vector<int32_t>{0, 101}, offsets, nullptr), std::invalid_argument);
-  EXPECT_THROW(decoder.forward(std::vector<int32_t>{0, 1, 2}, offsets, nullptr), std::invalid_argument);
+  EXPECT_THROW(decoder.forward(pack(std::vector<int32_t>{0, 101}, offsets), nullptr), std::invalid_argument);
+  EXPECT_THROW(pack(std::vector<int32_t>{0, 1, 2}, offsets), std::invalid_argument);
   KvPages kv(config, 2);
   const std::vector<int32_t> ids{1, 2}, pages{0}, outside{5};
   const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, kv); };

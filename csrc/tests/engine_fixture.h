@@ -112,7 +112,7 @@ inline Output naive(Decoder& decoder, const Request& r) {
   std::vector<int32_t> ids = r.prompt;
   for (int64_t position = 0; position < r.sampling.max_tokens; ++position) {
     const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
-    const at::Tensor hidden_NH = decoder.forward(ids, offsets, nullptr);
+    const at::Tensor hidden_NH = decoder.forward(pack(ids, offsets), nullptr);
     at::Tensor logits_RV = at::empty({1, c.vocab_size}, hidden_NH.options());
     at::Tensor last_RH = hidden_NH.slice(0, offsets[1] - 1).contiguous();
     decoder.logits(last_RH, logits_RV);

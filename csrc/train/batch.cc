@@ -59,28 +59,34 @@ void require_finite(const Batch& batch, std::span<const float> values, const cha
   }
 }
 
-void require_finite_results(const Batch& batch, std::span<const Target> targets, std::span<const float> results,
+std::vector<int64_t> masked_tokens(const Batch& batch) {
+  std::vector<int64_t> tokens;
+  for (int64_t t = 0; t < batch.num_tokens(); ++t) {
+    if (batch.mask[t] != 0) tokens.push_back(t);
+  }
+  return tokens;
+}
+
+Predicted predicted(const Batch& batch, const Packing& packing) {
+  Predicted p{.tokens = masked_tokens(batch), .targets = {}};
+  for (int64_t t : p.tokens) p.targets.push_back({.row = packing.row_of[t - 1], .token = batch.ids[t]});
+  return p;
+}
+
+void require_finite_results(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> results,
                             const char* name) {
-  for (size_t i = 0; i < targets.size(); ++i) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
     if (!std::isfinite(results[i])) {
-      throw NotFiniteError(std::string("the ") + name + " of " + place(batch, targets[i].row + 1) + " is " +
+      throw NotFiniteError(std::string("the ") + name + " of " + place(batch, tokens[i]) + " is " +
                            std::to_string(results[i]) + ": the model has diverged");
     }
   }
 }
 
-std::vector<Target> masked_targets(const Batch& batch) {
-  std::vector<Target> targets;
-  for (int64_t t = 0; t < batch.num_tokens(); ++t) {
-    if (batch.mask[t] != 0) targets.push_back({.row = t - 1, .token = batch.ids[t]});
-  }
-  return targets;
-}
-
-void scatter(std::span<const Target> targets, std::span<const float> values, std::span<float> out) {
+void scatter(std::span<const int64_t> tokens, std::span<const float> values, std::span<float> out) {
   if (out.empty()) return;
   std::fill(out.begin(), out.end(), 0.0f);
-  for (size_t i = 0; i < targets.size(); ++i) out[targets[i].row + 1] = values[i];
+  for (size_t i = 0; i < tokens.size(); ++i) out[tokens[i]] = values[i];
 }
 
 }  // namespace gyre

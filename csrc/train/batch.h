@@ -1,5 +1,5 @@
 // Packed sequences with a token-aligned mask: entry t of the mask (and of everything aligned with it) speaks of token
-// t, which is predicted from hidden row t-1.
+// t, which is predicted from the hidden state of token t-1.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/packing.h"
 #include "model/score.h"
 
 namespace gyre {
@@ -27,14 +28,19 @@ void validate(const Batch& batch, const ModelConfig& config);
 // Throws std::invalid_argument when a masked entry of a token-aligned array is not finite.
 void require_finite(const Batch& batch, std::span<const float> values, const char* name);
 
-// Throws NotFiniteError when a result for a target is not finite: the model has diverged.
-void require_finite_results(const Batch& batch, std::span<const Target> targets, std::span<const float> results,
+// The masked tokens in order, and the same as targets, whose rows are those of a packing.
+struct Predicted {
+  std::vector<int64_t> tokens;
+  std::vector<Target> targets;
+};
+std::vector<int64_t> masked_tokens(const Batch& batch);
+Predicted predicted(const Batch& batch, const Packing& packing);
+
+// Throws NotFiniteError when the result of a token is not finite: the model has diverged.
+void require_finite_results(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> results,
                             const char* name);
 
-// One target per masked token, in order; target.row + 1 is the token's index.
-std::vector<Target> masked_targets(const Batch& batch);
-
-// Spreads one value per target over a token-aligned array, 0 elsewhere; an empty `out` is skipped.
-void scatter(std::span<const Target> targets, std::span<const float> values, std::span<float> out);
+// Spreads one value per listed token over a token-aligned array, 0 elsewhere; an empty `out` is skipped.
+void scatter(std::span<const int64_t> tokens, std::span<const float> values, std::span<float> out);
 
 }  // namespace gyre

@@ -38,12 +38,12 @@ struct Derivatives {
   std::vector<float> task, entropy, kl;
 };
 
-gyre_policy_stats evaluate(std::span<const Target> targets, const Scores& scores, const PolicyInputs& inputs,
+gyre_policy_stats evaluate(std::span<const int64_t> tokens, const Scores& scores, const PolicyInputs& inputs,
                            const gyre_policy_loss& loss, Derivatives& d) {
   gyre_policy_stats stats{};
   const bool ppo = loss.objective == GYRE_POLICY_PPO;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const int64_t t = targets[i].row + 1;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t t = tokens[i];
     const double weight = inputs.weights[t], logprob = scores.logprobs[i], entropy = scores.entropies[i];
     const double old_logprob = ppo ? inputs.old_logprobs[t] : logprob;
 
@@ -108,17 +108,18 @@ std::vector<BackwardPass> plan(const Components& into, const Derivatives& d) {
 gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
                                   const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs) {
   check(decoder, batch, inputs, loss, into);
-  const std::vector<Target> targets = masked_targets(batch);
+  const Packing packing = pack(batch.ids, batch.offsets);
+  const auto [tokens, targets] = predicted(batch, packing);
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden_NH = decoder.forward(batch.ids, batch.offsets, &kept);
+  const at::Tensor hidden_NH = decoder.forward(packing, &kept);
   const Scores scores = score(decoder, hidden_NH, targets, loss.temperature, /*want_entropy=*/true);
-  scatter(targets, scores.logprobs, outputs.logprobs);
-  scatter(targets, scores.entropies, outputs.entropies);
-  require_finite_results(batch, targets, scores.logprobs, "log-prob");
-  require_finite_results(batch, targets, scores.entropies, "entropy");
+  scatter(tokens, scores.logprobs, outputs.logprobs);
+  scatter(tokens, scores.entropies, outputs.entropies);
+  require_finite_results(batch, tokens, scores.logprobs, "log-prob");
+  require_finite_results(batch, tokens, scores.entropies, "entropy");
 
-  Derivatives derivatives(targets.size());
-  const gyre_policy_stats stats = evaluate(targets, scores, inputs, loss, derivatives);
+  Derivatives derivatives(tokens.size());
+  const gyre_policy_stats stats = evaluate(tokens, scores, inputs, loss, derivatives);
   for (const BackwardPass& pass : plan(into, derivatives)) {
     at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
     score_backward(decoder, hidden_NH, targets, scores, loss.temperature, pass.d_logprob, pass.d_entropy, d_hidden_NH,

@@ -38,7 +38,7 @@ at::Tensor head_backward(const Decoder& critic, const at::Tensor& hidden_NH, std
     const float* row = hidden + targets[i].row * width;
     float* d_row = d_hidden + targets[i].row * width;
     for (int64_t h = 0; h < width; ++h) {
-      d_row[h] = static_cast<float>(d_values[i] * head[h]);
+      d_row[h] += static_cast<float>(d_values[i] * head[h]);
       d_head[h] += d_values[i] * row[h];
     }
     d_bias += d_values[i];
@@ -63,17 +63,18 @@ std::vector<float> value_head(Decoder& critic, const at::Tensor& hidden_NH, std:
 gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const ValueInputs& inputs, Gradients& into,
                                 std::span<float> values_out) {
   check(critic, batch, inputs, into);
-  const std::vector<Target> targets = masked_targets(batch);
+  const Packing packing = pack(batch.ids, batch.offsets);
+  const auto [tokens, targets] = predicted(batch, packing);
   std::unique_ptr<Activations> kept;
-  const at::Tensor hidden_NH = critic.forward(batch.ids, batch.offsets, &kept);
+  const at::Tensor hidden_NH = critic.forward(packing, &kept);
   const std::vector<float> values = value_head(critic, hidden_NH, targets);
-  scatter(targets, values, values_out);
-  require_finite_results(batch, targets, values, "value");
+  scatter(tokens, values, values_out);
+  require_finite_results(batch, tokens, values, "value");
 
   gyre_value_stats stats{};
-  std::vector<double> d_values(targets.size());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const int64_t t = targets[i].row + 1;
+  std::vector<double> d_values(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t t = tokens[i];
     const double old_value = inputs.clip > 0 ? inputs.old_values[t] : 0;
     const TokenLoss term = value_term(values[i], inputs.returns[t], old_value, inputs.clip);
     stats.tokens += 1;
