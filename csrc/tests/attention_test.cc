@@ -7,6 +7,7 @@
 #include "kernels/vec.h"
 #include "model_fixture.h"
 #include "reference_decoder.h"
+#include "threads.h"
 
 namespace gyre {
 namespace {
@@ -128,6 +129,70 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
                          ::testing::Values(Case{{9, 3, 64}, 70}, Case{{2, 2, 16}, 1}, Case{{4, 1, 8}, 17},
                                            Case{{14, 2, 24}, 33}, Case{{3, 3, 20}, 16}, Case{{5, 1, 2}, 40},
                                            Case{{2, 1, 128}, 131}));
+
+// Trees of segments, long enough for several parts. Each path from a root to a leaf is a sequence; a row's output
+// counts in the first path that has it.
+TEST(Attention, BackwardOverTreesMatchesAutogradForAnyThreads) {
+  const AttentionShape shape{6, 2, 12};
+  const std::vector<Segment> segments{{0, 150, 0, -1},   {150, 70, 150, 0}, {220, 40, 220, 1}, {260, 33, 220, 1},
+                                      {293, 1, 220, 1},  {294, 90, 150, 0}, {384, 20, 0, -1},  {404, 5, 20, 6},
+                                      {409, 170, 20, 6}, {579, 300, 0, -1}};
+  const int64_t rows = 879, wq = shape.heads * shape.head_dim, wk = shape.kv_heads * shape.head_dim;
+  const at::Tensor q = random_tensor({rows, wq}, 1, 2.0f).set_requires_grad(true),
+                   k = random_tensor({rows, wk}, 2, 2.0f).set_requires_grad(true),
+                   v = random_tensor({rows, wk}, 3).set_requires_grad(true);
+  at::Tensor o = at::zeros({rows, wq}), lse = at::zeros({rows, shape.heads});
+  const at::Tensor d_o = random_tensor({rows, wq}, 4);
+  at::Tensor objective = at::zeros({});
+  std::vector<bool> done(static_cast<size_t>(rows));
+  for (size_t leaf = 0; leaf < segments.size(); ++leaf) {
+    if (leaf + 1 < segments.size() && segments[leaf + 1].parent == static_cast<int32_t>(leaf)) continue;
+    std::vector<int64_t> path;
+    for (auto s = static_cast<int32_t>(leaf); s >= 0; s = segments[static_cast<size_t>(s)].parent) {
+      for (int64_t i = segments[static_cast<size_t>(s)].count - 1; i >= 0; --i) {
+        path.insert(path.begin(), segments[static_cast<size_t>(s)].row + i);
+      }
+    }
+    const auto n = static_cast<int64_t>(path.size());
+    const at::Tensor index = at::from_blob(path.data(), {n}, at::kLong).clone();
+    const auto heads = [&](const at::Tensor& t) {
+      return t.index_select(0, index).view({n, -1, shape.head_dim}).transpose(0, 1);
+    };
+    const at::Tensor out = reference::attention(heads(q), heads(k), heads(v)).transpose(0, 1).reshape({n, wq});
+    const at::Tensor scores =
+        at::matmul(heads(q), heads(k).repeat_interleave(shape.heads / shape.kv_heads, 0).transpose(1, 2)) /
+        std::sqrt(static_cast<double>(shape.head_dim));
+    const at::Tensor seen =
+        scores.detach().masked_fill(at::ones({n, n}, at::kBool).triu(1), -std::numeric_limits<double>::infinity());
+    o.index_copy_(0, index, out.detach());
+    lse.index_copy_(0, index, at::logsumexp(seen, -1).t());
+    for (int64_t i = 0; i < n; ++i) {
+      const auto row = static_cast<size_t>(path[static_cast<size_t>(i)]);
+      if (!done[row]) objective = objective + (out[i] * d_o[path[static_cast<size_t>(i)]]).sum();
+      done[row] = true;
+    }
+  }
+  objective.backward();
+
+  std::vector<at::Tensor> results;
+  for (int threads : {1, 3}) {
+    const Threads several(threads);
+    const at::Tensor d = at::full({rows, wq + 2 * wk}, 1e30f);
+    AttentionBackward a{};
+    a.segments = segments;
+    a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
+    a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
+    a.o = o.data_ptr<float>(), a.d_o = d_o.data_ptr<float>(), a.logsumexp = lse.data_ptr<float>();
+    a.dq = d.data_ptr<float>(), a.dk = a.dq + wq, a.dv = a.dk + wk;
+    std::vector<float> partials;
+    attend_backward(shape, a, partials);
+    results.push_back(d);
+  }
+  EXPECT_LT(testing::relative_error(results[0].narrow(1, 0, wq), q.grad()), 2e-6);
+  EXPECT_LT(testing::relative_error(results[0].narrow(1, wq, wk), k.grad()), 2e-6);
+  EXPECT_LT(testing::relative_error(results[0].narrow(1, wq + wk, wk), v.grad()), 2e-6);
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+}
 
 TEST(Attention, KeysFarApartInScoreDoNotOverflow) {
   Sequence s(Case{{1, 1, 16}, 20});

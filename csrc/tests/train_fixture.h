@@ -1,6 +1,7 @@
 // Tiny random models and batches for the tests of losses and updates.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -74,6 +75,11 @@ inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 
     b.offsets.push_back(static_cast<int64_t>(b.ids.size()));
   }
   return b;
+}
+
+// Makes sequence s begin with the first `count` tokens of sequence `from`.
+inline void share_prefix(OwnedBatch& b, int64_t from, int64_t s, int64_t count) {
+  std::copy_n(b.ids.begin() + b.offsets[from], count, b.ids.begin() + b.offsets[s]);
 }
 
 // Sequences [first, last) as a batch of their own.

@@ -65,9 +65,35 @@ TEST(PolicyBackward, MicroBatchesSumToTheBatch) {
   EXPECT_LT(relative_distance(parts, whole), 1e-5);
 }
 
+// Two groups and a loner: what sequences share is computed once, with the results of every sequence on its own.
+TEST(PolicyBackward, SharedPrefixesChangeRoundingOnly) {
+  auto decoder = tiny_decoder();
+  OwnedBatch b = random_batch({30, 41, 25, 30, 20, 12, 33});
+  for (int64_t s : {1, 2, 3}) train_test::share_prefix(b, 0, s, 18);
+  train_test::share_prefix(b, 1, 3, 30);  // all of it
+  train_test::share_prefix(b, 4, 6, 16);
+  ASSERT_LT(pack(b.ids, b.offsets).rows(), 191 - 18 * 2 - 30 - 15);
+  Gradients whole(decoder->config()), parts(decoder->config());
+  std::vector<float> together(b.ids.size()), alone(b.ids.size());
+  const double want = total(run(*decoder, b, full_loss(), {&whole, &whole, &whole}, {together, {}}));
+  double got = 0;
+  for (int64_t s = 0; s < 7; ++s) {
+    const OwnedBatch one = train_test::slice(b, s, s + 1);
+    const auto out = std::span(alone).subspan(b.offsets[s], one.ids.size());
+    got += total(run(*decoder, one, full_loss(), {&parts, &parts, &parts}, {out, {}}));
+  }
+  EXPECT_EQ(together, alone);
+  EXPECT_NEAR(got, want, 1e-9);
+  EXPECT_LT(relative_distance(whole, parts), 1e-5);
+  std::vector<float> scored(b.ids.size());
+  evaluate_policy(*decoder, b.view(), full_loss().temperature, scored, {});
+  EXPECT_EQ(scored, alone);
+}
+
 TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
   auto decoder = tiny_decoder();
-  const OwnedBatch b = random_batch({9, 5});
+  OwnedBatch b = random_batch({9, 5, 12});
+  train_test::share_prefix(b, 0, 2, 7);
   gyre_policy_loss loss = full_loss();
   Gradients g(decoder->config());
   run(*decoder, b, loss, {&g, &g, &g});

@@ -25,7 +25,8 @@ gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradient
 
 TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
   auto critic = tiny_decoder(HeadKind::kValue);
-  const OwnedBatch b = random_batch({9, 5, 7});
+  OwnedBatch b = random_batch({9, 5, 7});
+  train_test::share_prefix(b, 0, 2, 6);
   for (double clip : {0.0, 0.5}) {
     Gradients g(critic->config());
     run(*critic, b, clip, g);
@@ -41,6 +42,21 @@ TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
     };
     EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), norm, 5e-3 * norm) << clip;
   }
+}
+
+TEST(ValueBackward, SharedPrefixesChangeRoundingOnly) {
+  auto critic = tiny_decoder(HeadKind::kValue);
+  OwnedBatch b = random_batch({30, 41, 25, 30});
+  for (int64_t s : {1, 2, 3}) train_test::share_prefix(b, 0, s, 18);
+  Gradients whole(critic->config()), parts(critic->config());
+  std::vector<float> together(b.ids.size()), alone(b.ids.size());
+  run(*critic, b, 0.5, whole, together);
+  for (int64_t s = 0; s < 4; ++s) {
+    const OwnedBatch one = train_test::slice(b, s, s + 1);
+    run(*critic, one, 0.5, parts, std::span(alone).subspan(b.offsets[s], one.ids.size()));
+  }
+  EXPECT_EQ(together, alone);
+  EXPECT_LT(train_test::relative_distance(whole, parts), 1e-5);
 }
 
 TEST(ValueBackward, ValuesSeeOnlyEarlierTokens) {
