@@ -128,6 +128,14 @@ gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float*
 // Full logits of one sequence's every position, [len x vocab] row-major; for tests and doctor only.
 gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err);
 
+// What has been computed with this model so far: floating-point operations of matrix products and attention as they were carried out
+// (recomputation included, shared prefixes once; a multiply-add counts two), and the bytes of weights, keys and values that the passes had
+// to read at least. Divided by time and by gyre_measure's figures: the share of the machine's peak that was reached.
+typedef struct {
+  double flops, bytes;
+} gyre_work;
+gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err);
+
 // ---- gradients -------------------------------------------------------------------------------------------------
 // One buffer shaped like the model's parameters. Backward passes ADD into it.
 

@@ -80,6 +80,23 @@ func (m *Model) Touch() error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_touch(h, err) })
 }
 
+// Work is what has been computed: floating-point operations of matrix products and attention as they were carried out (a multiply-add
+// counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys and values that had to be read at least.
+type Work struct{ FLOPs, Bytes float64 }
+
+// Sub is the work between two readings.
+func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Bytes - before.Bytes} }
+
+// Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after Close.
+func (m *Model) Work() Work {
+	var work C.gyre_work
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_work(h, &work, err) })
+	if err != nil {
+		return Work{}
+	}
+	return Work{float64(work.flops), float64(work.bytes)}
+}
+
 // Version counts the changes of the parameters; 0 after Close.
 func (m *Model) Version() uint64 {
 	var version uint64

@@ -95,6 +95,13 @@ gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* 
   return guard(err, [&] { deref(model, "model").decoder.set_recompute(on != 0); });
 }
 
+gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err) {
+  return guard(err, [&] {
+    const gyre::Work& work = deref(model, "model").decoder.work();
+    deref(out, "out") = {.flops = work.flops, .bytes = work.bytes};
+  });
+}
+
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err) {
   return guard(err, [&] {
     Decoder& to = deref(dst, "dst").decoder;

@@ -103,6 +103,7 @@ at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages&
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
+  count(forward_work(config_, pass));
   if (keep) {
     keep->last_NH_ = std::move(x_NH);
     keep->rstd_N_ = std::move(rstd_N);
@@ -166,6 +167,8 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
     block.backward(*activations, kept.pass_, work, d_NH, gradients.blocks[at]);
   }
   scatter_add_rows(floats(d_NH), h, kept.ids_.data(), rows, floats(gradients.root.embed_VH));
+  if (again) count(forward_work(config_, kept.pass_));
+  count(backward_work(config_, kept.pass_));
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
@@ -177,6 +180,7 @@ void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
   }
   head.multiply(floats(hidden_RH), hidden_RH.stride(0), rows, floats(parameters_.root.score_bias_1), floats(logits_RV),
                 logits_RV.stride(0));
+  count(head_work(config_, rows));
 }
 
 }  // namespace gyre

@@ -15,6 +15,7 @@
 #include "model/packing.h"
 #include "model/parameters.h"
 #include "model/pass.h"
+#include "model/work.h"
 
 namespace gyre {
 
@@ -49,11 +50,17 @@ class Decoder {
   // included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
 
+  // Everything computed with this decoder so far.
+  const Work& work() const { return work_; }
+  // For what is computed with its weights elsewhere.
+  void count(const Work& work) { work_ += work; }
+
  private:
   ModelConfig config_;
   ParameterSet parameters_;
   uint64_t version_ = 1;
   bool recompute_ = false;
+  Work work_;
   struct Packed;
   std::unique_ptr<Packed> packed_;
   Packed& packed();

@@ -154,6 +154,7 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
       for (int64_t h = 0; h < width; ++h) to[h] += d_rows[i * width + h];
     }
   });
+  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 2);
 }
 
 }  // namespace gyre
