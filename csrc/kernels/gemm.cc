@@ -1,9 +1,6 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 
 #include "kernels/parallel.h"
 #include "kernels/tile.h"
@@ -11,11 +8,9 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kPanel = 48;  // columns: three 16-lane vectors, six 8-lane ones
 constexpr int64_t kInnerBlock =
     384;  // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
 constexpr int64_t kRowBlock = 128;  // rows per task
-static_assert(kPanel % kLanes == 0);
 
 // The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
 // past its row.
@@ -30,34 +25,24 @@ void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* pan
       const float* start = resume ? y + (first + r) * ldy : bias;
       if (start) std::copy(start, start + width, buffer + r * kPanel);
     }
-    multiply_tile(n, vectors, {x + first * ldx, ldx, 1}, panel, kPanel, k, buffer, kPanel, buffer, kPanel);
+    multiply_panel(n, vectors, {x + first * ldx, ldx, 1}, 0, panel, k, buffer, kPanel, buffer, kPanel);
     for (int64_t r = 0; r < n; ++r) std::copy(buffer + r * kPanel, buffer + r * kPanel + width, y + (first + r) * ldy);
   }
 }
 
 }  // namespace
 
-void PackedMatrix::Free::operator()(float* p) const { std::free(p); }
-
 int64_t PackedMatrix::bytes() const {
   return ceil_div(out_, kPanel) * in_ * kPanel * static_cast<int64_t>(sizeof(float));
 }
 
 void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
-  if (out != out_ || in != in_) {
-    panels_.reset();
-    out_ = out;
-    in_ = in;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, static_cast<size_t>(std::max<int64_t>(bytes(), 64))) != 0) {
-      out_ = in_ = 0;
-      throw std::bad_alloc();
-    }
-    panels_.reset(static_cast<float*>(memory));
-  }
+  panels_.reserve(ceil_div(out, kPanel) * in * kPanel);
+  out_ = out;
+  in_ = in;
   const int64_t grain = std::max<int64_t>(1, 20000 / (in * kPanel));
   parallel_for(ceil_div(out, kPanel), grain, [&](int64_t p) {
-    float* panel = panels_.get() + p * in * kPanel;
+    float* panel = panels_.data() + p * in * kPanel;
     const int64_t width = std::min(kPanel, out - p * kPanel);
     if (width < kPanel) std::fill(panel, panel + in * kPanel, 0.0f);
     constexpr int64_t kStrip = 16;  // one cache line of each source row at a time
@@ -79,7 +64,7 @@ void PackedMatrix::multiply(const float* x, int64_t ldx, int64_t rows, const flo
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
     const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
     const int64_t width = std::min(kPanel, out_ - p * kPanel);
-    const float* panel = panels_.get() + p * in_ * kPanel;
+    const float* panel = panels_.data() + p * in_ * kPanel;
     const float* block_bias = bias ? bias + p * kPanel : nullptr;
     float* block_y = y + first * ldy + p * kPanel;
     for (int64_t k = 0; k < in_; k += inner) {
@@ -88,8 +73,8 @@ void PackedMatrix::multiply(const float* x, int64_t ldx, int64_t rows, const flo
       if (width % kLanes) {
         multiply_narrow(block_x, ldx, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
       } else {
-        multiply_tile(n, width / kLanes, {block_x, ldx, 1}, panel + k * kPanel, kPanel, nk, k ? block_y : block_bias,
-                      k ? ldy : 0, block_y, ldy);
+        multiply_panel(n, width / kLanes, {block_x, ldx, 1}, 0, panel + k * kPanel, nk, k ? block_y : block_bias,
+                       k ? ldy : 0, block_y, ldy);
       }
     }
   });

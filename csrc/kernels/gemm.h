@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+
+#include "kernels/buffer.h"
 
 namespace gyre {
 
@@ -22,10 +23,7 @@ class PackedMatrix {
   void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const;
 
  private:
-  struct Free {
-    void operator()(float* p) const;
-  };
-  std::unique_ptr<float, Free> panels_;  // [ceil(out/panel)][in][panel], 64-byte aligned, padded with zeros
+  Buffer panels_;  // [ceil(out/panel)][in][panel], padded with zeros
   int64_t out_ = 0, in_ = 0;
 };
 

@@ -7,6 +7,9 @@
 namespace gyre {
 namespace {
 
+constexpr int kLineFloats = 16;  // a cache line of 64 bytes
+constexpr int kRowLines = kPanel / kLineFloats;
+
 struct Operands {
   Strided a;
   const float* b;
@@ -16,9 +19,12 @@ struct Operands {
   ptrdiff_t start_row;
   float* c;
   ptrdiff_t ldc;
+  const float* ahead;  // what to fetch during the tile, `ahead_step` floats further with every i
+  ptrdiff_t ahead_step;
 };
 
-template <int R, int C, bool kUnitColumn>
+// kFetch cache lines are fetched ahead per step.
+template <int R, int C, bool kUnitColumn, int kFetch>
 void tile(const Operands& o) {
   vf acc[R][C];
 #pragma GCC unroll 8
@@ -28,13 +34,12 @@ void tile(const Operands& o) {
   }
   const ptrdiff_t row = o.a.row, column = kUnitColumn ? 1 : o.a.column, ldb = o.ldb;
   const float* a = o.a.data;
-  const float* b = o.b;
+  const float *b = o.b, *ahead = o.ahead;
+  const ptrdiff_t ahead_step = o.ahead_step;
   for (int64_t i = 0; i < o.k; ++i, a += column, b += ldb) {
-    // The first pass over a panel runs at the speed of memory: fetch ahead of the hardware prefetcher.
-    if constexpr (C == kTileVectors) {
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) __builtin_prefetch(b + 16 * ldb + c * kLanes);
-    }
+    for (int line = 0; line < kFetch; ++line) __builtin_prefetch(ahead + line * kLineFloats);
+    if constexpr (kFetch > 0) ahead += ahead_step;
     vf w[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
@@ -54,13 +59,22 @@ void tile(const Operands& o) {
 
 using Tile = void (*)(const Operands&);
 
-template <bool kUnitColumn, int... I>
+template <bool kUnitColumn, int kFetch, int... I>
 constexpr std::array<Tile, sizeof...(I)> tiles(std::integer_sequence<int, I...>) {
-  return {tile<I / kTileVectors + 1, I % kTileVectors + 1, kUnitColumn>...};
+  return {tile<I / kTileVectors + 1, I % kTileVectors + 1, kUnitColumn, kFetch>...};
 }
 using Variants = std::make_integer_sequence<int, kTileRows * kTileVectors>;
-constexpr auto kUnitTiles = tiles<true>(Variants{});
-constexpr auto kStridedTiles = tiles<false>(Variants{});
+// By unit column, then by how much is fetched ahead: nothing, a line per step, a row of a panel per step.
+constexpr std::array<Tile, kTileRows * kTileVectors> kTiles[2][3] = {
+    {tiles<false, 0>(Variants{}), tiles<false, 1>(Variants{}), tiles<false, kRowLines>(Variants{})},
+    {tiles<true, 0>(Variants{}), tiles<true, 1>(Variants{}), tiles<true, kRowLines>(Variants{})}};
+
+// Brings the start of the coming tile nearer.
+void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t vectors) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < vectors * kLanes; j += kLineFloats) __builtin_prefetch(start + r * start_row + j, 1);
+  }
+}
 
 // Size of the next of the even parts that `left` is cut into, none above `most`.
 int64_t even_part(int64_t left, int64_t most) { return ceil_div(left, ceil_div(left, most)); }
@@ -69,15 +83,38 @@ int64_t even_part(int64_t left, int64_t most) { return ceil_div(left, ceil_div(l
 
 void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  const auto& variants = a.column == 1 ? kUnitTiles : kStridedTiles;
+  const auto& variants = kTiles[a.column == 1][0];
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = even_part(vectors - v, kTileVectors);
     const ptrdiff_t j = v * kLanes;
     for (int64_t r = 0, nr; r < rows; r += nr) {
       nr = even_part(rows - r, kTileRows);
       const Strided part{a.data + r * a.row, a.row, a.column};
-      variants[(nr - 1) * kTileVectors + nv - 1](
-          {part, b + j, ldb, k, start ? start + r * start_row + j : nullptr, start_row, c + r * ldc + j, ldc});
+      variants[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)]({part, b + j, ldb, k,
+                                                                       start ? start + r * start_row + j : nullptr,
+                                                                       start_row, c + r * ldc + j, ldc, nullptr, 0});
+    }
+  }
+}
+
+void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t k,
+                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  const int64_t tiles = ceil_div(rows, kTileRows);
+  const float* next = panel + k * kPanel;
+  const ptrdiff_t step = tiles ? ceil_div(kPanel, tiles) : 0;
+  // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
+  // its way during all of them.
+  const auto& variants = kTiles[a.column == 1][tiles < 3 ? 2 : 1];
+  for (int64_t r = 0, nr, tile = 0; r < rows; r += nr, ++tile) {
+    nr = a_tile ? std::min<int64_t>(kTileRows, rows - r) : even_part(rows - r, kTileRows);
+    const Strided part{a.data + (a_tile ? tile * a_tile : r * a.row), a.row, a.column};
+    if (start_row) fetch_rows(start + (r + nr) * start_row, start_row, std::min(nr, rows - r - nr), vectors);
+    for (int64_t v = 0, nv; v < vectors; v += nv) {
+      nv = even_part(vectors - v, kTileVectors);
+      const ptrdiff_t j = v * kLanes;
+      variants[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)](
+          {part, panel + j, kPanel, k, start ? start + r * start_row + j : nullptr, start_row, c + r * ldc + j, ldc,
+           tiles == 1 ? panel + 16 * kPanel : next + tile * k * step, step});
     }
   }
 }

@@ -28,4 +28,14 @@ struct Strided {
 void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
 
+// Matrices that many rows are multiplied with are packed in panels of this many columns, [k][kPanel] each: three
+// 16-lane vectors, six 8-lane ones.
+inline constexpr int64_t kPanel = 48;
+static_assert(kPanel % kLanes == 0);
+
+// multiply_tile for b = a panel, which also brings the memory after the panel, where the next one lies, nearer. a_tile:
+// 0, or the distance of one tile of kTileRows rows to the next where it is not kTileRows * a.row.
+void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t k,
+                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+
 }  // namespace gyre

@@ -1,7 +1,7 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 
 #include "kernels/norm.h"
+#include "kernels/product.h"
 #include "kernels/rows.h"
 #include "kernels/swiglu.h"
 #include "model/block.h"
@@ -11,10 +11,13 @@ namespace {
 
 at::Tensor rows_of(int64_t rows, int64_t width) { return at::empty({rows, width}, at::kFloat); }
 
-// y = x W^T + b: adds dy^T x to d_weight and the column sums of dy to d_bias.
-void add_linear_gradients(const at::Tensor& dy, const at::Tensor& x, at::Tensor& d_weight, const at::Tensor& d_bias) {
-  d_weight.addmm_(dy.t(), x);
-  if (d_bias.defined()) add_column_sums(floats(dy), dy.size(0), dy.size(1), floats(d_bias));
+// Gradients of y = x W^T + b over `rows` rows, x of width `in` and y of width `out`, all rows side by side: adds dy^T x
+// to d_weight and the column sums of dy to d_bias (may be undefined), and writes dy W to dx.
+void linear_backward(int64_t rows, int64_t in, int64_t out, const float* dy, const float* x, const at::Tensor& weight,
+                     at::Tensor& d_weight, const at::Tensor& d_bias, float* dx) {
+  multiply(out, in, rows, {dy, 1, out}, x, in, true, floats(d_weight), in);
+  if (d_bias.defined()) add_column_sums(dy, rows, out, floats(d_bias));
+  multiply(rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
 }
 
 }  // namespace
@@ -38,18 +41,18 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
 
   // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
   swiglu(floats(kept.gate_up_N2F), n, f, floats(work.act_NF));
-  add_linear_gradients(d_NH, work.act_NF, gradients.down_HF, gradients.down_bias_H);
-  at::mm_out(work.d_act_NF, d_NH, weights.down_HF);
+  linear_backward(n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
+                  floats(work.d_act_NF));
   swiglu_backward(floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
   rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, normed, nullptr);
-  add_linear_gradients(work.d_gate_up_N2F, work.normed_NH, gradients.gate_up_2FH, gradients.gate_up_bias_2F);
-  at::mm_out(work.d_normed_NH, work.d_gate_up_N2F, weights.gate_up_2FH);
+  linear_backward(n, h, 2 * f, floats(work.d_gate_up_N2F), normed, weights.gate_up_2FH, gradients.gate_up_2FH,
+                  gradients.gate_up_bias_2F, d_normed);
   rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
                     floats(gradients.mlp_norm_H));
 
   // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
-  add_linear_gradients(d_NH, kept.o_NQ, gradients.out_HQ, gradients.out_bias_H);
-  at::mm_out(work.d_o_NQ, d_NH, weights.out_HQ);
+  linear_backward(n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
+                  floats(work.d_o_NQ));
   const HeadLayout layout = head_layout();
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   rotate_heads(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
@@ -71,8 +74,8 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   rotate_heads_backward(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
                         floats(gradients.q_norm_D), floats(gradients.k_norm_D));
   rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, normed, nullptr);
-  add_linear_gradients(work.d_qkv_NR, work.normed_NH, gradients.qkv_RH, gradients.qkv_bias_R);
-  at::mm_out(work.d_normed_NH, work.d_qkv_NR, weights.qkv_RH);
+  linear_backward(n, h, q + 2 * k, floats(work.d_qkv_NR), normed, weights.qkv_RH, gradients.qkv_RH,
+                  gradients.qkv_bias_R, d_normed);
   rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
                     floats(gradients.attn_norm_H));
 }

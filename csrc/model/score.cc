@@ -1,8 +1,7 @@
 #include "model/score.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "kernels/parallel.h"
+#include "kernels/product.h"
 #include "kernels/vec.h"
 
 namespace gyre {
@@ -131,8 +131,8 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
                     std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
   const float inverse = inverse_of(temperature);
   const int64_t vocab = decoder.config().vocab_size, width = hidden_NH.size(1);
-  const at::Tensor& head_VH = decoder.parameters().root.head_VH;
-  at::Tensor& d_head_VH = gradients.root.head_VH;
+  const float* head = decoder.parameters().root.head_VH.const_data_ptr<float>();
+  float* d_head = gradients.root.head_VH.mutable_data_ptr<float>();
   float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();
   for_chunks(targets.size(), vocab, [&](size_t begin, size_t count) {
     const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
@@ -146,9 +146,11 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
                     .d_logprob = d_logprob.empty() ? 0 : d_logprob[i],
                     .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
     });
-    at::addmm_out(d_head_VH, d_head_VH, logits_RV.t(), rows_RH);
-    const at::Tensor d_rows_RH = at::mm(logits_RV, head_VH);
-    const float* d_rows = d_rows_RH.const_data_ptr<float>();
+    const auto chunk = static_cast<int64_t>(count);
+    const at::Tensor d_rows_RH = at::empty_like(rows_RH);
+    float* d_rows = d_rows_RH.mutable_data_ptr<float>();
+    multiply(vocab, width, chunk, {logits, 1, vocab}, rows_RH.const_data_ptr<float>(), width, true, d_head, width);
+    multiply(chunk, width, vocab, {logits, vocab, 1}, head, width, false, d_rows, width);
     for (size_t i = 0; i < count; ++i) {
       float* to = d_hidden + targets[begin + i].row * width;
       for (int64_t h = 0; h < width; ++h) to[h] += d_rows[i * width + h];

@@ -1,0 +1,26 @@
+// Memory for kernels: floats that start on a cache line, so that no vector load crosses into a second one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace gyre {
+
+class Buffer {
+ public:
+  float* data() { return data_.get(); }
+  const float* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+  // At least `count` floats. Growing forgets the contents; new memory is not initialised. Large buffers ask for huge
+  // pages: weights are read from one end to the other, and address translation is a good part of that cost.
+  void reserve(int64_t count);
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  std::unique_ptr<float, Free> data_;
+  int64_t size_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,97 @@
+#include "kernels/product.h"
+
+#include <algorithm>
+
+#include "kernels/buffer.h"
+#include "kernels/parallel.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kDepth =
+    384;                       // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
+constexpr int64_t kStrip = 8;  // rows of b packed at a time, which keeps their lines in the first-level cache
+constexpr int64_t kRows = 96;  // rows of a per task, at most
+
+// Rows first .. last-1 of a block of b[depth, n] to their places in the panels, zeros after the last column.
+void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t depth, int64_t first, int64_t last, float* panels) {
+  for (int64_t p = 0; p * kPanel < n; ++p) {
+    const int64_t width = std::min(kPanel, n - p * kPanel);
+    float* panel = panels + p * depth * kPanel;
+    for (int64_t i = first; i < last; ++i) {
+      const float* from = b + i * ldb + p * kPanel;
+      for (int64_t j = 0; j < width; j += kLanes) store(panel + i * kPanel + j, load_first(from + j, width - j));
+    }
+  }
+}
+
+// Rows of a that one task multiplies.
+struct Part {
+  Strided a;
+  ptrdiff_t tile;  // as multiply_panel's a_tile
+};
+
+// a[rows, depth] whose columns lie side by side, copied tile by tile: [tile][depth][kTileRows].
+Part pack_columns(Strided a, int64_t rows, int64_t depth, float* to) {
+  const int64_t whole = rows / kTileRows * kTileRows;
+  for (int64_t i = 0; i < depth; ++i) {
+    const float* from = a.data + i * a.column;
+    float* column = to + i * kTileRows;
+    for (int64_t r = 0; r < whole; r += kTileRows) std::copy_n(from + r, kTileRows, column + r * depth);
+    std::copy_n(from + whole, rows - whole, column + whole * depth);
+  }
+  return {{to, 1, kTileRows}, depth * kTileRows};
+}
+
+// multiply_panel for a last panel of no whole number of vectors, so that c is never touched past its row.
+void multiply_narrow(int64_t rows, int64_t width, const Part& part, const float* panel, int64_t depth, bool add,
+                     float* c, ptrdiff_t ldc) {
+  thread_local Buffer buffer;
+  buffer.reserve(rows * kPanel);
+  for (int64_t r = 0; add && r < rows; ++r) std::copy_n(c + r * ldc, width, buffer.data() + r * kPanel);
+  multiply_panel(rows, ceil_div(width, kLanes), part.a, part.tile, panel, depth, add ? buffer.data() : nullptr, kPanel,
+                 buffer.data(), kPanel);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(buffer.data() + r * kPanel, width, c + r * ldc);
+}
+
+}  // namespace
+
+void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
+              ptrdiff_t ldc) {
+  if (m <= 0 || n <= 0) return;
+  thread_local Buffer panels;
+  const int64_t most_depth = k ? ceil_div(k, ceil_div(k, kDepth)) : 0;
+  const int64_t num_panels = ceil_div(n, kPanel);
+  const int64_t tasks = std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 2 * kTileRows)));
+  const int64_t task_rows = round_up(ceil_div(m, tasks), kTileRows);
+  panels.reserve(num_panels * most_depth * kPanel);
+  float* packed = panels.data();
+  for (int64_t first = 0; first < k; first += most_depth) {
+    const int64_t depth = std::min(most_depth, k - first);
+    parallel_for(ceil_div(depth, kStrip), std::max<int64_t>(1, 65536 / (kStrip * n)), [&](int64_t strip) {
+      pack_rows(b + first * ldb, ldb, n, depth, strip * kStrip, std::min(depth, (strip + 1) * kStrip), packed);
+    });
+    const bool resume = add || first > 0;
+    parallel_for(ceil_div(m, task_rows), std::max<int64_t>(1, 400000 / (task_rows * n * depth)), [&](int64_t t) {
+      thread_local Buffer columns;
+      const int64_t row = t * task_rows, rows = std::min(task_rows, m - row);
+      Part part{{a.data + row * a.row + first * a.column, a.row, a.column}, 0};
+      if (a.row == 1 && a.column != 1) {
+        columns.reserve(round_up(task_rows, kTileRows) * depth);
+        part = pack_columns(part.a, rows, depth, columns.data());
+      }
+      for (int64_t p = 0; p < num_panels; ++p) {
+        const int64_t width = std::min(kPanel, n - p * kPanel);
+        const float* panel = packed + p * depth * kPanel;
+        float* to = c + row * ldc + p * kPanel;
+        if (width % kLanes) {
+          multiply_narrow(rows, width, part, panel, depth, resume, to, ldc);
+        } else {
+          multiply_panel(rows, width / kLanes, part.a, part.tile, panel, depth, resume ? to : nullptr, ldc, to, ldc);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace gyre

@@ -1,0 +1,62 @@
+#include "kernels/product.h"
+
+#include <gtest/gtest.h>
+
+#include "model_fixture.h"
+#include "threads.h"
+
+namespace gyre {
+namespace {
+
+using testing::random_tensor;
+using testing::relative_error;
+using testing::same_bits;
+
+struct Shape {
+  int64_t m, n, k;
+};
+
+class ProductTest : public ::testing::TestWithParam<Shape> {
+ protected:
+  // a · b, or start + a · b. a lies in memory as it is or transposed.
+  at::Tensor product(bool transposed, bool add) const {
+    const auto [m, n, k] = GetParam();
+    const at::Tensor memory = transposed ? a.t().contiguous() : a;
+    const Strided view = transposed ? Strided{memory.data_ptr<float>(), 1, m} : Strided{memory.data_ptr<float>(), k, 1};
+    at::Tensor c = start.clone();
+    multiply(m, n, k, view, b.data_ptr<float>(), n, add, c.data_ptr<float>(), n);
+    return c;
+  }
+
+  at::Tensor a = random_tensor({GetParam().m, GetParam().k}, 1), b = random_tensor({GetParam().k, GetParam().n}, 2),
+             start = random_tensor({GetParam().m, GetParam().n}, 3);
+};
+
+TEST_P(ProductTest, MatchesDoublePrecision) {
+  const at::Tensor expected = a.to(at::kDouble).mm(b.to(at::kDouble));
+  for (bool transposed : {false, true}) {
+    EXPECT_LT(relative_error(product(transposed, false), expected), 2e-6);
+    EXPECT_LT(relative_error(product(transposed, true), expected + start), 2e-6);
+  }
+}
+
+// One chain per element: neither threads nor the layout of a change a bit.
+TEST_P(ProductTest, HasOneOrderOfOperations) {
+  const Threads one(1);
+  const at::Tensor expected = product(false, true);
+  for (int threads : {1, 2, 3}) {
+    const Threads several(threads);
+    for (bool transposed : {false, true}) EXPECT_TRUE(same_bits(product(transposed, true), expected)) << threads;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ProductTest,
+                         ::testing::Values(Shape{1, 1, 1}, Shape{8, 48, 384}, Shape{13, 50, 7}, Shape{96, 96, 900},
+                                           Shape{250, 130, 401}, Shape{9, 31, 1}, Shape{300, 577, 65}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" +
+                                  std::to_string(info.param.k);
+                         });
+
+}  // namespace
+}  // namespace gyre
