@@ -5,10 +5,10 @@ BUILD := build
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
 
-.PHONY: help setup lib build test test-cpp test-go bench demo lint clean
+.PHONY: help setup lib build test test-cpp test-go bench bench-check demo lint clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## find or install libtorch, check the prerequisites
 	@bash scripts/setup.sh
@@ -31,8 +31,13 @@ test-go: build
 
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
 
-bench: build ## cost of the gradient analysis, beside a plain update and RAGEN's procedure (2 minutes)
-	OMP_WAIT_POLICY=passive go test ./orchestrate/trainer -run '^$$' -bench . -benchtime 2x
+bench: build ## Gyre beside every peer found here: table, floors, machine (30 minutes; BENCH="-quick" 5, "-help" lists flags)
+	@bash scripts/get-smollm2.sh
+	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench $(BENCH)
+
+bench-check: build ## Gyre alone against the baseline of this kind of machine (5 minutes); fails on a regression
+	@bash scripts/get-smollm2.sh
+	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench check $(BENCH)
 
 demo: build ## train and analyse a small Sokoban agent, end to end (about 10 minutes on 2 cores)
 	@bash scripts/demo.sh

@@ -1,0 +1,168 @@
+package gyre
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/trainer"
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+)
+
+// grpo is a training run that stops after every step until the next is asked for.
+type grpo struct {
+	folder  string // the run's and the model's
+	trainer *trainer.Trainer
+	gate    *gate
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+const grpoConfig = `
+[run]
+name = "grpo"
+steps = %d
+threads = %d
+output = %q
+env_seed = 0
+validate_every = 0
+validate_first = false
+save_every = -1
+save_rollouts = "none"
+[model]
+path = %q
+[[envs]]
+tag = %q
+groups = %d
+group_size = %d
+max_turns = 1
+max_actions_per_turn = 1
+[rollout]
+prompt = "compact"
+think = false
+max_tokens = %d
+max_length = %d
+[filter]
+strategy = "none"
+[algorithm]
+advantage = "grpo"
+entropy_coef = 0
+[actor]
+lr = 1e-7
+mini_batch = %[7]d
+[analysis]
+enabled = false
+[early_stop]
+spread_fraction = 0
+low_success_count = 0
+empty_steps = 0
+`
+
+// openGRPO starts a run of one step for each list of texts. Its first step begins with the first call of step.
+func openGRPO(dir string, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
+	g = &grpo{gate: newGate(log), ended: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			g.close()
+			g = nil
+		}
+	}()
+	if g.folder, err = os.MkdirTemp("", "gyre-bench-"); err != nil {
+		return g, err
+	}
+	model := filepath.Join(g.folder, "model")
+	if err := plainModel(dir, model); err != nil {
+		return g, err
+	}
+	prompt, err := registerTexts(t.Texts, model)
+	if err != nil {
+		return g, err
+	}
+	groups := len(t.Texts[0])
+	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, textTag, groups,
+		t.Copies, t.New, prompt+t.New, groups*t.Copies), nil)
+	if err != nil {
+		return g, err
+	}
+	if g.trainer, err = trainer.New(c, trainer.Options{Console: metrics.NewConsole(g.gate)}); err != nil {
+		return g, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g.cancel = cancel
+	go func() {
+		g.gate.waitForTurn()
+		_, err := g.trainer.Run(ctx)
+		g.ended <- err
+	}()
+	return g, nil
+}
+
+// step is one training step, from asking for it to its line of metrics.
+func (s *server) step(t work.Task) (worker.Figures, error) {
+	if s.grpo == nil {
+		g, err := openGRPO(s.dir, s.threads, t, s.log)
+		if err != nil {
+			return worker.Figures{}, err
+		}
+		s.grpo = g
+	}
+	begin := time.Now()
+	s.grpo.gate.open()
+	select {
+	case line := <-s.grpo.gate.closed:
+		seconds := time.Since(begin).Seconds()
+		fmt.Fprint(s.log, line)
+		parts, err := s.grpo.parts()
+		return worker.Figures{Seconds: seconds, Parts: parts}, err
+	case err := <-s.grpo.ended:
+		s.grpo.ended <- err // close waits for it too
+		return worker.Figures{}, fmt.Errorf("the run has ended: %w", errors.Join(err, errors.New("expected a step")))
+	}
+}
+
+// parts are the timings among the metrics of the last step.
+func (g *grpo) parts() (map[string]float64, error) {
+	text, err := os.ReadFile(filepath.Join(g.folder, "grpo", "metrics.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var values map[string]any
+	if err := json.Unmarshal(lines[len(lines)-1], &values); err != nil {
+		return nil, fmt.Errorf("the metrics of the step: %w", err)
+	}
+	parts := map[string]float64{}
+	for name, value := range values {
+		if part, ok := strings.CutPrefix(name, "timing_s/"); ok {
+			parts[part], _ = value.(float64)
+		}
+	}
+	return parts, nil
+}
+
+func (g *grpo) close() {
+	if g == nil {
+		return
+	}
+	if g.cancel != nil {
+		g.cancel()
+		g.gate.release()
+		<-g.ended
+	}
+	if g.trainer != nil {
+		g.trainer.Close()
+	}
+	if g.folder != "" {
+		os.RemoveAll(g.folder)
+	}
+}

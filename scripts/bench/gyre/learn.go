@@ -1,0 +1,86 @@
+package gyre
+
+import (
+	"math"
+	"time"
+
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+	"gyre/torch"
+)
+
+// learner is what an update needs besides the model.
+type learner struct {
+	optimizer *torch.Optimizer
+	gradients *torch.Gradients
+}
+
+func newLearner(m *torch.Model) (*learner, error) {
+	optimizer, err := torch.NewOptimizer(m, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01})
+	if err != nil {
+		return nil, err
+	}
+	gradients, err := torch.NewGradients(m)
+	if err != nil {
+		optimizer.Close()
+		return nil, err
+	}
+	return &learner{optimizer, gradients}, nil
+}
+
+func (l *learner) close() {
+	if l != nil {
+		l.gradients.Close()
+		l.optimizer.Close()
+	}
+}
+
+func (s *server) logprobs(t work.Task) (worker.Figures, error) {
+	begin := time.Now()
+	_, err := s.model.Score(torch.Pack(t.Sequences, nil), 1, false)
+	return worker.Figures{Seconds: time.Since(begin).Seconds()}, err
+}
+
+// update is one step of a clipped policy loss over the task's sequences in one batch. Old log-probs and advantages are made up: they
+// cost nothing and change no amount of work.
+func (s *server) update(t work.Task) (worker.Figures, error) {
+	if s.learner == nil {
+		l, err := newLearner(s.model)
+		if err != nil {
+			return worker.Figures{}, err
+		}
+		s.learner = l
+	}
+	masks := make([][]bool, len(t.Sequences))
+	trained := 0
+	for i, ids := range t.Sequences {
+		masks[i] = make([]bool, len(ids))
+		for j := max(t.Context, 1); j < len(ids); j++ {
+			masks[i][j] = true
+			trained++
+		}
+	}
+	batch := torch.Pack(t.Sequences, masks)
+	n := len(batch.IDs)
+	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n), Weights: make([]float32, n)}
+	for i, on := range batch.Mask {
+		in.OldLogprobs[i] = float32(-math.Log(float64(s.model.Config.VocabSize)))
+		in.Advantages[i] = float32(i%3) - 1
+		in.Weights[i] = float32(on) / float32(trained)
+	}
+	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28}
+	g := s.learner.gradients
+
+	begin := time.Now()
+	if err := g.Zero(); err != nil {
+		return worker.Figures{}, err
+	}
+	if _, err := s.model.PolicyBackward(batch, in, loss, torch.Components{Task: g, Entropy: g, KL: g}); err != nil {
+		return worker.Figures{}, err
+	}
+	passes := time.Since(begin)
+	_, err := s.learner.optimizer.Step(g, 1e-7, 1)
+	total := time.Since(begin)
+	return worker.Figures{Seconds: total.Seconds(), Parts: map[string]float64{
+		"passes": passes.Seconds(), "optimizer": (total - passes).Seconds()}}, err
+}

@@ -1,0 +1,188 @@
+package gyre
+
+import (
+	"fmt"
+	"time"
+
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+	"gyre/torch"
+)
+
+// batchTokens is the trainer's default (engine.max_batch_tokens).
+const batchTokens = 2048
+
+// sampler is an engine that fits a shape of requests.
+type sampler struct {
+	engine              *torch.Engine
+	sequences, capacity int
+	next                uint64 // request id
+}
+
+// open gives an engine for so many sequences of so many tokens: the one at hand if it has that shape.
+func (s *server) open(sequences, length int) (*sampler, error) {
+	if s.sampler != nil && s.sampler.sequences == sequences && s.sampler.capacity == length {
+		return s.sampler, nil
+	}
+	s.sampler.close()
+	s.sampler = nil
+	engine, err := torch.NewEngine(s.model, torch.EngineConfig{MaxSequences: int64(sequences), MaxLength: int64(length),
+		MaxBatchTokens: batchTokens, PrefixCache: true})
+	if err != nil {
+		return nil, err
+	}
+	s.sampler = &sampler{engine: engine, sequences: sequences, capacity: length}
+	return s.sampler, nil
+}
+
+func (p *sampler) close() {
+	if p != nil {
+		p.engine.Close()
+	}
+}
+
+// submit asks for new tokens after a prompt, at temperature 1 and without an end.
+func (p *sampler) submit(prompt []int32, tokens int, seed uint64, temperature float64) (uint64, error) {
+	p.next++
+	return p.next, p.engine.Submit(torch.Request{ID: p.next, Prompt: prompt, Sampling: torch.Sampling{
+		Temperature: temperature, TopP: 1, MaxTokens: tokens, Seed: seed + p.next, IgnoreEOS: true,
+	}})
+}
+
+// finished is what a batch of requests came to.
+type finished struct {
+	outputs map[uint64]torch.Output
+	first   time.Duration // until no prompt was being computed any more
+	later   int           // tokens sampled after that
+}
+
+// run steps the engine until all requests are done. Prompts are done with the last step that computed some of one.
+func (p *sampler) run(tokens int) (finished, error) {
+	begin := time.Now()
+	f := finished{outputs: map[uint64]torch.Output{}}
+	before, err := p.engine.Stats()
+	if err != nil {
+		return f, err
+	}
+	decoded := before.DecodeTokens
+	for {
+		unfinished, err := p.engine.Step()
+		if err != nil {
+			return f, err
+		}
+		after, err := p.engine.Stats()
+		if err != nil {
+			return f, err
+		}
+		if after.PrefillTokens > before.PrefillTokens {
+			f.first, decoded = time.Since(begin), after.DecodeTokens
+		}
+		before = after
+		if unfinished == 0 {
+			break
+		}
+	}
+	f.later = int(before.DecodeTokens - decoded)
+	outputs, err := p.engine.Poll()
+	for _, o := range outputs {
+		if len(o.Tokens) != tokens {
+			return f, fmt.Errorf("request %d has %d tokens, expected %d", o.ID, len(o.Tokens), tokens)
+		}
+		f.outputs[o.ID] = o
+	}
+	return f, err
+}
+
+func (s *server) greedy(t work.Task) (worker.Figures, error) {
+	p, err := s.open(1, len(t.Prompts[0])+t.New)
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	id, err := p.submit(t.Prompts[0], t.New, 0, 0)
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	f, err := p.run(t.New)
+	return worker.Figures{Output: f.outputs[id].Tokens}, err
+}
+
+func (s *server) generate(t work.Task) (worker.Figures, error) {
+	// A warm-up asks for fewer tokens but must leave the engine that the repeats use.
+	p, err := s.open(len(t.Prompts)*t.Copies, max(len(t.Prompts[0])+t.New, 256))
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	begin := time.Now()
+	for _, prompt := range t.Prompts {
+		for range t.Copies {
+			if _, err := p.submit(prompt, t.New, t.Seed, 1); err != nil {
+				return worker.Figures{}, err
+			}
+		}
+	}
+	f, err := p.run(t.New)
+	figures := worker.Figures{Seconds: time.Since(begin).Seconds(), FirstSeconds: f.first.Seconds(), LaterTokens: f.later}
+	for _, o := range f.outputs {
+		figures.Cached += o.CachedTokens
+	}
+	return figures, err
+}
+
+// rolloutLength is the least capacity for a history, so that a short warm-up leaves the engine that the repeats use.
+const rolloutLength = 1024
+
+// rollout plays all episodes turn by turn; every request carries the whole history. Weights have changed since the repeat before, as
+// they have between the rollouts of a run, so no keys and values survive it.
+func (s *server) rollout(t work.Task) (worker.Figures, error) {
+	longest := 0
+	for _, episode := range t.Observations {
+		n := len(episode) * t.New
+		for _, ids := range episode {
+			n += len(ids)
+		}
+		longest = max(longest, n)
+	}
+	p, err := s.open(len(t.Observations), max(longest, rolloutLength))
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	if err := s.forget(p); err != nil {
+		return worker.Figures{}, err
+	}
+	histories := make([][]int32, len(t.Observations))
+	var figures worker.Figures
+	for turn := range t.Observations[0] {
+		begin := time.Now()
+		asked := make([]uint64, len(histories))
+		for e := range histories {
+			histories[e] = append(histories[e], t.Observations[e][turn]...)
+			if asked[e], err = p.submit(histories[e], t.New, t.Seed, 1); err != nil {
+				return figures, err
+			}
+		}
+		f, err := p.run(t.New)
+		if err != nil {
+			return figures, err
+		}
+		for e, id := range asked {
+			histories[e] = append(histories[e], f.outputs[id].Tokens...)
+			figures.Cached += f.outputs[id].CachedTokens
+		}
+		seconds := time.Since(begin).Seconds()
+		figures.TurnSeconds = append(figures.TurnSeconds, seconds)
+		figures.Seconds += seconds
+	}
+	return figures, nil
+}
+
+// forget invalidates all keys and values, and samples a token so that what follows from new weights is done before the clock starts.
+func (s *server) forget(p *sampler) error {
+	if err := s.model.Touch(); err != nil {
+		return err
+	}
+	if _, err := p.submit([]int32{1, 2, 3}, 1, 0, 1); err != nil {
+		return err
+	}
+	_, err := p.run(1)
+	return err
+}

@@ -1,0 +1,111 @@
+package gyre
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"gyre/orchestrate/checkpoint"
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+	"gyre/torch"
+)
+
+// OpProbe measures the machine instead of doing a task.
+const OpProbe = "probe"
+
+// server holds what tasks need; each part is made by the first task that needs it.
+type server struct {
+	dir     string
+	threads int
+	log     io.Writer
+	model   *torch.Model
+	sampler *sampler
+	learner *learner
+	grpo    *grpo
+}
+
+// Serve answers tasks from in on out until in ends. log takes what is not part of the protocol.
+func Serve(dir string, threads int, in io.Reader, out, log io.Writer) error {
+	if err := torch.SetThreads(threads); err != nil {
+		return err
+	}
+	s := &server{dir: dir, threads: threads, log: log}
+	defer s.close()
+	answer := json.NewEncoder(out)
+	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
+	for _, name := range []string{"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} {
+		if v, set := os.LookupEnv(name); set {
+			hello.Notes = append(hello.Notes, name+"="+v)
+		}
+	}
+	if err := answer.Encode(worker.Line{Hello: &hello}); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(in)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var task work.Task
+		if err := json.Unmarshal(text, &task); err != nil {
+			return fmt.Errorf("reading a task: %w", err)
+		}
+		var line worker.Line
+		if figures, err := s.do(task); err != nil {
+			line.Error = err.Error()
+		} else {
+			figures.Tokens, figures.PeakBytes = task.Tokens(), torch.PeakRSS()
+			line.Figures = &figures
+		}
+		if err := answer.Encode(line); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *server) do(t work.Task) (worker.Figures, error) {
+	if t.Op == OpProbe {
+		bandwidth, flops, err := torch.Measure()
+		return worker.Figures{Bandwidth: bandwidth, FLOPS: flops}, err
+	}
+	if t.Op == work.OpGRPO { // the trainer loads its own model
+		return s.step(t)
+	}
+	if s.model == nil {
+		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM)
+		if err != nil {
+			return worker.Figures{}, err
+		}
+		s.model = model
+	}
+	switch t.Op {
+	case work.OpGreedy:
+		return s.greedy(t)
+	case work.OpGenerate:
+		return s.generate(t)
+	case work.OpRollout:
+		return s.rollout(t)
+	case work.OpLogprobs:
+		return s.logprobs(t)
+	case work.OpUpdate:
+		return s.update(t)
+	}
+	return worker.Figures{}, fmt.Errorf("unknown operation %q", t.Op)
+}
+
+func (s *server) close() {
+	s.grpo.close()
+	s.learner.close()
+	s.sampler.close()
+	if s.model != nil {
+		s.model.Close()
+	}
+}

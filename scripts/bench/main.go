@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"gyre/orchestrate/metrics"
+	"gyre/scripts/bench/gyre"
+	"gyre/scripts/bench/report"
+	"gyre/scripts/bench/work"
+)
+
+// Exit codes besides 0.
+const (
+	exitFailed = 1 // the run failed, or the check found a regression
+	exitUsage  = 2 // wrong arguments, or no baseline for this machine
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	verb := "compare"
+	if len(args) > 0 && (args[0] == "check" || args[0] == workerVerb) {
+		verb, args = args[0], args[1:]
+	}
+	o, err := parse(verb, args, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return exitUsage
+	}
+	switch verb {
+	case workerVerb:
+		err = gyre.Serve(o.model, o.threads, os.Stdin, os.Stdout, os.Stderr)
+	case "check":
+		err = check(ctx, o)
+	default:
+		err = compare(ctx, o)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && verb == "check":
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return exitUsage
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// compare runs all programs and writes what was asked for.
+func compare(ctx context.Context, o options) error {
+	console := metrics.NewConsole(os.Stderr)
+	b, err := newBench(o, console)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := b.run(ctx, b.selected()); err != nil {
+		return err
+	}
+	if o.includes("analysis") && !o.quick {
+		if b.report.Analysis, err = analysisCost(ctx, console); err != nil {
+			fmt.Fprintln(console, "gradient analysis: SKIPPED:", err)
+		}
+	}
+	fmt.Print(b.report.Markdown())
+	if err := o.write(b.report); err != nil {
+		return err
+	}
+	missed := b.report.Missed()
+	for _, m := range missed {
+		fmt.Fprintln(os.Stderr, "floor not reached:", m)
+	}
+	return nil
+}
+
+// check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured once more.
+func check(ctx context.Context, o options) error {
+	console := metrics.NewConsole(os.Stderr)
+	o.peers = []string{}
+	b, err := newBench(o, console)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	path := report.BaselinePath(o.baselines, b.report.CPU, o.threads)
+	baseline, err := report.ReadBaseline(path)
+	if err != nil {
+		return err
+	}
+	cases := slices.DeleteFunc(b.selected(), func(c work.Case) bool { return !c.InCheck() || baseline.Cases[c.Name].Shares == nil })
+	if len(cases) == 0 {
+		return fmt.Errorf("%s has none of the cases that are to be checked", path)
+	}
+	slower := 0
+	for attempt := range 2 {
+		if err := b.run(ctx, cases); err != nil {
+			return err
+		}
+		cases = slices.DeleteFunc(cases, func(c work.Case) bool {
+			comparison, err := report.Decide(baseline.Cases[c.Name].Shares, b.report.Shares(c.Name))
+			if err != nil {
+				fmt.Printf("%-18s %v\n", c.Name, err)
+				slower++
+				return true
+			}
+			fmt.Printf("%-18s %s\n", c.Name, comparison)
+			if comparison.Verdict == report.Regression {
+				slower++
+			}
+			return comparison.Verdict != report.Unclear
+		})
+		if len(cases) == 0 {
+			break
+		}
+		if attempt == 0 {
+			fmt.Fprintln(console, "some cases are unclear: measuring them once more")
+		}
+	}
+	if slower > 0 {
+		return fmt.Errorf("%d cases are slower than %.0f %% of %s", slower, 100*report.Tolerated, path)
+	}
+	return nil
+}

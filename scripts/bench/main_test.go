@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/checkpoint/hf"
+	"gyre/orchestrate/checkpoint/policyinit"
+	"gyre/scripts/bench/report"
+)
+
+// The test binary is Gyre's worker when it is started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workerVerb {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+func tiny(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	_, err := policyinit.Create(context.Background(), dir, policyinit.Options{Family: hf.Llama, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+		Intermediate: 16, Vocab: 512, MaxPositions: 2048, Tie: true, Std: 0.02})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// peer writes a stand-in for a peer's Python: it answers every task with half of what a second's work would be.
+func peer(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "python")
+	script := `#!/bin/sh
+echo '{"hello": {"program": "fake", "versions": {"fake": "1.0"}}}'
+while read -r task; do
+  case $task in
+  *'"op":"greedy"'*) echo '{"figures": {"output": [1, 2, 3]}}' ;;
+  *'"op":"update"'*) echo '{"error": "out of memory"}' ;;
+  *) echo '{"figures": {"seconds": 100, "tokens": 64, "first_seconds": 50, "later_tokens": 63}}' ;;
+  esac
+done
+`
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// quietly runs the program with its standard output caught.
+func quietly(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	caught := make(chan string)
+	go func() {
+		text, _ := io.ReadAll(r)
+		caught <- string(text)
+	}()
+	stdout := os.Stdout
+	os.Stdout = w
+	code = run(args)
+	os.Stdout = stdout
+	w.Close()
+	return code, <-caught
+}
+
+// A whole run on a tiny model: every operation of Gyre's worker, a peer that answers, one that fails and one that is not there, and
+// then a check against the baseline that the run wrote.
+func TestCompareAndCheck(t *testing.T) {
+	model, dir := tiny(t), t.TempDir()
+	file, baselines := filepath.Join(dir, "report.json"), filepath.Join(dir, "baselines")
+	code, out := quietly(t, "-model", model, "-threads", "1", "-repeats", "2", "-only", "generate/shared,rollout,logprobs,update/unrelated,grpo",
+		"-peers", "transformers,vllm", "-python", "transformers="+peer(t), "-python", "vllm=/no/such/python", "-json", file,
+		"-write-baseline", "-baselines", baselines)
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, want := range []string{"SKIPPED", "no such file", "setup-peers.sh", "transformers failed at 4 × 256 unrelated: transformers: out of memory",
+		"continues the test prompt differently", "turn 5"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the report lacks %q:\n%s", want, out)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cases) != 5 || r.Machine.FLOPS <= 0 || r.Machine.Bandwidth <= 0 {
+		t.Errorf("%d cases, machine %+v: expected 5 and what was measured", len(r.Cases), r.Machine)
+	}
+	for _, c := range r.Cases {
+		own := c.Samples[report.Subject]
+		if len(own) != 2 || own[1].Repeat != 2 {
+			t.Fatalf("%s has %d samples of Gyre, expected 2", c.Name, len(own))
+		}
+		for _, s := range own {
+			if s.Seconds <= 0 || s.Bounds.Total <= 0 || s.Nearby.Total <= 0 || s.PeakBytes <= 0 {
+				t.Errorf("%s: a sample without time, bound or memory: %+v", c.Name, s)
+			}
+		}
+	}
+	shared := r.Cases[0].Samples
+	if speed := shared["transformers"][0].DecodeSpeed(); speed != 63.0/50 {
+		t.Errorf("the peer decodes %v tokens/s, expected 63 in 50 s", speed)
+	}
+	if shared := shared[report.Subject][0]; shared.LaterTokens > 16*63 || shared.LaterTokens < 16*60 {
+		t.Errorf("%d tokens were sampled after all had their first, expected about %d", shared.LaterTokens, 16*63)
+	}
+
+	files, _ := filepath.Glob(filepath.Join(baselines, "*.json"))
+	if len(files) != 1 {
+		t.Fatalf("baselines are %v, expected one", files)
+	}
+	arguments := []string{"check", "-model", model, "-threads", "1", "-baselines", baselines, "-only", "logprobs", "-repeats", "2"}
+	raise := func(factor float64) {
+		b, err := report.ReadBaseline(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Cases["logprobs"].Shares {
+			b.Cases["logprobs"].Shares[i] = factor * (1 + 0.001*float64(i))
+		}
+		if err := b.Write(files[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raise(1e-9)
+	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "fine") {
+		t.Errorf("against a slow baseline: exit code %d\n%s", code, out)
+	}
+	raise(1e9)
+	if code, out := quietly(t, arguments...); code != exitFailed || !strings.Contains(out, "regression") {
+		t.Errorf("against an unreachable baseline: exit code %d\n%s", code, out)
+	}
+	if code, _ := quietly(t, "check", "-model", model, "-baselines", dir); code != exitUsage {
+		t.Errorf("without a baseline: exit code %d, expected %d", code, exitUsage)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // of the error
+	}{
+		{[]string{"-peers", "vlm"}, `unknown program "vlm"`},
+		{[]string{"-only", "generte"}, `no case "generte"`},
+		{[]string{"-python", "vllm"}, "expected NAME=PATH"},
+		{[]string{"-threads", "0"}, "expected at least 1"},
+		{[]string{"now"}, `unexpected argument "now"`},
+	} {
+		if _, err := parse("compare", c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v gives %v, expected %q", c.args, err, c.want)
+		}
+	}
+	o, err := parse("compare", []string{"-quick", "-peers", "none", "-only", "generate/1"}, io.Discard)
+	if err != nil || o.repeats != 1 || len(o.peers) != 0 || !o.includes("generate/1") || o.includes("generate/16") {
+		t.Errorf("options are %+v (%v)", o, err)
+	}
+	if o, err := parse("check", nil, io.Discard); err != nil || o.repeats != 5 {
+		t.Errorf("a check has %d repeats (%v), expected 5", o.repeats, err)
+	}
+	var help bytes.Buffer
+	if _, err := parse("compare", []string{"-help"}, &help); err == nil || !strings.Contains(help.String(), "-quick") {
+		t.Errorf("help is %q", help.String())
+	}
+}
+
+func TestReadBenchmarks(t *testing.T) {
+	rows, err := readBenchmarks("goos: linux\nBenchmarkAnalysis/exact,_task_only-2   2   3000000000 ns/op\nBenchmarkUpdate/plain-2 2 2000000000 ns/op\nPASS\n")
+	want := []report.Analysis{{Name: "Update/plain", Seconds: 2}, {Name: "Analysis/exact, task only", Seconds: 3}}
+	if err != nil || !slices.Equal(rows, want) {
+		t.Errorf("read %v (%v), expected %v", rows, err, want)
+	}
+	if _, err := readBenchmarks("PASS\n"); err == nil {
+		t.Error("output without benchmarks gives no error")
+	}
+}

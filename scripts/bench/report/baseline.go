@@ -1,0 +1,90 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"gyre/orchestrate/atomicfile"
+)
+
+// Baseline is what a kind of machine is expected to reach. Figures are shares of the least time, so that they hold for machines of
+// the kind that run a little faster or slower.
+type Baseline struct {
+	Date    string                  `json:"date"`
+	CPU     string                  `json:"cpu"`
+	Threads int                     `json:"threads"`
+	Cases   map[string]BaselineCase `json:"cases"`
+}
+
+// BaselineCase holds Gyre's shares, one for every repeat, and the median ratio of its speed to that of each peer.
+type BaselineCase struct {
+	Shares []float64          `json:"shares"`
+	Ratios map[string]float64 `json:"ratios,omitempty"`
+}
+
+// NewBaseline takes what a report says.
+func NewBaseline(r *Report) Baseline {
+	b := Baseline{Date: r.Date, CPU: r.CPU, Threads: r.Threads, Cases: map[string]BaselineCase{}}
+	for _, c := range r.Cases {
+		own := c.Samples[Subject]
+		if len(own) == 0 {
+			continue
+		}
+		entry := BaselineCase{Shares: r.Shares(c.Name), Ratios: map[string]float64{}}
+		for name, samples := range c.Samples {
+			if name != Subject && len(samples) > 0 {
+				entry.Ratios[name] = Ratio(own, samples, Sample.Speed).Median
+			}
+		}
+		b.Cases[c.Name] = entry
+	}
+	return b
+}
+
+var notSlug = regexp.MustCompile(`[^a-z0-9.]+`)
+
+// BaselinePath names the file of a kind of machine: its processor and the number of threads.
+func BaselinePath(folder, cpu string, threads int) string {
+	name := strings.NewReplacer("(r)", "", "(tm)", "", "processor", "", "cpu", "").Replace(strings.ToLower(cpu))
+	name = strings.Trim(notSlug.ReplaceAllString(name, "-"), "-")
+	return filepath.Join(folder, fmt.Sprintf("%s-%d-threads.json", name, threads))
+}
+
+// ReadBaseline reads a file. An error that matches fs.ErrNotExist says how to make one.
+func ReadBaseline(path string) (Baseline, error) {
+	var b Baseline
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, fmt.Errorf("this kind of machine has no baseline: run `make bench BENCH=--write-baseline` on a state that is known to be "+
+			"good and commit the file: %w", err)
+	}
+	if err != nil {
+		return b, err
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		return b, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// Write replaces the file.
+func (b Baseline) Write(path string) error {
+	text, err := json.MarshalIndent(b, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}

@@ -1,0 +1,74 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Tolerated is the share of the baseline that a case must reach.
+const Tolerated = 0.9
+
+// Verdict is what a comparison with a baseline comes to.
+type Verdict string
+
+// Regression means slower than tolerated beyond what noise explains; Unclear that it looks so but noise may be the reason.
+const (
+	Fine       Verdict = "fine"
+	Unclear    Verdict = "unclear"
+	Regression Verdict = "regression"
+)
+
+// Comparison is a case's figures now over those of the baseline, with the 95 % confidence interval of that ratio.
+type Comparison struct {
+	Ratio, Low, High float64
+	Verdict          Verdict
+}
+
+func (c Comparison) String() string {
+	return fmt.Sprintf("%.3f (95 %%: %.3f … %.3f) of the baseline: %s", c.Ratio, c.Low, c.High, c.Verdict)
+}
+
+// minimalNoise is the least relative standard deviation that a measurement is credited with: a few samples may agree by chance.
+const minimalNoise = 0.005
+
+// Decide compares shares of the bound. Medians and median deviations make single outliers harmless; on the scale of logarithms a
+// ratio is a difference, whose interval is Student's.
+func Decide(baseline, now []float64) (Comparison, error) {
+	if len(baseline) < 2 || len(now) < 2 {
+		return Comparison{}, fmt.Errorf("%d samples against a baseline of %d: expected at least 2 of each", len(now), len(baseline))
+	}
+	a, b := logarithms(now), logarithms(baseline)
+	difference := median(a) - median(b)
+	error := student(min(len(a), len(b))-1) * math.Hypot(medianError(a), medianError(b))
+	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - error), High: math.Exp(difference + error), Verdict: Fine}
+	switch {
+	case c.High < Tolerated:
+		c.Verdict = Regression
+	case c.Ratio < Tolerated:
+		c.Verdict = Unclear
+	}
+	return c, nil
+}
+
+func logarithms(values []float64) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = math.Log(v)
+	}
+	return out
+}
+
+// medianError is the standard error of a median of normal values whose deviation is estimated from the median deviation.
+func medianError(values []float64) float64 {
+	sigma := max(1.4826*deviation(values), minimalNoise)
+	return sigma * math.Sqrt(math.Pi/2/float64(len(values)))
+}
+
+// student is the 97.5 % quantile of Student's distribution.
+func student(freedom int) float64 {
+	quantiles := []float64{12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
+	if freedom <= len(quantiles) {
+		return quantiles[freedom-1]
+	}
+	return 2.1
+}

@@ -1,0 +1,164 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gyre/scripts/bench/work"
+)
+
+// sections in the order of the report, by operation.
+var sections = []struct{ op, title, explanation string }{
+	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of sequence. Tokens/s are new tokens, prompts included in the time."},
+	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are reply tokens."},
+	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
+	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of every sequence, shared ones too."},
+	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are sampled tokens over the whole step."},
+}
+
+// Markdown is the report for people: tables that are readable as they are.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	r.head(&b)
+	for _, section := range sections {
+		var cases []Case
+		for _, c := range r.Cases {
+			if c.Op == section.op {
+				cases = append(cases, c)
+			}
+		}
+		if len(cases) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", section.title, section.explanation, r.comparison(cases))
+		for _, c := range cases {
+			if turns := r.turns(c); turns != "" {
+				fmt.Fprintf(&b, "\nSeconds per turn as the history grows (medians):\n\n%s", turns)
+			}
+			for _, name := range slices.Sorted(maps.Keys(c.Failures)) {
+				fmt.Fprintf(&b, "\n%s failed at %s: %s\n", name, c.Title, c.Failures[name])
+			}
+		}
+	}
+	r.analysis(&b)
+	return b.String()
+}
+
+func (r *Report) head(b *strings.Builder) {
+	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s in float32.\n\n", r.CPU, r.Threads, r.Date, r.Model)
+	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9, r.Machine.FLOPS/1e9)
+	if r.Libtorch > 0 {
+		fmt.Fprintf(b, " (libtorch's reach %.0f)", r.Libtorch/1e9)
+	}
+	fmt.Fprintf(b, ". Other programs kept %.2f of %d processors busy.\n\n", r.Others, r.Threads)
+	t := table{header: []string{"program", "version", "settings"}}
+	for _, p := range r.Programs {
+		if p.Skipped != "" {
+			t.add(p.Name, "SKIPPED", p.Skipped)
+			continue
+		}
+		var versions []string
+		for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
+			versions = append(versions, name+" "+p.Versions[name])
+		}
+		t.add(p.Name, strings.Join(versions, ", "), strings.Join(p.Notes, "; "))
+	}
+	b.WriteString(t.String())
+}
+
+// comparison has a row for every case and program. Ratios are Gyre's figure over the program's, repeat by repeat.
+func (r *Report) comparison(cases []Case) string {
+	t := table{header: []string{"work", "program", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
+	for _, c := range cases {
+		title := c.Title
+		for _, p := range r.Programs {
+			samples := c.Samples[p.Name]
+			if len(samples) == 0 {
+				continue
+			}
+			row := []string{title, p.Name, Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), shares(samples),
+				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
+			if own := c.Samples[Subject]; p.Name != Subject && len(own) > 0 {
+				floor := FloorOf(c.Name, p.Name)
+				speed, memory := Ratio(own, samples, Sample.Speed), Ratio(own, samples, peak)
+				row[6], row[7] = speed.String(), verdict(floor.Speed, speed.Median >= floor.Speed, "≥")
+				row[8], row[9] = number(memory.Median), verdict(floor.Memory, memory.Median <= floor.Memory, "≤")
+			}
+			t.add(row...)
+			title = ""
+		}
+	}
+	return t.String()
+}
+
+// shares of the bound: of the whole, and of first tokens and decoding where they are known.
+func shares(samples []Sample) string {
+	whole := percent(Over(samples, Sample.Share).Median)
+	if first := percent(Over(samples, Sample.FirstShare).Median); first != "" {
+		whole += fmt.Sprintf(" (%s, %s)", first, percent(Over(samples, Sample.DecodeShare).Median))
+	}
+	return whole
+}
+
+func verdict(floor float64, reached bool, sign string) string {
+	switch {
+	case floor == 0:
+		return ""
+	case reached:
+		return fmt.Sprintf("%s %g ✓", sign, floor)
+	}
+	return fmt.Sprintf("%s %g ✗", sign, floor)
+}
+
+func (r *Report) turns(c Case) string {
+	t := table{header: []string{"program"}}
+	for _, p := range r.Programs {
+		samples := c.Samples[p.Name]
+		if len(samples) == 0 || len(samples[0].TurnSeconds) == 0 {
+			continue
+		}
+		row := []string{p.Name}
+		for turn := range samples[0].TurnSeconds {
+			if len(t.header) <= turn+1 {
+				t.header = append(t.header, fmt.Sprintf("turn %d", turn+1))
+			}
+			row = append(row, number(Over(samples, func(s Sample) float64 { return s.TurnSeconds[turn] }).Median))
+		}
+		t.add(append(row, number(Over(samples, func(s Sample) float64 { return s.Seconds }).Median))...)
+	}
+	t.header = append(t.header, "total")
+	return t.String()
+}
+
+func (r *Report) analysis(b *strings.Builder) {
+	if len(r.Analysis) == 0 {
+		return
+	}
+	t := table{header: []string{"pass", "", "seconds", "÷ plain update"}}
+	for _, a := range r.Analysis {
+		t.add(a.Name, "", number(a.Seconds), number(a.Seconds/r.Analysis[0].Seconds))
+	}
+	fmt.Fprintf(b, "\n### Gradient analysis\n\nA batch of 48 episodes of 128 tokens and a policy of 3.5 million parameters.\n\n%s", t.String())
+}
+
+// Missed lists the floors that were measured and not reached.
+func (r *Report) Missed() []string {
+	var missed []string
+	for _, c := range r.Cases {
+		for _, p := range r.Programs {
+			own, samples, floor := c.Samples[Subject], c.Samples[p.Name], FloorOf(c.Name, p.Name)
+			if p.Name == Subject || len(own) == 0 || len(samples) == 0 {
+				continue
+			}
+			if v := Ratio(own, samples, Sample.Speed).Median; v < floor.Speed {
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, v, p.Name, floor.Speed))
+			}
+			if v := Ratio(own, samples, peak).Median; floor.Memory > 0 && v > floor.Memory {
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, v, p.Name, floor.Memory))
+			}
+		}
+	}
+	return missed
+}

@@ -1,0 +1,125 @@
+package report
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/scripts/bench/work"
+	"gyre/scripts/bench/worker"
+)
+
+func samples(tokens int, peak int64, seconds ...float64) []Sample {
+	var out []Sample
+	for i, s := range seconds {
+		out = append(out, Sample{Repeat: i + 1, Figures: worker.Figures{Seconds: s, Tokens: tokens, PeakBytes: peak},
+			Bounds: work.Bounds{Total: 1}, Nearby: work.Bounds{Total: 0.5}})
+	}
+	return out
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 2, 3}, 2.5}, {[]float64{7}, 7}} {
+		if got := median(c.values); got != c.want {
+			t.Errorf("median of %v is %v, expected %v", c.values, got, c.want)
+		}
+	}
+	if got := deviation([]float64{1, 2, 3, 4, 100}); got != 1 {
+		t.Errorf("median deviation is %v, expected 1", got)
+	}
+}
+
+// Ratios are taken repeat by repeat: what slows down a whole repeat does not show.
+func TestRatioIsPairwise(t *testing.T) {
+	a, b := samples(100, 1, 1, 10, 2), samples(100, 1, 2, 20, 4)
+	if r := Ratio(a, b, Sample.Speed); !near(r.Median, 2) || !near(r.Min, 2) || !near(r.Max, 2) {
+		t.Errorf("ratio is %+v, expected 2 throughout", r)
+	}
+	if r := Ratio(a, b[:1], Sample.Speed); !near(r.Median, 2) {
+		t.Errorf("ratio over the repeat that both have is %+v, expected 2", r)
+	}
+	if r := Ratio(a, nil, Sample.Speed); !math.IsNaN(r.Median) {
+		t.Errorf("ratio to nothing is %+v, expected NaN", r)
+	}
+}
+
+func TestPhases(t *testing.T) {
+	s := Sample{Figures: worker.Figures{Seconds: 3, Tokens: 64, FirstSeconds: 1, LaterTokens: 60}, Bounds: work.Bounds{First: 0.5, Decode: 1, Total: 1.5}}
+	if s.DecodeSpeed() != 30 || s.FirstShare() != 0.5 || s.DecodeShare() != 0.5 || s.Share() != 0.5 {
+		t.Errorf("decode speed %v, shares %v, %v, %v: expected 30 and halves", s.DecodeSpeed(), s.FirstShare(), s.DecodeShare(), s.Share())
+	}
+}
+
+func example() *Report {
+	return &Report{Date: "2026-01-02", CPU: "Example CPU @ 1GHz", Threads: 2, Model: "m", Machine: work.Machine{Bandwidth: 2e10, FLOPS: 1e11},
+		Programs: []Program{{Name: Subject, Versions: map[string]string{"gyre": "1"}}, {Name: "vllm"}, {Name: "llama", Skipped: "no GGUF"}},
+		Cases: []Case{
+			{Name: "generate/1", Title: "batch 1", Op: work.OpGenerate, Samples: map[string][]Sample{
+				Subject: samples(64, 1e9, 2, 2, 2.1), "vllm": samples(64, 4e9, 4, 4.2, 4)}},
+			{Name: "generate/16", Title: "batch 16", Op: work.OpGenerate, Failures: map[string]string{"vllm": "out of blocks"},
+				Samples: map[string][]Sample{Subject: samples(64, 5e9, 3), "vllm": samples(64, 4e9, 3)}},
+		}, Analysis: []Analysis{{"Update/plain", 2}, {"Analysis/exact", 5}}}
+}
+
+func TestMarkdown(t *testing.T) {
+	text := example().Markdown()
+	for _, want := range []string{
+		"20.0 GB/s", "100 GFLOP/s", "SKIPPED", "no GGUF", "vllm failed at batch 16: out of blocks",
+		"2.00 (1.90 … 2.10)", "≥ 1.6 ✓", "≤ 1 ✓", "≥ 1.4 ✗", "≤ 1 ✗", "| Analysis/exact", "2.50",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	missed := example().Missed()
+	if len(missed) != 2 || !strings.Contains(missed[0], "generate/16: 1.00 times the speed of vllm, floor 1.4") || !strings.Contains(missed[1], "memory") {
+		t.Errorf("missed floors are %q, expected speed and memory of generate/16", missed)
+	}
+}
+
+func TestTableIsPadded(t *testing.T) {
+	table := table{header: []string{"a", "b", "c"}}
+	table.add("long…", "", "1")
+	want := "| a     | b   |   c |\n|-------|-----|----:|\n| long… |     |   1 |\n"
+	if got := table.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestInsert(t *testing.T) {
+	document := "before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n"
+	if got := Insert(document, "new\n"); got != "before\n<!-- bench -->\nnew\n<!-- /bench -->\nafter\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := Insert("no marks", "new\n"); got != "new\n" {
+		t.Errorf("a document without marks gives %q", got)
+	}
+}
+
+func TestBaselineIsReadBack(t *testing.T) {
+	path := BaselinePath(t.TempDir(), "Intel(R) Xeon(R) Processor @ 2.50GHz", 2)
+	if name := filepath.Base(path); name != "intel-xeon-2.50ghz-2-threads.json" {
+		t.Errorf("the file is %q", name)
+	}
+	if _, err := ReadBaseline(path); err == nil || !strings.Contains(err.Error(), "--write-baseline") {
+		t.Errorf("a missing baseline gives %v, expected how to make one", err)
+	}
+	if err := NewBaseline(example()).Write(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := ReadBaseline(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := b.Cases["generate/1"]
+	if b.Threads != 2 || !slices.Equal(one.Shares, []float64{0.25, 0.25, 0.5 / 2.1}) || !near(one.Ratios["vllm"], 2) {
+		t.Errorf("read back %+v", b)
+	}
+}

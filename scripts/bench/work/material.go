@@ -1,0 +1,126 @@
+package work
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"gyre/orchestrate/chat"
+)
+
+// firstOrdinary is the first id drawn for random prompts: the ids below are special tokens in the vocabularies concerned.
+const firstOrdinary = 100
+
+// Material makes the tasks of a model.
+type Material struct {
+	Tokenizer *chat.Tokenizer
+	VocabSize int
+	Repeats   int // tasks 1 to Repeats are measured, task 0 is the warm-up
+
+	words []string
+}
+
+// NewMaterial loads the tokenizer of a model directory.
+func NewMaterial(model string, repeats int) (*Material, error) {
+	tokenizer, err := chat.Load(model)
+	if err != nil {
+		return nil, fmt.Errorf("loading the tokenizer: %w", err)
+	}
+	m := &Material{Tokenizer: tokenizer, VocabSize: tokenizer.VocabSize(), Repeats: repeats}
+	if m.VocabSize <= firstOrdinary {
+		return nil, fmt.Errorf("%s has a vocabulary of %d tokens, expected more than %d", model, m.VocabSize, firstOrdinary)
+	}
+	for _, token := range tokenizer.Vocabulary() {
+		if text := string(token); len(text) > 3 && text[0] == ' ' && letters(text[1:]) {
+			m.words = append(m.words, text)
+		}
+	}
+	return m, nil
+}
+
+func letters(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < 'a' || r > 'z' }) < 0
+}
+
+// Task is the case's work in a repeat; repeat 0 is a shorter one of the same shape that warms up.
+func (m *Material) Task(c Case, repeat int) (Task, error) {
+	t := Task{Op: c.Op, Seed: uint64(1000 + repeat), Copies: c.Copies, New: c.New, Context: c.Context}
+	r := rand.New(rand.NewPCG(t.Seed, uint64(len(c.Name))))
+	switch c.Op {
+	case OpGenerate:
+		t.Prompts = m.random(r, c.Batch, c.Prompt)
+		if repeat == 0 {
+			t.New = min(t.New, 4)
+		}
+	case OpRollout:
+		observations, err := m.observations(c.Batch, c.Turns, repeat)
+		if err != nil {
+			return t, err
+		}
+		if repeat == 0 {
+			for e := range observations {
+				observations[e] = observations[e][:1]
+			}
+			t.New = min(t.New, 4)
+		}
+		t.Observations = observations
+	case OpLogprobs, OpUpdate:
+		shared := m.random(r, 1, c.Context)[0]
+		for _, rest := range m.random(r, c.Rows, c.Length-c.Context) {
+			t.Sequences = append(t.Sequences, append(append([]int32(nil), shared...), rest...))
+		}
+	case OpGRPO:
+		for step := range m.Repeats + 1 {
+			texts, err := m.texts(c.Batch, c.Prompt, step)
+			if err != nil {
+				return t, err
+			}
+			t.Texts = append(t.Texts, texts)
+		}
+	default:
+		return t, fmt.Errorf("case %s: unknown operation %q", c.Name, c.Op)
+	}
+	return t, nil
+}
+
+// Greedy asks for the continuation of a fixed prompt.
+func (m *Material) Greedy() Task {
+	prompt := make([]int32, 32)
+	for i := range prompt {
+		prompt[i] = int32(min(1000+i, m.VocabSize-1))
+	}
+	return Task{Op: OpGreedy, Prompts: [][]int32{prompt}, Copies: 1, New: 16}
+}
+
+// random draws ids evenly from the ordinary tokens: speed does not depend on what they say.
+func (m *Material) random(r *rand.Rand, count, length int) [][]int32 {
+	out := make([][]int32, count)
+	for i := range out {
+		out[i] = make([]int32, length)
+		for j := range out[i] {
+			out[i][j] = int32(firstOrdinary + r.IntN(m.VocabSize-firstOrdinary))
+		}
+	}
+	return out
+}
+
+// texts are prompts of words that are exactly length tokens long.
+func (m *Material) texts(count, length, step int) ([]string, error) {
+	if len(m.words) == 0 {
+		return nil, fmt.Errorf("the vocabulary has no token that is a word with a space before it, which GRPO prompts are made of")
+	}
+	r := rand.New(rand.NewPCG(uint64(step), 7))
+	out := make([]string, count)
+	for i := range out {
+		var text strings.Builder
+		for range length {
+			text.WriteString(m.words[r.IntN(len(m.words))])
+		}
+		out[i] = text.String()
+		ids, err := m.Tokenizer.Encode(out[i], false)
+		if err != nil || len(ids) != length {
+			return nil, fmt.Errorf("a prompt of %d words became %d tokens, expected one for each (%v)", length, len(ids), err)
+		}
+	}
+	return out, nil
+}
