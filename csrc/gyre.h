@@ -52,7 +52,7 @@ typedef struct gyre_engine gyre_engine;
 // ---- process ---------------------------------------------------------------------------------------------------
 
 int32_t gyre_abi_version(void);
-// "torch 2.13.0, f32 vector width 16, OpenMP …": one line for doctor and run.json.
+// "torch 2.13.0, f32 vector width 16, …": one line for doctor and run.json.
 void gyre_build_info(char* out, size_t size);
 gyre_status gyre_set_threads(int32_t threads, gyre_error* err);
 int32_t gyre_threads(void);

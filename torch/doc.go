@@ -7,7 +7,7 @@
 // Everything that has one value per token is token-aligned: entry t of log-probs, values, advantages and masks speaks of token t
 // given the tokens before it in its sequence, so the entry of a sequence's first token is undefined and its mask is 0.
 //
-// All calls run one at a time on a single locked OS thread (libgomp keeps one thread pool per calling thread). They may be made
+// All calls run one at a time on a single locked OS thread. They may be made
 // from any goroutine and do not take a context: a call lasts as long as its forward or backward pass.
 //
 // Handles are closed explicitly. Close may be called twice; any other use after Close returns [ErrClosed]. A model closed while

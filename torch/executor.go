@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// The executor is one goroutine locked to an OS thread. Every call that touches a handle runs there, one at a time: libgomp keeps a
-// thread pool per calling thread, and a handle's state (open, closed, referenced) needs no lock because only this thread sees it.
+// The executor is one goroutine locked to an OS thread. Every call that touches a handle runs there, one at a time: a
+// handle's state (open, closed, referenced) needs no lock because only this thread sees it.
 var executor struct {
 	start sync.Once
 	jobs  chan job

@@ -7,10 +7,10 @@ import "C"
 
 import "fmt"
 
-// maxThreads is more than any machine has cores; OpenMP ends the process where it cannot start the threads that it is asked for.
+// maxThreads is the limit of the library.
 const maxThreads = 1024
 
-// SetThreads sets the number of threads of all later calls (ATen's and Gyre's own kernels), 1 to 1024.
+// SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
 	if n > maxThreads {
 		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
@@ -25,7 +25,7 @@ func Threads() int {
 	return n
 }
 
-// BuildInfo is one line about the library: libtorch's version, vector width, OpenMP.
+// BuildInfo is one line about the library: libtorch's version, vector width.
 func BuildInfo() string {
 	var line [256]C.char
 	execute(func() { C.gyre_build_info(&line[0], C.size_t(len(line))) })

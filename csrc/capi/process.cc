@@ -11,12 +11,16 @@
 #include <vector>
 
 #include "capi/guard.h"
-#include "kernels/gemm.h"
+#include "kernels/buffer.h"
 #include "kernels/parallel.h"
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 
 namespace gyre::capi {
 namespace {
+
+// Every loop of weight is Gyre's own. What is left to ATen (filling new tensors, copies) stays on the caller: its
+// OpenMP threads would wait in busy loops of milliseconds, which ruins everyone's speed on shared cores.
+[[maybe_unused]] const bool serial_aten = (at::set_num_threads(1), true);
 
 double seconds_of(auto&& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -24,47 +28,58 @@ double seconds_of(auto&& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The best of a few passes over a buffer larger than the caches.
+// The best rate of `body`, which does `work` units, within a fifth of a second.
+double best_rate(double work, auto&& body) {
+  double best = 0, total = 0;
+  do {
+    const double seconds = seconds_of(body);
+    best = std::max(best, work / seconds);
+    total += seconds;
+  } while (total < 0.2);
+  return best;
+}
+
+// All threads read a buffer larger than the caches from one end to the other.
 double read_bandwidth() {
   constexpr int64_t kFloats = int64_t{64} << 20, kBlock = 1 << 16;
-  const std::unique_ptr<float[]> buffer(new float[kFloats]);
-  float* data = buffer.get();
+  Buffer buffer;
+  buffer.reserve(kFloats);
+  float* data = buffer.data();
   parallel_for(kFloats / kBlock, 1, [&](int64_t b) { std::fill_n(data + b * kBlock, kBlock, 1.0f); });
   std::vector<float> sums(kFloats / kBlock);
-  double best = 0;
-  for (int pass = 0; pass < 3; ++pass) {
-    const double seconds = seconds_of([&] {
-      parallel_for(kFloats / kBlock, 1, [&](int64_t b) {
-        vf lanes[4] = {};
-        for (int64_t i = 0; i < kBlock; i += 4 * kLanes) {
-          for (int k = 0; k < 4; ++k) lanes[k] += load(data + b * kBlock + i + k * kLanes);
-        }
-        sums[b] = reduce_sum((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
-      });
+  const double rate = best_rate(kFloats * sizeof(float), [&] {
+    parallel_for(kFloats / kBlock, 1, [&](int64_t b) {
+      vf lanes[4] = {};
+      for (int64_t i = 0; i < kBlock; i += 4 * kLanes) {
+        for (int k = 0; k < 4; ++k) lanes[k] += load(data + b * kBlock + i + k * kLanes);
+      }
+      sums[b] = reduce_sum((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
     });
-    best = std::max(best, static_cast<double>(kFloats * sizeof(float)) / seconds);
-  }
+  });
   // Using the sums keeps the loads from being optimized away.
   if (std::any_of(sums.begin(), sums.end(), [](float s) { return s != float{kBlock}; })) {
     throw std::runtime_error("measure: memory read back wrong values");
   }
-  return best;
+  return rate;
 }
 
-// The best rate of a transformer-sized product within a fifth of a second.
-double gemm_rate() {
-  constexpr int64_t kRows = 256, kIn = 576, kOut = 1536;
-  const std::vector<float> weight(kOut * kIn, 0.01f), x(kRows * kIn, 0.5f);
-  std::vector<float> y(kRows * kOut);
-  PackedMatrix packed;
-  packed.pack(weight.data(), kOut, kIn);
-  double best = 0, total = 0;
-  do {
-    const double seconds = seconds_of([&] { packed.multiply(x.data(), kIn, kRows, nullptr, y.data(), kOut); });
-    best = std::max(best, 2.0 * kRows * kIn * kOut / seconds);
-    total += seconds;
-  } while (total < 0.2);
-  return best;
+// All threads run the register tile under every matrix product on operands that stay in their first-level caches: the
+// peak that products of any shape can approach.
+double multiply_rate() {
+  constexpr int64_t kDepth = 64, kTiles = 2000;
+  const int64_t tasks = num_threads();
+  return best_rate(2.0 * tasks * kTiles * kTileRows * kPanel * kDepth, [&] {
+    parallel_for(tasks, 1, [&](int64_t) {
+      thread_local Buffer buffer;
+      constexpr int64_t kA = kTileRows * kDepth, kB = kDepth * kPanel, kC = kTileRows * kPanel;
+      buffer.reserve(kA + kB + kC);
+      float *a = buffer.data(), *b = a + kA, *c = b + kB;
+      std::fill_n(a, kA + kB + kC, 0.5f);
+      for (int64_t i = 0; i < kTiles; ++i) {
+        multiply_tile(kTileRows, kPanel / kLanes, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
+      }
+    });
+  });
 }
 
 }  // namespace
@@ -80,10 +95,7 @@ void gyre_build_info(char* out, size_t size) {
 }
 
 gyre_status gyre_set_threads(int32_t threads, gyre_error* err) {
-  return guard(err, [&] {
-    gyre::set_num_threads(threads);
-    at::set_num_threads(threads);
-  });
+  return guard(err, [&] { gyre::set_num_threads(threads); });
 }
 
 int32_t gyre_threads(void) { return gyre::num_threads(); }
@@ -101,6 +113,6 @@ int64_t gyre_peak_rss(void) {
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err) {
   return guard(err, [&] {
     deref(bandwidth, "bandwidth") = read_bandwidth();
-    deref(gemm_flops, "gemm_flops") = gemm_rate();
+    deref(gemm_flops, "gemm_flops") = multiply_rate();
   });
 }

@@ -16,6 +16,13 @@ namespace {
 constexpr int64_t kBlock = 1 << 14;
 constexpr int64_t kStripes = 8;
 
+// Calls f(first entry, length) for blocks of n entries.
+template <class F>
+void for_blocks(int64_t n, F&& f) {
+  parallel_for((n + kBlock - 1) / kBlock, 1,
+               [&](int64_t block) { f(block * kBlock, std::min(kBlock, n - block * kBlock)); });
+}
+
 double block_dot(const float* a, const float* b, int64_t n) {
   double stripes[kStripes] = {};
   int64_t i = 0;
@@ -53,12 +60,9 @@ void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, si
 }
 
 double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
-  const int64_t n = a.numel(), blocks = (n + kBlock - 1) / kBlock;
   const float *pa = data(a), *pb = data(b);
-  std::vector<double> sums(blocks);
-  parallel_for(blocks, 1, [&](int64_t k) {
-    sums[k] = block_dot(pa + k * kBlock, pb + k * kBlock, std::min(kBlock, n - k * kBlock));
-  });
+  std::vector<double> sums((a.numel() + kBlock - 1) / kBlock);
+  for_blocks(a.numel(), [&](int64_t at, int64_t length) { sums[at / kBlock] = block_dot(pa + at, pb + at, length); });
   double sum = 0;
   for (double s : sums) sum += s;
   return sum;
@@ -85,13 +89,23 @@ void add_signed(const float* x, uint64_t signs, int64_t n, float* out) {
 Gradients::Gradients(const ModelConfig& config) : config_(config), set_(make_parameters(config)) {}
 
 void Gradients::zero() {
-  for (at::Tensor& flat : set_.flats()) flat.zero_();
+  for (at::Tensor& flat : set_.flats()) {
+    float* x = flat.mutable_data_ptr<float>();
+    for_blocks(flat.numel(), [x](int64_t at, int64_t length) { std::fill_n(x + at, length, 0.0f); });
+  }
 }
 
 void Gradients::add(const Gradients& other, double scale) {
   require_config(other.config_);
   const std::vector<at::Tensor> to = set_.flats(), from = other.set_.flats();
-  for (size_t i = 0; i < to.size(); ++i) to[i].add_(from[i], scale);
+  const auto factor = static_cast<float>(scale);
+  for (size_t i = 0; i < to.size(); ++i) {
+    float* x = to[i].mutable_data_ptr<float>();
+    const float* y = data(from[i]);
+    for_blocks(to[i].numel(), [=](int64_t at, int64_t length) {
+      for (int64_t k = at; k < at + length; ++k) x[k] += factor * y[k];
+    });
+  }
 }
 
 double Gradients::dot(const Gradients& other, std::span<double> per_parameter) const {

@@ -28,7 +28,7 @@ func gyre(t *testing.T, dir string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GYRE_TEST_COMMAND=1", "OMP_NUM_THREADS=1", "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "GYRE_TEST_COMMAND=1", "GYRE_THREADS=1", "NO_COLOR=1")
 	return cmd
 }
 

@@ -57,10 +57,10 @@ func diagnose(model string) ([]finding, error) {
 	add("gyre", version(), "")
 	add("engine", torch.BuildInfo(), "")
 	threads := fmt.Sprintf("%d of %d cores", torch.Threads(), runtime.NumCPU())
-	if v := os.Getenv("OMP_NUM_THREADS"); v != "" {
-		threads += " (OMP_NUM_THREADS=" + v + ")"
+	if v := os.Getenv("GYRE_THREADS"); v != "" {
+		threads += " (GYRE_THREADS=" + v + ")"
 	}
-	add("threads", threads, "run.threads changes it; give every process its own cores, spinning thread pools collapse when they share")
+	add("threads", threads, "run.threads or GYRE_THREADS changes it; results do not depend on it")
 	bandwidth, flops, err := torch.Measure()
 	if err != nil {
 		return nil, err

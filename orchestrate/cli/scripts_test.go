@@ -27,7 +27,7 @@ func script(t *testing.T, dir, gyre, name string, args ...string) (code int, out
 	}
 	cmd := exec.Command("bash", append([]string{path}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GYRE="+stub, "OMP_NUM_THREADS=1")
+	cmd.Env = append(os.Environ(), "GYRE="+stub, "GYRE_THREADS=1")
 	out, err := cmd.CombinedOutput()
 	if _, ok := err.(*exec.ExitError); err != nil && !ok {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func openSampler(c *config.Config, model *torch.Model) (*sampler, error) {
 	return &sampler{tokenizer, engine, player}, nil
 }
 
-// setThreads fixes the number of kernel threads; 0 leaves libtorch's default, which is OMP_NUM_THREADS or the number of cores.
+// setThreads fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores.
 func setThreads(n int) error {
 	if n == 0 {
 		return nil
