@@ -33,39 +33,11 @@ RopeParameters rope_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-struct Decoder::Packed {
-  explicit Packed(const ModelConfig& c)
-      : blocks(static_cast<size_t>(c.num_layers)), rope(inverse_frequencies(rope_parameters(c))) {}
-  uint64_t version = 0;
-  std::vector<PackedBlock> blocks;
-  PackedMatrix head;
-  RopeTable rope;
-};
-
 Decoder::Decoder(const ModelConfig& config)
-    : config_(config), parameters_(make_parameters(config)), packed_(std::make_unique<Packed>(config)) {}
-
-Decoder::~Decoder() = default;
-
-void Decoder::touch() { ++version_; }
-
-Decoder::Packed& Decoder::packed() {
-  if (packed_->version == version_) return *packed_;
-  const auto pack = [](PackedMatrix& to, const at::Tensor& weight) {
-    to.pack(floats(weight), weight.size(0), weight.size(1));
-  };
-  for (size_t i = 0; i < packed_->blocks.size(); ++i) {
-    const BlockTensors& from = parameters_.blocks[i];
-    PackedBlock& to = packed_->blocks[i];
-    pack(to.qkv, from.qkv_RH);
-    pack(to.out, from.out_HQ);
-    pack(to.gate_up, from.gate_up_2FH);
-    pack(to.down, from.down_HF);
-  }
-  pack(packed_->head, config_.head == HeadKind::kValue ? parameters_.root.score_1H : parameters_.root.head_VH);
-  packed_->version = version_;
-  return *packed_;
-}
+    : config_(config),
+      parameters_(make_parameters(config)),
+      packed_(parameters_),
+      rope_(inverse_frequencies(rope_parameters(config))) {}
 
 at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
   for (int32_t id : ids) {
@@ -83,8 +55,7 @@ at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
 at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages,
                         Activations* keep) {
   at::Tensor x_NH = embed(ids);
-  Packed& weights = packed();
-  weights.rope.reserve(pass.end);
+  rope_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   BlockActivations scratch;
   if (keep) keep->blocks_.resize(static_cast<size_t>(config_.num_layers));
@@ -97,8 +68,8 @@ at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages&
       keep->blocks_[at].input_NH = x_NH;
       x_NH = at::empty_like(x_NH);
     }
-    const Block block{config_, parameters_.blocks[at], weights.rope};
-    block.forward(weights.blocks[at], pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+    const Block block{config_, parameters_.blocks[at], rope_};
+    block.forward(packed_.block(at), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
@@ -118,6 +89,7 @@ KvPages Decoder::one_layer_pages(const Pass& pass) const {
 }
 
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
+  packed_.keep_blocks();
   const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
   return run(ids, pass, kv, false, nullptr);
 }
@@ -141,7 +113,6 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
     throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" +
                                 std::to_string(rows) + ", " + std::to_string(h) + "]");
   }
-  Packed& weights = packed();
   at::Tensor d_NH = at::zeros_like(d_hidden_NH);
   rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H),
                     floats(d_hidden_NH), rows, h, floats(d_NH), floats(gradients.root.final_norm_H));
@@ -152,7 +123,7 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
   at::Tensor unused_NH;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
     const auto at = static_cast<size_t>(i);
-    const Block block{config_, parameters_.blocks[at], weights.rope};
+    const Block block{config_, parameters_.blocks[at], rope_};
     const BlockActivations* activations = &kept.blocks_[at];
     if (!activations->qkv_NR.defined()) {
       if (!again) {
@@ -161,7 +132,7 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
         unused_NH = at::empty_like(d_NH);
       }
       scratch.input_NH = activations->input_NH;
-      block.forward(weights.blocks[at], kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
+      block.forward(packed_.block(at), kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
       activations = &scratch;
     }
     block.backward(*activations, kept.pass_, work, d_NH, gradients.blocks[at]);
@@ -172,7 +143,7 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  const PackedMatrix& head = packed().head;
+  const PackedMatrix& head = packed_.head();
   const int64_t rows = hidden_RH.size(0);
   if (hidden_RH.size(1) != head.in() || logits_RV.size(0) != rows || logits_RV.size(1) != head.out()) {
     throw std::invalid_argument("logits: expected [R, " + std::to_string(head.in()) + "] hidden states and [R, " +

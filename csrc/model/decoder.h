@@ -12,6 +12,7 @@
 #include "model/activations.h"
 #include "model/config.h"
 #include "model/kv_pages.h"
+#include "model/packed_weights.h"
 #include "model/packing.h"
 #include "model/parameters.h"
 #include "model/pass.h"
@@ -22,14 +23,17 @@ namespace gyre {
 class Decoder {
  public:
   explicit Decoder(const ModelConfig& config);
-  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   // Weights changed: packed copies are rebuilt on next use.
-  void touch();
-  uint64_t version() const { return version_; }
+  void touch() { packed_.touch(); }
+  uint64_t version() const { return packed_.version(); }
+  // Frees the packed copies of the blocks, which inference keeps (another copy of most weights), until it comes again.
+  void release_packed() { packed_.release_blocks(); }
 
   // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the
   // memory for a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).
@@ -58,12 +62,10 @@ class Decoder {
  private:
   ModelConfig config_;
   ParameterSet parameters_;
-  uint64_t version_ = 1;
   bool recompute_ = false;
   Work work_;
-  struct Packed;
-  std::unique_ptr<Packed> packed_;
-  Packed& packed();
+  PackedWeights packed_;
+  RopeTable rope_;
   KvPages one_layer_pages(const Pass& pass) const;
   at::Tensor embed(std::span<const int32_t> ids) const;
   at::Tensor run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep);

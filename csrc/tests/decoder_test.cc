@@ -217,6 +217,25 @@ TEST_P(DecoderTest, TouchedWeightsAreUsed) {
   EXPECT_GT(relative_error(after, before), 1e-3);
 }
 
+TEST_P(DecoderTest, PackedCopiesChangeNoBit) {
+  const std::vector<int32_t> pages{0, 1, 2};
+  KvPages kv(GetParam().config, 3);
+  const std::vector<RowSpan> span{{0, 37, 0, pages}};
+  const auto trained = [&] { return hidden_states().narrow(0, 1, 37); };
+  const auto inferred = [&] { return decoder.forward(sequence(1), span, kv); };
+  const at::Tensor expected = trained();
+  EXPECT_TRUE(same_bits(inferred(), expected));
+  EXPECT_TRUE(same_bits(trained(), expected)) << "with the copies of inference";
+  decoder.release_packed();
+  EXPECT_TRUE(same_bits(trained(), expected));
+  EXPECT_TRUE(same_bits(inferred(), expected));
+  decoder.parameters().blocks[1].gate_up_2FH.mul_(0.5);
+  decoder.touch();
+  const at::Tensor changed = trained();
+  EXPECT_GT(relative_error(changed, expected), 1e-3);
+  EXPECT_TRUE(same_bits(inferred(), changed));
+}
+
 TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
   const ModelConfig& c = GetParam().config;
   const at::Tensor hidden = hidden_states();
