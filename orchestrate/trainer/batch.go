@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"slices"
+
 	"gyre/orchestrate/episode"
 	"gyre/torch"
 )
@@ -16,25 +18,42 @@ type Sample struct {
 	Returns    []float32
 }
 
-// microBatches cuts sample indices into runs of at most budget tokens, keeping the order. A sample longer than the budget gets a
+// microBatches cuts sample indices into runs that take at most budget rows. Samples with a common prefix come next to each other, because
+// the tokens that they share take one row each and are computed once; equal samples keep their order. A sample longer than the budget gets a
 // micro-batch of its own.
 func microBatches(samples []*Sample, indices []int, budget int) [][]int {
+	sorted := slices.Clone(indices)
+	slices.SortStableFunc(sorted, func(a, b int) int { return slices.Compare(samples[a].IDs, samples[b].IDs) })
 	var out [][]int
 	var current []int
-	tokens := 0
-	for _, i := range indices {
-		n := len(samples[i].IDs)
-		if len(current) > 0 && tokens+n > budget {
+	rows := 0
+	for _, i := range sorted {
+		ids := samples[i].IDs
+		n := len(ids)
+		if len(current) > 0 {
+			// In this order no other sample of the run has more in common with this one than the last.
+			n -= commonPrefix(ids, samples[current[len(current)-1]].IDs)
+		}
+		if len(current) > 0 && n > 0 && rows+n > budget {
 			out = append(out, current)
-			current, tokens = nil, 0
+			current, rows, n = nil, 0, len(ids)
 		}
 		current = append(current, i)
-		tokens += n
+		rows += n
 	}
 	if len(current) > 0 {
 		out = append(out, current)
 	}
 	return out
+}
+
+// commonPrefix is the number of tokens that a and b begin with together.
+func commonPrefix(a, b []int32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // pack lays the chosen samples one after another.

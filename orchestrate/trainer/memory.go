@@ -16,7 +16,7 @@ type MemoryItem struct {
 	Phase string // "always", "rollout" or "update": rollout and update memory are not held at the same time
 }
 
-// MemoryPlan predicts what a run will hold. It counts tensors; the program itself and libtorch add about 0.3 GiB.
+// MemoryPlan predicts what a run will hold: tensors, and about 0.3 GiB for the program itself and libtorch.
 type MemoryPlan []MemoryItem
 
 const programBytes = 300 << 20
@@ -33,7 +33,7 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	learner := func(who string, m torch.ModelConfig) {
 		n := Parameters(m)
 		add("always", who+": weights (f32)", 4*n)
-		add("always", who+": packed copies of the matrices", 4*packed(m))
+		add("always", who+": packed copy of the head", 4*packedHead(m))
 		add("always", who+": gradients", 4*n)
 		add("always", who+": AdamW moments", 8*n)
 	}
@@ -42,7 +42,7 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 		learner("critic", *critic)
 	}
 	if c.Algorithm.KLCoef != 0 {
-		add("always", "reference: weights and packed copies", 4*Parameters(actor)+4*packed(actor))
+		add("always", "reference: weights, packed copy of the head", 4*Parameters(actor)+4*packedHead(actor))
 	}
 	episodes, groups := 0, 0
 	for _, e := range c.Envs {
@@ -56,10 +56,16 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 		kv = int64(sequences) * int64(c.Rollout.MaxLength) * 2 * actor.NumLayers * actor.NumKVHeads * actor.HeadDim * 4
 	}
 	add("rollout", "KV cache", kv)
+	add("rollout", "packed copies of the blocks' matrices", 4*actor.NumLayers*blockMatrices(actor))
 	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
-	tokens := int64(max(c.Actor.MicroBatchTokens, 1))
-	add("update", fmt.Sprintf("activations of a micro-batch of %d tokens", tokens), 4*tokens*activationFloats(actor))
-	add("update", "logits of one chunk and their gradient", 2*64*actor.VocabSize*4)
+	rows := int64(max(c.Actor.MicroBatchTokens, c.Rollout.MaxLength))
+	what := "activations"
+	if c.Actor.RecomputeActivations {
+		what = "inputs of the blocks"
+	}
+	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
+	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+4*blockMatrices(actor))
+	add("update", "logits of one chunk", max(32<<20, 64*4*actor.VocabSize))
 	if c.Analysis.Enabled {
 		plan := planAnalysis(c, Parameters(actor))
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
@@ -70,14 +76,19 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	return p
 }
 
-// Peak is the larger of the two phases.
-func (p MemoryPlan) Peak() int64 {
-	sums := map[string]int64{}
+// Phase is the most that is held in a phase.
+func (p MemoryPlan) Phase(name string) int64 {
+	total := int64(0)
 	for _, item := range p {
-		sums[item.Phase] += item.Bytes
+		if item.Phase == "always" || item.Phase == name {
+			total += item.Bytes
+		}
 	}
-	return sums["always"] + max(sums["rollout"], sums["update"])
+	return total
 }
+
+// Peak is the larger of the two phases.
+func (p MemoryPlan) Peak() int64 { return max(p.Phase("rollout"), p.Phase("update")) }
 
 func (p MemoryPlan) String() string {
 	var b strings.Builder
@@ -85,16 +96,42 @@ func (p MemoryPlan) String() string {
 	for _, item := range p {
 		fmt.Fprintf(w, "  %s\t%s\t%8.1f MiB\n", item.Phase, item.What, float64(item.Bytes)/(1<<20))
 	}
-	fmt.Fprintf(w, "  peak\t\t%8.1f MiB\n", float64(p.Peak())/(1<<20))
+	for _, phase := range []string{"rollout", "update"} {
+		fmt.Fprintf(w, "  %s\tin all\t%8.1f MiB\n", phase, float64(p.Phase(phase))/(1<<20))
+	}
 	w.Flush()
 	return b.String()
 }
 
+// noteMemory says what the run will hold, and what to change when the machine has less.
+func (t *Trainer) noteMemory() {
+	var critic *torch.ModelConfig
+	if t.critic != nil {
+		critic = &t.critic.model.Config
+	}
+	actor, c := t.actor.model.Config, *t.config
+	plan, have := PlanMemory(&c, actor, critic), physicalMemory()
+	gib := func(bytes int64) float64 { return float64(bytes) / (1 << 30) }
+	peak := plan.Phase("update")
+	if t.sampler == nil {
+		t.log.Infof("memory: about %.1f GiB", gib(peak))
+	} else {
+		peak = plan.Peak()
+		t.log.Infof("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gib(plan.Phase("rollout")), gib(plan.Phase("update")))
+	}
+	if have == 0 || peak <= have {
+		return
+	}
+	c.Actor.RecomputeActivations = true
+	t.log.Warnf("this machine has %.1f GiB of memory: lower actor.micro_batch_tokens (%d) or engine.kv_mib, or set actor.recompute_activations = true "+
+		"(about a quarter slower), with which updates take %.1f GiB", gib(have), c.Actor.MicroBatchTokens, gib(PlanMemory(&c, actor, critic).Phase("update")))
+}
+
 // Parameters counts a model's parameters.
 func Parameters(m torch.ModelConfig) int64 {
-	n := m.VocabSize*m.HiddenSize + m.HiddenSize + packed(m)
-	if m.Head == torch.HeadLM && m.TieEmbeddings {
-		n -= m.VocabSize * m.HiddenSize // the head's packed copy is of the embedding
+	n := m.VocabSize*m.HiddenSize + m.HiddenSize + m.NumLayers*blockMatrices(m)
+	if m.Head == torch.HeadLM && !m.TieEmbeddings {
+		n += m.VocabSize * m.HiddenSize
 	}
 	norms := 2 * m.HiddenSize
 	if m.QKNorm {
@@ -116,22 +153,39 @@ func Parameters(m torch.ModelConfig) int64 {
 	return n
 }
 
-// packed counts the elements of all matrices that are multiplied with: the blocks' projections and the LM head.
-func packed(m torch.ModelConfig) int64 {
-	block := m.HiddenSize*(m.NumHeads+2*m.NumKVHeads)*m.HeadDim + m.NumHeads*m.HeadDim*m.HiddenSize + 3*m.HiddenSize*m.IntermediateSize
-	n := m.NumLayers * block
-	if m.Head == torch.HeadLM {
-		n += m.VocabSize * m.HiddenSize
-	}
-	return n
+// blockMatrices counts the elements of one block's projections.
+func blockMatrices(m torch.ModelConfig) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	return m.HiddenSize * (2*q + 2*kv + 3*m.IntermediateSize)
 }
 
-// activationFloats is what the training forward keeps per token over all blocks.
-func activationFloats(m torch.ModelConfig) int64 {
-	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	perBlock := 4*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 3*m.IntermediateSize
-	if m.QKNorm {
-		perBlock += q + kv
+func packedHead(m torch.ModelConfig) int64 {
+	if m.Head == torch.HeadLM {
+		return m.VocabSize * m.HiddenSize
 	}
-	return m.NumLayers*perBlock + 4*m.HiddenSize
+	return 0
+}
+
+// keptFloats is what the training forward keeps per row for the backward pass.
+func keptFloats(m torch.ModelConfig, recompute bool) int64 {
+	perBlock := m.HiddenSize
+	if !recompute {
+		perBlock = blockFloats(m)
+	}
+	return m.NumLayers*perBlock + 3*m.HiddenSize // the last block's output, the final hidden states and their gradient
+}
+
+func blockFloats(m torch.ModelConfig) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	return 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize + 2
+}
+
+// workFloats is the scratch of a block's backward pass per row, and with recomputation of its forward pass too.
+func workFloats(m torch.ModelConfig, recompute bool) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	n := 3*m.HiddenSize + 3*q + 7*kv + 4*m.IntermediateSize
+	if recompute {
+		n += blockFloats(m) + 3*m.HiddenSize + q + 3*kv + m.IntermediateSize
+	}
+	return n
 }
