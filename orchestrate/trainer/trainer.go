@@ -111,6 +111,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 			return t, err
 		}
 	}
+	t.noteMemory()
 	return t, nil
 }
 
@@ -159,6 +160,9 @@ func (t *Trainer) loadModels(from string) error {
 		model.Close()
 		return err
 	}
+	if err := model.SetRecompute(a.RecomputeActivations); err != nil {
+		return err
+	}
 	if c.Algorithm.UsesCritic() {
 		model, err := t.load(criticDir, torch.HeadValue)
 		if err != nil {
@@ -174,6 +178,9 @@ func (t *Trainer) loadModels(from string) error {
 		t.critic, err = newLearner(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}, k.ClipGrad, lr)
 		if err != nil {
 			model.Close()
+			return err
+		}
+		if err := model.SetRecompute(a.RecomputeActivations); err != nil {
 			return err
 		}
 	}
