@@ -220,6 +220,7 @@ void Engine::abort(uint64_t id) {
 void Engine::sleep() {
   scheduler_.forget();
   kv_.reset();
+  decoder_.release_packed();
 }
 
 EngineStats Engine::stats() const {
