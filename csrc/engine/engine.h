@@ -66,7 +66,7 @@ class Engine {
   // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
   // finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
-  // Frees the KV pool until the next step. The prefix cache is emptied, unfinished requests are computed again.
+  // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are computed again.
   void sleep();
   EngineStats stats() const;
 
