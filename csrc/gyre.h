@@ -307,7 +307,8 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_erro
 gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
                              float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
-// Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished requests are recomputed.
+// Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished requests are
+// recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 

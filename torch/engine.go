@@ -248,8 +248,8 @@ func (e *Engine) Abort(id uint64) error {
 	})
 }
 
-// Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the memory. The prefix cache is emptied,
-// unfinished requests are computed again.
+// Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the memory. The prefix
+// cache is emptied, unfinished requests are computed again.
 func (e *Engine) Sleep() error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
 }
