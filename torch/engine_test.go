@@ -113,6 +113,50 @@ func TestEngineStops(t *testing.T) {
 	}
 }
 
+func TestEnginePrefixCacheSleepAndWeights(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	config := roomy
+	config.PrefixCache = true
+	e := tinyEngine(t, m, config)
+	request := Request{ID: 1, Prompt: []int32{3, 4, 5, 6}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
+	cached := func() int {
+		t.Helper()
+		if err := e.Submit(request); err != nil {
+			t.Fatal(err)
+		}
+		return finish(t, e)[1].CachedTokens
+	}
+	first := cached()
+	again := cached()
+	if s, err := e.Stats(); err != nil || s.BlocksCached == 0 || s.BlocksFree+s.BlocksCached != s.BlocksTotal || s.KVBytes == 0 {
+		t.Errorf("idle: %+v, %v", s, err)
+	}
+	if err := m.Touch(); err != nil {
+		t.Fatal(err)
+	}
+	touched := cached()
+	if err := e.Sleep(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := e.Stats(); err != nil || s.KVBytes != 0 || s.BlocksCached != 0 || s.BlocksFree != s.BlocksTotal {
+		t.Errorf("asleep: %+v, %v", s, err)
+	}
+	slept := cached()
+	if first != 0 || again != 3 || touched != 0 || slept != 0 {
+		t.Errorf("cached tokens: first %d, again %d, after new weights %d, after sleep %d; want 0, 3, 0, 0", first, again, touched, slept)
+	}
+	s, err := e.Stats()
+	if err != nil || s.PromptTokens != 16 || s.CachedTokens != 3 || s.PrefillTokens != 13 || s.DecodeTokens != 12 || s.HeadRows != 16 ||
+		s.Steps != 16 || s.BlocksPeak != 2 || s.PrefillTime <= 0 || s.DecodeTime <= 0 || s.SampleTime <= 0 {
+		t.Errorf("after four requests: %+v, %v", s, err)
+	}
+	without := tinyEngine(t, m, roomy)
+	e = without
+	if first, again := cached(), cached(); first != 0 || again != 0 {
+		t.Errorf("without the cache %d and %d tokens were cached", first, again)
+	}
+}
+
 func TestEngineErrors(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, roomy)

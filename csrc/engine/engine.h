@@ -2,37 +2,29 @@
 //
 //   submit ─▶ waiting ─▶ running ─▶ finished ─▶ poll
 //                 ▲          │           │
-//                 └ no pages ┘           └─▶ session: keys and values for the next turn
+//                 └ no pages ┴───────────┴─▶ prefix cache: keys and values for whoever begins with the same tokens
 //
-// A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (sampler.h) for
+// A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (head.h) for
 // each sequence whose last known token was among them. The decoder's rows do not depend on their neighbours and draws
 // are keyed by (seed, position), so a request's tokens and log-probs are the same bits in any company, chunking, order
-// of arrival or preemption.
+// of arrival or preemption, with or without the prefix cache.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/head.h"
+#include "engine/limits.h"
 #include "engine/request.h"
-#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stop_matcher.h"
 #include "model/decoder.h"
 #include "model/kv_pages.h"
 
 namespace gyre {
-
-struct EngineConfig {
-  int64_t kv_bytes = 0;          // budget of the KV pool; 0 = enough for max_sequences × max_length
-  int64_t max_sequences = 0;     // sequences that run together
-  int64_t max_length = 0;        // prompt + output of one sequence
-  int64_t max_batch_tokens = 0;  // rows of one forward pass
-  bool prefix_cache = true;      // share keys and values between requests that begin alike
-};
 
 // Requests, pages and kv_bytes are those of now, everything else counts up from the engine's creation.
 struct EngineStats {
@@ -66,15 +58,14 @@ class Engine {
   // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
   // finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
-  // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are computed again.
+  // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
+  // computed again.
   void sleep();
   EngineStats stats() const;
 
  private:
-  void check(const Request& request) const;
   void forget_older_weights();
-  std::vector<Draw> draw(const at::Tensor& hidden_NH, std::span<const int64_t> rows,
-                         std::span<Sequence* const> sequences);
+  at::Tensor forward(std::vector<Sequence*>& sampled, std::vector<int64_t>& sampled_rows);
   Finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
   void finish(uint64_t id, Finish finish, int64_t stop_index);
 
@@ -85,7 +76,7 @@ class Engine {
   StopMatcher stop_matcher_;
   std::optional<KvPages> kv_;
   std::deque<Output> finished_;
-  int64_t prefill_tokens_ = 0, decode_tokens_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, steps_ = 0;
+  EngineStats counts_;  // what the engine itself counts up
 };
 
 }  // namespace gyre

@@ -6,68 +6,143 @@
 namespace gyre {
 
 namespace {
+
 auto has_id(uint64_t id) {
   return [id](const std::unique_ptr<Sequence>& s) { return s->request.id == id; };
 }
+
+template <typename Queue>
+void insert_by_arrival(Queue& queue, std::unique_ptr<Sequence> sequence) {
+  const auto later = [](const auto& a, const auto& b) { return a->arrival < b->arrival; };
+  queue.insert(std::upper_bound(queue.begin(), queue.end(), sequence, later), std::move(sequence));
+}
+
+// The tokens of page `index`, of the first `positions`.
+std::span<const int32_t> page_tokens(const Sequence& s, int64_t index, int64_t positions) {
+  const int64_t begin = index * kPageTokens;
+  return std::span(s.tokens).subspan(begin, std::min(kPageTokens, positions - begin));
+}
+
 }  // namespace
 
-Scheduler::Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows)
-    : max_sequences_(max_sequences), max_rows_(max_rows), pages_(num_pages) {}
+Scheduler::Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows, bool prefix_cache)
+    : max_sequences_(max_sequences), max_rows_(max_rows), cache_(num_pages, prefix_cache) {}
 
-void Scheduler::schedule() {
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  sequence->arrival = ++arrivals_;
+  waiting_.push_back(std::move(sequence));
+}
+
+void Scheduler::schedule(const CopyPage& copy) {
   budget_ = max_rows_;
-  for (auto& sequence : running_) sequence->scheduled = 0;
+  for (auto& s : running_) {
+    for (int64_t page = s->computed / kPageTokens; s->scheduled > 0 && page < pages_for(s->computed + s->scheduled);
+         ++page)
+      cache_.withdraw(s->pages[page]);
+    s->scheduled = 0;
+  }
   for (const bool decoding : {true, false}) {
     // grow() may take sequences away from the end of running_, the current one included.
     for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
-      Sequence& sequence = *running_[i];
-      if (sequence.decoding() != decoding) continue;
-      const int64_t rows = std::min(sequence.pending(), budget_);
-      if (!grow(sequence, sequence.computed + rows)) continue;
-      sequence.scheduled = rows;
-      budget_ -= rows;
+      Sequence& s = *running_[i];
+      const int64_t rows = std::min(s.pending(), budget_);
+      if (s.decoding() == decoding && grow(s, s.computed + rows)) plan(s, rows);
     }
   }
-  while (budget_ > 0 && admit()) {
-    Sequence& sequence = *running_.back();
-    sequence.scheduled = std::min(sequence.pending(), budget_);
-    budget_ -= sequence.scheduled;
+  for (auto next = waiting_.begin(); next != waiting_.end() && budget_ > 0;) {
+    const Admission admission = admit(*next, copy);
+    if (admission == Admission::kNoRoom) break;
+    next = admission == Admission::kAdmitted ? waiting_.erase(next) : next + 1;
+  }
+}
+
+// Gives the sequence rows of the coming pass.
+void Scheduler::plan(Sequence& s, int64_t rows) {
+  s.scheduled = rows;
+  budget_ -= rows;
+  const int64_t end = s.computed + rows;
+  for (int64_t page = s.computed / kPageTokens; page < pages_for(end); ++page)
+    cache_.announce(s.pages[page], page_tokens(s, page, end));
+}
+
+void Scheduler::commit() {
+  for (auto& s : running_) {
+    const int64_t end = s->computed + s->scheduled;
+    for (int64_t page = s->computed / kPageTokens; s->scheduled > 0 && page < pages_for(end); ++page)
+      s->pages[page] = cache_.commit(s->pages[page], page_tokens(*s, page, end));
+    s->computed = end;
+    s->scheduled = 0;
   }
 }
 
 // Makes the sequence's pages cover `positions`; false when the sequence itself had to give way.
-bool Scheduler::grow(Sequence& sequence, int64_t positions) {
-  while (static_cast<int64_t>(sequence.pages.size()) < pages_for(positions)) {
-    if (pages_.free() > 0) {
-      sequence.pages.push_back(pages_.take());
-    } else {
-      const bool itself = running_.back().get() == &sequence;
-      restart_youngest();
-      if (itself) return false;
+bool Scheduler::grow(Sequence& s, int64_t positions) {
+  while (static_cast<int64_t>(s.pages.size()) < pages_for(positions)) {
+    const int32_t page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back());
+    if (page != PrefixCache::kNone) {
+      s.pages.push_back(page);
+      continue;
     }
+    const bool itself = running_.back().get() == &s;
+    restart_youngest();
+    if (itself) return false;
   }
   return true;
 }
 
-// Moves the oldest waiting sequence to the running ones when there is a place and pages for all of its present tokens,
-// plus one for each sequence already running: otherwise it would soon be sent back.
-bool Scheduler::admit() {
-  if (waiting_.empty() || static_cast<int64_t>(running_.size()) >= max_sequences_) return false;
-  Sequence& sequence = *waiting_.front();
-  const int64_t reserve = static_cast<int64_t>(running_.size());
-  if (pages_.free() < pages_for(sequence.length()) + reserve) return false;
-  running_.push_back(std::move(waiting_.front()));
-  waiting_.pop_front();
-  return grow(sequence, sequence.length());
+// Moves a waiting sequence to the running ones when there is a place and pages for all of its present tokens, plus one
+// for each sequence already running: otherwise it would soon be sent back. Its last token is always computed, for its
+// logits.
+Scheduler::Admission Scheduler::admit(std::unique_ptr<Sequence>& waiting, const CopyPage& copy) {
+  const int64_t others = static_cast<int64_t>(running_.size());
+  if (others >= max_sequences_) return Admission::kNoRoom;
+  Sequence& s = *waiting;
+  const PrefixCache::Match match = cache_.find(std::span(s.tokens).first(s.length() - 1));
+  if (match.pending) return Admission::kPending;
+  const int64_t shared = static_cast<int64_t>(match.pages.size());
+  if (cache_.available() - cache_.idle(match.pages) < pages_for(s.length()) - shared + others)
+    return Admission::kNoRoom;
+  share(s, match, copy);
+  if (!s.started) {
+    s.started = true;
+    s.cached = std::min(s.computed, s.prompt_length());
+    prompt_tokens_ += s.prompt_length();
+    cached_tokens_ += s.cached;
+  }
+  insert_by_arrival(running_, std::move(waiting));
+  grow(s, s.length());
+  plan(s, std::min(s.pending(), budget_));
+  return Admission::kAdmitted;
+}
+
+// Gives a sequence without pages those that hold the beginning of its tokens.
+void Scheduler::share(Sequence& s, const PrefixCache::Match& match, const CopyPage& copy) {
+  for (const int32_t page : match.pages) cache_.use(page);
+  s.pages = match.pages;
+  s.computed = static_cast<int64_t>(match.pages.size()) * kPageTokens;
+  if (match.partial == PrefixCache::kNone) return;
+  const bool append = cache_.extendable(match.partial, match.partial_tokens);
+  int32_t page = match.partial;
+  cache_.use(page);
+  if (!append) {  // others have gone on from there in another way
+    page = cache_.take(s.pages.empty() ? PrefixCache::kNone : s.pages.back());
+    if (page != PrefixCache::kNone) copy(match.partial, page);
+    std::vector<int32_t> source = {match.partial};
+    cache_.release(source);
+    if (page == PrefixCache::kNone) return;
+  }
+  s.computed += match.partial_tokens;
+  s.pages.push_back(page);
+  cache_.commit(page, page_tokens(s, s.computed / kPageTokens, s.computed));
 }
 
 void Scheduler::restart_youngest() {
-  Sequence& youngest = *running_.back();
-  pages_.release(youngest.pages);
-  budget_ += youngest.scheduled;
-  youngest.computed = youngest.scheduled = 0;
-  waiting_.push_front(std::move(running_.back()));
+  std::unique_ptr<Sequence> youngest = std::move(running_.back());
   running_.pop_back();
+  cache_.release(youngest->pages);
+  budget_ += youngest->scheduled;
+  youngest->computed = youngest->scheduled = 0;
+  insert_by_arrival(waiting_, std::move(youngest));
   ++preemptions_;
 }
 
@@ -76,7 +151,7 @@ std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
   if (const auto r = std::ranges::find_if(running_, has_id(id)); r != running_.end()) {
     sequence = std::move(*r);
     running_.erase(r);
-    pages_.release(sequence->pages);
+    cache_.release(sequence->pages);
   } else if (const auto w = std::ranges::find_if(waiting_, has_id(id)); w != waiting_.end()) {
     sequence = std::move(*w);
     waiting_.erase(w);
@@ -88,6 +163,7 @@ void Scheduler::forget() {
   const int64_t before = preemptions_;
   while (!running_.empty()) restart_youngest();
   preemptions_ = before;  // not for want of pages
+  cache_.clear();
 }
 
 bool Scheduler::contains(uint64_t id) const {

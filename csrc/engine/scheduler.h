@@ -1,10 +1,12 @@
-// Which rows of which sequences the next forward pass computes.
+// Which rows of which sequences the next forward pass computes, and in which pages their keys and values go.
 //
-// Sequences are served in order of arrival, and whoever runs is older than whoever waits. Each pass takes first one row
-// of every sequence that is decoding, then as much of the running prompts, then of the waiting ones, as the row budget
-// allows. When pages run out, idle sessions are evicted, the one used longest ago first; then the youngest running
-// sequence goes back to the queue and is computed again later. The oldest sequence can therefore always take what it
-// needs, and everything finishes.
+// Sequences are served in order of arrival. Each pass takes first one row of every sequence that is decoding, then as
+// much of the running prompts, then of the waiting ones, as the row budget allows. A waiting sequence starts behind the
+// longest prefix that the cache holds; when a page that it needs next is being computed by another in this very pass,
+// it stands aside until that is done, and those behind it may go first. When pages run out, what only the cache holds
+// is taken back; then the running sequence that arrived last goes back to the queue, and what it had computed stays
+// cached as long as there is room. The oldest running sequence can therefore always take what it needs, and everything
+// finishes.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +16,55 @@
 #include <span>
 #include <vector>
 
-#include "engine/page_allocator.h"
+#include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 
 namespace gyre {
 
 class Scheduler {
  public:
-  // max_sequences: sequences that run together; max_rows: rows of one pass.
-  Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows);
+  // Copies a page's keys and values to another page.
+  using CopyPage = std::function<void(int32_t from, int32_t to)>;
 
-  void add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
-  // Decides `scheduled` of every running sequence and sees to it that its pages cover those rows.
-  void schedule();
+  // max_sequences: sequences that run together; max_rows: rows of one pass.
+  Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows, bool prefix_cache);
+
+  void add(std::unique_ptr<Sequence> sequence);
+  // Decides `scheduled` of every running sequence and sees to it that its pages cover those rows. May be called again
+  // when the pass has failed.
+  void schedule(const CopyPage& copy);
+  // The pass is done: the scheduled rows are computed.
+  void commit();
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
-  // Takes out the sequence with this request id; null when there is none.
+  // Takes out the sequence with this request id; null when there is none. Its pages stay in the cache.
   std::unique_ptr<Sequence> remove(uint64_t id);
-  // Forgets every key and value, sessions included; running sequences go back to the queue in their order.
+  // Forgets every key and value; running sequences go back to the queue.
   void forget();
 
   bool contains(uint64_t id) const;
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t unfinished() const { return waiting() + static_cast<int64_t>(running_.size()); }
   int64_t preemptions() const { return preemptions_; }
-  const PageAllocator& pages() const { return pages_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }  // of sequences that have run
+  int64_t cached_tokens() const { return cached_tokens_; }  // those of them that the cache held
+  const PrefixCache& pages() const { return cache_; }
 
  private:
+  enum class Admission { kAdmitted, kPending, kNoRoom };
+
+  void plan(Sequence& sequence, int64_t rows);
   bool grow(Sequence& sequence, int64_t positions);
-  bool admit();
+  Admission admit(std::unique_ptr<Sequence>& waiting, const CopyPage& copy);
+  void share(Sequence& sequence, const PrefixCache::Match& match, const CopyPage& copy);
   void restart_youngest();
 
   int64_t max_sequences_, max_rows_;
-  PageAllocator pages_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first, all younger than the running ones
-  int64_t budget_ = 0;                              // rows still free in the pass being scheduled
-  int64_t preemptions_ = 0;
+  PrefixCache cache_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // in order of arrival, as is
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  uint64_t arrivals_ = 0;
+  int64_t budget_ = 0;  // rows still free in the pass being scheduled
+  int64_t preemptions_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
 };
 
 }  // namespace gyre

@@ -25,7 +25,10 @@ struct Sequence {
   std::vector<int32_t> pages;  // page table
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
-  int64_t cached = 0;          // prompt positions found in the session at the last admission
+
+  uint64_t arrival = 0;  // in order of submission
+  bool started = false;  // has been among the running ones
+  int64_t cached = 0;    // prompt positions that the prefix cache held when it started
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }

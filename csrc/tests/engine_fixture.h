@@ -2,11 +2,13 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
 
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -135,6 +137,24 @@ inline Output naive(Decoder& decoder, const Request& r) {
 // Bits, not values.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline void expect_same(const std::map<uint64_t, Output>& got, const std::map<uint64_t, Output>& want,
+                        const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (const auto& [id, w] : want) {
+    const Output& g = got.at(id);
+    EXPECT_EQ(g.tokens, w.tokens) << what << ", request " << id;
+    EXPECT_TRUE(same_bits(g.logprobs, w.logprobs)) << what << ", request " << id;
+    EXPECT_TRUE(same_bits(g.sampling_logprobs, w.sampling_logprobs)) << what << ", request " << id;
+    EXPECT_EQ(g.finish, w.finish) << what << ", request " << id;
+  }
+}
+
+inline std::map<uint64_t, Output> naive_each(Decoder& decoder, const std::vector<Request>& requests) {
+  std::map<uint64_t, Output> outputs;
+  for (const Request& r : requests) outputs.emplace(r.id, naive(decoder, r));
+  return outputs;
 }
 
 }  // namespace gyre::engine_test

@@ -13,109 +13,6 @@
 namespace gyre::engine_test {
 namespace {
 
-void expect_same(const std::map<uint64_t, Output>& got, const std::map<uint64_t, Output>& want,
-                 const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (const auto& [id, w] : want) {
-    const Output& g = got.at(id);
-    EXPECT_EQ(g.tokens, w.tokens) << what << ", request " << id;
-    EXPECT_TRUE(same_bits(g.logprobs, w.logprobs)) << what << ", request " << id;
-    EXPECT_TRUE(same_bits(g.sampling_logprobs, w.sampling_logprobs)) << what << ", request " << id;
-    EXPECT_EQ(g.finish, w.finish) << what << ", request " << id;
-  }
-}
-
-std::map<uint64_t, Output> naive_each(Decoder& decoder, const std::vector<Request>& requests) {
-  std::map<uint64_t, Output> outputs;
-  for (const Request& r : requests) outputs.emplace(r.id, naive(decoder, r));
-  return outputs;
-}
-
-TEST(Engine, EqualsFullForwardPassesOfTheTrainer) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  const auto requests = varied_requests(24);
-  expect_same(generate(*decoder, roomy(), requests), naive_each(*decoder, requests),
-              "engine against full forward passes");
-}
-
-TEST(Engine, LogprobsAreThoseOfScoreBitForBit) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  const auto requests = varied_requests(24, 11);
-  const auto outputs = generate(*decoder, roomy(), requests);
-  for (const Request& r : requests) {
-    const Output& out = outputs.at(r.id);
-    std::vector<int32_t> ids = r.prompt;
-    ids.insert(ids.end(), out.tokens.begin(), out.tokens.end());
-    const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
-    std::vector<Target> targets;
-    for (int64_t t = static_cast<int64_t>(r.prompt.size()); t < offsets[1]; ++t) targets.push_back({t - 1, ids[t]});
-    const double temperature = r.sampling.temperature == 0 ? 1.0 : r.sampling.temperature;
-    const Scores scores = score(*decoder, decoder->forward(pack(ids, offsets), nullptr), targets, temperature, false);
-    EXPECT_TRUE(same_bits(out.logprobs, scores.logprobs)) << "request " << r.id << " at temperature " << temperature;
-  }
-}
-
-TEST(Engine, SameBitsInAnyCompany) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  auto requests = varied_requests(24, 5);
-  const auto alone = [&] {
-    std::map<uint64_t, Output> outputs;
-    for (const Request& r : requests) outputs.merge(generate(*decoder, roomy(), {r}));
-    return outputs;
-  }();
-  for (const int64_t rows : {1, 3, 16, 40, 1000}) {
-    EngineConfig config = roomy();
-    config.max_batch_tokens = rows;
-    expect_same(generate(*decoder, config, requests), alone, "chunks of " + std::to_string(rows) + " rows");
-  }
-  for (const int64_t sequences : {1, 2, 7}) {
-    EngineConfig config = roomy();
-    config.max_sequences = sequences;
-    expect_same(generate(*decoder, config, requests), alone, std::to_string(sequences) + " sequences at a time");
-  }
-  std::mt19937 generator(1);
-  for (int i = 0; i < 3; ++i) {
-    std::shuffle(requests.begin(), requests.end(), generator);
-    expect_same(generate(*decoder, roomy(), requests), alone, "another order");
-  }
-  requests.resize(10);
-  std::map<uint64_t, Output> few;
-  for (const Request& r : requests) few.insert(*alone.find(r.id));
-  for (const int n : {2, 4}) {
-    const Threads several(n);
-    expect_same(generate(*decoder, roomy(), requests), few, std::to_string(n) + " threads");
-  }
-}
-
-TEST(Engine, SameBitsWhenPagesRunOut) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  const auto requests = varied_requests(30, 6);
-  const auto want = generate(*decoder, roomy(), requests);
-  Engine engine(*decoder, with_pages(8));
-  for (const Request& r : requests) engine.submit(r);
-  expect_same(drain(engine), want, "8 pages");
-  EXPECT_GT(engine.stats().preemptions, 0) << "the pool was not small enough to test anything";
-  EXPECT_EQ(engine.stats().pages_free, 8);
-}
-
-TEST(Engine, LaterArrivalsJoinRunningOnes) {
-  const Threads one(1);
-  auto decoder = tiny_decoder();
-  const auto requests = varied_requests(12, 8);
-  const auto want = generate(*decoder, roomy(), requests);
-  Engine engine(*decoder, roomy());
-  for (const Request& r : requests) {
-    engine.submit(r);
-    engine.step();
-    engine.step();
-  }
-  expect_same(drain(engine), want, "one arrival every other step");
-}
-
 TEST(Engine, NewWeightsInvalidateEveryCache) {
   auto decoder = tiny_decoder();
   Engine engine(*decoder, roomy());
@@ -174,7 +71,7 @@ TEST(Engine, AbortReturnsWhatThereIs) {
   EXPECT_EQ(outputs.at(1).logprobs.size(), 3u);
   EXPECT_EQ(outputs.at(2).finish, Finish::kAbort);
   EXPECT_TRUE(outputs.at(2).tokens.empty());
-  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_cached, engine.stats().pages_total);
 }
 
 TEST(Engine, StopIdsMinTokensAndIgnoreEos) {

@@ -47,11 +47,11 @@ func policy(t *testing.T) *torch.Model {
 }
 
 // TestEngineEpisodesAreExact plays with the real engine: what it says of its tokens is what training would compute, to
-// the last bit, over several turns with kept keys and values, and however many sequences decode together.
+// the last bit, over several turns with shared keys and values or without, and however many sequences decode together.
 func TestEngineEpisodesAreExact(t *testing.T) {
 	model := policy(t)
-	play := func(together int64) ([]*episode.Episode, Stats) {
-		engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: together, MaxLength: 1024, MaxBatchTokens: 96, PrefixCache: true})
+	play := func(together int64, cached bool) ([]*episode.Episode, Stats) {
+		engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: together, MaxLength: 1024, MaxBatchTokens: 96, PrefixCache: cached})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestEngineEpisodesAreExact(t *testing.T) {
 		}
 		return episodes, stats
 	}
-	episodes, stats := play(8)
+	episodes, stats := play(8, true)
 	ids, masks := make([][]int32, len(episodes)), make([][]bool, len(episodes))
 	for i, e := range episodes {
 		ids[i], masks[i] = e.IDs, e.Mask
@@ -85,10 +85,13 @@ func TestEngineEpisodesAreExact(t *testing.T) {
 			at++
 		}
 	}
-	if stats.Turns != 27 {
-		t.Errorf("%d turns, want 27", stats.Turns)
+	if stats.Turns != 27 || stats.CachedTokens < stats.PromptTokens/2 {
+		t.Errorf("%d turns and %d of %d prompt tokens cached, want 27 turns and most tokens", stats.Turns, stats.CachedTokens, stats.PromptTokens)
 	}
-	if alone, _ := play(1); !reflect.DeepEqual(alone, episodes) {
+	if alone, _ := play(1, true); !reflect.DeepEqual(alone, episodes) {
 		t.Error("episodes differ when sequences decode one at a time")
+	}
+	if uncached, stats := play(8, false); !reflect.DeepEqual(uncached, episodes) || stats.CachedTokens != 0 {
+		t.Errorf("episodes differ without the prefix cache, or it was not off: %d cached tokens", stats.CachedTokens)
 	}
 }
