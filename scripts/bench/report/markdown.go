@@ -53,7 +53,7 @@ func (r *Report) head(b *strings.Builder) {
 		fmt.Fprintf(b, " (libtorch's reach %.0f)", r.Libtorch/1e9)
 	}
 	fmt.Fprintf(b, ". Other programs kept %.2f of %d processors busy.\n\n", r.Others, r.Threads)
-	t := table{header: []string{"program", "version", "settings"}}
+	t := table{texts: 3, header: []string{"program", "version", "settings"}}
 	for _, p := range r.Programs {
 		if p.Skipped != "" {
 			t.add(p.Name, "SKIPPED", p.Skipped)
@@ -70,7 +70,7 @@ func (r *Report) head(b *strings.Builder) {
 
 // comparison has a row for every case and program. Ratios are Gyre's figure over the program's, repeat by repeat.
 func (r *Report) comparison(cases []Case) string {
-	t := table{header: []string{"work", "program", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
+	t := table{texts: 2, header: []string{"work", "program", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
 	for _, c := range cases {
 		title := c.Title
 		for _, p := range r.Programs {
@@ -113,7 +113,7 @@ func verdict(floor float64, reached bool, sign string) string {
 }
 
 func (r *Report) turns(c Case) string {
-	t := table{header: []string{"program"}}
+	t := table{texts: 1, header: []string{"program"}}
 	for _, p := range r.Programs {
 		samples := c.Samples[p.Name]
 		if len(samples) == 0 || len(samples[0].TurnSeconds) == 0 {
@@ -136,9 +136,9 @@ func (r *Report) analysis(b *strings.Builder) {
 	if len(r.Analysis) == 0 {
 		return
 	}
-	t := table{header: []string{"pass", "", "seconds", "÷ plain update"}}
+	t := table{texts: 1, header: []string{"pass", "seconds", "÷ plain update"}}
 	for _, a := range r.Analysis {
-		t.add(a.Name, "", number(a.Seconds), number(a.Seconds/r.Analysis[0].Seconds))
+		t.add(a.Name, number(a.Seconds), number(a.Seconds/r.Analysis[0].Seconds))
 	}
 	fmt.Fprintf(b, "\n### Gradient analysis\n\nA batch of 48 episodes of 128 tokens and a policy of 3.5 million parameters.\n\n%s", t.String())
 }

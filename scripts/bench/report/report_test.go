@@ -85,7 +85,7 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestTableIsPadded(t *testing.T) {
-	table := table{header: []string{"a", "b", "c"}}
+	table := table{texts: 2, header: []string{"a", "b", "c"}}
 	table.add("long…", "", "1")
 	want := "| a     | b   |   c |\n|-------|-----|----:|\n| long… |     |   1 |\n"
 	if got := table.String(); got != want {

@@ -7,9 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// table is a Markdown table whose columns are padded, so that it can be read as it is. The first column is aligned to the left, the
-// others to the right.
+// table is a Markdown table whose columns are padded, so that it can be read as it is. The first columns are texts, aligned to the
+// left, the others numbers, aligned to the right.
 type table struct {
+	texts  int
 	header []string
 	rows   [][]string
 }
@@ -31,7 +32,7 @@ func (t *table) String() string {
 		for i, width := range widths {
 			cell := row[i]
 			pad := strings.Repeat(" ", width-utf8.RuneCountInString(cell))
-			if i < 2 {
+			if i < t.texts {
 				cell += pad
 			} else {
 				cell = pad + cell
@@ -42,7 +43,7 @@ func (t *table) String() string {
 	}
 	line(t.header)
 	for i, width := range widths {
-		if i < 2 {
+		if i < t.texts {
 			b.WriteString("|" + strings.Repeat("-", width+2))
 		} else {
 			b.WriteString("|" + strings.Repeat("-", width+1) + ":")

@@ -11,7 +11,11 @@ type Machine struct {
 
 // Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token, Decode the rest of
 // a generation; tasks without such phases have Total alone.
-type Bounds struct{ First, Decode, Total float64 }
+type Bounds struct {
+	First  float64 `json:"first,omitempty"`
+	Decode float64 `json:"decode,omitempty"`
+	Total  float64 `json:"total"`
+}
 
 // load is arithmetic and memory traffic that can overlap.
 type load struct{ flops, bytes float64 }
