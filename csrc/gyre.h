@@ -275,6 +275,11 @@ typedef struct {
   int64_t stop_index;       // which stop string matched, -1 = none
 } gyre_output;
 
+typedef struct {
+  double seconds;
+  gyre_work work;
+} gyre_engine_phase;
+
 // Requests and memory are those of now, everything else counts up from the engine's creation.
 typedef struct {
   int64_t waiting, running, finished;  // finished: not polled yet
@@ -288,8 +293,8 @@ typedef struct {
   int64_t decode_tokens;               // rows computed of freshly drawn tokens
   int64_t head_rows;                   // rows of logits
   int64_t preemptions, steps;
-  double prefill_seconds, decode_seconds;  // in the decoder; a pass of both kinds is split in proportion to its rows
-  double sample_seconds;                   // computing logits and drawing from them
+  gyre_engine_phase prefill, decode;  // in the decoder; a pass of both kinds is split in proportion to its rows
+  gyre_engine_phase sample;           // computing logits and drawing from them
   int64_t kv_bytes;                        // address space of the pool, 0 before the first step and after gyre_engine_sleep
 } gyre_engine_stats_t;
 

@@ -77,6 +77,12 @@ type Output struct {
 	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
 
+// EnginePhase is one kind of an engine's work: the time spent on it and what was computed in that time.
+type EnginePhase struct {
+	Time time.Duration
+	Work Work
+}
+
 // EngineStats says what an engine holds now and counts what it has done since it was made.
 type EngineStats struct {
 	Waiting, Running, Finished int64 // requests; Finished: not polled yet
@@ -89,9 +95,9 @@ type EngineStats struct {
 	DecodeTokens               int64 // rows computed of freshly drawn tokens
 	HeadRows                   int64 // rows of logits
 	Preemptions, Steps         int64
-	PrefillTime, DecodeTime    time.Duration // in the decoder; a pass of both kinds is split in proportion to its rows
-	SampleTime                 time.Duration // computing logits and drawing from them
-	KVBytes                    int64         // address space of the pool, 0 before the first step and after Sleep
+	Prefill, Decode            EnginePhase // in the decoder; a pass of both kinds is split in proportion to its rows
+	Sample                     EnginePhase // computing logits and drawing from them
+	KVBytes                    int64       // address space of the pool, 0 before the first step and after Sleep
 }
 
 // Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the next step.
@@ -265,9 +271,14 @@ func (e *Engine) Stats() (EngineStats, error) {
 		PromptTokens: int64(s.prompt_tokens), CachedTokens: int64(s.cached_tokens),
 		PrefillTokens: int64(s.prefill_tokens), DecodeTokens: int64(s.decode_tokens), HeadRows: int64(s.head_rows),
 		Preemptions: int64(s.preemptions), Steps: int64(s.steps),
-		PrefillTime: seconds(s.prefill_seconds), DecodeTime: seconds(s.decode_seconds), SampleTime: seconds(s.sample_seconds),
+		Prefill: enginePhase(s.prefill), Decode: enginePhase(s.decode), Sample: enginePhase(s.sample),
 		KVBytes: int64(s.kv_bytes),
 	}, err
 }
 
-func seconds(s C.double) time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
+func enginePhase(p C.gyre_engine_phase) EnginePhase {
+	return EnginePhase{
+		Time: time.Duration(float64(p.seconds) * float64(time.Second)),
+		Work: Work{float64(p.work.flops), float64(p.work.bytes)},
+	}
+}

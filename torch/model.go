@@ -84,6 +84,9 @@ func (m *Model) Touch() error {
 // counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys and values that had to be read at least.
 type Work struct{ FLOPs, Bytes float64 }
 
+// Add is the work of both.
+func (w Work) Add(other Work) Work { return Work{w.FLOPs + other.FLOPs, w.Bytes + other.Bytes} }
+
 // Sub is the work between two readings.
 func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Bytes - before.Bytes} }
 

@@ -126,6 +126,10 @@ gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
   return guard(err, [&] { deref(engine, "engine").engine.sleep(); });
 }
 
+static gyre_engine_phase phase(const gyre::Phase& p) {
+  return {.seconds = p.seconds, .work = {.flops = p.work.flops, .bytes = p.work.bytes}};
+}
+
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err) {
   return guard(err, [&] {
     const gyre::EngineStats s = deref(engine, "engine").engine.stats();
@@ -144,9 +148,9 @@ gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* ou
                          .head_rows = s.head_rows,
                          .preemptions = s.preemptions,
                          .steps = s.steps,
-                         .prefill_seconds = s.prefill_seconds,
-                         .decode_seconds = s.decode_seconds,
-                         .sample_seconds = s.sample_seconds,
+                         .prefill = phase(s.prefill),
+                         .decode = phase(s.decode),
+                         .sample = phase(s.sample),
                          .kv_bytes = s.kv_bytes};
   });
 }

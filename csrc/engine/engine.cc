@@ -15,13 +15,22 @@ const EngineConfig& checked(const EngineConfig& config, const ModelConfig& model
   return config;
 }
 
-class Stopwatch {
+// What a decoder does, and the time that passes, from here on.
+class Meter {
  public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_).count(); }
+  explicit Meter(const Decoder& decoder) : decoder_(decoder) {}
+
+  // Adds a share of it to a phase.
+  void charge(Phase& phase, double share) const {
+    phase.seconds += share * std::chrono::duration<double>(Clock::now() - begun_).count();
+    phase.work += (decoder_.work() - work_) * share;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point begun_ = Clock::now();
+  const Decoder& decoder_;
+  const Work work_ = decoder_.work();
+  const Clock::time_point begun_ = Clock::now();
 };
 
 }  // namespace
@@ -61,9 +70,9 @@ int64_t Engine::step() {
   std::vector<Sequence*> sampled;
   std::vector<int64_t> sampled_rows;
   const at::Tensor hidden_NH = forward(sampled, sampled_rows);
-  const Stopwatch drawing;
+  const Meter meter(decoder_);
   const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, sampled_rows, sampled);
-  counts_.sample_seconds += drawing.seconds();
+  meter.charge(counts_.sample, 1);
   counts_.head_rows += static_cast<int64_t>(draws.size());
 
   // From here on nothing throws for reasons of the model, so that a failed step leaves every request as it was.
@@ -95,13 +104,13 @@ at::Tensor Engine::forward(std::vector<Sequence*>& sampled, std::vector<int64_t>
   }
   if (ids.empty()) throw std::logic_error("engine: nothing could be scheduled although requests are waiting");
   const int64_t rows = static_cast<int64_t>(ids.size());
-  const Stopwatch computing;
+  const Meter meter(decoder_);
   at::Tensor hidden_NH = decoder_.forward(ids, spans, *kv_);
-  const double seconds = computing.seconds(), decode_share = static_cast<double>(decode_rows) / rows;
+  const double decode_share = static_cast<double>(decode_rows) / static_cast<double>(rows);
   counts_.decode_tokens += decode_rows;
   counts_.prefill_tokens += rows - decode_rows;
-  counts_.decode_seconds += seconds * decode_share;
-  counts_.prefill_seconds += seconds * (1 - decode_share);
+  meter.charge(counts_.decode, decode_share);
+  meter.charge(counts_.prefill, 1 - decode_share);
   return hidden_NH;
 }
 

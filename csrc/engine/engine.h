@@ -26,6 +26,12 @@
 
 namespace gyre {
 
+// Time spent on a kind of work, and how much of it was done.
+struct Phase {
+  double seconds = 0;
+  Work work;
+};
+
 // Requests, pages and kv_bytes are those of now, everything else counts up from the engine's creation.
 struct EngineStats {
   int64_t waiting = 0, running = 0, finished = 0;  // finished: not polled yet
@@ -37,9 +43,9 @@ struct EngineStats {
   int64_t decode_tokens = 0;                       // rows computed of freshly drawn tokens
   int64_t head_rows = 0;                           // rows of logits
   int64_t preemptions = 0, steps = 0;
-  double prefill_seconds = 0, decode_seconds = 0;  // in the decoder; a mixed pass is split by its rows
-  double sample_seconds = 0;                       // logits and draws
-  int64_t kv_bytes = 0;  // address space of the pool: 0 before the first step and after sleep()
+  Phase prefill, decode;  // in the decoder; a mixed pass is split by its rows
+  Phase sample;           // logits and draws
+  int64_t kv_bytes = 0;   // address space of the pool: 0 before the first step and after sleep()
 };
 
 class Engine {

@@ -35,6 +35,12 @@ var Columns = []Column{
 	{"response_length", "tokens", "%.0f"},
 	{"val-env/*/success", "val_success", "%.3f"},
 	{"timing_s/step", "s", "%.1f"},
+	{"timing_s/gen", "gen_s", "%.1f"},
+	{"timing_s/update_actor", "update_s", "%.1f"},
+	{"perf/gen_tokens_per_s", "gen_tok/s", "%.0f"},
+	{"perf/update_tokens_per_s", "update_tok/s", "%.0f"},
+	{"perf/mfu/update_actor", "mfu", "%.2f"},
+	{"perf/peak_rss_gib", "GiB", "%.1f"},
 }
 
 // Console shows a run's progress on one stream. Writing to it (it is an io.Writer) and printing steps work beside a

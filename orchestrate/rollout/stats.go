@@ -58,7 +58,6 @@ func (t Stats) Metrics() map[string]float64 {
 		"rollout/episodes":      float64(t.Episodes),
 		"rollout/turns":         float64(t.Turns),
 		"rollout/prompt_tokens": float64(t.PromptTokens),
-		"rollout/cached_tokens": float64(t.CachedTokens),
 		"rollout/new_tokens":    float64(t.NewTokens),
 	}
 	for _, stop := range episode.Stops {

@@ -107,7 +107,7 @@ func (t *Trainer) prepare(ctx context.Context, s selection, metrics map[string]f
 		return err
 	}
 	if t.reference != nil {
-		if err := t.logprobColumn(t.reference, s.samples, "timing_s/ref", metrics,
+		if err := t.logprobColumn(t.reference, s.samples, "ref", metrics,
 			func(x *Sample, v []float32) { x.Reference = v }); err != nil {
 			return fmt.Errorf("reference log-probs: %w", err)
 		}
@@ -117,15 +117,9 @@ func (t *Trainer) prepare(ctx context.Context, s selection, metrics map[string]f
 		return context.Cause(ctx)
 	}
 	if t.critic != nil {
-		begin := time.Now()
-		for _, micro := range microBatches(s.samples, all(len(s.samples)), t.config.Actor.MicroBatchTokens) {
-			values, err := t.critic.model.Values(pack(s.samples, micro))
-			if err != nil {
-				return fmt.Errorf("values: %w", err)
-			}
-			scatter(s.samples, micro, values, func(x *Sample, v []float32) { x.Values = v })
+		if err := t.measure(metrics, "values", func() error { return t.valueColumn(s.samples) }); err != nil {
+			return fmt.Errorf("values: %w", err)
 		}
-		metrics["timing_s/values"] += time.Since(begin).Seconds()
 	}
 	begin := time.Now()
 	defer func() { metrics["timing_s/adv"] += time.Since(begin).Seconds() }()
@@ -149,7 +143,7 @@ func (t *Trainer) oldLogprobs(samples []*Sample, metrics map[string]float64) err
 	if len(others) == 0 {
 		return nil
 	}
-	err := t.logprobColumn(t.actor.model, others, "timing_s/old_log_prob", metrics, func(s *Sample, v []float32) { s.Old = v })
+	err := t.logprobColumn(t.actor.model, others, "old_log_prob", metrics, func(s *Sample, v []float32) { s.Old = v })
 	if err != nil {
 		return fmt.Errorf("old log-probs: %w", err)
 	}
@@ -164,16 +158,27 @@ func (t *Trainer) oldLogprobs(samples []*Sample, metrics map[string]float64) err
 	return nil
 }
 
-func (t *Trainer) logprobColumn(model *torch.Model, samples []*Sample, timing string, metrics map[string]float64,
+func (t *Trainer) logprobColumn(model *torch.Model, samples []*Sample, phase string, metrics map[string]float64,
 	assign func(*Sample, []float32)) error {
-	begin := time.Now()
-	defer func() { metrics[timing] += time.Since(begin).Seconds() }()
+	return t.measure(metrics, phase, func() error {
+		for _, micro := range microBatches(samples, all(len(samples)), t.config.Actor.MicroBatchTokens) {
+			scores, err := model.Score(pack(samples, micro), t.temperature(), false)
+			if err != nil {
+				return err
+			}
+			scatter(samples, micro, scores.Logprobs, assign)
+		}
+		return nil
+	})
+}
+
+func (t *Trainer) valueColumn(samples []*Sample) error {
 	for _, micro := range microBatches(samples, all(len(samples)), t.config.Actor.MicroBatchTokens) {
-		scores, err := model.Score(pack(samples, micro), t.temperature(), false)
+		values, err := t.critic.model.Values(pack(samples, micro))
 		if err != nil {
 			return err
 		}
-		scatter(samples, micro, scores.Logprobs, assign)
+		scatter(samples, micro, values, func(x *Sample, v []float32) { x.Values = v })
 	}
 	return nil
 }

@@ -26,6 +26,10 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	finish := func(err error) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
+		m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
+		if problem := t.profile.into(m); problem != nil {
+			return nil, problem
+		}
 		record(tables, m)
 		return tables, err
 	}
@@ -71,13 +75,13 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		}
 	}
 	if t.critic != nil && !t.config.Analysis.Only && !empty {
-		if err := timed(m, "timing_s/update_critic", func() error { return t.updateCritic(ctx, chosen.samples, m) }); err != nil {
+		if err := t.measure(m, "update_critic", func() error { return t.updateCritic(ctx, chosen.samples, m) }); err != nil {
 			return nil, err
 		}
 	}
 	ready := step > t.config.Critic.Warmup || t.critic == nil
 	if ready && t.analysisDue(step) && t.analysable(step, chosen) {
-		if err := timed(m, "timing_s/gradient_analysis", func() error { return t.analyse(ctx, step, chosen, m, tables) }); err != nil {
+		if err := t.measure(m, "gradient_analysis", func() error { return t.analyse(ctx, step, chosen, m, tables) }); err != nil {
 			return nil, err
 		}
 		if t.config.Analysis.ExitAfter {
@@ -90,7 +94,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		m["trainer/gradient_analysis_only"] = 1
 		m["actor/skipped_for_gradient_analysis_only"], m["critic/skipped_for_gradient_analysis_only"] = 1, 1
 	case ready:
-		if err := timed(m, "timing_s/update_actor", func() error { return t.updateActor(ctx, chosen.samples, m) }); err != nil {
+		if err := t.measure(m, "update_actor", func() error { return t.updateActor(ctx, chosen.samples, m) }); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +106,6 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if s := m["timing_s/update_actor"]; s > 0 {
 		m["perf/update_tokens_per_s"] = float64(tokens*t.config.Actor.Epochs) / s
 	}
-	m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
 	return finish(nil)
 }
 
@@ -114,10 +117,19 @@ func (t *Trainer) rollout(ctx context.Context, step int, m map[string]float64) (
 		return episodes, nil
 	}
 	c := t.config
+	before, err := t.sampler.engine.Stats()
+	if err != nil {
+		return nil, err
+	}
 	episodes, stats, err := t.play(ctx, rollout.TrainingPlan(c, step), fmt.Sprintf("step %d rollout", step))
 	if err != nil {
 		return nil, err
 	}
+	after, err := t.sampler.engine.Stats()
+	if err != nil {
+		return nil, err
+	}
+	t.profile.sampling(before, after, m)
 	maps.Copy(m, stats.Metrics())
 	m["timing_s/gen"], m["timing_s/env_wait"] = stats.Generation.Seconds(), stats.EnvWait.Seconds()
 	m["perf/gen_tokens_per_s"] = float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)

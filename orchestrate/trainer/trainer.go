@@ -55,7 +55,8 @@ type Trainer struct {
 	oldFromSampler bool          // this batch's old log-probs are the sampler's
 	savedStep      int           // the newest checkpoint's
 	checkpointTime time.Duration // of the checkpoint that was saved after the step before; 0 = none was
-	analysing      bool          // preparing an analysis batch: nothing may be remembered
+	profile        profile
+	analysing      bool // preparing an analysis batch: nothing may be remembered
 }
 
 // NewSFT is New for supervised fine-tuning: there is no critic, no reference, and the learning rate is the [sft] table's.
@@ -72,7 +73,7 @@ func NewSFT(c *config.Config, o Options) (*Trainer, error) {
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
 func New(c *config.Config, o Options) (t *Trainer, err error) {
-	t = &Trainer{config: c, options: o, console: o.Console}
+	t = &Trainer{config: c, options: o, console: o.Console, profile: profile{begin: time.Now()}}
 	defer func() {
 		if err != nil {
 			if t.dir != nil {
