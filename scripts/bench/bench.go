@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +30,8 @@ type bench struct {
 	others   []float64
 	atEnd    []func() // what needs the best measurement of the machine
 	bar      *metrics.Bar
-	done     int
+
+	done, total float64 // by weight
 }
 
 func newBench(o options, console *metrics.Console) (*bench, error) {
@@ -82,23 +82,23 @@ func (b *bench) programs(s work.Session) []string {
 
 // run measures cases, session after session.
 func (b *bench) run(ctx context.Context, cases []work.Case) error {
-	var err error
 	if b.probe == nil {
+		var err error
 		if b.probe, err = worker.Start(ctx, b.gyre()); err != nil {
 			return err
 		}
 	}
-	total := 0
-	for _, c := range cases {
-		total += (b.options.repeats + 1) * len(b.programs(c.Session))
+	plan, err := b.prepare(cases)
+	if err != nil {
+		return err
 	}
-	b.bar, b.done = b.console.Bar("bench", total), 0
+	b.bar = b.console.Bar("bench: percent", 100)
 	defer b.bar.Close()
 	for _, s := range work.Sessions {
-		var ofSession []work.Case
-		for _, c := range cases {
-			if c.Session == s {
-				ofSession = append(ofSession, c)
+		var ofSession []prepared
+		for _, p := range plan {
+			if p.Session == s {
+				ofSession = append(ofSession, p)
 			}
 		}
 		if len(ofSession) > 0 {
@@ -123,7 +123,7 @@ func mean(values []float64) float64 {
 }
 
 // session starts its programs and measures its cases. A peer that fails is left out from then on; only Gyre's failures end the run.
-func (b *bench) session(ctx context.Context, s work.Session, cases []work.Case) error {
+func (b *bench) session(ctx context.Context, s work.Session, cases []prepared) error {
 	crew := &crew{bench: b}
 	defer crew.close()
 	for _, name := range b.programs(s) {
@@ -136,13 +136,10 @@ func (b *bench) session(ctx context.Context, s work.Session, cases []work.Case) 
 			return err
 		}
 	}
-	for _, c := range cases {
+	for _, p := range cases {
+		c := p.Case
 		into := b.caseReport(c)
-		for repeat := range b.options.repeats + 1 {
-			task, err := b.material.Task(c, repeat)
-			if err != nil {
-				return err
-			}
+		for repeat, task := range p.tasks {
 			machine, err := b.measure(ctx)
 			if err != nil {
 				return err
@@ -166,10 +163,10 @@ func (b *bench) session(ctx context.Context, s work.Session, cases []work.Case) 
 						samples[sample.Repeat-1].Bounds = work.Bound(c, task, b.model, b.report.Machine)
 					})
 					b.others = append(b.others, sample.Others)
-					fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, b.options.repeats, m.name, sample.Speed(), sample.Seconds)
+					fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, len(p.tasks)-1, m.name, sample.Speed(), sample.Seconds)
 				}
-				b.done++
-				b.bar.Set(b.done)
+				b.done += b.weight(c, task)
+				b.bar.Set(int(100 * b.done / b.total))
 			}
 			crew.dismissGone()
 		}
@@ -198,126 +195,4 @@ func (b *bench) measure(ctx context.Context) (work.Machine, error) {
 	best := &b.report.Machine
 	best.Bandwidth, best.FLOPS = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS)
 	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS}, nil
-}
-
-// member is a running worker.
-type member struct {
-	name    string
-	process *worker.Process
-	gone    bool
-}
-
-// crew are the workers of a session.
-type crew struct {
-	bench   *bench
-	members []*member
-}
-
-// start adds a program, or says why it is skipped.
-func (c *crew) start(ctx context.Context, name string, s work.Session) error {
-	b := c.bench
-	entry := b.report.Program(name)
-	if entry.Skipped != "" {
-		return nil
-	}
-	process, err := b.startProgram(ctx, name, s)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case name == report.Subject:
-		return err
-	default:
-		entry.Skipped = err.Error()
-		if errors.Is(err, worker.ErrUnavailable) {
-			entry.Skipped += "; scripts/bench/setup-peers.sh DIR installs it, -peers-dir DIR finds it"
-		}
-		fmt.Fprintf(b.console, "%s: SKIPPED: %s\n", name, entry.Skipped)
-		return nil
-	}
-	for what, version := range process.Hello.Versions {
-		entry.Versions[what] = version
-	}
-	for _, note := range process.Hello.Notes {
-		if !slices.Contains(entry.Notes, note) {
-			entry.Notes = append(entry.Notes, note)
-		}
-	}
-	c.members = append(c.members, &member{name: name, process: process})
-	return nil
-}
-
-// compareModels lets programs continue a fixed prompt greedily and says when they disagree: they would not hold the same model.
-func (c *crew) compareModels(ctx context.Context) error {
-	b := c.bench
-	for _, m := range c.members {
-		if b.greedy[m.name] != nil {
-			continue
-		}
-		f, err := m.process.Run(ctx, b.material.Greedy(), b.options.limit)
-		if err != nil {
-			if m.name == report.Subject || ctx.Err() != nil {
-				return err
-			}
-			fmt.Fprintf(b.console, "%s: the greedy continuation failed: %v\n", m.name, err)
-			continue
-		}
-		b.greedy[m.name] = f.Output
-		if own := b.greedy[report.Subject]; !slices.Equal(own, f.Output) {
-			note := fmt.Sprintf("continues the test prompt differently: %v, Gyre %v", f.Output, own)
-			b.report.Program(m.name).Notes = append(b.report.Program(m.name).Notes, note)
-			fmt.Fprintf(b.console, "%s: WARNING: %s\n", m.name, note)
-		}
-		if m.name == "transformers" && b.report.Libtorch == 0 {
-			if f, err := m.process.Run(ctx, work.Task{Op: gyre.OpProbe}, b.options.limit); err == nil {
-				b.report.Libtorch = f.FLOPS
-			}
-		}
-	}
-	return nil
-}
-
-// run has one program do a task while the others wait, and measures it from outside where the system allows it.
-func (c *crew) run(ctx context.Context, m *member, task work.Task) (report.Sample, error) {
-	if m.gone {
-		return report.Sample{}, fmt.Errorf("%s: %w", m.name, worker.ErrGone)
-	}
-	pid := m.process.PID()
-	external := worker.ResetPeak(pid) == nil
-	before, usageErr := worker.Usage(pid)
-	begin := time.Now()
-	figures, err := m.process.Run(ctx, task, c.bench.options.limit)
-	elapsed := time.Since(begin)
-	if err != nil {
-		m.gone = errors.Is(err, worker.ErrGone)
-		return report.Sample{}, err
-	}
-	sample := report.Sample{Figures: figures}
-	if usageErr == nil {
-		if after, err := worker.Usage(pid); err == nil {
-			sample.Others = max(0, (after.System-before.System-(after.Process-before.Process)).Seconds()/elapsed.Seconds())
-		}
-	}
-	if external {
-		if peak, err := worker.PeakBytes(pid); err == nil {
-			sample.PeakBytes = peak
-		}
-	}
-	return sample, nil
-}
-
-// dismissGone ends what can take no further task.
-func (c *crew) dismissGone() {
-	c.members = slices.DeleteFunc(c.members, func(m *member) bool {
-		if m.gone {
-			m.process.Close()
-		}
-		return m.gone
-	})
-}
-
-func (c *crew) close() {
-	for _, m := range c.members {
-		m.process.Close()
-	}
 }

@@ -4,8 +4,8 @@
 #   scripts/bench/setup-peers.sh DIR [transformers|vllm|llama|gguf ...]     default: all four
 #   make bench BENCH="-peers-dir DIR"
 #
-# DIR/transformers and DIR/vllm (which DIR/trl is too) take about 7 GB, llama.cpp is compiled for this processor (half an hour on two
-# cores). Needs Python 3.11 with venv (PYTHON names it), and a C++ compiler and CMake for llama. Stages that are done are skipped.
+# DIR/transformers and DIR/vllm (which DIR/trl is too) take about 7 GB, llama.cpp is compiled for this processor (ten minutes on two cores).
+# Needs Python 3.11 with venv (PYTHON names it), and a C++ compiler and CMake for llama. Stages that are done are skipped.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)

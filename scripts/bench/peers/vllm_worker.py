@@ -28,8 +28,9 @@ class Worker:
                 self.versions[name] = version(name)
             except PackageNotFoundError:
                 pass
-        self.notes = [f"prefix cache {'in blocks of %d' % BLOCK if options.prefix_cache else 'off'}",
-                      f"pool of {os.environ['VLLM_CPU_KVCACHE_SPACE']} GiB"]
+        self.notes = [f"pool of {os.environ['VLLM_CPU_KVCACHE_SPACE']} GiB"]
+        if options.prefix_cache:
+            self.notes.append(f"prefix cache on where prompts share something, in blocks of {BLOCK}")
         if os.environ.get("LD_PRELOAD"):
             self.notes.append("preloaded " + os.path.basename(os.environ["LD_PRELOAD"]))
 

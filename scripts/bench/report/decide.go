@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Tolerated is the share of the baseline that a case must reach.
@@ -32,15 +33,18 @@ func (c Comparison) String() string {
 const minimalNoise = 0.005
 
 // Decide compares shares of the bound. Medians and median deviations make single outliers harmless; on the scale of logarithms a
-// ratio is a difference, whose interval is Student's.
+// ratio is a difference, whose interval is Student's. Both sets are taken to be equally noisy: a baseline has few samples.
 func Decide(baseline, now []float64) (Comparison, error) {
 	if len(baseline) < 2 || len(now) < 2 {
 		return Comparison{}, fmt.Errorf("%d samples against a baseline of %d: expected at least 2 of each", len(now), len(baseline))
 	}
 	a, b := logarithms(now), logarithms(baseline)
 	difference := median(a) - median(b)
-	error := student(min(len(a), len(b))-1) * math.Hypot(medianError(a), medianError(b))
-	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - error), High: math.Exp(difference + error), Verdict: Fine}
+	sigma := max(1.4826*median(append(distances(a), distances(b)...)), minimalNoise)
+	// The variance of a median of n normal values is π/2n times theirs.
+	standard := sigma * math.Sqrt(math.Pi/2*(1/float64(len(a))+1/float64(len(b))))
+	margin := student(len(a)+len(b)-2) * standard
+	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - margin), High: math.Exp(difference + margin), Verdict: Fine}
 	switch {
 	case c.High < Tolerated:
 		c.Verdict = Regression
@@ -58,10 +62,15 @@ func logarithms(values []float64) []float64 {
 	return out
 }
 
-// medianError is the standard error of a median of normal values whose deviation is estimated from the median deviation.
-func medianError(values []float64) float64 {
-	sigma := max(1.4826*deviation(values), minimalNoise)
-	return sigma * math.Sqrt(math.Pi/2/float64(len(values)))
+// distances of values from their median. Of an odd number one is the median itself, whose distance of 0 says nothing.
+func distances(values []float64) []float64 {
+	middle := median(values)
+	var out []float64
+	for _, v := range values {
+		out = append(out, math.Abs(v-middle))
+	}
+	slices.Sort(out)
+	return out[len(out)%2:]
 }
 
 // student is the 97.5 % quantile of Student's distribution.

@@ -17,13 +17,13 @@ func drawn(r *rand.Rand, n int, level, noise, outliers float64) []float64 {
 	return out
 }
 
-// verdicts counts what 2000 checks of 5 samples against a baseline of 5 come to.
-func verdicts(t *testing.T, level, noise, outliers float64) map[Verdict]int {
+// verdicts counts what 2000 checks of n samples against a baseline of m come to.
+func verdicts(t *testing.T, m, n int, level, noise, outliers float64) map[Verdict]int {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
 	counts := map[Verdict]int{}
 	for range 2000 {
-		c, err := Decide(drawn(r, 5, 0.6, noise, outliers), drawn(r, 5, 0.6*level, noise, outliers))
+		c, err := Decide(drawn(r, m, 0.6, noise, outliers), drawn(r, n, 0.6*level, noise, outliers))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,22 +38,27 @@ func verdicts(t *testing.T, level, noise, outliers float64) map[Verdict]int {
 func TestDecisionOnSyntheticNumbers(t *testing.T) {
 	for _, c := range []struct {
 		name                   string
+		m, n                   int
 		level, noise, outliers float64
 		verdict                Verdict
 		least, most            int // of 2000
 	}{
-		{"unchanged, quiet", 1, 0.02, 0, Regression, 0, 0},
-		{"unchanged, noisy", 1, 0.08, 0, Regression, 0, 10},
-		{"unchanged, outliers", 1, 0.02, 0.1, Regression, 0, 40},
-		{"unchanged, quiet, is fine", 1, 0.02, 0, Fine, 1990, 2000},
-		{"at the limit", 0.9, 0.03, 0, Regression, 0, 150},
-		{"a little slower", 0.95, 0.02, 0, Regression, 0, 10},
-		{"a fifth slower", 0.8, 0.02, 0, Regression, 1900, 2000},
-		{"a fifth slower, noisy, is not fine", 0.8, 0.05, 0, Fine, 0, 60},
-		{"half as fast, noisy", 0.5, 0.08, 0, Regression, 1950, 2000},
-		{"faster", 1.5, 0.05, 0, Fine, 2000, 2000},
+		{"unchanged, quiet", 3, 5, 1, 0.02, 0, Regression, 0, 0},
+		{"unchanged, noisy", 3, 5, 1, 0.08, 0, Regression, 0, 15},
+		{"unchanged, outliers", 5, 5, 1, 0.02, 0.1, Regression, 0, 40},
+		{"unchanged, quiet, is fine", 3, 5, 1, 0.02, 0, Fine, 1990, 2000},
+		{"unchanged, few samples", 2, 4, 1, 0.03, 0, Regression, 0, 10},
+		{"at the limit", 5, 5, 0.9, 0.03, 0, Regression, 0, 150},
+		{"a little slower", 3, 5, 0.95, 0.02, 0, Regression, 0, 10},
+		{"a fifth slower", 3, 5, 0.8, 0.02, 0, Regression, 1900, 2000},
+		{"a fifth slower, few samples", 2, 4, 0.8, 0.02, 0, Regression, 1700, 2000},
+		{"a fifth slower, noisy, is not fine", 3, 5, 0.8, 0.05, 0, Fine, 0, 60},
+		{"half as fast, noisy", 3, 5, 0.5, 0.08, 0, Regression, 1900, 2000},
+		{"faster", 3, 5, 1.5, 0.05, 0, Fine, 2000, 2000},
 	} {
-		if n := verdicts(t, c.level, c.noise, c.outliers)[c.verdict]; n < c.least || n > c.most {
+		n := verdicts(t, c.m, c.n, c.level, c.noise, c.outliers)[c.verdict]
+		t.Logf("%s: %d of 2000 are %s", c.name, n, c.verdict)
+		if n < c.least || n > c.most {
 			t.Errorf("%s: %d of 2000 are %s, expected %d to %d", c.name, n, c.verdict, c.least, c.most)
 		}
 	}

@@ -25,16 +25,6 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// deviation is the median distance from the median.
-func deviation(values []float64) float64 {
-	middle := median(values)
-	distances := make([]float64, len(values))
-	for i, v := range values {
-		distances[i] = math.Abs(v - middle)
-	}
-	return median(distances)
-}
-
 // Over is the spread of a figure over samples; values of 0 were not measured.
 func Over(samples []Sample, figure func(Sample) float64) Spread {
 	var values []float64

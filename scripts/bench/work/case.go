@@ -51,6 +51,7 @@ type Case struct {
 	Title   string // for the table
 	Op      string
 	Session Session
+	Long    bool // takes minutes: measured once less than the others
 
 	Batch, Copies, Prompt, New int // generation and GRPO: prompts, sequences for each, tokens of each prompt and reply
 	Turns                      int // rollouts: Batch episodes of so many turns
@@ -79,16 +80,24 @@ func Cases() []Case {
 	var cases []Case
 	for _, batch := range []int{1, 4, 16, 64} {
 		cases = append(cases, Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch), Op: OpGenerate,
-			Session: Distinct, Batch: batch, Copies: 1, Prompt: 128, New: 64})
+			Session: Distinct, Long: batch == 64, Batch: batch, Copies: 1, Prompt: 128, New: 64})
 	}
 	return append(cases,
 		Case{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16, Prompt: 128, New: 64},
-		Case{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Batch: 16, Turns: 5, New: 32},
+		Case{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16, Turns: 5, New: 32},
 		Case{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256},
 		Case{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256},
 		Case{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8, Length: 192, Context: 128},
-		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Batch: 4, Copies: 8, Prompt: 128, New: 64},
+		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4, Copies: 8, Prompt: 128, New: 64},
 	)
+}
+
+// Repeats is how often the case is measured in a run of so many repeats.
+func (c Case) Repeats(repeats int) int {
+	if c.Long {
+		return max(repeats-1, 1)
+	}
+	return repeats
 }
 
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.

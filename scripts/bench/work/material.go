@@ -70,7 +70,7 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 			t.Sequences = append(t.Sequences, append(append([]int32(nil), shared...), rest...))
 		}
 	case OpGRPO:
-		for step := range m.Repeats + 1 {
+		for step := range c.Repeats(m.Repeats) + 1 {
 			texts, err := m.texts(c.Batch, c.Prompt, step)
 			if err != nil {
 				return t, err
