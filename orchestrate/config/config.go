@@ -38,7 +38,7 @@ type Run struct {
 	SaveEvery int `toml:"save_every" default:"100" range:"[-1,)"`
 	// Folder that holds run directories. Relative to the working directory.
 	Output string `toml:"output" default:"runs"`
-	// CPU threads of the numerical kernels; 0 = as many as there are cores.
+	// CPU threads of the numerical kernels; 0 = as many as there are cores, or half of them where that is measured to be faster.
 	Threads int `toml:"threads" default:"0" range:"[0,)"`
 	// Which episodes are written to rollouts/step_N.jsonl.
 	SaveRollouts string `toml:"save_rollouts" default:"all" oneof:"all,validation,none"`

@@ -26,7 +26,7 @@ func Evaluate(ctx context.Context, c *config.Config, dir, output string, console
 	if isDir(output) {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
-	if err := setThreads(c.Run.Threads); err != nil {
+	if _, err := setThreads(c.Run.Threads); err != nil {
 		return nil, err
 	}
 	model, err := checkpoint.LoadModel(dir, torch.HeadLM)

@@ -86,7 +86,7 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 			half.close()
 		}
 	}()
-	if err := setThreads(c.Run.Threads); err != nil {
+	if _, err := setThreads(c.Run.Threads); err != nil {
 		return nil, err
 	}
 	path := o.Checkpoint

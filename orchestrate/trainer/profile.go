@@ -10,6 +10,7 @@ import (
 // profile relates what the phases of a step computed to what the machine can do.
 type profile struct {
 	begin            time.Time
+	fixedThreads     bool    // by run.threads or GYRE_THREADS
 	bandwidth, flops float64 // the machine's peak, in bytes and operations per second; 0 until measured
 	phases           []phase // of the step in progress
 }
@@ -23,6 +24,9 @@ type phase struct {
 
 // worthMeasuring is how long a run must have lasted before it spends half a second on measuring the machine.
 const worthMeasuring = 10 * time.Second
+
+// clearlyFaster is how much more arithmetic fewer threads must do to be preferred: less is noise.
+const clearlyFaster = 1.1
 
 // work is what all models of the run have computed so far.
 func (t *Trainer) work() torch.Work {
@@ -68,6 +72,30 @@ func (p *profile) sampling(before, after torch.EngineStats, m map[string]float64
 	m["perf/preemptions"] = float64(after.Preemptions - before.Preemptions)
 }
 
+// measure finds the machine's peak and, unless the number of threads was given, the number that reaches it: where two
+// threads share a core, or other programs keep some busy, fewer can be faster. Results do not depend on it.
+func (p *profile) measure() error {
+	most := torch.Threads()
+	candidates := []int{most}
+	if !p.fixedThreads && most > 1 {
+		candidates = append(candidates, (most+1)/2)
+	}
+	best := most
+	for _, n := range candidates {
+		if err := torch.SetThreads(n); err != nil {
+			return err
+		}
+		bandwidth, flops, err := torch.Measure()
+		if err != nil {
+			return err
+		}
+		if flops > clearlyFaster*p.flops {
+			best, p.bandwidth, p.flops = n, bandwidth, flops
+		}
+	}
+	return torch.SetThreads(best)
+}
+
 // into ends a step: it writes the share of the machine's peak that every phase reached.
 func (p *profile) into(m map[string]float64) error {
 	phases := p.phases
@@ -76,8 +104,7 @@ func (p *profile) into(m map[string]float64) error {
 		if time.Since(p.begin) < worthMeasuring {
 			return nil
 		}
-		var err error
-		if p.bandwidth, p.flops, err = torch.Measure(); err != nil {
+		if err := p.measure(); err != nil {
 			return fmt.Errorf("measuring the machine: %w", err)
 		}
 	}

@@ -51,13 +51,14 @@ func openSampler(c *config.Config, model *torch.Model) (*sampler, error) {
 	return &sampler{tokenizer, engine, player}, nil
 }
 
-// setThreads fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores.
-func setThreads(n int) error {
+// setThreads fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores. It reports
+// whether somebody chose the number.
+func setThreads(n int) (chosen bool, err error) {
 	if n == 0 {
-		return nil
+		return os.Getenv("GYRE_THREADS") != "", nil
 	}
 	if err := torch.SetThreads(n); err != nil {
-		return fmt.Errorf("run.threads: %w", err)
+		return true, fmt.Errorf("run.threads: %w", err)
 	}
-	return nil
+	return true, nil
 }

@@ -84,7 +84,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 		}
 	}()
 	t.savedStep = -1
-	if err := setThreads(c.Run.Threads); err != nil {
+	if t.profile.fixedThreads, err = setThreads(c.Run.Threads); err != nil {
 		return t, err
 	}
 	from, err := t.openDirectory()
