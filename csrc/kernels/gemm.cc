@@ -56,16 +56,18 @@ void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
   });
 }
 
-void PackedMatrix::multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
-  const int64_t panels = ceil_div(out_, kPanel), row_blocks = ceil_div(rows, kRowBlock);
+void PackedMatrix::multiply_columns(int64_t first_column, int64_t count, const float* x, int64_t ldx, int64_t rows,
+                                    const float* bias, float* y, int64_t ldy) const {
+  const int64_t panels = ceil_div(count, kPanel), row_blocks = ceil_div(rows, kRowBlock);
   const int64_t block_rows = row_blocks ? ceil_div(rows, row_blocks) : 0;
+  const float* first_panel = panels_.data() + first_column * in_;
   const int64_t inner = ceil_div(in_, ceil_div(in_, kInnerBlock));
   const int64_t grain = std::max<int64_t>(1, 400000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
     const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
-    const int64_t width = std::min(kPanel, out_ - p * kPanel);
-    const float* panel = panels_.data() + p * in_ * kPanel;
-    const float* block_bias = bias ? bias + p * kPanel : nullptr;
+    const int64_t width = std::min(kPanel, count - p * kPanel);
+    const float* panel = first_panel + p * in_ * kPanel;
+    const float* block_bias = bias ? bias + first_column + p * kPanel : nullptr;
     float* block_y = y + first * ldy + p * kPanel;
     for (int64_t k = 0; k < in_; k += inner) {
       const int64_t nk = std::min(inner, in_ - k);

@@ -20,7 +20,12 @@ class PackedMatrix {
   int64_t bytes() const;
 
   // y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
-  void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const;
+  void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
+    multiply_columns(0, out_, x, ldx, rows, bias, y, ldy);
+  }
+  // Columns first .. first+count-1 of that; first is a multiple of kPanel.
+  void multiply_columns(int64_t first, int64_t count, const float* x, int64_t ldx, int64_t rows, const float* bias,
+                        float* y, int64_t ldy) const;
 
  private:
   Buffer panels_;  // [ceil(out/panel)][in][panel], padded with zeros

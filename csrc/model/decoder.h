@@ -50,6 +50,8 @@ class Decoder {
   // activations (one backward per loss component).
   void backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients);
 
+  // The output matrix, [V, H] (value head: [1, H]), packed.
+  const PackedMatrix& head() { return packed_.head(); }
   // Head: logits_RV = hidden_RH · head^T for a few rows (row-invariant kernel). A value head gives [R, 1], bias
   // included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);

@@ -8,19 +8,20 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
-#include "kernels/vec.h"
+#include "kernels/softmax.h"
 
 namespace gyre {
 namespace {
 
-constexpr int64_t kGrainLogits = 16384;  // least worth handing to a thread
-
-// Rows of logits held at a time: about 32 MiB, but at least 64 rows so that the head's weights are read for many rows
-// at once.
-int64_t chunk_rows(int64_t vocab) { return std::clamp<int64_t>((int64_t{1} << 23) / vocab, 64, 1024); }
+// Targets at a time, and least worth handing to a thread. A block of their logits, 6 MiB, stays in the last-level cache
+// while it is made and used; the head's weights are read from memory once per chunk.
+constexpr int64_t kChunk = 512, kGrain = 4;
+static_assert(kSoftmaxBlock % kPanel == 0);
 
 // The targets' hidden rows, dense.
 at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) {
@@ -36,35 +37,24 @@ at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) 
 
 // Calls body(first target, count) for consecutive chunks.
 template <typename Body>
-void for_chunks(size_t targets, int64_t vocab, Body&& body) {
-  const size_t rows = static_cast<size_t>(chunk_rows(vocab));
-  for (size_t first = 0; first < targets; first += rows) body(first, std::min(rows, targets - first));
+void for_chunks(size_t targets, Body&& body) {
+  for (size_t first = 0; first < targets; first += kChunk) body(first, std::min<size_t>(kChunk, targets - first));
 }
 
-// logits of a chunk of targets, [R, V].
-at::Tensor chunk_logits(Decoder& decoder, const at::Tensor& rows_RH) {
-  at::Tensor logits_RV = at::empty({rows_RH.size(0), decoder.config().vocab_size}, rows_RH.options());
-  decoder.logits(rows_RH, logits_RV);
-  return logits_RV;
-}
-
-struct RowGradient {
-  float logsumexp, mean_logit, d_logprob, d_entropy;
-};
-
-// Turns a row of logits z into the gradient of d_logprob·logprob + d_entropy·entropy with respect to it. With p =
-// softmax(z/T):
-//   d logprob / d z = (onehot - p) / T        d entropy / d z = -p·(z/T - Σ p·z/T) / T
-void gradient_row(float* logits, int64_t vocab, int32_t token, float inverse_temperature, const RowGradient& g) {
-  const vf scale = splat(inverse_temperature), shift = splat(-g.logsumexp);
-  const vf d_logprob = splat(g.d_logprob), d_entropy = splat(g.d_entropy), mean = splat(g.mean_logit);
-  for (int64_t j = 0; j < vocab; j += kLanes) {
-    const vf x = load_first(logits + j, vocab - j) * scale;
-    const vf p = exponential(x + shift);
-    const vf d = -p * (d_logprob + d_entropy * (x - mean)) * scale;
-    store_first(logits + j, d, vocab - j);
+// Computes the logits of all rows block by block and calls body(first column, columns, logits) for each, with rows
+// kSoftmaxBlock apart.
+template <typename Body>
+void for_logits(Decoder& decoder, const at::Tensor& rows_RH, Body&& body) {
+  thread_local Buffer block;
+  const PackedMatrix& head = decoder.head();
+  const int64_t rows = rows_RH.size(0);
+  block.reserve(rows * kSoftmaxBlock);
+  for (int64_t first = 0; first < head.out(); first += kSoftmaxBlock) {
+    const int64_t columns = std::min(kSoftmaxBlock, head.out() - first);
+    head.multiply_columns(first, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, nullptr, block.data(),
+                          kSoftmaxBlock);
+    body(first, columns, block.data());
   }
-  logits[token] += g.d_logprob * inverse_temperature;
 }
 
 float inverse_of(double temperature) {
@@ -77,52 +67,41 @@ float inverse_of(double temperature) {
 }  // namespace
 
 RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy) {
-  const int64_t whole = vocab / kLanes * kLanes, rest = vocab - whole;
-  vf tail = splat(-std::numeric_limits<float>::infinity());
-  if (rest > 0) std::memcpy(&tail, logits + whole, rest * sizeof(float));
-
-  vf lane_max = tail;
-  for (int64_t j = 0; j < whole; j += kLanes) lane_max = maximum(lane_max, load(logits + j));
-  const float max = reduce_max(lane_max) * inverse_temperature;
-
-  // Shifted by the maximum: sum = Σ e^y and, for the entropy, first = Σ e^y·y with y = z/T - max.
-  const vf scale = splat(inverse_temperature), shift = splat(-max);
-  vf sum{}, first{};
-  for (int64_t j = 0; j < whole; j += kLanes) {
-    const vf y = load(logits + j) * scale + shift;
-    const vf e = exponential(y);
-    sum += e;
-    if (want_entropy) first += e * y;
+  SoftmaxRow row;
+  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
+    row.add(logits + first, std::min(kSoftmaxBlock, vocab - first), inverse_temperature, want_entropy);
   }
-  if (rest > 0) {
-    const vf y = tail * scale + shift;
-    const vf e = exponential(y);
-    sum += e;
-    if (want_entropy) first += lane_index() < static_cast<int32_t>(rest) ? e * y : vf{};  // 0·(-inf) beyond the row
-  }
-  const float total = reduce_sum(sum);
-  return {.logsumexp = max + std::log(total), .mean_logit = want_entropy ? max + reduce_sum(first) / total : 0};
+  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0};
 }
 
 Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
              bool want_entropy) {
   const float inverse = inverse_of(temperature);
-  const int64_t vocab = decoder.config().vocab_size;
   Scores out;
   for (auto* values : {&out.logprobs, &out.entropies, &out.logsumexp, &out.mean_logit}) values->resize(targets.size());
-  for_chunks(targets.size(), vocab, [&](size_t begin, size_t count) {
-    const at::Tensor logits_RV = chunk_logits(decoder, gather(hidden_NH, targets.subspan(begin, count)));
-    const float* logits = logits_RV.const_data_ptr<float>();
-    parallel_for(static_cast<int64_t>(count), std::max<int64_t>(1, kGrainLogits / vocab), [&](int64_t r) {
-      const float* row = logits + r * vocab;
+  for_chunks(targets.size(), [&](size_t begin, size_t count) {
+    std::vector<SoftmaxRow> rows(count);
+    std::vector<float> chosen(count);  // the targets' logits
+    for_logits(decoder, gather(hidden_NH, targets.subspan(begin, count)),
+               [&](int64_t first, int64_t columns, const float* logits) {
+                 parallel_for(static_cast<int64_t>(count), kGrain, [&](int64_t r) {
+                   const auto at = static_cast<size_t>(r);
+                   const float* row = logits + r * kSoftmaxBlock;
+                   rows[at].add(row, columns, inverse, want_entropy);
+                   const int64_t token = targets[begin + at].token - first;
+                   if (token >= 0 && token < columns) chosen[at] = row[token];
+                 });
+               });
+    for (size_t r = 0; r < count; ++r) {
       const size_t i = begin + r;
-      const RowScore s = score_row(row, vocab, inverse, want_entropy);
-      out.logsumexp[i] = s.logsumexp;
-      out.mean_logit[i] = s.mean_logit;
-      out.logprobs[i] = logprob_of(row, targets[i].token, inverse, s.logsumexp);
-      if (want_entropy) out.entropies[i] = s.logsumexp - s.mean_logit;
-    });
+      out.logsumexp[i] = rows[r].logsumexp();
+      out.logprobs[i] = logprob_of(&chosen[r], 0, inverse, out.logsumexp[i]);
+      if (!want_entropy) continue;
+      out.mean_logit[i] = rows[r].mean();
+      out.entropies[i] = out.logsumexp[i] - out.mean_logit[i];
+    }
   });
+  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())));
   return out;
 }
 
@@ -130,33 +109,37 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
                     const Scores& scores, double temperature, std::span<const float> d_logprob,
                     std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
   const float inverse = inverse_of(temperature);
-  const int64_t vocab = decoder.config().vocab_size, width = hidden_NH.size(1);
+  const int64_t width = hidden_NH.size(1);
   const float* head = decoder.parameters().root.head_VH.const_data_ptr<float>();
   float* d_head = gradients.root.head_VH.mutable_data_ptr<float>();
   float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();
-  for_chunks(targets.size(), vocab, [&](size_t begin, size_t count) {
-    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
-    const at::Tensor logits_RV = chunk_logits(decoder, rows_RH);  // becomes the gradient in place
-    float* logits = logits_RV.mutable_data_ptr<float>();
-    parallel_for(static_cast<int64_t>(count), std::max<int64_t>(1, kGrainLogits / vocab), [&](int64_t r) {
-      const size_t i = begin + r;
-      gradient_row(logits + r * vocab, vocab, targets[i].token, inverse,
-                   {.logsumexp = scores.logsumexp[i],
-                    .mean_logit = scores.mean_logit[i],
-                    .d_logprob = d_logprob.empty() ? 0 : d_logprob[i],
-                    .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
+  for_chunks(targets.size(), [&](size_t begin, size_t count) {
+    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count)), d_rows_RH = at::empty_like(rows_RH);
+    const auto rows = static_cast<int64_t>(count);
+    const float* x = rows_RH.const_data_ptr<float>();
+    float* dx = d_rows_RH.mutable_data_ptr<float>();
+    for_logits(decoder, rows_RH, [&](int64_t first, int64_t columns, float* logits) {  // become their gradient
+      parallel_for(rows, kGrain, [&](int64_t r) {
+        const size_t i = begin + static_cast<size_t>(r);
+        float* row = logits + r * kSoftmaxBlock;
+        const float weight = d_logprob.empty() ? 0 : d_logprob[i];
+        softmax_gradient(row, columns, inverse,
+                         {.logsumexp = scores.logsumexp[i],
+                          .mean = scores.mean_logit[i],
+                          .d_logprob = weight,
+                          .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
+        const int64_t token = targets[i].token - first;
+        if (token >= 0 && token < columns) row[token] += weight * inverse;
+      });
+      multiply(columns, width, rows, {logits, 1, kSoftmaxBlock}, x, width, true, d_head + first * width, width);
+      multiply(rows, width, columns, {logits, kSoftmaxBlock, 1}, head + first * width, width, first > 0, dx, width);
     });
-    const auto chunk = static_cast<int64_t>(count);
-    const at::Tensor d_rows_RH = at::empty_like(rows_RH);
-    float* d_rows = d_rows_RH.mutable_data_ptr<float>();
-    multiply(vocab, width, chunk, {logits, 1, vocab}, rows_RH.const_data_ptr<float>(), width, true, d_head, width);
-    multiply(chunk, width, vocab, {logits, vocab, 1}, head, width, false, d_rows, width);
     for (size_t i = 0; i < count; ++i) {
       float* to = d_hidden + targets[begin + i].row * width;
-      for (int64_t h = 0; h < width; ++h) to[h] += d_rows[i * width + h];
+      for (int64_t h = 0; h < width; ++h) to[h] += dx[i * width + h];
     }
   });
-  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 2);
+  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 3);
 }
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// Log-probs and entropies of chosen tokens from hidden states, in chunks of rows so that no [tokens × vocabulary] tensor is ever
-// kept, and their backward pass (which recomputes the chunk's logits).
+// Log-probs and entropies of chosen tokens from hidden states, in chunks of rows so that no [tokens × vocabulary]
+// tensor is ever kept, and their backward pass (which recomputes the chunk's logits).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +19,12 @@ struct Target {
 };
 
 struct Scores {
-  std::vector<float> logprobs, entropies, logsumexp, mean_logit;  // one per target (logsumexp of logits/temperature; Σ p·z)
+  std::vector<float> logprobs, entropies, logsumexp,
+      mean_logit;  // one per target (logsumexp of logits/temperature; Σ p·z)
 };
 
-// Row statistics of one row of logits under temperature: shared by training and by the sampler, so their log-probs are the same bits.
+// Row statistics of one row of logits under temperature: shared by training and by the sampler, so their log-probs are
+// the same bits.
 struct RowScore {
   float logsumexp, mean_logit;  // entropy = logsumexp - mean_logit
 };
@@ -32,12 +34,13 @@ inline float logprob_of(const float* logits, int32_t token, float inverse_temper
   return logits[token] * inverse_temperature - logsumexp;
 }
 
-Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy);
+Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
+             bool want_entropy);
 
 // Adds to d_hidden_NH and to gradients.head the gradient of Σ_i d_logprob[i]·logprob_i + d_entropy[i]·entropy_i.
 // Either span may be empty (all zeros).
-void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, const Scores& scores,
-                    double temperature, std::span<const float> d_logprob, std::span<const float> d_entropy,
-                    at::Tensor& d_hidden_NH, ParameterSet& gradients);
+void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                    const Scores& scores, double temperature, std::span<const float> d_logprob,
+                    std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients);
 
 }  // namespace gyre

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/tile.h"
 #include "model_fixture.h"
 #include "threads.h"
 
@@ -55,6 +56,19 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
           same_bits(multiply(packed, x.narrow(0, first, rows), bias.data_ptr<float>()), single.narrow(0, first, rows)))
           << rows << " rows, " << t << " threads";
     }
+  }
+}
+
+TEST(Gemm, ColumnsEqualThoseOfTheWholeProduct) {
+  const int64_t out = 3 * kPanel + 5, in = 70, rows = 11;
+  const at::Tensor x = random_tensor({rows, in}, 7), bias = random_tensor({out}, 8);
+  const PackedMatrix packed = pack(random_tensor({out, in}, 9));
+  const at::Tensor whole = multiply(packed, x, bias.data_ptr<float>());
+  for (const auto& [first, count] : {std::pair{int64_t{0}, kPanel}, {kPanel, 2 * kPanel}, {2 * kPanel, kPanel + 5}}) {
+    at::Tensor part = at::empty({rows, count});
+    packed.multiply_columns(first, count, x.data_ptr<float>(), in, rows, bias.data_ptr<float>(), part.data_ptr<float>(),
+                            count);
+    EXPECT_TRUE(same_bits(part, whole.narrow(1, first, count).contiguous()));
   }
 }
 

@@ -24,7 +24,7 @@ at::Tensor normal(at::IntArrayRef shape, float deviation, uint32_t seed) {
 std::vector<Target> some_targets() { return {{0, 3}, {2, 36}, {3, 0}, {5, 17}, {6, 8}}; }
 
 TEST(ScoreRow, MatchesDoubleArithmeticForEveryTail) {
-  for (int64_t vocab : {1, 2, 7, 8, 15, 16, 17, 37, 1000}) {
+  for (int64_t vocab : {1, 2, 7, 8, 15, 16, 17, 37, 1000, 3072, 3073, 9999}) {
     const at::Tensor row = normal({vocab}, 4, 1);
     const float* z = row.const_data_ptr<float>();
     const double inverse = 1 / 0.7;
@@ -63,20 +63,28 @@ TEST(Score, IsTheSameBitsForAnyCompany) {
   }
 }
 
-TEST(ScoreBackward, MatchesAutograd) {
-  auto decoder = tiny_decoder();
+// A vocabulary within one block of the softmax and one across two.
+class ScoreBackward : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(ScoreBackward, MatchesAutograd) {
+  ModelConfig config = train_test::tiny_config();
+  config.vocab_size = GetParam();
+  Decoder decoder(config);
+  train_test::fill_normal(decoder.parameters().flats(), 11, 0.4f);
+  decoder.touch();
   const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
-  const std::vector<Target> targets = some_targets();
+  std::vector<Target> targets = some_targets();
+  targets[3].token = static_cast<int32_t>(GetParam()) - 1;
   const std::vector<float> d_logprob = {0.3f, -1.f, 0.f, 2.f, 0.5f}, d_entropy = {0.1f, 0.f, -0.7f, 0.2f, 0.4f};
   const double temperature = 0.8;
 
-  const Scores scores = score(*decoder, hidden_NH, targets, temperature, true);
-  Gradients gradients(decoder->config());
+  const Scores scores = score(decoder, hidden_NH, targets, temperature, true);
+  Gradients gradients(decoder.config());
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-  score_backward(*decoder, hidden_NH, targets, scores, temperature, d_logprob, d_entropy, d_hidden_NH, gradients.set());
+  score_backward(decoder, hidden_NH, targets, scores, temperature, d_logprob, d_entropy, d_hidden_NH, gradients.set());
 
   const at::Tensor x = hidden_NH.detach().clone().set_requires_grad(true);
-  const at::Tensor w = decoder->parameters().root.head_VH.detach().clone().set_requires_grad(true);
+  const at::Tensor w = decoder.parameters().root.head_VH.detach().clone().set_requires_grad(true);
   const at::Tensor logp_NV = at::log_softmax(at::matmul(x, w.t()) / temperature, 1);
   const at::Tensor entropy_N = -(logp_NV.exp() * logp_NV).sum(1);
   at::Tensor objective = at::zeros({});
@@ -90,6 +98,8 @@ TEST(ScoreBackward, MatchesAutograd) {
   EXPECT_TRUE(at::allclose(d_hidden_NH, x.grad(), 1e-4, 1e-6));
   EXPECT_TRUE(at::allclose(gradients.set().root.head_VH, w.grad(), 1e-4, 1e-6));
 }
+
+INSTANTIATE_TEST_SUITE_P(Vocabularies, ScoreBackward, ::testing::Values(37, 3100));
 
 TEST(Score, RejectsATemperatureThatIsNotPositive) {
   auto decoder = tiny_decoder();
