@@ -16,6 +16,8 @@ class SoftmaxRow {
   // Adds the next n <= kSoftmaxBlock logits, fewer only at the end of the row. mean() needs want_mean.
   void add(const float* logits, int64_t n, float inverse_temperature, bool want_mean);
   float logsumexp() const;                             // of z/T
+  float max() const { return max_; }                   // of z/T
+  float sum() const { return sum_; }                   // of e^(z/T - max)
   float mean() const { return max_ + first_ / sum_; }  // Σ p·z/T under p = softmax(z/T)
 
  private:

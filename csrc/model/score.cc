@@ -66,12 +66,20 @@ float inverse_of(double temperature) {
 
 }  // namespace
 
-RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy) {
+RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy, float* running) {
   SoftmaxRow row;
-  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
-    row.add(logits + first, std::min(kSoftmaxBlock, vocab - first), inverse_temperature, want_entropy);
+  std::vector<float> maxima;
+  for (int64_t first = 0; first < vocab; first += kScoreBlock) {
+    row.add(logits + first, std::min(kScoreBlock, vocab - first), inverse_temperature, want_entropy);
+    if (!running) continue;
+    running[maxima.size()] = row.sum();
+    maxima.push_back(row.max());
   }
-  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0};
+  for (size_t b = 0; b < maxima.size(); ++b) {  // all relative to the last maximum; rounding must not make them fall
+    running[b] *= std::exp(maxima[b] - row.max());
+    if (b > 0) running[b] = std::max(running[b], running[b - 1]);
+  }
+  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0, .max = row.max()};
 }
 
 Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
