@@ -57,13 +57,13 @@ std::vector<double> reference_distribution(const std::vector<float>& logits, con
 
 // Draws many times and compares the frequencies with the reference by a chi-square test at about five sigma; every
 // token drawn must have positive probability and the reference's log-prob.
-void expect_distribution(const std::vector<float>& logits, Sampling s, const std::vector<int32_t>& banned = {}) {
+void expect_distribution(const std::vector<float>& logits, Sampling s, const std::vector<int32_t>& banned = {},
+                         int draws = 10000) {
   const std::vector<double> p = reference_distribution(logits, s, {banned.begin(), banned.end()});
   const Sampling plain{.temperature = s.temperature};
   const std::vector<double> policy = reference_distribution(logits, plain);
-  constexpr int kDraws = 10000;
   std::vector<int> counts(logits.size());
-  for (int i = 0; i < kDraws; ++i) {
+  for (int i = 0; i < draws; ++i) {
     s.seed = 1000 + i;
     const Draw d = draw_token(logits, s, i % 7, banned);
     ASSERT_GT(p[d.token], 0.0) << "token " << d.token << " was filtered out";
@@ -74,7 +74,7 @@ void expect_distribution(const std::vector<float>& logits, Sampling s, const std
   double chi2 = 0, rest_expected = 0, rest_seen = 0;
   int cells = 0;
   for (size_t i = 0; i < p.size(); ++i) {
-    const double expected = p[i] * kDraws;
+    const double expected = p[i] * draws;
     if (expected < 5) {
       rest_expected += expected;
       rest_seen += counts[i];
@@ -129,6 +129,28 @@ TEST(Sampler, MinP) { expect_distribution(random_logits(300, 4), {.min_p = 0.08}
 TEST(Sampler, AllFilters) {
   expect_distribution(random_logits(300, 5), {.temperature = 1.4, .top_k = 40, .top_p = 0.9, .min_p = 0.02});
 }
+// Vocabularies of many blocks, where only likely tokens are looked at: every parameter and their combinations.
+TEST(Sampler, LargeVocabulary) {
+  const std::vector<float> logits = random_logits(1501, 7);
+  const std::vector<Sampling> cases = {
+      {.temperature = 1.3},
+      {.temperature = 0.7, .top_k = 30},
+      {.top_k = 24},  // as many as there are blocks
+      {.top_k = 600},
+      {.temperature = 0.4, .top_p = 0.5},
+      {.top_p = 0.97},
+      {.min_p = 0.05},
+      {.top_k = 30, .top_p = 0.8},
+      {.top_k = 900, .top_p = 0.8},
+      {.top_k = 30, .min_p = 0.1},
+      {.top_p = 0.8, .min_p = 0.02},
+      {.temperature = 1.5, .top_k = 200, .top_p = 0.9, .min_p = 0.01},
+  };
+  for (const Sampling& s : cases)
+    for (const std::vector<int32_t>& banned : {std::vector<int32_t>{}, {3, 64, 1500, -1, 9999}})
+      expect_distribution(logits, s, banned, 1500);
+}
+
 TEST(Sampler, BannedTokensAreNotDrawnButCountInTheLogprob) {
   const std::vector<float> logits = random_logits(50, 6);
   const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
