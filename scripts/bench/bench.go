@@ -88,6 +88,9 @@ func (b *bench) run(ctx context.Context, cases []work.Case) error {
 			return err
 		}
 	}
+	if _, err := b.measure(ctx); err != nil {
+		return err
+	}
 	plan, err := b.prepare(cases)
 	if err != nil {
 		return err

@@ -90,6 +90,9 @@ func (c *crew) compareModels(ctx context.Context) error {
 	return nil
 }
 
+// settle is how long threads may go on spinning after a task: Intel's OpenMP lets them for a fifth of a second.
+const settle = 300 * time.Millisecond
+
 // run has one program do a task while the others wait, and measures it from outside where the system allows it.
 func (c *crew) run(ctx context.Context, m *member, task work.Task) (report.Sample, error) {
 	if m.gone {
@@ -104,6 +107,9 @@ func (c *crew) run(ctx context.Context, m *member, task work.Task) (report.Sampl
 	if err != nil {
 		m.gone = errors.Is(err, worker.ErrGone)
 		return report.Sample{}, err
+	}
+	if m.name != report.Subject { // Gyre's threads go to sleep at once
+		defer time.Sleep(settle)
 	}
 	sample := report.Sample{Figures: figures}
 	if usageErr == nil {

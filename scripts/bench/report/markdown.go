@@ -52,7 +52,10 @@ func (r *Report) head(b *strings.Builder) {
 	if r.Libtorch > 0 {
 		fmt.Fprintf(b, " (libtorch's reach %.0f)", r.Libtorch/1e9)
 	}
-	fmt.Fprintf(b, ". Other programs kept %.2f of %d processors busy.\n\n", r.Others, r.Threads)
+	if len(r.Cases) > 0 {
+		fmt.Fprintf(b, ". Other programs kept %.2f processors busy on average", r.Others)
+	}
+	b.WriteString(".\n\n")
 	t := table{texts: 3, header: []string{"program", "version", "settings"}}
 	for _, p := range r.Programs {
 		if p.Skipped != "" {
