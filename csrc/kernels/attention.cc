@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention_tile.h"
+#include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/tile.h"
 
@@ -12,8 +14,17 @@ namespace gyre {
 namespace {
 
 constexpr int64_t kTaskRows = 16;
-constexpr int64_t kPageVectors = kPageTokens / kLanes;
-static_assert(kPageTokens % kLanes == 0);
+
+// The same rows, at most kTaskRows at a time.
+std::vector<PagedRows> cut(std::span<const PagedRows> sequences) {
+  std::vector<PagedRows> tasks;
+  for (const PagedRows& rows : sequences) {
+    for (int64_t first = 0; first < rows.count; first += kTaskRows) {
+      tasks.push_back({rows.row + first, std::min(kTaskRows, rows.count - first), rows.position + first, rows.pages});
+    }
+  }
+  return tasks;
+}
 
 // Turns the first n scores into exp(score - max) in place. Returns the sum; `max` is the largest score.
 float exponentiate(float* scores, int64_t n, float* max) {
@@ -54,12 +65,12 @@ struct Queries {
 };
 
 void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Queries& queries) {
-  thread_local std::vector<float> scratch;
-  const int64_t d = c.shape.head_dim, vectors = ceil_div(d, kLanes), padded = vectors * kLanes;
-  const int64_t page_floats = c.shape.kv_heads * d * kPageTokens, at = kv_head * d * kPageTokens;
+  thread_local Buffer scratch;
+  const int64_t d = c.shape.head_dim, padded = round_up(d, kLanes);
+  const ptrdiff_t page_floats = c.shape.kv_heads * d * kPageTokens, at = kv_head * d * kPageTokens;
   const int64_t n = queries.count, shared = queries.limit[0];
   const int64_t num_pages = ceil_div(queries.limit[n - 1], kPageTokens), ld = num_pages * kPageTokens;
-  scratch.resize(static_cast<size_t>(n * (ld + d + padded)));
+  scratch.reserve(n * (ld + 2 * padded));
   float* scores = scratch.data();
   float* sums = scores + n * ld;
   float* q = sums + n * padded;
@@ -67,30 +78,17 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   for (int64_t i = 0; i < n; ++i) {
     const float* from = c.q + queries.row[i] * c.ld_q + queries.head[i] * d;
-    for (int64_t j = 0; j < d; ++j) q[i * d + j] = from[j] * scale;
+    for (int64_t j = 0; j < d; ++j) q[i * padded + j] = from[j] * scale;
   }
-  for (int64_t p = 0; p < num_pages; ++p) {
-    multiply_tile(n, kPageVectors, {q, d, 1}, c.key_pages + pages[p] * page_floats + at, kPageTokens, d, nullptr, 0,
-                  scores + p * kPageTokens, ld);
-  }
+  score_keys(n, q, padded, d, {c.key_pages + at, page_floats, pages}, num_pages, scores, ld);
   float max[kTileRows], total[kTileRows];
   for (int64_t i = 0; i < n; ++i) total[i] = exponentiate(scores + i * ld, queries.limit[i], &max[i]);
 
   std::fill(sums, sums + n * padded, 0.0f);
-  for (int64_t p = 0; p < num_pages; ++p) {
-    const float* values = c.value_pages + pages[p] * page_floats + at;
-    const int64_t first = p * kPageTokens, end = first + kPageTokens;
-    const int64_t common = std::clamp(shared, first, end);  // keys that every query sees, then each query's own
-    if (common > first) {
-      multiply_tile(n, vectors, {scores + first, ld, 1}, values, d, common - first, sums, padded, sums, padded);
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t last = std::min(queries.limit[i], end);
-      if (last > common) {
-        multiply_tile(1, vectors, {scores + i * ld + common, ld, 1}, values + (common - first) * d, d, last - common,
-                      sums + i * padded, padded, sums + i * padded, padded);
-      }
-    }
+  const HeadPages values{c.value_pages + at, page_floats, pages};
+  add_values(n, scores, ld, values, 0, shared, d, sums, padded);  // keys that every query sees, then each query's own
+  for (int64_t i = 0; i < n; ++i) {
+    add_values(1, scores + i * ld, ld, values, shared, queries.limit[i], d, sums + i * padded, padded);
   }
   for (int64_t i = 0; i < n; ++i) {
     float* to = c.o + queries.row[i] * c.ld_o + queries.head[i] * d;
@@ -105,9 +103,10 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
 void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
               const float* v, int64_t ld_v, float* key_pages, float* value_pages) {
   const int64_t d = shape.head_dim, page_floats = shape.kv_heads * d * kPageTokens;
+  const std::vector<PagedRows> tasks = cut(sequences);
   const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
-  parallel_for(static_cast<int64_t>(sequences.size()), grain, [&](int64_t s) {
-    const PagedRows& rows = sequences[static_cast<size_t>(s)];
+  parallel_for(static_cast<int64_t>(tasks.size()), grain, [&](int64_t t) {
+    const PagedRows& rows = tasks[static_cast<size_t>(t)];
     for (int64_t i = 0; i < rows.count; ++i) {
       const int64_t position = rows.position + i, slot = position % kPageTokens;
       const int64_t page = rows.pages[position / kPageTokens] * page_floats;
@@ -125,14 +124,9 @@ void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences,
 void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
             const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp) {
   const Call call{shape, q, ld_q, key_pages, value_pages, o, ld_o, logsumexp};
-  std::vector<PagedRows> tasks;
+  const std::vector<PagedRows> tasks = cut(sequences);
   int64_t keys = 0;
-  for (const PagedRows& rows : sequences) {
-    keys += rows.count * (rows.position + rows.count);
-    for (int64_t first = 0; first < rows.count; first += kTaskRows) {
-      tasks.push_back({rows.row + first, std::min(kTaskRows, rows.count - first), rows.position + first, rows.pages});
-    }
-  }
+  for (const PagedRows& rows : sequences) keys += rows.count * (rows.position + rows.count);
   if (tasks.empty()) return;
   const int64_t group = shape.heads / shape.kv_heads, num_tasks = static_cast<int64_t>(tasks.size()) * shape.kv_heads;
   const int64_t task_work = std::max<int64_t>(1, 4 * keys * shape.heads * shape.head_dim / num_tasks);

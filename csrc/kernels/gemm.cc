@@ -8,9 +8,8 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kInnerBlock =
-    384;  // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
-constexpr int64_t kRowBlock = 128;  // rows per task
+constexpr int64_t kInnerBlock = 768;  // inner positions per pass: a panel (144 KiB) stays in the second-level cache
+constexpr int64_t kRowBlock = 96;     // rows per task
 
 // The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
 // past its row.
@@ -59,7 +58,7 @@ void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
 void PackedMatrix::multiply_columns(int64_t first_column, int64_t count, const float* x, int64_t ldx, int64_t rows,
                                     const float* bias, float* y, int64_t ldy) const {
   const int64_t panels = ceil_div(count, kPanel), row_blocks = ceil_div(rows, kRowBlock);
-  const int64_t block_rows = row_blocks ? ceil_div(rows, row_blocks) : 0;
+  const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const float* first_panel = panels_.data() + first_column * in_;
   const int64_t inner = ceil_div(in_, ceil_div(in_, kInnerBlock));
   const int64_t grain = std::max<int64_t>(1, 400000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));

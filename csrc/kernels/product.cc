@@ -8,10 +8,9 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kDepth =
-    384;                       // inner positions per pass: a block of a panel (72 KiB) stays in the second-level cache
-constexpr int64_t kStrip = 8;  // rows of b packed at a time, which keeps their lines in the first-level cache
-constexpr int64_t kRows = 96;  // rows of a per task, at most
+constexpr int64_t kDepth = 768;  // inner positions per pass: a panel (144 KiB) stays in the second-level cache
+constexpr int64_t kStrip = 8;    // rows of b packed at a time, which keeps their lines in the first-level cache
+constexpr int64_t kRows = 96;    // rows of a per task, at most
 
 // Rows first .. last-1 of a block of b[depth, n] to their places in the panels, zeros after the last column.
 void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t depth, int64_t first, int64_t last, float* panels) {

@@ -76,9 +76,6 @@ void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t v
   }
 }
 
-// Size of the next of the even parts that `left` is cut into, none above `most`.
-int64_t even_part(int64_t left, int64_t most) { return ceil_div(left, ceil_div(left, most)); }
-
 }  // namespace
 
 void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,

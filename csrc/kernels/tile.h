@@ -17,6 +17,9 @@ inline constexpr int kTileRows = 8, kTileVectors = 3;  // 24 of 32 registers acc
 inline constexpr int kTileRows = 6, kTileVectors = 2;  // 12 of 16
 #endif
 
+// Size of the next of the even parts that `left` is cut into, none above `most`.
+inline int64_t even_part(int64_t left, int64_t most) { return ceil_div(left, ceil_div(left, most)); }
+
 // A[r][i] = data[r * row + i * column].
 struct Strided {
   const float* data;
