@@ -47,6 +47,8 @@ type round struct {
 	seats  []*seat
 	live   int              // episodes not finished
 	asked  map[uint64]*seat // by request id: replies being sampled
+	away   int              // seats that are with the crew
+	step   time.Duration    // of the last sampling step
 	stats  Stats
 }
 
@@ -59,7 +61,7 @@ func (r *round) run(ctx context.Context) (err error) {
 		err = errors.Join(err, r.release())
 	}()
 	for _, s := range r.seats {
-		crew.do(s, s.open)
+		r.send(crew, s, s.open)
 	}
 	for r.live > 0 {
 		if err := r.collect(ctx, crew); err != nil {
@@ -74,13 +76,36 @@ func (r *round) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// collect takes the seats whose environments are done with the last reply and asks for their next. It waits for one
-// only if there is nothing to sample meanwhile.
+func (r *round) send(crew *crew, s *seat, run func(context.Context) error) {
+	r.away++
+	crew.do(s, run)
+}
+
+// patience is the share of a sampling step that is spent waiting for environments. Most take much less than that to
+// answer, and an episode that just misses a step waits for the whole of it.
+const patience = 1.0 / 50
+
+// collect takes the seats whose environments are done with the last reply and asks for their next. It waits for them
+// only if there is nothing to sample meanwhile, but for a moment.
 func (r *round) collect(ctx context.Context, crew *crew) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if len(r.asked) == 0 {
+	moment := time.NewTimer(time.Duration(patience * float64(r.step)))
+	defer moment.Stop()
+	for r.away > 0 {
+		select {
+		case done := <-crew.done:
+			if err := r.advance(done); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		expired := moment.C
+		if len(r.asked) == 0 {
+			expired = nil
+		}
 		begun := time.Now()
 		select {
 		case done := <-crew.done:
@@ -88,23 +113,18 @@ func (r *round) collect(ctx context.Context, crew *crew) error {
 			if err := r.advance(done); err != nil {
 				return err
 			}
+		case <-expired:
+			r.stats.EnvWait += time.Since(begun)
+			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	for {
-		select {
-		case done := <-crew.done:
-			if err := r.advance(done); err != nil {
-				return err
-			}
-		default:
-			return nil
-		}
-	}
+	return nil
 }
 
 func (r *round) advance(done result) error {
+	r.away--
 	if done.err != nil {
 		return done.err
 	}
@@ -133,7 +153,8 @@ func (r *round) sample(crew *crew) error {
 		return err
 	}
 	outputs, err := r.player.sampler.Poll()
-	r.stats.Generation += time.Since(begun)
+	r.step = time.Since(begun)
+	r.stats.Generation += r.step
 	if err != nil {
 		return err
 	}
@@ -149,7 +170,7 @@ func (r *round) sample(crew *crew) error {
 		}
 		r.stats.NewTokens += len(out.Tokens)
 		r.stats.CachedTokens += out.CachedTokens
-		crew.do(s, func(ctx context.Context) error { return s.answer(ctx, out.Tokens, out.Logprobs, true) })
+		r.send(crew, s, func(ctx context.Context) error { return s.answer(ctx, out.Tokens, out.Logprobs, true) })
 	}
 	if unfinished == 0 && len(outputs) == 0 && len(r.asked) > 0 {
 		return fmt.Errorf("the sampler forgot %d requests", len(r.asked))

@@ -196,6 +196,26 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
+// TestNoEpisodeWaitsForAnothersEnvironment: one environment answers only when all other episodes are over.
+func TestNoEpisodeWaitsForAnothersEnvironment(t *testing.T) {
+	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64, int) string { return "</think><answer>Right</answer>" + eos }}
+	rollout := defaults()
+	rollout.EnvTimeout = 10
+	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"}), source(3, 2, nil)}}
+	plan.Progress = func(done, total int) {
+		if done == total-1 {
+			release <- struct{}{}
+		}
+	}
+	episodes, stats, err := player(t, sampler, rollout).Play(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if episodes[0].Stop == episode.Timeout || len(stats.Failures) != 0 || stats.EnvWait == 0 {
+		t.Errorf("the slow episode ended with %q, %v", episodes[0].Stop, stats)
+	}
+}
+
 func TestEpisodeThatWouldGrowTooLong(t *testing.T) {
 	tok := tokenizer(t)
 	left := "</think><answer>Left</answer>" + eos

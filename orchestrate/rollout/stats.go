@@ -14,7 +14,7 @@ type Stats struct {
 	CachedTokens int           // those whose keys and values were found in the sampler's prefix cache
 	NewTokens    int           // sampled
 	Generation   time.Duration // in the sampler
-	EnvWait      time.Duration // with nothing to sample because all episodes were in their environments
+	EnvWait      time.Duration // waiting for environments, nearly all of it with nothing to sample
 	EnvBusy      time.Duration // in environments, parsing and tokenising, summed over episodes
 	Stops        map[string]int
 	Failures     []Failure
