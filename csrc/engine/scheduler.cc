@@ -30,6 +30,7 @@ Scheduler::Scheduler(int64_t num_pages, int64_t max_sequences, int64_t max_rows,
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   sequence->arrival = ++arrivals_;
+  ids_.insert(sequence->request.id);
   waiting_.push_back(std::move(sequence));
 }
 
@@ -148,6 +149,7 @@ void Scheduler::restart_youngest() {
 
 std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
   std::unique_ptr<Sequence> sequence;
+  if (ids_.erase(id) == 0) return sequence;
   if (const auto r = std::ranges::find_if(running_, has_id(id)); r != running_.end()) {
     sequence = std::move(*r);
     running_.erase(r);
@@ -164,10 +166,6 @@ void Scheduler::forget() {
   while (!running_.empty()) restart_youngest();
   preemptions_ = before;  // not for want of pages
   cache_.clear();
-}
-
-bool Scheduler::contains(uint64_t id) const {
-  return std::ranges::any_of(running_, has_id(id)) || std::ranges::any_of(waiting_, has_id(id));
 }
 
 }  // namespace gyre

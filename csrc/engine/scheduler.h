@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/prefix_cache.h"
@@ -41,7 +42,7 @@ class Scheduler {
   // Forgets every key and value; running sequences go back to the queue.
   void forget();
 
-  bool contains(uint64_t id) const;
+  bool contains(uint64_t id) const { return ids_.contains(id); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t unfinished() const { return waiting() + static_cast<int64_t>(running_.size()); }
   int64_t preemptions() const { return preemptions_; }
@@ -62,6 +63,7 @@ class Scheduler {
   PrefixCache cache_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of arrival, as is
   std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::unordered_set<uint64_t> ids_;  // of both
   uint64_t arrivals_ = 0;
   int64_t budget_ = 0;  // rows still free in the pass being scheduled
   int64_t preemptions_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;

@@ -1,8 +1,10 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -50,6 +52,28 @@ TEST(Engine, SleepFreesThePoolAndLosesNoRequest) {
   EXPECT_EQ(engine.stats().kv_bytes, 0);
   EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
   expect_same(drain(engine), want, "after sleep");
+}
+
+// Resident memory of this process in bytes.
+int64_t resident() {
+  int64_t total = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> total >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Engine, OnlyUsedPagesCostMemory) {
+  const Threads one(1);
+  auto decoder = tiny_decoder();
+  const auto requests = varied_requests(20, 13);
+  generate(*decoder, roomy(), requests);  // what else is allocated on first use
+  EngineConfig config = roomy();
+  config.kv_bytes = int64_t{4} << 30;
+  Engine engine(*decoder, config);
+  const int64_t before = resident();
+  for (const Request& r : requests) engine.submit(r);
+  drain(engine);
+  EXPECT_GT(engine.stats().kv_bytes, int64_t{3} << 30);
+  EXPECT_LT(resident() - before, int64_t{32} << 20);
 }
 
 TEST(Engine, AbortReturnsWhatThereIs) {
