@@ -30,6 +30,13 @@ list(JOIN _numbers "." GYRE_TORCH_VERSION)
 message(STATUS "libtorch ${GYRE_TORCH_VERSION}: ${GYRE_TORCH_ROOT}")
 
 set(GYRE_TORCH_LIB "${GYRE_TORCH_ROOT}/lib")
+# Nothing is linked from its CUDA half: the first model on a GPU loads it (csrc/device/cuda.h), and no CUDA header is needed.
+if(EXISTS "${GYRE_TORCH_LIB}/libtorch_cuda.so")
+  message(STATUS "  it has CUDA")
+elseif(GYRE_CUDA)
+  message(FATAL_ERROR "GYRE_CUDA is on, but the libtorch in ${GYRE_TORCH_ROOT} has no CUDA (lib/libtorch_cuda.so). "
+    "pip install torch, and pass -DLIBTORCH=<site-packages>/torch.")
+endif()
 add_library(gyre_torch INTERFACE)
 target_include_directories(gyre_torch SYSTEM INTERFACE
   "${GYRE_TORCH_ROOT}/include" "${GYRE_TORCH_ROOT}/include/torch/csrc/api/include")

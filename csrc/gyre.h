@@ -26,6 +26,7 @@ extern "C" {
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
+#define GYRE_DEVICE_SIZE 16
 
 typedef enum {
   GYRE_OK = 0,
@@ -58,6 +59,8 @@ gyre_status gyre_set_threads(int32_t threads, gyre_error* err);
 int32_t gyre_threads(void);
 // Peak resident set of this process in bytes.
 int64_t gyre_peak_rss(void);
+// "NVIDIA H200 (139 GiB), …", or "none: " and what to do about it.
+void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err);
 
@@ -86,6 +89,9 @@ typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;
 typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
+// Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32 elsewhere.
+typedef enum { GYRE_COMPUTE_AUTO = 0, GYRE_COMPUTE_F32 = 1, GYRE_COMPUTE_BF16 = 2 } gyre_compute;
+
 typedef struct {
   int32_t family, head;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
@@ -94,6 +100,9 @@ typedef struct {
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
   int32_t qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
+  // "" or "cpu": Gyre's kernels. "cuda", "cuda:1": that GPU. "aten": what runs on GPUs, on the CPU, to check one against the other.
+  char device[GYRE_DEVICE_SIZE];
+  int32_t compute;  // gyre_compute
 } gyre_model_config;
 
 // All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
@@ -106,6 +115,8 @@ gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[G
 // Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become invalid.
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
 uint64_t gyre_model_version(const gyre_model* model);
+// Where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
+gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);
 // on = 1: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of the
 // activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
 gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err);

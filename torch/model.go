@@ -20,6 +20,9 @@ type Model struct {
 
 // NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
 func NewModel(config ModelConfig) (*Model, error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
 	m := &Model{Config: config}
 	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
 		c := config.c()

@@ -79,10 +79,12 @@ type ModelConfig struct {
 	RopeOriginalMaxPositions                          int64
 
 	QKVBias, OutBias, MLPBias, QKNorm, TieEmbeddings bool
+
+	Placement
 }
 
 func (c ModelConfig) c() C.gyre_model_config {
-	return C.gyre_model_config{
+	config := C.gyre_model_config{
 		family: C.int32_t(c.Family), head: C.int32_t(c.Head),
 		vocab_size: C.int64_t(c.VocabSize), hidden_size: C.int64_t(c.HiddenSize),
 		intermediate_size: C.int64_t(c.IntermediateSize), num_layers: C.int64_t(c.NumLayers),
@@ -95,6 +97,8 @@ func (c ModelConfig) c() C.gyre_model_config {
 		qkv_bias:                    flag(c.QKVBias), out_bias: flag(c.OutBias), mlp_bias: flag(c.MLPBias),
 		qk_norm: flag(c.QKNorm), tie_embeddings: flag(c.TieEmbeddings),
 	}
+	c.Placement.c(&config)
+	return config
 }
 
 func flag(b bool) C.int32_t {

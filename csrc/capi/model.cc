@@ -1,12 +1,14 @@
 // Models of gyre.h: creation, parameters and forward-only passes.
 #include <ATen/ops/empty.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "capi/batch_view.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "device/placement.h"
 #include "train/evaluate.h"
 
 namespace gyre::capi {
@@ -19,6 +21,11 @@ Enum enum_of(int32_t value, int32_t count, const char* field) {
                                 ", expected 0 to " + std::to_string(count - 1));
   }
   return static_cast<Enum>(value);
+}
+
+std::string device_of(const gyre_model_config& c) {
+  const std::string name(c.device, strnlen(c.device, GYRE_DEVICE_SIZE));
+  return name.empty() ? "cpu" : name;
 }
 
 ModelConfig config_of(const gyre_model_config& c) {
@@ -45,6 +52,8 @@ ModelConfig config_of(const gyre_model_config& c) {
       .mlp_bias = c.mlp_bias != 0,
       .qk_norm = c.qk_norm != 0,
       .tie_embeddings = c.tie_embeddings != 0,
+      .device = device_of(c),
+      .compute = enum_of<Compute>(c.compute, 3, "compute"),
   };
   validate(config);
   return config;
@@ -90,6 +99,13 @@ gyre_status gyre_model_touch(gyre_model* model, gyre_error* err) {
 }
 
 uint64_t gyre_model_version(const gyre_model* model) { return model == nullptr ? 0 : model->decoder.version(); }
+
+gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err) {
+  return guard(err, [&] {
+    const std::string line = describe_placement(deref(model, "model").decoder.config());
+    std::snprintf(&deref(out, "out"), size, "%s", line.c_str());
+  });
+}
 
 gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err) {
   return guard(err, [&] { deref(model, "model").decoder.set_recompute(on != 0); });
@@ -143,6 +159,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const at::Tensor hidden_NH = decoder.forward(pack(view.ids, view.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);
-    std::memcpy(&deref(logits, "logits"), logits_NV.const_data_ptr<float>(), logits_NV.nbytes());
+    const at::Tensor host_NV = logits_NV.to(at::kCPU);
+    std::memcpy(&deref(logits, "logits"), host_NV.const_data_ptr<float>(), host_NV.nbytes());
   });
 }

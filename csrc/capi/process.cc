@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capi/guard.h"
+#include "device/cuda.h"
 #include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/tile.h"
@@ -92,6 +93,13 @@ int32_t gyre_abi_version(void) { return GYRE_ABI_VERSION; }
 void gyre_build_info(char* out, size_t size) {
   std::snprintf(out, size, "torch %s, f32 vector width %d, CPU capability %s", TORCH_VERSION, gyre::kLanes,
                 at::get_cpu_capability().c_str());
+}
+
+void gyre_cuda_info(char* out, size_t size) {
+  // guard: looking for GPUs runs libtorch's code.
+  gyre_error err{};
+  const gyre_status status = guard(&err, [&] { std::snprintf(out, size, "%s", gyre::describe_cuda().c_str()); });
+  if (status != GYRE_OK) std::snprintf(out, size, "none: %s", err.message);
 }
 
 gyre_status gyre_set_threads(int32_t threads, gyre_error* err) {

@@ -171,7 +171,7 @@ gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* dat
                                   std::to_string(want) + " for shape " + text(from.sizes()));
     }
     if (nbytes == 0) return;
-    const at::Tensor dense = from.to(type).contiguous();
+    const at::Tensor dense = from.to(at::kCPU, type).contiguous();
     std::memcpy(&deref(static_cast<char*>(data), "data"), dense.const_data_ptr(), nbytes);
   });
 }

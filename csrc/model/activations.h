@@ -4,11 +4,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "model/block.h"
 
 namespace gyre {
+
+struct DeviceActivations;
 
 class Activations {
  public:
@@ -18,8 +21,9 @@ class Activations {
   friend class Decoder;
   std::vector<int32_t> ids_;  // of the rows
   Pass pass_;
-  std::vector<BlockActivations> blocks_;  // with recomputation: only input_NH of each is defined
-  at::Tensor last_NH_, rstd_N_;           // output of the last block; the final norm's statistics
+  std::vector<BlockActivations> blocks_;       // with recomputation: only input_NH of each is defined
+  at::Tensor last_NH_, rstd_N_;                // output of the last block; the final norm's statistics
+  std::shared_ptr<DeviceActivations> device_;  // of a decoder on tensors, in place of the tensors above
 };
 
 }  // namespace gyre

@@ -20,6 +20,20 @@ void require_positive(const char* field, double value) {
 
 }  // namespace
 
+RopeParameters rope_parameters(const ModelConfig& c) {
+  RopeParameters p;
+  p.scaling = c.rope_scaling == RopeScaling::kLlama3   ? RopeParameters::kLlama3
+              : c.rope_scaling == RopeScaling::kLinear ? RopeParameters::kLinear
+                                                       : RopeParameters::kPlain;
+  p.head_dim = c.head_dim;
+  p.theta = c.rope_theta;
+  p.factor = c.rope_factor;
+  p.low_freq_factor = c.rope_low_freq_factor;
+  p.high_freq_factor = c.rope_high_freq_factor;
+  p.original_max_positions = c.rope_original_max_positions;
+  return p;
+}
+
 void validate(const ModelConfig& c) {
   require_positive("vocab_size", c.vocab_size);
   require_positive("hidden_size", c.hidden_size);

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "kernels/rope.h"
 
 namespace gyre {
 
 enum class Family { kLlama, kQwen2, kQwen3 };
 enum class RopeScaling { kPlain, kLlama3, kLinear };
 enum class HeadKind { kLanguageModel, kValue };
+// Type of the arithmetic; parameters are f32 in any case. Auto: bfloat16 on a GPU, float32 elsewhere.
+enum class Compute { kAuto, kFloat32, kBfloat16 };
 
 // Shape suffixes used throughout csrc:
 //   N rows (packed tokens) · H hidden · V vocabulary · Q query width (heads·head_dim) · K key/value width
@@ -22,6 +27,10 @@ struct ModelConfig {
   double rope_factor = 1.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   int64_t rope_original_max_positions = 0;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false, tie_embeddings = false;
+  // What computes: "cpu" Gyre's own kernels, "cuda" or "cuda:N" tensor operations on a GPU, "aten" the same operations
+  // on the CPU (to check them, and the kernels against them).
+  std::string device = "cpu";
+  Compute compute = Compute::kAuto;
 
   int64_t query_width() const { return num_heads * head_dim; }
   int64_t kv_width() const { return num_kv_heads * head_dim; }
@@ -31,5 +40,7 @@ struct ModelConfig {
 
 // Throws std::invalid_argument naming the field.
 void validate(const ModelConfig& config);
+
+RopeParameters rope_parameters(const ModelConfig& config);
 
 }  // namespace gyre

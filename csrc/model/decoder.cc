@@ -8,26 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "device/decoder.h"
 #include "kernels/norm.h"
 #include "kernels/rows.h"
 #include "model/block.h"
 
 namespace gyre {
 namespace {
-
-RopeParameters rope_parameters(const ModelConfig& c) {
-  RopeParameters p;
-  p.scaling = c.rope_scaling == RopeScaling::kLlama3   ? RopeParameters::kLlama3
-              : c.rope_scaling == RopeScaling::kLinear ? RopeParameters::kLinear
-                                                       : RopeParameters::kPlain;
-  p.head_dim = c.head_dim;
-  p.theta = c.rope_theta;
-  p.factor = c.rope_factor;
-  p.low_freq_factor = c.rope_low_freq_factor;
-  p.high_freq_factor = c.rope_high_freq_factor;
-  p.original_max_positions = c.rope_original_max_positions;
-  return p;
-}
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("decoder forward: " + what); }
 
@@ -37,14 +24,21 @@ Decoder::Decoder(const ModelConfig& config)
     : config_(config),
       parameters_(make_parameters(config)),
       packed_(parameters_),
-      rope_(inverse_frequencies(rope_parameters(config))) {}
+      rope_(inverse_frequencies(rope_parameters(config))) {
+  if (on_tensors(config)) device_ = std::make_unique<DeviceDecoder>(config_, parameters_);
+}
 
-at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
+Decoder::~Decoder() = default;
+
+void Decoder::check(std::span<const int32_t> ids) const {
   for (int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
       refuse("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(config_.vocab_size));
     }
   }
+}
+
+at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
   const auto rows = static_cast<int64_t>(ids.size());
   at::Tensor x_NH = at::empty({rows, config_.hidden_size}, at::kFloat);
   gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), rows, floats(x_NH));
@@ -74,7 +68,6 @@ at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages&
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
-  count(forward_work(config_, pass));
   if (keep) {
     keep->last_NH_ = std::move(x_NH);
     keep->rstd_N_ = std::move(rstd_N);
@@ -89,14 +82,25 @@ KvPages Decoder::one_layer_pages(const Pass& pass) const {
 }
 
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
-  packed_.keep_blocks();
   const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
+  check(ids);
+  count(forward_work(config_, pass));
+  if (device_) return device_->forward(ids, pass, kv, version());
+  packed_.keep_blocks();
   return run(ids, pass, kv, false, nullptr);
 }
 
 at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
   auto kept = std::make_unique<Activations>();
   kept->pass_ = training_pass(config_, packing);
+  check(packing.ids);
+  count(forward_work(config_, kept->pass_));
+  if (device_) {
+    if (keep) kept->device_ = std::make_shared<DeviceActivations>();
+    at::Tensor hidden_NH = device_->forward(packing.ids, kept->pass_, kept->device_.get(), recompute_, version());
+    if (keep) *keep = std::move(kept);
+    return hidden_NH;
+  }
   KvPages kv = one_layer_pages(kept->pass_);
   at::Tensor hidden_NH = run(packing.ids, kept->pass_, kv, true, keep ? kept.get() : nullptr);
   if (keep) {
@@ -112,6 +116,11 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
       !d_hidden_NH.is_contiguous()) {
     throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" +
                                 std::to_string(rows) + ", " + std::to_string(h) + "]");
+  }
+  count(backward_work(config_, kept.pass_));
+  if (device_) {
+    if (kept.device_->outputs_NH.empty()) count(forward_work(config_, kept.pass_));
+    return device_->backward(d_hidden_NH, *kept.device_, gradients);
   }
   at::Tensor d_NH = at::zeros_like(d_hidden_NH);
   rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H),
@@ -139,18 +148,28 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
   }
   scatter_add_rows(floats(d_NH), h, kept.ids_.data(), rows, floats(gradients.root.embed_VH));
   if (again) count(forward_work(config_, kept.pass_));
-  count(backward_work(config_, kept.pass_));
+}
+
+at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows) {
+  const auto n = static_cast<int64_t>(rows.size());
+  const at::Tensor hidden_RH = hidden_NH.index_select(0, to_device(rows.data(), {n}, hidden_NH.device()));
+  at::Tensor logits_RV = at::empty({n, head_width()}, hidden_RH.options());
+  logits(hidden_RH, logits_RV);
+  return logits_RV.to(at::kCPU);
 }
 
 void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  const PackedMatrix& head = packed_.head();
   const int64_t rows = hidden_RH.size(0);
-  if (hidden_RH.size(1) != head.in() || logits_RV.size(0) != rows || logits_RV.size(1) != head.out()) {
-    throw std::invalid_argument("logits: expected [R, " + std::to_string(head.in()) + "] hidden states and [R, " +
-                                std::to_string(head.out()) + "] logits");
+  if (hidden_RH.size(1) != config_.hidden_size || logits_RV.size(0) != rows || logits_RV.size(1) != head_width()) {
+    throw std::invalid_argument("logits: expected [R, " + std::to_string(config_.hidden_size) +
+                                "] hidden states and [R, " + std::to_string(head_width()) + "] logits");
   }
-  head.multiply(floats(hidden_RH), hidden_RH.stride(0), rows, floats(parameters_.root.score_bias_1), floats(logits_RV),
-                logits_RV.stride(0));
+  if (device_) {
+    device_->logits(hidden_RH, logits_RV);
+  } else {
+    packed_.head().multiply(floats(hidden_RH), hidden_RH.stride(0), rows, floats(parameters_.root.score_bias_1),
+                            floats(logits_RV), logits_RV.stride(0));
+  }
   count(head_work(config_, rows));
 }
 

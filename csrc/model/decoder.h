@@ -20,11 +20,14 @@
 
 namespace gyre {
 
+class DeviceDecoder;
+
 class Decoder {
  public:
   explicit Decoder(const ModelConfig& config);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
+  ~Decoder();
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& parameters() { return parameters_; }
@@ -56,6 +59,9 @@ class Decoder {
   // included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
 
+  // The logits of some rows of hidden_NH, dense in this process's memory, [R, V].
+  at::Tensor row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows);
+
   // Everything computed with this decoder so far.
   const Work& work() const { return work_; }
   // For what is computed with its weights elsewhere.
@@ -68,6 +74,9 @@ class Decoder {
   Work work_;
   PackedWeights packed_;
   RopeTable rope_;
+  std::unique_ptr<DeviceDecoder> device_;  // the whole decoder when it is not the CPU kernels
+  int64_t head_width() const { return config_.head == HeadKind::kValue ? 1 : config_.vocab_size; }
+  void check(std::span<const int32_t> ids) const;
   KvPages one_layer_pages(const Pass& pass) const;
   at::Tensor embed(std::span<const int32_t> ids) const;
   at::Tensor run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep);

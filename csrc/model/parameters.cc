@@ -4,6 +4,8 @@
 
 #include <initializer_list>
 
+#include "device/placement.h"
+
 namespace gyre {
 namespace {
 
@@ -18,8 +20,8 @@ class Layout {
     entries_.push_back({&tensor, shape, total_});
     total_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   }
-  void bind(at::Tensor& flat) const {
-    flat = at::zeros({total_}, at::kFloat);
+  void bind(at::Tensor& flat, const at::TensorOptions& options) const {
+    flat = at::zeros({total_}, options);
     for (const Entry& e : entries_) {
       int64_t count = 1;
       for (int64_t n : e.shape) count *= n;
@@ -37,7 +39,7 @@ class Layout {
   int64_t total_ = 0;
 };
 
-BlockTensors make_block(const ModelConfig& c) {
+BlockTensors make_block(const ModelConfig& c, const at::TensorOptions& options) {
   BlockTensors b;
   Layout layout;
   const int64_t h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
@@ -55,11 +57,11 @@ BlockTensors make_block(const ModelConfig& c) {
   if (c.mlp_bias) layout.place(b.gate_up_bias_2F, {2 * f});
   layout.place(b.down_HF, {h, f});
   if (c.mlp_bias) layout.place(b.down_bias_H, {h});
-  layout.bind(b.flat_P);
+  layout.bind(b.flat_P, options);
   return b;
 }
 
-RootTensors make_root(const ModelConfig& c) {
+RootTensors make_root(const ModelConfig& c, const at::TensorOptions& options) {
   RootTensors r;
   Layout layout;
   const bool language_model = c.head == HeadKind::kLanguageModel;
@@ -70,7 +72,7 @@ RootTensors make_root(const ModelConfig& c) {
     layout.place(r.score_1H, {1, c.hidden_size});
     layout.place(r.score_bias_1, {1});
   }
-  layout.bind(r.flat_P);
+  layout.bind(r.flat_P, options);
   if (language_model && c.tie_embeddings) r.head_VH = r.embed_VH;
   return r;
 }
@@ -114,11 +116,12 @@ std::vector<at::Tensor> ParameterSet::flats() const {
 
 ParameterSet make_parameters(const ModelConfig& config) {
   validate(config);
+  const at::TensorOptions options = parameter_options(config);
   ParameterSet set;
-  set.root = make_root(config);
+  set.root = make_root(config, options);
   set.named.push_back({"model.embed_tokens.weight", set.root.embed_VH});
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    set.blocks.push_back(make_block(config));
+    set.blocks.push_back(make_block(config, options));
     name_block(config, set.blocks.back(), i, set.named);
   }
   set.named.push_back({"model.norm.weight", set.root.final_norm_H});

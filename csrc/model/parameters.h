@@ -39,7 +39,7 @@ struct ParameterSet {
   std::vector<at::Tensor> flats() const;
 };
 
-// Zero-filled f32 set for the configuration.
+// Zero-filled f32 set for the configuration, on its device.
 ParameterSet make_parameters(const ModelConfig& config);
 
 }  // namespace gyre

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "device/placement.h"
+#include "device/score.h"
 #include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
@@ -85,6 +87,7 @@ RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature
 Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
              bool want_entropy) {
   const float inverse = inverse_of(temperature);
+  if (on_tensors(decoder.config())) return score_on_device(decoder, hidden_NH, targets, inverse, want_entropy);
   Scores out;
   for (auto* values : {&out.logprobs, &out.entropies, &out.logsumexp, &out.mean_logit}) values->resize(targets.size());
   for_chunks(targets.size(), [&](size_t begin, size_t count) {
@@ -117,6 +120,10 @@ void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<con
                     const Scores& scores, double temperature, std::span<const float> d_logprob,
                     std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
   const float inverse = inverse_of(temperature);
+  if (on_tensors(decoder.config())) {
+    return score_backward_on_device(decoder, hidden_NH, targets, scores, inverse, d_logprob, d_entropy, d_hidden_NH,
+                                    gradients);
+  }
   const int64_t width = hidden_NH.size(1);
   const float* head = decoder.parameters().root.head_VH.const_data_ptr<float>();
   float* d_head = gradients.root.head_VH.mutable_data_ptr<float>();

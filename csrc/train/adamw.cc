@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "device/placement.h"
+#include "device/update.h"
 #include "kernels/parallel.h"
 
 namespace gyre {
@@ -21,18 +23,7 @@ void require(bool ok, const char* name, double got, const char* expected) {
                                 expected);
 }
 
-// The constants of one step, in the order of operations of torch.optim.AdamW.
-struct Coefficients {
-  float scale;         // gradient clipping
-  float keep;          // 1 - lr · weight decay
-  float one_minus_b1;  // first moment
-  float b2, one_minus_b2;
-  float step_size;   // lr / (1 - beta1^t)
-  float correction;  // sqrt(1 - beta2^t)
-  float eps;
-};
-
-void update(float* p, float* m, float* v, const float* g, int64_t n, const Coefficients& c) {
+void update(float* p, float* m, float* v, const float* g, int64_t n, const AdamWCoefficients& c) {
   for (int64_t i = 0; i < n; ++i) {
     const float grad = g[i] * c.scale;
     m[i] += (grad - m[i]) * c.one_minus_b1;
@@ -62,7 +53,7 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
 
   ++steps_;
   const double t = static_cast<double>(steps_);
-  const Coefficients c{
+  const AdamWCoefficients c{
       .scale = static_cast<float>(max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0),
       .keep = static_cast<float>(1 - lr * config_.weight_decay),
       .one_minus_b1 = static_cast<float>(1 - config_.beta1),
@@ -72,9 +63,13 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
       .correction = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t))),
       .eps = static_cast<float>(config_.eps),
   };
-  const std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(),
-                                second = second_.flats(), grads = gradients.set().flats();
+  std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(), second = second_.flats(),
+                          grads = gradients.set().flats();
   for (size_t k = 0; k < parameters.size(); ++k) {
+    if (on_tensors(decoder_.config())) {
+      adamw_on_device(parameters[k], first[k], second[k], grads[k], c);
+      continue;
+    }
     float* p = parameters[k].mutable_data_ptr<float>();
     float* m = first[k].mutable_data_ptr<float>();
     float* v = second[k].mutable_data_ptr<float>();

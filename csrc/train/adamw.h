@@ -14,6 +14,17 @@ struct StepOutcome {
   bool applied;
 };
 
+// The constants of one step, in the order of operations of torch.optim.AdamW.
+struct AdamWCoefficients {
+  float scale;         // gradient clipping
+  float keep;          // 1 - lr · weight decay
+  float one_minus_b1;  // first moment
+  float b2, one_minus_b2;
+  float step_size;   // lr / (1 - beta1^t)
+  float correction;  // sqrt(1 - beta2^t)
+  float eps;
+};
+
 class AdamW {
  public:
   // The decoder must outlive the optimizer. Throws std::invalid_argument naming a hyper-parameter that is out of range.

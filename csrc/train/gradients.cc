@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "device/placement.h"
+#include "device/update.h"
 #include "kernels/parallel.h"
 
 namespace gyre {
@@ -33,6 +35,13 @@ double block_dot(const float* a, const float* b, int64_t n) {
   double sum = 0;
   for (double stripe : stripes) sum += stripe;
   return sum;
+}
+
+// Parameter `i` of every buffer, in this process's memory.
+std::vector<at::Tensor> host_copies(std::span<const Gradients* const> buffers, size_t i) {
+  std::vector<at::Tensor> all;
+  for (const Gradients* g : buffers) all.push_back(g->set().named[i].value.to(at::kCPU));
+  return all;
 }
 
 const float* data(const at::Tensor& t) {
@@ -112,7 +121,8 @@ double Gradients::dot(const Gradients& other, std::span<double> per_parameter) c
   require_config(other.config_);
   double total = 0;
   for (size_t i = 0; i < set_.named.size(); ++i) {
-    const double part = tensor_dot(set_.named[i].value, other.set_.named[i].value);
+    const at::Tensor &mine = set_.named[i].value, &theirs = other.set_.named[i].value;
+    const double part = on_tensors(config_) ? dot_on_device(mine, theirs) : tensor_dot(mine, theirs);
     if (!per_parameter.empty()) per_parameter[i] = part;
     total += part;
   }
@@ -124,7 +134,8 @@ void Gradients::products(std::span<const Gradients* const> buffers, std::span<do
   std::vector<const float*> pointers(buffers.size());
   for (const Gradients* g : buffers) g->require_config(buffers[0]->config_);
   for (size_t i = 0; i < parameters; ++i) {
-    for (size_t b = 0; b < buffers.size(); ++b) pointers[b] = data(buffers[b]->set_.named[i].value);
+    const std::vector<at::Tensor> values = host_copies(buffers, i);
+    for (size_t b = 0; b < buffers.size(); ++b) pointers[b] = data(values[b]);
     pair_dots(pointers, buffers[0]->set_.named[i].value.numel(), &out[i], parameters);
   }
 }
@@ -135,8 +146,9 @@ void Gradients::sketch(std::span<float> out) const {
   int64_t place = 0;
   uint64_t counter = 0;
   for (const auto& parameter : set_.named) {
-    const float* x = data(parameter.value);
-    const float* end = x + parameter.value.numel();
+    const at::Tensor host = parameter.value.to(at::kCPU);
+    const float* x = data(host);
+    const float* end = x + host.numel();
     while (x < end) {
       uint64_t signs = signs_of(counter++);
       for (int64_t left = std::min<int64_t>(64, end - x); left > 0;) {

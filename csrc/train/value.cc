@@ -7,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "device/placement.h"
+#include "device/score.h"
 #include "train/loss.h"
 
 namespace gyre {
@@ -27,6 +29,7 @@ void check(const Decoder& critic, const Batch& batch, const ValueInputs& inputs,
 // Adds the head's gradients and returns the gradient of the hidden states.
 at::Tensor head_backward(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets,
                          std::span<const double> d_values, ParameterSet& gradients) {
+  if (on_tensors(critic.config())) return value_backward_on_device(critic, hidden_NH, targets, d_values, gradients);
   const int64_t width = hidden_NH.size(1);
   const float* hidden = hidden_NH.const_data_ptr<float>();
   const float* head = critic.parameters().root.score_1H.const_data_ptr<float>();
@@ -54,7 +57,8 @@ at::Tensor head_backward(const Decoder& critic, const at::Tensor& hidden_NH, std
 std::vector<float> value_head(Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets) {
   at::Tensor values_N1 = at::empty({hidden_NH.size(0), 1}, hidden_NH.options());
   critic.logits(hidden_NH, values_N1);
-  const float* all = values_N1.const_data_ptr<float>();
+  const at::Tensor host_N1 = values_N1.to(at::kCPU);
+  const float* all = host_N1.const_data_ptr<float>();
   std::vector<float> values(targets.size());
   for (size_t i = 0; i < targets.size(); ++i) values[i] = all[targets[i].row];
   return values;

@@ -14,16 +14,16 @@ type Loaded struct {
 	Notes  []string // what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
 }
 
-// LoadModel reads the model of a Hugging Face directory with the given head; see [Load].
-func LoadModel(dir string, head torch.Head) (*torch.Model, error) {
-	loaded, err := Load(dir, head)
+// LoadModel reads the model of a Hugging Face directory with the given head onto a device; see [Load].
+func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, error) {
+	loaded, err := Load(dir, head, on)
 	return loaded.Model, err
 }
 
 // Load reads a Hugging Face directory: safetensors or torch.save files, sharded or not, in any float type. A value
 // head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
 // missing, too many or misshapen are listed in one error with their files.
-func Load(dir string, head torch.Head) (Loaded, error) {
+func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
 	c, err := hf.ReadConfig(dir)
 	if err != nil {
 		return Loaded{}, err
@@ -38,6 +38,7 @@ func Load(dir string, head torch.Head) (Loaded, error) {
 		return Loaded{}, err
 	}
 	config := Config{Config: c, Model: modelConfig(c, head)}
+	config.Model.Placement = on
 	m, err := torch.NewModel(config.Model)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%s: %w", dir, err)

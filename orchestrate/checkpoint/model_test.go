@@ -14,7 +14,7 @@ import (
 
 func load(t *testing.T, dir string, head torch.Head) *torch.Model {
 	t.Helper()
-	m, err := LoadModel(dir, head)
+	m, err := LoadModel(dir, head, torch.Placement{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestSaveAndLoad(t *testing.T) {
 }
 
 func TestValueHeads(t *testing.T) {
-	loaded, err := Load("testdata/llama", torch.HeadValue)
+	loaded, err := Load("testdata/llama", torch.HeadValue, torch.Placement{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestValueHeads(t *testing.T) {
 	if c, err := ReadConfig(dir); err != nil || c.Model.Head != torch.HeadValue {
 		t.Errorf("saved critic: %+v, %v", c, err)
 	}
-	if _, err := LoadModel(dir, torch.HeadLM); err == nil || !strings.Contains(err.Error(), "extra    score.weight") {
+	if _, err := LoadModel(dir, torch.HeadLM, torch.Placement{}); err == nil || !strings.Contains(err.Error(), "extra    score.weight") {
 		t.Errorf("critic as a language model: %v", err)
 	}
 }

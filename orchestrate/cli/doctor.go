@@ -27,12 +27,16 @@ func doctorCommand() *cli.Command {
 		Name:        "doctor",
 		Usage:       "this machine: versions, speed, exactness, what is missing",
 		Description: `gyre doctor --model models/smollm2-135m-instruct`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "also prove on `DIR` that sampling and training agree"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
-		},
+		}, placementFlags()...),
 		Action: func(c *cli.Context) error {
-			findings, err := diagnose(c.String("model"))
+			on, err := placementOf(c)
+			if err != nil {
+				return err
+			}
+			findings, err := diagnose(c.String("model"), on)
 			if err != nil {
 				return err
 			}
@@ -51,7 +55,7 @@ func doctorCommand() *cli.Command {
 	}
 }
 
-func diagnose(model string) ([]finding, error) {
+func diagnose(model string, on torch.Placement) ([]finding, error) {
 	var out []finding
 	add := func(check, value, advice string) { out = append(out, finding{check, value, advice}) }
 	add("gyre", version(), "")
@@ -67,14 +71,19 @@ func diagnose(model string) ([]finding, error) {
 	}
 	add("memory bandwidth", fmt.Sprintf("%.1f GB/s", bandwidth/1e9), "")
 	add("matrix products", fmt.Sprintf("%.0f GFLOP/s (f32, packed weights)", flops/1e9), "")
-	gap, err := trainer.ProveParity(model)
+	add("GPUs", torch.CUDAInfo(), "")
+	gap, err := trainer.ProveParity(model, on)
 	if err != nil {
 		return nil, fmt.Errorf("exactness test: %w", err)
 	}
 	if gap == 0 {
 		add("sampler = trainer", "exact: log-probs agree bit for bit", "")
 	} else {
-		add("sampler = trainer", fmt.Sprintf("log-probs differ by up to %.2g", gap), "runs recompute old log-probs on this machine; please report the processor")
+		advice := "runs recompute old log-probs on this machine; please report the processor"
+		if on.Device != "cpu" {
+			advice = "runs recompute old log-probs on " + on.Device + "; only the CPU's kernels are exact"
+		}
+		add("sampler = trainer", fmt.Sprintf("log-probs differ by up to %.2g", gap), advice)
 	}
 	for _, tool := range []struct{ name, why string }{
 		{"cmake", "builds the engine (package cmake)"}, {"go", "builds the gyre command"}, {"python3", "downloads libtorch in make setup"},

@@ -55,7 +55,7 @@ func generate(c *cli.Context) error {
 		return err
 	}
 	requests, longest := job.requests(sampling, stop, c.StringSlice("stop"))
-	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM)
+	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM, job.placement)
 	if err != nil {
 		return err
 	}

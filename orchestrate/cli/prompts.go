@@ -30,11 +30,11 @@ type promptRow struct {
 
 // promptFlags are those of the commands that read prompts.
 func promptFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR` of the model"},
 		&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
 		&cli.IntFlag{Name: "threads", Usage: "use `N` CPU threads; 0 = one per core"},
-	}
+	}, placementFlags()...)
 }
 
 // openInput gives the rows' source.
@@ -188,6 +188,7 @@ type prompts struct {
 	rows      []promptRow
 	tokenizer *chat.Tokenizer   // nil when not needed, or not there
 	config    checkpoint.Config // of the model
+	placement torch.Placement
 }
 
 // promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always followed by
@@ -205,6 +206,9 @@ func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	}
 	p := new(prompts)
 	var err error
+	if p.placement, err = placementOf(c); err != nil {
+		return nil, err
+	}
 	if p.config, err = checkpoint.ReadConfig(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, Usagef("--model: %w", err)
 	} else if err != nil {

@@ -40,7 +40,7 @@ func score(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM)
+	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM, job.placement)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -41,12 +42,20 @@ func (c *Config) checkSources(report func(key, format string, args ...any)) {
 	}
 }
 
+var devices = regexp.MustCompile(`^(cpu|aten|cuda(:[0-9]{1,3})?)$`)
+
 func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Run.Name == "" || c.Run.Name == "." || c.Run.Name == ".." || strings.ContainsAny(c.Run.Name, "/\\\x00") {
 		report("run.name", "expected a name for a folder, got %q", c.Run.Name)
 	}
 	if c.Model.Path == "" {
 		report("model.path", "missing: name a Hugging Face directory; `gyre model` makes or fetches one")
+	}
+	if !devices.MatchString(c.Model.Device) {
+		report("model.device", "expected cpu, cuda, cuda:N or aten, got %q", c.Model.Device)
+	}
+	if c.Model.Device == "cpu" && c.Model.DType == "bfloat16" {
+		report("model.dtype", "the CPU's kernels compute in float32: use auto, or a GPU (model.device)")
 	}
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")

@@ -52,6 +52,10 @@ type Model struct {
 	Reference string `toml:"reference"`
 	// Jinja chat template that replaces the model's own (a file).
 	ChatTemplate string `toml:"chat_template"`
+	// What computes: cpu, a GPU as cuda or cuda:N, or aten (the GPU's operations on the CPU, slow: to check them).
+	Device string `toml:"device" default:"cpu"`
+	// Type of the arithmetic; auto is bfloat16 on a GPU and float32 elsewhere. Weights and optimizer are float32 in any case.
+	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16"`
 }
 
 // Env is one training source: groups environments of one tag, each played group_size times per step.

@@ -29,7 +29,7 @@ func Evaluate(ctx context.Context, c *config.Config, dir, output string, console
 	if _, err := setThreads(c.Run.Threads); err != nil {
 		return nil, err
 	}
-	model, err := checkpoint.LoadModel(dir, torch.HeadLM)
+	model, err := checkpoint.LoadModel(dir, torch.HeadLM, placement(c))
 	if err != nil {
 		return nil, fmt.Errorf("loading the policy: %w", err)
 	}

@@ -21,6 +21,7 @@ type Info struct {
 	Updated      time.Time `json:"updated"`
 	Gyre         string    `json:"gyre"`   // commit
 	Engine       string    `json:"engine"` // libtorch, vector width, threading
+	Device       string    `json:"device"` // and the type of the arithmetic
 	Go           string    `json:"go"`
 	Platform     string    `json:"platform"`
 	Threads      int       `json:"threads"`
@@ -41,6 +42,9 @@ func (t *Trainer) info(status, reason string) Info {
 		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: t.parityProven,
 		Replay: t.options.Replay, PeakRSS: torch.PeakRSS(),
+	}
+	if device, err := t.actor.model.Device(); err == nil {
+		info.Device = device
 	}
 	if resolved, err := config.Resolved(c); err == nil {
 		info.ConfigSHA256 = digest(resolved)

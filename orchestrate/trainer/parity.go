@@ -11,8 +11,8 @@ import (
 )
 
 // ProveParity runs the self-test on a policy directory, or on a small random policy when dir is empty.
-func ProveParity(dir string) (float64, error) {
-	model, err := parityModel(dir)
+func ProveParity(dir string, on torch.Placement) (float64, error) {
+	model, err := parityModel(dir, on)
 	if err != nil {
 		return 0, err
 	}
@@ -25,13 +25,13 @@ func ProveParity(dir string) (float64, error) {
 	return parityGap(model, engine, 1)
 }
 
-func parityModel(dir string) (*torch.Model, error) {
+func parityModel(dir string, on torch.Placement) (*torch.Model, error) {
 	if dir != "" {
-		return checkpoint.LoadModel(dir, torch.HeadLM)
+		return checkpoint.LoadModel(dir, torch.HeadLM, on)
 	}
 	model, err := torch.NewModel(torch.ModelConfig{
 		Family: torch.Qwen2, VocabSize: 501, HiddenSize: 120, IntermediateSize: 264, NumLayers: 3, NumHeads: 6, NumKVHeads: 2, HeadDim: 20,
-		MaxPositions: 256, RMSNormEps: 1e-6, RopeTheta: 1e4, QKVBias: true,
+		MaxPositions: 256, RMSNormEps: 1e-6, RopeTheta: 1e4, QKVBias: true, Placement: on,
 	})
 	if err != nil {
 		return nil, err

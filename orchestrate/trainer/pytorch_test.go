@@ -225,7 +225,7 @@ func TestScoresEqualTransformers(t *testing.T) {
 			if err := json.Unmarshal(data, &want); err != nil {
 				t.Fatal(err)
 			}
-			model, err := checkpoint.LoadModel(filepath.Join(fixtures, kind), torch.HeadLM)
+			model, err := checkpoint.LoadModel(filepath.Join(fixtures, kind), torch.HeadLM, torch.Placement{})
 			if err != nil {
 				t.Fatal(err)
 			}

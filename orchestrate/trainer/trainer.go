@@ -199,7 +199,7 @@ func (t *Trainer) loadModels(from string) error {
 
 // load reads a model and says what is worth knowing about it.
 func (t *Trainer) load(dir string, head torch.Head) (*torch.Model, error) {
-	loaded, err := checkpoint.Load(dir, head)
+	loaded, err := checkpoint.Load(dir, head, placement(t.config))
 	if err != nil {
 		return nil, err
 	}

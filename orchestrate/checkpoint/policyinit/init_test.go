@@ -33,7 +33,7 @@ func TestEveryFamilyLoads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := checkpoint.LoadModel(dir, torch.HeadLM)
+			m, err := checkpoint.LoadModel(dir, torch.HeadLM, torch.Placement{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,114 @@
+#include "device/score.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "device/placement.h"
+
+namespace gyre {
+namespace {
+
+// Rows of logits held at a time: about 128 MiB of f32.
+int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>((int64_t{1} << 25) / vocab, 64); }
+
+// Targets `begin` .. `begin + count - 1` on the device.
+struct Chunk {
+  size_t begin, count;
+  at::Tensor rows_R, tokens_R;  // int64
+};
+
+template <typename Body>
+void for_chunks(std::span<const Target> targets, int64_t vocab, at::Device device, Body&& body) {
+  const auto most = static_cast<size_t>(chunk_rows(vocab));
+  for (size_t begin = 0; begin < targets.size(); begin += most) {
+    const size_t count = std::min(most, targets.size() - begin);
+    std::vector<int64_t> rows, tokens;
+    for (const Target& t : targets.subspan(begin, count)) {
+      rows.push_back(t.row);
+      tokens.push_back(t.token);
+    }
+    const auto n = static_cast<int64_t>(count);
+    body(Chunk{begin, count, to_device(rows.data(), {n}, device), to_device(tokens.data(), {n}, device)});
+  }
+}
+
+at::Tensor logits_of(Decoder& decoder, const at::Tensor& rows_RH) {
+  at::Tensor logits_RV = at::empty({rows_RH.size(0), decoder.config().vocab_size}, rows_RH.options());
+  decoder.logits(rows_RH, logits_RV);
+  return logits_RV;
+}
+
+void store(const at::Tensor& values_R, size_t begin, std::vector<float>& out) {
+  const at::Tensor host = values_R.to(at::kCPU).contiguous();
+  std::copy_n(host.const_data_ptr<float>(), host.numel(), out.begin() + static_cast<ptrdiff_t>(begin));
+}
+
+// One number per row of the chunk as a column, or zeros.
+at::Tensor column(std::span<const float> values, const Chunk& chunk) {
+  const at::Device device = chunk.rows_R.device();
+  if (values.empty()) return at::zeros_like(chunk.rows_R, at::kFloat).unsqueeze(1);
+  return to_device(values.data() + chunk.begin, {static_cast<int64_t>(chunk.count), 1}, device);
+}
+
+}  // namespace
+
+Scores score_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                       float inverse_temperature, bool want_entropy) {
+  Scores out;
+  for (auto* values : {&out.logprobs, &out.entropies, &out.logsumexp, &out.mean_logit}) values->resize(targets.size());
+  for_chunks(targets, decoder.config().vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
+    const at::Tensor z_RV = logits_of(decoder, hidden_NH.index_select(0, chunk.rows_R)).mul_(inverse_temperature);
+    const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
+    store(logsumexp_R, chunk.begin, out.logsumexp);
+    store(z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R, chunk.begin, out.logprobs);
+    if (!want_entropy) return;
+    const at::Tensor mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);
+    store(mean_R, chunk.begin, out.mean_logit);
+    store(logsumexp_R - mean_R, chunk.begin, out.entropies);
+  });
+  return out;
+}
+
+// With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
+void score_backward_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                              const Scores& scores, float inverse_temperature, std::span<const float> d_logprob,
+                              std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
+  const int64_t vocab = decoder.config().vocab_size;
+  const at::Tensor& head_VH = decoder.parameters().root.head_VH;
+  for_chunks(targets, vocab, hidden_NH.device(), [&](const Chunk& chunk) {
+    const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
+    const at::Tensor z_RV = logits_of(decoder, rows_RH).mul_(inverse_temperature);
+    const at::Tensor d_logprob_R1 = column(d_logprob, chunk);
+    at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
+    d_RV.mul_((z_RV - column(scores.mean_logit, chunk)).mul_(column(d_entropy, chunk)).add_(d_logprob_R1));
+    const at::Tensor at_target_R =
+        at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
+    d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
+    d_RV.mul_(inverse_temperature);
+    gradients.root.head_VH.addmm_(d_RV.t(), rows_RH);
+    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_RV, head_VH));
+  });
+  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 2);
+}
+
+at::Tensor value_backward_on_device(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                    std::span<const double> d_values, ParameterSet& gradients) {
+  at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  for_chunks(targets, 1, hidden_NH.device(), [&](const Chunk& chunk) {
+    const std::vector<float> host(d_values.begin() + static_cast<ptrdiff_t>(chunk.begin),
+                                  d_values.begin() + static_cast<ptrdiff_t>(chunk.begin + chunk.count));
+    const at::Tensor d_R1 = to_device(host.data(), {static_cast<int64_t>(chunk.count), 1}, hidden_NH.device());
+    gradients.root.score_1H.add_(at::mm(d_R1.t(), hidden_NH.index_select(0, chunk.rows_R)));
+    gradients.root.score_bias_1.add_(d_R1.sum());
+    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_R1, critic.parameters().root.score_1H));
+  });
+  return d_hidden_NH;
+}
+
+}  // namespace gyre

@@ -1,0 +1,27 @@
+// Log-probs and entropies of chosen tokens on tensors, and the value head: what model/score.h and train/value.h compute
+// on the CPU, in the same chunks of rows. Only numbers per token leave the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "model/decoder.h"
+#include "model/score.h"
+
+namespace gyre {
+
+Scores score_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                       float inverse_temperature, bool want_entropy);
+
+// Adds to d_hidden_NH and to gradients.head, as score_backward does; either span may be empty.
+void score_backward_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                              const Scores& scores, float inverse_temperature, std::span<const float> d_logprob,
+                              std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients);
+
+// Adds the value head's gradients of Σ d_values[i]·V_i and returns that of the hidden states.
+at::Tensor value_backward_on_device(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                    std::span<const double> d_values, ParameterSet& gradients);
+
+}  // namespace gyre

@@ -1,0 +1,62 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import "fmt"
+
+// Placement says what computes a model. The zero value is Gyre's own kernels on the CPU.
+type Placement struct {
+	Device  string // "cpu" or ""; "cuda" or "cuda:N", a GPU; "aten", what runs on GPUs, on the CPU
+	Compute Compute
+}
+
+// Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.
+type Compute string
+
+// ComputeAuto, also spelled "", is bfloat16 on a GPU and float32 elsewhere.
+const (
+	ComputeAuto Compute = "auto"
+	ComputeF32  Compute = "float32"
+	ComputeBF16 Compute = "bfloat16"
+)
+
+var computes = map[Compute]C.int32_t{
+	"": C.GYRE_COMPUTE_AUTO, ComputeAuto: C.GYRE_COMPUTE_AUTO, ComputeF32: C.GYRE_COMPUTE_F32, ComputeBF16: C.GYRE_COMPUTE_BF16,
+}
+
+// Check says what is wrong with a placement, but not whether the GPU is there: making a model does.
+func (p Placement) Check() error {
+	if _, ok := computes[p.Compute]; !ok {
+		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("model dtype: got %q, expected auto, float32 or bfloat16", string(p.Compute))}
+	}
+	if len(p.Device) >= C.GYRE_DEVICE_SIZE {
+		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("model device: got %q, expected cpu, cuda, cuda:N or aten", p.Device)}
+	}
+	return nil
+}
+
+func (p Placement) c(config *C.gyre_model_config) {
+	config.compute = computes[p.Compute]
+	for i := range len(p.Device) {
+		config.device[i] = C.char(p.Device[i])
+	}
+}
+
+// Device tells where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
+func (m *Model) Device() (string, error) {
+	var line [256]C.char
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_device(h, &line[0], C.size_t(len(line)), err)
+	})
+	return C.GoString(&line[0]), err
+}
+
+// CUDAInfo names the GPUs that this process may use, or begins with "none: " and says what to do about it.
+func CUDAInfo() string {
+	var line [1024]C.char
+	execute(func() { C.gyre_cuda_info(&line[0], C.size_t(len(line))) })
+	return C.GoString(&line[0])
+}

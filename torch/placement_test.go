@@ -1,0 +1,131 @@
+package torch
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// twin is a model with m's weights, computed elsewhere.
+func twin(t *testing.T, m *Model, on Placement) *Model {
+	t.Helper()
+	config := m.Config
+	config.Placement = on
+	other, err := NewModel(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	weights := map[string][]float32{}
+	each(t, m, func(name string, tensor *Tensor, _ []int64) {
+		values, err := tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights[name] = values
+	})
+	each(t, other, func(name string, tensor *Tensor, _ []int64) {
+		if err := tensor.SetFloat32s(weights[name]); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := other.Touch(); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+func TestDevicesAgree(t *testing.T) {
+	for _, device := range []string{"aten", "cuda"} {
+		t.Run(device, func(t *testing.T) {
+			if gpus := CUDAInfo(); device == "cuda" && strings.HasPrefix(gpus, "none: ") {
+				t.Skip(gpus)
+			}
+			m := tinyModel(t, HeadLM)
+			other := twin(t, m, Placement{Device: device, Compute: ComputeF32})
+			if line, err := other.Device(); err != nil || !strings.HasPrefix(line, device) || !strings.HasSuffix(line, "float32") {
+				t.Errorf("device %q, %v", line, err)
+			}
+			ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+			want, err := m.Logits(ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := other.Logits(ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range want {
+				if math.Abs(float64(got[i]-want[i])) > 1e-4 {
+					t.Fatalf("logit %d: got %v, the kernels give %v", i, got[i], want[i])
+				}
+			}
+			greedy := func(m *Model) []int32 {
+				e := tinyEngine(t, m, roomy)
+				if err := e.Submit(Request{ID: 1, Prompt: ids, Sampling: Sampling{TopP: 1, MaxTokens: 12, IgnoreEOS: true}}); err != nil {
+					t.Fatal(err)
+				}
+				return finish(t, e)[1].Tokens
+			}
+			if a, b := greedy(m), greedy(other); !slices.Equal(a, b) {
+				t.Errorf("greedy tokens: got %v, the kernels draw %v", b, a)
+			}
+			// One update moves both alike.
+			step := func(m *Model) []float32 {
+				g, err := NewGradients(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-4})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer o.Close()
+				batch := Pack([][]int32{ids}, nil)
+				weights := slices.Repeat([]float32{1}, len(ids))
+				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}, Components{Task: g}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := o.Step(g, 1e-2, 1); err != nil {
+					t.Fatal(err)
+				}
+				logits, err := m.Logits(ids)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return logits
+			}
+			moved, expected := step(other), step(m)
+			for i := range expected {
+				if math.Abs(float64(moved[i]-expected[i])) > 1e-3 {
+					t.Fatalf("after a step, logit %d: got %v, the kernels give %v", i, moved[i], expected[i])
+				}
+			}
+			if slices.Equal(expected, want) {
+				t.Error("the step moved nothing")
+			}
+		})
+	}
+}
+
+func TestPlacementsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		on   Placement
+		want string
+	}{
+		{Placement{Device: "gpu"}, "expected cpu, cuda"},
+		{Placement{Device: "a name that is far too long"}, "expected cpu, cuda"},
+		{Placement{Compute: "int4"}, "expected auto, float32 or bfloat16"},
+		{Placement{Compute: ComputeBF16}, "float32"},
+		{Placement{Device: "cuda:99"}, "cuda:99"},
+	} {
+		config := tinyConfig(HeadLM)
+		config.Placement = c.on
+		if _, err := NewModel(config); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want an invalid argument that says %q", c.on, err, c.want)
+		}
+	}
+}
