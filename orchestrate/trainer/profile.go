@@ -11,6 +11,7 @@ import (
 type profile struct {
 	begin            time.Time
 	fixedThreads     bool    // by run.threads or GYRE_THREADS
+	onDevice         bool    // the models are not computed by the CPU's kernels, whose peak says nothing then
 	bandwidth, flops float64 // the machine's peak, in bytes and operations per second; 0 until measured
 	phases           []phase // of the step in progress
 }
@@ -100,6 +101,9 @@ func (p *profile) measure() error {
 func (p *profile) into(m map[string]float64) error {
 	phases := p.phases
 	p.phases = nil
+	if p.onDevice {
+		return nil
+	}
 	if p.flops == 0 {
 		if time.Since(p.begin) < worthMeasuring {
 			return nil

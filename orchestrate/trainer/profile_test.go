@@ -42,6 +42,11 @@ func TestShortRunsDoNotMeasureTheMachine(t *testing.T) {
 	if err := p.into(got); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
+	onDevice := profile{begin: time.Now().Add(-worthMeasuring), onDevice: true}
+	onDevice.add("ref", torch.Work{FLOPs: 1, Bytes: 1}, 1)
+	if err := onDevice.into(got); err != nil || len(got) != 0 {
+		t.Errorf("models on a device have the CPU's peak: %v, %v", got, err)
+	}
 	p.begin = time.Now().Add(-worthMeasuring)
 	p.add("ref", torch.Work{FLOPs: 1, Bytes: 1}, 1)
 	if err := p.into(got); err != nil || got["perf/peak_gflops"] <= 0 || got["perf/mfu/ref"] <= 0 {

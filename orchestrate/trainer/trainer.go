@@ -73,7 +73,7 @@ func NewSFT(c *config.Config, o Options) (*Trainer, error) {
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
 func New(c *config.Config, o Options) (t *Trainer, err error) {
-	t = &Trainer{config: c, options: o, console: o.Console, profile: profile{begin: time.Now()}}
+	t = &Trainer{config: c, options: o, console: o.Console, profile: profile{begin: time.Now(), onDevice: c.Model.Device != "cpu"}}
 	defer func() {
 		if err != nil {
 			if t.dir != nil {
