@@ -4,6 +4,7 @@
 
 #include "kernels/parallel.h"
 #include "kernels/tile.h"
+#include "kernels/transpose.h"
 
 namespace gyre {
 namespace {
@@ -44,12 +45,18 @@ void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
     float* panel = panels_.data() + p * in * kPanel;
     const int64_t width = std::min(kPanel, out - p * kPanel);
     if (width < kPanel) std::fill(panel, panel + in * kPanel, 0.0f);
-    constexpr int64_t kStrip = 16;  // one cache line of each source row at a time
-    for (int64_t k = 0; k < in; k += kStrip) {
-      const int64_t last = std::min(in, k + kStrip);
-      for (int64_t j = 0; j < width; ++j) {
-        const float* row = weight + (p * kPanel + j) * in;
-        for (int64_t i = k; i < last; ++i) panel[i * kPanel + j] = row[i];
+    for (int64_t j = 0; j < width; j += kLanes) {
+      for (int64_t k = 0; k < in; k += kLanes) {
+        const float* from = weight + (p * kPanel + j) * in + k;
+        float* to = panel + k * kPanel + j;
+        if (j + kLanes <= width && k + kLanes <= in) {
+          transpose_tile(from, in, to, kPanel);
+        } else {
+          const int64_t rows = std::min<int64_t>(kLanes, width - j), columns = std::min<int64_t>(kLanes, in - k);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < columns; ++c) to[c * kPanel + r] = from[r * in + c];
+          }
+        }
       }
     }
   });
