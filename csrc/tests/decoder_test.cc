@@ -197,11 +197,18 @@ TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
 
 TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
   std::vector<at::Tensor> hidden;
-  for (int t : {1, 2}) {
+  std::vector<ParameterSet> gradients;
+  for (int t : {1, 3}) {
     const Threads several(t);
-    hidden.push_back(hidden_states());
+    std::unique_ptr<Activations> kept;
+    hidden.push_back(hidden_states(&kept));
+    gradients.push_back(make_parameters(GetParam().config));
+    backward(testing::random_tensor(hidden[0].sizes(), 5), *kept, gradients.back());
   }
   EXPECT_TRUE(same_bits(hidden[0], hidden[1]));
+  for (size_t i = 0; i < gradients[0].named.size(); ++i) {
+    EXPECT_TRUE(same_bits(gradients[0].named[i].value, gradients[1].named[i].value)) << gradients[0].named[i].name;
+  }
 }
 
 TEST_P(DecoderTest, TouchedWeightsAreUsed) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/errors.h"
+#include "tests/threads.h"
 #include "tests/train_fixture.h"
 #include "train/evaluate.h"
 #include "train/policy.h"
@@ -88,6 +89,19 @@ TEST(PolicyBackward, SharedPrefixesChangeRoundingOnly) {
   std::vector<float> scored(b.ids.size());
   evaluate_policy(*decoder, b.view(), full_loss().temperature, scored, {});
   EXPECT_EQ(scored, alone);
+}
+
+TEST(PolicyBackward, ThreadsDoNotChangeABit) {
+  auto decoder = tiny_decoder();
+  OwnedBatch b = random_batch({60, 41, 25});
+  train_test::share_prefix(b, 0, 1, 18);
+  Gradients one(decoder->config()), three(decoder->config());
+  for (const auto& [threads, into] : {std::pair{1, &one}, std::pair{3, &three}}) {
+    const Threads several(threads);
+    run(*decoder, b, full_loss(), {into, into, into});
+  }
+  const auto a = one.set().flats(), c = three.set().flats();
+  for (size_t k = 0; k < a.size(); ++k) EXPECT_TRUE(at::equal(a[k], c[k])) << k;
 }
 
 TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {

@@ -65,7 +65,6 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	}
 	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
 	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+4*blockMatrices(actor))
-	add("update", "logits of one chunk", max(32<<20, 64*4*actor.VocabSize))
 	if c.Analysis.Enabled {
 		plan := planAnalysis(c, Parameters(actor))
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
