@@ -23,16 +23,17 @@ struct Operands {
   ptrdiff_t ahead_step;
 };
 
-// kFetch cache lines are fetched ahead per step.
+// kFetch cache lines are fetched ahead per step; b is a panel then.
 template <int R, int C, bool kUnitColumn, int kFetch>
-void tile(const Operands& o) {
+void tile(const Operands& operands) {
+  const Operands o = operands;  // c cannot overwrite a copy, so its fields stay in registers
   vf acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[r][c] = o.start ? load(o.start + r * o.start_row + c * kLanes) : vf{};
   }
-  const ptrdiff_t row = o.a.row, column = kUnitColumn ? 1 : o.a.column, ldb = o.ldb;
+  const ptrdiff_t row = o.a.row, column = kUnitColumn ? 1 : o.a.column, ldb = kFetch ? kPanel : o.ldb;
   const float* a = o.a.data;
   const float *b = o.b, *ahead = o.ahead;
   const ptrdiff_t ahead_step = o.ahead_step;
