@@ -11,6 +11,12 @@ namespace {
 using DeviceDecoderTest = OnDevice;
 GYRE_ON_EVERY_DEVICE(DeviceDecoderTest);
 
+// libtorch remembers whether there was CUDA when it was first asked, and the autograd of other tests asks.
+class LookForGpus : public ::testing::Environment {
+  void SetUp() override { cuda_state(); }
+};
+[[maybe_unused]] const auto* const kLookFirst = ::testing::AddGlobalTestEnvironment(new LookForGpus);
+
 constexpr double kTolerance = 1e-5;
 
 const ModelConfig kConfigs[] = {llama_config(), llama_bias_config(), qwen2_config(),
