@@ -123,6 +123,7 @@ gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* 
 // Copies all parameter values from src (same configuration).
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
 
+// Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's results.
 typedef struct {
   int64_t num_sequences;
   const int64_t* offsets;  // num_sequences + 1
