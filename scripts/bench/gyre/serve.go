@@ -80,7 +80,7 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.step(t)
 	}
 	if s.model == nil {
-		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM)
+		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM, torch.Placement{})
 		if err != nil {
 			return worker.Figures{}, err
 		}
