@@ -68,7 +68,7 @@ void PackedMatrix::multiply_columns(int64_t first_column, int64_t count, const f
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const float* first_panel = panels_.data() + first_column * in_;
   const int64_t inner = ceil_div(in_, ceil_div(in_, kInnerBlock));
-  const int64_t grain = std::max<int64_t>(1, 400000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
+  const int64_t grain = std::max<int64_t>(1, 120000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
     const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
     const int64_t width = std::min(kPanel, count - p * kPanel);

@@ -21,7 +21,7 @@ namespace {
 
 // Longer than the gaps between the loops of one forward pass, shorter than what another program would miss.
 constexpr std::chrono::microseconds kSpin{40};
-constexpr int64_t kRangesPerThread = 4;  // uneven threads even out; 16 bits of Pool::next_ suffice for the count
+constexpr int64_t kRangesPerThread = 8;  // uneven threads even out; 16 bits of Pool::next_ suffice for the count
 
 void pause() {
 #if defined(__x86_64__)
@@ -85,7 +85,7 @@ class Pool {
     done_.store(0, std::memory_order_relaxed);
     loop_ = (loop_ + 1) & 0x7fffffff;
     next_.store(static_cast<uint64_t>(loop_) << 32 | count << 16, std::memory_order_release);
-    signal_.store(loop_, std::memory_order_release);
+    signal_.store(loop_);  // sequentially consistent: no worker may fall asleep on the old value unnoticed
     signal_.notify_all();
 
     inside_loop = true;

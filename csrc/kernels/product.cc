@@ -61,7 +61,9 @@ void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdif
   thread_local Buffer panels;
   const int64_t most_depth = k ? ceil_div(k, ceil_div(k, kDepth)) : 0;
   const int64_t num_panels = ceil_div(n, kPanel);
-  const int64_t tasks = std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 2 * kTileRows)));
+  // As many for one thread as for another.
+  const int64_t tasks =
+      round_up(std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 16))), num_threads());
   const int64_t task_rows = round_up(ceil_div(m, tasks), kTileRows);
   panels.reserve(num_panels * most_depth * kPanel);
   float* packed = panels.data();
