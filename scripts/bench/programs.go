@@ -33,19 +33,13 @@ func (b *bench) environment(more ...string) []string {
 	return append(append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.threads)), more...)
 }
 
-// gyre is the command of Gyre's own worker: this program. Threads wait for each other as in the gyre command.
+// gyre is the command of Gyre's own worker: this program.
 func (b *bench) gyre() worker.Command {
-	var more []string
-	_, spin := os.LookupEnv("GOMP_SPINCOUNT")
-	_, policy := os.LookupEnv("OMP_WAIT_POLICY")
-	if !spin && !policy {
-		more = append(more, "GOMP_SPINCOUNT=10000")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	return worker.Command{Program: report.Subject, Env: b.environment(more...),
+	return worker.Command{Program: report.Subject, Env: b.environment(),
 		Args: []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads)}}
 }
 

@@ -2,6 +2,7 @@ package gyre
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"gyre/scripts/bench/work"
@@ -41,7 +42,7 @@ func (s *server) logprobs(t work.Task) (worker.Figures, error) {
 	return worker.Figures{Seconds: time.Since(begin).Seconds()}, err
 }
 
-// update is one step of a clipped policy loss over the task's sequences in one batch. Old log-probs and advantages are made up: they
+// update is one step of a clipped policy loss over the task's sequences. Old log-probs and advantages are made up: they
 // cost nothing and change no amount of work.
 func (s *server) update(t work.Task) (worker.Figures, error) {
 	if s.learner == nil {
@@ -51,22 +52,14 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 		}
 		s.learner = l
 	}
-	masks := make([][]bool, len(t.Sequences))
 	trained := 0
-	for i, ids := range t.Sequences {
-		masks[i] = make([]bool, len(ids))
-		for j := max(t.Context, 1); j < len(ids); j++ {
-			masks[i][j] = true
-			trained++
-		}
+	for _, ids := range t.Sequences {
+		trained += len(ids) - max(t.Context, 1)
 	}
-	batch := torch.Pack(t.Sequences, masks)
-	n := len(batch.IDs)
-	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n), Weights: make([]float32, n)}
-	for i, on := range batch.Mask {
-		in.OldLogprobs[i] = float32(-math.Log(float64(s.model.Config.VocabSize)))
-		in.Advantages[i] = float32(i%3) - 1
-		in.Weights[i] = float32(on) / float32(trained)
+	// Unrelated sequences are a micro-batch each: the gradient is the same and activations take less memory. A group is one, for its prompt.
+	micro := [][][]int32{t.Sequences}
+	if t.Context == 0 {
+		micro = slices.Collect(slices.Chunk(t.Sequences, 1))
 	}
 	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28}
 	g := s.learner.gradients
@@ -75,12 +68,36 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	if err := g.Zero(); err != nil {
 		return worker.Figures{}, err
 	}
-	if _, err := s.model.PolicyBackward(batch, in, loss, torch.Components{Task: g, Entropy: g, KL: g}); err != nil {
-		return worker.Figures{}, err
+	for _, sequences := range micro {
+		batch, in := s.trainingBatch(sequences, t.Context, trained)
+		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Components{Task: g, Entropy: g, KL: g}); err != nil {
+			return worker.Figures{}, err
+		}
 	}
 	passes := time.Since(begin)
 	_, err := s.learner.optimizer.Step(g, 1e-7, 1)
 	total := time.Since(begin)
 	return worker.Figures{Seconds: total.Seconds(), Parts: map[string]float64{
 		"passes": passes.Seconds(), "optimizer": (total - passes).Seconds()}}, err
+}
+
+// trainingBatch packs sequences with made-up columns: the cost depends on no value. All tokens after the context are trained on,
+// each with the weight of one in all.
+func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Batch, torch.PolicyInputs) {
+	masks := make([][]bool, len(sequences))
+	for i, ids := range sequences {
+		masks[i] = make([]bool, len(ids))
+		for j := max(context, 1); j < len(ids); j++ {
+			masks[i][j] = true
+		}
+	}
+	batch := torch.Pack(sequences, masks)
+	n := len(batch.IDs)
+	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n), Weights: make([]float32, n)}
+	for i, on := range batch.Mask {
+		in.OldLogprobs[i] = float32(-math.Log(float64(s.model.Config.VocabSize)))
+		in.Advantages[i] = float32(i%3) - 1
+		in.Weights[i] = float32(on) / float32(all)
+	}
+	return batch, in
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"gyre/orchestrate/checkpoint"
 	"gyre/scripts/bench/work"
@@ -37,11 +36,6 @@ func Serve(dir string, threads int, in io.Reader, out, log io.Writer) error {
 	defer s.close()
 	answer := json.NewEncoder(out)
 	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
-	for _, name := range []string{"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} {
-		if v, set := os.LookupEnv(name); set {
-			hello.Notes = append(hello.Notes, name+"="+v)
-		}
-	}
 	if err := answer.Encode(worker.Line{Hello: &hello}); err != nil {
 		return err
 	}
@@ -93,6 +87,13 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.generate(t)
 	case work.OpRollout:
 		return s.rollout(t)
+	}
+	if s.sampler != nil { // as the trainer does before an update
+		if err := s.sampler.engine.Sleep(); err != nil {
+			return worker.Figures{}, err
+		}
+	}
+	switch t.Op {
 	case work.OpLogprobs:
 		return s.logprobs(t)
 	case work.OpUpdate:
