@@ -30,10 +30,11 @@ struct RowScore {
   float logsumexp, mean_logit;  // entropy = logsumexp - mean_logit
   float max;                    // of logits / temperature
 };
-// `running` (may be null) receives, for each block of kScoreBlock logits, the sum of e^(logit/temperature - max) of that block and all
-// before it.
+// `running` (may be null) receives, for each block of kScoreBlock logits, the sum of e^(logit/temperature - max) of
+// that block and all before it.
 inline constexpr int64_t kScoreBlock = kSoftmaxBlock;
-RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy, float* running = nullptr);
+RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy,
+                   float* running = nullptr);
 // log-prob of a token given the row's statistics.
 inline float logprob_of(const float* logits, int32_t token, float inverse_temperature, float logsumexp) {
   return logits[token] * inverse_temperature - logsumexp;
