@@ -54,7 +54,7 @@ class Decoder {
   void backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients);
 
   // The output matrix, [V, H] (value head: [1, H]), packed.
-  const PackedMatrix& head() { return packed_.head(); }
+  PackedWeights::HeadColumns head_columns(int64_t first, int64_t count) { return packed_.head_columns(first, count); }
   // Head: logits_RV = hidden_RH · head^T for a few rows (row-invariant kernel). A value head gives [R, 1], bias
   // included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);

@@ -24,7 +24,8 @@ void PackedWeights::keep_blocks() {
 
 void PackedWeights::release_blocks() {
   blocks_.clear();
-  blocks_version_ = 0;
+  head_ = PackedMatrix();
+  blocks_version_ = head_version_ = 0;
 }
 
 const PackedBlock& PackedWeights::block(size_t i) {
@@ -35,11 +36,22 @@ const PackedBlock& PackedWeights::block(size_t i) {
 
 const PackedMatrix& PackedWeights::head() {
   if (head_version_ != version_) {
-    const RootTensors& root = parameters_.root;
-    pack(head_, root.score_1H.defined() ? root.score_1H : root.head_VH);
+    pack(head_, head_weight());
     head_version_ = version_;
   }
   return head_;
+}
+
+PackedWeights::HeadColumns PackedWeights::head_columns(int64_t first, int64_t count) {
+  if (blocks_version_ == version_) return {head(), first};
+  const at::Tensor& weight = head_weight();
+  head_part_.pack(floats(weight) + first * weight.size(1), count, weight.size(1));
+  return {head_part_, 0};
+}
+
+const at::Tensor& PackedWeights::head_weight() const {
+  const RootTensors& root = parameters_.root;
+  return root.score_1H.defined() ? root.score_1H : root.head_VH;
 }
 
 }  // namespace gyre

@@ -48,13 +48,13 @@ void for_chunks(size_t targets, Body&& body) {
 template <typename Body>
 void for_logits(Decoder& decoder, const at::Tensor& rows_RH, Body&& body) {
   thread_local Buffer block;
-  const PackedMatrix& head = decoder.head();
-  const int64_t rows = rows_RH.size(0);
+  const int64_t rows = rows_RH.size(0), vocab = decoder.config().vocab_size;
   block.reserve(rows * kSoftmaxBlock);
-  for (int64_t first = 0; first < head.out(); first += kSoftmaxBlock) {
-    const int64_t columns = std::min(kSoftmaxBlock, head.out() - first);
-    head.multiply_columns(first, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, nullptr, block.data(),
-                          kSoftmaxBlock);
+  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
+    const int64_t columns = std::min(kSoftmaxBlock, vocab - first);
+    const auto head = decoder.head_columns(first, columns);
+    head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, nullptr,
+                                 block.data(), kSoftmaxBlock);
     body(first, columns, block.data());
   }
 }

@@ -56,10 +56,10 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	for _, ids := range t.Sequences {
 		trained += len(ids) - max(t.Context, 1)
 	}
-	// Unrelated sequences are a micro-batch each: the gradient is the same and activations take less memory. A group is one, for its prompt.
+	// Unrelated sequences go two at a time: the gradient is the same and activations take less memory. A group is one, for its prompt.
 	micro := [][][]int32{t.Sequences}
 	if t.Context == 0 {
-		micro = slices.Collect(slices.Chunk(t.Sequences, 1))
+		micro = slices.Collect(slices.Chunk(t.Sequences, 2))
 	}
 	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28}
 	g := s.learner.gradients
