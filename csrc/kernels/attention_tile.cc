@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/register_tile.h"
 #include "kernels/tile.h"
 
 namespace gyre {
@@ -31,7 +32,7 @@ struct ScoreTile {
 
 template <int R, int C>
 void score_tile(const ScoreTile& t) {
-  vf acc[R][C] = {};
+  RegisterTile<R, C> acc = {};
   for (int64_t i = 0; i < t.depth; ++i) {
     vf w[C];
 #pragma GCC unroll 4
@@ -39,18 +40,9 @@ void score_tile(const ScoreTile& t) {
       w[c] = load(t.keys[c] + i * kPageTokens);
       __builtin_prefetch(t.ahead[c] + i * kPageTokens);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const vf x = splat(t.q[r * t.ldq + i]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[r][c] += x * w[c];
-    }
+    add_products<R, C>(acc, t.q + i, t.ldq, w);
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) store(t.scores + r * t.ldc + c * kLanes, acc[r][c]);
-  }
+  store_tile<R, C>(acc, t.scores, t.ldc);
 }
 
 struct ValueTile {
@@ -64,12 +56,8 @@ struct ValueTile {
 
 template <int R, int C>
 void value_tile(const ValueTile& t) {
-  vf acc[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[r][c] = load(t.sums + r * t.ldc + c * kLanes);
-  }
+  RegisterTile<R, C> acc;
+  load_tile<R, C>(acc, t.sums, t.ldc);
   const int64_t last_page = (t.last - 1) / kPageTokens;
   for (int64_t key = t.first; key < t.last;) {
     const int64_t page = key / kPageTokens, slot = key % kPageTokens;
@@ -83,19 +71,10 @@ void value_tile(const ValueTile& t) {
         w[c] = load(v + c * kLanes);
         __builtin_prefetch(ahead + c * kLanes);
       }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const vf x = splat(t.p[r * t.ldp + key]);
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) acc[r][c] += x * w[c];
-      }
+      add_products<R, C>(acc, t.p + key, t.ldp, w);
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) store(t.sums + r * t.ldc + c * kLanes, acc[r][c]);
-  }
+  store_tile<R, C>(acc, t.sums, t.ldc);
 }
 
 template <int... I>

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "kernels/register_tile.h"
+
 namespace gyre {
 namespace {
 
@@ -27,12 +29,8 @@ struct Operands {
 template <int R, int C, bool kUnitColumn, int kFetch>
 void tile(const Operands& operands) {
   const Operands o = operands;  // c cannot overwrite a copy, so its fields stay in registers
-  vf acc[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[r][c] = o.start ? load(o.start + r * o.start_row + c * kLanes) : vf{};
-  }
+  RegisterTile<R, C> acc = {};
+  if (o.start) load_tile<R, C>(acc, o.start, o.start_row);
   const ptrdiff_t row = o.a.row, column = kUnitColumn ? 1 : o.a.column, ldb = kFetch ? kPanel : o.ldb;
   const float* a = o.a.data;
   const float *b = o.b, *ahead = o.ahead;
@@ -44,18 +42,9 @@ void tile(const Operands& operands) {
     vf w[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const vf x = splat(a[r * row]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[r][c] += x * w[c];
-    }
+    add_products<R, C>(acc, a, row, w);
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) store(o.c + r * o.ldc + c * kLanes, acc[r][c]);
-  }
+  store_tile<R, C>(acc, o.c, o.ldc);
 }
 
 using Tile = void (*)(const Operands&);

@@ -57,6 +57,23 @@ struct Sequence {
   std::vector<int32_t> pages;
 };
 
+// The gradients [rows, q | k | v] of attention over segments. They start as garbage: every element must be written.
+at::Tensor backward(const AttentionShape& shape, const std::vector<Segment>& segments, const at::Tensor& q,
+                    const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& d_o,
+                    const at::Tensor& lse) {
+  const int64_t wq = q.size(1), wk = k.size(1);
+  at::Tensor d = at::full({q.size(0), wq + 2 * wk}, 1e30f);
+  AttentionBackward a{};
+  a.segments = segments;
+  a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
+  a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
+  a.o = o.data_ptr<float>(), a.d_o = d_o.data_ptr<float>(), a.logsumexp = lse.data_ptr<float>();
+  a.dq = d.data_ptr<float>(), a.dk = a.dq + wq, a.dv = a.dk + wk;
+  std::vector<float> partials;
+  attend_backward(shape, a, partials);
+  return d;
+}
+
 class AttentionTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AttentionTest, MatchesSoftmaxAttention) {
@@ -98,16 +115,8 @@ TEST_P(AttentionTest, BackwardMatchesAutograd) {
   const at::Tensor d_o = random_tensor({2 * n, wq}, 9);
   const at::Tensor q = s.q.repeat({2, 1}), k = s.k.repeat({2, 1}), v = s.v.repeat({2, 1}), o2 = o.repeat({2, 1});
   const at::Tensor lse2 = lse.repeat({2, 1});
-  at::Tensor d = at::full({2 * n, wq + 2 * wk}, 1e30f);
   const std::vector<Segment> segments{{0, n, 0, -1}, {n, n, 0, -1}};
-  AttentionBackward a{};
-  a.segments = segments;
-  a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
-  a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
-  a.o = o2.data_ptr<float>(), a.d_o = d_o.data_ptr<float>(), a.logsumexp = lse2.data_ptr<float>();
-  a.dq = d.data_ptr<float>(), a.dk = a.dq + wq, a.dv = a.dk + wk;
-  std::vector<float> partials;
-  attend_backward(s.shape, a, partials);
+  const at::Tensor d = backward(s.shape, segments, q, k, v, o2, d_o, lse2);
 
   for (int64_t half : {0, 1}) {
     at::Tensor tq = s.q.clone().set_requires_grad(true), tk = s.k.clone().set_requires_grad(true),
@@ -177,16 +186,7 @@ TEST(Attention, BackwardOverTreesMatchesAutogradForAnyThreads) {
   std::vector<at::Tensor> results;
   for (int threads : {1, 3}) {
     const Threads several(threads);
-    const at::Tensor d = at::full({rows, wq + 2 * wk}, 1e30f);
-    AttentionBackward a{};
-    a.segments = segments;
-    a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
-    a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
-    a.o = o.data_ptr<float>(), a.d_o = d_o.data_ptr<float>(), a.logsumexp = lse.data_ptr<float>();
-    a.dq = d.data_ptr<float>(), a.dk = a.dq + wq, a.dv = a.dk + wk;
-    std::vector<float> partials;
-    attend_backward(shape, a, partials);
-    results.push_back(d);
+    results.push_back(backward(shape, segments, q, k, v, o, d_o, lse));
   }
   EXPECT_LT(testing::relative_error(results[0].narrow(1, 0, wq), q.grad()), 2e-6);
   EXPECT_LT(testing::relative_error(results[0].narrow(1, wq, wk), k.grad()), 2e-6);

@@ -39,7 +39,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		return nil, err
 	}
 	var chosen selection
-	err = timed(m, "timing_s/filter", func() (err error) {
+	err = t.measure(m, "filter", func() (err error) {
 		chosen, err = t.choose(episodes, false)
 		return err
 	})
@@ -188,13 +188,6 @@ func (t *Trainer) validate(ctx context.Context, step int) (map[string]float64, e
 	}
 	m["timing_s/testing"] = time.Since(begin).Seconds()
 	return m, nil
-}
-
-func timed(m map[string]float64, name string, f func() error) error {
-	begin := time.Now()
-	err := f()
-	m[name] += time.Since(begin).Seconds()
-	return err
 }
 
 func flag(b bool) float64 {

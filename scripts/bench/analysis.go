@@ -18,7 +18,6 @@ import (
 func analysisCost(ctx context.Context, log io.Writer) ([]report.Analysis, error) {
 	fmt.Fprintln(log, "gradient analysis: go test ./orchestrate/trainer -bench .")
 	command := exec.CommandContext(ctx, "go", "test", "./orchestrate/trainer", "-run", "^$", "-bench", ".", "-benchtime", "2x")
-	command.Env = append(command.Environ(), "OMP_WAIT_POLICY=passive")
 	out, err := command.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("go test: %w: %s", err, bytes.TrimSpace(out))
