@@ -68,7 +68,7 @@ type PolicyStats struct {
 }
 
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
-// [ErrNotFinite], with all gradients as they were.
+// [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
 func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, out Components) (PolicyStats, error) {
 	nll := loss.Objective == ObjectiveNLL
 	for _, s := range []struct {

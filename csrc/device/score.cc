@@ -44,16 +44,46 @@ at::Tensor logits_of(Decoder& decoder, const at::Tensor& rows_RH) {
   return logits_RV;
 }
 
-void store(const at::Tensor& values_R, size_t begin, std::vector<float>& out) {
+void append(const at::Tensor& values_R, std::vector<float>& out) {
   const at::Tensor host = values_R.to(at::kCPU).contiguous();
-  std::copy_n(host.const_data_ptr<float>(), host.numel(), out.begin() + static_cast<ptrdiff_t>(begin));
+  const float* values = host.const_data_ptr<float>();
+  out.insert(out.end(), values, values + host.numel());
+}
+
+// The scores of a chunk from its logits over temperature.
+void append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy, Scores& out) {
+  const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
+  at::Tensor mean_R = at::zeros_like(logsumexp_R), entropy_R = mean_R;
+  if (want_entropy) {
+    mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);
+    entropy_R = logsumexp_R - mean_R;
+  }
+  append(logsumexp_R, out.logsumexp);
+  append(z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R, out.logprobs);
+  append(mean_R, out.mean_logit);
+  append(entropy_R, out.entropies);
 }
 
 // One number per row of the chunk as a column, or zeros.
 at::Tensor column(std::span<const float> values, const Chunk& chunk) {
-  const at::Device device = chunk.rows_R.device();
   if (values.empty()) return at::zeros_like(chunk.rows_R, at::kFloat).unsqueeze(1);
-  return to_device(values.data() + chunk.begin, {static_cast<int64_t>(chunk.count), 1}, device);
+  return to_device(values.data(), {static_cast<int64_t>(chunk.count), 1}, chunk.rows_R.device());
+}
+
+// With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
+void chunk_backward(Decoder& decoder, const at::Tensor& rows_RH, const at::Tensor& z_RV, const Chunk& chunk,
+                    float inverse_temperature, const Scores& scores, const ScoreGradient& gradient) {
+  const int64_t vocab = decoder.config().vocab_size;
+  const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
+  at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
+  d_RV.mul_((z_RV - column(scores.mean_logit, chunk)).mul_(column(gradient.d_entropy, chunk)).add_(d_logprob_R1));
+  const at::Tensor at_target_R =
+      at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
+  d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
+  d_RV.mul_(inverse_temperature);
+  gradient.gradients->root.head_VH.addmm_(d_RV.t(), rows_RH);
+  at::Tensor d_hidden_NH = gradient.d_hidden_NH;
+  d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_RV, decoder.parameters().root.head_VH));
 }
 
 }  // namespace
@@ -61,40 +91,25 @@ at::Tensor column(std::span<const float> values, const Chunk& chunk) {
 Scores score_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
                        float inverse_temperature, bool want_entropy) {
   Scores out;
-  for (auto* values : {&out.logprobs, &out.entropies, &out.logsumexp, &out.mean_logit}) values->resize(targets.size());
   for_chunks(targets, decoder.config().vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
     const at::Tensor z_RV = logits_of(decoder, hidden_NH.index_select(0, chunk.rows_R)).mul_(inverse_temperature);
-    const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
-    store(logsumexp_R, chunk.begin, out.logsumexp);
-    store(z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R, chunk.begin, out.logprobs);
-    if (!want_entropy) return;
-    const at::Tensor mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);
-    store(mean_R, chunk.begin, out.mean_logit);
-    store(logsumexp_R - mean_R, chunk.begin, out.entropies);
+    append_scores(z_RV, chunk, want_entropy, out);
   });
   return out;
 }
 
-// With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
 void score_backward_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
-                              const Scores& scores, float inverse_temperature, std::span<const float> d_logprob,
-                              std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
-  const int64_t vocab = decoder.config().vocab_size;
-  const at::Tensor& head_VH = decoder.parameters().root.head_VH;
-  for_chunks(targets, vocab, hidden_NH.device(), [&](const Chunk& chunk) {
+                              float inverse_temperature, const Objective& objective) {
+  for_chunks(targets, decoder.config().vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
     const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
     const at::Tensor z_RV = logits_of(decoder, rows_RH).mul_(inverse_temperature);
-    const at::Tensor d_logprob_R1 = column(d_logprob, chunk);
-    at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
-    d_RV.mul_((z_RV - column(scores.mean_logit, chunk)).mul_(column(d_entropy, chunk)).add_(d_logprob_R1));
-    const at::Tensor at_target_R =
-        at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
-    d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
-    d_RV.mul_(inverse_temperature);
-    gradients.root.head_VH.addmm_(d_RV.t(), rows_RH);
-    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_RV, head_VH));
+    Scores scores;
+    append_scores(z_RV, chunk, true, scores);
+    for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
+      chunk_backward(decoder, rows_RH, z_RV, chunk, inverse_temperature, scores, gradient);
+      decoder.count(head_work(decoder.config(), rows_RH.size(0)) * 2);
+    }
   });
-  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 2);
 }
 
 at::Tensor value_backward_on_device(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets,

@@ -15,10 +15,9 @@ namespace gyre {
 Scores score_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
                        float inverse_temperature, bool want_entropy);
 
-// Adds to d_hidden_NH and to gradients.head, as score_backward does; either span may be empty.
+// score_backward() of model/score.h.
 void score_backward_on_device(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
-                              const Scores& scores, float inverse_temperature, std::span<const float> d_logprob,
-                              std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients);
+                              float inverse_temperature, const Objective& objective);
 
 // Adds the value head's gradients of Σ d_values[i]·V_i and returns that of the hidden states.
 at::Tensor value_backward_on_device(const Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets,

@@ -49,13 +49,13 @@ void SoftmaxRow::add(const float* logits, int64_t n, float inverse_temperature, 
 
 float SoftmaxRow::logsumexp() const { return max_ + std::log(sum_); }
 
-void softmax_gradient(float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& g) {
+void softmax_gradient(const float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& g, float* out) {
   const vf scale = splat(inverse_temperature), shift = splat(-g.logsumexp);
   const vf d_logprob = splat(g.d_logprob), d_entropy = splat(g.d_entropy), mean = splat(g.mean);
   for (int64_t j = 0; j < n; j += kLanes) {
     const vf x = load_first(logits + j, n - j) * scale;
     const vf p = exponential(x + shift);
-    store_first(logits + j, -p * (d_logprob + d_entropy * (x - mean)) * scale, n - j);
+    store_first(out + j, -p * (d_logprob + d_entropy * (x - mean)) * scale, n - j);
   }
 }
 

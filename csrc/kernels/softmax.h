@@ -33,7 +33,8 @@ struct SoftmaxGradient {
   float d_logprob, d_entropy;  // of the objective
 };
 
-// Turns n of a row's logits into the gradient with respect to them, without the onehot's part.
-void softmax_gradient(float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& gradient);
+// The gradient with respect to n of a row's logits, without the onehot's part. `out` may be the logits.
+void softmax_gradient(const float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& gradient,
+                      float* out);
 
 }  // namespace gyre

@@ -25,6 +25,12 @@ namespace {
 constexpr int64_t kChunk = 512, kGrain = 4;
 static_assert(kSoftmaxBlock % kPanel == 0);
 
+// Where the logits of a chunk are kept for the backward pass: memory for them, but so many targets that reading the
+// head's weights and writing their gradient costs little.
+constexpr int64_t kKeptLogits = (int64_t{64} << 20) / sizeof(float), kLeastKept = 256;
+
+int64_t kept_chunk(int64_t vocab) { return std::clamp(kKeptLogits / vocab, kLeastKept, kChunk); }
+
 // The targets' hidden rows, dense.
 at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) {
   const int64_t width = hidden_NH.size(1);
@@ -37,25 +43,95 @@ at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) 
   return rows_RH;
 }
 
-// Calls body(first target, count) for consecutive chunks.
+// Calls body(first target, count) for consecutive chunks of about the same size, at most `most`.
 template <typename Body>
-void for_chunks(size_t targets, Body&& body) {
-  for (size_t first = 0; first < targets; first += kChunk) body(first, std::min<size_t>(kChunk, targets - first));
+void for_chunks(size_t targets, int64_t most, Body&& body) {
+  for (size_t first = 0; first < targets;) {
+    const auto count = static_cast<size_t>(even_part(static_cast<int64_t>(targets - first), most));
+    body(first, count);
+    first += count;
+  }
 }
 
-// Computes the logits of all rows block by block and calls body(first column, columns, logits) for each, with rows
-// kSoftmaxBlock apart.
+// Calls body(first column, columns) for the blocks of a row of logits.
 template <typename Body>
-void for_logits(Decoder& decoder, const at::Tensor& rows_RH, Body&& body) {
+void for_blocks(int64_t vocab, Body&& body) {
+  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) body(first, std::min(kSoftmaxBlock, vocab - first));
+}
+
+// Logits of all rows, some columns of them, to rows kSoftmaxBlock apart.
+void logits_block(Decoder& decoder, const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits) {
+  const auto head = decoder.head_columns(first, columns);
+  head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0),
+                               nullptr, logits, kSoftmaxBlock);
+}
+
+// The scores of a chunk of targets, from one block of their logits after another.
+class ChunkScores {
+ public:
+  ChunkScores(std::span<const Target> targets, float inverse_temperature, bool want_entropy)
+      : targets_(targets), inverse_(inverse_temperature), want_entropy_(want_entropy) {}
+
+  void add(const float* logits, int64_t first, int64_t columns) {
+    parallel_for(static_cast<int64_t>(targets_.size()), kGrain, [&](int64_t r) {
+      const auto at = static_cast<size_t>(r);
+      const float* row = logits + r * kSoftmaxBlock;
+      rows_[at].add(row, columns, inverse_, want_entropy_);
+      const int64_t token = targets_[at].token - first;
+      if (token >= 0 && token < columns) chosen_[at] = row[token];
+    });
+  }
+
+  void append_to(Scores& out) const {
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const float logsumexp = rows_[i].logsumexp(), mean = want_entropy_ ? rows_[i].mean() : 0;
+      out.logsumexp.push_back(logsumexp);
+      out.logprobs.push_back(logprob_of(&chosen_[i], 0, inverse_, logsumexp));
+      out.mean_logit.push_back(mean);
+      out.entropies.push_back(want_entropy_ ? logsumexp - mean : 0);
+    }
+  }
+
+ private:
+  std::span<const Target> targets_;
+  float inverse_;
+  bool want_entropy_;
+  std::vector<SoftmaxRow> rows_ = std::vector<SoftmaxRow>(targets_.size());
+  std::vector<float> chosen_ = std::vector<float>(targets_.size());  // the targets' logits
+};
+
+// Adds one gradient of a chunk, whose logits are kept block after block.
+void chunk_backward(Decoder& decoder, const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
+                    const Scores& scores, const float* kept, const ScoreGradient& gradient) {
   thread_local Buffer block;
-  const int64_t rows = rows_RH.size(0), vocab = decoder.config().vocab_size;
+  const int64_t rows = rows_RH.size(0), width = rows_RH.size(1);
   block.reserve(rows * kSoftmaxBlock);
-  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
-    const int64_t columns = std::min(kSoftmaxBlock, vocab - first);
-    const auto head = decoder.head_columns(first, columns);
-    head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows, nullptr,
-                                 block.data(), kSoftmaxBlock);
-    body(first, columns, block.data());
+  at::Tensor d_rows_RH = at::empty_like(rows_RH);
+  const float *x = rows_RH.const_data_ptr<float>(), *head = decoder.parameters().root.head_VH.const_data_ptr<float>();
+  float *d_logits = block.data(), *dx = d_rows_RH.mutable_data_ptr<float>(),
+        *d_head = gradient.gradients->root.head_VH.mutable_data_ptr<float>(),
+        *d_hidden = gradient.d_hidden_NH.mutable_data_ptr<float>();
+  for_blocks(decoder.config().vocab_size, [&](int64_t first, int64_t columns) {
+    parallel_for(rows, kGrain, [&](int64_t r) {
+      const auto i = static_cast<size_t>(r);
+      float* row = d_logits + r * kSoftmaxBlock;
+      const float weight = gradient.d_logprob.empty() ? 0 : gradient.d_logprob[i];
+      softmax_gradient(kept + r * kSoftmaxBlock, columns, inverse,
+                       {.logsumexp = scores.logsumexp[i],
+                        .mean = scores.mean_logit[i],
+                        .d_logprob = weight,
+                        .d_entropy = gradient.d_entropy.empty() ? 0 : gradient.d_entropy[i]},
+                       row);
+      const int64_t token = targets[i].token - first;
+      if (token >= 0 && token < columns) row[token] += weight * inverse;
+    });
+    multiply(columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true, d_head + first * width, width);
+    multiply(rows, width, columns, {d_logits, kSoftmaxBlock, 1}, head + first * width, width, first > 0, dx, width);
+    kept += rows * kSoftmaxBlock;
+  });
+  for (size_t i = 0; i < targets.size(); ++i) {
+    float* to = d_hidden + targets[i].row * width;
+    for (int64_t h = 0; h < width; ++h) to[h] += dx[static_cast<int64_t>(i) * width + h];
   }
 }
 
@@ -88,73 +164,49 @@ Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Targ
              bool want_entropy) {
   const float inverse = inverse_of(temperature);
   if (on_tensors(decoder.config())) return score_on_device(decoder, hidden_NH, targets, inverse, want_entropy);
+  thread_local Buffer block;
   Scores out;
-  for (auto* values : {&out.logprobs, &out.entropies, &out.logsumexp, &out.mean_logit}) values->resize(targets.size());
-  for_chunks(targets.size(), [&](size_t begin, size_t count) {
-    std::vector<SoftmaxRow> rows(count);
-    std::vector<float> chosen(count);  // the targets' logits
-    for_logits(decoder, gather(hidden_NH, targets.subspan(begin, count)),
-               [&](int64_t first, int64_t columns, const float* logits) {
-                 parallel_for(static_cast<int64_t>(count), kGrain, [&](int64_t r) {
-                   const auto at = static_cast<size_t>(r);
-                   const float* row = logits + r * kSoftmaxBlock;
-                   rows[at].add(row, columns, inverse, want_entropy);
-                   const int64_t token = targets[begin + at].token - first;
-                   if (token >= 0 && token < columns) chosen[at] = row[token];
-                 });
-               });
-    for (size_t r = 0; r < count; ++r) {
-      const size_t i = begin + r;
-      out.logsumexp[i] = rows[r].logsumexp();
-      out.logprobs[i] = logprob_of(&chosen[r], 0, inverse, out.logsumexp[i]);
-      if (!want_entropy) continue;
-      out.mean_logit[i] = rows[r].mean();
-      out.entropies[i] = out.logsumexp[i] - out.mean_logit[i];
-    }
+  for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
+    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
+    ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
+    block.reserve(rows_RH.size(0) * kSoftmaxBlock);
+    for_blocks(decoder.config().vocab_size, [&](int64_t first, int64_t columns) {
+      logits_block(decoder, rows_RH, first, columns, block.data());
+      chunk.add(block.data(), first, columns);
+    });
+    chunk.append_to(out);
   });
   decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())));
   return out;
 }
 
-void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
-                    const Scores& scores, double temperature, std::span<const float> d_logprob,
-                    std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients) {
+void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
+                    const Objective& objective) {
   const float inverse = inverse_of(temperature);
-  if (on_tensors(decoder.config())) {
-    return score_backward_on_device(decoder, hidden_NH, targets, scores, inverse, d_logprob, d_entropy, d_hidden_NH,
-                                    gradients);
-  }
-  const int64_t width = hidden_NH.size(1);
-  const float* head = decoder.parameters().root.head_VH.const_data_ptr<float>();
-  float* d_head = gradients.root.head_VH.mutable_data_ptr<float>();
-  float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();
-  for_chunks(targets.size(), [&](size_t begin, size_t count) {
-    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count)), d_rows_RH = at::empty_like(rows_RH);
-    const auto rows = static_cast<int64_t>(count);
-    const float* x = rows_RH.const_data_ptr<float>();
-    float* dx = d_rows_RH.mutable_data_ptr<float>();
-    for_logits(decoder, rows_RH, [&](int64_t first, int64_t columns, float* logits) {  // become their gradient
-      parallel_for(rows, kGrain, [&](int64_t r) {
-        const size_t i = begin + static_cast<size_t>(r);
-        float* row = logits + r * kSoftmaxBlock;
-        const float weight = d_logprob.empty() ? 0 : d_logprob[i];
-        softmax_gradient(row, columns, inverse,
-                         {.logsumexp = scores.logsumexp[i],
-                          .mean = scores.mean_logit[i],
-                          .d_logprob = weight,
-                          .d_entropy = d_entropy.empty() ? 0 : d_entropy[i]});
-        const int64_t token = targets[i].token - first;
-        if (token >= 0 && token < columns) row[token] += weight * inverse;
-      });
-      multiply(columns, width, rows, {logits, 1, kSoftmaxBlock}, x, width, true, d_head + first * width, width);
-      multiply(rows, width, columns, {logits, kSoftmaxBlock, 1}, head + first * width, width, first > 0, dx, width);
+  if (on_tensors(decoder.config())) return score_backward_on_device(decoder, hidden_NH, targets, inverse, objective);
+  const int64_t vocab = decoder.config().vocab_size;
+  Buffer logits;
+  for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
+    const std::span<const Target> here = targets.subspan(begin, count);
+    const at::Tensor rows_RH = gather(hidden_NH, here);
+    ChunkScores chunk(here, inverse, /*want_entropy=*/true);
+    const int64_t block = rows_RH.size(0) * kSoftmaxBlock;
+    logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
+    float* kept = logits.data();
+    for_blocks(vocab, [&](int64_t first, int64_t columns) {
+      logits_block(decoder, rows_RH, first, columns, kept);
+      chunk.add(kept, first, columns);
+      kept += block;
     });
-    for (size_t i = 0; i < count; ++i) {
-      float* to = d_hidden + targets[begin + i].row * width;
-      for (int64_t h = 0; h < width; ++h) to[h] += dx[i * width + h];
+    Scores scores;
+    chunk.append_to(scores);
+    const std::vector<ScoreGradient> gradients = objective(begin, scores);
+    for (const ScoreGradient& gradient : gradients) {
+      chunk_backward(decoder, rows_RH, here, inverse, scores, logits.data(), gradient);
     }
+    const double products = 1 + 2 * static_cast<double>(gradients.size());
+    decoder.count(head_work(decoder.config(), rows_RH.size(0)) * products);
   });
-  decoder.count(head_work(decoder.config(), static_cast<int64_t>(targets.size())) * 3);
 }
 
 }  // namespace gyre

@@ -1,10 +1,11 @@
 // Log-probs and entropies of chosen tokens from hidden states, in chunks of rows so that no [tokens × vocabulary]
-// tensor is ever kept, and their backward pass (which recomputes the chunk's logits).
+// tensor of a whole micro-batch is ever kept, and their backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -43,10 +44,21 @@ inline float logprob_of(const float* logits, int32_t token, float inverse_temper
 Scores score(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
              bool want_entropy);
 
-// Adds to d_hidden_NH and to gradients.head the gradient of Σ_i d_logprob[i]·logprob_i + d_entropy[i]·entropy_i.
-// Either span may be empty (all zeros).
-void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets,
-                    const Scores& scores, double temperature, std::span<const float> d_logprob,
-                    std::span<const float> d_entropy, at::Tensor& d_hidden_NH, ParameterSet& gradients);
+// Derivatives of an objective with respect to the log-probs and entropies of a chunk's targets (an empty span: zeros),
+// and where its gradients are added: those of the hidden states to d_hidden_NH, those of the head to gradients.
+struct ScoreGradient {
+  std::span<const float> d_logprob, d_entropy;
+  at::Tensor d_hidden_NH;
+  ParameterSet* gradients;
+};
+
+// Called with the scores, entropies among them, of targets first, first + 1, ...: once per chunk, in order. Returns any
+// number of gradients, which must stay valid until the next call.
+using Objective = std::function<std::vector<ScoreGradient>(size_t first, const Scores& chunk)>;
+
+// Scores the targets, bit for bit as score() does, and goes backward from what the objective makes of them. The logits
+// are computed once, whatever the number of gradients: those of a chunk of targets are kept, some 64 MiB.
+void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
+                    const Objective& objective);
 
 }  // namespace gyre

@@ -63,25 +63,43 @@ TEST(Score, IsTheSameBitsForAnyCompany) {
   }
 }
 
-// A vocabulary within one block of the softmax and one across two.
-class ScoreBackward : public ::testing::TestWithParam<int64_t> {};
+struct Size {
+  int64_t vocab, targets;
+};
+void PrintTo(const Size& size, std::ostream* out) { *out << size.targets << " targets of " << size.vocab; }
+
+class ScoreBackward : public ::testing::TestWithParam<Size> {};
 
 TEST_P(ScoreBackward, MatchesAutograd) {
+  const auto [vocab, count] = GetParam();
   ModelConfig config = train_test::tiny_config();
-  config.vocab_size = GetParam();
+  config.vocab_size = vocab;
   Decoder decoder(config);
   train_test::fill_normal(decoder.parameters().flats(), 11, 0.4f);
   decoder.touch();
-  const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
-  std::vector<Target> targets = some_targets();
-  targets[3].token = static_cast<int32_t>(GetParam()) - 1;
-  const std::vector<float> d_logprob = {0.3f, -1.f, 0.f, 2.f, 0.5f}, d_entropy = {0.1f, 0.f, -0.7f, 0.2f, 0.4f};
+  const int64_t rows = count + 3;
+  const at::Tensor hidden_NH = normal({rows, 16}, 1, 2);
+  std::vector<Target> targets;
+  std::vector<float> d_logprob, d_entropy;
+  for (int64_t i = 0; i < count; ++i) {
+    targets.push_back({.row = (i * 7) % rows, .token = static_cast<int32_t>((i * 31 + vocab - 1) % vocab)});
+    d_logprob.push_back(static_cast<float>(i % 5) - 1.5f);
+    d_entropy.push_back(0.1f * static_cast<float>(i % 3));
+  }
   const double temperature = 0.8;
 
   const Scores scores = score(decoder, hidden_NH, targets, temperature, true);
   Gradients gradients(decoder.config());
-  at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-  score_backward(decoder, hidden_NH, targets, scores, temperature, d_logprob, d_entropy, d_hidden_NH, gradients.set());
+  const at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  score_backward(decoder, hidden_NH, targets, temperature, [&](size_t first, const Scores& chunk) {
+    for (size_t i = 0; i < chunk.logprobs.size(); ++i) {
+      EXPECT_EQ(chunk.logprobs[i], scores.logprobs[first + i]);
+      EXPECT_EQ(chunk.entropies[i], scores.entropies[first + i]);
+    }
+    return std::vector<ScoreGradient>{{std::span(d_logprob).subspan(first, chunk.logprobs.size()),
+                                       std::span(d_entropy).subspan(first, chunk.logprobs.size()), d_hidden_NH,
+                                       &gradients.set()}};
+  });
 
   const at::Tensor x = hidden_NH.detach().clone().set_requires_grad(true);
   const at::Tensor w = decoder.parameters().root.head_VH.detach().clone().set_requires_grad(true);
@@ -95,11 +113,12 @@ TEST_P(ScoreBackward, MatchesAutograd) {
     objective = objective + d_logprob[i] * logprob + d_entropy[i] * entropy_N[targets[i].row];
   }
   objective.backward();
-  EXPECT_TRUE(at::allclose(d_hidden_NH, x.grad(), 1e-4, 1e-6));
-  EXPECT_TRUE(at::allclose(gradients.set().root.head_VH, w.grad(), 1e-4, 1e-6));
+  EXPECT_TRUE(at::allclose(d_hidden_NH, x.grad(), 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(gradients.set().root.head_VH, w.grad(), 1e-4, 1e-5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Vocabularies, ScoreBackward, ::testing::Values(37, 3100));
+// A vocabulary within one block of the softmax and one across two; one chunk of targets and two.
+INSTANTIATE_TEST_SUITE_P(Sizes, ScoreBackward, ::testing::Values(Size{37, 5}, Size{3100, 5}, Size{37, 700}));
 
 TEST(Score, RejectsATemperatureThatIsNotPositive) {
   auto decoder = tiny_decoder();

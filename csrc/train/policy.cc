@@ -38,9 +38,9 @@ struct Derivatives {
   std::vector<float> task, entropy, kl;
 };
 
-gyre_policy_stats evaluate(std::span<const int64_t> tokens, const Scores& scores, const PolicyInputs& inputs,
-                           const gyre_policy_loss& loss, Derivatives& d) {
-  gyre_policy_stats stats{};
+// Adds the tokens' terms to stats and writes their derivatives.
+void evaluate(std::span<const int64_t> tokens, const Scores& scores, const PolicyInputs& inputs,
+              const gyre_policy_loss& loss, gyre_policy_stats& stats, Derivatives& d) {
   const bool ppo = loss.objective == GYRE_POLICY_PPO;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const int64_t t = tokens[i];
@@ -70,14 +70,7 @@ gyre_policy_stats evaluate(std::span<const int64_t> tokens, const Scores& scores
     stats.logprob_gap_sum += gap;
     stats.logprob_gap_max = std::max(stats.logprob_gap_max, gap);
   }
-  return stats;
 }
-
-// The terms that go into one buffer, summed.
-struct BackwardPass {
-  Gradients* into;
-  std::vector<float> d_logprob, d_entropy;  // empty when the terms do not depend on it
-};
 
 bool all_zero(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
@@ -88,20 +81,49 @@ void add_to(std::vector<float>& sum, std::span<const float> values) {
   for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
 }
 
+// The terms that go into one buffer, summed: one backward pass.
+struct BackwardPass {
+  Gradients* into;
+  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no term depends on it
+  at::Tensor d_hidden_NH;
+};
+
 // One pass per distinct buffer; a term whose derivatives are all zero needs none.
-std::vector<BackwardPass> plan(const Components& into, const Derivatives& d) {
-  std::vector<BackwardPass> passes;
-  const auto join = [&](Gradients* g, std::vector<float> BackwardPass::* sum, std::span<const float> values) {
+class BackwardPasses {
+ public:
+  // Passes write gradients shaped like hidden_NH.
+  BackwardPasses(const Components& into, const at::Tensor& hidden_NH) : hidden_NH_(hidden_NH), into_(into) {}
+
+  // Takes the derivatives of the next chunk. Valid until the next call.
+  std::vector<ScoreGradient> take(const Derivatives& d) {
+    for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear();
+    join(into_.task, &BackwardPass::d_logprob, d.task);
+    join(into_.entropy, &BackwardPass::d_entropy, d.entropy);
+    join(into_.kl, &BackwardPass::d_logprob, d.kl);
+    std::vector<ScoreGradient> gradients;
+    for (BackwardPass& pass : passes_) {
+      if (pass.d_logprob.empty() && pass.d_entropy.empty()) continue;
+      gradients.push_back({pass.d_logprob, pass.d_entropy, pass.d_hidden_NH, &pass.into->set()});
+    }
+    return gradients;
+  }
+
+  void run(Decoder& decoder, const Activations& kept) {
+    for (BackwardPass& pass : passes_) decoder.backward(pass.d_hidden_NH, kept, pass.into->set());
+  }
+
+ private:
+  void join(Gradients* g, std::vector<float> BackwardPass::* sum, std::span<const float> values) {
     if (g == nullptr || all_zero(values)) return;
-    auto pass = std::find_if(passes.begin(), passes.end(), [&](const BackwardPass& p) { return p.into == g; });
-    if (pass == passes.end()) pass = passes.insert(passes.end(), {.into = g, .d_logprob = {}, .d_entropy = {}});
+    auto pass = std::find_if(passes_.begin(), passes_.end(), [&](const BackwardPass& p) { return p.into == g; });
+    if (pass == passes_.end()) pass = passes_.insert(passes_.end(), {g, {}, {}, at::zeros_like(hidden_NH_)});
     add_to((*pass).*sum, values);
-  };
-  join(into.task, &BackwardPass::d_logprob, d.task);
-  join(into.entropy, &BackwardPass::d_entropy, d.entropy);
-  join(into.kl, &BackwardPass::d_logprob, d.kl);
-  return passes;
-}
+  }
+
+  at::Tensor hidden_NH_;
+  Components into_;
+  std::vector<BackwardPass> passes_;
+};
 
 }  // namespace
 
@@ -109,23 +131,26 @@ gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const Po
                                   const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs) {
   check(decoder, batch, inputs, loss, into);
   const Packing packing = pack(batch.ids, batch.offsets);
-  const auto [tokens, targets] = predicted(batch, packing);
+  const Predicted p = predicted(batch, packing);
+  const std::vector<int64_t>& tokens = p.tokens;
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
-  const Scores scores = score(decoder, hidden_NH, targets, loss.temperature, /*want_entropy=*/true);
-  scatter(tokens, scores.logprobs, outputs.logprobs);
-  scatter(tokens, scores.entropies, outputs.entropies);
-  require_finite_results(batch, tokens, scores.logprobs, "log-prob");
-  require_finite_results(batch, tokens, scores.entropies, "entropy");
-
-  Derivatives derivatives(tokens.size());
-  const gyre_policy_stats stats = evaluate(tokens, scores, inputs, loss, derivatives);
-  for (const BackwardPass& pass : plan(into, derivatives)) {
-    at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-    score_backward(decoder, hidden_NH, targets, scores, loss.temperature, pass.d_logprob, pass.d_entropy, d_hidden_NH,
-                   pass.into->set());
-    decoder.backward(d_hidden_NH, *kept, pass.into->set());
-  }
+  BackwardPasses passes(into, hidden_NH);
+  gyre_policy_stats stats{};
+  std::vector<float> logprobs, entropies;  // per target
+  score_backward(decoder, hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
+    const auto here = std::span(tokens).subspan(first, chunk.logprobs.size());
+    require_finite_results(batch, here, chunk.logprobs, "log-prob");
+    require_finite_results(batch, here, chunk.entropies, "entropy");
+    logprobs.insert(logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+    entropies.insert(entropies.end(), chunk.entropies.begin(), chunk.entropies.end());
+    Derivatives derivatives(here.size());
+    evaluate(here, chunk, inputs, loss, stats, derivatives);
+    return passes.take(derivatives);
+  });
+  passes.run(decoder, *kept);
+  scatter(tokens, logprobs, outputs.logprobs);
+  scatter(tokens, entropies, outputs.entropies);
   return stats;
 }
 

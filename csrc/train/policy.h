@@ -28,8 +28,8 @@ struct PolicyOutputs {
   std::span<float> logprobs, entropies;
 };
 
-// Throws std::invalid_argument for inconsistent inputs and NotFiniteError, with all gradients untouched, when a
-// log-prob or entropy is not finite.
+// Throws std::invalid_argument for inconsistent inputs and NotFiniteError when a log-prob or entropy is not finite. The
+// gradients may then hold a part of the micro-batch.
 gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
                                   const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs);
 
