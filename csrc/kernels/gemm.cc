@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kInnerBlock = 768;  // inner positions per pass: a panel (144 KiB) stays in the second-level cache
 constexpr int64_t kRowBlock = 96;     // rows per task
+constexpr int64_t kAhead = 4;         // tiles fetched before they are transposed
 
 // The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
 // past its row.
@@ -50,6 +51,8 @@ void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
         const float* from = weight + (p * kPanel + j) * in + k;
         float* to = panel + k * kPanel + j;
         if (j + kLanes <= width && k + kLanes <= in) {
+          // Two rows of a page are too many streams for the processor's own prefetching. Past a row's end: harmless.
+          for (int64_t r = 0; r < kLanes; ++r) __builtin_prefetch(from + r * in + kAhead * kLanes);
           transpose_tile(from, in, to, kPanel);
         } else {
           const int64_t rows = std::min<int64_t>(kLanes, width - j), columns = std::min<int64_t>(kLanes, in - k);

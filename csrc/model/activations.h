@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/buffer.h"
 #include "model/block.h"
 
 namespace gyre {
@@ -21,6 +22,7 @@ class Activations {
   friend class Decoder;
   std::vector<int32_t> ids_;  // of the rows
   Pass pass_;
+  std::shared_ptr<Buffer> memory_;             // of the blocks' tensors
   std::vector<BlockActivations> blocks_;       // with recomputation: only input_NH of each is defined
   at::Tensor last_NH_, rstd_N_;                // output of the last block; the final norm's statistics
   std::shared_ptr<DeviceActivations> device_;  // of a decoder on tensors, in place of the tensors above

@@ -1,27 +1,51 @@
 #include "model/block.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
 
 #include "kernels/norm.h"
 #include "kernels/rows.h"
 #include "kernels/swiglu.h"
+#include "kernels/vec.h"
 
 namespace gyre {
 namespace {
 
 at::Tensor rows_of(int64_t rows, int64_t width) { return at::empty({rows, width}, at::kFloat); }
 
+// Calls body(tensor, shape) for all that a block's backward pass needs.
+template <class Body>
+void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
+  using B = BlockActivations;
+  using Shape = std::vector<int64_t>;
+  body(&B::input_NH, Shape{rows, c.hidden_size});
+  body(&B::attn_rstd_N, Shape{rows});
+  body(&B::qkv_NR, Shape{rows, c.qkv_width()});
+  body(&B::o_NQ, Shape{rows, c.query_width()});
+  body(&B::logsumexp_NA, Shape{rows, c.num_heads});
+  body(&B::middle_NH, Shape{rows, c.hidden_size});
+  body(&B::mlp_rstd_N, Shape{rows});
+  body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size});
+}
+
+// Every tensor begins on a cache line.
+int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
+
 }  // namespace
 
-void BlockActivations::allocate(const ModelConfig& c, int64_t rows) {
-  if (qkv_NR.defined()) return;
-  attn_rstd_N = at::empty({rows}, at::kFloat);
-  qkv_NR = rows_of(rows, c.qkv_width());
-  o_NQ = rows_of(rows, c.query_width());
-  logsumexp_NA = rows_of(rows, c.num_heads);
-  middle_NH = rows_of(rows, c.hidden_size);
-  mlp_rstd_N = at::empty({rows}, at::kFloat);
-  gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
+  for_tensors(c, rows, [&](at::Tensor BlockActivations::* tensor, const std::vector<int64_t>& shape) {
+    this->*tensor = at::from_blob(memory, shape);
+    memory += floats_of(shape);
+  });
+}
+
+int64_t BlockActivations::size(const ModelConfig& c, int64_t rows) {
+  int64_t size = 0;
+  for_tensors(c, rows,
+              [&](at::Tensor BlockActivations::*, const std::vector<int64_t>& shape) { size += floats_of(shape); });
+  return size;
 }
 
 ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
@@ -40,7 +64,6 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_page
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
                 f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
-  kept.allocate(config, n);
   const float* input = floats(kept.input_NH);
   float *normed = floats(work.normed_NH), *delta = floats(work.delta_NH), *heads = floats(work.heads_NE);
   float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),

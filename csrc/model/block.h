@@ -25,8 +25,9 @@ struct BlockActivations {
   at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
   at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F;
 
-  // Allocates everything but the input, unless it has been already.
-  void allocate(const ModelConfig& config, int64_t rows);
+  // Makes the tensors of a pass of `rows` rows in `memory`, size() floats that must outlive them.
+  void place(const ModelConfig& config, int64_t rows, float* memory);
+  static int64_t size(const ModelConfig& config, int64_t rows);
 };
 
 // Scratch that all blocks of a pass share. E = Q + K, the rotated heads.
@@ -46,7 +47,7 @@ struct Block {
   const RopeTable& rope;
 
   // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
-  // `kept`.
+  // the rest of `kept`.
   void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
                BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const;
 

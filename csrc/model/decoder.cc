@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <stdexcept>
@@ -38,40 +39,59 @@ void Decoder::check(std::span<const int32_t> ids) const {
   }
 }
 
-at::Tensor Decoder::embed(std::span<const int32_t> ids) const {
-  const auto rows = static_cast<int64_t>(ids.size());
-  at::Tensor x_NH = at::empty({rows, config_.hidden_size}, at::kFloat);
-  gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), rows, floats(x_NH));
-  return x_NH;
+void Decoder::embed(std::span<const int32_t> ids, at::Tensor& x_NH) const {
+  gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), static_cast<int64_t>(ids.size()),
+              floats(x_NH));
+}
+
+// Makes the tensors that a training pass keeps.
+void Decoder::place(Activations& keep) {
+  const int64_t rows = keep.rows(), h = config_.hidden_size, layers = config_.num_layers;
+  const int64_t each = recompute_ ? rows * h : BlockActivations::size(config_, rows);
+  if (!activations_ || activations_.use_count() > 1) activations_ = std::make_shared<Buffer>();
+  activations_->reserve(layers * each);
+  keep.memory_ = activations_;
+  float* memory = keep.memory_->data();
+  keep.blocks_.resize(static_cast<size_t>(layers));
+  for (BlockActivations& block : keep.blocks_) {
+    if (recompute_) {
+      block.input_NH = at::from_blob(memory, {rows, h});
+    } else {
+      block.place(config_, rows, memory);
+    }
+    memory += each;
+  }
+  keep.last_NH_ = at::empty({rows, h}, at::kFloat);
 }
 
 // `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
 at::Tensor Decoder::run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages,
                         Activations* keep) {
-  at::Tensor x_NH = embed(ids);
+  const bool keep_all = keep && !recompute_;
+  if (keep) place(*keep);
+  at::Tensor x_NH = keep ? keep->blocks_[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
+  embed(ids, x_NH);
   rope_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
+  Buffer memory;
   BlockActivations scratch;
-  if (keep) keep->blocks_.resize(static_cast<size_t>(config_.num_layers));
-  for (int64_t i = 0; i < config_.num_layers; ++i) {
-    const auto at = static_cast<size_t>(i);
-    const int64_t layer = share_pages ? 0 : i;
-    BlockActivations& kept = keep && !recompute_ ? keep->blocks_[at] : scratch;
+  if (!keep_all) {
+    memory.reserve(BlockActivations::size(config_, pass.rows));
+    scratch.place(config_, pass.rows, memory.data());
+  }
+  const auto layers = static_cast<size_t>(config_.num_layers);
+  for (size_t i = 0; i < layers; ++i) {
+    const int64_t layer = share_pages ? 0 : static_cast<int64_t>(i);
+    BlockActivations& kept = keep_all ? keep->blocks_[i] : scratch;
     kept.input_NH = x_NH;
-    if (keep) {
-      keep->blocks_[at].input_NH = x_NH;
-      x_NH = at::empty_like(x_NH);
-    }
-    const Block block{config_, parameters_.blocks[at], rope_};
-    block.forward(packed_.block(at), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+    if (keep) x_NH = i + 1 < layers ? keep->blocks_[i + 1].input_NH : keep->last_NH_;
+    const Block block{config_, parameters_.blocks[i], rope_};
+    block.forward(packed_.block(i), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
   rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
-  if (keep) {
-    keep->last_NH_ = std::move(x_NH);
-    keep->rstd_N_ = std::move(rstd_N);
-  }
+  if (keep) keep->rstd_N_ = std::move(rstd_N);
   return hidden_NH;
 }
 
@@ -86,6 +106,7 @@ at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpa
   check(ids);
   count(forward_work(config_, pass));
   if (device_) return device_->forward(ids, pass, kv, version());
+  activations_.reset();
   packed_.keep_blocks();
   return run(ids, pass, kv, false, nullptr);
 }
@@ -128,6 +149,7 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
   BackwardWorkspace work(config_, rows);
   std::unique_ptr<ForwardWorkspace> again;
   std::unique_ptr<KvPages> kv;
+  Buffer memory;
   BlockActivations scratch;
   at::Tensor unused_NH;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
@@ -139,6 +161,8 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
         again = std::make_unique<ForwardWorkspace>(config_, rows);
         kv = std::make_unique<KvPages>(one_layer_pages(kept.pass_));
         unused_NH = at::empty_like(d_NH);
+        memory.reserve(BlockActivations::size(config_, rows));
+        scratch.place(config_, rows, memory.data());
       }
       scratch.input_NH = activations->input_NH;
       block.forward(packed_.block(at), kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);

@@ -33,7 +33,10 @@ class Decoder {
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   // Weights changed: packed copies are rebuilt on next use.
-  void touch() { packed_.touch(); }
+  void touch() {
+    packed_.touch();
+    activations_.reset();
+  }
   uint64_t version() const { return packed_.version(); }
   // Frees the packed copies of the blocks, which inference keeps (another copy of most weights), until it comes again.
   void release_packed() { packed_.release_blocks(); }
@@ -74,11 +77,14 @@ class Decoder {
   Work work_;
   PackedWeights packed_;
   RopeTable rope_;
+  // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
+  std::shared_ptr<Buffer> activations_;
   std::unique_ptr<DeviceDecoder> device_;  // the whole decoder when it is not the CPU kernels
   int64_t head_width() const { return config_.head == HeadKind::kValue ? 1 : config_.vocab_size; }
   void check(std::span<const int32_t> ids) const;
   KvPages one_layer_pages(const Pass& pass) const;
-  at::Tensor embed(std::span<const int32_t> ids) const;
+  void embed(std::span<const int32_t> ids, at::Tensor& x_NH) const;
+  void place(Activations& keep);
   at::Tensor run(std::span<const int32_t> ids, const Pass& pass, KvPages& kv, bool share_pages, Activations* keep);
 };
 

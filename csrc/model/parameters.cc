@@ -1,15 +1,28 @@
 #include "model/parameters.h"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <initializer_list>
+#include <memory>
 
 #include "device/placement.h"
+#include "kernels/buffer.h"
 
 namespace gyre {
 namespace {
 
 constexpr int64_t kAlignFloats = 16;  // every tensor starts on a cache line
+
+// On the CPU in huge pages: products read weights and add to gradients from one end to the other.
+at::Tensor zeros(int64_t count, const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) return at::zeros({count}, options);
+  auto memory = std::make_shared<Buffer>();
+  memory->reserve(count);
+  std::fill_n(memory->data(), count, 0.0f);
+  return at::from_blob(memory->data(), {count}, [memory](void*) {}, options);
+}
 
 // Collects tensors that share one flat storage; `bind` allocates it and points every tensor at its place.
 class Layout {
@@ -21,7 +34,7 @@ class Layout {
     total_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   }
   void bind(at::Tensor& flat, const at::TensorOptions& options) const {
-    flat = at::zeros({total_}, options);
+    flat = zeros(total_, options);
     for (const Entry& e : entries_) {
       int64_t count = 1;
       for (int64_t n : e.shape) count *= n;
