@@ -57,7 +57,7 @@ struct ScoreGradient {
 using Objective = std::function<std::vector<ScoreGradient>(size_t first, const Scores& chunk)>;
 
 // Scores the targets, bit for bit as score() does, and goes backward from what the objective makes of them. The logits
-// are computed once, whatever the number of gradients: those of a chunk of targets are kept, some 64 MiB.
+// are computed once, whatever the number of gradients: those of a chunk of targets are kept, 128 MiB of most models.
 void score_backward(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
                     const Objective& objective);
 

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"gyre/orchestrate/checkpoint/hf"
 	"gyre/torch"
@@ -61,6 +62,8 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 	for _, e := range entries {
 		byName[e.Name] = e
 	}
+	// The buffer grows to the largest tensor, the embedding, and nothing would collect it while libgyre does the work.
+	defer debug.FreeOSMemory()
 	var buffer []byte
 	for _, p := range parameters {
 		e, ok := byName[p.Name]

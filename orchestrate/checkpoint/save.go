@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"strconv"
 
 	"gyre/orchestrate/checkpoint/hf"
@@ -93,6 +94,7 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	for _, t := range f.Tensors {
 		byName[t.Name] = t
 	}
+	defer debug.FreeOSMemory() // the buffer, as in fill
 	var buffer []byte
 	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
 		from := byName[name]
