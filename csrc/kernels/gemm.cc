@@ -13,6 +13,11 @@ constexpr int64_t kInnerBlock = 768;  // inner positions per pass: a panel (144 
 constexpr int64_t kRowBlock = 96;     // rows per task
 constexpr int64_t kAhead = 4;         // tiles fetched before they are transposed
 
+// Few rows read every panel once, from memory, and what comes next is fetched during the work on what is there. That is
+// lost at the start of every range of panels, and long panels do not fit the first-level cache meanwhile: a few ranges
+// per thread, and short inner blocks (of a tile's rows alone, each is read only once as it is).
+constexpr int64_t kStreamedRanges = 2, kStreamedBlock = 192;
+
 // The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
 // past its row.
 void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* panel, int64_t k, const float* bias,
@@ -70,8 +75,10 @@ void PackedMatrix::multiply_columns(int64_t first_column, int64_t count, const f
   const int64_t panels = ceil_div(count, kPanel), row_blocks = ceil_div(rows, kRowBlock);
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const float* first_panel = panels_.data() + first_column * in_;
-  const int64_t inner = ceil_div(in_, ceil_div(in_, kInnerBlock));
-  const int64_t grain = std::max<int64_t>(1, 120000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
+  const bool streamed = row_blocks == 1;
+  const int64_t inner = even_part(in_, streamed && rows > kTileRows ? kStreamedBlock : kInnerBlock);
+  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
+                                          120000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
     const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
     const int64_t width = std::min(kPanel, count - p * kPanel);

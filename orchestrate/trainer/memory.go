@@ -16,10 +16,13 @@ type MemoryItem struct {
 	Phase string // "always", "rollout" or "update": rollout and update memory are not held at the same time
 }
 
-// MemoryPlan predicts what a run will hold: tensors, and about 0.3 GiB for the program itself and libtorch.
+// MemoryPlan predicts what a run will hold: tensors, and about 0.2 GiB for the program itself and libtorch.
 type MemoryPlan []MemoryItem
 
-const programBytes = 300 << 20
+const programBytes = 200 << 20
+
+// The loss is computed for so many targets at a time: csrc/model/score.cc.
+const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
 
 // PlanMemory predicts the memory of a run from the shapes of its models.
 func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelConfig) MemoryPlan {
@@ -33,7 +36,6 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	learner := func(who string, m torch.ModelConfig) {
 		n := Parameters(m)
 		add("always", who+": weights (f32)", 4*n)
-		add("always", who+": packed copy of the head", 4*packedHead(m))
 		add("always", who+": gradients", 4*n)
 		add("always", who+": AdamW moments", 8*n)
 	}
@@ -42,7 +44,7 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 		learner("critic", *critic)
 	}
 	if c.Algorithm.KLCoef != 0 {
-		add("always", "reference: weights, packed copy of the head", 4*Parameters(actor)+4*packedHead(actor))
+		add("always", "reference: weights", 4*Parameters(actor))
 	}
 	episodes, groups := 0, 0
 	for _, e := range c.Envs {
@@ -56,7 +58,7 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 		kv = int64(sequences) * int64(c.Rollout.MaxLength) * 2 * actor.NumLayers * actor.NumKVHeads * actor.HeadDim * 4
 	}
 	add("rollout", "KV cache", kv)
-	add("rollout", "packed copies of the blocks' matrices", 4*actor.NumLayers*blockMatrices(actor))
+	add("rollout", "packed copies of the matrices", 4*(actor.NumLayers*blockMatrices(actor)+actor.VocabSize*actor.HiddenSize))
 	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
 	rows := int64(max(c.Actor.MicroBatchTokens, c.Rollout.MaxLength))
 	what := "activations"
@@ -65,6 +67,7 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 	}
 	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
 	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+4*blockMatrices(actor))
+	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
 	if c.Analysis.Enabled {
 		plan := planAnalysis(c, Parameters(actor))
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
@@ -156,13 +159,6 @@ func Parameters(m torch.ModelConfig) int64 {
 func blockMatrices(m torch.ModelConfig) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
 	return m.HiddenSize * (2*q + 2*kv + 3*m.IntermediateSize)
-}
-
-func packedHead(m torch.ModelConfig) int64 {
-	if m.Head == torch.HeadLM {
-		return m.VocabSize * m.HiddenSize
-	}
-	return 0
 }
 
 // keptFloats is what the training forward keeps per row for the backward pass.
