@@ -9,6 +9,8 @@
 
 #include "device/placement.h"
 #include "kernels/buffer.h"
+#include "kernels/parallel.h"
+#include "kernels/vec.h"
 
 namespace gyre {
 namespace {
@@ -20,7 +22,10 @@ at::Tensor zeros(int64_t count, const at::TensorOptions& options) {
   if (!options.device().is_cpu()) return at::zeros({count}, options);
   auto memory = std::make_shared<Buffer>();
   memory->reserve(count);
-  std::fill_n(memory->data(), count, 0.0f);
+  constexpr int64_t kPiece = 1 << 19;  // 2 MiB, one huge page: most of the time goes into getting it
+  parallel_for(ceil_div(count, kPiece), 1, [&](int64_t i) {
+    std::fill_n(memory->data() + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0f);
+  });
   return at::from_blob(memory->data(), {count}, [memory](void*) {}, options);
 }
 

@@ -23,9 +23,9 @@ struct Three {
 
 TEST(Gradients, ProductsAreDotsBitForBit) {
   const Three g(train_test::tiny_config());
-  const std::vector<const Gradients*> list = {&g.a, &g.b, &g.c};
+  const std::vector<const Gradients*> list = {&g.a, &g.b, &g.c, &g.b, &g.a, &g.c, &g.b};
   const size_t n = g.a.set().named.size();
-  std::vector<double> products(6 * n), expected(n);
+  std::vector<double> products(28 * n), expected(n);
   Gradients::products(list, products);
   size_t pair = 0;
   for (size_t i = 0; i < list.size(); ++i) {

@@ -10,31 +10,19 @@
 
 #include "device/placement.h"
 #include "device/update.h"
+#include "kernels/dot.h"
 #include "kernels/parallel.h"
 
 namespace gyre {
 namespace {
 
 constexpr int64_t kBlock = 1 << 14;
-constexpr int64_t kStripes = 8;
 
 // Calls f(first entry, length) for blocks of n entries.
 template <class F>
 void for_blocks(int64_t n, F&& f) {
   parallel_for((n + kBlock - 1) / kBlock, 1,
                [&](int64_t block) { f(block * kBlock, std::min(kBlock, n - block * kBlock)); });
-}
-
-double block_dot(const float* a, const float* b, int64_t n) {
-  double stripes[kStripes] = {};
-  int64_t i = 0;
-  for (; i + kStripes <= n; i += kStripes) {
-    for (int64_t k = 0; k < kStripes; ++k) stripes[k] += static_cast<double>(a[i + k]) * b[i + k];
-  }
-  for (; i < n; ++i) stripes[i % kStripes] += static_cast<double>(a[i]) * b[i];
-  double sum = 0;
-  for (double stripe : stripes) sum += stripe;
-  return sum;
 }
 
 // Parameter `i` of every buffer, in this process's memory.
@@ -55,11 +43,10 @@ void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, si
   const int64_t pairs = static_cast<int64_t>(buffers.size() * (buffers.size() + 1) / 2);
   std::vector<double> sums(blocks * pairs);
   parallel_for(blocks, 1, [&](int64_t k) {
-    const int64_t at = k * kBlock, length = std::min(kBlock, n - at);
-    double* sum = &sums[k * pairs];
-    for (size_t a = 0; a < buffers.size(); ++a) {
-      for (size_t b = a; b < buffers.size(); ++b) *sum++ = block_dot(buffers[a] + at, buffers[b] + at, length);
-    }
+    const int64_t at = k * kBlock;
+    std::vector<const float*> blocks_of(buffers.begin(), buffers.end());
+    for (const float*& x : blocks_of) x += at;
+    dot_pairs(blocks_of, std::min(kBlock, n - at), &sums[k * pairs]);
   });
   for (int64_t p = 0; p < pairs; ++p) {
     double sum = 0;
@@ -71,7 +58,7 @@ void pair_dots(std::span<const float* const> buffers, int64_t n, double* out, si
 double tensor_dot(const at::Tensor& a, const at::Tensor& b) {
   const float *pa = data(a), *pb = data(b);
   std::vector<double> sums((a.numel() + kBlock - 1) / kBlock);
-  for_blocks(a.numel(), [&](int64_t at, int64_t length) { sums[at / kBlock] = block_dot(pa + at, pb + at, length); });
+  for_blocks(a.numel(), [&](int64_t at, int64_t length) { sums[at / kBlock] = gyre::dot(pa + at, pb + at, length); });
   double sum = 0;
   for (double s : sums) sum += s;
   return sum;

@@ -2,7 +2,11 @@ package analysis
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"slices"
+
+	"gyre/torch"
 )
 
 // kept are the gradients that inner products are taken of at the end: of each bucket, and last of all of them; by component.
@@ -18,9 +22,12 @@ func newKept(n int) *kept {
 
 // trace is what remains of a group's gradients.
 type trace struct {
-	squares map[string]float64
+	squares map[string]float64 // not filled where the vectors are the gradients themselves
 	vectors map[string]vector
 }
+
+// fewVectors are compared with one at a time: each is read once, and little is computed that nobody asked for.
+const fewVectors = 7
 
 // exact measures a set of components: bucket after bucket and group after group, so that every episode is met once.
 //
@@ -97,8 +104,10 @@ func (m *measurement) bucket(r *Result, components []string, p *pool) (buffers, 
 		if err != nil {
 			return nil, nil, err
 		}
-		if t.squares, err = part.squares(); err != nil {
-			return nil, nil, err
+		if !m.plan.Keep {
+			if t.squares, err = part.squares(); err != nil {
+				return nil, nil, err
+			}
 		}
 		if err := bucket.add(part); err != nil {
 			return nil, nil, err
@@ -171,22 +180,29 @@ func (m *measurement) separate(r *Result, traces []trace, gradient buffers, comp
 			v = sum(parts)
 		}
 		keep[name] = v
-		squares, products := make([]float64, len(traces)), make([]float64, len(traces))
-		for i, t := range traces {
-			r.GroupNorms[i][name] = math.Sqrt(t.squares[name])
-			squares[i] = t.squares[name]
-			product, err := t.vectors[name].dot(v)
+		var squares, products []float64
+		for few := range slices.Chunk(traces, fewVectors) {
+			list := []vector{v}
+			for _, t := range few {
+				list = append(list, t.vectors[name])
+			}
+			g, err := newGram(list)
 			if err != nil {
 				return err
 			}
-			if !m.plan.Keep { // only the part with the other groups is taken from the sketch
-				own, err := t.vectors[name].dot(t.vectors[name])
-				if err != nil {
-					return err
+			for i, t := range few {
+				square, product := t.squares[name], g.at(0, i+1)
+				if m.plan.Keep {
+					square = g.at(i+1, i+1)
+				} else { // only the part with the other groups is taken from the sketch
+					product += square - g.at(i+1, i+1)
 				}
-				product += squares[i] - own
+				if math.IsNaN(square) || math.IsInf(square, 0) {
+					return fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
+				}
+				r.GroupNorms[len(squares)][name] = math.Sqrt(square)
+				squares, products = append(squares, square), append(products, product)
 			}
-			products[i] = product
 		}
 		square := r.Norms[name] * r.Norms[name]
 		if s, ok := Separate(square, squares, products, m.options.Confidence); ok {
@@ -199,18 +215,26 @@ func (m *measurement) separate(r *Result, traces []trace, gradient buffers, comp
 // compare takes the cosines that need gradients of different buckets, or of components that were measured one after the other.
 func (m *measurement) compare(k *kept) ([]Pair, error) {
 	last := len(m.results) - 1
+	grams := map[string]gram{} // per component, of the buckets and all of them
+	for _, name := range m.components {
+		var list []vector
+		for _, bucket := range k.buckets {
+			list = append(list, bucket[name])
+		}
+		g, err := newGram(list)
+		if err != nil {
+			return nil, err
+		}
+		grams[name] = g
+	}
 	var pairs []Pair
 	for i := range m.results {
 		r := &m.results[i]
 		for c, name := range m.components {
 			square := r.Norms[name] * r.Norms[name]
 			if i < last {
-				product, err := k.buckets[i][name].dot(k.buckets[last][name])
-				if err != nil {
-					return nil, err
-				}
 				whole := m.results[last].Norms[name]
-				if v, ok := cosine(product, square, whole*whole); ok {
+				if v, ok := cosine(grams[name].at(i, last), square, whole*whole); ok {
 					r.Whole[name] = v
 				}
 			}
@@ -229,11 +253,7 @@ func (m *measurement) compare(k *kept) ([]Pair, error) {
 		}
 		for j := i + 1; j < last; j++ {
 			for _, name := range m.components {
-				other := m.results[j]
-				product, err := k.buckets[i][name].dot(k.buckets[j][name])
-				if err != nil {
-					return nil, err
-				}
+				other, product := m.results[j], grams[name].at(i, j)
 				v, ok := cosine(product, r.Norms[name]*r.Norms[name], other.Norms[name]*other.Norms[name])
 				if !ok {
 					continue

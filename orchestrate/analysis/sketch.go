@@ -13,15 +13,48 @@ type vector struct {
 }
 
 func (v vector) dot(w vector) (float64, error) {
-	if v.full != nil {
-		product, _, err := v.full.Dot(w.full)
-		return product, err
+	g, err := newGram([]vector{v, w})
+	return g.at(0, 1), err
+}
+
+// gram holds the inner products of all pairs of some vectors.
+type gram struct {
+	n     int
+	pairs []float64
+}
+
+// newGram reads every gradient once; the work grows with the square of their number.
+func newGram(list []vector) (gram, error) {
+	g := gram{n: len(list)}
+	if len(list) > 0 && list[0].full != nil {
+		var buffers []*torch.Gradients
+		for _, v := range list {
+			buffers = append(buffers, v.full)
+		}
+		products, err := torch.Products(buffers)
+		for _, perParameter := range products {
+			g.pairs = append(g.pairs, total(perParameter))
+		}
+		return g, err
 	}
-	sum := 0.0
-	for i, x := range v.sketch {
-		sum += float64(x) * float64(w.sketch[i])
+	for i, v := range list {
+		for _, w := range list[i:] {
+			sum := 0.0
+			for k, x := range v.sketch {
+				sum += float64(x) * float64(w.sketch[k])
+			}
+			g.pairs = append(g.pairs, sum)
+		}
 	}
-	return sum, nil
+	return g, nil
+}
+
+// at is the inner product of vectors i and j, 0 when there are none.
+func (g gram) at(i, j int) float64 {
+	if len(g.pairs) == 0 {
+		return 0
+	}
+	return g.pairs[pair(min(i, j), max(i, j), g.n)]
 }
 
 // sum adds up sketches: the sketch of a sum is the sum of the sketches.
