@@ -37,7 +37,9 @@ struct ForwardWorkspace {
 };
 struct BackwardWorkspace {
   BackwardWorkspace(const ModelConfig& config, int64_t rows);
-  at::Tensor normed_NH, d_normed_NH, heads_NE, d_qkv_NR, d_o_NQ, act_NF, d_act_NF, d_gate_up_N2F;
+  // Recomputed once per block, for all gradients that go back through it.
+  at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF;
+  at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
   std::vector<float> attention;
 };
 
@@ -51,6 +53,8 @@ struct Block {
   void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
                BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const;
 
+  // Fills the first part of `work` from what the forward pass kept: comes before backward().
+  void recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const;
   // d_NH holds the gradient of the block's output and becomes that of its input; parameter gradients are added to
   // `gradients`.
   void backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,

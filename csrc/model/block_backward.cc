@@ -23,39 +23,45 @@ void linear_backward(int64_t rows, int64_t in, int64_t out, const float* dy, con
 }  // namespace
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
-    : normed_NH(rows_of(rows, c.hidden_size)),
-      d_normed_NH(rows_of(rows, c.hidden_size)),
+    : attn_normed_NH(rows_of(rows, c.hidden_size)),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
+      mlp_normed_NH(rows_of(rows, c.hidden_size)),
+      act_NF(rows_of(rows, c.intermediate_size)),
+      d_normed_NH(rows_of(rows, c.hidden_size)),
       d_qkv_NR(rows_of(rows, c.qkv_width())),
       d_o_NQ(rows_of(rows, c.query_width())),
-      act_NF(rows_of(rows, c.intermediate_size)),
       d_act_NF(rows_of(rows, c.intermediate_size)),
       d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {}
+
+void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width();
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, floats(work.attn_normed_NH), nullptr);
+  rotate_heads(head_layout(), rope, pass.positions.data(), n, floats(kept.qkv_NR), q + 2 * k, floats(work.heads_NE),
+               q + k);
+  rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, floats(work.mlp_normed_NH), nullptr);
+  swiglu(floats(kept.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
+}
 
 void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
                      BlockTensors& gradients) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
                 f = config.intermediate_size;
-  const auto eps = static_cast<float>(config.rms_norm_eps);
-  float *d = floats(d_NH), *normed = floats(work.normed_NH), *d_normed = floats(work.d_normed_NH);
+  float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
 
   // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
-  swiglu(floats(kept.gate_up_N2F), n, f, floats(work.act_NF));
   linear_backward(n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
                   floats(work.d_act_NF));
   swiglu_backward(floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
-  rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, normed, nullptr);
-  linear_backward(n, h, 2 * f, floats(work.d_gate_up_N2F), normed, weights.gate_up_2FH, gradients.gate_up_2FH,
-                  gradients.gate_up_bias_2F, d_normed);
+  linear_backward(n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
+                  gradients.gate_up_2FH, gradients.gate_up_bias_2F, d_normed);
   rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
                     floats(gradients.mlp_norm_H));
 
   // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
   linear_backward(n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
                   floats(work.d_o_NQ));
-  const HeadLayout layout = head_layout();
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
-  rotate_heads(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   AttentionBackward attention{};
   attention.segments = pass.segments;
   attention.q = heads;
@@ -71,10 +77,9 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   attention.dk = d_qkv + q;
   attention.dv = d_qkv + q + k;
   attend_backward(attention_shape(), attention, work.attention);
-  rotate_heads_backward(layout, rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
+  rotate_heads_backward(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
                         floats(gradients.q_norm_D), floats(gradients.k_norm_D));
-  rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, normed, nullptr);
-  linear_backward(n, h, q + 2 * k, floats(work.d_qkv_NR), normed, weights.qkv_RH, gradients.qkv_RH,
+  linear_backward(n, h, q + 2 * k, floats(work.d_qkv_NR), floats(work.attn_normed_NH), weights.qkv_RH, gradients.qkv_RH,
                   gradients.qkv_bias_R, d_normed);
   rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
                     floats(gradients.attn_norm_H));

@@ -131,21 +131,30 @@ at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>
   return hidden_NH;
 }
 
-void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients) {
+void Decoder::backward(const std::vector<HiddenGradient>& all, const Activations& kept) {
+  if (all.empty()) return;
   const int64_t rows = kept.rows(), h = config_.hidden_size;
-  if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h ||
-      !d_hidden_NH.is_contiguous()) {
-    throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" +
-                                std::to_string(rows) + ", " + std::to_string(h) + "]");
+  for (const auto& [d_hidden_NH, gradients] : all) {
+    if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h ||
+        !d_hidden_NH.is_contiguous()) {
+      throw std::invalid_argument("decoder backward: the gradient of the hidden states must be contiguous [" +
+                                  std::to_string(rows) + ", " + std::to_string(h) + "]");
+    }
   }
-  count(backward_work(config_, kept.pass_));
+  count(backward_work(config_, kept.pass_) * static_cast<double>(all.size()));
   if (device_) {
-    if (kept.device_->outputs_NH.empty()) count(forward_work(config_, kept.pass_));
-    return device_->backward(d_hidden_NH, *kept.device_, gradients);
+    for (const auto& [d_hidden_NH, gradients] : all) {
+      if (kept.device_->outputs_NH.empty()) count(forward_work(config_, kept.pass_));
+      device_->backward(d_hidden_NH, *kept.device_, *gradients);
+    }
+    return;
   }
-  at::Tensor d_NH = at::zeros_like(d_hidden_NH);
-  rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H),
-                    floats(d_hidden_NH), rows, h, floats(d_NH), floats(gradients.root.final_norm_H));
+  std::vector<at::Tensor> d_NH;
+  for (const auto& [d_hidden_NH, gradients] : all) {
+    d_NH.push_back(at::zeros_like(d_hidden_NH));
+    rms_norm_backward(floats(kept.last_NH_), floats(kept.rstd_N_), floats(parameters_.root.final_norm_H),
+                      floats(d_hidden_NH), rows, h, floats(d_NH.back()), floats(gradients->root.final_norm_H));
+  }
   BackwardWorkspace work(config_, rows);
   std::unique_ptr<ForwardWorkspace> again;
   std::unique_ptr<KvPages> kv;
@@ -160,7 +169,7 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
       if (!again) {
         again = std::make_unique<ForwardWorkspace>(config_, rows);
         kv = std::make_unique<KvPages>(one_layer_pages(kept.pass_));
-        unused_NH = at::empty_like(d_NH);
+        unused_NH = at::empty({rows, h}, at::kFloat);
         memory.reserve(BlockActivations::size(config_, rows));
         scratch.place(config_, rows, memory.data());
       }
@@ -168,9 +177,14 @@ void Decoder::backward(const at::Tensor& d_hidden_NH, const Activations& kept, P
       block.forward(packed_.block(at), kept.pass_, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
       activations = &scratch;
     }
-    block.backward(*activations, kept.pass_, work, d_NH, gradients.blocks[at]);
+    block.recompute(*activations, kept.pass_, work);
+    for (size_t g = 0; g < all.size(); ++g) {
+      block.backward(*activations, kept.pass_, work, d_NH[g], all[g].gradients->blocks[at]);
+    }
   }
-  scatter_add_rows(floats(d_NH), h, kept.ids_.data(), rows, floats(gradients.root.embed_VH));
+  for (size_t g = 0; g < all.size(); ++g) {
+    scatter_add_rows(floats(d_NH[g]), h, kept.ids_.data(), rows, floats(all[g].gradients->root.embed_VH));
+  }
   if (again) count(forward_work(config_, kept.pass_));
 }
 

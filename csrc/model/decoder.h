@@ -22,6 +22,12 @@ namespace gyre {
 
 class DeviceDecoder;
 
+// The gradient of an objective with respect to the hidden states, and where those with respect to the parameters go.
+struct HiddenGradient {
+  at::Tensor d_hidden_NH;
+  ParameterSet* gradients;
+};
+
 class Decoder {
  public:
   explicit Decoder(const ModelConfig& config);
@@ -52,9 +58,9 @@ class Decoder {
   // `keep` (may be null) receives what backward needs.
   at::Tensor forward(const Packing& packing, std::unique_ptr<Activations>* keep);
 
-  // Adds the parameter gradients of Σ <d_hidden_NH, hidden_NH> to `gradients`. May be called several times on the same
-  // activations (one backward per loss component).
-  void backward(const at::Tensor& d_hidden_NH, const Activations& kept, ParameterSet& gradients);
+  // Adds to each of `gradients` the parameter gradients of Σ <d_hidden_NH, hidden_NH>. Several, such as those of a
+  // loss's components, go back through one block after the other together: what they have in common is computed once.
+  void backward(const std::vector<HiddenGradient>& all, const Activations& kept);
 
   // The output matrix, [V, H] (value head: [1, H]), packed.
   PackedWeights::HeadColumns head_columns(int64_t first, int64_t count) { return packed_.head_columns(first, count); }

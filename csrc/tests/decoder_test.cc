@@ -64,7 +64,7 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
   void backward(const at::Tensor& d_tokens, const Activations& kept, ParameterSet& gradients) {
     at::Tensor d_rows = at::zeros({packing.rows(), d_tokens.size(1)});
     d_rows.index_add_(0, row_of, d_tokens);
-    decoder.backward(d_rows, kept, gradients);
+    decoder.backward({{d_rows, &gradients}}, kept);
   }
 
   Decoder decoder;
@@ -131,6 +131,31 @@ TEST_P(DecoderTest, BackwardAddsAndRepeats) {
   backward(d_hidden, *kept, twice);
   for (size_t i = 0; i < once.named.size(); ++i) {
     EXPECT_LT(relative_error(twice.named[i].value, once.named[i].value * 2), 1e-5) << once.named[i].name;
+  }
+}
+
+// Loss components go back through the blocks together.
+TEST_P(DecoderTest, GradientsTakenTogetherAreThoseTakenAlone) {
+  for (bool recompute : {false, true}) {
+    decoder.set_recompute(recompute);
+    std::unique_ptr<Activations> kept;
+    const at::Tensor hidden = decoder.forward(packing, &kept);
+    std::vector<ParameterSet> alone, together;
+    std::vector<HiddenGradient> all;
+    for (int g = 0; g < 3; ++g) {
+      alone.push_back(make_parameters(GetParam().config));
+      together.push_back(make_parameters(GetParam().config));
+    }
+    for (size_t g = 0; g < 3; ++g) {
+      all.push_back({testing::random_tensor(hidden.sizes(), 7 + g), &together[g]});
+      decoder.backward({{all[g].d_hidden_NH, &alone[g]}}, *kept);
+    }
+    decoder.backward(all, *kept);
+    for (size_t g = 0; g < 3; ++g) {
+      for (size_t i = 0; i < alone[g].named.size(); ++i) {
+        EXPECT_TRUE(same_bits(together[g].named[i].value, alone[g].named[i].value)) << alone[g].named[i].name;
+      }
+    }
   }
 }
 

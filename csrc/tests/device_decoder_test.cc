@@ -123,7 +123,7 @@ TEST_P(DeviceDecoderTest, GradientsAreTheKernels) {
       std::unique_ptr<Activations> kept;
       const at::Tensor hidden = decoder.forward(packing, &kept);
       ParameterSet gradients = make_parameters(decoder.config());
-      for (int i = 0; i < times; ++i) decoder.backward(d.to(hidden.device()), *kept, gradients);
+      for (int i = 0; i < times; ++i) decoder.backward({{d.to(hidden.device()), &gradients}}, *kept);
       return gradients;
     };
     const ParameterSet want = backward(twins.kernels, 1), got = backward(*twins.tensors, 1);
@@ -164,7 +164,7 @@ TEST_P(DeviceDecoderTest, Bfloat16GradientsPointTheSameWay) {
     std::unique_ptr<Activations> kept;
     const at::Tensor hidden = decoder.forward(packing, &kept);
     ParameterSet gradients = make_parameters(decoder.config());
-    decoder.backward(d.to(hidden.device()), *kept, gradients);
+    decoder.backward({{d.to(hidden.device()), &gradients}}, *kept);
     return gradients;
   };
   const ParameterSet want = backward(twins.kernels), got = backward(*twins.tensors);

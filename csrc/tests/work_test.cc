@@ -52,7 +52,7 @@ TEST(Work, TrainingTakesThreeForwardsAndRecomputationAFourth) {
     ParameterSet gradients = make_parameters(decoder.config());
     std::unique_ptr<Activations> kept;
     const at::Tensor hidden_NH = decoder.forward(pack(ids, offsets), &kept);
-    decoder.backward(at::ones_like(hidden_NH), *kept, gradients);
+    decoder.backward({{at::ones_like(hidden_NH), &gradients}}, *kept);
     total[recompute] = decoder.work().flops;
   }
   const double matrices = 2 * 16 * kWeights, product = 2.0 * (16 * 17 / 2) * 48 * 2;

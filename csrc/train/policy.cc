@@ -109,7 +109,9 @@ class BackwardPasses {
   }
 
   void run(Decoder& decoder, const Activations& kept) {
-    for (BackwardPass& pass : passes_) decoder.backward(pass.d_hidden_NH, kept, pass.into->set());
+    std::vector<HiddenGradient> all;
+    for (const BackwardPass& pass : passes_) all.push_back({pass.d_hidden_NH, &pass.into->set()});
+    decoder.backward(all, kept);
   }
 
  private:

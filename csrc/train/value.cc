@@ -87,7 +87,7 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const Value
     stats.value_sum += values[i];
     d_values[i] = inputs.weights[t] * term.derivative;
   }
-  critic.backward(head_backward(critic, hidden_NH, targets, d_values, into.set()), *kept, into.set());
+  critic.backward({{head_backward(critic, hidden_NH, targets, d_values, into.set()), &into.set()}}, *kept);
   return stats;
 }
 
