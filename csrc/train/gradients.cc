@@ -80,6 +80,33 @@ void add_signed(const float* x, uint64_t signs, int64_t n, float* out) {
   }
 }
 
+// Entries that lie together, the place of the first in the sketch, and the counter of its sign: a whole number of 64s
+// into its parameter.
+struct SketchPiece {
+  const float* x;
+  int64_t n, place;
+  uint64_t counter;
+};
+constexpr int64_t kSketchPiece = 1 << 20;
+constexpr size_t kSketchSums = 8;
+
+void add_piece(const SketchPiece& piece, std::vector<float>& out) {
+  const auto size = static_cast<int64_t>(out.size());
+  int64_t place = piece.place;
+  uint64_t counter = piece.counter;
+  for (const float *x = piece.x, *end = x + piece.n; x < end;) {
+    uint64_t signs = signs_of(counter++);
+    for (int64_t left = std::min<int64_t>(64, end - x); left > 0;) {
+      const int64_t run = std::min(left, size - place);
+      add_signed(x, signs, run, &out[static_cast<size_t>(place)]);
+      signs = run < 64 ? signs >> run : 0;
+      x += run;
+      left -= run;
+      place = place + run == size ? 0 : place + run;
+    }
+  }
+}
+
 }  // namespace
 
 Gradients::Gradients(const ModelConfig& config) : config_(config), set_(make_parameters(config)) {}
@@ -128,25 +155,33 @@ void Gradients::products(std::span<const Gradients* const> buffers, std::span<do
 }
 
 void Gradients::sketch(std::span<float> out) const {
-  std::fill(out.begin(), out.end(), 0.0f);
   const auto size = static_cast<int64_t>(out.size());
+  std::vector<at::Tensor> hosts;
+  std::vector<SketchPiece> pieces;
   int64_t place = 0;
   uint64_t counter = 0;
   for (const auto& parameter : set_.named) {
-    const at::Tensor host = parameter.value.to(at::kCPU);
-    const float* x = data(host);
-    const float* end = x + host.numel();
-    while (x < end) {
-      uint64_t signs = signs_of(counter++);
-      for (int64_t left = std::min<int64_t>(64, end - x); left > 0;) {
-        const int64_t run = std::min(left, size - place);
-        add_signed(x, signs, run, &out[place]);
-        signs = run < 64 ? signs >> run : 0;
-        x += run;
-        left -= run;
-        place = place + run == size ? 0 : place + run;
-      }
+    hosts.push_back(parameter.value.to(at::kCPU));
+    const float* x = data(hosts.back());
+    for (int64_t left = hosts.back().numel(); left > 0;) {
+      const int64_t n = std::min(left, kSketchPiece);
+      pieces.push_back({x, n, place, counter});
+      x += n;
+      left -= n;
+      place = (place + n) % size;
+      counter += static_cast<uint64_t>((n + 63) / 64);
     }
+  }
+  // Always the same pieces to the same sums: the same bits for any number of threads.
+  std::vector<std::vector<float>> sums(kSketchSums, std::vector<float>(out.size()));
+  parallel_for(kSketchSums, 1, [&](int64_t s) {
+    for (size_t i = static_cast<size_t>(s); i < pieces.size(); i += kSketchSums) {
+      add_piece(pieces[i], sums[static_cast<size_t>(s)]);
+    }
+  });
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (const std::vector<float>& sum : sums) {
+    for (size_t k = 0; k < out.size(); ++k) out[k] += sum[k];
   }
 }
 
