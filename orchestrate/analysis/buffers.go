@@ -39,7 +39,15 @@ func (b buffers) add(other buffers) error {
 	return nil
 }
 
-// squares are the components' squared norms. A gradient that is not finite is an error: nothing could be said about it.
+// finite refuses the squared norm of a component's gradient that is not: nothing could be said about it.
+func finite(component string, square float64) error {
+	if math.IsNaN(square) || math.IsInf(square, 0) {
+		return fmt.Errorf("the %s gradient is not finite: %w", component, torch.ErrNotFinite)
+	}
+	return nil
+}
+
+// squares are the components' squared norms, all finite.
 func (b buffers) squares() (map[string]float64, error) {
 	out := map[string]float64{}
 	for name, g := range b {
@@ -47,8 +55,8 @@ func (b buffers) squares() (map[string]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if math.IsNaN(square) || math.IsInf(square, 0) {
-			return nil, fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
+		if err := finite(name, square); err != nil {
+			return nil, err
 		}
 		out[name] = square
 	}

@@ -2,11 +2,8 @@ package analysis
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
-
-	"gyre/torch"
 )
 
 // kept are the gradients that inner products are taken of at the end: of each bucket, and last of all of them; by component.
@@ -197,8 +194,8 @@ func (m *measurement) separate(r *Result, traces []trace, gradient buffers, comp
 				} else { // only the part with the other groups is taken from the sketch
 					product += square - g.at(i+1, i+1)
 				}
-				if math.IsNaN(square) || math.IsInf(square, 0) {
-					return fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
+				if err := finite(name, square); err != nil {
+					return err
 				}
 				r.GroupNorms[len(squares)][name] = math.Sqrt(square)
 				squares, products = append(squares, square), append(products, product)

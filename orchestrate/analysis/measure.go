@@ -3,7 +3,6 @@ package analysis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -172,8 +171,8 @@ func (m *measurement) settle(r *Result, gradient buffers, components []string) e
 	for i, name := range components {
 		own := products[pair(i, i, len(list))]
 		square := total(own)
-		if math.IsNaN(square) || math.IsInf(square, 0) {
-			return fmt.Errorf("the %s gradient is not finite: %w", name, torch.ErrNotFinite)
+		if err := finite(name, square); err != nil {
+			return err
 		}
 		r.Norms[name] = math.Sqrt(square)
 		m.addBlocks(r, name, own)
