@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gyre/orchestrate/nearest"
+	"gyre/internal/nearest"
 )
 
 // Option describes one field of an options struct.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"gyre/orchestrate/nearest"
+	"gyre/internal/nearest"
 )
 
 // Spec describes one tag: an environment type with the options and limits that the tag stands for.

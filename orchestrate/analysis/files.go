@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 

@@ -7,22 +7,22 @@ import (
 	"os"
 	"path/filepath"
 
-	"gyre/orchestrate/checkpoint/atomicdir"
+	"gyre/internal/atomicfile"
 )
 
 // Pending is a checkpoint being written into Dir. It ends with Commit or Discard.
 type Pending struct {
 	Dir string
-	dir *atomicdir.Pending
+	dir *atomicfile.Dir
 }
 
 // Begin starts the checkpoint parent/name. What killed saves left in parent is removed.
 func Begin(parent, name string) (*Pending, error) {
-	dir, err := atomicdir.Begin(parent, name)
+	dir, err := atomicfile.BeginDir(parent, name)
 	if err != nil {
 		return nil, fmt.Errorf("starting a checkpoint: %w", err)
 	}
-	return &Pending{Dir: dir.Dir, dir: dir}, nil
+	return &Pending{Dir: dir.Path, dir: dir}, nil
 }
 
 // Commit records every file and state in the manifest, puts all on disk and gives the checkpoint its name. On any
@@ -68,5 +68,5 @@ func quarantine(dir string) error {
 	if err := os.Rename(dir, aside); err != nil {
 		return err
 	}
-	return atomicdir.SyncDir(filepath.Dir(dir))
+	return atomicfile.Sync(filepath.Dir(dir))
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gyre/orchestrate/checkpoint/atomicdir"
+	"gyre/internal/atomicfile"
 )
 
 // Found is a checkpoint of a series: parent/PREFIX<step>.
@@ -71,7 +71,7 @@ func Prune(parent, prefix string, keep int) error {
 			continue
 		}
 		if complete++; complete > keep {
-			if err := atomicdir.Remove(f.Dir); err != nil {
+			if err := atomicfile.RemoveDir(f.Dir); err != nil {
 				return err
 			}
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/nearest"
+	"gyre/internal/nearest"
 )
 
 // completionFlag is what shells append when they ask for completions.

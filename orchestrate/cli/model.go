@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/checkpoint/atomicdir"
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/checkpoint/convert"
 	"gyre/orchestrate/checkpoint/hf"
 	"gyre/orchestrate/checkpoint/inspect"
@@ -116,7 +116,7 @@ func modelInit(c *cli.Context) error {
 		o.Corpus = append(o.Corpus, string(text))
 	}
 	var made hf.Config
-	err := atomicdir.Create(c.Args().First(), modelMarker, c.Bool("force"), func(dir string) (err error) {
+	err := atomicfile.CreateDir(c.Args().First(), modelMarker, c.Bool("force"), func(dir string) (err error) {
 		made, err = policyinit.Create(c.Context, dir, o)
 		return err
 	})
@@ -161,7 +161,7 @@ func modelConvert(c *cli.Context) error {
 	}
 	source, target := c.Args().Get(0), c.Args().Get(1)
 	var done convert.Summary
-	err := atomicdir.Create(target, modelMarker, c.Bool("force"), func(dir string) (err error) {
+	err := atomicfile.CreateDir(target, modelMarker, c.Bool("force"), func(dir string) (err error) {
 		done, err = convert.Convert(source, dir, dtype)
 		return err
 	})

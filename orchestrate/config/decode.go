@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/nearest"
+	"gyre/internal/nearest"
 )
 
 // decoder assigns the tree of a document to the structs.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/nearest"
+	"gyre/internal/nearest"
 )
 
 var fields = []string{"step", "group", "episode", "tag", "seed", "ids", "mask", "logprobs", "rewards", "score", "success",

@@ -9,7 +9,7 @@ import (
 	"iter"
 	"os"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 )
 
 // longestLine bounds what one line of a file may make the reader hold (a million-token episode needs about 20 MB).

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 )
 
 // Logger appends to a metrics.jsonl. It belongs to one goroutine.

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 

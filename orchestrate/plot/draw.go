@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 )
 
 // Options of Draw.

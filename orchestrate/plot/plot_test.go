@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/metrics"
 )
 

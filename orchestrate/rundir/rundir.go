@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 )
 
 // Dir is an open run directory, held by this process alone.
@@ -41,6 +41,10 @@ func Open(path string, resume bool) (*Dir, error) {
 	if !resume && holdsRun(path) {
 		lock.Close()
 		return nil, fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
+	}
+	if err := atomicfile.Sweep(path); err != nil {
+		lock.Close()
+		return nil, err
 	}
 	log, err := openLog(filepath.Join(path, "log.txt"))
 	if err != nil {

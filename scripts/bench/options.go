@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
 )

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"gyre/orchestrate/checkpoint/atomicdir"
+	"gyre/internal/atomicfile"
 )
 
 // Progress reports bytes of a file: those on disk so far, and the total (-1 when unknown).
@@ -55,7 +55,7 @@ func Model(ctx context.Context, hub Hub, repository, revision, dir string, progr
 			return fmt.Errorf("%s: %w (run the command again to go on from here)", f.name, err)
 		}
 	}
-	return atomicdir.Create(dir, "config.json", false, func(tmp string) error {
+	return atomicfile.CreateDir(dir, "config.json", false, func(tmp string) error {
 		for _, f := range files {
 			if err := os.Rename(filepath.Join(partial, f.name), filepath.Join(tmp, f.name)); err != nil {
 				return err

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 	"gyre/orchestrate/checkpoint/tensors"
 )
 

@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strings"
 
-	"gyre/orchestrate/atomicfile"
+	"gyre/internal/atomicfile"
 )
 
 // Baseline is what a kind of machine is expected to reach. Figures are shares of the least time, so that they hold for machines of

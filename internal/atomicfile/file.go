@@ -1,5 +1,3 @@
-// Package atomicfile writes files that appear under their names only when they are complete and on disk: readers, and a crash at any
-// moment, see the old file or the new one. Its sibling for directories is checkpoint/atomicdir.
 package atomicfile
 
 import (
@@ -9,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"gyre/orchestrate/checkpoint/atomicdir"
 )
 
 // File is a file being written. It ends with Commit or Close.
@@ -25,11 +21,18 @@ func Create(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-*")
-	if err != nil {
-		return nil, err
+	// The lock on the file tells Sweep that somebody is at work; a sweep just before it makes another attempt necessary.
+	for range attempts {
+		file, err := os.CreateTemp(filepath.Dir(path), Prefix+filepath.Base(path)+"-*")
+		if err != nil {
+			return nil, err
+		}
+		if locked(file) == nil {
+			return &File{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
+		}
+		file.Close()
 	}
-	return &File{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
+	return nil, fmt.Errorf("%s: temporary files vanish as soon as they are made", filepath.Dir(path))
 }
 
 // Write appends to the file.
@@ -45,7 +48,7 @@ func (f *File) Commit() error {
 	}
 	err := f.file.Close()
 	f.file = nil
-	return errors.Join(err, atomicdir.SyncDir(filepath.Dir(f.path)))
+	return errors.Join(err, Sync(filepath.Dir(f.path)))
 }
 
 // Close discards a file that was not committed. It may be called more than once.
