@@ -1,6 +1,7 @@
 package envs
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 )
@@ -14,9 +15,9 @@ type Outcome struct {
 
 // PlayRandom plays one episode with uniformly random actions, at most maxActions of them. It is the baseline that any
 // trained policy must beat.
-func PlayRandom(env Env, seed int64, maxActions int, rng *rand.Rand) (Outcome, error) {
+func PlayRandom(ctx context.Context, env Env, seed int64, maxActions int, rng *rand.Rand) (Outcome, error) {
 	var o Outcome
-	if err := env.Reset(seed); err != nil {
+	if err := env.Reset(ctx, seed); err != nil {
 		return o, err
 	}
 	actions := env.Actions()
@@ -24,7 +25,7 @@ func PlayRandom(env Env, seed int64, maxActions int, rng *rand.Rand) (Outcome, e
 		return o, errors.New("a random policy needs an environment that names its actions")
 	}
 	for o.Actions < maxActions {
-		r, err := env.Step(actions[rng.IntN(len(actions))])
+		r, err := env.Step(ctx, actions[rng.IntN(len(actions))])
 		if err != nil {
 			return o, err
 		}

@@ -1,6 +1,7 @@
 package bandit
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -32,7 +33,7 @@ func newMachine(o *options) (*machine, error) {
 // SetMember makes the reward draw of the following Resets that of a member of the group.
 func (m *machine) SetMember(index int) { m.member = index }
 
-func (m *machine) Reset(seed int64) error {
+func (m *machine) Reset(_ context.Context, seed int64) error {
 	rng := envs.Rand("bandit/arms", seed)
 	pair := m.pairs[rng.IntN(len(m.pairs))]
 	m.names, m.risky = []string{pair[0], pair[1]}, 1
@@ -45,20 +46,20 @@ func (m *machine) Reset(seed int64) error {
 	return nil
 }
 
-func (m *machine) Render() string {
+func (m *machine) Observe() envs.Observation {
 	if m.pulled != "" {
-		return m.pulled
+		return envs.Observation{Text: m.pulled}
 	}
-	return "Arms: " + strings.Join(m.names, ", ")
+	return envs.Observation{Text: "Arms: " + strings.Join(m.names, ", ")}
 }
 
-func (m *machine) Step(action string) (envs.StepResult, error) {
+func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	if !m.running {
-		return envs.StepResult{}, envs.ErrNotRunning
+		return envs.Result{}, envs.ErrNotRunning
 	}
 	arm := slices.IndexFunc(m.names, func(name string) bool { return strings.EqualFold(name, action) })
 	if arm < 0 {
-		return envs.StepResult{}, nil
+		return envs.Result{}, nil
 	}
 	risky := arm == m.risky
 	reward := m.options.Safe
@@ -70,7 +71,7 @@ func (m *machine) Step(action string) (envs.StepResult, error) {
 	}
 	m.pulled = m.names[arm] + ": " + strconv.FormatFloat(reward, 'g', -1, 64) + " points"
 	m.running = false
-	r := envs.StepResult{Reward: reward, Done: true, Success: risky, Valid: true, Effective: true}
+	r := envs.Result{Reward: reward, Done: true, Success: risky, Valid: true, Effective: true}
 	r.Info = map[string]float64{"risky_arm": 0}
 	if risky {
 		r.Info["risky_arm"] = 1

@@ -21,7 +21,7 @@ func play(t *testing.T, tag string, options map[string]any, seed int64, member i
 		t.Fatal(err)
 	}
 	env.(envs.MemberSetter).SetMember(member)
-	if err := env.Reset(seed); err != nil {
+	if err := env.Reset(t.Context(), seed); err != nil {
 		t.Fatal(err)
 	}
 	return env.(*machine)
@@ -33,7 +33,7 @@ func TestPayments(t *testing.T) {
 	wins := 0.0
 	for member := range n {
 		m := play(t, "bandit", nil, 5, member)
-		r, err := m.Step(strings.ToLower(m.names[m.risky]))
+		r, err := m.Step(t.Context(), strings.ToLower(m.names[m.risky]))
 		if err != nil || !r.Done || !r.Success || !r.Valid || r.Info["risky_arm"] != 1 || r.Reward != 0 && r.Reward != 1 {
 			t.Fatalf("risky arm: %+v, %v", r, err)
 		}
@@ -44,14 +44,14 @@ func TestPayments(t *testing.T) {
 	}
 	m := play(t, "bandit", nil, 5, 0)
 	safe := m.names[1-m.risky]
-	r, err := m.Step(safe)
+	r, err := m.Step(t.Context(), safe)
 	if err != nil || r.Reward != 0.1 || !r.Done || r.Success || r.Info["risky_arm"] != 0 {
 		t.Errorf("safe arm: %+v, %v", r, err)
 	}
-	if m.Render() != safe+": 0.1 points" {
-		t.Errorf("after the pull: %q", m.Render())
+	if m.Observe().Text != safe+": 0.1 points" {
+		t.Errorf("after the pull: %q", m.Observe().Text)
 	}
-	if _, err := m.Step(safe); !errors.Is(err, envs.ErrNotRunning) {
+	if _, err := m.Step(t.Context(), safe); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("a second pull: %v, want ErrNotRunning", err)
 	}
 }
@@ -61,10 +61,10 @@ func TestGroupSharesThePromptAndSeedsVaryIt(t *testing.T) {
 	const n = 1000
 	for seed := range int64(n) {
 		a, b := play(t, "Bandit", nil, seed, 0), play(t, "Bandit", nil, seed, 7)
-		if a.Render() != b.Render() || !slices.Equal(a.Actions(), b.Actions()) || len(a.Actions()) != 2 {
-			t.Fatalf("seed %d: members see %q and %q", seed, a.Render(), b.Render())
+		if a.Observe().Text != b.Observe().Text || !slices.Equal(a.Actions(), b.Actions()) || len(a.Actions()) != 2 {
+			t.Fatalf("seed %d: members see %q and %q", seed, a.Observe().Text, b.Observe().Text)
 		}
-		prompts[a.Render()] = true
+		prompts[a.Observe().Text] = true
 		first += a.risky
 	}
 	if len(prompts) != 24 { // twelve pairs in two orders
@@ -89,7 +89,7 @@ func TestSplitsDoNotOverlap(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	m := play(t, "bandit", map[string]any{"arms": []any{"Ice / Fire"}, "lo_arm_score": 0.5, "hi_hiscore": 3, "prob": 1}, 1, 0)
-	if r, err := m.Step("fire"); err != nil || r.Reward != 3 {
+	if r, err := m.Step(t.Context(), "fire"); err != nil || r.Reward != 3 {
 		t.Errorf("fire: %+v, %v, want 3", r, err)
 	}
 	spec, _ := envs.Lookup("bandit")

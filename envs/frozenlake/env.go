@@ -1,6 +1,7 @@
 package frozenlake
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64) error {
 	g.lake = g.fixed
 	if g.fixed == nil {
 		l, err := generate(envs.Rand("frozenlake/map", seed), g.options.Size, g.options.Frozen)
@@ -52,19 +53,19 @@ func (g *game) Reset(seed int64) error {
 	return nil
 }
 
-func (g *game) Step(action string) (envs.StepResult, error) {
+func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
-		return envs.StepResult{}, envs.ErrNotRunning
+		return envs.Result{}, envs.ErrNotRunning
 	}
 	intended := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
 	if intended < 0 {
-		return envs.StepResult{}, nil
+		return envs.Result{}, nil
 	}
 	taken := g.slide(intended)
 	before := g.player
 	g.player = g.lake.step(g.player, directions[taken])
 	fallen := g.lake.hole[g.lake.index(g.player)]
-	r := envs.StepResult{Valid: true, Effective: g.player != before, Success: g.player == g.lake.goal}
+	r := envs.Result{Valid: true, Effective: g.player != before, Success: g.player == g.lake.goal}
 	r.Done = r.Success || fallen
 	r.Info = map[string]float64{"slipped": number(taken != intended), "in_hole": number(fallen)}
 	if r.Success {

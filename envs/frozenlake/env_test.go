@@ -26,7 +26,7 @@ func play(t *testing.T, options map[string]any, seed int64) *game {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(seed); err != nil {
+	if err := env.Reset(t.Context(), seed); err != nil {
 		t.Fatal(err)
 	}
 	return env.(*game)
@@ -43,7 +43,7 @@ func TestWalkToTheGoal(t *testing.T) {
 			t.Fatalf("%v, %v: want %d moves", way, ok, m.moves)
 		}
 		for i, action := range way {
-			r, err := g.Step(strings.ToUpper(action))
+			r, err := g.Step(t.Context(), strings.ToUpper(action))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,10 +52,10 @@ func TestWalkToTheGoal(t *testing.T) {
 				t.Errorf("move %d %s: %+v", i, action, r)
 			}
 		}
-		if rows := strings.Split(g.Render(), "\n"); !strings.HasSuffix(rows[len(rows)-1], "√") {
-			t.Errorf("the player is not shown on the goal:\n%s", g.Render())
+		if rows := strings.Split(g.Observe().Text, "\n"); !strings.HasSuffix(rows[len(rows)-1], "√") {
+			t.Errorf("the player is not shown on the goal:\n%s", g.Observe().Text)
 		}
-		if _, err := g.Step("Up"); !errors.Is(err, envs.ErrNotRunning) {
+		if _, err := g.Step(t.Context(), "Up"); !errors.Is(err, envs.ErrNotRunning) {
 			t.Errorf("a step after the end: %v, want ErrNotRunning", err)
 		}
 	}
@@ -63,24 +63,24 @@ func TestWalkToTheGoal(t *testing.T) {
 
 func TestHoleEdgeAndUnknownAction(t *testing.T) {
 	g := play(t, map[string]any{"map": map4, "slippery": "false"}, 1)
-	if want := "P___\n_O_O\n___O\nO__G"; g.Render() != want {
-		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	if want := "P___\n_O_O\n___O\nO__G"; g.Observe().Text != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Observe().Text, want)
 	}
-	if r, err := g.Step("swim"); err != nil || r.Valid {
+	if r, err := g.Step(t.Context(), "swim"); err != nil || r.Valid {
 		t.Errorf("unknown action: %+v, %v", r, err)
 	}
-	if r, _ := g.Step("Left"); r.Effective || !r.Valid || r.Done {
+	if r, _ := g.Step(t.Context(), "Left"); r.Effective || !r.Valid || r.Done {
 		t.Errorf("over the edge: %+v", r)
 	}
-	if _, err := g.Step("Down"); err != nil {
+	if _, err := g.Step(t.Context(), "Down"); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := g.Step("Right")
+	r, _ := g.Step(t.Context(), "Right")
 	if !r.Done || r.Success || r.Reward != 0 || r.Info["in_hole"] != 1 {
 		t.Errorf("into the hole: %+v", r)
 	}
-	if want := "____\n_X_O\n___O\nO__G"; g.Render() != want {
-		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	if want := "____\n_X_O\n___O\nO__G"; g.Observe().Text != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Observe().Text, want)
 	}
 	if way, ok := g.Solve(); ok {
 		t.Errorf("a way out of the hole: %v", way)
@@ -91,8 +91,8 @@ func TestCoordinates(t *testing.T) {
 	g := play(t, map[string]any{"map": "SFH\nFHG\nFFF", "observation": "grid_coord"}, 1)
 	want := "Coordinates:\nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, 0)\nHoles: (0, 2), (1, 1)" +
 		"\nGrid Map:\nP_O\n_OG\n___"
-	if g.Render() != want {
-		t.Errorf("got\n%s\nwant\n%s", g.Render(), want)
+	if g.Observe().Text != want {
+		t.Errorf("got\n%s\nwant\n%s", g.Observe().Text, want)
 	}
 	if text := g.Instruction(); !strings.Contains(text, "(2, 2) the bottom right") || !strings.Contains(text, "slippery") {
 		t.Errorf("instruction: %s", text)
@@ -122,7 +122,7 @@ func TestGroupSharesTheIce(t *testing.T) {
 		g := play(t, map[string]any{"map": []any{"SFFFFFFF", "FFFFFFFF", "FFFFFFFF", "FFFFFFFG"}, "success_rate": 0.5}, 42)
 		var list []float64
 		for _, a := range actions {
-			r, err := g.Step(a)
+			r, err := g.Step(t.Context(), a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestWrongOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(1); err == nil || !strings.Contains(err.Error(), "raise p") {
+	if err := env.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "raise p") {
 		t.Errorf("a lake of holes: error %v, want a hint to raise p", err)
 	}
 }

@@ -63,7 +63,7 @@ func TestRandomPolicyBaseline(t *testing.T) {
 		const n = 6000
 		successes, fallen := 0.0, 0.0
 		for seed := range int64(n) {
-			o, err := envs.PlayRandom(env, 10_000+seed, spec.MaxActions, envs.Rand("test", seed))
+			o, err := envs.PlayRandom(t.Context(), env, 10_000+seed, spec.MaxActions, envs.Rand("test", seed))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,9 @@
 package frozenlake
 
-import "gyre/envs/grid"
+import (
+	"gyre/envs"
+	"gyre/envs/grid"
+)
 
 // Indices of the glyphs, in the order of option glyphs.
 const (
@@ -14,8 +17,8 @@ const (
 
 var meanings = []string{"player", "ice", "hole", "goal", "player in a hole", "player on the goal"}
 
-// Render draws the lake; the start looks like any other ice in the grid.
-func (g *game) Render() string {
+// Observe draws the lake; the start looks like any other ice in the grid.
+func (g *game) Observe() envs.Observation {
 	l, player := g.lake, g.lake.index(g.player)
 	standing, label := glyphPlayer, "Player"
 	switch {
@@ -43,8 +46,8 @@ func (g *game) Render() string {
 		}
 		drawing = append(drawing, g.glyphs[glyph])
 	}
-	return grid.Render(g.options.Observation, l.rows, l.cols, []grid.Objects{
+	return envs.Observation{Text: grid.Render(g.options.Observation, l.rows, l.cols, []grid.Objects{
 		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", At: []grid.Pos{l.goal}},
 		{Label: label, At: []grid.Pos{g.player}}, {Label: "Holes", At: holes},
-	}, string(drawing))
+	}, string(drawing))}
 }

@@ -1,6 +1,7 @@
 package sokoban
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64) error {
 	if n := int64(len(g.levels)); n > 0 {
 		g.board = g.levels[(seed%n+n)%n].clone()
 	} else {
@@ -65,20 +66,22 @@ func (g *game) Reset(seed int64) error {
 	return nil
 }
 
-func (g *game) Render() string { return g.board.render(g.options.Observation, g.glyphs) }
+func (g *game) Observe() envs.Observation {
+	return envs.Observation{Text: g.board.render(g.options.Observation, g.glyphs)}
+}
 
-func (g *game) Step(action string) (envs.StepResult, error) {
+func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
-		return envs.StepResult{}, envs.ErrNotRunning
+		return envs.Result{}, envs.ErrNotRunning
 	}
 	a := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
 	if a < 0 {
-		return envs.StepResult{}, nil
+		return envs.Result{}, nil
 	}
 	moved := g.board.move(directions[a])
 	g.steps++
 	all, placed := g.board.boxes()
-	r := envs.StepResult{Reward: rewardAction, Valid: true, Effective: moved, Success: placed == all}
+	r := envs.Result{Reward: rewardAction, Valid: true, Effective: moved, Success: placed == all}
 	switch {
 	case placed > g.placed:
 		r.Reward += rewardBox

@@ -19,7 +19,7 @@ func play(t *testing.T, options map[string]any) *game {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(0); err != nil {
+	if err := env.Reset(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	return env.(*game)
@@ -51,50 +51,50 @@ func TestRewardsAndRules(t *testing.T) {
 		{"Left", -0.1, true, 1, false}, // pushes the other box into the corner
 	}
 	for i, s := range steps {
-		r, err := g.Step(s.action)
+		r, err := g.Step(t.Context(), s.action)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(r.Reward-s.reward) > 1e-12 || r.Effective != s.effective || r.Info["boxes_on_target"] != s.placed ||
 			r.Done != s.done || !r.Valid || r.Success {
-			t.Fatalf("step %d %s: %+v, want %+v\n%s", i, s.action, r, s, g.Render())
+			t.Fatalf("step %d %s: %+v, want %+v\n%s", i, s.action, r, s, g.Observe().Text)
 		}
 	}
-	if want := "#######\n#__O_√#\n#XP___#\n#######"; g.Render() != want {
-		t.Errorf("board\n%s\nwant\n%s", g.Render(), want)
+	if want := "#######\n#__O_√#\n#XP___#\n#######"; g.Observe().Text != want {
+		t.Errorf("board\n%s\nwant\n%s", g.Observe().Text, want)
 	}
 }
 
 func TestBoxDoesNotPushBox(t *testing.T) {
 	g := play(t, map[string]any{"level": "#######\n#@$$..#\n#######"})
-	if r, _ := g.Step("Right"); r.Effective {
-		t.Errorf("two boxes in a row moved:\n%s", g.Render())
+	if r, _ := g.Step(t.Context(), "Right"); r.Effective {
+		t.Errorf("two boxes in a row moved:\n%s", g.Observe().Text)
 	}
 }
 
 func TestFinishingPush(t *testing.T) {
 	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####"})
-	r, err := g.Step("Right")
+	r, err := g.Step(t.Context(), "Right")
 	if err != nil || math.Abs(r.Reward-10.9) > 1e-12 || !r.Done || !r.Success || !r.Effective {
 		t.Fatalf("%+v, %v: want a success worth 10.9", r, err)
 	}
-	if _, err := g.Step("Left"); !errors.Is(err, envs.ErrNotRunning) {
+	if _, err := g.Step(t.Context(), "Left"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("a step after the end: %v, want ErrNotRunning", err)
 	}
-	if err := g.Reset(1); err != nil || g.Render() != "#####\n#PXO#\n#####" {
-		t.Errorf("reset does not restore the level: %v\n%s", err, g.Render())
+	if err := g.Reset(t.Context(), 1); err != nil || g.Observe().Text != "#####\n#PXO#\n#####" {
+		t.Errorf("reset does not restore the level: %v\n%s", err, g.Observe().Text)
 	}
 }
 
 func TestStepLimitAndUnknownActions(t *testing.T) {
 	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####", "max_steps": 2})
-	if r, err := g.Step("jump"); err != nil || r.Valid || r.Reward != 0 || r.Done {
+	if r, err := g.Step(t.Context(), "jump"); err != nil || r.Valid || r.Reward != 0 || r.Done {
 		t.Errorf("unknown action: %+v, %v", r, err)
 	}
-	if r, _ := g.Step("Up"); r.Done {
+	if r, _ := g.Step(t.Context(), "Up"); r.Done {
 		t.Error("ended after the first of two steps")
 	}
-	if r, _ := g.Step("Up"); !r.Done || r.Success {
+	if r, _ := g.Step(t.Context(), "Up"); !r.Done || r.Success {
 		t.Errorf("not ended unsolved after max_steps: %+v", r)
 	}
 }
@@ -106,12 +106,12 @@ func TestRenderFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"grid": drawing, "coord": coord, "grid_coord": "Coordinates:\n" + coord + "\nGrid Map:\n" + drawing,
 	} {
-		if got := play(t, map[string]any{"level": level, "observation": format}).Render(); got != want {
+		if got := play(t, map[string]any{"level": level, "observation": format}).Observe().Text; got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
 		}
 	}
 	g := play(t, map[string]any{"level": level, "glyphs": "W.GCBA@"})
-	if got, want := g.Render(), "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
+	if got, want := g.Observe().Text, "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
 		t.Errorf("other glyphs:\n%s\nwant\n%s", got, want)
 	}
 	if text := g.Instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") || strings.Contains(text, "#: wall") {
@@ -139,13 +139,13 @@ func TestTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := env.Reset(5); err != nil {
+		if err := env.Reset(t.Context(), 5); err != nil {
 			t.Fatal(err)
 		}
 		boxes, _ := env.(*game).board.boxes()
 		if env.(*game).board.rows != want.rows || boxes != want.boxes || spec.MaxActions != want.actions ||
-			!strings.Contains(env.Render(), want.contains) {
-			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions, env.Render())
+			!strings.Contains(env.Observe().Text, want.contains) {
+			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions, env.Observe().Text)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestRandomPolicyBaseline(t *testing.T) {
 	const n = 3000
 	var successes, returns float64
 	for seed := range int64(n) {
-		o, err := envs.PlayRandom(env, 123+seed, spec.MaxActions, envs.Rand("test", seed))
+		o, err := envs.PlayRandom(t.Context(), env, 123+seed, spec.MaxActions, envs.Rand("test", seed))
 		if err != nil {
 			t.Fatal(err)
 		}

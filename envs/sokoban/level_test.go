@@ -51,10 +51,10 @@ func TestLevelFiles(t *testing.T) {
 		}
 		g := play(t, map[string]any{"levels": path})
 		for seed, want := range map[int64]string{0: "#PXO#", 1: "#OXP#", 2: "#PXO#", -1: "#OXP#"} {
-			if err := g.Reset(seed); err != nil {
+			if err := g.Reset(t.Context(), seed); err != nil {
 				t.Fatal(err)
 			}
-			if rows := strings.Split(g.Render(), "\n"); len(rows) != 3 || rows[1] != want {
+			if rows := strings.Split(g.Observe().Text, "\n"); len(rows) != 3 || rows[1] != want {
 				t.Errorf("%s: seed %d plays %q, want %q in the middle", name, seed, rows, want)
 			}
 		}

@@ -71,7 +71,7 @@ func TestSolveOfUnsolvableAndSolved(t *testing.T) {
 	if path, ok := g.Solve(); !ok || !slices.Equal(path, []string{"Right"}) {
 		t.Errorf("%v, %v: want [Right]", path, ok)
 	}
-	if _, err := g.Step("Right"); err != nil {
+	if _, err := g.Step(t.Context(), "Right"); err != nil {
 		t.Fatal(err)
 	}
 	if path, ok := g.Solve(); !ok || len(path) != 0 {

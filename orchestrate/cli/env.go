@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ func envCommand() *cli.Command {
 						return err
 					}
 					defer env.Close()
-					return showEnv(c.App.Writer, spec, env, c.Int64("seed"))
+					return showEnv(c.Context, c.App.Writer, spec, env, c.Int64("seed"))
 				},
 			},
 			{
@@ -123,8 +124,8 @@ func listEnvsJSON(w io.Writer) error {
 	return encoder.Encode(rows)
 }
 
-func showEnv(w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
-	if err := env.Reset(seed); err != nil {
+func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
+	if err := env.Reset(ctx, seed); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %s\ntype %s; actions per episode: %d; words per reply: about %d\n\nOptions\n",
@@ -152,6 +153,6 @@ func showEnv(w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
 	if list := env.Actions(); list != nil {
 		actions = strings.Join(list, ", ")
 	}
-	_, err := fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n", env.Instruction(), actions, seed, env.Render())
+	_, err := fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n", env.Instruction(), actions, seed, env.Observe())
 	return err
 }

@@ -32,7 +32,7 @@ func playEnv(c *cli.Context) error {
 	if c.Bool("random") {
 		return playRandomly(c.Context, c.App.Writer, spec, env, seed, c.Int("episodes"))
 	}
-	if err := env.Reset(seed); err != nil {
+	if err := env.Reset(c.Context, seed); err != nil {
 		return err
 	}
 	if c.Bool("solve") {
@@ -48,7 +48,7 @@ func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		o, err := envs.PlayRandom(env, seed+i, spec.MaxActions, envs.Rand("gyre env play --random", seed+i))
+		o, err := envs.PlayRandom(ctx, env, seed+i, spec.MaxActions, envs.Rand("gyre env play --random", seed+i))
 		if err != nil {
 			return err
 		}
@@ -75,9 +75,9 @@ func printSolution(w io.Writer, spec envs.Spec, env envs.Env) error {
 	}
 	actions, ok := solver.Solve()
 	if !ok {
-		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Render())
+		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Observe())
 	}
-	_, err := fmt.Fprintf(w, "%s\n\nactions (%d): %s\n", env.Render(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
+	_, err := fmt.Fprintf(w, "%s\n\nactions (%d): %s\n", env.Observe(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
 	return err
 }
 
@@ -88,7 +88,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 		fmt.Fprintf(w, "Actions: %s (or their first letters); several in a line with %s; q quits.\n\n",
 			strings.Join(names, ", "), actionSeparator)
 	}
-	fmt.Fprintln(w, env.Render())
+	fmt.Fprintln(w, env.Observe())
 	total, left := 0.0, spec.MaxActions
 	lines := readLines(ctx, in)
 	for left > 0 {
@@ -107,7 +107,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			if action = strings.TrimSpace(action); action == "" || left == 0 {
 				continue
 			}
-			r, err := env.Step(complete(action, env.Actions()))
+			r, err := env.Step(ctx, complete(action, env.Actions()))
 			if err != nil {
 				return err
 			}
@@ -117,7 +117,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			}
 			left--
 			total += r.Reward
-			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", env.Render(), r.Reward, total, left)
+			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", env.Observe(), r.Reward, total, left)
 			if r.Done {
 				outcome := "failed"
 				if r.Success {

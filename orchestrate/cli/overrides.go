@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -29,7 +30,7 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config
 			return nil, Usagef("expected key=value after the configuration file, got %q: %s", word, usage)
 		}
 	}
-	loaded, err := config.LoadFor(given, c.Args().First(), c.Args().Tail(), checkEnvironments)
+	loaded, err := config.LoadFor(given, c.Args().First(), c.Args().Tail(), checkEnvironments(c.Context))
 	if err != nil {
 		return nil, err
 	}
@@ -48,21 +49,23 @@ func playing(*config.Config) bool { return false }
 
 // checkEnvironments makes one environment of every source and its first state, which checks tag and options: some, such as more boxes than
 // a level has room for, only show then.
-func checkEnvironments(c *config.Config, report func(key, format string, args ...any)) {
-	for i, e := range c.Envs {
-		checkEnvironment(fmt.Sprintf("envs.%d", i), e, c.Run.EnvSeed, report)
-	}
-	for i, e := range c.Validation.Envs {
-		if slices.ContainsFunc(c.Envs, func(t config.Env) bool {
-			return t.Tag == e.Tag && reflect.DeepEqual(t.Options, e.Options)
-		}) {
-			continue // taken from the training source, which has just been checked
+func checkEnvironments(ctx context.Context) func(*config.Config, func(key, format string, args ...any)) {
+	return func(c *config.Config, report func(key, format string, args ...any)) {
+		for i, e := range c.Envs {
+			checkEnvironment(ctx, fmt.Sprintf("envs.%d", i), e, c.Run.EnvSeed, report)
 		}
-		checkEnvironment(fmt.Sprintf("validation.envs.%d", i), e, c.Validation.Seed, report)
+		for i, e := range c.Validation.Envs {
+			if slices.ContainsFunc(c.Envs, func(t config.Env) bool {
+				return t.Tag == e.Tag && reflect.DeepEqual(t.Options, e.Options)
+			}) {
+				continue // taken from the training source, which has just been checked
+			}
+			checkEnvironment(ctx, fmt.Sprintf("validation.envs.%d", i), e, c.Validation.Seed, report)
+		}
 	}
 }
 
-func checkEnvironment(path string, e config.Env, seed int64, report func(key, format string, args ...any)) {
+func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64, report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		return // reported by package config
 	}
@@ -83,7 +86,7 @@ func checkEnvironment(path string, e config.Env, seed int64, report func(key, fo
 	}
 	env, err := spec.Make(e.Options)
 	if err == nil {
-		err = errors.Join(env.Reset(seed), env.Close())
+		err = errors.Join(env.Reset(ctx, seed), env.Close())
 	}
 	if err != nil {
 		report(path+".options", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -58,7 +58,7 @@ func TestExperimentsNameRealEnvironments(t *testing.T) {
 		t.Fatalf("no experiments found (%v)", err)
 	}
 	for _, file := range files {
-		if _, err := config.Load(file, nil, checkEnvironments); err != nil {
+		if _, err := config.Load(file, nil, checkEnvironments(t.Context())); err != nil {
 			t.Error(err)
 		}
 	}

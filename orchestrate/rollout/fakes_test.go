@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -48,7 +49,7 @@ func init() {
 
 func (c *corridor) SetMember(index int) { c.member = index }
 
-func (c *corridor) Reset(seed int64) error {
+func (c *corridor) Reset(_ context.Context, seed int64) error {
 	if c.options.Fault == "reset" && seed%2 == 0 {
 		return errors.New("no level")
 	}
@@ -56,7 +57,9 @@ func (c *corridor) Reset(seed int64) error {
 	return nil
 }
 
-func (c *corridor) Render() string      { return fmt.Sprintf("cell %d of %d", c.at, c.length) }
+func (c *corridor) Observe() envs.Observation {
+	return envs.Observation{Text: fmt.Sprintf("cell %d of %d", c.at, c.length)}
+}
 func (c *corridor) Actions() []string   { return []string{"Left", "Right"} }
 func (c *corridor) Instruction() string { return "Walk to the last cell." }
 
@@ -68,7 +71,7 @@ func (c *corridor) Close() error {
 	return nil
 }
 
-func (c *corridor) Step(action string) (envs.StepResult, error) {
+func (c *corridor) Step(_ context.Context, action string) (envs.Result, error) {
 	if c.options.Steps++; c.options.Steps == 2 {
 		switch c.options.Fault {
 		case "panic":
@@ -78,7 +81,7 @@ func (c *corridor) Step(action string) (envs.StepResult, error) {
 		case "release":
 			<-release
 		case "error":
-			return envs.StepResult{}, errors.New("lost")
+			return envs.Result{}, errors.New("lost")
 		}
 	}
 	if c.options.Fault == "jitter" {
@@ -90,7 +93,7 @@ func (c *corridor) Step(action string) (envs.StepResult, error) {
 	} else {
 		c.at = max(0, c.at-1)
 	}
-	r := envs.StepResult{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at)}}
+	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at)}}
 	if c.at == c.length-1 {
 		r.Reward, r.Done, r.Success = 1, true, true
 	}

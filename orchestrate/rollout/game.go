@@ -44,10 +44,10 @@ func (g *game) start(ctx context.Context, seed int64) (state string, err error) 
 	}
 	env := g.env
 	f, err := guard(ctx, g.limit, func() (first, error) {
-		if err := env.Reset(seed); err != nil {
+		if err := env.Reset(ctx, seed); err != nil {
 			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
 		}
-		return first{env.Actions(), env.Instruction(), env.Render()}, nil
+		return first{env.Actions(), env.Instruction(), env.Observe().String()}, nil
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
@@ -115,10 +115,10 @@ func (g *game) resolve(parsed []string) []string {
 	return actions
 }
 
-func (g *game) step(ctx context.Context, action string) (envs.StepResult, error) {
+func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 	env := g.env
-	return guard(ctx, g.limit, func() (envs.StepResult, error) {
-		result, err := env.Step(action)
+	return guard(ctx, g.limit, func() (envs.Result, error) {
+		result, err := env.Step(ctx, action)
 		if err != nil {
 			err = fmt.Errorf("action %q: %w", action, err)
 		} else if !finite(result.Reward) {
@@ -131,7 +131,7 @@ func (g *game) step(ctx context.Context, action string) (envs.StepResult, error)
 // observe renders the state.
 func (g *game) observe(ctx context.Context) (string, error) {
 	env := g.env
-	state, err := guard(ctx, g.limit, func() (string, error) { return env.Render(), nil }, func() { env.Close() })
+	state, err := guard(ctx, g.limit, func() (string, error) { return env.Observe().String(), nil }, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 	}

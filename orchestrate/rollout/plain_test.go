@@ -17,9 +17,9 @@ var heard = make(chan string, 1)
 
 func (*listener) Actions() []string { return nil }
 
-func (*listener) Step(text string) (envs.StepResult, error) {
+func (*listener) Step(_ context.Context, text string) (envs.Result, error) {
 	heard <- text
-	return envs.StepResult{Reward: 2, Done: true, Success: true, Valid: true}, nil
+	return envs.Result{Reward: 2, Done: true, Success: true, Valid: true}, nil
 }
 
 func init() {

@@ -61,12 +61,12 @@ func render(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]s
 		return nil, err
 	}
 	defer env.Close()
-	if err := env.Reset(0); err != nil {
+	if err := env.Reset(ctx, 0); err != nil {
 		return nil, err
 	}
 	texts := []string{env.Instruction(), strings.Join(env.Actions(), " || ")}
 	if _, ok := env.(envs.Solver); !ok {
-		return append(texts, words(env.Render())), nil
+		return append(texts, words(env.Observe().String())), nil
 	}
 	for _, style := range []string{"chat", "compact"} {
 		for _, think := range []bool{true, false} {

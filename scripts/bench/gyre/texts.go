@@ -1,6 +1,7 @@
 package gyre
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ type textEnv struct {
 	ended bool
 }
 
-func (e *textEnv) Reset(seed int64) error {
+func (e *textEnv) Reset(_ context.Context, seed int64) error {
 	if seed < 0 || seed >= int64(len(e.texts)) {
 		return fmt.Errorf("there are %d texts, seed %d has none", len(e.texts), seed)
 	}
@@ -29,17 +30,17 @@ func (e *textEnv) Reset(seed int64) error {
 	return nil
 }
 
-func (e *textEnv) Render() string      { return e.text }
-func (e *textEnv) Actions() []string   { return nil }
-func (e *textEnv) Instruction() string { return "" }
-func (e *textEnv) Close() error        { return nil }
+func (e *textEnv) Observe() envs.Observation { return envs.Observation{Text: e.text} }
+func (e *textEnv) Actions() []string         { return nil }
+func (e *textEnv) Instruction() string       { return "" }
+func (e *textEnv) Close() error              { return nil }
 
-func (e *textEnv) Step(reply string) (envs.StepResult, error) {
+func (e *textEnv) Step(_ context.Context, reply string) (envs.Result, error) {
 	if e.ended {
-		return envs.StepResult{}, envs.ErrNotRunning
+		return envs.Result{}, envs.ErrNotRunning
 	}
 	e.ended = true
-	result := envs.StepResult{Done: true, Valid: true, Effective: true}
+	result := envs.Result{Done: true, Valid: true, Effective: true}
 	if utf8.RuneCountInString(reply)%2 == 0 {
 		result.Reward, result.Success = 1, true
 	}
