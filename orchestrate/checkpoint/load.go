@@ -23,8 +23,11 @@ func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, e
 
 // Load reads a Hugging Face directory: safetensors or torch.save files, sharded or not, in any float type. A value
 // head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
-// missing, too many or misshapen are listed in one error with their files.
+// missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is verified first.
 func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
+	if err := verifyPart(dir); err != nil {
+		return Loaded{}, err
+	}
 	c, err := hf.ReadConfig(dir)
 	if err != nil {
 		return Loaded{}, err

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,23 +13,29 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // ManifestName is the file that makes a directory a checkpoint. It is written last.
 const ManifestName = "manifest.json"
 
-// manifestVersion counts changes of the format. A newer one is refused rather than misread.
-const manifestVersion = 1
+// manifestVersion counts changes of the format. A newer one is refused rather than misread; the first had no digest of its own.
+const manifestVersion = 2
 
 // ErrCorrupt is what a checkpoint fails with when it is not what was saved.
 var ErrCorrupt = errors.New("corrupt checkpoint")
 
-// manifest lists a checkpoint's files by slash-separated path.
+// manifest lists a checkpoint's files by slash-separated path. SHA256 is that of its own text with zeros in this place, so that a change
+// of the state or of a digest is found as well.
 type manifest struct {
 	Format int                   `json:"format"`
+	SHA256 string                `json:"sha256"`
 	Files  map[string]fileRecord `json:"files"`
 	State  json.RawMessage       `json:"state"`
 }
+
+// blank stands for the manifest's own digest while it is computed.
+var blank = strings.Repeat("0", 2*sha256.Size)
 
 type fileRecord struct {
 	Size   int64  `json:"size"`
@@ -41,7 +48,7 @@ func writeManifest(dir string, state any) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint state: %w", err)
 	}
-	m := manifest{Format: manifestVersion, Files: map[string]fileRecord{}, State: text}
+	m := manifest{Format: manifestVersion, SHA256: blank, Files: map[string]fileRecord{}, State: text}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -60,7 +67,14 @@ func writeManifest(dir string, state any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, ManifestName), append(text, '\n'), 0o644)
+	text = append(text, '\n')
+	text = bytes.Replace(text, []byte(blank), []byte(sum(text)), 1)
+	return os.WriteFile(filepath.Join(dir, ManifestName), text, 0o644)
+}
+
+func sum(data []byte) string {
+	d := sha256.Sum256(data)
+	return hex.EncodeToString(d[:])
 }
 
 func digest(path string) (fileRecord, error) {
@@ -86,8 +100,13 @@ func readManifest(dir string) (manifest, error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(dir, ManifestName), err)
 	}
-	if m.Format != manifestVersion {
-		return m, fmt.Errorf("%w: %s has format %d, this program reads %d", ErrCorrupt, filepath.Join(dir, ManifestName), m.Format, manifestVersion)
+	if m.Format < 1 || m.Format > manifestVersion {
+		return m, fmt.Errorf("%w: %s has format %d, this program reads 1 to %d", ErrCorrupt, filepath.Join(dir, ManifestName), m.Format, manifestVersion)
+	}
+	if m.Format > 1 || m.SHA256 != "" {
+		if got := sum(bytes.Replace(text, []byte(m.SHA256), []byte(blank), 1)); got != m.SHA256 {
+			return m, fmt.Errorf("%w: %s has SHA-256 %s, expected %q", ErrCorrupt, filepath.Join(dir, ManifestName), got, m.SHA256)
+		}
 	}
 	return m, nil
 }
@@ -114,11 +133,15 @@ func (m manifest) checkSizes(dir string) error {
 
 // Verify checks that a checkpoint holds, byte for byte, what was saved. Failures match ErrCorrupt and name the file
 // and its expected and actual digest.
-func Verify(dir string) error {
+func Verify(dir string) error { return verifyBelow(dir, "") }
+
+// verifyBelow is Verify for the files whose name begins with prefix.
+func verifyBelow(dir, prefix string) error {
 	m, err := readManifest(dir)
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(m.Files, func(name string, _ fileRecord) bool { return !strings.HasPrefix(name, prefix) })
 	if err := m.checkSizes(dir); err != nil {
 		return err
 	}

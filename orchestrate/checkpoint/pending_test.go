@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,13 +100,13 @@ func TestSeries(t *testing.T) {
 	if step, skipped := latest(t, parent); step != 10 || len(skipped) != 1 || !errors.Is(skipped[0], ErrCorrupt) {
 		t.Errorf("latest %d, skipped %v", step, skipped)
 	}
-	if err := Prune(parent, prefix, 2); err != nil {
+	if err := Prune(parent, prefix, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := names(t, parent), "global_step_07 global_step_10 global_step_11 global_step_9 global_step_x"; got != want {
 		t.Errorf("after pruning: %s, want %s", got, want)
 	}
-	if err := Prune(parent, prefix, 0); err != nil || !strings.Contains(names(t, parent), "global_step_9") {
+	if err := Prune(parent, prefix, 0, nil); err != nil || !strings.Contains(names(t, parent), "global_step_9") {
 		t.Errorf("keeping all: %v, %s", err, names(t, parent))
 	}
 }
@@ -129,7 +130,7 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 		"no manifest":  func(dir, _ string) error { return os.Remove(filepath.Join(dir, ManifestName)) },
 		"cut manifest": func(dir, _ string) error { return os.Truncate(filepath.Join(dir, ManifestName), 50) },
 		"newer format": func(dir, _ string) error {
-			return os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":2}`), 0o644)
+			return os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":3}`), 0o644)
 		},
 		"outside": func(dir, _ string) error {
 			return os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":1,"files":{"../x":{}}}`), 0o644)
@@ -153,6 +154,103 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 		if step, _ := latest(t, parent); step != 2 || !strings.Contains(names(t, parent), prefix+"2.corrupt") {
 			t.Errorf("%s: saved again: latest %d, %s", name, step, names(t, parent))
 		}
+	}
+}
+
+// Whatever byte of whatever file changes, the checkpoint, its run and (for a file of its own) the model in it are refused with the file's name.
+func TestAnyFlippedByteIsFound(t *testing.T) {
+	run := t.TempDir()
+	p, err := Begin(run, prefix+"7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"actor/config.json": `{"a": 1}`, "actor/model.safetensors": "weights", "critic/config.json": "{}",
+		"optimizer/actor.safetensors": "moments"} {
+		file := filepath.Join(p.Dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Commit(map[string]any{"step": 7, "kl": 0.25}); err != nil {
+		t.Fatal(err)
+	}
+	step := filepath.Join(run, prefix+"7")
+	actor, critic := filepath.Join(step, "actor"), filepath.Join(step, "critic")
+	for _, path := range []string{run, step} {
+		if found, skipped, err := Find(path, prefix); err != nil || len(skipped) > 0 || found != (Models{actor, critic, step}) {
+			t.Fatalf("%s intact: %+v, %v, %v", path, found, skipped, err)
+		}
+	}
+	if found, _, err := Find(actor, prefix); err != nil || found != (Models{Actor: actor}) {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	err = filepath.WalkDir(step, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for at := range whole {
+			damaged := slices.Clone(whole)
+			damaged[at] ^= 1 << (at % 8)
+			if err := os.WriteFile(file, damaged, 0o644); err != nil {
+				return err
+			}
+			asked := []string{run, step}
+			if strings.HasPrefix(file, actor) || e.Name() == ManifestName {
+				asked = append(asked, actor)
+			}
+			for _, path := range asked {
+				if _, _, err := Find(path, prefix); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), file) {
+					t.Errorf("%s with byte %d of %s flipped: %v", path, at, file, err)
+				}
+			}
+		}
+		return os.WriteFile(file, whole, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A model is found in a checkpoint whose other parts were removed, and in directories that no run made.
+	if err := os.RemoveAll(filepath.Join(step, "optimizer")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Find(actor, prefix); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(step, ManifestName)); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := Find(step, prefix); err != nil || found != (Models{Actor: actor, Critic: critic}) {
+		t.Errorf("copied models: %+v, %v", found, err)
+	}
+	for _, path := range []string{filepath.Join(run, "absent"), filepath.Join(actor, "config.json"), t.TempDir()} {
+		if _, _, err := Find(path, prefix); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// Manifests of the first format have no digest of their own.
+func TestFirstFormatIsRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":1,"files":{},"state":{"Step":3}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var s state
+	if err := errors.Join(Verify(dir), ReadState(dir, &s)); err != nil || s.Step != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A step that is to be kept (one whose weights were analysed, say) neither goes nor pushes another out.
+func TestPruneSpares(t *testing.T) {
+	parent := t.TempDir()
+	mustSave(t, parent, 1, 2, 3, 4)
+	if err := Prune(parent, prefix, 1, func(step int) bool { return step == 2 }); err != nil || names(t, parent) != "global_step_2 global_step_4" {
+		t.Errorf("%v, %s", err, names(t, parent))
 	}
 }
 
@@ -201,7 +299,7 @@ func TestKillDuringSave(t *testing.T) {
 				return
 			}
 			fmt.Println("saved", step)
-			if err := Prune(parent, prefix, 2); err != nil {
+			if err := Prune(parent, prefix, 2, nil); err != nil {
 				fmt.Println("error", err)
 				return
 			}

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,15 +58,18 @@ func Latest(parent, prefix string) (newest Found, ok bool, skipped []error, err 
 	return Found{}, false, skipped, nil
 }
 
-// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all.
-// Directories that are not complete checkpoints are neither counted nor removed.
-func Prune(parent, prefix string, keep int) error {
+// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all. Directories that are not
+// complete checkpoints, and steps that spare (which may be nil) holds on to, are neither counted nor removed.
+func Prune(parent, prefix string, keep int, spare func(step int) bool) error {
 	all, err := list(parent, prefix)
 	if err != nil || keep <= 0 {
 		return err
 	}
 	complete := 0
 	for _, f := range all {
+		if spare != nil && spare(f.Step) {
+			continue
+		}
 		m, err := readManifest(f.Dir)
 		if err != nil || m.checkSizes(f.Dir) != nil {
 			continue
@@ -77,4 +81,71 @@ func Prune(parent, prefix string, keep int) error {
 		}
 	}
 	return nil
+}
+
+// ErrNone means that a path given as a checkpoint is none.
+var ErrNone = errors.New("not a checkpoint")
+
+// Models says where the models of a checkpoint lie.
+type Models struct {
+	Actor  string // Hugging Face directories
+	Critic string // "" when there is none
+	Root   string // the folder with the manifest, where optimizer and state are; "" for a plain directory
+}
+
+// Find takes whatever may be called a checkpoint: a run directory (its newest intact one), a step's folder of a run, or a Hugging Face
+// directory. What a manifest covers is verified, also when only the actor of a step's folder is asked for, and ErrCorrupt names the file
+// that changed. Newer checkpoints of a run that were passed over are in skipped.
+func Find(path, prefix string) (found Models, skipped []error, err error) {
+	if info, err := os.Stat(path); err != nil {
+		return found, nil, fmt.Errorf("%w: %w", ErrNone, err)
+	} else if !info.IsDir() {
+		return found, nil, fmt.Errorf("%w: %s is a file, expected a run directory, a %sN folder or a Hugging Face directory", ErrNone, path, prefix)
+	}
+	root := path
+	switch {
+	case exists(path, ManifestName):
+		err, found.Root = Verify(path), path
+	case exists(path, "config.json"):
+		found.Actor = path
+		return found, nil, verifyPart(path)
+	case exists(path, "actor", "config.json"): // the models of a checkpoint, copied
+	default:
+		newest, ok, passed, failed := Latest(path, prefix)
+		root, found.Root, skipped, err = newest.Dir, newest.Dir, passed, failed
+		switch {
+		case err != nil || ok:
+		case len(skipped) > 0:
+			err = fmt.Errorf("no intact checkpoint is left in %s: %w", path, errors.Join(skipped...))
+		default:
+			err = fmt.Errorf("%w: %s has no %sN folder (a run), no actor/config.json (a %sN folder) and no config.json (a Hugging Face directory)",
+				ErrNone, path, prefix, prefix)
+		}
+	}
+	if err != nil {
+		return Models{}, nil, err
+	}
+	found.Actor = filepath.Join(root, "actor")
+	if exists(root, "critic", "config.json") {
+		found.Critic = filepath.Join(root, "critic")
+	}
+	return found, skipped, nil
+}
+
+// verifyPart verifies the actor or critic of a checkpoint alone: what lies beside it may have been removed to save space.
+func verifyPart(dir string) error {
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	root, part := filepath.Split(full)
+	if (part == "actor" || part == "critic") && exists(root, ManifestName) {
+		return verifyBelow(filepath.Dir(full), part+"/")
+	}
+	return nil
+}
+
+func exists(elements ...string) bool {
+	_, err := os.Stat(filepath.Join(elements...))
+	return err == nil
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -51,9 +50,6 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 				Checkpoint: c.String("checkpoint"), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
 				Validate: c.Bool("with-val"), Output: c.String("output"), Console: metrics.NewConsole(c.App.ErrWriter),
 			})
-			if errors.Is(err, trainer.ErrNotCheckpoint) {
-				return &ExitError{Code: exitUsage, Err: err}
-			}
 			if err != nil {
 				return trainingError(err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/interrupt"
 )
@@ -43,6 +44,8 @@ var exitCodes = []struct {
 	code   int
 }{
 	{config.ErrInvalid, exitUsage},
+	{checkpoint.ErrNone, exitUsage},
+	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},
 }
 
 // report prints err once and returns its exit code.

@@ -23,7 +23,7 @@ with that of --checkpoint, and prints its metrics.
    gyre eval configs/demo.toml
    gyre eval configs/demo.toml --checkpoint runs/demo/global_step_60 --json`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "checkpoint", Usage: "global_step_N or Hugging Face `DIR` to use"},
+			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
 			&cli.StringFlag{Name: "output", Usage: "write the episodes to this JSONL `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of a table"},
 		},

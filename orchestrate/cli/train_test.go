@@ -180,6 +180,31 @@ func TestCorruptCheckpoints(t *testing.T) {
 	if code != 4 || !strings.Contains(stderr, "SHA-256") {
 		t.Fatalf("no good checkpoint: exit code %d, want 4\n%s", code, stderr)
 	}
+	// Whoever uses a checkpoint finds the damage, whichever file it is in.
+	flip("global_step_2")
+	step := filepath.Join(dir, "runs/tiny/global_step_2")
+	mustGyre(t, dir, "eval", config, "--checkpoint", step)
+	for _, name := range []string{"actor/model.safetensors", "actor/config.json", "actor/tokenizer.json", "optimizer/actor.safetensors", "manifest.json"} {
+		path := filepath.Join(step, name)
+		whole := readFile(t, path)
+		damaged := bytes.Clone(whole)
+		damaged[len(damaged)/3] ^= 4
+		if err := os.WriteFile(path, damaged, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		commands := [][]string{{"eval", config, "--checkpoint", step}, {"analyze", config, "--checkpoint", step}, {"train", config, "run.name=again", "--resume-from", step}}
+		if strings.HasPrefix(name, "actor/m") || name == "manifest.json" {
+			commands = append(commands, []string{"eval", config, "--checkpoint", step + "/actor"}, []string{"train", config, "run.name=new", "model.path=" + step + "/actor"})
+		}
+		for _, command := range commands {
+			if code, _, stderr := runGyre(t, dir, command...); code != 4 || !strings.Contains(stderr, path) {
+				t.Errorf("%v with a flipped bit in %s: exit code %d, want 4\n%s", command, name, code, stderr)
+			}
+		}
+		if err := os.WriteFile(path, whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestSupervisedFineTuningAndEvaluation(t *testing.T) {

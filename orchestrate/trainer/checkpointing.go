@@ -179,5 +179,5 @@ func (t *Trainer) saveCheckpoint() (err error) {
 		return err
 	}
 	t.savedStep = t.state.Step
-	return checkpoint.Prune(t.dir.Path, stepPrefix, t.config.Checkpoint.Keep)
+	return checkpoint.Prune(t.dir.Path, stepPrefix, t.config.Checkpoint.Keep, nil)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
@@ -14,15 +13,20 @@ import (
 	"gyre/torch"
 )
 
-// Evaluate plays the validation set of a configuration with the policy in model.path, or in dir (a Hugging Face directory or a
-// global_step_N folder), and returns the metrics. It needs no run directory; episodes go to output unless that is empty.
+// Evaluate plays the validation set of a configuration with the policy in model.path, or in dir (a run directory, a global_step_N folder or
+// a Hugging Face directory), and returns the metrics. It needs no run directory; episodes go to output unless that is empty.
 func Evaluate(ctx context.Context, c *config.Config, dir, output string, console *metrics.Console) (map[string]float64, error) {
 	if dir == "" {
 		dir = c.Model.Path
 	}
-	if inner := filepath.Join(dir, "actor"); isDir(inner) {
-		dir = inner
+	from, passed, err := checkpoint.Find(dir, stepPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("loading the policy: %w", err)
 	}
+	for _, problem := range passed {
+		fmt.Fprintf(console, "passed over: %v\n", problem)
+	}
+	dir = from.Actor
 	if isDir(output) {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}

@@ -93,7 +93,7 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 	if path == "" {
 		path = c.Model.Path
 	}
-	from, notes, err := locate(path)
+	from, notes, err := checkpoint.Find(path, stepPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,8 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 		p.log.Warnf("passed over: %v", note)
 	}
 	p.state.KL = advantage.Controller{Coef: c.Algorithm.KLCoef}
-	if from.root != "" {
-		if err := checkpoint.ReadState(from.root, &p.state); err != nil {
+	if from.Root != "" {
+		if err := checkpoint.ReadState(from.Root, &p.state); err != nil {
 			return nil, err
 		}
 	}
@@ -120,23 +120,23 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 			return nil, err
 		}
 	}
-	p.log.Infof("analysing %s as of step %d", from.actor, p.step)
+	p.log.Infof("analysing %s as of step %d", from.Actor, p.step)
 	if err := p.loadProbed(from, o.Critic); err != nil {
 		return nil, err
 	}
 	if p.episodes != nil && !o.Validate {
 		return p, nil
 	}
-	if exists(from.actor, "tokenizer.json") {
-		copied.Model.Path = from.actor
+	if exists(from.Actor, "tokenizer.json") {
+		copied.Model.Path = from.Actor
 	}
 	return p, p.openSampler()
 }
 
 // loadProbed loads the policy and, where the configuration needs them, a reference and a critic.
-func (p *probe) loadProbed(from place, critic string) error {
+func (p *probe) loadProbed(from checkpoint.Models, critic string) error {
 	c := p.config
-	model, err := p.load(from.actor, torch.HeadLM)
+	model, err := p.load(from.Actor, torch.HeadLM)
 	if err != nil {
 		return fmt.Errorf("loading the policy: %w", err)
 	}
@@ -153,19 +153,19 @@ func (p *probe) loadProbed(from place, critic string) error {
 	if !c.Algorithm.UsesCritic() {
 		return nil
 	}
-	dir := from.critic
+	dir := from.Critic
 	if critic != "" {
-		other, _, err := locate(critic)
+		other, _, err := checkpoint.Find(critic, stepPrefix)
 		if err != nil {
 			return fmt.Errorf("the critic: %w", err)
 		}
-		if dir = other.critic; dir == "" {
-			dir = other.actor
+		if dir = other.Critic; dir == "" {
+			dir = other.Actor
 		}
 	}
 	if dir == "" {
 		if dir = c.Critic.Path; dir == "" {
-			dir = from.actor
+			dir = from.Actor
 		}
 		p.log.Warnf("the checkpoint has no critic: values are those of %s", dir)
 	}
@@ -283,4 +283,9 @@ func (p *probe) write(dir string, result Probed) error {
 		return err
 	}
 	return p.logger.Log(result.Step, result.Values)
+}
+
+func exists(elements ...string) bool {
+	_, err := os.Stat(filepath.Join(elements...))
+	return err == nil
 }
