@@ -42,6 +42,9 @@ type Run struct {
 	Threads int `toml:"threads" default:"0" range:"[0,)"`
 	// Which episodes are written to rollouts/step_N.jsonl.
 	SaveRollouts string `toml:"save_rollouts" default:"all" oneof:"all,validation,none"`
+	// Where metrics go: jsonl (metrics.jsonl, always), tensorboard (event files in tensorboard/), wandb (an offline run in
+	// wandb/, which `wandb sync` uploads).
+	Loggers []string `toml:"loggers" default:"[\"jsonl\"]" oneof:"jsonl,tensorboard,wandb"`
 }
 
 // Model says which policy is trained.

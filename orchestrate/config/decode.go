@@ -58,7 +58,15 @@ func (d decoder) value(path string, raw any, to reflect.Value, tag reflect.Struc
 			return
 		}
 	case reflect.Slice:
-		if list, ok := tables(raw); ok {
+		if to.Type().Elem().Kind() == reflect.String {
+			if list, ok := raw.([]any); ok {
+				to.Set(reflect.MakeSlice(to.Type(), len(list), len(list)))
+				for i, element := range list {
+					d.value(fmt.Sprintf("%s.%d", path, i), element, to.Index(i), tag)
+				}
+				return
+			}
+		} else if list, ok := tables(raw); ok {
 			d.elements(path, list, to, tag)
 			return
 		}

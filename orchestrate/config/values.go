@@ -79,6 +79,9 @@ func typeName(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "a table"
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.String {
+			return "a list of strings"
+		}
 		return "a list of tables"
 	case reflect.Array:
 		return fmt.Sprintf("a list of %d numbers", t.Len())

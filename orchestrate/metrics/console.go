@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 
@@ -92,11 +91,7 @@ func (c *Console) Line(step, total int, values map[string]any) string {
 }
 
 func line(columns []Column, step, total int, values map[string]any, paint func(string) string) string {
-	keys := make([]string, 0, len(values))
-	for key := range values {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+	keys := sortedKeys(values)
 	parts := []string{fmt.Sprintf("%s %*d/%d", paint("step"), len(fmt.Sprint(total)), step, total)}
 	for _, column := range columns {
 		for _, key := range keys {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,16 +32,11 @@ func (r Record) Float(key string) (float64, bool) {
 
 // Encode makes the line of one step: one JSON object, keys in alphabetical order.
 func Encode(step int, values map[string]any) ([]byte, error) {
-	keys := make([]string, 0, len(values))
-	for key := range values {
+	line := fmt.Appendf(nil, `{"schema":%d,"step":%d`, Schema, step)
+	for _, key := range sortedKeys(values) {
 		if key == "schema" || key == "step" {
 			return nil, fmt.Errorf("metric %q: the name is reserved", key)
 		}
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	line := fmt.Appendf(nil, `{"schema":%d,"step":%d`, Schema, step)
-	for _, key := range keys {
 		name, err := json.Marshal(key)
 		if err != nil {
 			return nil, fmt.Errorf("metric %q: %w", key, err)
@@ -52,6 +48,8 @@ func Encode(step int, values map[string]any) ([]byte, error) {
 	}
 	return append(line, '}', '\n'), nil
 }
+
+func sortedKeys[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }
 
 func appendValue(dst []byte, value any) ([]byte, error) {
 	switch v := value.(type) {

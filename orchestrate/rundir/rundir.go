@@ -1,7 +1,6 @@
 package rundir
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +16,17 @@ import (
 
 // Dir is an open run directory, held by this process alone.
 type Dir struct {
-	Path  string
-	Log   *Log
-	lock  *os.File
-	fresh bool // Open made the directory
+	Path string
+	// ID is the run's, and Before the run.json that was there; nil in a new run.
+	ID     string
+	Before *Info
+	Log    *Log
+	lock   *os.File
+	fresh  bool // Open made the directory
 }
+
+// CheckpointPrefix starts the names of a run's checkpoints, as verl's do.
+const CheckpointPrefix = "global_step_"
 
 // ErrExists means that a new run would write into a directory that holds another.
 var ErrExists = errors.New("run directory exists")
@@ -42,16 +47,21 @@ func Open(path string, resume bool) (*Dir, error) {
 		lock.Close()
 		return nil, fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
 	}
-	if err := atomicfile.Sweep(path); err != nil {
-		lock.Close()
-		return nil, err
+	d := &Dir{Path: path, ID: newID(), lock: lock, fresh: fresh}
+	if d.Before, err = ReadInfo(path); err == nil {
+		err = atomicfile.Sweep(path)
 	}
-	log, err := openLog(filepath.Join(path, "log.txt"))
+	if err == nil {
+		d.Log, err = openLog(filepath.Join(path, "log.txt"))
+	}
 	if err != nil {
 		lock.Close()
 		return nil, err
 	}
-	return &Dir{Path: path, lock: lock, Log: log, fresh: fresh}, nil
+	if resume && d.Before != nil && d.Before.ID != "" {
+		d.ID = d.Before.ID
+	}
+	return d, nil
 }
 
 // holdsRun reports whether there is something in path that a new run would spoil.
@@ -115,15 +125,6 @@ func (d *Dir) File(elements ...string) string {
 
 // WriteConfig saves the resolved configuration.
 func (d *Dir) WriteConfig(toml []byte) error { return writeFile(d.File("config.toml"), toml) }
-
-// WriteInfo saves run.json.
-func (d *Dir) WriteInfo(info any) error {
-	data, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
-		return fmt.Errorf("run.json: %w", err)
-	}
-	return writeFile(d.File("run.json"), append(data, '\n'))
-}
 
 func writeFile(path string, data []byte) error {
 	return atomicfile.Write(path, func(w io.Writer) error {

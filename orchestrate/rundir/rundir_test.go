@@ -85,14 +85,14 @@ func TestInfoIsReplacedWhole(t *testing.T) {
 	defer d.Close()
 	d.Log.Console = nil
 	for i := range 3 {
-		if err := d.WriteInfo(map[string]int{"n": i}); err != nil {
+		if err := d.WriteInfo(Info{Step: i}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.Log.Warnf("three %s", "times")
-	data, err := os.ReadFile(d.File("run.json"))
-	if err != nil || string(data) != "{\n  \"n\": 2\n}\n" {
-		t.Fatalf("run.json = %q, %v", data, err)
+	info, err := ReadInfo(path)
+	if err != nil || info.Step != 2 || len(info.ID) != 8 {
+		t.Fatalf("run.json = %+v, %v", info, err)
 	}
 	log, err := os.ReadFile(d.File("log.txt"))
 	if err != nil || !strings.Contains(string(log), "warning: three times") {
@@ -106,5 +106,43 @@ func TestInfoIsReplacedWhole(t *testing.T) {
 		if strings.HasPrefix(e.Name(), ".tmp-") {
 			t.Errorf("left behind: %s", e.Name())
 		}
+	}
+}
+
+// What killed processes left goes at the next opening, and a resumed run keeps its id.
+func TestReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.WriteInfo(Info{Name: "run"}); err != nil {
+		t.Fatal(err)
+	}
+	id := d.ID
+	d.Close()
+	for _, name := range []string{".tmp-metrics.jsonl-1", "rollouts/.tmp-step_3.jsonl-2", "analysis/.tmp-x-3", "rollouts/step_2.jsonl"} {
+		file := filepath.Join(path, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("half"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err = Open(path, true); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if d.ID != id || d.Before == nil || d.Before.Name != "run" {
+		t.Errorf("the id was %s and is %s, run.json before: %+v", id, d.ID, d.Before)
+	}
+	left, _ := filepath.Glob(filepath.Join(path, "*", ".tmp-*"))
+	more, _ := filepath.Glob(filepath.Join(path, ".tmp-*"))
+	if left = append(left, more...); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if _, err := os.Stat(filepath.Join(path, "rollouts", "step_2.jsonl")); err != nil {
+		t.Error(err)
 	}
 }

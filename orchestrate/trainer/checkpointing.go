@@ -16,9 +16,6 @@ import (
 	"gyre/torch"
 )
 
-// stepPrefix starts the names of a run's checkpoints, as verl's do.
-const stepPrefix = "global_step_"
-
 // openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning).
 func (t *Trainer) openDirectory() (from string, err error) {
 	c, o := t.config, t.options
@@ -47,11 +44,16 @@ func (t *Trainer) openDirectory() (from string, err error) {
 	if from == "" {
 		last = -1
 	}
-	if err := metrics.Truncate(t.dir.File("metrics.jsonl"), last); err != nil {
-		return "", fmt.Errorf("metrics of an earlier attempt: %w", err)
+	switch before := t.dir.Before; {
+	case o.Resume && from != "" && before != nil:
+		t.firstStep = before.FirstStep
+	case o.ResumeFrom != "":
+		t.firstStep = t.state.Step + 1
 	}
-	if t.logger, err = metrics.Open(t.dir.File("metrics.jsonl")); err != nil {
-		return "", fmt.Errorf("opening the metrics: %w", err)
+	if t.logger, err = metrics.OpenSinks(metrics.Run{
+		Dir: t.dir.Path, ID: t.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, First: t.firstStep, Last: last, Sparse: o.sft,
+	}); err != nil {
+		return "", err
 	}
 	return from, t.dir.WriteConfig(resolved)
 }
@@ -83,7 +85,7 @@ func (t *Trainer) findCheckpoint(run string) (string, error) {
 	if !t.options.Resume {
 		return "", nil
 	}
-	newest, ok, skipped, err := checkpoint.Latest(run, stepPrefix)
+	newest, ok, skipped, err := checkpoint.Latest(run, rundir.CheckpointPrefix)
 	if err != nil {
 		return "", fmt.Errorf("resuming: %w", err)
 	}
@@ -138,7 +140,7 @@ func (t *Trainer) saveCheckpoint() (err error) {
 	}
 	begin := time.Now()
 	defer func() { t.checkpointTime = time.Since(begin) }()
-	p, err := checkpoint.Begin(t.dir.Path, fmt.Sprintf("%s%d", stepPrefix, t.state.Step))
+	p, err := checkpoint.Begin(t.dir.Path, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, t.state.Step))
 	if err != nil {
 		return err
 	}
@@ -179,5 +181,5 @@ func (t *Trainer) saveCheckpoint() (err error) {
 		return err
 	}
 	t.savedStep = t.state.Step
-	return checkpoint.Prune(t.dir.Path, stepPrefix, t.config.Checkpoint.Keep, nil)
+	return checkpoint.Prune(t.dir.Path, rundir.CheckpointPrefix, t.config.Checkpoint.Keep, nil)
 }

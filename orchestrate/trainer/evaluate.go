@@ -10,6 +10,7 @@ import (
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
 
@@ -19,7 +20,7 @@ func Evaluate(ctx context.Context, c *config.Config, dir, output string, console
 	if dir == "" {
 		dir = c.Model.Path
 	}
-	from, passed, err := checkpoint.Find(dir, stepPrefix)
+	from, passed, err := checkpoint.Find(dir, rundir.CheckpointPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("loading the policy: %w", err)
 	}

@@ -93,7 +93,7 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 	if path == "" {
 		path = c.Model.Path
 	}
-	from, notes, err := checkpoint.Find(path, stepPrefix)
+	from, notes, err := checkpoint.Find(path, rundir.CheckpointPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (p *probe) loadProbed(from checkpoint.Models, critic string) error {
 	}
 	dir := from.Critic
 	if critic != "" {
-		other, _, err := checkpoint.Find(critic, stepPrefix)
+		other, _, err := checkpoint.Find(critic, rundir.CheckpointPrefix)
 		if err != nil {
 			return fmt.Errorf("the critic: %w", err)
 		}

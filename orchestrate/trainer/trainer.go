@@ -41,7 +41,7 @@ type Trainer struct {
 	console *metrics.Console
 	dir     *rundir.Dir
 	log     *rundir.Log
-	logger  *metrics.Logger
+	logger  metrics.Sink
 
 	actor     *learner
 	critic    *learner     // nil unless the estimator needs one
@@ -54,6 +54,7 @@ type Trainer struct {
 	parityProven   bool          // the sampler's log-probs equal the trainer's on this machine
 	oldFromSampler bool          // this batch's old log-probs are the sampler's
 	savedStep      int           // the newest checkpoint's
+	firstStep      int           // the first step that this run directory's metrics can have
 	checkpointTime time.Duration // of the checkpoint that was saved after the step before; 0 = none was
 	profile        profile
 	analysing      bool // preparing an analysis batch: nothing may be remembered

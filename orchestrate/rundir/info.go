@@ -1,0 +1,77 @@
+package rundir
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Info is run.json: what one needs to know to repeat a run or to trust it.
+type Info struct {
+	// ID tells this run from others of the same name; a resumed run keeps it.
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Status string `json:"status"` // running | done | stopped_early | interrupted | failed
+	Reason string `json:"reason,omitempty"`
+	// FirstStep is the first step that the run's metrics can have: above 0 where it continues another directory's checkpoint.
+	FirstStep    int       `json:"first_step"`
+	Step         int       `json:"step"`
+	Updated      time.Time `json:"updated"`
+	Gyre         string    `json:"gyre"`   // commit
+	Engine       string    `json:"engine"` // libtorch, vector width, threading
+	Device       string    `json:"device"` // and the type of the arithmetic
+	Go           string    `json:"go"`
+	Platform     string    `json:"platform"`
+	Threads      int       `json:"threads"`
+	Seed         uint64    `json:"seed"`
+	EnvSeed      int64     `json:"env_seed"`
+	ConfigSHA256 string    `json:"config_sha256"`
+	Model        string    `json:"model"`
+	ModelSHA256  string    `json:"model_config_sha256"`
+	Exact        bool      `json:"sampler_equals_trainer"` // the self-test at start found no difference
+	Replay       string    `json:"replay,omitempty"`
+	PeakRSS      int64     `json:"peak_rss_bytes"`
+}
+
+// ReadInfo reads a directory's run.json; nil without one.
+func ReadInfo(dir string) (*Info, error) {
+	path := filepath.Join(dir, "run.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := &Info{}
+	if err := json.Unmarshal(data, info); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return info, nil
+}
+
+// WriteInfo saves run.json.
+func (d *Dir) WriteInfo(info Info) error {
+	info.ID = d.ID
+	data, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return fmt.Errorf("run.json: %w", err)
+	}
+	return writeFile(d.File("run.json"), append(data, '\n'))
+}
+
+// newID is eight letters and digits, as experiment trackers have them. It names the run only: nothing that is computed depends on it.
+func newID() string {
+	const letters = "abcdefghijklmnopqrstuvwxyz012345"
+	id := make([]byte, 8)
+	rand.Read(id) // never fails
+	for i := range id {
+		id[i] = letters[id[i]%byte(len(letters))]
+	}
+	return string(id)
+}
