@@ -123,10 +123,12 @@ def block(name):
     return "layers." + parts[1] if parts[0] == "layers" else parts[0]
 
 
-def split(rows, n):
-    """Quantile buckets of groups; the last takes the remainder."""
+def split(rows, n, profile):
+    """Quantile buckets of groups, of equal sizes as far as can be; in the paper profile the last takes the remainder."""
     order = sorted({r["group"] for r in rows}, key=lambda g: (spread(rows, g), g))
     n = min(n, len(order))
+    if profile == "exact":
+        return [order[i * len(order) // n:(i + 1) * len(order) // n] for i in range(n)]
     size = len(order) // n
     return [order[i * size:(i + 1) * size if i < n - 1 else len(order)] for i in range(n)]
 
@@ -244,6 +246,6 @@ for name, c in cases.items():
             r["old"] = torch.tensor([x or 0.0 for x in r["logprobs"]], dtype=torch.float64) if "logprobs" in r else logprobs(model, r["ids"], c["temperature"])[0]
             r["ref"] = logprobs(reference, r["ids"], c["temperature"])[0]
     grpo(mine) if c["advantage"] == "grpo" else gae(mine, critic, 0.95)
-    buckets = split(mine, c["num_buckets"])
+    buckets = split(mine, c["num_buckets"], c["profile"])
     expected[name] = {"config": c, **(exact if c["profile"] == "exact" else paper)(model, c, mine, buckets)}
 json.dump(expected, open(os.path.join(out, "expected.json"), "w"))

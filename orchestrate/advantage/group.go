@@ -1,36 +1,24 @@
 package advantage
 
-import "math"
+import "gyre/internal/statistics"
 
-// statistics of the returns within one group.
-type statistics struct {
+// groupStatistic is what the returns within one group are like.
+type groupStatistic struct {
 	n         int
 	mean, std float64 // std with n - 1 in the denominator
 }
 
-// groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics.
-func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]statistics) {
-	returns, groups = make([]float64, len(episodes)), map[int]statistics{}
+// groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics. A group whose members all
+// return the same has no spread and differs from its mean by nothing, whatever the rounding of a sum would leave.
+func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]groupStatistic) {
+	returns, groups = make([]float64, len(episodes)), map[int]groupStatistic{}
+	members := map[int][]float64{}
 	for i, e := range episodes {
-		for _, r := range e.Rewards {
-			returns[i] += r
-		}
-		g := groups[e.Group]
-		g.n++
-		g.mean += returns[i]
-		groups[e.Group] = g
+		returns[i] = statistics.Sum(e.Rewards)
+		members[e.Group] = append(members[e.Group], returns[i])
 	}
-	squares := map[int]float64{}
-	for id, g := range groups {
-		g.mean /= float64(g.n)
-		groups[id] = g
-	}
-	for i, e := range episodes {
-		d := returns[i] - groups[e.Group].mean
-		squares[e.Group] += d * d
-	}
-	for id, g := range groups {
-		g.std = math.Sqrt(squares[id] / float64(max(g.n-1, 1)))
+	for id, own := range members {
+		g := groupStatistic{n: len(own), mean: statistics.Mean(own), std: statistics.Deviation(own)}
 		if g.n == 1 { // nothing to compare with: the return itself counts
 			g.mean, g.std = 0, 1
 		}

@@ -39,9 +39,10 @@ func (b Bucket) Spread() float64 {
 	return mean
 }
 
-// Quantile sorts the groups by spread and cuts them into n buckets of equal size, the last taking the remainder; with fewer groups
-// than buckets there is one bucket per group. Ties keep the order of group ids.
-func Quantile(groups []Group, n int) []Bucket {
+// Quantile sorts the groups by spread and cuts them into n buckets, as equal in size as can be: they differ by one group at most.
+// With paper the last takes the whole remainder, as RAGEN's does. With fewer groups than buckets there is one bucket per group. Ties keep
+// the order of group ids.
+func Quantile(groups []Group, n int, paper bool) []Bucket {
 	sorted := append([]Group(nil), groups...)
 	sort.SliceStable(sorted, func(i, j int) bool {
 		if sorted[i].Spread != sorted[j].Spread {
@@ -50,17 +51,21 @@ func Quantile(groups []Group, n int) []Bucket {
 		return sorted[i].ID < sorted[j].ID
 	})
 	n = min(n, len(sorted))
+	edge := func(i int) int {
+		if paper && i < n {
+			return i * (len(sorted) / n)
+		}
+		return i * len(sorted) / n
+	}
 	buckets := make([]Bucket, 0, n)
 	for i := range n {
-		size := len(sorted) / n
-		begin, end := i*size, (i+1)*size
-		if i == n-1 {
-			end = len(sorted)
-		}
-		buckets = append(buckets, Bucket{Name: "bucket_" + strconv.Itoa(i+1), Groups: sorted[begin:end]})
+		buckets = append(buckets, Bucket{Name: "bucket_" + strconv.Itoa(i+1), Groups: sorted[edge(i):edge(i+1)]})
 	}
 	return buckets
 }
+
+// atEdge is how far below an edge a spread still counts as on it: what rounding may have taken from it.
+const atEdge = 1e-9
 
 // FixedRV puts a group of spread s into bucket_k with s in [k-1, k) for k = 1…5 and into bucket_6 from 5 upwards. Empty buckets
 // are left out.
@@ -68,7 +73,7 @@ func FixedRV(groups []Group) []Bucket {
 	const last = 6
 	byIndex := make([][]Group, last)
 	for _, g := range groups {
-		k := min(int(math.Floor(math.Max(g.Spread, 0))), last-1)
+		k := int(min(g.Spread+atEdge, last-1))
 		byIndex[k] = append(byIndex[k], g)
 	}
 	var buckets []Bucket
@@ -80,9 +85,9 @@ func FixedRV(groups []Group) []Bucket {
 	return buckets
 }
 
-// Split buckets the groups by the configured mode. Groups whose spread is not a number (a single member, or a broken reward) cannot be
+// Split buckets the groups by the configured mode; paper asks for RAGEN's remainder. Groups whose spread is not a number (a single member, or a broken reward) cannot be
 // ranked: they are an error that names them.
-func Split(groups []Group, mode string, n int) ([]Bucket, error) {
+func Split(groups []Group, mode string, n int, paper bool) ([]Bucket, error) {
 	for _, g := range groups {
 		if math.IsNaN(g.Spread) || math.IsInf(g.Spread, 0) {
 			return nil, fmt.Errorf("group %d has reward spread %v: buckets need at least two members with finite scores in every group", g.ID, g.Spread)
@@ -90,7 +95,7 @@ func Split(groups []Group, mode string, n int) ([]Bucket, error) {
 	}
 	switch mode {
 	case "quantile":
-		return Quantile(groups, n), nil
+		return Quantile(groups, n, paper), nil
 	case "fixed_rv":
 		return FixedRV(groups), nil
 	}

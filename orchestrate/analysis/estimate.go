@@ -1,6 +1,10 @@
 package analysis
 
-import "math"
+import (
+	"math"
+
+	"gyre/internal/statistics"
+)
 
 // Signal splits a squared gradient norm ‖Σ g_i‖² over n groups into what the groups have in common and what is noise between them.
 type Signal struct {
@@ -50,44 +54,7 @@ func Separate(square float64, squares, products []float64, confidence float64) (
 	for _, w := range without {
 		variance += (n - 1) / n * (w - mean) * (w - mean)
 	}
-	half := studentQuantile((1+confidence)/2, n-1) * math.Sqrt(variance)
+	half := statistics.Student((1+confidence)/2, n-1) * math.Sqrt(variance)
 	s.Low, s.High = s.Square-half, s.Square+half
 	return s, true
-}
-
-// studentQuantile inverts the distribution function of Student's t by bisection.
-func studentQuantile(p, freedom float64) float64 {
-	low, high := 0.0, 1.0
-	for studentCDF(high, freedom) < p {
-		high *= 2
-	}
-	for range 80 {
-		middle := (low + high) / 2
-		if studentCDF(middle, freedom) < p {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
-}
-
-// studentCDF for t >= 0 and whole degrees of freedom, by the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4.
-func studentCDF(t, freedom float64) float64 {
-	angle := math.Atan(t / math.Sqrt(freedom))
-	sin, cos := math.Sincos(angle)
-	if int(freedom)%2 == 0 {
-		term, sum := 1.0, 1.0
-		for k := 2.0; k <= freedom-2; k += 2 {
-			term *= cos * cos * (k - 1) / k
-			sum += term
-		}
-		return 0.5 + sin*sum/2
-	}
-	sum := 0.0
-	for k, term := 1.0, cos; k <= freedom-2; k += 2 {
-		sum += term
-		term *= cos * cos * (k + 1) / (k + 2)
-	}
-	return 0.5 + (angle+sin*sum)/math.Pi
 }

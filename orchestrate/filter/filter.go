@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 )
 
@@ -22,7 +23,7 @@ type Member struct {
 // Selection says which groups stay.
 type Selection struct {
 	Kept     []int              // indices of the kept groups, ascending
-	Spread   []float64          // unbiased standard deviation of every group's scores; NaN for single-member groups
+	Spread   []float64          // unbiased standard deviation of every group's scores, to 12 digits; NaN for single-member groups
 	Ratio    float64            // kept groups / all groups
 	Metrics  map[string]float64 // what to log, under RAGEN's names
 	Unscored []int              // groups dropped because their score is not a finite number
@@ -42,20 +43,20 @@ func Apply(groups [][]Member, options config.Filter) (Selection, error) {
 		return Selection{}, err
 	}
 	rewards, scores := make([]summary, len(groups)), make([]float64, len(groups))
-	statistics := make([]summary, len(groups))
+	measured := make([]summary, len(groups))
 	for g, members := range groups {
 		if len(members) == 0 {
 			return Selection{}, fmt.Errorf("filter: group %d has no members", g)
 		}
 		rewards[g] = summarise(values(members, "reward"))
-		statistics[g] = summarise(values(members, family))
-		scores[g] = scoreOf(statistics[g])
+		measured[g] = summarise(values(members, family))
+		scores[g] = scoreOf(measured[g])
 	}
 
 	var candidates, unscored []int
 	for g, score := range scores {
 		switch {
-		case !finite(rewards[g].mean), !finite(score) && !everything(options):
+		case !statistics.Finite(rewards[g].mean), !statistics.Finite(score) && !everything(options):
 			unscored = append(unscored, g)
 		case everything(options), options.IncludeZero, math.Abs(score) > zero:
 			candidates = append(candidates, g)
@@ -72,13 +73,13 @@ func Apply(groups [][]Member, options config.Filter) (Selection, error) {
 	selection := Selection{Kept: kept, Ratio: float64(len(kept)) / float64(len(groups)), Unscored: unscored,
 		Spread: make([]float64, len(groups)), Metrics: map[string]float64{}}
 	for g := range rewards {
-		selection.Spread[g] = rewards[g].std
+		selection.Spread[g] = rewards[g].spread()
 	}
 	selection.record("reward", rewards)
 	if family != "reward" {
-		selection.record(family, statistics)
+		selection.record(family, measured)
 	}
-	selection.recordCounts(statistics, scores)
+	selection.recordCounts(measured, scores)
 	return selection, nil
 }
 
@@ -100,5 +101,3 @@ func (s Selection) LossScale(mode string) (float64, error) {
 	}
 	return 0, fmt.Errorf("filter.loss_scaling: %q is none of none, linear, sqrt", mode)
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

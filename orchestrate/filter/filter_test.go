@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 )
 
@@ -157,7 +158,7 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 			t.Errorf("%s: kept %v, unscored %v; want 1 kept", o.Strategy, s.Kept, s.Unscored)
 		}
 		for name, v := range s.Metrics {
-			if !finite(v) {
+			if !statistics.Finite(v) {
 				t.Errorf("%s = %v is not a number to log", name, v)
 			}
 		}

@@ -1,6 +1,10 @@
 package filter
 
-import "math"
+import (
+	"math"
+
+	"gyre/internal/statistics"
+)
 
 // record adds the means over all groups and over the kept ones of a quantity's in-group statistics. Values that are not
 // finite (the spread of single-member groups) are left out of the means; a mean over nothing is 0.
@@ -46,7 +50,7 @@ func (s *Selection) recordCounts(groups []summary, scores []float64) {
 func mean(groups []summary, chosen []int, statistic func(summary) float64) float64 {
 	sum, n := 0.0, 0
 	for _, g := range chosen {
-		if v := statistic(groups[g]); finite(v) {
+		if v := statistic(groups[g]); statistics.Finite(v) {
 			sum += v
 			n++
 		}

@@ -3,6 +3,11 @@ package filter
 import (
 	"fmt"
 	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/floats/scalar"
+
+	"gyre/internal/statistics"
 )
 
 // summary describes the members of one group by one quantity.
@@ -10,29 +15,29 @@ type summary struct{ std, mean, max, sum float64 }
 
 // summarise takes the standard deviation with n - 1 in the denominator: NaN for one value.
 func summarise(values []float64) summary {
-	s := summary{max: math.Inf(-1)}
-	for _, v := range values {
-		s.sum += v
-		s.max = max(s.max, v)
+	return summary{std: statistics.Deviation(values), mean: statistics.Mean(values), max: slices.Max(values),
+		sum: statistics.Sum(values)}
+}
+
+// spread is the standard deviation to twelve digits. What is left of it after them is the rounding of the scores, which must
+// neither decide between groups that spread alike nor move one across an edge.
+func (s summary) spread() float64 { return significant(s.std) }
+
+// significant rounds to twelve significant digits.
+func significant(v float64) float64 {
+	if v == 0 || !statistics.Finite(v) {
+		return v
 	}
-	n := float64(len(values))
-	s.mean = s.sum / n
-	squares := 0.0
-	for _, v := range values {
-		squares += (v - s.mean) * (v - s.mean)
-	}
-	s.std = math.Sqrt(squares / (n - 1))
-	return s
+	return scalar.Round(v, 11-int(math.Floor(math.Log10(math.Abs(v)))))
 }
 
 // metric returns the quantity behind a filter metric and how a group's score follows from its summary. The
 // metrics called variance are standard deviations, as in RAGEN.
 func metric(name string) (family string, score func(summary) float64, err error) {
-	std := func(s summary) float64 { return s.std }
 	mean := func(s summary) float64 { return s.mean }
 	switch name {
 	case "reward_variance":
-		return "reward", std, nil
+		return "reward", summary.spread, nil
 	case "reward":
 		return "reward", mean, nil
 	case "reward_sum":
@@ -40,7 +45,7 @@ func metric(name string) (family string, score func(summary) float64, err error)
 	case "entropy":
 		return "entropy", mean, nil
 	case "entropy_variance":
-		return "entropy", std, nil
+		return "entropy", summary.spread, nil
 	case "length":
 		return "length", mean, nil
 	}

@@ -8,6 +8,9 @@ import (
 	"gyre/orchestrate/config"
 )
 
+// rounding is the relative error that sums of scores may have gathered.
+const rounding = 1e-12
+
 // choose returns the candidates (indices into scores) that the strategy keeps, best first. total is the number of groups
 // before any were dropped: top_k takes its share of all of them.
 func choose(scores []float64, candidates []int, total int, o config.Filter) ([]int, error) {
@@ -61,7 +64,7 @@ func linear(scores []float64, ranked []int, value, eps float64) []int {
 	}
 	threshold, reached := value*total-eps, 0.0
 	for i, g := range ranked {
-		if reached >= threshold {
+		if reaches(reached, threshold, total) {
 			return ranked[:i]
 		}
 		if scores[g] <= 0 {
@@ -69,11 +72,15 @@ func linear(scores []float64, ranked []int, value, eps float64) []int {
 		}
 		reached += scores[g]
 	}
-	if reached >= threshold {
+	if reaches(reached, threshold, total) {
 		return ranked
 	}
 	return nil
 }
+
+// reaches compares a running sum with a share of the total as real numbers would: nine of ten equal parts are 0.9 of them,
+// though their floating-point sum falls short of it.
+func reaches(sum, threshold, total float64) bool { return sum >= threshold-rounding*math.Abs(total) }
 
 // softmax keeps the shortest prefix that holds value of the probability under softmax(scores), or softmax(-scores) when
 // ranked is ascending. It always keeps at least one group.
@@ -85,20 +92,22 @@ func softmax(scores []float64, ranked []int, value float64) []int {
 	}
 	reached := 0.0
 	for i := range ranked {
-		reached += weights[i] / total
-		if reached >= value {
+		reached += weights[i]
+		if reaches(reached, value*total, total) {
 			return ranked[:i+1]
 		}
 	}
 	return ranked
 }
 
-// minP keeps what is within a factor of the best score.
+// minP keeps what is within a factor of the best score. Where the best score is negative, nothing need be within the factor.
 func minP(scores []float64, ranked []int, value float64, smallest bool) []int {
 	best := scores[ranked[0]]
+	slack := zero + rounding*math.Abs(best)
+	highest, lowest := best/max(value, zero)+slack, best*value-slack
 	n := 0
 	for _, g := range ranked {
-		if smallest && scores[g] > best/(value+zero)+zero || !smallest && scores[g] < best*value-zero {
+		if smallest && scores[g] > highest || !smallest && scores[g] < lowest {
 			continue
 		}
 		ranked[n] = g

@@ -8,6 +8,8 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+
+	"gyre/internal/statistics"
 )
 
 // curve is one metric of a panel, or one per tag where the key has a *.
@@ -51,7 +53,7 @@ func (c curves) panel(r *Run, xLabel string) (out panel, ok bool) {
 			}
 			if n := r.episodes[d.tag]; m.share && n > 0 {
 				for _, q := range d.points {
-					low, high := wilson(q.Y, n)
+					low, high := statistics.Wilson(q.Y, n, 0.95)
 					d.ends = append(d.ends, plotter.XY{X: q.X, Y: low}, plotter.XY{X: q.X, Y: high})
 				}
 			}
@@ -192,16 +194,6 @@ func addMarkers(p *plot.Plot, points, ends plotter.XYs, c color.NRGBA) {
 		p.Add(errorBars(points, low, high, c))
 	}
 	p.Add(dots(points, c, 2.2))
-}
-
-// wilson is the 95 % score interval of a binomial proportion (Wilson 1927), which stays within [0, 1].
-func wilson(share float64, n int) (low, high float64) {
-	const z = 1.96
-	share, m := math.Min(math.Max(share, 0), 1), float64(n)
-	centre := (share + z*z/(2*m)) / (1 + z*z/m)
-	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
-	// At 0 and 1 an end is the share itself, which rounding would miss.
-	return math.Min(centre-half, share), math.Max(centre+half, share)
 }
 
 // fitX shows all logged steps in every panel.

@@ -43,20 +43,6 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-func TestWilsonInterval(t *testing.T) {
-	// Values of statsmodels.stats.proportion.proportion_confint(method="wilson").
-	for _, c := range []struct {
-		share     float64
-		n         int
-		low, high float64
-	}{{0.5, 100, 0.4038, 0.5962}, {0, 20, 0, 0.1611}, {1, 20, 0.8389, 1}} {
-		low, high := wilson(c.share, c.n)
-		if math.Abs(low-c.low) > 1e-4 || math.Abs(high-c.high) > 1e-4 {
-			t.Errorf("%v of %d: [%.4f, %.4f], want [%.4f, %.4f]", c.share, c.n, low, high, c.low, c.high)
-		}
-	}
-}
-
 func TestMovingAverage(t *testing.T) {
 	points := plotter.XYs{{X: 1, Y: 0}, {X: 2, Y: 6}, {X: 3, Y: 0}, {X: 4, Y: 0}}
 	want := []float64{3, 2, 2, 0}

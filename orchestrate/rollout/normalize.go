@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 )
@@ -80,17 +81,14 @@ func normalized(method string, centred, std float64) float64 {
 
 // moments gives the mean score and the unbiased standard deviation, 0 for a single episode.
 func moments(set []*episode.Episode) (mean, std float64) {
-	for _, e := range set {
-		mean += e.Score
+	scores := make([]float64, len(set))
+	for i, e := range set {
+		scores[i] = e.Score
 	}
-	mean /= float64(len(set))
-	if len(set) < 2 {
-		return mean, 0
+	if len(set) > 1 {
+		std = statistics.Deviation(scores)
 	}
-	for _, e := range set {
-		std += (e.Score - mean) * (e.Score - mean) / float64(len(set)-1)
-	}
-	return mean, math.Sqrt(std)
+	return statistics.Mean(scores), std
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -172,7 +172,7 @@ func (t *Trainer) buckets(samples []*Sample) ([]analysis.Bucket, error) {
 	for i, id := range order {
 		list[i] = *groups[id]
 	}
-	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets)
+	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets, true)
 }
 
 // noteBuckets says where quantile buckets are not what was asked for.

@@ -3,6 +3,7 @@ package trainer
 import (
 	"math"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/advantage"
 )
 
@@ -28,7 +29,7 @@ func (e *extent) into(metrics map[string]float64, name string) {
 // how much of the returns' variance the critic explains.
 func describe(samples []*Sample, trajectories []advantage.Trajectory, metrics map[string]float64, critic bool) {
 	score, reward, adv, ret, value, length := newExtent(), newExtent(), newExtent(), newExtent(), newExtent(), newExtent()
-	var residual, target moments
+	var residual, target statistics.Moments
 	for i, s := range samples {
 		score.add(s.Score)
 		total := 0.0
@@ -45,8 +46,8 @@ func describe(samples []*Sample, trajectories []advantage.Trajectory, metrics ma
 			ret.add(float64(s.Returns[t]))
 			if critic {
 				value.add(float64(s.Values[t]))
-				residual.add(float64(s.Returns[t]) - float64(s.Values[t]))
-				target.add(float64(s.Returns[t]))
+				residual.Add(float64(s.Returns[t]) - float64(s.Values[t]))
+				target.Add(float64(s.Returns[t]))
 			}
 		}
 	}
@@ -57,26 +58,8 @@ func describe(samples []*Sample, trajectories []advantage.Trajectory, metrics ma
 	length.into(metrics, "response_length")
 	if critic {
 		value.into(metrics, "critic/values")
-		metrics["critic/vf_explained_var"] = 1 - residual.variance()/(target.variance()+1e-5)
+		metrics["critic/vf_explained_var"] = 1 - residual.Variance()/(target.Variance()+1e-5)
 	}
-}
-
-// moments accumulates a variance (Welford).
-type moments struct{ n, mean, m2 float64 }
-
-func (m *moments) add(v float64) {
-	m.n++
-	d := v - m.mean
-	m.mean += d / m.n
-	m.m2 += d * (v - m.mean)
-}
-
-// variance is the unbiased one; 0 for fewer than two values.
-func (m *moments) variance() float64 {
-	if m.n < 2 {
-		return 0
-	}
-	return m.m2 / (m.n - 1)
 }
 
 // maskedMean of a column over all sampled tokens.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"gyre/internal/statistics"
 )
 
 // Tolerated is the share of the baseline that a case must reach.
@@ -43,7 +45,7 @@ func Decide(baseline, now []float64) (Comparison, error) {
 	sigma := max(1.4826*median(append(distances(a), distances(b)...)), minimalNoise)
 	// The variance of a median of n normal values is π/2n times theirs.
 	standard := sigma * math.Sqrt(math.Pi/2*(1/float64(len(a))+1/float64(len(b))))
-	margin := student(len(a)+len(b)-2) * standard
+	margin := statistics.Student(0.975, float64(len(a)+len(b)-2)) * standard
 	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - margin), High: math.Exp(difference + margin), Verdict: Fine}
 	switch {
 	case c.High < Tolerated:
@@ -71,13 +73,4 @@ func distances(values []float64) []float64 {
 	}
 	slices.Sort(out)
 	return out[len(out)%2:]
-}
-
-// student is the 97.5 % quantile of Student's distribution.
-func student(freedom int) float64 {
-	quantiles := []float64{12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
-	if freedom <= len(quantiles) {
-		return quantiles[freedom-1]
-	}
-	return 2.1
 }

@@ -3,6 +3,8 @@ package report
 import (
 	"math"
 	"slices"
+
+	"gyre/internal/statistics"
 )
 
 // Spread is the middle and the ends of some values.
@@ -16,14 +18,7 @@ func spread(values []float64) Spread {
 }
 
 // median of no values is NaN.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n == 0 {
-		return math.NaN()
-	}
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
+func median(values []float64) float64 { return statistics.Quantile(0.5, values) }
 
 // Over is the spread of a figure over samples; values of 0 were not measured.
 func Over(samples []Sample, figure func(Sample) float64) Spread {

@@ -1,0 +1,118 @@
+package statistics
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Sum adds the values in their order.
+func Sum(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum
+}
+
+// Mean of no values is NaN. Of equal values it is that value, whatever rounding would make of their sum.
+func Mean(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	if low := slices.Min(values); low == slices.Max(values) {
+		return low
+	}
+	return Sum(values) / float64(len(values))
+}
+
+// Deviation is the standard deviation with n - 1 in the denominator, NaN for fewer than two values. Equal values deviate by
+// exactly 0.
+func Deviation(values []float64) float64 {
+	if len(values) < 2 {
+		return math.NaN()
+	}
+	mean, squares := Mean(values), 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares / float64(len(values)-1))
+}
+
+// Quantile interpolates between the order statistics on both sides of p·(n-1) (what numpy calls linear). Of no values it is
+// NaN.
+func Quantile(p float64, values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	at := min(max(p, 0), 1) * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+// Student is the p-quantile of Student's distribution with the given degrees of freedom.
+func Student(p, freedom float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(p)
+}
+
+// MeanInterval is the mean with Student's two-sided interval of the given confidence around it; the interval is NaN for fewer
+// than two values.
+func MeanInterval(values []float64, confidence float64) (mean, low, high float64) {
+	mean = Mean(values)
+	if len(values) < 2 {
+		return mean, math.NaN(), math.NaN()
+	}
+	n := float64(len(values))
+	half := Student((1+confidence)/2, n-1) * Deviation(values) / math.Sqrt(n)
+	return mean, mean - half, mean + half
+}
+
+// Wilson is the score interval of a binomial proportion (Wilson 1927), which stays within [0, 1].
+func Wilson(share float64, n int, confidence float64) (low, high float64) {
+	z := distuv.UnitNormal.Quantile((1 + confidence) / 2)
+	share, m := min(max(share, 0), 1), float64(n)
+	centre := (share + z*z/(2*m)) / (1 + z*z/m)
+	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
+	// At 0 and 1 an end is the share itself, which rounding would miss.
+	return min(centre-half, share), max(centre+half, share)
+}
+
+// Cosine of two vectors from their inner product and their squared norms. It does not exist where either has no length.
+func Cosine(product, square, other float64) (float64, bool) {
+	if !(square > 0 && other > 0) {
+		return 0, false
+	}
+	return product / math.Sqrt(square*other), true
+}
+
+// Finite reports whether a value is a number to reckon with.
+func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// Moments accumulates a mean and a variance value by value (Welford 1962).
+type Moments struct {
+	n        int
+	mean, m2 float64
+}
+
+// Add takes one more value.
+func (m *Moments) Add(v float64) {
+	m.n++
+	d := v - m.mean
+	m.mean += d / float64(m.n)
+	m.m2 += d * (v - m.mean)
+}
+
+// Count is how many values were added, Mean their mean (0 for none).
+func (m *Moments) Count() int    { return m.n }
+func (m *Moments) Mean() float64 { return m.mean }
+
+// Variance is the unbiased one; 0 for fewer than two values.
+func (m *Moments) Variance() float64 {
+	if m.n < 2 {
+		return 0
+	}
+	return m.m2 / float64(m.n-1)
+}
