@@ -24,6 +24,13 @@ func (r Report) Console(title string) string {
 			cell(x.Norms, Task), cell(x.Norms, Entropy), cell(x.Norms, KL), cell(x.Losses, "policy"), x.signal())
 	}
 	w.Flush()
+	if r.Options.Profile == Exact && r.Options.Statistics {
+		for _, x := range r.Results {
+			if why := x.withoutInterval(r.Options); why != "" {
+				fmt.Fprintf(&b, "%s has no interval: %s\n", x.Name, why)
+			}
+		}
+	}
 	return b.String()
 }
 

@@ -25,6 +25,14 @@ func (s Signal) Ratio() float64 {
 	return s.Square / s.Noise
 }
 
+// PerGroup is the norm of what one of n groups contributes to the signal, with its interval: √Square / n, 0 where the estimate is negative.
+// It compares buckets of different size, which neither the norm of their sums does (it grows with n) nor that norm per sample (where
+// gradients are noise, it falls as 1/√n). The interval is NaN with fewer than three groups.
+func (s Signal) PerGroup(n int) (norm, low, high float64) {
+	root := func(square float64) float64 { return math.Sqrt(max(square, 0)) / float64(n) }
+	return root(s.Square), root(s.Low), root(s.High)
+}
+
 // Separate estimates the signal from the squared norm of the sum, the squared norm of each group's gradient, and each group's inner product with
 // the sum. Groups count as independent draws. The interval is Student's, with the delete-one jackknife's standard error of the U-statistic
 // (Arvesen 1969) and n-1 degrees of freedom: on normal noise it covers as often as stated or, where noise prevails, more often

@@ -28,6 +28,10 @@ func (r Report) Metrics(prefix string) map[string]float64 {
 			put(out, p+"signal_sq_low/"+name, s.Low)
 			put(out, p+"signal_sq_high/"+name, s.High)
 			put(out, p+"snr/"+name, s.Ratio())
+			norm, low, high := s.PerGroup(len(x.Groups))
+			out[p+"signal_per_group/"+name] = norm
+			put(out, p+"signal_per_group_low/"+name, low)
+			put(out, p+"signal_per_group_high/"+name, high)
 		}
 		for name, c := range x.Cosines {
 			out[p+"cosine/"+name] = c
@@ -42,6 +46,32 @@ func (r Report) Metrics(prefix string) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// Notes says of each bucket without an interval why it has none.
+func (r Report) Notes(prefix string) map[string]string {
+	out := map[string]string{}
+	for _, x := range r.Results {
+		if why := x.withoutInterval(r.Options); why != "" {
+			out[prefix+"/"+x.Name+"/no_interval"] = why
+		}
+	}
+	return out
+}
+
+// withoutInterval is why a bucket's signal has no interval, "" if it has one.
+func (r Result) withoutInterval(o Options) string {
+	switch n := len(r.Groups); {
+	case o.Profile == Paper:
+		return "the paper profile has no estimate of the signal"
+	case !o.Statistics:
+		return "analysis.statistics = false"
+	case n == 1:
+		return "1 group: nothing tells signal from noise"
+	case n == 2:
+		return "2 groups: an interval takes three"
+	}
+	return ""
 }
 
 func put(out map[string]float64, name string, v float64) {

@@ -224,3 +224,19 @@ func TestZeroes(t *testing.T) {
 		t.Errorf("kept %v of %v zeroes", s.Kept, s.Metrics["rollout/filter_zero_count"])
 	}
 }
+
+// Twelve digits are kept of large and of small spreads alike.
+func TestDigitsOfASpread(t *testing.T) {
+	for exponent := -12; exponent <= 12; exponent++ {
+		unit := math.Pow10(exponent)
+		if got, want := significant(1.23456789012345*unit), 1.23456789012*unit; math.Abs(got-want) > 1e-15*want {
+			t.Errorf("1.23456789012345e%d is rounded to %.17g", exponent, got)
+		}
+		if got := significant(-1.999999999999999 * unit); math.Abs(got+2*unit) > 1e-15*unit {
+			t.Errorf("-1.999999999999999e%d is rounded to %.17g", exponent, got)
+		}
+	}
+	if v := significant(math.Inf(1)); !math.IsInf(v, 1) {
+		t.Errorf("infinity became %v", v)
+	}
+}

@@ -142,6 +142,9 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 	for name, table := range report.Tables(prefix) {
 		out.others[name] = table
 	}
+	for name, why := range report.Notes(prefix) {
+		out.others[name] = why
+	}
 	if prefix == "grad_norm" {
 		maps.Copy(out.numbers, report.TopLevel())
 	}

@@ -1,0 +1,57 @@
+package analysis
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// What a group contributes to the signal compares buckets of different size, and a bucket without an interval says why.
+func TestSignalPerGroup(t *testing.T) {
+	report := func(o Options, groups ...int) Report {
+		r := Report{Options: o}
+		for i, n := range groups {
+			x := Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i], Groups: make([]Group, n)},
+				Signals: map[string]Signal{}, Norms: map[string]float64{Task: 1}, Losses: map[string]float64{}}
+			squares, products := make([]float64, n), make([]float64, n) // n equal gradients of norm 1/2
+			for k := range squares {
+				squares[k], products[k] = .25, .25*float64(n)
+			}
+			if s, ok := Separate(.25*float64(n*n), squares, products, .95); ok && o.Statistics && o.Profile == Exact {
+				x.Signals[Task] = s
+			}
+			r.Results = append(r.Results, x)
+		}
+		return r
+	}
+	exact := Options{Profile: Exact, Statistics: true, Confidence: .95}
+	r := report(exact, 1, 2, 7, 10)
+	m, notes := r.Metrics("grad_norm"), r.Notes("grad_norm")
+	for bucket, interval := range map[string]bool{"bucket_2": false, "bucket_3": true, "all": true} {
+		p := "grad_norm/" + bucket + "/"
+		if got := m[p+"signal_per_group/task"]; math.Abs(got-.5) > 1e-12 {
+			t.Errorf("%s: %v per group, want 0.5", bucket, got)
+		}
+		_, low := m[p+"signal_per_group_low/task"]
+		_, high := m[p+"signal_per_group_high/task"]
+		if _, why := notes[p+"no_interval"]; low != interval || high != interval || why == interval {
+			t.Errorf("%s: interval %v %v, reason given %v", bucket, low, high, why)
+		}
+	}
+	if _, found := m["grad_norm/bucket_1/signal_per_group/task"]; found || !strings.Contains(notes["grad_norm/bucket_1/no_interval"], "1 group") {
+		t.Errorf("one group: signal %v, note %q", found, notes["grad_norm/bucket_1/no_interval"])
+	}
+	if text := r.Console("x"); !strings.Contains(text, "bucket_2 has no interval: 2 groups") || strings.Contains(text, "bucket_3 has no") {
+		t.Errorf("the table says\n%s", text)
+	}
+	for what, o := range map[string]Options{"paper": {Profile: Paper, Statistics: true}, "statistics": {Profile: Exact}} {
+		notes := report(o, 7, 7).Notes("p")
+		if len(notes) != 2 || !strings.Contains(notes["p/bucket_1/no_interval"], what) {
+			t.Errorf("%s: %v", what, notes)
+		}
+	}
+	norm, low, high := Signal{Square: -1, Low: -4, High: 9}.PerGroup(3)
+	if norm != 0 || low != 0 || high != 1 {
+		t.Errorf("%v [%v, %v], want 0 [0, 1]", norm, low, high)
+	}
+}
