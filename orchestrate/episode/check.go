@@ -58,15 +58,48 @@ func (e *Episode) Check() error {
 			return fmt.Errorf("logprobs[%d] = %v, expected a finite number where the mask is 1", t, v)
 		}
 	}
-	for i, r := range e.Rewards {
-		if r.Token < 0 || r.Token >= n {
-			return fmt.Errorf("rewards[%d] is for token %d, expected 0 to %d", i, r.Token, n-1)
+	if err := checkRewards("rewards", e.Rewards, n); err != nil {
+		return err
+	}
+	for name, rewards := range e.Components {
+		if name == "" {
+			return fmt.Errorf("components has a part without a name")
 		}
-		if !finite(r.Value) {
-			return fmt.Errorf("rewards[%d] = %v, expected a finite number", i, r.Value)
+		if err := checkRewards("components."+name, rewards, n); err != nil {
+			return err
 		}
 	}
+	if err := e.checkContexts(); err != nil {
+		return err
+	}
 	return e.checkTurns()
+}
+
+func checkRewards(field string, rewards []Reward, n int) error {
+	for i, r := range rewards {
+		if r.Token < 0 || r.Token >= n {
+			return fmt.Errorf("%s[%d] is for token %d, expected 0 to %d", field, i, r.Token, n-1)
+		}
+		if !finite(r.Value) {
+			return fmt.Errorf("%s[%d] = %v, expected a finite number", field, i, r.Value)
+		}
+	}
+	return nil
+}
+
+func (e *Episode) checkContexts() error {
+	for i, start := range e.Contexts {
+		switch {
+		case i == 0 && start != 0:
+			return fmt.Errorf("contexts[0] = %d, expected 0", start)
+		case i > 0 && (start <= e.Contexts[i-1] || start >= len(e.IDs)):
+			return fmt.Errorf("contexts[%d] = %d, expected %d to %d", i, start, e.Contexts[i-1]+1, len(e.IDs)-1)
+		case e.Mask[start]:
+			return fmt.Errorf("mask[%d] = 1, but contexts[%d] starts there: the first token has nothing before it and cannot be trained on",
+				start, i)
+		}
+	}
+	return nil
 }
 
 func (e *Episode) checkTurns() error {

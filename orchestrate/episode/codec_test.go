@@ -34,6 +34,50 @@ func TestLineFormat(t *testing.T) {
 	}
 }
 
+// Named parts and the starts of contexts follow the other fields, the parts by name; a line without them is as it was.
+func TestComponentsAndContexts(t *testing.T) {
+	e := sample()
+	e.Contexts = []int{0, 4}
+	e.Components = map[string][]Reward{"length": {{2, 0.25}, {3, 0.25}}, "a \"b\"": {}, "correctness": {{5, 1}}}
+	line, err := AppendJSON(nil, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `"turns":[[0,2,4],[4,5,6]],"contexts":[0,4],"components":{"a \"b\"":[],"correctness":[[5,1]],"length":[[2,0.25],[3,0.25]]}}`
+	if !strings.HasSuffix(string(line), want) {
+		t.Errorf("got %s, want it to end in %s", line, want)
+	}
+	got, err := ParseJSON(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Components[`a "b"`] = nil
+	if !reflect.DeepEqual(got, e) {
+		t.Errorf("got %+v, want %+v", got, e)
+	}
+	var lengths []int
+	e.Sequences(func(from, to int) { lengths = append(lengths, to-from) })
+	if !reflect.DeepEqual(lengths, []int{4, 2}) {
+		t.Errorf("the contexts have %v tokens, want 4 and 2", lengths)
+	}
+	for name, spoil := range map[string]func(*Episode){
+		"components.length[0] is for token 6": func(e *Episode) { e.Components["length"] = []Reward{{6, 1}} },
+		"components.length[0] = NaN":          func(e *Episode) { e.Components["length"] = []Reward{{5, math.NaN()}} },
+		"without a name":                      func(e *Episode) { e.Components[""] = nil },
+		"contexts[0] = 1, expected 0":         func(e *Episode) { e.Contexts = []int{1} },
+		"contexts[1] = 0, expected 1 to 5":    func(e *Episode) { e.Contexts = []int{0, 0} },
+		"contexts[1] = 6, expected 1 to 5":    func(e *Episode) { e.Contexts = []int{0, 6} },
+		"mask[2] = 1, but contexts[1]":        func(e *Episode) { e.Contexts = []int{0, 2} },
+	} {
+		bad := sample()
+		bad.Components = map[string][]Reward{}
+		spoil(bad)
+		if _, err := AppendJSON(nil, bad); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v, want one with %q", err, name)
+		}
+	}
+}
+
 func TestFileRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rollouts", "step_7.jsonl")
 	unknown := sample()
@@ -76,6 +120,10 @@ func TestRejections(t *testing.T) {
 		"an array":            {`[1, 2]`, "got array"},
 		"missing ids":         {`{"group":0,"mask":[0,1],"rewards":[]}`, `field "ids" is missing`},
 		"missing group":       {`{"ids":[1,2],"mask":[0,1],"rewards":[]}`, `field "group" is missing`},
+		"component pair":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":[[1]]}}`, "components.a[0] = [1], expected [token index, reward]"},
+		"component null":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":[[1,null]]}}`, `"components.a" holds a null`},
+		"component text":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":"x"}}`, `"components.a": got string, expected a list of numbers`},
+		"misspelt components": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"component":{}}`, `did you mean "components"?`},
 		"misspelt field":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"logprob":[null,-1]}`, `did you mean "logprobs"?`},
 		"text as ids":         {`{"group":0,"ids":["a","b"],"mask":[0,1],"rewards":[]}`, `field "ids": got string, expected an integer`},
 		"fraction as id":      {`{"group":0,"ids":[1,2.5],"mask":[0,1],"rewards":[]}`, `field "ids": got number 2.5`},

@@ -13,10 +13,10 @@ import (
 )
 
 var fields = []string{"step", "group", "episode", "tag", "seed", "ids", "mask", "logprobs", "rewards", "score", "success",
-	"stop", "turns"}
+	"stop", "turns", "contexts", "components"}
 
 // noNulls are the lists in which encoding/json would silently read a null as 0.
-var noNulls = []string{"ids", "mask", "rewards", "turns"}
+var noNulls = []string{"ids", "mask", "rewards", "turns", "contexts"}
 
 // ParseJSON reads one line. Errors name the field and what was expected there. Fields it does not know are ignored
 // unless they look like a misspelling of one it knows.
@@ -42,10 +42,12 @@ func parse(line []byte, index int) (*Episode, error) {
 		logprobs []*float32
 		rewards  [][]float64
 		turns    [][]int
+		parts    map[string]json.RawMessage
 	)
 	targets := map[string]any{
 		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
 		"logprobs": &logprobs, "rewards": &rewards, "score": &e.Score, "success": &e.Success, "stop": &e.Stop, "turns": &turns,
+		"contexts": &e.Contexts, "components": &parts,
 	}
 	for _, name := range fields {
 		if absent(object[name]) {
@@ -67,7 +69,11 @@ func parse(line []byte, index int) (*Episode, error) {
 	if err := e.setLogprobs(logprobs); err != nil {
 		return nil, err
 	}
-	if err := e.setRewards(rewards); err != nil {
+	var err error
+	if e.Rewards, err = readRewards("rewards", rewards, len(e.IDs)); err != nil {
+		return nil, err
+	}
+	if err := e.setComponents(parts); err != nil {
 		return nil, err
 	}
 	if absent(object["score"]) {
@@ -129,15 +135,38 @@ func (e *Episode) setLogprobs(logprobs []*float32) error {
 	return nil
 }
 
-func (e *Episode) setRewards(rewards [][]float64) error {
-	for i, pair := range rewards {
+func readRewards(field string, pairs [][]float64, n int) ([]Reward, error) {
+	var rewards []Reward
+	for i, pair := range pairs {
 		if len(pair) != 2 || pair[0] != math.Trunc(pair[0]) {
-			return fmt.Errorf("rewards[%d] = %v, expected [token index, reward]", i, pair)
+			return nil, fmt.Errorf("%s[%d] = %v, expected [token index, reward]", field, i, pair)
 		}
-		if pair[0] < 0 || pair[0] >= float64(len(e.IDs)) {
-			return fmt.Errorf("rewards[%d] is for token %v, expected 0 to %d", i, pair[0], len(e.IDs)-1)
+		if pair[0] < 0 || pair[0] >= float64(n) {
+			return nil, fmt.Errorf("%s[%d] is for token %v, expected 0 to %d", field, i, pair[0], n-1)
 		}
-		e.Rewards = append(e.Rewards, Reward{Token: int(pair[0]), Value: pair[1]})
+		rewards = append(rewards, Reward{Token: int(pair[0]), Value: pair[1]})
+	}
+	return rewards, nil
+}
+
+func (e *Episode) setComponents(parts map[string]json.RawMessage) error {
+	for name, raw := range parts {
+		field := "components." + name
+		var pairs [][]float64
+		if bytes.Contains(raw, []byte("null")) {
+			return fmt.Errorf("field %q holds a null, expected numbers only", field)
+		}
+		if err := json.Unmarshal(raw, &pairs); err != nil {
+			return fmt.Errorf("field %q: %w", field, explain(err))
+		}
+		rewards, err := readRewards(field, pairs, len(e.IDs))
+		if err != nil {
+			return err
+		}
+		if e.Components == nil {
+			e.Components = map[string][]Reward{}
+		}
+		e.Components[name] = rewards
 	}
 	return nil
 }

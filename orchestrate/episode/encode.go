@@ -3,6 +3,8 @@ package episode
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -44,11 +46,7 @@ func AppendJSON(dst []byte, e *Episode) ([]byte, error) {
 			return strconv.AppendFloat(dst, float64(e.Logprob[t]), 'g', -1, 32)
 		})
 	}
-	dst = appendList(append(dst, `,"rewards":`...), len(e.Rewards), func(dst []byte, i int) []byte {
-		dst = appendInt(append(dst, '['), e.Rewards[i].Token)
-		dst = appendFloat(append(dst, ','), e.Rewards[i].Value)
-		return append(dst, ']')
-	})
+	dst = appendRewards(append(dst, `,"rewards":`...), e.Rewards)
 	dst = appendFloat(append(dst, `,"score":`...), e.Score)
 	dst = strconv.AppendBool(append(dst, `,"success":`...), e.Success)
 	dst = append(append(dst, `,"stop":`...), stop...)
@@ -59,7 +57,33 @@ func AppendJSON(dst []byte, e *Episode) ([]byte, error) {
 		dst = appendInt(append(dst, ','), turn.End)
 		return append(dst, ']')
 	})
+	if e.Contexts != nil {
+		dst = appendList(append(dst, `,"contexts":`...), len(e.Contexts), func(dst []byte, i int) []byte {
+			return appendInt(dst, e.Contexts[i])
+		})
+	}
+	if len(e.Components) > 0 {
+		dst = append(dst, `,"components":`...)
+		separator := byte('{')
+		for _, name := range slices.Sorted(maps.Keys(e.Components)) {
+			key, err := json.Marshal(name)
+			if err != nil {
+				return dst, fmt.Errorf("components: %w", err)
+			}
+			dst = appendRewards(append(append(append(dst, separator), key...), ':'), e.Components[name])
+			separator = ','
+		}
+		dst = append(dst, '}')
+	}
 	return append(dst, '}'), nil
+}
+
+func appendRewards(dst []byte, rewards []Reward) []byte {
+	return appendList(dst, len(rewards), func(dst []byte, i int) []byte {
+		dst = appendInt(append(dst, '['), rewards[i].Token)
+		dst = appendFloat(append(dst, ','), rewards[i].Value)
+		return append(dst, ']')
+	})
 }
 
 func appendList(dst []byte, n int, item func([]byte, int) []byte) []byte {

@@ -32,12 +32,29 @@ type Episode struct {
 	Mask    []bool    // true where the policy sampled the token
 	Logprob []float32 // under the policy being trained at rollout temperature; 0 where Mask is false. nil = unknown
 	Rewards []Reward
+	// Components are the named parts of the reward, unweighted, in the order of their tokens; nil = none are known.
+	Components map[string][]Reward
 	// Score is the sum of rewards after penalties and normalisation: what filters, buckets and group advantages use.
 	Score   float64
 	Success bool
 	Stop    string // terminated | actions | turns | length | timeout | panic | error
 	Turns   []Turn
-	Metrics map[string]float64 // per-episode metrics of the environment (means over turns), not saved
+	// Contexts are the starts of the token sequences that IDs holds one after another, each of which the policy saw by
+	// itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the one before.
+	Contexts []int
+	Metrics  map[string]float64 // per-episode metrics of the environment (means over turns), not saved
+}
+
+// Sequences cuts token-aligned columns of e into those of its contexts.
+func (e *Episode) Sequences(visit func(from, to int)) {
+	from := 0
+	for _, start := range e.Contexts {
+		if start > from {
+			visit(from, start)
+			from = start
+		}
+	}
+	visit(from, len(e.IDs))
 }
 
 // PolicyTokens counts the tokens the policy sampled.
