@@ -112,6 +112,18 @@ type Stopper interface {
 	StopStrings() []string
 }
 
+// RewardTaker is implemented by environments that compute named parts of the reward on request. It is given the experiment's
+// [[rewards]] once, before the first Reset, and refuses names and options that it does not know.
+type RewardTaker interface {
+	TakeRewards(wanted []Wanted) error
+}
+
+// Wanted is a part of the reward that an experiment asks for.
+type Wanted struct {
+	Name    string
+	Options map[string]any
+}
+
 // Tooled is implemented by environments that offer tools, which chat templates that know tools show to the policy.
 type Tooled interface {
 	Tools() []Tool

@@ -13,6 +13,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	}
 	c.checkRun(report)
 	c.checkSources(report)
+	c.checkRewards(report)
 	if given {
 		c = c.Given()
 	}
@@ -39,6 +40,20 @@ func (c *Config) checkSources(report func(key, format string, args ...any)) {
 			continue // copied from a training source, reported there
 		}
 		checkEnv(fmt.Sprintf("validation.envs.%d", i), e, report)
+	}
+}
+
+// checkRewards reports parts of the reward without a name or named twice.
+func (c *Config) checkRewards(report func(key, format string, args ...any)) {
+	at := map[string]int{}
+	for i, r := range c.Rewards {
+		if r.Name == "" {
+			report(fmt.Sprintf("rewards.%d.name", i), "missing: which part of the reward is it?")
+		} else if first, twice := at[r.Name]; twice {
+			report(fmt.Sprintf("rewards.%d.name", i), "%q is weighted by rewards.%d already", r.Name, first)
+		} else {
+			at[r.Name] = i
+		}
 	}
 }
 

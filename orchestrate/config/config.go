@@ -8,6 +8,7 @@ type Config struct {
 	Model      Model      `toml:"model"`
 	Envs       []Env      `toml:"envs"`
 	Validation Validation `toml:"validation"`
+	Rewards    []Reward   `toml:"rewards"`
 	Rollout    Rollout    `toml:"rollout"`
 	Filter     Filter     `toml:"filter"`
 	Algorithm  Algorithm  `toml:"algorithm"`
@@ -79,6 +80,20 @@ type Env struct {
 	Options map[string]any `toml:"options"`
 }
 
+// Reward weights one named part of the reward. With any [[rewards]], what an episode earns is their weighted sum (and the format
+// penalty); without, it is the environment's own sum.
+type Reward struct {
+	// Name of the part, as environments give it ("correctness", "format").
+	Name string `toml:"name"`
+	// What the part is multiplied by.
+	Weight float64 `toml:"weight" default:"1.0"`
+	// Which tokens of a reply carry the part: its last one, all of them in equal shares (mean), or those of a stretch of text that the
+	// environment names (spread); environment = as the environment places it. Acts with rollout.turn_rewards.
+	Placement string `toml:"placement" default:"environment" oneof:"environment,last,mean,spread"`
+	// Options for environments that compute the part on request.
+	Options map[string]any `toml:"options"`
+}
+
 // Validation is the fixed set of held-out episodes.
 type Validation struct {
 	// Validation sources, with the keys of [[envs]]; when absent, every training source with 512 groups of one. In a source
@@ -124,6 +139,8 @@ type Rollout struct {
 	Normalize string `toml:"normalize" default:"identity" oneof:"identity,mean,mean_std,asym_clip"`
 	// Seconds one environment call may take before its episode is ended with the reason "timeout".
 	EnvTimeout float64 `toml:"env_timeout" default:"30" range:"(0,)"`
+	// Environments that are stepped at once. Native ones answer in microseconds; raise it for ones that wait for a network.
+	EnvWorkers int `toml:"env_workers" default:"32" range:"[1,)"`
 }
 
 // Filter keeps the groups worth training on.

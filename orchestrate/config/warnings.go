@@ -20,6 +20,11 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 	r, f := c.Rollout, c.Filter
 	warn(r.TopP < 1 || r.TopK > 0 || r.MinP > 0, "rollout: top_p, top_k or min_p change what is sampled, but the update "+
 		"trains the whole distribution: ratios are those of another policy")
+	for i, part := range c.Rewards {
+		placed := part.Placement == "mean" || part.Placement == "spread"
+		warn(placed && !r.TurnRewards, "rewards.%d.placement = %q has no effect on the update: with rollout.turn_rewards = false "+
+			"an episode's last token carries all of it", i, part.Placement)
+	}
 	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",
 		r.FormatPenalty)
 	warn(r.Normalize != "identity" && c.Algorithm.UsesGroups(), "rollout.normalize = %q: %s already compares returns with "+

@@ -8,9 +8,6 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// crewSize bounds the environments that are stepped at once. Most wait for little or nothing, some for a network.
-const crewSize = 32
-
 // crew runs the environment side of turns beside the sampling loop.
 type crew struct {
 	ctx     context.Context
@@ -29,10 +26,10 @@ type result struct {
 	err  error
 }
 
-// newCrew starts workers for n seats. No seat has more than one task at a time, so neither do nor a worker ever blocks.
-func newCrew(ctx context.Context, n int) *crew {
+// newCrew starts workers for n seats: so many environments are stepped at once. No seat has more than one task at a time, so neither do nor a worker ever blocks.
+func newCrew(ctx context.Context, workers, n int) *crew {
 	c := &crew{ctx: ctx, tasks: make(chan task, n), done: make(chan result, n), workers: pool.New()}
-	for range min(n, crewSize) {
+	for range workers {
 		c.workers.Go(func() {
 			for t := range c.tasks {
 				c.done <- result{t.seat, c.attempt(t)}

@@ -76,7 +76,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 
 func (p *Player) showAll(ctx context.Context, seats []*seat, x expert) error {
 	ctx, cancel := context.WithCancel(ctx)
-	crew := newCrew(ctx, len(seats))
+	crew := newCrew(ctx, min(len(seats), p.rollout.EnvWorkers), len(seats))
 	for _, s := range seats {
 		crew.do(s, func(ctx context.Context) error { return x.show(ctx, s) })
 	}
@@ -91,7 +91,7 @@ func (p *Player) showAll(ctx context.Context, seats []*seat, x expert) error {
 	cancel()
 	if len(problems) > 0 {
 		for _, s := range seats {
-			s.game.close() // its problems do not matter any more
+			s.leave() // its problems do not matter any more
 		}
 		return problems[0]
 	}

@@ -183,7 +183,7 @@ func (s *script) Abort(id uint64) error {
 func defaults() config.Rollout {
 	return config.Rollout{
 		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||", FormatPenalty: -0.25,
-		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60,
+		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8,
 	}
 }
 
@@ -193,7 +193,7 @@ func source(groups, size int, options map[string]any) config.Env {
 
 func player(t *testing.T, sampler Sampler, rollout config.Rollout) *Player {
 	t.Helper()
-	p, err := NewPlayer(tokenizer(t), sampler, rollout, 1)
+	p, err := NewPlayer(tokenizer(t), sampler, rollout, nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,10 @@ import (
 
 // game is the environment side of one episode: it executes actions and keeps the books.
 type game struct {
-	env     envs.Env // nil once closed or abandoned
+	env     envs.Env // nil once given back, closed or abandoned
 	limit   time.Duration
 	penalty float64
+	weights weighting
 
 	rules       rules
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
@@ -31,7 +32,8 @@ type game struct {
 
 // outcome is what one turn did.
 type outcome struct {
-	reward  float64 // of the environment
+	reward  float64     // of the environment, or the weighted parts of it
+	parts   []envs.Part // unweighted
 	penalty float64
 	invalid bool // nothing in the reply could be executed
 }
@@ -43,7 +45,7 @@ func (g *game) start(ctx context.Context, seed int64) (state string, err error) 
 		instruction, state string
 	}
 	env := g.env
-	f, err := guard(ctx, g.limit, func() (first, error) {
+	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
 		if err := env.Reset(ctx, seed); err != nil {
 			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
 		}
@@ -79,7 +81,8 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		}
 		g.numActions++
 		g.actionsLeft--
-		out.reward += result.Reward
+		out.reward += g.weights.earned(result)
+		out.parts = append(out.parts, result.Parts...)
 		info["action_is_valid"], info["action_is_effective"] = indicator(result.Valid), indicator(result.Effective)
 		maps.Copy(info, result.Info)
 		if result.Done {
@@ -117,12 +120,17 @@ func (g *game) resolve(parsed []string) []string {
 
 func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 	env := g.env
-	return guard(ctx, g.limit, func() (envs.Result, error) {
+	return guard(ctx, g.limit, func(ctx context.Context) (envs.Result, error) {
 		result, err := env.Step(ctx, action)
 		if err != nil {
 			err = fmt.Errorf("action %q: %w", action, err)
 		} else if !finite(result.Reward) {
 			err = fmt.Errorf("action %q: reward is %v, expected a finite number", action, result.Reward)
+		}
+		for _, part := range result.Parts {
+			if wrong := checkPart(part); wrong != nil && err == nil {
+				err = fmt.Errorf("action %q: %w", action, wrong)
+			}
 		}
 		return result, err
 	}, func() { env.Close() })
@@ -131,7 +139,7 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 // observe renders the state.
 func (g *game) observe(ctx context.Context) (string, error) {
 	env := g.env
-	state, err := guard(ctx, g.limit, func() (string, error) { return env.Observe().String(), nil }, func() { env.Close() })
+	state, err := guard(ctx, g.limit, func(context.Context) (string, error) { return env.Observe().String(), nil }, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 	}
@@ -145,7 +153,7 @@ func (g *game) solve(ctx context.Context) ([]string, error) {
 	if !ok {
 		return nil, errNoExpert
 	}
-	return guard(ctx, g.limit, func() ([]string, error) {
+	return guard(ctx, g.limit, func(context.Context) ([]string, error) {
 		actions, ok := solver.Solve()
 		if !ok {
 			return nil, nil
@@ -162,15 +170,19 @@ func (g *game) fail(err error) {
 	}
 }
 
-// close releases the environment. A Close that hangs or panics is reported; the episode is complete without it.
-func (g *game) close() error {
+// release gives the environment up: back to those that wait for another episode, or, if it has failed, for good. A Close that hangs or
+// panics is reported; the episode is complete without it.
+func (g *game) release(give func(envs.Env)) error {
 	env := g.env
 	if env == nil {
 		return nil
 	}
 	g.env = nil
-	_, err := guard(context.Background(), g.limit, func() (struct{}, error) { return struct{}{}, env.Close() }, func() {})
-	return err
+	if g.failure != nil {
+		return closeEnv(env, g.limit)
+	}
+	give(env)
+	return nil
 }
 
 func indicator(b bool) float64 {

@@ -35,6 +35,12 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
 			"within rollout.max_length = %d", round.stats.shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
 	}
+	if !p.named {
+		if err := p.weights.checkNames(episodes); err != nil {
+			return nil, Stats{}, err
+		}
+		p.named = true
+	}
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
 	markPasses(episodes)
 	return episodes, round.stats, nil
@@ -54,7 +60,7 @@ type round struct {
 
 func (r *round) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	crew := newCrew(ctx, len(r.seats))
+	crew := newCrew(ctx, min(len(r.seats), r.player.rollout.EnvWorkers), len(r.seats))
 	defer func() {
 		cancel()
 		crew.close()
@@ -195,7 +201,7 @@ func (r *round) release() error {
 	problems = append(problems, err)
 	for _, s := range r.seats {
 		if s.stop == "" {
-			s.game.close() // its problems do not matter to an interrupted run
+			s.leave() // its problems do not matter to an interrupted run
 		}
 	}
 	return errors.Join(problems...)

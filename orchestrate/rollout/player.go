@@ -18,11 +18,14 @@ type Player struct {
 	prompts   prompts
 	seed      uint64
 	stopIDs   []int32
+	weights   weighting
+	instances instances
+	named     bool // the names of weights were seen in episodes
 }
 
-// NewPlayer prepares to play by the experiment's [rollout] table. seed is the run's; the sampler may be nil for a player
-// that only demonstrates.
-func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollout, seed uint64) (*Player, error) {
+// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the sampler may be nil for a
+// player that only demonstrates.
+func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
 	prompts, err := newPrompts(rollout)
 	if err != nil {
 		return nil, err
@@ -34,6 +37,9 @@ func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollou
 		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit in an episode of "+
 			"max_length beside its prompt", rollout.MaxTokens, rollout.MaxLength)
 	}
+	if rollout.EnvWorkers < 1 {
+		return nil, fmt.Errorf("rollout.env_workers is %d, expected at least 1", rollout.EnvWorkers)
+	}
 	if rollout.EnvTimeout <= 0 {
 		return nil, fmt.Errorf("rollout.env_timeout is %g, expected a positive number of seconds", rollout.EnvTimeout)
 	}
@@ -44,8 +50,12 @@ func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollou
 	if len(stopIDs) == 0 {
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
-	return &Player{tokenizer: tokenizer, sampler: sampler, rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs}, nil
+	return &Player{tokenizer: tokenizer, sampler: sampler, rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
+		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}, nil
 }
+
+// Close closes the environments that the player keeps between episodes.
+func (p *Player) Close() error { return p.instances.close(seconds(p.rollout.EnvTimeout)) }
 
 // fits says whether a turn can be played after a prompt of so many tokens: its reply may be max_tokens long, and no
 // reply is cut short by the episode's end.
@@ -62,6 +72,17 @@ func (p *Player) text(reply []int32) string {
 		reply = reply[:n-1]
 	}
 	return p.tokenizer.Decode(reply, false)
+}
+
+// lengths are the bytes of text that each token of a reply stands for.
+func (p *Player) lengths(reply []int32) []int {
+	list := make([]int, len(reply))
+	for i, id := range reply {
+		if i < len(reply)-1 || !slices.Contains(p.stopIDs, id) {
+			list[i] = len(p.tokenizer.TokenBytes(id))
+		}
+	}
+	return list
 }
 
 // request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one

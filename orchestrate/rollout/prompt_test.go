@@ -84,7 +84,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	} {
 		rollout := defaults()
 		change(&rollout)
-		if _, err := NewPlayer(tokenizer(t), nil, rollout, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewPlayer(tokenizer(t), nil, rollout, nil, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error about %s", err, want)
 		}
 	}

@@ -52,7 +52,7 @@ func (p *Player) seats(sources []config.Env, envSeed int64) ([]*seat, error) {
 	return all, nil
 }
 
-// spec finds a source's environment, fills the source's defaults from it and tries its options.
+// spec finds a source's environment, fills the source's defaults from it and makes the first instance, which tries its options.
 func (p *Player) spec(source *config.Env) (envs.Spec, error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
@@ -61,17 +61,18 @@ func (p *Player) spec(source *config.Env) (envs.Spec, error) {
 	if source.MaxActions == 0 {
 		source.MaxActions = spec.MaxActions
 	}
-	env, err := spec.Make(source.Options)
+	env, err := p.instances.take(spec, *source)
 	if err != nil {
 		return spec, err
 	}
-	return spec, env.Close()
+	p.instances.give(*source, env)
+	return spec, nil
 }
 
 // open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
 // configuration or the chat template. What the environment does wrong only ends the episode.
 func (s *seat) open(ctx context.Context) error {
-	env, err := s.spec.Make(s.source.Options)
+	env, err := s.player.instances.take(s.spec, s.source)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (s *seat) open(ctx context.Context) error {
 	rollout := s.player.rollout
 	s.game = game{
 		env: env, limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: s.source.MaxActions,
-		totals: map[string]float64{},
+		weights: s.player.weights, totals: map[string]float64{},
 		rules: rules{maxActions: s.source.MaxActions, maxActionsPerTurn: s.source.MaxActionsPerTurn,
 			replyWords: s.spec.MaxReplyWords, plain: s.spec.PlainReplies},
 	}
@@ -109,7 +110,7 @@ func (s *seat) open(ctx context.Context) error {
 func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	s.talk.reply(reply, logprobs, trained)
 	out := s.game.play(ctx, s.read(reply))
-	s.talk.reward(out.reward + out.penalty)
+	s.player.weights.credit(&s.talk, out, s.player.lengths(reply))
 	switch {
 	case s.game.stop != "":
 		s.finish(s.game.stop)
@@ -154,7 +155,12 @@ func (s *seat) read(reply []int32) []string {
 
 func (s *seat) finish(stop string) {
 	s.stop = stop
-	s.problem = s.game.close()
+	s.leave()
+}
+
+// leave gives the environment back.
+func (s *seat) leave() {
+	s.problem = s.game.release(func(env envs.Env) { s.player.instances.give(s.source, env) })
 }
 
 // episode is the finished product, before normalisation.
@@ -162,7 +168,8 @@ func (s *seat) episode(step int) *episode.Episode {
 	e := &episode.Episode{
 		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Seed: s.seed,
 		IDs: slices.Clip(s.talk.ids), Mask: s.talk.mask, Logprob: s.talk.logprob, Rewards: s.talk.rewards, Turns: s.talk.turns,
-		Success: s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},
+		Components: s.talk.components,
+		Success:    s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},
 	}
 	if limit := s.player.rollout.MaxLength; len(e.Turns) == 0 && len(e.IDs) > limit {
 		// Only a first prompt that does not fit gets here. Nobody learns from it, so it need not be carried around.
@@ -172,6 +179,11 @@ func (s *seat) episode(step int) *episode.Episode {
 	maps.Copy(e.Metrics, s.game.totals)
 	for key := range e.Metrics {
 		e.Metrics[key] /= float64(max(1, len(e.Turns)))
+	}
+	for name, shares := range e.Components {
+		for _, share := range shares {
+			e.Metrics["reward/"+name] += share.Value
+		}
 	}
 	e.Metrics["success"] = indicator(e.Success)
 	e.Metrics["num_actions"] = float64(s.game.numActions)

@@ -12,6 +12,7 @@ type transcript struct {
 	mask         []bool
 	logprob      []float32
 	rewards      []episode.Reward
+	components   map[string][]episode.Reward
 	turns        []episode.Turn
 	observation  int // where the pending turn's observation starts
 }
@@ -35,6 +36,22 @@ func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
 func (t *transcript) reward(value float64) {
 	if value != 0 {
 		t.rewards = append(t.rewards, episode.Reward{Token: len(t.ids) - 1, Value: value})
+	}
+}
+
+// component records what a named part gives to tokens, zeros too: that a part was judged 0 is something else than that nobody
+// judged it.
+func (t *transcript) component(name string, shares []episode.Reward) {
+	if t.components == nil {
+		t.components = map[string][]episode.Reward{}
+	}
+	for _, share := range shares {
+		list := t.components[name]
+		if n := len(list); n > 0 && list[n-1].Token == share.Token { // another action of the same reply
+			list[n-1].Value += share.Value
+			continue
+		}
+		t.components[name] = append(list, share)
 	}
 }
 

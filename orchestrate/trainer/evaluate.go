@@ -45,7 +45,7 @@ func Evaluate(ctx context.Context, c *config.Config, dir, output string, console
 	if err != nil {
 		return nil, err
 	}
-	defer s.engine.Close()
+	defer s.close()
 	plan := rollout.ValidationPlan(c, 0)
 	bar := console.Bar("validation", plan.Episodes())
 	defer bar.Close()

@@ -178,7 +178,7 @@ func (p *probe) loadProbed(from checkpoint.Models, critic string) error {
 
 func (p *probe) close() {
 	if p.sampler != nil {
-		p.sampler.engine.Close()
+		p.sampler.close()
 	}
 	if p.actor != nil {
 		p.actor.model.Close()

@@ -43,12 +43,17 @@ func openSampler(c *config.Config, model *torch.Model) (*sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the sampler: %w", err)
 	}
-	player, err := rollout.NewPlayer(tokenizer, engine, c.Rollout, c.Run.Seed)
+	player, err := rollout.NewPlayer(tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
 	if err != nil {
 		engine.Close()
 		return nil, err
 	}
 	return &sampler{tokenizer, engine, player}, nil
+}
+
+func (s *sampler) close() {
+	s.player.Close() // an environment that does not close harms nobody any more
+	s.engine.Close()
 }
 
 // setThreads fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores. It reports

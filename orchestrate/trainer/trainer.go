@@ -120,7 +120,7 @@ func New(c *config.Config, o Options) (t *Trainer, err error) {
 // Close frees everything. It may be called on a half-opened trainer.
 func (t *Trainer) Close() {
 	if t.sampler != nil {
-		t.sampler.engine.Close()
+		t.sampler.close()
 	}
 	t.critic.Close()
 	t.actor.Close()

@@ -2,9 +2,11 @@ package policyinit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gyre/envs"
@@ -16,7 +18,11 @@ import (
 // shown is how many episodes of each tag and prompt style are rendered.
 const shown = 4
 
-// Corpus renders every registered environment as the agent loop would show it: prompts with rules, and experts'
+// corpusTypes are the environments whose texts a new tokenizer learns its words from. The list is fixed: another environment must not
+// change the tokens, and so the weights, of the policies that are made for these.
+var corpusTypes = []string{"bandit", "frozenlake", "sokoban"}
+
+// Corpus renders every tag of these environments as the agent loop would show it: prompts with rules, and experts'
 // replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
 // their cells stays one token, so that a policy sees a board and not a compressed picture of one.
 func Corpus(ctx context.Context) ([]string, error) {
@@ -26,6 +32,9 @@ func Corpus(ctx context.Context) ([]string, error) {
 	}
 	var corpus []string
 	for _, spec := range envs.List() {
+		if !slices.Contains(corpusTypes, spec.Type) {
+			continue
+		}
 		texts, err := render(ctx, tokenizer, spec)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", spec.Tag, err)
@@ -71,13 +80,13 @@ func render(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]s
 	for _, style := range []string{"chat", "compact"} {
 		for _, think := range []bool{true, false} {
 			player, err := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think, ActionSeparator: "||",
-				MaxTokens: 4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state", EnvTimeout: 30}, 0)
+				MaxTokens: 4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state", EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
 			if err != nil {
 				return nil, err
 			}
 			episodes, err := player.Demonstrations(ctx, rollout.DemonstrationPlan{Episodes: shown,
 				Envs: []config.Env{{Tag: spec.Tag, Groups: 1, GroupSize: 1, MaxTurns: 5, MaxActionsPerTurn: 2}}})
-			if err != nil {
+			if err = errors.Join(err, player.Close()); err != nil {
 				return nil, err
 			}
 			for _, e := range episodes {

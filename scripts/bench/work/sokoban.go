@@ -18,7 +18,7 @@ func (m *Material) observations(episodes, turns, repeat int) ([][][]int32, error
 	if err != nil {
 		return nil, fmt.Errorf("the Sokoban configuration: %w", err)
 	}
-	player, err := rollout.NewPlayer(m.Tokenizer, nil, c.Rollout, 1)
+	player, err := rollout.NewPlayer(m.Tokenizer, nil, c.Rollout, nil, 1)
 	if err != nil {
 		return nil, fmt.Errorf("the Sokoban player: %w", err)
 	}
