@@ -23,6 +23,7 @@ func commands() []*cli.Command {
 		generateCommand(),
 		scoreCommand(),
 		tokenizeCommand(),
+		gradeCommand(),
 		plotCommand(),
 		modelCommand(),
 		envCommand(),

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/reward"
+)
+
+func gradeCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "grade",
+		Usage: "judge answers of mathematics: JSONL in, JSONL out",
+		Description: `echo '{"response": "So \\boxed{\\dfrac12}.", "gold": "1/2"}' | gyre grade
+
+Rows are {"pred": "…", "gold": "…"}, or {"response": "…", "gold": "…"} whose
+last box is the answer. Each gives {"correct": …, "extracted": …, "rules": […]}
+and both sides as they were compared; an "id" is passed on. The rules are
+those that changed a side and the one that decided, in order. strict is the
+MATH benchmark's textual equality, applied to both sides; lenient accepts in
+addition what is provably the same number, expression, list, interval, set,
+matrix or relation.
+
+With --function (or a row's "function"), rows are the arguments of one of the
+rldynamic project's functions and each gives {"value": …}, null for None;
+where the original raises there is an "error" beside it. Functions:
+` + strings.Join(reward.FunctionNames(), "\n"),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "mode", Value: string(reward.Strict), Usage: "strict or lenient"},
+			&cli.StringFlag{Name: "function", Usage: "call `NAME` instead of grading"},
+			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+		},
+		Action: grade,
+	}
+}
+
+func grade(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return Usagef("gyre grade takes no arguments, got %q: rows come from stdin or --input", c.Args().First())
+	}
+	mode, err := reward.ParseMode(c.String("mode"))
+	if err != nil {
+		return Usagef("--mode: %w", err)
+	}
+	input, source, err := openInput(c)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	out := bufio.NewWriter(c.App.Writer)
+	results, rows := lines(out), bufio.NewReader(input)
+	for n := 1; ; n++ {
+		if err := c.Context.Err(); err != nil {
+			return errors.Join(out.Flush(), err)
+		}
+		line, readErr := rows.ReadBytes('\n')
+		if readErr != nil && !errors.Is(readErr, io.EOF) {
+			return errors.Join(out.Flush(), fmt.Errorf("reading %s: %w", source, readErr))
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			result, err := gradeRow(line, mode, c.String("function"))
+			if err != nil {
+				return errors.Join(out.Flush(), Usagef("%s line %d: %w", source, n, err))
+			}
+			if err := results.Encode(result); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+		if readErr != nil {
+			return out.Flush()
+		}
+		if rows.Buffered() == 0 { // somebody may be waiting for the answer
+			if err := out.Flush(); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+	}
+}
+
+// gradeRow judges one line, or calls the function that it or the command line names.
+func gradeRow(line []byte, mode reward.Mode, function string) (any, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w", err)
+	}
+	if own, given := fields["function"]; given {
+		if json.Unmarshal(own, &function) != nil || function == "" {
+			return nil, fmt.Errorf("function: expected a name, got %s", excerpt(own))
+		}
+	}
+	if function != "" {
+		return callRow(line, function, fields["id"])
+	}
+	given := slices.Sorted(maps.Keys(fields))
+	_, isPred := fields["pred"]
+	_, isResponse := fields["response"]
+	if isPred == isResponse {
+		return nil, fmt.Errorf("expected gold and either pred or response, got %q", given)
+	}
+	gold, err := text(fields, "gold")
+	if err != nil {
+		return nil, err
+	}
+	var verdict struct {
+		ID json.RawMessage `json:"id,omitempty"`
+		reward.Verdict
+	}
+	verdict.ID = fields["id"]
+	if isPred {
+		pred, err := text(fields, "pred")
+		if err != nil {
+			return nil, err
+		}
+		verdict.Verdict = reward.GradeAnswer(pred, gold, mode)
+		return verdict, nil
+	}
+	response, err := text(fields, "response")
+	verdict.Verdict = reward.GradeReply(response, gold, mode)
+	return verdict, err
+}
+
+// text reads a string; a number stands for its digits.
+func text(fields map[string]json.RawMessage, key string) (string, error) {
+	raw, given := fields[key]
+	if !given {
+		return "", fmt.Errorf("expected %s, got %q", key, slices.Sorted(maps.Keys(fields)))
+	}
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	}
+	return "", fmt.Errorf("%s: expected a string, got %s", key, excerpt(raw))
+}
+
+func callRow(line []byte, function string, id json.RawMessage) (any, error) {
+	var arguments reward.Arguments
+	if err := json.Unmarshal(line, &arguments); err != nil {
+		return nil, fmt.Errorf("arguments of %s: %w", function, err)
+	}
+	result := struct {
+		ID    json.RawMessage `json:"id,omitempty"`
+		Value any             `json:"value"`
+		Error string          `json:"error,omitempty"`
+	}{ID: id}
+	var raised *reward.Exception
+	value, err := reward.Call(function, arguments)
+	if errors.As(err, &raised) {
+		result.Error = raised.Error()
+		return result, nil
+	}
+	result.Value = value
+	return result, err
+}
