@@ -175,7 +175,8 @@ func (t *Trainer) buckets(samples []*Sample) ([]analysis.Bucket, error) {
 	for i, id := range order {
 		list[i] = *groups[id]
 	}
-	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets, true)
+	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets,
+		t.config.Analysis.Profile == analysis.Paper)
 }
 
 // noteBuckets says where quantile buckets are not what was asked for.
