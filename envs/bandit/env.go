@@ -2,6 +2,7 @@ package bandit
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -10,81 +11,102 @@ import (
 	"gyre/envs"
 )
 
-// machine is the environment; it implements envs.Env and envs.MemberSetter.
+// arm is one arm of a machine.
+type arm struct {
+	name string
+	best bool // pulling it is a success
+	pay  func(luck *rand.Rand) float64
+}
+
+// machine is the environment; it implements envs.Env, envs.MemberSetter and envs.Solver.
 type machine struct {
-	options *options
-	pairs   [][2]string
+	rules string
+	// deal makes the arms of an episode, in the order shown.
+	deal  func(rng *rand.Rand) []arm
+	pulls int    // per episode
+	info  string // metric: 1 when the best arm was pulled
+
 	member  int
-	names   []string // the two arms in the order shown
-	risky   int      // index in names
+	arms    []arm
 	luck    *rand.Rand
-	pulled  string // what the pull paid, once it is done
+	counts  []int // pulls of each arm
+	sums    []float64
+	last    string // what the latest pull paid, "" before the first
+	left    int    // pulls
 	running bool
 }
 
-func newMachine(o *options) (*machine, error) {
-	pairs, err := o.arms()
-	if err != nil {
-		return nil, err
-	}
-	return &machine{options: o, pairs: pairs}, nil
-}
-
-// SetMember makes the reward draw of the following Resets that of a member of the group.
+// SetMember makes the reward draws of the following Resets those of a member of the group.
 func (m *machine) SetMember(index int) { m.member = index }
 
 func (m *machine) Reset(_ context.Context, seed int64) error {
-	rng := envs.Rand("bandit/arms", seed)
-	pair := m.pairs[rng.IntN(len(m.pairs))]
-	m.names, m.risky = []string{pair[0], pair[1]}, 1
-	if rng.IntN(2) == 1 {
-		slices.Reverse(m.names)
-		m.risky = 0
-	}
+	m.arms = m.deal(envs.Rand("bandit/arms", seed))
 	m.luck = envs.Rand("bandit/reward", seed, int64(m.member))
-	m.pulled, m.running = "", true
+	m.counts, m.sums = make([]int, len(m.arms)), make([]float64, len(m.arms))
+	m.last, m.left, m.running = "", m.pulls, true
 	return nil
 }
 
+// Observe shows the arms before the first pull and what it paid after the last; in between also what each arm has paid.
 func (m *machine) Observe() envs.Observation {
-	if m.pulled != "" {
-		return envs.Observation{Text: m.pulled}
+	if m.left == 0 {
+		return envs.Observation{Text: m.last}
 	}
-	return envs.Observation{Text: "Arms: " + strings.Join(m.names, ", ")}
+	var text strings.Builder
+	text.WriteString("Arms: " + strings.Join(m.Actions(), ", "))
+	if m.last != "" {
+		text.WriteString("\n" + m.last)
+	}
+	for i, a := range m.arms {
+		if n := m.counts[i]; n > 0 {
+			fmt.Fprintf(&text, "\n%s: mean %s of %d", a.name, number(m.sums[i]/float64(n)), n)
+		}
+	}
+	return envs.Observation{Text: text.String()}
 }
 
 func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	if !m.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	arm := slices.IndexFunc(m.names, func(name string) bool { return strings.EqualFold(name, action) })
-	if arm < 0 {
+	i := slices.IndexFunc(m.arms, func(a arm) bool { return strings.EqualFold(a.name, action) })
+	if i < 0 {
 		return envs.Result{}, nil
 	}
-	risky := arm == m.risky
-	reward := m.options.Safe
-	if risky {
-		reward = m.options.RiskyLow
-		if m.luck.Float64() < m.options.Prob {
-			reward = m.options.RiskyWin
-		}
-	}
-	m.pulled = m.names[arm] + ": " + strconv.FormatFloat(reward, 'g', -1, 64) + " points"
-	m.running = false
-	r := envs.Result{Reward: reward, Done: true, Success: risky, Valid: true, Effective: true}
-	r.Info = map[string]float64{"risky_arm": 0}
-	if risky {
-		r.Info["risky_arm"] = 1
+	reward := m.arms[i].pay(m.luck)
+	m.counts[i]++
+	m.sums[i] += reward
+	m.left--
+	m.last = m.arms[i].name + ": " + number(reward) + " points"
+	m.running = m.left > 0
+	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true}
+	r.Info = map[string]float64{m.info: 0}
+	if r.Success {
+		r.Info[m.info] = 1
 	}
 	return r, nil
 }
 
-func (m *machine) Actions() []string { return slices.Clone(m.names) }
+// number prints what a pull paid: three digits tell enough.
+func number(points float64) string { return strconv.FormatFloat(points, 'g', 3, 64) }
 
-func (m *machine) Instruction() string {
-	return "You stand before a slot machine with two arms and pull one of them once. Each arm is named after a " +
-		"profession and pays in the manner of that profession: what its name stands for is your only hint. Choose the arm " +
-		"that you expect to pay more on average and answer with its name."
+func (m *machine) Actions() []string {
+	names := make([]string, len(m.arms))
+	for i, a := range m.arms {
+		names[i] = a.name
+	}
+	return names
+}
+
+func (m *machine) Instruction() string { return m.rules }
+
+// Solve pulls the best arm to the end.
+func (m *machine) Solve() ([]string, bool) {
+	best := slices.IndexFunc(m.arms, func(a arm) bool { return a.best })
+	if best < 0 {
+		return nil, false
+	}
+	return slices.Repeat([]string{m.arms[best].name}, m.left), true
 }
 
 func (m *machine) Close() error {

@@ -27,13 +27,16 @@ func play(t *testing.T, tag string, options map[string]any, seed int64, member i
 	return env.(*machine)
 }
 
+// indexOfBest is the place of the best arm in the order shown.
+func indexOfBest(m *machine) int { return slices.IndexFunc(m.arms, func(a arm) bool { return a.best }) }
+
 // The risky arm pays 1 a quarter of the time, differently for the members of a group; the safe one always 0.1.
 func TestPayments(t *testing.T) {
 	const n = 4000
 	wins := 0.0
 	for member := range n {
 		m := play(t, "bandit", nil, 5, member)
-		r, err := m.Step(t.Context(), strings.ToLower(m.names[m.risky]))
+		r, err := m.Step(t.Context(), strings.ToLower(m.arms[indexOfBest(m)].name))
 		if err != nil || !r.Done || !r.Success || !r.Valid || r.Info["risky_arm"] != 1 || r.Reward != 0 && r.Reward != 1 {
 			t.Fatalf("risky arm: %+v, %v", r, err)
 		}
@@ -43,7 +46,7 @@ func TestPayments(t *testing.T) {
 		t.Errorf("the risky arm wins %.3f of the time, want 0.25", rate)
 	}
 	m := play(t, "bandit", nil, 5, 0)
-	safe := m.names[1-m.risky]
+	safe := m.arms[1-indexOfBest(m)].name
 	r, err := m.Step(t.Context(), safe)
 	if err != nil || r.Reward != 0.1 || !r.Done || r.Success || r.Info["risky_arm"] != 0 {
 		t.Errorf("safe arm: %+v, %v", r, err)
@@ -65,7 +68,7 @@ func TestGroupSharesThePromptAndSeedsVaryIt(t *testing.T) {
 			t.Fatalf("seed %d: members see %q and %q", seed, a.Observe().Text, b.Observe().Text)
 		}
 		prompts[a.Observe().Text] = true
-		first += a.risky
+		first += indexOfBest(a)
 	}
 	if len(prompts) != 24 { // twelve pairs in two orders
 		t.Errorf("%d prompts, want 24", len(prompts))
@@ -82,8 +85,8 @@ func TestSplitsDoNotOverlap(t *testing.T) {
 		}
 	}
 	m := play(t, "BanditTest", nil, 1, 0)
-	if !slices.Contains(pairs["test"], m.names[1-m.risky]+"/"+m.names[m.risky]) {
-		t.Errorf("BanditTest shows %v", m.names)
+	if !slices.Contains(pairs["test"], m.arms[1-indexOfBest(m)].name+"/"+m.arms[indexOfBest(m)].name) {
+		t.Errorf("BanditTest shows %v", m.Actions())
 	}
 }
 

@@ -3,12 +3,14 @@ package bandit
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"gyre/envs"
 )
 
-// options are the settings of a bandit.
+// options are the settings of the bandit of professions.
 type options struct {
 	Split    string   `option:"split" doc:"which pairs of professions: train or test"`
 	Safe     float64  `option:"lo_score,lo_arm_score" doc:"reward of the safe arm"`
@@ -31,8 +33,8 @@ var pairs = map[string][]string{
 	},
 }
 
-// arms returns the pairs to draw from.
-func (o *options) arms() ([][2]string, error) {
+// list returns the pairs to draw from.
+func (o *options) list() ([][2]string, error) {
 	var problems []error
 	list, known := pairs[o.Split]
 	if !known {
@@ -59,12 +61,41 @@ func (o *options) arms() ([][2]string, error) {
 	return arms, errors.Join(problems...)
 }
 
+// machine makes the bandit of professions.
+func (o *options) machine() (envs.Env, error) {
+	pairs, err := o.list()
+	if err != nil {
+		return nil, err
+	}
+	safe := func(*rand.Rand) float64 { return o.Safe }
+	risky := func(luck *rand.Rand) float64 {
+		if luck.Float64() < o.Prob {
+			return o.RiskyWin
+		}
+		return o.RiskyLow
+	}
+	return &machine{
+		rules: "You stand before a slot machine with two arms and pull one of them once. Each arm is named after a " +
+			"profession and pays in the manner of that profession: what its name stands for is your only hint. Choose the arm " +
+			"that you expect to pay more on average and answer with its name.",
+		pulls: 1, info: "risky_arm",
+		deal: func(rng *rand.Rand) []arm {
+			pair := pairs[rng.IntN(len(pairs))]
+			arms := []arm{{name: pair[0], pay: safe}, {name: pair[1], best: true, pay: risky}}
+			if rng.IntN(2) == 1 {
+				slices.Reverse(arms)
+			}
+			return arms
+		},
+	}, nil
+}
+
 func init() {
 	spec := func(tag, split, doc string) envs.Spec {
 		return envs.Spec{
 			Tag: tag, Type: "bandit", Doc: doc, MaxActions: 1, MaxReplyWords: 100,
 			NewOptions: func() any { return &options{Split: split, Safe: 0.1, RiskyWin: 1, Prob: 0.25} },
-			New:        func(o any) (envs.Env, error) { return newMachine(o.(*options)) },
+			New:        func(o any) (envs.Env, error) { return o.(*options).machine() },
 		}
 	}
 	envs.Register(

@@ -61,7 +61,12 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if intended < 0 {
 		return envs.Result{}, nil
 	}
-	taken := g.slide(intended)
+	return g.move(intended, g.ice.Float64()), nil // always one draw per move, so that the k-th moves of a group meet the same ice
+}
+
+// move carries out an intended direction on ice of the given luck, a uniform number.
+func (g *game) move(intended int, u float64) envs.Result {
+	taken := g.slide(intended, u)
 	before := g.player
 	g.player = g.lake.step(g.player, directions[taken])
 	fallen := g.lake.hole[g.lake.index(g.player)]
@@ -72,12 +77,11 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 		r.Reward = 1
 	}
 	g.running = !r.Done
-	return r, nil
+	return r
 }
 
 // slide returns the direction that the ice makes of the intended one. Neighbours in directions are perpendicular.
-func (g *game) slide(intended int) int {
-	u := g.ice.Float64() // always one draw per move, so that the k-th moves of a group meet the same ice
+func (g *game) slide(intended int, u float64) int {
 	if !g.options.Slippery || u < g.options.SuccessRate {
 		return intended
 	}

@@ -106,7 +106,7 @@ func TestSlips(t *testing.T) {
 	for intended := range 4 {
 		var counts [4]float64
 		for range n {
-			counts[g.slide(intended)]++
+			counts[g.slide(intended, g.ice.Float64())]++
 		}
 		for taken, want := range map[int]float64{intended: 0.5, (intended + 1) % 4: 0.25, (intended + 3) % 4: 0.25, (intended + 2) % 4: 0} {
 			if got := counts[taken] / n; math.Abs(got-want) > 0.02 {

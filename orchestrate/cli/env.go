@@ -50,7 +50,7 @@ func envCommand() *cli.Command {
 					"gyre env play frozenlake --random --episodes 500 success_rate=1.0",
 				Flags: []cli.Flag{
 					seed(),
-					&cli.BoolFlag{Name: "solve", Usage: "print the expert's actions instead"},
+					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"}, Usage: "print the expert's actions instead"},
 					&cli.BoolFlag{Name: "random", Usage: "play at random and print the success rate"},
 					&cli.IntFlag{Name: "episodes", Value: 500, Usage: "`N` episodes of --random, seeds from --seed on"},
 				},

@@ -17,8 +17,8 @@ import (
 const actionSeparator = "||"
 
 func playEnv(c *cli.Context) error {
-	if c.Bool("solve") && c.Bool("random") {
-		return Usagef("--solve and --random exclude each other")
+	if c.Bool("expert") && c.Bool("random") {
+		return Usagef("--expert and --random exclude each other")
 	}
 	if c.Int("episodes") < 1 {
 		return Usagef("--episodes: expected at least 1, got %d", c.Int("episodes"))
@@ -35,7 +35,7 @@ func playEnv(c *cli.Context) error {
 	if err := env.Reset(c.Context, seed); err != nil {
 		return err
 	}
-	if c.Bool("solve") {
+	if c.Bool("expert") {
 		return printSolution(c.App.Writer, spec, env)
 	}
 	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env)

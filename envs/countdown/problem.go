@@ -1,0 +1,184 @@
+package countdown
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+)
+
+const (
+	maxNumbers = 6     // more are beyond the search for a solution
+	maxTries   = 10000 // draws per problem
+	tolerance  = 1e-5  // between an answer's value and the target
+)
+
+// problem is a target and what to make it of.
+type problem struct {
+	target  int
+	numbers []int
+}
+
+// generate draws numbers and joins them at random until they make a target in range.
+func (o *options) generate(rng *rand.Rand) (problem, error) {
+	values := make([]float64, 0, maxNumbers)
+	numbers := make([]int, 0, maxNumbers)
+	for range maxTries {
+		numbers, values = numbers[:0], values[:0]
+		for range o.Numbers[0] + rng.IntN(o.Numbers[1]-o.Numbers[0]+1) {
+			n := 1 + rng.IntN(o.MaxNumber)
+			numbers, values = append(numbers, n), append(values, float64(n))
+		}
+		for len(values) > 1 {
+			a := take(&values, rng.IntN(len(values)))
+			b := take(&values, rng.IntN(len(values)))
+			value, err := apply(o.Operations[rng.IntN(len(o.Operations))], a, b)
+			if err != nil || value != math.Trunc(value) {
+				values = values[:0]
+				break
+			}
+			values = append(values, value)
+		}
+		if len(values) == 1 && values[0] >= float64(o.Target[0]) && values[0] <= float64(o.Target[1]) {
+			return problem{int(values[0]), numbers}, nil
+		}
+	}
+	return problem{}, fmt.Errorf("no problem with a target from %d to %d in %d draws: widen option target or change operations and max_number",
+		o.Target[0], o.Target[1], maxTries)
+}
+
+func take(values *[]float64, i int) float64 {
+	v := (*values)[i]
+	*values = slices.Delete(*values, i, i+1)
+	return v
+}
+
+// readProblems reads a JSON Lines file of {"target", "nums"} or of reasoning-gym's rows, whose metadata hold "target" and
+// "numbers".
+func readProblems(path string) ([]problem, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("option problems: %w", err)
+	}
+	defer file.Close()
+	type fields struct {
+		Target  *int
+		Nums    []int
+		Numbers []int
+	}
+	var problems []problem
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		var row struct {
+			fields
+			Metadata fields
+		}
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			return nil, fmt.Errorf("option problems: %s, line %d: %w", path, n, err)
+		}
+		f := row.fields
+		if f.Target == nil {
+			f = row.Metadata
+		}
+		numbers := append(f.Nums, f.Numbers...)
+		if f.Target == nil || len(numbers) == 0 {
+			return nil, fmt.Errorf("option problems: %s, line %d: expected \"target\" and \"nums\", at the top or in \"metadata\"", path, n)
+		}
+		if slices.Min(numbers) < 0 {
+			return nil, fmt.Errorf("option problems: %s, line %d: expected numbers of at least 0, got %v", path, n, numbers)
+		}
+		problems = append(problems, problem{*f.Target, numbers})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("option problems: %s: %w", path, err)
+	}
+	if len(problems) == 0 {
+		return nil, fmt.Errorf("option problems: %s holds no problem", path)
+	}
+	return problems, nil
+}
+
+// term is a value on the way to the target, made of two others or given.
+type term struct {
+	value       float64
+	operator    byte // 0 = given
+	left, right *term
+}
+
+func (t *term) String() string {
+	if t.operator == 0 {
+		return strconv.FormatFloat(t.value, 'f', -1, 64)
+	}
+	left, right := t.left.String(), t.right.String()
+	product := t.operator == '*' || t.operator == '/'
+	if product && t.left.sum() {
+		left = "(" + left + ")"
+	}
+	if t.right.sum() && t.operator != '+' || t.operator == '/' && t.right.operator != 0 && !t.right.sum() {
+		right = "(" + right + ")"
+	}
+	return left + " " + string(t.operator) + " " + right
+}
+
+func (t *term) sum() bool { return t.operator == '+' || t.operator == '-' }
+
+// solve finds an expression for the target: it joins any two terms in every way until one is left, sums before products.
+func (p problem) solve(all bool) (string, bool) {
+	if len(p.numbers) > maxNumbers {
+		return "", false
+	}
+	terms := make([]*term, len(p.numbers))
+	for i, n := range p.numbers {
+		terms[i] = &term{value: float64(n)}
+	}
+	if found := join(terms, float64(p.target), all); found != nil {
+		return found.String(), true
+	}
+	return "", false
+}
+
+func join(terms []*term, target float64, all bool) *term {
+	if !all || len(terms) == 1 {
+		for _, t := range terms {
+			if math.Abs(t.value-target) < tolerance {
+				return t
+			}
+		}
+	}
+	if len(terms) == 1 {
+		return nil
+	}
+	rest := make([]*term, len(terms)-1)
+	for _, operator := range []byte("+-*/") {
+		for i, a := range terms {
+			for j, b := range terms {
+				if i == j || i > j && (operator == '+' || operator == '*') { // a+b is b+a
+					continue
+				}
+				value, err := apply(operator, a.value, b.value)
+				if err != nil {
+					continue
+				}
+				rest = rest[:0]
+				for k, t := range terms {
+					if k != i && k != j {
+						rest = append(rest, t)
+					}
+				}
+				rest = append(rest, &term{value, operator, a, b})
+				if found := join(rest, target, all); found != nil {
+					return found
+				}
+			}
+		}
+	}
+	return nil
+}

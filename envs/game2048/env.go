@@ -1,0 +1,157 @@
+package game2048
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gyre/envs"
+)
+
+// options are the settings of the game.
+type options struct {
+	TwoProb float64 `option:"two_prob" doc:"probability that a new tile is a 2, not a 4"`
+	Log     bool    `option:"use_log_reward" doc:"reward 0.1·log2(points + 1) per move; false: the points, and -0.1 for a move that moves nothing"`
+	Target  int     `option:"target" doc:"tile that makes the game a success"`
+	PlayOn  bool    `option:"play_on" doc:"go on after the target is reached, until no move is possible"`
+}
+
+func (o *options) check() error {
+	var problems []error
+	if !(o.TwoProb >= 0 && o.TwoProb <= 1) {
+		problems = append(problems, fmt.Errorf("option two_prob: expected a probability from 0 to 1, got %g", o.TwoProb))
+	}
+	if o.Target < 8 || o.Target > 1<<17 || bits.OnesCount(uint(o.Target)) != 1 {
+		problems = append(problems, fmt.Errorf("option target: expected a power of two from 8 to 131072, got %d", o.Target))
+	}
+	return errors.Join(problems...)
+}
+
+func init() {
+	envs.Register(envs.Spec{
+		Tag: "game_2048", Type: "game2048", Doc: "4x4 board of 2048", MaxActions: 700, MaxReplyWords: 8192,
+		NewOptions: func() any { return &options{TwoProb: 0.9, Log: true, Target: 2048, PlayOn: true} },
+		New: func(o any) (envs.Env, error) {
+			if err := o.(*options).check(); err != nil {
+				return nil, err
+			}
+			return &game{options: o.(*options)}, nil
+		},
+	})
+}
+
+// game is the environment.
+type game struct {
+	options *options
+	board   board
+	score   int
+	tiles   *rand.Rand
+	running bool
+}
+
+func (g *game) Reset(_ context.Context, seed int64) error {
+	g.tiles = envs.Rand("game2048", seed)
+	g.board, g.score, g.running = board{}, 0, true
+	g.spawn()
+	g.spawn()
+	return nil
+}
+
+// spawn adds a random tile. Its draws depend on how many tiles came before, so members of a group who move alike fare alike.
+func (g *game) spawn() {
+	cell, tile := g.tiles.Float64(), byte(1)
+	if g.tiles.Float64() >= g.options.TwoProb {
+		tile = 2
+	}
+	g.board.spawn(int(cell*float64(g.board.empty())), tile)
+}
+
+func (g *game) Observe() envs.Observation {
+	text := make([]byte, 0, 160)
+	for i, tile := range g.board {
+		if i%4 == 0 {
+			text = append(text, "Row "...)
+			text = strconv.AppendInt(text, int64(i/4+1), 10)
+			text = append(text, ": ["...)
+		}
+		value := int64(0)
+		if tile > 0 {
+			value = 1 << tile
+		}
+		text = strconv.AppendInt(text, value, 10)
+		if i%4 < 3 {
+			text = append(text, ", "...)
+		} else {
+			text = append(text, "]\n"...)
+		}
+	}
+	text = append(text, "Valid Actions: "...)
+	some := false
+	for a, name := range actionNames {
+		after := g.board
+		if _, moved := after.slide(a); moved {
+			if some {
+				text = append(text, ", "...)
+			}
+			text = append(text, name...)
+			some = true
+		}
+	}
+	if !some {
+		text = append(text, "None"...)
+	}
+	text = append(text, "\nCurrent Score: "...)
+	return envs.Observation{Text: string(strconv.AppendInt(text, int64(g.score), 10))}
+}
+
+// Step makes a move. One that moves nothing changes nothing, adds no tile and is not valid.
+func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
+	if !g.running {
+		return envs.Result{}, envs.ErrNotRunning
+	}
+	a := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	if a < 0 {
+		return envs.Result{}, nil
+	}
+	points, moved := g.board.slide(a)
+	raw := float64(points)
+	if moved {
+		g.score += points
+		g.spawn()
+	} else {
+		raw = -0.1
+	}
+	r := envs.Result{Reward: raw, Valid: moved, Effective: moved}
+	if g.options.Log {
+		r.Reward = 0.1 * math.Log2(max(0, raw)+1)
+	}
+	largest := 1 << g.board.largest()
+	r.Success = largest >= g.options.Target
+	r.Done = g.board.stuck() || r.Success && !g.options.PlayOn
+	r.Info = map[string]float64{"raw_reward": raw, "score": float64(g.score), "max_tile": float64(largest)}
+	g.running = !r.Done
+	return r, nil
+}
+
+func (g *game) Actions() []string { return slices.Clone(actionNames) }
+
+func (g *game) Instruction() string {
+	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to one side as " +
+		"far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 or a 4 appears on an " +
+		"empty cell. The game ends when no move is possible. A move that slides nothing is wasted. "
+	if g.options.PlayOn {
+		return text + "Collect as many points as you can."
+	}
+	return text + fmt.Sprintf("Make the tile %d.", g.options.Target)
+}
+
+func (g *game) Close() error {
+	g.running = false
+	return nil
+}

@@ -1,0 +1,114 @@
+package rubikscube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"gyre/envs"
+)
+
+// options are the settings of a cube.
+type options struct {
+	Scramble int `option:"scramble_depth" doc:"random turns that the cube is scrambled with"`
+	MaxSteps int `option:"max_steps" doc:"actions after which the game ends unsolved"`
+}
+
+func (o *options) check() error {
+	var problems []error
+	if o.Scramble < 1 || o.Scramble > 1000 {
+		problems = append(problems, fmt.Errorf("option scramble_depth: expected 1 to 1000, got %d", o.Scramble))
+	}
+	if o.MaxSteps < 1 {
+		problems = append(problems, fmt.Errorf("option max_steps: expected at least 1, got %d", o.MaxSteps))
+	}
+	return errors.Join(problems...)
+}
+
+func init() {
+	envs.Register(envs.Spec{
+		Tag: "rubikscube", Type: "rubikscube", Doc: "2x2 cube, scrambled by one turn", MaxActions: 20, MaxReplyWords: 96,
+		NewOptions: func() any { return &options{Scramble: 1, MaxSteps: 20} },
+		New: func(o any) (envs.Env, error) {
+			if err := o.(*options).check(); err != nil {
+				return nil, err
+			}
+			return &game{options: o.(*options)}, nil
+		},
+	})
+}
+
+// game is the environment; it implements envs.Env and envs.Solver.
+type game struct {
+	options *options
+	cube    cube
+	steps   int
+	running bool
+}
+
+func (g *game) Reset(_ context.Context, seed int64) error {
+	rng := envs.Rand("rubikscube", seed)
+	g.cube = solvedCube()
+	for g.cube.solved() { // turns that undo each other are no puzzle: go on turning
+		for range g.options.Scramble {
+			g.cube.turn(rng.IntN(len(actionNames)))
+		}
+	}
+	g.steps, g.running = 0, true
+	return nil
+}
+
+func (g *game) Observe() envs.Observation {
+	text := make([]byte, 0, 160)
+	for f, name := range []string{"Up (U):", "Left (L):", "Front (F):", "Right (R):", "Back (B):", "Down (D):"} {
+		text = append(text, name...)
+		for i := 4 * f; i < 4*f+4; i += 2 {
+			text = append(text, ' ', '[', g.cube[i], ',', ' ', g.cube[i+1], ']')
+		}
+		text = append(text, '\n')
+	}
+	text = append(text, "Step: "...)
+	text = strconv.AppendInt(text, int64(g.steps), 10)
+	text = append(text, '/')
+	text = strconv.AppendInt(text, int64(g.options.MaxSteps), 10)
+	return envs.Observation{Text: string(text)}
+}
+
+func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
+	if !g.running {
+		return envs.Result{}, envs.ErrNotRunning
+	}
+	a := actionIndex(action)
+	if a < 0 {
+		return envs.Result{}, nil
+	}
+	g.cube.turn(a)
+	g.steps++
+	r := envs.Result{Valid: true, Effective: true, Success: g.cube.solved()}
+	if r.Success {
+		r.Reward = 1
+	}
+	r.Done = r.Success || g.steps >= g.options.MaxSteps
+	g.running = !r.Done
+	return r, nil
+}
+
+func (g *game) Actions() []string { return slices.Clone(actionNames) }
+
+func (g *game) Instruction() string {
+	return "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is where does " +
+		"not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L left, R right, F front, " +
+		"B back. A letter with ' turns it counter-clockwise.\n" +
+		"Each face is shown as its upper row and its lower row. L, F, R and B are seen upright from outside; U is seen from " +
+		"above with F at its lower edge, D from below with F at its upper edge. Colours: W white, O orange, G green, R red, B blue, Y yellow."
+}
+
+// Solve returns a shortest solution.
+func (g *game) Solve() ([]string, bool) { return g.cube.solve() }
+
+func (g *game) Close() error {
+	g.running = false
+	return nil
+}
