@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +23,7 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkAlgorithm(report)
 	c.checkUpdate(report)
 	c.checkAnalysis(report)
+	c.checkComponents(report)
 }
 
 // Given is the configuration as it bears on episodes that are given instead of played (train --replay, sft.data): without
@@ -54,6 +57,45 @@ func (c *Config) checkRewards(report func(key, format string, args ...any)) {
 		} else {
 			at[r.Name] = i
 		}
+	}
+}
+
+// reservedComponents are gradients that are measured beside those of the parts.
+var reservedComponents = []string{"total", "entropy", "kl", "other"}
+
+// checkComponents reports parts that cannot be told apart in metrics and files, and settings without effect.
+func (c *Config) checkComponents(report func(key, format string, args ...any)) {
+	k := c.Components
+	for i, name := range k.Names {
+		key := fmt.Sprintf("components.names.%d", i)
+		switch {
+		case name == "" || strings.ContainsAny(name, "/\\\x00"):
+			report(key, "expected the name of a part of the reward, without slashes, got %q", name)
+		case slices.Contains(reservedComponents, name):
+			report(key, "%q is measured beside the parts: no part can have this name", name)
+		case slices.Contains(k.Names[:i], name):
+			report(key, "%q is named twice", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Weights)) {
+		if !slices.Contains(k.Names, name) {
+			report("components.weights."+name, "components.names does not list this part")
+		}
+	}
+	if strings.ContainsAny(k.Data, "/\\\x00") || k.Data == "." || k.Data == ".." {
+		report("components.data", "expected a part of a folder's name, got %q", k.Data)
+	}
+	if !k.Enabled && k.Save != "none" {
+		report("components.save", "needs components.enabled = true")
+	}
+	single := 0
+	for _, e := range c.Envs {
+		if e.GroupSize == 1 {
+			single++
+		}
+	}
+	if k.Enabled && single > 0 {
+		report("components.enabled", "parts are compared within groups, but an environment has group_size = 1")
 	}
 }
 

@@ -15,6 +15,7 @@ type Config struct {
 	Actor      Actor      `toml:"actor"`
 	Critic     Critic     `toml:"critic"`
 	Analysis   Analysis   `toml:"analysis"`
+	Components Components `toml:"components"`
 	EarlyStop  EarlyStop  `toml:"early_stop"`
 	Checkpoint Checkpoint `toml:"checkpoint"`
 	Engine     Engine     `toml:"engine"`
@@ -314,6 +315,33 @@ func (c *Config) Separate() bool {
 		other = other || a.GroupSize != 0 && a.GroupSize != e.GroupSize
 	}
 	return other
+}
+
+// Components measures the gradients of the named parts of the reward, and how they agree. Episodes carry the parts.
+type Components struct {
+	// Measure them.
+	Enabled bool `toml:"enabled" default:"false"`
+	// Measure at steps where (step - 1) mod every = 0.
+	Every int `toml:"every" default:"1" range:"[1,)"`
+	// independent: every part has the advantages that it would have alone (with grpo, standardised by its own deviation). exact: its
+	// share of the total's advantages, weight x (part - mean) / (deviation of the total + 1e-6), so that the parts add up to the total.
+	Mode string `toml:"mode" default:"independent" oneof:"independent,exact"`
+	// Parts to measure, in the order of reports; when absent those of weights, or else all that occur.
+	Names []string `toml:"names"`
+	// What the parts are multiplied by in the total; when absent the weights of [[rewards]], or else 1.
+	Weights map[string]float64 `toml:"weights"`
+	// Measure every reward-spread bucket of the batch too. Doubles the gradient buffers.
+	Buckets bool `toml:"buckets" default:"false"`
+	// Times that rewards are dealt anew within their groups, for the band in which the cosine of unrelated parts would lie; 0 = no band.
+	Permutations int `toml:"permutations" default:"400" range:"[0,100000]"`
+	// Gradients written to gradient_analysis_DATA/gradients_step_N.npz: none, full, or a random projection of every parameter.
+	Save string `toml:"save" default:"none" oneof:"none,full,projection"`
+	// MiB that one file of full gradients may take; a larger one is written as a projection.
+	SaveMiB int `toml:"save_mib" default:"1024" range:"[1,)"`
+	// Record every episode's parts in reward_tracking_DATA/.
+	Tracking bool `toml:"tracking" default:"false"`
+	// What the folders' names say of the data; when empty the first environment's tag.
+	Data string `toml:"data"`
 }
 
 // EarlyStop ends runs that have collapsed (exit code 5).

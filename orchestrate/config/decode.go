@@ -78,8 +78,18 @@ func (d decoder) value(path string, raw any, to reflect.Value, tag reflect.Struc
 			return
 		}
 	case reflect.Map:
-		if table, ok := raw.(map[string]any); ok {
+		table, ok := raw.(map[string]any)
+		switch {
+		case ok && to.Type().Elem().Kind() == reflect.Interface:
 			to.Set(reflect.ValueOf(plain(table)))
+			return
+		case ok:
+			to.Set(reflect.MakeMap(to.Type()))
+			for key, element := range table {
+				v := reflect.New(to.Type().Elem()).Elem()
+				d.value(join(path, key), element, v, tag)
+				to.SetMapIndex(reflect.ValueOf(key), v)
+			}
 			return
 		}
 	case reflect.String:

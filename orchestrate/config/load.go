@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -40,7 +42,8 @@ func Parse(name string, data []byte, overrides []string, checks ...Check) (*Conf
 func interpret(given func(*Config) bool, name string, data []byte, overrides []string, checks []Check) (*Config, error) {
 	problems := newProblems(name, data)
 	raw := map[string]any{}
-	if _, err := toml.Decode(string(data), &raw); err != nil {
+	written, err := toml.Decode(string(data), &raw)
+	if err != nil {
 		problems.syntax(err)
 		return nil, problems.err()
 	}
@@ -52,6 +55,7 @@ func interpret(given func(*Config) bool, name string, data []byte, overrides []s
 	d := decoder{problems: problems, defined: map[string]bool{}}
 	d.table("", raw, reflect.ValueOf(c).Elem())
 	c.inheritValidation(d.defined)
+	c.Components.inheritNames(written.Keys())
 	if c.Critic.MiniBatch == 0 {
 		c.Critic.MiniBatch = c.Actor.MiniBatch
 	}
@@ -93,6 +97,25 @@ func (c *Config) inheritValidation(defined map[string]bool) {
 				to.Field(f).Set(from.Field(f))
 			}
 			break
+		}
+	}
+}
+
+// inheritNames names the weighted parts in the order in which the document weights them, which a map does not keep.
+func (c *Components) inheritNames(written []toml.Key) {
+	if len(c.Names) > 0 {
+		return
+	}
+	for _, key := range written {
+		if len(key) == 3 && key[0] == "components" && key[1] == "weights" {
+			if _, weighted := c.Weights[key[2]]; weighted && !slices.Contains(c.Names, key[2]) {
+				c.Names = append(c.Names, key[2])
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Weights)) { // given by an override
+		if !slices.Contains(c.Names, name) {
+			c.Names = append(c.Names, name)
 		}
 	}
 }
