@@ -28,7 +28,7 @@ def folder(*parts):
 
 def pickles():
     """The same values in every protocol that is read."""
-    out = folder("pickle", "testdata", "values")
+    out = folder("weights", "testdata", "pickle")
     value = {
         "numbers": [1, -2, 300, 70000, -70000, 2**40, -(2**40), 2**62, 1.5, None, True, False],
         "tuples": ((), ("x",), (1, 2), (1, 2, 3), (1, 2, 3, 4)),
@@ -43,7 +43,7 @@ def pickles():
 
 def state_dicts():
     """Layouts a state dict may have: strides, offsets, shared storages, parameters, every float type, wrappers."""
-    out = folder("torchfile", "testdata")
+    out = folder("weights", "testdata", "torch")
     base = torch.arange(24, dtype=torch.float32)
     tensors = collections.OrderedDict(
         dense=base.view(4, 6),
@@ -144,7 +144,7 @@ def models():
 
 def gguf_blocks():
     """Random blocks of every quantised type and what they stand for."""
-    out = folder("gguf", "testdata")
+    out = folder("weights", "testdata", "gguf")
     random = np.random.default_rng(3)
     for kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"):
         t = gguf.GGMLQuantizationType[kind]

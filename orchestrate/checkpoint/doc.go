@@ -1,13 +1,10 @@
 // Package checkpoint moves models between disk and memory, and makes checkpoints that survive a crash.
 //
-//	config.go     config.json                       -> torch.ModelConfig
-//	load.go       any Hugging Face directory        -> torch.Model
+//	model.go      any Hugging Face directory        -> torch.Model
 //	save.go       torch.Model, optimizer moments    -> Hugging Face directory, safetensors
 //	manifest.go   what a finished checkpoint holds: sizes and digests of its files, and the run's state
-//	pending.go    Begin … Commit: a checkpoint appears whole or not at all
-//	series.go     the checkpoints of a run: the newest intact one, pruning
+//	series.go     the checkpoints of a run: Begin … Commit (whole or not at all), find and verify, the newest, pruning
 //
-// The file formats live in sub-packages, which know nothing of libtorch: hf (model directories), safetensors,
-// torchfile and pickle (torch.save), gguf, convert, policyinit, pull, inspect. All of them treat files as hostile
-// until parsed.
+// What lies on disk is the concern of sub-packages, which know nothing of libtorch: weights (files of tensors), hf (model directories),
+// convert (other formats into them, and what a file holds), policyinit (new policies), pull (downloads).
 package checkpoint

@@ -8,8 +8,7 @@ import (
 	"strconv"
 
 	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 	"gyre/torch"
 )
 
@@ -35,7 +34,7 @@ func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
 		return err
 	}
 	defer torch.CloseParameters(parameters)
-	var list []safetensors.Source
+	var list []weights.Source
 	for _, p := range parameters {
 		s, err := sourceOf(p.Name, p.Tensor, c.DType)
 		if err != nil {
@@ -52,9 +51,9 @@ func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
 	return hf.CopyCompanions(dir, source)
 }
 
-func sourceOf(name string, t *torch.Tensor, dtype tensors.DType) (safetensors.Source, error) {
+func sourceOf(name string, t *torch.Tensor, dtype weights.DType) (weights.Source, error) {
 	shape, err := t.Shape()
-	return safetensors.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
+	return weights.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
 		return t.CopyOut(dtypes[dtype], dst)
 	}}, err
 }
@@ -65,20 +64,20 @@ var moments = map[torch.Moment]string{torch.FirstMoment: "exp_avg", torch.Second
 // SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME",
 // "exp_avg_sq.NAME".
 func SaveOptimizer(path string, m *torch.Model, o *torch.Optimizer) (err error) {
-	var list []safetensors.Source
+	var list []weights.Source
 	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
-		s, err := sourceOf(name, t, tensors.F32)
+		s, err := sourceOf(name, t, weights.F32)
 		list = append(list, s)
 		return true, err
 	}, func() error {
-		return safetensors.Write(path, list, map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)})
+		return weights.Write(path, list, map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)})
 	})
 	return err
 }
 
 // LoadOptimizer restores what SaveOptimizer wrote. The optimizer must belong to a model of the same shape.
 func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
-	f, err := safetensors.Open(path)
+	f, err := weights.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: the checkpoint was saved without optimizer state: %w", path, err)
 	}
@@ -90,7 +89,7 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	if err != nil || steps < 0 || f.Metadata["optimizer"] != "adamw" {
 		return fmt.Errorf("%s: not the state of an AdamW optimizer (steps %q)", path, f.Metadata["steps"])
 	}
-	byName := map[string]*tensors.Tensor{}
+	byName := map[string]*weights.Tensor{}
 	for _, t := range f.Tensors {
 		byName[t.Name] = t
 	}

@@ -12,10 +12,9 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/checkpoint/convert"
 	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/inspect"
 	"gyre/orchestrate/checkpoint/policyinit"
 	"gyre/orchestrate/checkpoint/pull"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 func modelCommand() *cli.Command {
@@ -132,7 +131,7 @@ func modelInfo(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
 	}
-	info, err := inspect.Open(c.Args().First())
+	info, err := convert.Inspect(c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -151,9 +150,9 @@ func modelConvert(c *cli.Context) error {
 	if err := wantArgs(c, 2, 2); err != nil {
 		return err
 	}
-	var dtype *tensors.DType
+	var dtype *weights.DType
 	if name := c.String("dtype"); name != "" {
-		d, err := tensors.ParseDType(name)
+		d, err := weights.ParseDType(name)
 		if err != nil {
 			return Usagef("--dtype: %w", err)
 		}

@@ -8,10 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/checkpoint/gguf"
 	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // Summary says what was converted.
@@ -24,58 +22,51 @@ type Summary struct {
 
 // Convert writes the checkpoint at source, a GGUF file or a Hugging Face directory, into the existing directory dir.
 // A nil dtype keeps the type of a Hugging Face directory and makes float32 of a GGUF file.
-func Convert(source, dir string, dtype *tensors.DType) (Summary, error) {
+func Convert(source, dir string, dtype *weights.DType) (Summary, error) {
 	info, err := os.Stat(source)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Summary{}, err
-	}
-	if info.IsDir() {
+	case info.IsDir():
 		return fromDirectory(source, dir, dtype)
-	}
-	if filepath.Ext(source) == ".gguf" {
+	case filepath.Ext(source) == ".gguf":
 		return fromGGUF(source, dir, dtype)
 	}
 	return Summary{}, fmt.Errorf("%s: expected a .gguf file or a Hugging Face model directory", source)
 }
 
-func fromDirectory(source, dir string, dtype *tensors.DType) (Summary, error) {
-	c, err := hf.ReadConfig(source)
+func fromDirectory(source, dir string, dtype *weights.DType) (Summary, error) {
+	m, err := hf.Open(source, nil)
 	if err != nil {
 		return Summary{}, err
 	}
-	w, err := hf.OpenWeights(source)
-	if err != nil {
-		return Summary{}, err
-	}
-	defer w.Close()
-	if dtype == nil {
-		dtype = &c.DType
-	}
-	s, err := write(source, dir, c, w, *dtype)
+	defer m.Weights.Close()
+	s, err := write(m, dir, dtype)
 	if err != nil {
 		return Summary{}, err
 	}
 	return s, hf.CopyCompanions(dir, source)
 }
 
-func fromGGUF(source, dir string, dtype *tensors.DType) (Summary, error) {
-	f, err := gguf.Open(source)
+func fromGGUF(source, dir string, dtype *weights.DType) (Summary, error) {
+	f, err := weights.Open(source)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer f.Close()
-	m, err := readModel(f)
+	c, w, err := readModel(f)
 	if err != nil {
 		return Summary{}, fmt.Errorf("%s: %w", source, err)
 	}
-	files, err := tokenizerFiles(f.Metadata, m.config)
+	files, err := tokenizerFiles(f.GGUF, c)
 	if err != nil {
 		return Summary{}, fmt.Errorf("%s: %w", source, err)
 	}
-	if dtype == nil {
-		dtype = new(tensors.DType) // F32
+	m, err := hf.Match(source, c, hf.LanguageModel, w)
+	if err != nil {
+		return Summary{}, err
 	}
-	s, err := write(source, dir, m.config, &hf.Weights{Tensors: m.tensors}, *dtype)
+	s, err := write(m, dir, dtype)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -87,30 +78,25 @@ func fromGGUF(source, dir string, dtype *tensors.DType) (Summary, error) {
 	return s, nil
 }
 
-// write matches tensors with the configuration and stores them as dtype.
-func write(source, dir string, c hf.Config, w *hf.Weights, dtype tensors.DType) (Summary, error) {
-	head := hf.LanguageModel
-	if c.Value {
-		head = hf.ValueModel
+// write stores the model's tensors as dtype; nil keeps the type of its configuration.
+func write(m *hf.Model, dir string, dtype *weights.DType) (Summary, error) {
+	c := m.Config
+	if dtype != nil {
+		c.DType = *dtype
 	}
-	c, entries, notes, err := hf.Match(source, c, head, w)
-	if err != nil {
-		return Summary{}, err
-	}
-	c.DType = dtype
-	s := Summary{Config: c, Parameters: c.Count(head), Kinds: map[string]int{}, Notes: notes}
+	s := Summary{Config: c, Parameters: c.Count(m.Head), Kinds: map[string]int{}, Notes: m.Notes}
 	var scratch []byte
-	var list []safetensors.Source
-	for _, e := range entries {
+	var list []weights.Source
+	for _, e := range m.Entries {
 		if e.Tensor != nil {
 			s.Kinds[e.Tensor.Kind()]++
 		}
-		list = append(list, safetensors.Source{Name: e.Name, DType: dtype, Shape: e.Shape, Fill: func(dst []byte) error {
+		list = append(list, weights.Source{Name: e.Name, DType: c.DType, Shape: e.Shape, Fill: func(dst []byte) error {
 			if e.Tensor == nil { // a value head that starts from zero
 				clear(dst)
 				return nil
 			}
-			_, used, err := e.Tensor.Dense(dtype, dst, scratch)
+			_, used, err := e.Tensor.Dense(c.DType, dst, scratch)
 			scratch = used
 			return err
 		}})

@@ -11,13 +11,11 @@ import (
 	"testing"
 
 	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint/gguf"
 	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
-func convert(t *testing.T, source string, dtype *tensors.DType) (dir string, s Summary) {
+func convert(t *testing.T, source string, dtype *weights.DType) (dir string, s Summary) {
 	t.Helper()
 	dir = t.TempDir()
 	s, err := Convert(source, dir, dtype)
@@ -28,9 +26,9 @@ func convert(t *testing.T, source string, dtype *tensors.DType) (dir string, s S
 }
 
 // load reads every tensor of a file as the given type.
-func load(t *testing.T, path string, as tensors.DType) map[string][]byte {
+func load(t *testing.T, path string, as weights.DType) map[string][]byte {
 	t.Helper()
-	f, err := safetensors.Open(path)
+	f, err := weights.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +42,7 @@ func load(t *testing.T, path string, as tensors.DType) map[string][]byte {
 	return out
 }
 
-func compare(t *testing.T, dir, want string, as tensors.DType) {
+func compare(t *testing.T, dir, want string, as weights.DType) {
 	t.Helper()
 	a, b := load(t, filepath.Join(dir, "model.safetensors"), as), load(t, want, as)
 	if len(a) != len(b) {
@@ -72,7 +70,7 @@ func readJSON(t *testing.T, dir, name string) map[string]any {
 
 func TestLlamaFromGGUF(t *testing.T) {
 	dir, s := convert(t, "testdata/llama.gguf", nil)
-	compare(t, dir, "testdata/llama.safetensors", tensors.F32)
+	compare(t, dir, "testdata/llama.safetensors", weights.F32)
 	c, err := hf.ReadConfig(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -114,10 +112,10 @@ func TestTokenizerFromGGUF(t *testing.T) {
 
 func TestQwenFromGGUF(t *testing.T) {
 	dir, _ := convert(t, "testdata/qwen3.gguf", nil)
-	compare(t, dir, "../testdata/qwen3/model.safetensors", tensors.F32)
-	half := tensors.F16
+	compare(t, dir, "../testdata/qwen3/model.safetensors", weights.F32)
+	half := weights.F16
 	dir, _ = convert(t, "testdata/qwen3.gguf", &half)
-	compare(t, dir, "../testdata/qwen3/model.safetensors", tensors.F16)
+	compare(t, dir, "../testdata/qwen3/model.safetensors", weights.F16)
 	got := readJSON(t, dir, "tokenizer.json")
 	if pre := got["pre_tokenizer"].(map[string]any); pre["type"] != "Sequence" || got["normalizer"].(map[string]any)["type"] != "NFC" {
 		t.Errorf("pipeline %v", got["pre_tokenizer"])
@@ -125,15 +123,15 @@ func TestQwenFromGGUF(t *testing.T) {
 }
 
 func TestDirectories(t *testing.T) {
-	brain := tensors.BF16
+	brain := weights.BF16
 	for _, source := range []string{"llama", "llama-sharded", "llama-bin", "llama-bin-sharded"} {
 		dir, _ := convert(t, "../testdata/"+source, &brain)
-		f, err := safetensors.Open(filepath.Join(dir, "model.safetensors"))
+		f, err := weights.Open(filepath.Join(dir, "model.safetensors"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
-		if f.Tensors[0].DType != tensors.BF16 {
+		if f.Tensors[0].DType != weights.BF16 {
 			t.Errorf("%s: stored as %v", source, f.Tensors[0].DType)
 		}
 		rounded, exact := load(t, filepath.Join(dir, "model.safetensors"), brain), load(t, "../testdata/llama/model.safetensors", brain)
@@ -144,43 +142,43 @@ func TestDirectories(t *testing.T) {
 		}
 	}
 	dir, s := convert(t, "../testdata/critic", nil) // a value head stays one
-	compare(t, dir, "../testdata/critic/model.safetensors", tensors.F32)
+	compare(t, dir, "../testdata/critic/model.safetensors", weights.F32)
 	if !s.Config.Value {
 		t.Errorf("configuration %+v", s.Config)
 	}
 }
 
 func TestUnsupportedGGUF(t *testing.T) {
-	f, err := gguf.Open("testdata/llama.gguf")
+	f, err := weights.Open("testdata/llama.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	byName := map[string]*tensors.Tensor{}
+	byName := map[string]*weights.Tensor{}
 	for _, x := range f.Tensors {
 		byName[x.Name] = x
 	}
-	for want, change := range map[string]func(m gguf.Metadata){
-		`"mamba"`:                          func(m gguf.Metadata) { m["general.architecture"] = "mamba" },
-		"llama.block_count is missing":     func(m gguf.Metadata) { delete(m, "llama.block_count") },
-		"llama.rope.dimension_count is 2":  func(m gguf.Metadata) { m["llama.rope.dimension_count"] = int64(2) },
-		"num_attention_heads":              func(m gguf.Metadata) { m["llama.attention.head_count"] = int64(-4) },
-		"hidden_size: expected an integer": func(m gguf.Metadata) { m["llama.embedding_length"] = 1.5 },
-		"rope_freqs.weight[2] is":          func(m gguf.Metadata) { m["llama.rope.freq_base"] = 1e4 },
-		`tokenizer.ggml.model "llama"`:     func(m gguf.Metadata) { m["tokenizer.ggml.model"] = "llama" },
-		`tokenizer.ggml.pre "chatglm"`:     func(m gguf.Metadata) { m["tokenizer.ggml.pre"] = "chatglm" },
-		"has 2 entries, the embedding has": func(m gguf.Metadata) { m["tokenizer.ggml.tokens"] = []any{"a", "b"} },
-		"outside the vocabulary":           func(m gguf.Metadata) { m["tokenizer.ggml.eos_token_id"] = int64(99) },
-		"tokenizer.ggml.merges is missing": func(m gguf.Metadata) { m["tokenizer.ggml.merges"] = []any{int64(1)} },
-		"token_type has 1 entries":         func(m gguf.Metadata) { m["tokenizer.ggml.token_type"] = []any{int64(1)} },
-		`token "a" appears twice`: func(m gguf.Metadata) {
+	for want, change := range map[string]func(m weights.Metadata){
+		`"mamba"`:                          func(m weights.Metadata) { m["general.architecture"] = "mamba" },
+		"llama.block_count is missing":     func(m weights.Metadata) { delete(m, "llama.block_count") },
+		"llama.rope.dimension_count is 2":  func(m weights.Metadata) { m["llama.rope.dimension_count"] = int64(2) },
+		"num_attention_heads":              func(m weights.Metadata) { m["llama.attention.head_count"] = int64(-4) },
+		"hidden_size: expected an integer": func(m weights.Metadata) { m["llama.embedding_length"] = 1.5 },
+		"rope_freqs.weight[2] is":          func(m weights.Metadata) { m["llama.rope.freq_base"] = 1e4 },
+		`tokenizer.ggml.model "llama"`:     func(m weights.Metadata) { m["tokenizer.ggml.model"] = "llama" },
+		`tokenizer.ggml.pre "chatglm"`:     func(m weights.Metadata) { m["tokenizer.ggml.pre"] = "chatglm" },
+		"has 2 entries, the embedding has": func(m weights.Metadata) { m["tokenizer.ggml.tokens"] = []any{"a", "b"} },
+		"outside the vocabulary":           func(m weights.Metadata) { m["tokenizer.ggml.eos_token_id"] = int64(99) },
+		"tokenizer.ggml.merges is missing": func(m weights.Metadata) { m["tokenizer.ggml.merges"] = []any{int64(1)} },
+		"token_type has 1 entries":         func(m weights.Metadata) { m["tokenizer.ggml.token_type"] = []any{int64(1)} },
+		`token "a" appears twice`: func(m weights.Metadata) {
 			list := slices.Clone(m["tokenizer.ggml.tokens"].([]any))
 			list[1] = "a"
 			m["tokenizer.ggml.tokens"] = list
 		},
 	} {
-		m := gguf.Metadata{}
-		for k, v := range f.Metadata {
+		m := weights.Metadata{}
+		for k, v := range f.GGUF {
 			m[k] = v
 		}
 		change(m)

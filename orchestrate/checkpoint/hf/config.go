@@ -1,14 +1,17 @@
 package hf
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // Family is a decoder architecture by its model_type.
@@ -49,7 +52,7 @@ type Config struct {
 	RMSNormEps                                         float64
 	Rope                                               Rope
 	QKVBias, OutBias, MLPBias, QKNorm, Tie             bool
-	DType                                              tensors.DType // of the weights, as declared; float32 when absent
+	DType                                              weights.DType // of the weights, as declared; float32 when absent
 	// Token ids; nil or empty when absent.
 	BOS, PAD *int64
 	EOS      []int64
@@ -78,7 +81,7 @@ func ReadConfig(dir string) (Config, error) {
 }
 
 func readSmall(path string, limit int64) ([]byte, error) {
-	file, _, err := tensors.OpenRegular(path)
+	file, _, err := weights.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -181,15 +184,214 @@ func read(f *fields, family Family) Config {
 }
 
 // readDType takes "dtype" (transformers 5) or "torch_dtype".
-func readDType(f *fields) tensors.DType {
+func readDType(f *fields) weights.DType {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if name := f.text(key, ""); name != "" && name != "auto" {
-			d, err := tensors.ParseDType(name)
+			d, err := weights.ParseDType(name)
 			if err != nil {
 				f.refuse(key, "%v", err)
 			}
 			return d
 		}
 	}
-	return tensors.F32
+	return weights.F32
+}
+
+// refuseUnsupported names the keys whose value asks for something the decoder does not compute.
+func refuseUnsupported(f *fields, c Config) {
+	if act := f.text("hidden_act", "silu"); act != "silu" {
+		f.refuse("hidden_act", "%q is not supported: expected silu", act)
+	}
+	if f.has("quantization_config") {
+		f.refuse("quantization_config", "quantised weights are not supported: use the original checkpoint or a GGUF with `gyre model convert`")
+	}
+	refuseSliding(f, c)
+}
+
+// refuseSliding refuses windows that would hide something: those of at least one layer, shorter than the longest
+// sequence.
+func refuseSliding(f *fields, c Config) {
+	if c.Family == Llama || !f.boolean("use_sliding_window", false) || f.isNull("sliding_window") {
+		return
+	}
+	types := f.texts("layer_types")
+	first := f.integer("max_window_layers", 28)
+	used := types == nil && first < c.NumLayers
+	for _, t := range types {
+		used = used || t != "full_attention"
+	}
+	if window := f.integer("sliding_window", 4096); used && window < c.MaxPositions {
+		f.refuse("use_sliding_window", "attention within a window of %d positions is not supported (the model goes up to %d)",
+			window, c.MaxPositions)
+	}
+}
+
+// Upper bounds far beyond any model of these families. With them no product of sizes below overflows.
+const (
+	maxWidth  = 1 << 20
+	maxLayers = 1 << 12
+	maxVocab  = 1 << 24
+)
+
+// validate checks ranges and how the sizes fit together.
+func (c Config) validate(f *fields) {
+	for _, v := range []struct {
+		key        string
+		value, max int64
+	}{
+		{"vocab_size", c.VocabSize, maxVocab}, {"hidden_size", c.HiddenSize, maxWidth},
+		{"intermediate_size", c.IntermediateSize, maxWidth}, {"num_hidden_layers", c.NumLayers, maxLayers},
+		{"num_attention_heads", c.NumHeads, maxWidth}, {"num_key_value_heads", c.NumKVHeads, maxWidth},
+		{"head_dim", c.HeadDim, maxWidth}, {"max_position_embeddings", c.MaxPositions, 1 << 31},
+	} {
+		if v.value < 1 || v.value > v.max {
+			f.refuse(v.key, "must be between 1 and %d, got %d", v.max, v.value)
+		}
+	}
+	if f.err() != nil {
+		return
+	}
+	if c.NumHeads%c.NumKVHeads != 0 {
+		f.refuse("num_attention_heads", "%d is not a multiple of num_key_value_heads %d", c.NumHeads, c.NumKVHeads)
+	}
+	if c.HeadDim%2 != 0 {
+		f.refuse("head_dim", "%d is odd: rotary embedding needs pairs", c.HeadDim)
+	}
+	if c.NumHeads*c.HeadDim > maxWidth {
+		f.refuse("head_dim", "%d heads of %d are wider than %d", c.NumHeads, c.HeadDim, maxWidth)
+	}
+	if !(c.RMSNormEps > 0 && c.RMSNormEps < 1) {
+		f.refuse("rms_norm_eps", "must be between 0 and 1, got %v", c.RMSNormEps)
+	}
+	if !(c.Rope.Theta > 0) {
+		f.refuse("rope_theta", "must be positive, got %v", c.Rope.Theta)
+	}
+	if n := c.Count(LanguageModel); n > weights.MaxElements {
+		f.refuse("hidden_size", "these sizes make %d parameters, at most %d are supported", n, int64(weights.MaxElements))
+	}
+}
+
+// readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by
+// layer type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a
+// rope_theta of its own, then the top-level one.
+func readRope(f *fields, maxPositions int64) Rope {
+	r := Rope{Type: RopeDefault, Theta: f.number("rope_theta", 10000)}
+	refusePartial(f)
+	p := f.object("rope_scaling")
+	if p == nil {
+		p = f.object("rope_parameters")
+	}
+	if p == nil {
+		return r
+	}
+	if nested := p.object("full_attention"); nested != nil {
+		p = nested
+	}
+	refusePartial(p)
+	r.Theta = p.number("rope_theta", r.Theta)
+	key := "rope_type"
+	if !p.has(key) && p.has("type") {
+		key = "type"
+	}
+	r.Type = p.text(key, RopeDefault)
+	switch r.Type {
+	case RopeDefault:
+	case RopeLinear:
+		r.Factor = p.required("factor")
+	case RopeLlama3:
+		r.Factor = p.required("factor")
+		r.LowFreqFactor = p.required("low_freq_factor")
+		r.HighFreqFactor = p.required("high_freq_factor")
+		r.OriginalMaxPositions = f.integer("original_max_position_embeddings",
+			p.integer("original_max_position_embeddings", maxPositions))
+		if r.HighFreqFactor <= r.LowFreqFactor {
+			p.refuse("high_freq_factor", "%v must be larger than low_freq_factor %v", r.HighFreqFactor, r.LowFreqFactor)
+		}
+		if r.OriginalMaxPositions <= 0 {
+			p.refuse("original_max_position_embeddings", "must be positive, got %d", r.OriginalMaxPositions)
+		}
+	default:
+		p.refuse(key, "%q is not supported: expected default, linear or llama3", r.Type)
+	}
+	return r
+}
+
+func (f *fields) required(key string) float64 {
+	v := f.number(key, 0)
+	if !(v > 0) {
+		f.refuse(key, "must be a positive number for this rope_type")
+	}
+	return v
+}
+
+func refusePartial(f *fields) {
+	if v := f.number("partial_rotary_factor", 1); v != 1 {
+		f.refuse("partial_rotary_factor", "%v is not supported: every head dimension rotates", v)
+	}
+}
+
+// Encode writes config.json. It uses the older spelling (rope_theta, rope_scaling, torch_dtype), which every release
+// of transformers reads.
+func (c Config) Encode() ([]byte, error) {
+	class := "ForCausalLM"
+	m := map[string]any{
+		"model_type": c.Family, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
+		"num_hidden_layers": c.NumLayers, "num_attention_heads": c.NumHeads, "num_key_value_heads": c.NumKVHeads,
+		"head_dim": c.HeadDim, "max_position_embeddings": c.MaxPositions, "rms_norm_eps": decimal(c.RMSNormEps), "hidden_act": "silu",
+		"rope_theta": decimal(c.Rope.Theta), "tie_word_embeddings": c.Tie, "torch_dtype": c.DType.String(), "attention_dropout": decimal(0),
+		"initializer_range": 0.02, "use_cache": true,
+		"bos_token_id": c.BOS, "pad_token_id": c.PAD, "eos_token_id": eosValue(c.EOS),
+	}
+	switch c.Family {
+	case Llama:
+		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
+	case Qwen2:
+		m["use_sliding_window"] = false
+	case Qwen3:
+		m["attention_bias"], m["use_sliding_window"] = c.QKVBias, false
+	}
+	if c.Value {
+		class = "ForTokenClassification"
+		m["id2label"], m["label2id"] = map[string]string{"0": "VALUE"}, map[string]int{"VALUE": 0}
+	}
+	m["architectures"] = []string{c.Family.Class() + class}
+	switch c.Rope.Type {
+	case RopeLinear:
+		m["rope_scaling"] = map[string]any{"rope_type": RopeLinear, "factor": decimal(c.Rope.Factor)}
+	case RopeLlama3:
+		m["rope_scaling"] = map[string]any{"rope_type": RopeLlama3, "factor": decimal(c.Rope.Factor),
+			"low_freq_factor": decimal(c.Rope.LowFreqFactor), "high_freq_factor": decimal(c.Rope.HighFreqFactor),
+			"original_max_position_embeddings": c.Rope.OriginalMaxPositions}
+	}
+	return EncodeJSON(m)
+}
+
+// decimal is a number that stays a float when Python reads it: 10000.0, not 10000. transformers checks the types of
+// these.
+type decimal float64
+
+func (d decimal) MarshalJSON() ([]byte, error) {
+	text := strconv.AppendFloat(nil, float64(d), 'g', -1, 64)
+	if !bytes.ContainsAny(text, ".e") {
+		text = append(text, ".0"...)
+	}
+	return text, nil
+}
+
+// eosValue is null, one id or a list, as config.json has it.
+func eosValue(ids []int64) any {
+	switch len(ids) {
+	case 0:
+		return nil
+	case 1:
+		return ids[0]
+	default:
+		return ids
+	}
+}
+
+// EncodeJSON writes a small JSON file's text: indented, with a newline at the end.
+func EncodeJSON(v any) ([]byte, error) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	return append(data, '\n'), err
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 func parse(t *testing.T, text string) Config {
@@ -56,7 +56,7 @@ func TestDefaultsAreTransformers(t *testing.T) {
 		`{"model_type":"qwen2"}`: {Family: Qwen2, VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
 			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true},
 		`{"model_type":"qwen3","hidden_size":64,"attention_bias":true,"dtype":"bfloat16"}`: {Family: Qwen3, VocabSize: 151936, HiddenSize: 64, IntermediateSize: 22016,
-			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, DType: tensors.BF16,
+			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, DType: weights.BF16,
 			Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true, OutBias: true, QKNorm: true},
 	} {
 		if got := parse(t, text); !reflect.DeepEqual(got, want) {
@@ -144,7 +144,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add(`{"model_type":"qwen3","rope_parameters":{"full_attention":{"rope_theta":1e6}},"eos_token_id":[1,2]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := ParseConfig([]byte(text)); err == nil {
-			if n := c.Count(LanguageModel); n < 1 || n > tensors.MaxElements {
+			if n := c.Count(LanguageModel); n < 1 || n > weights.MaxElements {
 				t.Fatalf("%d parameters", n)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"gyre/orchestrate/checkpoint/safetensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // ShardSize is the size beyond which weights are split over several files.
@@ -14,7 +14,7 @@ const ShardSize = 5_000_000_000
 
 // Save writes config.json and the weights, as model.safetensors or, beyond shardSize bytes, in shards with an index.
 // The directory must exist; making it appear whole is the caller's concern.
-func Save(dir string, c Config, list []safetensors.Source, shardSize int64) error {
+func Save(dir string, c Config, list []weights.Source, shardSize int64) error {
 	data, err := c.Encode()
 	if err != nil {
 		return err
@@ -28,12 +28,12 @@ func Save(dir string, c Config, list []safetensors.Source, shardSize int64) erro
 	}
 	metadata := map[string]string{"format": "pt"}
 	if len(shards) == 1 {
-		return safetensors.Write(filepath.Join(dir, "model.safetensors"), list, metadata)
+		return weights.Write(filepath.Join(dir, "model.safetensors"), list, metadata)
 	}
 	weightMap := map[string]string{}
 	for i, shard := range shards {
 		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
-		if err := safetensors.Write(filepath.Join(dir, name), shard, metadata); err != nil {
+		if err := weights.Write(filepath.Join(dir, name), shard, metadata); err != nil {
 			return err
 		}
 		for _, s := range shard {
@@ -48,7 +48,7 @@ func Save(dir string, c Config, list []safetensors.Source, shardSize int64) erro
 }
 
 // split cuts a list into runs of at most size bytes; a larger tensor has a run of its own.
-func split(list []safetensors.Source, size int64) (shards [][]safetensors.Source, total int64, err error) {
+func split(list []weights.Source, size int64) (shards [][]weights.Source, total int64, err error) {
 	start, sum := 0, int64(0)
 	for i, s := range list {
 		n, err := s.Bytes()

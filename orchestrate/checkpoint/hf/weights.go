@@ -1,32 +1,29 @@
 package hf
 
 import (
+	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
-	"gyre/orchestrate/checkpoint/torchfile"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // Weights are the tensors of a model directory under canonical names ("model.layers.0.…"). Close them when loaded.
 type Weights struct {
-	Tensors map[string]*tensors.Tensor
-	Files   []string // base names, in the order they were read
-	Layout  string   // what kind of files: "safetensors", "safetensors, 3 shards", "pytorch_model.bin"
-	closers []io.Closer
+	Tensors map[string]*weights.Tensor
+	Layout  string // what kind of files: "safetensors", "safetensors, 3 shards", "pytorch_model.bin"
+	files   []*weights.File
 }
 
 // Close closes the files.
 func (w *Weights) Close() error {
-	for _, c := range w.closers {
-		c.Close()
+	for _, f := range w.files {
+		f.Close()
 	}
-	w.closers = nil
+	w.files = nil
 	return nil
 }
 
@@ -82,16 +79,16 @@ func onlyWeights(dir string) (string, error) {
 }
 
 func openFiles(dir string, files []string, layout string) (*Weights, error) {
-	w := &Weights{Tensors: map[string]*tensors.Tensor{}, Files: files, Layout: layout}
-	var all []*tensors.Tensor
+	w := &Weights{Tensors: map[string]*weights.Tensor{}, Layout: layout}
+	var all []*weights.Tensor
 	for _, name := range files {
-		list, closer, err := openFile(filepath.Join(dir, name))
+		f, err := weights.Open(filepath.Join(dir, name))
 		if err != nil {
 			w.Close()
 			return nil, err
 		}
-		w.closers = append(w.closers, closer)
-		all = append(all, list...)
+		w.files = append(w.files, f)
+		all = append(all, f.Tensors...)
 	}
 	if err := w.add(all); err != nil {
 		w.Close()
@@ -100,23 +97,8 @@ func openFiles(dir string, files []string, layout string) (*Weights, error) {
 	return w, nil
 }
 
-func openFile(path string) ([]*tensors.Tensor, io.Closer, error) {
-	if filepath.Ext(path) == ".safetensors" {
-		f, err := safetensors.Open(path)
-		if err != nil {
-			return nil, nil, err
-		}
-		return f.Tensors, f, nil
-	}
-	f, err := torchfile.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return f.Tensors, f, nil
-}
-
 // add puts tensors under their canonical names.
-func (w *Weights) add(list []*tensors.Tensor) error {
+func (w *Weights) add(list []*weights.Tensor) error {
 	names := make([]string, len(list))
 	for i, t := range list {
 		names[i] = t.Name
@@ -134,4 +116,128 @@ func (w *Weights) add(list []*tensors.Tensor) error {
 		w.Tensors[name] = t
 	}
 	return nil
+}
+
+// maxIndex bounds the size of an index file, maxShards the number of files it names.
+const (
+	maxIndex  = 64 << 20
+	maxShards = 4096
+)
+
+func openSharded(dir, indexName string) (*Weights, error) {
+	path := filepath.Join(dir, indexName)
+	data, err := readSmall(path, maxIndex)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("%s: not an index: %w", path, err)
+	}
+	if len(index.WeightMap) == 0 {
+		return nil, fmt.Errorf("%s: weight_map is missing or empty", path)
+	}
+	ending := filepath.Ext(strings.TrimSuffix(indexName, ".index.json"))
+	var shards []string
+	for name, file := range index.WeightMap {
+		if !filepath.IsLocal(file) || strings.ContainsAny(file, `/\`) || filepath.Ext(file) != ending {
+			return nil, fmt.Errorf("%s: tensor %s is said to be in %q: expected the name of a %s file in the same directory", path, name, file, ending)
+		}
+		shards = append(shards, file)
+	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	if len(shards) > maxShards {
+		return nil, fmt.Errorf("%s: %d shards, at most %d are read", path, len(shards), maxShards)
+	}
+	w, err := openFiles(dir, shards, fmt.Sprintf("%s, %d shards", strings.TrimPrefix(ending, "."), len(shards)))
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkIndex(index.WeightMap, path); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// checkIndex compares what the index says with what the shards hold.
+func (w *Weights) checkIndex(weightMap map[string]string, path string) error {
+	names := make([]string, 0, len(weightMap))
+	for name := range weightMap {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	canonical := canonicalNames(names)
+	for _, name := range names {
+		if canonical[name] == "" { // a buffer that is not read
+			continue
+		}
+		t := w.Tensors[canonical[name]]
+		if t == nil || filepath.Base(t.File) != weightMap[name] {
+			return fmt.Errorf("%s: tensor %s is not in %s, where the index says it is", path, name, weightMap[name])
+		}
+	}
+	return nil
+}
+
+// canonicalNames maps the names of one checkpoint to those of a CausalLM: without the prefixes of DataParallel,
+// torch.compile and whatever held the model as an attribute ("model.model.layers…" of Lightning), with "model." before
+// those of a bare backbone. Buffers that transformers recomputes map to "".
+func canonicalNames(names []string) map[string]string {
+	out := make(map[string]string, len(names))
+	holder, bare := holderOf(names), true
+	for _, name := range names {
+		short := strings.TrimPrefix(unwrapped(name), holder)
+		bare = bare && !strings.HasPrefix(short, "model.")
+		out[name] = short
+	}
+	for name, short := range out {
+		switch {
+		case isBuffer(short):
+			out[name] = ""
+		case bare && (strings.HasPrefix(short, "embed_tokens.") || strings.HasPrefix(short, "layers.") || strings.HasPrefix(short, "norm.")):
+			out[name] = "model." + short
+		}
+	}
+	return out
+}
+
+// unwrapped is the name without the prefixes of DataParallel and torch.compile, in any order.
+func unwrapped(name string) string {
+	for {
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "module."), "_orig_mod.")
+		if short == name {
+			return name
+		}
+		name = short
+	}
+}
+
+// holderOf is what stands before the CausalLM's own names: read off the token embedding, which every decoder has once. With several
+// embeddings there are several models, and no prefix is taken off.
+func holderOf(names []string) string {
+	holder, found := "", false
+	for _, name := range names {
+		before, ok := strings.CutSuffix(unwrapped(name), "embed_tokens.weight")
+		if !ok {
+			continue
+		}
+		if found {
+			return ""
+		}
+		holder, found = strings.TrimSuffix(before, "model."), true
+	}
+	return holder
+}
+
+func isBuffer(name string) bool {
+	for _, suffix := range []string{"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
 }

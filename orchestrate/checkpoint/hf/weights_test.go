@@ -11,42 +11,27 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // load reads a directory into float32 data by parameter name.
 func load(t *testing.T, dir string, head Head) (Config, map[string][]byte, []string) {
 	t.Helper()
-	c, list, notes, closeAll, err := match(t, dir, head)
+	m, err := Open(dir, &head)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll()
+	defer m.Weights.Close()
 	out := map[string][]byte{}
-	for _, e := range list {
+	for _, e := range m.Entries {
 		if e.Tensor == nil {
 			continue
 		}
-		if out[e.Name], _, err = e.Tensor.Dense(tensors.F32, nil, nil); err != nil {
+		if out[e.Name], _, err = e.Tensor.Dense(weights.F32, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return c, out, notes
-}
-
-func match(t *testing.T, dir string, head Head) (Config, []Entry, []string, func() error, error) {
-	t.Helper()
-	c, err := ReadConfig(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := OpenWeights(dir)
-	if err != nil {
-		return c, nil, nil, nil, err
-	}
-	c, list, notes, err := Match(dir, c, head, w)
-	return c, list, notes, w.Close, err
+	return m.Config, out, m.Notes
 }
 
 func TestEveryLayoutHoldsTheSameModel(t *testing.T) {
@@ -65,7 +50,7 @@ func TestEveryLayoutHoldsTheSameModel(t *testing.T) {
 }
 
 // variant writes the tensors of a fixture into a new directory, after edit has changed them.
-func variant(t *testing.T, fixture string, edit func(config map[string]any, list map[string]*safetensors.Source)) string {
+func variant(t *testing.T, fixture string, edit func(config map[string]any, list map[string]*weights.Source)) string {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile("../testdata/" + fixture + "/config.json")
@@ -81,20 +66,20 @@ func variant(t *testing.T, fixture string, edit func(config map[string]any, list
 		t.Fatal(err)
 	}
 	defer w.Close()
-	list := map[string]*safetensors.Source{}
+	list := map[string]*weights.Source{}
 	for name, x := range w.Tensors {
-		list[name] = &safetensors.Source{Name: name, DType: x.DType, Shape: x.Shape, Fill: func(dst []byte) error {
+		list[name] = &weights.Source{Name: name, DType: x.DType, Shape: x.Shape, Fill: func(dst []byte) error {
 			data, err := x.Load(nil)
 			copy(dst, data)
 			return err
 		}}
 	}
 	edit(config, list)
-	var sources []safetensors.Source
+	var sources []weights.Source
 	for _, s := range list {
 		sources = append(sources, *s)
 	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), sources, nil); err != nil {
+	if err := weights.Write(filepath.Join(dir, "model.safetensors"), sources, nil); err != nil {
 		t.Fatal(err)
 	}
 	text, _ = json.Marshal(config)
@@ -104,7 +89,7 @@ func variant(t *testing.T, fixture string, edit func(config map[string]any, list
 	return dir
 }
 
-type sources = map[string]*safetensors.Source
+type sources = map[string]*weights.Source
 
 func rename(list sources, from, to string) {
 	list[to] = list[from]
@@ -131,11 +116,12 @@ func TestMismatchesAreListedTogether(t *testing.T) {
 	dir := variant(t, "llama", func(_ map[string]any, list sources) {
 		delete(list, "model.layers.1.mlp.up_proj.weight")
 		list["model.norm.weight"].Shape = []int64{4, 4}
-		list["model.layers.0.mlp.down_proj.bias"].DType = tensors.I32
+		list["model.layers.0.mlp.down_proj.bias"].DType = weights.I32
 		rename(list, "model.layers.0.self_attn.q_proj.bias", "model.layers.7.self_attn.q_proj.bias")
 		delete(list, LMHeadName)
 	})
-	_, _, _, _, err := match(t, dir, LanguageModel)
+	lm := LanguageModel
+	_, err := Open(dir, &lm)
 	if err == nil {
 		t.Fatal("loads")
 	}
@@ -151,7 +137,7 @@ func TestMismatchesAreListedTogether(t *testing.T) {
 }
 
 func TestTiedHeads(t *testing.T) {
-	embedding := func(list sources) *safetensors.Source {
+	embedding := func(list sources) *weights.Source {
 		s := *list[EmbeddingName]
 		s.Name = LMHeadName
 		return &s
@@ -183,7 +169,8 @@ func TestValueHeads(t *testing.T) {
 	if _, got, notes := load(t, "../testdata/llama", ValueModel); got[ScoreName] != nil || len(notes) != 1 {
 		t.Errorf("language model as critic: notes %v", notes)
 	}
-	if _, _, _, _, err := match(t, "../testdata/critic", LanguageModel); err == nil || !strings.Contains(err.Error(), "missing  lm_head.weight") ||
+	lm := LanguageModel
+	if _, err := Open("../testdata/critic", &lm); err == nil || !strings.Contains(err.Error(), "missing  lm_head.weight") ||
 		!strings.Contains(err.Error(), "extra    score.weight") {
 		t.Errorf("critic as language model: %v", err)
 	}
@@ -257,9 +244,9 @@ func TestSaveInShards(t *testing.T) {
 	c, want, _ := load(t, "../testdata/qwen3", LanguageModel)
 	for _, size := range []int64{ShardSize, 4000} {
 		dir := t.TempDir()
-		var list []safetensors.Source
+		var list []weights.Source
 		for _, p := range c.Parameters(LanguageModel) {
-			list = append(list, safetensors.Source{Name: p.Name, DType: tensors.F32, Shape: p.Shape,
+			list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape,
 				Fill: func(dst []byte) error { copy(dst, want[p.Name]); return nil }})
 		}
 		if err := Save(dir, c, list, size); err != nil {

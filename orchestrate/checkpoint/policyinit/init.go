@@ -13,8 +13,7 @@ import (
 
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/safetensors"
-	"gyre/orchestrate/checkpoint/tensors"
+	"gyre/orchestrate/checkpoint/weights"
 )
 
 // Options describe the policy.
@@ -117,8 +116,8 @@ func (o Options) config() (hf.Config, error) {
 // weights are normal with standard deviation Std; those that write into the residual stream are scaled down by the
 // square root of their number, 2·layers (GPT-2; Radford et al. 2019). Norms are one, biases zero. Each tensor has its
 // own generator, keyed by seed and name.
-func (o Options) weights(c hf.Config) []safetensors.Source {
-	var list []safetensors.Source
+func (o Options) weights(c hf.Config) []weights.Source {
+	var list []weights.Source
 	for _, p := range c.Parameters(hf.LanguageModel) {
 		std, mean := o.Std, 0.0
 		switch {
@@ -129,7 +128,7 @@ func (o Options) weights(c hf.Config) []safetensors.Source {
 		case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"):
 			std /= math.Sqrt(2 * float64(c.NumLayers))
 		}
-		list = append(list, safetensors.Source{Name: p.Name, DType: tensors.F32, Shape: p.Shape, Fill: func(dst []byte) error {
+		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape, Fill: func(dst []byte) error {
 			rng := rand.New(rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "gyre model init/%d/%s", o.Seed, p.Name))))
 			for i := 0; i < len(dst); i += 4 {
 				binary.LittleEndian.PutUint32(dst[i:], math.Float32bits(float32(mean+std*rng.NormFloat64())))

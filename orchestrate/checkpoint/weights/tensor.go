@@ -1,0 +1,330 @@
+package weights
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/x448/float16"
+)
+
+// DType is the element type of a tensor in a file. Elements are little-endian.
+type DType uint8
+
+// The element types that the supported formats know. Weights are F64, F32, F16 or BF16 ([DType.Float]).
+const (
+	F32 DType = iota
+	F16
+	BF16
+	F64
+	I64
+	I32
+	I16
+	I8
+	U64
+	U32
+	U16
+	U8
+	Bool
+	F8E4M3
+	F8E5M2
+)
+
+type dtypeNames struct {
+	torch, safetensors string
+	size               int64
+}
+
+var dtypes = [...]dtypeNames{
+	F32: {"float32", "F32", 4}, F16: {"float16", "F16", 2}, BF16: {"bfloat16", "BF16", 2}, F64: {"float64", "F64", 8},
+	I64: {"int64", "I64", 8}, I32: {"int32", "I32", 4}, I16: {"int16", "I16", 2}, I8: {"int8", "I8", 1},
+	U64: {"uint64", "U64", 8}, U32: {"uint32", "U32", 4}, U16: {"uint16", "U16", 2}, U8: {"uint8", "U8", 1},
+	Bool: {"bool", "BOOL", 1}, F8E4M3: {"float8_e4m3fn", "F8_E4M3", 1}, F8E5M2: {"float8_e5m2", "F8_E5M2", 1},
+}
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int64 { return dtypes[d].size }
+
+// Float reports whether weights may have this type.
+func (d DType) Float() bool { return d == F32 || d == F16 || d == BF16 || d == F64 }
+
+// String is PyTorch's name: "bfloat16".
+func (d DType) String() string {
+	if int(d) >= len(dtypes) {
+		return fmt.Sprintf("DType(%d)", uint8(d))
+	}
+	return dtypes[d].torch
+}
+
+// ParseDType reads PyTorch's name of a weight type, with or without "torch.".
+func ParseDType(name string) (DType, error) {
+	for _, d := range []DType{F32, BF16, F16, F64} {
+		if name == d.String() || name == "torch."+d.String() {
+			return d, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown weight type %q: expected float32, bfloat16, float16 or float64", name)
+}
+
+// File is an opened file. Close it when no tensor will be loaded any more.
+type File struct {
+	Path     string
+	Layout   string            // "safetensors", "torch.save", "GGUF version 3"
+	Tensors  []*Tensor         // in the order of their data, or of the state dict; GGUF's are dequantised on loading
+	Metadata map[string]string // of safetensors
+	GGUF     Metadata          // of GGUF
+	file     *os.File
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// Extensions are the endings of the files that Open reads.
+var Extensions = []string{".safetensors", ".bin", ".pt", ".pth", ".gguf"}
+
+// Open reads what a file says of its tensors; the ending tells the format. Anything but a regular file is refused.
+func Open(path string) (*File, error) {
+	read := readTorch
+	switch ext := filepath.Ext(path); {
+	case ext == ".safetensors":
+		read = readSafetensors
+	case ext == ".gguf":
+		read = readGGUF
+	case !slices.Contains(Extensions, ext):
+		return nil, fmt.Errorf("%s: expected a file that ends in one of %v", path, Extensions)
+	}
+	file, size, err := OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := read(file, size, path)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f.Path, f.file = path, file
+	return f, nil
+}
+
+// OpenRegular opens a file for reading and gives its size. Anything but a regular file (a pipe would block, a device
+// has no end) is refused.
+func OpenRegular(path string) (*os.File, int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s: not a regular file (%v)", path, info.Mode().Type())
+	}
+	file, err := os.Open(path)
+	return file, info.Size(), err
+}
+
+// refusal carries an error from deep within a hostile file to where its reading began.
+type refusal struct{ error }
+
+// refuse gives up on a file; see refused.
+func refuse(format string, args ...any) { panic(refusal{fmt.Errorf(format, args...)}) }
+
+// refused, deferred, turns refuse into the error of its function.
+func refused(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case refusal:
+		*err = r.error
+	default:
+		panic(r)
+	}
+}
+
+// Tensor is one tensor of a file. Loading it is the only access to its data, so a set of tensors costs no memory.
+type Tensor struct {
+	Name    string
+	File    string // where it lies, for messages
+	DType   DType  // of the loaded data
+	Stored  string // element type as the file names it, where it differs from DType (GGUF's "Q4_1"); "" otherwise
+	Shape   []int64
+	Strides []int64 // in elements; nil = dense row-major
+	// Load reads the data into buffer if it is large enough, else into a new one, and returns what it used. With
+	// strides, the data runs from the first to the last element addressed.
+	Load func(buffer []byte) ([]byte, error)
+}
+
+// MaxElements bounds a tensor's size (2^40): whatever a header says, sizes below it cannot overflow in bytes.
+const MaxElements = 1 << 40
+
+// elements multiplies the sizes of a shape, refusing negative sizes and products beyond MaxElements.
+func elements(shape []int64) (int64, error) {
+	n := uint64(1)
+	for _, size := range shape {
+		if size < 0 {
+			return 0, fmt.Errorf("shape %v has a negative size", shape)
+		}
+		high, low := bits.Mul64(n, uint64(size))
+		if high != 0 || low > MaxElements {
+			// A later size of 0 does not excuse it: no writer makes such a shape.
+			return 0, fmt.Errorf("shape %v has more than %d elements", shape, int64(MaxElements))
+		}
+		n = low
+	}
+	return int64(n), nil
+}
+
+// span is the number of elements between the first and the last one addressed, both included: what the data of a
+// strided tensor must hold. It refuses negative strides and overflow.
+func span(shape, strides []int64) (int64, error) {
+	n, err := elements(shape)
+	if err != nil || strides == nil || n == 0 {
+		return n, err
+	}
+	if len(strides) != len(shape) {
+		return 0, fmt.Errorf("%d strides for %d dimensions", len(strides), len(shape))
+	}
+	last := int64(0)
+	for i, size := range shape {
+		if strides[i] < 0 {
+			return 0, fmt.Errorf("strides %v: a negative stride", strides)
+		}
+		high, low := bits.Mul64(uint64(size-1), uint64(strides[i]))
+		if high != 0 || low > MaxElements || last+int64(low) >= MaxElements {
+			return 0, fmt.Errorf("shape %v with strides %v reaches beyond %d elements", shape, strides, int64(MaxElements))
+		}
+		last += int64(low)
+	}
+	return last + 1, nil
+}
+
+// contiguous reports whether strides are those of a dense row-major tensor.
+func contiguous(shape, strides []int64) bool {
+	if strides == nil {
+		return true
+	}
+	want := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 && strides[i] != want {
+			return false
+		}
+		want *= shape[i]
+	}
+	return true
+}
+
+// Elements is the number of elements of the tensor's (already checked) shape.
+func (t *Tensor) Elements() int64 {
+	n, _ := elements(t.Shape)
+	return n
+}
+
+// Kind is the element type for people: as stored, or PyTorch's name.
+func (t *Tensor) Kind() string {
+	if t.Stored != "" {
+		return t.Stored
+	}
+	return t.DType.String()
+}
+
+// readRange is the Load of data that lies as it is at [offset, offset+size) of a file.
+func readRange(r io.ReaderAt, file, name string, offset, size int64) func([]byte) ([]byte, error) {
+	return func(buffer []byte) ([]byte, error) {
+		buffer = Resize(buffer, size)
+		if size == 0 { // reading nothing at the end of a file is an error to some readers
+			return buffer, nil
+		}
+		if _, err := r.ReadAt(buffer, offset); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, fmt.Errorf("%s: tensor %s: reading %d bytes at byte %d: %w (has the file shrunk since it was opened?)",
+				file, name, size, offset, err)
+		}
+		return buffer, nil
+	}
+}
+
+// Resize returns a slice of the given length, in buffer's memory if that is large enough.
+func Resize(buffer []byte, size int64) []byte {
+	if int64(cap(buffer)) >= size {
+		return buffer[:size]
+	}
+	return make([]byte, size)
+}
+
+// Dense loads a tensor as dense row-major data of the given type. The scratch buffers are reused when large enough;
+// both come back, perhaps grown, the first holding the result.
+func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err error) {
+	n := t.Elements()
+	data, err := t.Load(scratch)
+	if err != nil {
+		return nil, scratch, err
+	}
+	if n > 0 && !contiguous(t.Shape, t.Strides) {
+		dense := make([]byte, n*t.DType.Size())
+		gather(dense, data, t.Shape, t.Strides, t.DType.Size())
+		data = dense
+	}
+	if !t.DType.Float() || !to.Float() {
+		return nil, data, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, float16 or float64", t.File, t.Name, t.DType, to)
+	}
+	out = Resize(out, n*to.Size())
+	convert(out, to, data[:n*t.DType.Size()], t.DType)
+	return out, data, nil
+}
+
+// gather copies strided elements of the given size, at least one, into dense row-major order. It recurses once per
+// dimension (at most a few).
+func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
+	if len(shape) == 0 {
+		return dst[copy(dst, src[:size]):]
+	}
+	for i := range shape[0] {
+		dst = gather(dst, src[i*strides[0]*size:], shape[1:], strides[1:], size)
+	}
+	return dst
+}
+
+// convert writes the elements of src as elements of another float type into dst. Rounding is to nearest, ties to even, by way of float32,
+// as PyTorch's. Equal types are copied bit for bit.
+func convert(dst []byte, to DType, src []byte, from DType) {
+	if from == to {
+		copy(dst, src)
+		return
+	}
+	le := binary.LittleEndian
+	for i := range int64(len(src)) / from.Size() {
+		var x float64
+		switch from {
+		case F64:
+			x = math.Float64frombits(le.Uint64(src[8*i:]))
+		case F32:
+			x = float64(math.Float32frombits(le.Uint32(src[4*i:])))
+		case BF16:
+			x = float64(math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16))
+		case F16:
+			x = float64(float16.Frombits(le.Uint16(src[2*i:])).Float32())
+		}
+		switch to {
+		case F64:
+			le.PutUint64(dst[8*i:], math.Float64bits(x))
+		case F32:
+			le.PutUint32(dst[4*i:], math.Float32bits(float32(x)))
+		case BF16:
+			le.PutUint16(dst[2*i:], floatToBFloat(float32(x)))
+		case F16:
+			le.PutUint16(dst[2*i:], float16.Fromfloat32(float32(x)).Bits())
+		}
+	}
+}
+
+func floatToBFloat(f float32) uint16 {
+	b := math.Float32bits(f)
+	if b&^(1<<31) > 0xff<<23 { // NaN must not round to infinity
+		return uint16(b>>16)&0x8000 | 0x7fc0
+	}
+	return uint16((b + 0x7fff + (b >> 16 & 1)) >> 16)
+}
