@@ -2,7 +2,7 @@
 // episodes with rewards.
 //
 //	          submit            step, poll                 bounded pool (one goroutine per busy episode)
-//	prompt ─────────▶ Sampler ─────────────▶ reply tokens ─▶ text ─▶ actions ─▶ environment ─▶ next prompt
+//	prompt ─────────▶ engine  ─────────────▶ reply tokens ─▶ text ─▶ actions ─▶ environment ─▶ next prompt
 //	   ▲                                                                                          │
 //	   └──────────────────────────────────────────────────────────────────────────────────────────┘
 //

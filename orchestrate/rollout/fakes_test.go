@@ -13,6 +13,7 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/generation"
 	"gyre/torch"
 )
 
@@ -108,7 +109,7 @@ func (c *corridor) Solve() ([]string, bool) {
 	return path, true
 }
 
-// script is a Sampler that answers from a function of (request id, turn) and checks the rules of the real one.
+// script is an engine that answers from a function of (request id, turn) and checks the rules of the real one.
 type script struct {
 	t         *testing.T
 	tokenizer *chat.Tokenizer
@@ -121,7 +122,10 @@ type script struct {
 	turns    map[uint64]int
 	episodes map[uint64][]int32 // tokens of the turns so far
 	aborted  int
-	seeds    map[uint64]bool
+	stops    [][]string // of the requests
+
+	vocabulary bool
+	seeds      map[uint64]bool
 }
 
 func (s *script) Submit(r torch.Request) error {
@@ -136,8 +140,14 @@ func (s *script) Submit(r torch.Request) error {
 		s.t.Errorf("request %d: sampling seed %d was used before", r.ID, r.Sampling.Seed)
 	}
 	s.seeds[r.Sampling.Seed] = true
+	s.stops = append(s.stops, r.StopStrings)
 	r.Prompt = slices.Clone(r.Prompt)
 	s.waiting = append(s.waiting, r)
+	return nil
+}
+
+func (s *script) SetVocabulary([][]byte) error {
+	s.vocabulary = true
 	return nil
 }
 
@@ -191,7 +201,7 @@ func source(groups, size int, options map[string]any) config.Env {
 	return config.Env{Tag: "corridor", Groups: groups, GroupSize: size, MaxTurns: 3, MaxActionsPerTurn: 2, Options: options}
 }
 
-func player(t *testing.T, sampler Sampler, rollout config.Rollout) *Player {
+func player(t *testing.T, sampler generation.Engine, rollout config.Rollout) *Player {
 	t.Helper()
 	p, err := NewPlayer(tokenizer(t), sampler, rollout, nil, 1)
 	if err != nil {

@@ -20,6 +20,7 @@ type game struct {
 	weights weighting
 
 	rules       rules
+	stopStrings []string          // of the environment: sampling of a reply ends at them
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
 	numActions  int
@@ -41,7 +42,7 @@ type outcome struct {
 // start resets the environment and reads its rules. An error here is about the environment's own code, see fail.
 func (g *game) start(ctx context.Context, seed int64) (state string, err error) {
 	type first struct {
-		actions            []string
+		actions, stops     []string
 		instruction, state string
 	}
 	env := g.env
@@ -49,13 +50,17 @@ func (g *game) start(ctx context.Context, seed int64) (state string, err error) 
 		if err := env.Reset(ctx, seed); err != nil {
 			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
 		}
-		return first{env.Actions(), env.Instruction(), env.Observe().String()}, nil
+		f := first{actions: env.Actions(), instruction: env.Instruction(), state: env.Observe().String()}
+		if stopper, ok := env.(envs.Stopper); ok {
+			f.stops = stopper.StopStrings()
+		}
+		return f, nil
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 		return "", err
 	}
-	g.rules.instruction, g.rules.actions = f.instruction, f.actions
+	g.rules.instruction, g.rules.actions, g.stopStrings = f.instruction, f.actions, f.stops
 	if f.actions != nil {
 		g.legal = make(map[string]string, len(f.actions))
 		for _, name := range f.actions {

@@ -23,7 +23,8 @@ type judge struct {
 }
 
 type judgeOptions struct {
-	Bad string `option:"bad" doc:"a part that no episode can hold"`
+	Bad  string `option:"bad" doc:"a part that no episode can hold"`
+	Stop string `option:"stop" doc:"a string that ends a reply"`
 }
 
 var judgesMade, judgesClosed atomic.Int32
@@ -48,6 +49,13 @@ func (j *judge) Observe() envs.Observation { return envs.Observation{Text: "say 
 func (j *judge) Actions() []string         { return nil }
 func (j *judge) Instruction() string       { return "" }
 func (j *judge) Close() error              { judgesClosed.Add(1); return nil }
+
+func (j *judge) StopStrings() []string {
+	if j.options.Stop == "" {
+		return nil
+	}
+	return []string{j.options.Stop}
+}
 
 func (j *judge) TakeRewards(wanted []envs.Wanted) error {
 	for _, w := range wanted {
@@ -90,15 +98,17 @@ func judged(t *testing.T, p *Player, options map[string]any) (*episode.Episode, 
 	return episodes[0], stats, nil
 }
 
-func saying(t *testing.T, rewards []config.Reward, replies ...string) *Player {
+func saying(t *testing.T, rewards []config.Reward, replies ...string) (*Player, *script) {
 	t.Helper()
 	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(_ uint64, turn int) string { return replies[turn] + eos }}
 	p, err := NewPlayer(tokenizer(t), sampler, defaults(), rewards, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return p, sampler
 }
+
+func first(p *Player, _ *script) *Player { return p }
 
 // sum adds up what a part gives to the tokens [from, to).
 func sum(shares []episode.Reward, from, to int) (total float64, tokens int) {
@@ -112,7 +122,7 @@ func sum(shares []episode.Reward, from, to int) (total float64, tokens int) {
 }
 
 func TestNamedPartsReachTheEpisode(t *testing.T) {
-	e, _, err := judged(t, saying(t, nil, "so: abc!", "xyz"), nil)
+	e, _, err := judged(t, first(saying(t, nil, "so: abc!", "xyz")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +164,7 @@ func TestWeightedParts(t *testing.T) {
 		{Name: "correctness", Weight: 2, Placement: "environment"}, {Name: "length", Weight: -0.5, Placement: "last"},
 		{Name: "letters", Weight: 10, Placement: "environment"},
 	}
-	e, _, err := judged(t, saying(t, rewards, "so: abc!", "abc"), nil)
+	e, _, err := judged(t, first(saying(t, rewards, "so: abc!", "abc")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +186,7 @@ func TestWeightedParts(t *testing.T) {
 // A name that weighs nothing, or that an environment refuses, is an error and not a reward of zero.
 func TestRewardNamesAreChecked(t *testing.T) {
 	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness", `no part "refused"`: "refused"} {
-		_, _, err := judged(t, saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc"), nil)
+		_, _, err := judged(t, first(saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc")), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, want)
 		}
@@ -185,7 +195,7 @@ func TestRewardNamesAreChecked(t *testing.T) {
 
 func TestPartsThatNoEpisodeCanHold(t *testing.T) {
 	for bad, want := range map[string]string{"name": "has no name", "value": "+Inf", "placement": `placement "middle"`} {
-		e, stats, err := judged(t, saying(t, nil, "abc", "abc"), map[string]any{"bad": bad})
+		e, stats, err := judged(t, first(saying(t, nil, "abc", "abc")), map[string]any{"bad": bad})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,10 +205,20 @@ func TestPartsThatNoEpisodeCanHold(t *testing.T) {
 	}
 }
 
+// Sampling stops where the environment says.
+func TestEnvironmentsNameStopStrings(t *testing.T) {
+	p, sampler := saying(t, nil, "abc", "abc")
+	if _, _, err := judged(t, p, map[string]any{"stop": "</tool>"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(sampler.stops) != 2 || sampler.stops[1][0] != "</tool>" || !sampler.vocabulary {
+		t.Errorf("asked for %v (vocabulary %v), want </tool> twice", sampler.stops, sampler.vocabulary)
+	}
+}
+
 // Instances are made once and reused by later episodes and steps; one that fails is closed and replaced.
 func TestInstancesAreReused(t *testing.T) {
-	p := saying(t, nil, "abc", "fail")
-	sampler := p.sampler.(*script)
+	p, sampler := saying(t, nil, "abc", "fail")
 	made, closed := judgesMade.Load(), judgesClosed.Load()
 	for i, c := range []struct {
 		turn         int // from which the sampler goes on
@@ -212,8 +232,7 @@ func TestInstancesAreReused(t *testing.T) {
 			t.Errorf("play %d: %d made and %d closed, want %+v", i, m, n, c)
 		}
 	}
-	p = saying(t, nil, "abc", "abc")
-	sampler = p.sampler.(*script)
+	p, sampler = saying(t, nil, "abc", "abc")
 	made, closed = judgesMade.Load(), judgesClosed.Load()
 	for range 3 {
 		sampler.turns, sampler.seeds, sampler.episodes = map[uint64]int{}, map[uint64]bool{}, map[uint64][]int32{}

@@ -137,7 +137,7 @@ func (r *round) advance(done result) error {
 	s := done.seat
 	if s.stop == "" {
 		request := r.player.request(r.plan, s)
-		if err := r.player.sampler.Submit(request); err != nil {
+		if err := r.player.driver.Submit(request); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 		r.asked[request.ID] = s
@@ -154,21 +154,14 @@ func (r *round) advance(done result) error {
 // sample advances all replies by a step and hands the finished ones to the crew.
 func (r *round) sample(crew *crew) error {
 	begun := time.Now()
-	unfinished, err := r.player.sampler.Step()
-	if err != nil {
-		return err
-	}
-	outputs, err := r.player.sampler.Poll()
+	outputs, err := r.player.driver.Step()
 	r.step = time.Since(begun)
 	r.stats.Generation += r.step
 	if err != nil {
 		return err
 	}
 	for _, out := range outputs {
-		s, ok := r.asked[out.ID]
-		if !ok {
-			return fmt.Errorf("the sampler finished request %d, which was not asked for", out.ID)
-		}
+		s := r.asked[out.ID]
 		delete(r.asked, out.ID)
 		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 || len(out.Logprobs) != len(out.Tokens) {
 			return fmt.Errorf("%s: the sampler returned %d tokens and %d log-probs (%s), expected a reply",
@@ -178,9 +171,6 @@ func (r *round) sample(crew *crew) error {
 		r.stats.CachedTokens += out.CachedTokens
 		r.send(crew, s, func(ctx context.Context) error { return s.answer(ctx, out.Tokens, out.Logprobs, true) })
 	}
-	if unfinished == 0 && len(outputs) == 0 && len(r.asked) > 0 {
-		return fmt.Errorf("the sampler forgot %d requests", len(r.asked))
-	}
 	return nil
 }
 
@@ -189,20 +179,10 @@ func (r *round) release() error {
 	if r.live == 0 {
 		return nil
 	}
-	finished, err := r.player.sampler.Poll() // what is finished can no longer be aborted
-	problems := []error{err}
-	for _, out := range finished {
-		delete(r.asked, out.ID)
-	}
-	for id := range r.asked {
-		problems = append(problems, r.player.sampler.Abort(id))
-	}
-	_, err = r.player.sampler.Poll()
-	problems = append(problems, err)
 	for _, s := range r.seats {
 		if s.stop == "" {
 			s.leave() // its problems do not matter to an interrupted run
 		}
 	}
-	return errors.Join(problems...)
+	return r.player.driver.Release()
 }

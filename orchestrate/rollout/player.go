@@ -7,13 +7,14 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/generation"
 	"gyre/torch"
 )
 
 // Player plays episodes with one policy. It is used by one goroutine at a time.
 type Player struct {
 	tokenizer *chat.Tokenizer
-	sampler   Sampler
+	driver    *generation.Driver // nil for a player that only demonstrates
 	rollout   config.Rollout
 	prompts   prompts
 	seed      uint64
@@ -23,9 +24,9 @@ type Player struct {
 	named     bool // the names of weights were seen in episodes
 }
 
-// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the sampler may be nil for a
+// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may be nil for a
 // player that only demonstrates.
-func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
+func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
 	prompts, err := newPrompts(rollout)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func NewPlayer(tokenizer *chat.Tokenizer, sampler Sampler, rollout config.Rollou
 	if len(stopIDs) == 0 {
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
-	return &Player{tokenizer: tokenizer, sampler: sampler, rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
+	return &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
 		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}, nil
 }
 
@@ -87,12 +88,12 @@ func (p *Player) lengths(reply []int32) []int {
 
 // request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one
 // request at a time.
-func (p *Player) request(plan Plan, s *seat) torch.Request {
+func (p *Player) request(plan Plan, s *seat) generation.Request {
 	sampling := plan.Sampling
 	sampling.MaxTokens = p.rollout.MaxTokens
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
-	return torch.Request{
-		ID: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs,
-	}
+	return generation.Request{Request: torch.Request{
+		ID: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.stopStrings,
+	}}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"gyre/orchestrate/generation"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 	"gyre/torch"
@@ -15,6 +16,7 @@ const batchTokens = 2048
 // sampler is an engine that fits a shape of requests.
 type sampler struct {
 	engine              *torch.Engine
+	driver              *generation.Driver
 	sequences, capacity int
 	next                uint64 // request id
 }
@@ -31,7 +33,7 @@ func (s *server) open(sequences, length int) (*sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.sampler = &sampler{engine: engine, sequences: sequences, capacity: length}
+	s.sampler = &sampler{engine: engine, driver: generation.New(engine, nil), sequences: sequences, capacity: length}
 	return s.sampler, nil
 }
 
@@ -44,9 +46,9 @@ func (p *sampler) close() {
 // submit asks for new tokens after a prompt, at temperature 1 and without an end.
 func (p *sampler) submit(prompt []int32, tokens int, seed uint64, temperature float64) (uint64, error) {
 	p.next++
-	return p.next, p.engine.Submit(torch.Request{ID: p.next, Prompt: prompt, Sampling: torch.Sampling{
+	return p.next, p.driver.Submit(generation.Request{Request: torch.Request{ID: p.next, Prompt: prompt, Sampling: torch.Sampling{
 		Temperature: temperature, TopP: 1, MaxTokens: tokens, Seed: seed + p.next, IgnoreEOS: true,
-	}})
+	}}})
 }
 
 // finished is what a batch of requests came to.
@@ -65,10 +67,16 @@ func (p *sampler) run(tokens int) (finished, error) {
 		return f, err
 	}
 	decoded := before.DecodeTokens
-	for {
-		unfinished, err := p.engine.Step()
+	for p.driver.Unfinished() > 0 {
+		outputs, err := p.driver.Step()
 		if err != nil {
 			return f, err
+		}
+		for _, o := range outputs {
+			if len(o.Tokens) != tokens {
+				return f, fmt.Errorf("request %d has %d tokens, expected %d", o.ID, len(o.Tokens), tokens)
+			}
+			f.outputs[o.ID] = o
 		}
 		after, err := p.engine.Stats()
 		if err != nil {
@@ -78,19 +86,9 @@ func (p *sampler) run(tokens int) (finished, error) {
 			f.first, decoded = time.Since(begin), after.DecodeTokens
 		}
 		before = after
-		if unfinished == 0 {
-			break
-		}
 	}
 	f.later = int(before.DecodeTokens - decoded)
-	outputs, err := p.engine.Poll()
-	for _, o := range outputs {
-		if len(o.Tokens) != tokens {
-			return f, fmt.Errorf("request %d has %d tokens, expected %d", o.ID, len(o.Tokens), tokens)
-		}
-		f.outputs[o.ID] = o
-	}
-	return f, err
+	return f, nil
 }
 
 func (s *server) greedy(t work.Task) (worker.Figures, error) {

@@ -1,0 +1,220 @@
+package generation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gyre/torch"
+)
+
+// Engine decodes with continuous batching. Requests are submitted at any time, Step advances all of them by a token, Poll takes those
+// that have finished, Abort ends one early.
+type Engine interface {
+	Submit(torch.Request) error
+	Step() (unfinished int, err error)
+	Poll() ([]torch.Output, error)
+	Abort(id uint64) error
+}
+
+// Telling is implemented by engines that hand out tokens as they are drawn. With others a reply is told when it is finished.
+type Telling interface {
+	Progress() ([]Partial, error)
+}
+
+// Partial is what an unfinished request has drawn since Progress told of it last.
+type Partial struct {
+	ID       uint64
+	Position int // of the first of these tokens in the reply
+	Tokens   []int32
+	Logprobs []float32
+}
+
+// vocabularyTaker is implemented by engines that look for stop strings.
+type vocabularyTaker interface {
+	SetVocabulary([][]byte) error
+}
+
+// Tokenizer gives tokens their text.
+type Tokenizer interface {
+	TokenBytes(id int32) []byte
+	Special(id int32) bool
+	Vocabulary() [][]byte
+}
+
+// Request asks for a reply.
+type Request struct {
+	torch.Request
+	// Grown, if not nil, is called by Step with what is new of the reply; the last call has Last set.
+	Grown func(Piece)
+}
+
+// Piece is what is new of a growing reply. Pieces of one reply joined are the whole of it.
+type Piece struct {
+	Tokens   []int32
+	Logprobs []float32
+	Text     string // see the package comment; empty without a tokenizer
+	Last     bool
+}
+
+// Driver steps an engine.
+type Driver struct {
+	engine     Engine
+	tokenizer  Tokenizer
+	vocabulary bool // the engine has it
+	live       map[uint64]*reply
+	growing    int // live replies that somebody watches
+}
+
+// reply is one that is being sampled.
+type reply struct {
+	grown func(Piece)
+	told  int // tokens
+	text  *Text
+}
+
+// New makes a driver. The tokenizer may be nil where nobody asks for text or stop strings.
+func New(engine Engine, tokenizer Tokenizer) *Driver {
+	return &Driver{engine: engine, tokenizer: tokenizer, live: map[uint64]*reply{}}
+}
+
+// Submit queues a request.
+func (d *Driver) Submit(r Request) error {
+	if _, taken := d.live[r.ID]; taken {
+		return fmt.Errorf("request %d is being sampled already", r.ID)
+	}
+	if len(r.StopStrings) > 0 && !d.vocabulary {
+		taker, ok := d.engine.(vocabularyTaker)
+		if !ok || d.tokenizer == nil {
+			return fmt.Errorf("request %d stops at strings, which needs a tokenizer", r.ID)
+		}
+		if err := taker.SetVocabulary(d.tokenizer.Vocabulary()); err != nil {
+			return err
+		}
+		d.vocabulary = true
+	}
+	if err := d.engine.Submit(r.Request); err != nil {
+		return err
+	}
+	live := &reply{grown: r.Grown}
+	if r.Grown != nil {
+		d.growing++
+		if d.tokenizer != nil {
+			live.text = NewText(d.tokenizer, r.StopStrings)
+		}
+	}
+	d.live[r.ID] = live
+	return nil
+}
+
+// Unfinished counts the requests whose replies are not complete.
+func (d *Driver) Unfinished() int { return len(d.live) }
+
+// Step advances all replies by one step of the engine and returns those that it finished.
+func (d *Driver) Step() ([]torch.Output, error) {
+	unfinished, err := d.engine.Step()
+	if err != nil {
+		return nil, err
+	}
+	if telling, ok := d.engine.(Telling); ok && d.growing > 0 {
+		partial, err := telling.Progress()
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range partial {
+			if r := d.live[p.ID]; r != nil && r.grown != nil {
+				r.tell(p.Position, p.Tokens, p.Logprobs)
+			}
+		}
+	}
+	finished, err := d.engine.Poll()
+	if err != nil {
+		return nil, err
+	}
+	for _, out := range finished {
+		if err := d.finish(out); err != nil {
+			return nil, err
+		}
+	}
+	if unfinished == 0 && len(d.live) > 0 {
+		return nil, fmt.Errorf("the engine forgot %d requests, %d among them", len(d.live), slices.Min(slices.Collect(maps.Keys(d.live))))
+	}
+	return finished, nil
+}
+
+func (d *Driver) finish(out torch.Output) error {
+	r, asked := d.live[out.ID]
+	if !asked {
+		return fmt.Errorf("the engine finished request %d, which was not submitted", out.ID)
+	}
+	delete(d.live, out.ID)
+	if r.grown != nil {
+		d.growing--
+		r.tell(0, out.Tokens, out.Logprobs)
+		last := Piece{Last: true}
+		if r.text != nil {
+			last.Text = r.text.Finish()
+		}
+		r.grown(last)
+	}
+	return nil
+}
+
+// tell passes on what is new of a reply's tokens from position on.
+func (r *reply) tell(position int, tokens []int32, logprobs []float32) {
+	known := r.told - position
+	if known < 0 || known >= len(tokens) {
+		return
+	}
+	piece := Piece{Tokens: tokens[known:], Logprobs: logprobs[known:]}
+	if r.text != nil {
+		piece.Text = r.text.Add(piece.Tokens)
+	}
+	r.told = position + len(tokens)
+	r.grown(piece)
+}
+
+// Run steps until every reply is complete and calls finished, which may submit more, with each. At the end of ctx, and when anything
+// fails, what is unfinished is given up.
+func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) error {
+	for len(d.live) > 0 {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(context.Cause(ctx), d.Release())
+		}
+		outputs, err := d.Step()
+		for _, out := range outputs {
+			if err == nil {
+				err = finished(out)
+			}
+		}
+		if err != nil {
+			return errors.Join(err, d.Release())
+		}
+	}
+	return nil
+}
+
+// Abort ends a reply early: the next Step returns it as far as it is, with torch.FinishAbort.
+func (d *Driver) Abort(id uint64) error {
+	if _, ok := d.live[id]; !ok {
+		return fmt.Errorf("request %d is not being sampled", id)
+	}
+	return d.engine.Abort(id)
+}
+
+// Release gives up everything unfinished and leaves nothing behind in the engine.
+func (d *Driver) Release() error {
+	finished, err := d.engine.Poll() // what is finished can no longer be aborted
+	problems := []error{err}
+	for _, out := range finished {
+		delete(d.live, out.ID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.live)) {
+		problems = append(problems, d.engine.Abort(id))
+	}
+	_, err = d.engine.Poll()
+	d.live, d.growing = map[uint64]*reply{}, 0
+	return errors.Join(append(problems, err)...)
+}
