@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/plot"
+	"gyre/orchestrate/rundir"
 )
 
 func plotCommand() *cli.Command {
@@ -67,7 +68,7 @@ func plotRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	run, err := plot.Open(name)
+	run, err := rundir.Read(name)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func plotRun(c *cli.Context) error {
 		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "note:"), text)
 	}
 	if c.Bool("list-steps") {
-		analysed := run.AnalysedSteps(c.Bool("prefilter"))
+		analysed := plot.AnalysedSteps(run, c.Bool("prefilter"))
 		for _, step := range analysed {
 			fmt.Fprintln(c.App.Writer, step)
 		}
@@ -84,12 +85,10 @@ func plotRun(c *cli.Context) error {
 		}
 		return run.Broken
 	}
-	err = run.Draw(c.Context, plot.Options{
+	err = plot.Draw(c.Context, run, plot.Options{
 		Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"), Prefilter: c.Bool("prefilter"),
 		Wrote: func(path string) { fmt.Fprintln(c.App.Writer, path) },
-		Note: func(text string) {
-			fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "note:"), text)
-		},
+		Note:  note,
 	})
 	var missing *plot.StepsError
 	if errors.As(err, &missing) {

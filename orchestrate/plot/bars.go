@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot/plotter"
@@ -13,23 +12,21 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// The components of the policy gradient in the order of figures.
-var components = []struct {
-	name, title string
-	color       color.NRGBA
-}{
-	{"kl", "KL", green},
-	{"entropy", "Entropy", orange},
-	{"task", "Task", blue},
-}
-
-// norms has the gradient norm of each component per bucket.
+// norms has the gradient norm of each component per bucket and, where the profile allows it, below them norms that can be compared between
+// buckets of different size.
 func (s step) norms() (figure, error) {
 	var panels []panel
 	for _, c := range components {
-		panels = append(panels, s.bars(c.title+" gradient norm", c.name, "L2 norm", c.color))
+		panels = append(panels, s.bars(c.title+" gradient, whole bucket", c.name, "L2 norm", c.color))
 	}
-	return s.figure(3, 2.7, 2.2, panels...), nil
+	f := s.figure(3, 2.7, 2.2, panels...)
+	if s.profile == "exact" {
+		for _, c := range components {
+			f.panels = append(f.panels, strengthPanel(s.buckets, c.title+" gradient per group", []component{c}, s.intervals()))
+		}
+		f.caption += "; whole bucket: grows with its size; per group: " + caveat
+	}
+	return f, nil
 }
 
 // losses has the loss terms per bucket.
@@ -49,55 +46,47 @@ func (s step) normalized() (figure, error) {
 	for _, c := range components {
 		panels = append(panels, s.bars(c.title+" per token", "per_token/"+c.name, "norm / token", c.color))
 	}
-	return s.figure(3, 2.7, 1.9, panels...), nil
+	f := s.figure(3, 2.7, 1.9, panels...)
+	f.caption += "; where a gradient is noise, these shrink as 1/√n with the bucket's n episodes or tokens: a small bucket then looks strong"
+	return f, nil
 }
 
 // spread has the mean reward spread of each bucket's groups, with the smallest and the largest as bars.
 func (s step) spread() (figure, error) {
-	p := s.bars("Reward spread", "reward_std_mean", "in-group std of returns", vermilion)
-	var points plotter.XYs
-	var low, high []float64
-	top := p.plot.Y.Max
-	for i, b := range s.buckets {
-		mean, ok1 := b.get("reward_std_mean")
-		l, ok2 := b.get("reward_std_min")
-		h, ok3 := b.get("reward_std_max")
-		if ok1 && ok2 && ok3 {
-			points = append(points, plotter.XY{X: float64(i), Y: mean})
-			low, high = append(low, l), append(high, h)
-			top = math.Max(top, h*1.08)
-		}
-	}
-	p.plot.Y.Max = top
-	p.plot.Add(errorBars(points, low, high, ink))
-	f := s.figure(1, 4, 2.6, p)
+	f := s.figure(1, 4, 2.6, s.bars("Reward spread", "reward_std_mean", "in-group std of returns", vermilion))
 	f.caption += "; error bars: smallest and largest group"
 	return f, nil
 }
 
-// bars is a panel of one metric per bucket, with values written at the bars and "all" in grey. A bucket without the metric has no
-// bar, and a panel without any says so.
+// bars is a panel of one metric per bucket, with values written above bars and their error bars, and "all" in grey. A bucket without the
+// metric has no bar, and a panel without any says so.
 func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	if !computed(s.buckets, name) {
 		return panel{title: title, plot: message("not computed")}
 	}
-	largest, widest := s.largest(name), s.largest("reward_std_mean")
-	factor, power := scale(largest)
-	p := newPlot("", unit+power)
-	names := constants{}
-	low, high := 0.0, 0.0
-	labels := &plotter.Labels{}
-	points, ends, whiskers := signals(s.buckets, name, factor, func(i int, _ bucket) (float64, bool) { return float64(i), true })
-	for i, b := range s.buckets {
-		names = append(names, b.label)
-		if mean, ok := b.get("reward_std_mean"); ok && name != "reward_std_mean" {
-			names[i] += "\n" + decimal(mean, widest)
+	largest := 0.0
+	for _, b := range s.buckets {
+		if v, ok := b.get(name); ok {
+			largest = math.Max(largest, math.Abs(v))
 		}
+	}
+	factor, power := scale(largest)
+	p := newPlot(tickRows(s.buckets), unit+power)
+	names := constants{}
+	labels := &plotter.Labels{}
+	write := func(at plotter.XY, text string) {
+		labels.XYs, labels.Labels = append(labels.XYs, at), append(labels.Labels, text)
+		labels.TextStyle = append(labels.TextStyle, valueStyle(at.Y))
+	}
+	var points plotter.XYs
+	var ends, whiskers []float64
+	low, high := 0.0, 0.0
+	for i, b := range s.buckets {
+		names = append(names, b.tick())
 		v, ok := b.get(name)
 		at := plotter.XY{X: float64(i), Y: v * factor}
 		if !ok {
-			labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: at.X}), append(labels.Labels, "n/a")
-			labels.TextStyle = append(labels.TextStyle, valueStyle(1))
+			write(plotter.XY{X: at.X}, "n/a")
 			continue
 		}
 		fill := c
@@ -106,26 +95,17 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 		}
 		p.Add(&plotter.BarChart{Values: plotter.Values{at.Y}, XMin: at.X, Width: barWidth, Color: fill})
 		above := at
-		if k := slices.IndexFunc(points, func(q plotter.XY) bool { return q.X == at.X }); k >= 0 {
-			above.Y = math.Max(above.Y, whiskers[k])
+		if _, l, h, ok := interval(b); ok && name == "reward_std_mean" {
+			points, ends, whiskers = append(points, at), append(ends, l*factor), append(whiskers, h*factor)
+			above.Y = math.Max(above.Y, h*factor)
 		}
-		labels.XYs, labels.Labels = append(labels.XYs, above), append(labels.Labels, decimal(at.Y, largest*factor))
-		labels.TextStyle = append(labels.TextStyle, valueStyle(at.Y))
-		low, high = math.Min(low, at.Y), math.Max(high, at.Y)
+		write(above, decimal(at.Y, largest*factor))
+		low, high = math.Min(low, at.Y), math.Max(high, above.Y)
 	}
 	p.X.Tick.Marker, p.X.Tick.Length = names, 0
 	p.X.Min, p.X.Max = -0.6, float64(len(s.buckets))-0.4
-	p.X.Label.Text = "bucket, mean reward spread"
-	if name == "reward_std_mean" {
-		p.X.Label.Text = "bucket"
-		// The error bars stand where values would be written.
-		labels.Labels = make([]string, len(labels.XYs))
-	}
-	out := panel{title: title, plot: p}
 	if len(points) > 0 {
-		p.Add(errorBars(points, ends, whiskers, ink), dots(points, ink, 1.8))
-		out.legend = []entry{s.signalEntry()}
-		high = math.Max(high, top(whiskers))
+		p.Add(errorBars(points, ends, whiskers, ink))
 	}
 	room := (high - low) * 0.1
 	if room == 0 {
@@ -140,17 +120,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	}
 	p.Y.Min, p.Y.Max = low, high
 	p.Add(labels)
-	return out
-}
-
-// largest is the largest magnitude of a metric over the buckets.
-func (s step) largest(name string) (out float64) {
-	for _, b := range s.buckets {
-		if v, ok := b.get(name); ok {
-			out = math.Max(out, math.Abs(v))
-		}
-	}
-	return out
+	return panel{title: title, plot: p}
 }
 
 // barWidth leaves space between bars at the least distance that step.figure gives them, 26 points.

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
 	"gyre/internal/atomicfile"
@@ -21,8 +19,12 @@ import (
 
 // comparedStep is a row of the comparison.
 type comparedStep struct {
-	label   string
+	record  metrics.Record
 	buckets []bucket
+}
+
+func newComparedStep(record metrics.Record, prefix string) comparedStep {
+	return comparedStep{record, buckets(record, prefix)}
 }
 
 // StepDir is an exported step: a folder with a metrics.json or one gradient_analysis_metrics_step_N.json, or such a file.
@@ -39,7 +41,7 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dp
 		if err != nil {
 			return err
 		}
-		rows = append(rows, comparedStep{fmt.Sprintf("Step %d", record.Step), buckets(record, postFilter)})
+		rows = append(rows, newComparedStep(record, postFilter))
 	}
 	f, err := compare(title, rows)
 	if err != nil {
@@ -86,26 +88,36 @@ func readExported(d StepDir) (metrics.Record, error) {
 	return record, nil
 }
 
-// compare has a row per step with the buckets' spreads, the task norm and the norm of the regularisers against them. Only buckets
-// that all steps have are shown, and each column has one range, so that rows can be compared.
+// compare has a row per step with the buckets' spreads and the gradients of the task and of the regularisers. Only buckets that all steps have
+// are shown, and each column has one range, so that rows can be compared. Steps that were measured by different procedures cannot be.
 func compare(title string, rows []comparedStep) (figure, error) {
 	shared := func(b bucket) bool {
 		return !slices.ContainsFunc(rows, func(row comparedStep) bool {
 			return !slices.ContainsFunc(row.buckets, func(other bucket) bool { return other.name == b.name })
 		})
 	}
-	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 1.9 * vg.Inch,
-		caption: "reward-spread buckets, Q1 = lowest; points: means, bars: smallest and largest group"}
+	profile := profileOf(rows[0].record)
+	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 2.1 * vg.Inch,
+		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest; spreads: mean, smallest and largest group"}
+	if profile == "exact" {
+		f.caption += "; " + caveat
+	}
 	log := positive(rows, "reward_std_min") && positive(rows, "reward_std_mean")
 	for _, row := range rows {
+		if other := profileOf(row.record); other != profile {
+			return figure{}, fmt.Errorf("the steps cannot be compared: step %d has the %s, step %d the %s, and their norms mean different things",
+				rows[0].record.Step, describeProfile(profile), row.record.Step, describeProfile(other))
+		}
 		list := slices.DeleteFunc(proper(row.buckets), func(b bucket) bool { return !shared(b) })
 		if len(list) == 0 {
 			return figure{}, errors.New("the steps cannot be compared: they have no bucket in common")
 		}
+		intervals := intervalText(row.record.Float("grad_analysis/confidence"))
+		label := fmt.Sprintf("Step %d: ", row.record.Step)
 		f.panels = append(f.panels,
-			spreadIntervals(list, row.label+": reward spread", log),
-			versusSpread(list, row.label+": task gradient", []string{"task"}, 0, log),
-			versusSpread(list, row.label+": KL + entropy gradient", []string{"kl", "entropy"}, 0.1, log))
+			spreadIntervals(list, label+"reward spread", log),
+			strengthPanel(list, label+"task gradient", components[2:], intervals),
+			strengthPanel(list, label+sumTitle, regularisers, intervals))
 	}
 	for column := range 3 {
 		var plots []*plot.Plot
@@ -115,54 +127,6 @@ func compare(title string, rows []comparedStep) (figure, error) {
 		shareRange(plots)
 	}
 	return f, nil
-}
-
-// spreadIntervals has every bucket's mean spread with bars from the smallest to the largest.
-func spreadIntervals(list []bucket, title string, log bool) panel {
-	p := newPlot("bucket", "in-group std of returns")
-	convert := func(v float64) float64 { return v }
-	if log {
-		convert, p.Y.Tick.Marker = math.Log10, logTicks{}
-	}
-	names := constants{}
-	var points, ends plotter.XYs
-	var low, high []float64
-	for i, b := range list {
-		names = append(names, b.label)
-		if mean, l, h, ok := interval(b); ok {
-			l, h = convert(l), convert(h)
-			points = append(points, plotter.XY{X: float64(i), Y: convert(mean)})
-			low, high = append(low, l), append(high, h)
-			ends = append(ends, plotter.XY{X: 0, Y: l}, plotter.XY{X: 0, Y: h})
-		}
-	}
-	if len(points) == 0 {
-		return panel{title: title, plot: message("not logged")}
-	}
-	p.Add(errorBars(points, low, high, ink), dots(points, vermilion, 2.6))
-	p.X.Tick.Marker, p.X.Tick.Length = names, 0
-	p.X.Min, p.X.Max = -0.6, float64(len(list))-0.4
-	fitY(p, ends)
-	return panel{title: title, plot: p}
-}
-
-// shareRange gives the plots of a column the same axes.
-func shareRange(plots []*plot.Plot) {
-	for _, of := range []func(*plot.Plot) *plot.Axis{
-		func(p *plot.Plot) *plot.Axis { return &p.X }, func(p *plot.Plot) *plot.Axis { return &p.Y },
-	} {
-		low, high := math.Inf(1), math.Inf(-1)
-		for _, p := range plots {
-			if a := of(p); a.Width > 0 { // the axes of a message are hidden
-				low, high = math.Min(low, a.Min), math.Max(high, a.Max)
-			}
-		}
-		for _, p := range plots {
-			if a := of(p); a.Width > 0 {
-				a.Min, a.Max = low, high
-			}
-		}
-	}
 }
 
 // positive tells whether a metric is positive wherever the rows have it, so that logarithms of it can be drawn.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/rundir"
 )
 
 // Options of Draw.
@@ -40,10 +41,10 @@ func join(steps []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// Draw writes the run's figures: without Steps the training curves, the gradient analysis of every analysed step and, from three of
+// Draw writes a run's figures: without Steps the training curves, the gradient analysis of every analysed step and, from three of
 // them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still holds is drawn before
 // its error is returned.
-func (r *Run) Draw(ctx context.Context, o Options) error {
+func Draw(ctx context.Context, r *rundir.Run, o Options) error {
 	dir, prefix := o.Dir, prefixOf(o.Prefilter)
 	if dir == "" {
 		dir = filepath.Join(r.Dir, "plots")
@@ -52,7 +53,7 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 		}
 	}
 	out := output{ctx: ctx, dir: dir, options: o}
-	available := r.AnalysedSteps(o.Prefilter)
+	available := AnalysedSteps(r, o.Prefilter)
 	steps := available
 	if len(o.Steps) > 0 {
 		steps = slices.Compact(slices.Sorted(slices.Values(o.Steps)))
@@ -61,7 +62,7 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 			return &StepsError{Missing: missing, Available: available}
 		}
 	} else if !o.Prefilter {
-		f := r.training()
+		f := training(r)
 		if len(f.panels) == 0 {
 			o.Note("no training curves: the metrics file has none of the metrics they show")
 		} else if err := out.figure("training.png", f); err != nil {
@@ -69,7 +70,8 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 		}
 	}
 	for _, step := range steps {
-		if err := newStep(r.Name, r.at(step), prefix).draw(&out); err != nil {
+		record, _ := r.At(step)
+		if err := newStep(r.Name, record, prefix).draw(&out); err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
 	}
@@ -79,7 +81,8 @@ func (r *Run) Draw(ctx context.Context, o Options) error {
 	case n >= 3 && len(o.Steps) == 0:
 		three := []comparedStep{}
 		for _, step := range []int{available[0], available[n/2], available[n-1]} {
-			three = append(three, comparedStep{fmt.Sprintf("Step %d", step), buckets(r.at(step), prefix)})
+			record, _ := r.At(step)
+			three = append(three, newComparedStep(record, prefix))
 		}
 		if f, err := compare(r.Name+": gradient analysis over training", three); err != nil {
 			o.Note(err.Error())

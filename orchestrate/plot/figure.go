@@ -3,6 +3,7 @@ package plot
 import (
 	"image/color"
 	"io"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/text"
@@ -33,6 +34,7 @@ type mark int
 const (
 	markLine mark = iota
 	markDot
+	markRing
 	markBox
 	markNone
 )
@@ -138,6 +140,9 @@ func (e entry) draw(c draw.Canvas, at vg.Point) {
 	case markDot:
 		c.DrawGlyphNoClip(draw.GlyphStyle{Color: e.color, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}},
 			vg.Point{X: at.X + swatch/2, Y: at.Y})
+	case markRing:
+		c.DrawGlyphNoClip(draw.GlyphStyle{Color: e.color, Radius: vg.Points(2.4), Shape: draw.RingGlyph{}},
+			vg.Point{X: at.X + swatch/2, Y: at.Y})
 	case markBox:
 		const half = 3
 		c.FillPolygon(e.color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
@@ -159,4 +164,48 @@ func wrapLegend(legend []entry, width vg.Length) [][]entry {
 		used += e.width(s)
 	}
 	return rows
+}
+
+// textLines are lines of text under each other.
+type textLines []struct {
+	text  string
+	style text.Style
+}
+
+// add breaks a text into lines that fit a width, after spaces and hyphens.
+func (t *textLines) add(content string, s text.Style, width vg.Length) {
+	rest := strings.NewReplacer(" ", " \x00", "-", "-\x00").Replace(content)
+	current := ""
+	flush := func() {
+		if current != "" {
+			*t = append(*t, struct {
+				text  string
+				style text.Style
+			}{strings.TrimSpace(current), s})
+		}
+	}
+	for _, part := range strings.Split(rest, "\x00") {
+		if current != "" && s.Width(strings.TrimSpace(current+part)) > width {
+			flush()
+			current = ""
+		}
+		current += part
+	}
+	flush()
+}
+
+func (t textLines) height() vg.Length {
+	total := vg.Length(0)
+	for _, l := range t {
+		total += l.style.Font.Size * 1.45
+	}
+	return total
+}
+
+// draw writes the lines below a point.
+func (t textLines) draw(c draw.Canvas, at vg.Point) {
+	for _, l := range t {
+		c.FillText(l.style, vg.Point{X: at.X, Y: at.Y - l.style.Font.Size}, l.text)
+		at.Y -= l.style.Font.Size * 1.45
+	}
 }

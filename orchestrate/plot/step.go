@@ -1,31 +1,31 @@
 package plot
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
 
+	"gyre/orchestrate/analysis"
 	"gyre/orchestrate/metrics"
 )
 
 // step is one analysed step.
 type step struct {
 	record  metrics.Record
+	profile string
 	buckets []bucket // with "all"
 	title   string
 	caption string
 }
 
 func newStep(run string, record metrics.Record, prefix string) step {
-	s := step{record: record, buckets: buckets(record, prefix)}
+	s := step{record: record, profile: profileOf(record), buckets: buckets(record, prefix)}
 	s.title = fmt.Sprintf("Gradient analysis, step %d", record.Step)
-	parts := []string{run}
+	parts := []string{run, describeProfile(s.profile)}
 	if prefix == preFilter {
 		parts = append(parts, "before the filter")
 	}
@@ -39,11 +39,26 @@ func newStep(run string, record metrics.Record, prefix string) step {
 	if n := count("sample_count"); n > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f episodes in %.0f groups", n, count("group_rv_count")))
 	}
-	if profile, ok := record.Values["grad_analysis/profile"].(string); ok {
-		parts = append(parts, profile+" profile")
-	}
 	s.caption = strings.Join(append(parts, "Q1 = lowest reward spread"), "; ")
 	return s
+}
+
+// intervals names the estimates of the step's figures.
+func (s step) intervals() string { return intervalText(s.record.Float("grad_analysis/confidence")) }
+
+// summary has the buckets' reward spreads, and the gradient norms of the task and of the regularisers.
+func (s step) summary() (figure, error) {
+	list := proper(s.buckets)
+	box, err := spreadBoxes(list)
+	if err != nil {
+		return figure{}, err
+	}
+	f := s.figure(3, 2.7, 2.3, box, strengthPanel(list, "Task gradient", components[2:], s.intervals()),
+		strengthPanel(list, sumTitle, regularisers, s.intervals()))
+	if s.profile == "exact" {
+		f.caption += "; " + caveat
+	}
+	return f, nil
 }
 
 // draw writes the step's files.
@@ -77,7 +92,7 @@ func (s step) draw(out *output) error {
 	if err := out.file(name("metrics", "json"), s.writeJSON); err != nil {
 		return err
 	}
-	return out.file(name("bucket_rv_table", "csv"), s.writeCSV)
+	return out.file(name("bucket_rv_table", "csv"), func(w io.Writer) error { return analysis.WriteSpreads(w, s.profile, s.spreadTables()) })
 }
 
 func (s step) hasSpread() bool {
@@ -133,13 +148,12 @@ func plain(value any) any {
 	return value
 }
 
-// writeCSV lists every group's spread by bucket. Buckets whose groups were not logged have no rows.
-func (s step) writeCSV(w io.Writer) error {
-	rows := [][]string{{"bucket", "reward_std"}}
+// spreadTables are the buckets' groups with their spreads. Buckets whose groups were not logged have none.
+func (s step) spreadTables() (out []metrics.Table) {
 	for _, b := range proper(s.buckets) {
-		for _, v := range b.spreads {
-			rows = append(rows, []string{b.name, strconv.FormatFloat(v, 'g', -1, 64)})
+		if b.spreads != nil {
+			out = append(out, b.table)
 		}
 	}
-	return csv.NewWriter(w).WriteAll(rows)
+	return out
 }

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
 )
 
 // phase is a part of a step's time.
@@ -31,17 +32,17 @@ var phases = []phase{
 const bins = 80
 
 // timePanel stacks where the time of a step went. Phases below half a percent of the total count as other.
-func (r *Run) timePanel(xLabel string) (panel, bool) {
+func timePanel(r *rundir.Run, xLabel string) (panel, bool) {
 	var rows []metrics.Record
 	for _, record := range r.Records {
-		if _, ok := number(record, "timing_s/step"); ok {
+		if _, ok := rundir.Number(record, "timing_s/step"); ok {
 			rows = append(rows, record)
 		}
 	}
 	if len(rows) == 0 {
 		return panel{}, false
 	}
-	if len(r.keys("timing_s/gen"))+len(r.keys("timing_s/update_actor")) == 0 {
+	if len(r.Keys("timing_s/gen"))+len(r.Keys("timing_s/update_actor")) == 0 {
 		return curves{title: "Time", unit: "seconds", list: []curve{{key: "timing_s/step"}}}.panel(r, xLabel)
 	}
 	var total float64
@@ -106,14 +107,14 @@ func split(row metrics.Record) (parts []float64, whole float64) {
 	known := 0.0
 	for i, p := range phases {
 		for _, key := range p.keys {
-			if v, ok := number(row, key); ok && v > 0 {
+			if v, ok := rundir.Number(row, key); ok && v > 0 {
 				parts[i] += v
 				known += v
 			}
 		}
 	}
-	step, _ := number(row, "timing_s/step")
-	if testing, ok := number(row, "timing_s/testing"); ok {
+	step, _ := rundir.Number(row, "timing_s/step")
+	if testing, ok := rundir.Number(row, "timing_s/testing"); ok {
 		step += testing
 	}
 	return parts, math.Max(step, known)
