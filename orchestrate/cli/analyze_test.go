@@ -1,11 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,6 +61,33 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
+// csvOf writes columns of a logged table, and the profile, as CSV.
+func csvOf(t *testing.T, logged any, columns string) string {
+	t.Helper()
+	var table struct {
+		Columns []string
+		Rows    [][]any
+	}
+	data, err := json.Marshal(logged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &table); err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Rows) < 2 {
+		t.Fatalf("a table of %d groups", len(table.Rows))
+	}
+	out := columns + ",profile\n"
+	for _, row := range table.Rows {
+		for _, name := range strings.Split(columns, ",") {
+			out += fmt.Sprint(row[slices.Index(table.Columns, name)]) + ","
+		}
+		out += "exact\n"
+	}
+	return out
+}
+
 // What the run logged at a step comes out again, bit for bit, from the checkpoint before it: from the saved episodes, and played again.
 func TestProbeRepeatsTheRun(t *testing.T) {
 	dir := t.TempDir()
@@ -74,9 +102,18 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 	if saved["grad_analysis/profile"] != "exact" || saved["step"] != 3.0 {
 		t.Errorf("the step's file says profile %v, step %v", saved["grad_analysis/profile"], saved["step"])
 	}
-	table := readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_bucket_rv_table_step_3.csv"))
-	if header, _, _ := strings.Cut(string(table), "\n"); header != "bucket,group_id,reward_std,episodes,task,entropy" {
-		t.Errorf("the group table begins with %q", header)
+	table := readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_group_table_step_3.csv"))
+	if want := csvOf(t, saved["grad_norm/group_table"], "bucket,group_id,reward_std,episodes,task,entropy"); string(table) != want {
+		t.Errorf("the group table is\n%s\nwant\n%s", table, want)
+	}
+	// The table of spreads is one file, whoever writes it.
+	spreads := readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_bucket_rv_table_step_3.csv"))
+	if want := csvOf(t, saved["grad_norm/group_table"], "bucket,group_id,reward_std"); string(spreads) != want {
+		t.Errorf("the table of spreads is\n%s\nwant\n%s", spreads, want)
+	}
+	mustGyre(t, dir, "plot", "runs/tiny", "--step", "3", "--dpi", "40", "--output-dir", "drawn")
+	if drawn := readFile(t, filepath.Join(dir, "drawn/gradient_analysis_bucket_rv_table_step_3.csv")); string(drawn) != string(spreads) {
+		t.Errorf("gyre plot writes\n%s\nand the run wrote\n%s", drawn, spreads)
 	}
 	before := contents(t, dir)
 	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--rollouts", "runs/tiny/rollouts/step_3.jsonl"))
@@ -138,8 +175,8 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 		t.Error("--with-val logged no validation")
 	}
 	table := readFile(t, filepath.Join(dir, "probe/analysis/gradient_analysis_bucket_rv_table_step_2.csv"))
-	if !bytes.HasPrefix(table, []byte("bucket,group_id,reward_std,")) || bytes.Count(table, []byte("\n")) != 3 {
-		t.Errorf("group table:\n%s", table)
+	if want := csvOf(t, values["grad_norm/group_table"], "bucket,group_id,reward_std"); string(table) != want {
+		t.Errorf("the table of spreads is\n%s\nwant\n%s", table, want)
 	}
 	mustGyre(t, dir, "plot", "probe", "--dpi", "40")
 	if code, _, stderr := runGyre(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--output", "probe"); code != 1 || !strings.Contains(stderr, "already holds step 2") {

@@ -144,3 +144,30 @@ func waitFor(t *testing.T, path string) {
 	}
 	t.Fatalf("%s did not appear", path)
 }
+
+// A run whose metrics were cut does not go on with a silent hole: what is missing is named, and nothing is changed.
+func TestResumeNamesMissingMetrics(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	mustGyre(t, dir, "train", config, "run.steps=3")
+	path := filepath.Join(dir, "runs/tiny/metrics.jsonl")
+	whole := readFile(t, path)
+	for text, want := range map[string]string{"": "lacks steps 1 to 3", strings.Join(strings.SplitAfter(string(whole), "\n")[:2], ""): "lacks steps 2 to 3"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := runGyre(t, dir, "train", config, "run.steps=4", "--resume")
+		if code != exitFailed || !strings.Contains(stderr, want) || !strings.Contains(stderr, "--resume-from") {
+			t.Errorf("exit code %d, %s; want %q", code, stderr, want)
+		}
+		if left := readFile(t, path); string(left) != text {
+			t.Errorf("the file was changed: %s", left)
+		}
+	}
+	if err := os.WriteFile(path, whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mustGyre(t, dir, "train", config, "run.steps=4", "--resume", `run.loggers=["jsonl", "tensorboard"]`)
+	mustGyre(t, dir, "train", config, "run.steps=5", "--resume-from", "runs/tiny/global_step_4", "run.name=further")
+	mustGyre(t, dir, "train", config, "run.steps=6", "--resume", "run.name=further")
+}

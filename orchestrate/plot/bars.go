@@ -16,16 +16,21 @@ import (
 // buckets of different size.
 func (s step) norms() (figure, error) {
 	var panels []panel
+	what := " gradient"
+	if s.profile == "exact" {
+		what += ", whole bucket"
+	}
 	for _, c := range components {
-		panels = append(panels, s.bars(c.title+" gradient, whole bucket", c.name, "L2 norm", c.color))
+		panels = append(panels, s.bars(c.title+what, c.name, "L2 norm", c.color))
 	}
 	f := s.figure(3, 2.7, 2.2, panels...)
 	if s.profile == "exact" {
 		for _, c := range components {
 			f.panels = append(f.panels, strengthPanel(s.buckets, c.title+" gradient per group", []component{c}, s.intervals()))
 		}
-		f.caption += "; whole bucket: grows with its size; per group: " + caveat
+		f.caption += "; whole bucket: grows with its size"
 	}
+	f.caption += caveat(s.profile)
 	return f, nil
 }
 
@@ -73,8 +78,12 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 	factor, power := scale(largest)
 	p := newPlot(tickRows(s.buckets), unit+power)
 	names := constants{}
-	labels := &plotter.Labels{}
+	above, below := &plotter.Labels{Offset: vg.Point{Y: 2}}, &plotter.Labels{Offset: vg.Point{Y: -2}}
 	write := func(at plotter.XY, text string) {
+		labels := above
+		if at.Y < 0 {
+			labels = below
+		}
 		labels.XYs, labels.Labels = append(labels.XYs, at), append(labels.Labels, text)
 		labels.TextStyle = append(labels.TextStyle, valueStyle(at.Y))
 	}
@@ -94,20 +103,20 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 			fill = grey
 		}
 		p.Add(&plotter.BarChart{Values: plotter.Values{at.Y}, XMin: at.X, Width: barWidth, Color: fill})
-		above := at
+		end := at
 		if _, l, h, ok := interval(b); ok && name == "reward_std_mean" {
 			points, ends, whiskers = append(points, at), append(ends, l*factor), append(whiskers, h*factor)
-			above.Y = math.Max(above.Y, h*factor)
+			end.Y = math.Max(end.Y, h*factor)
 		}
-		write(above, decimal(at.Y, largest*factor))
-		low, high = math.Min(low, at.Y), math.Max(high, above.Y)
+		write(end, decimal(at.Y, largest*factor))
+		low, high = math.Min(low, at.Y), math.Max(high, end.Y)
 	}
 	p.X.Tick.Marker, p.X.Tick.Length = names, 0
 	p.X.Min, p.X.Max = -0.6, float64(len(s.buckets))-0.4
 	if len(points) > 0 {
 		p.Add(errorBars(points, ends, whiskers, ink))
 	}
-	room := (high - low) * 0.1
+	room := (high - low) * 0.12
 	if room == 0 {
 		room = 1
 	}
@@ -119,7 +128,7 @@ func (s step) bars(title, name, unit string, c color.NRGBA) panel {
 		high += room
 	}
 	p.Y.Min, p.Y.Max = low, high
-	p.Add(labels)
+	p.Add(above, below)
 	return panel{title: title, plot: p}
 }
 

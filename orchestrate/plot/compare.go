@@ -99,9 +99,7 @@ func compare(title string, rows []comparedStep) (figure, error) {
 	profile := profileOf(rows[0].record)
 	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 2.1 * vg.Inch,
 		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest; spreads: mean, smallest and largest group"}
-	if profile == "exact" {
-		f.caption += "; " + caveat
-	}
+	f.caption += caveat(profile)
 	log := positive(rows, "reward_std_min") && positive(rows, "reward_std_mean")
 	for _, row := range rows {
 		if other := profileOf(row.record); other != profile {

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
 )
 
 func labels(list []plot.Tick) string {
@@ -54,13 +55,13 @@ func TestMovingAverage(t *testing.T) {
 }
 
 func TestTimesAddUp(t *testing.T) {
-	r := &Run{Records: []metrics.Record{{Step: 1, Values: map[string]any{
+	r := &rundir.Run{Records: []metrics.Record{{Step: 1, Values: map[string]any{
 		"timing_s/adv": math.Inf(1), "timing_s/gen": 5.0, "timing_s/old_log_prob": 1.0, "timing_s/ref": 2.0, "timing_s/step": 10.0, "timing_s/testing": 4.0}}}}
 	parts, whole := split(r.Records[0])
 	if parts[0] != 5 || parts[1] != 3 || whole != 14 {
 		t.Errorf("parts %v of %v s, want rollout 5, log-probs 3, whole 14 (validation comes on top of the step)", parts, whole)
 	}
-	p, ok := r.timePanel("step")
+	p, ok := timePanel(r, "step")
 	if !ok || len(p.legend) != 4 {
 		t.Errorf("legend %v, want rollout, log-probs, validation and other", p.legend)
 	}

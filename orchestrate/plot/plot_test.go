@@ -16,14 +16,15 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
 )
 
 // testDPI makes small pictures, for speed.
 const testDPI = 80
 
-// analysis is what a gradient analysis with three buckets logs; the KL component is off.
-func analysis(withTables bool) map[string]any {
-	m := map[string]any{}
+// analysed is what a gradient analysis with three buckets logs; the KL component is off.
+func analysed(withTables bool) map[string]any {
+	m := map[string]any{"grad_analysis/profile": "exact", "grad_analysis/confidence": 0.9}
 	for i, name := range []string{"bucket_1", "bucket_2", "bucket_10", "all"} {
 		p, x := "grad_norm/"+name+"/", float64(i+1)
 		for key, v := range map[string]float64{
@@ -42,7 +43,7 @@ func analysis(withTables bool) map[string]any {
 }
 
 // writeRun logs 30 training steps, of which the given ones are analysed.
-func writeRun(t *testing.T, analysed ...int) string {
+func writeRun(t *testing.T, at ...int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo")
 	logger, err := metrics.Open(filepath.Join(dir, "metrics.jsonl"))
@@ -63,8 +64,8 @@ func writeRun(t *testing.T, analysed ...int) string {
 		if step == 12 {
 			m["actor/pg_loss"] = math.NaN()
 		}
-		if slices.Contains(analysed, step) {
-			for key, v := range analysis(step != 21) {
+		if slices.Contains(at, step) {
+			for key, v := range analysed(step != 21) {
 				m[key] = v
 			}
 		}
@@ -78,7 +79,7 @@ func writeRun(t *testing.T, analysed ...int) string {
 // drawAll draws a run and returns the paths it wrote, relative to the run, and its notes.
 func drawAll(t *testing.T, dir string, o Options) (wrote, notes []string, err error) {
 	t.Helper()
-	r, err := Open(dir)
+	r, err := rundir.Read(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +92,7 @@ func drawAll(t *testing.T, dir string, o Options) (wrote, notes []string, err er
 	}
 	o.DPI = testDPI
 	o.Note = func(text string) { notes = append(notes, text) }
-	err = r.Draw(context.Background(), o)
+	err = Draw(context.Background(), r, o)
 	return wrote, notes, err
 }
 
@@ -167,7 +168,8 @@ func TestStepSelectionAndExports(t *testing.T) {
 		t.Fatalf("wrote %q, error %v; want the seven files of step 11", wrote, err)
 	}
 	csv, err := os.ReadFile(filepath.Join(out, "gradient_analysis_bucket_rv_table_step_11.csv"))
-	if want := "bucket,reward_std\nbucket_1,0.5\nbucket_1,1.5\nbucket_2,1.5\nbucket_2,2.5\nbucket_10,2.5\nbucket_10,3.5\n"; string(csv) != want {
+	if want := "bucket,group_id,reward_std,profile\nbucket_1,0,0.5,exact\nbucket_1,1,1.5,exact\nbucket_2,2,1.5,exact\nbucket_2,3,2.5,exact\n" +
+		"bucket_10,4,2.5,exact\nbucket_10,5,3.5,exact\n"; string(csv) != want {
 		t.Errorf("csv %q (%v), want %q", csv, err, want)
 	}
 	text, err := os.ReadFile(filepath.Join(out, "gradient_analysis_metrics_step_11.json"))
@@ -194,7 +196,7 @@ func TestStepSelectionAndExports(t *testing.T) {
 }
 
 func TestAbsentIsNotZero(t *testing.T) {
-	s := newStep("demo", metrics.Record{Step: 1, Values: analysis(true)}, postFilter)
+	s := newStep("demo", metrics.Record{Step: 1, Values: analysed(true)}, postFilter)
 	labels := []string{}
 	for _, b := range s.buckets {
 		labels = append(labels, b.label)
@@ -209,14 +211,14 @@ func TestAbsentIsNotZero(t *testing.T) {
 	if f.panels[0].plot.X.Width != 0 || f.panels[1].plot.X.Width == 0 {
 		t.Error("want a message for KL, which was not computed, and bars for entropy")
 	}
-	points, missing := sums(proper(s.buckets), []string{"kl", "entropy"}, false)
-	if len(points) != 3 || points[2].Y != 0.003 || !reflect.DeepEqual(missing, []string{"kl"}) {
-		t.Errorf("KL + entropy: %v, missing %q; want the entropy alone", points, missing)
+	p := strengthPanel(proper(s.buckets), sumTitle, regularisers, "interval")
+	if len(p.legend) != 2 || p.legend[0].label != "Entropy" || p.legend[1].label != "KL not computed" {
+		t.Errorf("KL + entropy: legend %v; want the entropy alone", p.legend)
 	}
 }
 
 func TestTablesThatDisagreeAreNotUsed(t *testing.T) {
-	values := analysis(true)
+	values := analysed(true)
 	values["grad_norm/bucket_2/reward_std_mean"] = 2.1
 	list := buckets(metrics.Record{Values: values}, postFilter)
 	if list[0].spreads == nil || list[1].spreads != nil {
@@ -245,19 +247,19 @@ func TestIncompleteRuns(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = drawAll(t, dir, Options{}); !errors.Is(err, ErrEmpty) {
+	if _, _, err = drawAll(t, dir, Options{}); !errors.Is(err, rundir.ErrEmpty) {
 		t.Errorf("empty file: %v", err)
 	}
 }
 
 func TestCancelledDrawingStops(t *testing.T) {
-	r, err := Open(writeRun(t, 1))
+	r, err := rundir.Read(writeRun(t, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	err = r.Draw(ctx, Options{Wrote: func(p string) { t.Errorf("wrote %s", p) }, Note: func(string) {}})
+	err = Draw(ctx, r, Options{Wrote: func(p string) { t.Errorf("wrote %s", p) }, Note: func(string) {}})
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -266,7 +268,7 @@ func TestCancelledDrawingStops(t *testing.T) {
 func TestDrawSteps(t *testing.T) {
 	root := t.TempDir()
 	for i, name := range []string{"a/metrics.json", "b/gradient_analysis_metrics_step_20.json", "c.json"} {
-		s := newStep("", metrics.Record{Step: 10 * i, Values: analysis(false)}, postFilter)
+		s := newStep("", metrics.Record{Step: 10 * i, Values: analysed(false)}, postFilter)
 		if err := atomicfile.Write(filepath.Join(root, name), s.writeJSON); err != nil {
 			t.Fatal(err)
 		}
@@ -282,5 +284,46 @@ func TestDrawSteps(t *testing.T) {
 	}
 	if err := DrawSteps(context.Background(), "PPO", dirs, out, PrintDPI); err == nil || !strings.Contains(err.Error(), "c.json has no gradient analysis") {
 		t.Errorf("a file without analysis: %v", err)
+	}
+}
+
+// Norms of different procedures mean different things: they never share a figure, and every file says whose they are.
+func TestProfilesAreNotMixed(t *testing.T) {
+	record := func(step int, profile any) metrics.Record {
+		values := analysed(true)
+		delete(values, "grad_analysis/profile")
+		if profile != nil {
+			values["grad_analysis/profile"] = profile
+		}
+		return metrics.Record{Step: step, Values: values}
+	}
+	for _, c := range []struct {
+		profiles []any
+		want     string
+	}{
+		{[]any{"exact", "exact", "exact"}, ""}, {[]any{"paper", "paper", "paper"}, ""}, {[]any{nil, nil, nil}, ""},
+		{[]any{"exact", "exact", "paper"}, "step 0 has the exact profile, step 2 the paper profile"},
+		{[]any{"exact", nil, "exact"}, "step 0 has the exact profile, step 1 the profile not recorded"},
+	} {
+		var rows []comparedStep
+		for i, p := range c.profiles {
+			rows = append(rows, newComparedStep(record(i, p), postFilter))
+		}
+		f, err := compare("steps", rows)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v: %v, want %q", c.profiles, err, c.want)
+			}
+			continue
+		}
+		if want := describeProfile(profileOf(rows[0].record)); err != nil || !strings.HasPrefix(f.caption, want) {
+			t.Errorf("%v: caption %q (%v), want it to begin with %q", c.profiles, f.caption, err, want)
+		}
+		s := newStep("demo", rows[0].record, postFilter)
+		for _, make := range []func() (figure, error){s.summary, s.norms, s.losses, s.spread, s.normalized} {
+			if f, err := make(); err != nil || !strings.Contains(f.caption, describeProfile(s.profile)) {
+				t.Errorf("%v: caption %q (%v)", c.profiles, f.caption, err)
+			}
+		}
 	}
 }

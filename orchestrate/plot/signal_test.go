@@ -1,62 +1,79 @@
 package plot
 
 import (
-	"context"
 	"math"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	"gyre/orchestrate/metrics"
 )
 
-func TestSignalIsTheRootOfWhatWasLogged(t *testing.T) {
-	b := bucket{values: map[string]float64{"signal_sq/task": 4, "signal_sq_low/task": -1, "signal_sq_high/task": 9, "signal_sq/kl": -0.5}}
-	if middle, low, high, ok := signal(b, "task"); !ok || middle != 2 || low != 0 || high != 3 {
-		t.Errorf("signal %v in [%v, %v], %v", middle, low, high, ok)
+// A bucket of n groups shows norms per group, so that a large bucket does not look strong by its size, and says why it has no interval.
+func TestStrengthIsPerGroup(t *testing.T) {
+	b := func(n float64, more map[string]float64) bucket {
+		values := map[string]float64{"group_rv_count": n, "task": 6}
+		for k, v := range more {
+			values[k] = v
+		}
+		return bucket{values: values, exact: true}
 	}
-	if _, _, _, ok := signal(b, "kl"); ok {
-		t.Error("a signal without an interval has no error bar")
+	estimate := map[string]float64{"signal_per_group/task": 0.5}
+	whole := map[string]float64{"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}
+	for _, c := range []struct {
+		bucket bucket
+		want   strength
+	}{
+		{b(3, whole), strength{measured: 2, signal: 0.5, low: 0.25, high: 2, hasSignal: true, hasIntervals: true}},
+		{b(2, estimate), strength{measured: 3, signal: 0.5, hasSignal: true, why: "2 groups: no interval"}},
+		{b(1, nil), strength{measured: 6, why: "1 group: no estimate"}},
+		{b(4, nil), strength{measured: 1.5, why: "statistics off"}},
+		{bucket{values: map[string]float64{"group_rv_count": 4, "task": 6}}, strength{measured: 6, why: "no estimate in this profile"}},
+	} {
+		if got, ok := c.bucket.strength("task"); !ok || got != c.want {
+			t.Errorf("strength %+v, want %+v", got, c.want)
+		}
+	}
+	if _, ok := b(3, whole).strength("kl"); ok {
+		t.Error("KL was not computed")
 	}
 }
 
-// Where the analysis has intervals, figures show them and make room for them.
-func TestFiguresShowIntervals(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	logger, err := metrics.Open(filepath.Join(dir, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
+// The sum of two components is a gradient of its own: its norm depends on the angle between them.
+func TestSumIsTheNormOfTheSum(t *testing.T) {
+	b := bucket{exact: true, values: map[string]float64{"kl": 3, "entropy": 4, "cosine/entropy_kl": 0}}
+	if norm, exact, ok := b.together("kl", "entropy"); !ok || !exact || norm != 5 {
+		t.Errorf("orthogonal: %v, exact %v", norm, exact)
 	}
-	values := analysis(true)
-	values["grad_analysis/confidence"], values["grad_analysis/profile"] = 0.9, "exact"
+	b.values["cosine/entropy_kl"] = -1
+	if norm, exact, _ := b.together("kl", "entropy"); norm != 1 || !exact {
+		t.Errorf("opposed: %v, exact %v", norm, exact)
+	}
+	delete(b.values, "cosine/entropy_kl")
+	if norm, exact, _ := b.together("kl", "entropy"); norm != 7 || exact {
+		t.Errorf("of unknown angle: %v, exact %v; want the sum of the norms, named so", norm, exact)
+	}
+	b.values["kl"] = 0
+	if norm, exact, _ := b.together("kl", "entropy"); norm != 4 || !exact {
+		t.Errorf("with a zero: %v, exact %v", norm, exact)
+	}
+}
+
+func TestFiguresShowIntervals(t *testing.T) {
+	values := analysed(true)
 	for _, name := range []string{"bucket_1", "bucket_2", "all"} {
 		p := "grad_norm/" + name + "/"
-		values[p+"signal_sq/task"], values[p+"signal_sq_low/task"], values[p+"signal_sq_high/task"] = 0.25, 0.01, 4.0
+		values[p+"signal_per_group/task"], values[p+"signal_per_group_low/task"], values[p+"signal_per_group_high/task"] = 0.25, 0.01, 4.0
 	}
-	if err := logger.Log(1, values); err != nil {
-		t.Fatal(err)
-	}
-	logger.Close()
-	run, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newStep("run", run.at(1), postFilter)
-	norms, err := s.norms()
-	if err != nil {
-		t.Fatal(err)
-	}
-	task := norms.panels[2]
-	if task.plot.Y.Max < 2 || len(task.legend) != 1 || task.legend[0].label != "without noise, 90% interval" {
-		t.Errorf("the axis ends at %v, the legend is %v", task.plot.Y.Max, task.legend)
-	}
+	s := newStep("run", metrics.Record{Step: 1, Values: values}, postFilter)
 	summary, err := s.summary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if middle := summary.panels[1]; middle.plot.Y.Max < 2 || math.IsInf(middle.plot.Y.Max, 0) || len(middle.legend) != 2 {
-		t.Errorf("the summary's axis ends at %v, its legend is %v", middle.plot.Y.Max, middle.legend)
+	task := summary.panels[1]
+	if task.plot.Y.Max < 4 || math.IsInf(task.plot.Y.Max, 0) || len(task.legend) != 2 || task.legend[1].label != "without noise, 90% interval" {
+		t.Errorf("the axis ends at %v, the legend is %v", task.plot.Y.Max, task.legend)
 	}
-	if err := run.Draw(context.Background(), Options{DPI: testDPI, Wrote: func(string) {}, Note: func(string) {}}); err != nil {
-		t.Fatal(err)
+	if ticks := task.plot.X.Tick.Marker.Ticks(0, 3); ticks[0].Label != "Q1\n1\n2\n8" || !strings.Contains(task.plot.X.Label.Text, "groups, episodes") {
+		t.Errorf("below the first bucket: %q, named %q; want its spread, groups and episodes", ticks[0].Label, task.plot.X.Label.Text)
 	}
 }

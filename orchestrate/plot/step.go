@@ -55,9 +55,7 @@ func (s step) summary() (figure, error) {
 	}
 	f := s.figure(3, 2.7, 2.3, box, strengthPanel(list, "Task gradient", components[2:], s.intervals()),
 		strengthPanel(list, sumTitle, regularisers, s.intervals()))
-	if s.profile == "exact" {
-		f.caption += "; " + caveat
-	}
+	f.caption += caveat(s.profile)
 	return f, nil
 }
 

@@ -93,7 +93,7 @@ func strengthPanel(list []bucket, title string, shown []component, intervals str
 			}
 			p.Add(errorBars(barred, low, high, paint), dots(points, paint, 2))
 			if i == len(shown)-1 {
-				out.legend = append(out.legend, entry{intervals, paint, markDot})
+				out.legend = append(out.legend, entry{intervals, ink, markDot})
 			}
 		}
 	}
@@ -152,8 +152,13 @@ func intervalText(confidence float64, known bool) string {
 	return fmt.Sprintf("without noise, %g%% interval", 100*confidence)
 }
 
-// caveat says how to read norms per group.
-const caveat = "a group's measured norm holds noise, which shrinks as 1/√groups: compare the estimates without noise"
+// caveat says how to read a figure's norms.
+func caveat(profile string) string {
+	if profile == "exact" {
+		return "; per group: a measured norm holds noise, which shrinks as 1/√groups: compare the estimates without noise"
+	}
+	return "; norms as this procedure gives them: without intervals, and dependent on a bucket's size"
+}
 
 // spreadIntervals has every bucket's mean spread with bars from the smallest to the largest.
 func spreadIntervals(list []bucket, title string, log bool) panel {
