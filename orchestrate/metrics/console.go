@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,22 +19,23 @@ type Column struct {
 	Key, Label, Format string
 }
 
-// Columns is the usual console line of a training step or epoch: what has no value is left out.
+// Columns is the usual console line of a training step or epoch, the most telling first: what has no value is left out, and on a terminal what
+// does not fit.
 var Columns = []Column{
 	{"train/loss", "loss", "%.4f"},
 	{"val/loss", "val_loss", "%.4f"},
 	{"train/*/success", "success", "%.3f"},
+	{"val-env/*/success", "val_success", "%.3f"},
 	{"critic/score/mean", "score", "%.3f"},
 	{"rollout/in_group_reward_std", "spread", "%.3f"},
 	{"rollout/filter_kept_ratio", "kept", "%.2f"},
 	{"actor/entropy", "entropy", "%.3f"},
 	{"actor/ppo_kl", "kl", "%.2e"},
-	{"actor/pg_loss", "loss", "%.4f"},
 	{"actor/grad_norm", "grad", "%.3f"},
+	{"timing_s/step", "s", "%.1f"},
+	{"actor/pg_loss", "loss", "%.4f"},
 	{"critic/vf_loss", "vf_loss", "%.4f"},
 	{"response_length", "tokens", "%.0f"},
-	{"val-env/*/success", "val_success", "%.3f"},
-	{"timing_s/step", "s", "%.1f"},
 	{"timing_s/gen", "gen_s", "%.1f"},
 	{"timing_s/update_actor", "update_s", "%.1f"},
 	{"perf/gen_tokens_per_s", "gen_tok/s", "%.0f"},
@@ -52,6 +54,7 @@ type Console struct {
 	terminal bool
 	colour   bool
 	bar      *Bar
+	table    table
 }
 
 // NewConsole writes to out. On a terminal it draws progress bars, and colours unless NO_COLOR is set or TERM is dumb;
@@ -75,35 +78,120 @@ func (c *Console) Write(message []byte) (int, error) {
 	return c.out.Write(message)
 }
 
-// Step prints the line of a step out of total.
+// Step prints a step out of total: on a terminal as a row of a table that is no wider than the terminal, elsewhere as the whole line.
 func (c *Console) Step(step, total int, values map[string]any) {
-	const dim, reset = "\x1b[2m", "\x1b[0m"
-	paint := func(label string) string { return label }
-	if c.colour {
-		paint = func(label string) string { return dim + label + reset }
+	if !c.terminal {
+		fmt.Fprintln(c, c.Line(step, total, values))
+		return
 	}
-	fmt.Fprintln(c, line(c.Columns, step, total, values, paint))
+	c.mu.Lock()
+	header, row := c.table.row(c.width(), step, total, cells(c.Columns, values))
+	c.mu.Unlock()
+	const dim, reset = "\x1b[2m", "\x1b[0m"
+	if header != "" && c.colour {
+		header = dim + header + reset
+	}
+	if header != "" {
+		row = header + "\n" + row
+	}
+	fmt.Fprintln(c, row)
 }
 
-// Line is the plain text of a step's line, as for a log file.
+// width is the terminal's; 80 where it does not tell.
+func (c *Console) width() int {
+	if file, ok := c.out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// Line is the whole plain text of a step, as for a log file.
 func (c *Console) Line(step, total int, values map[string]any) string {
-	return line(c.Columns, step, total, values, func(label string) string { return label })
+	parts := []string{fmt.Sprintf("step %*d/%d", len(fmt.Sprint(total)), step, total)}
+	for _, cell := range cells(c.Columns, values) {
+		parts = append(parts, cell.label+" "+cell.text)
+	}
+	return strings.Join(parts, "  ")
 }
 
-func line(columns []Column, step, total int, values map[string]any, paint func(string) string) string {
+// cell is a value of a step for people.
+type cell struct{ key, label, brief, text string }
+
+// cells are the values that the columns name, in their order.
+func cells(columns []Column, values map[string]any) (out []cell) {
 	keys := sortedKeys(values)
-	parts := []string{fmt.Sprintf("%s %*d/%d", paint("step"), len(fmt.Sprint(total)), step, total)}
 	for _, column := range columns {
+		first := len(out)
 		for _, key := range keys {
 			if matched, _ := path.Match(column.Key, key); !matched {
 				continue
 			}
 			if text, ok := format(column.Format, values[key]); ok {
-				parts = append(parts, paint(label(column, key))+" "+text)
+				out = append(out, cell{key, label(column, key), label(column, key), text})
 			}
 		}
+		if len(out) == first+1 { // there is no other tag to tell it from
+			out[first].brief = column.Label
+		}
 	}
-	return strings.Join(parts, "  ")
+	return out
+}
+
+// table keeps the columns of a terminal in place from row to row.
+type table struct {
+	columns []column
+	rows    int // below the last header
+}
+
+type column struct {
+	key, label string
+	width      int
+}
+
+// headerEvery is how many rows are printed before the names of the columns are repeated.
+const headerEvery = 20
+
+// row lays a step out in no more than width characters; header is not empty where the names of the columns have to be (re)printed. Columns stay
+// from the first step on that has them.
+func (t *table) row(width, step, total int, cells []cell) (header, row string) {
+	changed := t.rows%headerEvery == 0
+	at := 0
+	for _, c := range cells {
+		i := slices.IndexFunc(t.columns, func(x column) bool { return x.key == c.key })
+		if i < 0 {
+			i = at
+			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief)})
+			changed = true
+		}
+		if len(c.text) > t.columns[i].width {
+			t.columns[i].width, changed = len(c.text), true
+		}
+		at = i + 1
+	}
+	first := len(fmt.Sprintf("%d/%d", total, total))
+	first = max(first, len("step"))
+	var names, texts strings.Builder
+	fmt.Fprintf(&names, "%*s", first, "step")
+	fmt.Fprintf(&texts, "%*s", first, fmt.Sprintf("%d/%d", step, total))
+	used := first
+	for _, x := range t.columns {
+		if used += 2 + x.width; used > width {
+			break
+		}
+		text := ""
+		if i := slices.IndexFunc(cells, func(c cell) bool { return c.key == x.key }); i >= 0 {
+			text = cells[i].text
+		}
+		fmt.Fprintf(&names, "  %*s", x.width, x.label)
+		fmt.Fprintf(&texts, "  %*s", x.width, text)
+	}
+	if changed {
+		t.rows, header = 0, names.String()
+	}
+	t.rows++
+	return header, texts.String()
 }
 
 // label adds what the * of a pattern stood for, so that tags are told apart: "success[sokoban]".

@@ -25,15 +25,39 @@ func TestStepLine(t *testing.T) {
 	}
 }
 
-func TestColouredLineHasTheSameText(t *testing.T) {
+// On a terminal no line is longer than the terminal, columns stay in their place, and their names come again when they change.
+func TestRowsFitTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	c := NewConsole(&out)
-	c.colour = true
-	values := map[string]any{"actor/entropy": 0.5}
-	c.Step(1, 2, values)
-	plain := strings.NewReplacer("\x1b[2m", "", "\x1b[0m", "").Replace(out.String())
-	if plain == out.String() || plain != c.Line(1, 2, values)+"\n" {
-		t.Errorf("coloured %q, plain %q", out.String(), c.Line(1, 2, values))
+	c.terminal, c.colour = true, true
+	values := map[string]any{}
+	for _, column := range Columns {
+		values[strings.ReplaceAll(column.Key, "*", "sokoban")] = -12345.6789
+	}
+	validation := values["val-env/sokoban/success"]
+	for step := range 30 {
+		delete(values, "val-env/sokoban/success")
+		if step == 4 {
+			values["val-env/sokoban/success"] = validation
+		}
+		c.Step(step, 30, values)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	headers := 0
+	for _, line := range lines {
+		plain := strings.NewReplacer("\x1b[2m", "", "\x1b[0m", "").Replace(line)
+		if len(plain) > 80 {
+			t.Errorf("%d characters: %q", len(plain), plain)
+		}
+		if plain != line {
+			headers++
+		}
+	}
+	if headers != 3 || len(lines) != 33 {
+		t.Errorf("%d headers in %d lines, want 3 (the first, the one with a new column, and 20 rows later) in 33", headers, len(lines))
+	}
+	if full := c.Line(1, 30, values); len(full) < 250 || strings.Contains(full, "\x1b") {
+		t.Errorf("the whole line has %d characters: %q", len(full), full)
 	}
 }
 
