@@ -22,7 +22,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 2
+#define GYRE_ABI_VERSION 3
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -174,7 +174,10 @@ typedef enum {
 } gyre_policy_objective;
 typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
 
-// loss = Σ_t weight[t] · ( L_t  -  entropy_coef · H_t  +  kl_coef · KL_t )  over tokens with mask 1.
+// What a component of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the reference.
+typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term;
+
+// loss = Σ over components Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t )  over tokens with mask 1.
 // The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so the
 // sum over micro-batches is the batch loss exactly.
 typedef struct {
@@ -190,31 +193,41 @@ typedef struct {
 
 typedef struct {
   const float* old_logprobs;  // token-aligned
-  const float* advantages;    // token-aligned
+  const float* advantages;    // token-aligned, of task terms that bring none of their own
   const float* ref_logprobs;  // token-aligned, NULL when kl is GYRE_KL_NONE
-  const float* weights;       // token-aligned
+  const float* weights;       // token-aligned, of components that bring none of their own
 } gyre_policy_inputs;
 
-// Sums over the masked tokens of this call, in f64 (weighted by weight[t] where it says so).
+// One part of the loss, by name: a term, what weighs it, and where its gradient goes. Any number of components share one forward pass,
+// and those that share a buffer one backward pass.
 typedef struct {
-  double tokens;
-  double policy_loss;    // Σ weight·L            (task term)
-  double entropy_loss;   // Σ weight·(-entropy_coef·H)
-  double kl_loss;        // Σ weight·kl_coef·KL
-  double entropy;        // Σ weight·H
-  double kl;             // Σ weight·KL
+  const char* name;         // NUL-terminated, unique in a call; for messages
+  int32_t term;             // gyre_term; a KL term without an estimator is zero
+  const float* advantages;  // token-aligned, of a task term; NULL: those of the inputs
+  const float* weights;     // token-aligned; NULL: those of the inputs
+  gyre_gradients* into;     // the gradient is ADDED; NULL: statistics only
+} gyre_component;
+
+// Sums over the masked tokens of this call, in f64.
+typedef struct {
+  double loss;           // of what `into` holds the gradient of: the term with its weights and its coefficient
+  double value;          // Σ weight · L, H or KL, without the coefficient
   double clipped;        // tokens where the clipped branch was larger
   double clipped_lower;  // tokens where the dual clip acted
-  double log_ratio;      // Σ (old - new): the ppo_kl numerator
+} gyre_component_stats;
+
+typedef struct {
+  double tokens;
+  double log_ratio;  // Σ clamp(old - new, ±20): the ppo_kl numerator
   double logprob_gap_max, logprob_gap_sum;  // |new - old|
 } gyre_policy_stats;
 
-// Forward and backward of one micro-batch. Each component's gradient is ADDED to the buffer given for it; the same buffer may
-// be given for several components (one backward pass is then enough), and NULL skips that component's gradient.
+// Forward and backward of one micro-batch. component_stats holds one entry per component (both may be empty: a forward pass).
 // logprobs_out / entropies_out (token-aligned) may be NULL.
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
-                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl,
-                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats, gyre_error* err);
+                                 const gyre_policy_loss* loss, const gyre_component* components, int32_t num_components,
+                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
+                                 gyre_component_stats* component_stats, gyre_error* err);
 
 typedef struct {
   double tokens, loss;         // Σ weight·½·max(...)
@@ -281,6 +294,7 @@ typedef struct {
 typedef struct {
   uint64_t id;
   int32_t finish;           // gyre_finish
+  int64_t position;         // of the first of these tokens in the reply: 0 in gyre_engine_poll
   int64_t num_tokens;       // new tokens, the stop token included
   int64_t cached_tokens;    // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;     // where this output's tokens start in the arrays of gyre_engine_poll
@@ -323,6 +337,10 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_erro
 // was sampled (after top-k, top-p, min-p); 0 for greedy.
 gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
                              float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
+// The tokens that unfinished requests have drawn since this function told of them last, in the order of submission, in the arrays of
+// gyre_engine_poll: finish is GYRE_FINISH_NONE, and what does not fit is left for the next call. A finished request is polled whole.
+gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
+                                 float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
 // Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished requests are
 // recomputed.

@@ -222,29 +222,60 @@ func (e *Engine) Step() (unfinished int, err error) {
 	return int(n), err
 }
 
+// Partial is what an unfinished request has drawn since [Engine.Progress] told of it last.
+type Partial struct {
+	ID               uint64
+	Position         int // of the first of these tokens in the reply
+	Tokens           []int32
+	Logprobs         []float32
+	SamplingLogprobs []float32
+}
+
+// Progress takes the tokens that unfinished requests have drawn since the last call, in the order of submission: for those who show
+// replies while they grow, or [Engine.Abort] them at a text of their own. A finished request is polled whole, what was told included.
+func (e *Engine) Progress() ([]Partial, error) {
+	var all []Partial
+	err := e.take(func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_progress(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
+			floats(e.values[1]), C.int64_t(len(e.tokens)), count, err)
+	}, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
+		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling})
+	})
+	return all, err
+}
+
 // Poll takes all finished outputs, in the order in which they finished.
 func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
-	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+	err := e.take(func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_poll(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
+			floats(e.values[1]), C.int64_t(len(e.tokens)), count, err)
+	}, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
+		all = append(all, Output{
+			ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index), CachedTokens: int(o.cached_tokens),
+			Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
+		})
+	})
+	return all, err
+}
+
+// take fills the engine's buffers until nothing comes and hands on copies of what they held.
+func (e *Engine) take(fill func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status,
+	each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
 		for {
 			var count C.int64_t
-			status := C.gyre_engine_poll(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
-				floats(e.values[1]), C.int64_t(len(e.tokens)), &count, err)
+			status := fill(h, &count, err)
 			if status != C.GYRE_OK || count == 0 {
 				return status
 			}
 			for _, o := range e.outputs[:count] {
 				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
-				all = append(all, Output{
-					ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index), CachedTokens: int(o.cached_tokens),
-					Tokens:           append([]int32{}, e.tokens[from:to]...),
-					Logprobs:         append([]float32{}, e.values[0][from:to]...),
-					SamplingLogprobs: append([]float32{}, e.values[1][from:to]...),
-				})
+				each(o, append([]int32{}, e.tokens[from:to]...), append([]float32{}, e.values[0][from:to]...),
+					append([]float32{}, e.values[1][from:to]...))
 			}
 		}
 	})
-	return all, err
 }
 
 // Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches [ErrNotFound].

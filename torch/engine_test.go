@@ -113,6 +113,73 @@ func TestEngineStops(t *testing.T) {
 	}
 }
 
+func TestEngineTellsTokensAsTheyAreDrawn(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	e := tinyEngine(t, m, EngineConfig{MaxSequences: 2, MaxLength: 32, MaxBatchTokens: 64})
+	for id := range uint64(3) { // one has to wait
+		r := Request{ID: id, Prompt: []int32{3, int32(id)}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 6 + 3*int(id), Seed: id}}
+		if err := e.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told, outputs := map[uint64]*Partial{}, map[uint64]Output{}
+	for step, unfinished := 0, 1; unfinished > 0; step++ {
+		var err error
+		if unfinished, err = e.Step(); err != nil {
+			t.Fatal(err)
+		}
+		if step%3 == 1 {
+			if err := e.Sleep(); err != nil { // sends everyone back to the queue
+				t.Fatal(err)
+			}
+		}
+		if step%2 == 0 {
+			parts, err := e.Progress()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range parts {
+				sum := told[p.ID]
+				if sum == nil {
+					sum = new(Partial)
+					told[p.ID] = sum
+				}
+				if len(p.Tokens) == 0 || p.Position != len(sum.Tokens) || len(p.Logprobs) != len(p.Tokens) {
+					t.Errorf("request %d: %d tokens and %d log-probs from position %d on after %d were told", p.ID, len(p.Tokens),
+						len(p.Logprobs), p.Position, len(sum.Tokens))
+				}
+				sum.Tokens = append(sum.Tokens, p.Tokens...)
+				sum.Logprobs = append(sum.Logprobs, p.Logprobs...)
+				sum.SamplingLogprobs = append(sum.SamplingLogprobs, p.SamplingLogprobs...)
+			}
+			if again, err := e.Progress(); err != nil || len(again) != 0 {
+				t.Errorf("nothing was drawn in between, got %+v (%v)", again, err)
+			}
+		}
+		done, err := e.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range done {
+			outputs[o.ID] = o
+		}
+	}
+	for id, o := range outputs {
+		p := told[id]
+		if p == nil {
+			t.Fatalf("request %d: nothing was told", id)
+		}
+		n := len(p.Tokens)
+		if n < len(o.Tokens)-2 || n > len(o.Tokens) || !slices.Equal(p.Tokens, o.Tokens[:n]) || !slices.Equal(p.Logprobs, o.Logprobs[:n]) ||
+			!slices.Equal(p.SamplingLogprobs, o.SamplingLogprobs[:n]) {
+			t.Errorf("request %d: told %v, polled %v", id, p.Tokens, o.Tokens)
+		}
+	}
+	if len(outputs) != 3 {
+		t.Errorf("%d outputs", len(outputs))
+	}
+}
+
 func TestEnginePrefixCacheSleepAndWeights(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	config := roomy

@@ -209,7 +209,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	}
 	b := Pack([][]int32{{1, 2}}, nil)
 	_, scoreErr := m.Score(b, 1, false)
-	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)}, PolicyLoss{Objective: ObjectiveNLL}, Components{})
+	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)}, PolicyLoss{Objective: ObjectiveNLL}, Terms(nil, nil, nil))
 	_, gradientsErr := NewGradients(m)
 	_, optimizerErr := NewOptimizer(m, AdamW{})
 	_, floatsErr := tensor.Float32s()

@@ -86,7 +86,7 @@ func TestDevicesAgree(t *testing.T) {
 				defer o.Close()
 				batch := Pack([][]int32{ids}, nil)
 				weights := slices.Repeat([]float32{1}, len(ids))
-				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}, Components{Task: g}); err != nil {
+				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}, Terms(g, nil, nil)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := o.Step(g, 1e-2, 1); err != nil {

@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "runtime"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // Objective is the task term of the policy loss.
 type Objective int
@@ -30,7 +33,17 @@ const (
 	KLK3   KLEstimator = C.GYRE_KL_K3
 )
 
-// PolicyLoss describes Σ_t weight[t]·(L_t - EntropyCoef·H_t + KLCoef·KL_t) over the masked tokens.
+// Term is what a component of the loss measures of a token.
+type Term int
+
+// TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the reference.
+const (
+	TermTask    Term = C.GYRE_TERM_TASK
+	TermEntropy Term = C.GYRE_TERM_ENTROPY
+	TermKL      Term = C.GYRE_TERM_KL
+)
+
+// PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t) over the masked tokens.
 type PolicyLoss struct {
 	Objective         Objective
 	Temperature       float64 // logits are divided by it; > 0
@@ -45,54 +58,77 @@ type PolicyLoss struct {
 // PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that the sum over
 // micro-batches is the batch loss.
 type PolicyInputs struct {
-	OldLogprobs, Advantages []float32 // may be nil for ObjectiveNLL
-	RefLogprobs             []float32 // may be nil when KL is KLNone
-	Weights                 []float32
+	OldLogprobs []float32 // may be nil for ObjectiveNLL
+	RefLogprobs []float32 // may be nil when KL is KLNone
+	// Of components that bring none of their own: may be nil when all do. ObjectiveNLL needs no advantages.
+	Advantages, Weights []float32
 
 	LogprobsOut, EntropiesOut []float32 // filled when not nil
 }
 
-// Components says where each term's gradient is added; nil skips it. Terms that share a buffer share one backward pass.
-type Components struct{ Task, Entropy, KL *Gradients }
+// Component is one part of the loss: a term, what weighs it, and where its gradient goes. Any number of them share one forward pass,
+// and those that share a buffer one backward pass.
+type Component struct {
+	Name       string // unique in a call
+	Term       Term
+	Advantages []float32  // token-aligned, of a task term; nil: those of the inputs
+	Weights    []float32  // token-aligned; nil: those of the inputs
+	Into       *Gradients // the gradient is added; nil: statistics only
+}
+
+// Names of the components that [Terms] makes.
+const (
+	Task    = "task"
+	Entropy = "entropy"
+	KL      = "kl"
+)
+
+// Terms are the three components of the usual loss; nil skips a gradient.
+func Terms(task, entropy, kl *Gradients) []Component {
+	return []Component{{Name: Task, Term: TermTask, Into: task}, {Name: Entropy, Term: TermEntropy, Into: entropy},
+		{Name: KL, Term: TermKL, Into: kl}}
+}
+
+// ComponentStats are sums over the masked tokens of one call.
+type ComponentStats struct {
+	Loss                  float64 // what Into holds the gradient of: the term with its weights and its coefficient
+	Value                 float64 // Σ weight·(L, H or KL), without the coefficient
+	Clipped, ClippedLower float64 // tokens where the clip, the dual clip acted
+}
 
 // PolicyStats are sums over the masked tokens of one call.
 type PolicyStats struct {
 	Tokens                       float64
-	PolicyLoss                   float64 // Σ weight·L
-	EntropyLoss                  float64 // Σ -weight·EntropyCoef·H
-	KLLoss                       float64 // Σ weight·KLCoef·KL
-	Entropy, KL                  float64 // Σ weight·H, Σ weight·KL
-	Clipped, ClippedLower        float64 // tokens where the clip, the dual clip acted
-	LogRatio                     float64 // Σ old - new
+	LogRatio                     float64 // Σ clamp(old - new, ±20)
 	LogprobGapMax, LogprobGapSum float64 // of |new - old|
+	Components                   map[string]ComponentStats
 }
 
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
 // [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
-func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, out Components) (PolicyStats, error) {
+func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, components []Component) (PolicyStats, error) {
 	nll := loss.Objective == ObjectiveNLL
-	for _, s := range []struct {
+	type slice struct {
 		name     string
 		values   []float32
 		optional bool
-	}{
-		{"old log-probs", in.OldLogprobs, nll}, {"advantages", in.Advantages, nll},
-		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || nll}, {"weights", in.Weights, false},
+	}
+	slices := []slice{
+		{"old log-probs", in.OldLogprobs, nll}, {"advantages", in.Advantages, true},
+		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || nll}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
-	} {
+	}
+	for _, c := range components {
+		slices = append(slices, slice{"advantages of " + c.Name, c.Advantages, true}, slice{"weights of " + c.Name, c.Weights, true})
+	}
+	for _, s := range slices {
 		if err := b.aligned(s.name, s.values, s.optional); err != nil {
 			return PolicyStats{}, err
 		}
 	}
 	var stats C.gyre_policy_stats
+	sums := make([]C.gyre_component_stats, len(components)+1)
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
-		var buffers [3]*C.gyre_gradients
-		for i, g := range []*Gradients{out.Task, out.Entropy, out.KL} {
-			var closed error
-			if buffers[i], closed = g.optional(); closed != nil {
-				return 0, closed
-			}
-		}
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		view := func(s []float32) *C.float {
@@ -100,6 +136,17 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, out Co
 				pin.Pin(&s[0])
 			}
 			return floats(s)
+		}
+		list := make([]C.gyre_component, len(components)+1)
+		for i, c := range components {
+			into, closed := c.Into.optional()
+			if closed != nil {
+				return 0, closed
+			}
+			name := append([]byte(c.Name), 0)
+			pin.Pin(&name[0])
+			list[i] = C.gyre_component{name: (*C.char)(unsafe.Pointer(&name[0])), term: C.int32_t(c.Term),
+				advantages: view(c.Advantages), weights: view(c.Weights), into: into}
 		}
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), advantages: view(in.Advantages),
@@ -111,16 +158,21 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, out Co
 			entropy_coef: C.double(loss.EntropyCoef),
 			kl:           C.int32_t(loss.KL), kl_straight_through: flag(loss.KLStraightThrough), kl_coef: C.double(loss.KLCoef),
 		}
-		return C.gyre_policy_backward(h, batch, &inputs, &c, buffers[0], buffers[1], buffers[2],
-			floats(in.LogprobsOut), floats(in.EntropiesOut), &stats, err), nil
+		return C.gyre_policy_backward(h, batch, &inputs, &c, &list[0], C.int32_t(len(components)),
+			floats(in.LogprobsOut), floats(in.EntropiesOut), &stats, &sums[0], err), nil
 	})
 	if err != nil {
 		return PolicyStats{}, err
 	}
-	return PolicyStats{
-		Tokens: float64(stats.tokens), PolicyLoss: float64(stats.policy_loss), EntropyLoss: float64(stats.entropy_loss),
-		KLLoss: float64(stats.kl_loss), Entropy: float64(stats.entropy), KL: float64(stats.kl),
-		Clipped: float64(stats.clipped), ClippedLower: float64(stats.clipped_lower), LogRatio: float64(stats.log_ratio),
+	out := PolicyStats{
+		Tokens: float64(stats.tokens), LogRatio: float64(stats.log_ratio),
 		LogprobGapMax: float64(stats.logprob_gap_max), LogprobGapSum: float64(stats.logprob_gap_sum),
-	}, nil
+		Components: make(map[string]ComponentStats, len(components)),
+	}
+	for i, c := range components {
+		s := sums[i]
+		out.Components[c.Name] = ComponentStats{Loss: float64(s.loss), Value: float64(s.value),
+			Clipped: float64(s.clipped), ClippedLower: float64(s.clipped_lower)}
+	}
+	return out, nil
 }

@@ -35,14 +35,14 @@ func TestComponentGradientsSumToTheWhole(t *testing.T) {
 	b, in := sample()
 	in.LogprobsOut = make([]float32, len(b.IDs))
 	task, entropy, kl, all := newGradients(t, m), newGradients(t, m), newGradients(t, m), newGradients(t, m)
-	stats, err := m.PolicyBackward(b, in, ppo, Components{task, entropy, kl})
+	stats, err := m.PolicyBackward(b, in, ppo, Terms(task, entropy, kl))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.PolicyBackward(b, in, ppo, Components{all, all, all}); err != nil {
+	if _, err := m.PolicyBackward(b, in, ppo, Terms(all, all, all)); err != nil {
 		t.Fatal(err)
 	}
-	if stats.Tokens != 6 || stats.PolicyLoss == 0 || stats.EntropyLoss >= 0 || stats.KLLoss <= 0 {
+	if c := stats.Components; stats.Tokens != 6 || c[Task].Loss == 0 || c[Entropy].Loss >= 0 || c[KL].Loss <= 0 {
 		t.Errorf("stats %+v", stats)
 	}
 	scores, err := m.Score(b, 1, false)
@@ -77,22 +77,78 @@ func TestComponentGradientsSumToTheWhole(t *testing.T) {
 	}
 }
 
+// Rewards in parts: each has its own advantages and its own gradient, beside the usual terms and from the same forward pass.
+func TestComponentsOfARewardAddUp(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	loss := ppo
+	loss.ClipLow, loss.ClipHigh, loss.ClipDual = 1, 1e6, 0 // without clips the loss is linear in the advantages
+	correct, format := make([]float32, len(b.IDs)), make([]float32, len(b.IDs))
+	for i, a := range in.Advantages {
+		correct[i], format[i] = 0.75*a, 0.25*a
+	}
+	task, first, second := newGradients(t, m), newGradients(t, m), newGradients(t, m)
+	components := append(Terms(task, nil, nil),
+		Component{Name: "correctness", Advantages: correct, Into: first},
+		Component{Name: "format", Advantages: format, Into: second},
+		Component{Name: "format, unweighted", Advantages: format, Weights: slices.Repeat([]float32{1}, len(b.IDs))})
+	stats, err := m.PolicyBackward(b, in, loss, components)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stats.Components
+	if len(c) != 6 || math.Abs(c["correctness"].Loss+c["format"].Loss-c[Task].Loss) > 1e-6 ||
+		math.Abs(c["format, unweighted"].Loss-6*c["format"].Loss) > 1e-6 {
+		t.Errorf("stats %+v", c)
+	}
+	whole, err := task.Norm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if norm, err := second.Norm(); err != nil || math.Abs(norm-0.25*whole) > 1e-5*whole {
+		t.Errorf("a quarter of the reward has a gradient of norm %v of %v (%v)", norm, whole, err)
+	}
+	for _, part := range []*Gradients{first, second} {
+		if err := task.Add(part, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest, err := task.Norm(); err != nil || rest > 1e-5*whole {
+		t.Errorf("the parts leave %v of %v (%v)", rest, whole, err)
+	}
+	for what, bad := range map[string][]Component{
+		"a name twice":      {{Name: "format"}, {Name: "format"}},
+		"short advantages":  {{Name: "format", Advantages: format[1:]}},
+		"an unknown term":   {{Name: "format", Term: 7}},
+		"no advantages":     {{Name: "format", Advantages: nil}},
+		"gradients of none": {{Name: "format", Into: new(Gradients)}},
+	} {
+		in := in
+		if what == "no advantages" {
+			in.Advantages = nil
+		}
+		if _, err := m.PolicyBackward(b, in, loss, bad); !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestInputsMustFitTheBatch(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
 	broken := in
 	broken.Advantages = broken.Advantages[:3]
-	if _, err := m.PolicyBackward(b, broken, ppo, Components{}); !errors.Is(err, ErrInvalidArgument) {
+	if _, err := m.PolicyBackward(b, broken, ppo, Terms(nil, nil, nil)); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("short advantages: %v", err)
 	}
 	broken = in
 	broken.RefLogprobs = nil
-	if _, err := m.PolicyBackward(b, broken, ppo, Components{}); !errors.Is(err, ErrInvalidArgument) {
+	if _, err := m.PolicyBackward(b, broken, ppo, Terms(nil, nil, nil)); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("no reference: %v", err)
 	}
 	critic := tinyModel(t, HeadValue)
 	g := newGradients(t, critic)
-	if _, err := m.PolicyBackward(b, in, ppo, Components{Task: g}); !errors.Is(err, ErrInvalidArgument) {
+	if _, err := m.PolicyBackward(b, in, ppo, Terms(g, nil, nil)); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("gradients of another model: %v", err)
 	}
 }
@@ -112,11 +168,11 @@ func TestOptimizerLowersTheLoss(t *testing.T) {
 		if err := g.Zero(); err != nil {
 			t.Fatal(err)
 		}
-		stats, err := m.PolicyBackward(b, PolicyInputs{Weights: in.Weights}, nll, Components{Task: g})
+		stats, err := m.PolicyBackward(b, PolicyInputs{Weights: in.Weights}, nll, Terms(g, nil, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		losses = append(losses, stats.PolicyLoss)
+		losses = append(losses, stats.Components[Task].Loss)
 		norm, err := g.Norm()
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +197,7 @@ func TestOptimizerStateResumes(t *testing.T) {
 	step := func(m *Model, o *Optimizer) {
 		t.Helper()
 		g := newGradients(t, m)
-		if _, err := m.PolicyBackward(b, in, ppo, Components{g, g, g}); err != nil {
+		if _, err := m.PolicyBackward(b, in, ppo, Terms(g, g, g)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := o.Step(g, 0.01, 1); err != nil {
@@ -241,7 +297,7 @@ func TestRecomputeGivesTheSameGradients(t *testing.T) {
 	b, in := sample()
 	gradient := func() *Gradients {
 		g := newGradients(t, m)
-		if _, err := m.PolicyBackward(b, in, ppo, Components{g, g, g}); err != nil {
+		if _, err := m.PolicyBackward(b, in, ppo, Terms(g, g, g)); err != nil {
 			t.Fatal(err)
 		}
 		return g

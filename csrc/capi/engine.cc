@@ -50,6 +50,40 @@ gyre::Request to_request(const gyre_request& r) {
   return request;
 }
 
+// The caller's arrays that outputs are laid into, one after another.
+class OutputArrays {
+ public:
+  OutputArrays(gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs, float* sampling_logprobs,
+               int64_t max_tokens)
+      : next_(outputs), tokens_(tokens), logprobs_(logprobs), sampling_logprobs_(sampling_logprobs), max_(max_tokens) {
+    need_array(outputs, max_outputs, "outputs");
+    need_array(tokens, max_tokens, "tokens");
+    need_array(logprobs, max_tokens, "logprobs");
+    need_array(sampling_logprobs, max_tokens, "sampling_logprobs");
+  }
+  int64_t room() const { return max_ - used_; }  // tokens
+  void add(const gyre::Output& output) {
+    std::ranges::copy(output.tokens, tokens_ + used_);
+    std::ranges::copy(output.logprobs, logprobs_ + used_);
+    std::ranges::copy(output.sampling_logprobs, sampling_logprobs_ + used_);
+    const auto length = static_cast<int64_t>(output.tokens.size());
+    *next_++ = {.id = output.id,
+                .finish = static_cast<int32_t>(output.finish),
+                .position = output.position,
+                .num_tokens = length,
+                .cached_tokens = output.cached_tokens,
+                .token_offset = used_,
+                .stop_index = output.stop_index};
+    used_ += length;
+  }
+
+ private:
+  gyre_output* next_;
+  int32_t* tokens_;
+  float *logprobs_, *sampling_logprobs_;
+  int64_t max_, used_ = 0;
+};
+
 }  // namespace
 
 gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err) {
@@ -94,26 +128,26 @@ gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t 
                              float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
                              gyre_error* err) {
   return guard(err, [&] {
-    need_array(outputs, max_outputs, "outputs");
-    need_array(tokens, max_tokens, "tokens");
-    need_array(logprobs, max_tokens, "logprobs");
-    need_array(sampling_logprobs, max_tokens, "sampling_logprobs");
+    OutputArrays arrays(outputs, max_outputs, tokens, logprobs, sampling_logprobs, max_tokens);
     int64_t& taken = deref(count, "count");
-    int64_t used = 0;
     for (taken = 0; taken < max_outputs; ++taken) {
-      const auto output = deref(engine, "engine").engine.poll(max_tokens - used);
+      const auto output = deref(engine, "engine").engine.poll(arrays.room());
       if (!output) break;
-      std::ranges::copy(output->tokens, tokens + used);
-      std::ranges::copy(output->logprobs, logprobs + used);
-      std::ranges::copy(output->sampling_logprobs, sampling_logprobs + used);
-      const auto length = static_cast<int64_t>(output->tokens.size());
-      outputs[taken] = {.id = output->id,
-                        .finish = static_cast<int32_t>(output->finish),
-                        .num_tokens = length,
-                        .cached_tokens = output->cached_tokens,
-                        .token_offset = used,
-                        .stop_index = output->stop_index};
-      used += length;
+      arrays.add(*output);
+    }
+  });
+}
+
+gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
+                                 float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
+                                 gyre_error* err) {
+  return guard(err, [&] {
+    OutputArrays arrays(outputs, max_outputs, tokens, logprobs, sampling_logprobs, max_tokens);
+    int64_t& taken = deref(count, "count");
+    taken = 0;
+    for (const gyre::Output& part : deref(engine, "engine").engine.progress(max_outputs, max_tokens)) {
+      arrays.add(part);
+      ++taken;
     }
   });
 }

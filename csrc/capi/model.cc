@@ -9,6 +9,7 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "device/placement.h"
+#include "kernels/parallel.h"
 #include "train/evaluate.h"
 
 namespace gyre::capi {
@@ -75,7 +76,10 @@ using namespace gyre;
 using namespace gyre::capi;
 
 gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err) {
-  return guard(err, [&] { deref(out, "out") = new gyre_model(config_of(deref(config, "config"))); });
+  return guard(err, [&] {
+    require_thread_setting();
+    deref(out, "out") = new gyre_model(config_of(deref(config, "config")));
+  });
 }
 
 void gyre_model_free(gyre_model* model) { delete model; }

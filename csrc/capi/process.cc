@@ -120,6 +120,7 @@ int64_t gyre_peak_rss(void) {
 
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err) {
   return guard(err, [&] {
+    gyre::require_thread_setting();
     deref(bandwidth, "bandwidth") = read_bandwidth();
     deref(gemm_flops, "gemm_flops") = multiply_rate();
   });

@@ -1,5 +1,7 @@
 // Gradients, losses and the optimizer of gyre.h.
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "capi/batch_view.h"
 #include "capi/guard.h"
@@ -62,25 +64,33 @@ gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tenso
 }
 
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
-                                 const gyre_policy_loss* loss, gyre_gradients* task, gyre_gradients* entropy,
-                                 gyre_gradients* kl, float* logprobs_out, float* entropies_out,
-                                 gyre_policy_stats* stats, gyre_error* err) {
+                                 const gyre_policy_loss* loss, const gyre_component* components, int32_t num_components,
+                                 float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
+                                 gyre_component_stats* component_stats, gyre_error* err) {
   return guard(err, [&] {
     const Batch view = batch_view(batch);
     const gyre_policy_inputs& in = deref(inputs, "inputs");
     const gyre_policy_loss& terms = deref(loss, "loss");
-    PolicyInputs spans{
-        .old_logprobs = {}, .advantages = {}, .ref_logprobs = {}, .weights = required(in.weights, view, "weights")};
-    if (terms.objective == GYRE_POLICY_PPO) {
-      spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
-      spans.advantages = required(in.advantages, view, "advantages");
-    }
+    PolicyInputs spans{.old_logprobs = {},
+                       .advantages = optional(in.advantages, view),
+                       .ref_logprobs = {},
+                       .weights = optional(in.weights, view)};
+    if (terms.objective == GYRE_POLICY_PPO) spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
     if (has_kl(terms)) spans.ref_logprobs = required(in.ref_logprobs, view, "ref_logprobs");
-    const auto buffer = [](gyre_gradients* g) { return g == nullptr ? nullptr : &g->gradients; };
-    deref(stats, "stats") =
-        policy_backward(deref(model, "model").decoder, view, spans, terms,
-                        {.task = buffer(task), .entropy = buffer(entropy), .kl = buffer(kl)},
+    std::vector<Component> list;
+    for (int32_t i = 0; i < num_components; ++i) {
+      const gyre_component& c = (&deref(components, "components"))[i];
+      list.push_back({.name = &deref(c.name, "a component's name"),
+                      .term = static_cast<gyre_term>(c.term),
+                      .advantages = optional(c.advantages, view),
+                      .weights = optional(c.weights, view),
+                      .into = c.into == nullptr ? nullptr : &c.into->gradients});
+    }
+    const PolicyResult result =
+        policy_backward(deref(model, "model").decoder, view, spans, terms, list,
                         {.logprobs = optional(logprobs_out, view), .entropies = optional(entropies_out, view)});
+    deref(stats, "stats") = result.stats;
+    if (!list.empty()) std::ranges::copy(result.components, &deref(component_stats, "component_stats"));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "model/errors.h"
@@ -134,6 +135,7 @@ void Engine::finish(uint64_t id, Finish reason, int64_t stop_index) {
   const std::unique_ptr<Sequence> s = scheduler_.remove(id);
   finished_.push_back({.id = id,
                        .finish = reason,
+                       .position = 0,
                        .tokens = {s->tokens.begin() + s->prompt_length(), s->tokens.end()},
                        .logprobs = std::move(s->logprobs),
                        .sampling_logprobs = std::move(s->sampling_logprobs),
@@ -146,6 +148,29 @@ std::optional<Output> Engine::poll(int64_t max_tokens) {
   Output output = std::move(finished_.front());
   finished_.pop_front();
   return output;
+}
+
+std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
+  std::vector<Output> partial;
+  for (Sequence* s : scheduler_.by_arrival()) {
+    if (static_cast<int64_t>(partial.size()) >= max_outputs || max_tokens <= 0) break;
+    const int64_t from = s->told, count = std::min(s->outputs() - from, max_tokens);
+    if (count == 0) continue;
+    const auto part = [&](const auto& all, int64_t first) {
+      return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + first + count);
+    };
+    partial.push_back({.id = s->request.id,
+                       .finish = Finish::kNone,
+                       .position = from,
+                       .tokens = part(s->tokens, s->prompt_length() + from),
+                       .logprobs = part(s->logprobs, from),
+                       .sampling_logprobs = part(s->sampling_logprobs, from),
+                       .stop_index = -1,
+                       .cached_tokens = s->cached});
+    s->told += count;
+    max_tokens -= count;
+  }
+  return partial;
 }
 
 void Engine::abort(uint64_t id) {

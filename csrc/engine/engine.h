@@ -61,6 +61,9 @@ class Engine {
   int64_t step();
   // The oldest finished output, unless it has more than max_tokens tokens.
   std::optional<Output> poll(int64_t max_tokens);
+  // The tokens that unfinished requests have drawn since they were told here, in order of submission: at most
+  // max_outputs requests and max_tokens tokens, the rest with the next call. A finished request is polled whole.
+  std::vector<Output> progress(int64_t max_outputs, int64_t max_tokens);
   // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
   // finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);

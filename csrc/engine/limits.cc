@@ -18,7 +18,10 @@ void require(bool holds, const std::string& message) {
 }  // namespace
 
 int64_t pool_pages(const EngineConfig& c, const ModelConfig& model) {
-  return c.kv_bytes == 0 ? c.max_sequences * pages_for(c.max_length) : c.kv_bytes / KvPages::bytes_per_page(model);
+  if (c.kv_bytes != 0) return c.kv_bytes / KvPages::bytes_per_page(model);
+  int64_t pages = 0;
+  return __builtin_mul_overflow(c.max_sequences, pages_for(c.max_length), &pages) ? std::numeric_limits<int64_t>::max()
+                                                                                  : pages;
 }
 
 void check(const EngineConfig& c, const ModelConfig& model) {
@@ -37,7 +40,8 @@ void check(const EngineConfig& c, const ModelConfig& model) {
                           std::to_string(kPageTokens) + " positions, " +
                           std::to_string(KvPages::bytes_per_page(model)) + " bytes");
   require(pages < std::numeric_limits<int32_t>::max(),
-          "engine: a KV pool of " + std::to_string(pages) + " pages is too large");
+          "engine: a KV pool of " + std::to_string(pages) + " pages is too large, at most " +
+              std::to_string(std::numeric_limits<int32_t>::max() - 1) + ": lower kv_bytes or max_sequences");
 }
 
 void check(const Request& request, const EngineConfig& config, const ModelConfig& model) {

@@ -33,6 +33,7 @@ enum class Finish { kNone = 0, kStop = 1, kLength = 2, kAbort = 3 };
 struct Output {
   uint64_t id = 0;
   Finish finish = Finish::kNone;
+  int64_t position = 0;           // of the first of these tokens in the reply
   std::vector<int32_t> tokens{};  // the stop token included, and all of the tokens that a stop string ends in
   std::vector<float> logprobs{};  // under the policy being trained: logits / temperature over the whole vocabulary
   std::vector<float> sampling_logprobs{};  // under the distribution sampled from; 0 for greedy

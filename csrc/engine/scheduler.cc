@@ -147,6 +147,14 @@ void Scheduler::restart_youngest() {
   ++preemptions_;
 }
 
+std::vector<Sequence*> Scheduler::by_arrival() const {
+  std::vector<Sequence*> all;
+  for (const auto& s : running_) all.push_back(s.get());
+  for (const auto& s : waiting_) all.push_back(s.get());
+  std::ranges::sort(all, {}, &Sequence::arrival);
+  return all;
+}
+
 std::unique_ptr<Sequence> Scheduler::remove(uint64_t id) {
   std::unique_ptr<Sequence> sequence;
   if (ids_.erase(id) == 0) return sequence;

@@ -37,6 +37,8 @@ class Scheduler {
   // The pass is done: the scheduled rows are computed.
   void commit();
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
+  // Running and waiting ones.
+  std::vector<Sequence*> by_arrival() const;
   // Takes out the sequence with this request id; null when there is none. Its pages stay in the cache.
   std::unique_ptr<Sequence> remove(uint64_t id);
   // Forgets every key and value; running sequences go back to the queue.

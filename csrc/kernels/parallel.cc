@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -51,12 +53,19 @@ int usable_cores() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
+// What GYRE_THREADS says; 0 when it is not set, -1 when it is no number of threads.
+int threads_asked_for() {
+  const char* text = std::getenv("GYRE_THREADS");
+  if (text == nullptr || *text == '\0') return 0;
+  int count = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, count);
+  return error == std::errc{} && stop == end && count >= 1 && count <= kMostThreads ? count : -1;
+}
+
 int initial_threads() {
-  if (const char* text = std::getenv("GYRE_THREADS")) {
-    const int count = std::atoi(text);
-    if (count >= 1 && count <= kMostThreads) return count;
-  }
-  return usable_cores();
+  const int asked = threads_asked_for();
+  return asked > 0 ? asked : usable_cores();
 }
 
 thread_local bool inside_loop = false;
@@ -181,6 +190,13 @@ void set_num_threads(int count) {
                                 std::to_string(kMostThreads));
   }
   pool().resize(count);
+}
+
+void require_thread_setting() {
+  if (threads_asked_for() >= 0) return;
+  throw std::invalid_argument("GYRE_THREADS is \"" + std::string(std::getenv("GYRE_THREADS")) +
+                              "\", expected a whole number from 1 to " + std::to_string(kMostThreads) +
+                              " (or unset it: all usable cores)");
 }
 
 void detail::run_ranges(int64_t n, int64_t grain, Range range, const void* body) { pool().run(n, grain, range, body); }

@@ -17,6 +17,8 @@ int num_threads();
 // 1 <= count <= kMostThreads; throws std::invalid_argument otherwise. Waits for a loop in progress.
 void set_num_threads(int count);
 inline constexpr int kMostThreads = 1024;
+// Throws std::invalid_argument when GYRE_THREADS is set to something else than a number of threads.
+void require_thread_setting();
 
 namespace detail {
 using Range = void (*)(const void* body, int64_t begin, int64_t end);

@@ -1,5 +1,6 @@
 #include "kernels/softmax.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -22,6 +23,14 @@ void SoftmaxRow::add(const float* logits, int64_t n, float inverse_temperature, 
   vf lane_max = splat(-kInfinity);
   for (int64_t j = 0; j < n; j += kLanes) lane_max = maximum(lane_max, load_tail(logits + j, n - j));
   const float max = reduce_max(lane_max) * inverse_temperature;
+  // Nothing but minus infinity (or NaN, which must not get lost): no probability, and no maximum to shift by.
+  if (max == -kInfinity) {
+    if (std::any_of(logits, logits + n, [](float x) { return std::isnan(x); })) {
+      sum_ = std::numeric_limits<float>::quiet_NaN();
+      empty_ = false;
+    }
+    return;
+  }
 
   const vf scale = splat(inverse_temperature), shift = splat(-max);
   vf sums{}, firsts{};

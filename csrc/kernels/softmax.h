@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace gyre {
 
@@ -22,7 +23,7 @@ class SoftmaxRow {
 
  private:
   // Shifted by the maximum: sum = Σ e^y and first = Σ e^y·y with y = z/T - max.
-  float max_ = 0, sum_ = 0, first_ = 0;
+  float max_ = -std::numeric_limits<float>::infinity(), sum_ = 0, first_ = 0;
   bool empty_ = true;
 };
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -148,6 +149,82 @@ TEST(Model, RejectsBadConfigurationsAndNulls) {
   gyre_model_free(nullptr);
   gyre_tensor_free(nullptr);
   EXPECT_EQ(model, nullptr);
+}
+
+// Five components through the C ABI: the three usual ones and two parts of the reward with advantages of their own.
+TEST(Policy, TakesAnyNumberOfComponents) {
+  gyre_error err{};
+  gyre_model* model = nullptr;
+  const gyre_model_config c = config();
+  ASSERT_EQ(gyre_model_new(&c, &model, &err), GYRE_OK) << err.message;
+  for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
+    char name[GYRE_NAME_SIZE];
+    gyre_tensor t = nullptr;
+    ASSERT_EQ(gyre_model_parameter(model, i, name, &t, &err), GYRE_OK);
+    gyre_tensor_info_t info;
+    ASSERT_EQ(gyre_tensor_info(t, &info, &err), GYRE_OK);
+    std::vector<float> values(info.numel);
+    for (size_t k = 0; k < values.size(); ++k) values[k] = 0.4f * std::sin(static_cast<float>(k * 7 + i));
+    ASSERT_EQ(gyre_tensor_copy_in(t, GYRE_F32, info.ndim, info.shape, nullptr, values.data(), 4 * values.size(), &err),
+              GYRE_OK);
+    gyre_tensor_free(t);
+  }
+  ASSERT_EQ(gyre_model_touch(model, &err), GYRE_OK);
+
+  const int64_t offsets[] = {0, 4, 7};
+  const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+  const uint8_t mask[] = {0, 1, 1, 1, 0, 1, 1};
+  const gyre_batch batch{.num_sequences = 2, .offsets = offsets, .ids = ids, .mask = mask};
+  const std::vector<float> old(7, -2.4f), reference(7, -2.3f), weights(7, 0.2f);
+  const std::vector<float> advantages = {0, 1, -1, 0.5, 0, 2, -0.5};
+  std::vector<float> correct(7), format(7);
+  for (size_t t = 0; t < 7; ++t) correct[t] = 0.75f * advantages[t], format[t] = 0.25f * advantages[t];
+  const gyre_policy_inputs inputs{.old_logprobs = old.data(),
+                                  .advantages = advantages.data(),
+                                  .ref_logprobs = reference.data(),
+                                  .weights = weights.data()};
+  gyre_policy_loss loss{};
+  loss.temperature = 1;
+  loss.clip_low = 1, loss.clip_high = 1e6;
+  loss.entropy_coef = 0.1, loss.kl = GYRE_KL_K3, loss.kl_coef = 0.1;
+
+  std::vector<gyre_gradients*> g(5);
+  for (gyre_gradients*& buffer : g) ASSERT_EQ(gyre_gradients_new(model, &buffer, &err), GYRE_OK);
+  std::vector<gyre_component> components = {
+      {"task", GYRE_TERM_TASK, nullptr, nullptr, g[0]},
+      {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1]},
+      {"kl", GYRE_TERM_KL, nullptr, nullptr, g[2]},
+      {"correctness", GYRE_TERM_TASK, correct.data(), nullptr, g[3]},
+      {"format", GYRE_TERM_TASK, format.data(), nullptr, g[4]},
+  };
+  gyre_policy_stats stats{};
+  std::vector<gyre_component_stats> of(5);
+  const auto run = [&] {
+    return gyre_policy_backward(model, &batch, &inputs, &loss, components.data(), 5, nullptr, nullptr, &stats,
+                                of.data(), &err);
+  };
+  ASSERT_EQ(run(), GYRE_OK) << err.message;
+  EXPECT_EQ(stats.tokens, 5);
+  EXPECT_NEAR(of[3].loss + of[4].loss, of[0].loss, 1e-6);
+  const auto norm = [&](gyre_gradients* x) {
+    double total = 0;
+    EXPECT_EQ(gyre_gradients_dot(x, x, &total, nullptr, &err), GYRE_OK);
+    return std::sqrt(total);
+  };
+  for (gyre_gradients* buffer : g) EXPECT_GT(norm(buffer), 0);
+  EXPECT_NEAR(norm(g[4]), 0.25 * norm(g[0]), 1e-5 * norm(g[0]));
+  const double whole = norm(g[0]);
+  ASSERT_EQ(gyre_gradients_add(g[0], g[3], -1, &err), GYRE_OK);
+  ASSERT_EQ(gyre_gradients_add(g[0], g[4], -1, &err), GYRE_OK);
+  EXPECT_LT(norm(g[0]), 1e-5 * whole);
+
+  components[4].name = "task";
+  EXPECT_EQ(run(), GYRE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(err.message).find("\"task\""), std::string::npos) << err.message;
+  components[4].name = nullptr;
+  EXPECT_EQ(run(), GYRE_INVALID_ARGUMENT);
+  for (gyre_gradients* buffer : g) gyre_gradients_free(buffer);
+  gyre_model_free(model);
 }
 
 TEST(Process, MeasuresTheMachine) {

@@ -72,19 +72,21 @@ TEST_P(DeviceTrainTest, PolicyGradientsAreTheKernels) {
   Twins twins(train_test::tiny_config(), GetParam());
   const OwnedBatch b = grouped_batch();
   struct Result {
-    gyre_policy_stats stats;
+    PolicyResult result;
     std::unique_ptr<Gradients> task, entropy, kl;
   };
   const auto run = [&](Decoder& decoder) {
     const auto fresh = [&] { return std::make_unique<Gradients>(decoder.config()); };
     Result r{{}, fresh(), fresh(), fresh()};
-    r.stats = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, ppo_loss(),
-                              {r.task.get(), r.entropy.get(), r.kl.get()}, {});
+    r.result = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, ppo_loss(),
+                               train_test::terms(r.task.get(), r.entropy.get(), r.kl.get()), {});
     return r;
   };
   const Result want = run(twins.kernels), got = run(*twins.tensors);
-  EXPECT_NEAR(got.stats.policy_loss, want.stats.policy_loss, 1e-5);
-  EXPECT_NEAR(got.stats.entropy, want.stats.entropy, 1e-5);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(got.result.components[i].loss, want.result.components[i].loss, 1e-5);
+    EXPECT_NEAR(got.result.components[i].value, want.result.components[i].value, 1e-5);
+  }
   EXPECT_LT(error(*got.task, *want.task), kTolerance);
   EXPECT_LT(error(*got.entropy, *want.entropy), kTolerance);
   EXPECT_LT(error(*got.kl, *want.kl), kTolerance);

@@ -15,6 +15,43 @@
 namespace gyre::engine_test {
 namespace {
 
+// Tokens as they are drawn, through preemption, in pieces that fit small arrays; what is polled at the end is the
+// whole.
+TEST(EngineProgress, TellsEveryTokenOnce) {
+  auto decoder = tiny_decoder();
+  const std::vector<Request> requests = varied_requests(10);
+  Engine engine(*decoder, with_pages(14));
+  for (const Request& r : requests) engine.submit(r);
+  std::map<uint64_t, Output> told, outputs;
+  EXPECT_TRUE(engine.progress(8, 100).empty());
+  for (int64_t unfinished = 1, step = 0; unfinished > 0; ++step) {
+    unfinished = engine.step();
+    for (std::vector<Output> parts; !(parts = engine.progress(3, 2)).empty();) {
+      int64_t tokens = 0;
+      EXPECT_LE(parts.size(), 3u);
+      for (const Output& part : parts) {
+        Output& sum = told[part.id];
+        EXPECT_EQ(part.finish, Finish::kNone);
+        EXPECT_EQ(part.position, static_cast<int64_t>(sum.tokens.size()));
+        sum.tokens.insert(sum.tokens.end(), part.tokens.begin(), part.tokens.end());
+        sum.logprobs.insert(sum.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+        tokens += static_cast<int64_t>(part.tokens.size());
+      }
+      EXPECT_LE(tokens, 2);
+    }
+    if (step % 5 == 4) engine.sleep();
+    while (auto output = engine.poll(1 << 20)) outputs.emplace(output->id, std::move(*output));
+  }
+  ASSERT_EQ(outputs.size(), requests.size());
+  for (const auto& [id, output] : outputs) {
+    EXPECT_EQ(output.position, 0);
+    Output& sum = told[id];  // all but the last token, with which the request was finished
+    ASSERT_EQ(sum.tokens.size() + 1, output.tokens.size()) << id;
+    EXPECT_TRUE(std::equal(sum.tokens.begin(), sum.tokens.end(), output.tokens.begin())) << id;
+    EXPECT_TRUE(std::equal(sum.logprobs.begin(), sum.logprobs.end(), output.logprobs.begin())) << id;
+  }
+}
+
 TEST(Engine, NewWeightsInvalidateEveryCache) {
   auto decoder = tiny_decoder();
   Engine engine(*decoder, roomy());
@@ -181,6 +218,12 @@ TEST(Engine, RefusesWhatCannotWork) {
   EngineConfig config = roomy();
   config.max_length = 513;
   EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("512 positions"), std::string::npos);
+  config = roomy();
+  config.max_sequences = std::numeric_limits<int64_t>::max() / 2;  // whose pages overflow 64 bits
+  EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("too large"), std::string::npos);
+  config = roomy();
+  config.kv_bytes = std::numeric_limits<int64_t>::max();
+  EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("too large"), std::string::npos);
   config = roomy();
   config.kv_bytes = 10;
   EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("less than one page"), std::string::npos);

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,22 @@ TEST(ParallelFor, CallsEveryItemOnce) {
       }
     }
   }
+}
+
+TEST(ThreadSetting, IsANumberOfThreadsOrNothing) {
+  const char* before = std::getenv("GYRE_THREADS");
+  const std::string saved = before == nullptr ? "" : before;
+  for (const char* good : {"", "1", "16", "1024"}) {
+    setenv("GYRE_THREADS", good, 1);
+    EXPECT_NO_THROW(require_thread_setting()) << good;
+  }
+  for (const char* bad : {"abc", "0", "-1", "1025", "2x", " 2", "2.5", "99999999999"}) {
+    setenv("GYRE_THREADS", bad, 1);
+    EXPECT_THROW(require_thread_setting(), std::invalid_argument) << bad;
+  }
+  unsetenv("GYRE_THREADS");
+  EXPECT_NO_THROW(require_thread_setting());
+  if (before != nullptr) setenv("GYRE_THREADS", saved.c_str(), 1);
 }
 
 // Many short loops, some with pauses that put the workers to sleep: no loop may be entered late or left early.

@@ -51,6 +51,32 @@ TEST(ScoreRow, NonFiniteLogitsShow) {
   }
 }
 
+// Stop ids under min_tokens are masked: a whole block of them, wherever it lies, weighs nothing.
+TEST(ScoreRow, ABlockOfMinusInfinityWeighsNothing) {
+  const int64_t vocab = 3 * kScoreBlock;
+  for (int64_t empty = 0; empty < 3; ++empty) {
+    const at::Tensor row = normal({vocab}, 4, 1);
+    float* z = row.mutable_data_ptr<float>();
+    std::fill_n(z + empty * kScoreBlock, kScoreBlock, -INFINITY);
+    std::vector<float> rest;
+    for (int64_t j = 0; j < vocab; ++j) {
+      if (std::isfinite(z[j])) rest.push_back(z[j]);
+    }
+    std::vector<float> running(3);
+    const RowScore got = score_row(z, vocab, 1.25f, true, running.data());
+    const RowScore want = score_row(rest.data(), 2 * kScoreBlock, 1.25f, true);
+    EXPECT_EQ(got.logsumexp, want.logsumexp) << empty;
+    EXPECT_EQ(got.mean_logit, want.mean_logit) << empty;
+    const float before = empty == 0 ? 0 : running[empty - 1];
+    EXPECT_EQ(running[empty], before) << empty;
+    EXPECT_TRUE(std::isfinite(running[2]));
+    z[empty * kScoreBlock + 5] = NAN;  // which is not nothing
+    EXPECT_TRUE(std::isnan(score_row(z, vocab, 1.25f, true).logsumexp)) << empty;
+  }
+  const std::vector<float> nothing(100, -INFINITY);
+  EXPECT_EQ(score_row(nothing.data(), 100, 1, false).logsumexp, -INFINITY);
+}
+
 TEST(Score, IsTheSameBitsForAnyCompany) {
   auto decoder = tiny_decoder();
   const at::Tensor hidden_NH = normal({8, 16}, 1, 2);

@@ -10,6 +10,7 @@
 #include "model/decoder.h"
 #include "train/batch.h"
 #include "train/gradients.h"
+#include "train/policy.h"
 
 namespace gyre::train_test {
 
@@ -75,6 +76,13 @@ inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 
     b.offsets.push_back(static_cast<int64_t>(b.ids.size()));
   }
   return b;
+}
+
+// The three terms of the usual loss.
+inline std::vector<Component> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+  return {{.name = "task", .term = GYRE_TERM_TASK, .into = task},
+          {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = entropy},
+          {.name = "kl", .term = GYRE_TERM_KL, .into = kl}};
 }
 
 // Makes sequence s begin with the first `count` tokens of sequence `from`.

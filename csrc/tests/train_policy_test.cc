@@ -33,19 +33,28 @@ gyre_policy_loss full_loss() {
 
 PolicyInputs inputs_of(const OwnedBatch& b) { return {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}; }
 
-gyre_policy_stats run(Decoder& decoder, const OwnedBatch& b, const gyre_policy_loss& loss, const Components& into,
-                      const PolicyOutputs& outputs = {}) {
+PolicyResult run(Decoder& decoder, const OwnedBatch& b, const gyre_policy_loss& loss,
+                 const std::vector<Component>& into, const PolicyOutputs& outputs = {}) {
   return policy_backward(decoder, b.view(), inputs_of(b), loss, into, outputs);
 }
 
-double total(const gyre_policy_stats& s) { return s.policy_loss + s.entropy_loss + s.kl_loss; }
+double total(const PolicyResult& r) {
+  double sum = 0;
+  for (const gyre_component_stats& c : r.components) sum += c.loss;
+  return sum;
+}
+
+std::vector<Component> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+  return train_test::terms(task, entropy, kl);
+}
+std::vector<Component> terms(Gradients* all) { return terms(all, all, all); }
 
 TEST(PolicyBackward, ComponentsSumToTheWhole) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
   Gradients task(decoder->config()), entropy(decoder->config()), kl(decoder->config()), all(decoder->config());
-  const gyre_policy_stats parts = run(*decoder, b, full_loss(), {&task, &entropy, &kl});
-  const gyre_policy_stats whole = run(*decoder, b, full_loss(), {&all, &all, &all});
+  const PolicyResult parts = run(*decoder, b, full_loss(), terms(&task, &entropy, &kl));
+  const PolicyResult whole = run(*decoder, b, full_loss(), terms(&all));
   EXPECT_EQ(total(parts), total(whole));
   for (const Gradients* g : {&task, &entropy, &kl}) EXPECT_GT(g->dot(*g, {}), 0);
   task.add(entropy, 1);
@@ -53,14 +62,98 @@ TEST(PolicyBackward, ComponentsSumToTheWhole) {
   EXPECT_LT(relative_distance(task, all), 1e-5);
 }
 
+// Rewards in parts: the advantages of each give their own gradient, beside entropy and KL, from one forward pass.
+TEST(PolicyBackward, EveryComponentHasItsOwnAdvantagesWeightsAndBuffer) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5, 12});
+  OwnedBatch first = b, second = b, light = b;
+  for (size_t t = 0; t < b.ids.size(); ++t) {
+    first.advantages[t] = 0.25f * b.advantages[t] + 0.5f;
+    second.advantages[t] = b.advantages[t] - first.advantages[t];
+    light.weights[t] = 0.5f * b.weights[t];
+  }
+  const auto buffer = [&] { return Gradients(decoder->config()); };
+  gyre_policy_loss loss = full_loss();
+  loss.clip_low = 1, loss.clip_high = 1e6, loss.clip_dual = 0;  // no clip: linear in the advantages
+  Gradients one = buffer(), two = buffer(), whole = buffer(), half = buffer(), together = buffer();
+  const PolicyResult parts = run(*decoder, b, loss,
+                                 {{.name = "first", .advantages = first.advantages, .into = &one},
+                                  {.name = "second", .advantages = second.advantages, .into = &two},
+                                  {.name = "task", .into = &whole},
+                                  {.name = "light", .weights = light.weights, .into = &half},
+                                  {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = &together},
+                                  {.name = "again", .into = &together}});
+  ASSERT_EQ(parts.components.size(), 6u);
+  EXPECT_NEAR(parts.components[0].loss + parts.components[1].loss, parts.components[2].loss, 1e-6);
+  EXPECT_NEAR(parts.components[3].loss, 0.5 * parts.components[2].loss, 1e-9);
+  EXPECT_EQ(parts.components[5].loss, parts.components[2].loss);
+
+  // Each is the gradient that it would have alone.
+  Gradients alone = buffer(), both = buffer();
+  run(*decoder, first, loss, {{.name = "alone", .into = &alone}});
+  EXPECT_EQ(relative_distance(one, alone), 0);
+  run(*decoder, b, loss,
+      {{.name = "task", .into = &both}, {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = &both}});
+  EXPECT_LT(relative_distance(together, both), 1e-6);
+  one.add(two, 1);
+  EXPECT_LT(relative_distance(one, whole), 1e-5);
+  half.add(half, 1);
+  EXPECT_LT(relative_distance(half, whole), 1e-6);
+}
+
+// However many components there are, the forward pass runs once and every buffer costs one backward pass.
+TEST(PolicyBackward, ComponentsShareTheForwardPassAndBuffersTheBackwardPass) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({9, 5, 12});
+  Gradients one(decoder->config()), two(decoder->config());
+  const auto flops = [&](const std::vector<Component>& components) {
+    const double before = decoder->work().flops;
+    run(*decoder, b, full_loss(), components);
+    return decoder->work().flops - before;
+  };
+  const double forward = flops({}), backward = flops({{.name = "task", .into = &one}}) - forward;
+  ASSERT_GT(backward, 0);
+  EXPECT_EQ(flops(terms(&one)), forward + backward);
+  EXPECT_EQ(flops(terms(&one, &two, &one)), forward + 2 * backward);
+  EXPECT_EQ(flops(terms(nullptr)), forward);
+}
+
+TEST(PolicyBackward, RefusesComponentsThatMakeNoSense) {
+  auto decoder = tiny_decoder();
+  const OwnedBatch b = random_batch({4, 6});
+  const auto message = [&](const std::vector<Component>& components, PolicyInputs inputs) -> std::string {
+    try {
+      policy_backward(*decoder, b.view(), inputs, full_loss(), components, {});
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const auto expect = [](const std::string& got, const std::string& part) {
+    EXPECT_NE(got.find(part), std::string::npos) << got;
+  };
+  const std::vector<Component> named = {{.name = "format"}};
+  EXPECT_EQ(message(named, inputs_of(b)), "no error");
+  expect(message({{.name = "format"}, {.name = "format"}}, inputs_of(b)), "\"format\": the name is given twice");
+  expect(message({{.name = "format", .term = static_cast<gyre_term>(3)}}, inputs_of(b)), "term is 3");
+  PolicyInputs bare = inputs_of(b);
+  bare.advantages = {};
+  expect(message(named, bare), "\"format\": no advantages");
+  EXPECT_EQ(message({{.name = "format", .advantages = b.advantages}}, bare), "no error");
+  bare = inputs_of(b);
+  bare.weights = {};
+  expect(message(named, bare), "\"format\": no weights");
+  EXPECT_EQ(message({{.name = "format", .weights = b.weights}}, bare), "no error");
+}
+
 TEST(PolicyBackward, MicroBatchesSumToTheBatch) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12, 3});
   Gradients whole(decoder->config()), parts(decoder->config());
-  const double want = total(run(*decoder, b, full_loss(), {&whole, &whole, &whole}));
+  const double want = total(run(*decoder, b, full_loss(), terms(&whole)));
   double got = 0;
   for (const auto& [first, last] : {std::pair{0, 1}, std::pair{1, 3}, std::pair{3, 4}}) {
-    got += total(run(*decoder, train_test::slice(b, first, last), full_loss(), {&parts, &parts, &parts}));
+    got += total(run(*decoder, train_test::slice(b, first, last), full_loss(), terms(&parts)));
   }
   EXPECT_NEAR(got, want, 1e-9);
   EXPECT_LT(relative_distance(parts, whole), 1e-5);
@@ -76,12 +169,12 @@ TEST(PolicyBackward, SharedPrefixesChangeRoundingOnly) {
   ASSERT_LT(pack(b.ids, b.offsets).rows(), 191 - 18 * 2 - 30 - 15);
   Gradients whole(decoder->config()), parts(decoder->config());
   std::vector<float> together(b.ids.size()), alone(b.ids.size());
-  const double want = total(run(*decoder, b, full_loss(), {&whole, &whole, &whole}, {together, {}}));
+  const double want = total(run(*decoder, b, full_loss(), terms(&whole), {together, {}}));
   double got = 0;
   for (int64_t s = 0; s < 7; ++s) {
     const OwnedBatch one = train_test::slice(b, s, s + 1);
     const auto out = std::span(alone).subspan(b.offsets[s], one.ids.size());
-    got += total(run(*decoder, one, full_loss(), {&parts, &parts, &parts}, {out, {}}));
+    got += total(run(*decoder, one, full_loss(), terms(&parts), {out, {}}));
   }
   EXPECT_EQ(together, alone);
   EXPECT_NEAR(got, want, 1e-9);
@@ -98,7 +191,7 @@ TEST(PolicyBackward, ThreadsDoNotChangeABit) {
   Gradients one(decoder->config()), three(decoder->config());
   for (const auto& [threads, into] : {std::pair{1, &one}, std::pair{3, &three}}) {
     const Threads several(threads);
-    run(*decoder, b, full_loss(), {into, into, into});
+    run(*decoder, b, full_loss(), terms(into));
   }
   const auto a = one.set().flats(), c = three.set().flats();
   for (size_t k = 0; k < a.size(); ++k) EXPECT_TRUE(at::equal(a[k], c[k])) << k;
@@ -110,7 +203,7 @@ TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
   train_test::share_prefix(b, 0, 2, 7);
   gyre_policy_loss loss = full_loss();
   Gradients g(decoder->config());
-  run(*decoder, b, loss, {&g, &g, &g});
+  run(*decoder, b, loss, terms(&g));
   // Along the gradient itself: every parameter takes part, and the slope is its norm.
   const double norm = std::sqrt(g.dot(g, {})), step = 1e-3;
   const auto loss_at = [&](double distance) {
@@ -118,7 +211,7 @@ TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
     const auto to = moved->parameters().flats(), along = g.set().flats();
     for (size_t k = 0; k < to.size(); ++k) to[k].add_(along[k], distance / norm);
     moved->touch();
-    return total(run(*moved, b, loss, {}));
+    return total(run(*moved, b, loss, terms(nullptr)));
   };
   EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), norm, 2e-3 * norm);
 }
@@ -128,7 +221,8 @@ TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
   const OwnedBatch b = random_batch({9, 5, 12});
   std::vector<float> logprobs(b.ids.size(), 7), entropies(b.ids.size(), 7), again(b.ids.size()),
       entropies_again(b.ids.size());
-  const gyre_policy_stats stats = run(*decoder, b, full_loss(), {}, {logprobs, entropies});
+  const PolicyResult result = run(*decoder, b, full_loss(), terms(nullptr), {logprobs, entropies});
+  const gyre_policy_stats& stats = result.stats;
   evaluate_policy(*decoder, b.view(), full_loss().temperature, again, entropies_again);
   EXPECT_EQ(logprobs, again);
   EXPECT_EQ(entropies, entropies_again);
@@ -144,7 +238,7 @@ TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
     gap = std::max(gap, std::abs(static_cast<double>(logprobs[t]) - b.old_logprobs[t]));
   }
   EXPECT_EQ(stats.tokens, tokens);
-  EXPECT_NEAR(stats.entropy, entropy, 1e-12);
+  EXPECT_NEAR(result.components[1].value, entropy, 1e-12);
   EXPECT_NEAR(stats.log_ratio, log_ratio, 1e-9);
   EXPECT_EQ(stats.logprob_gap_max, gap);
 }
@@ -156,12 +250,12 @@ TEST(PolicyBackward, OnPolicyStepIsTheVanillaPolicyGradient) {
   gyre_policy_loss loss = full_loss();
   loss.entropy_coef = loss.kl_coef = 0;
   Gradients surrogate(decoder->config()), nll(decoder->config());
-  const gyre_policy_stats stats = run(*decoder, b, loss, {&surrogate, &surrogate, &surrogate});
-  EXPECT_EQ(stats.logprob_gap_max, 0);
-  EXPECT_EQ(stats.clipped, 0);
+  const PolicyResult result = run(*decoder, b, loss, terms(&surrogate));
+  EXPECT_EQ(result.stats.logprob_gap_max, 0);
+  EXPECT_EQ(result.components[0].clipped, 0);
   for (size_t t = 0; t < b.ids.size(); ++t) b.weights[t] *= b.advantages[t];
   loss.objective = GYRE_POLICY_NLL;
-  run(*decoder, b, loss, {&nll, nullptr, nullptr});
+  run(*decoder, b, loss, terms(&nll, nullptr, nullptr));
   EXPECT_LT(relative_distance(surrogate, nll), 1e-5);
 }
 
@@ -170,14 +264,14 @@ TEST(PolicyBackward, NonFiniteModelIsAnError) {
   decoder->parameters().root.final_norm_H.fill_(NAN);
   decoder->touch();
   Gradients g(decoder->config());
-  EXPECT_THROW(run(*decoder, random_batch({6}), full_loss(), {&g, &g, &g}), NotFiniteError);
+  EXPECT_THROW(run(*decoder, random_batch({6}), full_loss(), terms(&g)), NotFiniteError);
 }
 
 TEST(PolicyBackward, NamesTheBadToken) {
   auto decoder = tiny_decoder();
   const auto message = [&](OwnedBatch b) -> std::string {
     try {
-      run(*decoder, b, full_loss(), {});
+      run(*decoder, b, full_loss(), terms(nullptr));
     } catch (const std::invalid_argument& e) {
       return e.what();
     }

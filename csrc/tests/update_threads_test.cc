@@ -24,7 +24,7 @@ ModelConfig shared_config() {
 }
 
 struct Update {
-  gyre_policy_stats stats;
+  PolicyResult result;
   std::vector<float> logprobs, sketch, parameters;
   double grad_norm;
 };
@@ -44,8 +44,8 @@ Update run(int threads) {
   Gradients gradients(decoder.config());
   Update u;
   u.logprobs.resize(b.ids.size());
-  u.stats = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, loss,
-                            {&gradients, &gradients, &gradients}, {u.logprobs, {}});
+  u.result = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, loss,
+                             train_test::terms(&gradients, &gradients, &gradients), {u.logprobs, {}});
   u.sketch.resize(1009);
   gradients.sketch(u.sketch);
   AdamW adamw(decoder, {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01});
@@ -64,7 +64,7 @@ TEST(Update, IsTheSameBitsForAnyNumberOfThreads) {
   const Update one = run(1);
   for (int threads : {2, 3}) {
     const Update other = run(threads);
-    EXPECT_EQ(one.stats.policy_loss, other.stats.policy_loss);
+    EXPECT_EQ(one.result.components[0].loss, other.result.components[0].loss);
     EXPECT_TRUE(same_bits(one.logprobs, other.logprobs));
     EXPECT_TRUE(same_bits(one.sketch, other.sketch));
     EXPECT_EQ(one.grad_norm, other.grad_norm);

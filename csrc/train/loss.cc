@@ -8,7 +8,6 @@
 namespace gyre {
 namespace {
 
-constexpr double kLogRatioLimit = 20.0;
 constexpr double kK3Limit = 10.0;
 
 void require(bool ok, const char* field, double got, const char* expected) {

@@ -6,6 +6,9 @@
 
 namespace gyre {
 
+// Log-ratios of policies are clamped to ± this, as in verl, in losses and in statistics.
+inline constexpr double kLogRatioLimit = 20.0;
+
 // Throws std::invalid_argument naming the field that is out of range.
 void validate(const gyre_policy_loss& loss);
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "model/score.h"
@@ -14,62 +16,92 @@
 namespace gyre {
 namespace {
 
-void check(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs, const gyre_policy_loss& loss,
-           const Components& into) {
+[[noreturn]] void refuse(const Component& c, const std::string& what) {
+  throw std::invalid_argument("policy loss: component \"" + std::string(c.name) + "\": " + what);
+}
+
+// The components with the inputs' advantages and weights where they bring none of their own.
+std::vector<Component> complete(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                                const gyre_policy_loss& loss, std::span<const Component> components) {
+  const bool ppo = loss.objective == GYRE_POLICY_PPO;
+  std::vector<Component> all(components.begin(), components.end());
+  std::set<std::string_view> names;
+  for (Component& c : all) {
+    if (!names.insert(c.name).second) refuse(c, "the name is given twice");
+    if (c.term < GYRE_TERM_TASK || c.term > GYRE_TERM_KL) {
+      refuse(c, "term is " + std::to_string(c.term) + ", expected 0 to 2 (task, entropy, KL)");
+    }
+    if (c.weights.empty()) c.weights = inputs.weights;
+    if (c.weights.size() != batch.ids.size()) refuse(c, "no weights, neither its own nor the inputs'");
+    require_finite(batch, c.weights, "weight");
+    if (c.into != nullptr) c.into->require_config(decoder.config());
+    if (c.term != GYRE_TERM_TASK || !ppo) continue;
+    if (c.advantages.empty()) c.advantages = inputs.advantages;
+    if (c.advantages.size() != batch.ids.size()) refuse(c, "no advantages, neither its own nor the inputs'");
+    require_finite(batch, c.advantages, "advantage");
+  }
+  return all;
+}
+
+void check(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs, const gyre_policy_loss& loss) {
   if (decoder.config().head != HeadKind::kLanguageModel) {
     throw std::invalid_argument("policy loss: the model has a value head, expected a language model");
   }
   validate(batch, decoder.config());
   validate(loss);
-  require_finite(batch, inputs.weights, "weight");
-  if (loss.objective == GYRE_POLICY_PPO) {
-    require_finite(batch, inputs.old_logprobs, "old log-prob");
-    require_finite(batch, inputs.advantages, "advantage");
-  }
+  if (loss.objective == GYRE_POLICY_PPO) require_finite(batch, inputs.old_logprobs, "old log-prob");
   if (has_kl(loss)) require_finite(batch, inputs.ref_logprobs, "reference log-prob");
-  for (const Gradients* g : {into.task, into.entropy, into.kl}) {
-    if (g != nullptr) g->require_config(decoder.config());
-  }
 }
 
-// Derivatives of the loss terms with respect to each target's log-prob and entropy.
-struct Derivatives {
-  explicit Derivatives(size_t n) : task(n), entropy(n), kl(n) {}
-  std::vector<float> task, entropy, kl;
-};
-
-// Adds the tokens' terms to stats and writes their derivatives.
-void evaluate(std::span<const int64_t> tokens, const Scores& scores, const PolicyInputs& inputs,
-              const gyre_policy_loss& loss, gyre_policy_stats& stats, Derivatives& d) {
-  const bool ppo = loss.objective == GYRE_POLICY_PPO;
+// What the policy's tokens say whatever the loss.
+void add_tokens(std::span<const int64_t> tokens, const Scores& scores, std::span<const float> old_logprobs,
+                gyre_policy_stats& stats) {
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const int64_t t = tokens[i];
-    const double weight = inputs.weights[t], logprob = scores.logprobs[i], entropy = scores.entropies[i];
-    const double old_logprob = ppo ? inputs.old_logprobs[t] : logprob;
-
-    const TokenLoss task = policy_term(loss, logprob, old_logprob, ppo ? inputs.advantages[t] : 0);
+    const double logprob = scores.logprobs[i], old = old_logprobs.empty() ? logprob : old_logprobs[tokens[i]];
+    const double gap = std::abs(logprob - old);
     stats.tokens += 1;
-    stats.policy_loss += weight * task.value;
-    stats.clipped += task.clipped;
-    stats.clipped_lower += task.clipped_lower;
-    d.task[i] = static_cast<float>(weight * task.derivative);
-
-    stats.entropy += weight * entropy;
-    stats.entropy_loss -= weight * loss.entropy_coef * entropy;
-    d.entropy[i] = static_cast<float>(-weight * loss.entropy_coef);
-
-    if (has_kl(loss)) {
-      const TokenKl kl = kl_term(loss, logprob, inputs.ref_logprobs[t]);
-      stats.kl += weight * kl.value;
-      stats.kl_loss += weight * loss.kl_coef * kl.value;
-      d.kl[i] = static_cast<float>(weight * loss.kl_coef * kl.derivative);
-    }
-
-    const double gap = std::abs(logprob - old_logprob);
-    stats.log_ratio += old_logprob - logprob;
+    stats.log_ratio += std::clamp(old - logprob, -kLogRatioLimit, kLogRatioLimit);
     stats.logprob_gap_sum += gap;
     stats.logprob_gap_max = std::max(stats.logprob_gap_max, gap);
   }
+}
+
+// Adds a component's values at the tokens to stats and returns their derivatives with respect to each token's log-prob,
+// or entropy for that term.
+std::vector<float> evaluate(const Component& c, std::span<const int64_t> tokens, const Scores& scores,
+                            const PolicyInputs& inputs, const gyre_policy_loss& loss, gyre_component_stats& stats) {
+  const bool ppo = loss.objective == GYRE_POLICY_PPO;
+  std::vector<float> d(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t t = tokens[i];
+    const double weight = c.weights[t], logprob = scores.logprobs[i], entropy = scores.entropies[i];
+    switch (c.term) {
+      case GYRE_TERM_TASK: {
+        const TokenLoss task =
+            policy_term(loss, logprob, ppo ? inputs.old_logprobs[t] : logprob, ppo ? c.advantages[t] : 0);
+        stats.loss += weight * task.value;
+        stats.clipped += task.clipped;
+        stats.clipped_lower += task.clipped_lower;
+        d[i] = static_cast<float>(weight * task.derivative);
+        break;
+      }
+      case GYRE_TERM_ENTROPY:
+        stats.value += weight * entropy;
+        stats.loss -= weight * loss.entropy_coef * entropy;
+        d[i] = static_cast<float>(-weight * loss.entropy_coef);
+        break;
+      case GYRE_TERM_KL: {
+        if (!has_kl(loss)) break;
+        const TokenKl kl = kl_term(loss, logprob, inputs.ref_logprobs[t]);
+        stats.value += weight * kl.value;
+        stats.loss += weight * loss.kl_coef * kl.value;
+        d[i] = static_cast<float>(weight * loss.kl_coef * kl.derivative);
+        break;
+      }
+    }
+  }
+  if (c.term == GYRE_TERM_TASK) stats.value = stats.loss;
+  return d;
 }
 
 bool all_zero(std::span<const float> values) {
@@ -81,64 +113,66 @@ void add_to(std::vector<float>& sum, std::span<const float> values) {
   for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
 }
 
-// The terms that go into one buffer, summed: one backward pass.
+// The components that go into one buffer, summed: one backward pass.
 struct BackwardPass {
   Gradients* into;
-  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no term depends on it
+  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no component depends on it
   at::Tensor d_hidden_NH;
 };
 
-// One pass per distinct buffer; a term whose derivatives are all zero needs none.
+// One pass per distinct buffer; a component whose derivatives are all zero needs none.
 class BackwardPasses {
  public:
   // Passes write gradients shaped like hidden_NH.
-  BackwardPasses(const Components& into, const at::Tensor& hidden_NH) : hidden_NH_(hidden_NH), into_(into) {}
+  explicit BackwardPasses(const at::Tensor& hidden_NH) : hidden_NH_(hidden_NH) {}
 
-  // Takes the derivatives of the next chunk. Valid until the next call.
-  std::vector<ScoreGradient> take(const Derivatives& d) {
+  // The next chunk of targets begins.
+  void begin() {
     for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear();
-    join(into_.task, &BackwardPass::d_logprob, d.task);
-    join(into_.entropy, &BackwardPass::d_entropy, d.entropy);
-    join(into_.kl, &BackwardPass::d_logprob, d.kl);
-    std::vector<ScoreGradient> gradients;
-    for (BackwardPass& pass : passes_) {
+  }
+  // Takes the derivatives of a component.
+  void join(const Component& c, std::span<const float> values) {
+    if (c.into == nullptr || all_zero(values)) return;
+    auto pass = std::find_if(passes_.begin(), passes_.end(), [&](const BackwardPass& p) { return p.into == c.into; });
+    if (pass == passes_.end()) pass = passes_.insert(passes_.end(), {c.into, {}, {}, at::zeros_like(hidden_NH_)});
+    add_to(c.term == GYRE_TERM_ENTROPY ? pass->d_entropy : pass->d_logprob, values);
+  }
+  // What the chunk's components have given. Valid until begin().
+  std::vector<ScoreGradient> gradients() const {
+    std::vector<ScoreGradient> all;
+    for (const BackwardPass& pass : passes_) {
       if (pass.d_logprob.empty() && pass.d_entropy.empty()) continue;
-      gradients.push_back({pass.d_logprob, pass.d_entropy, pass.d_hidden_NH, &pass.into->set()});
+      all.push_back({pass.d_logprob, pass.d_entropy, pass.d_hidden_NH, &pass.into->set()});
     }
-    return gradients;
+    return all;
   }
 
-  void run(Decoder& decoder, const Activations& kept) {
+  void run(Decoder& decoder, const Activations& kept) const {
     std::vector<HiddenGradient> all;
     for (const BackwardPass& pass : passes_) all.push_back({pass.d_hidden_NH, &pass.into->set()});
     decoder.backward(all, kept);
   }
 
  private:
-  void join(Gradients* g, std::vector<float> BackwardPass::* sum, std::span<const float> values) {
-    if (g == nullptr || all_zero(values)) return;
-    auto pass = std::find_if(passes_.begin(), passes_.end(), [&](const BackwardPass& p) { return p.into == g; });
-    if (pass == passes_.end()) pass = passes_.insert(passes_.end(), {g, {}, {}, at::zeros_like(hidden_NH_)});
-    add_to((*pass).*sum, values);
-  }
-
   at::Tensor hidden_NH_;
-  Components into_;
   std::vector<BackwardPass> passes_;
 };
 
 }  // namespace
 
-gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
-                                  const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs) {
-  check(decoder, batch, inputs, loss, into);
+PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                             const gyre_policy_loss& loss, std::span<const Component> components,
+                             const PolicyOutputs& outputs) {
+  check(decoder, batch, inputs, loss);
+  const std::vector<Component> all = complete(decoder, batch, inputs, loss, components);
+  const auto old_logprobs = loss.objective == GYRE_POLICY_PPO ? inputs.old_logprobs : std::span<const float>();
   const Packing packing = pack(batch.ids, batch.offsets);
   const Predicted p = predicted(batch, packing);
   const std::vector<int64_t>& tokens = p.tokens;
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
-  BackwardPasses passes(into, hidden_NH);
-  gyre_policy_stats stats{};
+  BackwardPasses passes(hidden_NH);
+  PolicyResult result{.stats = {}, .components = std::vector<gyre_component_stats>(all.size())};
   std::vector<float> logprobs, entropies;  // per target
   score_backward(decoder, hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
     const auto here = std::span(tokens).subspan(first, chunk.logprobs.size());
@@ -146,14 +180,17 @@ gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const Po
     require_finite_results(batch, here, chunk.entropies, "entropy");
     logprobs.insert(logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
     entropies.insert(entropies.end(), chunk.entropies.begin(), chunk.entropies.end());
-    Derivatives derivatives(here.size());
-    evaluate(here, chunk, inputs, loss, stats, derivatives);
-    return passes.take(derivatives);
+    add_tokens(here, chunk, old_logprobs, result.stats);
+    passes.begin();
+    for (size_t i = 0; i < all.size(); ++i) {
+      passes.join(all[i], evaluate(all[i], here, chunk, inputs, loss, result.components[i]));
+    }
+    return passes.gradients();
   });
   passes.run(decoder, *kept);
   scatter(tokens, logprobs, outputs.logprobs);
   scatter(tokens, entropies, outputs.entropies);
-  return stats;
+  return result;
 }
 
 }  // namespace gyre

@@ -1,8 +1,10 @@
-// Forward and backward of the policy loss on one micro-batch:
-//   Σ_t weight[t] · ( L_t - entropy_coef · H_t + kl_coef · KL_t )   over the masked tokens.
+// Forward and backward of the policy loss on one micro-batch: the sum of any number of named components, each one term
+// (task, entropy or KL) under its own weights, with its own gradient.
 #pragma once
 
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "gyre.h"
 #include "model/decoder.h"
@@ -11,16 +13,18 @@
 
 namespace gyre {
 
-// Token-aligned; old_logprobs and advantages may be empty for GYRE_POLICY_NLL, ref_logprobs when there is no KL term.
+// Token-aligned; old_logprobs and advantages may be empty for GYRE_POLICY_NLL, ref_logprobs when there is no KL term,
+// advantages and weights when every component brings its own.
 struct PolicyInputs {
   std::span<const float> old_logprobs, advantages, ref_logprobs, weights;
 };
 
-// Where each term's gradient is added; null skips the term. Terms that share a buffer share one backward pass.
-struct Components {
-  Gradients* task = nullptr;
-  Gradients* entropy = nullptr;
-  Gradients* kl = nullptr;
+// See gyre_component. Empty spans: those of the inputs.
+struct Component {
+  std::string_view name;
+  gyre_term term = GYRE_TERM_TASK;
+  std::span<const float> advantages{}, weights{};
+  Gradients* into = nullptr;  // null: statistics only
 };
 
 // Token-aligned outputs, 0 where the mask is 0; empty spans are skipped.
@@ -28,9 +32,15 @@ struct PolicyOutputs {
   std::span<float> logprobs, entropies;
 };
 
+struct PolicyResult {
+  gyre_policy_stats stats{};
+  std::vector<gyre_component_stats> components;  // in the order given
+};
+
 // Throws std::invalid_argument for inconsistent inputs and NotFiniteError when a log-prob or entropy is not finite. The
 // gradients may then hold a part of the micro-batch.
-gyre_policy_stats policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
-                                  const gyre_policy_loss& loss, const Components& into, const PolicyOutputs& outputs);
+PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                             const gyre_policy_loss& loss, std::span<const Component> components,
+                             const PolicyOutputs& outputs);
 
 }  // namespace gyre

@@ -9,16 +9,16 @@ import (
 
 // Component names, in the order of reports.
 const (
-	Task    = "task"
-	Entropy = "entropy"
-	KL      = "kl"
+	Task    = torch.Task
+	Entropy = torch.Entropy
+	KL      = torch.KL
 )
 
 // buffers is one gradient buffer per component.
 type buffers map[string]*torch.Gradients
 
-func (b buffers) components() torch.Components {
-	return torch.Components{Task: b[Task], Entropy: b[Entropy], KL: b[KL]}
+func (b buffers) components() []torch.Component {
+	return torch.Terms(b[Task], b[Entropy], b[KL])
 }
 
 func (b buffers) zero() error {

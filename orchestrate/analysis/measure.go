@@ -16,10 +16,10 @@ type Batch struct {
 	Entropy, KL bool  // the loss has the term
 	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer (nil skips it), and returns
 	// the sums of their losses. All losses are weighted under the normaliser of the whole batch.
-	Backward func(samples []int, out torch.Components) (torch.PolicyStats, error)
+	Backward func(samples []int, out []torch.Component) (torch.PolicyStats, error)
 	// Alone does the same for one micro-batch under its own normaliser, its gradients multiplied by scale (paper profile). The
 	// losses it returns are not scaled.
-	Alone func(samples []int, scale float64, out torch.Components) (torch.PolicyStats, error)
+	Alone func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error)
 }
 
 func (b Batch) components() []string {
@@ -35,14 +35,14 @@ func (b Batch) components() []string {
 
 // losses by name. Components that are switched off are absent.
 func (b Batch) losses(s torch.PolicyStats) map[string]float64 {
-	out := map[string]float64{"policy": s.PolicyLoss, "total": s.PolicyLoss}
+	out := map[string]float64{"policy": s.Components[Task].Loss, "total": s.Components[Task].Loss}
 	if b.Entropy {
-		out["entropy"] = s.EntropyLoss
-		out["total"] += s.EntropyLoss
+		out["entropy"] = s.Components[Entropy].Loss
+		out["total"] += s.Components[Entropy].Loss
 	}
 	if b.KL {
-		out["kl"] = s.KLLoss
-		out["total"] += s.KLLoss
+		out["kl"] = s.Components[KL].Loss
+		out["total"] += s.Components[KL].Loss
 	}
 	return out
 }

@@ -200,25 +200,25 @@ func (t *Trainer) analysisBatch(s selection) (analysis.Batch, error) {
 	if err != nil {
 		return analysis.Batch{}, err
 	}
-	backward := func(samples []int, weights map[int][]float32, out torch.Components) (torch.PolicyStats, error) {
-		total := torch.PolicyStats{}
+	backward := func(samples []int, weights map[int][]float32, out []torch.Component) (torch.PolicyStats, error) {
+		total := torch.PolicyStats{Components: map[string]torch.ComponentStats{}}
 		for _, micro := range microBatches(s.samples, samples, t.config.Actor.MicroBatchTokens) {
 			stats, err := t.policyBackward(s.samples, micro, weights, loss, out)
 			if err != nil {
 				return total, err
 			}
-			total.PolicyLoss += stats.PolicyLoss
-			total.EntropyLoss += stats.EntropyLoss
-			total.KLLoss += stats.KLLoss
+			for name, c := range stats.Components {
+				total.Components[name] = torch.ComponentStats{Loss: total.Components[name].Loss + c.Loss}
+			}
 		}
 		return total, nil
 	}
 	b := analysis.Batch{
 		Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
-		Backward: func(samples []int, out torch.Components) (torch.PolicyStats, error) {
+		Backward: func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
 			return backward(samples, weights, out)
 		},
-		Alone: func(samples []int, scale float64, out torch.Components) (torch.PolicyStats, error) {
+		Alone: func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
 			weights, err := lossWeights(s.samples, samples, mode)
 			if err != nil {
 				return torch.PolicyStats{}, err
@@ -229,7 +229,9 @@ func (t *Trainer) analysisBatch(s selection) (analysis.Batch, error) {
 				}
 			}
 			stats, err := backward(samples, weights, out)
-			stats.PolicyLoss, stats.EntropyLoss, stats.KLLoss = stats.PolicyLoss/scale, stats.EntropyLoss/scale, stats.KLLoss/scale
+			for name, c := range stats.Components {
+				stats.Components[name] = torch.ComponentStats{Loss: c.Loss / scale}
+			}
 			return stats, err
 		},
 	}

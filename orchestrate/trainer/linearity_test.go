@@ -45,26 +45,28 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Cleanup(func() { g.Close() })
 		return g
 	}
-	backward := func(samples []int, out torch.Components) {
+	backward := func(samples []int, out []torch.Component) {
 		if _, err := batch.Backward(samples, out); err != nil {
 			t.Fatal(err)
 		}
 	}
-	parts := torch.Components{Task: buffer(), Entropy: buffer(), KL: buffer()}
+	parts := torch.Terms(buffer(), buffer(), buffer())
 	for _, b := range buckets {
 		backward(b.Samples(), parts)
 	}
 	everything := all(len(chosen.samples))
-	whole := torch.Components{Task: buffer(), Entropy: buffer(), KL: buffer()}
+	whole := torch.Terms(buffer(), buffer(), buffer())
 	backward(everything, whole)
 	total, together := buffer(), buffer()
-	backward(everything, torch.Components{Task: together, Entropy: together, KL: together})
-	for _, g := range []*torch.Gradients{parts.Task, parts.Entropy, parts.KL} {
-		if err := total.Add(g, 1); err != nil {
+	backward(everything, torch.Terms(together, together, together))
+	pairs := [][2]*torch.Gradients{{total, together}}
+	for i, part := range parts {
+		pairs = append(pairs, [2]*torch.Gradients{part.Into, whole[i].Into})
+		if err := total.Add(part.Into, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, pair := range [][2]*torch.Gradients{{parts.Task, whole.Task}, {parts.Entropy, whole.Entropy}, {parts.KL, whole.KL}, {total, together}} {
+	for _, pair := range pairs {
 		norm, err := pair[1].Norm()
 		if err != nil {
 			t.Fatal(err)

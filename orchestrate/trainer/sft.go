@@ -146,7 +146,7 @@ func (t *Trainer) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m 
 		if err := t.actor.gradients.Zero(); err != nil {
 			return 0, err
 		}
-		loss, tokens, err := t.nll(samples, indices, torch.Components{Task: t.actor.gradients})
+		loss, tokens, err := t.nll(samples, indices, torch.Terms(t.actor.gradients, nil, nil)[:1])
 		if err != nil {
 			return 0, err
 		}
@@ -172,7 +172,7 @@ func (t *Trainer) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m 
 }
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient goes where out says.
-func (t *Trainer) nll(samples []*Sample, indices []int, out torch.Components) (loss, tokens float64, err error) {
+func (t *Trainer) nll(samples []*Sample, indices []int, out []torch.Component) (loss, tokens float64, err error) {
 	weights, err := lossWeights(samples, indices, "token-mean")
 	if err != nil {
 		return 0, 0, err
@@ -187,7 +187,7 @@ func (t *Trainer) nll(samples []*Sample, indices []int, out torch.Components) (l
 		if err != nil {
 			return 0, 0, err
 		}
-		loss += stats.PolicyLoss
+		loss += stats.Components[torch.Task].Loss
 		tokens += stats.Tokens
 	}
 	return loss, tokens, nil

@@ -132,7 +132,7 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 			}
 			run := func(indices []int, into *torch.Gradients) error {
 				for _, micro := range microBatches(samples, indices, c.MicroBatchTokens) {
-					stats, err := t.policyBackward(samples, micro, weights, loss, torch.Components{Task: into, Entropy: into, KL: into})
+					stats, err := t.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
 					if err != nil {
 						return fmt.Errorf("actor update: %w", err)
 					}
@@ -140,11 +140,11 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 					if epoch == 0 && b == 0 && t.oldFromSampler {
 						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
 					}
-					means.add("actor/pg_loss", stats.PolicyLoss, 0)
-					means.add("actor/entropy_loss", stats.Entropy, 0)
-					means.add("actor/kl_loss", stats.KL, 0)
-					means.add("actor/pg_clipfrac", stats.Clipped, stats.Tokens)
-					means.add("actor/pg_clipfrac_lower", stats.ClippedLower, stats.Tokens)
+					means.add("actor/pg_loss", stats.Components[torch.Task].Loss, 0)
+					means.add("actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
+					means.add("actor/kl_loss", stats.Components[torch.KL].Value, 0)
+					means.add("actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
+					means.add("actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
 					means.add("actor/ppo_kl", stats.LogRatio, stats.Tokens)
 				}
 				return nil
@@ -195,7 +195,7 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 
 // policyBackward is one forward and backward of the actor on the chosen samples. The analysis uses the same call with one buffer per component.
 func (t *Trainer) policyBackward(samples []*Sample, micro []int, weights map[int][]float32, loss torch.PolicyLoss,
-	out torch.Components) (torch.PolicyStats, error) {
+	out []torch.Component) (torch.PolicyStats, error) {
 	var w []float32
 	for _, i := range micro {
 		w = append(w, weights[i]...)

@@ -70,7 +70,7 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	}
 	for _, sequences := range micro {
 		batch, in := s.trainingBatch(sequences, t.Context, trained)
-		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Components{Task: g, Entropy: g, KL: g}); err != nil {
+		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Terms(g, g, g)); err != nil {
 			return worker.Figures{}, err
 		}
 	}
