@@ -155,3 +155,42 @@ func TestExperimentScriptsRun(t *testing.T) {
 		}
 	}
 }
+
+// The C++ tests need GoogleTest: set-up finds it, installs it where it can, and otherwise fails with what to install.
+func TestGoogleTestIsBroughtOrAskedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		tools map[string]string // by name, what they do
+		code  int
+		want  string
+	}{
+		"found":               {map[string]string{"c++": "exit 0"}, 0, ""},
+		"installed":           {map[string]string{"c++": `[ -e "$0.installed" ]`, "id": "echo 0", "dnf": `echo "dnf $*"; touch "$(dirname "$0")/c++.installed"`}, 0, "dnf install -y -q gtest-devel"},
+		"installed by sudo":   {map[string]string{"c++": `[ -e "$0.installed" ]`, "id": "echo 7", "sudo": `shift; "$@"`, "pacman": `touch "$(dirname "$0")/c++.installed"`}, 0, "pacman"},
+		"installed in vain":   {map[string]string{"c++": "exit 1", "id": "echo 0", "apt-get": "exit 1"}, 1, "sudo apt-get install -y -qq libgtest-dev"},
+		"nobody may install":  {map[string]string{"c++": "exit 1", "id": "echo 7", "sudo": "exit 1", "apk": "exit 0"}, 1, "sudo apk add gtest-dev"},
+		"no package manager":  {map[string]string{"c++": "exit 1", "id": "echo 0"}, 1, "Debian: libgtest-dev"},
+		"a Mac with Homebrew": {map[string]string{"c++": "exit 1", "id": "echo 501", "brew": `[ "$1" = --prefix ] && exit 1; exit 1`}, 1, "Install it: brew install googletest"},
+	} {
+		bin := t.TempDir()
+		for _, tool := range []string{"bash", "sed", "dirname", "touch", "true"} {
+			path, err := exec.LookPath(tool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(path, filepath.Join(bin, tool)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for tool, does := range c.tools {
+			if err := os.WriteFile(filepath.Join(bin, tool), []byte("#!"+bin+"/bash\n"+does+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("bash", "../../scripts/setup-gtest.sh")
+		cmd.Env = []string{"PATH=" + bin, "GYRE_GTEST_SOURCE=/nowhere"}
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: exit code %d, want %d with %q\n%s", name, code, c.code, c.want, out)
+		}
+	}
+}

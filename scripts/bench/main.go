@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"gyre/orchestrate/metrics"
@@ -19,7 +20,7 @@ import (
 
 // Exit codes besides 0.
 const (
-	exitFailed = 1 // the run failed, or the check found a regression
+	exitFailed = 1 // the run failed, a floor was missed, or the check found a regression
 	exitUsage  = 2 // wrong arguments, or no baseline for this machine
 )
 
@@ -79,11 +80,15 @@ func compare(ctx context.Context, o options) error {
 	if err := o.write(b.report); err != nil {
 		return err
 	}
-	missed := b.report.Missed()
-	for _, m := range missed {
-		fmt.Fprintln(os.Stderr, "floor not reached:", m)
+	return shortfall(b.report.Missed())
+}
+
+// shortfall is the error of a benchmark that missed floors.
+func shortfall(missed []string) error {
+	if len(missed) == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%d floors not reached:\n  %s", len(missed), strings.Join(missed, "\n  "))
 }
 
 // check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured once more.

@@ -36,17 +36,17 @@ func tiny(t *testing.T) string {
 	return dir
 }
 
-// peer writes a stand-in for a peer's Python: it answers every task with half of what a second's work would be.
-func peer(t *testing.T) string {
+// peer writes a stand-in for a peer's Python, which takes so many seconds for every task.
+func peer(t *testing.T, seconds string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "python")
-	script := `#!/bin/sh
+	script := "#!/bin/sh\nseconds=" + seconds + `
 echo '{"hello": {"program": "fake", "versions": {"fake": "1.0"}}}'
 while read -r task; do
   case $task in
   *'"op":"greedy"'*) echo '{"figures": {"output": [1, 2, 3]}}' ;;
   *'"op":"update"'*) echo '{"error": "out of memory"}' ;;
-  *) echo '{"figures": {"seconds": 100, "tokens": 64, "first_seconds": 50, "later_tokens": 63}}' ;;
+  *) echo '{"figures": {"seconds": '"$seconds"', "tokens": 64, "first_seconds": 50, "later_tokens": 63}}' ;;
   esac
 done
 `
@@ -76,13 +76,22 @@ func quietly(t *testing.T, args ...string) (code int, out string) {
 	return code, <-caught
 }
 
+// A benchmark in which Gyre is too slow beside a peer fails.
+func TestMissedFloorFails(t *testing.T) {
+	code, out := quietly(t, "-model", tiny(t), "-threads", "1", "-repeats", "1", "-only", "logprobs", "-peers", "transformers",
+		"-python", "transformers="+peer(t, "0.000001"))
+	if code != exitFailed || !strings.Contains(out, "✗") {
+		t.Errorf("exit code %d, want %d\n%s", code, exitFailed, out)
+	}
+}
+
 // A whole run on a tiny model: every operation of Gyre's worker, a peer that answers, one that fails and one that is not there, and
 // then a check against the baseline that the run wrote.
 func TestCompareAndCheck(t *testing.T) {
 	model, dir := tiny(t), t.TempDir()
 	file, baselines := filepath.Join(dir, "report.json"), filepath.Join(dir, "baselines")
 	code, out := quietly(t, "-model", model, "-threads", "1", "-repeats", "2", "-only", "generate/shared,rollout,logprobs,update/unrelated,grpo",
-		"-peers", "transformers,vllm", "-python", "transformers="+peer(t), "-python", "vllm=/no/such/python", "-json", file,
+		"-peers", "transformers,vllm", "-python", "transformers="+peer(t, "100"), "-python", "vllm=/no/such/python", "-json", file,
 		"-write-baseline", "-baselines", baselines)
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
