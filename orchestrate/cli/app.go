@@ -24,6 +24,7 @@ func commands() []*cli.Command {
 		scoreCommand(),
 		tokenizeCommand(),
 		gradeCommand(),
+		dataCommand(),
 		plotCommand(),
 		modelCommand(),
 		envCommand(),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/orchestrate/dataset"
 	"gyre/orchestrate/reward"
 )
 
@@ -38,6 +39,8 @@ where the original raises there is an "error" beside it. Functions:
 			&cli.StringFlag{Name: "mode", Value: string(reward.Strict), Usage: "strict or lenient"},
 			&cli.StringFlag{Name: "function", Usage: "call `NAME` instead of grading"},
 			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+			&cli.StringFlag{Name: "audit", Usage: "grade a data set's own answers, each as the reply \\boxed{answer}: prints those of `FILE` that the\n" +
+				"rules rewrite or that do not score, and a summary"},
 		},
 		Action: grade,
 	}
@@ -50,6 +53,9 @@ func grade(c *cli.Context) error {
 	mode, err := reward.ParseMode(c.String("mode"))
 	if err != nil {
 		return Usagef("--mode: %w", err)
+	}
+	if path := c.String("audit"); path != "" {
+		return audit(c, path, mode)
 	}
 	input, source, err := openInput(c)
 	if err != nil {
@@ -167,4 +173,58 @@ func callRow(line []byte, function string, id json.RawMessage) (any, error) {
 	}
 	result.Value = value
 	return result, err
+}
+
+// audit says which answers of a data set a grader has to be careful with.
+func audit(c *cli.Context, path string, mode reward.Mode) error {
+	set, err := dataset.Load(path, dataset.Fields{})
+	if err != nil {
+		return Usagef("--audit: %w", err)
+	}
+	type finding struct {
+		Row  int    `json:"row"`
+		ID   string `json:"id"`
+		Gold string `json:"answer"`
+		// Verbatim is the seed's score of a word-for-word reply: 0 where its grader leaves the gold answer alone.
+		Verbatim any `json:"compute_correctness_score"`
+		reward.Verdict
+	}
+	var summary struct {
+		Rows      int `json:"rows"`
+		Scored    int `json:"scored"`
+		Rewritten int `json:"rewritten_by_rules"`
+		Seed      int `json:"scored_by_compute_correctness_score"`
+	}
+	results := lines(c.App.Writer)
+	for i, row := range set.Rows {
+		reply := `\boxed{` + row.Gold + `}`
+		f := finding{Row: i, ID: row.ID, Gold: row.Gold, Verdict: reward.GradeReply(reply, row.Gold, mode)}
+		f.Verbatim, err = reward.Call("compute_correctness_score", reward.Arguments{Solution: &reply, Truth: row.Gold})
+		if err != nil {
+			f.Verbatim = err.Error()
+		}
+		summary.Rows++
+		rewritten := f.Normalized == nil || *f.Normalized != row.Gold
+		if f.Correct {
+			summary.Scored++
+		}
+		if rewritten {
+			summary.Rewritten++
+		}
+		if f.Verbatim == reward.Float(1) {
+			summary.Seed++
+		}
+		if rewritten || !f.Correct {
+			if err := results.Encode(f); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+	}
+	if err := results.Encode(summary); err != nil {
+		return fmt.Errorf("writing results: %w", err)
+	}
+	if summary.Scored < summary.Rows {
+		return fmt.Errorf("%s: %d of %d answers do not score when given back", path, summary.Rows-summary.Scored, summary.Rows)
+	}
+	return nil
 }

@@ -1,0 +1,91 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gyre/orchestrate/reward/answer"
+)
+
+// Report is what Check finds in a set.
+type Report struct {
+	Path    string         `json:"path"`
+	SHA256  string         `json:"sha256"`
+	Rows    int            `json:"rows"`
+	Sources map[string]int `json:"sources"`
+	// Duplicates are rows whose problem has occurred before; Shared those that also occur in the file compared with.
+	Duplicates []int `json:"duplicates"`
+	Shared     []int `json:"shared"`
+	// NoAnswer are rows without an answer: nothing can be right there.
+	NoAnswer []int `json:"no_answer"`
+	// Changed counts the answers that the MATH rules rewrite: a grader that normalises replies only marks a verbatim
+	// answer to these as wrong. Unscored lists those that do not score under our own grading either.
+	Changed  int   `json:"gold_not_normal"`
+	Unscored []int `json:"gold_unscored"`
+	// Lengths of the prompts, in characters or, when a measure is given, in its units.
+	Shortest int    `json:"prompt_min"`
+	Median   int    `json:"prompt_median"`
+	Longest  int    `json:"prompt_max"`
+	Unit     string `json:"prompt_unit"`
+}
+
+// Measure gives the length of a prompt in some unit.
+type Measure struct {
+	Unit string
+	Of   func([]Message) (int, error)
+}
+
+// Characters measures prompts in characters.
+var Characters = Measure{"characters", func(prompt []Message) (int, error) {
+	n := 0
+	for _, m := range prompt {
+		n += len([]rune(m.Content))
+	}
+	return n, nil
+}}
+
+func boxedAnswer(text string) string { content, _ := answer.Boxed(text); return content }
+
+// Check audits a set: duplicates, problems shared with another set, and answers that would not score. scores says whether a
+// reply to a row is right.
+func Check(s *Set, against *Set, measure Measure, scores func(row Row, reply string) bool) (Report, error) {
+	r := Report{Path: s.Path, SHA256: s.Hash, Rows: len(s.Rows), Sources: map[string]int{}, Unit: measure.Unit,
+		Duplicates: []int{}, Shared: []int{}, NoAnswer: []int{}, Unscored: []int{}}
+	seen, elsewhere := map[string]bool{}, map[string]bool{}
+	if against != nil {
+		for _, row := range against.Rows {
+			elsewhere[folded(row.Question)] = true
+		}
+	}
+	var lengths []int
+	for i, row := range s.Rows {
+		r.Sources[row.Source]++
+		key := folded(row.Question)
+		if seen[key] {
+			r.Duplicates = append(r.Duplicates, i)
+		}
+		seen[key] = true
+		if elsewhere[key] {
+			r.Shared = append(r.Shared, i)
+		}
+		n, err := measure.Of(row.Prompt)
+		if err != nil {
+			return r, fmt.Errorf("%s row %d: %w", s.Path, i, err)
+		}
+		lengths = append(lengths, n)
+		if strings.TrimSpace(row.Gold) == "" {
+			r.NoAnswer = append(r.NoAnswer, i)
+			continue
+		}
+		if normal, _, err := answer.Normalize(row.Gold); err != nil || normal != row.Gold {
+			r.Changed++
+		}
+		if !scores(row, `\boxed{`+row.Gold+`}`) {
+			r.Unscored = append(r.Unscored, i)
+		}
+	}
+	slices.Sort(lengths)
+	r.Shortest, r.Median, r.Longest = lengths[0], lengths[len(lengths)/2], lengths[len(lengths)-1]
+	return r, nil
+}

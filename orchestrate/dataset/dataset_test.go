@@ -1,0 +1,236 @@
+package dataset
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+func file(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const problems = `[{"problem": "What is $1+1$?", "answer": "2", "solution": "\\boxed{2}", "subject": "Algebra", "level": 1, "unique_id": "a/1"},
+ {"problem": "Half of $x=1$?", "solution": "It is $\\boxed{\\dfrac{1}{2}}$.", "type": "Prealgebra", "level": "Level 2"}]`
+
+// The prompt, the columns and their order are what the rldynamic project's script writes.
+func TestMATHColumns(t *testing.T) {
+	table, err := Read(file(t, "m.json", problems))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := MATH(table, []int{1, 0}, "train", BoxedInstruction)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := MATHTraining{Solution: `It is $\boxed{\dfrac{1}{2}}$.`, Subject: "Prealgebra", Level: 2, DataSource: "HuggingFaceH4/MATH-500",
+		Prompt:  []Message{{"user", `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
+		Ability: "math", RewardModel: RewardModel{"rule", `\dfrac{1}{2}`},
+		ExtraInfo: ExtraInfo{"train", 0, `\dfrac{1}{2}`, "Half of $x=1$?"}}
+	if !reflect.DeepEqual(rows[0], want) {
+		t.Errorf("got %+v\nwant %+v", rows[0], want)
+	}
+	path := filepath.Join(t.TempDir(), "train.parquet")
+	if err := Write(path, rows); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	info, _ := content.Stat()
+	opened, err := parquet.OpenFile(content, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var columns []string
+	for _, f := range opened.Schema().Fields() {
+		columns = append(columns, f.Name())
+	}
+	if got := strings.Join(columns, " "); got != "solution subject level unique_id data_source prompt ability reward_model extra_info" {
+		t.Errorf("columns %s", got)
+	}
+}
+
+// A prepared file reads back the same from each format, and as prompts.
+func TestFormatsAgree(t *testing.T) {
+	table, err := Read(file(t, "m.json", problems))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := MATH(table, All(2), "test", BoxedInstruction)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ending := range Formats {
+		path := filepath.Join(t.TempDir(), "rows"+ending)
+		if err := Write(path, rows); err != nil {
+			t.Fatal(err)
+		}
+		set, err := Load(path, Fields{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range set.Rows {
+			if row.Gold != rows[i].RewardModel.GroundTruth || !slices.Equal(row.Prompt, rows[i].Prompt) || row.Source != MATH500 ||
+				row.Question != rows[i].ExtraInfo.Question {
+				t.Errorf("%s row %d: %+v", ending, i, row)
+			}
+		}
+		if set.Rows[0].ID != "a/1" {
+			t.Errorf("%s: id %q", ending, set.Rows[0].ID)
+		}
+		again, err := Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := filepath.Join(t.TempDir(), "part"+ending)
+		if err := again.WriteRows(part, []int{1}); err != nil {
+			t.Fatal(err)
+		}
+		if set, err = Load(part, Fields{}); err != nil || len(set.Rows) != 1 || set.Rows[0].Gold != `\dfrac{1}{2}` {
+			t.Errorf("%s: %+v, %v", ending, set, err)
+		}
+	}
+}
+
+func TestKnownColumns(t *testing.T) {
+	for content, want := range map[string]Row{
+		`{"question": "Two ducks?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2,000"}`:                                               {Question: "Two ducks?", Gold: "2000", Source: "x"},
+		`{"question": "4 + 3 =", "answer": "7", "metadata": {"source_dataset": "chain_sum"}}`:                                  {Question: "4 + 3 =", Gold: "7", Source: "chain_sum"},
+		`{"prompt": [{"role": "user", "content": "Hi"}], "reward_model": {"ground_truth": "5"}, "data_source": "mine"}`:        {Question: "Hi", Gold: "5", Source: "mine"},
+		`{"instruction": "Count", "output": 12, "id": 9}`:                                                                      {Question: "Count", Gold: "12", Source: "x", ID: "9"},
+		`{"prompt": [{"role": "user", "content": "long"}], "ground_truth": null, "extra_info": {"question": "the short one"}}`: {Question: "the short one", Source: "x"},
+	} {
+		set, err := Load(file(t, "x.jsonl", content), Fields{})
+		if err != nil {
+			t.Errorf("%s: %v", content, err)
+			continue
+		}
+		got := set.Rows[0]
+		if got.Question != want.Question || got.Gold != want.Gold || got.Source != want.Source || want.ID != "" && got.ID != want.ID {
+			t.Errorf("%s: %+v", content, got)
+		}
+	}
+	set, err := Load(file(t, "x.jsonl", `{"q": "Why?", "a": "so"}`), Fields{Question: "q", Answer: "a", Suffix: " Say."})
+	if err != nil || set.Rows[0].Prompt[0].Content != "Why? Say." || set.Rows[0].Gold != "so" {
+		t.Errorf("%+v, %v", set, err)
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	for want, path := range map[string]string{
+		"line 2: expected an object":     file(t, "x.jsonl", "{\"question\": \"a\"}\nnonsense\n"),
+		"expected a list of objects":     file(t, "x.json", `{"a": 1}`),
+		`the ending is ".csv"`:           file(t, "x.csv", "a,b"),
+		"it has no rows":                 file(t, "y.jsonl", "\n"),
+		"no such file":                   filepath.Join(t.TempDir(), "absent.json"),
+		"parquet":                        file(t, "x.parquet", "PAR1 but not really PAR1"),
+		"no column for the question":     file(t, "z.jsonl", `{"foo": 1}`),
+		"no column for the answer":       file(t, "w.jsonl", `{"question": "a"}`),
+		"expected a text or a list":      file(t, "v.jsonl", `{"question": 5, "answer": "a"}`),
+		`message 0: expected {"role": …`: file(t, "u.jsonl", `{"prompt": [{"content": "a"}], "answer": "a"}`),
+	} {
+		if _, err := Load(path, Fields{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", filepath.Base(path), err, want)
+		}
+	}
+	_, err := Load(file(t, "x.jsonl", `{"question": "a", "answr": "b"}`), Fields{Answer: "answer"})
+	if err == nil || !strings.Contains(err.Error(), "did you mean answr?") {
+		t.Errorf("misnamed column: %v", err)
+	}
+}
+
+// The 30 validation problems are numpy's first 30 of default_rng(42).permutation(500).
+func TestMath500Split(t *testing.T) {
+	train, validation := Math500Split()
+	if len(train) != 470 || len(validation) != 30 || validation[0] != 473 || validation[29] != 245 || train[0] != 225 {
+		t.Fatalf("%d and %d rows, starting %v and %v", len(train), len(validation), train[:1], validation[:1])
+	}
+	all := slices.Concat(train, validation)
+	slices.Sort(all)
+	if !slices.Equal(all, All(500)) {
+		t.Error("the two parts are not a division of the 500")
+	}
+}
+
+func TestSplitKeepsDuplicatesTogether(t *testing.T) {
+	table, err := Read(file(t, "x.jsonl", strings.Repeat(`{"question": "same?", "answer": "1"}`+"\n", 3)+`{"question": "b", "answer": "1"}
+{"question": "c", "answer": "1"}
+{"question": "Same ?", "answer": "2"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	train, held := Split(table, 2, 7)
+	if !slices.Equal(train, []int{0, 1, 2, 5}) || !slices.Equal(held, []int{3, 4}) {
+		t.Errorf("train %v, held out %v", train, held)
+	}
+	kept, removed := Without(table, &Table{Rows: []Columns{{"question": "B.", "answer": "x"}}})
+	if removed != 1 || len(kept) != 5 {
+		t.Errorf("kept %v, removed %d", kept, removed)
+	}
+}
+
+func TestCheckFindsEverything(t *testing.T) {
+	set, err := Load(file(t, "x.jsonl", `{"question": "a", "answer": "\\dfrac12"}
+{"question": "A.", "answer": ""}
+{"question": "b", "answer": "5"}`), Fields{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Load(file(t, "y.jsonl", `{"question": "b ", "answer": "5"}`), Fields{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Check(set, other, Characters, func(row Row, reply string) bool { return row.Gold == "5" && reply == `\boxed{5}` })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(r.Duplicates, []int{1}) || !slices.Equal(r.Shared, []int{2}) || !slices.Equal(r.NoAnswer, []int{1}) ||
+		!slices.Equal(r.Unscored, []int{0}) || r.Changed != 1 || r.Longest != 2 || r.Shortest != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDownload(t *testing.T) {
+	asked := 0
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if r.URL.Path != "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(`{"problem": "a", "answer": "1"}`))
+	}))
+	defer hub.Close()
+	dir := t.TempDir()
+	for range 2 {
+		path, err := Download(context.Background(), hub.Client(), hub.URL, "", "math500", "test", dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if table, err := Read(path); err != nil || len(table.Rows) != 1 {
+			t.Fatalf("%+v, %v", table, err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("downloaded %d times", asked)
+	}
+	if _, err := Download(context.Background(), hub.Client(), hub.URL, "", "gsm8k", "train", dir); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("a missing file: %v", err)
+	}
+}
