@@ -18,6 +18,8 @@ type loader = loaders.Loader
 type budget struct {
 	deadline time.Time
 	depth    int
+	made     int     // bytes of text, written or not
+	left     []int   // sizes of the left operands whose right ones are being evaluated
 	raised   *raised // what raise_exception said
 }
 
@@ -30,8 +32,8 @@ func (b *budget) spend() error {
 	return nil
 }
 
-func budgetOf(r *exec.Renderer) *budget {
-	b, _ := r.Environment.Context.Get(budgetKey)
+func budgetIn(c *exec.Context) *budget {
+	b, _ := c.Get(budgetKey)
 	return b.(*budget)
 }
 
@@ -39,7 +41,7 @@ func budgetOf(r *exec.Renderer) *budget {
 type guard struct{ exec.ControlStructure }
 
 func (g guard) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) error {
-	b := budgetOf(r)
+	b := budgetIn(r.Environment.Context)
 	if err := b.spend(); err != nil {
 		return err
 	}
@@ -79,7 +81,7 @@ func guarded(parse parser.ControlStructureParser) parser.ControlStructureParser 
 			return nil, err
 		}
 		if structure, ok := parsed.(exec.ControlStructure); ok {
-			return guard{structure}, nil
+			return &guard{structure}, nil
 		}
 		return parsed, nil
 	}

@@ -25,17 +25,22 @@ const (
 	maxTime     = 20 * time.Second // of one rendering
 )
 
-// template is a compiled chat template.
+// template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as many as are
+// ever executed at once.
 type template struct {
-	path     string
-	compiled *exec.Template
-	mu       sync.Mutex // gonja does not promise that a template can be executed concurrently
+	path   string
+	source string
+	mu     sync.Mutex
+	idle   []*exec.Template
 }
 
 // dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson that
 // keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
 var dialect = sync.OnceValue(func() *exec.Environment {
-	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
+	filters := exec.NewFilterSet(map[string]exec.FilterFunction{
+		callBefore: before,
+		callMade:   func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return made(e, in) },
+	}).Update(builtins.Filters)
 	for name, filter := range map[string]exec.FilterFunction{"tojson": toJSON, "trim": trim} {
 		if err := filters.Replace(name, filter); err != nil {
 			panic(err) // filters of these names come with gonja
@@ -51,7 +56,7 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 			}
 		}
 	}
-	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(map[string]any{
+	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(guards)).Update(exec.NewContext(map[string]any{
 		"range": rangeList,
 		"raise_exception": func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 			r := &raised{args.First().String()}
@@ -69,7 +74,16 @@ type raised struct{ message string }
 
 func (r *raised) Error() string { return "the template refuses the messages: " + r.message }
 
-func compile(source string) (t *template, err error) {
+// compile checks a template's source.
+func compile(source string) (*template, error) {
+	first, err := parse(source)
+	if err != nil {
+		return nil, err
+	}
+	return &template{source: source, idle: []*exec.Template{first}}, nil
+}
+
+func parse(source string) (t *exec.Template, err error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("template has %d bytes, at most %d are supported", len(source), maxSource)
 	}
@@ -83,18 +97,41 @@ func compile(source string) (t *template, err error) {
 		}
 		return nil, fmt.Errorf("not a chat template: %w (a conditional expression inside parentheses is not supported: use {%% set %%} or {%% if %%})", err)
 	}
-	return &template{compiled: compiled}, nil
+	boundTemplate(compiled.Root())
+	return compiled, nil
 }
 
-// execute renders the template, or fails after maxTime or maxRendered bytes.
-func (t *template) execute(variables map[string]any, now time.Time) (text string, err error) {
+// take gives a compiled template that nobody else executes; give takes it back.
+func (t *template) take() (*exec.Template, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	if n := len(t.idle); n > 0 {
+		compiled := t.idle[n-1]
+		t.idle = t.idle[:n-1]
+		t.mu.Unlock()
+		return compiled, nil
+	}
+	t.mu.Unlock()
+	return parse(t.source)
+}
+
+func (t *template) give(compiled *exec.Template) {
+	t.mu.Lock()
+	t.idle = append(t.idle, compiled)
+	t.mu.Unlock()
+}
+
+// execute renders the template, or fails after maxTime, maxRendered bytes written or maxMade bytes made.
+func (t *template) execute(variables map[string]any, now time.Time) (text string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", t.path, err)
 		}
 	}()
+	compiled, err := t.take()
+	if err != nil {
+		return "", err
+	}
+	defer t.give(compiled)
 	defer recoverTemplate(&err)
 	data := maps.Clone(variables)
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
@@ -103,7 +140,7 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 	b := &budget{deadline: time.Now().Add(maxTime)}
 	data[budgetKey] = b
 	out := &boundedOutput{}
-	if err := t.compiled.Execute(out, exec.NewContext(data)); err != nil {
+	if err := compiled.Execute(out, exec.NewContext(data)); err != nil {
 		if b.raised != nil { // without gonja's trace, which is about the template and not about the messages
 			return "", b.raised
 		}

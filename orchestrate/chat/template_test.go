@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -110,6 +111,74 @@ func TestTemplateBounds(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want an error with %q", source, err, want)
+		}
+	}
+}
+
+// A template that makes giant strings fails before it has them, whether it writes them or not.
+func TestTemplateMakesNoGiantStrings(t *testing.T) {
+	tok := open(t, map[string]string{})
+	double := func(step string) string {
+		return "{% set n = namespace(x='0123456789', l=[1, 2]) %}{% for i in range(60) %}" + step + "{% endfor %}{{ n.x | length }}"
+	}
+	for _, source := range []string{
+		`{{ "x" * 99999999999 }}`,
+		`{% if "x" * 99999999999 %}{% endif %}`,
+		`{% set x = ("ab" * 70000) * 70000 %}`,
+		double("{% set n.x = n.x ~ n.x %}"),
+		double("{% set n.x = n.x + n.x %}"),
+		double("{% set n.x = n.x * 2 %}"),
+		double("{% set n.l = n.l + n.l %}"),
+		double("{% set n.l = [n.l, n.l] %}{% set n.x = n.l | string %}"),
+		double("{% set n.x = n.x | replace('0', n.x) %}"),
+		double("{% set n.x = n.x.replace('0', n.x) %}"),
+		double("{% set n.x = [n.x, n.x] | join(n.x) %}"),
+		double("{% set n.x = n.x.join([n.x, n.x, n.x]) %}"),
+		double("{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}"),
+		double("{% macro twice(y) %}{{ y }}{{ y }}{% endmacro %}{% set n.x = twice(n.x) %}"),
+		double("{% set y %}{% filter replace('0', n.x) %}{{ n.x }}{% endfilter %}{% endset %}{% set n.x = y %}"),
+		`{% set x %}{% for i in range(60000) %}` + strings.Repeat("long ", 20000) + `{% endfor %}{% endset %}`,
+		`{% set x %}{% for i in range(60000) %}{% for j in range(60000) %}{{ messages[0].content }}{% endfor %}{% endfor %}{% endset %}`,
+		`{{ "x" | center(9999999999) }}`, `{{ "x".center(9999999999) }}`, `{{ "x".ljust(width=9999999999) }}`,
+		`{{ "%9999999999d" | format(1) }}`, `{{ "a\nb" | indent(9999999999) }}`, `{{ ("%" ~ "9999999999d") | format(1) }}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := tok.SetTemplate(source)
+		if err == nil {
+			_, err = tok.Render([]Message{{"user", strings.Repeat("long ", 1000)}}, true)
+		}
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "bytes of text") && !strings.Contains(err.Error(), "more than 65536") {
+			t.Errorf("%.80s: error %v, want one about its size", source, err)
+		}
+		if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 1500 {
+			t.Errorf("%.80s: %d MiB were allocated", source, made)
+		}
+	}
+}
+
+// The bounds change nothing that a template writes.
+func TestBoundedTemplatesWriteTheSame(t *testing.T) {
+	tok := open(t, map[string]string{})
+	for source, want := range map[string]string{
+		`{{ "ab" * 3 }}{{ 2 * 3 }}{{ 1.5 * 2 }}`:                                    "ababab63.0",
+		`{{ 1 + 2 }}|{{ "a" + "b" }}|{{ ([1] + [2, 3]) | length }}|{{ 1 ~ "x" }}`:   "3|ab|3|1x",
+		`{{ "a-b" | replace("-", "+") }}{{ "a,b".replace(",", ";") }}`:              "a+ba;b",
+		`{{ ["x", "y"] | join(", ") }}{{ "-".join(["p", "q"]) }}`:                   "x, yp-q",
+		`{{ "x" | center(5) }}|{{ "%03d" | format(7) }}|{{ "a".ljust(3, " ") }}|`:   "  x  |007|a  |",
+		`{{ missing }}|{{ missing | default("d") }}`:                                "|d",
+		`{% set n = namespace(x=1) %}{% set n.x = n.x + 1 %}{{ n.x }}`:              "2",
+		`{{ "yes" if 1 + 1 == 2 else "no" }}{{ "a" if false }}`:                     "yes",
+		`{% macro m(a, b="z") %}{{ a ~ b }}{% endmacro %}{{ m("y") }}`:              "yz",
+		`{% set x %}{% for i in range(3) %}{{ i }},{% endfor %}{% endset %}{{ x }}`: "0,1,2,",
+	} {
+		if err := tok.SetTemplate(source); err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if got, err := tok.Render([]Message{{"user", "x"}}, true); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
 		}
 	}
 }

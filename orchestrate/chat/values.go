@@ -46,6 +46,7 @@ func methods() exec.Methods {
 	table["rstrip"] = strip(false, true)
 	table["split"] = split(func(s, sep string, n int) []string { return strings.SplitN(s, sep, n) })
 	table["rsplit"] = split(splitRight)
+	table["replace"] = replaceText
 	all.Str = exec.NewMethodSet(table)
 	return all
 }
@@ -98,6 +99,18 @@ func split(cut func(s, sep string, n int) []string) exec.Method[string] {
 		}
 		return values, nil
 	}
+}
+
+// replaceText is str.replace; gonja's wants a count.
+func replaceText(s string, _ *exec.Value, args *exec.VarArgs) (any, error) {
+	if n := len(args.Args); n < 2 || n > 3 || !args.Args[0].IsString() || !args.Args[1].IsString() || n == 3 && !args.Args[2].IsInteger() {
+		return nil, exec.ErrInvalidCall(errors.New("expected the text to replace, what replaces it, and at most a count"))
+	}
+	count := -1
+	if len(args.Args) == 3 {
+		count = args.Args[2].Integer()
+	}
+	return strings.Replace(s, args.Args[0].String(), args.Args[1].String(), count), nil
 }
 
 func splitRight(s, sep string, n int) []string {
