@@ -1,0 +1,235 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+//go:embed runner.py
+var runner string
+
+// Status says how a call ended.
+type Status string
+
+// The ways in which a call ends. All but OK mean that the program did not do what it was asked.
+const (
+	OK        Status = "ok"
+	Failed    Status = "error"     // an exception, or an exit status other than 0
+	Timeout   Status = "timeout"   // of processor time or of the clock
+	Memory    Status = "memory"    // more than allowed
+	Output    Status = "output"    // printed more than allowed
+	Disk      Status = "disk"      // wrote more than allowed
+	Forbidden Status = "forbidden" // tried to fork, to open a socket or the like, and was killed
+	Crash     Status = "crash"     // killed by a signal
+)
+
+// Isolation is how programs are kept in.
+type Isolation string
+
+const (
+	Full   Isolation = "full"   // walls and limits
+	Limits Isolation = "limits" // limits only: for programs that are trusted
+)
+
+// Config says what programs may use. Zero values take the defaults.
+type Config struct {
+	Python    string        // interpreter; default python3
+	Time      time.Duration // processor time of a call, in whole seconds from one up; default 3 s
+	Memory    int64         // bytes of address space of a call; default 512 MiB
+	Output    int64         // bytes that a call may print; default 1 MiB
+	Disk      int64         // bytes that a call may write; default 16 MiB
+	Isolation Isolation     // default Full
+}
+
+// Job is a program and how to call it.
+type Job struct {
+	Program string
+	// Calls each start the program anew. None means one call without input.
+	Calls []Call
+	// Echo prints the value of the program's last statement if it is an expression, as an interactive session does.
+	Echo bool
+	// StopAtFailure leaves out the calls after the first that is not OK.
+	StopAtFailure bool
+}
+
+// Call is one execution of a program: with text on its standard input, or of one of its functions.
+type Call struct {
+	Stdin    string `json:"stdin,omitempty"`
+	Function string `json:"function,omitempty"` // of class Solution, if the program has one that knows it, else of the program
+	Args     []any  `json:"args,omitempty"`     // JSON values
+}
+
+// Outcome is what a call did. Everything in it but Status and Seconds is the program's word.
+type Outcome struct {
+	Status  Status          `json:"status"`
+	Stdout  string          `json:"stdout"`
+	Value   json.RawMessage `json:"value"` // what the function returned
+	Error   string          `json:"error"`
+	Seconds float64         `json:"seconds"` // of processor time
+}
+
+// Sandbox runs jobs, a few at a time. It is safe for concurrent use.
+type Sandbox struct {
+	config Config
+	filter [][4]uint32
+	slots  chan struct{}
+}
+
+// New prepares a sandbox and proves that its walls stand.
+func New(ctx context.Context, c Config) (*Sandbox, error) {
+	if c.Python == "" {
+		c.Python = "python3"
+	}
+	if c.Isolation == "" {
+		c.Isolation = Full
+	}
+	defaults := func(v *int64, standard int64) {
+		if *v == 0 {
+			*v = standard
+		}
+	}
+	defaults((*int64)(&c.Time), int64(3*time.Second))
+	defaults(&c.Memory, 512<<20)
+	defaults(&c.Output, 1<<20)
+	defaults(&c.Disk, 16<<20)
+	if c.Time < time.Second || c.Memory < 64<<20 || c.Output < 1 || c.Disk < 1 || c.Isolation != Full && c.Isolation != Limits {
+		return nil, fmt.Errorf("sandbox: expected at least a second, 64 MiB of memory and isolation full or limits, got %s, %d MiB and %q",
+			c.Time, c.Memory>>20, c.Isolation)
+	}
+	path, err := exec.LookPath(c.Python)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: programs run in Python: %w; install it or name another interpreter", err)
+	}
+	// The interpreter itself, not a script of some version manager that looks for it every time.
+	itself, err := exec.CommandContext(ctx, path, "-I", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %s does not run: %w", path, err)
+	}
+	c.Python = string(bytes.TrimSpace(itself))
+	s := &Sandbox{config: c, slots: make(chan struct{}, runtime.NumCPU())}
+	if c.Isolation == Full {
+		if s.filter, err = systemCalls(); err == nil {
+			err = s.prove(ctx)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("sandbox: this machine cannot keep programs in: %w; programs that are trusted can run with isolation = \"limits\"", err)
+		}
+	}
+	return s, nil
+}
+
+// escapes are what prove tries, and how each must end.
+var escapes = []struct {
+	what, program string
+	end           Status
+}{
+	{"reading /etc/passwd", "open('/etc/passwd').read()", Failed},
+	{"writing outside its folder", "open('../../outside', 'w').write('x')", Failed},
+	{"opening a socket", "import socket; socket.socket()", Forbidden},
+	{"forking", "import os; os.fork()", Forbidden},
+}
+
+// ErrNoWalls says that the machine lacks what the walls are made of.
+var ErrNoWalls = errors.New("it takes Linux with Landlock and seccomp")
+
+// prove runs programs that try to break out.
+func (s *Sandbox) prove(ctx context.Context) error {
+	ok, err := s.Run(ctx, Job{Program: "open('inside', 'w').write('x')\nprint('fine')"})
+	if err != nil {
+		return err
+	}
+	if ok[0].Status != OK || ok[0].Stdout != "fine\n" {
+		return fmt.Errorf("a harmless program ended with %s: %s", ok[0].Status, ok[0].Error)
+	}
+	for _, e := range escapes {
+		got, err := s.Run(ctx, Job{Program: e.program})
+		if err != nil {
+			return err
+		}
+		if got[0].Status != e.end {
+			return fmt.Errorf("a program %s was not stopped (%s)", e.what, got[0].Status)
+		}
+	}
+	return nil
+}
+
+// Run executes the calls of a job one after the other. An error means that the sandbox itself failed; whatever the program
+// does is in the outcomes. They are fewer than the calls if StopAtFailure cut them short.
+func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	scratch, err := os.MkdirTemp("", "gyre-sandbox-")
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: scratch folder: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	if job.Calls == nil {
+		job.Calls = []Call{{}}
+	}
+	input, err := json.Marshal(map[string]any{
+		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "stop_at_failure": job.StopAtFailure, "scratch": scratch,
+		"filter": s.filter,
+		"limits": map[string]any{
+			"seconds": int(math.Ceil(s.config.Time.Seconds())), "clock": s.clock().Seconds(), "memory": s.config.Memory,
+			"output": s.config.Output, "disk": s.config.Disk, "file": s.config.Disk,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: job: %w", err)
+	}
+	// The runner ends each call in time by itself; this is for a runner that hangs.
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(s.clock()+time.Second))
+	defer cancel()
+	command := exec.CommandContext(ctx, s.config.Python, "-I", "-B", "-c", runner)
+	command.Dir = scratch
+	command.Env = []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + scratch, "TMPDIR=" + scratch, "LANG=C.UTF-8", "PYTHONHASHSEED=0",
+		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
+	}
+	var out, problems bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(input), &out, &problems
+	command.WaitDelay = time.Second
+	killGroup(command)
+	if err := command.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, fmt.Errorf("sandbox: %w", cause)
+		}
+		if bytes.Contains(problems.Bytes(), []byte("Landlock is not available")) {
+			err = ErrNoWalls
+		}
+		return nil, fmt.Errorf("sandbox: %s: %w", lastLine(problems.Bytes()), err)
+	}
+	var outcomes []Outcome
+	for decoder := json.NewDecoder(&out); decoder.More(); {
+		var o Outcome
+		if err := decoder.Decode(&o); err != nil {
+			return nil, fmt.Errorf("sandbox: reading an outcome: %w", err)
+		}
+		outcomes = append(outcomes, o)
+	}
+	if len(outcomes) == 0 || len(outcomes) < len(job.Calls) && !job.StopAtFailure {
+		return nil, errors.New("sandbox: the runner ended without an outcome of every call")
+	}
+	return outcomes, nil
+}
+
+// clock is the time by the clock that a call may take: more than its processor time, for others use the processor too.
+func (s *Sandbox) clock() time.Duration { return 2*s.config.Time + time.Second }
+
+func lastLine(text []byte) []byte {
+	text = bytes.TrimSpace(text)
+	return text[bytes.LastIndexByte(text, '\n')+1:]
+}
