@@ -26,6 +26,7 @@ func commands() []*cli.Command {
 		gradeCommand(),
 		dataCommand(),
 		plotCommand(),
+		reportCommand(),
 		modelCommand(),
 		envCommand(),
 		doctorCommand(),
@@ -44,7 +45,7 @@ func run(ctx context.Context, app *cli.App, args []string) int {
 	if err == nil {
 		err = app.RunContext(ctx, arranged)
 	}
-	return report(app.ErrWriter, ctx, err)
+	return conclusion(app.ErrWriter, ctx, err)
 }
 
 func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {

@@ -48,8 +48,8 @@ var exitCodes = []struct {
 	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},
 }
 
-// report prints err once and returns its exit code.
-func report(stderr io.Writer, ctx context.Context, err error) int {
+// conclusion prints err once and returns its exit code.
+func conclusion(stderr io.Writer, ctx context.Context, err error) int {
 	if err == nil {
 		return exitDone
 	}

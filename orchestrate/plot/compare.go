@@ -15,6 +15,7 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
 )
 
 // comparedStep is a row of the comparison.
@@ -50,7 +51,7 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dp
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return atomicfile.Write(out, func(w io.Writer) error { return f.render(w, dpi) })
+	return atomicfile.Write(out, func(w io.Writer) error { return f.Render(w, dpi) })
 }
 
 // readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as well.
@@ -86,6 +87,22 @@ func readExported(d StepDir) (metrics.Record, error) {
 		return metrics.Record{}, fmt.Errorf("%s has no gradient analysis: expected metrics named %s/bucket_N/…", path, postFilter)
 	}
 	return record, nil
+}
+
+// threeSteps compares the first, the middle and the last analysed step of a run; false with fewer than three.
+func threeSteps(r *rundir.Run, prefix string) (figure, bool, error) {
+	available := AnalysedSteps(r, prefix == preFilter)
+	n := len(available)
+	if n < 3 {
+		return figure{}, false, nil
+	}
+	var rows []comparedStep
+	for _, step := range []int{available[0], available[n/2], available[n-1]} {
+		record, _ := r.At(step)
+		rows = append(rows, newComparedStep(record, prefix))
+	}
+	f, err := compare(r.Name+": gradient analysis over training", rows)
+	return f, err == nil, err
 }
 
 // compare has a row per step with the buckets' spreads and the gradients of the task and of the regularisers. Only buckets that all steps have

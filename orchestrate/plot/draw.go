@@ -75,19 +75,17 @@ func Draw(ctx context.Context, r *rundir.Run, o Options) error {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
 	}
-	switch n := len(available); {
-	case n == 0:
+	switch {
+	case len(available) == 0:
 		o.Note("no step has a gradient analysis")
-	case n >= 3 && len(o.Steps) == 0:
-		three := []comparedStep{}
-		for _, step := range []int{available[0], available[n/2], available[n-1]} {
-			record, _ := r.At(step)
-			three = append(three, newComparedStep(record, prefix))
-		}
-		if f, err := compare(r.Name+": gradient analysis over training", three); err != nil {
+	case len(o.Steps) == 0:
+		f, ok, err := threeSteps(r, prefix)
+		if err != nil {
 			o.Note(err.Error())
-		} else if err := out.figure("gradient_analysis_steps.png", f); err != nil {
-			return err
+		} else if ok {
+			if err := out.figure("gradient_analysis_steps.png", f); err != nil {
+				return err
+			}
 		}
 	}
 	return r.Broken
@@ -101,7 +99,7 @@ type output struct {
 }
 
 func (o *output) figure(name string, f figure) error {
-	return o.file(name, func(w io.Writer) error { return f.render(w, cmp.Or(o.options.DPI, PrintDPI)) })
+	return o.file(name, func(w io.Writer) error { return f.Render(w, cmp.Or(o.options.DPI, PrintDPI)) })
 }
 
 // file writes one file, unless the caller wants to stop.

@@ -55,8 +55,8 @@ const (
 	labelSpace = vg.Length(44) // about what a panel's y labels take
 )
 
-// render writes the figure as a PNG.
-func (f figure) render(w io.Writer, dpi int) error {
+// Render writes the figure as a PNG.
+func (f figure) Render(w io.Writer, dpi int) error {
 	columns := min(f.columns, len(f.panels))
 	rows := (len(f.panels) + columns - 1) / columns
 	legendWidth := f.width - labelSpace

@@ -1,0 +1,212 @@
+package plot
+
+import (
+	"image/color"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"gyre/internal/statistics"
+	"gyre/orchestrate/rundir"
+)
+
+// Picture is a figure under a name.
+type Picture struct {
+	Name string
+	figure
+}
+
+// Title of the picture.
+func (p Picture) Title() string { return p.title }
+
+// Caption of the picture.
+func (p Picture) Caption() string { return p.caption }
+
+// Training is the figure of a run's training curves; false where it logged none.
+func Training(r *rundir.Run) (Picture, bool) {
+	f := training(r)
+	return Picture{"training.png", f}, len(f.panels) > 0
+}
+
+// Steps compares the first, the middle and the last analysed step of a run; false with fewer than three.
+func Steps(r *rundir.Run) (Picture, bool, error) {
+	f, ok, err := threeSteps(r, postFilter)
+	return Picture{"gradient_analysis_steps.png", f}, ok, err
+}
+
+// Step is the summary of an analysed step, and its gradient norms.
+func Step(r *rundir.Run, step int) ([]Picture, error) {
+	record, _ := r.At(step)
+	s := newStep(r.Name, record, postFilter)
+	summary, err := s.summary()
+	if err != nil {
+		return nil, err
+	}
+	norms, err := s.norms()
+	return []Picture{{"summary", summary}, {"plots", norms}}, err
+}
+
+// Condition is a set of runs that differ in their seeds only.
+type Condition struct {
+	Label string
+	Runs  []*rundir.Run
+}
+
+// conditionColours are eight, as the widest of the usual sweeps needs.
+var conditionColours = append(slices.Clone(cycle), ink, color.NRGBA{140, 81, 10, 255})
+
+// conditionPanels are what conditions are compared by.
+var conditionPanels = []struct {
+	title, unit string
+	factor      float64
+	series      func(r *rundir.Run) []rundir.Point
+	sparse      bool // validations: every value is drawn as it is
+}{
+	{"Validation success", "episodes (%)", 100, (*rundir.Run).Validations, true},
+	{"Training success", "episodes (%)", 100, meanOf("train/*/success"), false},
+	{"Score of kept episodes", "mean score", 1, meanOf("critic/score/mean"), false},
+	{"Reward spread", "in-group std of returns", 1, meanOf("rollout/in_group_reward_std"), false},
+	{"Policy entropy", "nats per token", 1, meanOf("actor/entropy"), false},
+	{"Gradient norm", "L2 norm", 1, meanOf("actor/grad_norm"), false},
+}
+
+// meanOf is the mean of the metrics that a pattern names, step by step.
+func meanOf(pattern string) func(r *rundir.Run) []rundir.Point {
+	return func(r *rundir.Run) []rundir.Point {
+		keys := r.Keys(pattern)
+		var out []rundir.Point
+		for _, record := range r.Records {
+			var found []float64
+			for _, key := range keys {
+				if v, ok := rundir.Number(record, key); ok {
+					found = append(found, v)
+				}
+			}
+			if len(found) > 0 {
+				out = append(out, rundir.Point{Step: record.Step, Value: statistics.Mean(found)})
+			}
+		}
+		return out
+	}
+}
+
+// Conditions compares conditions over the steps: one colour each; with several seeds thin lines for the runs, a thick one for their mean as far as
+// all of them go, and its 95 % interval as a band. A run that a collapse rule stopped ends in a cross.
+func Conditions(title string, list []Condition) Picture {
+	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 1.9 * vg.Inch}
+	seeds := 0
+	stopped := false
+	for _, c := range list {
+		seeds = max(seeds, len(c.Runs))
+		for _, r := range c.Runs {
+			stopped = stopped || r.Outcome().Rule != ""
+		}
+	}
+	if seeds > 1 {
+		f.caption = "thin: one run; thick: mean over seeds, as far as all of them go; band: its 95 % interval"
+	}
+	if stopped {
+		if f.caption != "" {
+			f.caption += "; "
+		}
+		f.caption += "cross: stopped early by a collapse rule"
+	}
+	for _, what := range conditionPanels {
+		p := newPlot("training step", what.unit)
+		p.X.Tick.Marker = ticks{integer: true}
+		out := panel{title: what.title, plot: p}
+		var all plotter.XYs
+		for i, c := range list {
+			paint := conditionColours[i%len(conditionColours)]
+			var runs []plotter.XYs
+			var ends plotter.XYs
+			for _, r := range c.Runs {
+				var points plotter.XYs
+				for _, q := range what.series(r) {
+					points = append(points, plotter.XY{X: float64(q.Step), Y: q.Value * what.factor})
+				}
+				if len(points) == 0 {
+					continue
+				}
+				if n := window(len(points)); n > 1 && !what.sparse {
+					points = movingAverage(points, n)
+				}
+				runs = append(runs, points)
+				if r.Outcome().Rule != "" {
+					ends = append(ends, points[len(points)-1])
+				}
+				all = append(all, points...)
+			}
+			if len(runs) == 0 {
+				continue
+			}
+			mean, low, high := across(runs)
+			if len(runs) > 1 {
+				if len(mean) > 1 {
+					p.Add(band(low, high, paint))
+				}
+				for _, points := range runs {
+					p.Add(line(points, light(paint), 0.6))
+				}
+				all = append(append(all, low...), high...)
+			}
+			p.Add(line(mean, paint, 1.5))
+			if what.sparse || len(mean) == 1 {
+				p.Add(dots(mean, paint, 2))
+			}
+			if len(ends) > 0 {
+				p.Add(&plotter.Scatter{XYs: ends, GlyphStyle: draw.GlyphStyle{Color: paint, Radius: vg.Points(3.5), Shape: draw.CrossGlyph{}}})
+			}
+			out.legend = append(out.legend, entry{c.Label, paint, markLine})
+		}
+		if len(all) == 0 {
+			continue
+		}
+		if len(f.panels) > 0 {
+			out.legend = nil // the first panel explains the colours
+		}
+		left, right, _, _ := plotter.XYRange(all)
+		pad := math.Max((right-left)*0.02, 0.5)
+		p.X.Min, p.X.Max = left-pad, right+pad
+		fitY(p, all)
+		f.panels = append(f.panels, out)
+	}
+	return Picture{"conditions.png", f}
+}
+
+// across averages runs over the steps that all of them have, with the 95 % interval of the mean (the mean itself for a single run).
+func across(runs []plotter.XYs) (mean, low, high plotter.XYs) {
+	for _, q := range runs[0] {
+		at := []float64{}
+		for _, points := range runs {
+			if i := slices.IndexFunc(points, func(other plotter.XY) bool { return other.X == q.X }); i >= 0 {
+				at = append(at, points[i].Y)
+			}
+		}
+		if len(at) < len(runs) {
+			continue
+		}
+		m, l, h := q.Y, q.Y, q.Y
+		if len(at) > 1 {
+			m, l, h = statistics.MeanInterval(at, 0.95)
+		}
+		mean, low, high = append(mean, plotter.XY{X: q.X, Y: m}), append(low, plotter.XY{X: q.X, Y: l}), append(high, plotter.XY{X: q.X, Y: h})
+	}
+	return mean, low, high
+}
+
+// band fills the space between two curves.
+func band(low, high plotter.XYs, c color.NRGBA) *plotter.Polygon {
+	outline := slices.Clone(low)
+	for _, q := range slices.Backward(high) {
+		outline = append(outline, q)
+	}
+	c.A = 40
+	return &plotter.Polygon{XYs: []plotter.XYs{outline}, Color: c}
+}
+
+// Empty tells whether there is nothing to draw.
+func (p Picture) Empty() bool { return len(p.panels) == 0 }

@@ -1,0 +1,101 @@
+package rundir
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"gyre/internal/statistics"
+)
+
+// Outcome sums a run up: how it ended, how well it did, and what it took. A number that is not known is NaN.
+type Outcome struct {
+	Status string // running, finished, stopped_early, interrupted, failed; "" where run.json does not tell
+	Reason string
+	Rule   string // of an early stop: the metric early_stopped/RULE that was set
+	Steps  int    // training steps done
+
+	Success  []Point // validation success, the mean over tags
+	Peak     float64
+	PeakStep int
+	Last     float64
+	LastMean float64 // over the last LastValidations validations
+	Baseline float64 // before training
+
+	Spread, Entropy, GradNorm float64 // at the last step that has them
+	Train, Eval, Total        float64 // seconds in steps, in validations, in both and in checkpoints
+	Phases                    map[string]float64
+}
+
+// LastValidations are averaged for LastMean.
+const LastValidations = 3
+
+// Outcome of what the run has logged so far.
+func (r *Run) Outcome() Outcome {
+	o := Outcome{Peak: math.NaN(), Last: math.NaN(), LastMean: math.NaN(), Baseline: math.NaN(), Phases: map[string]float64{}}
+	if r.Info != nil {
+		o.Status, o.Reason = r.Info.Status, r.Info.Reason
+		if o.Status == "done" {
+			o.Status = "finished"
+		}
+	}
+	last := r.Records[len(r.Records)-1]
+	o.Steps = last.Step
+	for key, v := range last.Values {
+		if rule, ok := strings.CutPrefix(key, "early_stopped/"); ok && v == 1.0 {
+			o.Rule = rule
+		}
+	}
+	o.Success = r.Validations()
+	for i, p := range o.Success {
+		if p.Step == 0 {
+			o.Baseline = p.Value
+		}
+		if i == 0 || p.Value > o.Peak {
+			o.Peak, o.PeakStep = p.Value, p.Step
+		}
+	}
+	if n := len(o.Success); n > 0 {
+		o.Last = o.Success[n-1].Value
+		o.LastMean = statistics.Mean(values(o.Success[max(0, n-LastValidations):]))
+	}
+	final := func(key string) float64 {
+		if all := r.Series(key); len(all) > 0 {
+			return all[len(all)-1].Value
+		}
+		return math.NaN()
+	}
+	o.Spread, o.Entropy, o.GradNorm = final("rollout/in_group_reward_std"), final("actor/entropy"), final("actor/grad_norm")
+	for _, key := range r.Keys("timing_s/*") {
+		o.Phases[strings.TrimPrefix(key, "timing_s/")] = statistics.Sum(values(r.Series(key)))
+	}
+	o.Train, o.Eval = o.Phases["step"], o.Phases["testing"]
+	o.Total = o.Train + o.Eval + o.Phases["checkpoint"]
+	return o
+}
+
+// Validations are the validation success rates, the mean over tags where there are several.
+func (r *Run) Validations() []Point {
+	var out []Point
+	keys := r.Keys("val-env/*/success")
+	for _, record := range r.Records {
+		var found []float64
+		for _, key := range keys {
+			if v, ok := Number(record, key); ok {
+				found = append(found, v)
+			}
+		}
+		if len(found) > 0 {
+			out = append(out, Point{record.Step, statistics.Mean(found)})
+		}
+	}
+	return slices.Clip(out)
+}
+
+func values(points []Point) []float64 {
+	out := make([]float64, len(points))
+	for i, p := range points {
+		out[i] = p.Value
+	}
+	return out
+}
