@@ -25,7 +25,7 @@ type Report struct {
 	parameters []parameter
 	grams      grams
 	bands      []Band // by pair; zero where there is none
-	// How well the parts add up to the total: |Σ w_k g_k - g_total| / |g_total|, where they should (linear), and the cosine of the two sums.
+	// How well the parts add up to the total: |Σ w_k g_k - g_total| / |g_total|, where they should (linear), and the cosine of Σ g_k with it.
 	linear              bool
 	sumError, sumCosine float64
 	hasError, hasCosine bool
@@ -66,18 +66,22 @@ func (g grams) over(i, j, n int, chosen func(parameter int) bool) float64 {
 // exactly shows as 1e-7 or so.
 func (r *Report) check(a Advantages) {
 	n, last := len(r.Names), len(r.Names)-1
-	sum, with := 0.0, 0.0
-	for i := range r.Parts {
-		for j := range r.Parts {
-			sum += a.Weights[i] * a.Weights[j] * r.grams.total(i, j, n)
+	sum := func(weight func(part int) float64) (square, with float64) {
+		for i := range r.Parts {
+			for j := range r.Parts {
+				square += weight(i) * weight(j) * r.grams.total(i, j, n)
+			}
+			with += weight(i) * r.grams.total(i, last, n)
 		}
-		with += a.Weights[i] * r.grams.total(i, last, n)
+		return square, with
 	}
 	total := r.grams.total(last, last, n)
+	square, with := sum(func(int) float64 { return 1 })
+	r.sumCosine, r.hasCosine = statistics.Cosine(with, square, total)
 	r.linear = a.Linear
-	r.sumCosine, r.hasCosine = statistics.Cosine(with, sum, total)
+	square, with = sum(func(part int) float64 { return a.Weights[part] })
 	if r.hasError = total > 0; r.hasError {
-		r.sumError = math.Sqrt(max(sum-2*with+total, 0) / total)
+		r.sumError = math.Sqrt(max(square-2*with+total, 0) / total)
 	}
 }
 

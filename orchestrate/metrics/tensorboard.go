@@ -73,6 +73,9 @@ func eventsUntil(file io.Reader, keep int) (end int64, last int, err error) {
 func (t *tensorBoard) Log(step int, values map[string]any) error {
 	var summary []byte
 	for _, name := range sortedKeys(values) {
+		if values[name] == nil { // a curve with a gap
+			continue
+		}
 		value := appendTagged(nil, 1, []byte(name))
 		if x, ok := float(values[name]); ok {
 			value = protowire.AppendTag(value, 2, protowire.Fixed32Type)
@@ -194,7 +197,9 @@ func asText(value any) (string, error) {
 		for _, cells := range v.Rows {
 			texts := make([]string, len(cells))
 			for i, cell := range cells {
-				texts[i] = fmt.Sprint(cell)
+				if cell != nil {
+					texts[i] = fmt.Sprint(cell)
+				}
 			}
 			row(texts)
 		}

@@ -21,7 +21,7 @@ type Table struct {
 // Record is one line.
 type Record struct {
 	Step   int
-	Values map[string]any // float64, string, bool or Table
+	Values map[string]any // float64, string, bool, Table, or nil: it does not exist in this step
 }
 
 // Float returns a metric as a number.
@@ -53,6 +53,8 @@ func sortedKeys[V any](values map[string]V) []string { return slices.Sorted(maps
 
 func appendValue(dst []byte, value any) ([]byte, error) {
 	switch v := value.(type) {
+	case nil:
+		return append(dst, "null"...), nil
 	case float64:
 		switch {
 		case math.IsNaN(v):

@@ -144,6 +144,8 @@ func (w *wandB) write(kind protowire.Number, content []byte) error {
 // json is a value as wandb writes it: NaN and infinities bare, a table as a file.
 func (w *wandB) json(name string, step int, value any) (string, error) {
 	switch v := value.(type) {
+	case nil:
+		return "null", nil
 	case string:
 		text, err := json.Marshal(v)
 		return string(text), err

@@ -1,0 +1,122 @@
+package components
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/config"
+)
+
+func drawn(r *rand.Rand, weights map[string]float64, penalty bool) []Sample {
+	var out []Sample
+	for i := range 12 {
+		s := Sample{Group: []int{4, 4, 4, 7, 7, 7, 7, 7, 9, 1, 1, 1}[i], Tokens: 1 + r.IntN(5), Parts: map[string]float64{}}
+		for _, name := range []string{"c", "b", "a"} {
+			s.Parts[name] = r.NormFloat64()
+			s.Score += weights[name] * s.Parts[name]
+		}
+		if penalty && i%3 == 0 {
+			s.Score -= .5
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// In exact mode the parts' advantages add up to the total's, whatever the estimator, and what the score holds beside them is a part.
+func TestExactPartsAddUp(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
+	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "reinforce_pp"} {
+		for _, normed := range []bool{true, false} {
+			for _, penalty := range []bool{false, true} {
+				samples := drawn(r, weights, penalty)
+				a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: estimator, NormByStd: normed})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := []string{"a", "b", "c"}
+				if penalty {
+					want = append(want, Other)
+				}
+				if !slices.Equal(a.Names, want) || !a.Linear || (a.Note != "") != slices.Contains([]string{"gae", "reinforce_pp"}, estimator) {
+					t.Errorf("%s: names %v, linear %v, note %q", estimator, a.Names, a.Linear, a.Note)
+				}
+				for i := range samples {
+					sum := 0.0
+					for k := range a.Parts {
+						sum += a.Parts[k][i]
+					}
+					if math.Abs(sum-a.Total[i]) > 1e-9 {
+						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v", estimator, normed, penalty, i, sum, a.Total[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// A part that all members of a group earned alike has no advantages there, however its decimals round.
+func TestEqualPartsHaveNoAdvantage(t *testing.T) {
+	for _, n := range []int{2, 3, 6, 7, 9} {
+		for _, v := range []float64{.1, .65, .9, -.3} {
+			samples := make([]Sample, n)
+			for i := range samples {
+				samples[i] = Sample{Tokens: 2, Score: float64(i), Parts: map[string]float64{"x": v}}
+			}
+			for _, mode := range []string{Independent, Exact} {
+				a, err := Estimate(samples, config.Components{Mode: mode}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range a.Parts[0] {
+					if x != 0 {
+						t.Fatalf("%d times %v, %s: advantage %v", n, v, mode, x)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestIndependentPartsAreOnTheirOwn(t *testing.T) {
+	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
+	samples := drawn(rand.New(rand.NewPCG(8, 8)), weights, false)
+	for estimator, linear := range map[string]bool{"grpo": false, "rloo": true, "brpo": false, "reinforce_pp_baseline": false} {
+		a, err := Estimate(samples, config.Components{Mode: Independent, Names: []string{"b", "a", "c"}}, weights, config.Algorithm{Advantage: estimator, NormByStd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := make([]Sample, len(samples))
+		for i, s := range samples {
+			s.Score = s.Parts["b"]
+			alone[i] = s
+		}
+		only, err := Estimate(alone, config.Components{Mode: Independent}, nil, config.Algorithm{Advantage: estimator, NormByStd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(a.Parts[0], only.Total) || a.Linear != linear || !slices.Equal(a.Weights, []float64{2, .5, -1}) {
+			t.Errorf("%s: part %v, as the only reward %v; linear %v, weights %v", estimator, a.Parts[0], only.Total, a.Linear, a.Weights)
+		}
+	}
+}
+
+func TestPartsThatAreNotThere(t *testing.T) {
+	samples := []Sample{{Tokens: 1, Parts: map[string]float64{"format": 1}}, {Tokens: 1}}
+	for want, c := range map[string]config.Components{`lists "correctness"`: {Names: []string{"correctness"}}} {
+		if _, err := Estimate(samples, c, nil, config.Algorithm{Advantage: "grpo"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if _, err := Estimate(samples[1:], config.Components{}, nil, config.Algorithm{Advantage: "grpo"}); err == nil || !strings.Contains(err.Error(), "no episode has components") {
+		t.Errorf("episodes without parts: %v", err)
+	}
+	a, err := Estimate(samples, config.Components{}, nil, config.Algorithm{Advantage: "grpo"})
+	if err != nil || a.Parts[0][0] != .5 || a.Parts[0][1] != -.5 {
+		t.Errorf("an episode without the part has earned 0 of it: %+v, %v", a, err)
+	}
+}

@@ -1,0 +1,153 @@
+package components
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/blas/blas64"
+
+	"gyre/orchestrate/config"
+)
+
+// synthetic episodes have gradients of a few strong and many weak directions, in groups.
+func synthetic(r *rand.Rand, groups, size, dimension int) (gram blas64.General, members [][]int, ids []int) {
+	n := groups * size
+	gradients := make([][]float64, n)
+	for i := range gradients {
+		gradients[i] = make([]float64, dimension)
+		for k := range gradients[i] {
+			gradients[i][k] = r.NormFloat64() / math.Sqrt(1+0.3*float64(k))
+		}
+		ids = append(ids, i/size)
+	}
+	for g := range groups {
+		var own []int
+		for i := range size {
+			own = append(own, g*size+i)
+		}
+		members = append(members, own)
+	}
+	gram = square(n)
+	for i := range n {
+		for j := range n {
+			for k := range dimension {
+				gram.Data[i*n+j] += gradients[i][k] * gradients[j][k]
+			}
+		}
+	}
+	return gram, members, ids
+}
+
+func cosineOf(gram blas64.General, a, b []float64) float64 {
+	dot := func(x, y []float64) (sum float64) {
+		for i := range x {
+			for j := range y {
+				sum += x[i] * gram.Data[i*gram.Stride+j] * y[j]
+			}
+		}
+		return sum
+	}
+	return dot(a, b) / math.Sqrt(dot(a, a)*dot(b, b))
+}
+
+// advantagesOf standardises rewards within their groups, as grpo does.
+func advantagesOf(t *testing.T, ids []int, rewards ...[]float64) [][]float64 {
+	t.Helper()
+	samples := make([]Sample, len(ids))
+	var names []string
+	for k := range rewards {
+		names = append(names, string(rune('a'+k)))
+	}
+	for i, g := range ids {
+		samples[i] = Sample{Group: g, Tokens: 3, Parts: map[string]float64{}}
+		for k, name := range names {
+			samples[i].Parts[name] = rewards[k][i]
+		}
+	}
+	a, err := Estimate(samples, config.Components{Mode: Independent, Names: names}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Parts
+}
+
+// Two parts that are made of noise lie inside the band as often as it says, whether rewards are continuous or few; a part that is a signal and
+// one that is noise do too; parts that share a signal lie outside.
+func TestBandsCoverNoise(t *testing.T) {
+	const trials = 400
+	r := rand.New(rand.NewPCG(3, 5))
+	for name, draw := range map[string]func(gram blas64.General, n int) ([]float64, []float64){
+		"noise": func(_ blas64.General, n int) ([]float64, []float64) { return noise(r, n, false), noise(r, n, false) },
+		"zeros and ones": func(_ blas64.General, n int) ([]float64, []float64) {
+			return noise(r, n, true), noise(r, n, true)
+		},
+		"signal and noise": func(gram blas64.General, n int) ([]float64, []float64) {
+			return append([]float64(nil), gram.Data[:n]...), noise(r, n, false)
+		},
+	} {
+		inside := 0
+		for trial := range trials {
+			gram, groups, ids := synthetic(r, 5, 6, 40)
+			one, other := draw(gram, len(ids))
+			a := advantagesOf(t, ids, one, other)
+			b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .9, random: rand.New(rand.NewPCG(1, uint64(trial)))}
+			band, ok := b.between(a[0], a[1], b.deal(a[0]), b.deal(a[1]))
+			if !ok {
+				t.Fatalf("%s: no band", name)
+			}
+			if c := cosineOf(gram, a[0], a[1]); band.Low <= c && c <= band.High {
+				inside++
+			}
+		}
+		if share := float64(inside) / trials; share < .85 || share > .95 { // three standard errors of 1.5 %
+			t.Errorf("%s: %.3f of the cosines are inside a band of 90 %%", name, share)
+		}
+	}
+}
+
+func noise(r *rand.Rand, n int, binary bool) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		if out[i] = r.NormFloat64(); binary {
+			out[i] = float64(r.IntN(2))
+		}
+	}
+	return out
+}
+
+// A part and a scaled copy of it point the same way, far outside the band; a part and its opposite the other way.
+func TestCopiesAndOpposites(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 1))
+	gram, groups, ids := synthetic(r, 6, 8, 50)
+	one := noise(r, len(ids), false)
+	scaled, opposite := make([]float64, len(one)), make([]float64, len(one))
+	for i, v := range one {
+		scaled[i], opposite[i] = 7*v+2, -v
+	}
+	a := advantagesOf(t, ids, one, scaled, opposite)
+	b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .95, random: r}
+	for k, want := range map[int]float64{1: 1, 2: -1} {
+		band, ok := b.between(a[0], a[k], b.deal(a[0]), b.deal(a[k]))
+		c := cosineOf(gram, a[0], a[k])
+		if math.Abs(c-want) > 1e-5 || !ok || band.Low <= -.95 || band.High >= .95 || band.Low >= 0 || band.High <= 0 {
+			t.Errorf("copy %d: cosine %v, band %v (%v)", k, c, band, ok)
+		}
+	}
+}
+
+// Few rounds and parts without a gradient have no band.
+func TestNoBand(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	gram, groups, ids := synthetic(r, 2, 4, 5)
+	b := &bands{gram: gram, groups: groups, rounds: 5, confidence: .95, random: r}
+	a := noise(r, len(ids), false)
+	if band, ok := b.between(a, a, b.deal(a), b.deal(a)); ok {
+		t.Errorf("ten rounds make the band %v", band)
+	}
+	b.rounds = 100
+	zero := make([]float64, len(ids))
+	if band, ok := b.between(a, zero, b.deal(a), b.deal(zero)); ok {
+		t.Errorf("a part without a gradient has the band %v", band)
+	}
+}
