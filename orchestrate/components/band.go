@@ -100,7 +100,8 @@ func (p permuted) cosines(products []float64, square float64) []float64 {
 	return out
 }
 
-// between is the band of two parts: the first's rewards are dealt anew as often as the second's.
+// between is the band of two parts: the wider of what remains of their cosine when the first's rewards are dealt anew, and when the second's
+// are. If one of them is a signal, only the other's dealing is the right one, and nobody knows which.
 func (b *bands) between(first, second []float64, dealtFirst, dealtSecond permuted) (Band, bool) {
 	one, other := b.against(first), b.against(second)
 	inner := func(advantages, products []float64) (sum float64) {
@@ -109,8 +110,9 @@ func (b *bands) between(first, second []float64, dealtFirst, dealtSecond permute
 		}
 		return sum
 	}
-	list := dealtSecond.cosines(one, inner(first, one))
-	return b.interval(append(list, dealtFirst.cosines(other, inner(second, other))...))
+	a, ok := b.interval(dealtSecond.cosines(one, inner(first, one)))
+	c, too := b.interval(dealtFirst.cosines(other, inner(second, other)))
+	return Band{min(a.Low, c.Low), max(a.High, c.High)}, ok && too
 }
 
 // interval holds the middle of the cosines, by ranks: of R+1 exchangeable ones, the one that was measured among them, the share outside

@@ -224,9 +224,9 @@ func Kind(parameter string) string {
 	return "other"
 }
 
-// WriteCSV writes every pair in every scope, single parameters included. What does not exist is empty.
-func (r *Report) WriteCSV(w io.Writer) error {
-	t := r.table(true)
+// WriteCSV writes every pair in every scope, single parameters too if asked. What does not exist is empty.
+func (r *Report) WriteCSV(w io.Writer, parameters bool) error {
+	t := r.table(parameters)
 	rows := [][]string{t.Columns}
 	for _, row := range t.Rows {
 		cells := make([]string, len(row))

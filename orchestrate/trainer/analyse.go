@@ -113,7 +113,15 @@ func (t *Trainer) analyseEpisodes(ctx context.Context, episodes []*episode.Episo
 			return err
 		}
 	}
-	return t.analyseBatch(ctx, chosen, "grad_norm", out)
+	if err := t.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || t.partsStep == 0 || len(chosen.samples) == 0 {
+		return err
+	}
+	text, err := t.measureComponents(ctx, t.partsStep, chosen.samples, t.partsFolder, out.others)
+	if err != nil {
+		return fmt.Errorf("of the reward's parts: %w", err)
+	}
+	out.text += "\n" + text
+	return nil
 }
 
 // analyseBatch measures one prepared batch and names its metrics with the prefix. A batch without episodes has none.

@@ -138,6 +138,10 @@ func (t *Trainer) saveCheckpoint() (err error) {
 	if t.savedStep == t.state.Step {
 		return nil
 	}
+	// What belongs to a step before the checkpoint is on the disk before it: a resumed run does not make it again.
+	if err := t.componentFiles.Wait(); err != nil {
+		return err
+	}
 	begin := time.Now()
 	defer func() { t.checkpointTime = time.Since(begin) }()
 	p, err := checkpoint.Begin(t.dir.Path, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, t.state.Step))

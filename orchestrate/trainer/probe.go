@@ -59,12 +59,21 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 			return Probed{}, err
 		}
 	}
+	if c.Components.Enabled || hasParts(episodes) {
+		t.partsStep = t.step
+		if p.Output != "" {
+			t.partsFolder = filepath.Join(p.Output, componentFolder(c))
+		}
+	}
 	if err := t.analyseEpisodes(ctx, episodes, c.Analysis.LogPrefilter && (c.Separate() || p.Rollouts != ""), out); err != nil {
 		return Probed{}, fmt.Errorf("gradient analysis: %w", err)
 	}
 	if out.text == "" {
 		return Probed{}, fmt.Errorf("gradient analysis: the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
 			"before the filter, filter.strategy=none keeps all", len(episodes))
+	}
+	if err := t.componentFiles.Wait(); err != nil {
+		return Probed{}, err
 	}
 	result := Probed{Step: t.step, Values: out.values(), Text: out.text}
 	return result, t.write(p.Output, result)

@@ -63,7 +63,7 @@ func (t *Trainer) conclude(outcome Outcome, err error) (Outcome, error) {
 	case err != nil:
 		status, reason = "failed", err.Error()
 	}
-	return outcome, errors.Join(err, t.dir.WriteInfo(t.info(status, reason)))
+	return outcome, errors.Join(err, t.componentFiles.Wait(), t.dir.WriteInfo(t.info(status, reason)))
 }
 
 // validateFirst logs the policy as it is, as step 0.

@@ -89,6 +89,16 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 			return finish(errAnalysed)
 		}
 	}
+	if ready && !empty && t.componentsDue(step) {
+		err := t.measure(m, "grad_components", func() error {
+			text, err := t.measureComponents(ctx, step, chosen.samples, t.dir.File(componentFolder(t.config)), tables)
+			t.log.File(strings.TrimSpace(text))
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("gradients of the reward's parts: %w", err)
+		}
+	}
 	switch {
 	case t.config.Analysis.Only:
 		m["trainer/gradient_analysis_only"] = 1
@@ -104,6 +114,9 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	m["perf/total_num_tokens"] = float64(tokens)
 	if s := m["timing_s/update_actor"]; s > 0 {
+		if parts, ok := m["timing_s/grad_components"]; ok {
+			m["grad_components/overhead"] = parts / s
+		}
 		m["perf/update_tokens_per_s"] = float64(tokens*t.config.Actor.Epochs) / s
 	}
 	return finish(nil)

@@ -7,6 +7,7 @@ import (
 
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/components"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/metrics"
@@ -58,6 +59,10 @@ type Trainer struct {
 	checkpointTime time.Duration // of the checkpoint that was saved after the step before; 0 = none was
 	profile        profile
 	analysing      bool // preparing an analysis batch: nothing may be remembered
+	componentFiles *components.Saver
+	notedParts     bool
+	partsStep      int // whose parts a probe measures, 0 = none, and where to
+	partsFolder    string
 }
 
 // NewSFT is New for supervised fine-tuning: there is no critic, no reference, and the learning rate is the [sft] table's.
