@@ -17,6 +17,27 @@ import (
 	"gyre/torch"
 )
 
+// planComponents predicts the memory of measuring the parts of a step, if the filter keeps every episode. How many parts there are is known where
+// they are named; otherwise three are counted.
+func planComponents(c *config.Config, parameters int64) (what string, bytes int64) {
+	k, parts, episodes := c.Components, len(orderedParts(c)), 0
+	if parts == 0 {
+		parts = 3
+	}
+	for _, e := range c.Envs {
+		episodes += e.Groups * e.GroupSize
+	}
+	if k.Mode == components.Exact {
+		parts++ // what the score holds beside them
+	}
+	buffers := components.Buffers(parts, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
+	bytes = components.Bytes(parameters, buffers, episodes, k.Permutations)
+	if full := components.FullBytes(parts, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
+		bytes += full
+	}
+	return fmt.Sprintf("gradients of the reward's parts: %d buffers, %d parts", buffers, parts), bytes
+}
+
 // componentsDue reports whether the gradients of the reward's parts are measured at this step: at steps 1, 1 + every, 1 + 2·every, …
 func (t *Trainer) componentsDue(step int) bool {
 	c := t.config.Components
@@ -113,12 +134,12 @@ func (t *Trainer) componentBatch(samples []*Sample) (components.Batch, error) {
 		Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
 		Unit: func(i int, into *torch.Gradients) error {
 			_, err := t.actor.model.PolicyBackward(pack(samples, []int{i}), torch.PolicyInputs{Weights: weights[i]},
-				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: t.temperature()}, torch.Components{Task: into})
+				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: t.temperature()}, torch.Terms(into, nil, nil))
 			return err
 		},
 		Regularise: func(chosen []int, entropy, kl *torch.Gradients) error {
 			for _, micro := range microBatches(samples, chosen, t.config.Actor.MicroBatchTokens) {
-				if _, err := t.policyBackward(samples, micro, weights, loss, torch.Components{Entropy: entropy, KL: kl}); err != nil {
+				if _, err := t.policyBackward(samples, micro, weights, loss, torch.Terms(nil, entropy, kl)); err != nil {
 					return err
 				}
 			}

@@ -75,6 +75,10 @@ func PlanMemory(c *config.Config, actor torch.ModelConfig, critic *torch.ModelCo
 			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor))
 		}
 	}
+	if c.Components.Enabled {
+		what, bytes := planComponents(c, Parameters(actor))
+		add("update", what, bytes)
+	}
 	return p
 }
 
