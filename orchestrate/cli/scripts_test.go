@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	trainScript = "run_sokoban_ppo_filter_grad_analysis.sh"
-	probeScript = "run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh"
+	trainScript = "runs/run_sokoban_ppo_filter_grad_analysis.sh"
+	probeScript = "run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh" // both lie in runs/ and answer in either place
 )
 
 // script runs one of the experiment scripts in a folder, with a stand-in for the gyre binary.
@@ -45,8 +45,19 @@ func touch(t *testing.T, path string) {
 	}
 }
 
+// withGPUs puts a stand-in for nvidia-smi before the machine's own.
+func withGPUs(t *testing.T, answers string) {
+	t.Helper()
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte("#!/bin/sh\n"+answers), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
 // Defaults, names, logs and folders are those of RAGEN's scripts.
 func TestExperimentScripts(t *testing.T) {
+	withGPUs(t, "exit 1\n")
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
 	touch(t, filepath.Join(dir, "models/other/config.json"))
@@ -62,17 +73,17 @@ func TestExperimentScripts(t *testing.T) {
 			"<run.save_every=100>", "<run.validate_first=true>", "<run.validate_every=10>", "<envs.0.groups=8>", "<envs.0.group_size=16>", "<analysis.groups=128>",
 			"<analysis.group_size=16>", "<analysis.every=50>", "<analysis.log_prefilter=true>", "<analysis.exit_after=false>", "<filter.strategy=top_p>",
 			"<filter.value=0.9>", "<filter.prob_mode=linear>", "<filter.include_zero=false>", "<algorithm.advantage=gae>", "<algorithm.kl_coef=0>",
-			"<algorithm.entropy_coef=0.001>", "<actor.loss_aggregation=token-mean>", "<model.path=models/Qwen2.5-3B>", "gpus=0,1,2,3 ", "filter=top_p:0.9"}},
+			"<algorithm.entropy_coef=0.001>", "<actor.loss_aggregation=token-mean>", "<model.path=models/Qwen2.5-3B>", "gpus=0,1,2,3 ", "filter=top_p:0.9", "computing on the CPU"}},
 		{trainScript, "--algo grpo --steps=5 --gpus 0,1,2,3 --save-freq 2 --ppo-micro-batch-size-per-gpu=2 --log-prob-micro-batch-size-per-gpu 8 --ray-num-cpus 1" +
 			" --gpu-memory-utilization 0.5 run.seed=7", []string{"<run.name=" + grpo + ">", "<run.steps=5>", "<run.save_every=2>", "<algorithm.advantage=grpo>",
-			"<algorithm.norm_by_std=true>", "<actor.loss_aggregation=seq-mean-token-mean>", "<run.threads=1>", "<actor.micro_batch_tokens=2048>", "<run.seed=7>"}},
+			"<algorithm.norm_by_std=true>", "<actor.loss_aggregation=seq-mean-token-mean>", "<run.threads=1>", "<actor.micro_batch_tokens=2048>", "<run.seed=7>", "<model.device=cpu>", "<engine.kv_mib="}},
 		{trainScript, "--model models/other --preset small --gpus 0", []string{"sokoban-PPO-filter-topp09-other-train4x8-analysis24x8-grad-every50", "<analysis.groups=24>"}},
 		{probeScript, "", []string{"<analyze>", "<--checkpoint><model_saving/gradient_analysis/sokoban/PPO/filter/" + ppo + "/global_step_101>", "<--step><101>",
 			"<--output><model_saving/gradient_analysis_probe/sokoban/PPO/filter/sokoban-PPO-filter-topp09-Qwen2.5-3B-probe-ckpt101-noval-kl_and_entropy>",
 			"<algorithm.kl_coef=0.001>", "<algorithm.entropy_coef=0.001>", "<model.reference=models/Qwen2.5-3B>"}},
 		{probeScript, "--algo GRPO --resume-from-path elsewhere/global_step_51 --with-val", []string{"<--checkpoint><elsewhere/global_step_51>", "<--step><51>", "<--with-val>",
 			"GRPO/filter/sokoban-GRPO-filter-topp09-Qwen2.5-3B-probe-ckpt51-withval-kl_and_entropy"}},
-		{probeScript, "--checkpoint-root elsewhere --checkpoint-step 51", []string{"<--checkpoint><elsewhere/global_step_51>"}},
+		{probeScript, "--checkpoint-root elsewhere --checkpoint-step 51 --log-prob-micro-batch-size-per-gpu 1", []string{"<--checkpoint><elsewhere/global_step_51>", "<actor.micro_batch_tokens=1024>"}},
 	} {
 		args := strings.Fields(c.args)
 		if !strings.Contains(c.args, "--gpus") {
@@ -96,8 +107,32 @@ func TestExperimentScripts(t *testing.T) {
 	}
 }
 
+// On a machine with GPUs the one that is asked for computes, and its memory is what shares are of.
+func TestExperimentScriptsChooseTheDevice(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
+	withGPUs(t, "case $1 in -L) echo 'GPU 0: A'; echo 'GPU 1: B' ;; *) [ \"$*\" = '--query-gpu=memory.total --format=csv,noheader,nounits -i 1' ] && echo 81920 ;; esac\n")
+	print := `echo "visible=$CUDA_VISIBLE_DEVICES"; printf '<%s>' "$@"; echo`
+	for args, want := range map[string][]string{
+		"":                                       {"visible=0,1\n", "<model.device=cuda>", "gpus=0,1 ", "computes on GPU 0"},
+		"--gpus 1":                               {"visible=1\n", "<model.device=cuda>", "gpus=1 "},
+		"--gpus 1 --gpu-memory-utilization 0.25": {"<engine.kv_mib=20480>"},
+	} {
+		code, output := script(t, dir, print, trainScript, strings.Fields(args)...)
+		for _, w := range want {
+			if code != 0 || !strings.Contains(output, w) {
+				t.Errorf("%q: exit code %d, %q is missing:\n%s", args, code, w, output)
+			}
+		}
+	}
+	if code, output := script(t, dir, print, trainScript, "--gpus", "0,2"); code != 2 || !strings.Contains(output, "names GPU 2; nvidia-smi lists 2") {
+		t.Errorf("a GPU that is not there: exit code %d\n%s", code, output)
+	}
+}
+
 func TestExperimentScriptsRefuse(t *testing.T) {
 	dir := t.TempDir()
+	touch(t, filepath.Join(dir, "elsewhere/global_step_51/manifest.json"))
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
 	for _, c := range []struct {
 		code               int
@@ -115,6 +150,7 @@ func TestExperimentScriptsRefuse(t *testing.T) {
 		{2, trainScript, "extra", "unexpected argument 'extra'"},
 		{2, trainScript, "--model nowhere", "nowhere is no Hugging Face directory"},
 		{2, probeScript, "", "there is no model_saving/"},
+		{2, probeScript, "--checkpoint-root elsewhere --checkpoint-step 7", "(its folder has global_step_51)"},
 		{2, probeScript, "--resume-from-path models/Qwen2.5-3B", "expected a folder named global_step_N"},
 		{3, trainScript, "", "diverged"}, // gyre's own exit code comes through
 	} {
@@ -127,6 +163,7 @@ func TestExperimentScriptsRefuse(t *testing.T) {
 
 // The two scripts in a row, for real, with a tiny policy: train and analyse, then probe what was saved.
 func TestExperimentScriptsRun(t *testing.T) {
+	withGPUs(t, "exit 1\n")
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
