@@ -140,19 +140,27 @@ func (t *Tokenizer) addExtra(raw json.RawMessage) error {
 	return nil
 }
 
+// ModelStopIDs are the ids at which transformers' generate stops in a model directory: eos_token_id, a number, a list or null, of
+// generation_config.json, or else of config.json. Both files may be missing.
+func ModelStopIDs(dir string) ([]int32, error) {
+	for _, name := range []string{"generation_config.json", "config.json"} {
+		var file struct {
+			EOS idList `json:"eos_token_id"`
+		}
+		if _, err := readJSON(dir, name, &file); err != nil {
+			return nil, err
+		}
+		if len(file.EOS) > 0 {
+			return file.EOS, nil
+		}
+	}
+	return nil, nil
+}
+
 func (t *Tokenizer) readStops(dir string) error {
-	var generation, model struct {
-		EOS idList `json:"eos_token_id"`
-	}
-	if _, err := readJSON(dir, "generation_config.json", &generation); err != nil {
+	stop, err := ModelStopIDs(dir)
+	if err != nil {
 		return err
-	}
-	if _, err := readJSON(dir, "config.json", &model); err != nil {
-		return err
-	}
-	stop := generation.EOS
-	if len(stop) == 0 {
-		stop = model.EOS
 	}
 	if id, ok := t.core.ID(t.names["eos_token"]); ok {
 		stop = append(stop, id)

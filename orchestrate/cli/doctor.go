@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/experiment"
 	"gyre/torch"
 )
 
@@ -34,6 +34,9 @@ func doctorCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			on, err := placementOf(c)
 			if err != nil {
+				return err
+			}
+			if err := openThreads(c, on); err != nil {
 				return err
 			}
 			findings, err := diagnose(c.String("model"), on)
@@ -72,7 +75,7 @@ func diagnose(model string, on torch.Placement) ([]finding, error) {
 	add("memory bandwidth", fmt.Sprintf("%.1f GB/s", bandwidth/1e9), "")
 	add("matrix products", fmt.Sprintf("%.0f GFLOP/s (f32, packed weights)", flops/1e9), "")
 	add("GPUs", torch.CUDAInfo(), "")
-	gap, err := trainer.ProveParity(model, on)
+	gap, err := experiment.ProveExact(model, on)
 	if err != nil {
 		return nil, fmt.Errorf("exactness test: %w", err)
 	}

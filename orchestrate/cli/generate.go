@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint"
 	"gyre/torch"
 )
 
@@ -50,12 +49,12 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	stop, err := stopIDs(c.String("model"), job.config, job.tokenizer)
+	stop, err := job.model.StopIDs(job.tokenizer)
 	if err != nil {
 		return err
 	}
 	requests, longest := job.requests(sampling, stop, c.StringSlice("stop"))
-	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM, job.placement)
+	model, _, err := job.model.Load()
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []strin
 	for i, row := range p.rows {
 		r := torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: sampling, StopIDs: ids, StopStrings: strings}
 		r.Sampling.Seed = rowSeed(sampling.Seed, i)
-		longest = max(longest, min(int64(len(row.ids)+sampling.MaxTokens), p.config.Model.MaxPositions))
+		longest = max(longest, min(int64(len(row.ids)+sampling.MaxTokens), p.model.Shape.MaxPositions))
 		requests = append(requests, r)
 	}
 	return requests, longest

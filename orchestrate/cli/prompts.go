@@ -16,7 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/experiment"
 	"gyre/torch"
 )
 
@@ -138,7 +138,7 @@ func (p *prompts) encode(source string, use promptUse) error {
 			row.ids, err = p.tokenizer.EncodeMessages(row.messages, use.generate || row.messages[len(row.messages)-1].Role != "assistant")
 		}
 		if err == nil {
-			err = checkIDs(row.ids, p.config.Model, use)
+			err = checkIDs(row.ids, p.model.Shape, use)
 		}
 		if err != nil {
 			return Usagef("%s line %d: %w", source, row.line, err)
@@ -186,9 +186,8 @@ func needsTokenizer(rows []promptRow) bool {
 // prompts is the checked input of score and generate.
 type prompts struct {
 	rows      []promptRow
-	tokenizer *chat.Tokenizer   // nil when not needed, or not there
-	config    checkpoint.Config // of the model
-	placement torch.Placement
+	tokenizer *chat.Tokenizer // nil when not needed, or not there
+	model     *experiment.Model
 }
 
 // promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always followed by
@@ -199,17 +198,15 @@ type promptUse struct{ generate bool }
 // openPrompts reads, encodes and checks every row before the weights are loaded.
 func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	dir := c.String("model")
-	if n := c.Int("threads"); n != 0 {
-		if err := torch.SetThreads(n); err != nil {
-			return nil, Usagef("--threads: %w", err)
-		}
-	}
-	p := new(prompts)
-	var err error
-	if p.placement, err = placementOf(c); err != nil {
+	on, err := placementOf(c)
+	if err != nil {
 		return nil, err
 	}
-	if p.config, err = checkpoint.ReadConfig(dir); errors.Is(err, fs.ErrNotExist) {
+	if err := openThreads(c, on); err != nil {
+		return nil, err
+	}
+	p := new(prompts)
+	if p.model, err = experiment.OpenModel(dir, torch.HeadLM, on); errors.Is(err, fs.ErrNotExist) {
 		return nil, Usagef("--model: %w", err)
 	} else if err != nil {
 		return nil, err

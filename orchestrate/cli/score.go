@@ -8,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/checkpoint"
 	"gyre/torch"
 )
 
@@ -40,7 +39,7 @@ func score(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	model, err := checkpoint.LoadModel(c.String("model"), torch.HeadLM, job.placement)
+	model, _, err := job.model.Load()
 	if err != nil {
 		return err
 	}

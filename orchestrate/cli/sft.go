@@ -33,7 +33,7 @@ run.output/run.name/global_step_N/actor.
 				return trainingError(err)
 			}
 			defer t.Close()
-			outcome, err := t.RunSFT(c.Context)
+			outcome, err := t.Run(c.Context)
 			return conclude(c, outcome, err)
 		},
 	}

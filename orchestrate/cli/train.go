@@ -8,6 +8,7 @@ import (
 
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/trainer"
 	"gyre/torch"
@@ -83,22 +84,9 @@ func trainingError(err error) error {
 
 // dryRun prints the resolved configuration and what the run will need.
 func dryRun(c *cli.Context, cfg *config.Config) error {
-	actor, err := checkpoint.ReadConfig(cfg.Model.Path)
+	opened, err := experiment.Open(cfg, trainer.TrainingParts(c.String("replay") != ""))
 	if err != nil {
 		return err
-	}
-	var critic *torch.ModelConfig
-	if cfg.Algorithm.UsesCritic() {
-		path := cfg.Critic.Path
-		if path == "" {
-			path = cfg.Model.Path
-		}
-		read, err := checkpoint.ReadConfig(path)
-		if err != nil {
-			return err
-		}
-		read.Model.Head, read.Model.TieEmbeddings = torch.HeadValue, false
-		critic = &read.Model
 	}
 	resolved, err := config.Resolved(cfg)
 	if err != nil {
@@ -108,6 +96,6 @@ func dryRun(c *cli.Context, cfg *config.Config) error {
 		return err
 	}
 	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", cfg.Model.Path,
-		float64(trainer.Parameters(actor.Model))/1e6, trainer.PlanMemory(cfg, actor.Model, critic))
+		float64(experiment.Parameters(opened.Policy.Shape))/1e6, opened.PlanMemory())
 	return nil
 }

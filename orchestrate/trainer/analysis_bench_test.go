@@ -9,6 +9,7 @@ import (
 	"gyre/orchestrate/analysis"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/rundir"
 	"gyre/orchestrate/schedule"
@@ -16,7 +17,7 @@ import (
 )
 
 // benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
-func benchTrainer(b *testing.B, overrides ...string) (*Trainer, selection) {
+func benchTrainer(b *testing.B, overrides ...string) (*equipment, selection) {
 	b.Helper()
 	c, err := config.Parse("bench.toml", []byte(`
 [model]
@@ -66,8 +67,8 @@ mini_batch = 48
 		b.Fatal(err)
 	}
 	console := metrics.NewConsole(io.Discard)
-	t := &Trainer{config: c, console: console, log: &rundir.Log{Console: console}}
-	if t.actor, err = newLearner(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, 1, lr); err != nil {
+	t := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
+	if t.actor, err = newLearner(model, &learning{torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, 1, lr}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(t.actor.Close)
@@ -84,7 +85,7 @@ mini_batch = 48
 			s.samples = append(s.samples, x)
 		}
 	}
-	if err := t.logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample, v []float32) { x.Old = v }); err != nil {
+	if err := (&preparation{equipment: t}).logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample, v []float32) { x.Old = v }); err != nil {
 		b.Fatal(err)
 	}
 	return t, s
@@ -95,7 +96,7 @@ func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
 		for b.Loop() {
-			if err := t.updateActor(context.Background(), s.samples, map[string]float64{}); err != nil {
+			if err := (update{t}).actorSteps(context.Background(), s, map[string]float64{}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -115,7 +116,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := analysis.Measure(context.Background(), t.actor.model, buckets, batch, analysisOptions(t.config)); err != nil {
+		if _, err := analysis.Measure(context.Background(), t.actor.model, buckets, batch, experiment.AnalysisOptions(t.config)); err != nil {
 			b.Fatal(err)
 		}
 	}

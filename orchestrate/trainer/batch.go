@@ -3,6 +3,7 @@ package trainer
 import (
 	"slices"
 
+	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/episode"
 	"gyre/torch"
 )
@@ -16,6 +17,41 @@ type Sample struct {
 	Values     []float32
 	Advantages []float32
 	Returns    []float32
+}
+
+// miniBatches cuts 0…n-1 into consecutive runs of size; the last may be shorter.
+func miniBatches(n, size int) [][]int {
+	var out [][]int
+	indices := all(n)
+	for len(indices) > 0 {
+		k := min(size, len(indices))
+		out = append(out, indices[:k])
+		indices = indices[k:]
+	}
+	return out
+}
+
+// lossWeights gives every token of the chosen samples its weight under the aggregation mode, normalised over all of them, keyed by
+// sample index. The width of seq-mean-token-sum-norm is that of the whole batch as verl lays it out: its longest episode less the first
+// token, which is never predicted.
+func lossWeights(samples []*Sample, indices []int, mode string) (map[int][]float32, error) {
+	width := 0
+	for _, s := range samples {
+		width = max(width, len(s.IDs)-1)
+	}
+	masks := make([][]bool, len(indices))
+	for j, i := range indices {
+		masks[j] = samples[i].Mask
+	}
+	weights, err := advantage.LossWeights(mode, masks, width)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int][]float32, len(indices))
+	for j, i := range indices {
+		out[i] = weights[j]
+	}
+	return out, nil
 }
 
 // microBatches cuts sample indices into runs that take at most budget rows. Samples with a common prefix come next to each other, because

@@ -22,11 +22,11 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	chosen, err := p.choose(p.episodes, false)
+	chosen, err := p.preparation.choose(p.episodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.prepare(context.Background(), chosen, map[string]float64{}); err != nil {
+	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
 		t.Fatal(err)
 	}
 	batch, err := p.analysisBatch(chosen)

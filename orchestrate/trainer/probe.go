@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,10 @@ import (
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/rollout"
 	"gyre/orchestrate/rundir"
-	"gyre/torch"
 )
 
 // Probe is one gradient analysis of one checkpoint.
@@ -60,65 +61,64 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 		}
 	}
 	if c.Components.Enabled || hasParts(episodes) {
-		t.partsStep = t.step
+		t.parts = &componentGradients{equipment: t.equipment}
 		if p.Output != "" {
-			t.partsFolder = filepath.Join(p.Output, componentFolder(c))
+			t.parts.dir = filepath.Join(p.Output, componentFolder(c))
 		}
 	}
-	if err := t.analyseEpisodes(ctx, episodes, c.Analysis.LogPrefilter && (c.Separate() || p.Rollouts != ""), out); err != nil {
+	if err := t.analyseEpisodes(ctx, t.step, episodes, c.Analysis.LogPrefilter && (c.Separate() || p.Rollouts != ""), out); err != nil {
 		return Probed{}, fmt.Errorf("gradient analysis: %w", err)
 	}
 	if out.text == "" {
 		return Probed{}, fmt.Errorf("gradient analysis: the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
 			"before the filter, filter.strategy=none keeps all", len(episodes))
 	}
-	if err := t.componentFiles.Wait(); err != nil {
-		return Probed{}, err
+	if t.parts != nil {
+		if err := t.parts.files.Wait(); err != nil {
+			return Probed{}, err
+		}
 	}
 	result := Probed{Step: t.step, Values: out.values(), Text: out.text}
 	return result, t.write(p.Output, result)
 }
 
-// probe is a trainer that cannot train: models without optimizers, no run directory.
+// probe is one analysis at work: models without optimizers, no run directory.
 type probe struct {
-	*Trainer
+	gradientAnalysis
 	step     int
 	episodes []*episode.Episode
+	logger   *metrics.Logger
 }
 
-func openProbe(c *config.Config, o Probe) (p *probe, err error) {
-	copied := *c
-	half := &probe{Trainer: &Trainer{config: &copied, console: o.Console, log: &rundir.Log{Console: o.Console}}}
-	p = half
-	defer func() {
-		if err != nil {
-			half.close()
-		}
-	}()
-	if _, err := setThreads(c.Run.Threads); err != nil {
+func openProbe(c *config.Config, o Probe) (*probe, error) {
+	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}}
+	p := &probe{gradientAnalysis: gradientAnalysis{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
+	if err := p.open(o); err != nil {
+		p.close()
 		return nil, err
 	}
-	path := o.Checkpoint
-	if path == "" {
-		path = c.Model.Path
-	}
-	from, notes, err := checkpoint.Find(path, rundir.CheckpointPrefix)
+	return p, nil
+}
+
+func (p *probe) open(o Probe) error {
+	c := p.config
+	from, err := p.locate(o.Checkpoint)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, note := range notes {
-		p.log.Warnf("passed over: %v", note)
-	}
-	p.state.KL = advantage.Controller{Coef: c.Algorithm.KLCoef}
+	state := State{KL: advantage.Controller{Coef: c.Algorithm.KLCoef}}
 	if from.Root != "" {
-		if err := checkpoint.ReadState(from.Root, &p.state); err != nil {
-			return nil, err
+		if err := checkpoint.ReadState(from.Root, &state); err != nil {
+			return err
 		}
 	}
-	p.step = max(p.state.Step, 1)
+	if c.Algorithm.KLIn == "reward" {
+		p.preparation.penalty = &state.KL
+	}
+	p.step = max(state.Step, 1)
 	if o.Rollouts != "" {
 		if err := p.read(o.Rollouts, o.Step); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if o.Step > 0 {
@@ -126,78 +126,49 @@ func openProbe(c *config.Config, o Probe) (p *probe, err error) {
 	}
 	if o.Output != "" {
 		if err := p.openOutput(o.Output); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	p.log.Infof("analysing %s as of step %d", from.Actor, p.step)
-	if err := p.loadProbed(from, o.Critic); err != nil {
-		return nil, err
+	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.episodes == nil || o.Validate, Policy: from.Actor,
+		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
+	if c.Algorithm.UsesCritic() {
+		if parts.Values, err = p.locateCritic(from, o.Critic); err != nil {
+			return err
+		}
 	}
-	if p.episodes != nil && !o.Validate {
-		return p, nil
+	if _, err := p.equipment.open(parts, nil, nil); err != nil || p.sampler == nil {
+		return err
 	}
-	if exists(from.Actor, "tokenizer.json") {
-		copied.Model.Path = from.Actor
-	}
-	return p, p.openSampler()
+	p.preparation.exact, err = p.proveExact()
+	return err
 }
 
-// loadProbed loads the policy and, where the configuration needs them, a reference and a critic.
-func (p *probe) loadProbed(from checkpoint.Models, critic string) error {
-	c := p.config
-	model, err := p.load(from.Actor, torch.HeadLM)
-	if err != nil {
-		return fmt.Errorf("loading the policy: %w", err)
-	}
-	p.actor = &learner{model: model}
-	if c.Algorithm.KLCoef != 0 {
-		path := c.Model.Reference
-		if path == "" {
-			path = c.Model.Path
-		}
-		if p.reference, err = p.load(path, torch.HeadLM); err != nil {
-			return fmt.Errorf("loading the KL reference: %w", err)
-		}
-	}
-	if !c.Algorithm.UsesCritic() {
-		return nil
-	}
-	dir := from.Critic
+// locateCritic finds the value network: the one asked for, the checkpoint's own, or the configuration's.
+func (p *probe) locateCritic(from checkpoint.Models, critic string) (string, error) {
 	if critic != "" {
-		other, _, err := checkpoint.Find(critic, rundir.CheckpointPrefix)
+		other, err := p.locate(critic)
 		if err != nil {
-			return fmt.Errorf("the critic: %w", err)
+			return "", fmt.Errorf("the critic: %w", err)
 		}
-		if dir = other.Critic; dir == "" {
-			dir = other.Actor
+		if other.Critic != "" {
+			return other.Critic, nil
 		}
+		return other.Actor, nil
 	}
+	if from.Critic != "" {
+		return from.Critic, nil
+	}
+	dir := p.config.Critic.Path
 	if dir == "" {
-		if dir = c.Critic.Path; dir == "" {
-			dir = from.Actor
-		}
-		p.log.Warnf("the checkpoint has no critic: values are those of %s", dir)
+		dir = from.Actor
 	}
-	if model, err = p.load(dir, torch.HeadValue); err != nil {
-		return fmt.Errorf("loading the critic: %w", err)
-	}
-	p.critic = &learner{model: model}
-	return nil
+	p.log.Warnf("the checkpoint has no critic: values are those of %s", dir)
+	return dir, nil
 }
 
 func (p *probe) close() {
-	if p.sampler != nil {
-		p.sampler.close()
-	}
-	if p.actor != nil {
-		p.actor.model.Close()
-	}
-	if p.critic != nil {
-		p.critic.model.Close()
-	}
-	if p.reference != nil {
-		p.reference.Close()
-	}
+	p.equipment.close()
 	if p.logger != nil {
 		p.logger.Close()
 	}
@@ -236,26 +207,23 @@ func (p *probe) read(path string, step int) error {
 // playProbe plays what the run would: its separate analysis batch of the step, or its training batch.
 func (p *probe) playProbe(ctx context.Context, out *analysed) ([]*episode.Episode, error) {
 	if p.config.Separate() {
-		return p.playAnalysis(ctx, p.step, out)
+		return p.rollouts.analysis(ctx, p.step, out.numbers)
 	}
-	episodes, _, err := p.play(ctx, rollout.TrainingPlan(p.config, p.step), fmt.Sprintf("step %d rollout", p.step))
+	episodes, _, err := p.rollouts.play(ctx, rollout.TrainingPlan(p.config, p.step), fmt.Sprintf("step %d rollout", p.step))
 	return episodes, err
 }
 
 func (p *probe) validateProbe(ctx context.Context, out *analysed) error {
-	episodes, _, err := p.play(ctx, rollout.ValidationPlan(p.config, p.step), "validation")
+	found, err := p.rollouts.validation(ctx, p.step)
 	if err != nil {
 		return err
 	}
+	delete(found, "timing_s/testing")
+	maps.Copy(out.numbers, found)
 	var text strings.Builder
-	summary := rollout.Summarize(episodes)
-	for name, v := range summary {
-		if !strings.Contains(name, "/") {
-			name = "all/" + name
-		}
-		out.numbers["val-env/"+name] = v
+	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if strings.HasSuffix(name, "/success") {
-			fmt.Fprintf(&text, "validation: %s = %.3f\n", name, v)
+			fmt.Fprintf(&text, "validation: %s = %.3f\n", strings.TrimPrefix(name, "val-env/"), found[name])
 		}
 	}
 	fmt.Fprint(p.console, text.String())
@@ -264,7 +232,7 @@ func (p *probe) validateProbe(ctx context.Context, out *analysed) error {
 
 // openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a run's own may not be used.
 func (p *probe) openOutput(dir string) error {
-	if exists(dir, "run.json") {
+	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
 		return fmt.Errorf("%s is a training run's directory: choose another folder for the probe", dir)
 	}
 	path := filepath.Join(dir, "metrics.jsonl")
@@ -292,9 +260,4 @@ func (p *probe) write(dir string, result Probed) error {
 		return err
 	}
 	return p.logger.Log(result.Step, result.Values)
-}
-
-func exists(elements ...string) bool {
-	_, err := os.Stat(filepath.Join(elements...))
-	return err == nil
 }

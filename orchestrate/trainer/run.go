@@ -1,58 +1,179 @@
 package trainer
 
 import (
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
 
+	"gyre/orchestrate/advantage"
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
+	"gyre/torch"
 )
 
-// errAnalysed ends a run after its gradient analysis (analysis.exit_after).
-var errAnalysed = errors.New("the gradient analysis is done")
+// State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
+type State struct {
+	Step        int                  `json:"step"` // steps done
+	EarlyStop   EarlyStop            `json:"early_stop"`
+	KL          advantage.Controller `json:"kl"`
+	ActorSteps  int64                `json:"actor_steps"` // optimizer steps taken
+	CriticSteps int64                `json:"critic_steps"`
+}
 
-// Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
-func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
-	defer func() { outcome, err = t.conclude(outcome, err) }()
-	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
-		return outcome, err
+// Options are the parts of a run that are not in its configuration.
+type Options struct {
+	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
+	ResumeFrom string // continue this global_step_N directory instead
+	Replay     string // JSONL of episodes to update on instead of playing
+	Console    *metrics.Console
+}
+
+// Outcome says how a run ended.
+type Outcome struct {
+	Steps int
+	Dir   string
+	Early *StoppedEarly // not nil when a collapse rule ended it
+}
+
+// run is what reinforcement learning and supervised fine-tuning have in common: a directory, models that learn, and how far it has come.
+type run struct {
+	*equipment
+	options     Options
+	dir         *rundir.Dir
+	logger      metrics.Sink
+	state       State
+	checkpoints checkpoints
+	firstStep   int  // the first step that this directory's metrics can have
+	sparse      bool // not every step has a line of metrics
+	exact       bool // the self-test found the sampler's log-probs equal to the trainer's
+}
+
+func newRun(c *config.Config, o Options) run {
+	return run{equipment: &equipment{config: c, console: o.Console}, options: o}
+}
+
+// Close frees everything. It may be called on a half-opened run.
+func (r *run) Close() {
+	r.equipment.close()
+	if r.logger != nil {
+		r.logger.Close()
 	}
-	stopping := interrupt.Graceful(ctx)
-	if t.state.Step >= t.config.Run.Steps {
-		t.log.Infof("the run already has its %d steps; raise run.steps to continue it", t.state.Step)
-		return outcome, nil
+	if r.dir != nil {
+		r.dir.Close()
 	}
-	if err := t.validateFirst(ctx); err != nil {
-		return outcome, err
+}
+
+// abandon closes a run that could not start, and leaves no directory of it.
+func (r *run) abandon(err error) error {
+	if r.dir != nil {
+		err = errors.Join(err, r.dir.Discard())
 	}
-	for t.state.Step < t.config.Run.Steps {
-		early, err := t.advance(ctx)
-		if early != nil {
-			outcome.Early = early
-			return outcome, nil
-		}
-		if errors.Is(err, errAnalysed) {
-			return outcome, nil
-		}
-		if err != nil {
-			return outcome, err
-		}
-		select {
-		case <-stopping:
-			if err := t.saveCheckpoint(); err != nil {
-				return outcome, err
-			}
-			t.log.Infof("step %d is finished and saved; continue with --resume", t.state.Step)
-			return outcome, interrupt.Cause(ctx)
-		default:
+	r.Close()
+	return err
+}
+
+// openModels loads models and sampler, those that learn from the checkpoint when there is one and from their configured directories
+// otherwise, and proves the sampler equal to the trainer. The reference is always the configured one (or the initial policy): it never moves.
+func (r *run) openModels(from string, parts experiment.Parts, actor, critic *learning) error {
+	parts.Learn = true
+	if from != "" {
+		parts.Policy, parts.Values = from+"/actor", from+"/critic"
+	}
+	opened, err := r.open(parts, actor, critic)
+	if err != nil {
+		return err
+	}
+	if from != "" {
+		if err := r.checkpoints.restore(from, r.state.Step); err != nil {
+			return err
 		}
 	}
-	return outcome, nil
+	if r.sampler != nil {
+		if r.exact, err = r.proveExact(); err != nil {
+			return err
+		}
+	}
+	note, warning := opened.Note()
+	r.log.Infof("%s", note)
+	if warning != "" {
+		r.log.Warnf("%s", warning)
+	}
+	return nil
+}
+
+// openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning).
+func (r *run) openDirectory() (from string, err error) {
+	c, o := r.config, r.options
+	path := filepath.Join(c.Run.Output, c.Run.Name)
+	if r.dir, err = rundir.Open(path, o.Resume); err != nil {
+		return "", err
+	}
+	r.log = r.dir.Log
+	r.log.Console = r.console
+	r.checkpoints = checkpoints{equipment: r.equipment, dir: path, saved: -1}
+	resolved, err := config.Resolved(c)
+	if err != nil {
+		return "", err
+	}
+	if from, err = r.checkpoints.find(o); err != nil {
+		return "", err
+	}
+	if from != "" {
+		if err := checkpoint.ReadState(from, &r.state); err != nil {
+			return "", err
+		}
+		r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+		r.warnOfChanges(resolved)
+	}
+	// Lines after the checkpoint are of steps that will be done again, to the same values.
+	last := r.state.Step
+	if from == "" {
+		last = -1
+	}
+	switch before := r.dir.Before; {
+	case o.Resume && from != "" && before != nil:
+		r.firstStep = before.FirstStep
+	case o.ResumeFrom != "":
+		r.firstStep = r.state.Step + 1
+	}
+	if r.logger, err = metrics.OpenSinks(metrics.Run{
+		Dir: r.dir.Path, ID: r.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, First: r.firstStep, Last: last, Sparse: r.sparse,
+	}); err != nil {
+		return "", err
+	}
+	return from, r.dir.WriteConfig(resolved)
+}
+
+// warnOfChanges says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change.
+func (r *run) warnOfChanges(resolved []byte) {
+	before, err := os.ReadFile(r.dir.File("config.toml"))
+	if err != nil {
+		return // resumed from another run's checkpoint: there is nothing to compare with
+	}
+	changes, err := config.Changes(before, resolved)
+	if err != nil {
+		r.log.Warnf("config.toml of this run cannot be compared with its new configuration: %v", err)
+	}
+	for _, change := range changes {
+		if !strings.HasPrefix(change, "run.steps = ") && !strings.HasPrefix(change, "sft.epochs = ") {
+			r.log.Warnf("another configuration than before: %s", change)
+		}
+	}
 }
 
 // conclude fills the outcome and records in run.json how the run ended.
-func (t *Trainer) conclude(outcome Outcome, err error) (Outcome, error) {
-	outcome.Steps, outcome.Dir = t.state.Step, t.dir.Path
+func (r *run) conclude(outcome Outcome, err error) (Outcome, error) {
+	outcome.Steps, outcome.Dir = r.state.Step, r.dir.Path
 	status, reason := "done", ""
 	var interrupted *interrupt.Error
 	switch {
@@ -63,61 +184,7 @@ func (t *Trainer) conclude(outcome Outcome, err error) (Outcome, error) {
 	case err != nil:
 		status, reason = "failed", err.Error()
 	}
-	return outcome, errors.Join(err, t.componentFiles.Wait(), t.dir.WriteInfo(t.info(status, reason)))
-}
-
-// validateFirst logs the policy as it is, as step 0.
-func (t *Trainer) validateFirst(ctx context.Context) error {
-	if t.state.Step > 0 || !t.config.Run.ValidateFirst || t.replay != nil {
-		return nil
-	}
-	m, err := t.validate(ctx, 0)
-	if err != nil {
-		return err
-	}
-	values := map[string]any{}
-	record(values, m)
-	if err := t.logger.Log(0, values); err != nil {
-		return err
-	}
-	t.console.Step(0, t.config.Run.Steps, values)
-	return nil
-}
-
-// advance does one step with everything around it: validation, checkpoint, metrics.
-func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
-	values, err := t.step(ctx)
-	var early *StoppedEarly
-	if err != nil && !errors.As(err, &early) && !errors.Is(err, errAnalysed) {
-		return nil, fmt.Errorf("step %d: %w", t.state.Step+1, err)
-	}
-	ended := err
-	t.state.Step++
-	step, c := t.state.Step, t.config.Run
-	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
-	last := step == c.Steps
-	if t.replay == nil && !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0 {
-		m, err := t.validate(ctx, step)
-		if err != nil {
-			return nil, fmt.Errorf("validation after step %d: %w", step, err)
-		}
-		record(values, m)
-		if early = t.state.EarlyStop.Validated(m, t.config.EarlyStop); early != nil {
-			values[early.Metric] = 1.0
-		}
-	}
-	if err := t.logger.Log(step, values); err != nil {
-		return nil, fmt.Errorf("metrics of step %d: %w", step, err)
-	}
-	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never one too few.
-	if ended == nil && early == nil && c.SaveEvery >= 0 && (last || c.SaveEvery > 0 && step%c.SaveEvery == 0) {
-		if err := t.saveCheckpoint(); err != nil {
-			return nil, err
-		}
-	}
-	t.console.Step(step, c.Steps, values)
-	t.log.File(t.console.Line(step, c.Steps, values))
-	return early, ended
+	return outcome, errors.Join(err, r.dir.WriteInfo(r.info(status, reason)))
 }
 
 // record adds numbers to a line of metrics, which may also hold tables.
@@ -125,4 +192,43 @@ func record(line map[string]any, numbers map[string]float64) {
 	for name, v := range numbers {
 		line[name] = v
 	}
+}
+
+// info describes the run for run.json.
+func (r *run) info(status, reason string) rundir.Info {
+	c := r.config
+	info := rundir.Info{
+		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.state.Step, Updated: time.Now().UTC().Truncate(time.Second),
+		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: r.exact,
+		Replay: r.options.Replay, PeakRSS: torch.PeakRSS(),
+	}
+	if device, err := r.actor.model.Device(); err == nil {
+		info.Device = device
+	}
+	if resolved, err := config.Resolved(c); err == nil {
+		info.ConfigSHA256 = digest(resolved)
+	}
+	if data, err := os.ReadFile(c.Model.Path + "/config.json"); err == nil {
+		info.ModelSHA256 = digest(data)
+	}
+	return info
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func revision() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return build.Main.Version
 }

@@ -10,15 +10,56 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
 	"gyre/orchestrate/rollout"
 	"gyre/torch"
 )
 
-// RunSFT fits the policy to demonstrations: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
-// prompts the agent loop uses. One metrics line per epoch; checkpoints follow run.save_every, counted in epochs, and the last epoch is always
-// saved: `gyre train model.path=…/actor` starts from it.
-func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
+// SFT is a run of supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
+// prompts the agent loop uses. A step is an epoch. There is no critic and no reference.
+type SFT struct {
+	run
+	rollouts rollouts
+	data     []*episode.Episode // demonstrations that were given (sft.data)
+}
+
+// NewSFT opens the run directory and loads or restores what the epochs need. Close it.
+func NewSFT(c *config.Config, o Options) (*SFT, error) {
+	t := &SFT{run: newRun(c, o)}
+	t.sparse = true
+	if err := t.begin(); err != nil {
+		return nil, t.abandon(err)
+	}
+	return t, nil
+}
+
+func (t *SFT) begin() error {
+	c, s := t.config, t.config.SFT
+	from, err := t.openDirectory()
+	if err != nil {
+		return err
+	}
+	episodes := s.Episodes
+	if s.Data != "" {
+		if t.data, err = readDemonstrations(s); err != nil {
+			return err
+		}
+		episodes = len(t.data) - s.ValidationEpisodes
+	}
+	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
+	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
+	learning, err := policyLearning(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
+	if err != nil {
+		return fmt.Errorf("[sft]: %w", err)
+	}
+	t.rollouts = rollouts{t.equipment, t.dir.File("rollouts")}
+	return t.openModels(from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
+}
+
+// Run trains until the last epoch, an interruption or a failure. One metrics line per epoch; checkpoints follow run.save_every, counted in
+// epochs, and the last epoch is always saved: `gyre train model.path=…/actor` starts from it.
+func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 	defer func() { outcome, err = t.conclude(outcome, err) }()
 	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
 		return outcome, err
@@ -49,7 +90,7 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 		t.state.Step = epoch
 		last := epoch == s.Epochs
 		if last && t.validates() {
-			v, err := t.validate(ctx, epoch)
+			v, err := t.rollouts.validation(ctx, epoch)
 			if err != nil {
 				return outcome, err
 			}
@@ -70,7 +111,7 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 		default:
 		}
 		if every := t.config.Run.SaveEvery; last || stop || every > 0 && epoch%every == 0 {
-			if err := t.saveCheckpoint(); err != nil {
+			if err := t.checkpoints.save(t.state); err != nil {
 				return outcome, err
 			}
 		}
@@ -83,7 +124,7 @@ func (t *Trainer) RunSFT(ctx context.Context) (outcome Outcome, err error) {
 }
 
 // validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
-func (t *Trainer) validates() bool {
+func (t *SFT) validates() bool {
 	return t.config.Run.ValidateEvery > 0 && len(t.config.Validation.Envs) > 0
 }
 
@@ -100,7 +141,7 @@ func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
 }
 
 // demonstrations returns the episodes to learn from and those held out.
-func (t *Trainer) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
+func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
 	s := t.config.SFT
 	if t.data != nil {
 		all := wrap(t.data)
@@ -109,7 +150,7 @@ func (t *Trainer) demonstrations(ctx context.Context) (train, held []*Sample, er
 	}
 	bar := t.console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
 	defer bar.Close()
-	episodes, err := t.sampler.player.Demonstrations(ctx, rollout.DemonstrationPlan{
+	episodes, err := t.sampler.Player.Demonstrations(ctx, rollout.DemonstrationPlan{
 		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Progress: bar.Set,
 	})
 	if err != nil {
@@ -132,7 +173,7 @@ func wrap(episodes []*episode.Episode) []*Sample {
 }
 
 // sftEpoch passes over the demonstrations once, in an order keyed by (seed, epoch), and returns the mean loss per token.
-func (t *Trainer) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m map[string]float64) (float64, error) {
+func (t *SFT) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m map[string]float64) (float64, error) {
 	s := t.config.SFT
 	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(len(samples))
 	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), len(samples))
@@ -172,7 +213,7 @@ func (t *Trainer) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m 
 }
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient goes where out says.
-func (t *Trainer) nll(samples []*Sample, indices []int, out []torch.Component) (loss, tokens float64, err error) {
+func (t *SFT) nll(samples []*Sample, indices []int, out []torch.Component) (loss, tokens float64, err error) {
 	weights, err := lossWeights(samples, indices, "token-mean")
 	if err != nil {
 		return 0, 0, err
@@ -194,7 +235,7 @@ func (t *Trainer) nll(samples []*Sample, indices []int, out []torch.Component) (
 }
 
 // heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
-func (t *Trainer) heldOutLoss(samples []*Sample) (float64, error) {
+func (t *SFT) heldOutLoss(samples []*Sample) (float64, error) {
 	sum, n := 0.0, 0.0
 	for _, micro := range microBatches(samples, all(len(samples)), t.config.Actor.MicroBatchTokens) {
 		scores, err := t.actor.model.Score(pack(samples, micro), 1, false)

@@ -1,229 +1,84 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"gyre/orchestrate/advantage"
-	"gyre/orchestrate/checkpoint"
-	"gyre/orchestrate/components"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/episode"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/rundir"
-	"gyre/orchestrate/schedule"
-	"gyre/torch"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/interrupt"
 )
 
-// State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
-type State struct {
-	Step        int                  `json:"step"` // steps done
-	EarlyStop   EarlyStop            `json:"early_stop"`
-	KL          advantage.Controller `json:"kl"`
-	ActorSteps  int64                `json:"actor_steps"` // optimizer steps taken
-	CriticSteps int64                `json:"critic_steps"`
-}
-
-// Options are the parts of a run that are not in its configuration.
-type Options struct {
-	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
-	ResumeFrom string // continue this global_step_N directory instead
-	Replay     string // JSONL of episodes to update on instead of playing
-	Console    *metrics.Console
-
-	sft bool
-}
-
-// Trainer is one run.
+// Trainer is one run of reinforcement learning. Each phase of its steps has a type of its own, with the state that belongs to it.
 type Trainer struct {
-	config  *config.Config
-	options Options
-	console *metrics.Console
-	dir     *rundir.Dir
-	log     *rundir.Log
-	logger  metrics.Sink
-
-	actor     *learner
-	critic    *learner     // nil unless the estimator needs one
-	reference *torch.Model // nil unless something uses it
-	sampler   *sampler     // nil when nothing is played
-	replay    *replay
-	data      []*episode.Episode // demonstrations that were given (sft.data)
-
-	state          State
-	parityProven   bool          // the sampler's log-probs equal the trainer's on this machine
-	oldFromSampler bool          // this batch's old log-probs are the sampler's
-	savedStep      int           // the newest checkpoint's
-	firstStep      int           // the first step that this run directory's metrics can have
-	checkpointTime time.Duration // of the checkpoint that was saved after the step before; 0 = none was
-	profile        profile
-	analysing      bool // preparing an analysis batch: nothing may be remembered
-	componentFiles *components.Saver
-	notedParts     bool
-	partsStep      int // whose parts a probe measures, 0 = none, and where to
-	partsFolder    string
-}
-
-// NewSFT is New for supervised fine-tuning: there is no critic, no reference, and the learning rate is the [sft] table's.
-func NewSFT(c *config.Config, o Options) (*Trainer, error) {
-	sft := *c
-	sft.Algorithm.Advantage, sft.Algorithm.KLCoef = "grpo", 0
-	s := c.SFT
-	sft.Actor.LR, sft.Actor.Schedule, sft.Actor.MinLRRatio, sft.Actor.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	sft.Actor.MiniBatch, sft.Actor.Epochs = s.Batch, 1
-	sft.Run.Steps = s.Epochs
-	o.sft = true
-	return New(&sft, o)
+	run
+	rollouts    rollouts
+	preparation preparation
+	update      update
+	analysis    gradientAnalysis
+	components  componentGradients
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
-func New(c *config.Config, o Options) (t *Trainer, err error) {
-	t = &Trainer{config: c, options: o, console: o.Console, profile: profile{begin: time.Now(), onDevice: c.Model.Device != "cpu"}}
-	defer func() {
-		if err != nil {
-			if t.dir != nil {
-				err = errors.Join(err, t.dir.Discard())
-			}
-			t.Close()
-			t = nil
-		}
-	}()
-	t.savedStep = -1
-	if t.profile.fixedThreads, err = setThreads(c.Run.Threads); err != nil {
-		return t, err
+func New(c *config.Config, o Options) (*Trainer, error) {
+	t := &Trainer{run: newRun(c, o)}
+	if err := t.begin(); err != nil {
+		return nil, t.abandon(err)
 	}
-	from, err := t.openDirectory()
-	if err != nil {
-		return t, err
-	}
-	if o.Replay != "" {
-		if t.replay, err = openReplay(o.Replay, c.Run.Steps); err != nil {
-			return t, err
-		}
-	}
-	if o.sft && c.SFT.Data != "" {
-		if t.data, err = readDemonstrations(c.SFT); err != nil {
-			return t, err
-		}
-	}
-	if err := t.loadModels(from); err != nil {
-		return t, err
-	}
-	if err := t.restore(from); err != nil {
-		return t, err
-	}
-	if t.replay == nil && (t.data == nil || t.validates()) {
-		if err := t.openSampler(); err != nil {
-			return t, err
-		}
-	}
-	t.noteMemory()
 	return t, nil
 }
 
-// Close frees everything. It may be called on a half-opened trainer.
-func (t *Trainer) Close() {
-	if t.sampler != nil {
-		t.sampler.close()
-	}
-	t.critic.Close()
-	t.actor.Close()
-	if t.reference != nil {
-		t.reference.Close()
-	}
-	if t.logger != nil {
-		t.logger.Close()
-	}
-	if t.dir != nil {
-		t.dir.Close()
-	}
-}
-
-// loadModels loads actor, critic and reference: from the checkpoint when there is one, from their configured directories otherwise.
-// The reference is always the configured one (or the initial policy): it never moves.
-func (t *Trainer) loadModels(from string) error {
+func (t *Trainer) begin() error {
 	c := t.config
-	actorDir, criticDir := c.Model.Path, c.Critic.Path
-	if criticDir == "" {
-		criticDir = c.Model.Path
-	}
-	if from != "" {
-		actorDir, criticDir = from+"/actor", from+"/critic"
-	}
-	model, err := t.load(actorDir, torch.HeadLM)
+	from, err := t.openDirectory()
 	if err != nil {
-		return fmt.Errorf("loading the policy: %w", err)
-	}
-	a := c.Actor
-	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio, Warmup: a.WarmupSteps,
-		Total: t.optimizerSteps(a.MiniBatch, a.Epochs)})
-	if err != nil {
-		model.Close()
-		return fmt.Errorf("actor.schedule: %w", err)
-	}
-	t.actor, err = newLearner(model, torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}, a.ClipGrad, lr)
-	if err != nil {
-		model.Close()
 		return err
 	}
-	if err := model.SetRecompute(a.RecomputeActivations); err != nil {
-		return err
-	}
-	if c.Algorithm.UsesCritic() {
-		model, err := t.load(criticDir, torch.HeadValue)
-		if err != nil {
-			return fmt.Errorf("loading the critic: %w", err)
-		}
-		k := c.Critic
-		lr, err := schedule.New(schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps,
-			Total: t.optimizerSteps(k.MiniBatch, k.Epochs)})
-		if err != nil {
-			model.Close()
-			return fmt.Errorf("critic.schedule: %w", err)
-		}
-		t.critic, err = newLearner(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}, k.ClipGrad, lr)
-		if err != nil {
-			model.Close()
-			return err
-		}
-		if err := model.SetRecompute(a.RecomputeActivations); err != nil {
+	if t.options.Replay != "" {
+		if t.replay, err = openReplay(t.options.Replay, c.Run.Steps); err != nil {
 			return err
 		}
 	}
-	if c.Algorithm.KLCoef != 0 {
-		path := c.Model.Reference
-		if path == "" {
-			path = c.Model.Path
-		}
-		if t.reference, err = t.load(path, torch.HeadLM); err != nil {
-			return fmt.Errorf("loading the KL reference: %w", err)
+	actor, err := policyLearning(c.Actor, t.optimizerSteps(c.Actor.MiniBatch, c.Actor.Epochs))
+	if err != nil {
+		return err
+	}
+	critic, err := criticLearning(c.Critic, t.optimizerSteps(c.Critic.MiniBatch, c.Critic.Epochs))
+	if err != nil {
+		return err
+	}
+	if err := t.openModels(from, TrainingParts(t.replay != nil), actor, critic); err != nil {
+		return err
+	}
+	t.rollouts = rollouts{t.equipment, t.dir.File("rollouts")}
+	t.preparation = preparation{equipment: t.equipment, exact: t.exact}
+	t.update = update{t.equipment}
+	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.dir.File("analysis"), nil}
+	t.components = componentGradients{equipment: t.equipment, dir: t.dir.File(componentFolder(c))}
+	a := c.Algorithm
+	if from == "" {
+		t.state.KL = advantage.Controller{Coef: a.KLCoef}
+	}
+	if a.KLIn == "reward" {
+		t.preparation.penalty = &t.state.KL
+		if a.KLControl == "adaptive" {
+			t.state.KL.Target, t.state.KL.Horizon = a.KLTarget, a.KLHorizon
 		}
 	}
 	return nil
 }
 
-// load reads a model and says what is worth knowing about it.
-func (t *Trainer) load(dir string, head torch.Head) (*torch.Model, error) {
-	loaded, err := checkpoint.Load(dir, head, placement(t.config))
-	if err != nil {
-		return nil, err
-	}
-	for _, note := range loaded.Notes {
-		t.log.Infof("%s", note)
-	}
-	return loaded.Model, nil
+// TrainingParts are the parts of an experiment that reinforcement learning needs.
+func TrainingParts(replay bool) experiment.Parts {
+	return experiment.Parts{Learn: true, Critic: true, Reference: true, Analyse: true, Play: !replay}
 }
 
 // optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
 func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
 	perStep := func(episodes int) int { return epochs * max((episodes+miniBatch-1)/miniBatch, 1) }
-	switch {
-	case t.data != nil:
-		return t.config.Run.Steps * perStep(len(t.data)-t.config.SFT.ValidationEpisodes)
-	case t.options.sft:
-		return t.config.Run.Steps * perStep(t.config.SFT.Episodes)
-	case t.replay != nil:
+	if t.replay != nil {
 		total := 0
 		for step := range t.config.Run.Steps {
 			total += perStep(len(t.replay.at(step + 1)))
@@ -233,26 +88,106 @@ func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
 	return t.config.Run.Steps * perStep(t.config.Episodes())
 }
 
-// openSampler makes the sampler and proves it equal to the trainer.
-func (t *Trainer) openSampler() error {
-	var err error
-	if t.sampler, err = openSampler(t.config, t.actor.model); err != nil {
+// errAnalysed ends a run after its gradient analysis (analysis.exit_after).
+var errAnalysed = errors.New("the gradient analysis is done")
+
+// Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
+func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
+	defer func() { outcome, err = t.conclude(outcome, errors.Join(err, t.components.files.Wait())) }()
+	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
+		return outcome, err
+	}
+	stopping := interrupt.Graceful(ctx)
+	if t.state.Step >= t.config.Run.Steps {
+		t.log.Infof("the run already has its %d steps; raise run.steps to continue it", t.state.Step)
+		return outcome, nil
+	}
+	if err := t.validateFirst(ctx); err != nil {
+		return outcome, err
+	}
+	for t.state.Step < t.config.Run.Steps {
+		early, err := t.advance(ctx)
+		if early != nil {
+			outcome.Early = early
+			return outcome, nil
+		}
+		if errors.Is(err, errAnalysed) {
+			return outcome, nil
+		}
+		if err != nil {
+			return outcome, err
+		}
+		select {
+		case <-stopping:
+			if err := t.save(); err != nil {
+				return outcome, err
+			}
+			t.log.Infof("step %d is finished and saved; continue with --resume", t.state.Step)
+			return outcome, interrupt.Cause(ctx)
+		default:
+		}
+	}
+	return outcome, nil
+}
+
+// validateFirst logs the policy as it is, as step 0.
+func (t *Trainer) validateFirst(ctx context.Context) error {
+	if t.state.Step > 0 || !t.config.Run.ValidateFirst || t.replay != nil {
+		return nil
+	}
+	m, err := t.rollouts.validation(ctx, 0)
+	if err != nil {
 		return err
 	}
-	gap, err := parityGap(t.actor.model, t.sampler.engine, t.temperature())
-	if err != nil {
-		return fmt.Errorf("self-test of the sampler: %w", err)
+	values := map[string]any{}
+	record(values, m)
+	if err := t.logger.Log(0, values); err != nil {
+		return err
 	}
-	t.parityProven = gap == 0
-	if !t.parityProven {
-		t.log.Warnf("on this machine the sampler's log-probs differ from the trainer's by up to %.2g: old log-probs are recomputed every step", gap)
-	}
+	t.console.Step(0, t.config.Run.Steps, values)
 	return nil
 }
 
-// Outcome says how a run ended.
-type Outcome struct {
-	Steps int
-	Dir   string
-	Early *StoppedEarly // not nil when a collapse rule ended it
+// advance does one step with everything around it: validation, checkpoint, metrics.
+func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
+	values, err := t.step(ctx)
+	var early *StoppedEarly
+	if err != nil && !errors.As(err, &early) && !errors.Is(err, errAnalysed) {
+		return nil, fmt.Errorf("step %d: %w", t.state.Step+1, err)
+	}
+	ended := err
+	t.state.Step++
+	step, c := t.state.Step, t.config.Run
+	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
+	last := step == c.Steps
+	if t.replay == nil && !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0 {
+		m, err := t.rollouts.validation(ctx, step)
+		if err != nil {
+			return nil, fmt.Errorf("validation after step %d: %w", step, err)
+		}
+		record(values, m)
+		if early = t.state.EarlyStop.Validated(m, t.config.EarlyStop); early != nil {
+			values[early.Metric] = 1.0
+		}
+	}
+	if err := t.logger.Log(step, values); err != nil {
+		return nil, fmt.Errorf("metrics of step %d: %w", step, err)
+	}
+	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never one too few.
+	if ended == nil && early == nil && c.SaveEvery >= 0 && (last || c.SaveEvery > 0 && step%c.SaveEvery == 0) {
+		if err := t.save(); err != nil {
+			return nil, err
+		}
+	}
+	t.console.Step(step, c.Steps, values)
+	t.log.File(t.console.Line(step, c.Steps, values))
+	return early, ended
+}
+
+// save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.
+func (t *Trainer) save() error {
+	if err := t.components.files.Wait(); err != nil {
+		return err
+	}
+	return t.checkpoints.save(t.state)
 }

@@ -5,48 +5,11 @@ import (
 	"fmt"
 	"math"
 
-	"gyre/orchestrate/advantage"
-	"gyre/orchestrate/schedule"
 	"gyre/torch"
 )
 
-// learner is a model with what it takes to change it.
-type learner struct {
-	model     *torch.Model
-	optimizer *torch.Optimizer
-	gradients *torch.Gradients
-	clipGrad  float64
-	lr        schedule.Schedule
-}
-
-func newLearner(model *torch.Model, adamw torch.AdamW, clipGrad float64, lr schedule.Schedule) (*learner, error) {
-	optimizer, err := torch.NewOptimizer(model, adamw)
-	if err != nil {
-		return nil, fmt.Errorf("creating the optimizer: %w", err)
-	}
-	gradients, err := torch.NewGradients(model)
-	if err != nil {
-		optimizer.Close()
-		return nil, fmt.Errorf("creating the gradient buffer: %w", err)
-	}
-	return &learner{model: model, optimizer: optimizer, gradients: gradients, clipGrad: clipGrad, lr: lr}, nil
-}
-
-func (l *learner) Close() {
-	if l == nil {
-		return
-	}
-	l.gradients.Close()
-	l.optimizer.Close()
-	l.model.Close()
-}
-
-// apply takes one optimizer step with the accumulated gradients. A gradient norm that is not finite leaves the weights as they are.
-func (l *learner) apply() (torch.StepResult, float64, error) {
-	lr := l.lr.At(int(l.optimizer.Steps()))
-	result, err := l.optimizer.Step(l.gradients, lr, l.clipGrad)
-	return result, lr, err
-}
+// update is the phase in which critic and actor learn from a prepared batch.
+type update struct{ *equipment }
 
 // mean collects sums and weights per metric name and reports their ratios.
 type mean map[string][2]float64
@@ -64,41 +27,6 @@ func (m mean) into(metrics map[string]float64) {
 	}
 }
 
-// miniBatches cuts 0…n-1 into consecutive runs of size; the last may be shorter.
-func miniBatches(n, size int) [][]int {
-	var out [][]int
-	indices := all(n)
-	for len(indices) > 0 {
-		k := min(size, len(indices))
-		out = append(out, indices[:k])
-		indices = indices[k:]
-	}
-	return out
-}
-
-// lossWeights gives every token of the chosen samples its weight under the aggregation mode, normalised over all of them, keyed by
-// sample index. The width of seq-mean-token-sum-norm is that of the whole batch as verl lays it out: its longest episode less the first
-// token, which is never predicted.
-func lossWeights(samples []*Sample, indices []int, mode string) (map[int][]float32, error) {
-	width := 0
-	for _, s := range samples {
-		width = max(width, len(s.IDs)-1)
-	}
-	masks := make([][]bool, len(indices))
-	for j, i := range indices {
-		masks[j] = samples[i].Mask
-	}
-	weights, err := advantage.LossWeights(mode, masks, width)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[int][]float32, len(indices))
-	for j, i := range indices {
-		out[i] = weights[j]
-	}
-	return out, nil
-}
-
 // errDiverged marks a run whose losses or gradients stopped being finite.
 type errDiverged struct{ what string }
 
@@ -107,13 +35,13 @@ func (e *errDiverged) Error() string { return "training diverged: " + e.what }
 // Diverged tells the command line to exit with code 3.
 func (e *errDiverged) Diverged() bool { return true }
 
-// updateActor runs the PPO epochs over the samples: one optimizer step per mini-batch, gradients accumulated over micro-batches.
-func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
-	c := t.config.Actor
-	loss := t.policyLoss()
+// actorSteps runs the PPO epochs over the samples: one optimizer step per mini-batch, gradients accumulated over micro-batches.
+func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]float64) error {
+	samples, c := s.samples, u.config.Actor
+	loss := u.policyLoss()
 	means := mean{}
 	clippedSteps := 0
-	measure, err := t.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
+	measure, err := u.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
 	if err != nil {
 		return fmt.Errorf("actor update: %w", err)
 	}
@@ -127,17 +55,17 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 			if err != nil {
 				return err
 			}
-			if err := t.actor.gradients.Zero(); err != nil {
+			if err := u.actor.gradients.Zero(); err != nil {
 				return err
 			}
 			run := func(indices []int, into *torch.Gradients) error {
 				for _, micro := range microBatches(samples, indices, c.MicroBatchTokens) {
-					stats, err := t.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
+					stats, err := u.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
 					if err != nil {
 						return fmt.Errorf("actor update: %w", err)
 					}
 					// The first mini-batch is computed with the weights that sampled: its gap is the sampler's error.
-					if epoch == 0 && b == 0 && t.oldFromSampler {
+					if epoch == 0 && b == 0 && s.oldFromSampler {
 						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
 					}
 					means.add("actor/pg_loss", stats.Components[torch.Task].Loss, 0)
@@ -153,21 +81,21 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 			if epoch > 0 {
 				measured = nil
 			}
-			if err := measured.backward(indices, t.actor.gradients, run); err != nil {
+			if err := measured.backward(indices, u.actor.gradients, run); err != nil {
 				return err
 			}
 			// Losses are already normalised over the mini-batch: their sums count once per mini-batch.
 			for _, name := range []string{"actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"} {
 				means.add(name, 0, 1)
 			}
-			result, lr, err := t.actor.apply()
+			result, lr, err := u.actor.apply()
 			if err != nil {
 				return fmt.Errorf("actor update: %w", err)
 			}
 			if !result.Applied {
 				clippedSteps++
 				metrics["actor/skipped_steps"] = float64(clippedSteps)
-				t.log.Warnf("the actor's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
+				u.log.Warnf("the actor's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
 				continue
 			}
 			means.add("actor/grad_norm", result.GradNorm, 1)
@@ -194,7 +122,7 @@ func (t *Trainer) updateActor(ctx context.Context, samples []*Sample, metrics ma
 }
 
 // policyBackward is one forward and backward of the actor on the chosen samples. The analysis uses the same call with one buffer per component.
-func (t *Trainer) policyBackward(samples []*Sample, micro []int, weights map[int][]float32, loss torch.PolicyLoss,
+func (e *equipment) policyBackward(samples []*Sample, micro []int, weights map[int][]float32, loss torch.PolicyLoss,
 	out []torch.Component) (torch.PolicyStats, error) {
 	var w []float32
 	for _, i := range micro {
@@ -208,14 +136,14 @@ func (t *Trainer) policyBackward(samples []*Sample, micro []int, weights map[int
 	if loss.KL != torch.KLNone {
 		in.RefLogprobs = gather(samples, micro, func(s *Sample) []float32 { return s.Reference })
 	}
-	return t.actor.model.PolicyBackward(pack(samples, micro), in, loss, out)
+	return e.actor.model.PolicyBackward(pack(samples, micro), in, loss, out)
 }
 
 // policyLoss is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is zero.
-func (t *Trainer) policyLoss() torch.PolicyLoss {
-	a, g := t.config.Actor, t.config.Algorithm
+func (e *equipment) policyLoss() torch.PolicyLoss {
+	a, g := e.config.Actor, e.config.Algorithm
 	loss := torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: t.temperature(),
+		Objective: torch.ObjectivePPO, Temperature: e.temperature(),
 		ClipLow: a.ClipLow, ClipHigh: a.ClipHigh, ClipDual: a.ClipDual, EntropyCoef: g.EntropyCoef,
 	}
 	if g.KLCoef != 0 && g.KLIn == "loss" {
@@ -229,17 +157,9 @@ func (t *Trainer) policyLoss() torch.PolicyLoss {
 	return loss
 }
 
-// temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
-func (t *Trainer) temperature() float64 {
-	if t.config.Rollout.Temperature <= 0 {
-		return 1
-	}
-	return t.config.Rollout.Temperature
-}
-
-// updateCritic fits the value network to the returns; its loss is always a token mean, as in verl.
-func (t *Trainer) updateCritic(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
-	c := t.config.Critic
+// criticSteps fits the value network to the returns; its loss is always a token mean, as in verl.
+func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
+	c := u.config.Critic
 	means := mean{}
 	for range c.Epochs {
 		for _, indices := range miniBatches(len(samples), c.MiniBatch) {
@@ -250,19 +170,19 @@ func (t *Trainer) updateCritic(ctx context.Context, samples []*Sample, metrics m
 			if err != nil {
 				return err
 			}
-			if err := t.critic.gradients.Zero(); err != nil {
+			if err := u.critic.gradients.Zero(); err != nil {
 				return err
 			}
-			for _, micro := range microBatches(samples, indices, t.config.Actor.MicroBatchTokens) {
+			for _, micro := range microBatches(samples, indices, u.config.Actor.MicroBatchTokens) {
 				var w []float32
 				for _, i := range micro {
 					w = append(w, weights[i]...)
 				}
-				stats, err := t.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
+				stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
 					Returns:   gather(samples, micro, func(s *Sample) []float32 { return s.Returns }),
 					OldValues: gather(samples, micro, func(s *Sample) []float32 { return s.Values }),
 					Weights:   w, Clip: c.ClipValue,
-				}, t.critic.gradients)
+				}, u.critic.gradients)
 				if err != nil {
 					return fmt.Errorf("critic update: %w", err)
 				}
@@ -271,12 +191,12 @@ func (t *Trainer) updateCritic(ctx context.Context, samples []*Sample, metrics m
 				means.add("critic/vpred_mean", stats.ValueSum, stats.Tokens)
 			}
 			means.add("critic/vf_loss", 0, 1)
-			result, lr, err := t.critic.apply()
+			result, lr, err := u.critic.apply()
 			if err != nil {
 				return fmt.Errorf("critic update: %w", err)
 			}
 			if !result.Applied {
-				t.log.Warnf("the critic's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
+				u.log.Warnf("the critic's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
 				continue
 			}
 			means.add("critic/grad_norm", result.GradNorm, 1)

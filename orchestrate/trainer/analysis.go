@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 
 	"gyre/orchestrate/analysis"
 	"gyre/orchestrate/episode"
-	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/experiment"
 	"gyre/torch"
 )
 
@@ -32,75 +33,83 @@ func (a *analysed) values() map[string]any {
 	return out
 }
 
-// analysisDue reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
-func (t *Trainer) analysisDue(step int) bool {
-	a := t.config.Analysis
+// gradientAnalysis is the phase that measures the gradients of a batch by reward-spread bucket.
+type gradientAnalysis struct {
+	*equipment
+	rollouts    *rollouts
+	preparation *preparation
+	dir         string              // the folder analysis of the run
+	parts       *componentGradients // measured with it; nil in a run, which measures them at steps of their own
+}
+
+// due reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
+func (g *gradientAnalysis) due(step int) bool {
+	a := g.config.Analysis
 	return a.Enabled && a.Every > 0 && (step-1)%a.Every == 0
 }
 
-// analyse takes bucket gradients of the training batch, or of a batch played for the purpose, and writes the step's files into the folder
+// possible reports whether a step's gradients can be analysed: replayed groups may have one member, and nothing plays a separate batch.
+func (g *gradientAnalysis) possible(step int, s selection) bool {
+	if g.replay == nil {
+		return true
+	}
+	if g.config.Separate() {
+		g.log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", step)
+		return false
+	}
+	for _, x := range s.samples {
+		if math.IsNaN(x.Spread) {
+			g.log.Warnf("step %d: no gradient analysis: group %d has one member, so it has no reward spread", step, x.Group)
+			return false
+		}
+	}
+	return true
+}
+
+// run takes bucket gradients of the training batch, or of a batch played for the purpose, and writes the step's files into the folder
 // analysis. Weights, optimizer, counters of the training batch and every random stream are left as they are.
-func (t *Trainer) analyse(ctx context.Context, step int, training selection, m map[string]float64, tables map[string]any) error {
-	out := newAnalysed(t.config.Analysis.Profile)
-	err := t.analyseStep(ctx, step, training, out)
+func (g *gradientAnalysis) run(ctx context.Context, step int, training selection, m map[string]float64, tables map[string]any) error {
+	out := newAnalysed(g.config.Analysis.Profile)
+	err := g.analyseStep(ctx, step, training, out)
 	if err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}
 	maps.Copy(m, out.numbers)
 	maps.Copy(tables, out.others)
-	fmt.Fprint(t.console, out.text)
-	return analysis.WriteFiles(t.dir.File("analysis"), step, out.values())
+	fmt.Fprint(g.console, out.text)
+	return analysis.WriteFiles(g.dir, step, out.values())
 }
 
-func (t *Trainer) analyseStep(ctx context.Context, step int, training selection, out *analysed) error {
-	out.numbers["grad_analysis/uses_training_batch"] = flag(!t.config.Separate())
-	if !t.config.Separate() {
-		return t.analyseBatch(ctx, training, "grad_norm", out)
+func (g *gradientAnalysis) analyseStep(ctx context.Context, step int, training selection, out *analysed) error {
+	out.numbers["grad_analysis/uses_training_batch"] = flag(!g.config.Separate())
+	if !g.config.Separate() {
+		return g.analyseBatch(ctx, training, "grad_norm", out)
 	}
-	episodes, err := t.playAnalysis(ctx, step, out)
+	episodes, err := g.rollouts.analysis(ctx, step, out.numbers)
 	if err != nil {
 		return err
 	}
-	if t.config.Run.SaveRollouts == "all" {
-		if err := episode.WriteFile(t.dir.File("rollouts", fmt.Sprintf("analysis_%d.jsonl", step)), episodes); err != nil {
-			return fmt.Errorf("saving the episodes: %w", err)
-		}
-	}
-	return t.analyseEpisodes(ctx, episodes, t.config.Analysis.LogPrefilter, out)
-}
-
-// playAnalysis plays the separate analysis batch of a step.
-func (t *Trainer) playAnalysis(ctx context.Context, step int, out *analysed) ([]*episode.Episode, error) {
-	plan := rollout.AnalysisPlan(t.config, step)
-	episodes, _, err := t.play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
-	if err != nil {
-		return nil, err
-	}
-	out.numbers["grad_analysis/source_env_groups"] = float64(plan.Groups())
-	out.numbers["grad_analysis/source_group_size"] = float64(plan.Sources[0].GroupSize)
-	return episodes, nil
+	return g.analyseEpisodes(ctx, step, episodes, g.config.Analysis.LogPrefilter, out)
 }
 
 // analyseEpisodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if asked.
-func (t *Trainer) analyseEpisodes(ctx context.Context, episodes []*episode.Episode, prefilter bool, out *analysed) error {
-	t.analysing = true
-	defer func() { t.analysing = false }()
+func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episodes []*episode.Episode, prefilter bool, out *analysed) error {
 	out.numbers["grad_analysis/source_batch_size"] = float64(len(episodes))
 	if prefilter {
-		whole, err := t.choose(episodes, true)
+		whole, err := g.preparation.choose(episodes, true)
 		if err != nil {
 			return err
 		}
 		out.numbers["grad_analysis_prefilter/source_batch_size"] = float64(len(episodes))
 		out.numbers["grad_analysis_prefilter/adjusted_batch_size"] = float64(len(whole.samples))
-		if err := t.prepare(ctx, whole, map[string]float64{}); err != nil {
+		if err := g.preparation.prepare(ctx, &whole, map[string]float64{}); err != nil {
 			return err
 		}
-		if err := t.analyseBatch(ctx, whole, "grad_norm_prefilter", out); err != nil {
+		if err := g.analyseBatch(ctx, whole, "grad_norm_prefilter", out); err != nil {
 			return err
 		}
 	}
-	chosen, err := t.choose(episodes, false)
+	chosen, err := g.preparation.choose(episodes, false)
 	if err != nil {
 		return err
 	}
@@ -109,14 +118,14 @@ func (t *Trainer) analyseEpisodes(ctx context.Context, episodes []*episode.Episo
 	}
 	out.numbers["grad_analysis/adjusted_batch_size"] = float64(len(chosen.samples))
 	if len(chosen.samples) > 0 {
-		if err := t.prepare(ctx, chosen, map[string]float64{}); err != nil {
+		if err := g.preparation.prepare(ctx, &chosen, map[string]float64{}); err != nil {
 			return err
 		}
 	}
-	if err := t.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || t.partsStep == 0 || len(chosen.samples) == 0 {
+	if err := g.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || g.parts == nil || len(chosen.samples) == 0 {
 		return err
 	}
-	text, err := t.measureComponents(ctx, t.partsStep, chosen.samples, t.partsFolder, out.others)
+	text, err := g.parts.run(ctx, step, chosen.samples, out.others)
 	if err != nil {
 		return fmt.Errorf("of the reward's parts: %w", err)
 	}
@@ -125,24 +134,24 @@ func (t *Trainer) analyseEpisodes(ctx context.Context, episodes []*episode.Episo
 }
 
 // analyseBatch measures one prepared batch and names its metrics with the prefix. A batch without episodes has none.
-func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, out *analysed) error {
+func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix string, out *analysed) error {
 	if prefix == "grad_norm" {
 		out.numbers["grad_analysis/empty_after_filter"] = flag(len(s.samples) == 0)
 	}
 	if len(s.samples) == 0 {
-		t.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", prefix, len(s.groups))
+		g.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", prefix, len(s.groups))
 		return nil
 	}
-	buckets, err := t.buckets(s.samples)
+	buckets, err := g.buckets(s.samples)
 	if err != nil {
 		return err
 	}
-	t.noteBuckets(buckets)
-	batch, err := t.analysisBatch(s)
+	g.noteBuckets(buckets)
+	batch, err := g.analysisBatch(s)
 	if err != nil {
 		return err
 	}
-	report, err := analysis.Measure(ctx, t.actor.model, buckets, batch, analysisOptions(t.config))
+	report, err := analysis.Measure(ctx, g.actor.model, buckets, batch, experiment.AnalysisOptions(g.config))
 	if err != nil {
 		return err
 	}
@@ -162,12 +171,12 @@ func (t *Trainer) analyseBatch(ctx context.Context, s selection, prefix string, 
 	out.numbers["grad_analysis/memory_mib"] = float64(report.Plan.Bytes) / (1 << 20)
 	text := report.Console(prefix)
 	out.text += text
-	t.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
+	g.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
 	return nil
 }
 
 // buckets sorts the batch's groups by their spread.
-func (t *Trainer) buckets(samples []*Sample) ([]analysis.Bucket, error) {
+func (e *equipment) buckets(samples []*Sample) ([]analysis.Bucket, error) {
 	groups := map[int]*analysis.Group{}
 	var order []int
 	for i, x := range samples {
@@ -183,35 +192,35 @@ func (t *Trainer) buckets(samples []*Sample) ([]analysis.Bucket, error) {
 	for i, id := range order {
 		list[i] = *groups[id]
 	}
-	return analysis.Split(list, t.config.Analysis.Buckets, t.config.Analysis.NumBuckets,
-		t.config.Analysis.Profile == analysis.Paper)
+	return analysis.Split(list, e.config.Analysis.Buckets, e.config.Analysis.NumBuckets,
+		e.config.Analysis.Profile == analysis.Paper)
 }
 
 // noteBuckets says where quantile buckets are not what was asked for.
-func (t *Trainer) noteBuckets(buckets []analysis.Bucket) {
-	if t.config.Analysis.Buckets != "quantile" {
+func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
+	if e.config.Analysis.Buckets != "quantile" {
 		return
 	}
-	if n := t.config.Analysis.NumBuckets; len(buckets) < n {
-		t.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
+	if n := e.config.Analysis.NumBuckets; len(buckets) < n {
+		e.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
 	}
 	first, last := buckets[0].Groups, buckets[len(buckets)-1].Groups
 	if low, high := first[0].Spread, last[len(last)-1].Spread; low == high && len(buckets) > 1 {
-		t.log.Warnf("gradient analysis: all groups have the reward spread %g: buckets follow the order of groups and mean nothing", low)
+		e.log.Warnf("gradient analysis: all groups have the reward spread %g: buckets follow the order of groups and mean nothing", low)
 	}
 }
 
 // analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component.
-func (t *Trainer) analysisBatch(s selection) (analysis.Batch, error) {
-	loss, mode := t.policyLoss(), t.config.Actor.LossAggregation
+func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
+	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
 	weights, err := lossWeights(s.samples, all(len(s.samples)), mode)
 	if err != nil {
 		return analysis.Batch{}, err
 	}
 	backward := func(samples []int, weights map[int][]float32, out []torch.Component) (torch.PolicyStats, error) {
 		total := torch.PolicyStats{Components: map[string]torch.ComponentStats{}}
-		for _, micro := range microBatches(s.samples, samples, t.config.Actor.MicroBatchTokens) {
-			stats, err := t.policyBackward(s.samples, micro, weights, loss, out)
+		for _, micro := range microBatches(s.samples, samples, e.config.Actor.MicroBatchTokens) {
+			stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
 			if err != nil {
 				return total, err
 			}

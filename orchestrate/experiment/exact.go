@@ -1,4 +1,4 @@
-package trainer
+package experiment
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"gyre/torch"
 )
 
-// ProveParity runs the self-test on a policy directory, or on a small random policy when dir is empty.
-func ProveParity(dir string, on torch.Placement) (float64, error) {
-	model, err := parityModel(dir, on)
+// ProveExact compares sampler and trainer on a policy directory, or on a small random policy when dir is empty; see [LogprobGap].
+func ProveExact(dir string, on torch.Placement) (float64, error) {
+	model, err := provingModel(dir, on)
 	if err != nil {
 		return 0, err
 	}
@@ -22,10 +22,10 @@ func ProveParity(dir string, on torch.Placement) (float64, error) {
 		return 0, err
 	}
 	defer engine.Close()
-	return parityGap(model, engine, 1)
+	return LogprobGap(model, engine, 1)
 }
 
-func parityModel(dir string, on torch.Placement) (*torch.Model, error) {
+func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 	if dir != "" {
 		return checkpoint.LoadModel(dir, torch.HeadLM, on)
 	}
@@ -61,9 +61,9 @@ func parityModel(dir string, on torch.Placement) (*torch.Model, error) {
 	return model, nil
 }
 
-// parityGap samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
+// LogprobGap is the self-test of a machine: it samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
 // log-probs. On a CPU whose kernels are row-invariant it is exactly 0, and the old-log-prob pass can be left out.
-func parityGap(model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
+func LogprobGap(model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
 	vocab := int32(model.Config.VocabSize)
 	prompts := make([][]int32, 5)
 	for i := range prompts {

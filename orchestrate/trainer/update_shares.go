@@ -19,17 +19,17 @@ type shares struct {
 }
 
 // newShares returns nil unless analysis.in_update asks for it.
-func (t *Trainer) newShares(samples []*Sample, batches int) (*shares, error) {
-	if a := t.config.Analysis; !a.Enabled || !a.InUpdate {
+func (u update) newShares(samples []*Sample, batches int) (*shares, error) {
+	if a := u.config.Analysis; !a.Enabled || !a.InUpdate {
 		return nil, nil
 	}
 	for _, x := range samples {
 		if math.IsNaN(x.Spread) { // a replayed group may have one member
-			t.log.Warnf("group %d has no reward spread: the update's shares are not measured", x.Group)
+			u.log.Warnf("group %d has no reward spread: the update's shares are not measured", x.Group)
 			return nil, nil
 		}
 	}
-	buckets, err := t.buckets(samples)
+	buckets, err := u.buckets(samples)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (t *Trainer) newShares(samples []*Sample, batches int) (*shares, error) {
 		}
 	}
 	for range len(buckets) + 1 {
-		g, err := torch.NewGradients(t.actor.model)
+		g, err := torch.NewGradients(u.actor.model)
 		if err != nil {
 			s.close()
 			return nil, err

@@ -1,4 +1,4 @@
-package trainer
+package experiment
 
 import (
 	"testing"
@@ -55,7 +55,8 @@ func TestPlanIsWhatUpdatesTake(t *testing.T) {
 	}{{1024, false, 3.16}, {512, false, 2.79}, {640, false, 2.84}, {1024, true, 2.55}} {
 		c := &config.Config{}
 		c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.rows, x.recompute
-		planned := float64(PlanMemory(c, model, nil).Phase("update")) / 1e9
+		e := &Experiment{Parts: Parts{Learn: true}, Policy: &Model{Shape: model}, config: c}
+		planned := float64(e.PlanMemory().Phase("update")) / 1e9
 		if planned < x.measured || planned > 1.1*x.measured {
 			t.Errorf("%d rows, recompute %v: %.2f GB planned, %.2f measured", x.rows, x.recompute, planned, x.measured)
 		}

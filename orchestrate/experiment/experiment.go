@@ -1,0 +1,170 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/rollout"
+	"gyre/torch"
+)
+
+// Parts says what a command needs of an experiment, and what it takes from elsewhere than its configuration says.
+type Parts struct {
+	Learn     bool   // weights change: gradients and optimizers are held
+	Critic    bool   // the value network, where the advantage estimator has one
+	Reference bool   // the KL reference, where something uses it
+	Analyse   bool   // the gradient analysis
+	Play      bool   // tokenizer, template, sampler
+	Policy    string // directory of the policy; model.path when empty
+	Values    string // directory of the critic; critic.path, or that of the policy, when empty
+	Tokenizer string // directory of the tokenizer; model.path when empty: training does not change it
+}
+
+// Experiment is an opened configuration: everything but weights.
+type Experiment struct {
+	Parts     Parts
+	Policy    *Model
+	Critic    *Model // nil unless needed
+	Reference *Model // nil unless needed
+	Tokenizer *chat.Tokenizer
+	config    *config.Config
+}
+
+// Open reads and checks the parts of a configuration. The error lists everything that does not fit together.
+func Open(c *config.Config, parts Parts) (*Experiment, error) {
+	e := &Experiment{Parts: parts, config: c}
+	policy, values := or(parts.Policy, c.Model.Path), or(parts.Values, or(c.Critic.Path, c.Model.Path))
+	on := Placement(c)
+	var problems []error
+	read := func(what, dir string, head torch.Head, to **Model) {
+		m, err := OpenModel(dir, head, on)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", what, err))
+			return
+		}
+		*to = m
+	}
+	read("the policy", policy, torch.HeadLM, &e.Policy)
+	if parts.Critic && c.Algorithm.UsesCritic() {
+		read("the critic", values, torch.HeadValue, &e.Critic)
+	}
+	if parts.Reference && c.Algorithm.KLCoef != 0 {
+		read("the KL reference", or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
+	}
+	if len(problems) == 0 {
+		problems = append(problems, e.checkSizes()...)
+	}
+	if parts.Play && e.Policy != nil {
+		if err := e.openTokenizer(or(parts.Tokenizer, c.Model.Path)); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Experiment) openTokenizer(dir string) (err error) {
+	if e.Tokenizer, err = openTokenizer(dir, e.config.Model.ChatTemplate); err != nil {
+		return err
+	}
+	for who, m := range e.models() {
+		if have := m.Shape.VocabSize; int64(e.Tokenizer.VocabSize()) > have {
+			return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the %s in %s is %d: they do not belong together", dir, e.Tokenizer.VocabSize(), who,
+				m.Dir, have)
+		}
+	}
+	// A player without a sampler checks the template, the stop tokens and [rollout].
+	_, err = rollout.NewPlayer(e.Tokenizer, nil, e.config.Rollout, e.config.Rewards, e.config.Run.Seed)
+	return err
+}
+
+// models are those that the experiment has.
+func (e *Experiment) models() iter.Seq2[string, *Model] {
+	return func(yield func(string, *Model) bool) {
+		for _, x := range []struct {
+			who   string
+			model *Model
+		}{{"policy", e.Policy}, {"critic", e.Critic}, {"KL reference", e.Reference}} {
+			if x.model != nil && !yield(x.who, x.model) {
+				return
+			}
+		}
+	}
+}
+
+// checkSizes compares the models with one another and with the limits of the configuration.
+func (e *Experiment) checkSizes() (problems []error) {
+	for who, m := range e.models() {
+		if n := m.Shape.MaxPositions; e.Parts.Play && int64(e.config.Rollout.MaxLength) > n {
+			problems = append(problems, fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or less", e.config.Rollout.MaxLength, who,
+				m.Dir, n, n))
+		}
+	}
+	if e.Parts.Play {
+		problems = append(problems, e.checkEngine()...)
+	}
+	return problems
+}
+
+// kvPage is how many positions of a sequence are kept together: csrc/kernels/page.h.
+const kvPage = 16
+
+// checkEngine sees that a budget of keys and values holds the longest episode that may be played.
+func (e *Experiment) checkEngine() []error {
+	budget, m := int64(e.config.Engine.KVMiB)<<20, e.Policy.Shape
+	pages := (int64(e.config.Rollout.MaxLength) + kvPage - 1) / kvPage
+	if need := pages * kvPage * kvFloats(m) * 4; budget > 0 && need > budget {
+		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length = %d tokens take %d MiB: raise it, or set it to 0",
+			e.config.Engine.KVMiB, e.config.Rollout.MaxLength, (need+1<<20-1)>>20)}
+	}
+	return nil
+}
+
+// kvFloats is what a position's keys and values take.
+func kvFloats(m torch.ModelConfig) int64 { return 2 * m.NumLayers * m.NumKVHeads * m.HeadDim }
+
+// Sampler is everything that plays episodes with a policy.
+type Sampler struct {
+	Tokenizer *chat.Tokenizer
+	Engine    *torch.Engine
+	Player    *rollout.Player
+}
+
+// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play.
+func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
+	c := e.config
+	engine, err := torch.NewEngine(policy, torch.EngineConfig{
+		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
+		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
+		PrefixCache: c.Engine.PrefixCache,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the sampler: %w", err)
+	}
+	player, err := rollout.NewPlayer(e.Tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
+	if err != nil {
+		engine.Close()
+		return nil, err
+	}
+	return &Sampler{e.Tokenizer, engine, player}, nil
+}
+
+// Close frees engine and environments; nil is closed already.
+func (s *Sampler) Close() {
+	if s != nil {
+		s.Player.Close() // an environment that does not close harms nobody any more
+		s.Engine.Close()
+	}
+}
+
+func or(first, second string) string {
+	if first != "" {
+		return first
+	}
+	return second
+}

@@ -1,0 +1,290 @@
+package experiment
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"gyre/orchestrate/analysis"
+	"gyre/orchestrate/components"
+	"gyre/orchestrate/config"
+	"gyre/torch"
+)
+
+// MemoryItem is one line of a memory plan.
+type MemoryItem struct {
+	What  string
+	Bytes int64
+	Phase string // "always", "rollout" or "update": rollout and update memory are not held at the same time
+}
+
+// MemoryPlan predicts what an experiment will hold: tensors, and about 0.2 GiB for the program itself and libtorch.
+type MemoryPlan []MemoryItem
+
+const programBytes = 200 << 20
+
+// The loss is computed for so many targets at a time: csrc/model/score.cc.
+const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
+
+// PlanMemory predicts the memory of an experiment from the shapes of its models.
+func (e *Experiment) PlanMemory() MemoryPlan {
+	var p MemoryPlan
+	c, actor := e.config, e.Policy.Shape
+	add := func(phase, what string, bytes int64) {
+		if bytes > 0 {
+			p = append(p, MemoryItem{what, bytes, phase})
+		}
+	}
+	add("always", "program and libraries", programBytes)
+	for who, m := range e.models() {
+		n := Parameters(m.Shape)
+		add("always", who+": weights (f32)", 4*n)
+		if e.Parts.Learn && m != e.Reference {
+			add("always", who+": gradients", 4*n)
+			add("always", who+": AdamW moments", 8*n)
+		}
+	}
+	if e.Parts.Play {
+		e.planRollouts(add)
+	}
+	if e.Parts.Learn || e.Parts.Analyse {
+		planUpdates(c, actor, add)
+	}
+	if e.Parts.Analyse && c.Analysis.Enabled {
+		plan := planAnalysis(c, Parameters(actor))
+		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
+		if c.Analysis.InUpdate {
+			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor))
+		}
+	}
+	if e.Parts.Analyse && c.Components.Enabled {
+		what, bytes := planComponents(c, Parameters(actor))
+		add("update", what, bytes)
+	}
+	return p
+}
+
+func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
+	c, actor := e.config, e.Policy.Shape
+	sequences := min(c.Episodes(), c.Engine.MaxSequences)
+	kv := int64(c.Engine.KVMiB) << 20
+	if kv == 0 {
+		// An idle episode keeps its history while its environment moves: every running one counts.
+		kv = int64(sequences) * int64(c.Rollout.MaxLength) * 4 * kvFloats(actor)
+	}
+	add("rollout", "KV cache", kv)
+	add("rollout", "packed copies of the matrices", 4*(actor.NumLayers*blockMatrices(actor)+actor.VocabSize*actor.HiddenSize))
+	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
+}
+
+func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what string, bytes int64)) {
+	rows := int64(max(c.Actor.MicroBatchTokens, c.Rollout.MaxLength))
+	what := "activations"
+	if c.Actor.RecomputeActivations {
+		what = "inputs of the blocks"
+	}
+	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
+	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+4*blockMatrices(actor))
+	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
+}
+
+// planComponents predicts the memory of measuring the parts of a step, if the filter keeps every episode. How many parts there are is known where
+// they are named; otherwise three are counted.
+func planComponents(c *config.Config, parameters int64) (what string, bytes int64) {
+	k, parts := c.Components, len(RewardParts(c))
+	if parts == 0 {
+		parts = 3
+	}
+	if k.Mode == components.Exact {
+		parts++ // what the score holds beside them
+	}
+	buffers := components.Buffers(parts, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
+	bytes = components.Bytes(parameters, buffers, c.Episodes(), k.Permutations)
+	if full := components.FullBytes(parts, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
+		bytes += full
+	}
+	return fmt.Sprintf("gradients of the reward's parts: %d buffers, %d parts", buffers, parts), bytes
+}
+
+// RewardParts are the parts to measure, in the order of reports.
+func RewardParts(c *config.Config) []string {
+	var rewarded []string
+	for _, r := range c.Rewards {
+		rewarded = append(rewarded, r.Name)
+	}
+	if len(c.Components.Names) > 0 {
+		return c.Components.Names
+	}
+	return rewarded
+}
+
+// Phase is the most that is held in a phase.
+func (p MemoryPlan) Phase(name string) int64 {
+	total := int64(0)
+	for _, item := range p {
+		if item.Phase == "always" || item.Phase == name {
+			total += item.Bytes
+		}
+	}
+	return total
+}
+
+// Peak is the larger of the two phases.
+func (p MemoryPlan) Peak() int64 { return max(p.Phase("rollout"), p.Phase("update")) }
+
+func (p MemoryPlan) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, item := range p {
+		fmt.Fprintf(w, "  %s\t%s\t%8.1f MiB\n", item.Phase, item.What, float64(item.Bytes)/(1<<20))
+	}
+	for _, phase := range []string{"rollout", "update"} {
+		fmt.Fprintf(w, "  %s\tin all\t%8.1f MiB\n", phase, float64(p.Phase(phase))/(1<<20))
+	}
+	w.Flush()
+	return b.String()
+}
+
+// Note says what the experiment will hold; warning is not empty where the machine has less, and says what to change.
+func (e *Experiment) Note() (note, warning string) {
+	plan, have, c := e.PlanMemory(), physicalMemory(), e.config
+	gib := func(bytes int64) float64 { return float64(bytes) / (1 << 30) }
+	note = fmt.Sprintf("memory: about %.1f GiB", gib(plan.Peak()))
+	if e.Parts.Play && e.Parts.Learn {
+		note = fmt.Sprintf("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gib(plan.Phase("rollout")), gib(plan.Phase("update")))
+	}
+	if have == 0 || plan.Peak() <= have {
+		return note, ""
+	}
+	smaller, recomputing := *e, *c
+	recomputing.Actor.RecomputeActivations = true
+	smaller.config = &recomputing
+	return note, fmt.Sprintf("this machine has %.1f GiB of memory: lower actor.micro_batch_tokens (%d) or engine.kv_mib, or set actor.recompute_activations = true "+
+		"(about a quarter slower), with which updates take %.1f GiB", gib(have), c.Actor.MicroBatchTokens, gib(smaller.PlanMemory().Phase("update")))
+}
+
+// Parameters counts a model's parameters.
+func Parameters(m torch.ModelConfig) int64 {
+	n := m.VocabSize*m.HiddenSize + m.HiddenSize + m.NumLayers*blockMatrices(m)
+	if m.Head == torch.HeadLM && !m.TieEmbeddings {
+		n += m.VocabSize * m.HiddenSize
+	}
+	norms := 2 * m.HiddenSize
+	if m.QKNorm {
+		norms += 2 * m.HeadDim
+	}
+	if m.QKVBias {
+		norms += (m.NumHeads + 2*m.NumKVHeads) * m.HeadDim
+	}
+	if m.OutBias {
+		norms += m.HiddenSize
+	}
+	if m.MLPBias {
+		norms += 2*m.IntermediateSize + m.HiddenSize
+	}
+	n += m.NumLayers * norms
+	if m.Head == torch.HeadValue {
+		n += m.HiddenSize + 1
+	}
+	return n
+}
+
+// blockMatrices counts the elements of one block's projections.
+func blockMatrices(m torch.ModelConfig) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	return m.HiddenSize * (2*q + 2*kv + 3*m.IntermediateSize)
+}
+
+// keptFloats is what the training forward keeps per row for the backward pass.
+func keptFloats(m torch.ModelConfig, recompute bool) int64 {
+	perBlock := m.HiddenSize
+	if !recompute {
+		perBlock = blockFloats(m)
+	}
+	return m.NumLayers*perBlock + 3*m.HiddenSize // the last block's output, the final hidden states and their gradient
+}
+
+func blockFloats(m torch.ModelConfig) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	return 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize + 2
+}
+
+// workFloats is the scratch of a block's backward pass per row, and with recomputation of its forward pass too.
+func workFloats(m torch.ModelConfig, recompute bool) int64 {
+	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	n := 3*m.HiddenSize + 3*q + 7*kv + 4*m.IntermediateSize
+	if recompute {
+		n += blockFloats(m) + 3*m.HiddenSize + q + 3*kv + m.IntermediateSize
+	}
+	return n
+}
+
+// AnalysisOptions are the configuration's choices in the analysis's terms.
+func AnalysisOptions(c *config.Config) analysis.Options {
+	a := c.Analysis
+	return analysis.Options{
+		Profile: a.Profile, Statistics: a.Statistics, Confidence: a.Confidence, LowMemory: a.LowMemory, KeepBytes: int64(a.MemoryMiB) << 20,
+		MiniBatch: c.Actor.MiniBatch, MicroBatch: a.PaperMicroBatch, Ranks: a.PaperRanks,
+	}
+}
+
+// analysisGroups is how many groups the analysis has if the filter keeps them all, analysisBuckets how many buckets those fill at most.
+func analysisGroups(c *config.Config) int {
+	groups := c.Analysis.Groups
+	if groups == 0 {
+		for _, e := range c.Envs {
+			groups += e.Groups
+		}
+	}
+	return groups
+}
+
+func analysisBuckets(c *config.Config) int {
+	buckets := c.Analysis.NumBuckets
+	if c.Analysis.Buckets == "fixed_rv" {
+		buckets = 6
+	}
+	return min(buckets, analysisGroups(c))
+}
+
+// planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can need.
+func planAnalysis(c *config.Config, parameters int64) analysis.Plan {
+	components := 1
+	if c.Algorithm.EntropyCoef != 0 {
+		components++
+	}
+	if c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss" {
+		components++
+	}
+	return analysis.NewPlan(parameters, components, analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
+}
+
+// physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less; 0 when neither can be
+// read (on other systems than Linux).
+func physicalMemory() int64 {
+	memory := int64(0)
+	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
+		memory = parseMemTotal(data)
+	}
+	if data, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // "max" when there is none
+		if err == nil && (memory == 0 || limit < memory) {
+			memory = limit
+		}
+	}
+	return memory
+}
+
+// parseMemTotal reads the line "MemTotal: N kB"; 0 without it.
+func parseMemTotal(meminfo []byte) int64 {
+	for line := range bytes.Lines(meminfo) {
+		var kib int64
+		if n, _ := fmt.Sscanf(string(line), "MemTotal: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	return 0
+}

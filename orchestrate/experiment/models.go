@@ -1,0 +1,105 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/config"
+	"gyre/torch"
+)
+
+// Model is a model before its weights are loaded: where it lies and what its config.json says.
+type Model struct {
+	Dir    string
+	Shape  torch.ModelConfig // with the head that it is opened for
+	config checkpoint.Config
+}
+
+// Placement says what computes an experiment's models.
+func Placement(c *config.Config) torch.Placement {
+	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType)}
+}
+
+// OpenModel reads what a Hugging Face directory says of its model. A directory that is not there gives an error that matches
+// fs.ErrNotExist and says where models come from.
+func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) {
+	c, err := checkpoint.ReadConfig(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", err, howToGet(dir))
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Dir: dir, Shape: c.Model, config: c}
+	m.Shape.Head, m.Shape.Placement = head, on
+	if head == torch.HeadValue {
+		m.Shape.TieEmbeddings = false // a value model has no head to tie
+	}
+	return m, nil
+}
+
+// howToGet says what to run where a model is missing.
+func howToGet(dir string) string {
+	if strings.Contains(strings.ToLower(filepath.Base(dir)), "smollm2") {
+		return "`bash scripts/get-smollm2.sh` downloads SmolLM2-135M-Instruct to models/smollm2-135m-instruct"
+	}
+	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there, `gyre model pull ORG/NAME %s` downloads one", dir, dir)
+}
+
+// TokenizerOf is the directory that a checkpoint's tokenizer is read from: its own, or the given one where it has none.
+func TokenizerOf(found checkpoint.Models, otherwise string) string {
+	if _, err := os.Stat(filepath.Join(found.Actor, "tokenizer.json")); err == nil {
+		return found.Actor
+	}
+	return otherwise
+}
+
+// Load reads the weights. notes are what is worth telling: a value head that starts from zero, say.
+func (m *Model) Load() (model *torch.Model, notes []string, err error) {
+	loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement)
+	return loaded.Model, loaded.Notes, err
+}
+
+// StopIDs are the ids at which transformers' generate stops: eos_token_id of generation_config.json, or else of config.json. Where both
+// say nothing, those of the tokenizer, if there is one.
+func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
+	ids, err := chat.ModelStopIDs(m.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 && tokenizer != nil {
+		return tokenizer.StopIDs(), nil
+	}
+	var stop []int32
+	for _, id := range ids {
+		// Ids outside the vocabulary (configurations of shrunken models have such) never occur.
+		if id >= 0 && int64(id) < m.Shape.VocabSize {
+			stop = append(stop, id)
+		}
+	}
+	return stop, nil
+}
+
+// openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees that it renders.
+func openTokenizer(dir, template string) (*chat.Tokenizer, error) {
+	tokenizer, err := chat.Load(dir)
+	if err != nil {
+		return nil, fmt.Errorf("loading the tokenizer: %w", err)
+	}
+	if template != "" {
+		source, err := os.ReadFile(template)
+		if err == nil {
+			err = tokenizer.SetTemplate(string(source))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("model.chat_template: %s: %w", template, err)
+		}
+	}
+	return tokenizer, nil
+}

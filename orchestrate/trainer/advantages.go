@@ -1,0 +1,185 @@
+package trainer
+
+import (
+	"math"
+	"slices"
+
+	"gyre/internal/statistics"
+	"gyre/orchestrate/advantage"
+	"gyre/orchestrate/episode"
+)
+
+// estimate computes token rewards, the KL penalty in them, advantages and returns.
+func (p *preparation) estimate(s *selection, metrics map[string]float64) error {
+	a := p.config.Algorithm
+	trajectories := make([]advantage.Trajectory, len(s.samples))
+	for i, x := range s.samples {
+		trajectories[i] = advantage.Trajectory{
+			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, p.perTurn()),
+			Values: widen(x.Values), TurnEnds: turnEnds(x.Episode),
+		}
+	}
+	if p.penalty != nil && p.penalty.Coef != 0 {
+		divergences := make([][]float64, len(s.samples))
+		for i, x := range s.samples {
+			var err error
+			if divergences[i], err = advantage.KL(a.KLEstimator, x.Old, x.Reference, x.Mask); err != nil {
+				return err
+			}
+		}
+		metrics["actor/reward_kl_penalty_coeff"] = p.penalty.Coef
+		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
+		metrics["actor/reward_kl_penalty"] = s.divergence
+	}
+	estimate, err := advantage.Compute(trajectories, a, s.scale)
+	if err != nil {
+		return err
+	}
+	for name, v := range estimate.Metrics {
+		metrics[name] = v
+	}
+	for i, x := range s.samples {
+		x.Advantages, x.Returns = narrow(estimate.Advantages[i]), narrow(estimate.Returns[i])
+	}
+	describe(s.samples, trajectories, metrics, p.critic != nil)
+	return nil
+}
+
+// perTurn reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum
+// after normalisation.
+func (p *preparation) perTurn() bool {
+	a := p.config.Algorithm
+	return p.config.Rollout.TurnRewards && !a.UsesGroups() && a.Advantage != "brpo"
+}
+
+// tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled, with turn rewards
+// each amount on its own token, or, where that was not sampled, on the sampled token before it (the first one if there is none).
+func tokenRewards(e *episode.Episode, perTurn bool) []float64 {
+	out := make([]float64, len(e.IDs))
+	if !perTurn {
+		if last := sampledBefore(e.Mask, len(e.Mask)); last >= 0 {
+			out[last] = e.Score
+		}
+		return out
+	}
+	for _, r := range e.Rewards {
+		at := sampledBefore(e.Mask, r.Token+1)
+		if at < 0 {
+			at = slices.Index(e.Mask, true)
+		}
+		if at >= 0 {
+			out[at] += r.Value
+		}
+	}
+	return out
+}
+
+// sampledBefore is the last sampled token before end, -1 if there is none.
+func sampledBefore(mask []bool, end int) int {
+	for i := end - 1; i >= 0; i-- {
+		if mask[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// turnEnds lists the last sampled token of each turn in which the policy said something.
+func turnEnds(e *episode.Episode) []int {
+	var ends []int
+	for _, turn := range e.Turns {
+		if last := sampledBefore(e.Mask, turn.End); last >= turn.Reply {
+			ends = append(ends, last)
+		}
+	}
+	return ends
+}
+
+func widen(x []float32) []float64 {
+	if x == nil {
+		return nil
+	}
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func narrow(x []float64) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = float32(v)
+	}
+	return out
+}
+
+// spread of a quantity over a batch.
+type extent struct{ sum, n, min, max float64 }
+
+func newExtent() extent { return extent{min: math.Inf(1), max: math.Inf(-1)} }
+
+func (e *extent) add(v float64) {
+	e.sum += v
+	e.n++
+	e.min, e.max = math.Min(e.min, v), math.Max(e.max, v)
+}
+
+func (e *extent) into(metrics map[string]float64, name string) {
+	if e.n == 0 {
+		return
+	}
+	metrics[name+"/mean"], metrics[name+"/min"], metrics[name+"/max"] = e.sum/e.n, e.min, e.max
+}
+
+// describe records verl's data metrics of a prepared batch: scores per episode, advantages, returns and values per sampled token, and
+// how much of the returns' variance the critic explains.
+func describe(samples []*Sample, trajectories []advantage.Trajectory, metrics map[string]float64, critic bool) {
+	score, reward, adv, ret, value, length := newExtent(), newExtent(), newExtent(), newExtent(), newExtent(), newExtent()
+	var residual, target statistics.Moments
+	for i, s := range samples {
+		score.add(s.Score)
+		total := 0.0
+		for _, r := range trajectories[i].Rewards {
+			total += r
+		}
+		reward.add(total)
+		length.add(float64(s.PolicyTokens()))
+		for t, sampled := range s.Mask {
+			if !sampled {
+				continue
+			}
+			adv.add(float64(s.Advantages[t]))
+			ret.add(float64(s.Returns[t]))
+			if critic {
+				value.add(float64(s.Values[t]))
+				residual.Add(float64(s.Returns[t]) - float64(s.Values[t]))
+				target.Add(float64(s.Returns[t]))
+			}
+		}
+	}
+	score.into(metrics, "critic/score")
+	reward.into(metrics, "critic/rewards")
+	adv.into(metrics, "critic/advantages")
+	ret.into(metrics, "critic/returns")
+	length.into(metrics, "response_length")
+	if critic {
+		value.into(metrics, "critic/values")
+		metrics["critic/vf_explained_var"] = 1 - residual.Variance()/(target.Variance()+1e-5)
+	}
+}
+
+// maskedMean of a column over all sampled tokens.
+func maskedMean(samples []*Sample, column func(*Sample) []float32) float64 {
+	sum, n := 0.0, 0.0
+	for _, s := range samples {
+		values := column(s)
+		for t, sampled := range s.Mask {
+			if sampled {
+				sum += float64(values[t])
+				n++
+			}
+		}
+	}
+	return sum / math.Max(n, 1)
+}

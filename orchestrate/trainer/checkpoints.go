@@ -1,0 +1,128 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/rundir"
+	"gyre/torch"
+)
+
+// checkpoints is the phase that saves a run and finds where it stopped.
+type checkpoints struct {
+	*equipment
+	dir   string        // the run directory
+	saved int           // step of the newest checkpoint; -1 = none
+	took  time.Duration // to save the checkpoint after the step before; 0 = none was
+}
+
+// find names the checkpoint to continue from; "" means to start at the beginning.
+func (c *checkpoints) find(o Options) (string, error) {
+	if dir := o.ResumeFrom; dir != "" {
+		if err := checkpoint.Verify(dir); err != nil {
+			return "", fmt.Errorf("resuming: %w (give the global_step_N folder, not its actor)", err)
+		}
+		return dir, nil
+	}
+	if !o.Resume {
+		return "", nil
+	}
+	newest, ok, skipped, err := checkpoint.Latest(c.dir, rundir.CheckpointPrefix)
+	if err != nil {
+		return "", fmt.Errorf("resuming: %w", err)
+	}
+	for _, problem := range skipped {
+		c.log.Warnf("passed over: %v", problem)
+	}
+	if !ok {
+		if len(skipped) > 0 {
+			return "", fmt.Errorf("resuming: no intact checkpoint is left in %s: %w", c.dir, errors.Join(skipped...))
+		}
+		c.log.Infof("no checkpoint in %s yet: starting at the beginning", c.dir)
+		return "", nil
+	}
+	return newest.Dir, nil
+}
+
+// each calls f for every model that learns, with its name in a checkpoint.
+func (c *checkpoints) each(f func(name string, l *learner) error) error {
+	for _, x := range []struct {
+		name string
+		l    *learner
+	}{{"actor", c.actor}, {"critic", c.critic}} {
+		if x.l == nil {
+			continue
+		}
+		if err := f(x.name, x.l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore loads the optimizer moments of a checkpoint; weights and State are already there.
+func (c *checkpoints) restore(from string, step int) error {
+	c.saved = step
+	return c.each(func(name string, l *learner) error {
+		path := filepath.Join(from, "optimizer", name+".safetensors")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			c.log.Warnf("%s is not there: the %s's optimizer starts anew, and the run will not equal an uninterrupted one", path, name)
+			return nil
+		}
+		if err := checkpoint.LoadOptimizer(path, l.model, l.optimizer); err != nil {
+			return fmt.Errorf("restoring the %s's optimizer: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// save writes global_step_N: actor (and critic) as Hugging Face directories, optimizer moments, and State in the manifest. It is
+// there completely or not at all. A step that is already saved is not saved again.
+func (c *checkpoints) save(state State) (err error) {
+	if c.saved == state.Step {
+		return nil
+	}
+	begin := time.Now()
+	defer func() { c.took = time.Since(begin) }()
+	p, err := checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
+		}
+	}()
+	dtype := torch.F32
+	if c.config.Checkpoint.DType == "bfloat16" {
+		dtype = torch.BF16
+	}
+	if err := os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755); err != nil {
+		return err
+	}
+	err = c.each(func(name string, l *learner) error {
+		dir := filepath.Join(p.Dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := checkpoint.SaveModel(l.model, dir, c.config.Model.Path, dtype); err != nil {
+			return err
+		}
+		if !c.config.Checkpoint.Optimizer {
+			return nil
+		}
+		return checkpoint.SaveOptimizer(filepath.Join(p.Dir, "optimizer", name+".safetensors"), l.model, l.optimizer)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Commit(state); err != nil {
+		return err
+	}
+	c.saved = state.Step
+	return checkpoint.Prune(c.dir, rundir.CheckpointPrefix, c.config.Checkpoint.Keep, nil)
+}
