@@ -145,7 +145,7 @@ func (m *measurement) backward(samples []int, components []string, into buffers,
 	if m.ctx.Err() != nil {
 		return context.Cause(m.ctx)
 	}
-	stats, err := m.batch.Backward(samples, into.components())
+	stats, err := m.batch.Backward(samples, into.into(m.batch.Components))
 	if err != nil {
 		return err
 	}

@@ -12,37 +12,35 @@ import (
 
 // Batch is what Measure needs to know of the episodes it analyses.
 type Batch struct {
-	Tokens      []int // sampled tokens per episode
-	Entropy, KL bool  // the loss has the term
-	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer (nil skips it), and returns
-	// the sums of their losses. All losses are weighted under the normaliser of the whole batch.
+	Tokens []int // sampled tokens per episode
+	// Components of the loss, in the order of reports: names and terms. Any number of them, by any names.
+	Components []torch.Component
+	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer, and returns the sums of
+	// their losses. All losses are weighted under the normaliser of the whole batch.
 	Backward func(samples []int, out []torch.Component) (torch.PolicyStats, error)
 	// Alone does the same for one micro-batch under its own normaliser, its gradients multiplied by scale (paper profile). The
 	// losses it returns are not scaled.
 	Alone func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error)
 }
 
-func (b Batch) components() []string {
-	out := []string{Task}
-	if b.Entropy {
-		out = append(out, Entropy)
-	}
-	if b.KL {
-		out = append(out, KL)
+func (b Batch) names() []string {
+	out := make([]string, len(b.Components))
+	for i, c := range b.Components {
+		out[i] = c.Name
 	}
 	return out
 }
 
-// losses by name. Components that are switched off are absent.
+// losses by component, and in total; the task's is called policy, as RAGEN does.
 func (b Batch) losses(s torch.PolicyStats) map[string]float64 {
-	out := map[string]float64{"policy": s.Components[Task].Loss, "total": s.Components[Task].Loss}
-	if b.Entropy {
-		out["entropy"] = s.Components[Entropy].Loss
-		out["total"] += s.Components[Entropy].Loss
-	}
-	if b.KL {
-		out["kl"] = s.Components[KL].Loss
-		out["total"] += s.Components[KL].Loss
+	out := map[string]float64{}
+	for _, c := range b.Components {
+		loss, name := s.Components[c.Name].Loss, c.Name
+		out["total"] += loss
+		if name == torch.Task {
+			name = "policy"
+		}
+		out[name] = loss
 	}
 	return out
 }
@@ -58,7 +56,7 @@ func Measure(ctx context.Context, model *torch.Model, buckets []Bucket, b Batch,
 		return Report{}, err
 	}
 	defer torch.CloseParameters(named)
-	m := &measurement{ctx: ctx, model: model, batch: b, options: o, components: b.components()}
+	m := &measurement{ctx: ctx, model: model, batch: b, options: o, components: b.names()}
 	parameters := int64(0)
 	for _, p := range named {
 		m.names = append(m.names, p.Name)
@@ -138,7 +136,7 @@ func (m *measurement) report(together [][]string, run func([]string, *pool, *kep
 			p.all = nil
 		}
 	}
-	report := Report{Options: m.options, Plan: m.plan, Results: m.results}
+	report := Report{Options: m.options, Plan: m.plan, Components: m.components, Results: m.results}
 	if m.options.Profile != Paper && m.options.Statistics {
 		pairs, err := m.compare(k)
 		if err != nil {

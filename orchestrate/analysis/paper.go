@@ -87,7 +87,7 @@ func (m *measurement) paperBucket(r *Result, rows []int, components []string, gr
 			own = own[begin:min(begin+mini, share)]
 			for at := 0; at < len(own); at += o.MicroBatch {
 				var stats torch.PolicyStats
-				stats, err := m.batch.Alone(own[at:min(at+o.MicroBatch, len(own))], scale, gradient.components())
+				stats, err := m.batch.Alone(own[at:min(at+o.MicroBatch, len(own))], scale, gradient.into(m.batch.Components))
 				if err != nil {
 					return err
 				}

@@ -1,10 +1,57 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
+	"strings"
+	"text/tabwriter"
 
 	"gyre/orchestrate/metrics"
+	"gyre/torch"
 )
+
+// Result is one bucket's (or the whole batch's) part of the gradient. Maps are by component; a quantity that is not defined or was not
+// asked for is absent.
+type Result struct {
+	Bucket
+	Samples, Tokens int     // of the episodes measured: the paper profile may leave some out
+	Fraction        float64 // of the batch's episodes
+	Low, High       float64 // smallest and largest group spread among the episodes measured
+
+	Norms   map[string]float64 // L2 norm before any clipping (paper profile: the mean over mini-batches)
+	Losses  map[string]float64 // policy, entropy, kl, total
+	Signals map[string]Signal
+	// Cosines between component gradients, by names such as task_kl; Whole with the whole batch's gradient of the same component.
+	Cosines, Whole map[string]float64
+	GroupNorms     []map[string]float64 // aligned with Groups
+	Blocks         []Block
+}
+
+// Block is the part of a gradient norm that falls on one block of the model: their squares add up to the squared norm.
+type Block struct {
+	Name  string // embed_tokens, layers.0, …, norm, lm_head
+	Norms map[string]float64
+}
+
+// Pair compares the gradients of two buckets.
+type Pair struct {
+	First, Second, Component string
+	Cosine                   float64
+	// Unbiased divides by the norms without noise; NaN unless both signals are positive. It may lie outside [-1, 1].
+	Unbiased float64
+}
+
+// Report holds the buckets in order, and last the whole batch under the name "all".
+type Report struct {
+	Options    Options
+	Plan       Plan
+	Components []string // in the order of reports
+	Results    []Result
+	Pairs      []Pair
+}
+
+// whole is the result of all buckets together.
+func (r Report) whole() Result { return r.Results[len(r.Results)-1] }
 
 // Metrics names everything that is one number per bucket, as RAGEN does where it has the metric, under a prefix (grad_norm, or
 // grad_norm_prefilter) and the bucket. What is not defined, or was switched off, is absent.
@@ -84,7 +131,7 @@ func put(out map[string]float64, name string, v float64) {
 // batch the groups' gradient norms, the buckets' norms per block of the model, and the cosines between buckets.
 func (r Report) Tables(prefix string) map[string]metrics.Table {
 	out := map[string]metrics.Table{}
-	components := r.components()
+	components := r.Components
 	groups := metrics.Table{Columns: append([]string{"bucket", "group_id", "reward_std", "episodes"}, r.groupComponents()...)}
 	blocks := metrics.Table{Columns: append([]string{"bucket", "block"}, components...)}
 	for _, x := range r.Results {
@@ -123,23 +170,12 @@ func (r Report) Tables(prefix string) map[string]metrics.Table {
 	return out
 }
 
-// components that were measured, in the order of reports.
-func (r Report) components() []string {
-	var out []string
-	for _, name := range []string{Task, Entropy, KL} {
-		if _, ok := r.whole().Norms[name]; ok {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
 // groupComponents are those with a norm per group.
 func (r Report) groupComponents() []string {
 	if len(r.whole().GroupNorms) == 0 {
 		return nil
 	}
-	return r.components()
+	return r.Components
 }
 
 // TopLevel repeats the whole batch's numbers under the actor's names.
@@ -152,4 +188,53 @@ func (r Report) TopLevel() map[string]float64 {
 		out["actor/loss/"+name] = loss
 	}
 	return out
+}
+
+// Console is the report as a table for people.
+func (r Report) Console(title string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s)\n", title, r.Options.describe())
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "bucket\tepisodes\tshare\tgroups\tspread\t|%s|\tpolicy loss\ttask signal\tsnr\t\n", strings.Join(r.Components, "|\t|"))
+	for _, x := range r.Results {
+		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t%d\t%.3f\t", x.Name, x.Samples, 100*x.Fraction, len(x.Groups), x.Spread())
+		for _, name := range r.Components {
+			fmt.Fprintf(w, "%.4g\t", x.Norms[name])
+		}
+		fmt.Fprintf(w, "%.4g\t%s\t\n", x.Losses["policy"], x.signal())
+	}
+	w.Flush()
+	if r.Options.Profile == Exact && r.Options.Statistics {
+		for _, x := range r.Results {
+			if why := x.withoutInterval(r.Options); why != "" {
+				fmt.Fprintf(&b, "%s has no interval: %s\n", x.Name, why)
+			}
+		}
+	}
+	return b.String()
+}
+
+// signal is the task gradient's norm without noise with its interval, and its signal-to-noise ratio.
+func (r Result) signal() string {
+	s, ok := r.Signals[torch.Task]
+	if !ok {
+		return "-\t-"
+	}
+	root := func(square float64) float64 { return math.Sqrt(math.Max(square, 0)) }
+	text := fmt.Sprintf("%.3g", root(s.Square))
+	if !math.IsNaN(s.Low) {
+		text += fmt.Sprintf(" [%.3g, %.3g]", root(s.Low), root(s.High))
+	}
+	return text + fmt.Sprintf("\t%.2g", s.Ratio())
+}
+
+// describe says by which procedure the numbers were made.
+func (o Options) describe() string {
+	if o.Profile == Paper {
+		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d", o.MiniBatch, o.MicroBatch, o.Ranks)
+	}
+	if !o.Statistics {
+		return "exact profile"
+	}
+	return fmt.Sprintf("exact profile, %g%% intervals", 100*o.Confidence)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"gyre/torch"
 )
 
 // What a group contributes to the signal compares buckets of different size, and a bucket without an interval says why.
@@ -12,13 +14,13 @@ func TestSignalPerGroup(t *testing.T) {
 		r := Report{Options: o}
 		for i, n := range groups {
 			x := Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i], Groups: make([]Group, n)},
-				Signals: map[string]Signal{}, Norms: map[string]float64{Task: 1}, Losses: map[string]float64{}}
+				Signals: map[string]Signal{}, Norms: map[string]float64{torch.Task: 1}, Losses: map[string]float64{}}
 			squares, products := make([]float64, n), make([]float64, n) // n equal gradients of norm 1/2
 			for k := range squares {
 				squares[k], products[k] = .25, .25*float64(n)
 			}
 			if s, ok := Separate(.25*float64(n*n), squares, products, .95); ok && o.Statistics && o.Profile == Exact {
-				x.Signals[Task] = s
+				x.Signals[torch.Task] = s
 			}
 			r.Results = append(r.Results, x)
 		}

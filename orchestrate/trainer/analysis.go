@@ -231,7 +231,7 @@ func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
 		return total, nil
 	}
 	b := analysis.Batch{
-		Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
+		Components: lossComponents(loss),
 		Backward: func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
 			return backward(samples, weights, out)
 		},
@@ -256,4 +256,16 @@ func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
 		b.Tokens = append(b.Tokens, x.PolicyTokens())
 	}
 	return b, nil
+}
+
+// lossComponents are the terms that the loss has.
+func lossComponents(loss torch.PolicyLoss) []torch.Component {
+	out := []torch.Component{{Name: torch.Task, Term: torch.TermTask}}
+	if loss.EntropyCoef != 0 {
+		out = append(out, torch.Component{Name: torch.Entropy, Term: torch.TermEntropy})
+	}
+	if loss.KL != torch.KLNone {
+		out = append(out, torch.Component{Name: torch.KL, Term: torch.TermKL})
+	}
+	return out
 }

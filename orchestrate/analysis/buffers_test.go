@@ -21,7 +21,7 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	torch.CloseParameters(parameters)
-	p := &pool{model: model, components: []string{Task, KL, Entropy}}
+	p := &pool{model: model, components: []string{torch.Task, torch.KL, torch.Entropy}}
 	defer p.close()
 	b, err := p.take()
 	if err != nil {
@@ -30,7 +30,7 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range parameters {
 		var values [3][]float32
-		for k, name := range []string{Task, KL, Entropy} {
+		for k, name := range []string{torch.Task, torch.KL, torch.Entropy} {
 			tensor, err := b[name].Tensor(i)
 			if err != nil {
 				t.Fatal(err)
@@ -68,20 +68,20 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 		}
 		sketches[name] = vector{sketch: sketch}
 	}
-	products, err := torch.Products([]*torch.Gradients{b[Task], b[KL], b[Entropy]})
+	products, err := torch.Products([]*torch.Gradients{b[torch.Task], b[torch.KL], b[torch.Entropy]})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for place, p := range [][2]string{{Task, Task}, {Task, KL}, {Task, Entropy}, {KL, KL}, {KL, Entropy}, {Entropy, Entropy}} {
+	for place, p := range [][2]string{{torch.Task, torch.Task}, {torch.Task, torch.KL}, {torch.Task, torch.Entropy}, {torch.KL, torch.KL}, {torch.KL, torch.Entropy}, {torch.Entropy, torch.Entropy}} {
 		want, _, err := b[p[0]].Dot(b[p[1]])
 		if err != nil || total(products[place]) != want {
 			t.Errorf("product %v = %v, the dot product is %v (%v)", p, total(products[place]), want, err)
 		}
-		if index := map[string]int{Task: 0, KL: 1, Entropy: 2}; pair(index[p[0]], index[p[1]], 3) != place {
+		if index := map[string]int{torch.Task: 0, torch.KL: 1, torch.Entropy: 2}; pair(index[p[0]], index[p[1]], 3) != place {
 			t.Errorf("%v is expected at place %d", p, pair(index[p[0]], index[p[1]], 3))
 		}
 	}
-	for _, pair := range [][2]string{{Task, Task}, {Task, KL}, {KL, Entropy}} {
+	for _, pair := range [][2]string{{torch.Task, torch.Task}, {torch.Task, torch.KL}, {torch.KL, torch.Entropy}} {
 		want, _, err := b[pair[0]].Dot(b[pair[1]])
 		if err != nil {
 			t.Fatal(err)
@@ -95,10 +95,10 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 			t.Errorf("%v: %g, want %g ± %g", pair, got, want, deviation)
 		}
 	}
-	total := sum([]vector{sketches[Task], sketches[KL]})
+	total := sum([]vector{sketches[torch.Task], sketches[torch.KL]})
 	for i, v := range total.sketch {
-		if math.Abs(float64(v-sketches[Entropy].sketch[i])) > 1e-3 {
-			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[Entropy].sketch[i])
+		if math.Abs(float64(v-sketches[torch.Entropy].sketch[i])) > 1e-3 {
+			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[torch.Entropy].sketch[i])
 		}
 	}
 }
