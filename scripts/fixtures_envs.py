@@ -162,7 +162,7 @@ def sudoku(rng):
     write("sudoku", "py_sudoku.jsonl", rows)
 
 
-def countdown(rng):
+def arithmetic(rng):
     def expression(depth):
         if depth == 0 or rng.random() < 0.2:
             return str(rng.randint(0, 30))
@@ -192,7 +192,7 @@ def countdown(rng):
         except (SyntaxError, TypeError):
             if not any(len(t) > 1 and t[0] == "0" for t in tokens(text)):
                 rows.append([text, None])
-    write("countdown", "python.jsonl", rows)
+    write("arithmetic", "python.jsonl", rows)
 
 
 def tokens(text):
@@ -205,5 +205,5 @@ if __name__ == "__main__":
     import warnings
 
     warnings.simplefilter("ignore")
-    for game in (frozenlake, sokoban, game2048, rubikscube, sudoku, countdown):
+    for game in (frozenlake, sokoban, game2048, rubikscube, sudoku, arithmetic):
         game(random.Random(2604))

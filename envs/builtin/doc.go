@@ -5,9 +5,11 @@ package builtin
 import (
 	_ "gyre/envs/bandit"
 	_ "gyre/envs/countdown"
+	_ "gyre/envs/deepcoder"
 	_ "gyre/envs/frozenlake"
 	_ "gyre/envs/game2048"
 	_ "gyre/envs/rubikscube"
 	_ "gyre/envs/sokoban"
 	_ "gyre/envs/sudoku"
+	_ "gyre/envs/tools"
 )

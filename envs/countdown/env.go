@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gyre/envs"
+	"gyre/envs/arithmetic"
 )
 
 // game is the environment; it implements envs.Env and envs.Solver.
@@ -72,7 +73,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	formed := usesNumbers(action, g.problem.numbers, g.options.UseAll)
 	r := envs.Result{Done: true, Valid: true}
 	correct := false
-	value, err := evaluate(action)
+	value, err := arithmetic.Grammar{}.Evaluate(action)
 	switch {
 	case !formed:
 		g.outcome = "The answer does not use the numbers as it should."

@@ -1,8 +1,6 @@
 package countdown
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -11,6 +9,7 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/arithmetic"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
@@ -27,39 +26,6 @@ func play(t *testing.T, options map[string]any, seed int64) *game {
 		t.Fatal(err)
 	}
 	return env.(*game)
-}
-
-// Python's own arithmetic agrees on well-formed, broken and undefined expressions.
-func TestAgreesWithPython(t *testing.T) {
-	file, err := os.Open("testdata/python.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	good, bad := 0, 0
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var text string
-		var want *float64
-		if err := json.Unmarshal(lines.Bytes(), &[]any{&text, &want}); err != nil {
-			t.Fatal(err)
-		}
-		got, err := evaluate(text)
-		switch {
-		case want == nil:
-			bad++
-			if err == nil {
-				t.Errorf("%q is %g, Python refuses it", text, got)
-			}
-		default:
-			good++
-			if err != nil || math.Abs(got-*want) > 1e-9*max(1, math.Abs(*want)) {
-				t.Errorf("%q is %g, %v; Python says %g", text, got, err, *want)
-			}
-		}
-	}
-	if good < 800 || bad < 50 {
-		t.Errorf("%d expressions and %d broken ones: the fixture shows too little", good, bad)
-	}
 }
 
 func TestRewards(t *testing.T) {
@@ -154,14 +120,14 @@ func TestTermsPrintWhatTheyMean(t *testing.T) {
 		for len(terms) > 1 {
 			i := rng.IntN(len(terms) - 1)
 			operator := "+-*/"[rng.IntN(4)]
-			value, err := apply(operator, terms[i].value, terms[i+1].value)
+			value, err := arithmetic.Apply(operator, terms[i].value, terms[i+1].value)
 			if err != nil {
 				operator, value = '+', terms[i].value+terms[i+1].value
 			}
 			terms[i] = &term{value, operator, terms[i], terms[i+1]}
 			terms = append(terms[:i+1], terms[i+2:]...)
 		}
-		if got, err := evaluate(terms[0].String()); err != nil || math.Abs(got-terms[0].value) > 1e-9*max(1, math.Abs(got)) {
+		if got, err := (arithmetic.Grammar{}).Evaluate(terms[0].String()); err != nil || math.Abs(got-terms[0].value) > 1e-9*max(1, math.Abs(got)) {
 			t.Fatalf("%s is read as %g, %v; it was %g", terms[0], got, err, terms[0].value)
 		}
 	}

@@ -7,8 +7,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
+
+	"gyre/envs/arithmetic"
 )
 
 const (
@@ -36,7 +39,7 @@ func (o *options) generate(rng *rand.Rand) (problem, error) {
 		for len(values) > 1 {
 			a := take(&values, rng.IntN(len(values)))
 			b := take(&values, rng.IntN(len(values)))
-			value, err := apply(o.Operations[rng.IntN(len(o.Operations))], a, b)
+			value, err := arithmetic.Apply(o.Operations[rng.IntN(len(o.Operations))], a, b)
 			if err != nil || value != math.Trunc(value) {
 				values = values[:0]
 				break
@@ -163,7 +166,7 @@ func join(terms []*term, target float64, all bool) *term {
 				if i == j || i > j && (operator == '+' || operator == '*') { // a+b is b+a
 					continue
 				}
-				value, err := apply(operator, a.value, b.value)
+				value, err := arithmetic.Apply(operator, a.value, b.value)
 				if err != nil {
 					continue
 				}
@@ -181,4 +184,23 @@ func join(terms []*term, target float64, all bool) *term {
 		}
 	}
 	return nil
+}
+
+var wholeNumber = regexp.MustCompile(`\d+`)
+
+// usesNumbers says whether the whole numbers of a text are exactly the given ones, or some of them unless all are wanted.
+func usesNumbers(text string, numbers []int, all bool) bool {
+	left := map[int]int{}
+	for _, n := range numbers {
+		left[n]++
+	}
+	used := wholeNumber.FindAllString(text, len(numbers)+1)
+	for _, digits := range used {
+		n, err := strconv.Atoi(digits)
+		if err != nil || left[n] == 0 {
+			return false
+		}
+		left[n]--
+	}
+	return len(used) > 0 && (!all || len(used) == len(numbers))
 }

@@ -148,7 +148,8 @@ def child(job, call, walls, folder, stdin, stdout, answer):
             os.dup2(source, target)
         os.closerange(4, 256)
         sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
+        line_by_line = 1 if job.get("echo") else -1  # so that a session shows what a stopped program has printed
+        sys.stdout = open(1, "w", line_by_line, encoding="utf-8", errors="replace", closefd=False)
         sys.stderr = open(os.devnull, "w")
         sys.argv = ["program.py"]
         sys.setrecursionlimit(100000)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -232,4 +233,27 @@ func (s *Sandbox) clock() time.Duration { return 2*s.config.Time + time.Second }
 func lastLine(text []byte) []byte {
 	text = bytes.TrimSpace(text)
 	return text[bytes.LastIndexByte(text, '\n')+1:]
+}
+
+var proven struct {
+	sync.Mutex
+	boxes map[Config]*Sandbox
+}
+
+// Shared returns a sandbox of the configuration. It is made and proven once per process.
+func Shared(ctx context.Context, c Config) (*Sandbox, error) {
+	proven.Lock()
+	defer proven.Unlock()
+	if s, ok := proven.boxes[c]; ok {
+		return s, nil
+	}
+	s, err := New(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if proven.boxes == nil {
+		proven.boxes = map[Config]*Sandbox{}
+	}
+	proven.boxes[c] = s
+	return s, nil
 }

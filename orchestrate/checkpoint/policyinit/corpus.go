@@ -18,9 +18,11 @@ import (
 // shown is how many episodes of each tag and prompt style are rendered.
 const shown = 4
 
-// corpusTypes are the environments whose texts a new tokenizer learns its words from. The list is fixed: another environment must not
+// corpusTags are the environments whose texts a new tokenizer learns its words from. The list is fixed: another environment must not
 // change the tokens, and so the weights, of the policies that are made for these.
-var corpusTypes = []string{"bandit", "frozenlake", "sokoban"}
+var corpusTags = []string{
+	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban", "sokoban", "SokobanDifferentGridVocab",
+}
 
 // Corpus renders every tag of these environments as the agent loop would show it: prompts with rules, and experts'
 // replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
@@ -32,7 +34,7 @@ func Corpus(ctx context.Context) ([]string, error) {
 	}
 	var corpus []string
 	for _, spec := range envs.List() {
-		if !slices.Contains(corpusTypes, spec.Type) {
+		if !slices.Contains(corpusTags, spec.Tag) {
 			continue
 		}
 		texts, err := render(ctx, tokenizer, spec)
@@ -74,7 +76,7 @@ func render(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]s
 		return nil, err
 	}
 	texts := []string{env.Instruction(), strings.Join(env.Actions(), " || ")}
-	if _, ok := env.(envs.Solver); !ok {
+	if _, ok := env.(envs.Solver); !ok || spec.Type == "bandit" { // a bandit's expert says nothing but the names above
 		return append(texts, words(env.Observe().String())), nil
 	}
 	for _, style := range []string{"chat", "compact"} {

@@ -1,9 +1,11 @@
-package countdown
+// Package arithmetic computes what policies write: + - * / ** and parentheses, read by a parser and never by an interpreter
+// of some language.
+package arithmetic
 
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -11,15 +13,24 @@ import (
 // maxExpression bounds what is read: brackets nest no deeper than they are long.
 const maxExpression = 1000
 
+// Grammar is what an expression may hold beside whole numbers, + - * /, signs and parentheses.
+type Grammar struct {
+	Decimals bool // 2.5
+	Powers   bool // 2 ** 10 and 2 ^ 10, from the right
+}
+
 // spellings of operators that policies write.
 var spellings = strings.NewReplacer("×", "*", "·", "*", "÷", "/", "−", "-", "–", "-")
 
-// evaluate computes an expression of whole numbers, + - * /, signs and parentheses.
-func evaluate(text string) (float64, error) {
+// Evaluate computes an expression.
+func (g Grammar) Evaluate(text string) (float64, error) {
 	if len(text) > maxExpression {
 		return 0, fmt.Errorf("an expression of %d characters: expected at most %d", len(text), maxExpression)
 	}
-	r := reader{rest: spellings.Replace(text)}
+	r := reader{grammar: g, rest: spellings.Replace(text)}
+	if g.Powers {
+		r.rest = strings.ReplaceAll(r.rest, "**", "^")
+	}
 	value, err := r.sum()
 	if err != nil {
 		return 0, err
@@ -31,7 +42,10 @@ func evaluate(text string) (float64, error) {
 }
 
 // reader reads an expression from the left by recursive descent.
-type reader struct{ rest string }
+type reader struct {
+	grammar Grammar
+	rest    string
+}
 
 func (r *reader) skip() { r.rest = strings.TrimLeft(r.rest, " \t\r\n") }
 
@@ -55,7 +69,7 @@ func (r *reader) sum() (float64, error) {
 		}
 		var next float64
 		if next, err = r.product(); err == nil {
-			value, err = apply(operator, value, next)
+			value, err = Apply(operator, value, next)
 		}
 	}
 	return value, err
@@ -70,7 +84,7 @@ func (r *reader) product() (float64, error) {
 		}
 		var next float64
 		if next, err = r.factor(); err == nil {
-			value, err = apply(operator, value, next)
+			value, err = Apply(operator, value, next)
 		}
 	}
 	return value, err
@@ -89,20 +103,40 @@ func (r *reader) factor() (float64, error) {
 		if err == nil && r.take(")") == 0 {
 			err = errors.New("a parenthesis is not closed")
 		}
-		return value, err
+		if err != nil {
+			return 0, err
+		}
+		return r.power(value)
 	}
-	digits := len(r.rest) - len(strings.TrimLeft(r.rest, "0123456789"))
+	set := "0123456789"
+	if r.grammar.Decimals {
+		set += "."
+	}
+	digits := len(r.rest) - len(strings.TrimLeft(r.rest, set))
 	if digits == 0 {
 		return 0, fmt.Errorf("expected a number before %q", r.rest)
 	}
 	value, err := strconv.ParseFloat(r.rest[:digits], 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no number", r.rest[:digits])
+	}
 	r.rest = r.rest[digits:]
-	return value, err
+	return r.power(value)
+}
+
+// power reads the exponent that may follow a base.
+func (r *reader) power(base float64) (float64, error) {
+	if !r.grammar.Powers || r.take("^") == 0 {
+		return base, nil
+	}
+	exponent, err := r.factor()
+	return math.Pow(base, exponent), err
 }
 
 var errDivision = errors.New("a division by zero")
 
-func apply(operator byte, a, b float64) (float64, error) {
+// Apply joins two values with one of + - * /.
+func Apply(operator byte, a, b float64) (float64, error) {
 	switch operator {
 	case '+':
 		return a + b, nil
@@ -115,23 +149,4 @@ func apply(operator byte, a, b float64) (float64, error) {
 		return 0, errDivision
 	}
 	return a / b, nil
-}
-
-var wholeNumber = regexp.MustCompile(`\d+`)
-
-// usesNumbers says whether the whole numbers of a text are exactly the given ones, or some of them unless all are wanted.
-func usesNumbers(text string, numbers []int, all bool) bool {
-	left := map[int]int{}
-	for _, n := range numbers {
-		left[n]++
-	}
-	used := wholeNumber.FindAllString(text, len(numbers)+1)
-	for _, digits := range used {
-		n, err := strconv.Atoi(digits)
-		if err != nil || left[n] == 0 {
-			return false
-		}
-		left[n]--
-	}
-	return len(used) > 0 && (!all || len(used) == len(numbers))
 }
