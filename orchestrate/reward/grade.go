@@ -64,6 +64,11 @@ func GradeReply(reply, gold string, mode Mode) Verdict {
 	if !found {
 		return Verdict{Rules: []string{"no_box"}}
 	}
+	return GradeExtracted(pred, gold, mode)
+}
+
+// GradeExtracted is GradeReply for an answer that has been taken out of its reply.
+func GradeExtracted(pred, gold string, mode Mode) Verdict {
 	v := GradeAnswer(pred, gold, mode)
 	switch {
 	case blank(pred):

@@ -1,0 +1,123 @@
+package reward
+
+import (
+	"encoding/json"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gyre/orchestrate/reward/answer"
+)
+
+// verifiers judge answers to reasoning-gym's problems that have more solutions than the one in the file, by the name of
+// the problem's generator.
+var verifiers = map[string]func(pred string, r Reply) bool{
+	"countdown":   verifyCountdown,
+	"mini_sudoku": verifySudoku,
+	"sudoku":      verifySudoku,
+	"sokoban":     verifySokoban,
+}
+
+// metadata decodes the row's metadata into a struct.
+func metadata(r Reply, into any) bool {
+	text, err := json.Marshal(r.Columns["metadata"])
+	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// verifyCountdown accepts an arithmetic expression that uses every number once and gives the target.
+func verifyCountdown(pred string, r Reply) bool {
+	var m struct {
+		Numbers []int64
+		Target  int64
+	}
+	if !metadata(r, &m) {
+		return false
+	}
+	left, _, _ := strings.Cut(pred, "=")
+	value, used, ok := answer.Arithmetic(left)
+	if !ok || value.Cmp(big.NewRat(m.Target, 1)) != 0 {
+		return false
+	}
+	slices.Sort(used)
+	slices.Sort(m.Numbers)
+	return slices.Equal(used, m.Numbers)
+}
+
+// verifySudoku accepts a grid that keeps the puzzle's numbers and has each number once in every row, column and box.
+func verifySudoku(pred string, r Reply) bool {
+	var m struct{ Puzzle [][]int }
+	if !metadata(r, &m) || len(m.Puzzle) == 0 {
+		return false
+	}
+	n := len(m.Puzzle)
+	box := 1
+	for box*box < n {
+		box++
+	}
+	fields := strings.Fields(pred)
+	if len(fields) != n*n || box*box != n {
+		return false
+	}
+	seen := map[[3]int]bool{}
+	for i, text := range fields {
+		row, column := i/n, i%n
+		value, err := strconv.Atoi(text)
+		if err != nil || value < 1 || value > n || len(m.Puzzle[row]) != n || m.Puzzle[row][column] != 0 && m.Puzzle[row][column] != value {
+			return false
+		}
+		for _, unit := range [][3]int{{0, row, value}, {1, column, value}, {2, row/box*box + column/box, value}} {
+			if seen[unit] {
+				return false
+			}
+			seen[unit] = true
+		}
+	}
+	return true
+}
+
+// verifySokoban plays the moves. As in the puzzle's text: * player, % player on a goal, @ box, X goal, $ box on a goal, + wall.
+func verifySokoban(pred string, r Reply) bool {
+	var m struct{ Gamestr string }
+	if !metadata(r, &m) {
+		return false
+	}
+	type at struct{ row, column int }
+	walls, boxes, goals := map[at]bool{}, map[at]bool{}, map[at]bool{}
+	var player at
+	for row, line := range strings.Split(m.Gamestr, "\n") {
+		for column, cell := range strings.Fields(line) {
+			p := at{row, column}
+			walls[p] = cell == "+"
+			boxes[p] = cell == "@" || cell == "$"
+			goals[p] = cell == "X" || cell == "$" || cell == "%"
+			if cell == "*" || cell == "%" {
+				player = p
+			}
+		}
+	}
+	steps := map[rune]at{'U': {-1, 0}, 'D': {1, 0}, 'L': {0, -1}, 'R': {0, 1}}
+	for _, move := range strings.TrimSpace(pred) {
+		d, legal := steps[move]
+		to := at{player.row + d.row, player.column + d.column}
+		if !legal || walls[to] {
+			return false
+		}
+		if boxes[to] {
+			beyond := at{to.row + d.row, to.column + d.column}
+			if walls[beyond] || boxes[beyond] {
+				return false
+			}
+			boxes[to], boxes[beyond] = false, true
+		}
+		player = to
+	}
+	solved := false
+	for p, goal := range goals {
+		if goal && !boxes[p] {
+			return false
+		}
+		solved = solved || goal
+	}
+	return solved
+}
