@@ -106,6 +106,23 @@ type ReplyReader interface {
 	ReadReply(reply string, limit int) []string
 }
 
+// Reply is what an environment may want to know of a reply beside its text.
+type Reply struct {
+	Tokens    int  // sampled, the end of the reply included
+	Truncated bool // it ended because it was as long as replies may be
+}
+
+// ReplyTaker is implemented by environments that want to know more of a reply than its text. TakeReply is called before the
+// reply's actions are executed and returns at once.
+type ReplyTaker interface {
+	TakeReply(r Reply)
+}
+
+// Labeler is implemented by environments whose episodes have names (the problem of a data set). Label is asked after Reset.
+type Labeler interface {
+	Label() string
+}
+
 // Stopper is implemented by environments at whose strings the sampling of a reply stops ("</answer>"). The string that
 // stopped it is part of the reply.
 type Stopper interface {

@@ -5,6 +5,7 @@ package builtin
 import (
 	_ "gyre/envs/bandit"
 	_ "gyre/envs/countdown"
+	_ "gyre/envs/dataset"
 	_ "gyre/envs/deepcoder"
 	_ "gyre/envs/frozenlake"
 	_ "gyre/envs/game2048"

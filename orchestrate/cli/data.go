@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
+	played "gyre/envs/dataset"
 	"gyre/orchestrate/dataset"
 	"gyre/orchestrate/reward"
 )
@@ -156,7 +156,7 @@ func dataCheck(c *cli.Context) error {
 	}
 	measure := dataset.Characters
 	if dir := c.String("model"); dir != "" {
-		if measure, err = tokensOf(dir); err != nil {
+		if measure, err = played.Tokens(dir); err != nil {
 			return Usagef("--model: %w", err)
 		}
 	}
@@ -187,19 +187,6 @@ func dataCheck(c *cli.Context) error {
 		err = errors.Join(err, fmt.Errorf("%s: %s", set.Path, strings.Join(problems, "; ")))
 	}
 	return err
-}
-
-// tokensOf measures prompts as the model's chat template writes them, generation prompt included.
-func tokensOf(dir string) (dataset.Measure, error) {
-	tokenizer, err := chat.Load(dir)
-	return dataset.Measure{Unit: "tokens", Of: func(prompt []dataset.Message) (int, error) {
-		messages := make([]chat.Message, len(prompt))
-		for i, m := range prompt {
-			messages[i] = chat.Message{Role: m.Role, Content: m.Content}
-		}
-		ids, err := tokenizer.EncodeMessages(messages, true)
-		return len(ids), err
-	}}, err
 }
 
 func printReport(w io.Writer, r dataset.Report) error {

@@ -22,10 +22,17 @@ func AppendJSON(dst []byte, e *Episode) ([]byte, error) {
 	if err != nil {
 		return dst, fmt.Errorf("stop: %w", err)
 	}
+	label, err := json.Marshal(e.Label)
+	if err != nil {
+		return dst, fmt.Errorf("label: %w", err)
+	}
 	dst = appendInt(append(dst, `{"step":`...), e.Step)
 	dst = appendInt(append(dst, `,"group":`...), e.Group)
 	dst = appendInt(append(dst, `,"episode":`...), e.Index)
 	dst = append(append(dst, `,"tag":`...), tag...)
+	if e.Label != "" {
+		dst = append(append(dst, `,"label":`...), label...)
+	}
 	dst = strconv.AppendInt(append(dst, `,"seed":`...), e.Seed, 10)
 
 	dst = appendList(append(dst, `,"ids":`...), len(e.IDs), func(dst []byte, t int) []byte {

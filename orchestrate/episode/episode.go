@@ -27,6 +27,7 @@ type Episode struct {
 	Group   int    // members of a group started from the same state
 	Index   int    // position in the step's batch
 	Tag     string // environment tag
+	Label   string // what the environment calls the episode (the problem of a data set); may be empty
 	Seed    int64  // environment seed
 	IDs     []int32
 	Mask    []bool    // true where the policy sampled the token

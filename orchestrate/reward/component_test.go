@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -215,5 +216,37 @@ func TestCommandIsShared(t *testing.T) {
 	group.Wait()
 	if text, err := os.ReadFile(started); err != nil || len(text) > 4 {
 		t.Errorf("started %d processes, want at most 2 (%v)", len(text)/2, err)
+	}
+}
+
+// A Python file with verl's signature is served unchanged by the wrapper in scripts.
+func TestPythonFunction(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed")
+	}
+	file := filepath.Join(t.TempDir(), "rewards.py")
+	source := "def plain(solution_str, ground_truth):\n    print('noise')\n    return float(solution_str == ground_truth)\n" +
+		"def rich(data_source, solution_str, ground_truth, extra_info=None, **kwargs):\n    return {'score': len(solution_str), 'why': data_source}\n" +
+		"def broken(solution_str, **kwargs):\n    raise ValueError('no')\n"
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(name string) Component {
+		c, err := New("mine", map[string]any{"component": "command", "command": []string{"python3", "../../scripts/reward_command.py", file, name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for name, want := range map[string]float64{"plain": 1, "rich": 3} {
+		for range 2 {
+			if s, err := serve(name).Score(t.Context(), Reply{Text: "abc", Gold: "abc"}); err != nil || s.Value != want {
+				t.Errorf("%s: %v, %v, want %v", name, s, err, want)
+			}
+		}
+	}
+	if _, err := serve("broken").Score(t.Context(), Reply{}); err == nil || !strings.Contains(err.Error(), "ValueError: no") {
+		t.Errorf("an exception: %v", err)
 	}
 }

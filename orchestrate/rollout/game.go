@@ -21,6 +21,7 @@ type game struct {
 
 	rules       rules
 	stopStrings []string          // of the environment: sampling of a reply ends at them
+	label       string            // the environment's name for what is played; may be empty
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
 	numActions  int
@@ -42,8 +43,8 @@ type outcome struct {
 // start resets the environment and reads its rules. An error here is about the environment's own code, see fail.
 func (g *game) start(ctx context.Context, seed int64) (state string, err error) {
 	type first struct {
-		actions, stops     []string
-		instruction, state string
+		actions, stops            []string
+		instruction, state, label string
 	}
 	env := g.env
 	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
@@ -54,13 +55,16 @@ func (g *game) start(ctx context.Context, seed int64) (state string, err error) 
 		if stopper, ok := env.(envs.Stopper); ok {
 			f.stops = stopper.StopStrings()
 		}
+		if labeler, ok := env.(envs.Labeler); ok {
+			f.label = labeler.Label()
+		}
 		return f, nil
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 		return "", err
 	}
-	g.rules.instruction, g.rules.actions, g.stopStrings = f.instruction, f.actions, f.stops
+	g.rules.instruction, g.rules.actions, g.stopStrings, g.label = f.instruction, f.actions, f.stops, f.label
 	if f.actions != nil {
 		g.legal = make(map[string]string, len(f.actions))
 		for _, name := range f.actions {

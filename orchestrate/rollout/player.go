@@ -75,6 +75,11 @@ func (p *Player) text(reply []int32) string {
 	return p.tokenizer.Decode(reply, false)
 }
 
+// cut says whether a sampled reply ended for want of room.
+func (p *Player) cut(reply []int32) bool {
+	return len(reply) >= p.rollout.MaxTokens && !slices.Contains(p.stopIDs, reply[len(reply)-1])
+}
+
 // lengths are the bytes of text that each token of a reply stands for.
 func (p *Player) lengths(reply []int32) []int {
 	list := make([]int, len(reply))

@@ -109,6 +109,9 @@ func (s *seat) open(ctx context.Context) error {
 // the next turn's prompt.
 func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	s.talk.reply(reply, logprobs, trained)
+	if taker, ok := s.game.env.(envs.ReplyTaker); ok {
+		taker.TakeReply(envs.Reply{Tokens: len(reply), Truncated: s.player.cut(reply)})
+	}
 	out := s.game.play(ctx, s.read(reply))
 	s.player.weights.credit(&s.talk, out, s.player.lengths(reply))
 	switch {
@@ -166,7 +169,7 @@ func (s *seat) leave() {
 // episode is the finished product, before normalisation.
 func (s *seat) episode(step int) *episode.Episode {
 	e := &episode.Episode{
-		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Seed: s.seed,
+		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.label, Seed: s.seed,
 		IDs: slices.Clip(s.talk.ids), Mask: s.talk.mask, Logprob: s.talk.logprob, Rewards: s.talk.rewards, Turns: s.talk.turns,
 		Components: s.talk.components,
 		Success:    s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},

@@ -1,0 +1,87 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"gyre/envs"
+	"gyre/orchestrate/dataset"
+)
+
+// sums are the options of the arithmetic environment, and its source.
+type sums struct {
+	Terms     int    `option:"terms" doc:"numbers per problem"`
+	Digits    int    `option:"digits" doc:"digits per number, at most"`
+	Operators string `option:"operators" doc:"which of + - * occur"`
+	Prefix    string `option:"prefix" doc:"text before the problem"`
+	Suffix    string `option:"suffix" doc:"text after the problem"`
+}
+
+func (s *sums) make() (envs.Env, error) {
+	var problems []error
+	if s.Terms < 1 || s.Terms > 16 {
+		problems = append(problems, fmt.Errorf("option terms: expected 1 to 16, got %d", s.Terms))
+	}
+	if s.Digits < 1 || s.Digits > 6 {
+		problems = append(problems, fmt.Errorf("option digits: expected 1 to 6, got %d", s.Digits))
+	}
+	if s.Operators == "" || strings.Trim(s.Operators, "+-*") != "" {
+		problems = append(problems, fmt.Errorf("option operators: expected some of + - *, got %q", s.Operators))
+	}
+	if strings.Contains(s.Operators, "*") && s.Terms*s.Digits > 18 {
+		problems = append(problems, errors.New("options terms and digits: products of more than 18 digits in all do not fit"))
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
+	return newReader(s, 1, "")
+}
+
+func (s *sums) row(seed int64) dataset.Row {
+	rng := envs.Rand("dataset/arithmetic", seed)
+	text, value := s.draw(rng)
+	return dataset.Row{ID: text, Source: "arithmetic", Question: text, Gold: strconv.FormatInt(value, 10),
+		Prompt: []dataset.Message{{Role: "user", Content: s.Prefix + text + s.Suffix}}}
+}
+
+// draw makes a problem; products bind tighter than sums.
+func (s *sums) draw(rng *rand.Rand) (text string, value int64) {
+	limit := int64(1)
+	for range s.Digits {
+		limit *= 10
+	}
+	var out strings.Builder
+	product, sign := int64(1), int64(1) // of the term that is being written
+	for i := range s.Terms {
+		n := rng.Int64N(limit)
+		if i > 0 {
+			operator := s.Operators[rng.IntN(len(s.Operators))]
+			out.WriteByte(operator)
+			if operator != '*' {
+				value += sign * product
+				product, sign = 1, 1
+				if operator == '-' {
+					sign = -1
+				}
+			}
+		}
+		product *= n
+		out.WriteString(strconv.FormatInt(n, 10))
+	}
+	return out.String(), value + sign*product
+}
+
+// samples are the rows that are played without a file.
+func samples() []dataset.Row {
+	list := make([]dataset.Row, 16)
+	s := sums{Terms: 2, Digits: 2, Operators: "+-"}
+	for i := range list {
+		list[i] = s.row(int64(i))
+		list[i].Index, list[i].Source = i, "sample"
+		list[i].Prompt[0].Content = "What is " + list[i].Question + "?" + dataset.BoxedInstruction
+	}
+	return list
+}

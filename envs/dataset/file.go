@@ -1,0 +1,201 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gyre/envs"
+	"gyre/orchestrate/chat"
+	"gyre/orchestrate/dataset"
+)
+
+type options struct {
+	File        string `option:"file" doc:"the data: .json, .jsonl or .parquet; empty = sixteen small sums, to try things"`
+	Question    string `option:"question" doc:"column of the problems, where it is not found by name"`
+	Answer      string `option:"answer" doc:"column of the answers, where it is not found by name"`
+	Instruction string `option:"instruction" doc:"added to problems that are not prompts yet: boxed, hash, or a text of your own"`
+	Shuffle     bool   `option:"shuffle" doc:"another order in every epoch; false = the file's order"`
+	ShuffleSeed int    `option:"shuffle_seed" doc:"of the orders"`
+	FirstSeed   int    `option:"first_seed" doc:"the environment seed of the first row: run.env_seed, so that epochs begin with the run"`
+	Rows        int    `option:"rows" doc:"use the first rows only; 0 = all"`
+	Attempts    int    `option:"attempts" doc:"replies per episode: after a wrong one, but the last, the policy is asked again"`
+	Feedback    string `option:"feedback" doc:"what a wrong reply is answered with"`
+	MaxPrompt   int    `option:"max_prompt_length" doc:"leave out rows with longer prompts, in tokens of tokenizer or else in characters; 0 = none"`
+	Tokenizer   string `option:"tokenizer" doc:"model directory whose tokenizer and chat template measure prompts"`
+	OverLong    string `option:"overlong" doc:"what becomes of rows with longer prompts: filter or error"`
+}
+
+func newOptions() *options {
+	return &options{Shuffle: true, ShuffleSeed: 1, FirstSeed: 10000, Attempts: 1,
+		Feedback: "That answer is not right. Look for the mistake and answer again.", OverLong: "filter"}
+}
+
+func (o *options) make() (envs.Env, error) {
+	var problems []error
+	for _, c := range []struct {
+		name       string
+		value, min int
+	}{{"attempts", o.Attempts, 1}, {"rows", o.Rows, 0}, {"max_prompt_length", o.MaxPrompt, 0}} {
+		if c.value < c.min {
+			problems = append(problems, fmt.Errorf("option %s: expected at least %d, got %d", c.name, c.min, c.value))
+		}
+	}
+	if o.OverLong != "filter" && o.OverLong != "error" {
+		problems = append(problems, fmt.Errorf("option overlong: expected filter or error, got %q", o.OverLong))
+	}
+	if o.Tokenizer != "" && o.MaxPrompt == 0 {
+		problems = append(problems, errors.New("option tokenizer: it measures prompts for max_prompt_length, which is 0"))
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
+	set, err := loaded.get(*o)
+	if err != nil {
+		return nil, fmt.Errorf("option file: %w", err)
+	}
+	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback)
+}
+
+// rows gives the rows of a file in the order of the epochs. It belongs to one environment.
+type rows struct {
+	options options
+	list    []dataset.Row
+	epoch   int64
+	order   []int // of the epoch; nil = not drawn yet
+}
+
+func (r *rows) row(seed int64) dataset.Row {
+	n := int64(len(r.list))
+	at := seed - int64(r.options.FirstSeed)
+	epoch, position := at/n, at%n
+	if position < 0 {
+		epoch, position = epoch-1, position+n
+	}
+	if !r.options.Shuffle {
+		return r.list[position]
+	}
+	if r.order == nil || r.epoch != epoch {
+		r.epoch, r.order = epoch, envs.Rand("dataset/epoch", int64(r.options.ShuffleSeed), epoch).Perm(len(r.list))
+	}
+	return r.list[r.order[position]]
+}
+
+// loaded keeps files in memory, once for all environments that play them.
+var loaded = files{sets: map[options]*loadedFile{}}
+
+type files struct {
+	mu   sync.Mutex
+	sets map[options]*loadedFile
+}
+
+type loadedFile struct {
+	changed time.Time
+	size    int64
+	rows    []dataset.Row
+}
+
+func (f *files) get(o options) ([]dataset.Row, error) {
+	if o.File == "" {
+		return samples(), nil
+	}
+	info, err := os.Stat(o.File)
+	if err != nil {
+		if ending := filepath.Ext(o.File); errors.Is(err, os.ErrNotExist) && ending == ".parquet" {
+			return nil, fmt.Errorf("%w (gyre data prepare makes it)", err)
+		}
+		return nil, err
+	}
+	key := o // the settings that a file is read with
+	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known := f.sets[key]; known != nil && known.changed.Equal(info.ModTime()) && known.size == info.Size() {
+		return known.rows, nil
+	}
+	list, err := read(o)
+	if err != nil {
+		return nil, err
+	}
+	f.sets[key] = &loadedFile{info.ModTime(), info.Size(), list}
+	return list, nil
+}
+
+// read loads a file and leaves out what does not fit.
+func read(o options) ([]dataset.Row, error) {
+	instruction := o.Instruction
+	switch instruction {
+	case "boxed":
+		instruction = dataset.BoxedInstruction
+	case "hash":
+		instruction = dataset.HashInstruction
+	case "":
+	default:
+		instruction = " " + instruction
+	}
+	set, err := dataset.Load(o.File, dataset.Fields{Question: o.Question, Answer: o.Answer, Suffix: instruction})
+	if err != nil {
+		return nil, err
+	}
+	list := set.Rows
+	if o.Rows > 0 {
+		list = list[:min(o.Rows, len(list))]
+	}
+	if o.MaxPrompt == 0 {
+		return list, nil
+	}
+	measure := dataset.Characters
+	if o.Tokenizer != "" {
+		if measure, err = Tokens(o.Tokenizer); err != nil {
+			return nil, fmt.Errorf("option tokenizer: %w", err)
+		}
+	}
+	var kept []dataset.Row
+	longest := 0
+	for _, row := range list {
+		n, err := measure.Of(row.Prompt)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s row %d: %w", o.File, row.Index, err)
+		case n <= o.MaxPrompt:
+			kept = append(kept, row)
+		case o.OverLong == "error":
+			return nil, fmt.Errorf("%s row %d: the prompt has %d %s, more than max_prompt_length = %d", o.File, row.Index, n, measure.Unit, o.MaxPrompt)
+		}
+		longest = max(longest, n)
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("%s: no prompt is within max_prompt_length = %d %s; the longest has %d", o.File, o.MaxPrompt, measure.Unit, longest)
+	}
+	return kept, nil
+}
+
+// Tokens measures prompts as a model's chat template writes them, generation prompt included.
+func Tokens(dir string) (dataset.Measure, error) {
+	tokenizer, err := chat.Load(dir)
+	return dataset.Measure{Unit: "tokens", Of: func(prompt []dataset.Message) (int, error) {
+		messages := make([]chat.Message, len(prompt))
+		for i, m := range prompt {
+			messages[i] = chat.Message{Role: m.Role, Content: m.Content}
+		}
+		ids, err := tokenizer.EncodeMessages(messages, true)
+		return len(ids), err
+	}}, err
+}
+
+func init() {
+	envs.Register(envs.Spec{
+		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16, MaxReplyWords: 0,
+		PlainReplies: true,
+		NewOptions:   func() any { return newOptions() },
+		New:          func(o any) (envs.Env, error) { return o.(*options).make() },
+	}, envs.Spec{
+		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1, MaxReplyWords: 0,
+		PlainReplies: true,
+		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+"} },
+		New:          func(o any) (envs.Env, error) { return o.(*sums).make() },
+	})
+}
