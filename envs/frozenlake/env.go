@@ -13,12 +13,18 @@ import (
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
 	options *options
-	glyphs  grid.Glyphs
+	look    grid.Look
 	fixed   *lake // option map; nil = generated from the seed
 	lake    *lake
 	player  grid.Pos
 	ice     *rand.Rand
 	running bool
+}
+
+// gymnasium are its fixed maps.
+var gymnasium = map[string][]string{
+	"4x4": {"SFFF", "FHFH", "FFFH", "HFFG"},
+	"8x8": {"SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"},
 }
 
 func newGame(o *options) (*game, error) {
@@ -29,9 +35,12 @@ func newGame(o *options) (*game, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &game{options: o, glyphs: glyphs}
-	if o.Map != nil {
-		if g.fixed, err = parse(o.Map); err != nil {
+	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator}}
+	if rows := o.Map; rows != nil {
+		if len(rows) == 1 && gymnasium[rows[0]] != nil {
+			rows = gymnasium[rows[0]]
+		}
+		if g.fixed, err = parse(rows); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +66,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	intended := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	intended := slices.IndexFunc(g.options.Actions, func(name string) bool { return strings.EqualFold(name, action) })
 	if intended < 0 {
 		return envs.Result{}, nil
 	}
@@ -98,7 +107,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-func (g *game) Actions() []string { return slices.Clone(actionNames) }
+func (g *game) Actions() []string { return slices.Clone(g.options.Actions) }
 
 func (g *game) Instruction() string {
 	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever steps " +
@@ -106,7 +115,7 @@ func (g *game) Instruction() string {
 	if g.options.Slippery && g.options.SuccessRate < 1 {
 		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction you chose."
 	}
-	return text + "\n" + grid.Explain(g.options.Observation, g.lake.rows, g.lake.cols, g.glyphs.Legend(meanings))
+	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings)
 }
 
 // Solve returns the shortest way to the goal if the ice never slips.
@@ -114,7 +123,7 @@ func (g *game) Solve() ([]string, bool) {
 	way, ok := g.lake.path(g.player)
 	names := make([]string, len(way))
 	for i, a := range way {
-		names[i] = actionNames[a]
+		names[i] = g.options.Actions[a]
 	}
 	return names, ok
 }

@@ -10,12 +10,6 @@ import (
 	"gyre/envs"
 )
 
-// Gymnasium's fixed maps.
-var (
-	map4 = []any{"SFFF", "FHFH", "FFFH", "HFFG"}
-	map8 = []any{"SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"}
-)
-
 func play(t *testing.T, options map[string]any, seed int64) *game {
 	t.Helper()
 	spec, err := envs.Lookup("frozenlake")
@@ -34,9 +28,9 @@ func play(t *testing.T, options map[string]any, seed int64) *game {
 
 func TestWalkToTheGoal(t *testing.T) {
 	for _, m := range []struct {
-		rows  []any
+		rows  any
 		moves int
-	}{{map4, 6}, {map8, 14}} {
+	}{{"4x4", 6}, {[]any{"8x8"}, 14}} {
 		g := play(t, map[string]any{"map": m.rows, "slippery": false}, 1)
 		way, ok := g.Solve()
 		if !ok || len(way) != m.moves {
@@ -62,7 +56,7 @@ func TestWalkToTheGoal(t *testing.T) {
 }
 
 func TestHoleEdgeAndUnknownAction(t *testing.T) {
-	g := play(t, map[string]any{"map": map4, "slippery": "false"}, 1)
+	g := play(t, map[string]any{"map": "4x4", "slippery": "false"}, 1)
 	if want := "P___\n_O_O\n___O\nO__G"; g.Observe().Text != want {
 		t.Errorf("board\n%s\nwant\n%s", g.Observe().Text, want)
 	}
@@ -84,6 +78,19 @@ func TestHoleEdgeAndUnknownAction(t *testing.T) {
 	}
 	if way, ok := g.Solve(); ok {
 		t.Errorf("a way out of the hole: %v", way)
+	}
+}
+
+func TestOtherNamesAndSeparator(t *testing.T) {
+	g := play(t, map[string]any{"map": "4x4", "slippery": false, "actions": []any{"1", "2", "3", "4"}, "separator": " "}, 1)
+	if way, ok := g.Solve(); !ok || len(way) != 6 || strings.Trim(strings.Join(way, ""), "1234") != "" {
+		t.Errorf("the expert says %v", way)
+	}
+	if r, err := g.Step(t.Context(), "2"); err != nil || !r.Effective || !strings.HasPrefix(g.Observe().Text, "_ _ _ _\nP O _ O\n") {
+		t.Errorf("%+v, %v\n%s", r, err, g.Observe().Text)
+	}
+	if r, err := g.Step(t.Context(), "Down"); err != nil || r.Valid {
+		t.Errorf("the default name: %+v, %v", r, err)
 	}
 }
 
@@ -143,18 +150,20 @@ func TestGroupSharesTheIce(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	spec, _ := envs.Lookup("CoordFrozenLake")
 	for want, options := range map[string]map[string]any{
-		"did you mean slippery?":   {"slipery": true},
-		"option p: expected":       {"p": 1.5},
-		"success_rate: expected":   {"success_rate": "-1"},
-		"option size: expected":    {"size": 1},
-		"expected true or false":   {"is_slippery": "perhaps"},
-		"expected a number":        {"p": "high"},
-		"expected equal rows":      {"map": "SF\nG"},
-		"expected S, F, H or G":    {"map": "SX\nFG"},
-		"one S and one G":          {"map": "SF\nFF"},
-		"cannot be reached":        {"map": "SH\nHG"},
-		"expected 6 characters":    {"glyphs": "abc"},
-		"expected one of grid, co": {"observation": "Grid"},
+		"did you mean slippery?":                {"slipery": true},
+		"option p: expected":                    {"p": 1.5},
+		"success_rate: expected":                {"success_rate": "-1"},
+		"option size: expected":                 {"size": 1},
+		"expected true or false":                {"is_slippery": "perhaps"},
+		"expected a number":                     {"p": "high"},
+		"expected equal rows":                   {"map": "SF\nG"},
+		"expected S, F, H or G":                 {"map": "SX\nFG"},
+		"one S and one G":                       {"map": "SF\nFF"},
+		"cannot be reached":                     {"map": "SH\nHG"},
+		"expected 6 characters":                 {"glyphs": "abc"},
+		"expected one of grid, co":              {"observation": "Grid"},
+		"for Left, Down, Right, Up":             {"actions": []any{"l", "d", "r"}},
+		"expected one S and one G, got 0 and 0": {"map": []any{}},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)

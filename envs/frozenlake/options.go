@@ -15,8 +15,10 @@ type options struct {
 	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
 	SuccessRate float64  `option:"success_rate" doc:"probability of moving as intended on slippery ice; the rest is split between the two sides (1/3 is Gymnasium's)"`
 	Observation string   `option:"observation,observation_format" doc:"grid, coord or grid_coord"`
+	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
-	Map         []string `option:"map" doc:"play this map: rows of S start, F frozen, H hole, G goal"`
+	Map         []string `option:"map" doc:"play this map: rows of S start, F frozen, H hole, G goal; or 4x4 or 8x8, Gymnasium's own"`
 }
 
 func (o *options) check() error {
@@ -31,7 +33,7 @@ func (o *options) check() error {
 	if !(o.SuccessRate >= 0 && o.SuccessRate <= 1) {
 		problem("option success_rate: expected a probability from 0 to 1, got %g", o.SuccessRate)
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {
@@ -39,7 +41,8 @@ func init() {
 		return envs.Spec{
 			Tag: tag, Type: "frozenlake", Doc: doc, MaxActions: 10, MaxReplyWords: words,
 			NewOptions: func() any {
-				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation, Glyphs: "P_OGX√"}
+				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation,
+					Glyphs: "P_OGX√", Actions: actionNames}
 			},
 			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
 		}

@@ -19,35 +19,46 @@ var meanings = []string{"player", "ice", "hole", "goal", "player in a hole", "pl
 
 // Observe draws the lake; the start looks like any other ice in the grid.
 func (g *game) Observe() envs.Observation {
-	l, player := g.lake, g.lake.index(g.player)
-	standing, label := glyphPlayer, "Player"
+	return envs.Observation{Text: g.look.Render(g.lake.rows, g.lake.cols, g.glyph, g.objects)}
+}
+
+// glyph returns the index of the glyph that shows a cell.
+func (g *game) glyph(cell int) int {
+	l := g.lake
+	player, goal, hole := cell == l.index(g.player), cell == l.index(l.goal), l.hole[cell]
+	switch {
+	case player && goal:
+		return glyphArrived
+	case player && hole:
+		return glyphFallen
+	case player:
+		return glyphPlayer
+	case goal:
+		return glyphGoal
+	case hole:
+		return glyphHole
+	}
+	return glyphIce
+}
+
+// objects lists what the coordinate formats name.
+func (g *game) objects() []grid.Objects {
+	l := g.lake
+	label := "Player"
 	switch {
 	case g.player == l.goal:
-		standing, label = glyphArrived, "Player on goal"
-	case l.hole[player]:
-		standing, label = glyphFallen, "Player in hole"
+		label = "Player on goal"
+	case l.hole[l.index(g.player)]:
+		label = "Player in hole"
 	}
 	var holes []grid.Pos
-	drawing := make([]rune, 0, (l.cols+1)*l.rows)
 	for i, hole := range l.hole {
-		if i > 0 && i%l.cols == 0 {
-			drawing = append(drawing, '\n')
-		}
-		glyph := glyphIce
 		if hole {
-			glyph = glyphHole
 			holes = append(holes, grid.Pos{Row: i / l.cols, Col: i % l.cols})
 		}
-		if i == l.index(l.goal) {
-			glyph = glyphGoal
-		}
-		if i == player {
-			glyph = standing
-		}
-		drawing = append(drawing, g.glyphs[glyph])
 	}
-	return envs.Observation{Text: grid.Render(g.options.Observation, l.rows, l.cols, []grid.Objects{
+	return []grid.Objects{
 		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", At: []grid.Pos{l.goal}},
 		{Label: label, At: []grid.Pos{g.player}}, {Label: "Holes", At: holes},
-	}, string(drawing))}
+	}
 }

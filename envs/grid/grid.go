@@ -3,6 +3,7 @@ package grid
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,33 +41,72 @@ func CheckFormat(format string) error {
 	return nil
 }
 
+// CheckActions says whether option actions holds a name for each direction: none of them blank or twice.
+func CheckActions(names, order []string) error {
+	for i, name := range names {
+		same := func(other string) bool { return strings.EqualFold(other, name) }
+		if strings.TrimSpace(name) != name || name == "" || slices.ContainsFunc(names[:i], same) || len(names) != len(order) {
+			names = nil
+			break
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("option actions: expected %d different names, for %s", len(order), strings.Join(order, ", "))
+	}
+	return nil
+}
+
 // Objects is one line of the coordinate format. Lines without cells are left out.
 type Objects struct {
 	Label string
 	At    []Pos
 }
 
-// Render writes an observation in a valid format from its parts; drawing has no trailing newline.
-func Render(format string, rows, cols int, objects []Objects, drawing string) string {
-	if format == "grid" {
-		return drawing
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "Board size: %d rows x %d cols (zero-indexed).", rows, cols)
-	for _, o := range objects {
-		if len(o.At) == 0 {
-			continue
+// Look is how boards are shown.
+type Look struct {
+	Format    string // one of Formats
+	Glyphs    Glyphs
+	Separator string // between the cells of a row
+}
+
+// Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate formats
+// list; it is asked by them only.
+func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []Objects) string {
+	text := make([]byte, 0, 64+rows*(cols*(2+len(l.Separator))+1))
+	if l.Format != "grid" {
+		if l.Format == "grid_coord" {
+			text = append(text, "Coordinates:\n"...)
 		}
-		items := make([]string, len(o.At))
-		for i, p := range o.At {
-			items[i] = fmt.Sprintf("(%d, %d)", p.Row, p.Col)
+		text = fmt.Appendf(text, "Board size: %d rows x %d cols (zero-indexed).", rows, cols)
+		for _, o := range objects() {
+			for i, p := range o.At {
+				if i == 0 {
+					text = append(text, "\n"+o.Label+": "...)
+				} else {
+					text = append(text, ", "...)
+				}
+				text = append(text, '(')
+				text = strconv.AppendInt(text, int64(p.Row), 10)
+				text = append(text, ", "...)
+				text = strconv.AppendInt(text, int64(p.Col), 10)
+				text = append(text, ')')
+			}
 		}
-		fmt.Fprintf(&b, "\n%s: %s", o.Label, strings.Join(items, ", "))
+		if l.Format == "coord" {
+			return string(text)
+		}
+		text = append(text, "\nGrid Map:\n"...)
 	}
-	if format == "coord" {
-		return b.String()
+	for i := range rows * cols {
+		switch {
+		case i%cols > 0:
+			text = append(text, l.Separator...)
+		case i > 0:
+			text = append(text, '\n')
+		}
+		text = utf8.AppendRune(text, l.Glyphs[glyph(i)])
 	}
-	return "Coordinates:\n" + b.String() + "\nGrid Map:\n" + drawing
+	return string(text)
 }
 
 // Glyphs is the character set of a game, one per meaning.
@@ -95,12 +135,12 @@ func (g Glyphs) Legend(meanings []string) string {
 	return strings.Join(items, ", ")
 }
 
-// Explain says how an observation in a valid format is read.
-func Explain(format string, rows, cols int, legend string) string {
+// Explain says how an observation is read; meanings are those of the glyphs.
+func (l Look) Explain(rows, cols int, meanings []string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
 		"(%d, %d) the bottom right one; the row grows downwards.", rows-1, cols-1)
-	symbols := "The board is drawn with one symbol per cell. Symbols: " + legend
-	switch format {
+	symbols := "The board is drawn with one symbol per cell. Symbols: " + l.Glyphs.Legend(meanings)
+	switch l.Format {
 	case "coord":
 		return coordinates
 	case "grid_coord":

@@ -103,26 +103,35 @@ func (b *board) glyph(i int) int {
 	case b.box[i]:
 		return glyphBox
 	}
-	return []int{glyphWall, glyphFloor, glyphTarget}[b.cells[i]]
+	return [...]int{wall: glyphWall, floor: glyphFloor, target: glyphTarget}[b.cells[i]]
 }
 
-// render draws the board in an observation format.
-func (b *board) render(format string, glyphs grid.Glyphs) string {
-	objects := []grid.Objects{{Label: "Targets"}, {Label: "Boxes"}, {Label: "Boxes on target"}, {Label: "Player"}, {Label: "Player on target"}}
-	line := map[int]int{glyphBox: 1, glyphBoxOnTarget: 2, glyphPlayer: 3, glyphPlayerOnTarget: 4}
-	drawing := make([]rune, 0, (b.cols+1)*b.rows)
-	for i := range b.cells {
-		if i > 0 && i%b.cols == 0 {
-			drawing = append(drawing, '\n')
+// render draws the board.
+func (b *board) render(look grid.Look) string {
+	return look.Render(b.rows, b.cols, b.glyph, b.objects)
+}
+
+// objects lists what the coordinate formats name.
+func (b *board) objects() []grid.Objects {
+	list := []grid.Objects{{Label: "Targets"}, {Label: "Boxes"}, {Label: "Boxes on target"}, {Label: "Player"}, {Label: "Player on target"}}
+	for i, c := range b.cells {
+		if c == target {
+			list[0].At = append(list[0].At, b.at(i))
 		}
-		g := b.glyph(i)
-		drawing = append(drawing, glyphs[g])
-		if b.cells[i] == target {
-			objects[0].At = append(objects[0].At, b.at(i))
+		line := 0
+		switch b.glyph(i) {
+		case glyphBox:
+			line = 1
+		case glyphBoxOnTarget:
+			line = 2
+		case glyphPlayer:
+			line = 3
+		case glyphPlayerOnTarget:
+			line = 4
+		default:
+			continue
 		}
-		if o, movable := line[g]; movable {
-			objects[o].At = append(objects[o].At, b.at(i))
-		}
+		list[line].At = append(list[line].At, b.at(i))
 	}
-	return grid.Render(format, b.rows, b.cols, objects, string(drawing))
+	return list
 }

@@ -19,7 +19,7 @@ const (
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
 	options *options
-	glyphs  grid.Glyphs
+	look    grid.Look
 	levels  []*board // fixed levels; nil = generated ones
 	board   *board
 	placed  int // boxes on targets
@@ -35,7 +35,7 @@ func newGame(o *options) (*game, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &game{options: o, glyphs: glyphs}
+	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator}}
 	switch {
 	case o.Level != nil:
 		level, err := parseLevel(o.Level)
@@ -67,14 +67,14 @@ func (g *game) Reset(_ context.Context, seed int64) error {
 }
 
 func (g *game) Observe() envs.Observation {
-	return envs.Observation{Text: g.board.render(g.options.Observation, g.glyphs)}
+	return envs.Observation{Text: g.board.render(g.look)}
 }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	a := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	a := slices.IndexFunc(g.options.Actions, func(name string) bool { return strings.EqualFold(name, action) })
 	if a < 0 {
 		return envs.Result{}, nil
 	}
@@ -98,17 +98,24 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (g *game) Actions() []string { return slices.Clone(actionNames) }
+func (g *game) Actions() []string { return slices.Clone(g.options.Actions) }
 
 func (g *game) Instruction() string {
 	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
 		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
 		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
-		grid.Explain(g.options.Observation, g.board.rows, g.board.cols, g.glyphs.Legend(meanings))
+		g.look.Explain(g.board.rows, g.board.cols, meanings)
 }
 
 // Solve returns a shortest solution.
-func (g *game) Solve() ([]string, bool) { return g.board.solve() }
+func (g *game) Solve() ([]string, bool) {
+	way, ok := g.board.solve()
+	names := make([]string, len(way))
+	for i, a := range way {
+		names[i] = g.options.Actions[a]
+	}
+	return names, ok
+}
 
 func (g *game) Close() error {
 	g.running = false

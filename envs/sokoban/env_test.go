@@ -3,6 +3,7 @@ package sokoban
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +124,22 @@ func TestRenderFormats(t *testing.T) {
 	}
 }
 
+func TestOtherNamesAndSeparator(t *testing.T) {
+	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####", "action_lookup": []any{"1", "2", "3", "4"}, "separator": " "})
+	if got, want := g.Observe().Text, "# # # # #\n# P X O #\n# # # # #"; got != want {
+		t.Errorf("drawn as\n%s\nwant\n%s", got, want)
+	}
+	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" || !slices.Equal(g.Actions(), []string{"1", "2", "3", "4"}) {
+		t.Errorf("the expert says %v of %v", way, g.Actions())
+	}
+	if r, err := g.Step(t.Context(), "Right"); err != nil || r.Valid {
+		t.Errorf("the default name: %+v, %v", r, err)
+	}
+	if r, err := g.Step(t.Context(), "4"); err != nil || !r.Success {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestTags(t *testing.T) {
 	for tag, want := range map[string]struct {
 		rows, boxes, actions int
@@ -167,6 +184,7 @@ func TestWrongOptions(t *testing.T) {
 		"solved already":               {"level": "#@*#"},
 		"no such file":                 {"levels": "missing.txt"},
 		"search_depth: expected 2":     {"search_depth": 1},
+		"for Up, Down, Left, Right":    {"actions": []any{"u", "d", "l", "u"}},
 		"max_steps: expected":          {"max_steps": 0},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {

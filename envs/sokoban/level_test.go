@@ -5,7 +5,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/envs/grid"
 )
+
+// plain draws a board with the default glyphs.
+var plain = grid.Look{Format: "grid", Glyphs: []rune("#_O√XPS")}
 
 func TestCharacterSetsAgree(t *testing.T) {
 	xsb, err := parseLevel([]string{"######", "#@$*.#", "#- ###"})
@@ -16,27 +21,25 @@ func TestCharacterSetsAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	glyphs := []rune("#_O√XPS")
-	if xsb.render("grid", glyphs) != ours.render("grid", glyphs) {
-		t.Errorf("\n%s\nand\n%s\nshould be one level", xsb.render("grid", glyphs), ours.render("grid", glyphs))
+	if xsb.render(plain) != ours.render(plain) {
+		t.Errorf("\n%s\nand\n%s\nshould be one level", xsb.render(plain), ours.render(plain))
 	}
 }
 
 // Every generated level survives being written and read.
 func TestRenderedLevelsCanBeRead(t *testing.T) {
-	glyphs := []rune("#_O√XPS")
 	for seed := range int64(50) {
 		b, _, err := generate(seed, 7, 9, 2, 30)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := b.render("grid", glyphs)
+		text := b.render(plain)
 		read, err := parseLevel(strings.Split(text, "\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if read.render("grid", glyphs) != text || read.key() != b.key() {
-			t.Fatalf("seed %d changed:\n%s\n%s", seed, text, read.render("grid", glyphs))
+		if read.render(plain) != text || read.key() != b.key() {
+			t.Fatalf("seed %d changed:\n%s\n%s", seed, text, read.render(plain))
 		}
 	}
 }
@@ -58,6 +61,37 @@ func TestLevelFiles(t *testing.T) {
 				t.Errorf("%s: seed %d plays %q, want %q in the middle", name, seed, rows, want)
 			}
 		}
+	}
+}
+
+// Levels of google-deepmind/boxoban-levels (Apache 2.0): 10×10 cells and four boxes. Those that the expert solves are solved
+// by playing what it says.
+func TestBoxobanLevels(t *testing.T) {
+	g := play(t, map[string]any{"levels": "testdata/boxoban.jsonl", "max_steps": 1000})
+	if len(g.levels) != 36 {
+		t.Fatalf("%d levels, want 36", len(g.levels))
+	}
+	solved := 0
+	for seed := range int64(6) {
+		if err := g.Reset(t.Context(), seed); err != nil {
+			t.Fatal(err)
+		}
+		if all, _ := g.board.boxes(); all != 4 || g.board.rows != 10 || g.board.cols != 10 {
+			t.Fatalf("level %d: %d boxes on %dx%d cells", seed, all, g.board.rows, g.board.cols)
+		}
+		way, ok := g.Solve()
+		if !ok {
+			continue
+		}
+		solved++
+		for i, action := range way {
+			if r, err := g.Step(t.Context(), action); err != nil || !r.Effective || r.Success != (i == len(way)-1) {
+				t.Fatalf("level %d, step %d of %v: %+v, %v", seed, i, way, r, err)
+			}
+		}
+	}
+	if solved == 0 {
+		t.Error("the expert solves none of six levels")
 	}
 }
 

@@ -15,6 +15,8 @@ type options struct {
 	SearchDepth int      `option:"search_depth" doc:"moves that the generator may go back from the solved state"`
 	MaxSteps    int      `option:"max_steps" doc:"actions after which the game ends unsolved"`
 	Observation string   `option:"observation,observation_format" doc:"grid, coord or grid_coord"`
+	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
 	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
 	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines with rows), chosen by the seed"`
@@ -23,7 +25,7 @@ type options struct {
 func defaults(set func(*options)) func() any {
 	return func() any {
 		o := &options{
-			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", Glyphs: "#_O√XPS",
+			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", Glyphs: "#_O√XPS", Actions: actionNames,
 		}
 		set(o)
 		return o
@@ -48,7 +50,7 @@ func (o *options) check() error {
 	if o.Level != nil && o.Levels != "" {
 		problem("options level and levels exclude each other: keep one")
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {

@@ -7,9 +7,9 @@ const (
 	maxStates = 1_000_000 // states visited before giving up
 )
 
-// solve finds a shortest solution by breadth-first search over player and boxes, trying Up, Down, Left, Right in this
+// solve finds a shortest solution, as indices of directions, by breadth-first search over player and boxes, trying Up, Down, Left, Right in this
 // order, so that the result is the same every time. Boxes on cells from which no target can be reached are not pursued.
-func (b *board) solve() ([]string, bool) {
+func (b *board) solve() ([]int, bool) {
 	if all, placed := b.boxes(); placed == all {
 		return nil, true
 	}
@@ -49,9 +49,9 @@ func (b *board) solve() ([]string, bool) {
 			seen[key] = struct{}{}
 			queue = append(queue, node{&child, head, a, n.depth + 1})
 			if all, placed := child.boxes(); pushes && placed == all {
-				path := make([]string, n.depth+1)
+				path := make([]int, n.depth+1)
 				for i := len(queue) - 1; i > 0; i = queue[i].parent {
-					path[queue[i].depth-1] = actionNames[queue[i].action]
+					path[queue[i].depth-1] = queue[i].action
 				}
 				return path, true
 			}

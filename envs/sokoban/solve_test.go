@@ -22,8 +22,8 @@ func TestSolutionsAreShortest(t *testing.T) {
 		}
 		replay := b.clone()
 		for _, action := range solution {
-			if !replay.move(directions[slices.Index(actionNames, action)]) {
-				t.Fatalf("seed %d: %s of %v moves nothing", seed, action, solution)
+			if !replay.move(directions[action]) {
+				t.Fatalf("seed %d: %s of %v moves nothing", seed, actionNames[action], solution)
 			}
 		}
 		if all, placed := replay.boxes(); all != placed {
@@ -90,7 +90,7 @@ func TestSolveFourBoxes(t *testing.T) {
 	}
 	solution, _ := b.solve()
 	for _, action := range solution {
-		b.move(directions[slices.Index(actionNames, action)])
+		b.move(directions[action])
 	}
 	if all, placed := b.boxes(); placed != all {
 		t.Errorf("%v places %d of %d boxes", solution, placed, all)
