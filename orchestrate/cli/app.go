@@ -29,6 +29,7 @@ func commands() []*cli.Command {
 		reportCommand(),
 		modelCommand(),
 		envCommand(),
+		configCommand(),
 		doctorCommand(),
 	}
 }

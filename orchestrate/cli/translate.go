@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/translate"
+)
+
+func configCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "config",
+		Usage: "configurations of other programs",
+		Subcommands: []*cli.Command{{
+			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration", ArgsUsage: "[key=value ...]",
+			Description: `Reads Hydra overrides, as they follow python train.py (the command may
+stand before them), on top of a task's configuration or a resolved file, and
+prints the TOML. What has no counterpart is named on stderr.
+
+   gyre config translate --config-name _2_sokoban seed.train=7 -o mine.toml
+   gyre config translate --yaml resolved.yaml trainer.test_freq=20
+   gyre config translate --train-sh sokoban training.max_turns=5
+
+python train.py … --cfg job --resolve > resolved.yaml writes such a file.
+docs/from-ragen.md lists what every key becomes.`,
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"}, Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
+				&cli.StringFlag{Name: "yaml", Usage: "start from a resolved `FILE`"},
+				&cli.StringFlag{Name: "train-sh", Usage: "words of the first RAGEN's train.sh for `ENV`"},
+				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the TOML to `FILE`"},
+			},
+			Action: translateConfig,
+		}},
+	}
+}
+
+func translateConfig(c *cli.Context) error {
+	var words []string
+	for _, flag := range []string{"config-name", "yaml"} {
+		if value := c.String(flag); value != "" {
+			words = append(words, "--"+flag+"="+value)
+		}
+	}
+	if len(words) == 2 || len(words) > 0 && c.String("train-sh") != "" {
+		return Usagef("--config-name, --yaml and --train-sh exclude one another")
+	}
+	check := checkEnvironments(c.Context)
+	run := translate.Words
+	if env := c.String("train-sh"); env != "" {
+		words, run = []string{env}, translate.TrainSh
+	}
+	result, err := run(append(words, c.Args().Slice()...), check)
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	for _, u := range result.Unused {
+		fmt.Fprintf(c.App.ErrWriter, "no counterpart: %s=%s: %s\n", u.Key, u.Value, u.Why)
+	}
+	for _, note := range result.Notes {
+		fmt.Fprintln(c.App.ErrWriter, "note:", note)
+	}
+	file := c.String("output")
+	if len(result.Command) > 0 {
+		name := file
+		if name == "" {
+			name = "FILE"
+		}
+		fmt.Fprintf(c.App.ErrWriter, "run it with: gyre train %s %s\n", name, strings.Join(result.Command, " "))
+	}
+	if file != "" {
+		return atomicfile.Write(file, func(w io.Writer) error { _, err := w.Write(result.Document); return err })
+	}
+	_, err = c.App.Writer.Write(result.Document)
+	return err
+}

@@ -1,0 +1,20 @@
+// Command reference writes docs/from-ragen.md from the tables of package translate. `go generate ./orchestrate/translate` runs it.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"gyre/orchestrate/translate"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: reference from-ragen.md")
+		os.Exit(2)
+	}
+	if err := os.WriteFile(os.Args[1], translate.Reference(), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
+	}
+}
