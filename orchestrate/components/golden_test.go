@@ -120,7 +120,7 @@ func (g golden) batch(t *testing.T, m *torch.Model) Batch {
 	for _, r := range g.Responses {
 		tokens += len(r)
 	}
-	return Batch{Samples: g.samples(), Unit: func(i int, into *torch.Gradients) error {
+	return Batch{Samples: g.samples(), Backward: func(i int, into, _, _ *torch.Gradients) error {
 		_, err := m.PolicyBackward(g.pack(i), torch.PolicyInputs{Weights: slices.Repeat([]float32{1 / float32(tokens)}, len(g.Prompts[g.UID[i]])+len(g.Responses[i]))},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(into, nil, nil))
 		return err

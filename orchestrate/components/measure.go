@@ -2,7 +2,6 @@ package components
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,10 +14,9 @@ import (
 // Batch is what Measure needs to know of the episodes.
 type Batch struct {
 	Samples []Sample
-	// Unit adds the gradient of one episode at advantage 1: of the on-policy loss -Σ weight·log-prob, under the normaliser of the whole batch.
-	Unit func(sample int, into *torch.Gradients) error
-	// Regularise adds the gradients of the entropy and KL terms of the chosen episodes; nil skips one. Nil: the loss has no such terms.
-	Regularise  func(samples []int, entropy, kl *torch.Gradients) error
+	// Backward adds the gradients of one episode: at advantage 1, of the on-policy loss -Σ weight·log-prob, and of the entropy and KL terms
+	// (nil: the loss has no such term), all under the normaliser of the whole batch.
+	Backward    func(sample int, unit, entropy, kl *torch.Gradients) error
 	Entropy, KL bool // the terms that the loss has
 }
 
@@ -175,11 +173,21 @@ func (m *measurement) run() error {
 // add puts the chosen episodes' gradients into one buffer per name.
 func (m *measurement) add(samples []int, into []*torch.Gradients) error {
 	total := len(m.names) - 1
+	var entropy, kl *torch.Gradients
+	if m.batch.Entropy {
+		entropy = into[slices.Index(m.names, Entropy)]
+	}
+	if m.batch.KL {
+		kl = into[slices.Index(m.names, KL)]
+	}
 	for _, i := range samples {
 		if m.ctx.Err() != nil {
 			return context.Cause(m.ctx)
 		}
-		if err := errors.Join(m.unit.Zero(), m.batch.Unit(i, m.unit)); err != nil {
+		if err := m.unit.Zero(); err != nil {
+			return err
+		}
+		if err := m.batch.Backward(i, m.unit, entropy, kl); err != nil {
 			return err
 		}
 		for k := range m.names {
@@ -205,17 +213,7 @@ func (m *measurement) add(samples []int, into []*torch.Gradients) error {
 			m.sketches[i] = sketch
 		}
 	}
-	if !m.batch.Entropy && !m.batch.KL {
-		return nil
-	}
-	var entropy, kl *torch.Gradients
-	if m.batch.Entropy {
-		entropy = into[slices.Index(m.names, Entropy)]
-	}
-	if m.batch.KL {
-		kl = into[slices.Index(m.names, KL)]
-	}
-	return m.batch.Regularise(samples, entropy, kl)
+	return nil
 }
 
 // grams are the inner products of all pairs, per parameter: row by row of the upper triangle.

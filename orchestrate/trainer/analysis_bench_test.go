@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"testing"
@@ -130,4 +131,29 @@ func BenchmarkAnalysis(b *testing.B) {
 	b.Run("exact, task only", func(b *testing.B) { benchAnalysis(b, "algorithm.kl_coef=0", "algorithm.entropy_coef=0") })
 	// RAGEN's procedure on the same kernels: a forward pass for each component, each bucket and again for all of them.
 	b.Run("RAGEN's procedure", func(b *testing.B) { benchAnalysis(b, "analysis.profile=paper", "analysis.low_memory=true") })
+}
+
+// BenchmarkComponents measures the gradients of the reward's parts on the same batch, with their bands: without and with the loss's other terms.
+func BenchmarkComponents(b *testing.B) {
+	for _, parts := range []int{3, 8} {
+		for name, overrides := range map[string][]string{"parts": {"algorithm.kl_coef=0", "algorithm.entropy_coef=0"}, "parts, entropy and KL": nil} {
+			b.Run(fmt.Sprintf("%d %s", parts, name), func(b *testing.B) {
+				t, s := benchTrainer(b, append(overrides, "algorithm.advantage=grpo", "components.enabled=true", "components.mode=exact")...)
+				r := rand.New(rand.NewPCG(1, 1))
+				for _, x := range s.samples {
+					x.Components, x.Score = map[string][]episode.Reward{}, 0
+					for k := range parts {
+						v := r.NormFloat64()
+						x.Components[string(rune('a'+k))] = []episode.Reward{{Token: 127, Value: v}}
+						x.Score += v
+					}
+				}
+				for b.Loop() {
+					if _, err := (&componentGradients{equipment: t}).run(context.Background(), 1, s.samples, map[string]any{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
 }

@@ -106,21 +106,22 @@ func (g *componentGradients) batch(samples []*Sample) (components.Batch, error) 
 		return components.Batch{}, err
 	}
 	loss := g.policyLoss()
-	b := components.Batch{
-		Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone,
-		Unit: func(i int, into *torch.Gradients) error {
-			_, err := g.actor.model.PolicyBackward(pack(samples, []int{i}), torch.PolicyInputs{Weights: weights[i]},
-				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, torch.Terms(into, nil, nil))
+	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
+	b.Backward = func(i int, unit, entropy, kl *torch.Gradients) error {
+		x := samples[i]
+		if (entropy != nil || kl != nil) && g.own(x) { // every ratio is 1: one forward pass serves all
+			one := *x
+			one.Advantages = slices.Repeat([]float32{1}, len(x.IDs))
+			_, err := g.policyBackward([]*Sample{&one}, []int{0}, map[int][]float32{0: weights[i]}, loss, torch.Terms(unit, entropy, kl))
 			return err
-		},
-		Regularise: func(chosen []int, entropy, kl *torch.Gradients) error {
-			for _, micro := range microBatches(samples, chosen, g.config.Actor.MicroBatchTokens) {
-				if _, err := g.policyBackward(samples, micro, weights, loss, torch.Terms(nil, entropy, kl)); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		}
+		_, err := g.actor.model.PolicyBackward(pack(samples, []int{i}), torch.PolicyInputs{Weights: weights[i]},
+			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, torch.Terms(unit, nil, nil))
+		if err != nil || entropy == nil && kl == nil {
+			return err
+		}
+		_, err = g.policyBackward(samples, []int{i}, weights, loss, torch.Terms(nil, entropy, kl))
+		return err
 	}
 	for _, x := range samples {
 		s := components.Sample{Group: x.Group, Tokens: x.PolicyTokens(), Score: x.Score, Parts: map[string]float64{}}
@@ -132,6 +133,11 @@ func (g *componentGradients) batch(samples []*Sample) (components.Batch, error) 
 		b.Samples = append(b.Samples, s)
 	}
 	return b, nil
+}
+
+// own reports whether a sample's old log-probs are the policy's own: those that given episodes bring may be another's.
+func (g *componentGradients) own(x *Sample) bool {
+	return g.replay == nil || x.Logprob == nil || g.config.Actor.RecomputeLogprobs
 }
 
 // keep starts writing the parts' gradients, in full if the configuration allows that much.

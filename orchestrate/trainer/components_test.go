@@ -114,6 +114,47 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 	}
 }
 
+// What the episodes' old log-probs say of another policy changes nothing: gradients are those at the present weights.
+func TestComponentsIgnoreOldLogprobs(t *testing.T) {
+	episodes, err := episode.ReadFile(partsFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range episodes {
+		e.Logprob = make([]float32, len(e.IDs))
+		for i, sampled := range e.Mask {
+			if sampled {
+				e.Logprob[i] = -3 - float32(i%3)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "old.jsonl")
+	if err := episode.WriteFile(file, episodes); err != nil {
+		t.Fatal(err)
+	}
+	var found []map[string]any
+	for _, overrides := range [][]string{nil, {"actor.recompute_logprobs=true"}} {
+		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()), append([]string{"components.permutations=0"}, overrides...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, result.Values)
+	}
+	for _, key := range []string{"norm/total", "norm/a", "norm/kl", "norm/entropy", "cosine/a/kl", "cosine/b/total"} {
+		near(t, key, found[0]["grad_components/"+key], found[1]["grad_components/"+key].(float64), 1e-3, 1e-4)
+	}
+	if found[0]["grad_norm/all/task"] == found[1]["grad_norm/all/task"] {
+		t.Error("the log-probs of another policy should change the update's own gradient")
+	}
+	if _, banded := found[0]["grad_components/cosine/a/b/low"]; banded {
+		t.Error("a band without permutations")
+	}
+}
+
 // Measuring changes nothing, and a resumed run leaves the files of an undisturbed one.
 func TestComponentsChangeNothing(t *testing.T) {
 	file := partsFile(t)
