@@ -26,10 +26,10 @@ func gradeCommand() *cli.Command {
 Rows are {"pred": "…", "gold": "…"}, or {"response": "…", "gold": "…"} whose
 last box is the answer. Each gives {"correct": …, "extracted": …,
 "rules": […]} and both sides as they were compared; an "id" is passed on. The
-rules are those that changed a side and the one that decided, in order. strict is the
-MATH benchmark's textual equality, applied to both sides; lenient accepts in
-addition what is provably the same number, expression, list, interval, set,
-matrix or relation. --audit gives every answer of a data set back as
+rules are those that changed a side and the one that decided, in order.
+strict is the MATH benchmark's textual equality, applied to both sides;
+lenient accepts in addition what is provably the same number, expression,
+list, interval, set, matrix or relation. --audit gives every answer of a data set back as
 \boxed{answer} and prints those that the rules rewrite or that do not score,
 and a line of counts.
 

@@ -58,7 +58,7 @@ func TestHistorySchema(t *testing.T) {
       "statistics": {
         "avg_correctness": 0.5,
         "avg_format": 0.325,
-        "avg_length_reward": 0.25937499999999997,
+        "avg_length_reward": 0.259375,
         "avg_actual_length": 207.5,
         "correct_count": 1,
         "format_valid_count": 1,

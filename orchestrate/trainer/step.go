@@ -37,6 +37,9 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.tracking.add(step, episodes); err != nil {
+		return nil, err
+	}
 	var chosen selection
 	err = t.measure(m, "filter", func() (err error) {
 		chosen, err = t.preparation.choose(episodes, false)
