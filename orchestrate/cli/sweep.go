@@ -5,19 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/sweep"
 	"gyre/orchestrate/trainer"
-	"gyre/torch"
 )
 
 func sweepCommand() *cli.Command {
@@ -122,6 +122,7 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 	}
 	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "condition\tseed\tstatus\tsteps\ttime\tmemory\tdirectory\n")
+	unknown := map[string][]string{} // conditions by why their memory is unknown
 	total, known, broken := time.Duration(0), true, 0
 	for _, r := range runs {
 		steps, expected, memory := "-", "unknown", ""
@@ -131,7 +132,11 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 			fmt.Fprintf(c.App.ErrWriter, "%s, seed %d cannot start: %v\n", r.Condition, r.Seed, err)
 			memory = "cannot start"
 		} else {
-			steps, memory = fmt.Sprint(cfg.Run.Steps), memoryOf(cfg)
+			steps = fmt.Sprint(cfg.Run.Steps)
+			if memory, err = memoryOf(cfg); err != nil {
+				reason, _, _ := strings.Cut(err.Error(), "\n")
+				unknown[reason] = append(unknown[reason], r.Condition)
+			}
 			if r.SecondsPerStep > 0 {
 				whole := time.Duration(r.SecondsPerStep * float64(cfg.Run.Steps) * float64(time.Second)).Round(time.Second)
 				expected = whole.String()
@@ -147,6 +152,10 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for reason, conditions := range unknown {
+		slices.Sort(conditions)
+		fmt.Fprintf(c.App.ErrWriter, "memory of %s is unknown: %s\n", strings.Join(slices.Compact(conditions), ", "), reason)
+	}
 	if known {
 		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", len(runs), slots, (total / time.Duration(slots)).Round(time.Second))
 	} else {
@@ -161,20 +170,11 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 	return nil
 }
 
-// memoryOf predicts what a run needs; without the model's files it says so.
-func memoryOf(cfg *config.Config) string {
-	actor, err := checkpoint.ReadConfig(cfg.Model.Path)
+// memoryOf predicts what a run needs; where it cannot be opened, often because the model is not there yet, the error says why.
+func memoryOf(cfg *config.Config) (string, error) {
+	opened, err := experiment.Open(cfg, trainer.TrainingParts(false))
 	if err != nil {
-		return "unknown: no model in " + cfg.Model.Path
+		return "unknown", err
 	}
-	var critic *torch.ModelConfig
-	if cfg.Algorithm.UsesCritic() {
-		read, err := checkpoint.ReadConfig(cmp.Or(cfg.Critic.Path, cfg.Model.Path))
-		if err != nil {
-			return "unknown: no model in " + cfg.Critic.Path
-		}
-		read.Model.Head, read.Model.TieEmbeddings = torch.HeadValue, false
-		critic = &read.Model
-	}
-	return fmt.Sprintf("%.1f GiB", float64(trainer.PlanMemory(cfg, actor.Model, critic).Peak())/(1<<30))
+	return fmt.Sprintf("%.1f GiB", float64(opened.PlanMemory().Peak())/(1<<30)), nil
 }

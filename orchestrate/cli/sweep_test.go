@@ -119,10 +119,10 @@ func TestStudyCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
 	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values", "0.5,nofilter,0.25")
-	if code != exitDone || !strings.Contains(stderr, "5 runs on 1 slots") {
+	if code != exitDone || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr, "memory of cannot start is unknown: the policy: nowhere has no config.json") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	for _, want := range []string{"0.5 ", "0.25 ", "nofilter ", "studies/tiny/runs/cannot_start/seed_1", "unknown: no model in nowhere", "GiB"} {
+	for _, want := range []string{"0.5 ", "0.25 ", "nofilter ", "studies/tiny/runs/cannot_start/seed_1", "unknown", "GiB"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the list lacks %q:\n%s", want, stdout)
 		}
