@@ -27,7 +27,6 @@ func commands() []*cli.Command {
 		dataCommand(),
 		plotCommand(),
 		reportCommand(),
-		sweepCommand(),
 		modelCommand(),
 		envCommand(),
 		configCommand(),

@@ -35,7 +35,7 @@ func documented(t *testing.T) []*regexp.Regexp {
 func TestMetricsAreDocumented(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_coef = 0.1\n")
-	mustGyre(t, dir, "train", config, "run.name=ppo", "run.steps=3")
+	mustGyre(t, dir, "train", config, "run.name=ppo", "run.steps=3", "collapse.every=2")
 	mustGyre(t, dir, "train", config, "run.name=reward", "run.steps=1", "algorithm.kl_in=reward", "actor.recompute_logprobs=true", "filter.metric=length")
 	mustGyre(t, dir, "train", config, "run.name=grpo", "run.steps=1", "algorithm.advantage=grpo", "algorithm.soft_reweight=true")
 	mustGyre(t, dir, "train", config, "run.name=only", "run.steps=1", "analysis.only=true")

@@ -22,7 +22,7 @@ func readFile(t *testing.T, path string) []byte {
 // The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's own.
 func TestAnalysisHasNoSideEffects(t *testing.T) {
 	with, without := t.TempDir(), t.TempDir()
-	mustGyre(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true")
+	mustGyre(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true", "collapse.every=1")
 	mustGyre(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
 	for _, file := range []string{"actor/model.safetensors", "critic/model.safetensors", "optimizer/actor.safetensors"} {
 		file = filepath.Join("runs/tiny/global_step_6", file)
@@ -31,11 +31,15 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 		}
 	}
 	a, b := steadyMetrics(t, filepath.Join(with, "runs/tiny/metrics.jsonl")), steadyMetrics(t, filepath.Join(without, "runs/tiny/metrics.jsonl"))
-	analysed := 0
+	analysed, measured := 0, 0
 	for step, values := range a {
 		for name, v := range values {
 			if strings.HasPrefix(name, "grad_norm") {
 				analysed++
+				continue
+			}
+			if strings.HasPrefix(name, "collapse") {
+				measured++
 				continue
 			}
 			if strings.HasPrefix(name, "grad_analysis") || strings.HasPrefix(name, "actor/grad_norm/") || strings.HasPrefix(name, "actor/loss/") {
@@ -46,8 +50,8 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 			}
 		}
 	}
-	if analysed == 0 {
-		t.Error("nothing was analysed")
+	if analysed == 0 || measured == 0 {
+		t.Errorf("%d numbers of the analysis and %d of thoughts: nothing was measured", analysed, measured)
 	}
 }
 

@@ -17,6 +17,7 @@ type Config struct {
 	Analysis   Analysis   `toml:"analysis"`
 	Components Components `toml:"components"`
 	EarlyStop  EarlyStop  `toml:"early_stop"`
+	Collapse   Collapse   `toml:"collapse"`
 	Checkpoint Checkpoint `toml:"checkpoint"`
 	Engine     Engine     `toml:"engine"`
 	SFT        SFT        `toml:"sft"`
@@ -342,6 +343,23 @@ type Components struct {
 	Tracking bool `toml:"tracking" default:"false"`
 	// What the folders' names say of the data; when empty the first environment's tag.
 	Data string `toml:"data"`
+}
+
+// Collapse measures whether thoughts still depend on their prompts (entropy and mutual information). It changes nothing
+// in training. Thoughts are scored under each other's prompts: up to samples × samples of them.
+type Collapse struct {
+	// Measure at step 1 and at every multiple of this; 0 = never. RAGEN's is 5.
+	Every int `toml:"every" default:"0" range:"[0,)"`
+	// Thoughts per measurement.
+	Samples int `toml:"samples" default:"64" range:"[2,4096]"`
+	// Measure first turns, whose prompts the members of a group share.
+	FirstTurn bool `toml:"first_turn" default:"true"`
+	// Measure turns of any number.
+	MultiTurn bool `toml:"multi_turn" default:"true"`
+	// Added to standard deviations before dividing by them.
+	StdEps float64 `toml:"std_eps" default:"0.001" range:"(0,)"`
+	// Weight of the past in moving averages of standard deviations.
+	EMADecay float64 `toml:"ema_decay" default:"0.9" range:"[0,1)"`
 }
 
 // EarlyStop ends runs that have collapsed (exit code 5).

@@ -25,6 +25,7 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 		warn(placed && !r.TurnRewards, "rewards.%d.placement = %q has no effect on the update: with rollout.turn_rewards = false "+
 			"an episode's last token carries all of it", i, part.Placement)
 	}
+	warn(c.Collapse.Every > 0 && !r.Think, "collapse.every = %d measures thoughts, but rollout.think = false asks for none", c.Collapse.Every)
 	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",
 		r.FormatPenalty)
 	warn(r.Normalize != "identity" && c.Algorithm.UsesGroups(), "rollout.normalize = %q: %s already compares returns with "+

@@ -13,6 +13,7 @@ import (
 
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/collapse"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
@@ -25,6 +26,7 @@ import (
 type State struct {
 	Step        int                  `json:"step"` // steps done
 	EarlyStop   EarlyStop            `json:"early_stop"`
+	Collapse    collapse.Meter       `json:"collapse"`
 	KL          advantage.Controller `json:"kl"`
 	ActorSteps  int64                `json:"actor_steps"` // optimizer steps taken
 	CriticSteps int64                `json:"critic_steps"`

@@ -12,7 +12,7 @@ import (
 
 // step runs one training step and returns its metrics. A *StoppedEarly error ends the run after its metrics are written.
 //
-// Order (RAGEN's): rollout, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
+// Order (RAGEN's): rollout, collapse diagnostics, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
 func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	step := t.state.Step + 1
 	begin := time.Now()
@@ -37,8 +37,10 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.tracking.add(step, episodes); err != nil {
-		return nil, err
+	if t.collapseDue(step) {
+		if err := t.measure(m, "collapse_metrics", func() error { return t.measureCollapse(step, episodes, m) }); err != nil {
+			return nil, err
+		}
 	}
 	var chosen selection
 	err = t.measure(m, "filter", func() (err error) {

@@ -1,0 +1,54 @@
+package trainer
+
+import (
+	"fmt"
+	"maps"
+
+	"gyre/envs"
+	"gyre/orchestrate/collapse"
+	"gyre/orchestrate/episode"
+)
+
+// collapseDue says whether a step measures what thoughts owe to their prompts.
+func (t *Trainer) collapseDue(step int) bool {
+	every := t.config.Collapse.Every
+	return every > 0 && t.sampler != nil && (step == 1 || step%every == 0)
+}
+
+// measureCollapse adds the collapse diagnostics of a batch, before filtering, under the policy that played it.
+func (t *Trainer) measureCollapse(step int, episodes []*episode.Episode, metrics map[string]float64) error {
+	decode := func(ids []int32) string { return t.sampler.Tokenizer.Decode(ids, false) }
+	rng := envs.Rand("collapse", int64(t.config.Run.Seed), int64(step))
+	numbers, err := t.state.Collapse.Measure(episodes, decode, t.scoreThoughts, t.config.Collapse, rng)
+	if err != nil {
+		return fmt.Errorf("collapse diagnostics: %w", err)
+	}
+	maps.Copy(metrics, numbers)
+	return nil
+}
+
+// scoreThoughts sums the log-probs of each sequence's thought. Sequences with one prompt share its rows.
+func (e *equipment) scoreThoughts(sequences []collapse.Sequence) ([]float64, error) {
+	samples, position := make([]*Sample, len(sequences)), make(map[*Sample]int, len(sequences))
+	for i, s := range sequences {
+		mask := make([]bool, len(s.IDs))
+		for k := s.From; k < len(mask); k++ {
+			mask[k] = true
+		}
+		samples[i] = &Sample{Episode: &episode.Episode{IDs: s.IDs, Mask: mask}}
+		position[samples[i]] = i
+	}
+	sums := make([]float64, len(sequences))
+	for _, micro := range microBatches(samples, all(len(samples)), e.config.Actor.MicroBatchTokens) {
+		scores, err := e.actor.model.Score(pack(samples, micro), e.temperature(), false)
+		if err != nil {
+			return nil, err
+		}
+		scatter(samples, micro, scores.Logprobs, func(s *Sample, logprobs []float32) {
+			for _, l := range logprobs {
+				sums[position[s]] += float64(l)
+			}
+		})
+	}
+	return sums, nil
+}
