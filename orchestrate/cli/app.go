@@ -27,6 +27,7 @@ func commands() []*cli.Command {
 		dataCommand(),
 		plotCommand(),
 		reportCommand(),
+		sweepCommand(),
 		modelCommand(),
 		envCommand(),
 		configCommand(),

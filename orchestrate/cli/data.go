@@ -44,14 +44,14 @@ func dataCommand() *cli.Command {
 				Action: dataSplit,
 			},
 			{
-				Name: "check", Usage: "find duplicates, leaks, missing answers and answers that cannot score", ArgsUsage: "FILE",
-				Description: "gyre data check data/math500/train.parquet --against data/math500/test.parquet\n\n" +
+				Name: "check", Usage: "find duplicates, leaks and answers that cannot score", ArgsUsage: "FILE",
+				Description: "gyre data check math500/train.parquet --against math500/test.parquet\n\n" +
 					"Ends with code 1 when problems are shared with the other file, answers are\n" +
 					"missing or would not score, or prompts are too long.",
 				Flags: append(fieldFlags(),
 					&cli.StringFlag{Name: "against", Usage: "`FILE` whose problems must not occur"},
 					&cli.StringFlag{Name: "model", Usage: "measure prompts in tokens of the model in `DIR`"},
-					&cli.IntFlag{Name: "max-prompt", Usage: "longest prompt allowed, in tokens with --model, else in characters"},
+					&cli.IntFlag{Name: "max-prompt", Usage: "longest prompt, in tokens or else characters"},
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"}),
 				Action: dataCheck,
 			},

@@ -26,7 +26,7 @@ func dataPrepareCommand() *cli.Command {
 	return &cli.Command{
 		Name: "prepare", Usage: "write training files of a known data set", ArgsUsage: "math500|gsm8k",
 		Description: `gyre data prepare math500 --input math500_test.json
-gyre data prepare math500 --input math500_test.json --train MATH_train.jsonl --split leak-free
+gyre data prepare math500 --split leak-free --train MATH_train.jsonl
 gyre data prepare gsm8k --input folder-with-train-and-test
 
 Without --input the files come from the Hugging Face hub (HF_ENDPOINT names a
@@ -39,11 +39,11 @@ those of the rldynamic project), all (500 for training, none held out), or
 leak-free: training problems come from --train, without those that occur in
 the 500, and all 500 are held out. gsm8k has its own two splits.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "input", Usage: "`PATH` of the set: a file, or for gsm8k the folder with its two files"},
-			&cli.StringFlag{Name: "train", Usage: "`FILE` of further training problems (math500, split leak-free) or of gsm8k's training split"},
+			&cli.StringFlag{Name: "input", Usage: "a file, or for gsm8k the folder of its two"},
+			&cli.StringFlag{Name: "train", Usage: "`FILE` of training problems"},
 			&cli.StringFlag{Name: "output", Usage: "`DIR`; data/NAME if left out"},
 			&cli.StringFlag{Name: "split", Value: splitSeed, Usage: "470/30, all or leak-free (math500)"},
-			&cli.StringFlag{Name: "answer-format", Usage: "boxed or hash: how prompts ask for the answer (math500: boxed, gsm8k: hash)"},
+			&cli.StringFlag{Name: "answer-format", Usage: "boxed or hash: how answers are asked for"},
 		},
 		Action: dataPrepare,
 	}

@@ -24,12 +24,14 @@ func gradeCommand() *cli.Command {
 		Description: `echo '{"response": "So \\boxed{\\dfrac12}.", "gold": "1/2"}' | gyre grade
 
 Rows are {"pred": "…", "gold": "…"}, or {"response": "…", "gold": "…"} whose
-last box is the answer. Each gives {"correct": …, "extracted": …, "rules": […]}
-and both sides as they were compared; an "id" is passed on. The rules are
-those that changed a side and the one that decided, in order. strict is the
-MATH benchmark's textual equality, applied to both sides; lenient accepts in
-addition what is provably the same number, expression, list, interval, set,
-matrix or relation.
+last box is the answer. Each gives {"correct": …, "extracted": …,
+"rules": […]} and both sides as they were compared; an "id" is passed on. The
+rules are those that changed a side and the one that decided, in order.
+strict is the MATH benchmark's textual equality, applied to both sides;
+lenient accepts in addition what is provably the same number, expression,
+list, interval, set, matrix or relation. --audit gives every answer of a data set back as
+\boxed{answer} and prints those that the rules rewrite or that do not score,
+and a line of counts.
 
 With --function (or a row's "function"), rows are the arguments of one of the
 rldynamic project's functions and each gives {"value": …}, null for None;
@@ -39,8 +41,7 @@ where the original raises there is an "error" beside it. Functions:
 			&cli.StringFlag{Name: "mode", Value: string(reward.Strict), Usage: "strict or lenient"},
 			&cli.StringFlag{Name: "function", Usage: "call `NAME` instead of grading"},
 			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
-			&cli.StringFlag{Name: "audit", Usage: "grade a data set's own answers, each as the reply \\boxed{answer}: prints those of `FILE` that the\n" +
-				"rules rewrite or that do not score, and a summary"},
+			&cli.StringFlag{Name: "audit", Usage: "grade the answers of the data set in `FILE`"},
 		},
 		Action: grade,
 	}

@@ -93,8 +93,18 @@ func meanOf(pattern string) func(r *rundir.Run) []rundir.Point {
 	}
 }
 
+// mostBands is the number of conditions up to which bands can be told apart.
+const mostBands = 4
+
+// limit keeps the ends of an interval of a share within 0 and 100 %.
+func limit(points plotter.XYs) {
+	for i := range points {
+		points[i].Y = math.Min(math.Max(points[i].Y, 0), 100)
+	}
+}
+
 // Conditions compares conditions over the steps: one colour each; with several seeds thin lines for the runs, a thick one for their mean as far as
-// all of them go, and its 95 % interval as a band. A run that a collapse rule stopped ends in a cross.
+// all of them go, and its 95 % interval as a band (of few conditions). A run that a collapse rule stopped ends in a cross.
 func Conditions(title string, list []Condition) Picture {
 	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 1.9 * vg.Inch}
 	seeds := 0
@@ -106,7 +116,10 @@ func Conditions(title string, list []Condition) Picture {
 		}
 	}
 	if seeds > 1 {
-		f.caption = "thin: one run; thick: mean over seeds, as far as all of them go; band: its 95 % interval"
+		f.caption = "thin: one run; thick: mean over seeds, as far as all of them go"
+	}
+	if seeds > 1 && len(list) <= mostBands {
+		f.caption += "; band: its 95 % interval"
 	}
 	if stopped {
 		if f.caption != "" {
@@ -145,13 +158,19 @@ func Conditions(title string, list []Condition) Picture {
 			}
 			mean, low, high := across(runs)
 			if len(runs) > 1 {
-				if len(mean) > 1 {
+				if what.factor == 100 {
+					limit(low)
+					limit(high)
+				}
+				if len(mean) > 1 && len(list) <= mostBands {
 					p.Add(band(low, high, paint))
 				}
 				for _, points := range runs {
 					p.Add(line(points, light(paint), 0.6))
 				}
-				all = append(append(all, low...), high...)
+				if len(list) <= mostBands {
+					all = append(append(all, low...), high...)
+				}
 			}
 			p.Add(line(mean, paint, 1.5))
 			if what.sparse || len(mean) == 1 {
@@ -204,7 +223,7 @@ func band(low, high plotter.XYs, c color.NRGBA) *plotter.Polygon {
 	for _, q := range slices.Backward(high) {
 		outline = append(outline, q)
 	}
-	c.A = 40
+	c.A = 32
 	return &plotter.Polygon{XYs: []plotter.XYs{outline}, Color: c}
 }
 

@@ -7,6 +7,7 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
 	"gyre/orchestrate/generation"
 	"gyre/torch"
 )
@@ -78,6 +79,16 @@ func (p *Player) text(reply []int32) string {
 // cut says whether a sampled reply ended for want of room.
 func (p *Player) cut(reply []int32) bool {
 	return len(reply) >= p.rollout.MaxTokens && !slices.Contains(p.stopIDs, reply[len(reply)-1])
+}
+
+// LastReply gives the text of an episode's last reply, its tokens, and whether it ended for want of room.
+func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut bool) {
+	if len(e.Turns) == 0 {
+		return "", 0, false
+	}
+	turn := e.Turns[len(e.Turns)-1]
+	reply := e.IDs[turn.Reply:turn.End]
+	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply)
 }
 
 // lengths are the bytes of text that each token of a reply stands for.

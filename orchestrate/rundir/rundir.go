@@ -39,7 +39,7 @@ func Open(path string, resume bool) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("creating the run directory: %w", err)
 	}
-	lock, err := lock(path)
+	lock, err := Lock(path)
 	if err != nil {
 		return nil, err
 	}
@@ -74,23 +74,23 @@ func holdsRun(path string) bool {
 	return len(checkpoints) > 0
 }
 
-// lock makes this process the only one that writes to the directory; the system takes the lock back however the process ends.
-func lock(path string) (*os.File, error) {
+// Lock makes this process the only one that writes to a directory; the system takes the lock back however the process ends.
+func Lock(path string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("locking the run directory: %w", err)
+		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(lock.Name())
 		lock.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("locking the run directory %s: %w", path, err)
+			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
 		return nil, fmt.Errorf("%s is in use by process %s: wait for it, or stop it", path, strings.TrimSpace(string(holder)))
 	}
 	if err := errors.Join(lock.Truncate(0), writeAt0(lock, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("locking the run directory: %w", err)
+		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
 	return lock, nil
 }

@@ -50,12 +50,14 @@ func partWeights(c *config.Config) map[string]float64 {
 }
 
 // componentFolder is where the gradients of the parts are kept.
-func componentFolder(c *config.Config) string {
-	data := c.Components.Data
-	if data == "" && len(c.Envs) > 0 {
-		data = strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
+func componentFolder(c *config.Config) string { return "gradient_analysis_" + dataName(c) }
+
+// dataName is what the folders of gradients and rewards say of the data.
+func dataName(c *config.Config) string {
+	if c.Components.Data == "" && len(c.Envs) > 0 {
+		return strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
 	}
-	return "gradient_analysis_" + data
+	return c.Components.Data
 }
 
 // run measures the gradients of the parts of a prepared batch's reward, at the present weights, and leaves everything as it was.

@@ -37,6 +37,9 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.tracking.add(step, episodes); err != nil {
+		return nil, err
+	}
 	if t.collapseDue(step) {
 		if err := t.measure(m, "collapse_metrics", func() error { return t.measureCollapse(step, episodes, m) }); err != nil {
 			return nil, err

@@ -19,6 +19,7 @@ type Trainer struct {
 	update      update
 	analysis    gradientAnalysis
 	components  componentGradients
+	tracking    rewardTracking
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
@@ -57,6 +58,9 @@ func (t *Trainer) begin() error {
 	t.update = update{t.equipment}
 	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.dir.File("analysis"), nil}
 	t.components = componentGradients{equipment: t.equipment, dir: t.dir.File(componentFolder(c))}
+	if t.tracking, err = t.openTracking(); err != nil {
+		return err
+	}
 	a := c.Algorithm
 	if from == "" {
 		t.state.KL = advantage.Controller{Coef: a.KLCoef}
@@ -93,7 +97,9 @@ var errAnalysed = errors.New("the gradient analysis is done")
 
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
-	defer func() { outcome, err = t.conclude(outcome, errors.Join(err, t.components.files.Wait())) }()
+	defer func() {
+		outcome, err = t.conclude(outcome, errors.Join(err, t.components.files.Wait(), t.tracking.close()))
+	}()
 	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
 		return outcome, err
 	}
@@ -187,6 +193,9 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.
 func (t *Trainer) save() error {
 	if err := t.components.files.Wait(); err != nil {
+		return err
+	}
+	if err := t.tracking.flush(); err != nil {
 		return err
 	}
 	return t.checkpoints.save(t.state)

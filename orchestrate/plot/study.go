@@ -1,0 +1,273 @@
+package plot
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/palette/moreland"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"gyre/orchestrate/rundir"
+)
+
+// StudyCondition is one condition of a study with its runs.
+type StudyCondition struct {
+	Label       string
+	Coordinates []string // the values on the study's axes
+	Runs        []StudyRun
+	// Mean of the runs' last validation success, with its interval; NaN where there is none.
+	Mean, Low, High float64
+}
+
+// StudyRun is one run of a study.
+type StudyRun struct {
+	Seed    int
+	Status  string // finished, stopped_early, failed, running, pending
+	Rule    string // of an early stop
+	Steps   int
+	Success float64     // last validation success; NaN where there is none
+	Run     *rundir.Run // nil when it logged nothing
+}
+
+// Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where two axes make up the
+// conditions, a map of success over them.
+func Study(name string, list []StudyCondition) []Picture {
+	var conditions []Condition
+	for _, c := range list {
+		var runs []*rundir.Run
+		for _, r := range c.Runs {
+			if r.Run != nil {
+				runs = append(runs, r.Run)
+			}
+		}
+		if len(runs) > 0 {
+			conditions = append(conditions, Condition{c.Label, runs})
+		}
+	}
+	var out []Picture
+	if curves := Conditions(name, conditions); !curves.Empty() {
+		curves.Name = "learning_curves.png"
+		out = append(out, curves)
+	}
+	if len(list) == 0 {
+		return out
+	}
+	out = append(out, Picture{"final_success.png", finalSuccess(name, list)}, Picture{"collapse_timeline.png", timeline(name, list)})
+	if f, ok := heatMap(name, list); ok {
+		out = append(out, Picture{"heat_map.png", f})
+	}
+	return out
+}
+
+// How a run's end is drawn.
+var ends = map[string]struct {
+	label string
+	color color.NRGBA
+}{
+	"finished": {"finished", green}, "stopped_early": {"stopped early by a collapse rule", vermilion}, "failed": {"failed", ink},
+	"running": {"not finished", grey}, "pending": {"not finished", grey},
+}
+
+// endLegend explains the ends that occur.
+func endLegend(list []StudyCondition, mark mark) (out []entry) {
+	for _, status := range []string{"finished", "stopped_early", "failed", "running"} {
+		occurs := slices.ContainsFunc(list, func(c StudyCondition) bool {
+			return slices.ContainsFunc(c.Runs, func(r StudyRun) bool { return r.Status == status })
+		})
+		if occurs {
+			out = append(out, entry{ends[status].label, ends[status].color, mark})
+		}
+	}
+	return out
+}
+
+// rowNames are labels from the top down.
+func rowNames(labels []string) constants {
+	out := slices.Clone(labels)
+	slices.Reverse(out)
+	return out
+}
+
+func labelsOf(list []StudyCondition) []string {
+	var out []string
+	for _, c := range list {
+		out = append(out, c.Label)
+	}
+	return out
+}
+
+// finalSuccess has a bar per condition: the mean of the last validations with its interval, and a mark per run.
+func finalSuccess(name string, list []StudyCondition) figure {
+	p := newPlot("validation success at the end (%)", "")
+	p.Y.Tick.Marker, p.Y.Tick.Length = rowNames(labelsOf(list)), 0
+	p.Y.Min, p.Y.Max = -0.6, float64(len(list))-0.4
+	highest := 0.0
+	for i, c := range list {
+		y := float64(len(list) - 1 - i)
+		if !math.IsNaN(c.Mean) {
+			p.Add(&plotter.BarChart{Values: plotter.Values{100 * c.Mean}, XMin: y, Width: barWidth * 0.9, Color: light(blue), Horizontal: true})
+			highest = math.Max(highest, 100*c.Mean)
+		}
+		if !math.IsNaN(c.Mean) && !math.IsNaN(c.Low) {
+			low, high := math.Max(c.Low, 0), math.Min(c.High, 1)
+			p.Add(&plotter.XErrorBars{XYs: plotter.XYs{{X: 100 * c.Mean, Y: y}}, XErrors: plotter.XErrors{{Low: 100 * (c.Mean - low), High: 100 * (high - c.Mean)}},
+				CapWidth: vg.Points(5), LineStyle: draw.LineStyle{Color: ink, Width: vg.Points(0.9)}})
+			highest = math.Max(highest, 100*high)
+		}
+		for k, r := range c.Runs {
+			at := plotter.XY{X: 100 * r.Success, Y: y + 0.16*(float64(len(c.Runs)-1)/2-float64(k))}
+			style := draw.GlyphStyle{Color: ends[r.Status].color, Radius: vg.Points(2.2), Shape: draw.CircleGlyph{}}
+			if r.Status != "finished" {
+				style.Shape, style.Radius = draw.CrossGlyph{}, vg.Points(3)
+			}
+			if math.IsNaN(r.Success) {
+				at.X = 0
+			}
+			p.Add(&plotter.Scatter{XYs: plotter.XYs{at}, GlyphStyle: style})
+			highest = math.Max(highest, at.X)
+		}
+	}
+	p.X.Min, p.X.Max = 0, math.Max(highest*1.05, 1)
+	return figure{title: name + ": final success", caption: "bars: mean over runs with its 95 % interval; marks: the runs; a run without a validation stands at 0",
+		columns: 1, width: 5.4 * vg.Inch, height: rowsHeight(len(list), 20), panels: []panel{{plot: p, legend: endLegend(list, markDot)}}}
+}
+
+func rowsHeight(rows int, each vg.Length) vg.Length {
+	return max(vg.Length(rows)*each, 50) + 34
+}
+
+// timeline has a row per run: how many steps it did, and how it ended.
+func timeline(name string, list []StudyCondition) figure {
+	var labels []string
+	var rows []StudyRun
+	for _, c := range list {
+		for _, r := range c.Runs {
+			label := c.Label
+			if len(c.Runs) > 1 {
+				label += ", seed " + strconv.Itoa(r.Seed)
+			}
+			labels, rows = append(labels, label), append(rows, r)
+		}
+	}
+	p := newPlot("training steps done", "")
+	p.Y.Tick.Marker, p.Y.Tick.Length = rowNames(labels), 0
+	p.Y.Min, p.Y.Max = -0.6, math.Max(float64(len(rows))-0.4, 0.4)
+	p.X.Tick.Marker = ticks{integer: true}
+	longest := 1
+	reasons := &plotter.Labels{Offset: vg.Point{X: 7}}
+	for i, r := range rows {
+		y, end := float64(len(rows)-1-i), ends[r.Status]
+		longest = max(longest, r.Steps)
+		p.Add(line(plotter.XYs{{X: 0, Y: y}, {X: float64(r.Steps), Y: y}}, end.color, 4))
+		if r.Status == "finished" {
+			continue
+		}
+		p.Add(&plotter.Scatter{XYs: plotter.XYs{{X: float64(r.Steps), Y: y}}, GlyphStyle: draw.GlyphStyle{Color: end.color, Radius: vg.Points(4), Shape: draw.CrossGlyph{}}})
+		text := fmt.Sprintf("step %d: %s", r.Steps, ruleText(r))
+		s := style(sizeValue, false)
+		s.YAlign = draw.YCenter
+		reasons.XYs, reasons.Labels, reasons.TextStyle = append(reasons.XYs, plotter.XY{X: float64(r.Steps), Y: y}), append(reasons.Labels, text), append(reasons.TextStyle, s)
+	}
+	p.Add(reasons)
+	p.X.Min, p.X.Max = 0, float64(longest)*1.05
+	if len(reasons.Labels) > 0 {
+		p.X.Max = float64(longest) * 1.5 // room for the reasons
+	}
+	return figure{title: name + ": how far each run got", columns: 1, width: 5.4 * vg.Inch, height: rowsHeight(len(rows), 13), panels: []panel{{plot: p, legend: endLegend(list, markLine)}}}
+}
+
+func ruleText(r StudyRun) string {
+	switch {
+	case r.Rule == "reward_variance_collapse":
+		return "reward spread collapsed"
+	case r.Rule == "low_validation_success":
+		return "low validation success"
+	case r.Rule == "empty_filtered_steps":
+		return "the filter kept nothing"
+	case r.Rule != "":
+		return r.Rule
+	}
+	return ends[r.Status].label
+}
+
+// grid is a plotter.GridXYZ of mean success in percent.
+type grid struct {
+	x, y []string
+	z    map[[2]string]float64
+}
+
+func (g grid) Dims() (columns, rows int) { return len(g.x), len(g.y) }
+func (g grid) Z(c, r int) float64 {
+	if v, ok := g.z[[2]string{g.x[c], g.y[r]}]; ok {
+		return v
+	}
+	return math.NaN()
+}
+func (g grid) X(c int) float64 { return float64(c) }
+func (g grid) Y(r int) float64 { return float64(r) }
+
+// heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values each.
+func heatMap(name string, list []StudyCondition) (figure, bool) {
+	g := grid{z: map[[2]string]float64{}}
+	for _, c := range list {
+		if len(c.Coordinates) != 2 {
+			return figure{}, false
+		}
+		x, y := c.Coordinates[0], c.Coordinates[1]
+		if !slices.Contains(g.x, x) {
+			g.x = append(g.x, x)
+		}
+		if !slices.Contains(g.y, y) {
+			g.y = append(g.y, y)
+		}
+		if !math.IsNaN(c.Mean) {
+			g.z[[2]string{x, y}] = 100 * c.Mean
+		}
+	}
+	if len(g.x) < 2 || len(g.y) < 2 || len(g.z) == 0 {
+		return figure{}, false
+	}
+	colours := moreland.Kindlmann()
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, v := range g.z {
+		low, high = math.Min(low, v), math.Max(high, v)
+	}
+	if low == high {
+		high = low + 1
+	}
+	colours.SetMin(low)
+	colours.SetMax(high)
+	p := plot.New()
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Padding, axis.Tick.Length, axis.LineStyle.Width = 0, 0, 0
+		axis.Tick.Label.Font = style(sizeTick, false).Font
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = constants(g.x), constants(g.y)
+	heat := plotter.NewHeatMap(g, colours.Palette(255))
+	heat.Min, heat.Max, heat.NaN = low, high, gridGrey
+	p.Add(heat)
+	values := &plotter.Labels{}
+	for c := range g.x {
+		for r := range g.y {
+			text, paint := "–", color.Color(ink)
+			if v := g.Z(c, r); !math.IsNaN(v) {
+				text = strconv.FormatFloat(v, 'f', 1, 64)
+				if v < (low+high)/2 {
+					paint = color.White
+				}
+			}
+			s := style(sizeLabel, true)
+			s.Color, s.XAlign, s.YAlign = paint, draw.XCenter, draw.YCenter
+			values.XYs, values.Labels, values.TextStyle = append(values.XYs, plotter.XY{X: float64(c), Y: float64(r)}), append(values.Labels, text), append(values.TextStyle, s)
+		}
+	}
+	p.Add(values)
+	return figure{title: name + ": final success", caption: "mean of the last validations (%); first axis to the right, second upwards", columns: 1,
+		width: vg.Length(len(g.x))*50 + 60, height: vg.Length(len(g.y))*34 + 30, panels: []panel{{plot: p}}}, true
+}

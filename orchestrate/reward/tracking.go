@@ -1,0 +1,284 @@
+package reward
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+	"unicode/utf8"
+
+	"gyre/internal/atomicfile"
+)
+
+// The files of a tracker's folder.
+const (
+	HistoryFile = "all_rewards.json" // the rldynamic project's schema
+	RowsFile    = "rewards.jsonl"    // one line per reply, with more
+)
+
+// timeFormat is that of the history: local time.
+const timeFormat = "2006-01-02 15:04:05"
+
+// Metadata heads the history.
+type Metadata struct {
+	CreatedAt string `json:"created_at"`
+	Model     string `json:"model"`
+	Dataset   string `json:"dataset"`
+	LastSaved string `json:"last_saved"`
+}
+
+// Statistics of a step's replies.
+type Statistics struct {
+	AvgCorrectness   Float `json:"avg_correctness"`
+	AvgFormat        Float `json:"avg_format"`
+	AvgLengthReward  Float `json:"avg_length_reward"`
+	AvgActualLength  Float `json:"avg_actual_length"`
+	CorrectCount     int   `json:"correct_count"`
+	FormatValidCount int   `json:"format_valid_count"`
+	TotalSamples     int   `json:"total_samples"`
+}
+
+// String is one line for people.
+func (s Statistics) String() string {
+	return fmt.Sprintf("correctness %.3f (%d/%d), format %.3f (valid: %d), length reward %.3f, actual length %.1f chars",
+		s.AvgCorrectness, s.CorrectCount, s.TotalSamples, s.AvgFormat, s.FormatValidCount, s.AvgLengthReward, s.AvgActualLength)
+}
+
+type trackedSample struct {
+	Index        int   `json:"idx"`
+	Correctness  Float `json:"correctness"`
+	Format       Float `json:"format"`
+	LengthReward Float `json:"length_reward"`
+	ActualLength int   `json:"actual_length"`
+}
+
+type trackedStep struct {
+	Step       int             `json:"step"`
+	Timestamp  string          `json:"timestamp"`
+	NumSamples int             `json:"num_samples"`
+	Statistics Statistics      `json:"statistics"`
+	Samples    []trackedSample `json:"samples"`
+}
+
+// Tracked is one reply to record. Correctness, Format and LengthReward are those of the history; Components are all that
+// the reply earned, by name and unweighted.
+type Tracked struct {
+	Step         int              `json:"step"` // updates done before it: 0 for the first step
+	GlobalStep   int              `json:"global_step"`
+	Timestamp    string           `json:"timestamp"`
+	Index        int              `json:"idx"` // in the step's batch
+	Prompt       string           `json:"prompt"`
+	Tag          string           `json:"tag"`
+	Seed         int64            `json:"seed"`
+	Group        int              `json:"group"`
+	Rollout      int              `json:"rollout"` // of its group
+	Correctness  Float            `json:"correctness"`
+	Format       Float            `json:"format"`
+	LengthReward Float            `json:"length_reward"`
+	ActualLength int              `json:"actual_length"`
+	Tokens       int              `json:"tokens"`
+	Truncated    bool             `json:"truncated"`
+	Extracted    *string          `json:"extracted"`
+	Total        Float            `json:"total"`
+	Components   map[string]Float `json:"components"`
+}
+
+// Complete fills in what follows from the reply's text: the extracted answer, its length, and those of the history's three
+// rewards that the reply has no component for.
+func (r *Tracked) Complete(text string, success bool) {
+	r.ActualLength = utf8.RuneCountInString(text)
+	for _, how := range []string{answerBoxed, answerTag, answerHash} {
+		if content, found := Extract(text, how); found {
+			r.Extracted = &content
+			break
+		}
+	}
+	fill := func(to *Float, name string, otherwise float64) {
+		value, has := r.Components[name]
+		if !has {
+			value = Float(otherwise)
+		}
+		*to = value
+	}
+	fill(&r.Correctness, "correctness", indicator(success))
+	fill(&r.Format, "format", FormatCues(text))
+	fill(&r.LengthReward, "length", lengthScore(r.ActualLength, seedMaxLength))
+}
+
+// Tracker records the rewards of a run's replies. It belongs to one goroutine.
+type Tracker struct {
+	dir      string
+	metadata Metadata
+	rows     *os.File
+	steps    [][]byte // encoded, as they stand in the history
+	size     int      // of steps
+	written  int      // size at the last writing of the history
+}
+
+// OpenTracker opens the files in dir for a run that has done some steps: what is recorded of later ones is dropped, because they
+// are done again.
+func OpenTracker(dir, model, dataset string, done int) (*Tracker, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	t := &Tracker{dir: dir, metadata: Metadata{CreatedAt: time.Now().Format(timeFormat), Model: model, Dataset: dataset}}
+	var before struct{ Metadata Metadata }
+	if text, err := os.ReadFile(filepath.Join(dir, HistoryFile)); err == nil && done > 0 && json.Unmarshal(text, &before) == nil {
+		t.metadata.CreatedAt = before.Metadata.CreatedAt
+	}
+	path := filepath.Join(dir, RowsFile)
+	kept, err := t.readRows(path, done)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if t.rows, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return nil, err
+	}
+	_, seekErr := t.rows.Seek(kept, io.SeekStart)
+	if err := errors.Join(t.rows.Truncate(kept), seekErr, t.save()); err != nil {
+		return nil, errors.Join(err, t.rows.Close())
+	}
+	return t, nil
+}
+
+// readRows rebuilds the history from the lines of steps before done and returns where they end.
+func (t *Tracker) readRows(path string, done int) (kept int64, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewReaderSize(f, 1<<16)
+	var step []Tracked
+	end := int64(0) // of the lines read
+	for {
+		line, readErr := lines.ReadBytes('\n')
+		var row Tracked
+		if readErr != nil || json.Unmarshal(line, &row) != nil || row.Step >= done { // the end, or the rest of a line that a kill cut
+			break
+		}
+		if len(step) > 0 && row.Step != step[0].Step {
+			if err := t.append(step); err != nil {
+				return 0, err
+			}
+			step, kept = nil, end
+		}
+		step = append(step, row)
+		end += int64(len(line))
+	}
+	if len(step) > 0 {
+		return end, t.append(step)
+	}
+	return kept, nil
+}
+
+// append adds a step to the history in memory.
+func (t *Tracker) append(rows []Tracked) error {
+	text, err := json.MarshalIndent(historyOf(rows), "    ", "  ")
+	t.steps = append(t.steps, text)
+	t.size += len(text)
+	return err
+}
+
+func historyOf(rows []Tracked) trackedStep {
+	s := trackedStep{Step: rows[0].Step, Timestamp: rows[0].Timestamp, NumSamples: len(rows), Samples: []trackedSample{}}
+	var correctness, format, length, characters float64
+	for i, r := range rows {
+		s.Samples = append(s.Samples, trackedSample{i, r.Correctness, r.Format, r.LengthReward, r.ActualLength})
+		correctness += float64(r.Correctness)
+		format += float64(r.Format)
+		length += float64(r.LengthReward)
+		characters += float64(r.ActualLength)
+		if r.Format > 0 {
+			s.Statistics.FormatValidCount++
+		}
+	}
+	n := float64(len(rows))
+	st := &s.Statistics
+	st.AvgCorrectness, st.AvgFormat, st.AvgLengthReward, st.AvgActualLength = Float(correctness/n), Float(format/n), Float(length/n), Float(characters/n)
+	st.CorrectCount, st.TotalSamples = int(correctness), len(rows)
+	return s
+}
+
+// Add records a step's replies.
+func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
+	if len(rows) == 0 {
+		return Statistics{}, nil
+	}
+	now := time.Now().Format(timeFormat)
+	var lines bytes.Buffer
+	out := json.NewEncoder(&lines)
+	out.SetEscapeHTML(false)
+	for i := range rows {
+		rows[i].Timestamp = now
+		if err := out.Encode(rows[i]); err != nil {
+			return Statistics{}, err
+		}
+	}
+	if _, err := t.rows.Write(lines.Bytes()); err != nil {
+		return Statistics{}, fmt.Errorf("tracking rewards: %w", err)
+	}
+	if err := t.append(rows); err != nil {
+		return Statistics{}, err
+	}
+	// The history is one JSON value and has to be written as a whole: once a step while it is small, and then as often as keeps the
+	// bytes written within twenty times its size.
+	const small = 4 << 20
+	if t.size < small || t.size-t.written > t.size/20 {
+		return historyOf(rows).Statistics, t.save()
+	}
+	return historyOf(rows).Statistics, nil
+}
+
+// save writes the history.
+func (t *Tracker) save() error {
+	t.metadata.LastSaved = time.Now().Format(timeFormat)
+	head, err := json.MarshalIndent(t.metadata, "  ", "  ")
+	if err != nil {
+		return err
+	}
+	t.written = t.size
+	return atomicfile.Write(filepath.Join(t.dir, HistoryFile), func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		fmt.Fprintf(out, "{\n  \"metadata\": %s,\n  \"steps\": [", head)
+		for i, step := range t.steps {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			out.WriteString("\n    ")
+			out.Write(step)
+		}
+		if len(t.steps) > 0 {
+			out.WriteString("\n  ")
+		}
+		out.WriteString("]\n}\n")
+		return out.Flush()
+	})
+}
+
+// Flush puts everything that was recorded on the disk.
+func (t *Tracker) Flush() error {
+	if t == nil || t.rows == nil {
+		return nil
+	}
+	return errors.Join(t.rows.Sync(), t.save())
+}
+
+// Close writes what is left. It may be called twice, and on a nil Tracker.
+func (t *Tracker) Close() error {
+	if t == nil || t.rows == nil {
+		return nil
+	}
+	err := errors.Join(t.Flush(), t.rows.Close())
+	t.rows = nil
+	return err
+}

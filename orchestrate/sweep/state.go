@@ -1,0 +1,120 @@
+package sweep
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"gyre/internal/atomicfile"
+)
+
+// Status of a run in a study.
+type Status string
+
+const (
+	Pending      Status = "pending"
+	Running      Status = "running"
+	Finished     Status = "finished"
+	StoppedEarly Status = "stopped_early" // by a collapse rule: a result
+	Failed       Status = "failed"
+)
+
+// Run is one run of a study.
+type Run struct {
+	Condition string   `json:"condition"`
+	Seed      int      `json:"seed"`
+	Stage     int      `json:"stage"`
+	Dir       string   `json:"dir"`
+	Log       string   `json:"log"`
+	Overrides []string `json:"overrides"`
+	Status    Status   `json:"status"`
+	Attempts  int      `json:"attempts"` // that failed
+	ExitCode  int      `json:"exit_code"`
+	Error     string   `json:"error,omitempty"`
+	Seconds   float64  `json:"seconds"` // of all its processes
+
+	condition Condition
+}
+
+// over tells whether nothing more is to be done.
+func (r *Run) over() bool {
+	return r.Status == Finished || r.Status == StoppedEarly || r.Status == Failed
+}
+
+// state is state.json: it is written after every change, so that a study that was killed goes on where it was.
+type state struct {
+	mu   sync.Mutex
+	path string
+	Name string `json:"study"`
+	Base string `json:"base"`
+	Runs []*Run `json:"runs"`
+}
+
+func openState(s *Study) (*state, error) {
+	st := &state{path: filepath.Join(s.Dir(), "state.json"), Name: s.Name, Base: s.BasePath()}
+	data, err := os.ReadFile(st.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, st)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", st.path, err)
+	}
+	for _, r := range st.Runs {
+		if r.Status == Running { // when the study was killed
+			r.Status = Pending
+		}
+	}
+	return st, nil
+}
+
+// plan adds the runs that are new. One that is known must be the same: results of two settings under one name would be mixed up.
+func (st *state) plan(runs []*Run) ([]*Run, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var out []*Run
+	for _, r := range runs {
+		i := slices.IndexFunc(st.Runs, func(other *Run) bool { return other.Condition == r.Condition && other.Seed == r.Seed })
+		if i < 0 {
+			st.Runs = append(st.Runs, r)
+			out = append(out, r)
+			continue
+		}
+		known := st.Runs[i]
+		if !slices.Equal(known.Overrides, r.Overrides) {
+			if exists(known.Dir) {
+				return nil, fmt.Errorf("%s: condition %s, seed %d began with %q and the study now says %q: choose another study.name, or remove %s to repeat it",
+					st.path, r.Condition, r.Seed, known.Overrides, r.Overrides, known.Dir)
+			}
+			*known = *r
+		}
+		known.condition, known.Log = r.condition, r.Log
+		out = append(out, known)
+	}
+	return out, st.write()
+}
+
+// change applies a change to the runs and writes it down.
+func (st *state) change(apply func()) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	apply()
+	return st.write()
+}
+
+func (st *state) write() error {
+	return atomicfile.Write(st.path, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(st)
+	})
+}

@@ -1,0 +1,103 @@
+package sweep
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gyre/internal/statistics"
+)
+
+// Scores are the results of one condition: a row per task (environment), a column per run (seed). Rows may have different lengths.
+type Scores [][]float64
+
+// Estimate is a number with its 95 % interval; NaN where there is none.
+type Estimate struct{ Value, Low, High float64 }
+
+// confidence of all intervals of a study.
+const confidence = 0.95
+
+// resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of random numbers to another.
+const resamples = 5000
+
+// InterquartileMean is the mean of the middle half of all scores, runs and tasks together (Agarwal et al. 2021): the lowest and the highest
+// quarter are left out, each rounded down to whole scores.
+func InterquartileMean(s Scores) float64 {
+	all := slices.Concat(s...)
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(all)
+	cut := len(all) / 4
+	return statistics.Mean(all[cut : len(all)-cut])
+}
+
+// ProbabilityOfImprovement is the chance that a run of x scores higher than one of y on a task, ties counting one half, averaged over tasks
+// (Agarwal et al. 2021): per task the Mann-Whitney statistic over the number of pairs.
+func ProbabilityOfImprovement(x, y Scores) float64 {
+	var tasks []float64
+	for i := range min(len(x), len(y)) {
+		if len(x[i]) == 0 || len(y[i]) == 0 {
+			continue
+		}
+		wins := 0.0
+		for _, a := range x[i] {
+			for _, b := range y[i] {
+				switch {
+				case a > b:
+					wins++
+				case a == b:
+					wins += 0.5
+				}
+			}
+		}
+		tasks = append(tasks, wins/float64(len(x[i])*len(y[i])))
+	}
+	if len(tasks) == 0 {
+		return math.NaN()
+	}
+	return statistics.Mean(tasks)
+}
+
+// Bootstrap gives a statistic of conditions its percentile interval: runs are drawn again with replacement, within each task by itself, so that
+// every task keeps its weight. With a single run per task there is no interval.
+func Bootstrap(statistic func(...Scores) float64, conditions ...Scores) Estimate {
+	e := Estimate{statistic(conditions...), math.NaN(), math.NaN()}
+	most := 0
+	for _, s := range conditions {
+		for _, row := range s {
+			most = max(most, len(row))
+		}
+	}
+	if most < 2 || math.IsNaN(e.Value) {
+		return e
+	}
+	random := rand.New(rand.NewPCG(1, 2)) // a summary of the same runs is the same summary
+	values := make([]float64, resamples)
+	drawn := make([]Scores, len(conditions))
+	for i := range values {
+		for c, s := range conditions {
+			drawn[c] = make(Scores, len(s))
+			for t, row := range s {
+				drawn[c][t] = make([]float64, len(row))
+				for k := range row {
+					drawn[c][t][k] = row[random.IntN(len(row))]
+				}
+			}
+		}
+		values[i] = statistic(drawn...)
+	}
+	e.Low, e.High = statistics.Quantile((1-confidence)/2, values), statistics.Quantile((1+confidence)/2, values)
+	return e
+}
+
+// PairedDifference is the mean of x − y over pairs, with Student's interval: what the pairs have in common (environments, random draws) cancels.
+// With fewer than two pairs there is no interval.
+func PairedDifference(x, y []float64) Estimate {
+	differences := make([]float64, len(x))
+	for i := range x {
+		differences[i] = x[i] - y[i]
+	}
+	mean, low, high := statistics.MeanInterval(differences, confidence)
+	return Estimate{mean, low, high}
+}

@@ -1,0 +1,287 @@
+package sweep
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"gyre/internal/nearest"
+	"gyre/orchestrate/config"
+)
+
+// Study is a study's file: what to vary, from which experiment on, with how many seeds.
+type Study struct {
+	Name string `toml:"name"`
+	// Base is the experiment's configuration, relative to the study's file.
+	Base string `toml:"base"`
+	// Output is the folder of studies; Name is made in it.
+	Output string `toml:"output"`
+	// Set are key=value overrides of every run.
+	Set []string `toml:"set"`
+	// Seeds is the number of runs per condition. Seed n of every condition draws the same environments and random numbers.
+	Seeds int `toml:"seeds"`
+	// Slots run at a time; 1 by default, or as many as Devices give.
+	Slots int `toml:"slots"`
+	// Devices are GPUs, dealt out to the slots, DevicesPerRun each.
+	Devices       []string `toml:"devices"`
+	DevicesPerRun int      `toml:"devices_per_run"`
+	// ThreadsPerRun of the kernels; 0 shares the cores among the slots.
+	ThreadsPerRun int `toml:"threads_per_run"`
+	// Retries of a run that failed.
+	Retries int `toml:"retries"`
+	// BudgetHours, once spent by the runs together, lets no further run start; 0 = none.
+	BudgetHours float64 `toml:"budget_hours"`
+	// Baseline is the condition that others are compared with; the first when empty.
+	Baseline string `toml:"baseline"`
+	// Logs is the folder of what the runs say, and SummaryLog the file of the summary as text; in the study's folder when empty.
+	Logs       string `toml:"logs"`
+	SummaryLog string `toml:"summary_log"`
+
+	Axes       []Axis          `toml:"axes"`
+	Conditions []ConditionSpec `toml:"conditions"`
+
+	file string
+}
+
+// Axis varies one key. Axes make a grid, but those with the same Zip change together, and those of a later Stage start from the best
+// condition of the stage before.
+type Axis struct {
+	Key    string `toml:"key"`
+	Values []any  `toml:"values"`
+	// Named are values that stand for several overrides: nofilter = ["filter.value=1", "filter.include_zero=true"].
+	Named map[string][]string `toml:"named"`
+	// Label stands for the key in the names of conditions; the last part of the key when empty.
+	Label string `toml:"label"`
+	Zip   string `toml:"zip"`
+	Stage int    `toml:"stage"`
+}
+
+// ConditionSpec is a condition that is written out.
+type ConditionSpec struct {
+	Label string   `toml:"label"`
+	Set   []string `toml:"set"`
+}
+
+// Condition is one setting of what is varied.
+type Condition struct {
+	Label     string
+	Stage     int
+	Overrides []string
+	// Coordinates are the values on the axes, for figures; empty for a condition that is written out.
+	Coordinates []string
+}
+
+// Folder is the condition's name in paths.
+func (c Condition) Folder() string { return unsafeInPaths.ReplaceAllString(c.Label, "_") }
+
+var unsafeInPaths = regexp.MustCompile(`[^A-Za-z0-9._=,+-]`)
+
+// Load reads a study's file. The error names what is wrong with it, all at once.
+func Load(path string) (*Study, error) {
+	var document struct {
+		Study      Study           `toml:"study"`
+		Axes       []Axis          `toml:"axes"`
+		Conditions []ConditionSpec `toml:"conditions"`
+	}
+	document.Study = Study{Output: "studies", Seeds: 3, Retries: 1}
+	meta, err := toml.DecodeFile(path, &document)
+	if err != nil {
+		var parse toml.ParseError
+		if errors.As(err, &parse) {
+			return nil, fmt.Errorf("%w: %s:%d: %s", config.ErrInvalid, path, parse.Position.Line, parse.Message)
+		}
+		return nil, fmt.Errorf("%w: %s: %w", config.ErrInvalid, path, err)
+	}
+	s := document.Study
+	s.Axes, s.Conditions, s.file = append(s.Axes, document.Axes...), append(s.Conditions, document.Conditions...), path
+	var problems []string
+	legal := []string{"study", "axes", "conditions", "name", "base", "output", "set", "seeds", "slots", "devices", "devices_per_run", "threads_per_run", "retries",
+		"budget_hours", "baseline", "logs", "summary_log", "key", "values", "named", "label", "zip", "stage"}
+	for _, key := range meta.Undecoded() {
+		problems = append(problems, fmt.Sprintf("unknown key %s%s", key, nearest.Hint(key[len(key)-1], legal)))
+	}
+	problems = append(problems, s.problems()...)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("%w: %s: %s", config.ErrInvalid, path, strings.Join(problems, "; "))
+	}
+	return &s, nil
+}
+
+func (s *Study) problems() (out []string) {
+	complain := func(bad bool, format string, args ...any) {
+		if bad {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	complain(s.Name == "" || unsafeInPaths.MatchString(s.Name), "study.name is %q, expected letters, digits and ._=,+- ", s.Name)
+	complain(s.Base == "", "study.base is missing: the experiment's configuration")
+	complain(s.Seeds < 1, "study.seeds is %d, expected at least 1", s.Seeds)
+	complain(s.Slots < 0 || s.DevicesPerRun < 0 || s.ThreadsPerRun < 0 || s.Retries < 0 || s.BudgetHours < 0,
+		"study.slots, devices_per_run, threads_per_run, retries and budget_hours cannot be negative")
+	complain(len(s.Axes)+len(s.Conditions) == 0, "nothing is varied: expected [[axes]] or [[conditions]]")
+	for i, a := range s.Axes {
+		complain(a.Key == "" || len(a.Values) == 0, "axes.%d needs key and values", i)
+		complain(a.Stage < 0, "axes.%d.stage is %d, expected 1 or more", i, a.Stage)
+		for _, other := range s.Axes[:i] {
+			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage),
+				"axes %s and %s change together (zip = %q) and need equally many values in one stage", other.Key, a.Key, a.Zip)
+		}
+	}
+	for i, c := range s.Conditions {
+		complain(c.Label == "", "conditions.%d needs a label", i)
+	}
+	return out
+}
+
+// Dir is the study's folder.
+func (s *Study) Dir() string { return filepath.Join(s.Output, s.Name) }
+
+// BasePath is where the base configuration lies.
+func (s *Study) BasePath() string {
+	if filepath.IsAbs(s.Base) {
+		return s.Base
+	}
+	return filepath.Join(filepath.Dir(s.file), s.Base)
+}
+
+// Stages is the number of stages.
+func (s *Study) Stages() int {
+	last := 1
+	for _, a := range s.Axes {
+		last = max(last, a.Stage)
+	}
+	return last
+}
+
+// SetValues replaces the values of the first axis: names of it, or TOML values.
+func (s *Study) SetValues(list []string) error {
+	if len(s.Axes) == 0 {
+		return fmt.Errorf("%w: the study has no axis whose values could be set", config.ErrInvalid)
+	}
+	a := &s.Axes[0]
+	a.Values = nil
+	for _, text := range list {
+		var document struct{ V any }
+		if _, err := toml.Decode("V = "+text, &document); err != nil {
+			document.V = text
+		}
+		a.Values = append(a.Values, document.V)
+	}
+	return nil
+}
+
+// Plan lists the conditions of a stage; start are the overrides of the condition to start from.
+func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
+	var groups [][]Axis
+	for _, a := range s.Axes {
+		if max(a.Stage, 1) != stage {
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g []Axis) bool { return a.Zip != "" && g[0].Zip == a.Zip })
+		if i < 0 {
+			groups = append(groups, []Axis{a})
+		} else {
+			groups[i] = append(groups[i], a)
+		}
+	}
+	var out []Condition
+	if len(groups) > 0 {
+		out = []Condition{{Stage: stage, Overrides: slices.Clone(start)}}
+	}
+	axes := 0
+	for _, g := range groups {
+		axes += len(g)
+	}
+	for _, group := range groups {
+		var next []Condition
+		for _, c := range out {
+			for i := range group[0].Values {
+				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides), Coordinates: slices.Clone(c.Coordinates)}
+				for _, a := range group {
+					label, overrides := a.setting(a.Values[i])
+					grown.Overrides = append(grown.Overrides, overrides...)
+					grown.Coordinates = append(grown.Coordinates, label)
+					if axes > 1 {
+						label = a.name() + "=" + label
+					}
+					grown.Label = strings.TrimPrefix(grown.Label+","+label, ",")
+				}
+				next = append(next, grown)
+			}
+		}
+		out = next
+	}
+	if stage == 1 {
+		for _, c := range s.Conditions {
+			out = append(out, Condition{Label: c.Label, Stage: 1, Overrides: slices.Clone(c.Set)})
+		}
+	}
+	seen := map[string]string{}
+	for i := range out {
+		if s.Stages() > 1 {
+			out[i].Label = fmt.Sprintf("stage%d,%s", stage, out[i].Label)
+		}
+		if other, ok := seen[out[i].Folder()]; ok {
+			return nil, fmt.Errorf("%w: %s: two conditions are named %q and %q", config.ErrInvalid, s.file, other, out[i].Label)
+		}
+		seen[out[i].Folder()] = out[i].Label
+	}
+	return out, nil
+}
+
+func (a Axis) name() string {
+	if a.Label != "" {
+		return a.Label
+	}
+	return a.Key[strings.LastIndex(a.Key, ".")+1:]
+}
+
+// setting is the label of a value and the overrides that it stands for.
+func (a Axis) setting(value any) (label string, overrides []string) {
+	label = valueText(value)
+	if named, ok := a.Named[label]; ok {
+		return label, named
+	}
+	return label, []string{a.Key + "=" + label}
+}
+
+// valueText writes a TOML value as an override has it.
+func valueText(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case float64:
+		text := strconv.FormatFloat(v, 'g', -1, 64)
+		if !strings.ContainsAny(text, ".en") {
+			text += ".0" // 1.0 stays 1.0, in labels too
+		}
+		return text
+	case []any, map[string]any:
+		data, _ := json.Marshal(v) // values that came from TOML can be written as JSON
+		return string(data)
+	}
+	return fmt.Sprint(value)
+}
+
+// seeds of a run's random draws: those of the base, moved on by as much as never lets two seeds of a condition meet the same environments.
+const envSeedStride = 10_000_019
+
+// seedOverrides pair the conditions: seed n draws the same in all of them.
+func seedOverrides(base *config.Config, seed int) []string {
+	n := uint64(seed - 1)
+	return []string{fmt.Sprintf("run.seed=%d", base.Run.Seed+n), fmt.Sprintf("run.env_seed=%d", base.Run.EnvSeed+int64(n)*envSeedStride)}
+}
+
+// exists tells whether a path is there.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

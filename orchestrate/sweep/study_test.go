@@ -1,0 +1,163 @@
+package sweep
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/config"
+)
+
+func load(t *testing.T, text string) (*Study, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "study.toml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return Load(path)
+}
+
+func plan(t *testing.T, s *Study, stage int, start ...string) (labels []string, overrides []string) {
+	t.Helper()
+	conditions, err := s.Plan(stage, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conditions {
+		labels = append(labels, c.Label)
+		overrides = append(overrides, strings.Join(c.Overrides, " "))
+	}
+	return labels, overrides
+}
+
+func TestConditionsOfAStudy(t *testing.T) {
+	const head = "[study]\nname = \"s\"\nbase = \"b.toml\"\n"
+	for name, c := range map[string]struct {
+		text              string
+		labels, overrides []string
+	}{
+		"one axis with a name for several overrides": {
+			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, 0.98, \"nofilter\"]\nnamed = { nofilter = [\"filter.value=1\", \"filter.include_zero=true\"] }\n",
+			[]string{"1.0", "0.98", "nofilter"}, []string{"filter.value=1.0", "filter.value=0.98", "filter.value=1 filter.include_zero=true"}},
+		"a grid": {
+			"[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n[[axes]]\nkey = \"algorithm.kl_coef\"\nlabel = \"kl\"\nvalues = [0, 0.1]\n",
+			[]string{"lr=1e-06,kl=0", "lr=1e-06,kl=0.1", "lr=1e-05,kl=0", "lr=1e-05,kl=0.1"},
+			[]string{"actor.lr=1e-06 algorithm.kl_coef=0", "actor.lr=1e-06 algorithm.kl_coef=0.1", "actor.lr=1e-05 algorithm.kl_coef=0", "actor.lr=1e-05 algorithm.kl_coef=0.1"}},
+		"axes that change together": {
+			"[[axes]]\nkey = \"envs.0.groups\"\nvalues = [4, 8]\nzip = \"a\"\n[[axes]]\nkey = \"envs.0.group_size\"\nvalues = [32, 16]\nzip = \"a\"\n",
+			[]string{"groups=4,group_size=32", "groups=8,group_size=16"},
+			[]string{"envs.0.groups=4 envs.0.group_size=32", "envs.0.groups=8 envs.0.group_size=16"}},
+		"written out": {
+			"[[conditions]]\nlabel = \"plain\"\nset = []\n[[conditions]]\nlabel = \"with KL / reward\"\nset = [\"algorithm.kl_in=reward\"]\n",
+			[]string{"plain", "with KL / reward"}, []string{"", "algorithm.kl_in=reward"}},
+	} {
+		s, err := load(t, head+c.text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if labels, overrides := plan(t, s, 1); !reflect.DeepEqual(labels, c.labels) || !reflect.DeepEqual(overrides, c.overrides) {
+			t.Errorf("%s: %q: %q, want %q: %q", name, labels, overrides, c.labels, c.overrides)
+		}
+	}
+	if folder := (Condition{Label: "with KL / reward"}).Folder(); folder != "with_KL___reward" {
+		t.Errorf("folder %q", folder)
+	}
+}
+
+func TestStagesStartFromTheBest(t *testing.T) {
+	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6]\n[[axes]]\nkey = \"actor.epochs\"\nvalues = [1, 2]\nstage = 2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Stages() != 2 {
+		t.Errorf("%d stages", s.Stages())
+	}
+	labels, overrides := plan(t, s, 2, "actor.lr=1e-06")
+	if !reflect.DeepEqual(labels, []string{"stage2,1", "stage2,2"}) || !reflect.DeepEqual(overrides, []string{"actor.lr=1e-06 actor.epochs=1", "actor.lr=1e-06 actor.epochs=2"}) {
+		t.Errorf("%q: %q", labels, overrides)
+	}
+}
+
+// The same seed of two conditions draws the same; no two seeds share an environment.
+func TestSeedsArePaired(t *testing.T) {
+	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\nseeds = 2\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions, err := s.Plan(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := &config.Config{}
+	base.Run.Seed, base.Run.EnvSeed = 7, 10000
+	drawn := map[int]map[string]bool{1: {}, 2: {}}
+	dirs := map[string]bool{}
+	for _, r := range s.runs(base, conditions, 1) {
+		dirs[r.Dir] = true
+		for _, o := range r.Overrides {
+			if strings.HasPrefix(o, "run.seed=") || strings.HasPrefix(o, "run.env_seed=") {
+				drawn[r.Seed][o] = true
+			}
+		}
+	}
+	if len(dirs) != 4 || !dirs["studies/s/runs/1e-05/seed_2"] {
+		t.Errorf("directories %v", dirs)
+	}
+	for seed, want := range map[int][]string{1: {"run.seed=7", "run.env_seed=10000"}, 2: {"run.seed=8", "run.env_seed=10010019"}} {
+		if len(drawn[seed]) != 2 || !drawn[seed][want[0]] || !drawn[seed][want[1]] {
+			t.Errorf("seed %d draws %v, want %v", seed, drawn[seed], want)
+		}
+	}
+}
+
+func TestBadStudiesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"[study]\nname = \"s\"\nbase = \"b\"\n":                        "nothing is varied",
+		"[study]\nname = \"a/b\"\nbase = \"b\"\n":                      `study.name is "a/b"`,
+		"[study]\nname = \"s\"\n":                                      "study.base is missing",
+		"[study]\nname = \"s\"\nbase = \"b\"\nseed = 3\n":              "unknown key study.seed (did you mean seeds?)",
+		"[study]\nname = \"s\"\nbase = \"b\"\nseeds = 0\n":             "seeds is 0",
+		"[study]\nname = \"s\"\nbase = \"b\"\n[[axes]]\nkey = \"k\"\n": "axes.0 needs key and values",
+		"[study]\nname =\n":                                            "study.toml:2:",
+		"[[axes]]\nkey = \"a\"\nvalues = [1]\nzip = \"z\"\n[[axes]]\nkey = \"b\"\nvalues = [1, 2]\nzip = \"z\"\n": "change together",
+	} {
+		if _, err := load(t, text); !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"k\"\nvalues = [\"a b\", \"a/b\"]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Plan(1, nil); err == nil || !strings.Contains(err.Error(), "two conditions") {
+		t.Errorf("conditions of one folder: %v", err)
+	}
+}
+
+// Results of two settings are never mixed up under one name.
+func TestAChangedStudyIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	st := &state{path: filepath.Join(dir, "state.json")}
+	run := func(overrides ...string) []*Run {
+		return []*Run{{Condition: "a", Seed: 1, Dir: filepath.Join(dir, "run"), Overrides: overrides, Status: Pending}}
+	}
+	if _, err := st.plan(run("actor.lr=1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.plan(run("actor.lr=2")); err != nil {
+		t.Errorf("nothing was run yet: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.plan(run("actor.lr=2")); err != nil {
+		t.Error(err)
+	}
+	if _, err := st.plan(run("actor.lr=3")); err == nil || !strings.Contains(err.Error(), "actor.lr=3") {
+		t.Errorf("got %v", err)
+	}
+}
