@@ -248,3 +248,17 @@ func TestSmallDeviations(t *testing.T) {
 	close12(t, "an episode without tokens", lengths[0][0], 1/1e-6)
 	close12(t, "one of two", lengths[1][0], 1/(2+1e-6))
 }
+
+// A turn may end at the first token, and no later than at the last.
+func TestTurnEndsAtTheEnds(t *testing.T) {
+	row := Trajectory{Mask: bits("1"), Rewards: []float64{2}, Values: []float64{.5}, TurnEnds: []int{0}}
+	if _, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: 1}, 1); err != nil {
+		t.Error(err)
+	}
+	for _, end := range []int{-1, 1} {
+		row.TurnEnds[0] = end
+		if _, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "gae"}, 1); err == nil {
+			t.Errorf("a turn of one token ends at %d: no error", end)
+		}
+	}
+}

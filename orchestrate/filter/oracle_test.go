@@ -206,6 +206,8 @@ func TestMinPBounds(t *testing.T) {
 		{"largest", .5, []float64{6, 3, 2.999}, []int{0, 1}},
 		{"largest", .5, []float64{6, 3 - 5e-11}, []int{0, 1}},
 		{"largest", .5, []float64{6, 3 - 2e-10}, []int{0}},
+		{"smallest", .5, []float64{0, 1e-10}, []int{0, 1}},
+		{"largest", .5, []float64{0, -1e-10}, []int{0, 1}},
 		{"largest", 2, []float64{3, 4}, nil},
 		{"largest", .5, []float64{-2, -3}, nil},
 	} {
