@@ -35,7 +35,8 @@ func Deviation(values []float64) float64 {
 	}
 	mean, squares := Mean(values), 0.0
 	for _, v := range values {
-		squares += (v - mean) * (v - mean)
+		d := v - mean
+		squares += d * d
 	}
 	return math.Sqrt(squares / float64(len(values)-1))
 }

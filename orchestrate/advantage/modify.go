@@ -13,7 +13,10 @@ func Whiten(advantages [][]float64, masks [][]bool) {
 	over(masks, func(i, t int) { n++; mean += advantages[i][t] })
 	mean /= max(n, 1)
 	variance := 0.0
-	over(masks, func(i, t int) { variance += (advantages[i][t] - mean) * (advantages[i][t] - mean) })
+	over(masks, func(i, t int) {
+		d := advantages[i][t] - mean
+		variance += d * d
+	})
 	scale := 1.0
 	if n > 1 {
 		scale = 1 / math.Sqrt(variance/(n-1)+1e-8)

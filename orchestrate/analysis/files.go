@@ -93,7 +93,10 @@ func writeCSV(w io.Writer, profile string, columns []string, tables ...metrics.T
 
 // text is a cell in CSV; whole numbers look the same whether they were just measured or read back.
 func text(cell any) string {
-	if v, ok := cell.(float64); ok {
+	switch v := cell.(type) {
+	case nil:
+		return ""
+	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
 	return fmt.Sprint(cell)

@@ -231,7 +231,8 @@ func (e estimator) overTokens(values []float64) (mean, scale float64) {
 	}
 	mean /= n
 	for i, s := range e.samples {
-		squares += float64(s.Tokens) * (values[i] - mean) * (values[i] - mean)
+		d := values[i] - mean
+		squares += float64(s.Tokens) * d * d
 	}
 	if n < 2 {
 		return mean, 1
