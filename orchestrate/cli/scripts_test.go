@@ -193,6 +193,96 @@ func TestExperimentScriptsRun(t *testing.T) {
 	}
 }
 
+// The first RAGEN's commands, for real with a tiny policy: the words are mapped and shown, the run ends where they say.
+func TestTrainSh(t *testing.T) {
+	dir := t.TempDir()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gyre := fmt.Sprintf("GYRE_TEST_COMMAND=1 exec %q \"$@\"", binary)
+	small := []string{"--", "rollout.max_tokens=4", "validation.envs.0.groups=2", "run.steps=1"}
+	code, output := script(t, dir, gyre, "train.sh", append([]string{"two_armed_bandit", "model.base_model=" + tinyPolicy(t), "model.experiment_name=two",
+		"training.train_batch_size=8", "training.ppo_batch_size=8", "training.max_turns=1", "training.n_rollout=1", "training.no_think_rl=True",
+		"optimization.kl_coef=0.001", "optimization.adv_estimator=brpo"}, small...)...)
+	if code != 0 || !strings.Contains(output, `advantage = "brpo"`) || !strings.Contains(output, "step 1/1") || !strings.Contains(output, "runs/two") {
+		t.Errorf("training: exit code %d\n%s", code, output)
+	}
+	if text := string(readFile(t, filepath.Join(dir, "debug.log"))); text == "" || !strings.Contains(output, text) {
+		t.Error("debug.log is not what the run said")
+	}
+	code, output = script(t, dir, gyre, "train.sh", append([]string{"frozenlake", "rl_or_sft=sft", "sft.output_dir=models/sft/lake", "sft.training.base_model=" + tinyPolicy(t),
+		"sft.data_generation.train_size=8", "sft.data_generation.test_size=2", "sft.training.epochs=1", "training.val_data_num=", "training.n_rollout=1"}, small...)...)
+	if code != 0 || !strings.Contains(output, "FrozenLake/success") {
+		t.Errorf("fine-tuning and validation: exit code %d\n%s", code, output)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "models/sft/lake/global_step_1/actor/config.json")); err != nil {
+		t.Error(err)
+	}
+	for args, want := range map[string]string{"": "usage:", "chess": "chess is no environment", "sokoban training.max_turn=3": "did you mean training.max_turns?"} {
+		code, output := script(t, dir, gyre, "train.sh", strings.Fields(args)...)
+		if !strings.Contains(output, want) || code == 0 {
+			t.Errorf("%q: exit code %d, want %q\n%s", args, code, want, output)
+		}
+	}
+}
+
+// The search goes from group to group, counts collapsed runs, survives failed ones, and repeats only what is missing.
+func TestHyperparameterSearch(t *testing.T) {
+	dir := t.TempDir()
+	gyre := `set -e
+if [ "$1" = config ]; then
+  for word; do case $word in model.experiment_name=*) name=${word#*=} ;; esac; out=$word; done
+  printf '[run]\nname = "%s"\n' "$name" >"$out"; exit
+fi
+name=$(sed -n 's/^name = "\(.*\)"/\1/p' "$2")
+echo "$name" >>trained
+case $name in
+  *_size_4_n_rollout_16) [ -e mended ] || { echo "out of memory"; exit 1; }; score=0.1 ;;
+  *_size_16_n_rollout_8) score=0.9 ;;
+  *lr_5e-6) score=0.95 ;;
+  *) score=-0.5 ;;
+esac
+mkdir -p runs/b/$name
+echo '{"step":1,"val-env/charts/avg_episode_return":7}' >runs/b/$name/metrics.jsonl
+echo '{"step":2,"val-env/charts/avg_episode_return":'$score',"x":1}' >>runs/b/$name/metrics.jsonl
+case $name in *_size_16_n_rollout_8) exit 5 ;; esac`
+	search := func(group string, more ...string) (int, string) {
+		return script(t, dir, gyre, "hyperparam_search.sh", append([]string{"--env_name=two_armed_bandit", "--exp_base_name=b", "--search_group", group, "--micro_batch_size", "4",
+			"--parallel", "--n_gpus", "2"}, more...)...)
+	}
+	code, output := search("1")
+	if code != 1 || !strings.Contains(output, "n_rollout_16: failed (exit code 1): out of memory") || !strings.Contains(output, "best of 8 of 9") ||
+		!strings.Contains(output, "stopped_early, score 0.9") {
+		t.Fatalf("with a run that fails: exit code %d\n%s", code, output)
+	}
+	touch(t, filepath.Join(dir, "mended"))
+	if code, output = search("1"); code != 0 || strings.Count(output, "done before") != 8 || !strings.Contains(output, "best of 9 of 9") {
+		t.Fatalf("started again: exit code %d\n%s", code, output)
+	}
+	if trained := string(readFile(t, filepath.Join(dir, "trained"))); strings.Count(trained, "\n") != 10 {
+		t.Errorf("trained:\n%s", trained)
+	}
+	if code, output = search("3"); code != 2 || !strings.Contains(output, "search group 2 first") {
+		t.Errorf("a group too early: exit code %d\n%s", code, output)
+	}
+	if code, output = search("2"); code != 0 || !strings.Contains(output, "best of 4 of 4") {
+		t.Errorf("group 2: exit code %d\n%s", code, output)
+	}
+	code, output = search("3", "--dry_run", "--", "run.steps=3")
+	for _, want := range []string{"training.train_batch_size=16", "training.n_rollout=8", "training.ppo_batch_size=128", "optimization.actor_lr=5e-6", "optimization.kl_coef=0.005",
+		"training.train_data_num=500", "run.steps=3"} {
+		if code != 0 || !strings.Contains(output, want) {
+			t.Errorf("group 3: exit code %d, %s is missing\n%s", code, want, output)
+		}
+	}
+	for args, want := range map[string]string{"--search_group 5": "expected 1, 2, 3 or 4", "--grid 1": "unknown option --grid", "--search_group 1 --micro_batch_size 1 --n_gpus 2": "smaller than --n_gpus"} {
+		if code, output := script(t, dir, gyre, "hyperparam_search.sh", strings.Fields("--env_name sokoban --exp_base_name b "+args)...); code != 2 || !strings.Contains(output, want) {
+			t.Errorf("%s: exit code %d, want %q\n%s", args, code, want, output)
+		}
+	}
+}
+
 // The C++ tests need GoogleTest: set-up finds it, installs it where it can, and otherwise fails with what to install.
 func TestGoogleTestIsBroughtOrAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {

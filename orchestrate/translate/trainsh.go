@@ -96,6 +96,9 @@ func (t *translation) composeTrainSh(env string) {
 			t.put("run.output", path.Dir(dir), "sft.output_dir")
 			name = path.Base(dir)
 		}
+		if !t.doc.has("sft.batch") {
+			t.put("sft.batch", 128, "the first RAGEN's rule")
+		}
 		t.put("sft.episodes", t.integer("sft.data_generation.train_size", 1000), "sft.data_generation.train_size")
 		t.put("sft.validation_episodes", t.integer("sft.data_generation.test_size", 100), "sft.data_generation.test_size")
 	}

@@ -90,7 +90,7 @@ func Words(words []string, checks ...config.Check) (Result, error) {
 	if len(t.order) == 0 {
 		return Result{}, errors.New("nothing to translate: expected key=value words, --config-name NAME or --yaml FILE")
 	}
-	t.apply(ragen)
+	t.apply(ragen, false)
 	t.composeRAGEN()
 	return t.finish(checks)
 }
@@ -111,7 +111,7 @@ func TrainSh(words []string, checks ...config.Check) (Result, error) {
 		}
 		t.override(key, value)
 	}
-	t.apply(trainSh)
+	t.apply(trainSh, true)
 	t.composeTrainSh(words[0])
 	return t.finish(checks)
 }
@@ -195,8 +195,8 @@ func (t *translation) give(key string, value any) {
 	t.given[key] = value
 }
 
-// apply carries every setting over by the rule of its key.
-func (t *translation) apply(sections []Section) {
+// apply carries every setting over by the rule of its key. An unknown key is an error where the table is complete.
+func (t *translation) apply(sections []Section, complete bool) {
 	exact, below := map[string]Rule{}, map[string]Rule{}
 	var known []string
 	for _, section := range sections {
@@ -223,6 +223,8 @@ func (t *translation) apply(sections []Section) {
 			rule, ok = below[prefix]
 		}
 		switch {
+		case !ok && complete:
+			t.fail(key, "is no key of train.sh%s", nearest.Hint(key, known))
 		case !ok:
 			t.drop(key, show(value), "unknown to this translation"+nearest.Hint(key, known))
 		case rule.Ours == "":

@@ -201,6 +201,9 @@ func TestErrors(t *testing.T) {
 	if _, err := TrainSh([]string{"chess"}); err == nil || !strings.Contains(err.Error(), "chess is no environment") {
 		t.Errorf("another environment: %v", err)
 	}
+	if _, err := TrainSh([]string{"sokoban", "training.max_turn=3"}); err == nil || !strings.Contains(err.Error(), "did you mean training.max_turns?") {
+		t.Errorf("an unknown key of train.sh: %v", err)
+	}
 	r := translated(t, "trainer.total_trainig_steps=3 seed.train=1")
 	if len(r.Unused) != 1 || !strings.Contains(r.Unused[0].Why, "did you mean trainer.total_training_steps?") {
 		t.Errorf("a slip: %v", r.Unused)

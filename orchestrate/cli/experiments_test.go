@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/translate"
+)
+
+// qwen puts the configurations of Qwen2.5's sizes, without weights and with a tiny tokenizer, where `gyre model pull` would put the models.
+func qwen(t *testing.T, dir string) []string {
+	t.Helper()
+	var paths []string
+	for _, s := range []struct {
+		name                                           string
+		hidden, intermediate, layers, heads, kv, vocab int
+		tie                                            bool
+	}{
+		{"0.5B", 896, 4864, 24, 14, 2, 151936, true}, {"1.5B", 1536, 8960, 28, 12, 2, 151936, true},
+		{"3B", 2048, 11008, 36, 16, 2, 151936, true}, {"7B", 3584, 18944, 28, 28, 4, 152064, false},
+	} {
+		path := filepath.Join("models", "Qwen2.5-"+s.name+"-Instruct")
+		target := filepath.Join(dir, path)
+		if err := os.CopyFS(target, os.DirFS(tinyPolicy(t))); err != nil {
+			t.Fatal(err)
+		}
+		config := fmt.Sprintf(`{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": %d,
+"num_attention_heads": %d, "num_key_value_heads": %d, "vocab_size": %d, "tie_word_embeddings": %v, "max_position_embeddings": 32768, "rope_theta": 1000000.0,
+"rms_norm_eps": 1e-06, "bos_token_id": 0, "eos_token_id": 2, "torch_dtype": "bfloat16"}`, s.hidden, s.intermediate, s.layers, s.heads, s.kv, s.vocab, s.tie)
+		if err := os.WriteFile(filepath.Join(target, "config.json"), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// Every experiment passes all that a run would check at its start, RAGEN's base matrix at every size of its model.
+func TestEveryExperimentIsReady(t *testing.T) {
+	dir := t.TempDir()
+	sizes := qwen(t, dir)
+	var files []string
+	for _, pattern := range []string{"../../configs/*.toml", "../../configs/base/*.toml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: no files (%v)", pattern, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		models := sizes[:1]
+		if strings.Contains(file, "base/sokoban") {
+			models = sizes
+		}
+		for _, model := range models {
+			code, stdout, stderr := runGyre(t, dir, "train", path, "model.path="+model, "--dry-run")
+			if code != 0 || !strings.Contains(stdout, "[run]") || !strings.Contains(stderr, "memory") {
+				t.Errorf("%s on %s: exit code %d\n%s", file, model, code, stderr)
+			}
+		}
+	}
+}
+
+// The base matrix is what train.sh makes of the commands that stand in its files.
+func TestBaseMatrixFollowsItsCommands(t *testing.T) {
+	files, err := filepath.Glob("../../configs/base/*.toml")
+	if err != nil || len(files) != 9 {
+		t.Fatalf("%d files (%v), want three environments with thinking, without and supervised", len(files), err)
+	}
+	for _, file := range files {
+		text := string(readFile(t, file))
+		_, command, found := strings.Cut(text, "bash train.sh ")
+		command, _, _ = strings.Cut(command, "\n")
+		result, err := translate.TrainSh(strings.Fields(command))
+		if err != nil || !found {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if i := strings.Index(text, "[run]"); text[max(i, 0):] != string(result.Document) {
+			t.Errorf("%s is not what its command becomes:\n%s", file, result.Document)
+		}
+	}
+}

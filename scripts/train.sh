@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The first RAGEN's `bash train.sh ENV key=value …`: maps the words to a configuration, prints it, and trains (or, with rl_or_sft=sft, fits
+# demonstrations and validates). Folders are relative to the working directory. See --help.
+set -euo pipefail
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+
+usage() {
+  cat <<'END'
+usage: train.sh ENV [key=value ...] [-- key=value ...]
+
+  ENV        two_armed_bandit, sokoban, frozenlake or bandit
+  key=value  the first RAGEN's keys: model.*, training.*, optimization.*, rl_or_sft, sft.*, system.*, trainer.* (docs/from-ragen.md)
+
+Words after -- are Gyre's own and override the configuration, such as -- run.steps=2 model.device=cuda. The configuration is kept as
+log/configs/NAME.toml, what the run says also in debug.log. Started again, an interrupted run continues.
+END
+}
+case ${1:-} in
+  '') usage >&2; exit 2 ;;
+  -h | --help) usage; exit 0 ;;
+esac
+
+theirs=() ours=()
+while (( $# )); do
+  if [[ $1 == -- ]]; then shift; ours=("$@"); break; fi
+  theirs+=("$1")
+  shift
+done
+gyre=${GYRE:-$root/gyre}
+[[ -x $gyre ]] || gyre=$(command -v gyre) || { echo "train.sh: there is no gyre binary: run 'make build' first" >&2; exit 2; }
+
+translation=$(mktemp)
+trap 'rm -f "$translation"' EXIT
+"$gyre" config translate --train-sh "${theirs[0]}" ${theirs[@]+"${theirs[@]:1}"} -o "$translation"
+field() { sed -n "/^\[run\]/,/^\[/s/^$1 = \"\([^\"]*\)\".*/\1/p" "$translation"; }
+name=$(field name) output=$(field output)
+config=log/configs/$name.toml
+mkdir -p log/configs
+mv "$translation" "$config"
+chmod 644 "$config"
+
+kind=rl
+for word in "${theirs[@]}"; do
+  if [[ $word == rl_or_sft=* ]]; then kind=${word#*=}; fi
+done
+{
+  echo "=== $config: what the words become"
+  cat "$config"
+  echo "==="
+  if [[ $kind == sft ]]; then
+    "$gyre" sft "$config" ${ours[@]+"${ours[@]}"} --resume
+    folder=${output:-runs}/$name
+    for word in ${ours[@]+"${ours[@]}"}; do
+      case $word in
+        run.output=*) folder=${word#*=}/$name ;;
+      esac
+    done
+    "$gyre" eval "$config" ${ours[@]+"${ours[@]}"} --checkpoint "$folder"
+  else
+    "$gyre" train "$config" ${ours[@]+"${ours[@]}"} --resume
+  fi
+} 2>&1 | tee "${DEBUG_LOG:-debug.log}"
