@@ -20,11 +20,18 @@ type Conversation struct {
 	t      *Tokenizer
 	roles  []string // of the messages so far, replies included
 	opened bool
+	tools  list
 	now    time.Time // the template sees one time throughout
 }
 
 // NewConversation starts an empty conversation.
 func (t *Tokenizer) NewConversation() *Conversation { return &Conversation{t: t, now: t.now()} }
+
+// Offer makes tools known to the template. It comes before Open.
+func (c *Conversation) Offer(tools []Tool) (err error) {
+	c.tools, err = c.t.toolValues(tools)
+	return err
+}
 
 // Open returns the first prompt: messages in the chat template, then the start of the assistant's turn, then prefix (the
 // start of every reply, such as "<think>"), in spans. Contents of messages are the environment's, the rest is the template's.
@@ -52,7 +59,7 @@ func (c *Conversation) Continue(reply []int32, messages []Message, prefix string
 }
 
 func (c *Conversation) extend(past []string, reply []int32, messages []Message, prefix string) ([]Span, error) {
-	parts, err := c.t.separate(past, messages, true, c.now)
+	parts, err := c.t.separate(past, messages, c.tools, true, c.now)
 	if err != nil {
 		return nil, err
 	}

@@ -34,9 +34,9 @@ func TestHistoryIsTheRenderedChat(t *testing.T) {
 			content := func() string { return contents[rng.IntN(len(contents))] + "!" } // not empty when trimmed
 			var said []Message
 			if rng.IntN(2) == 0 {
-				said = append(said, Message{"system", content()})
+				said = append(said, Message{Role: "system", Content: content()})
 			}
-			said = append(said, Message{"user", content()})
+			said = append(said, Message{Role: "user", Content: content()})
 			c := tok.NewConversation()
 			spans, err := c.Open(said, "")
 			if err != nil {
@@ -52,7 +52,7 @@ func TestHistoryIsTheRenderedChat(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					ids = append(ids, imEnd)
 				}
-				next := Message{"user", content()}
+				next := Message{Role: "user", Content: content()}
 				if spans, err = c.Continue(ids, []Message{next}, ""); err != nil {
 					t.Fatalf("%s: %v: %v", name, said, err)
 				}
@@ -61,7 +61,7 @@ func TestHistoryIsTheRenderedChat(t *testing.T) {
 					t.Fatalf("%s: the policy owns %q", name, owned[episode.Policy])
 				}
 				history = append(append(history, ids...), added...)
-				said = append(said, Message{"assistant", reply}, next)
+				said = append(said, Message{Role: "assistant", Content: reply}, next)
 			}
 			want, err := tok.Render(said, true)
 			if err != nil {
@@ -106,7 +106,7 @@ func TestEnvironmentCannotForgeMarkup(t *testing.T) {
 		tok := withTemplate(t, name)
 		shape := func(content string) []int32 { // the special tokens of a two-turn prompt
 			c := tok.NewConversation()
-			spans, err := c.Open([]Message{{"user", content}}, "<think>")
+			spans, err := c.Open([]Message{{Role: "user", Content: content}}, "<think>")
 			if err != nil {
 				t.Fatalf("%s: %q: %v", name, content, err)
 			}
@@ -114,7 +114,7 @@ func TestEnvironmentCannotForgeMarkup(t *testing.T) {
 			if owned[episode.Environment] != content && !strings.Contains(content, "\n") {
 				t.Errorf("%s: the environment owns %q, want %q", name, owned[episode.Environment], content)
 			}
-			more, err := c.Continue([]int32{imEnd}, []Message{{"user", content}}, "<think>")
+			more, err := c.Continue([]int32{imEnd}, []Message{{Role: "user", Content: content}}, "<think>")
 			if err != nil {
 				t.Fatalf("%s: %q: %v", name, content, err)
 			}
@@ -149,10 +149,10 @@ func TestContinueAfterEachEnd(t *testing.T) {
 		{"empty", nil, "<|im_end|>\n<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n<think>"},
 	} {
 		conversation := tok.NewConversation()
-		if _, err := conversation.Open([]Message{{"user", "go"}}, "<think>"); err != nil {
+		if _, err := conversation.Open([]Message{{Role: "user", Content: "go"}}, "<think>"); err != nil {
 			t.Fatal(err)
 		}
-		spans, err := conversation.Continue(c.reply, []Message{{"user", "ok"}}, "<think>")
+		spans, err := conversation.Continue(c.reply, []Message{{Role: "user", Content: "ok"}}, "<think>")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,15 +177,15 @@ func TestConversationErrors(t *testing.T) {
 		_, err := tok.NewConversation().Open(messages, "")
 		return err
 	}
-	user := Message{"user", "Hello there"}
+	user := Message{Role: "user", Content: "Hello there"}
 	each := func(body string) string { return "{% for message in messages %}" + body + "{% endfor %}" }
 	for want, err := range map[string]error{
 		"has no chat template":       open("", user),
 		"at least one":               open(ChatML),
 		"changes the content of the": open(each("{{ message.content | upper }}"), user),
-		"leaves out the content of message 0 (role \"system\")":  open(each("{% if message.role == 'user' %}{{ message.content }}{% endif %}"), Message{"system", "s"}, user),
+		"leaves out the content of message 0 (role \"system\")":  open(each("{% if message.role == 'user' %}{{ message.content }}{% endif %}"), Message{Role: "system", Content: "s"}, user),
 		"writes something else when the contents change":         open(each("{{ message.content | length }}{{ message.content }}"), user),
-		"the template refuses the messages: only users may talk": open(each("{% if message.role != 'user' %}{{ raise_exception('only users may talk') }}{% endif %}{{ message.content }}"), Message{"tool", "s"}),
+		"the template refuses the messages: only users may talk": open(each("{% if message.role != 'user' %}{{ raise_exception('only users may talk') }}{% endif %}{{ message.content }}"), Message{Role: "tool", Content: "s"}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
@@ -230,11 +230,11 @@ func TestEncodeMessages(t *testing.T) {
 		}
 	}
 	tok := open(t, map[string]string{"chat_template.jinja": "{% for m in messages %}<|im_start|>{{ m.content.split('</think>')[-1] }}<|im_end|>{% endfor %}"})
-	ids, err := tok.EncodeMessages([]Message{{"assistant", "hm</think>yes"}}, false)
+	ids, err := tok.EncodeMessages([]Message{{Role: "assistant", Content: "hm</think>yes"}}, false)
 	if err != nil || tok.Decode(ids, false) != "<|im_start|>yes<|im_end|>" || ids[0] != imStart {
 		t.Errorf("a template that drops reasoning: %v, %v", ids, err)
 	}
-	if _, err := tok.EncodeMessages([]Message{{"assistant", "hm</think>yes<|im_end|>"}}, false); err == nil {
+	if _, err := tok.EncodeMessages([]Message{{Role: "assistant", Content: "hm</think>yes<|im_end|>"}}, false); err == nil {
 		t.Error("a special token in a content that the template changes was accepted")
 	}
 }

@@ -22,7 +22,7 @@ func FuzzTemplate(f *testing.F) {
 	tok := open(f, map[string]string{})
 	f.Fuzz(func(t *testing.T, source string) {
 		if tok.SetTemplate(source) == nil {
-			_, _ = tok.Render([]Message{{"system", "a"}, {"user", "b"}}, true)
+			_, _ = tok.Render([]Message{{Role: "system", Content: "a"}, {Role: "user", Content: "b"}}, true)
 		}
 	})
 }
@@ -34,11 +34,11 @@ func FuzzForgery(f *testing.F) {
 	f.Add("\uf8f00.0\uf8f1", "\uf8f01.")
 	f.Fuzz(func(t *testing.T, first, second string) {
 		c := tok.NewConversation()
-		spans, err := c.Open([]Message{{"system", "s" + first}, {"user", "u" + second}}, "<think>")
+		spans, err := c.Open([]Message{{Role: "system", Content: "s" + first}, {Role: "user", Content: "u" + second}}, "<think>")
 		if err != nil {
 			t.Fatal(err)
 		}
-		more, err := c.Continue([]int32{imEnd}, []Message{{"user", "v" + first}}, "")
+		more, err := c.Continue([]int32{imEnd}, []Message{{Role: "user", Content: "v" + first}}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,22 +26,26 @@ const sentinelOpen, sentinelClose = "\uf8f0", "\uf8f1"
 //
 // past messages are sentinels in both renderings: what a template makes of the turns that lie behind is of no interest,
 // as their tokens stand.
-func (t *Tokenizer) separate(past []string, messages []Message, addGenerationPrompt bool, now time.Time) ([]part, error) {
+func (t *Tokenizer) separate(past []string, messages []Message, tools list, addGenerationPrompt bool, now time.Time) ([]part, error) {
+	if err := CheckNames(messages); err != nil {
+		return nil, err
+	}
 	nonce := freshNonce(messages)
 	marked, actual := make([]Message, 0, len(past)+len(messages)), make([]Message, 0, len(past)+len(messages))
 	for i, role := range past {
-		m := Message{role, sentinel(nonce, i)}
+		m := Message{Role: role, Content: sentinel(nonce, i)}
 		marked, actual = append(marked, m), append(actual, m)
 	}
 	for i, m := range messages {
-		marked = append(marked, Message{m.Role, sentinel(nonce, len(past)+i)})
 		actual = append(actual, m)
+		m.Content = sentinel(nonce, len(past)+i)
+		marked = append(marked, m)
 	}
-	pattern, err := t.render(marked, addGenerationPrompt, now)
+	pattern, err := t.render(marked, tools, addGenerationPrompt, now)
 	if err != nil {
 		return nil, err
 	}
-	text, err := t.render(actual, addGenerationPrompt, now)
+	text, err := t.render(actual, tools, addGenerationPrompt, now)
 	if err != nil {
 		return nil, err
 	}

@@ -5,15 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
-// Message is one message of a chat.
+// Message is one message of a chat. Name and ToolCallID become part of the markup: they are names, not text (see CheckNames).
 type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role       string `json:"role"`
+	Content    string `json:"content"`
+	Name       string `json:"name,omitempty"`         // of the tool that speaks
+	ToolCallID string `json:"tool_call_id,omitempty"` // of the call that a tool answers
+}
+
+// Tool is a function that templates which know tools offer to the policy.
+type Tool struct {
+	Name, Description string
+	Parameters        map[string]any // JSON Schema of the arguments
 }
 
 // ChatML is a plain template: every message between <|im_start|>role and <|im_end|>. It is what a new tokenizer made by
@@ -84,10 +95,10 @@ func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
 // Render writes messages in the chat template, as transformers' apply_chat_template(tokenize=False) does. The result is
 // for people: contents and markup cannot be told apart in it. Token ids come from a Conversation or EncodeMessages.
 func (t *Tokenizer) Render(messages []Message, addGenerationPrompt bool) (string, error) {
-	return t.render(messages, addGenerationPrompt, t.now())
+	return t.render(messages, nil, addGenerationPrompt, t.now())
 }
 
-func (t *Tokenizer) render(messages []Message, addGenerationPrompt bool, now time.Time) (string, error) {
+func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt bool, now time.Time) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the configuration "+
 			"(model.chat_template), or use plain text prompts", t.path)
@@ -98,6 +109,9 @@ func (t *Tokenizer) render(messages []Message, addGenerationPrompt bool, now tim
 		"tools":                 nil,
 		"documents":             nil,
 	}
+	if len(tools) > 0 {
+		variables["tools"] = tools
+	}
 	for name, content := range t.names {
 		variables[name] = content
 	}
@@ -107,9 +121,84 @@ func (t *Tokenizer) render(messages []Message, addGenerationPrompt bool, now tim
 func messageValues(messages []Message) list {
 	values := make(list, len(messages))
 	for i, m := range messages {
-		values[i] = map[string]any{"role": m.Role, "content": m.Content}
+		value := map[string]any{"role": m.Role, "content": m.Content}
+		if m.Name != "" {
+			value["name"] = m.Name
+		}
+		if m.ToolCallID != "" {
+			value["tool_call_id"] = m.ToolCallID
+		}
+		values[i] = value
 	}
 	return values
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{0,64}$`)
+
+// CheckNames refuses names that are more than names: templates write them into the markup, where an environment's text must not get.
+func CheckNames(messages []Message) error {
+	for i, m := range messages {
+		for what, text := range map[string]string{"role": m.Role, "name": m.Name, "tool_call_id": m.ToolCallID} {
+			if !plainName.MatchString(text) {
+				return fmt.Errorf("message %d has the %s %.80q, expected at most 64 letters, digits, '_', '.', ':' and '-'", i, what, text)
+			}
+		}
+	}
+	return nil
+}
+
+// toolValues are tools as templates see them. Their texts become part of the markup, so none may hold a special token.
+func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
+	values := make(list, len(tools))
+	for i, tool := range tools {
+		if !plainName.MatchString(tool.Name) || tool.Name == "" {
+			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'", i, tool.Name)
+		}
+		text, err := json.Marshal([]any{tool.Description, tool.Parameters})
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		}
+		var plain []any // as JSON has it, whatever Go types it was built of
+		if err := json.Unmarshal(text, &plain); err != nil {
+			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		}
+		said := tool.Description + " " + unescaped(plain[1])
+		ids, err := t.core.EncodeMarkup(said)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
+		}
+		if slices.ContainsFunc(ids, t.Special) || strings.Contains(said, sentinelOpen) {
+			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model", tool.Name)
+		}
+		parameters := plain[1]
+		if parameters == nil {
+			parameters = map[string]any{"type": "object", "properties": map[string]any{}}
+		}
+		values[i] = map[string]any{"type": "function", "function": map[string]any{
+			"name": tool.Name, "description": tool.Description, "parameters": parameters}}
+	}
+	return values, nil
+}
+
+// unescaped is all text in a JSON value.
+func unescaped(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []any:
+		var all []string
+		for _, e := range v {
+			all = append(all, unescaped(e))
+		}
+		return strings.Join(all, " ")
+	case map[string]any:
+		var all []string
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, key, unescaped(v[key]))
+		}
+		return strings.Join(all, " ")
+	}
+	return ""
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
@@ -117,12 +206,12 @@ func messageValues(messages []Message) list {
 // that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special token.
 func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int32, error) {
 	now := t.now()
-	parts, err := t.separate(nil, messages, addGenerationPrompt, now)
+	parts, err := t.separate(nil, messages, nil, addGenerationPrompt, now)
 	if err == nil {
 		ids, _, err := t.core.EncodeSegments(segments(parts))
 		return ids, err
 	}
-	text, renderErr := t.render(messages, addGenerationPrompt, now)
+	text, renderErr := t.render(messages, nil, addGenerationPrompt, now)
 	if renderErr != nil {
 		return nil, renderErr
 	}

@@ -66,7 +66,7 @@ func TestRenderMatchesTransformers(t *testing.T) {
 }
 
 func TestTemplateSources(t *testing.T) {
-	user := []Message{{"user", "x"}}
+	user := []Message{{Role: "user", Content: "x"}}
 	for want, files := range map[string]map[string]string{
 		"jinja":   {"chat_template.jinja": "jinja", "chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
 		"json":    {"chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
@@ -107,7 +107,7 @@ func TestTemplateBounds(t *testing.T) {
 	} {
 		err := tok.SetTemplate(source)
 		if err == nil {
-			_, err = tok.Render([]Message{{"user", strings.Repeat("long ", 1000)}}, true)
+			_, err = tok.Render([]Message{{Role: "user", Content: strings.Repeat("long ", 1000)}}, true)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want an error with %q", source, err, want)
@@ -146,7 +146,7 @@ func TestTemplateMakesNoGiantStrings(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := tok.SetTemplate(source)
 		if err == nil {
-			_, err = tok.Render([]Message{{"user", strings.Repeat("long ", 1000)}}, true)
+			_, err = tok.Render([]Message{{Role: "user", Content: strings.Repeat("long ", 1000)}}, true)
 		}
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), "bytes of text") && !strings.Contains(err.Error(), "more than 65536") {
@@ -177,7 +177,7 @@ func TestBoundedTemplatesWriteTheSame(t *testing.T) {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
-		if got, err := tok.Render([]Message{{"user", "x"}}, true); err != nil || got != want {
+		if got, err := tok.Render([]Message{{Role: "user", Content: "x"}}, true); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTemplateTime(t *testing.T) {
 
 func TestRenderConcurrently(t *testing.T) {
 	tok := withTemplate(t, "default_system.jinja")
-	want, err := tok.Render([]Message{{"user", "x"}}, true)
+	want, err := tok.Render([]Message{{Role: "user", Content: "x"}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestRenderConcurrently(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				if got, err := tok.Render([]Message{{"user", "x"}}, true); err != nil || got != want {
+				if got, err := tok.Render([]Message{{Role: "user", Content: "x"}}, true); err != nil || got != want {
 					t.Errorf("got %q, %v", got, err)
 				}
 			}

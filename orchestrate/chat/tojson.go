@@ -132,7 +132,7 @@ func pythonFloat(f float64) string {
 	return string(b) + ".0"
 }
 
-// dictMembers lists a dictionary in order: that of the template's literal, or for a message role, content, then the rest.
+// dictMembers lists a dictionary in order: that of the template's literal, or for messages and tools that of known, then the rest.
 func dictMembers(v *exec.Value) []member {
 	var members []member
 	switch d := v.Interface().(type) {
@@ -163,9 +163,12 @@ func dictMembers(v *exec.Value) []member {
 	return members
 }
 
+// known are the keys of messages and tools in the order in which people write them.
+var known = []string{"role", "content", "type", "function", "name", "description", "parameters", "properties", "required"}
+
 func rank(name string) int {
-	if i := slices.Index([]string{"role", "content"}, name); i >= 0 {
+	if i := slices.Index(known, name); i >= 0 {
 		return i
 	}
-	return 2
+	return len(known)
 }

@@ -78,8 +78,25 @@ type Env struct {
 	MaxActions int `toml:"max_actions" default:"0" range:"[0,)"`
 	// Environment actions accepted per turn; further ones are cut off.
 	MaxActionsPerTurn int `toml:"max_actions_per_turn" default:"2" range:"[1,)"`
+	// New tokens per turn; 0 = rollout.max_tokens.
+	MaxTokens int `toml:"max_tokens" default:"0" range:"[0,)"`
 	// Environment-specific options; `gyre env info TAG` lists them.
 	Options map[string]any `toml:"options"`
+	// Policies of sampling that the members of a group take in turn, instead of the one of [rollout] or [validation].
+	Sampling []Sampling `toml:"sampling"`
+}
+
+// Sampling is one policy of sampling among several.
+type Sampling struct {
+	// Sampling temperature; 0 = that of [rollout] or [validation]. Log-probs are taken at rollout.temperature whatever it is: where the
+	// two differ they are computed again before the update.
+	Temperature float64 `toml:"temperature" default:"0" range:"[0,)"`
+	// Nucleus probability; 1 = off.
+	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
+	// Keep only the k most likely tokens; 0 = off.
+	TopK int `toml:"top_k" default:"0" range:"[0,)"`
+	// Drop tokens less likely than min_p times the most likely one; 0 = off.
+	MinP float64 `toml:"min_p" default:"0.0" range:"[0,1)"`
 }
 
 // Reward weights one named part of the reward. With any [[rewards]], what an episode earns is their weighted sum (and the format
@@ -122,7 +139,7 @@ type Rollout struct {
 	MinP float64 `toml:"min_p" default:"0.0" range:"[0,1)"`
 	// New tokens per turn.
 	MaxTokens int `toml:"max_tokens" default:"400" range:"[1,)"`
-	// Longest episode in tokens; an episode that would grow beyond it ends as truncated.
+	// Longest sequence in tokens; an episode that would grow beyond it ends as truncated, or forgets its oldest turns (see context).
 	MaxLength int `toml:"max_length" default:"3600" range:"[2,)"`
 	// Ask for a <think> block before the <answer>.
 	Think bool `toml:"think" default:"true"`
@@ -133,6 +150,16 @@ type Rollout struct {
 	// Prompt style: chat has a system message, rules and instructions per turn; compact shows the state only, for small
 	// policies.
 	Prompt string `toml:"prompt" default:"chat" oneof:"chat,compact"`
+	// What the policy sees of the turns before: full, all of them in one conversation; window, the last of them, as a conversation of
+	// its own wherever the window moves; single_turn, a summary of them in one message. Training sees what the policy saw.
+	Context string `toml:"context" default:"full" oneof:"full,window,single_turn"`
+	// Turns in the window or the summary, the present one included; 0 = as many as fit in max_length.
+	Window int `toml:"window" default:"0" range:"[0,)"`
+	// What the summary of single_turn tells of a turn beside its state and reward: the whole reply, or the actions only.
+	Memory string `toml:"memory" default:"replies" oneof:"replies,actions"`
+	// What becomes of a reply once it is read: sampled keeps it as it is, action puts the bare action block in its place, which is fed
+	// back and trained on (RAGEN's first no_think_rl); log-probs are then those of the new tokens, computed before the update.
+	Replies string `toml:"replies" default:"sampled" oneof:"sampled,action"`
 	// Per-turn credit: each turn's reward on its own last token instead of the whole return on the episode's last token.
 	TurnRewards bool `toml:"turn_rewards" default:"false"`
 	// Whose returns a return is normalised against: its group's (state), its tag's or the batch's.

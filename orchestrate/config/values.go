@@ -16,6 +16,7 @@ var aliases = map[string]map[string]string{
 		"bilevel_gae": "bi_level_gae", "reinforce_plus_plus": "reinforce_pp", "reinforce++": "reinforce_pp",
 		"reinforce_plus_plus_baseline": "reinforce_pp_baseline", "reinforce++_baseline": "reinforce_pp_baseline",
 	},
+	"context":          {"limited_multi_turn": "window"},
 	"normalize_within": {"group": "state"},
 	"dtype":            {"fp32": "float32", "f32": "float32", "bf16": "bfloat16"},
 }

@@ -37,7 +37,7 @@ func TestMATHColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := MATHTraining{Solution: `It is $\boxed{\dfrac{1}{2}}$.`, Subject: "Prealgebra", Level: 2, DataSource: "HuggingFaceH4/MATH-500",
-		Prompt:  []Message{{"user", `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
+		Prompt:  []Message{{Role: "user", Content: `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
 		Ability: "math", RewardModel: RewardModel{"rule", `\dfrac{1}{2}`},
 		ExtraInfo: ExtraInfo{"train", 0, `\dfrac{1}{2}`, "Half of $x=1$?"}}
 	if !reflect.DeepEqual(rows[0], want) {

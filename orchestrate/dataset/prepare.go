@@ -87,7 +87,7 @@ func MATH(t *Table, indices []int, split, instruction string) ([]MATHTraining, e
 			return nil, fmt.Errorf("%s row %d: %w", t.Path, index, err)
 		}
 		question := row.ExtraInfo.Question
-		row.Prompt = []Message{{"user", question + instruction}}
+		row.Prompt = []Message{{Role: "user", Content: question + instruction}}
 		row.Ability, row.RewardModel.Style = "math", "rule"
 		row.ExtraInfo.Split, row.ExtraInfo.Index = split, int64(i)
 		out = append(out, row)
@@ -127,7 +127,7 @@ func GSM(t *Table, indices []int, split, instruction string) ([]Training, error)
 			return nil, fmt.Errorf(`%s row %d: expected the columns question and answer, the latter with "#### NUMBER"`, t.Path, index)
 		}
 		out = append(out, Training{
-			DataSource: GSM8K, Prompt: []Message{{"user", question + instruction}}, Ability: "math",
+			DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: question + instruction}}, Ability: "math",
 			RewardModel: RewardModel{"rule", gold}, ExtraInfo: ExtraInfo{split, int64(i), worked, question},
 		})
 	}

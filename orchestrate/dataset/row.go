@@ -90,7 +90,7 @@ func rowOf(c Columns, fields Fields) (Row, error) {
 	switch v := c[name].(type) {
 	case string:
 		row.Question = v
-		row.Prompt = []Message{{"user", v + fields.Suffix}}
+		row.Prompt = []Message{{Role: "user", Content: v + fields.Suffix}}
 	case []any:
 		if row.Prompt, err = messagesOf(v); err != nil {
 			return row, fmt.Errorf("%s: %w", name, err)

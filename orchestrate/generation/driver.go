@@ -21,15 +21,7 @@ type Engine interface {
 
 // Telling is implemented by engines that hand out tokens as they are drawn. With others a reply is told when it is finished.
 type Telling interface {
-	Progress() ([]Partial, error)
-}
-
-// Partial is what an unfinished request has drawn since Progress told of it last.
-type Partial struct {
-	ID       uint64
-	Position int // of the first of these tokens in the reply
-	Tokens   []int32
-	Logprobs []float32
+	Progress() ([]torch.Partial, error)
 }
 
 // vocabularyTaker is implemented by engines that look for stop strings.

@@ -85,13 +85,13 @@ func (p *parrot) finish(id uint64, why torch.Finish) {
 	p.done = append(p.done, p.output(id, p.at[id], why))
 }
 
-func (p *parrot) Progress() ([]Partial, error) {
-	var all []Partial
+func (p *parrot) Progress() ([]torch.Partial, error) {
+	var all []torch.Partial
 	for _, id := range p.order {
 		out := p.output(id, p.at[id], 0)
 		from := p.told[id]
 		p.told[id] = p.at[id]
-		all = append(all, Partial{ID: id, Position: from, Tokens: out.Tokens[from:], Logprobs: out.Logprobs[from:]})
+		all = append(all, torch.Partial{ID: id, Position: from, Tokens: out.Tokens[from:], Logprobs: out.Logprobs[from:]})
 	}
 	return all, nil
 }

@@ -32,7 +32,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 		return nil, fmt.Errorf("demonstrations need an environment and a noise from 0 to below 1, got %d environments and noise %g",
 			len(plan.Envs), plan.Noise)
 	}
-	eos, err := p.endOfTurn()
+	eos, err := p.eos()
 	if err != nil {
 		return nil, err
 	}

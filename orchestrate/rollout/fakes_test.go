@@ -125,7 +125,11 @@ type script struct {
 	stops    [][]string // of the requests
 
 	vocabulary bool
-	seeds      map[uint64]bool
+
+	forgets  bool // a prompt need not extend the last turn
+	prompts  [][]int32
+	sampling map[uint64]torch.Sampling // of the last request
+	seeds    map[uint64]bool
 }
 
 func (s *script) Submit(r torch.Request) error {
@@ -133,6 +137,14 @@ func (s *script) Submit(r torch.Request) error {
 		s.turns, s.episodes, s.seeds = map[uint64]int{}, map[uint64][]int32{}, map[uint64]bool{}
 	}
 	known := s.episodes[r.ID]
+	if s.forgets {
+		known = nil
+	}
+	if s.sampling == nil {
+		s.sampling = map[uint64]torch.Sampling{}
+	}
+	s.sampling[r.ID] = r.Sampling
+	s.prompts = append(s.prompts, slices.Clone(r.Prompt))
 	if len(r.Prompt) < len(known) || !slices.Equal(r.Prompt[:len(known)], known) {
 		s.t.Errorf("request %d: the prompt does not extend the last turn's %d tokens", r.ID, len(known))
 	}

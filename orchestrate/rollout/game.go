@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gyre/envs"
+	"gyre/orchestrate/chat"
 	"gyre/orchestrate/episode"
 )
 
@@ -20,7 +21,9 @@ type game struct {
 	weights weighting
 
 	rules       rules
-	stopStrings []string          // of the environment: sampling of a reply ends at them
+	stopStrings []string // of the environment: sampling of a reply ends at them
+	tools       []chat.Tool
+	reads       bool              // the environment reads replies itself
 	label       string            // the environment's name for what is played; may be empty
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
@@ -36,33 +39,45 @@ type game struct {
 type outcome struct {
 	reward  float64     // of the environment, or the weighted parts of it
 	parts   []envs.Part // unweighted
+	actions []string    // that were executed
 	penalty float64
 	invalid bool // nothing in the reply could be executed
 }
 
 // start resets the environment and reads its rules. An error here is about the environment's own code, see fail.
-func (g *game) start(ctx context.Context, seed int64) (state string, err error) {
+func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, err error) {
 	type first struct {
-		actions, stops            []string
-		instruction, state, label string
+		actions, stops []string
+		tools          []envs.Tool
+		instruction    string
+		label          string
+		state          envs.Observation
 	}
 	env := g.env
 	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
 		if err := env.Reset(ctx, seed); err != nil {
 			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
 		}
-		f := first{actions: env.Actions(), instruction: env.Instruction(), state: env.Observe().String()}
+		f := first{actions: env.Actions(), instruction: env.Instruction(), state: env.Observe()}
 		if stopper, ok := env.(envs.Stopper); ok {
 			f.stops = stopper.StopStrings()
 		}
 		if labeler, ok := env.(envs.Labeler); ok {
 			f.label = labeler.Label()
 		}
-		return f, nil
+		if tooled, ok := env.(envs.Tooled); ok {
+			f.tools = tooled.Tools()
+		}
+		return f, checkMessages(f.state, true)
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
-		return "", err
+		return envs.Observation{}, err
+	}
+	_, g.reads = env.(envs.ReplyReader)
+	g.rules.plain = g.rules.plain || g.reads
+	for _, tool := range f.tools {
+		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description, Parameters: tool.Parameters})
 	}
 	g.rules.instruction, g.rules.actions, g.stopStrings, g.label = f.instruction, f.actions, f.stops, f.label
 	if f.actions != nil {
@@ -74,10 +89,30 @@ func (g *game) start(ctx context.Context, seed int64) (state string, err error) 
 	return f.state, nil
 }
 
+// checkMessages refuses an observation in which the environment speaks as somebody else.
+func checkMessages(o envs.Observation, first bool) error {
+	for i, m := range o.Messages {
+		switch {
+		case m.Role == "user" || m.Role == "tool":
+		case m.Role == "system" && first && i == 0:
+		default:
+			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, and as system in the "+
+				"first message of an episode", i, m.Role)
+		}
+	}
+	if err := chat.CheckNames(messagesOf(o)); err != nil {
+		return fmt.Errorf("the observation's %w", err)
+	}
+	return nil
+}
+
 // play executes the actions of one reply, as far as they are legal and within the budget.
 func (g *game) play(ctx context.Context, parsed []string) outcome {
 	actions := g.resolve(parsed)
 	out := outcome{invalid: len(actions) == 0}
+	if g.stop != "" { // the reply could not even be read
+		return out
+	}
 	if out.invalid || len(actions) != len(parsed) {
 		out.penalty = g.penalty
 	}
@@ -88,6 +123,7 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 			g.fail(err)
 			break
 		}
+		out.actions = append(out.actions, action)
 		g.numActions++
 		g.actionsLeft--
 		out.reward += g.weights.earned(result)
@@ -145,10 +181,41 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 	}, func() { env.Close() })
 }
 
-// observe renders the state.
-func (g *game) observe(ctx context.Context) (string, error) {
+// take tells the environment what it may want to know of a reply.
+func (g *game) take(ctx context.Context, reply envs.Reply) {
 	env := g.env
-	state, err := guard(ctx, g.limit, func(context.Context) (string, error) { return env.Observe().String(), nil }, func() { env.Close() })
+	taker, ok := env.(envs.ReplyTaker)
+	if !ok {
+		return
+	}
+	if _, err := guard(ctx, g.limit, func(context.Context) (struct{}, error) {
+		taker.TakeReply(reply)
+		return struct{}{}, nil
+	}, func() { env.Close() }); err != nil {
+		g.fail(err)
+	}
+}
+
+// read asks the environment what a reply says.
+func (g *game) read(ctx context.Context, reply string, limit int) []string {
+	env := g.env
+	actions, err := guard(ctx, g.limit, func(context.Context) ([]string, error) {
+		return env.(envs.ReplyReader).ReadReply(reply, limit), nil
+	}, func() { env.Close() })
+	if err != nil {
+		g.fail(err)
+		return nil
+	}
+	return actions[:min(limit, len(actions))]
+}
+
+// observe renders the state.
+func (g *game) observe(ctx context.Context) (envs.Observation, error) {
+	env := g.env
+	state, err := guard(ctx, g.limit, func(context.Context) (envs.Observation, error) {
+		state := env.Observe()
+		return state, checkMessages(state, false)
+	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 	}

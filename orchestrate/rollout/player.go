@@ -3,6 +3,8 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 
 	"gyre/envs"
 	"gyre/orchestrate/chat"
@@ -22,7 +24,8 @@ type Player struct {
 	stopIDs   []int32
 	weights   weighting
 	instances instances
-	named     bool // the names of weights were seen in episodes
+	eos       func() (int32, error) // the token that ends an assistant's turn
+	named     bool                  // the names of weights were seen in episodes
 }
 
 // NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may be nil for a
@@ -52,16 +55,14 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 	if len(stopIDs) == 0 {
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
-	return &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
-		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}, nil
+	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
+		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}
+	p.eos = sync.OnceValues(p.endOfTurn)
+	return p, nil
 }
 
 // Close closes the environments that the player keeps between episodes.
 func (p *Player) Close() error { return p.instances.close(seconds(p.rollout.EnvTimeout)) }
-
-// fits says whether a turn can be played after a prompt of so many tokens: its reply may be max_tokens long, and no
-// reply is cut short by the episode's end.
-func (p *Player) fits(prompt int) bool { return prompt+p.rollout.MaxTokens <= p.rollout.MaxLength }
 
 // read gives the actions that a sampled reply asks for.
 func (p *Player) read(reply []int32, limit int) []string {
@@ -77,8 +78,26 @@ func (p *Player) text(reply []int32) string {
 }
 
 // cut says whether a sampled reply ended for want of room.
-func (p *Player) cut(reply []int32) bool {
-	return len(reply) >= p.rollout.MaxTokens && !slices.Contains(p.stopIDs, reply[len(reply)-1])
+func (p *Player) cut(reply []int32, most int) bool {
+	return len(reply) >= most && !slices.Contains(p.stopIDs, reply[len(reply)-1])
+}
+
+// repliesAction is the value of config.Rollout.Replies that puts the action in a reply's place.
+const repliesAction = "action"
+
+// bare makes the reply that stands for actions: the answer block alone, "none" where nothing was executed.
+func (p *Player) bare(actions []string) ([]int32, error) {
+	text := "none"
+	if len(actions) > 0 {
+		text = strings.Join(actions, " "+p.prompts.format.separator+" ")
+	}
+	block := "<answer>" + text + "</answer>"
+	reply, err := p.tokenizer.Encode(strings.TrimPrefix(block, p.prompts.format.prefix()), false)
+	if err != nil {
+		return nil, err
+	}
+	eos, err := p.eos()
+	return append(reply, eos), err
 }
 
 // LastReply gives the text of an episode's last reply, its tokens, and whether it ended for want of room.
@@ -106,10 +125,17 @@ func (p *Player) lengths(reply []int32) []int {
 // request at a time.
 func (p *Player) request(plan Plan, s *seat) generation.Request {
 	sampling := plan.Sampling
-	sampling.MaxTokens = p.rollout.MaxTokens
+	if own := s.source.Sampling; len(own) > 0 {
+		policy := own[s.member%len(own)]
+		if policy.Temperature > 0 && policy.Temperature != sampling.Temperature {
+			sampling.Temperature, s.temperature = policy.Temperature, true
+		}
+		sampling.TopP, sampling.TopK, sampling.MinP = policy.TopP, policy.TopK, policy.MinP
+	}
+	sampling.MaxTokens = s.maxTokens()
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
 	return generation.Request{Request: torch.Request{
-		ID: uint64(s.index) + 1, Prompt: s.talk.ids, Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.stopStrings,
+		ID: uint64(s.index) + 1, Prompt: s.talk.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.stopStrings,
 	}}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/envs"
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/config"
 )
@@ -29,7 +30,7 @@ type rules struct {
 // view is what one turn's prompt says.
 type view struct {
 	turn        int // from 1
-	state       string
+	state       envs.Observation
 	actionsLeft int
 	invalid     bool    // the reply before named no legal action
 	reward      float64 // of the turn before
@@ -60,18 +61,48 @@ func newPrompts(c config.Rollout) (prompts, error) {
 // open gives the messages of the first turn.
 func (p prompts) open(r rules, v view) []chat.Message {
 	if p.compact {
-		return []chat.Message{{Role: "user", Content: v.state}}
+		return v.messages(v.state.Text)
 	}
-	return []chat.Message{{Role: "system", Content: p.system(r)}, {Role: "user", Content: p.turn(r, v)}}
+	messages := v.messages(p.turn(r, v))
+	system := p.system(r)
+	if len(v.state.Messages) > 0 { // the environment words its turns: how to reply is said once and for all
+		if !r.plain {
+			system += "\n\nWrite your replies " + p.form(r) + " and add nothing around it. Replies in another form are not carried out."
+		}
+		if messages[0].Role == "system" {
+			system += "\n\n" + messages[0].Content
+			messages = messages[1:]
+		}
+	}
+	return append([]chat.Message{{Role: "system", Content: system}}, messages...)
 }
 
 // next gives the message that follows a reply.
 func (p prompts) next(r rules, v view) []chat.Message {
 	if p.compact {
-		return []chat.Message{{Role: "user", Content: v.state}}
+		return v.messages(v.state.Text)
 	}
-	return []chat.Message{{Role: "user", Content: "Reward: " + number(v.reward) + "\n\n" + p.turn(r, v)}}
+	return v.messages("Reward: " + number(v.reward) + "\n\n" + p.turn(r, v))
 }
+
+// messages are the environment's own, or one of the user that says text.
+func (v view) messages(text string) []chat.Message {
+	if len(v.state.Messages) > 0 {
+		return messagesOf(v.state)
+	}
+	return []chat.Message{{Role: "user", Content: text}}
+}
+
+func messagesOf(o envs.Observation) []chat.Message {
+	list := make([]chat.Message, len(o.Messages))
+	for i, m := range o.Messages {
+		list[i] = chat.Message{Role: m.Role, Content: m.Content, Name: m.Name, ToolCallID: m.CallID}
+	}
+	return list
+}
+
+// text is the state alone.
+func (v view) text() string { return v.state.String() }
 
 func (p prompts) system(r rules) string {
 	var s strings.Builder
@@ -92,7 +123,7 @@ func (p prompts) system(r rules) string {
 
 func (p prompts) turn(r rules, v view) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "Turn %d\nState:\n%s\n\n", v.turn, v.state)
+	fmt.Fprintf(&s, "Turn %d\nState:\n%s\n\n", v.turn, v.state.Text)
 	if v.invalid {
 		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once more.\n")
 	}

@@ -23,11 +23,18 @@ type seat struct {
 	member int
 	seed   int64 // of the environment
 
-	game    game
-	talk    transcript
-	stop    string
-	busy    time.Duration // spent on environment and text
-	problem error         // of closing the environment, which does not concern the episode
+	game  game
+	shown view // of the pending turn
+	talk  transcript
+	past  []past
+	first int // of past, that the policy still sees
+	// squeezed counts how often a turn was forgotten only because the rest would not have fitted.
+	squeezed int
+	// temperature is set where replies were sampled at another one than that of training: their log-probs are another policy's.
+	temperature bool
+	stop        string
+	busy        time.Duration // spent on environment and text
+	problem     error         // of closing the environment, which does not concern the episode
 }
 
 // seats lays out the episodes of some sources: group after group, member after member.
@@ -88,10 +95,12 @@ func (s *seat) open(ctx context.Context) error {
 	}
 	// After a failed reset the state is empty: the episode still has a prompt, but nothing to learn from.
 	state, failed := s.game.start(ctx, s.seed)
-	s.talk.conversation = s.player.tokenizer.NewConversation()
-	prompts := s.player.prompts
-	spans, err := s.talk.conversation.Open(
-		prompts.open(s.game.rules, view{turn: 1, state: state, actionsLeft: s.game.actionsLeft}), s.prefix())
+	if s.talk.conversation, err = s.conversation(); err != nil { // for its tools
+		s.game.fail(err)
+		failed, s.game.tools, s.talk.conversation = err, nil, s.player.tokenizer.NewConversation()
+	}
+	s.shown = view{turn: 1, state: state, actionsLeft: s.game.actionsLeft}
+	spans, err := s.continued(s.talk.conversation, nil, s.shown)
 	if err != nil {
 		return fmt.Errorf("%s: first prompt: %w", s, err)
 	}
@@ -99,21 +108,38 @@ func (s *seat) open(ctx context.Context) error {
 	switch {
 	case failed != nil:
 		s.finish(s.game.stop)
-	case !s.player.fits(len(s.talk.ids)):
+	case !s.fits(len(s.talk.ids)):
 		s.finish(episode.Length)
 	}
 	return nil
 }
 
+// fits says whether a turn can be played after a prompt of so many tokens: its reply may be as long as replies may be, and no reply
+// is cut short by the sequence's end.
+func (s *seat) fits(prompt int) bool { return prompt+s.maxTokens() <= s.player.rollout.MaxLength }
+
+func (s *seat) maxTokens() int {
+	if s.source.MaxTokens > 0 {
+		return s.source.MaxTokens
+	}
+	return s.player.rollout.MaxTokens
+}
+
 // answer takes the reply of the pending turn: it executes what the reply says and, unless that ends the episode, adds
 // the next turn's prompt.
 func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
-	s.talk.reply(reply, logprobs, trained)
-	if taker, ok := s.game.env.(envs.ReplyTaker); ok {
-		taker.TakeReply(envs.Reply{Tokens: len(reply), Truncated: s.player.cut(reply)})
+	s.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: s.player.cut(reply, s.maxTokens())})
+	out := s.game.play(ctx, s.read(ctx, s.player.text(reply)))
+	if s.player.rollout.Replies == repliesAction && !s.game.rules.plain {
+		var err error
+		if reply, err = s.player.bare(out.actions); err != nil {
+			return fmt.Errorf("%s: the action in place of the reply: %w", s, err)
+		}
+		logprobs = nil
 	}
-	out := s.game.play(ctx, s.read(reply))
+	s.talk.reply(reply, logprobs, trained)
 	s.player.weights.credit(&s.talk, out, s.player.lengths(reply))
+	s.past = append(s.past, past{view: s.shown, reply: reply, text: s.prefix() + s.player.text(reply), actions: out.actions, reward: out.reward})
 	switch {
 	case s.game.stop != "":
 		s.finish(s.game.stop)
@@ -127,33 +153,35 @@ func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, tr
 		s.finish(s.game.stop)
 		return nil
 	}
-	next := view{turn: len(s.talk.turns) + 1, state: state, actionsLeft: s.game.actionsLeft, invalid: out.invalid, reward: out.reward}
-	prompts := s.player.prompts
-	spans, err := s.talk.conversation.Continue(reply, prompts.next(s.game.rules, next), s.prefix())
+	s.shown = view{turn: len(s.past) + 1, state: state, actionsLeft: s.game.actionsLeft, invalid: out.invalid, reward: out.reward}
+	fits, err := s.ask(s.shown)
 	if err != nil {
-		return fmt.Errorf("%s: prompt of turn %d: %w", s, next.turn, err)
+		return fmt.Errorf("%s: prompt of turn %d: %w", s, s.shown.turn, err)
 	}
-	if !s.player.fits(len(s.talk.ids) + length(spans)) {
+	if !fits {
 		s.finish(episode.Length) // without the prompt that nobody would answer
-		return nil
 	}
-	s.talk.observe(spans)
 	return nil
 }
 
-// prefix opens every reply, read gives the actions that one asks for. A plain reply is one action.
+// prefix opens every reply, read gives the actions that one asks for. A plain reply is one action, unless the environment reads it.
 func (s *seat) prefix() string {
-	if s.spec.PlainReplies {
+	if s.game.rules.plain {
 		return ""
 	}
 	return s.player.prompts.format.prefix()
 }
 
-func (s *seat) read(reply []int32) []string {
-	if s.spec.PlainReplies {
-		return []string{s.player.text(reply)}
+func (s *seat) read(ctx context.Context, said string) []string {
+	switch {
+	case s.game.stop != "":
+		return nil
+	case s.game.reads:
+		return s.game.read(ctx, said, s.source.MaxActionsPerTurn)
+	case s.game.rules.plain:
+		return []string{said}
 	}
-	return s.player.read(reply, s.source.MaxActionsPerTurn)
+	return s.player.prompts.format.parse(said, s.source.MaxActionsPerTurn)
 }
 
 func (s *seat) finish(stop string) {
@@ -171,12 +199,15 @@ func (s *seat) episode(step int) *episode.Episode {
 	e := &episode.Episode{
 		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.label, Seed: s.seed,
 		IDs: slices.Clip(s.talk.ids), Mask: s.talk.mask, Logprob: s.talk.logprob, Rewards: s.talk.rewards, Turns: s.talk.turns,
-		Components: s.talk.components,
-		Success:    s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},
+		Components: s.talk.components, Contexts: s.talk.contexts,
+		Success: s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},
+	}
+	if s.talk.unknown || s.temperature {
+		e.Logprob = nil
 	}
 	if limit := s.player.rollout.MaxLength; len(e.Turns) == 0 && len(e.IDs) > limit {
 		// Only a first prompt that does not fit gets here. Nobody learns from it, so it need not be carried around.
-		e.IDs, e.Mask, e.Logprob = e.IDs[:limit], e.Mask[:limit], e.Logprob[:limit]
+		e.IDs, e.Mask, e.Logprob = e.IDs[:limit], e.Mask[:limit], e.Logprob[:min(limit, len(e.Logprob))]
 	}
 	e.Score = e.Return()
 	maps.Copy(e.Metrics, s.game.totals)
@@ -191,6 +222,9 @@ func (s *seat) episode(step int) *episode.Episode {
 	e.Metrics["success"] = indicator(e.Success)
 	e.Metrics["num_actions"] = float64(s.game.numActions)
 	e.Metrics["num_turns"] = float64(len(e.Turns))
+	if mode := s.player.rollout.Context; mode == contextWindow || mode == contextSingle {
+		e.Metrics["context_sequences"], e.Metrics["context_squeezed"] = float64(max(1, len(e.Contexts))), float64(s.squeezed)
+	}
 	e.Metrics["episodic_return"] = s.game.earned
 	return e
 }

@@ -5,7 +5,7 @@ import (
 	"gyre/orchestrate/episode"
 )
 
-// transcript is the token side of one episode. Its ids only ever grow, so each prompt extends the one before.
+// transcript is the token side of one episode. Its ids only ever grow; a prompt extends the sequence before it or starts another.
 type transcript struct {
 	conversation *chat.Conversation
 	ids          []int32
@@ -14,7 +14,10 @@ type transcript struct {
 	rewards      []episode.Reward
 	components   map[string][]episode.Reward
 	turns        []episode.Turn
-	observation  int // where the pending turn's observation starts
+	observation  int   // where the pending turn's observation starts
+	contexts     []int // where sequences start; nil = there is one
+	start        int   // of the present one
+	unknown      bool  // some of logprob are not those of the policy
 }
 
 // observe appends what the environment and the template say before the next reply.
@@ -25,8 +28,36 @@ func (t *transcript) observe(spans []chat.Span) {
 	}
 }
 
+// restart begins another sequence: the prompts of some turns with the replies between them, of which nothing is trained here.
+func (t *transcript) restart(conversation *chat.Conversation, prompts [][]chat.Span, replies [][]int32) {
+	t.conversation = conversation
+	if len(t.ids) > 0 {
+		if t.contexts == nil {
+			t.contexts = []int{0}
+		}
+		t.contexts = append(t.contexts, len(t.ids))
+		t.start = len(t.ids)
+	}
+	t.observation = len(t.ids)
+	for i, spans := range prompts {
+		for _, span := range spans {
+			t.grow(span.IDs, nil, false)
+		}
+		if i < len(replies) {
+			t.grow(replies[i], nil, false)
+		}
+	}
+}
+
+// prompt is the sequence that the pending reply continues.
+func (t *transcript) prompt() []int32 { return t.ids[t.start:] }
+
+// length is that of the present sequence.
+func (t *transcript) length() int { return len(t.ids) - t.start }
+
 // reply appends a turn's reply; trained says whether the policy is to learn from it. logprobs may be nil.
 func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
+	t.unknown = t.unknown || logprobs == nil && trained
 	start := len(t.ids)
 	t.grow(ids, logprobs, trained)
 	t.turns = append(t.turns, episode.Turn{Observation: t.observation, Reply: start, End: len(t.ids)})

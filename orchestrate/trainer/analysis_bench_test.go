@@ -86,7 +86,7 @@ mini_batch = 48
 			s.samples = append(s.samples, x)
 		}
 	}
-	if err := (&preparation{equipment: t}).logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample, v []float32) { x.Old = v }); err != nil {
+	if err := (&preparation{equipment: t}).logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample) *[]float32 { return &x.Old }); err != nil {
 		b.Fatal(err)
 	}
 	return t, s

@@ -54,27 +54,40 @@ func lossWeights(samples []*Sample, indices []int, mode string) (map[int][]float
 	return out, nil
 }
 
-// microBatches cuts sample indices into runs that take at most budget rows. Samples with a common prefix come next to each other, because
-// the tokens that they share take one row each and are computed once; equal samples keep their order. A sample longer than the budget gets a
-// micro-batch of its own.
-func microBatches(samples []*Sample, indices []int, budget int) [][]int {
-	sorted := slices.Clone(indices)
-	slices.SortStableFunc(sorted, func(a, b int) int { return slices.Compare(samples[a].IDs, samples[b].IDs) })
-	var out [][]int
-	var current []int
+// stretch is a run of a sample's tokens that the policy saw as a sequence by itself: all of them, unless its context mode forgets.
+type stretch struct{ sample, from, to int }
+
+// whole are the stretches of one sample.
+func whole(samples []*Sample, i int) []stretch {
+	var out []stretch
+	samples[i].Sequences(func(from, to int) { out = append(out, stretch{i, from, to}) })
+	return out
+}
+
+// microBatches cuts the chosen samples into runs of stretches that take at most budget rows. Stretches with a common prefix come next to
+// each other, because the tokens that they share take one row each and are computed once; equal ones keep their order. One that is longer
+// than the budget gets a micro-batch of its own.
+func microBatches(samples []*Sample, indices []int, budget int) [][]stretch {
+	var sorted []stretch
+	for _, i := range indices {
+		sorted = append(sorted, whole(samples, i)...)
+	}
+	ids := func(s stretch) []int32 { return samples[s.sample].IDs[s.from:s.to] }
+	slices.SortStableFunc(sorted, func(a, b stretch) int { return slices.Compare(ids(a), ids(b)) })
+	var out [][]stretch
+	var current []stretch
 	rows := 0
-	for _, i := range sorted {
-		ids := samples[i].IDs
-		n := len(ids)
+	for _, s := range sorted {
+		n := s.to - s.from
 		if len(current) > 0 {
-			// In this order no other sample of the run has more in common with this one than the last.
-			n -= commonPrefix(ids, samples[current[len(current)-1]].IDs)
+			// In this order no other stretch of the run has more in common with this one than the last.
+			n -= commonPrefix(ids(s), ids(current[len(current)-1]))
 		}
 		if len(current) > 0 && n > 0 && rows+n > budget {
 			out = append(out, current)
-			current, rows, n = nil, 0, len(ids)
+			current, rows, n = nil, 0, s.to-s.from
 		}
-		current = append(current, i)
+		current = append(current, s)
 		rows += n
 	}
 	if len(current) > 0 {
@@ -92,31 +105,35 @@ func commonPrefix(a, b []int32) int {
 	return n
 }
 
-// pack lays the chosen samples one after another.
-func pack(samples []*Sample, indices []int) torch.Batch {
-	ids := make([][]int32, len(indices))
-	masks := make([][]bool, len(indices))
-	for j, i := range indices {
-		ids[j], masks[j] = samples[i].IDs, samples[i].Mask
+// pack lays stretches one after another.
+func pack(samples []*Sample, micro []stretch) torch.Batch {
+	ids := make([][]int32, len(micro))
+	masks := make([][]bool, len(micro))
+	for j, s := range micro {
+		ids[j], masks[j] = samples[s.sample].IDs[s.from:s.to], samples[s.sample].Mask[s.from:s.to]
 	}
 	return torch.Pack(ids, masks)
 }
 
-// gather concatenates one column of the chosen samples.
-func gather(samples []*Sample, indices []int, column func(*Sample) []float32) []float32 {
+// gather concatenates what stretches have of one column of their samples, which is given by sample index.
+func gather(micro []stretch, column func(i int) []float32) []float32 {
 	var out []float32
-	for _, i := range indices {
-		out = append(out, column(samples[i])...)
+	for _, s := range micro {
+		out = append(out, column(s.sample)[s.from:s.to]...)
 	}
 	return out
 }
 
-// scatter cuts a packed column back into per-sample slices.
-func scatter(samples []*Sample, indices []int, packed []float32, assign func(*Sample, []float32)) {
+// scatter puts a packed column back into the samples'.
+func scatter(samples []*Sample, micro []stretch, packed []float32, column func(*Sample) *[]float32) {
 	offset := 0
-	for _, i := range indices {
-		n := len(samples[i].IDs)
-		assign(samples[i], append([]float32(nil), packed[offset:offset+n]...))
+	for _, s := range micro {
+		x, n := samples[s.sample], s.to-s.from
+		into := column(x)
+		if len(*into) != len(x.IDs) {
+			*into = make([]float32, len(x.IDs))
+		}
+		copy((*into)[s.from:s.to], packed[offset:offset+n])
 		offset += n
 	}
 }

@@ -29,14 +29,13 @@ func (t *Trainer) measureCollapse(step int, episodes []*episode.Episode, metrics
 
 // scoreThoughts sums the log-probs of each sequence's thought. Sequences with one prompt share its rows.
 func (e *equipment) scoreThoughts(sequences []collapse.Sequence) ([]float64, error) {
-	samples, position := make([]*Sample, len(sequences)), make(map[*Sample]int, len(sequences))
+	samples := make([]*Sample, len(sequences))
 	for i, s := range sequences {
 		mask := make([]bool, len(s.IDs))
 		for k := s.From; k < len(mask); k++ {
 			mask[k] = true
 		}
 		samples[i] = &Sample{Episode: &episode.Episode{IDs: s.IDs, Mask: mask}}
-		position[samples[i]] = i
 	}
 	sums := make([]float64, len(sequences))
 	for _, micro := range microBatches(samples, all(len(samples)), e.config.Actor.MicroBatchTokens) {
@@ -44,11 +43,13 @@ func (e *equipment) scoreThoughts(sequences []collapse.Sequence) ([]float64, err
 		if err != nil {
 			return nil, err
 		}
-		scatter(samples, micro, scores.Logprobs, func(s *Sample, logprobs []float32) {
-			for _, l := range logprobs {
-				sums[position[s]] += float64(l)
+		logprobs := scores.Logprobs
+		for _, s := range micro {
+			for _, l := range logprobs[:s.to-s.from] {
+				sums[s.sample] += float64(l)
 			}
-		})
+			logprobs = logprobs[s.to-s.from:]
+		}
 	}
 	return sums, nil
 }

@@ -114,15 +114,15 @@ func (g *componentGradients) batch(samples []*Sample) (components.Batch, error) 
 		if (entropy != nil || kl != nil) && g.own(x) { // every ratio is 1: one forward pass serves all
 			one := *x
 			one.Advantages = slices.Repeat([]float32{1}, len(x.IDs))
-			_, err := g.policyBackward([]*Sample{&one}, []int{0}, map[int][]float32{0: weights[i]}, loss, torch.Terms(unit, entropy, kl))
+			_, err := g.policyBackward([]*Sample{&one}, whole([]*Sample{&one}, 0), map[int][]float32{0: weights[i]}, loss, torch.Terms(unit, entropy, kl))
 			return err
 		}
-		_, err := g.actor.model.PolicyBackward(pack(samples, []int{i}), torch.PolicyInputs{Weights: weights[i]},
+		_, err := g.actor.model.PolicyBackward(pack(samples, whole(samples, i)), torch.PolicyInputs{Weights: weights[i]},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, torch.Terms(unit, nil, nil))
 		if err != nil || entropy == nil && kl == nil {
 			return err
 		}
-		_, err = g.policyBackward(samples, []int{i}, weights, loss, torch.Terms(nil, entropy, kl))
+		_, err = g.policyBackward(samples, whole(samples, i), weights, loss, torch.Terms(nil, entropy, kl))
 		return err
 	}
 	for _, x := range samples {

@@ -92,19 +92,19 @@ func (p *preparation) filterEntropies(episodes []*episode.Episode) ([]float64, e
 		samples[i] = &Sample{Episode: e}
 		position[samples[i]] = i
 	}
-	out := make([]float64, len(episodes))
+	out, entropies := make([]float64, len(episodes)), make([][]float32, len(episodes))
 	for _, micro := range microBatches(samples, all(len(samples)), p.config.Actor.MicroBatchTokens) {
 		scores, err := p.actor.model.Score(pack(samples, micro), p.temperature(), true)
 		if err != nil {
 			return nil, fmt.Errorf("entropies for the filter: %w", err)
 		}
-		scatter(samples, micro, scores.Entropies, func(s *Sample, entropies []float32) {
-			sum := 0.0
-			for _, h := range entropies {
-				sum += float64(h)
-			}
-			out[position[s]] = sum / math.Max(float64(s.PolicyTokens()), 1)
-		})
+		scatter(samples, micro, scores.Entropies, func(s *Sample) *[]float32 { return &entropies[position[s]] })
+	}
+	for i, s := range samples {
+		for _, h := range entropies[i] {
+			out[i] += float64(h)
+		}
+		out[i] /= math.Max(float64(s.PolicyTokens()), 1)
 	}
 	return out, nil
 }
@@ -116,7 +116,7 @@ func (p *preparation) prepare(ctx context.Context, s *selection, metrics map[str
 	}
 	if p.reference != nil {
 		if err := p.logprobColumn(p.reference, s.samples, "ref", metrics,
-			func(x *Sample, v []float32) { x.Reference = v }); err != nil {
+			func(x *Sample) *[]float32 { return &x.Reference }); err != nil {
 			return fmt.Errorf("reference log-probs: %w", err)
 		}
 		metrics["rollout/ref_log_prob"] = maskedMean(s.samples, func(x *Sample) []float32 { return x.Reference })
@@ -151,7 +151,7 @@ func (p *preparation) oldLogprobs(s *selection, metrics map[string]float64) erro
 	if len(others) == 0 {
 		return nil
 	}
-	err := p.logprobColumn(p.actor.model, others, "old_log_prob", metrics, func(x *Sample, v []float32) { x.Old = v })
+	err := p.logprobColumn(p.actor.model, others, "old_log_prob", metrics, func(x *Sample) *[]float32 { return &x.Old })
 	if err != nil {
 		return fmt.Errorf("old log-probs: %w", err)
 	}
@@ -167,14 +167,14 @@ func (p *preparation) oldLogprobs(s *selection, metrics map[string]float64) erro
 }
 
 func (p *preparation) logprobColumn(model *torch.Model, samples []*Sample, phase string, metrics map[string]float64,
-	assign func(*Sample, []float32)) error {
+	column func(*Sample) *[]float32) error {
 	return p.measure(metrics, phase, func() error {
 		for _, micro := range microBatches(samples, all(len(samples)), p.config.Actor.MicroBatchTokens) {
 			scores, err := model.Score(pack(samples, micro), p.temperature(), false)
 			if err != nil {
 				return err
 			}
-			scatter(samples, micro, scores.Logprobs, assign)
+			scatter(samples, micro, scores.Logprobs, column)
 		}
 		return nil
 	})
@@ -186,7 +186,7 @@ func (p *preparation) valueColumn(samples []*Sample) error {
 		if err != nil {
 			return err
 		}
-		scatter(samples, micro, values, func(x *Sample, v []float32) { x.Values = v })
+		scatter(samples, micro, values, func(x *Sample) *[]float32 { return &x.Values })
 	}
 	return nil
 }

@@ -219,10 +219,7 @@ func (t *SFT) nll(samples []*Sample, indices []int, out []torch.Component) (loss
 		return 0, 0, err
 	}
 	for _, micro := range microBatches(samples, indices, t.config.Actor.MicroBatchTokens) {
-		var w []float32
-		for _, i := range micro {
-			w = append(w, weights[i]...)
-		}
+		w := gather(micro, func(i int) []float32 { return weights[i] })
 		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, out)
 		if err != nil {
@@ -242,14 +239,16 @@ func (t *SFT) heldOutLoss(samples []*Sample) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		scatter(samples, micro, scores.Logprobs, func(s *Sample, logprobs []float32) {
-			for i, sampled := range s.Mask {
+		logprobs := scores.Logprobs
+		for _, s := range micro {
+			for i, sampled := range samples[s.sample].Mask[s.from:s.to] {
 				if sampled {
 					sum -= float64(logprobs[i])
 					n++
 				}
 			}
-		})
+			logprobs = logprobs[s.to-s.from:]
+		}
 	}
 	return sum / math.Max(n, 1), nil
 }

@@ -122,19 +122,15 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 }
 
 // policyBackward is one forward and backward of the actor on the chosen samples. The analysis uses the same call with one buffer per component.
-func (e *equipment) policyBackward(samples []*Sample, micro []int, weights map[int][]float32, loss torch.PolicyLoss,
+func (e *equipment) policyBackward(samples []*Sample, micro []stretch, weights map[int][]float32, loss torch.PolicyLoss,
 	out []torch.Component) (torch.PolicyStats, error) {
-	var w []float32
-	for _, i := range micro {
-		w = append(w, weights[i]...)
-	}
 	in := torch.PolicyInputs{
-		OldLogprobs: gather(samples, micro, func(s *Sample) []float32 { return s.Old }),
-		Advantages:  gather(samples, micro, func(s *Sample) []float32 { return s.Advantages }),
-		Weights:     w,
+		OldLogprobs: gather(micro, func(i int) []float32 { return samples[i].Old }),
+		Advantages:  gather(micro, func(i int) []float32 { return samples[i].Advantages }),
+		Weights:     gather(micro, func(i int) []float32 { return weights[i] }),
 	}
 	if loss.KL != torch.KLNone {
-		in.RefLogprobs = gather(samples, micro, func(s *Sample) []float32 { return s.Reference })
+		in.RefLogprobs = gather(micro, func(i int) []float32 { return samples[i].Reference })
 	}
 	return e.actor.model.PolicyBackward(pack(samples, micro), in, loss, out)
 }
@@ -174,14 +170,10 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 				return err
 			}
 			for _, micro := range microBatches(samples, indices, u.config.Actor.MicroBatchTokens) {
-				var w []float32
-				for _, i := range micro {
-					w = append(w, weights[i]...)
-				}
 				stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
-					Returns:   gather(samples, micro, func(s *Sample) []float32 { return s.Returns }),
-					OldValues: gather(samples, micro, func(s *Sample) []float32 { return s.Values }),
-					Weights:   w, Clip: c.ClipValue,
+					Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
+					OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
+					Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
 				}, u.critic.gradients)
 				if err != nil {
 					return fmt.Errorf("critic update: %w", err)

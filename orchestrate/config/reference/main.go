@@ -69,16 +69,28 @@ func page(source string) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.WriteString(header)
-	for _, field := range structs["Config"].Fields.List {
-		title, name := fmt.Sprintf("[%s]", tag(field).Get("toml")), typeOf(field)
+	described := map[string]bool{}
+	var table func(path string, field *ast.Field)
+	table = func(path string, field *ast.Field) {
+		path += tag(field).Get("toml")
+		title, name := "["+path+"]", typeOf(field)
 		if element, ok := strings.CutPrefix(name, "[]"); ok {
 			title, name = "["+title+"]", element
 		}
+		described[name] = true
 		fmt.Fprintf(&out, "\n## `%s`\n\n%s\n\n", title, help[name])
 		out.WriteString("| key | type | default | legal values | meaning |\n|---|---|---|---|---|\n")
 		for _, f := range structs[name].Fields.List {
 			row(&out, f)
 		}
+		for _, f := range structs[name].Fields.List { // lists of tables in a table, once
+			if element := strings.TrimPrefix(typeOf(f), "[]"); structs[element] != nil && !described[element] {
+				table(path+".", f)
+			}
+		}
+	}
+	for _, field := range structs["Config"].Fields.List {
+		table("", field)
 	}
 	return out.Bytes(), nil
 }
@@ -86,7 +98,7 @@ func page(source string) ([]byte, error) {
 func row(out *bytes.Buffer, f *ast.Field) {
 	t := tag(f)
 	kinds := map[string]string{"string": "string", "bool": "boolean", "int": "integer", "int64": "integer",
-		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table", "[]Env": "tables"}
+		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table", "[]Env": "tables", "[]Sampling": "tables", "[]string": "strings"}
 	legal := ""
 	if list, ok := t.Lookup("oneof"); ok {
 		legal = "`" + strings.ReplaceAll(list, ",", "` `") + "`"
