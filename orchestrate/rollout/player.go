@@ -107,7 +107,7 @@ func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut boo
 	}
 	turn := e.Turns[len(e.Turns)-1]
 	reply := e.IDs[turn.Reply:turn.End]
-	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply)
+	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
 }
 
 // lengths are the bytes of text that each token of a reply stands for.
