@@ -5,7 +5,7 @@ BUILD := build
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
 
-.PHONY: help setup lib build test test-cpp test-go bench bench-check demo lint clean
+.PHONY: help setup lib build test test-cpp test-go mutants bench bench-check demo lint clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ test-go: build
 	go test -count=1 ./... # the Go tool does not see that libgyre.so has changed
 
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
+
+MUTANTS ?= filter advantage schedule episode analysis components
+mutants: build ## change the packages of MUTANTS on purpose: at least 95 % of the changes must fail a test (half an hour; docs/mutants.md)
+	@for p in $(MUTANTS); do \
+	  go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash ./orchestrate/$$p --workers 1 --timeout-coefficient 8 --threshold-efficacy 95 || exit 1; \
+	done
 
 bench: build ## Gyre beside every peer found here: table, floors, machine (30 minutes; BENCH="-quick" 5, "-help" lists flags)
 	@bash scripts/get-smollm2.sh
