@@ -30,15 +30,16 @@ Everything goes into studies/NAME: runs, logs, state.json, summary and
 figures. Started again, a study goes on with what is missing. Overrides
 apply to every run.
 
-   gyre sweep configs/top_p_sweep.toml --dry-run
-   gyre sweep configs/top_p_sweep.toml --slots 2 --seeds 3 run.steps=50
-   gyre sweep configs/kl_sweep.toml --values 0,0.01 --gpus 0,1
+   gyre sweep configs/studies/top_p_sweep.toml --dry-run
+   gyre sweep configs/studies/top_p_sweep.toml --slots 2 --seeds 3 run.steps=50
+   gyre sweep configs/studies/kl_sweep.toml --values 0,0.01 --gpus 0,1
 
 Exit code 1 means that a run failed; its reason is in the summary.`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "slots", Usage: "runs at a time"},
 			&cli.IntFlag{Name: "seeds", Usage: "runs per condition"},
 			&cli.StringFlag{Name: "values", Usage: "comma list: values of the first axis"},
+			&cli.StringFlag{Name: "labels", Usage: "comma list: their names, in folders and tables"},
 			&cli.StringFlag{Name: "gpus", Usage: "comma list of devices, dealt out to the slots"},
 			&cli.IntFlag{Name: "gpus-per-run", Usage: "devices of each run"},
 			&cli.IntFlag{Name: "threads", Usage: "CPU threads of each run"},
@@ -107,7 +108,11 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 		s.Devices = strings.Split(list, ",")
 	}
 	if list := c.String("values"); list != "" {
-		if err := s.SetValues(strings.Split(list, ",")); err != nil {
+		var labels []string
+		if names := c.String("labels"); names != "" {
+			labels = strings.Split(names, ",")
+		}
+		if err := s.SetValues(strings.Split(list, ","), labels); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/sweep"
 )
 
 // tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that cannot start.
@@ -50,7 +53,7 @@ func summary(t *testing.T, dir string) (rows []map[string]any) {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
-		for _, key := range []string{"seconds", "train_seconds", "eval_seconds"} {
+		for _, key := range []string{"seconds", "train_seconds", "eval_seconds", "wall_seconds"} {
 			delete(row, key)
 		}
 	}
@@ -185,6 +188,125 @@ stage = 2
 	for _, r := range state.Runs[2:] {
 		if text := fmt.Sprint(r.Overrides); !strings.Contains(text, "filter.include_zero="+best) || !strings.Contains(text, "actor.lr=") {
 			t.Errorf("a run of the second stage has %s, want filter.include_zero=%s", text, best)
+		}
+	}
+}
+
+// The commands of the seed on intervention sweeps: options, defaults, settings and places of outputs.
+func TestSweepScripts(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
+	withGPUs(t, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
+	for _, c := range []struct {
+		script, args string
+		want         []string
+	}{
+		{"run_top_p_sweep.sh", "", []string{"/configs/studies/top_p_sweep.toml>", "<--name><top_p_sweep_Qwen2.5-3B>", "<--values><1.0,0.98,0.95,0.9,0.8,0.6,0.4,nofilter>",
+			"<--labels><10,098,095,09,08,06,04,nofilter>", "<--logs><logs/top_p_sweep_Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
+			"<run.steps=400>", "<run.save_every=-1>", "<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
+		{"run_top_p_sweep.sh", "--rollout_filter_value 0.9,nofilter --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0.9,nofilter>", "<--gpus-per-run><4>", "<--slots><2>"}},
+		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter>", "<filter.include_zero=true>"}},
+		{"run_kl_sweep.sh", "--kl-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0,0.01>", "<--labels><0,001>",
+			"<--logs><logs/kl_sweep_Qwen2.5-3B/filter_zero>", "<--name><kl_sweep_Qwen2.5-3B_filter_zero>", "<filter.include_zero=false>"}},
+		{"run_entropy_sweep.sh", "", []string{"/configs/studies/entropy_sweep.toml>", "<--values><0,0.001,0.003,0.01,0.03,0.1>", "<filter.include_zero=true>"}},
+		{"run_entropy_sweep.sh", "--entropy-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7 --steps 5 --save-freq 2 --ray-num-cpus 1 --gpu-memory-utilization 0.25",
+			[]string{"<--logs><logs/entropy_sweep_Qwen2.5-3B/filter_zero>", "<run.steps=5>", "<run.save_every=2>", "<--threads><1>", "<engine.kv_mib=20000>"}},
+	} {
+		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "runs/"+strings.TrimPrefix(c.script, "runs/"), strings.Fields(c.args)...)
+		for _, want := range c.want {
+			if code != 0 || !strings.Contains(output, want) {
+				t.Errorf("%s %s: exit code %d, does not say %s:\n%s", c.script, c.args, code, want, output)
+			}
+		}
+	}
+	for args, want := range map[string]string{
+		"run_kl_sweep.sh --kl-values":                           "no value: --kl-values",
+		"run_kl_sweep.sh --entropy-values 0":                    "unknown option --entropy-values",
+		"run_kl_sweep.sh --rollout_filter_include_zero perhaps": "expected True or False",
+		"run_top_p_sweep.sh --gpus-per-exp 3":                   "does not divide the 8 devices",
+		"run_top_p_sweep.sh --gpus 9":                           "names GPU 9",
+		"run_top_p_sweep.sh --model models/none":                "no Hugging Face directory",
+	} {
+		words := strings.Fields(args)
+		if code, output := script(t, dir, "echo never", "runs/"+words[0], words[1:]...); code != 2 || !strings.Contains(output, want) {
+			t.Errorf("%s: exit code %d, want %q:\n%s", args, code, want, output)
+		}
+	}
+}
+
+// What the seed's sweeps fix, and what they vary, as runs resolve it.
+func TestSweepSettings(t *testing.T) {
+	study := func(name string) *sweep.Study {
+		s, err := sweep.Load("../../configs/studies/" + name + ".toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	resolve := func(s *sweep.Study) map[string]*config.Config {
+		runs, _, err := sweep.Preview(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]*config.Config{}
+		for _, r := range runs {
+			c, err := config.Load(s.BasePath(), r.Overrides)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", s.Name, r.Condition, err)
+			}
+			if c.Run.Steps != 400 || !c.Run.ValidateFirst || c.Run.ValidateEvery != 10 || c.Run.SaveEvery != -1 || c.Algorithm.Advantage != "gae" ||
+				c.Actor.MiniBatch != 32 || c.Critic.MiniBatch != 32 || c.Envs[0].Tag != "CoordSokoban" || c.Envs[0].Groups != 8 || c.Envs[0].GroupSize != 16 ||
+				c.Validation.Envs[0].Groups != 512 || c.Validation.Envs[0].GroupSize != 1 || c.Filter.Strategy != "top_p" || c.Filter.ProbMode != "softmax" ||
+				c.Filter.Type != "largest" || c.Filter.Metric != "reward_variance" || c.Filter.LossScaling != "none" {
+				t.Errorf("%s, %s: a fixed setting differs: %+v", s.Name, r.Condition, c)
+			}
+			out[r.Condition] = c
+		}
+		return out
+	}
+	top := resolve(study("top_p_sweep"))
+	for label, value := range map[string]float64{"1.0": 1, "0.98": 0.98, "0.95": 0.95, "0.9": 0.9, "0.8": 0.8, "0.6": 0.6, "0.4": 0.4, "nofilter": 1} {
+		c := top[label]
+		if c == nil || c.Filter.Value != value || c.Filter.IncludeZero != (label == "nofilter") || c.Algorithm.KLCoef != 0.001 || c.Algorithm.EntropyCoef != 0.001 {
+			t.Errorf("top-p %s: %+v", label, c)
+		}
+	}
+	kl, entropy := resolve(study("kl_sweep")), resolve(study("entropy_sweep"))
+	for label, value := range map[string]float64{"0": 0, "0.001": 0.001, "0.003": 0.003, "0.01": 0.01, "0.03": 0.03, "0.1": 0.1} {
+		if c := kl[label]; c == nil || c.Algorithm.KLCoef != value || c.Algorithm.EntropyCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
+			t.Errorf("KL %s: %+v", label, c)
+		}
+		if c := entropy[label]; c == nil || c.Algorithm.EntropyCoef != value || c.Algorithm.KLCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
+			t.Errorf("entropy %s: %+v", label, c)
+		}
+	}
+}
+
+// A sweep of the seed from end to end with a small policy: logs and summary lie where the seed says and look as it says.
+func TestSweepScriptRuns(t *testing.T) {
+	dir := t.TempDir()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GYRE_TEST_COMMAND", "1")
+	withGPUs(t, "exit 1\n")
+	code, output := script(t, dir, "exec '"+binary+"' \"$@\"", "runs/run_kl_sweep.sh", "--preset", "small", "--model", tinyPolicy(t), "--steps", "1", "--kl-values", "0,0.1",
+		"--rollout_filter_include_zero", "False", "--ray-num-cpus", "1", "validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, output)
+	}
+	name := filepath.Base(tinyPolicy(t))
+	text := string(readFile(t, filepath.Join(dir, "logs/kl_sweep_"+name+".log")))
+	for _, want := range []string{"=== KL Sweep Summary ===", "kl=0 | filter=filter_zero | include_zero=False | train_time=", "kl=0.1 | filter=filter_zero | include_zero=False | train_time=",
+		"| gpu=cpu | status=success"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the summary lacks %q:\n%s", want, text)
+		}
+	}
+	for _, label := range []string{"0", "01"} {
+		if log := string(readFile(t, filepath.Join(dir, "logs/kl_sweep_"+name+"/filter_zero", label, "seed_1.log"))); !strings.Contains(log, "step 1/1") {
+			t.Errorf("the log of %s:\n%s", label, log)
 		}
 	}
 }

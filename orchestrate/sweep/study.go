@@ -56,10 +56,12 @@ type Study struct {
 type Axis struct {
 	Key    string `toml:"key"`
 	Values []any  `toml:"values"`
+	// Labels stand for the values in names and folders; the values' own texts when empty.
+	Labels []string `toml:"labels"`
 	// Named are values that stand for several overrides: nofilter = ["filter.value=1", "filter.include_zero=true"].
 	Named map[string][]string `toml:"named"`
-	// Label stands for the key in the names of conditions; the last part of the key when empty.
-	Label string `toml:"label"`
+	// Name stands for the key in the names of conditions; the last part of the key when empty.
+	Name  string `toml:"name"`
 	Zip   string `toml:"zip"`
 	Stage int    `toml:"stage"`
 }
@@ -104,7 +106,7 @@ func Load(path string) (*Study, error) {
 	s.Axes, s.Conditions, s.file = append(s.Axes, document.Axes...), append(s.Conditions, document.Conditions...), path
 	var problems []string
 	legal := []string{"study", "axes", "conditions", "name", "base", "output", "set", "seeds", "slots", "devices", "devices_per_run", "threads_per_run", "retries",
-		"budget_hours", "baseline", "logs", "summary_log", "key", "values", "named", "label", "zip", "stage"}
+		"budget_hours", "baseline", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage"}
 	for _, key := range meta.Undecoded() {
 		problems = append(problems, fmt.Sprintf("unknown key %s%s", key, nearest.Hint(key[len(key)-1], legal)))
 	}
@@ -129,6 +131,7 @@ func (s *Study) problems() (out []string) {
 	complain(len(s.Axes)+len(s.Conditions) == 0, "nothing is varied: expected [[axes]] or [[conditions]]")
 	for i, a := range s.Axes {
 		complain(a.Key == "" || len(a.Values) == 0, "axes.%d needs key and values", i)
+		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), "axes.%d has %d labels for %d values", i, len(a.Labels), len(a.Values))
 		complain(a.Stage < 0, "axes.%d.stage is %d, expected 1 or more", i, a.Stage)
 		for _, other := range s.Axes[:i] {
 			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage),
@@ -161,13 +164,16 @@ func (s *Study) Stages() int {
 	return last
 }
 
-// SetValues replaces the values of the first axis: names of it, or TOML values.
-func (s *Study) SetValues(list []string) error {
+// SetValues replaces the values of the first axis (names of it, or TOML values) and their labels, which may be none.
+func (s *Study) SetValues(list, labels []string) error {
 	if len(s.Axes) == 0 {
 		return fmt.Errorf("%w: the study has no axis whose values could be set", config.ErrInvalid)
 	}
+	if len(labels) > 0 && len(labels) != len(list) {
+		return fmt.Errorf("%w: %d labels for %d values", config.ErrInvalid, len(labels), len(list))
+	}
 	a := &s.Axes[0]
-	a.Values = nil
+	a.Values, a.Labels = nil, labels
 	for _, text := range list {
 		var document struct{ V any }
 		if _, err := toml.Decode("V = "+text, &document); err != nil {
@@ -206,7 +212,7 @@ func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
 			for i := range group[0].Values {
 				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides), Coordinates: slices.Clone(c.Coordinates)}
 				for _, a := range group {
-					label, overrides := a.setting(a.Values[i])
+					label, overrides := a.setting(i)
 					grown.Overrides = append(grown.Overrides, overrides...)
 					grown.Coordinates = append(grown.Coordinates, label)
 					if axes > 1 {
@@ -238,19 +244,23 @@ func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
 }
 
 func (a Axis) name() string {
-	if a.Label != "" {
-		return a.Label
+	if a.Name != "" {
+		return a.Name
 	}
 	return a.Key[strings.LastIndex(a.Key, ".")+1:]
 }
 
 // setting is the label of a value and the overrides that it stands for.
-func (a Axis) setting(value any) (label string, overrides []string) {
-	label = valueText(value)
-	if named, ok := a.Named[label]; ok {
-		return label, named
+func (a Axis) setting(i int) (label string, overrides []string) {
+	value := valueText(a.Values[i])
+	label, overrides = value, []string{a.Key + "=" + value}
+	if named, ok := a.Named[value]; ok {
+		overrides = named
 	}
-	return label, []string{a.Key + "=" + label}
+	if len(a.Labels) > 0 {
+		label = a.Labels[i]
+	}
+	return label, overrides
 }
 
 // valueText writes a TOML value as an override has it.

@@ -42,8 +42,11 @@ func TestConditionsOfAStudy(t *testing.T) {
 		"one axis with a name for several overrides": {
 			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, 0.98, \"nofilter\"]\nnamed = { nofilter = [\"filter.value=1\", \"filter.include_zero=true\"] }\n",
 			[]string{"1.0", "0.98", "nofilter"}, []string{"filter.value=1.0", "filter.value=0.98", "filter.value=1 filter.include_zero=true"}},
+		"labels": {
+			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, \"nofilter\"]\nlabels = [\"10\", \"off\"]\nnamed = { nofilter = [\"filter.strategy=none\"] }\n",
+			[]string{"10", "off"}, []string{"filter.value=1.0", "filter.strategy=none"}},
 		"a grid": {
-			"[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n[[axes]]\nkey = \"algorithm.kl_coef\"\nlabel = \"kl\"\nvalues = [0, 0.1]\n",
+			"[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n[[axes]]\nkey = \"algorithm.kl_coef\"\nname = \"kl\"\nvalues = [0, 0.1]\n",
 			[]string{"lr=1e-06,kl=0", "lr=1e-06,kl=0.1", "lr=1e-05,kl=0", "lr=1e-05,kl=0.1"},
 			[]string{"actor.lr=1e-06 algorithm.kl_coef=0", "actor.lr=1e-06 algorithm.kl_coef=0.1", "actor.lr=1e-05 algorithm.kl_coef=0", "actor.lr=1e-05 algorithm.kl_coef=0.1"}},
 		"axes that change together": {

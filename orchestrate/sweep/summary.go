@@ -41,6 +41,7 @@ type Row struct {
 	Last      float64
 	LastMean  float64 // of the last rundir.LastValidations validations
 	Seconds   float64 // as the run's metrics add them up
+	Wall      float64 // of the run's processes
 	Train     float64
 	Eval      float64
 	Spread    float64
@@ -86,7 +87,7 @@ var compared = []struct {
 // newRow reads a run's result. A run that logged nothing has only its status.
 func newRow(r *Run) Row {
 	nan := math.NaN()
-	row := Row{Condition: r.Condition, Seed: r.Seed, Status: r.Status, Error: r.Error, Peak: nan, Last: nan, LastMean: nan, Train: nan, Eval: nan,
+	row := Row{Condition: r.Condition, Seed: r.Seed, Status: r.Status, Error: r.Error, Wall: r.Seconds, Peak: nan, Last: nan, LastMean: nan, Train: nan, Eval: nan,
 		Seconds: nan, Spread: nan, Entropy: nan, GradNorm: nan}
 	run, err := rundir.Read(r.Dir)
 	if err != nil {
@@ -267,11 +268,11 @@ func (s *Summary) write(study *Study, labels []string, conditions map[string]Con
 
 // CSV writes a row per run.
 func (s *Summary) CSV(w io.Writer) error {
-	rows := [][]string{{"condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds", "eval_seconds",
+	rows := [][]string{{"condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds", "eval_seconds", "wall_seconds",
 		"reward_spread", "entropy", "grad_norm", "error"}}
 	for _, r := range s.Rows {
 		row := []string{r.Condition, strconv.Itoa(r.Seed), string(r.Status), strconv.Itoa(r.Steps), number(r.Peak), number(r.Last), number(r.LastMean), r.Rule}
-		for _, v := range []float64{r.Seconds, r.Train, r.Eval, r.Spread, r.Entropy, r.GradNorm} {
+		for _, v := range []float64{r.Seconds, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy, r.GradNorm} {
 			row = append(row, number(v))
 		}
 		rows = append(rows, append(row, r.Error))
@@ -298,7 +299,7 @@ func (s *Summary) JSON(w io.Writer) error {
 	list := []any{}
 	for _, r := range s.Rows {
 		o := map[string]any{"condition": r.Condition, "seed": r.Seed, "status": r.Status, "steps": r.Steps, "peak_success": value(r.Peak), "last_success": value(r.Last),
-			"mean_last_success": value(r.LastMean), "seconds": value(r.Seconds), "train_seconds": value(r.Train), "eval_seconds": value(r.Eval),
+			"mean_last_success": value(r.LastMean), "seconds": value(r.Seconds), "train_seconds": value(r.Train), "eval_seconds": value(r.Eval), "wall_seconds": value(r.Wall),
 			"reward_spread": value(r.Spread), "entropy": value(r.Entropy), "grad_norm": value(r.GradNorm)}
 		if r.Rule != "" {
 			o["stopped_by"] = r.Rule

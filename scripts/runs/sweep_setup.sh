@@ -1,0 +1,126 @@
+# What the three intervention sweeps share; sourced, not run. Each is a study (configs/studies) run by `gyre sweep`; this file reads the options,
+# chooses devices, and writes the summary log. Folders are relative to the working directory.
+
+source "$(dirname "${BASH_SOURCE[0]}")/gradient_analysis_setup.sh"
+steps=400 per_run=1 save_freq=-1 seeds=1 values='' include_zero=True dry=''
+
+sweep_usage() {
+  cat <<END
+usage: $(basename "$0") [options] [key=value ...]
+
+  --steps N                   training steps, at most (400)
+$1
+  --gpus LIST                 such as 0,1,2,3 (those that nvidia-smi lists); without any, the CPU
+  --gpus-per-exp N            devices of each run (1)
+  --ray-num-cpus N            threads, shared by the runs that go on at a time, at most one per core (16)
+  --gpu-memory-utilization X  share of the device's memory that the KV cache may take (0.5; on the CPU what the batch needs)
+  --save-freq N               steps between checkpoints; -1 saves none (-1)
+  --model DIR                 Hugging Face directory to train (models/Qwen2.5-3B)
+  --preset small              for two cores: a policy of a million parameters, made if it is not there, and small batches
+  --seeds N                   runs per value; from 2 on differences have intervals (1)
+  --dry-run                   list the runs
+
+Further key=value words override configs/sokoban_sweep.toml. Started again, a sweep goes on with what is missing.
+END
+}
+
+# shared replaces that of the gradient-analysis scripts: a sweep has other options.
+shared() {
+  case $1 in
+    --steps) steps=$2; positive "$@" ;;
+    --gpus) gpus=$2; [[ $2 =~ ^[0-9]+(,[0-9]+)*$ ]] || fail "--gpus is '$2', expected a list such as 0,1,2,3" ;;
+    --gpus-per-exp) per_run=$2; positive "$@" ;;
+    --ray-num-cpus) cpus=$2; positive "$@" ;;
+    --gpu-memory-utilization) gpu_memory=$2; [[ $2 =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || fail "$1 is '$2', expected a share such as 0.5" ;;
+    --save-freq) save_freq=$2; [[ $2 == -1 ]] || positive "$@" ;;
+    --model) model=${2%/} ;;
+    --preset) preset=$2; [[ $2 == small ]] || fail "--preset is '$2', expected small" ;;
+    --seeds) seeds=$2; positive "$@" ;;
+    *) return 1 ;;
+  esac
+}
+flag() { [[ $1 == --dry-run ]] && dry=--dry-run; }
+
+# truth VALUE: true or false, as Python's tools spell them.
+truth() {
+  case $(tr A-Z a-z <<<"$1") in
+    true | 1 | yes | y) echo true ;;
+    false | 0 | no | n) echo false ;;
+    *) return 1 ;;
+  esac
+}
+
+# run_sweep STUDY TITLE FILTER_TAG OVERRIDES ...: STUDY is the file in configs/studies and the start of folders, FILTER_TAG a folder below or nothing.
+run_sweep() {
+  local study=$1 title=$2 tag=$3 count=0 slots=1 devices=() common=() threads kind
+  shift 3
+  find_gyre
+  if [[ $preset == small && -z $model ]]; then small_policy; fi
+  model=${model:-models/Qwen2.5-3B}
+  model_name=$(basename "$model")
+  if [[ $model_name == actor ]]; then model_name=$(basename "$(dirname "$(dirname "$model")")"); fi
+  [[ -n $dry || -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
+  if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
+  threads=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
+  threads=$((cpus < threads ? cpus : threads))
+  if (( count == 0 )); then
+    echo "note: no GPU found: computing on the CPU, one run at a time" >&2
+    kind=cpu
+  else
+    gpus=${gpus:-$(seq -s, 0 $((count - 1)))}
+    local list=(${gpus//,/ }) gpu
+    for gpu in "${list[@]}"; do (( gpu < count )) || fail "--gpus names GPU $gpu; nvidia-smi lists $count, numbered from 0"; done
+    (( ${#list[@]} % per_run == 0 )) || fail "--gpus-per-exp is $per_run, which does not divide the ${#list[@]} devices of --gpus"
+    slots=$((${#list[@]} / per_run))
+    devices=(--gpus "$gpus" --gpus-per-run "$per_run")
+    kind=$(nvidia-smi -L | grep -oE '[BHAL][0-9]{2,3}|V100|T4|P100|K80' | sort -u | head -1)
+    kind=${per_run}x${kind:-GPU}
+    gpu_memory=${gpu_memory:-0.5}
+  fi
+  if [[ -n $gpu_memory ]]; then
+    local device=cpu
+    if (( count > 0 )); then device=cuda; fi
+    common+=(engine.kv_mib="$(awk -v share="$gpu_memory" -v all="$(device_memory)" 'BEGIN {print int(share * all)}')")
+  fi
+  if [[ $preset == small ]]; then
+    common+=(rollout.prompt=compact rollout.think=false rollout.max_tokens=16 rollout.max_length=400 actor.lr=1e-4 critic.lr=1e-3 actor.mini_batch=16 critic.mini_batch=16
+      envs.0.tag=sokoban envs.0.groups=4 envs.0.group_size=8 validation.envs.0.tag=sokoban validation.envs.0.groups=32)
+  fi
+  local name=${study}_$model_name labels='' value status=0
+  for value in ${values//,/ }; do labels+=,$(label "$value"); done
+  local logs=logs/$name${tag:+/$tag} dir=studies/$name${tag:+_$tag}
+  threads=$((threads / slots > 0 ? threads / slots : 1))
+  "$gyre" sweep "$root/configs/studies/$study.toml" --name "${dir#studies/}" --values "$values" --labels "${labels#,}" --seeds "$seeds" \
+    --logs "$logs" --summary "$logs/summary.txt" --slots "$slots" --threads "$threads" ${devices[@]+"${devices[@]}"} $dry \
+    model.path="$model" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"} || status=$?
+  if [[ -n $dry ]]; then return $status; fi
+  [[ -f $dir/summary.csv ]] || return $status
+  {
+    echo "=== $title, $model_name: $(date '+%Y-%m-%d %H:%M:%S')"
+    echo "values=$values | steps=$steps | gpus_per_exp=$per_run | seeds=$seeds"
+    echo "slots=$slots | gpu_memory_utilization=${gpu_memory:-as needed} | ray_num_cpus=$cpus | save_freq=$save_freq"
+    echo
+    echo "=== $title Summary ==="
+    summary_lines "$kind" <"$dir/summary.csv"
+    echo
+    cat "$logs/summary.txt"
+  } | tee "logs/$name.log"
+  return $status
+}
+
+# label VALUE: how folders name a value: in lower case, without dots.
+label() { tr A-Z a-z <<<"$1" | tr -d .; }
+
+# summary_lines KIND: a line per run of the study's summary.csv; the script's function line writes how it starts.
+summary_lines() {
+  local kind=$1 condition seed ended steps peak last mean rule total train eval wall rest value
+  read -r rest
+  while IFS=, read -r condition seed ended steps peak last mean rule total train eval wall rest; do
+    for value in ${values//,/ }; do if [[ $(label "$value") == "$condition" ]]; then break; fi; done
+    case $ended in finished) ended=success ;; failed) ended=fail ;; esac
+    printf '%s | train_time=%s | eval_time=%s | total_time=%s | wall_time=%s | gpu=%s | status=%s%s | seed=%s | steps=%s\n' "$(line "$value")" \
+      "$(seconds "$train")" "$(seconds "$eval")" "$(seconds "$total")" "$(seconds "$wall")" "$kind" "$ended" "${rule:+ ($rule)}" "$seed" "$steps"
+  done
+}
+
+seconds() { if [[ -n $1 ]]; then printf '%.2fs' "$1"; else printf 'N/A'; fi; }
