@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/generation"
 	"gyre/torch"
 )
 
@@ -35,6 +36,7 @@ A row's result depends on --seed and its place in the input, not on --batch.`,
 			&cli.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "stop after this `TEXT`; may be repeated"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "go on after end-of-sequence tokens"},
+			&cli.BoolFlag{Name: "stream", Usage: "write what is new of a reply as soon as it is drawn: {\"row\", \"ids\", \"text\"}, the last with \"last\""},
 			&cli.IntFlag{Name: "batch", Value: 32, Usage: "rows that decode together"}),
 		Action: generate,
 	}
@@ -66,12 +68,7 @@ func generate(c *cli.Context) error {
 		return err
 	}
 	defer engine.Close()
-	if len(c.StringSlice("stop")) > 0 {
-		if err := engine.SetVocabulary(job.tokenizer.Vocabulary()); err != nil {
-			return err
-		}
-	}
-	return generateRows(c.Context, engine, requests, job.tokenizer, lines(c.App.Writer))
+	return generateRows(c.Context, engine, requests, job.tokenizer, c.Bool("stream"), lines(c.App.Writer))
 }
 
 // samplingFlags checks the flags before anything is read or loaded.
@@ -129,40 +126,50 @@ type generated struct {
 	FinishReason string    `json:"finish_reason"`
 }
 
-// generateRows runs all requests and writes their results in the order of the input, each as soon as those before it are there.
-func generateRows(ctx context.Context, engine *torch.Engine, requests []torch.Request, tokenizer *chat.Tokenizer,
+// grown is one line of --stream: what is new of a row's reply.
+type grown struct {
+	Row  int     `json:"row"`
+	IDs  []int32 `json:"ids"`
+	Text string  `json:"text"`
+	Last bool    `json:"last,omitempty"`
+}
+
+// generateRows runs all requests and writes their results in the order of the input, each as soon as those before it are there; with
+// stream, what is new of any reply as soon as it is drawn instead.
+func generateRows(ctx context.Context, engine generation.Engine, requests []torch.Request, tokenizer *chat.Tokenizer, stream bool,
 	out *json.Encoder) error {
+	var words generation.Tokenizer
+	if tokenizer != nil {
+		words = tokenizer
+	}
+	driver := generation.New(engine, words)
+	var broken error
+	write := func(line any) {
+		if err := out.Encode(line); err != nil && broken == nil {
+			broken = fmt.Errorf("writing results: %w", err)
+		}
+	}
 	for _, r := range requests {
-		if err := engine.Submit(r); err != nil {
+		request := generation.Request{Request: r}
+		if stream {
+			request.Grown = func(p generation.Piece) { write(grown{int(r.ID), slices.Concat([]int32{}, p.Tokens), p.Text, p.Last}) }
+		}
+		if err := driver.Submit(request); err != nil {
 			return err
 		}
 	}
-	results := make([]*torch.Output, len(requests))
-	for next := 0; next < len(requests); {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := engine.Step(); err != nil {
-			return err
-		}
-		outputs, err := engine.Poll()
-		if err != nil {
-			return err
-		}
-		for _, o := range outputs {
-			results[o.ID] = &o
-		}
-		for ; next < len(results) && results[next] != nil; next++ {
+	results, next := make([]*torch.Output, len(requests)), 0
+	return driver.Run(ctx, func(o torch.Output) error {
+		results[o.ID] = &o
+		for ; !stream && next < len(results) && results[next] != nil; next++ {
 			o := results[next]
 			line := generated{IDs: o.Tokens, Logprobs: o.Logprobs, FinishReason: o.Finish.String()}
 			if tokenizer != nil {
 				text := tokenizer.Decode(o.Tokens, true)
 				line.Text = &text
 			}
-			if err := out.Encode(line); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
+			write(line)
 		}
-	}
-	return nil
+		return broken
+	})
 }

@@ -109,6 +109,17 @@ func TestGenerateStops(t *testing.T) {
 		t.Errorf("--stop %q: %q (%s), without: %q", stop, *stopped.Text, stopped.FinishReason, *free.Text)
 	}
 	// Space around a stop string is part of it: this one is nowhere, without the space it would be.
+	text, ids := "", []int32{}
+	pieces := results[grown](t, row, append(flags, "--stop", stop, "--stream")...)
+	for i, p := range pieces {
+		text, ids = text+p.Text, append(ids, p.IDs...)
+		if p.Row != 0 || p.Last != (i == len(pieces)-1) {
+			t.Errorf("piece %d: %+v", i, p)
+		}
+	}
+	if !slices.Equal(ids, stopped.IDs) || !strings.HasPrefix(*stopped.Text, text) || strings.Contains(text, stop) || len(pieces) < 3 {
+		t.Errorf("streamed %v %q in %d pieces, want %v and the text before %q", ids, text, len(pieces), stopped.IDs, stop)
+	}
 	if got := results[generated](t, row, append(flags, "--stop", stop+"\n \n")...)[0]; !slices.Equal(got.IDs, free.IDs) {
 		t.Errorf("--stop %q: %q (%s)", stop+"\n \n", *got.Text, got.FinishReason)
 	}

@@ -1,12 +1,14 @@
 package experiment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 
 	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/generation"
 	"gyre/torch"
 )
 
@@ -71,26 +73,18 @@ func LogprobGap(model *torch.Model, engine *torch.Engine, temperature float64) (
 			prompts[i] = append(prompts[i], int32(31*i+17*j+j*j)%vocab)
 		}
 	}
+	driver := generation.New(engine, nil)
 	for i, prompt := range prompts {
-		err := engine.Submit(torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{
+		err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{
 			Temperature: temperature, TopP: 1, MaxTokens: 4 + 7*i, Seed: uint64(i), IgnoreEOS: true,
-		}})
+		}}})
 		if err != nil {
 			return 0, err
 		}
 	}
 	outputs := map[uint64]torch.Output{}
-	for len(outputs) < len(prompts) {
-		if _, err := engine.Step(); err != nil {
-			return 0, err
-		}
-		done, err := engine.Poll()
-		if err != nil {
-			return 0, err
-		}
-		for _, o := range done {
-			outputs[o.ID] = o
-		}
+	if err := driver.Run(context.Background(), func(o torch.Output) error { outputs[o.ID] = o; return nil }); err != nil {
+		return 0, err
 	}
 	gap := 0.0
 	for i, prompt := range prompts {
