@@ -28,7 +28,7 @@ type source struct {
 }
 
 // tables in the order of a document.
-var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic", "analysis", "early_stop",
+var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic", "analysis", "collapse", "early_stop",
 	"checkpoint", "engine", "sft"}
 
 func (d *document) set(key string, value any, from string) {

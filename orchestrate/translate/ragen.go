@@ -24,7 +24,8 @@ var tasks = map[string]string{
 		"es_manager.train.env_configs.tags=[rubikscube] es_manager.val.env_configs.tags=[rubikscube]",
 	"_5_metamathqa": "!MetamathQA is a data set: prepare it with `gyre data prepare`, and name it in [[envs]]",
 	"_6_webshop":    "!Gyre has no WebShop", "webshop_full": "!Gyre has no WebShop", "_7_lean": "!Gyre has no Lean", "_9_search": "!Gyre has no SearchQA",
-	"_10_deepcoder": "!Gyre has no DeepCoder",
+	"_10_deepcoder": "trainer.experiment_name=deepcoder agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 es_manager.train.env_configs.tags=[DeepCoder] " +
+		"es_manager.val.env_configs.tags=[DeepCoder]",
 }
 
 const (
@@ -124,7 +125,7 @@ var ragen = []Section{
 		{"actor_rollout_ref.rollout.gpu_memory_utilization", "", "the KV cache takes what the batch needs; engine.kv_mib bounds it in MiB", nil},
 		{"actor_rollout_ref.rollout.tensor_model_parallel_size", "", "one process computes", nil},
 		{"actor_rollout_ref.rollout.prompt_length", "", "an episode's prompt grows with it; rollout.max_length bounds the whole", nil},
-		{"ctx_manager.* collapse_detection.*", "", "Gyre has no such part", nil},
+		{"ctx_manager.*", "", "Gyre has no such part", nil},
 	}},
 	{"The filter", []Rule{
 		{"actor_rollout_ref.rollout.rollout_filter_value", "filter.value", "", nil},
@@ -207,10 +208,26 @@ var ragen = []Section{
 		{"actor_rollout_ref.rollout.gradient_analysis_num_buckets", "analysis.num_buckets", "", nil},
 		{"actor_rollout_ref.rollout.gradient_analysis_bucket_mode", "analysis.buckets", "", nil},
 	}},
+	{"Collapse", []Rule{
+		{"collapse_detection.compute_freq", "collapse.every", "measured only where it is asked for: it takes many short passes", nil},
+		{"collapse_detection.num_samples", "collapse.samples", "all becomes the most that is possible", func(t *translation, key string, v any) {
+			if v == "all" {
+				v = 4096
+			}
+			t.put("collapse.samples", v, key)
+		}},
+		{"collapse_detection.first_turn_enabled", "collapse.first_turn", "", nil},
+		{"collapse_detection.multi_turn_enabled", "collapse.multi_turn", "", nil},
+		{"collapse_detection.std_eps", "collapse.std_eps", "", nil},
+		{"collapse_detection.ema_decay", "collapse.ema_decay", "", nil},
+		{"collapse_detection.micro_batch_size", "", memoryOnly, nil},
+	}},
 	{"What verl needs besides", []Rule{
 		{"data.train_batch_size", "[[envs]] groups", "prompts per step, where es_manager names none", nil},
 		{"actor_rollout_ref.rollout.n", "[[envs]] group_size", "replies per prompt, where es_manager names none", nil},
-		{"data.train_files data.val_files", "", "prepare the data with `gyre data prepare`, and name them in [[envs]]", nil},
+		{"data.train_files data.val_files", "[[envs]] tag, options", "the environment Dataset with that file (the first of a list); one reply per episode", nil},
+		{"data.prompt_key data.reward_fn_key", "", "columns are found by name; options of Dataset name others", nil},
+		{"data.shuffle data.seed", "[[envs]] options", "shuffle and shuffle_seed of Dataset", nil},
 		{"custom_reward_function.* reward_model.* reward_manager.*", "", "rewards are the environment's, weighted by [[rewards]]; a function of your own is an external command there", nil},
 		{"data.* actor_rollout_ref.rollout.* actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout", "", noVLLM, nil},
 	}},
@@ -251,6 +268,10 @@ func (t *translation) composeRAGEN() {
 		size = "actor_rollout_ref.rollout.n"
 	}
 	t.doc.envs = t.sources("es_manager.train", groups, size, 8, 16)
+	if t.given["data.train_files"] != nil {
+		t.dataset(t.integer(groups, 1024), t.integer(size, 1))
+		return
+	}
 	validation := t.sources("es_manager.val", "es_manager.val.env_groups", "es_manager.val.group_size", 512, 1)
 	same := slices.EqualFunc(t.doc.envs, validation, func(a, b source) bool { return a.tag == b.tag && b.groups == 512 && b.groupSize == 1 })
 	if !same { // otherwise what Gyre does by itself
@@ -259,6 +280,36 @@ func (t *translation) composeRAGEN() {
 	if t.given["model_path"] == nil && t.given["actor_rollout_ref.model.path"] == nil {
 		t.model("model.path", "Qwen/Qwen2.5-3B-Instruct", "RAGEN's default")
 	}
+	t.device()
+}
+
+// dataset makes the sources of a run of verl's on files of prompts.
+func (t *translation) dataset(groups, size int) {
+	file := func(key string) map[string]any {
+		options := map[string]any{"file": ""}
+		if list := t.list(key); len(list) > 0 {
+			options["file"] = show(list[0])
+			if len(list) > 1 {
+				t.drop(key, show(list[1:]), "Dataset plays one file")
+			}
+		}
+		return options
+	}
+	options := file("data.train_files")
+	options["shuffle"] = t.truth("data.shuffle", true)
+	if t.given["data.seed"] != nil {
+		options["shuffle_seed"] = t.integer("data.seed", 1)
+	}
+	t.doc.envs = []source{{tag: "Dataset", groups: groups, groupSize: size, turns: 1, perTurn: 1, options: options, from: "data.train_files"}}
+	if t.given["data.val_files"] != nil {
+		options := file("data.val_files")
+		options["shuffle"] = false
+		t.doc.validation = []source{{tag: "Dataset", turns: 1, perTurn: 1, options: options, from: "data.val_files"}}
+	}
+	if t.given["trainer.total_epochs"] != nil && t.given["trainer.total_training_steps"] == nil {
+		t.note("run.steps is to be set: trainer.total_epochs=%s epochs of the file's rows, %d per step", t.text("trainer.total_epochs", ""), groups)
+	}
+	t.note("rewards are weighted by [[rewards]]; docs/from-ragen.md says what became of custom_reward_function")
 	t.device()
 }
 

@@ -111,6 +111,14 @@ func TestSettingsThatActTogether(t *testing.T) {
 		"actor_rollout_ref.rollout.n=8 data.train_batch_size=32 algorithm.adv_estimator=grpo": func(c *config.Config) bool { return c.Envs[0].Groups == 32 && c.Envs[0].GroupSize == 8 },
 		"data.max_prompt_length=512 data.max_response_length=1024":                            func(c *config.Config) bool { return c.Rollout.MaxLength == 1536 && c.Rollout.MaxTokens == 1024 },
 		"actor_rollout_ref.actor.checkpoint.save_contents=[model]":                            func(c *config.Config) bool { return !c.Checkpoint.Optimizer },
+		"collapse_detection.compute_freq=5 collapse_detection.num_samples=all": func(c *config.Config) bool {
+			return c.Collapse.Every == 5 && c.Collapse.Samples == 4096
+		},
+		"algorithm.adv_estimator=grpo data.train_files=/d/train.parquet data.val_files=[/d/test.parquet] data.train_batch_size=32 data.max_prompt_length=512 data.max_response_length=1024 actor_rollout_ref.model.path=/m actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 trainer.save_freq=20 trainer.test_freq=5 trainer.total_epochs=10": func(c *config.Config) bool {
+			e, v := c.Envs[0], c.Validation.Envs[0]
+			return e.Tag == "Dataset" && e.Groups == 32 && e.GroupSize == 8 && e.MaxTurns == 1 && e.Options["file"] == "/d/train.parquet" && v.Options["file"] == "/d/test.parquet" &&
+				c.Model.Path == "/m" && c.Run.SaveEvery == 20 && c.Rollout.MaxLength == 1536
+		},
 		"--config-name=_1_bandit": func(c *config.Config) bool {
 			return len(c.Validation.Envs) == 2 && c.Validation.Envs[1].Tag == "BanditTest" && c.Validation.Envs[1].Groups == 256
 		},
