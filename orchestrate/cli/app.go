@@ -26,6 +26,7 @@ func commands() []*cli.Command {
 		gradeCommand(),
 		dataCommand(),
 		plotCommand(),
+		componentsCommand(),
 		reportCommand(),
 		sweepCommand(),
 		modelCommand(),

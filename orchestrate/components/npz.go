@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,21 +58,62 @@ func npyHeader(shape []int64) []byte {
 	return append(header, text...)
 }
 
-// ReadNPZ reads what WriteNPZ (or numpy, compressed or not) wrote, as far as it holds float32 or float64 arrays in C order. Entries of other
-// types are an error that names them.
-func ReadNPZ(path string) ([]Array, error) {
+// NPZ is an open file of arrays, which are read one at a time.
+type NPZ struct {
+	Path    string
+	Names   []string // of the arrays, in the file's order
+	archive *zip.ReadCloser
+	files   map[string]*zip.File
+}
+
+// OpenNPZ opens what WriteNPZ (or numpy, compressed or not) wrote. Close it.
+func OpenNPZ(path string) (*NPZ, error) {
 	archive, err := zip.OpenReader(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: not an npz file: %w", path, err)
 	}
-	defer archive.Close()
-	var out []Array
+	n := &NPZ{Path: path, archive: archive, files: map[string]*zip.File{}}
 	for _, f := range archive.File {
-		a, err := readNPY(f)
+		name := strings.TrimSuffix(f.Name, ".npy")
+		n.Names = append(n.Names, name)
+		n.files[name] = f
+	}
+	return n, nil
+}
+
+// Close closes the file.
+func (n *NPZ) Close() error { return n.archive.Close() }
+
+// Read reads an array of float32 or float64 values in C order. Other types are an error that names it.
+func (n *NPZ) Read(name string) (Array, error) {
+	f, known := n.files[name]
+	if !known {
+		return Array{}, fmt.Errorf("%s has no array %q", n.Path, name)
+	}
+	a, err := readNPY(f)
+	if err != nil {
+		return a, fmt.Errorf("%s: %s: %w", n.Path, f.Name, err)
+	}
+	a.Name = name
+	return a, nil
+}
+
+// ReadNPZ reads a whole file.
+func ReadNPZ(path string) ([]Array, error) {
+	file, err := OpenNPZ(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var out []Array
+	for _, name := range file.Names {
+		a, err := file.Read(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+			return nil, err
 		}
-		a.Name = strings.TrimSuffix(f.Name, ".npy")
 		out = append(out, a)
 	}
 	return out, nil

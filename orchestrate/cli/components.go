@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/offline"
+	"gyre/orchestrate/plot"
+	"gyre/orchestrate/reward"
+	"gyre/orchestrate/rundir"
+)
+
+func componentsCommand() *cli.Command {
+	figure := func(file string) []cli.Flag {
+		return []cli.Flag{
+			&cli.StringFlag{Name: "figure", Value: file, Usage: "PNG `FILE` to draw; none = no figure"},
+			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE` instead of stdout"},
+			&cli.BoolFlag{Name: "json", Usage: "print the table as JSON"},
+			&cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "resolution of the figure"},
+		}
+	}
+	return &cli.Command{
+		Name:  "components",
+		Usage: "read saved component gradients, reward histories and reply log-probs",
+		Subcommands: []*cli.Command{
+			{
+				Name: "keys", Usage: "list the arrays of a file of gradients", ArgsUsage: "FILE.npz",
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "all of them, not the first and last ten"}},
+				Action: componentKeys,
+			},
+			{
+				Name: "layers", Usage: "cosines and norms by layer", ArgsUsage: "FILE.npz",
+				Description: "gyre components layers runs/r/gradient_analysis_d/gradients_step_0.npz",
+				Flags:       figure("plots/layer_similarity_step_N.png"), Action: componentLayers,
+			},
+			{
+				Name: "parameter", Usage: "cosines of one parameter over training", ArgsUsage: "DIR",
+				Description: "gyre components parameter runs/r/gradient_analysis_d --name lm_head.weight\n\n" +
+					"The name all stands for all parameters together.",
+				Flags: append(figure("plots/parameter_similarity_over_time.png"),
+					&cli.StringFlag{Name: "name", Aliases: []string{"param_name"}, Required: true, Usage: "`PARAMETER`, as keys lists it"}),
+				Action: componentParameter,
+			},
+			{
+				Name: "cosines", Usage: "logged cosines over training, with their bands", ArgsUsage: "RUN",
+				Flags: figure("plots/component_cosines.png"), Action: componentCosines,
+			},
+			{
+				Name: "rewards", Usage: "trends of a reward history", ArgsUsage: "FILE|DIR|RUN",
+				Description: "gyre components rewards runs/r/reward_tracking_math500/all_rewards.json",
+				Flags:       figure("plots/reward_trends.png"), Action: componentRewards,
+			},
+			{
+				Name: "perplexity", Usage: "what the first tokens of replies tell about them", ArgsUsage: "DIR|FILE ...",
+				Description: "gyre components perplexity runs/r/ppl_tracking_math500 --k 5 --k 20\n\n" +
+					"Reads validation_step_N.json files: mean log-prob and perplexity of the first\n" +
+					"k tokens, AUROC against the reward averaged over prompts, correlation, and\n" +
+					"what stopping the worst replies would save.",
+				Flags: append(figure("plots/perplexity.png"),
+					&cli.IntSliceFlag{Name: "k", Usage: "tokens of a prefix; several may be given (5 10 20 40 80)"},
+					&cli.IntFlag{Name: "fixed", Value: 20, Usage: "tokens after which replies would be stopped"}),
+				Action: componentPerplexity,
+			},
+		},
+	}
+}
+
+// oneArgument is the one argument of a command.
+func oneArgument(c *cli.Context) (string, error) {
+	if c.NArg() != 1 {
+		return "", Usagef("%s needs %s, got %d arguments", c.Command.HelpName, c.Command.ArgsUsage, c.NArg())
+	}
+	return c.Args().First(), nil
+}
+
+func componentKeys(c *cli.Context) error {
+	path, err := oneArgument(c)
+	if err != nil {
+		return err
+	}
+	g, err := offline.OpenGradients(path)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	keys := g.Keys()
+	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", path, len(keys), strings.Join(g.Components, ", "), len(g.Parameters))
+	const shown = 10
+	for i, key := range keys {
+		if c.Bool("all") || len(keys) <= 2*shown || i < shown || i >= len(keys)-shown {
+			fmt.Fprintln(c.App.Writer, key)
+		} else if i == shown {
+			fmt.Fprintln(c.App.Writer, "…")
+		}
+	}
+	return nil
+}
+
+func componentLayers(c *cli.Context) error {
+	path, err := oneArgument(c)
+	if err != nil {
+		return err
+	}
+	g, err := offline.OpenGradients(path)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	layers, err := g.Layers()
+	if err != nil {
+		return err
+	}
+	header, rows := offline.LayersTable(g.Components, layers)
+	return present(c, header, rows, offline.LayersFigure("layers", fmt.Sprintf("Component gradients by layer, step %d", g.Step), g.Components, layers),
+		strings.Replace(c.String("figure"), "step_N", "step_"+strconv.Itoa(max(g.Step, 0)), 1))
+}
+
+func componentParameter(c *cli.Context) error {
+	dir, err := oneArgument(c)
+	if err != nil {
+		return err
+	}
+	s, err := offline.OverTime(dir, c.String("name"))
+	if err != nil {
+		return err
+	}
+	for _, why := range s.Skipped {
+		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
+	}
+	header, rows := s.Table()
+	return present(c, header, rows, s.Figure("parameter", "Component gradients of "+c.String("name")), c.String("figure"))
+}
+
+func componentCosines(c *cli.Context) error {
+	name, err := oneArgument(c)
+	if err != nil {
+		return err
+	}
+	run, err := rundir.Read(name)
+	if err != nil {
+		return err
+	}
+	s, err := offline.Logged(run)
+	if err != nil {
+		return err
+	}
+	header, rows := s.Table()
+	return present(c, header, rows, s.Figure("cosines", run.Name+": component gradients"), c.String("figure"))
+}
+
+func componentRewards(c *cli.Context) error {
+	path, err := oneArgument(c)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", reward.HistoryFile))
+		found = append(found, filepath.Join(path, reward.HistoryFile))
+		path = found[0]
+	}
+	history, err := offline.ReadHistory(path)
+	if err != nil {
+		return err
+	}
+	header, rows := history.Table()
+	return present(c, header, rows, history.Figure("rewards"), c.String("figure"))
+}
+
+func componentPerplexity(c *cli.Context) error {
+	if c.NArg() == 0 {
+		return Usagef("%s needs %s", c.Command.HelpName, c.Command.ArgsUsage)
+	}
+	ks := c.IntSlice("k")
+	if len(ks) == 0 {
+		ks = []int{5, 10, 20, 40, 80}
+	}
+	if k := slices.Min(append(ks, c.Int("fixed"))); k < 1 {
+		return Usagef("--k and --fixed are numbers of tokens: expected at least 1, got %d", k)
+	}
+	replies, err := offline.ReadReplies(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	list := offline.Prefixes(replies, ks)
+	header, rows := offline.PrefixTable(list)
+	return present(c, header, rows, offline.PrefixFigure("perplexity", replies, list, c.Int("fixed")), c.String("figure"))
+}
+
+// present prints a table, or writes it as CSV, and draws its figure. Values that are not defined are "-", null or empty.
+func present(c *cli.Context, header []string, rows [][]any, picture plot.Picture, figure string) error {
+	if n := c.Int("dpi"); n < 30 || n > 1200 {
+		return Usagef("--dpi is %d, expected 30 to 1200", n)
+	}
+	var err error
+	switch {
+	case c.String("csv") != "":
+		err = atomicfile.Write(c.String("csv"), func(w io.Writer) error { return writeCSV(w, header, rows) })
+	case c.Bool("json"):
+		err = writeObjects(c.App.Writer, header, rows)
+	default:
+		err = writeTable(c.App.Writer, header, rows)
+	}
+	if err != nil || figure == "none" || figure == "" {
+		return err
+	}
+	if err := atomicfile.Write(figure, func(w io.Writer) error { return picture.Render(w, c.Int("dpi")) }); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.ErrWriter, figure)
+	return nil
+}
+
+func undefined(v any) bool { x, is := v.(float64); return is && math.IsNaN(x) }
+
+func writeTable(w io.Writer, header []string, rows [][]any) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, strings.Join(header, "\t")+"\t")
+	for _, row := range rows {
+		for _, v := range row {
+			switch x := v.(type) {
+			case float64:
+				if math.IsNaN(x) {
+					fmt.Fprint(table, "-\t")
+				} else {
+					fmt.Fprintf(table, "%.4g\t", x)
+				}
+			default:
+				fmt.Fprintf(table, "%v\t", x)
+			}
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+func writeCSV(w io.Writer, header []string, rows [][]any) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(header); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, v := range row {
+			if !undefined(v) {
+				cells[i] = fmt.Sprint(v)
+			}
+		}
+		if err := out.Write(cells); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// writeObjects writes one JSON object per row, keys in the order of the columns.
+func writeObjects(w io.Writer, header []string, rows [][]any) error {
+	for _, row := range rows {
+		line := []byte{'{'}
+		for i, v := range row {
+			if undefined(v) {
+				v = nil
+			}
+			key, err := json.Marshal(header[i])
+			if err != nil {
+				return err
+			}
+			value, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				line = append(line, ',')
+			}
+			line = append(append(append(line, key...), ':'), value...)
+		}
+		if _, err := fmt.Fprintf(w, "%s}\n", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
