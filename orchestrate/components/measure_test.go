@@ -110,7 +110,7 @@ func TestBucketsTermsAndBands(t *testing.T) {
 		t.Errorf("%d lines\n%s", len(lines), strings.Join(lines[:8], "\n"))
 	}
 	text := whole.Console()
-	if !strings.Contains(text, "cos total") || strings.Contains(text, "NaN") || strings.Count(text, "\n") != n+1 {
+	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "\n") != n+2 {
 		t.Errorf("table for people:\n%s", text)
 	}
 	if whole.Bytes <= Bytes(1000, Buffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {

@@ -246,10 +246,15 @@ func (r *Report) WriteCSV(w io.Writer, parameters bool) error {
 // Console is the report as a table for people: cosines with their bands.
 func (r *Report) Console() string {
 	var b strings.Builder
+	b.WriteString("gradients of the reward's parts: norms, and cosines")
+	if r.bands != nil {
+		b.WriteString(" [where unrelated rewards would put them]")
+	}
+	b.WriteString("\n")
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "gradient of\t|g|\t")
+	fmt.Fprint(w, "\t|g|\t")
 	for _, name := range r.Names[1:] {
-		fmt.Fprintf(w, "cos %s\t", name)
+		fmt.Fprintf(w, "%s\t", name)
 	}
 	fmt.Fprintln(w)
 	n := len(r.Names)
@@ -264,7 +269,7 @@ func (r *Report) Console() string {
 			case !ok:
 				fmt.Fprint(w, "-\t")
 			case banded:
-				fmt.Fprintf(w, "%+.3f (chance %+.3f to %+.3f)\t", c, low, high)
+				fmt.Fprintf(w, "%+.3f [%+.2f, %+.2f]\t", c, low, high)
 			default:
 				fmt.Fprintf(w, "%+.3f\t", c)
 			}
