@@ -2,7 +2,6 @@ package bandit
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -25,14 +24,16 @@ type machine struct {
 	deal  func(rng *rand.Rand) []arm
 	pulls int    // per episode
 	info  string // metric: 1 when the best arm was pulled
+	infos [2]map[string]float64
 
 	member  int
 	arms    []arm
 	luck    *rand.Rand
 	counts  []int // pulls of each arm
 	sums    []float64
-	last    string // what the latest pull paid, "" before the first
-	left    int    // pulls
+	last    int     // the arm pulled last, -1 before the first
+	paid    float64 // what it paid
+	left    int     // pulls
 	running bool
 }
 
@@ -43,33 +44,62 @@ func (m *machine) Reset(_ context.Context, seed int64) error {
 	m.arms = m.deal(envs.Rand("bandit/arms", seed))
 	m.luck = envs.Rand("bandit/reward", seed, int64(m.member))
 	m.counts, m.sums = make([]int, len(m.arms)), make([]float64, len(m.arms))
-	m.last, m.left, m.running = "", m.pulls, true
+	m.last, m.left, m.running = -1, m.pulls, true
+	if m.infos[0] == nil { // shared by all steps: nobody writes into them
+		m.infos = [2]map[string]float64{{m.info: 0}, {m.info: 1}}
+	}
 	return nil
 }
 
 // Observe shows the arms before the first pull and what it paid after the last; in between also what each arm has paid.
 func (m *machine) Observe() envs.Observation {
-	if m.left == 0 {
-		return envs.Observation{Text: m.last}
+	text := make([]byte, 0, 48)
+	if m.left > 0 {
+		text = append(text, "Arms: "...)
+		for i, a := range m.arms {
+			if i > 0 {
+				text = append(text, ", "...)
+			}
+			text = append(text, a.name...)
+		}
+		if m.last >= 0 {
+			text = append(text, '\n')
+		}
 	}
-	var text strings.Builder
-	text.WriteString("Arms: " + strings.Join(m.Actions(), ", "))
-	if m.last != "" {
-		text.WriteString("\n" + m.last)
+	if m.last >= 0 {
+		text = append(text, m.arms[m.last].name...)
+		text = append(text, ": "...)
+		text = append(appendNumber(text, m.paid), " points"...)
+	}
+	if m.left == 0 {
+		return envs.Observation{Text: string(text)}
 	}
 	for i, a := range m.arms {
 		if n := m.counts[i]; n > 0 {
-			fmt.Fprintf(&text, "\n%s: mean %s of %d", a.name, number(m.sums[i]/float64(n)), n)
+			text = append(text, '\n')
+			text = append(text, a.name...)
+			text = append(text, ": mean "...)
+			text = appendNumber(text, m.sums[i]/float64(n))
+			text = append(text, " of "...)
+			text = strconv.AppendInt(text, int64(n), 10)
 		}
 	}
-	return envs.Observation{Text: text.String()}
+	return envs.Observation{Text: string(text)}
+}
+
+// appendNumber prints what a pull paid: three digits tell enough.
+func appendNumber(text []byte, points float64) []byte {
+	if whole := int64(points); float64(whole) == points && -1000 < whole && whole < 1000 {
+		return strconv.AppendInt(text, whole, 10)
+	}
+	return strconv.AppendFloat(text, points, 'g', 3, 64)
 }
 
 func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	if !m.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	i := slices.IndexFunc(m.arms, func(a arm) bool { return strings.EqualFold(a.name, action) })
+	i := slices.IndexFunc(m.arms, func(a arm) bool { return a.name == action || strings.EqualFold(a.name, action) })
 	if i < 0 {
 		return envs.Result{}, nil
 	}
@@ -77,18 +107,14 @@ func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	m.counts[i]++
 	m.sums[i] += reward
 	m.left--
-	m.last = m.arms[i].name + ": " + number(reward) + " points"
+	m.last, m.paid = i, reward
 	m.running = m.left > 0
-	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true}
-	r.Info = map[string]float64{m.info: 0}
+	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true, Info: m.infos[0]}
 	if r.Success {
-		r.Info[m.info] = 1
+		r.Info = m.infos[1]
 	}
 	return r, nil
 }
-
-// number prints what a pull paid: three digits tell enough.
-func number(points float64) string { return strconv.FormatFloat(points, 'g', 3, 64) }
 
 func (m *machine) Actions() []string {
 	names := make([]string, len(m.arms))

@@ -65,7 +65,7 @@ func TestGaussianArms(t *testing.T) {
 		if err != nil || r.Done != (i == 3) || r.Reward != s.Reward || r.Success != (name == plan[0]) {
 			t.Fatalf("pull %d: %+v and %+v, %v", i, r, s, err)
 		}
-		if i == 0 && !strings.Contains(m.Observe().Text, "\n1: mean "+number(r.Reward)+" of 1") {
+		if i == 0 && !strings.Contains(m.Observe().Text, "\n1: mean "+string(appendNumber(nil, r.Reward))+" of 1") {
 			t.Errorf("the first pull is not told: %q", m.Observe().Text)
 		}
 		best = max(best, r.Reward)

@@ -76,6 +76,11 @@ func compare(ctx context.Context, o options) error {
 			fmt.Fprintln(console, "gradient analysis: SKIPPED:", err)
 		}
 	}
+	if o.includes("environments") {
+		if b.report.Environments, err = environments(ctx, o, console); err != nil {
+			return err
+		}
+	}
 	fmt.Print(b.report.Markdown())
 	if err := o.write(b.report); err != nil {
 		return err

@@ -40,7 +40,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	if verb != workerVerb {
 		f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 		f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
-		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases (generate/16,rollout,logprobs,update,grpo,analysis)")
+		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases (generate/16,rollout,logprobs,update,grpo,analysis,environments)")
 		f.DurationVar(&o.limit, "limit", 15*time.Minute, "`TIME` that a program may take for one task")
 	}
 	if verb == "compare" {
@@ -51,8 +51,8 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		f.StringVar(&o.gguf, "gguf", os.Getenv("GYRE_BENCH_GGUF"), "`FILE` with the model in f32 for llama.cpp (GYRE_BENCH_GGUF)")
 		f.Func("python", "`NAME=PATH` of a program's Python; may be repeated", func(value string) error {
 			name, path, ok := strings.Cut(value, "=")
-			if !ok || !slices.Contains(peers, name) {
-				return fmt.Errorf("expected NAME=PATH with one of %s", strings.Join(peers, ", "))
+			if known := append(slices.Clone(peers), "ragen"); !ok || !slices.Contains(known, name) {
+				return fmt.Errorf("expected NAME=PATH with one of %s", strings.Join(known, ", "))
 			}
 			o.pythons[name] = path
 			return nil
@@ -85,7 +85,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		}
 	}
 	for _, name := range o.only {
-		if name != "analysis" && !slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
+		if name != "analysis" && name != "environments" && !slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
 			return o, fmt.Errorf("-only: there is no case %q", name)
 		}
 	}

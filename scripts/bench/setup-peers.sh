@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that `make bench` compares with, each in a virtual environment of its own, at pinned versions.
 #
-#   scripts/bench/setup-peers.sh DIR [transformers|vllm|llama|gguf ...]     default: all four
+#   scripts/bench/setup-peers.sh DIR [transformers|vllm|llama|gguf|ragen ...]     default: all five
 #   make bench BENCH="-peers-dir DIR"
 #
 # DIR/transformers and DIR/vllm (which DIR/trl is too) take about 7 GB, llama.cpp is compiled for this processor (ten minutes on two cores).
@@ -46,6 +46,14 @@ gguf() { # the weights for llama.cpp, from the package that scripts/get-smollm2.
   "$dir/transformers/bin/python" "$here/peers/widen_gguf.py" "$source" "$dir/smollm2-135m-instruct-f32.gguf"
 }
 
+ragen() { # RAGEN's environments alone, without verl, Ray or vLLM
+  "$python" -m venv "$dir/ragen"
+  "$dir/ragen/bin/pip" install -q "setuptools<81" wheel
+  "$dir/ragen/bin/pip" install -q --no-deps --no-build-isolation -r "$here/requirements/ragen.txt"
+  [ -d "$dir/ragen-source/.git" ] || git clone -q --no-checkout "${RAGEN_SOURCE:-https://github.com/mll-lab-nu/RAGEN}" "$dir/ragen-source"
+  git -C "$dir/ragen-source" checkout -q 20daedc47558e000f7de912b060646bf2e8026bd -- ragen config
+}
+
 stage() {
   [ -e "$dir/.$1-done" ] && return
   echo "setup-peers: $1"
@@ -53,11 +61,11 @@ stage() {
   touch "$dir/.$1-done"
 }
 
-[ $# -gt 0 ] || set -- transformers vllm llama gguf
+[ $# -gt 0 ] || set -- transformers vllm llama gguf ragen
 for name in "$@"; do
   case $name in
-  transformers | vllm | llama | gguf) stage "$name" ;;
-  *) echo "setup-peers: unknown stage $name: expected transformers, vllm, llama or gguf" >&2; exit 2 ;;
+  transformers | vllm | llama | gguf | ragen) stage "$name" ;;
+  *) echo "setup-peers: unknown stage $name: expected transformers, vllm, llama, gguf or ragen" >&2; exit 2 ;;
   esac
 done
 echo "setup-peers: ready: make bench BENCH=\"-peers-dir $dir\""

@@ -43,6 +43,7 @@ func (r *Report) Markdown() string {
 		}
 	}
 	r.analysis(&b)
+	r.environments(&b)
 	return b.String()
 }
 
@@ -163,5 +164,5 @@ func (r *Report) Missed() []string {
 			}
 		}
 	}
-	return missed
+	return append(missed, r.missedEnvironments()...)
 }

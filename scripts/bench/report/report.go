@@ -83,6 +83,8 @@ type Report struct {
 	Programs []Program    `json:"programs"`
 	Cases    []Case       `json:"cases"`
 	Analysis []Analysis   `json:"analysis,omitempty"`
+	// Environments are timed apart: they need no model.
+	Environments []Environment `json:"environments,omitempty"`
 }
 
 // Program finds or adds a program.

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"gyre/envs"
+	_ "gyre/envs/builtin"
+	"gyre/scripts/bench/report"
+	"gyre/scripts/bench/worker"
+)
+
+// environmentTags are the environments that are timed. Those that start processes or ask networks are not.
+var environmentTags = []string{
+	"SimpleSokoban", "LargerSokoban", "FrozenLake", "Bandit", "GaussianBandit", "Countdown", "MiniSudoku", "SimpleSudoku", "game_2048", "rubikscube",
+}
+
+// environmentSeconds is how long one environment is timed per repeat.
+var environmentSeconds = 0.5
+
+// environments times Gyre's environments and RAGEN's, in turns.
+func environments(ctx context.Context, o options, log io.Writer) ([]report.Environment, error) {
+	ragen, err := startRAGEN(ctx, o)
+	switch {
+	case o.peers == nil:
+	case err != nil:
+		fmt.Fprintf(log, "RAGEN's environments: SKIPPED: %v; scripts/bench/setup-peers.sh DIR ragen installs them, -peers-dir DIR finds them\n", err)
+	default:
+		defer ragen.close()
+	}
+	var list []report.Environment
+	for _, tag := range environmentTags {
+		fmt.Fprintf(log, "environment %s\n", tag)
+		e := report.Environment{Tag: tag}
+		for repeat := range o.repeats + 1 { // the first warms up
+			own, err := timeEnvironment(ctx, tag, environmentSeconds)
+			if err != nil {
+				return nil, err
+			}
+			var theirs report.Times
+			if peer := ragen != nil && slices.Contains(ragen.tags, tag) && e.Failure == ""; peer {
+				if theirs, err = ragen.time(tag, environmentSeconds); err != nil {
+					e.Failure, e.RAGEN = err.Error(), nil
+				} else if repeat > 0 {
+					e.RAGEN = append(e.RAGEN, theirs)
+				}
+			}
+			if repeat > 0 {
+				e.Gyre = append(e.Gyre, own)
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
+			}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// timeEnvironment plays random episodes of at most ten actions. A reset makes and shows an episode, a step plays an action and shows
+// the state after it; drawing actions is not timed.
+func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.Times, error) {
+	spec, err := envs.Lookup(tag)
+	if err != nil {
+		return report.Times{}, err
+	}
+	env, err := spec.Make(nil)
+	if err != nil {
+		return report.Times{}, err
+	}
+	defer env.Close()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var resets, steps time.Duration
+	var episodes, actions int
+	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); time.Now().Before(end); episodes++ {
+		begin := time.Now()
+		if err := env.Reset(ctx, int64(10_000+episodes)); err != nil {
+			return report.Times{}, fmt.Errorf("%s: %w", tag, err)
+		}
+		env.Observe()
+		resets += time.Since(begin)
+		names := env.Actions()
+		for range 10 {
+			action := ""
+			switch {
+			case len(names) > 0:
+				action = names[rng.IntN(len(names))]
+			case spec.Type == "sudoku":
+				action = fmt.Sprintf("place %d at row %d col %d", 1+rng.IntN(9), 1+rng.IntN(9), 1+rng.IntN(9))
+			default:
+				action = "1 + 2 * (3 - 4)"
+			}
+			begin := time.Now()
+			result, err := env.Step(ctx, action)
+			if err != nil {
+				return report.Times{}, fmt.Errorf("%s: %w", tag, err)
+			}
+			env.Observe()
+			steps += time.Since(begin)
+			actions++
+			if result.Done {
+				break
+			}
+		}
+	}
+	return report.Times{Reset: resets.Seconds() / float64(episodes), Step: steps.Seconds() / float64(actions)}, nil
+}
+
+// ragen is a process that times RAGEN's environments.
+type ragen struct {
+	tags    []string
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Scanner
+}
+
+// startRAGEN starts it with the sources that GYRE_BENCH_RAGEN_SOURCE names, or those under the peers' folder.
+func startRAGEN(ctx context.Context, o options) (*ragen, error) {
+	if o.peers == nil {
+		return nil, nil
+	}
+	source := os.Getenv("GYRE_BENCH_RAGEN_SOURCE")
+	if source == "" && o.peersDir != "" {
+		source = filepath.Join(o.peersDir, "ragen-source")
+	}
+	if _, err := os.Stat(filepath.Join(source, "ragen", "env")); source == "" || err != nil {
+		return nil, fmt.Errorf("%w: no checkout of RAGEN (GYRE_BENCH_RAGEN_SOURCE)", worker.ErrUnavailable)
+	}
+	python, _, err := worker.Python("ragen", o.pythons["ragen"], o.peersDir)
+	if err != nil {
+		return nil, err
+	}
+	r := &ragen{command: exec.CommandContext(ctx, python, "-W", "ignore", "scripts/bench/peers/ragen_envs.py", source)}
+	if r.in, err = r.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := r.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	r.out = bufio.NewScanner(out)
+	if err := r.command.Start(); err != nil {
+		return nil, err
+	}
+	var hello struct{ Ready []string }
+	if err := r.read(&hello); err != nil {
+		r.close()
+		return nil, err
+	}
+	r.tags = hello.Ready
+	return r, nil
+}
+
+func (r *ragen) time(tag string, seconds float64) (report.Times, error) {
+	if err := json.NewEncoder(r.in).Encode(map[string]any{"tag": tag, "seconds": seconds}); err != nil {
+		return report.Times{}, err
+	}
+	var answer struct {
+		report.Times
+		Error string
+	}
+	if err := r.read(&answer); err != nil {
+		return report.Times{}, err
+	}
+	if answer.Error != "" {
+		return report.Times{}, errors.New(answer.Error)
+	}
+	return answer.Times, nil
+}
+
+func (r *ragen) read(value any) error {
+	if !r.out.Scan() {
+		return errors.Join(errors.New("RAGEN's process ended"), r.out.Err())
+	}
+	return json.Unmarshal(r.out.Bytes(), value)
+}
+
+func (r *ragen) close() {
+	r.in.Close()
+	r.command.Wait() // it has nothing more to say
+}

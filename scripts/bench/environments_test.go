@@ -1,0 +1,57 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/scripts/bench/report"
+)
+
+// Every environment of the list is timed, RAGEN's beside it where it has one, and what RAGEN cannot do is told.
+func TestEnvironments(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "ragen", "env"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GYRE_BENCH_RAGEN_SOURCE", dir)
+	python := filepath.Join(dir, "python")
+	script := `#!/bin/sh
+echo '{"ready": ["FrozenLake", "Bandit"]}'
+while read -r task; do
+  case $task in
+  *FrozenLake*) echo '{"reset": 1, "step": 1e-9}' ;;
+  *) echo '{"error": "no bandit"}' ;;
+  esac
+done
+`
+	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	old, seconds := environmentTags, environmentSeconds
+	environmentSeconds = 0.02
+	environmentTags = []string{"FrozenLake", "Bandit", "MiniSudoku"}
+	defer func() { environmentTags, environmentSeconds = old, seconds }()
+	list, err := environments(t.Context(), options{repeats: 1, peers: peers, pythons: map[string]string{"ragen": python}}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range list {
+		if len(e.Gyre) != 1 || e.Gyre[0].Reset <= 0 || e.Gyre[0].Step <= 0 || len(e.RAGEN) != []int{1, 0, 0}[i] {
+			t.Errorf("%+v", e)
+		}
+	}
+	r := report.Report{Environments: list}
+	text, missed := r.Markdown(), r.Missed()
+	if !strings.Contains(text, "| FrozenLake") || !strings.Contains(text, "RAGEN's Bandit: no bandit") || !strings.Contains(text, "≥ 50 ✓") {
+		t.Error(text)
+	}
+	if len(missed) != 1 || !strings.Contains(missed[0], "FrozenLake: steps") {
+		t.Errorf("missed %q, want the steps of FrozenLake", missed)
+	}
+	if list, err = environments(t.Context(), options{repeats: 1}, io.Discard); err != nil || list[0].RAGEN != nil {
+		t.Errorf("without peers: %+v, %v", list, err)
+	}
+}
