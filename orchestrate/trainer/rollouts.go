@@ -116,6 +116,7 @@ func validationMetrics(episodes []*episode.Episode) map[string]float64 {
 		}
 		m["val-env/"+name] = x
 	}
+	coreValidation(episodes, m)
 	return m
 }
 

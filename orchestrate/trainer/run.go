@@ -57,6 +57,7 @@ type run struct {
 	checkpoints checkpoints
 	firstStep   int  // the first step that this directory's metrics can have
 	sparse      bool // not every step has a line of metrics
+	totals      totals
 	exact       bool // the self-test found the sampler's log-probs equal to the trainer's
 }
 
@@ -151,6 +152,9 @@ func (r *run) openDirectory() (from string, err error) {
 	if r.logger, err = metrics.OpenSinks(metrics.Run{
 		Dir: r.dir.Path, ID: r.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, First: r.firstStep, Last: last, Sparse: r.sparse,
 	}); err != nil {
+		return "", err
+	}
+	if r.totals, err = readTotals(r.dir.File(metrics.File)); err != nil {
 		return "", err
 	}
 	return from, r.dir.WriteConfig(resolved)

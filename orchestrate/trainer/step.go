@@ -24,6 +24,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	finish := func(err error) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
+		throughput(m)
 		m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
 		if problem := t.machine.Measure(); problem != nil {
 			return nil, problem
@@ -37,6 +38,8 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	lengths(episodes, m)
+	tables["rollout/reward_table"] = rewardTable(episodes)
 	if err := t.tracking.add(step, episodes); err != nil {
 		return nil, err
 	}

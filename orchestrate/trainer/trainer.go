@@ -147,6 +147,7 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 	}
 	values := map[string]any{}
 	record(values, m)
+	t.totals.into(values)
 	if err := t.logger.Log(0, values); err != nil {
 		return err
 	}
@@ -176,6 +177,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 			values[early.Metric] = 1.0
 		}
 	}
+	t.totals.into(values)
 	if err := t.logger.Log(step, values); err != nil {
 		return nil, fmt.Errorf("metrics of step %d: %w", step, err)
 	}
