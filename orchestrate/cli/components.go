@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -23,17 +22,17 @@ import (
 )
 
 func componentsCommand() *cli.Command {
-	figure := func(file string) []cli.Flag {
+	figure := func() []cli.Flag {
 		return []cli.Flag{
-			&cli.StringFlag{Name: "figure", Value: file, Usage: "PNG `FILE` to draw; none = no figure"},
-			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE` instead of stdout"},
+			&cli.StringFlag{Name: "figure", Usage: "PNG `FILE` to draw, or none; in plots/ if left out"},
+			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "print the table as JSON"},
-			&cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "resolution of the figure"},
+			&cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "of the figure"},
 		}
 	}
 	return &cli.Command{
 		Name:  "components",
-		Usage: "read saved component gradients, reward histories and reply log-probs",
+		Usage: "read saved gradients, rewards and log-probs",
 		Subcommands: []*cli.Command{
 			{
 				Name: "keys", Usage: "list the arrays of a file of gradients", ArgsUsage: "FILE.npz",
@@ -43,24 +42,25 @@ func componentsCommand() *cli.Command {
 			{
 				Name: "layers", Usage: "cosines and norms by layer", ArgsUsage: "FILE.npz",
 				Description: "gyre components layers runs/r/gradient_analysis_d/gradients_step_0.npz",
-				Flags:       figure("plots/layer_similarity_step_N.png"), Action: componentLayers,
+				Flags:       figure(), Action: componentLayers,
 			},
 			{
 				Name: "parameter", Usage: "cosines of one parameter over training", ArgsUsage: "DIR",
 				Description: "gyre components parameter runs/r/gradient_analysis_d --name lm_head.weight\n\n" +
 					"The name all stands for all parameters together.",
-				Flags: append(figure("plots/parameter_similarity_over_time.png"),
-					&cli.StringFlag{Name: "name", Aliases: []string{"param_name"}, Required: true, Usage: "`PARAMETER`, as keys lists it"}),
+				Flags: append(figure(),
+					&cli.StringFlag{Name: "name", Aliases: []string{"param_name"}, Required: true, Usage: "as keys lists it, or all"}),
 				Action: componentParameter,
 			},
 			{
 				Name: "cosines", Usage: "logged cosines over training, with their bands", ArgsUsage: "RUN",
-				Flags: figure("plots/component_cosines.png"), Action: componentCosines,
+				Description: "gyre components cosines runs/components-demo",
+				Flags:       figure(), Action: componentCosines,
 			},
 			{
 				Name: "rewards", Usage: "trends of a reward history", ArgsUsage: "FILE|DIR|RUN",
 				Description: "gyre components rewards runs/r/reward_tracking_math500/all_rewards.json",
-				Flags:       figure("plots/reward_trends.png"), Action: componentRewards,
+				Flags:       figure(), Action: componentRewards,
 			},
 			{
 				Name: "perplexity", Usage: "what the first tokens of replies tell about them", ArgsUsage: "DIR|FILE ...",
@@ -68,7 +68,7 @@ func componentsCommand() *cli.Command {
 					"Reads validation_step_N.json files: mean log-prob and perplexity of the first\n" +
 					"k tokens, AUROC against the reward averaged over prompts, correlation, and\n" +
 					"what stopping the worst replies would save.",
-				Flags: append(figure("plots/perplexity.png"),
+				Flags: append(figure(),
 					&cli.IntSliceFlag{Name: "k", Usage: "tokens of a prefix; several may be given (5 10 20 40 80)"},
 					&cli.IntFlag{Name: "fixed", Value: 20, Usage: "tokens after which replies would be stopped"}),
 				Action: componentPerplexity,
@@ -124,7 +124,7 @@ func componentLayers(c *cli.Context) error {
 	}
 	header, rows := offline.LayersTable(g.Components, layers)
 	return present(c, header, rows, offline.LayersFigure("layers", fmt.Sprintf("Component gradients by layer, step %d", g.Step), g.Components, layers),
-		strings.Replace(c.String("figure"), "step_N", "step_"+strconv.Itoa(max(g.Step, 0)), 1))
+		fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)))
 }
 
 func componentParameter(c *cli.Context) error {
@@ -140,7 +140,7 @@ func componentParameter(c *cli.Context) error {
 		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
 	}
 	header, rows := s.Table()
-	return present(c, header, rows, s.Figure("parameter", "Component gradients of "+c.String("name")), c.String("figure"))
+	return present(c, header, rows, s.Figure("parameter", "Component gradients of "+c.String("name")), "parameter_similarity_over_time.png")
 }
 
 func componentCosines(c *cli.Context) error {
@@ -157,7 +157,7 @@ func componentCosines(c *cli.Context) error {
 		return err
 	}
 	header, rows := s.Table()
-	return present(c, header, rows, s.Figure("cosines", run.Name+": component gradients"), c.String("figure"))
+	return present(c, header, rows, s.Figure("cosines", run.Name+": component gradients"), "component_cosines.png")
 }
 
 func componentRewards(c *cli.Context) error {
@@ -175,7 +175,7 @@ func componentRewards(c *cli.Context) error {
 		return err
 	}
 	header, rows := history.Table()
-	return present(c, header, rows, history.Figure("rewards"), c.String("figure"))
+	return present(c, header, rows, history.Figure("rewards"), "reward_trends.png")
 }
 
 func componentPerplexity(c *cli.Context) error {
@@ -195,11 +195,11 @@ func componentPerplexity(c *cli.Context) error {
 	}
 	list := offline.Prefixes(replies, ks)
 	header, rows := offline.PrefixTable(list)
-	return present(c, header, rows, offline.PrefixFigure("perplexity", replies, list, c.Int("fixed")), c.String("figure"))
+	return present(c, header, rows, offline.PrefixFigure("perplexity", replies, list, c.Int("fixed")), "perplexity.png")
 }
 
-// present prints a table, or writes it as CSV, and draws its figure. Values that are not defined are "-", null or empty.
-func present(c *cli.Context, header []string, rows [][]any, picture plot.Picture, figure string) error {
+// present prints a table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says otherwise. Values that are not defined are "-", null or empty.
+func present(c *cli.Context, header []string, rows [][]any, picture plot.Picture, name string) error {
 	if n := c.Int("dpi"); n < 30 || n > 1200 {
 		return Usagef("--dpi is %d, expected 30 to 1200", n)
 	}
@@ -212,8 +212,12 @@ func present(c *cli.Context, header []string, rows [][]any, picture plot.Picture
 	default:
 		err = writeTable(c.App.Writer, header, rows)
 	}
-	if err != nil || figure == "none" || figure == "" {
+	figure := c.String("figure")
+	if err != nil || figure == "none" {
 		return err
+	}
+	if figure == "" {
+		figure = filepath.Join("plots", name)
 	}
 	if err := atomicfile.Write(figure, func(w io.Writer) error { return picture.Render(w, c.Int("dpi")) }); err != nil {
 		return err

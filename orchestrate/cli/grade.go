@@ -29,9 +29,9 @@ last box is the answer. Each gives {"correct": …, "extracted": …,
 rules are those that changed a side and the one that decided, in order.
 strict is the MATH benchmark's textual equality, applied to both sides;
 lenient accepts in addition what is provably the same number, expression,
-list, interval, set, matrix or relation. --audit gives every answer of a data set back as
-\boxed{answer} and prints those that the rules rewrite or that do not score,
-and a line of counts.
+list, interval, set, matrix or relation. --audit gives every answer of a data
+set back as \boxed{answer} and prints those that the rules rewrite or that do
+not score, and a line of counts.
 
 With --function (or a row's "function"), rows are the arguments of one of the
 rldynamic project's functions and each gives {"value": …}, null for None;
