@@ -118,9 +118,10 @@ type ReplyTaker interface {
 	TakeReply(r Reply)
 }
 
-// Labeler is implemented by environments whose episodes have names (the problem of a data set). Label is asked after Reset.
+// Labeler is implemented by environments whose episodes have names (the problem of a data set) and may have a known answer.
+// Label is asked after Reset.
 type Labeler interface {
-	Label() string
+	Label() (name, answer string)
 }
 
 // Stopper is implemented by environments at whose strings the sampling of a reply stops ("</answer>"). The string that

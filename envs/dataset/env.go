@@ -107,8 +107,8 @@ func observation(prompt []dataset.Message) envs.Observation {
 
 func (r *reader) Observe() envs.Observation { return r.shown }
 
-// Label names the problem of the episode.
-func (r *reader) Label() string { return r.row.Source + "/" + r.row.ID }
+// Label names the problem of the episode and gives its answer.
+func (r *reader) Label() (name, answer string) { return r.row.Source + "/" + r.row.ID, r.row.Gold }
 
 func (r *reader) TakeReply(reply envs.Reply) { r.reply = reply }
 
@@ -121,7 +121,7 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 		ID: r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens, Truncated: r.reply.Truncated}
 	right, err := r.correctness.Score(ctx, judged)
 	if err != nil {
-		return envs.Result{}, fmt.Errorf("%s: correctness: %w", r.Label(), err)
+		return envs.Result{}, fmt.Errorf("%s/%s: correctness: %w", r.row.Source, r.row.ID, err)
 	}
 	result := envs.Result{Valid: true, Effective: true, Success: right.Value >= 1}
 	r.attempt++
@@ -134,7 +134,7 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 		score := right
 		if i != r.judge {
 			if score, err = p.component.Score(ctx, judged); err != nil {
-				return envs.Result{}, fmt.Errorf("%s: reward %s: %w", r.Label(), p.name, err)
+				return envs.Result{}, fmt.Errorf("%s/%s: reward %s: %w", r.row.Source, r.row.ID, p.name, err)
 			}
 		}
 		result.Parts = append(result.Parts, envs.Part{Name: p.name, Value: score.Value, From: score.From, To: score.To})

@@ -107,8 +107,8 @@ func TestParts(t *testing.T) {
 			t.Errorf("part %+v, want %+v", p, want)
 		}
 	}
-	if label := env.(envs.Labeler).Label(); label != "rows/x" {
-		t.Errorf("label %q", label)
+	if label, answer := env.(envs.Labeler).Label(); label != "rows/x" || answer != "2" {
+		t.Errorf("label %q, answer %q", label, answer)
 	}
 	if _, err := env.Step(t.Context(), reply); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
@@ -232,7 +232,8 @@ func TestReasoningGym(t *testing.T) {
 	var kinds []string
 	for seed := range int64(7) {
 		reset(t, env, seed)
-		kind, _, _ := strings.Cut(env.(envs.Labeler).Label(), "/")
+		label, _ := env.(envs.Labeler).Label()
+		kind, _, _ := strings.Cut(label, "/")
 		kinds = append(kinds, kind)
 		solution, ok := env.(envs.Solver).Solve()
 		if !ok || !step(t, env, solution[0]).Success {

@@ -24,7 +24,7 @@ import (
 func componentsCommand() *cli.Command {
 	figure := func() []cli.Flag {
 		return []cli.Flag{
-			&cli.StringFlag{Name: "figure", Usage: "PNG `FILE` to draw, or none; in plots/ if left out"},
+			&cli.StringFlag{Name: "figure", Usage: "PNG `FILE`, or none; in plots/ if left out"},
 			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "print the table as JSON"},
 			&cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "of the figure"},
@@ -49,7 +49,7 @@ func componentsCommand() *cli.Command {
 				Description: "gyre components parameter runs/r/gradient_analysis_d --name lm_head.weight\n\n" +
 					"The name all stands for all parameters together.",
 				Flags: append(figure(),
-					&cli.StringFlag{Name: "name", Aliases: []string{"param_name"}, Required: true, Usage: "as keys lists it, or all"}),
+					&cli.StringFlag{Name: "name", Required: true, Usage: "as keys lists it, or all"}),
 				Action: componentParameter,
 			},
 			{

@@ -125,6 +125,9 @@ type Validation struct {
 	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,)"`
 	// Nucleus probability while validating.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
+	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA as in
+	// components.data), which `gyre components perplexity` reads.
+	Tracking bool `toml:"tracking" default:"false"`
 }
 
 // Rollout says how episodes are sampled and how replies are read.

@@ -12,7 +12,7 @@ import (
 	"gyre/internal/nearest"
 )
 
-var fields = []string{"step", "group", "episode", "tag", "label", "seed", "ids", "mask", "logprobs", "rewards", "score", "success",
+var fields = []string{"step", "group", "episode", "tag", "label", "gold", "seed", "ids", "mask", "logprobs", "rewards", "score", "success",
 	"stop", "turns", "contexts", "components"}
 
 // noNulls are the lists in which encoding/json would silently read a null as 0.
@@ -45,7 +45,7 @@ func parse(line []byte, index int) (*Episode, error) {
 		parts    map[string]json.RawMessage
 	)
 	targets := map[string]any{
-		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "label": &e.Label, "seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
+		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "label": &e.Label, "gold": &e.Gold, "seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
 		"logprobs": &logprobs, "rewards": &rewards, "score": &e.Score, "success": &e.Success, "stop": &e.Stop, "turns": &turns,
 		"contexts": &e.Contexts, "components": &parts,
 	}

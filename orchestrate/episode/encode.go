@@ -26,12 +26,19 @@ func AppendJSON(dst []byte, e *Episode) ([]byte, error) {
 	if err != nil {
 		return dst, fmt.Errorf("label: %w", err)
 	}
+	gold, err := json.Marshal(e.Gold)
+	if err != nil {
+		return dst, fmt.Errorf("gold: %w", err)
+	}
 	dst = appendInt(append(dst, `{"step":`...), e.Step)
 	dst = appendInt(append(dst, `,"group":`...), e.Group)
 	dst = appendInt(append(dst, `,"episode":`...), e.Index)
 	dst = append(append(dst, `,"tag":`...), tag...)
 	if e.Label != "" {
 		dst = append(append(dst, `,"label":`...), label...)
+	}
+	if e.Gold != "" {
+		dst = append(append(dst, `,"gold":`...), gold...)
 	}
 	dst = strconv.AppendInt(append(dst, `,"seed":`...), e.Seed, 10)
 

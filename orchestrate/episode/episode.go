@@ -28,6 +28,7 @@ type Episode struct {
 	Index   int    // position in the step's batch
 	Tag     string // environment tag
 	Label   string // what the environment calls the episode (the problem of a data set); may be empty
+	Gold    string // the right answer, where there is one and it is known
 	Seed    int64  // environment seed
 	IDs     []int32
 	Mask    []bool    // true where the policy sampled the token

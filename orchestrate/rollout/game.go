@@ -24,7 +24,7 @@ type game struct {
 	stopStrings []string // of the environment: sampling of a reply ends at them
 	tools       []chat.Tool
 	reads       bool              // the environment reads replies itself
-	label       string            // the environment's name for what is played; may be empty
+	label, gold string            // the environment's name for what is played, and its answer; may be empty
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
 	numActions  int
@@ -50,7 +50,7 @@ func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, e
 		actions, stops []string
 		tools          []envs.Tool
 		instruction    string
-		label          string
+		label, gold    string
 		state          envs.Observation
 	}
 	env := g.env
@@ -63,7 +63,7 @@ func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, e
 			f.stops = stopper.StopStrings()
 		}
 		if labeler, ok := env.(envs.Labeler); ok {
-			f.label = labeler.Label()
+			f.label, f.gold = labeler.Label()
 		}
 		if tooled, ok := env.(envs.Tooled); ok {
 			f.tools = tooled.Tools()
@@ -79,7 +79,7 @@ func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, e
 	for _, tool := range f.tools {
 		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description, Parameters: tool.Parameters})
 	}
-	g.rules.instruction, g.rules.actions, g.stopStrings, g.label = f.instruction, f.actions, f.stops, f.label
+	g.rules.instruction, g.rules.actions, g.stopStrings, g.label, g.gold = f.instruction, f.actions, f.stops, f.label, f.gold
 	if f.actions != nil {
 		g.legal = make(map[string]string, len(f.actions))
 		for _, name := range f.actions {

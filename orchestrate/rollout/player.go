@@ -110,6 +110,18 @@ func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut boo
 	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
 }
 
+// Text gives the text of some tokens, without the end of a reply.
+func (p *Player) Text(ids []int32) string { return p.text(ids) }
+
+// TokenTexts gives the text of each token by itself.
+func (p *Player) TokenTexts(ids []int32) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = strings.ToValidUTF8(string(p.tokenizer.TokenBytes(id)), "\uFFFD")
+	}
+	return list
+}
+
 // lengths are the bytes of text that each token of a reply stands for.
 func (p *Player) lengths(reply []int32) []int {
 	list := make([]int, len(reply))

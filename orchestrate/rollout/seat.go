@@ -197,7 +197,7 @@ func (s *seat) leave() {
 // episode is the finished product, before normalisation.
 func (s *seat) episode(step int) *episode.Episode {
 	e := &episode.Episode{
-		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.label, Seed: s.seed,
+		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.label, Gold: s.game.gold, Seed: s.seed,
 		IDs: slices.Clip(s.talk.ids), Mask: s.talk.mask, Logprob: s.talk.logprob, Rewards: s.talk.rewards, Turns: s.talk.turns,
 		Components: s.talk.components, Contexts: s.talk.contexts,
 		Success: s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},

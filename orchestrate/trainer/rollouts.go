@@ -102,6 +102,9 @@ func (r *rollouts) validation(ctx context.Context, step int) (map[string]float64
 	if err != nil {
 		return nil, err
 	}
+	if err := r.track(episodes, step); err != nil {
+		return nil, err
+	}
 	m := validationMetrics(episodes)
 	m["timing_s/testing"] = time.Since(begin).Seconds()
 	return m, r.save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.config.Run.SaveRollouts != "none")

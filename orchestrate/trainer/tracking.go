@@ -1,9 +1,15 @@
 package trainer
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"path/filepath"
 
+	"gyre/internal/atomicfile"
+
 	"gyre/orchestrate/episode"
+	"gyre/orchestrate/offline"
 	"gyre/orchestrate/reward"
 )
 
@@ -56,3 +62,37 @@ func (r *rewardTracking) add(step int, episodes []*episode.Episode) error {
 
 func (r *rewardTracking) flush() error { return r.tracker.Flush() }
 func (r *rewardTracking) close() error { return r.tracker.Close() }
+
+// track writes validation replies with the log-probs of their tokens.
+func (r *rollouts) track(episodes []*episode.Episode, step int) error {
+	if !r.config.Validation.Tracking || r.dir == "" {
+		return nil
+	}
+	replies := make([]offline.Reply, 0, len(episodes))
+	members := map[int]int{}
+	for _, e := range episodes {
+		if len(e.Turns) == 0 {
+			continue
+		}
+		turn := e.Turns[len(e.Turns)-1]
+		ids := e.IDs[turn.Reply:turn.End]
+		reply := offline.Reply{Prompt: r.sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
+			Response: r.sampler.Player.Text(ids), ResponseTokens: r.sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
+			RolloutIndex: members[e.Group]}
+		members[e.Group]++
+		if e.Label == "" {
+			reply.UID = fmt.Sprintf("%s/%d", e.Tag, e.Seed)
+		}
+		for t := turn.Reply; t < turn.End; t++ {
+			p := float64(e.Logprob[t])
+			reply.TokenLogProbs = append(reply.TokenLogProbs, &p)
+		}
+		replies = append(replies, reply)
+	}
+	path := filepath.Join(filepath.Dir(r.dir), "ppl_tracking_"+dataName(r.config), fmt.Sprintf("validation_step_%d.json", step))
+	return atomicfile.Write(path, func(w io.Writer) error {
+		out := json.NewEncoder(w)
+		out.SetEscapeHTML(false)
+		return out.Encode(replies)
+	})
+}
