@@ -233,6 +233,37 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	}
 }
 
+// A file is not read twice unless it was written since.
+func TestVerifiedOnce(t *testing.T) {
+	parent := t.TempDir()
+	mustSave(t, parent, 1)
+	dir := filepath.Join(parent, prefix+"1")
+	file := filepath.Join(dir, "actor", "file1")
+	change := func(at time.Time) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[7] ^= 1
+		if err := errors.Join(os.WriteFile(file, data, 0o644), os.Chtimes(file, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := errors.Join(os.Chtimes(file, old, old), Verify(dir)); err != nil {
+		t.Fatal(err)
+	}
+	change(old) // nobody could tell
+	if err := Verify(dir); err != nil {
+		t.Errorf("read again: %v", err)
+	}
+	change(old)
+	change(old.Add(time.Minute))
+	if err := Verify(dir); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("written since: %v", err)
+	}
+}
+
 // Manifests of the first format have no digest of their own.
 func TestFirstFormatIsRead(t *testing.T) {
 	dir := t.TempDir()
