@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // fields reads keys of a JSON object with defaults, and collects what is wrong with them. null counts as absent, as
@@ -38,55 +39,34 @@ func (f *fields) has(key string) bool {
 	return ok && !f.isNull(key)
 }
 
-// decode reads a present key into v and reports whether v now holds it.
-func (f *fields) decode(key, expected string, v any) bool {
-	if !f.has(key) {
-		return false
-	}
-	if err := json.Unmarshal(f.values[key], v); err != nil {
-		f.refuse(key, "expected %s, got %.60s", expected, f.values[key])
-		return false
-	}
-	return true
-}
-
-func (f *fields) number(key string, missing float64) float64 {
+// get reads a present key; a value of another kind is refused as not what was expected.
+func get[T any](f *fields, key, expected string, missing T) T {
 	v := missing
-	f.decode(key, "a number", &v)
+	if f.has(key) && json.Unmarshal(f.values[key], &v) != nil {
+		f.refuse(key, "expected %s, got %.60s", expected, f.values[key])
+		return missing
+	}
 	return v
 }
 
+func (f *fields) number(key string, missing float64) float64 { return get(f, key, "a number", missing) }
+func (f *fields) boolean(key string, missing bool) bool      { return get(f, key, "true or false", missing) }
+func (f *fields) text(key, missing string) string            { return get(f, key, "a string", missing) }
+func (f *fields) texts(key string) []string                  { return get[[]string](f, key, "a list of strings", nil) }
+
 func (f *fields) integer(key string, missing int64) int64 {
-	v := float64(missing)
-	if f.decode(key, "an integer", &v) && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
+	v := get(f, key, "an integer", float64(missing))
+	if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
 		f.refuse(key, "expected an integer, got %s", f.values[key])
 		return missing
 	}
 	return int64(v)
 }
 
-func (f *fields) boolean(key string, missing bool) bool {
-	v := missing
-	f.decode(key, "true or false", &v)
-	return v
-}
-
-func (f *fields) text(key, missing string) string {
-	v := missing
-	f.decode(key, "a string", &v)
-	return v
-}
-
-func (f *fields) texts(key string) []string {
-	var v []string
-	f.decode(key, "a list of strings", &v)
-	return v
-}
-
 // object is a nested object, nil when absent or empty.
 func (f *fields) object(key string) *fields {
-	var v map[string]json.RawMessage
-	if !f.decode(key, "an object", &v) || len(v) == 0 {
+	v := get[map[string]json.RawMessage](f, key, "an object", nil)
+	if len(v) == 0 {
 		return nil
 	}
 	return &fields{values: v, prefix: f.prefix + key + ".", errs: f.errs}
@@ -96,21 +76,12 @@ func (f *fields) object(key string) *fields {
 func (f *fields) ids(key string) []int64 {
 	var one int64
 	var many []int64
-	if !f.has(key) {
-		return nil
-	}
-	if json.Unmarshal(f.values[key], &one) == nil {
+	if f.has(key) && json.Unmarshal(f.values[key], &one) == nil {
 		many = []int64{one}
 	} else {
-		f.decode(key, "a token id or a list of them", &many)
+		many = get[[]int64](f, key, "a token id or a list of them", nil)
 	}
-	var kept []int64
-	for _, id := range many {
-		if id >= 0 {
-			kept = append(kept, id)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(many, func(id int64) bool { return id < 0 })
 }
 
 // optionalID reads one token id; absent gives the default if there is one, null gives none.
