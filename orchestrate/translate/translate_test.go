@@ -186,6 +186,33 @@ func TestTrainSh(t *testing.T) {
 	}
 }
 
+// Every command of the base experiments, at every size that stands there.
+func TestBaseExperiments(t *testing.T) {
+	for _, env := range []string{"two_armed_bandit", "sokoban", "frozenlake"} {
+		shape := "training.micro_batch_size=4 training.train_batch_size=4 training.ppo_batch_size=32 training.max_turns=5 training.n_rollout=8"
+		if env == "two_armed_bandit" {
+			shape = "training.micro_batch_size=4 training.train_batch_size=32 training.ppo_batch_size=32 training.max_turns=1 training.n_rollout=1"
+		}
+		for _, size := range []string{"0.5B", "1.5B", "3B", "7B"} {
+			model := "Qwen/Qwen2.5-" + size + "-Instruct"
+			for kind, words := range map[string]string{
+				"main":     "model.base_model=" + model + " model.experiment_name=a_main " + shape + " optimization.kl_coef=0.001 optimization.adv_estimator=brpo system.n_gpus=2",
+				"no_think": "model.base_model=" + model + " model.experiment_name=a " + shape + " training.no_think_rl=True optimization.kl_coef=0.001 optimization.adv_estimator=brpo",
+				"sft": "rl_or_sft=sft sft.output_dir=models/sft/" + env + "/x sft.training.base_model=" + model + " sft.training.experiment_name=a sft.data_generation.train_size=2000 " +
+					"sft.data_generation.test_size=200 sft.training.micro_batch_size=4 sft.training.epochs=5 training.val_batch_size=10 training.val_data_num= training.n_rollout=1 " +
+					"optimization.adv_estimator=brpo",
+			} {
+				r, err := TrainSh(append([]string{env}, strings.Fields(words)...))
+				if err != nil {
+					t.Errorf("%s %s: %v", env, words, err)
+				} else if r.Config.Model.Path != "models/Qwen2.5-"+size+"-Instruct" || (kind == "sft") != (r.Config.SFT.Episodes == 2000) {
+					t.Errorf("%s %s becomes\n%s", env, words, r.Document)
+				}
+			}
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for words, want := range map[string]string{
 		"":                                  "nothing to translate",
