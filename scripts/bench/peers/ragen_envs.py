@@ -17,7 +17,7 @@ for name in ("ragen", "ragen.env"):  # without their __init__, which imports eve
     package = types.ModuleType(name)
     package.__path__ = [str(source / name.replace(".", "/"))]
     sys.modules[name] = package
-for name in ("hydra", "datasets"):
+for name in ("hydra", "datasets", "requests", "tqdm"):
     sys.modules[name] = unittest.mock.MagicMock()
 
 

@@ -1,0 +1,155 @@
+package static
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"gyre/orchestrate/dataset"
+	"gyre/orchestrate/reward"
+)
+
+// own are a few questions of each form, so that the tags can be tried without a file.
+//
+//go:embed metamathqa.jsonl gsm8k.jsonl mmlu.jsonl
+var own embed.FS
+
+// question is a question and its answer.
+type question struct{ text, gold string }
+
+// form is how a data set writes its rows, and when an answer is right.
+type form struct {
+	read  func(row map[string]any) (question, error)
+	right func(answer, gold string) bool
+}
+
+var forms = map[string]form{
+	"metamathqa": {readMetaMath, sameText},
+	"gsm8k":      {readGSM, sameNumber},
+	"mmlu":       {readMMLU, sameChoice},
+}
+
+// questions reads a file of a form, or our own.
+func (f form) questions(name, path string) ([]question, error) {
+	var rows []map[string]any
+	if path == "" {
+		data, err := own.ReadFile(name + ".jsonl")
+		if err != nil {
+			return nil, err
+		}
+		for decoder := json.NewDecoder(bytes.NewReader(data)); decoder.More(); {
+			var row map[string]any
+			if err := decoder.Decode(&row); err != nil {
+				return nil, fmt.Errorf("the built-in questions: %w", err)
+			}
+			rows = append(rows, row)
+		}
+	} else {
+		table, err := dataset.Read(path)
+		if err != nil {
+			return nil, fmt.Errorf("option problems: %w", err)
+		}
+		for _, row := range table.Rows {
+			rows = append(rows, row)
+		}
+	}
+	questions := make([]question, len(rows))
+	for i, row := range rows {
+		var err error
+		if questions[i], err = f.read(row); err != nil {
+			return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
+		}
+	}
+	if len(questions) == 0 {
+		return nil, fmt.Errorf("option problems: %s holds no question", path)
+	}
+	return questions, nil
+}
+
+func column(row map[string]any, name string) (string, error) {
+	text, ok := row[name].(string)
+	if !ok || strings.TrimSpace(text) == "" {
+		return "", fmt.Errorf("expected a text in column %q", name)
+	}
+	return text, nil
+}
+
+// after reads a row whose answer follows a mark at the end of its solution.
+func after(row map[string]any, ask, solution, mark string) (question, error) {
+	text, err := column(row, ask)
+	if err != nil {
+		return question{}, err
+	}
+	reasoned, err := column(row, solution)
+	if err != nil {
+		return question{}, err
+	}
+	i := strings.LastIndex(reasoned, mark)
+	if i < 0 || strings.TrimSpace(reasoned[i+len(mark):]) == "" {
+		return question{}, fmt.Errorf("expected an answer after %q in column %q", mark, solution)
+	}
+	return question{text, strings.TrimSpace(reasoned[i+len(mark):])}, nil
+}
+
+func readMetaMath(row map[string]any) (question, error) {
+	return after(row, "query", "response", "The answer is:")
+}
+
+func readGSM(row map[string]any) (question, error) { return after(row, "question", "answer", "####") }
+
+func readMMLU(row map[string]any) (question, error) {
+	text, err := column(row, "question")
+	if err != nil {
+		return question{}, err
+	}
+	choices, ok := row["choices"].([]any)
+	index, err := strconv.Atoi(fmt.Sprint(row["answer"]))
+	if !ok || len(choices) < 2 || len(choices) > 4 || err != nil || index < 0 || index >= len(choices) {
+		return question{}, fmt.Errorf("expected two to four texts in column \"choices\" and the index of one in column \"answer\"")
+	}
+	for i, choice := range choices {
+		text += fmt.Sprintf("\n%c. %v", 'A'+i, choice)
+	}
+	return question{text, string(rune('A' + index))}, nil
+}
+
+// sameText ignores case and white space.
+func sameText(answer, gold string) bool { return squeeze(answer) == squeeze(gold) }
+
+func squeeze(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, text)
+}
+
+// numeral is a number with a sign, thousands and decimals. A minus after a digit is a subtraction.
+var numeral = regexp.MustCompile(`(?:^|[^\d.,])(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?)`)
+
+// sameNumber compares the first numbers of both sides, or their texts where there is none.
+func sameNumber(answer, gold string) bool {
+	if sameText(answer, gold) {
+		return true
+	}
+	a, b := numeral.FindStringSubmatch(answer), numeral.FindStringSubmatch(gold)
+	return a != nil && b != nil && reward.GradeAnswer(strings.ReplaceAll(a[1], ",", ""), strings.ReplaceAll(b[1], ",", ""), reward.Lenient).Correct
+}
+
+// letter is a choice that stands by itself: the A of "answer" is none.
+var letter = regexp.MustCompile(`\b[A-D]\b`)
+
+// sameChoice takes the last choice that an answer names; a lone letter may be a small one.
+func sameChoice(answer, gold string) bool {
+	if lone := strings.Trim(strings.TrimSpace(answer), ".():"); len(lone) == 1 {
+		return strings.ToUpper(lone) == gold
+	}
+	named := letter.FindAllString(answer, -1)
+	return len(named) > 0 && named[len(named)-1] == gold
+}
