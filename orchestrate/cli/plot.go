@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -42,19 +44,27 @@ RUN/plots; their paths are printed.
 		},
 		Action: plotRun,
 		Subcommands: []*cli.Command{{
-			Name:  "steps",
-			Usage: "compare three exported steps in one figure",
-			Description: `Each DIR holds a metrics.json or one gradient_analysis_metrics_step_N.json,
-as gyre plot writes it. Rows are named after the steps in the files, or after
-the flags where the files name none.
+			Name:      "steps",
+			Usage:     "draw exported analyses: of a W&B run, or three steps in one figure",
+			ArgsUsage: "[HISTORY]",
+			Description: `HISTORY is the exported history of a W&B run: a .wandb, .jsonl, .json or .csv
+file, or a folder with one. The files of each analysed step go to
+gradient_analysis_outputs/NAME_ID. Without it, three exported steps are
+compared; each DIR holds a metrics.json or one
+gradient_analysis_metrics_step_N.json, as gyre plot writes it.
 
+   gyre plot steps wandb/offline-run-1-abc --list-steps
+   gyre plot steps history.jsonl --step 1 11 --output-dir drawn
    gyre plot steps --mode ppo --step0-dir a/plots --step20-dir b/plots \\
      --step40-dir c/plots --out grid.png`,
 			Flags: []cli.Flag{
+				&cli.BoolFlag{Name: "list-steps", Usage: "print the analysed steps of HISTORY"},
+				&cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"},
+				&cli.StringFlag{Name: "output-dir", Usage: "write the files of HISTORY to `DIR`"},
 				&cli.StringFlag{Name: "mode", Value: "grpo", Usage: "grpo or ppo: the figure's title"},
-				&cli.StringFlag{Name: "step0-dir", Required: true, Usage: "`DIR` of the first step"},
-				&cli.StringFlag{Name: "step20-dir", Required: true, Usage: "`DIR` of the second step"},
-				&cli.StringFlag{Name: "step40-dir", Required: true, Usage: "`DIR` of the third step"},
+				&cli.StringFlag{Name: "step0-dir", Usage: "`DIR` of the first step"},
+				&cli.StringFlag{Name: "step20-dir", Usage: "`DIR` of the second step"},
+				&cli.StringFlag{Name: "step40-dir", Usage: "`DIR` of the third step"},
 				&cli.StringFlag{Name: "out", Value: "icml_step0_20_40_grid.png", Usage: "PNG `FILE` to write"},
 				dpi(),
 			},
@@ -72,24 +82,31 @@ func plotRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	note := func(text string) {
-		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "note:"), text)
-	}
 	if c.Bool("list-steps") {
-		analysed := plot.AnalysedSteps(run, c.Bool("prefilter"))
-		for _, step := range analysed {
-			fmt.Fprintln(c.App.Writer, step)
-		}
-		if len(analysed) == 0 {
-			note("no step has a gradient analysis")
-		}
-		return run.Broken
+		return listSteps(c, run)
 	}
-	err = plot.Draw(c.Context, run, plot.Options{
-		Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"), Prefilter: c.Bool("prefilter"),
-		Wrote: func(path string) { fmt.Fprintln(c.App.Writer, path) },
-		Note:  note,
-	})
+	return drawRun(c, run, plot.Options{Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"), Prefilter: c.Bool("prefilter")})
+}
+
+func note(c *cli.Context, text string) {
+	fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "note:"), text)
+}
+
+func listSteps(c *cli.Context, run *rundir.Run) error {
+	analysed := plot.AnalysedSteps(run, c.Bool("prefilter"))
+	for _, step := range analysed {
+		fmt.Fprintln(c.App.Writer, step)
+	}
+	if len(analysed) == 0 {
+		note(c, "no step has a gradient analysis")
+	}
+	return run.Broken
+}
+
+func drawRun(c *cli.Context, run *rundir.Run, o plot.Options) error {
+	o.Wrote = func(path string) { fmt.Fprintln(c.App.Writer, path) }
+	o.Note = func(text string) { note(c, text) }
+	err := plot.Draw(c.Context, run, o)
 	var missing *plot.StepsError
 	if errors.As(err, &missing) {
 		return &ExitError{Code: exitUsage, Err: err}
@@ -115,14 +132,55 @@ func plotArguments(args []string, steps []int) (run string, all []int, err error
 }
 
 func plotSteps(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return plotHistory(c)
+	}
 	mode := strings.ToUpper(c.String("mode"))
 	if mode != "GRPO" && mode != "PPO" {
 		return Usagef("--mode is %q, expected grpo or ppo", c.String("mode"))
 	}
-	dirs := []plot.StepDir{{Step: 0, Path: c.String("step0-dir")}, {Step: 20, Path: c.String("step20-dir")}, {Step: 40, Path: c.String("step40-dir")}}
+	var dirs []plot.StepDir
+	for _, step := range []int{0, 20, 40} {
+		name := fmt.Sprintf("step%d-dir", step)
+		if c.String(name) == "" {
+			return Usagef("gyre plot steps needs --%s, or the history of a run; see gyre plot steps --help", name)
+		}
+		dirs = append(dirs, plot.StepDir{Step: step, Path: c.String(name)})
+	}
 	if err := plot.DrawSteps(c.Context, mode+": gradient analysis over training", dirs, c.String("out"), c.Int("dpi")); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, c.String("out"))
 	return nil
+}
+
+var notInFolderNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// plotHistory draws the analysed steps of an exported history, as RAGEN's script does with a run on W&B.
+func plotHistory(c *cli.Context) error {
+	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
+	if err != nil {
+		return err
+	}
+	run, err := rundir.Read(name)
+	if err != nil {
+		return err
+	}
+	if c.Bool("list-steps") {
+		return listSteps(c, run)
+	}
+	if len(steps) == 0 {
+		if steps = plot.AnalysedSteps(run, false); len(steps) == 0 {
+			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…", name)
+		}
+	}
+	dir := c.String("output-dir")
+	if dir == "" {
+		dir = notInFolderNames.ReplaceAllString(run.Name, "_")
+		if id := run.ID(); id != "" {
+			dir += "_" + notInFolderNames.ReplaceAllString(id, "_")
+		}
+		dir = filepath.Join("gradient_analysis_outputs", dir)
+	}
+	return drawRun(c, run, plot.Options{Dir: dir, Steps: steps, DPI: c.Int("dpi")})
 }

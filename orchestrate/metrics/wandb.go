@@ -3,16 +3,16 @@ package metrics
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -258,113 +258,110 @@ func field(message []byte, wanted protowire.Number) (content []byte, ok bool) {
 	return content, ok
 }
 
-// recordLog is the log format of LevelDB: blocks in which records, or pieces of them, have a checksum, a length and a kind.
-type recordLog struct {
-	file   *os.File
-	offset int64
+// WandBRun is what a .wandb file says of a run.
+type WandBRun struct {
+	ID, Name string
+	Records  []Record // in the order of steps
 }
 
-const (
-	logBlock = 32768
-	logFrame = 4 + 2 + 1
-)
-
-// wandbMagic starts the file; blocks are counted from its beginning.
-var wandbMagic = []byte(":W&B\xe1\xbe\x00")
-
-// openRecordLog opens or starts a log, and drops everything from the first record on that keep refuses, or that is not whole.
-func openRecordLog(path string, keep func([]byte) bool) (*recordLog, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+// ReadWandB reads an offline run, ours or wandb's own. What a crash tore off at the end is left out. Tables whose files are missing are left out too.
+func ReadWandB(path string) (run WandBRun, err error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return run, err
 	}
-	l := &recordLog{file: file}
-	data, err := io.ReadAll(file)
-	if err == nil && bytes.HasPrefix(data, wandbMagic) {
-		l.offset = int64(len(wandbMagic))
-		for {
-			record, end, ok := nextRecord(data, l.offset)
-			if !ok || !keep(record) {
-				break
+	if !bytes.HasPrefix(data, wandbMagic) {
+		return run, fmt.Errorf("%s is not a run of wandb: it begins with %.8q, expected %q", path, data, wandbMagic)
+	}
+	files := filepath.Join(filepath.Dir(path), "files")
+	byStep := map[int]map[string]any{}
+	for at := int64(len(wandbMagic)); ; {
+		record, end, ok := nextRecord(data, at)
+		if !ok {
+			break
+		}
+		at = end
+		if about, ok := field(record, wandbRun); ok {
+			id, _ := field(about, 1)
+			name, _ := field(about, 8)
+			run.ID, run.Name = string(id), string(name)
+		}
+		if history, ok := field(record, wandbHistory); ok {
+			step, _ := wandbStep(record)
+			if byStep[step] == nil {
+				byStep[step] = map[string]any{}
 			}
-			l.offset = end
+			addItems(byStep[step], history, files)
 		}
 	}
-	if err == nil {
-		err = file.Truncate(l.offset)
+	for _, step := range slices.Sorted(maps.Keys(byStep)) {
+		run.Records = append(run.Records, Record{Step: step, Values: byStep[step]})
 	}
-	if err == nil {
-		_, err = file.Seek(l.offset, io.SeekStart)
-	}
-	if err == nil && l.offset == 0 {
-		err = l.put(wandbMagic)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return l, nil
+	return run, nil
 }
 
-// nextRecord joins the pieces of the record at an offset.
-func nextRecord(data []byte, at int64) (record []byte, end int64, ok bool) {
-	for {
-		if left := logBlock - at%logBlock; left < logFrame {
-			at += left
+// addItems adds a history record's values.
+func addItems(values map[string]any, history []byte, files string) {
+	for rest := history; len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return
 		}
-		if at+logFrame > int64(len(data)) {
-			return nil, 0, false
+		size := protowire.ConsumeFieldValue(number, kind, rest[n:])
+		if size < 0 {
+			return
 		}
-		head := data[at : at+logFrame]
-		at += logFrame
-		size := int64(binary.LittleEndian.Uint16(head[4:]))
-		if at+size > int64(len(data)) {
-			return nil, 0, false
-		}
-		piece := data[at : at+size]
-		if crc32.Update(crc32.ChecksumIEEE(head[6:7]), crc32.IEEETable, piece) != binary.LittleEndian.Uint32(head) {
-			return nil, 0, false
-		}
-		record = append(record, piece...)
-		at += size
-		if kind := head[6]; kind == 1 || kind == 4 { // whole, or the last piece
-			return record, at, true
-		}
-	}
-}
-
-func (l *recordLog) write(record []byte) error {
-	for first := true; first || len(record) > 0; first = false {
-		left := logBlock - l.offset%logBlock
-		if left < logFrame {
-			if err := l.put(make([]byte, left)); err != nil {
-				return err
+		if number == 1 && kind == protowire.BytesType {
+			item, _ := protowire.ConsumeBytes(rest[n:])
+			key, ok := field(item, wandbKey)
+			if !ok {
+				key, _ = field(item, wandbNestedKey)
 			}
-			left = logBlock
+			text, _ := field(item, wandbJSON)
+			if decoded, ok := DecodeExported(text); ok {
+				if value, ok := Exported(decoded, files); ok {
+					values[string(key)] = value
+				}
+			}
 		}
-		piece := record[:min(int64(len(record)), left-logFrame)]
-		record = record[len(piece):]
-		kind := byte(3) // a piece in the middle
-		switch last := len(record) == 0; {
-		case first && last:
-			kind = 1
-		case first:
-			kind = 2
-		case last:
-			kind = 4
-		}
-		head := binary.LittleEndian.AppendUint32(nil, crc32.Update(crc32.ChecksumIEEE([]byte{kind}), crc32.IEEETable, piece))
-		head = append(binary.LittleEndian.AppendUint16(head, uint16(len(piece))), kind)
-		if err := l.put(append(head, piece...)); err != nil {
-			return err
-		}
+		rest = rest[n+size:]
 	}
-	return nil
 }
 
-func (l *recordLog) put(data []byte) error {
-	n, err := l.file.Write(data)
-	l.offset += int64(n)
-	return err
+// bareNumber finds what Python writes as a number and JSON does not know.
+var bareNumber = regexp.MustCompile(`([:\[,]\s*|^)(NaN|-?Infinity)`)
+
+// DecodeExported decodes JSON as Python writes it, with bare NaN and infinities, which become texts.
+func DecodeExported(text []byte) (value any, ok bool) {
+	if json.Unmarshal(text, &value) == nil {
+		return value, true
+	}
+	err := json.Unmarshal(bareNumber.ReplaceAll(text, []byte(`$1"$2"`)), &value)
+	return value, err == nil
 }
 
-func (l *recordLog) close() error { return errors.Join(l.file.Sync(), l.file.Close()) }
+// Exported is a decoded value as a metric: a number, NaN and infinities among them, a text, a flag, or a table, in place or as a file below a
+// folder. ok is false for null and what cannot be a metric.
+func Exported(v any, folder string) (value any, ok bool) {
+	switch v := v.(type) {
+	case float64, bool:
+		return v, true
+	case string:
+		return restore(v), true
+	case map[string]any:
+		if path, isFile := v["path"].(string); isFile && v["_type"] == "table-file" && filepath.IsLocal(path) {
+			data, err := os.ReadFile(filepath.Join(folder, path))
+			if err != nil {
+				return nil, false
+			}
+			decoded, _ := DecodeExported(data)
+			return Exported(decoded, folder)
+		}
+		if rows, ok := v["data"]; ok {
+			v["rows"] = rows
+		}
+		table, isTable := restoreTable(v).(Table)
+		return table, isTable
+	}
+	return nil, false
+}

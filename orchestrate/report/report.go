@@ -215,7 +215,7 @@ func mood(o rundir.Outcome) string {
 // about is what one needs to know to repeat the run or to trust it.
 func about(r *rundir.Run) string {
 	parts := []string{r.Dir}
-	if i := r.Info; i != nil {
+	if i := r.Info; i != nil && i.Model != "" {
 		parts = append(parts, "id "+i.ID, "model "+i.Model, fmt.Sprintf("seed %d", i.Seed), i.Device, i.Platform, "gyre "+i.Gyre)
 		if !i.Exact {
 			parts = append(parts, "old log-probs recomputed")

@@ -33,7 +33,7 @@ type Run struct {
 // ErrEmpty means that nothing was logged yet.
 var ErrEmpty = errors.New("no step was logged yet")
 
-// Read reads a run directory, or a metrics.jsonl. A line that cannot be read ends the reading and is kept in Broken: what comes before it
+// Read reads a run directory, a metrics.jsonl, or an exported history of Weights & Biases (a file or the folder of one). A line that cannot be read ends the reading and is kept in Broken: what comes before it
 // can still be used.
 func Read(name string) (*Run, error) {
 	file := name
@@ -44,8 +44,10 @@ func Read(name string) (*Run, error) {
 	if info.IsDir() {
 		file = filepath.Join(name, metrics.File)
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s has no metrics.jsonl: expected a run directory (runs/NAME), or a metrics.jsonl", name)
+			return readHistory(name)
 		}
+	} else if isHistory(name) {
+		return readHistoryFile(name)
 	}
 	absolute, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
@@ -73,6 +75,14 @@ func Read(name string) (*Run, error) {
 		r.Info = info
 	}
 	return r, nil
+}
+
+// ID is the run's, "" where it is not known.
+func (r *Run) ID() string {
+	if r.Info == nil {
+		return ""
+	}
+	return r.Info.ID
 }
 
 // File names something inside the directory.

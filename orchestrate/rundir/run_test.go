@@ -54,7 +54,7 @@ func TestReadingARun(t *testing.T) {
 	if f := r.Rollouts(); len(f) != 3 || f[0].Step != 2 || f[1].Step != 10 || f[2].Step != 10 {
 		t.Errorf("episodes %v", f)
 	}
-	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no metrics.jsonl") {
+	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "expected a run directory (runs/NAME)") {
 		t.Error(err)
 	}
 }
