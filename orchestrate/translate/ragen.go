@@ -117,7 +117,7 @@ var ragen = []Section{
 			t.put("rollout.normalize_within", v, key)
 		}},
 		{"agent_proxy.reward_normalization.method", "rollout.normalize", "", nil},
-		{"agent_proxy.context_window_mode agent_proxy.max_context_window", "", "the policy sees the whole conversation", nil},
+		{"agent_proxy.context_window_mode agent_proxy.max_context_window", "rollout.context, rollout.window", "limited_multi_turn becomes window; the window acts outside full only", nil},
 		{"agent_proxy.batch_adjust_mode", "", "batches of any size are trained on: nothing is copied or deleted", nil},
 		{"actor_rollout_ref.rollout.max_num_batched_tokens", "engine.max_batch_tokens", "", nil},
 		{"actor_rollout_ref.rollout.max_num_seqs", "engine.max_sequences", "", nil},
@@ -259,6 +259,15 @@ func (t *translation) composeRAGEN() {
 		t.put("rollout.turn_rewards", true, bilevel) // there the estimator finds the turns' rewards by itself
 	case t.given[estimator] != nil:
 		t.put("algorithm.advantage", t.text(estimator, ""), estimator)
+	}
+	const mode, window = "agent_proxy.context_window_mode", "agent_proxy.max_context_window"
+	switch name := t.text(mode, "full"); name {
+	case "full":
+	case "limited_multi_turn", "single_turn":
+		t.put("rollout.context", map[string]string{"limited_multi_turn": "window", "single_turn": "single_turn"}[name], mode)
+		t.put("rollout.window", max(t.integer(window, 0), 0), window)
+	default:
+		t.fail(mode, "is %s, expected full, limited_multi_turn or single_turn", name)
 	}
 	groups, size := "es_manager.train.env_groups", "es_manager.train.group_size"
 	if t.given[groups] == nil && t.given["data.train_batch_size"] != nil {

@@ -25,9 +25,9 @@ var trainSh = []Section{
 		{"training.max_start_length training.max_obs_length", "rollout.max_length", "start + reply × turns + observation × turns", nil},
 		{"training.temperature", "rollout.temperature", "", nil},
 		{"training.use_kl_loss optimization.kl_coef optimization.kl_loss_type", "algorithm.kl_coef, algorithm.kl_estimator, algorithm.kl_in", "of the rewards where use_kl_loss is false", nil},
-		{"training.no_think_rl", "rollout.think", "true: the reply begins after <answer>", func(t *translation, key string, v any) {
+		{"training.no_think_rl", "rollout.replies", "true: replies are rewritten to their bare action, which is fed back and trained on (the second RAGEN's form is rollout.think = false)", func(t *translation, key string, v any) {
 			if t.truth(key, false) {
-				t.put("rollout.think", false, key)
+				t.put("rollout.replies", "action", key)
 			}
 		}},
 		{"optimization.actor_lr", "actor.lr", "", nil},

@@ -111,6 +111,11 @@ func TestSettingsThatActTogether(t *testing.T) {
 		"actor_rollout_ref.rollout.n=8 data.train_batch_size=32 algorithm.adv_estimator=grpo": func(c *config.Config) bool { return c.Envs[0].Groups == 32 && c.Envs[0].GroupSize == 8 },
 		"data.max_prompt_length=512 data.max_response_length=1024":                            func(c *config.Config) bool { return c.Rollout.MaxLength == 1536 && c.Rollout.MaxTokens == 1024 },
 		"actor_rollout_ref.actor.checkpoint.save_contents=[model]":                            func(c *config.Config) bool { return !c.Checkpoint.Optimizer },
+		"agent_proxy.context_window_mode=limited_multi_turn agent_proxy.max_context_window=5": func(c *config.Config) bool {
+			return c.Rollout.Context == "window" && c.Rollout.Window == 5
+		},
+		"agent_proxy.max_context_window=5": func(c *config.Config) bool { return c.Rollout.Context == "full" && c.Rollout.Window == 0 },
+		"agent_proxy.enable_think=False":   func(c *config.Config) bool { return !c.Rollout.Think && c.Rollout.Replies == "sampled" },
 		"collapse_detection.compute_freq=5 collapse_detection.num_samples=all": func(c *config.Config) bool {
 			return c.Collapse.Every == 5 && c.Collapse.Samples == 4096
 		},
@@ -205,7 +210,7 @@ func TestBaseExperiments(t *testing.T) {
 				r, err := TrainSh(append([]string{env}, strings.Fields(words)...))
 				if err != nil {
 					t.Errorf("%s %s: %v", env, words, err)
-				} else if r.Config.Model.Path != "models/Qwen2.5-"+size+"-Instruct" || (kind == "sft") != (r.Config.SFT.Episodes == 2000) {
+				} else if r.Config.Model.Path != "models/Qwen2.5-"+size+"-Instruct" || (kind == "sft") != (r.Config.SFT.Episodes == 2000) || (kind == "no_think") != (r.Config.Rollout.Replies == "action") {
 					t.Errorf("%s %s becomes\n%s", env, words, r.Document)
 				}
 			}
