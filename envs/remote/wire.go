@@ -1,0 +1,147 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"gyre/envs"
+)
+
+// request is the body of every call: what to make, or which environments to reset, step or close.
+type request struct {
+	Config   json.RawMessage `json:"config,omitempty"`   // create
+	Count    int             `json:"count,omitempty"`    // create
+	Items    []item          `json:"items,omitempty"`    // reset, step, close
+	Deadline float64         `json:"deadline,omitempty"` // seconds that the caller will still wait
+}
+
+type item struct {
+	ID     string  `json:"id"`
+	Seed   *int64  `json:"seed,omitempty"`   // reset
+	Member int     `json:"member,omitempty"` // reset: index in the group
+	Seq    int     `json:"seq,omitempty"`    // step: counts from 1 in an episode; the same number again is the same step again
+	Action *string `json:"action,omitempty"` // step
+}
+
+// answer is what comes back.
+type answer struct {
+	Error string   `json:"error"`
+	IDs   []string `json:"ids"`   // create
+	Items []result `json:"items"` // reset, step, close: one per item, in order
+}
+
+// result is the state after a reset or a step.
+type result struct {
+	ID          string             `json:"id"`
+	Error       string             `json:"error"`
+	Gone        bool               `json:"gone"` // there is no environment of that id (any more)
+	Observation *observation       `json:"observation"`
+	Instruction string             `json:"instruction"` // reset
+	Actions     []string           `json:"actions"`     // reset; absent = any text
+	Tools       []tool             `json:"tools"`       // reset
+	Stop        []string           `json:"stop"`        // reset
+	Reward      *float64           `json:"reward"`      // step
+	Parts       []part             `json:"parts"`
+	Done        bool               `json:"done"`
+	Success     bool               `json:"success"`
+	Valid       *bool              `json:"valid"`     // absent = true
+	Effective   *bool              `json:"effective"` // absent = as valid
+	Info        map[string]float64 `json:"info"`
+}
+
+type observation struct {
+	Text     string    `json:"text"`
+	Messages []message `json:"messages"`
+	Data     any       `json:"data"`
+}
+
+type message struct {
+	Role    string `json:"role"`
+	Name    string `json:"name"`
+	CallID  string `json:"call_id"`
+	Content string `json:"content"`
+}
+
+type tool struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Parameters  map[string]any `json:"parameters"`
+}
+
+type part struct {
+	Name      string  `json:"name"`
+	Value     float64 `json:"value"`
+	Placement string  `json:"placement"`
+	From      int     `json:"from"` // with placement "spread": characters [from, to) of the action
+	To        int     `json:"to"`
+}
+
+// decode reads one item's result out of an answer.
+func decode(text []byte, id string) (*result, error) {
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, fmt.Errorf("the server's answer cannot be read: %w", err)
+	}
+	switch {
+	case a.Error != "":
+		return nil, fmt.Errorf("the server says: %.300s", a.Error)
+	case len(a.Items) != 1:
+		return nil, fmt.Errorf("the server answers with %d items, expected one", len(a.Items))
+	}
+	r := &a.Items[0]
+	switch {
+	case r.Gone:
+		return nil, errGone
+	case r.Error != "":
+		return nil, fmt.Errorf("the environment says: %.300s", r.Error)
+	case r.ID != id:
+		return nil, fmt.Errorf("the server answers for environment %.80q, expected %q", r.ID, id)
+	case r.Observation == nil:
+		return nil, errors.New(`the answer has no "observation"`)
+	}
+	return r, nil
+}
+
+// errGone means that the server does not know the environment: it was started again, or has thrown it away.
+var errGone = errors.New("the server has no environment of this id")
+
+func (o *observation) envs() envs.Observation {
+	out := envs.Observation{Text: o.Text, Data: o.Data}
+	for _, m := range o.Messages {
+		out.Messages = append(out.Messages, envs.Message{Role: m.Role, Name: m.Name, CallID: m.CallID, Content: m.Content})
+	}
+	return out
+}
+
+// outcome is a step's result for the rollout.
+func (r *result) outcome(action string) (envs.Result, error) {
+	if r.Reward == nil || math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0) {
+		return envs.Result{}, errors.New(`the answer to a step has no "reward"`)
+	}
+	out := envs.Result{Reward: *r.Reward, Done: r.Done, Success: r.Success, Valid: r.Valid == nil || *r.Valid, Info: r.Info}
+	out.Effective = out.Valid
+	if r.Effective != nil {
+		out.Effective = *r.Effective
+	}
+	for _, p := range r.Parts {
+		out.Parts = append(out.Parts, envs.Part{Name: p.Name, Value: p.Value, Placement: p.Placement,
+			From: byteOf(action, p.From), To: byteOf(action, p.To)})
+	}
+	return out, nil
+}
+
+// byteOf is where a character begins.
+func byteOf(text string, character int) int {
+	if character < 0 {
+		return -1
+	}
+	at := 0
+	for ; character > 0 && at < len(text); character-- {
+		_, n := utf8.DecodeRuneInString(text[at:])
+		at += n
+	}
+	return at
+}
