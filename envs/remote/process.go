@@ -104,7 +104,14 @@ func (p *process) call(ctx context.Context, method string, r request) ([]byte, e
 		return nil, fmt.Errorf("%s: busy with another environment: %w", p.name(), context.Cause(ctx))
 	}
 	if left := time.Until(p.until); p.running == nil && left > 0 {
-		return nil, fmt.Errorf("%s: it is started again in %.1f s: %w", p.name(), left.Seconds(), p.cause)
+		if left > lastPause {
+			return nil, fmt.Errorf("%s: it is started again in %.1f s: %w", p.name(), left.Seconds(), p.cause)
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s: it was not started again in time: %w", p.name(), p.cause)
+		}
 	}
 	text, err := p.talk(ctx, method, r)
 	if err != nil {
