@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "capi/guard.h"
-#include "capi/handles.h"
+#include "capi/boundary.h"
 #include "gyre.h"
 
 using gyre::capi::deref;

@@ -5,10 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "capi/batch_view.h"
-#include "capi/guard.h"
-#include "capi/handles.h"
-#include "device/placement.h"
+#include "capi/boundary.h"
 #include "kernels/parallel.h"
 #include "train/evaluate.h"
 
@@ -106,7 +103,7 @@ uint64_t gyre_model_version(const gyre_model* model) { return model == nullptr ?
 
 gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err) {
   return guard(err, [&] {
-    const std::string line = describe_placement(deref(model, "model").decoder.config());
+    const std::string line = deref(model, "model").decoder.backend().describe();
     std::snprintf(&deref(out, "out"), size, "%s", line.c_str());
   });
 }

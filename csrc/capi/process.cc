@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "capi/guard.h"
-#include "device/cuda.h"
+#include "backend/aten/cuda.h"
+#include "capi/boundary.h"
 #include "kernels/buffer.h"
 #include "kernels/parallel.h"
 #include "kernels/tile.h"

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "capi/guard.h"
-#include "capi/handles.h"
+#include "capi/boundary.h"
 
 namespace gyre::capi {
 namespace {

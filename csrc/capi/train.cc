@@ -3,9 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "capi/batch_view.h"
-#include "capi/guard.h"
-#include "capi/handles.h"
+#include "capi/boundary.h"
 #include "train/loss.h"
 #include "train/policy.h"
 #include "train/value.h"

@@ -1,10 +1,10 @@
-#include "engine/candidates.h"
-
+// Which tokens the filters leave.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 
+#include "engine/sampler.h"
 #include "kernels/vec.h"
 
 namespace gyre {

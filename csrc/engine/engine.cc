@@ -6,13 +6,14 @@
 #include <type_traits>
 #include <utility>
 
-#include "model/errors.h"
+#include "engine/sampler.h"
+#include "kernels/parallel.h"
 
 namespace gyre {
 namespace {
 
-const EngineConfig& checked(const EngineConfig& config, const ModelConfig& model) {
-  check(config, model);
+const EngineConfig& checked(const EngineConfig& config, const Decoder& decoder) {
+  check(config, decoder.config(), decoder.backend().bytes_per_page());
   return config;
 }
 
@@ -34,13 +35,36 @@ class Meter {
   const Clock::time_point begun_ = Clock::now();
 };
 
+constexpr int64_t kHeadRows = 64;  // rows of logits kept at once
+
+// Draws the next token of sequences[i] from row rows[i] of the hidden states. Throws what draw_token throws.
+std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows,
+                              std::span<Sequence* const> sequences) {
+  const int64_t vocab = decoder.config().vocab_size;
+  const int64_t count = static_cast<int64_t>(rows.size());
+  std::vector<Draw> draws(count);
+  for (int64_t begin = 0; begin < count; begin += kHeadRows) {
+    const int64_t n = std::min(kHeadRows, count - begin);
+    const at::Tensor logits_RV = decoder.row_logits(hidden_NH, rows.subspan(begin, n));
+    const float* logits = logits_RV.const_data_ptr<float>();
+    parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
+      const Sequence& s = *sequences[begin + r];
+      const Sampling& sampling = s.request.sampling;
+      const bool may_stop = sampling.ignore_eos || s.outputs() >= sampling.min_tokens;
+      draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
+                                    may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
+    });
+  }
+  return draws;
+}
+
 }  // namespace
 
 Engine::Engine(Decoder& decoder, const EngineConfig& config)
     : decoder_(decoder),
-      config_(checked(config, decoder.config())),
+      config_(checked(config, decoder)),
       weights_(decoder.version()),
-      scheduler_(pool_pages(config, decoder.config()), config.max_sequences, config.max_batch_tokens,
+      scheduler_(pool_pages(config, decoder.backend().bytes_per_page()), config.max_sequences, config.max_batch_tokens,
                  config.prefix_cache) {}
 
 void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
@@ -50,7 +74,7 @@ void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
 void Engine::submit(Request request) {
   const std::string name = "request " + std::to_string(request.id) + ": ";
   if (scheduler_.contains(request.id)) throw std::invalid_argument(name + "an unfinished request has the same id");
-  check(request, config_, decoder_.config());
+  check(request, config_, decoder_.config(), decoder_.backend().bytes_per_page());
   if (!request.stop_strings.empty() && !stop_matcher_.has_vocabulary())
     throw std::invalid_argument(name + "stop strings need the vocabulary to be set first");
   scheduler_.add(std::make_unique<Sequence>(std::move(request)));
@@ -65,7 +89,7 @@ void Engine::forget_older_weights() {
 int64_t Engine::step() {
   forget_older_weights();
   if (scheduler_.unfinished() == 0) return 0;
-  if (!kv_) kv_.emplace(decoder_.config(), scheduler_.pages().total());
+  if (!kv_) kv_ = decoder_.backend().make_pages(scheduler_.pages().total());
   scheduler_.schedule([this](int32_t from, int32_t to) { kv_->copy_page(from, to); });
 
   std::vector<Sequence*> sampled;
@@ -199,7 +223,7 @@ EngineStats Engine::stats() const {
   s.prompt_tokens = scheduler_.prompt_tokens();
   s.cached_tokens = scheduler_.cached_tokens();
   s.preemptions = scheduler_.preemptions();
-  s.kv_bytes = kv_ ? s.pages_total * KvPages::bytes_per_page(decoder_.config()) : 0;
+  s.kv_bytes = kv_ ? s.pages_total * decoder_.backend().bytes_per_page() : 0;
   return s;
 }
 

@@ -2,27 +2,27 @@
 //
 //   submit ─▶ waiting ─▶ running ─▶ finished ─▶ poll
 //                 ▲          │           │
-//                 └ no pages ┴───────────┴─▶ prefix cache: keys and values for whoever begins with the same tokens
+//                 └ no pages ┴───────────┴─▶ prefix cache: keys and values for
+//                 whoever begins with the same tokens
 //
-// A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (head.h) for
-// each sequence whose last known token was among them. The decoder's rows do not depend on their neighbours and draws
-// are keyed by (seed, position), so a request's tokens and log-probs are the same bits in any company, chunking, order
-// of arrival or preemption, with or without the prefix cache.
+// A step is one forward pass over the rows that the scheduler chose (scheduler.h), and one drawn token (draw_tokens)
+// for each sequence whose last known token was among them. The decoder's rows do not depend on their neighbours and
+// draws are keyed by (seed, position), so a request's tokens and log-probs are the same bits in any company, chunking,
+// order of arrival or preemption, with or without the prefix cache.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/head.h"
-#include "engine/limits.h"
+#include "backend/decoder.h"
 #include "engine/request.h"
+#include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "engine/stop_matcher.h"
-#include "model/decoder.h"
-#include "model/kv_pages.h"
+#include "engine/sequence.h"
 
 namespace gyre {
 
@@ -83,7 +83,7 @@ class Engine {
   uint64_t weights_;  // decoder version that the pool's contents were computed with
   Scheduler scheduler_;
   StopMatcher stop_matcher_;
-  std::optional<KvPages> kv_;
+  std::unique_ptr<KvPages> kv_;
   std::deque<Output> finished_;
   EngineStats counts_;  // what the engine itself counts up
 };

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/page.h"
+#include "kernels/attention.h"
 
 namespace gyre {
 

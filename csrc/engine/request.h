@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention.h"
+#include "model/config.h"
+
 namespace gyre {
 
 // How the next token is chosen. Order, as in vLLM: stop ids are masked while min_tokens forbids them, logits are
@@ -40,5 +43,24 @@ struct Output {
   int64_t stop_index = -1;                 // which stop string matched
   int64_t cached_tokens = 0;               // prompt tokens whose keys and values were found in the prefix cache
 };
+
+struct EngineConfig {
+  int64_t kv_bytes = 0;          // budget of the KV pool; 0 = enough for max_sequences × max_length
+  int64_t max_sequences = 0;     // sequences that run together
+  int64_t max_length = 0;        // prompt + output of one sequence
+  int64_t max_batch_tokens = 0;  // rows of one forward pass
+  bool prefix_cache = true;      // share keys and values between requests that begin alike
+};
+
+// What an engine can be asked to do, checked before anything is allocated or queued: both throw std::invalid_argument.
+void check(const EngineConfig& config, const ModelConfig& model, int64_t bytes_per_page);
+// Without what depends on other requests and on the vocabulary.
+void check(const Request& request, const EngineConfig& config, const ModelConfig& model, int64_t bytes_per_page);
+
+// Pages of the KV pool.
+int64_t pool_pages(const EngineConfig& config, int64_t bytes_per_page);
+
+// Pages that hold `positions` positions.
+inline int64_t pages_for(int64_t positions) { return positions / kPageTokens + (positions % kPageTokens != 0); }
 
 }  // namespace gyre

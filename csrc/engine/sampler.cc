@@ -7,11 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/candidates.h"
-#include "engine/random.h"
 #include "kernels/vec.h"
-#include "model/errors.h"
-#include "model/score.h"
+#include "model/config.h"
 
 namespace gyre {
 namespace {
@@ -24,8 +21,9 @@ int32_t draw_unfiltered(std::span<const float> logits, float inverse_temperature
   const auto block = std::ranges::upper_bound(running, goal, {}, [](float sum) { return static_cast<double>(sum); });
   const int64_t begin = std::min(block, running.end() - 1) - running.begin();
   double cumulative = begin == 0 ? 0 : running[begin - 1];
-  int64_t last = begin * kScoreBlock;  // the last token of positive weight, should rounding keep the sum below the goal
-  for (int64_t i = last, end = std::min<int64_t>(i + kScoreBlock, logits.size()); i < end; i += kLanes) {
+  int64_t last = begin * kSoftmaxBlock;  // the last token of positive weight, should
+                                         // rounding keep the sum below the goal
+  for (int64_t i = last, end = std::min<int64_t>(i + kSoftmaxBlock, logits.size()); i < end; i += kLanes) {
     const int64_t lanes = std::min<int64_t>(kLanes, end - i);
     float weights[kLanes];
     store(weights, exponential(load_first(&logits[i], lanes) * inverse_temperature - score.max));
@@ -56,7 +54,7 @@ Draw draw_token(std::span<const float> logits_V, const Sampling& sampling, int64
   const auto vocab = static_cast<int64_t>(logits_V.size());
   const bool greedy = sampling.temperature == 0;
   const float inverse_temperature = greedy ? 1.0f : static_cast<float>(1.0 / sampling.temperature);
-  std::vector<float> running(ceil_div(vocab, kScoreBlock));
+  std::vector<float> running(ceil_div(vocab, kSoftmaxBlock));
   const RowScore policy = score_row(logits_V.data(), vocab, inverse_temperature, false, running.data());
   if (!std::isfinite(policy.logsumexp))
     throw NotFiniteError("the logits of output token " + std::to_string(position) +

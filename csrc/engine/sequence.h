@@ -1,18 +1,15 @@
-// A request in progress.
+// A request in progress, and the stop strings that may end it.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/request.h"
-#include "model/kv_pages.h"
 
 namespace gyre {
-
-// Pages that hold `positions` positions.
-inline int64_t pages_for(int64_t positions) { return positions / kPageTokens + (positions % kPageTokens != 0); }
 
 struct Sequence {
   explicit Sequence(Request r) : request(std::move(r)), tokens(request.prompt) {}
@@ -39,6 +36,22 @@ struct Sequence {
   bool decoding() const { return outputs() > 0 && pending() == 1; }
   // The coming pass ends with this sequence's last token, so it yields a new one.
   bool samples() const { return scheduled > 0 && scheduled == pending(); }
+};
+
+// Stop strings: bytes that end a reply wherever token boundaries fall.
+class StopMatcher {
+ public:
+  // bytes of token i: data[offsets[i] .. offsets[i+1])
+  void set_vocabulary(std::string data, std::vector<int64_t> offsets);
+  bool has_vocabulary() const { return offsets_.size() > 1; }
+
+  // Appends the newest token's bytes to sequence.text and returns the first of the request's stop strings that ends
+  // within those bytes, -1 when none does. To be called once per output token.
+  int64_t advance(Sequence& sequence) const;
+
+ private:
+  std::string data_;
+  std::vector<int64_t> offsets_;
 };
 
 }  // namespace gyre

@@ -12,9 +12,10 @@
 #include <span>
 #include <vector>
 
-#include "kernels/page.h"
-
 namespace gyre {
+
+// Keys and values live in pages of this many consecutive positions (paged attention as in vLLM, Kwon et al. 2023).
+inline constexpr int64_t kPageTokens = 16;
 
 struct AttentionShape {
   int64_t heads, kv_heads, head_dim;

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/page.h"
+#include "kernels/attention.h"
 
 namespace gyre {
 

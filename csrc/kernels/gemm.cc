@@ -4,7 +4,7 @@
 
 #include "kernels/parallel.h"
 #include "kernels/tile.h"
-#include "kernels/transpose.h"
+#include "kernels/vec.h"
 
 namespace gyre {
 namespace {

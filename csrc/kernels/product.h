@@ -1,7 +1,9 @@
-// Matrix products whose operands change with every call: the two products of a linear layer's backward pass.
+// Products whose operands change with every call: the two matrix products of a linear layer's backward pass, and inner
+// products of gradients.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/tile.h"
 
@@ -12,5 +14,10 @@ namespace gyre {
 // the arguments: a block of b of 3 KiB per column, and 0.3 MiB per thread.
 void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
               ptrdiff_t ldc);
+
+// In f64: Σ_i a[i]·b[i] over n entries. Product i is added to stripe i mod 8 and the stripes in order at the end, so
+// that dot_pairs gives the same bits: out[pair] for all pairs a <= b of vectors, row by row of the upper triangle.
+double dot(const float* a, const float* b, int64_t n);
+void dot_pairs(std::span<const float* const> vectors, int64_t n, double* out);
 
 }  // namespace gyre

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/norm.h"
 #include "kernels/parallel.h"
+#include "kernels/rowwise.h"
 #include "kernels/vec.h"
 
 namespace gyre {

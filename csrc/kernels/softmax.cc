@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/vec.h"
 
@@ -57,6 +58,22 @@ void SoftmaxRow::add(const float* logits, int64_t n, float inverse_temperature, 
 }
 
 float SoftmaxRow::logsumexp() const { return max_ + std::log(sum_); }
+
+RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy, float* running) {
+  SoftmaxRow row;
+  std::vector<float> maxima;
+  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
+    row.add(logits + first, std::min(kSoftmaxBlock, vocab - first), inverse_temperature, want_entropy);
+    if (!running) continue;
+    running[maxima.size()] = row.sum();
+    maxima.push_back(row.max());
+  }
+  for (size_t b = 0; b < maxima.size(); ++b) {  // all relative to the last maximum; rounding must not make them fall
+    running[b] *= std::exp(maxima[b] - row.max());
+    if (b > 0) running[b] = std::max(running[b], running[b - 1]);
+  }
+  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0, .max = row.max()};
+}
 
 void softmax_gradient(const float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& g, float* out) {
   const vf scale = splat(inverse_temperature), shift = splat(-g.logsumexp);

@@ -38,4 +38,19 @@ struct SoftmaxGradient {
 void softmax_gradient(const float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& gradient,
                       float* out);
 
+// Row statistics of one row of logits under temperature: shared by training and by the sampler, so their log-probs are
+// the same bits.
+struct RowScore {
+  float logsumexp, mean_logit;  // entropy = logsumexp - mean_logit
+  float max;                    // of logits / temperature
+};
+// `running` (may be null) receives, for each block of kSoftmaxBlock logits, the sum of e^(logit/temperature - max) of
+// that block and all before it.
+RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy,
+                   float* running = nullptr);
+// log-prob of a token given the row's statistics.
+inline float logprob_of(const float* logits, int32_t token, float inverse_temperature, float logsumexp) {
+  return logits[token] * inverse_temperature - logsumexp;
+}
+
 }  // namespace gyre

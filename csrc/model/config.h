@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include "kernels/rope.h"
@@ -27,8 +28,8 @@ struct ModelConfig {
   double rope_factor = 1.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   int64_t rope_original_max_positions = 0;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, qk_norm = false, tie_embeddings = false;
-  // What computes: "cpu" Gyre's own kernels, "cuda" or "cuda:N" tensor operations on a GPU, "aten" the same operations
-  // on the CPU (to check them, and the kernels against them).
+  // What computes, a backend's name for it: "cpu" Gyre's own kernels, "cuda" or "cuda:N" tensor operations on a GPU,
+  // "aten" the same operations on the CPU (to check them, and the kernels against them).
   std::string device = "cpu";
   Compute compute = Compute::kAuto;
 
@@ -36,6 +37,19 @@ struct ModelConfig {
   int64_t kv_width() const { return num_kv_heads * head_dim; }
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
   bool operator==(const ModelConfig&) const = default;
+};
+
+// Failures that the C ABI reports under a status of their own. Everything else is std::invalid_argument (the caller's
+// mistake) or an internal error.
+//
+// A number that must be finite is not: the model has diverged.
+struct NotFiniteError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// An id that names nothing.
+struct NotFoundError : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 // Throws std::invalid_argument naming the field.

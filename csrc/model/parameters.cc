@@ -1,33 +1,13 @@
 #include "model/parameters.h"
 
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
-
-#include <algorithm>
 #include <initializer_list>
-#include <memory>
-
-#include "device/placement.h"
-#include "kernels/buffer.h"
-#include "kernels/parallel.h"
-#include "kernels/vec.h"
 
 namespace gyre {
 namespace {
 
 constexpr int64_t kAlignFloats = 16;  // every tensor starts on a cache line
 
-// On the CPU in huge pages: products read weights and add to gradients from one end to the other.
-at::Tensor zeros(int64_t count, const at::TensorOptions& options) {
-  if (!options.device().is_cpu()) return at::zeros({count}, options);
-  auto memory = std::make_shared<Buffer>();
-  memory->reserve(count);
-  constexpr int64_t kPiece = 1 << 19;  // 2 MiB, one huge page: most of the time goes into getting it
-  parallel_for(ceil_div(count, kPiece), 1, [&](int64_t i) {
-    std::fill_n(memory->data() + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0f);
-  });
-  return at::from_blob(memory->data(), {count}, [memory](void*) {}, options);
-}
+using Allocate = std::function<at::Tensor(int64_t count)>;
 
 // Collects tensors that share one flat storage; `bind` allocates it and points every tensor at its place.
 class Layout {
@@ -38,8 +18,8 @@ class Layout {
     entries_.push_back({&tensor, shape, total_});
     total_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
   }
-  void bind(at::Tensor& flat, const at::TensorOptions& options) const {
-    flat = zeros(total_, options);
+  void bind(at::Tensor& flat, const Allocate& allocate) const {
+    flat = allocate(total_);
     for (const Entry& e : entries_) {
       int64_t count = 1;
       for (int64_t n : e.shape) count *= n;
@@ -57,7 +37,7 @@ class Layout {
   int64_t total_ = 0;
 };
 
-BlockTensors make_block(const ModelConfig& c, const at::TensorOptions& options) {
+BlockTensors make_block(const ModelConfig& c, const Allocate& allocate) {
   BlockTensors b;
   Layout layout;
   const int64_t h = c.hidden_size, q = c.query_width(), f = c.intermediate_size;
@@ -75,11 +55,11 @@ BlockTensors make_block(const ModelConfig& c, const at::TensorOptions& options) 
   if (c.mlp_bias) layout.place(b.gate_up_bias_2F, {2 * f});
   layout.place(b.down_HF, {h, f});
   if (c.mlp_bias) layout.place(b.down_bias_H, {h});
-  layout.bind(b.flat_P, options);
+  layout.bind(b.flat_P, allocate);
   return b;
 }
 
-RootTensors make_root(const ModelConfig& c, const at::TensorOptions& options) {
+RootTensors make_root(const ModelConfig& c, const Allocate& allocate) {
   RootTensors r;
   Layout layout;
   const bool language_model = c.head == HeadKind::kLanguageModel;
@@ -90,7 +70,7 @@ RootTensors make_root(const ModelConfig& c, const at::TensorOptions& options) {
     layout.place(r.score_1H, {1, c.hidden_size});
     layout.place(r.score_bias_1, {1});
   }
-  layout.bind(r.flat_P, options);
+  layout.bind(r.flat_P, allocate);
   if (language_model && c.tie_embeddings) r.head_VH = r.embed_VH;
   return r;
 }
@@ -132,14 +112,12 @@ std::vector<at::Tensor> ParameterSet::flats() const {
   return all;
 }
 
-ParameterSet make_parameters(const ModelConfig& config) {
-  validate(config);
-  const at::TensorOptions options = parameter_options(config);
+ParameterSet lay_out(const ModelConfig& config, const Allocate& allocate) {
   ParameterSet set;
-  set.root = make_root(config, options);
+  set.root = make_root(config, allocate);
   set.named.push_back({"model.embed_tokens.weight", set.root.embed_VH});
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    set.blocks.push_back(make_block(config, options));
+    set.blocks.push_back(make_block(config, allocate));
     name_block(config, set.blocks.back(), i, set.named);
   }
   set.named.push_back({"model.norm.weight", set.root.final_norm_H});

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,14 @@ struct NamedTensor {
 struct ParameterSet {
   std::vector<BlockTensors> blocks;
   RootTensors root;
-  std::vector<NamedTensor>
-      named;  // embed, blocks in order, final norm, head: Hugging Face's parts of the fused tensors
+  std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head:
+                                   // Hugging Face's parts of the fused tensors
 
   // The flat storages in a fixed order: root first, then blocks.
   std::vector<at::Tensor> flats() const;
 };
 
-// Zero-filled f32 set for the configuration, on its device.
-ParameterSet make_parameters(const ModelConfig& config);
+// The set of a configuration over storage that `allocate` gives: so many zero f32 numbers, on whichever device.
+ParameterSet lay_out(const ModelConfig& config, const std::function<at::Tensor(int64_t count)>& allocate);
 
 }  // namespace gyre

@@ -1,4 +1,8 @@
-// The rows of one forward pass: where each stands in its sequence and in the pages of keys and values.
+// The rows of one forward pass: which of a batch's tokens they are, where each stands in its sequence and in the pages
+// of keys and values, and how much work they make.
+//
+// Tokens with the same whole history have the same keys, values and hidden state, so a prompt that many sequences begin
+// with takes part once (prefix sharing as in Hydragen, Juravsky et al. 2024, for training).
 #pragma once
 
 #include <cstdint>
@@ -7,9 +11,48 @@
 
 #include "kernels/attention.h"
 #include "model/config.h"
-#include "model/packing.h"
 
 namespace gyre {
+
+struct Packing {
+  std::vector<int32_t> ids;       // token of each row
+  std::vector<int64_t> row_of;    // row of each token of the batch
+  std::vector<Segment> segments;  // cover the rows in order
+
+  int64_t rows() const { return static_cast<int64_t>(ids.size()); }
+};
+
+// Radix tree over token sequences. The sequences must outlive it.
+class PrefixTree {
+ public:
+  int64_t rows() const { return rows_; }
+  // Rows that add() would add: the tokens after the longest prefix that is already there.
+  int64_t new_rows(std::span<const int32_t> sequence) const;
+  void add(std::span<const int32_t> sequence);
+  // Rows in depth-first order, branches in the order in which they were added: unrelated sequences lie one after
+  // another.
+  Packing pack() const;
+
+ private:
+  struct Node {
+    std::span<const int32_t> ids;
+    std::vector<int32_t> children;
+  };
+  struct Match {
+    int32_t node;         // the deepest that the sequence reaches
+    size_t used, length;  // how much of that node it shares, and how much of the sequence that makes
+  };
+  Match match(std::span<const int32_t> sequence) const;
+  int32_t child(const Node& node, int32_t id) const;  // -1 when no branch begins with id
+
+  std::vector<Node> nodes_{Node{}};  // the first is the empty root
+  std::vector<std::span<const int32_t>> sequences_;
+  int64_t rows_ = 0;
+};
+
+// All sequences of a batch: sequence s is ids[offsets[s]] .. ids[offsets[s+1]-1]. Throws std::invalid_argument when the
+// offsets do not run from 0 to the number of ids without decreasing.
+Packing pack(std::span<const int32_t> ids, std::span<const int64_t> offsets);
 
 // Consecutive positions of one sequence inside a forward pass of packed rows.
 struct RowSpan {
@@ -40,5 +83,29 @@ Pass inference_pass(const ModelConfig& config, int64_t rows, std::span<const Row
 // Whole packed sequences on pages of their own. Full pages of a shared prefix are read by all its branches; where a
 // branch leaves in the middle of a page, the page's earlier rows are stored again in the branch's first page.
 Pass training_pass(const ModelConfig& config, const Packing& packing);
+
+// How much has been computed and read, counted from shapes: profiling divides it by time and by what the machine can
+// do: arithmetic that was carried out (recomputation included, shared prefixes once) and the least traffic that it
+// takes.
+struct Work {
+  double flops = 0;  // of matrix products and attention; a multiply-add counts two
+  double bytes = 0;  // weights once per pass, keys and values once per sequence and pass
+
+  Work& operator+=(const Work& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+Work operator-(const Work& a, const Work& b);
+Work operator*(const Work& work, double times);
+
+// All blocks over the rows of a pass; embedding, norms and rotations are not counted.
+Work forward_work(const ModelConfig& config, const Pass& pass);
+// Its backward pass: each product of the forward has two, and attention computes its scores again.
+Work backward_work(const ModelConfig& config, const Pass& pass);
+// `rows` rows of logits (or values).
+Work head_work(const ModelConfig& config, int64_t rows);
 
 }  // namespace gyre

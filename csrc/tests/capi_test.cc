@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "capi/guard.h"
+#include "capi/boundary.h"
 #include "gyre.h"
 
 namespace gyre::capi {

@@ -1,6 +1,6 @@
 // The decoder against a plain ATen one: hidden states, gradients, and the bit equality of its inference and training
 // paths.
-#include "model/decoder.h"
+#include "backend/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -97,7 +97,7 @@ TEST_P(DecoderTest, GradientsMatchAutograd) {
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
-  ParameterSet gradients = make_parameters(GetParam().config);
+  ParameterSet gradients = testing::make_parameters(GetParam().config);
   backward(d_hidden, *kept, gradients);
 
   const auto weights = reference::copy_weights(decoder.parameters());
@@ -122,7 +122,7 @@ TEST_P(DecoderTest, BackwardAddsAndRepeats) {
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 5);
-  ParameterSet once = make_parameters(GetParam().config), twice = make_parameters(GetParam().config);
+  ParameterSet once = testing::make_parameters(GetParam().config), twice = testing::make_parameters(GetParam().config);
   backward(d_hidden, *kept, once);
   backward(d_hidden, *kept, twice);
   for (size_t i = 0; i < once.named.size(); ++i) {
@@ -143,8 +143,8 @@ TEST_P(DecoderTest, GradientsTakenTogetherAreThoseTakenAlone) {
     std::vector<ParameterSet> alone, together;
     std::vector<HiddenGradient> all;
     for (int g = 0; g < 3; ++g) {
-      alone.push_back(make_parameters(GetParam().config));
-      together.push_back(make_parameters(GetParam().config));
+      alone.push_back(testing::make_parameters(GetParam().config));
+      together.push_back(testing::make_parameters(GetParam().config));
     }
     for (size_t g = 0; g < 3; ++g) {
       all.push_back({testing::random_tensor(hidden.sizes(), 7 + g), &together[g]});
@@ -160,7 +160,8 @@ TEST_P(DecoderTest, GradientsTakenTogetherAreThoseTakenAlone) {
 }
 
 TEST_P(DecoderTest, RecomputationGivesTheSameGradients) {
-  ParameterSet expected = make_parameters(GetParam().config), actual = make_parameters(GetParam().config);
+  ParameterSet expected = testing::make_parameters(GetParam().config),
+               actual = testing::make_parameters(GetParam().config);
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden = hidden_states(&kept);
   const at::Tensor d_hidden = testing::random_tensor(hidden.sizes(), 6);
@@ -179,7 +180,7 @@ TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     std::mt19937_64 random(seed);
     const size_t sequences = offsets.size() - 1;
-    KvPages kv(GetParam().config, 60);
+    const auto kv = decoder.backend().make_pages(60);
     std::vector<int32_t> free_pages(60);
     std::iota(free_pages.begin(), free_pages.end(), 0);
     std::shuffle(free_pages.begin(), free_pages.end(), random);
@@ -209,7 +210,7 @@ TEST_P(DecoderTest, InferenceInAnyPiecesEqualsTrainingBitForBit) {
         if (finished) break;
         continue;
       }
-      const at::Tensor hidden = decoder.forward(batch, spans, kv);
+      const at::Tensor hidden = decoder.forward(batch, spans, *kv);
       for (size_t i = 0; i < spans.size(); ++i) {
         actual.narrow(0, offsets[owner[i]] + spans[i].position, spans[i].count)
             .copy_(hidden.narrow(0, spans[i].row, spans[i].count));
@@ -227,7 +228,7 @@ TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
     const Threads several(t);
     std::unique_ptr<Activations> kept;
     hidden.push_back(hidden_states(&kept));
-    gradients.push_back(make_parameters(GetParam().config));
+    gradients.push_back(testing::make_parameters(GetParam().config));
     backward(testing::random_tensor(hidden[0].sizes(), 5), *kept, gradients.back());
   }
   EXPECT_TRUE(same_bits(hidden[0], hidden[1]));
@@ -251,10 +252,10 @@ TEST_P(DecoderTest, TouchedWeightsAreUsed) {
 
 TEST_P(DecoderTest, PackedCopiesChangeNoBit) {
   const std::vector<int32_t> pages{0, 1, 2};
-  KvPages kv(GetParam().config, 3);
+  const auto kv = decoder.backend().make_pages(3);
   const std::vector<RowSpan> span{{0, 37, 0, pages}};
   const auto trained = [&] { return hidden_states().narrow(0, 1, 37); };
-  const auto inferred = [&] { return decoder.forward(sequence(1), span, kv); };
+  const auto inferred = [&] { return decoder.forward(sequence(1), span, *kv); };
   const at::Tensor expected = trained();
   EXPECT_TRUE(same_bits(inferred(), expected));
   EXPECT_TRUE(same_bits(trained(), expected)) << "with the copies of inference";
@@ -297,9 +298,9 @@ TEST(Decoder, RefusesBadInput) {
   const std::vector<int64_t> offsets{0, 2};
   EXPECT_THROW(decoder.forward(pack(std::vector<int32_t>{0, 101}, offsets), nullptr), std::invalid_argument);
   EXPECT_THROW(pack(std::vector<int32_t>{0, 1, 2}, offsets), std::invalid_argument);
-  KvPages kv(config, 2);
+  const auto kv = decoder.backend().make_pages(2);
   const std::vector<int32_t> ids{1, 2}, pages{0}, outside{5};
-  const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, kv); };
+  const auto forward = [&](const RowSpan& span) { return decoder.forward(ids, std::vector<RowSpan>{span}, *kv); };
   EXPECT_NO_THROW(forward({0, 2, 0, pages}));
   EXPECT_THROW(forward({0, 1, 0, pages}), std::invalid_argument);    // a row without a sequence
   EXPECT_THROW(forward({0, 2, 15, pages}), std::invalid_argument);   // page table too short
@@ -321,7 +322,7 @@ TEST(Decoder, RefusesBadConfigurations) {
 
 TEST(Parameters, NamesAndSharing) {
   const ModelConfig config = testing::llama_bias_config();
-  ParameterSet set = make_parameters(config);
+  ParameterSet set = testing::make_parameters(config);
   EXPECT_EQ(set.named.front().name, "model.embed_tokens.weight");
   EXPECT_EQ(set.named.back().name, "lm_head.weight");
   int64_t named = 0;
@@ -332,7 +333,7 @@ TEST(Parameters, NamesAndSharing) {
   double total = 0;
   for (const at::Tensor& flat : set.flats()) total += flat.sum().item<double>();
   EXPECT_EQ(total, static_cast<double>(named));  // every parameter lies in a flat storage, once
-  const ParameterSet tied = make_parameters(testing::llama_config());
+  const ParameterSet tied = testing::make_parameters(testing::llama_config());
   EXPECT_EQ(tied.root.head_VH.data_ptr(), tied.root.embed_VH.data_ptr());
   EXPECT_EQ(tied.named.back().name, "model.norm.weight");
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/candidates.h"
+#include "engine/sampler.h"
 #include "kernels/vec.h"
 
 namespace gyre {
@@ -17,7 +17,7 @@ struct Row {
   explicit Row(std::vector<float> logits, double temperature)
       : z(std::move(logits)),
         inverse(static_cast<float>(1 / temperature)),
-        running(ceil_div(static_cast<int64_t>(z.size()), kScoreBlock)),
+        running(ceil_div(static_cast<int64_t>(z.size()), kSoftmaxBlock)),
         score(score_row(z.data(), static_cast<int64_t>(z.size()), inverse, false, running.data())) {}
 
   std::vector<float> z;

@@ -131,7 +131,7 @@ TEST_F(EngineExact, LogprobsAreThoseOfScore) {
     std::vector<Target> targets;
     for (int64_t t = static_cast<int64_t>(r.prompt.size()); t < offsets[1]; ++t) targets.push_back({t - 1, ids[t]});
     const double temperature = r.sampling.temperature == 0 ? 1.0 : r.sampling.temperature;
-    const Scores scores = score(*decoder_, decoder_->forward(pack(ids, offsets), nullptr), targets, temperature, false);
+    const Scores scores = decoder_->score(decoder_->forward(pack(ids, offsets), nullptr), targets, temperature, false);
     EXPECT_TRUE(same_bits(out.logprobs, scores.logprobs)) << "request " << r.id << " at temperature " << temperature;
   }
 }

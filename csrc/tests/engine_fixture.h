@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/decoder.h"
 #include "engine/engine.h"
-#include "model/decoder.h"
-#include "model/score.h"
 #include "threads.h"
 
 namespace gyre::engine_test {
@@ -54,7 +53,7 @@ inline EngineConfig roomy() { return {.kv_bytes = 0, .max_sequences = 64, .max_l
 // A pool of exactly this many pages.
 inline EngineConfig with_pages(int64_t pages) {
   EngineConfig c = roomy();
-  c.kv_bytes = pages * KvPages::bytes_per_page(tiny_config());
+  c.kv_bytes = pages * open_backend(tiny_config())->bytes_per_page();
   return c;
 }
 

@@ -9,9 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "engine/random.h"
 #include "engine/sampler.h"
-#include "model/errors.h"
+#include "model/config.h"
 
 namespace gyre {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine_fixture.h"
-#include "model/errors.h"
+#include "model/config.h"
 
 namespace gyre::engine_test {
 namespace {

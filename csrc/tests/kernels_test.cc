@@ -4,10 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/norm.h"
 #include "kernels/rope.h"
-#include "kernels/rows.h"
-#include "kernels/swiglu.h"
+#include "kernels/rowwise.h"
 #include "kernels/vec.h"
 #include "model_fixture.h"
 #include "reference_decoder.h"

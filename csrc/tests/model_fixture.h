@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "model/decoder.h"
+#include "backend/decoder.h"
 
 namespace gyre::testing {
 
@@ -50,6 +50,8 @@ inline ModelConfig value_config() {
   c.head = HeadKind::kValue;
   return c;
 }
+
+inline ParameterSet make_parameters(const ModelConfig& config) { return open_backend(config)->make_set(); }
 
 // A value that depends only on (seed, index): uniform in [-scale, scale] around `center`.
 inline void fill(at::Tensor tensor, uint64_t seed, float scale, float center = 0.0f) {

@@ -1,9 +1,8 @@
-#include "model/packing.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "model/pass.h"
 #include "model_fixture.h"
 
 namespace gyre {

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
+#include "backend/decoder.h"
 #include "kernels/rope.h"
-#include "model/decoder.h"
 
 namespace gyre::reference {
 

@@ -1,5 +1,3 @@
-#include "model/score.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "backend/decoder.h"
 #include "tests/train_fixture.h"
 
 namespace gyre {
@@ -23,67 +22,13 @@ at::Tensor normal(at::IntArrayRef shape, float deviation, uint32_t seed) {
 
 std::vector<Target> some_targets() { return {{0, 3}, {2, 36}, {3, 0}, {5, 17}, {6, 8}}; }
 
-TEST(ScoreRow, MatchesDoubleArithmeticForEveryTail) {
-  for (int64_t vocab : {1, 2, 7, 8, 15, 16, 17, 37, 1000, 3072, 3073, 9999}) {
-    const at::Tensor row = normal({vocab}, 4, 1);
-    const float* z = row.const_data_ptr<float>();
-    const double inverse = 1 / 0.7;
-    double max = -INFINITY, sum = 0, first = 0;
-    for (int64_t j = 0; j < vocab; ++j) max = std::max(max, z[j] * inverse);
-    for (int64_t j = 0; j < vocab; ++j) {
-      const double p = std::exp(z[j] * inverse - max);
-      sum += p;
-      first += p * z[j] * inverse;
-    }
-    const RowScore got = score_row(z, vocab, static_cast<float>(inverse), true);
-    EXPECT_NEAR(got.logsumexp, max + std::log(sum), 2e-6 * (1 + std::abs(max))) << vocab;
-    EXPECT_NEAR(got.mean_logit, first / sum, 2e-6 * (1 + std::abs(max))) << vocab;
-    EXPECT_EQ(score_row(z, vocab, static_cast<float>(inverse), false).logsumexp, got.logsumexp);
-  }
-}
-
-TEST(ScoreRow, NonFiniteLogitsShow) {
-  std::vector<float> z(40, 0.5f);
-  for (size_t j : {size_t{0}, size_t{20}, size_t{39}}) {
-    std::vector<float> broken = z;
-    broken[j] = NAN;
-    EXPECT_FALSE(std::isfinite(score_row(broken.data(), 40, 1, true).logsumexp)) << j;
-  }
-}
-
-// Stop ids under min_tokens are masked: a whole block of them, wherever it lies, weighs nothing.
-TEST(ScoreRow, ABlockOfMinusInfinityWeighsNothing) {
-  const int64_t vocab = 3 * kScoreBlock;
-  for (int64_t empty = 0; empty < 3; ++empty) {
-    const at::Tensor row = normal({vocab}, 4, 1);
-    float* z = row.mutable_data_ptr<float>();
-    std::fill_n(z + empty * kScoreBlock, kScoreBlock, -INFINITY);
-    std::vector<float> rest;
-    for (int64_t j = 0; j < vocab; ++j) {
-      if (std::isfinite(z[j])) rest.push_back(z[j]);
-    }
-    std::vector<float> running(3);
-    const RowScore got = score_row(z, vocab, 1.25f, true, running.data());
-    const RowScore want = score_row(rest.data(), 2 * kScoreBlock, 1.25f, true);
-    EXPECT_EQ(got.logsumexp, want.logsumexp) << empty;
-    EXPECT_EQ(got.mean_logit, want.mean_logit) << empty;
-    const float before = empty == 0 ? 0 : running[empty - 1];
-    EXPECT_EQ(running[empty], before) << empty;
-    EXPECT_TRUE(std::isfinite(running[2]));
-    z[empty * kScoreBlock + 5] = NAN;  // which is not nothing
-    EXPECT_TRUE(std::isnan(score_row(z, vocab, 1.25f, true).logsumexp)) << empty;
-  }
-  const std::vector<float> nothing(100, -INFINITY);
-  EXPECT_EQ(score_row(nothing.data(), 100, 1, false).logsumexp, -INFINITY);
-}
-
 TEST(Score, IsTheSameBitsForAnyCompany) {
   auto decoder = tiny_decoder();
   const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
   const std::vector<Target> targets = some_targets();
-  const Scores together = score(*decoder, hidden_NH, targets, 0.8, true);
+  const Scores together = decoder->score(hidden_NH, targets, 0.8, true);
   for (size_t i = 0; i < targets.size(); ++i) {
-    const Scores alone = score(*decoder, hidden_NH, std::span(targets).subspan(i, 1), 0.8, true);
+    const Scores alone = decoder->score(hidden_NH, std::span(targets).subspan(i, 1), 0.8, true);
     EXPECT_EQ(alone.logprobs[0], together.logprobs[i]);
     EXPECT_EQ(alone.entropies[0], together.entropies[i]);
   }
@@ -114,10 +59,10 @@ TEST_P(ScoreBackward, MatchesAutograd) {
   }
   const double temperature = 0.8;
 
-  const Scores scores = score(decoder, hidden_NH, targets, temperature, true);
+  const Scores scores = decoder.score(hidden_NH, targets, temperature, true);
   Gradients gradients(decoder.config());
   const at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
-  score_backward(decoder, hidden_NH, targets, temperature, [&](size_t first, const Scores& chunk) {
+  decoder.score_backward(hidden_NH, targets, temperature, [&](size_t first, const Scores& chunk) {
     for (size_t i = 0; i < chunk.logprobs.size(); ++i) {
       EXPECT_EQ(chunk.logprobs[i], scores.logprobs[first + i]);
       EXPECT_EQ(chunk.entropies[i], scores.entropies[first + i]);
@@ -150,7 +95,7 @@ TEST(Score, RejectsATemperatureThatIsNotPositive) {
   auto decoder = tiny_decoder();
   const at::Tensor hidden_NH = normal({8, 16}, 1, 2);
   for (double temperature : {0.0, -1.0, std::nan("")}) {
-    EXPECT_THROW(score(*decoder, hidden_NH, some_targets(), temperature, false), std::invalid_argument);
+    EXPECT_THROW(decoder->score(hidden_NH, some_targets(), temperature, false), std::invalid_argument);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "model/decoder.h"
+#include "backend/decoder.h"
 #include "train/batch.h"
 #include "train/gradients.h"
 #include "train/policy.h"

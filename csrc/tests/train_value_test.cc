@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "model/errors.h"
+#include "model/config.h"
 #include "tests/threads.h"
 #include "tests/train_fixture.h"
 #include "train/evaluate.h"

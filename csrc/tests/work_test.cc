@@ -1,9 +1,8 @@
-#include "model/work.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "model/pass.h"
 #include "model_fixture.h"
 
 namespace gyre {

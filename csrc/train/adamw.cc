@@ -1,35 +1,17 @@
 #include "train/adamw.h"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
-#include <vector>
-
-#include "device/placement.h"
-#include "device/update.h"
-#include "kernels/parallel.h"
 
 namespace gyre {
 namespace {
-
-constexpr int64_t kBlock = 1 << 14;
 
 void require(bool ok, const char* name, double got, const char* expected) {
   if (!ok)
     throw std::invalid_argument(std::string("adamw: ") + name + " is " + std::to_string(got) + ", expected " +
                                 expected);
-}
-
-void update(float* p, float* m, float* v, const float* g, int64_t n, const AdamWCoefficients& c) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float grad = g[i] * c.scale;
-    m[i] += (grad - m[i]) * c.one_minus_b1;
-    v[i] = v[i] * c.b2 + grad * grad * c.one_minus_b2;
-    p[i] = p[i] * c.keep - c.step_size * (m[i] / (std::sqrt(v[i]) / c.correction + c.eps));
-  }
 }
 
 }  // namespace
@@ -40,8 +22,8 @@ AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config) : decoder_(decod
   require(std::isfinite(config.eps) && config.eps >= 0, "eps", config.eps, "a number >= 0");
   require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay,
           "a number >= 0");
-  first_ = make_parameters(decoder.config());
-  second_ = make_parameters(decoder.config());
+  first_ = decoder.backend().make_set();
+  second_ = decoder.backend().make_set();
 }
 
 StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) {
@@ -63,23 +45,7 @@ StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) 
       .correction = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t))),
       .eps = static_cast<float>(config_.eps),
   };
-  std::vector<at::Tensor> parameters = decoder_.parameters().flats(), first = first_.flats(), second = second_.flats(),
-                          grads = gradients.set().flats();
-  for (size_t k = 0; k < parameters.size(); ++k) {
-    if (on_tensors(decoder_.config())) {
-      adamw_on_device(parameters[k], first[k], second[k], grads[k], c);
-      continue;
-    }
-    float* p = parameters[k].mutable_data_ptr<float>();
-    float* m = first[k].mutable_data_ptr<float>();
-    float* v = second[k].mutable_data_ptr<float>();
-    const float* g = grads[k].const_data_ptr<float>();
-    const int64_t n = parameters[k].numel();
-    parallel_for((n + kBlock - 1) / kBlock, 1, [&](int64_t block) {
-      const int64_t at = block * kBlock;
-      update(p + at, m + at, v + at, g + at, std::min(kBlock, n - at), c);
-    });
-  }
+  decoder_.backend().adamw(decoder_.parameters(), first_, second_, gradients.set(), c);
   decoder_.touch();
   return {.grad_norm = norm, .applied = true};
 }

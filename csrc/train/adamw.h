@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "backend/decoder.h"
 #include "gyre.h"
-#include "model/decoder.h"
 #include "train/gradients.h"
 
 namespace gyre {
@@ -12,17 +12,6 @@ namespace gyre {
 struct StepOutcome {
   double grad_norm;  // global L2 norm before clipping
   bool applied;
-};
-
-// The constants of one step, in the order of operations of torch.optim.AdamW.
-struct AdamWCoefficients {
-  float scale;         // gradient clipping
-  float keep;          // 1 - lr · weight decay
-  float one_minus_b1;  // first moment
-  float b2, one_minus_b2;
-  float step_size;   // lr / (1 - beta1^t)
-  float correction;  // sqrt(1 - beta2^t)
-  float eps;
 };
 
 class AdamW {

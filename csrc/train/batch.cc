@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/errors.h"
+#include "model/config.h"
 
 namespace gyre {
 namespace {

@@ -6,9 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "model/config.h"
-#include "model/packing.h"
-#include "model/score.h"
+#include "backend/backend.h"
 
 namespace gyre {
 

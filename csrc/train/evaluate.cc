@@ -3,7 +3,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "model/score.h"
 #include "train/value.h"
 
 namespace gyre {
@@ -43,7 +42,7 @@ void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, s
   std::vector<float> all_logprobs, all_entropies;  // per target
   for_groups(batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = decoder.forward(packing, nullptr);
-    const Scores scores = score(decoder, hidden_NH, predicted(group, packing).targets, temperature, !entropies.empty());
+    const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, !entropies.empty());
     all_logprobs.insert(all_logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
     all_entropies.insert(all_entropies.end(), scores.entropies.begin(), scores.entropies.end());
   });
@@ -62,7 +61,7 @@ void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> value
   std::vector<float> all_values;  // per target
   for_groups(batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = critic.forward(packing, nullptr);
-    const std::vector<float> results = value_head(critic, hidden_NH, predicted(group, packing).targets);
+    const std::vector<float> results = critic.values(hidden_NH, predicted(group, packing).targets);
     all_values.insert(all_values.end(), results.begin(), results.end());
   });
   const std::vector<int64_t> tokens = masked_tokens(batch);

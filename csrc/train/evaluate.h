@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "model/decoder.h"
+#include "backend/decoder.h"
 #include "train/batch.h"
 
 namespace gyre {

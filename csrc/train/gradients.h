@@ -1,40 +1,44 @@
-// A buffer shaped like a model's parameters, with the operations of gradient analysis.
+// A buffer shaped like a model's parameters, with the operations of gradient analysis. They run where the parameters
+// are; nothing but their results comes to this process's memory.
 #pragma once
 
+#include <memory>
 #include <span>
 
-#include "model/parameters.h"
+#include "backend/backend.h"
 
 namespace gyre {
 
 class Gradients {
  public:
-  explicit Gradients(const ModelConfig& config);
+  explicit Gradients(const ModelConfig& config)
+      : config_(config), backend_(open_backend(config)), set_(backend_->make_set()) {}
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& set() { return set_; }
   const ParameterSet& set() const { return set_; }
 
-  void zero();
+  void zero() { backend_->zero(set_); }
   void add(const Gradients& other, double scale);
-  // Inner product in f64. Blocks of fixed size are summed one by one and then in order, so every bit is the same for
-  // any number of threads. per_parameter is empty or has one entry per set().named.
+  // Inner product in f64; per_parameter is empty or has one entry per set().named. On the CPU every bit is the same for
+  // any number of threads.
   double dot(const Gradients& other, std::span<double> per_parameter) const;
 
-  // dot() of all pairs a <= b of buffers, bit for bit, row by row of the upper triangle, but each buffer is read once:
-  // out[pair * parameters + i].
+  // dot() of all pairs a <= b of buffers (on the CPU bit for bit, on tensors but for rounding), row by row of the upper
+  // triangle, but each buffer is read once: out[pair * parameters + i].
   static void products(std::span<const Gradients* const> buffers, std::span<double> out);
 
-  // Writes a count sketch (Charikar, Chen and Farach-Colton 2002): entry i of the parameters laid one after another is
-  // added with a random sign into out[i mod m], m = out.size(), best a prime. Inner products of sketches estimate those
-  // of gradients without bias, with a standard deviation of about |a|·|b|/sqrt(m); sketches add up as gradients do.
-  void sketch(std::span<float> out) const;
+  // Writes a count sketch (see Backend::sketch) of m = out.size() entries, best a prime. Inner products of sketches
+  // estimate those of gradients without bias, with a standard deviation of about |a|·|b|/sqrt(m); sketches add up as
+  // gradients do.
+  void sketch(std::span<float> out) const { backend_->sketch(set_, out); }
 
   // Throws std::invalid_argument when the buffer was made for another configuration.
   void require_config(const ModelConfig& config) const;
 
  private:
   ModelConfig config_;
+  std::unique_ptr<Backend> backend_;
   ParameterSet set_;
 };
 

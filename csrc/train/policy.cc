@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "model/score.h"
 #include "train/loss.h"
 
 namespace gyre {
@@ -174,7 +173,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
   BackwardPasses passes(hidden_NH);
   PolicyResult result{.stats = {}, .components = std::vector<gyre_component_stats>(all.size())};
   std::vector<float> logprobs, entropies;  // per target
-  score_backward(decoder, hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
+  decoder.score_backward(hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
     const auto here = std::span(tokens).subspan(first, chunk.logprobs.size());
     require_finite_results(batch, here, chunk.logprobs, "log-prob");
     require_finite_results(batch, here, chunk.entropies, "entropy");

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/decoder.h"
 #include "gyre.h"
-#include "model/decoder.h"
 #include "train/batch.h"
 #include "train/gradients.h"
 

@@ -3,17 +3,13 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
+#include "backend/decoder.h"
 #include "gyre.h"
-#include "model/decoder.h"
 #include "train/batch.h"
 #include "train/gradients.h"
 
 namespace gyre {
-
-// One value per target.
-std::vector<float> value_head(Decoder& critic, const at::Tensor& hidden_NH, std::span<const Target> targets);
 
 // Token-aligned; old_values may be empty when clip <= 0.
 struct ValueInputs {

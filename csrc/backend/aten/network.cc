@@ -1,0 +1,219 @@
+#include "backend/aten/network.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gyre {
+namespace {
+
+constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
+                                                &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
+constexpr at::Tensor BlockTensors::*kProjections[] = {
+    &BlockTensors::qkv_RH,      &BlockTensors::qkv_bias_R,      &BlockTensors::out_HQ,  &BlockTensors::out_bias_H,
+    &BlockTensors::gate_up_2FH, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_HF, &BlockTensors::down_bias_H};
+
+at::Tensor leaf(const at::Tensor& parameter, at::ScalarType compute) {
+  if (!parameter.defined()) return {};
+  return parameter.detach().to(compute).requires_grad_(true);
+}
+
+// The tensors of a block that are there, in a fixed order.
+std::vector<at::Tensor> tensors_of(const BlockTensors& block) {
+  std::vector<at::Tensor> all;
+  const auto add = [&](const auto& fields) {
+    for (const auto field : fields) {
+      if ((block.*field).defined()) all.push_back(block.*field);
+    }
+  };
+  add(kNorms);
+  add(kProjections);
+  return all;
+}
+
+// A leaf of the next graph with the same values.
+at::Tensor cut(const at::Tensor& x) { return x.detach().requires_grad_(true); }
+
+// In the weight's type.
+at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::linear(x.to(weight.scalar_type()), weight, bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+// RMSNorm over the last dimension of f32.
+at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config) {
+  return at::rms_norm(x, {x.size(-1)}, weight, config.rms_norm_eps);
+}
+
+// x: f32 [N, heads, head_dim].
+at::Tensor rotate(const at::Tensor& x, const RowAngles& angles) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
+  return at::cat({first * angles.cosines - second * angles.sines, second * angles.cosines + first * angles.sines}, -1);
+}
+
+// The gradient of <output, d_output> with respect to the input; those with respect to the weights are added to `into`.
+at::Tensor differentiate(const at::Tensor& output, const at::Tensor& input, std::vector<at::Tensor> weights,
+                         const at::Tensor& d_output, std::vector<at::Tensor> into) {
+  weights.insert(weights.begin(), input);
+  const auto d = torch::autograd::grad({output}, weights, {d_output},
+                                       /*retain_graph=*/true);
+  for (size_t i = 0; i < into.size(); ++i) into[i].add_(d[i + 1]);
+  return d[0];
+}
+
+}  // namespace
+
+AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages) : num_pages_(num_pages) {
+  // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
+  keys_ = at::zeros({config.num_layers, num_pages * kPageTokens, config.num_kv_heads, config.head_dim},
+                    at::TensorOptions().dtype(placement.compute).device(placement.device));
+  values_ = at::zeros_like(keys_);
+}
+
+void AtenPages::copy_page(int64_t from, int64_t to) {
+  for (const at::Tensor* pool : {&keys_, &values_}) {
+    const at::Tensor pages = pool->view({pool->size(0), num_pages_, -1});
+    pages.select(1, to).copy_(pages.select(1, from));
+  }
+}
+
+AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
+    : config_(config),
+      parameters_(parameters),
+      placement_(placement),
+      rope_(inverse_frequencies(rope_parameters(config))) {}
+
+void AtenNetwork::refresh() {
+  if (!std::exchange(stale_, false)) return;
+  blocks_.assign(parameters_.blocks.size(), {});
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    for (const auto field : kNorms) blocks_[i].*field = leaf(parameters_.blocks[i].*field, at::kFloat);
+    for (const auto field : kProjections) blocks_[i].*field = leaf(parameters_.blocks[i].*field, placement_.compute);
+  }
+  final_norm_H_ = leaf(parameters_.root.final_norm_H, at::kFloat);
+}
+
+at::Tensor AtenNetwork::ids_tensor(std::span<const int32_t> ids) const {
+  return to_device(ids.data(), {static_cast<int64_t>(ids.size())}, placement_.device).to(at::kLong);
+}
+
+RowAngles AtenNetwork::angles(const Pass& pass) {
+  if (pass.end > uploaded_) {
+    uploaded_ = std::max<int64_t>({pass.end, 2 * uploaded_, 256});
+    rope_.reserve(uploaded_);
+    cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, placement_.device);
+    sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, placement_.device);
+  }
+  const at::Tensor positions_N = ids_tensor(pass.positions);
+  return {cosines_.index_select(0, positions_N).unsqueeze(1), sines_.index_select(0, positions_N).unsqueeze(1)};
+}
+
+at::Tensor AtenNetwork::block_forward(const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
+                                      const std::optional<LayerPages>& pages) const {
+  const ModelConfig& c = config_;
+  const at::Tensor qkv = project(normalize(x_NH, w.attn_norm_H, c), w.qkv_RH, w.qkv_bias_R)
+                             .view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
+  at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
+  at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
+  const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
+  if (c.qk_norm) {
+    q = normalize(q, w.q_norm_D, c);
+    k = normalize(k, w.k_norm_D, c);
+  }
+  const auto type = v.scalar_type();
+  const at::Tensor o =
+      attend(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
+  const at::Tensor middle_NH = x_NH + project(o, w.out_HQ, w.out_bias_H);
+
+  const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);
+  const int64_t f = c.intermediate_size;
+  const at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
+  return middle_NH + project(act, w.down_HF, w.down_bias_H);
+}
+
+at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) const {
+  at::NoGradGuard no_grad;
+  at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, ids_N);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    std::optional<LayerPages> pages;
+    if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
+    x_NH = block_forward(blocks_[i], x_NH, pass, pages);
+  }
+  return normalize(x_NH, final_norm_H_, config_);
+}
+
+at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
+  refresh();
+  return run(ids_tensor(ids), {plan_paged(pass, placement_.device), angles(pass)}, &dynamic_cast<AtenPages&>(kv));
+}
+
+at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
+                                std::unique_ptr<Activations>* keep) {
+  refresh();
+  AtenPass shared{plan_rows(pass, placement_.device), angles(pass)};
+  if (keep == nullptr) return run(ids_tensor(ids), shared, nullptr);
+  auto kept = std::make_unique<AtenActivations>();
+  kept->pass = std::move(pass);
+  kept->recompute = recompute;
+  kept->shared = std::move(shared);
+  kept->ids_N = ids_tensor(ids);
+  at::AutoGradMode grad(true);
+  at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, kept->ids_N);
+  for (const BlockTensors& block : blocks_) {
+    kept->inputs_NH.push_back(cut(x_NH));
+    at::AutoGradMode record(!recompute);
+    x_NH = block_forward(block, kept->inputs_NH.back(), kept->shared, std::nullopt);
+    if (!recompute) kept->outputs_NH.push_back(x_NH);
+  }
+  kept->last_NH = cut(x_NH);
+  kept->hidden_NH = normalize(kept->last_NH, final_norm_H_, config_);
+  at::Tensor hidden_NH = kept->hidden_NH.detach();
+  *keep = std::move(kept);
+  return hidden_NH;
+}
+
+void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activations& activations) {
+  const auto& kept = dynamic_cast<const AtenActivations&>(activations);
+  std::vector<at::Tensor> d_NH;
+  for (const auto& [d_hidden_NH, gradients] : all) {
+    d_NH.push_back(
+        differentiate(kept.hidden_NH, kept.last_NH, {final_norm_H_}, d_hidden_NH, {gradients->root.final_norm_H}));
+  }
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    at::Tensor output_NH;
+    if (kept.recompute) {
+      at::AutoGradMode grad(true);
+      output_NH = block_forward(blocks_[i], kept.inputs_NH[i], kept.shared, std::nullopt);
+    } else {
+      output_NH = kept.outputs_NH[i];
+    }
+    for (size_t g = 0; g < all.size(); ++g) {
+      d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], tensors_of(blocks_[i]), d_NH[g],
+                              tensors_of(all[g].gradients->blocks[i]));
+    }
+  }
+  for (size_t g = 0; g < all.size(); ++g) {
+    all[g].gradients->root.embed_VH.add_(at::embedding_dense_backward(d_NH[g], kept.ids_N, config_.vocab_size,
+                                                                      /*padding_idx=*/-1,
+                                                                      /*scale_grad_by_freq=*/false));
+  }
+}
+
+void AtenNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+  const RootTensors& root = parameters_.root;
+  const bool value = config_.head == HeadKind::kValue;
+  at::mm_out(logits_RV, hidden_RH, (value ? root.score_1H : root.head_VH).t());
+  if (value) logits_RV.add_(root.score_bias_1);
+}
+
+}  // namespace gyre

@@ -1,0 +1,106 @@
+// The decoder in libtorch's tensor operations, on the CPU or on a GPU. Products and attention are in the compute type;
+// the residual stream, norms and rotations between them are f32, which costs little and keeps bfloat16 from rounding
+// the sum of all layers at every one of them. Embedding, head, losses, gradients and parameters are f32.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/aten/attention.h"
+#include "backend/backend.h"
+#include "kernels/rope.h"
+
+namespace gyre {
+
+// Where tensors are, and the type of products, keys and values.
+struct Placement {
+  at::Device device;
+  at::ScalarType compute;
+};
+
+// A copy on the device of numbers from the host.
+template <typename T>
+at::Tensor to_device(const T* data, at::IntArrayRef shape, at::Device device);
+
+// Both as [layer][page * 16][kv_head][head_dim] in the compute type.
+class AtenPages : public KvPages {
+ public:
+  AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages);
+  int64_t num_pages() const override { return num_pages_; }
+  void copy_page(int64_t from, int64_t to) override;
+  LayerPages layer(int64_t layer) const { return {keys_.select(0, layer), values_.select(0, layer)}; }
+
+ private:
+  int64_t num_pages_;
+  at::Tensor keys_, values_;
+};
+
+// The angles of a pass's rows, f32 [N, 1, head_dim / 2].
+struct RowAngles {
+  at::Tensor cosines, sines;
+};
+
+// What all blocks of a pass share.
+struct AtenPass {
+  AttentionPlan attention;
+  RowAngles angles;
+};
+
+// One small graph per block, so that its gradients are freed before the next block's.
+struct AtenActivations : Activations {
+  AtenPass shared;
+  at::Tensor ids_N;
+  std::vector<at::Tensor> inputs_NH;   // leaves
+  std::vector<at::Tensor> outputs_NH;  // with their graphs; none when blocks are recomputed
+  at::Tensor last_NH, hidden_NH;       // input (a leaf) and output of the final norm
+};
+
+class AtenNetwork : public Network {
+ public:
+  AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement);
+
+  void touch() override { stale_ = true; }
+  void release() override {}
+  at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
+  at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
+                     std::unique_ptr<Activations>* keep) override;
+  void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override;
+  // In f32 throughout: in bfloat16 logits would be rounded by up to 1/16 and log-probs with them.
+  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+               bool want_entropy) override;
+  void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+                      const Objective& objective) override;
+  at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                            std::span<const double> d_values, ParameterSet& gradients) override;
+
+ private:
+  void refresh();
+  at::Tensor ids_tensor(std::span<const int32_t> ids) const;
+  RowAngles angles(const Pass& pass);
+  at::Tensor block_forward(const BlockTensors& weights, const at::Tensor& x_NH, const AtenPass& pass,
+                           const std::optional<LayerPages>& pages) const;
+  at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) const;
+  at::Tensor logits_of(const at::Tensor& rows_RH);
+
+  const ModelConfig& config_;
+  const ParameterSet& parameters_;
+  Placement placement_;
+  // Projections in the compute type: in float32 they share the parameters' storage, otherwise they are copies, made
+  // again after each change. Norms are f32. Leaves of autograd's graphs.
+  std::vector<BlockTensors> blocks_;  // without flat_P
+  at::Tensor final_norm_H_;
+  bool stale_ = true;
+  // The CPU kernels' angles.
+  RopeTable rope_;
+  int64_t uploaded_ = 0;
+  at::Tensor cosines_, sines_;  // [positions, head_dim / 2]
+};
+
+}  // namespace gyre

@@ -1,0 +1,127 @@
+// Log-probs and entropies of chosen tokens on tensors, and the value head: only numbers per token leave the device.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "backend/aten/network.h"
+
+namespace gyre {
+namespace {
+
+// Rows of logits held at a time: about 128 MiB of f32.
+int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>((int64_t{1} << 25) / vocab, 64); }
+
+// Targets `begin` .. `begin + count - 1` on the device.
+struct Chunk {
+  size_t begin, count;
+  at::Tensor rows_R, tokens_R;  // int64
+};
+
+template <typename Body>
+void for_chunks(std::span<const Target> targets, int64_t vocab, at::Device device, Body&& body) {
+  const auto most = static_cast<size_t>(chunk_rows(vocab));
+  for (size_t begin = 0; begin < targets.size(); begin += most) {
+    const size_t count = std::min(most, targets.size() - begin);
+    std::vector<int64_t> rows, tokens;
+    for (const Target& t : targets.subspan(begin, count)) {
+      rows.push_back(t.row);
+      tokens.push_back(t.token);
+    }
+    const auto n = static_cast<int64_t>(count);
+    body(Chunk{begin, count, to_device(rows.data(), {n}, device), to_device(tokens.data(), {n}, device)});
+  }
+}
+
+void append(const at::Tensor& values_R, std::vector<float>& out) {
+  const at::Tensor host = values_R.to(at::kCPU).contiguous();
+  const float* values = host.const_data_ptr<float>();
+  out.insert(out.end(), values, values + host.numel());
+}
+
+// The scores of a chunk from its logits over temperature.
+void append_scores(const at::Tensor& z_RV, const Chunk& chunk, bool want_entropy, Scores& out) {
+  const at::Tensor logsumexp_R = at::logsumexp(z_RV, 1);
+  at::Tensor mean_R = at::zeros_like(logsumexp_R), entropy_R = mean_R;
+  if (want_entropy) {
+    mean_R = at::exp(z_RV - logsumexp_R.unsqueeze(1)).mul_(z_RV).sum(1);
+    entropy_R = logsumexp_R - mean_R;
+  }
+  append(logsumexp_R, out.logsumexp);
+  append(z_RV.gather(1, chunk.tokens_R.unsqueeze(1)).squeeze(1) - logsumexp_R, out.logprobs);
+  append(mean_R, out.mean_logit);
+  append(entropy_R, out.entropies);
+}
+
+// One number per row of the chunk as a column, or zeros.
+at::Tensor column(std::span<const float> values, const Chunk& chunk) {
+  if (values.empty()) return at::zeros_like(chunk.rows_R, at::kFloat).unsqueeze(1);
+  return to_device(values.data(), {static_cast<int64_t>(chunk.count), 1}, chunk.rows_R.device());
+}
+
+// With z = logits/T and p = softmax(z): d logprob / d z = onehot - p, d entropy / d z = -p·(z - Σ p·z).
+void chunk_backward(const at::Tensor& head_VH, const at::Tensor& rows_RH, const at::Tensor& z_RV, const Chunk& chunk,
+                    float inverse_temperature, const Scores& scores, const ScoreGradient& gradient) {
+  const int64_t vocab = head_VH.size(0);
+  const at::Tensor d_logprob_R1 = column(gradient.d_logprob, chunk);
+  at::Tensor d_RV = at::exp(z_RV - column(scores.logsumexp, chunk)).neg_();
+  d_RV.mul_((z_RV - column(scores.mean_logit, chunk)).mul_(column(gradient.d_entropy, chunk)).add_(d_logprob_R1));
+  const at::Tensor at_target_R =
+      at::arange(static_cast<int64_t>(chunk.count), chunk.rows_R.options()).mul_(vocab).add_(chunk.tokens_R);
+  d_RV.view({-1}).index_add_(0, at_target_R, d_logprob_R1.squeeze(1));
+  d_RV.mul_(inverse_temperature);
+  gradient.gradients->root.head_VH.addmm_(d_RV.t(), rows_RH);
+  at::Tensor d_hidden_NH = gradient.d_hidden_NH;
+  d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_RV, head_VH));
+}
+
+}  // namespace
+
+at::Tensor AtenNetwork::logits_of(const at::Tensor& rows_RH) {
+  at::Tensor logits_RV = at::empty({rows_RH.size(0), config_.vocab_size}, rows_RH.options());
+  logits(rows_RH, logits_RV);
+  return logits_RV;
+}
+
+Scores AtenNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+                          bool want_entropy) {
+  Scores out;
+  for_chunks(targets, config_.vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
+    const at::Tensor z_RV = logits_of(hidden_NH.index_select(0, chunk.rows_R)).mul_(inverse_temperature);
+    append_scores(z_RV, chunk, want_entropy, out);
+  });
+  return out;
+}
+
+void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                 float inverse_temperature, const Objective& objective) {
+  for_chunks(targets, config_.vocab_size, hidden_NH.device(), [&](const Chunk& chunk) {
+    const at::Tensor rows_RH = hidden_NH.index_select(0, chunk.rows_R);
+    const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);
+    Scores scores;
+    append_scores(z_RV, chunk, true, scores);
+    for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
+      chunk_backward(parameters_.root.head_VH, rows_RH, z_RV, chunk, inverse_temperature, scores, gradient);
+    }
+  });
+}
+
+at::Tensor AtenNetwork::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                       std::span<const double> d_values, ParameterSet& gradients) {
+  at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  for_chunks(targets, 1, hidden_NH.device(), [&](const Chunk& chunk) {
+    const std::vector<float> host(d_values.begin() + static_cast<ptrdiff_t>(chunk.begin),
+                                  d_values.begin() + static_cast<ptrdiff_t>(chunk.begin + chunk.count));
+    const at::Tensor d_R1 = to_device(host.data(), {static_cast<int64_t>(chunk.count), 1}, hidden_NH.device());
+    gradients.root.score_1H.add_(at::mm(d_R1.t(), hidden_NH.index_select(0, chunk.rows_R)));
+    gradients.root.score_bias_1.add_(d_R1.sum());
+    d_hidden_NH.index_add_(0, chunk.rows_R, at::mm(d_R1, parameters_.root.score_1H));
+  });
+  return d_hidden_NH;
+}
+
+}  // namespace gyre

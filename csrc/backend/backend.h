@@ -1,0 +1,167 @@
+// The seam between what a model is (model/) and what computes it. Everything above, that is training, engine and C ABI,
+// speaks to these interfaces and never asks which implementation stands behind them:
+//
+//   Backend   operations on sets of parameters: gradients, inner products,
+//   sketches, AdamW; makes the two below Network   one model's mathematics:
+//   forward, backward, logits, scores, values KvPages   a pool of keys and
+//   values
+//
+// An implementation is a folder here (cpu/: Gyre's kernels; aten/: libtorch's tensors, on the CPU and on GPUs) that
+// registers itself with BackendKind; docs/backend.md says how to add one. Arguments are checked and work is counted
+// before they get here (decoder.h, train/). Tensors are f32 on the backend's device unless said otherwise.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/parameters.h"
+#include "model/pass.h"
+
+namespace gyre {
+
+// Keys and values in pages of kPageTokens positions.
+class KvPages {
+ public:
+  virtual ~KvPages() = default;
+  virtual int64_t num_pages() const = 0;
+  // Copies the contents of one page to another in every layer (copy-on-write).
+  virtual void copy_page(int64_t from, int64_t to) = 0;
+};
+
+// What the backward pass needs of one training forward; each backend keeps what it wants.
+struct Activations {
+  virtual ~Activations() = default;
+  Pass pass;
+  bool recompute = false;  // blocks keep their inputs only
+};
+
+// Token `token` is predicted from hidden row `row`.
+struct Target {
+  int64_t row;
+  int32_t token;
+};
+
+// One entry per target: log-prob and entropy under softmax(logits / T), the logsumexp of logits / T, and Σ p·z under
+// it.
+struct Scores {
+  std::vector<float> logprobs, entropies, logsumexp, mean_logit;
+};
+
+// Derivatives of an objective with respect to the log-probs and entropies of a chunk's targets (an empty span: zeros),
+// and where its gradients are added: those of the hidden states to d_hidden_NH, those of the head to gradients.
+struct ScoreGradient {
+  std::span<const float> d_logprob, d_entropy;
+  at::Tensor d_hidden_NH;
+  ParameterSet* gradients;
+};
+
+// Called with the scores, entropies among them, of targets first, first + 1, ...: once per chunk, in order. Returns any
+// number of gradients, which must stay valid until the next call.
+using Objective = std::function<std::vector<ScoreGradient>(size_t first, const Scores& chunk)>;
+
+// The gradient of an objective with respect to the hidden states, and where those with respect to the parameters go.
+struct HiddenGradient {
+  at::Tensor d_hidden_NH;
+  ParameterSet* gradients;
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  // The parameters changed: whatever was derived from them is stale.
+  virtual void touch() = 0;
+  // Frees what only inference keeps, until it comes again.
+  virtual void release() = 0;
+
+  // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
+  virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;
+  // Training: whole packed sequences, whose keys and values need no pool. The hidden states are those of infer(), bit
+  // for bit where the backend promises it. `keep` (may be null) receives what backward() needs.
+  virtual at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
+                             std::unique_ptr<Activations>* keep) = 0;
+  // Adds to each of `all` the parameter gradients of Σ <d_hidden_NH, hidden_NH>. Several go back through one block
+  // after the other together: what they have in common is computed once.
+  virtual void backward(const std::vector<HiddenGradient>& all, const Activations& kept) = 0;
+
+  // logits_RV = hidden_RH · head^T; a value head gives [R, 1], bias included. Rows may be part of a wider tensor.
+  virtual void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) = 0;
+  // Log-probs and entropies (zeros unless wanted) of the targets, in chunks: no [tokens, V] tensor of a whole
+  // micro-batch is ever there.
+  virtual Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+                       bool want_entropy) = 0;
+  // The same scores chunk by chunk, and backward from what the objective makes of them. The logits are computed once,
+  // whatever the number of gradients.
+  virtual void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+                              const Objective& objective) = 0;
+  // Adds the value head's gradients of Σ d_values[i]·V(targets[i].row) and returns that of the hidden states.
+  virtual at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                    std::span<const double> d_values, ParameterSet& gradients) = 0;
+};
+
+// The constants of one AdamW step, in the order of operations of torch.optim.AdamW.
+struct AdamWCoefficients {
+  float scale;         // gradient clipping
+  float keep;          // 1 - lr · weight decay
+  float one_minus_b1;  // first moment
+  float b2, one_minus_b2;
+  float step_size;   // lr / (1 - beta1^t)
+  float correction;  // sqrt(1 - beta2^t)
+  float eps;
+};
+
+// Without state: several may stand for one configuration. Sets in a call were made by backends of equal configurations.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Where it computes and in which type: "cpu, float32".
+  virtual std::string describe() const = 0;
+
+  // Neither the configuration nor the parameters may go before the network does.
+  virtual std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const = 0;
+  virtual std::unique_ptr<KvPages> make_pages(int64_t num_pages) const = 0;
+  virtual int64_t bytes_per_page() const = 0;
+
+  // Zero-filled.
+  virtual ParameterSet make_set() const = 0;
+  virtual void zero(ParameterSet& set) const = 0;
+  virtual void add(ParameterSet& to, const ParameterSet& from, float scale) const = 0;
+  // Inner products in f64, one per named parameter.
+  virtual void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const = 0;
+  // dot() of all pairs a <= b, row by row of the upper triangle, each set read once: out[pair * parameters + i].
+  virtual void products(std::span<const ParameterSet* const> sets, std::span<double> out) const = 0;
+  // Writes a count sketch (Charikar, Chen and Farach-Colton 2002) of m = out.size() entries: entry i of the parameters
+  // laid one after another is added with the sign of sketch_signs() into out[i mod m].
+  virtual void sketch(const ParameterSet& set, std::span<float> out) const = 0;
+  virtual void adamw(ParameterSet& parameters, ParameterSet& first, ParameterSet& second, const ParameterSet& gradients,
+                     const AdamWCoefficients& c) const = 0;
+};
+
+// The signs of 64 entries of a sketch, the lowest bit first, a set one meaning minus: entries 64 k .. 64 k + 63 of a
+// parameter have counter c + k, where c is the number of such runs in the parameters before it.
+uint64_t sketch_signs(uint64_t counter);
+
+// A kind of backend. A static object of this type in the implementation's folder makes it known.
+struct BackendKind {
+  std::string devices;  // what it answers to, for messages: "cuda, cuda:N"
+  int priority;         // where several take a configuration, the highest is chosen
+  bool (*takes)(const ModelConfig& config);
+  std::unique_ptr<Backend> (*open)(const ModelConfig& config);  // throws std::invalid_argument saying what is missing
+
+  BackendKind(std::string devices, int priority, bool (*takes)(const ModelConfig&),
+              std::unique_ptr<Backend> (*open)(const ModelConfig&));
+};
+
+// The backend of a configuration's device and type. Throws std::invalid_argument, with what to do about it, for a
+// configuration that is invalid or that no backend takes.
+std::unique_ptr<Backend> open_backend(const ModelConfig& config);
+
+}  // namespace gyre

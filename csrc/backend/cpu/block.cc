@@ -1,0 +1,157 @@
+#include "backend/cpu/block.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+
+#include "kernels/product.h"
+#include "kernels/rowwise.h"
+#include "kernels/vec.h"
+
+namespace gyre {
+namespace {
+
+at::Tensor rows_of(int64_t rows, int64_t width) { return at::empty({rows, width}, at::kFloat); }
+
+// Calls body(tensor, shape) for all that a block's backward pass needs.
+template <class Body>
+void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
+  using B = BlockActivations;
+  using Shape = std::vector<int64_t>;
+  body(&B::input_NH, Shape{rows, c.hidden_size});
+  body(&B::attn_rstd_N, Shape{rows});
+  body(&B::qkv_NR, Shape{rows, c.qkv_width()});
+  body(&B::o_NQ, Shape{rows, c.query_width()});
+  body(&B::logsumexp_NA, Shape{rows, c.num_heads});
+  body(&B::middle_NH, Shape{rows, c.hidden_size});
+  body(&B::mlp_rstd_N, Shape{rows});
+  body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size});
+}
+
+// Every tensor begins on a cache line.
+int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
+
+// Gradients of y = x W^T + b over `rows` rows, x of width `in` and y of width `out`, all rows side by side: adds dy^T x
+// to d_weight and the column sums of dy to d_bias (may be undefined), and writes dy W to dx.
+void linear_backward(int64_t rows, int64_t in, int64_t out, const float* dy, const float* x, const at::Tensor& weight,
+                     at::Tensor& d_weight, const at::Tensor& d_bias, float* dx) {
+  multiply(out, in, rows, {dy, 1, out}, x, in, true, floats(d_weight), in);
+  if (d_bias.defined()) add_column_sums(dy, rows, out, floats(d_bias));
+  multiply(rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
+}
+
+}  // namespace
+
+void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
+  for_tensors(c, rows, [&](at::Tensor BlockActivations::*tensor, const std::vector<int64_t>& shape) {
+    this->*tensor = at::from_blob(memory, shape);
+    memory += floats_of(shape);
+  });
+}
+
+int64_t BlockActivations::size(const ModelConfig& c, int64_t rows) {
+  int64_t size = 0;
+  for_tensors(c, rows,
+              [&](at::Tensor BlockActivations::*, const std::vector<int64_t>& shape) { size += floats_of(shape); });
+  return size;
+}
+
+ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
+    : normed_NH(rows_of(rows, c.hidden_size)),
+      heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
+      delta_NH(rows_of(rows, c.hidden_size)),
+      act_NF(rows_of(rows, c.intermediate_size)) {}
+
+HeadLayout Block::head_layout() const {
+  return {config.num_heads,         config.num_kv_heads,      config.head_dim,
+          floats(weights.q_norm_D), floats(weights.k_norm_D), static_cast<float>(config.rms_norm_eps)};
+}
+
+void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
+                    BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
+                f = config.intermediate_size;
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  const float* input = floats(kept.input_NH);
+  float *normed = floats(work.normed_NH), *delta = floats(work.delta_NH), *heads = floats(work.heads_NE);
+  float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),
+        *gate_up = floats(kept.gate_up_N2F);
+
+  rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
+  packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
+  rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
+  store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, key_pages, value_pages);
+  attend(attention_shape(), pass.attended, heads, q + k, key_pages, value_pages, o, q, floats(kept.logsumexp_NA));
+  packed.out.multiply(o, q, n, floats(weights.out_bias_H), delta, h);
+
+  add_rms_norm(input, delta, n, h, floats(weights.mlp_norm_H), eps, middle, normed, floats(kept.mlp_rstd_N));
+  packed.gate_up.multiply(normed, h, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
+  swiglu(gate_up, n, f, floats(work.act_NF));
+  packed.down.multiply(floats(work.act_NF), f, n, floats(weights.down_bias_H), delta, h);
+  add(middle, delta, n * h, floats(output_NH));
+}
+
+BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
+    : attn_normed_NH(rows_of(rows, c.hidden_size)),
+      heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
+      mlp_normed_NH(rows_of(rows, c.hidden_size)),
+      act_NF(rows_of(rows, c.intermediate_size)),
+      d_normed_NH(rows_of(rows, c.hidden_size)),
+      d_qkv_NR(rows_of(rows, c.qkv_width())),
+      d_o_NQ(rows_of(rows, c.query_width())),
+      d_act_NF(rows_of(rows, c.intermediate_size)),
+      d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {}
+
+void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width();
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  rms_norm(floats(kept.input_NH), n, h, floats(weights.attn_norm_H), eps, floats(work.attn_normed_NH), nullptr);
+  rotate_heads(head_layout(), rope, pass.positions.data(), n, floats(kept.qkv_NR), q + 2 * k, floats(work.heads_NE),
+               q + k);
+  rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, floats(work.mlp_normed_NH), nullptr);
+  swiglu(floats(kept.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
+}
+
+void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
+                     BlockTensors& gradients) const {
+  const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
+                f = config.intermediate_size;
+  float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
+
+  // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
+  linear_backward(n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
+                  floats(work.d_act_NF));
+  swiglu_backward(floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
+  linear_backward(n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
+                  gradients.gate_up_2FH, gradients.gate_up_bias_2F, d_normed);
+  rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
+                    floats(gradients.mlp_norm_H));
+
+  // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
+  linear_backward(n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
+                  floats(work.d_o_NQ));
+  float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
+  AttentionBackward attention{};
+  attention.segments = pass.segments;
+  attention.q = heads;
+  attention.k = heads + q;
+  attention.v = qkv + q + k;
+  attention.ld_q = attention.ld_k = q + k;
+  attention.ld_v = attention.ld_d = q + 2 * k;
+  attention.o = floats(kept.o_NQ);
+  attention.d_o = floats(work.d_o_NQ);
+  attention.ld_o = q;
+  attention.logsumexp = floats(kept.logsumexp_NA);
+  attention.dq = d_qkv;
+  attention.dk = d_qkv + q;
+  attention.dv = d_qkv + q + k;
+  attend_backward(attention_shape(), attention, work.attention);
+  rotate_heads_backward(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
+                        floats(gradients.q_norm_D), floats(gradients.k_norm_D));
+  linear_backward(n, h, q + 2 * k, floats(work.d_qkv_NR), floats(work.attn_normed_NH), weights.qkv_RH, gradients.qkv_RH,
+                  gradients.qkv_bias_R, d_normed);
+  rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
+                    floats(gradients.attn_norm_H));
+}
+
+}  // namespace gyre

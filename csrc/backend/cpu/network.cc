@@ -1,0 +1,212 @@
+#include "backend/cpu/network.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/rowwise.h"
+#include "kernels/vec.h"
+
+namespace gyre {
+
+CpuPages::CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages)
+    : num_pages_(num_pages), page_floats_(config.kv_width() * kPageTokens), layers_(layers) {
+  // The attention kernel's vector loads run over the end of the last value row.
+  const int64_t count = layers_ * num_pages_ * page_floats_ + kLanes;
+  keys_ = at::empty({count}, at::kFloat);
+  values_ = at::empty({count}, at::kFloat);
+}
+
+void CpuPages::copy_page(int64_t from, int64_t to) {
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    std::copy_n(keys(layer) + from * page_floats_, page_floats_, keys(layer) + to * page_floats_);
+    std::copy_n(values(layer) + from * page_floats_, page_floats_, values(layer) + to * page_floats_);
+  }
+}
+
+namespace {
+
+void pack(PackedMatrix& to, const at::Tensor& weight) { to.pack(floats(weight), weight.size(0), weight.size(1)); }
+
+void pack(PackedBlock& to, const BlockTensors& from) {
+  pack(to.qkv, from.qkv_RH);
+  pack(to.out, from.out_HQ);
+  pack(to.gate_up, from.gate_up_2FH);
+  pack(to.down, from.down_HF);
+}
+
+}  // namespace
+
+void PackedWeights::keep_blocks() {
+  if (blocks_version_ == version_) return;
+  one_ = PackedBlock();
+  blocks_.resize(parameters_.blocks.size());
+  for (size_t i = 0; i < blocks_.size(); ++i) pack(blocks_[i], parameters_.blocks[i]);
+  blocks_version_ = version_;
+}
+
+void PackedWeights::release_blocks() {
+  blocks_.clear();
+  head_ = PackedMatrix();
+  blocks_version_ = head_version_ = 0;
+}
+
+const PackedBlock& PackedWeights::block(size_t i) {
+  if (blocks_version_ == version_) return blocks_[i];
+  pack(one_, parameters_.blocks[i]);
+  return one_;
+}
+
+const PackedMatrix& PackedWeights::head() {
+  if (head_version_ != version_) {
+    pack(head_, head_weight());
+    head_version_ = version_;
+  }
+  return head_;
+}
+
+PackedWeights::HeadColumns PackedWeights::head_columns(int64_t first, int64_t count) {
+  if (blocks_version_ == version_) return {head(), first};
+  const at::Tensor& weight = head_weight();
+  head_part_.pack(floats(weight) + first * weight.size(1), count, weight.size(1));
+  return {head_part_, 0};
+}
+
+const at::Tensor& PackedWeights::head_weight() const {
+  const RootTensors& root = parameters_.root;
+  return root.score_1H.defined() ? root.score_1H : root.head_VH;
+}
+
+CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters)
+    : config_(config),
+      parameters_(parameters),
+      packed_(parameters),
+      rope_(inverse_frequencies(rope_parameters(config))) {}
+
+void CpuNetwork::touch() {
+  packed_.touch();
+  activations_.reset();
+}
+
+// Makes the tensors that a training pass keeps.
+void CpuNetwork::place(CpuActivations& keep) {
+  const int64_t rows = keep.pass.rows, h = config_.hidden_size, layers = config_.num_layers;
+  const int64_t each = keep.recompute ? rows * h : BlockActivations::size(config_, rows);
+  if (!activations_ || activations_.use_count() > 1) activations_ = std::make_shared<Buffer>();
+  activations_->reserve(layers * each);
+  keep.memory = activations_;
+  float* memory = keep.memory->data();
+  keep.blocks.resize(static_cast<size_t>(layers));
+  for (BlockActivations& block : keep.blocks) {
+    if (keep.recompute) {
+      block.input_NH = at::from_blob(memory, {rows, h});
+    } else {
+      block.place(config_, rows, memory);
+    }
+    memory += each;
+  }
+  keep.last_NH = at::empty({rows, h}, at::kFloat);
+}
+
+// `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
+at::Tensor CpuNetwork::run(std::span<const int32_t> ids, const Pass& pass, CpuPages& kv, bool share_pages,
+                           CpuActivations* keep) {
+  const bool keep_all = keep && !keep->recompute;
+  if (keep) place(*keep);
+  at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
+  gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), static_cast<int64_t>(ids.size()),
+              floats(x_NH));
+  rope_.reserve(pass.end);
+  ForwardWorkspace work(config_, pass.rows);
+  Buffer memory;
+  BlockActivations scratch;
+  if (!keep_all) {
+    memory.reserve(BlockActivations::size(config_, pass.rows));
+    scratch.place(config_, pass.rows, memory.data());
+  }
+  const auto layers = static_cast<size_t>(config_.num_layers);
+  for (size_t i = 0; i < layers; ++i) {
+    const int64_t layer = share_pages ? 0 : static_cast<int64_t>(i);
+    BlockActivations& kept = keep_all ? keep->blocks[i] : scratch;
+    kept.input_NH = x_NH;
+    if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
+    const Block block{config_, parameters_.blocks[i], rope_};
+    block.forward(packed_.block(i), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+  }
+  at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
+           static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
+  if (keep) keep->rstd_N = std::move(rstd_N);
+  return hidden_NH;
+}
+
+at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
+  activations_.reset();
+  packed_.keep_blocks();
+  return run(ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
+}
+
+at::Tensor CpuNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
+                               std::unique_ptr<Activations>* keep) {
+  CpuPages kv(config_, 1, pass.num_pages);
+  if (keep == nullptr) return run(ids, pass, kv, true, nullptr);
+  auto kept = std::make_unique<CpuActivations>();
+  kept->pass = std::move(pass);
+  kept->recompute = recompute;
+  at::Tensor hidden_NH = run(ids, kept->pass, kv, true, kept.get());
+  kept->ids.assign(ids.begin(), ids.end());
+  *keep = std::move(kept);
+  return hidden_NH;
+}
+
+void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activations& activations) {
+  const auto& kept = dynamic_cast<const CpuActivations&>(activations);
+  const int64_t rows = kept.pass.rows, h = config_.hidden_size;
+  std::vector<at::Tensor> d_NH;
+  for (const auto& [d_hidden_NH, gradients] : all) {
+    d_NH.push_back(at::zeros_like(d_hidden_NH));
+    rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N), floats(parameters_.root.final_norm_H),
+                      floats(d_hidden_NH), rows, h, floats(d_NH.back()), floats(gradients->root.final_norm_H));
+  }
+  BackwardWorkspace work(config_, rows);
+  std::unique_ptr<ForwardWorkspace> again;
+  std::unique_ptr<CpuPages> kv;
+  Buffer memory;
+  BlockActivations scratch;
+  at::Tensor unused_NH;
+  for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
+    const auto at = static_cast<size_t>(i);
+    const Block block{config_, parameters_.blocks[at], rope_};
+    const BlockActivations* activations = &kept.blocks[at];
+    if (!activations->qkv_NR.defined()) {
+      if (!again) {
+        again = std::make_unique<ForwardWorkspace>(config_, rows);
+        kv = std::make_unique<CpuPages>(config_, 1, kept.pass.num_pages);
+        unused_NH = at::empty({rows, h}, at::kFloat);
+        memory.reserve(BlockActivations::size(config_, rows));
+        scratch.place(config_, rows, memory.data());
+      }
+      scratch.input_NH = activations->input_NH;
+      block.forward(packed_.block(at), kept.pass, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
+      activations = &scratch;
+    }
+    block.recompute(*activations, kept.pass, work);
+    for (size_t g = 0; g < all.size(); ++g) {
+      block.backward(*activations, kept.pass, work, d_NH[g], all[g].gradients->blocks[at]);
+    }
+  }
+  for (size_t g = 0; g < all.size(); ++g) {
+    scatter_add_rows(floats(d_NH[g]), h, kept.ids.data(), rows, floats(all[g].gradients->root.embed_VH));
+  }
+}
+
+void CpuNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+  packed_.head().multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0),
+                          floats(parameters_.root.score_bias_1), floats(logits_RV), logits_RV.stride(0));
+}
+
+}  // namespace gyre

@@ -1,0 +1,107 @@
+// The decoder on Gyre's own kernels: every row of every result is the same bits in any batch, chunking or number of
+// threads, so the sampler's log-probs are the trainer's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/block.h"
+#include "kernels/buffer.h"
+
+namespace gyre {
+
+// In the layout that the attention kernel reads:
+//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load
+//   gives 16 keys' component d) values [layer][page][kv_head][16][head_dim]
+class CpuPages : public KvPages {
+ public:
+  CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages);
+  int64_t num_pages() const override { return num_pages_; }
+  void copy_page(int64_t from, int64_t to) override;
+  float* keys(int64_t layer) { return keys_.data_ptr<float>() + layer * num_pages_ * page_floats_; }
+  float* values(int64_t layer) { return values_.data_ptr<float>() + layer * num_pages_ * page_floats_; }
+
+ private:
+  int64_t num_pages_, page_floats_, layers_;
+  at::Tensor keys_, values_;
+};
+
+// Copies of a model's matrices in the layout of the multiply kernel. The engine reads all of them for a few rows at a
+// time and keeps them; a training pass has enough rows to pack one block after the other into the same memory.
+class PackedWeights {
+ public:
+  // The parameters must outlive this object.
+  explicit PackedWeights(const ParameterSet& parameters) : parameters_(parameters) {}
+
+  // The parameters changed.
+  void touch() { ++version_; }
+  // Packs all blocks unless that has been done for these parameters.
+  void keep_blocks();
+  // Frees what keep_blocks() made, and the head's copy.
+  void release_blocks();
+  // Valid until the next call when the blocks are not kept.
+  const PackedBlock& block(size_t i);
+  const PackedMatrix& head();
+  // Columns first .. first+count-1 of the head are columns `at` and on of `matrix`: of head() while the blocks are
+  // kept, otherwise packed for this call and valid until the next.
+  struct HeadColumns {
+    const PackedMatrix& matrix;
+    int64_t at;
+  };
+  HeadColumns head_columns(int64_t first, int64_t count);
+
+ private:
+  const at::Tensor& head_weight() const;
+
+  const ParameterSet& parameters_;
+  uint64_t version_ = 1, blocks_version_ = 0, head_version_ = 0;
+  std::vector<PackedBlock> blocks_;
+  PackedBlock one_;
+  PackedMatrix head_, head_part_;
+};
+
+struct CpuActivations : Activations {
+  std::vector<int32_t> ids;              // of the rows
+  std::shared_ptr<Buffer> memory;        // of the blocks' tensors
+  std::vector<BlockActivations> blocks;  // with recomputation: only input_NH of each is defined
+  at::Tensor last_NH,
+      rstd_N;  // output of the last block; the final norm's statistics
+};
+
+class CpuNetwork : public Network {
+ public:
+  CpuNetwork(const ModelConfig& config, const ParameterSet& parameters);
+
+  void touch() override;
+  void release() override { packed_.release_blocks(); }
+  at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
+  at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
+                     std::unique_ptr<Activations>* keep) override;
+  void backward(const std::vector<HiddenGradient>& all, const Activations& kept) override;
+  void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) override;
+  Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+               bool want_entropy) override;
+  void score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
+                      const Objective& objective) override;
+  at::Tensor value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                            std::span<const double> d_values, ParameterSet& gradients) override;
+
+ private:
+  void place(CpuActivations& keep);
+  at::Tensor run(std::span<const int32_t> ids, const Pass& pass, CpuPages& kv, bool share_pages, CpuActivations* keep);
+  void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
+  void chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, const Scores& scores,
+                      const float* kept, const ScoreGradient& gradient);
+
+  const ModelConfig& config_;
+  const ParameterSet& parameters_;
+  PackedWeights packed_;
+  RopeTable rope_;
+  // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
+  std::shared_ptr<Buffer> activations_;
+};
+
+}  // namespace gyre

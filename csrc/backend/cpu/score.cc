@@ -1,0 +1,200 @@
+// Log-probs, entropies and values from hidden states, and their backward passes, in chunks of rows.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backend/cpu/network.h"
+#include "kernels/parallel.h"
+#include "kernels/product.h"
+#include "kernels/softmax.h"
+
+namespace gyre {
+namespace {
+
+// Targets at a time, and least worth handing to a thread. A block of their logits, 6 MiB, stays in the last-level cache
+// while it is made and used; the head's weights are read from memory once per chunk.
+constexpr int64_t kChunk = 512, kGrain = 4;
+static_assert(kSoftmaxBlock % kPanel == 0);
+
+// Where the logits of a chunk are kept for the backward pass: memory for them, but so many targets that reading the
+// head's weights and writing their gradient costs little.
+constexpr int64_t kKeptLogits = (int64_t{128} << 20) / sizeof(float), kLeastKept = 256;
+
+int64_t kept_chunk(int64_t vocab) { return std::clamp(kKeptLogits / vocab, kLeastKept, kChunk); }
+
+// The targets' hidden rows, dense.
+at::Tensor gather(const at::Tensor& hidden_NH, std::span<const Target> targets) {
+  const int64_t width = hidden_NH.size(1);
+  at::Tensor rows_RH = at::empty({static_cast<int64_t>(targets.size()), width}, hidden_NH.options());
+  const float* from = hidden_NH.const_data_ptr<float>();
+  float* to = rows_RH.mutable_data_ptr<float>();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    std::memcpy(to + i * width, from + targets[i].row * width, width * sizeof(float));
+  }
+  return rows_RH;
+}
+
+// Calls body(first target, count) for consecutive chunks of about the same size, at most `most`.
+template <typename Body>
+void for_chunks(size_t targets, int64_t most, Body&& body) {
+  for (size_t first = 0; first < targets;) {
+    const auto count = static_cast<size_t>(even_part(static_cast<int64_t>(targets - first), most));
+    body(first, count);
+    first += count;
+  }
+}
+
+// Calls body(first column, columns) for the blocks of a row of logits.
+template <typename Body>
+void for_blocks(int64_t vocab, Body&& body) {
+  for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) body(first, std::min(kSoftmaxBlock, vocab - first));
+}
+
+// The scores of a chunk of targets, from one block of their logits after another.
+class ChunkScores {
+ public:
+  ChunkScores(std::span<const Target> targets, float inverse_temperature, bool want_entropy)
+      : targets_(targets), inverse_(inverse_temperature), want_entropy_(want_entropy) {}
+
+  void add(const float* logits, int64_t first, int64_t columns) {
+    parallel_for(static_cast<int64_t>(targets_.size()), kGrain, [&](int64_t r) {
+      const auto at = static_cast<size_t>(r);
+      const float* row = logits + r * kSoftmaxBlock;
+      rows_[at].add(row, columns, inverse_, want_entropy_);
+      const int64_t token = targets_[at].token - first;
+      if (token >= 0 && token < columns) chosen_[at] = row[token];
+    });
+  }
+
+  void append_to(Scores& out) const {
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const float logsumexp = rows_[i].logsumexp(), mean = want_entropy_ ? rows_[i].mean() : 0;
+      out.logsumexp.push_back(logsumexp);
+      out.logprobs.push_back(logprob_of(&chosen_[i], 0, inverse_, logsumexp));
+      out.mean_logit.push_back(mean);
+      out.entropies.push_back(want_entropy_ ? logsumexp - mean : 0);
+    }
+  }
+
+ private:
+  std::span<const Target> targets_;
+  float inverse_;
+  bool want_entropy_;
+  std::vector<SoftmaxRow> rows_ = std::vector<SoftmaxRow>(targets_.size());
+  std::vector<float> chosen_ = std::vector<float>(targets_.size());  // the targets' logits
+};
+
+}  // namespace
+
+// Logits of all rows, some columns of them, to rows kSoftmaxBlock apart.
+void CpuNetwork::logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits) {
+  const auto head = packed_.head_columns(first, columns);
+  head.matrix.multiply_columns(head.at, columns, rows_RH.const_data_ptr<float>(), rows_RH.size(1), rows_RH.size(0),
+                               nullptr, logits, kSoftmaxBlock);
+}
+
+// Adds one gradient of a chunk, whose logits are kept block after block.
+void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse,
+                                const Scores& scores, const float* kept, const ScoreGradient& gradient) {
+  thread_local Buffer block;
+  const int64_t rows = rows_RH.size(0), width = rows_RH.size(1);
+  block.reserve(rows * kSoftmaxBlock);
+  at::Tensor d_rows_RH = at::empty_like(rows_RH);
+  const float *x = rows_RH.const_data_ptr<float>(), *head = parameters_.root.head_VH.const_data_ptr<float>();
+  float *d_logits = block.data(), *dx = d_rows_RH.mutable_data_ptr<float>(),
+        *d_head = gradient.gradients->root.head_VH.mutable_data_ptr<float>(),
+        *d_hidden = gradient.d_hidden_NH.mutable_data_ptr<float>();
+  for_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
+    parallel_for(rows, kGrain, [&](int64_t r) {
+      const auto i = static_cast<size_t>(r);
+      float* row = d_logits + r * kSoftmaxBlock;
+      const float weight = gradient.d_logprob.empty() ? 0 : gradient.d_logprob[i];
+      softmax_gradient(kept + r * kSoftmaxBlock, columns, inverse,
+                       {.logsumexp = scores.logsumexp[i],
+                        .mean = scores.mean_logit[i],
+                        .d_logprob = weight,
+                        .d_entropy = gradient.d_entropy.empty() ? 0 : gradient.d_entropy[i]},
+                       row);
+      const int64_t token = targets[i].token - first;
+      if (token >= 0 && token < columns) row[token] += weight * inverse;
+    });
+    multiply(columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true, d_head + first * width, width);
+    multiply(rows, width, columns, {d_logits, kSoftmaxBlock, 1}, head + first * width, width, first > 0, dx, width);
+    kept += rows * kSoftmaxBlock;
+  });
+  for (size_t i = 0; i < targets.size(); ++i) {
+    float* to = d_hidden + targets[i].row * width;
+    for (int64_t h = 0; h < width; ++h) to[h] += dx[static_cast<int64_t>(i) * width + h];
+  }
+}
+
+Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
+                         bool want_entropy) {
+  thread_local Buffer block;
+  Scores out;
+  for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
+    const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
+    ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
+    block.reserve(rows_RH.size(0) * kSoftmaxBlock);
+    for_blocks(config_.vocab_size, [&](int64_t first, int64_t columns) {
+      logits_block(rows_RH, first, columns, block.data());
+      chunk.add(block.data(), first, columns);
+    });
+    chunk.append_to(out);
+  });
+  return out;
+}
+
+void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse,
+                                const Objective& objective) {
+  const int64_t vocab = config_.vocab_size;
+  Buffer logits;
+  for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
+    const std::span<const Target> here = targets.subspan(begin, count);
+    const at::Tensor rows_RH = gather(hidden_NH, here);
+    ChunkScores chunk(here, inverse, /*want_entropy=*/true);
+    const int64_t block = rows_RH.size(0) * kSoftmaxBlock;
+    logits.reserve(ceil_div(vocab, kSoftmaxBlock) * block);
+    float* kept = logits.data();
+    for_blocks(vocab, [&](int64_t first, int64_t columns) {
+      logits_block(rows_RH, first, columns, kept);
+      chunk.add(kept, first, columns);
+      kept += block;
+    });
+    Scores scores;
+    chunk.append_to(scores);
+    for (const ScoreGradient& gradient : objective(begin, scores)) {
+      chunk_backward(rows_RH, here, inverse, scores, logits.data(), gradient);
+    }
+  });
+}
+
+at::Tensor CpuNetwork::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                      std::span<const double> d_values, ParameterSet& gradients) {
+  const int64_t width = hidden_NH.size(1);
+  const float* hidden = hidden_NH.const_data_ptr<float>();
+  const float* head = parameters_.root.score_1H.const_data_ptr<float>();
+  at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();
+  std::vector<double> d_head(width);
+  double d_bias = 0;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const float* row = hidden + targets[i].row * width;
+    float* d_row = d_hidden + targets[i].row * width;
+    for (int64_t h = 0; h < width; ++h) {
+      d_row[h] += static_cast<float>(d_values[i] * head[h]);
+      d_head[h] += d_values[i] * row[h];
+    }
+    d_bias += d_values[i];
+  }
+  float* d_score = gradients.root.score_1H.mutable_data_ptr<float>();
+  for (int64_t h = 0; h < width; ++h) d_score[h] += static_cast<float>(d_head[h]);
+  *gradients.root.score_bias_1.mutable_data_ptr<float>() += static_cast<float>(d_bias);
+  return d_hidden_NH;
+}
+
+}  // namespace gyre

@@ -1,0 +1,158 @@
+#include "backend/decoder.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace gyre {
+namespace {
+
+std::vector<BackendKind>& kinds() {
+  static std::vector<BackendKind> all;
+  return all;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+float inverse_of(double temperature) {
+  if (!(std::isfinite(temperature) && temperature > 0)) {
+    refuse("score: temperature is " + std::to_string(temperature) + ", expected a number > 0");
+  }
+  return static_cast<float>(1.0 / temperature);
+}
+
+}  // namespace
+
+BackendKind::BackendKind(std::string names, int rank, bool (*accepts)(const ModelConfig&),
+                         std::unique_ptr<Backend> (*make)(const ModelConfig&))
+    : devices(std::move(names)), priority(rank), takes(accepts), open(make) {
+  const auto lower = [&](const BackendKind& k) { return k.priority <= priority; };
+  kinds().insert(std::ranges::find_if(kinds(), lower), *this);
+}
+
+std::unique_ptr<Backend> open_backend(const ModelConfig& config) {
+  validate(config);
+  std::string known;
+  for (const BackendKind& kind : kinds()) {
+    if (kind.takes(config)) return kind.open(config);
+    known += (known.empty() ? "" : ", ") + kind.devices;
+  }
+  refuse("model device: got \"" + config.device + "\", expected " + known);
+}
+
+// The output function of SplitMix64 (Steele, Lea and Flood 2014): 64 random bits for a counter.
+uint64_t sketch_signs(uint64_t counter) {
+  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+Decoder::Decoder(const ModelConfig& config)
+    : config_(config),
+      backend_(open_backend(config_)),
+      parameters_(backend_->make_set()),
+      network_(backend_->make_network(config_, parameters_)) {}
+
+void Decoder::touch() {
+  ++version_;
+  network_->touch();
+}
+
+void Decoder::check(std::span<const int32_t> ids) const {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size) {
+      refuse("decoder forward: token id " + std::to_string(id) + " is outside the vocabulary of " +
+             std::to_string(config_.vocab_size));
+    }
+  }
+}
+
+at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
+  const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
+  check(ids);
+  work_ += forward_work(config_, pass);
+  return network_->infer(ids, pass, kv);
+}
+
+at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
+  Pass pass = training_pass(config_, packing);
+  check(packing.ids);
+  work_ += forward_work(config_, pass);
+  return network_->forward(packing.ids, std::move(pass), recompute_, keep);
+}
+
+void Decoder::backward(const std::vector<HiddenGradient>& all, const Activations& kept) {
+  if (all.empty()) return;
+  const int64_t rows = kept.pass.rows, h = config_.hidden_size;
+  for (const auto& [d_hidden_NH, gradients] : all) {
+    if (d_hidden_NH.dim() != 2 || d_hidden_NH.size(0) != rows || d_hidden_NH.size(1) != h ||
+        !d_hidden_NH.is_contiguous()) {
+      refuse(
+          "decoder backward: the gradient of the hidden states must be "
+          "contiguous [" +
+          std::to_string(rows) + ", " + std::to_string(h) + "]");
+    }
+  }
+  network_->backward(all, kept);
+  work_ += backward_work(config_, kept.pass) * static_cast<double>(all.size());
+  if (kept.recompute) work_ += forward_work(config_, kept.pass);
+}
+
+void Decoder::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+  const int64_t rows = hidden_RH.size(0);
+  if (hidden_RH.size(1) != config_.hidden_size || logits_RV.size(0) != rows || logits_RV.size(1) != head_width()) {
+    refuse("logits: expected [R, " + std::to_string(config_.hidden_size) + "] hidden states and [R, " +
+           std::to_string(head_width()) + "] logits");
+  }
+  network_->logits(hidden_RH, logits_RV);
+  work_ += head_work(config_, rows);
+}
+
+at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows) {
+  const auto n = static_cast<int64_t>(rows.size());
+  const at::Tensor rows_R = at::from_blob(const_cast<int64_t*>(rows.data()), {n}, at::kLong).to(hidden_NH.device());
+  const at::Tensor hidden_RH = hidden_NH.index_select(0, rows_R);
+  at::Tensor logits_RV = at::empty({n, head_width()}, hidden_RH.options());
+  logits(hidden_RH, logits_RV);
+  return logits_RV.to(at::kCPU);
+}
+
+Scores Decoder::score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
+                      bool want_entropy) {
+  Scores scores = network_->score(hidden_NH, targets, inverse_of(temperature), want_entropy);
+  work_ += head_work(config_, static_cast<int64_t>(targets.size()));
+  return scores;
+}
+
+void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
+                             const Objective& objective) {
+  network_->score_backward(hidden_NH, targets, inverse_of(temperature), [&](size_t first, const Scores& chunk) {
+    std::vector<ScoreGradient> gradients = objective(first, chunk);
+    const double products = 1 + 2 * static_cast<double>(gradients.size());
+    work_ += head_work(config_, static_cast<int64_t>(chunk.logprobs.size())) * products;
+    return gradients;
+  });
+}
+
+std::vector<float> Decoder::values(const at::Tensor& hidden_NH, std::span<const Target> targets) {
+  at::Tensor values_N1 = at::empty({hidden_NH.size(0), 1}, hidden_NH.options());
+  logits(hidden_NH, values_N1);
+  const at::Tensor host_N1 = values_N1.to(at::kCPU);
+  const float* all = host_N1.const_data_ptr<float>();
+  std::vector<float> values(targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) values[i] = all[targets[i].row];
+  return values;
+}
+
+at::Tensor Decoder::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
+                                   std::span<const double> d_values, ParameterSet& gradients) {
+  return network_->value_backward(hidden_NH, targets, d_values, gradients);
+}
+
+}  // namespace gyre

@@ -1,0 +1,76 @@
+#include "engine/request.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace gyre {
+namespace {
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+}  // namespace
+
+int64_t pool_pages(const EngineConfig& c, int64_t bytes_per_page) {
+  if (c.kv_bytes != 0) return c.kv_bytes / bytes_per_page;
+  int64_t pages = 0;
+  return __builtin_mul_overflow(c.max_sequences, pages_for(c.max_length), &pages) ? std::numeric_limits<int64_t>::max()
+                                                                                  : pages;
+}
+
+void check(const EngineConfig& c, const ModelConfig& model, int64_t bytes_per_page) {
+  require(model.head == HeadKind::kLanguageModel, "engine: the model has a value head, which predicts no tokens");
+  require(c.max_sequences >= 1, "engine: max_sequences must be at least 1, got " + std::to_string(c.max_sequences));
+  require(c.max_batch_tokens >= 1,
+          "engine: max_batch_tokens must be at least 1, got " + std::to_string(c.max_batch_tokens));
+  require(c.max_length >= 2,
+          "engine: max_length must be at least 2 (a prompt "
+          "token and a new one), got " +
+              std::to_string(c.max_length));
+  require(c.max_length <= model.max_positions, "engine: max_length " + std::to_string(c.max_length) +
+                                                   " is more than the model's " + std::to_string(model.max_positions) +
+                                                   " positions");
+  require(c.kv_bytes >= 0, "engine: kv_bytes must not be negative, got " + std::to_string(c.kv_bytes));
+  const int64_t pages = pool_pages(c, bytes_per_page);
+  require(pages >= 1, "engine: kv_bytes " + std::to_string(c.kv_bytes) + " is less than one page of " +
+                          std::to_string(kPageTokens) + " positions, " + std::to_string(bytes_per_page) + " bytes");
+  require(pages < std::numeric_limits<int32_t>::max(),
+          "engine: a KV pool of " + std::to_string(pages) + " pages is too large, at most " +
+              std::to_string(std::numeric_limits<int32_t>::max() - 1) + ": lower kv_bytes or max_sequences");
+}
+
+void check(const Request& request, const EngineConfig& config, const ModelConfig& model, int64_t bytes_per_page) {
+  const std::string name = "request " + std::to_string(request.id) + ": ";
+  const Sampling& s = request.sampling;
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size()), vocab = model.vocab_size;
+  require(prompt >= 1, name + "the prompt is empty");
+  const auto foreign = std::ranges::find_if(request.prompt, [&](int32_t id) { return id < 0 || id >= vocab; });
+  if (foreign != request.prompt.end())
+    throw std::invalid_argument(name + "prompt token " + std::to_string(foreign - request.prompt.begin()) + " is " +
+                                std::to_string(*foreign) + ", outside the vocabulary of " + std::to_string(vocab));
+  require(s.temperature == 0 || (s.temperature >= 1e-4 && s.temperature <= 1e4),
+          name + "temperature must be 0 (greedy) or between 1e-4 and 1e4, got " + std::to_string(s.temperature));
+  require(s.top_k >= 0, name + "top_k must not be negative (0 = off), got " + std::to_string(s.top_k));
+  require(s.top_p > 0 && s.top_p <= 1, name + "top_p must be above 0 and at most 1, got " + std::to_string(s.top_p));
+  require(s.min_p >= 0 && s.min_p <= 1, name + "min_p must be between 0 and 1, got " + std::to_string(s.min_p));
+  require(s.max_tokens >= 1, name + "max_tokens must be at least 1, got " + std::to_string(s.max_tokens));
+  require(s.min_tokens >= 0 && s.min_tokens <= s.max_tokens, name + "min_tokens must be between 0 and max_tokens " +
+                                                                 std::to_string(s.max_tokens) + ", got " +
+                                                                 std::to_string(s.min_tokens));
+  for (const std::string& stop : request.stop_strings) require(!stop.empty(), name + "a stop string is empty");
+  require(prompt < config.max_length, name + "the prompt has " + std::to_string(prompt) +
+                                          " tokens, but prompt and output together may have " +
+                                          std::to_string(config.max_length) + " (max_length)");
+  // The last token is never computed.
+  const int64_t pages = pages_for(prompt + std::min(s.max_tokens, config.max_length - prompt) - 1);
+  require(pages <= pool_pages(config, bytes_per_page),
+          name + "a prompt of " + std::to_string(prompt) + " and up to " + std::to_string(s.max_tokens) +
+              " new tokens needs " + std::to_string(pages) + " KV pages, but the pool has " +
+              std::to_string(pool_pages(config, bytes_per_page)) + ": give the engine kv_bytes of at least " +
+              std::to_string(pages * bytes_per_page));
+}
+
+}  // namespace gyre

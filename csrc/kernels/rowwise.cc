@@ -1,0 +1,155 @@
+#include "kernels/rowwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/parallel.h"
+#include "kernels/vec.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kGrainFloats = 16384;
+constexpr int64_t kPartialRows = 64;  // rows that share one partial dweight, whatever the number of threads
+
+int64_t norm_grain(int64_t width) { return std::max<int64_t>(1, kGrainFloats / width); }
+
+constexpr int64_t kStrip = 64;  // columns per task where every task walks all rows
+constexpr int64_t kBlock = 4096;
+
+int64_t swiglu_grain(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
+
+vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
+
+}  // namespace
+
+float rms_norm_row(const float* x, int64_t width, const float* weight, float eps, float* y) {
+  vf squares{};
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const vf v = load_first(x + j, width - j);
+    squares += v * v;
+  }
+  const float rstd = 1.0f / std::sqrt(reduce_sum(squares) / static_cast<float>(width) + eps);
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const int64_t n = width - j;
+    store_first(y + j, load_first(x + j, n) * rstd * load_first(weight + j, n), n);
+  }
+  return rstd;
+}
+
+void rms_norm_row_backward(const float* x, float rstd, const float* weight, const float* dy, int64_t width, bool add,
+                           float* dx, float* dweight) {
+  vf dots{};
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const int64_t n = width - j;
+    const vf v = load_first(x + j, n), g = load_first(dy + j, n);
+    dots += v * (g * load_first(weight + j, n));
+    store_first(dweight + j, load_first(dweight + j, n) + g * (v * rstd), n);
+  }
+  const float shrink = reduce_sum(dots) * rstd * rstd * rstd / static_cast<float>(width);
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const int64_t n = width - j;
+    vf d = load_first(dy + j, n) * load_first(weight + j, n) * rstd - load_first(x + j, n) * shrink;
+    if (add) d += load_first(dx + j, n);
+    store_first(dx + j, d, n);
+  }
+}
+
+void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y, float* rstd) {
+  parallel_for(rows, norm_grain(width), [&](int64_t r) {
+    const float value = rms_norm_row(x + r * width, width, weight, eps, y + r * width);
+    if (rstd) rstd[r] = value;
+  });
+}
+
+void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps,
+                  float* sum, float* y, float* rstd) {
+  parallel_for(rows, norm_grain(width), [&](int64_t r) {
+    const int64_t at = r * width;
+    for (int64_t j = 0; j < width; ++j) sum[at + j] = x[at + j] + delta[at + j];
+    const float value = rms_norm_row(sum + at, width, weight, eps, y + at);
+    if (rstd) rstd[r] = value;
+  });
+}
+
+void rms_norm_backward(const float* x, const float* rstd, const float* weight, const float* dy, int64_t rows,
+                       int64_t width, float* dx, float* dweight) {
+  const int64_t parts = ceil_div(rows, kPartialRows);
+  std::vector<float> partial(static_cast<size_t>(parts * width), 0.0f);
+  parallel_for(parts, 1, [&](int64_t p) {
+    for (int64_t r = p * kPartialRows; r < std::min(rows, (p + 1) * kPartialRows); ++r) {
+      rms_norm_row_backward(x + r * width, rstd[r], weight, dy + r * width, width, true, dx + r * width,
+                            &partial[p * width]);
+    }
+  });
+  for (int64_t p = 0; p < parts; ++p) {
+    for (int64_t j = 0; j < width; ++j) dweight[j] += partial[p * width + j];
+  }
+}
+
+void swiglu(const float* gate_up, int64_t rows, int64_t width, float* act) {
+  parallel_for(rows, swiglu_grain(width), [&](int64_t r) {
+    const float* gate = gate_up + r * 2 * width;
+    const float* up = gate + width;
+    float* y = act + r * width;
+    for (int64_t j = 0; j < width; j += kLanes) {
+      const int64_t n = width - j;
+      const vf g = load_first(gate + j, n);
+      store_first(y + j, g * sigmoid(g) * load_first(up + j, n), n);
+    }
+  });
+}
+
+void swiglu_backward(const float* gate_up, const float* d_act, int64_t rows, int64_t width, float* d_gate_up) {
+  parallel_for(rows, swiglu_grain(width), [&](int64_t r) {
+    const float* gate = gate_up + r * 2 * width;
+    const float* up = gate + width;
+    const float* dy = d_act + r * width;
+    float* d_gate = d_gate_up + r * 2 * width;
+    float* d_up = d_gate + width;
+    for (int64_t j = 0; j < width; j += kLanes) {
+      const int64_t n = width - j;
+      const vf g = load_first(gate + j, n), s = sigmoid(g), d = load_first(dy + j, n);
+      const vf silu = g * s;
+      store_first(d_up + j, d * silu, n);
+      store_first(d_gate + j, d * load_first(up + j, n) * (s + silu * (1.0f - s)), n);
+    }
+  });
+}
+
+void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, float* out) {
+  parallel_for(rows, std::max<int64_t>(1, 16384 / width),
+               [&](int64_t r) { std::copy_n(table + ids[r] * width, width, out + r * width); });
+}
+
+void scatter_add_rows(const float* d, int64_t width, const int32_t* ids, int64_t rows, float* table) {
+  parallel_for(ceil_div(width, kStrip), std::max<int64_t>(1, 256 / std::max<int64_t>(rows, 1)), [&](int64_t s) {
+    const int64_t first = s * kStrip, last = std::min(width, first + kStrip);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = table + ids[r] * width;
+      for (int64_t j = first; j < last; ++j) to[j] += d[r * width + j];
+    }
+  });
+}
+
+void add(const float* a, const float* b, int64_t count, float* out) {
+  parallel_for(ceil_div(count, kBlock), 4, [&](int64_t i) {
+    const int64_t last = std::min(count, (i + 1) * kBlock);
+    for (int64_t j = i * kBlock; j < last; ++j) out[j] = a[j] + b[j];
+  });
+}
+
+void add_column_sums(const float* d, int64_t rows, int64_t width, float* sums) {
+  parallel_for(ceil_div(width, kStrip), std::max<int64_t>(1, 256 / std::max<int64_t>(rows, 1)), [&](int64_t s) {
+    const int64_t first = s * kStrip, n = std::min(kStrip, width - first);
+    float total[kStrip] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = d + r * width + first;
+      for (int64_t j = 0; j < n; ++j) total[j] += row[j];
+    }
+    for (int64_t j = 0; j < n; ++j) sums[first + j] += total[j];
+  });
+}
+
+}  // namespace gyre

@@ -1,0 +1,56 @@
+// Twins: the same model on the CPU kernels and on another backend, for tests that hold one against the other.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "backend/aten/cuda.h"
+#include "model_fixture.h"
+
+namespace gyre::testing {
+
+inline ModelConfig llama3_config() {
+  ModelConfig c = llama_config();
+  c.rope_scaling = RopeScaling::kLlama3;
+  c.rope_factor = 8.0, c.rope_high_freq_factor = 4.0, c.rope_original_max_positions = 64;
+  return c;
+}
+
+struct Twins {
+  explicit Twins(ModelConfig config, const std::string& device, Compute compute = Compute::kFloat32) : kernels(config) {
+    config.device = device;
+    config.compute = compute;
+    other = std::make_unique<Decoder>(config);
+    randomize(kernels, 3);
+    copy_weights();
+  }
+  // Gives the other the CPU's weights.
+  void copy_weights() {
+    const auto from = kernels.parameters().flats();
+    const auto to = other->parameters().flats();
+    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+    other->touch();
+  }
+  Decoder kernels;
+  std::unique_ptr<Decoder> other;
+};
+
+// One suite for every backend: on the kernels and on tensors on the CPU always, on the first GPU where there is one.
+class OnDevice : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam()) == "cuda" && cuda_state().devices == 0) GTEST_SKIP() << cuda_state().problem;
+  }
+};
+
+#define GYRE_ON_EVERY_DEVICE(suite)                                                  \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "aten", "cuda"), \
+                           [](const auto& info) { return std::string(info.param); })
+
+inline double error_on_host(const at::Tensor& got, const at::Tensor& want) {
+  return relative_error(got.to(at::kCPU), want);
+}
+
+}  // namespace gyre::testing
