@@ -124,6 +124,19 @@ func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
 	return Loaded{Model: m, Config: config, Notes: found.Notes}, nil
 }
 
+// Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would refuse.
+func Check(dir string, head torch.Head) error {
+	if err := verifyPart(dir); err != nil {
+		return err
+	}
+	h := headOf(head)
+	found, err := hf.Open(dir, &h)
+	if err != nil {
+		return err
+	}
+	return found.Weights.Close()
+}
+
 // fill copies tensors into the model's parameters, one at a time through one buffer.
 func fill(m *torch.Model, entries []hf.Entry) error {
 	parameters, err := m.Parameters()

@@ -117,7 +117,14 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 	}
 	before := contents(t, dir)
 	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--rollouts", "runs/tiny/rollouts/step_3.jsonl"))
-	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--step", "3"))
+	played := probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--step", "3")
+	sameAnalysis(t, logged, played)
+	for name, want := range map[string]any{"trainer/gradient_analysis_only": 1.0, "trainer/exited_after_gradient_analysis": 1.0,
+		"grad_analysis/uses_training_batch": logged["grad_analysis/uses_training_batch"]} {
+		if played[name] != want {
+			t.Errorf("%s = %v, want %v", name, played[name], want)
+		}
+	}
 	after := contents(t, dir)
 	if len(after) != len(before) {
 		t.Errorf("the probe left %d files, there were %d", len(after), len(before))

@@ -33,6 +33,9 @@ func commands() []*cli.Command {
 		envCommand(),
 		configCommand(),
 		doctorCommand(),
+		helpCommand(),
+		versionCommand(),
+		completionCommand(),
 	}
 }
 

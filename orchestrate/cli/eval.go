@@ -21,7 +21,7 @@ func evalCommand() *cli.Command {
 with that of --checkpoint, and prints its metrics.
 
    gyre eval configs/demo.toml
-   gyre eval configs/demo.toml --checkpoint runs/demo/global_step_60 --json`,
+   gyre eval configs/demo.toml --checkpoint runs/demo --json`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
 			&cli.StringFlag{Name: "output", Usage: "write the episodes to this JSONL `FILE`"},

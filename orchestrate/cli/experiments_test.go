@@ -33,6 +33,9 @@ func qwen(t *testing.T, dir string) []string {
 		if err := os.WriteFile(filepath.Join(target, "config.json"), []byte(config), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.Remove(filepath.Join(target, "model.safetensors")); err != nil {
+			t.Fatal(err)
+		}
 		paths = append(paths, path)
 	}
 	return paths

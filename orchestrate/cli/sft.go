@@ -19,7 +19,7 @@ The result, a Hugging Face directory, is
 run.output/run.name/global_step_N/actor.
 
    gyre sft configs/demo.toml run.name=warm
-   gyre train configs/demo.toml model.path=runs/warm/global_step_5/actor`,
+   gyre train configs/demo.toml model.path=runs/warm/global_step_1/actor`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
 		},

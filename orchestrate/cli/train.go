@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -41,13 +42,12 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			if err != nil {
 				return err
 			}
+			options := trainer.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"),
+				Console: metrics.NewConsole(c.App.ErrWriter)}
 			if c.Bool("dry-run") {
-				return dryRun(c, cfg)
+				return dryRun(c, cfg, options)
 			}
-			console := metrics.NewConsole(c.App.ErrWriter)
-			t, err := trainer.New(cfg, trainer.Options{
-				Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"), Console: console,
-			})
+			t, err := trainer.New(cfg, options)
 			if err != nil {
 				return trainingError(err)
 			}
@@ -82,11 +82,15 @@ func trainingError(err error) error {
 	return err
 }
 
-// dryRun prints the resolved configuration and what the run will need.
-func dryRun(c *cli.Context, cfg *config.Config) error {
-	opened, err := experiment.Open(cfg, trainer.TrainingParts(c.String("replay") != ""))
+// dryRun checks what the run would check at its start, and prints the resolved configuration and what the run will need.
+func dryRun(c *cli.Context, cfg *config.Config, o trainer.Options) error {
+	opened, err := trainer.Check(cfg, o)
 	if err != nil {
-		return err
+		return trainingError(err)
+	}
+	absent, err := opened.CheckWeights()
+	if err != nil {
+		return trainingError(err)
 	}
 	resolved, err := config.Resolved(cfg)
 	if err != nil {
@@ -95,7 +99,19 @@ func dryRun(c *cli.Context, cfg *config.Config) error {
 	if _, err := fmt.Fprintf(c.App.Writer, "%s\n", resolved); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", cfg.Model.Path,
+	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", opened.Policy.Dir,
 		float64(experiment.Parameters(opened.Policy.Shape))/1e6, opened.PlanMemory())
+	warn := func(text string) {
+		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), text)
+	}
+	for _, dir := range absent {
+		warn(dir + " has no weights yet: the run will need them")
+	}
+	if _, warning := opened.Note(); warning != "" {
+		warn(warning)
+	}
+	if gpus := torch.CUDAInfo(); strings.HasPrefix(cfg.Model.Device, "cuda") && strings.HasPrefix(gpus, "none") {
+		warn("model.device = " + cfg.Model.Device + ", but GPUs of this machine: " + gpus)
+	}
 	return nil
 }

@@ -216,7 +216,10 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 24\nvalidation_episodes = 8\nepochs = 3\nbatch = 4\nlr = 1e-2\n")
 	mustGyre(t, dir, "sft", config, "run.name=warm")
 	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
-	first, last := values[1]["val/loss"].(float64), values[3]["val/loss"].(float64)
+	if len(values) != 18 || values[6]["train/epoch"] != 1.0 || values[3]["train/loss"] == nil { // 6 optimizer steps per epoch, each logged
+		t.Errorf("%d lines of metrics: %v", len(values), values[6])
+	}
+	first, last := values[6]["val/loss"].(float64), values[18]["val/loss"].(float64)
 	if last >= first || last <= 0 {
 		t.Errorf("validation loss went from %v to %v", first, last)
 	}

@@ -101,6 +101,9 @@ func (c *Config) checkComponents(report func(key, format string, args ...any)) {
 
 var devices = regexp.MustCompile(`^(cpu|aten|cuda(:[0-9]{1,3})?)$`)
 
+// leastTemperature is the least that the sampler divides logits by: csrc/engine/limits.cc.
+const leastTemperature = 1e-4
+
 func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Run.Name == "" || c.Run.Name == "." || c.Run.Name == ".." || strings.ContainsAny(c.Run.Name, "/\\\x00") {
 		report("run.name", "expected a name for a folder, got %q", c.Run.Name)
@@ -116,6 +119,9 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	}
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
+	}
+	if t := c.Validation.Temperature; t > 0 && t < leastTemperature {
+		report("validation.temperature", "expected 0 (greedy) or a number >= %v and <= 1e4, got %v", leastTemperature, t)
 	}
 	if c.Rollout.MaxTokens >= c.Rollout.MaxLength {
 		report("rollout.max_length", "%d leaves no room for a prompt and rollout.max_tokens = %d new ones",

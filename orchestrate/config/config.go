@@ -121,8 +121,8 @@ type Validation struct {
 	Envs []Env `toml:"envs" elements:"groups=512,group_size=1"`
 	// Seed of the first validation environment; the set never changes.
 	Seed int64 `toml:"seed" default:"123"`
-	// Sampling temperature while validating; 0 = greedy.
-	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,)"`
+	// Sampling temperature while validating; 0 = greedy, else 1e-4 or more.
+	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,1e4]"`
 	// Nucleus probability while validating.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
 	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA as in
@@ -133,7 +133,7 @@ type Validation struct {
 // Rollout says how episodes are sampled and how replies are read.
 type Rollout struct {
 	// Sampling temperature; log-probs of the trained policy are taken at this temperature too.
-	Temperature float64 `toml:"temperature" default:"1.0" range:"(0,)"`
+	Temperature float64 `toml:"temperature" default:"1.0" range:"[1e-4,1e4]"`
 	// Nucleus probability of sampling; 1 = off.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
 	// Keep only the k most likely tokens when sampling; 0 = off.
@@ -411,6 +411,8 @@ type EarlyStop struct {
 type Checkpoint struct {
 	// Newest checkpoints kept; 0 = all.
 	Keep int `toml:"keep" default:"1" range:"[0,)"`
+	// Save a checkpoint after every step whose gradients are analysed too, and keep those whatever keep says.
+	Analysed bool `toml:"analysed" default:"false"`
 	// Save optimizer state (needed for an exact resume).
 	Optimizer bool `toml:"optimizer" default:"true"`
 	// Element type of saved actor and critic weights; an exact resume needs float32.
@@ -420,7 +422,7 @@ type Checkpoint struct {
 // Engine bounds the sampler's memory.
 type Engine struct {
 	// KV cache budget in MiB; 0 = as much as the batch needs.
-	KVMiB int `toml:"kv_mib" default:"0" range:"[0,)"`
+	KVMiB int `toml:"kv_mib" default:"0" range:"[0,16777216]"`
 	// Sequences that decode together.
 	MaxSequences int `toml:"max_sequences" default:"128" range:"[1,)"`
 	// Rows of one forward pass; longer prompts are prefilled in chunks.

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -319,4 +320,30 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%v is no configuration error", err)
 		}
 	})
+}
+
+// What is wrong with an override is blamed on it, and not on the file, which may have nothing to do with it.
+func TestOverridesAreBlamed(t *testing.T) {
+	document := "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
+	for override, want := range map[string]string{
+		"envs[0].groups=4":             "envs.0.groups=4",
+		"fliter.value=0.8":             "did you mean filter?",
+		"nonsense.deeper.x=1":          "unknown key",
+		"envs.1.groups=3":              "envs.1.tag: missing",
+		"rollout.temperature=0":        ">= 0.0001",
+		"validation.envs.0.goups=4":    "did you mean groups?",
+		"validation.temperature=1e-5":  "0 (greedy)",
+		"rollout.temperature=20000":    "<= 10000",
+		"engine.kv_mib=99999999999999": "<= 1.6777216e+07",
+	} {
+		_, err := Parse("x.toml", []byte(document), []string{override})
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant the override and %q", override, err, want)
+		}
+	}
+	for _, override := range []string{"rollout.temperature=1e-4", "validation.temperature=0"} {
+		if _, err := Parse("x.toml", []byte(document), []string{override}); err != nil {
+			t.Errorf("%s: %v", override, err)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -14,12 +16,19 @@ type typed struct {
 	value any
 }
 
+// brackets is an element as other systems write it: envs[0].
+var brackets = regexp.MustCompile(`\[(\d+)\]`)
+
 // override puts one "key=value" into the tree of a document.
 func override(tree map[string]any, text string, p *problems) {
 	key, value, ok := strings.Cut(text, "=")
 	key = strings.TrimSpace(key)
 	if !ok || key == "" || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
 		p.list = append(p.list, Problem{File: p.file, Override: text, Message: "expected key=value, such as filter.value=0.8"})
+		return
+	}
+	if plain := brackets.ReplaceAllString(key, ".$1"); plain != key {
+		p.list = append(p.list, Problem{File: p.file, Override: text, Message: fmt.Sprintf("elements are named with dots: %s=%s", plain, value)})
 		return
 	}
 	p.overrides[key] = text

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -107,12 +108,28 @@ func (p *problems) add(key, format string, args ...any) {
 			problem.Override = text
 			break
 		}
+		if _, inFile := p.positions[path]; !inFile {
+			if text, ok := p.overrideBelow(path); ok { // an override made the table
+				problem.Override = text
+				break
+			}
+		}
 		if line, ok := p.positions[path]; ok {
 			problem.Line, problem.Text = line, strings.TrimSpace(p.lines[line-1])
 			break
 		}
 	}
 	p.list = append(p.list, problem)
+}
+
+// overrideBelow is the override of a key in a table, the first by name.
+func (p *problems) overrideBelow(table string) (text string, ok bool) {
+	for _, key := range slices.Sorted(maps.Keys(p.overrides)) {
+		if strings.HasPrefix(key, table+".") {
+			return p.overrides[key], true
+		}
+	}
+	return "", false
 }
 
 func (p *problems) err() error {

@@ -3,9 +3,13 @@ package experiment
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
+	"path/filepath"
+	"slices"
 
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/rollout"
 	"gyre/torch"
@@ -21,6 +25,14 @@ type Parts struct {
 	Policy    string // directory of the policy; model.path when empty
 	Values    string // directory of the critic; critic.path, or that of the policy, when empty
 	Tokenizer string // directory of the tokenizer; model.path when empty: training does not change it
+}
+
+// Continue takes the models that learn from a checkpoint, "" for none.
+func (p Parts) Continue(from string) Parts {
+	if from != "" {
+		p.Policy, p.Values = filepath.Join(from, "actor"), filepath.Join(from, "critic")
+	}
+	return p
 }
 
 // Experiment is an opened configuration: everything but weights.
@@ -39,12 +51,13 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	policy, values := or(parts.Policy, c.Model.Path), or(parts.Values, or(c.Critic.Path, c.Model.Path))
 	on := Placement(c)
 	var problems []error
+	bad := map[string]bool{} // directories that were reported
 	read := func(what, dir string, head torch.Head, to **Model) {
 		m, err := OpenModel(dir, head, on)
-		if err != nil {
+		if err != nil && !bad[dir] {
 			problems = append(problems, fmt.Errorf("%s: %w", what, err))
-			return
 		}
+		bad[dir] = err != nil
 		*to = m
 	}
 	read("the policy", policy, torch.HeadLM, &e.Policy)
@@ -79,8 +92,13 @@ func (e *Experiment) openTokenizer(dir string) (err error) {
 		}
 	}
 	// A player without a sampler checks the template, the stop tokens and [rollout].
-	_, err = rollout.NewPlayer(e.Tokenizer, nil, e.config.Rollout, e.config.Rewards, e.config.Run.Seed)
-	return err
+	if _, err = rollout.NewPlayer(e.Tokenizer, nil, e.config.Rollout, e.config.Rewards, e.config.Run.Seed); err != nil {
+		return err
+	}
+	if _, err := e.Tokenizer.EncodeMessages([]chat.Message{{Role: "system", Content: "a"}, {Role: "user", Content: "b"}}, true); err != nil {
+		return fmt.Errorf("the chat template of %s: %w", or(e.config.Model.ChatTemplate, dir), err)
+	}
+	return nil
 }
 
 // models are those that the experiment has.
@@ -95,6 +113,23 @@ func (e *Experiment) models() iter.Seq2[string, *Model] {
 			}
 		}
 	}
+}
+
+// CheckWeights sees that the files of the models hold every tensor in its shape, as loading would. Directories without any weights, which may
+// come later, are listed.
+func (e *Experiment) CheckWeights() (absent []string, err error) {
+	var problems []error
+	for who, m := range e.models() {
+		switch err := checkpoint.Check(m.Dir, m.Shape.Head); {
+		case errors.Is(err, fs.ErrNotExist):
+			if !slices.Contains(absent, m.Dir) {
+				absent = append(absent, m.Dir)
+			}
+		case err != nil:
+			problems = append(problems, fmt.Errorf("the %s: %w", who, err))
+		}
+	}
+	return absent, errors.Join(problems...)
 }
 
 // checkSizes compares the models with one another and with the limits of the configuration.

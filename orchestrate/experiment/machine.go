@@ -15,8 +15,20 @@ type Machine struct {
 	Bandwidth, FLOPs float64 // the CPU kernels' peak in bytes and operations per second; 0 until measured
 
 	opened   time.Time
-	chosen   bool // somebody chose the number of threads
-	onDevice bool // the models are not computed by the CPU's kernels
+	next     time.Time // when to look again
+	most     int       // threads that the command began with; 0 until measured
+	chosen   bool      // somebody chose the number of threads
+	onDevice bool      // the models are not computed by the CPU's kernels
+
+	// The machine itself, or a test's.
+	measure    func() (bandwidth, flops float64, err error)
+	setThreads func(int) error
+	threads    func() int
+}
+
+// newMachine is the one that this process runs on.
+func newMachine() *Machine {
+	return &Machine{opened: time.Now(), measure: torch.Measure, setThreads: torch.SetThreads, threads: torch.Threads}
 }
 
 // worthMeasuring is how long a command must have run before it spends half a second on measuring the machine.
@@ -25,10 +37,17 @@ const worthMeasuring = 10 * time.Second
 // clearlyFaster is how much more arithmetic fewer threads must do to be preferred: less is noise.
 const clearlyFaster = 1.1
 
+// samples is how often fewer threads must be clearly faster, patience how long that is believed.
+const (
+	samples  = 3
+	patience = 5 * time.Minute
+)
+
 // OpenMachine fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores. warn is told
 // where fewer threads are used than asked for.
 func OpenMachine(threads int, on torch.Placement, warn func(format string, args ...any)) (*Machine, error) {
-	m := &Machine{opened: time.Now(), onDevice: on.Device != "cpu" && on.Device != "", chosen: threads > 0}
+	m := newMachine()
+	m.onDevice, m.chosen = on.Device != "cpu" && on.Device != "", threads > 0
 	source := "run.threads"
 	if text := os.Getenv("GYRE_THREADS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -53,28 +72,51 @@ func OpenMachine(threads int, on torch.Placement, warn func(format string, args 
 }
 
 // Measure finds the machine's peak once the command has run for a while and, unless the number of threads was given, the number that
-// reaches it: where two threads share a core, or other programs keep some busy, fewer can be faster. Results do not depend on it.
+// reaches it: where two threads share a core, or other programs keep some busy, fewer can be faster. One noisy moment decides nothing: fewer
+// threads must be faster every time, and are judged anew later. Results do not depend on any of it.
 func (m *Machine) Measure() error {
-	if m.onDevice || m.FLOPs > 0 || time.Since(m.opened) < worthMeasuring {
+	if m.onDevice || time.Now().Before(m.next) || time.Since(m.opened) < worthMeasuring {
 		return nil
 	}
-	most := torch.Threads()
-	candidates := []int{most}
-	if !m.chosen && most > 1 {
-		candidates = append(candidates, (most+1)/2)
+	m.next = time.Now().Add(patience)
+	if m.most == 0 {
+		m.most = m.threads()
 	}
-	best := most
-	for _, n := range candidates {
-		if err := torch.SetThreads(n); err != nil {
+	if m.FLOPs > 0 && m.threads() == m.most {
+		return nil // all threads it is, and the peak is known
+	}
+	fewer := (m.most + 1) / 2
+	for sample := range samples {
+		bandwidth, flops, err := m.sample(m.most)
+		if err != nil {
 			return err
 		}
-		bandwidth, flops, err := torch.Measure()
-		if err != nil {
-			return fmt.Errorf("measuring the machine: %w", err)
+		if m.chosen || fewer == m.most {
+			m.Bandwidth, m.FLOPs = bandwidth, flops
+			return nil
 		}
-		if flops > clearlyFaster*m.FLOPs {
-			best, m.Bandwidth, m.FLOPs = n, bandwidth, flops
+		less, lessFLOPs, err := m.sample(fewer)
+		if err != nil {
+			return err
+		}
+		if lessFLOPs <= clearlyFaster*flops {
+			m.Bandwidth, m.FLOPs = bandwidth, flops
+			return m.setThreads(m.most)
+		}
+		if sample == samples-1 {
+			m.Bandwidth, m.FLOPs = less, lessFLOPs
 		}
 	}
-	return torch.SetThreads(best)
+	return nil
+}
+
+func (m *Machine) sample(threads int) (bandwidth, flops float64, err error) {
+	if err := m.setThreads(threads); err != nil {
+		return 0, 0, err
+	}
+	bandwidth, flops, err = m.measure()
+	if err != nil {
+		return 0, 0, fmt.Errorf("measuring the machine: %w", err)
+	}
+	return bandwidth, flops, nil
 }

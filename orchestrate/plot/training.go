@@ -67,7 +67,7 @@ var trainingPanels = []curves{
 func training(r *rundir.Run) figure {
 	xLabel, what := "training step", "every step"
 	if len(r.Keys("train/loss")) > 0 {
-		xLabel, what = "epoch", "every epoch"
+		xLabel, what = "optimizer step", "every line of metrics"
 	}
 	var notes []string
 	if n := window(len(r.Records)); n > 1 {

@@ -43,9 +43,9 @@ func Open(path string, resume bool) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !resume && holdsRun(path) {
+	if err := Check(path, resume); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
+		return nil, err
 	}
 	d := &Dir{Path: path, ID: newID(), lock: lock, fresh: fresh}
 	if d.Before, err = ReadInfo(path); err == nil {
@@ -62,6 +62,14 @@ func Open(path string, resume bool) (*Dir, error) {
 		d.ID = d.Before.ID
 	}
 	return d, nil
+}
+
+// Check sees that Open would accept a directory, and makes nothing.
+func Check(path string, resume bool) error {
+	if !resume && holdsRun(path) {
+		return fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
+	}
+	return nil
 }
 
 // holdsRun reports whether there is something in path that a new run would spoil.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/analysis"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/experiment"
 	"gyre/torch"
@@ -44,9 +45,10 @@ type gradientAnalysis struct {
 
 // due reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
 func (g *gradientAnalysis) due(step int) bool {
-	a := g.config.Analysis
-	return a.Enabled && a.Every > 0 && (step-1)%a.Every == 0
+	return analysisDue(g.config.Analysis, step)
 }
+
+func analysisDue(a config.Analysis, step int) bool { return a.Enabled && (step-1)%a.Every == 0 }
 
 // possible reports whether a step's gradients can be analysed: replayed groups may have one member, and nothing plays a separate batch.
 func (g *gradientAnalysis) possible(step int, s selection) bool {
@@ -125,7 +127,7 @@ func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episod
 	if err := g.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || g.parts == nil || len(chosen.samples) == 0 {
 		return err
 	}
-	text, err := g.parts.run(ctx, step, chosen.samples, out.others)
+	text, err := g.parts.run(ctx, step, chosen, out.others)
 	if err != nil {
 		return fmt.Errorf("of the reward's parts: %w", err)
 	}
@@ -151,6 +153,7 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 	if err != nil {
 		return err
 	}
+	defer g.showProgress(&batch)()
 	report, err := analysis.Measure(ctx, g.actor.model, buckets, batch, experiment.AnalysisOptions(g.config))
 	if err != nil {
 		return err
@@ -173,6 +176,29 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 	out.text += text
 	g.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
 	return nil
+}
+
+// showProgress counts the samples that went through the passes of a batch, once for each of the loss's terms.
+func (g *gradientAnalysis) showProgress(b *analysis.Batch) (finish func()) {
+	terms, done := len(b.Components), 0
+	if g.config.Analysis.Profile == analysis.Paper { // bucket by bucket, and all of them again
+		terms *= 2
+	}
+	bar := g.console.Bar("gradient analysis", terms*len(b.Tokens))
+	count := func(samples []int, out []torch.Component) {
+		done += len(samples) * len(out)
+		bar.Set(done)
+	}
+	backward, alone := b.Backward, b.Alone
+	b.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+		defer count(samples, out)
+		return backward(samples, out)
+	}
+	b.Alone = func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
+		defer count(samples, out)
+		return alone(samples, scale, out)
+	}
+	return bar.Close
 }
 
 // buckets sorts the batch's groups by their spread.
@@ -213,7 +239,7 @@ func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
 // analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component.
 func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
 	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
-	weights, err := lossWeights(s.samples, all(len(s.samples)), mode)
+	weights, err := lossWeights(s.samples, all(len(s.samples)), mode, s.width)
 	if err != nil {
 		return analysis.Batch{}, err
 	}
@@ -236,7 +262,7 @@ func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
 			return backward(samples, weights, out)
 		},
 		Alone: func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
-			weights, err := lossWeights(s.samples, samples, mode)
+			weights, err := lossWeights(s.samples, samples, mode, s.width)
 			if err != nil {
 				return torch.PolicyStats{}, err
 			}

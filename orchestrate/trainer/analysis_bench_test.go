@@ -153,7 +153,7 @@ func BenchmarkComponents(b *testing.B) {
 					}
 				}
 				for b.Loop() {
-					if _, err := (&componentGradients{equipment: t}).run(context.Background(), 1, s.samples, map[string]any{}); err != nil {
+					if _, err := (&componentGradients{equipment: t}).run(context.Background(), 1, s, map[string]any{}); err != nil {
 						b.Fatal(err)
 					}
 				}

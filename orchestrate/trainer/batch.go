@@ -32,13 +32,9 @@ func miniBatches(n, size int) [][]int {
 }
 
 // lossWeights gives every token of the chosen samples its weight under the aggregation mode, normalised over all of them, keyed by
-// sample index. The width of seq-mean-token-sum-norm is that of the whole batch as verl lays it out: its longest episode less the first
-// token, which is never predicted.
-func lossWeights(samples []*Sample, indices []int, mode string) (map[int][]float32, error) {
-	width := 0
-	for _, s := range samples {
-		width = max(width, len(s.IDs)-1)
-	}
+// sample index. width is what seq-mean-token-sum-norm divides by: that of the whole rollout as verl lays it out, episodes that the filter
+// dropped included.
+func lossWeights(samples []*Sample, indices []int, mode string, width int) (map[int][]float32, error) {
 	masks := make([][]bool, len(indices))
 	for j, i := range indices {
 		masks[j] = samples[i].Mask

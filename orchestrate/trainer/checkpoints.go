@@ -3,6 +3,7 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,7 @@ type checkpoints struct {
 	*equipment
 	dir   string        // the run directory
 	saved int           // step of the newest checkpoint; -1 = none
+	proof int           // step of the checkpoint before it, kept until a step after the newest shows that it is good; -1 = none
 	took  time.Duration // to save the checkpoint after the step before; 0 = none was
 }
 
@@ -86,6 +88,9 @@ func (c *checkpoints) save(state State) (err error) {
 	if c.saved == state.Step {
 		return nil
 	}
+	if err := c.sound(); err != nil {
+		return fmt.Errorf("no checkpoint of step %d is saved: %w", state.Step, err)
+	}
 	begin := time.Now()
 	defer func() { c.took = time.Since(begin) }()
 	p, err := checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step))
@@ -123,6 +128,52 @@ func (c *checkpoints) save(state State) (err error) {
 	if err := p.Commit(state); err != nil {
 		return err
 	}
-	c.saved = state.Step
-	return checkpoint.Prune(c.dir, rundir.CheckpointPrefix, c.config.Checkpoint.Keep, nil)
+	c.saved, c.proof = state.Step, c.saved
+	return c.prune(state)
+}
+
+// proven is told that the run has come soundly past its newest checkpoint: the one before it is no longer needed.
+func (c *checkpoints) proven(state State) error {
+	if c.proof < 0 {
+		return nil
+	}
+	c.proof = -1
+	return c.prune(state)
+}
+
+// prune removes what checkpoint.keep does not keep, but nothing that a run which is diverging may have to go back to.
+func (c *checkpoints) prune(state State) error {
+	return checkpoint.Prune(c.dir, rundir.CheckpointPrefix, c.config.Checkpoint.Keep, func(step int) bool {
+		return c.kept(step) || step == c.proof || state.Unsound > 0 && step == state.Sound
+	})
+}
+
+// kept reports whether the checkpoint of a step is saved and kept whatever run.save_every and checkpoint.keep say.
+func (c *checkpoints) kept(step int) bool {
+	return c.config.Checkpoint.Analysed && analysisDue(c.config.Analysis, step)
+}
+
+// sound refuses weights that cannot learn any more: a run that has diverged keeps its last good checkpoint instead of saving another.
+func (c *checkpoints) sound() error {
+	batch := torch.Pack([][]int32{{0, 1, 2, 3}}, [][]bool{{false, true, true, true}})
+	ones := []float32{0, 1, 1, 1}
+	return c.each(func(name string, l *learner) error {
+		err := l.gradients.Zero()
+		if err != nil {
+			return err
+		}
+		if l.model.Config.Head == torch.HeadValue {
+			_, err = l.model.ValueBackward(batch, torch.ValueInputs{Returns: ones, OldValues: ones, Weights: ones}, l.gradients)
+		} else {
+			_, err = l.model.PolicyBackward(batch, torch.PolicyInputs{Weights: ones}, torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1},
+				torch.Terms(l.gradients, nil, nil)[:1])
+		}
+		if err != nil {
+			return err
+		}
+		if norm, err := l.gradients.Norm(); err != nil || math.IsNaN(norm) || math.IsInf(norm, 0) {
+			return errors.Join(err, &errDiverged{fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)", norm, name)})
+		}
+		return nil
+	})
 }

@@ -62,10 +62,10 @@ func dataName(c *config.Config) string {
 
 // run measures the gradients of the parts of a prepared batch's reward, at the present weights, and leaves everything as it was.
 // Files count the updates before the step: the first step's have the number 0.
-func (g *componentGradients) run(ctx context.Context, step int, samples []*Sample, values map[string]any) (string, error) {
-	c := g.config.Components
+func (g *componentGradients) run(ctx context.Context, step int, s selection, values map[string]any) (string, error) {
+	c, samples := g.config.Components, s.samples
 	c.Names = experiment.RewardParts(g.config)
-	batch, err := g.batch(samples)
+	batch, err := g.batch(s)
 	if err != nil {
 		return "", err
 	}
@@ -102,8 +102,9 @@ func (g *componentGradients) run(ctx context.Context, step int, samples []*Sampl
 
 // batch gives the measurement its backward passes: of single episodes at advantage 1, as of the policy that sampled them, and of the
 // loss's other terms as in the update.
-func (g *componentGradients) batch(samples []*Sample) (components.Batch, error) {
-	weights, err := lossWeights(samples, all(len(samples)), g.config.Actor.LossAggregation)
+func (g *componentGradients) batch(s selection) (components.Batch, error) {
+	samples := s.samples
+	weights, err := lossWeights(samples, all(len(samples)), g.config.Actor.LossAggregation, s.width)
 	if err != nil {
 		return components.Batch{}, err
 	}

@@ -1,7 +1,10 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
@@ -49,6 +52,9 @@ func (e *equipment) temperature() float64 {
 func (e *equipment) locate(path string) (checkpoint.Models, error) {
 	if path == "" {
 		path = e.config.Model.Path
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return checkpoint.Models{Actor: path}, nil // opening it says where models come from
+		}
 	}
 	from, passed, err := checkpoint.Find(path, rundir.CheckpointPrefix)
 	for _, problem := range passed {
@@ -77,8 +83,13 @@ func (e *equipment) open(parts experiment.Parts, actor, critic *learning) (*expe
 	return opened, err
 }
 
-// proveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then.
-func (e *equipment) proveExact() (bool, error) {
+// proveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then. A gap that
+// a step has found already is a proof of the contrary.
+func (e *equipment) proveExact(found float64) (bool, error) {
+	if found > 0 {
+		e.log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
+		return false, nil
+	}
 	gap, err := experiment.LogprobGap(e.actor.model, e.sampler.Engine, e.temperature())
 	if err != nil {
 		return false, fmt.Errorf("self-test of the sampler: %w", err)

@@ -18,6 +18,7 @@ type selection struct {
 	groups         []int // group ids in the order of Selection.Spread
 	samples        []*Sample
 	scale          float64 // the filter's factor on advantages
+	width          int     // of the batch before the filter: its longest episode less the first token, which is never predicted
 	oldFromSampler bool    // the old log-probs are the sampler's, unchecked
 	divergence     float64 // from the reference, where that is part of the rewards
 }
@@ -74,6 +75,7 @@ func (p *preparation) choose(episodes []*episode.Episode, keepAll bool) (selecti
 		kept[g] = true
 	}
 	for _, e := range episodes {
+		s.width = max(s.width, len(e.IDs)-1)
 		// An episode in which the policy said nothing has nothing to learn from.
 		if g := index[e.Group]; kept[g] && e.PolicyTokens() > 0 {
 			s.samples = append(s.samples, &Sample{Episode: e, Spread: chosen.Spread[g]})

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/analysis"
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
@@ -49,6 +48,8 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 	}
 	defer t.close()
 	out := newAnalysed(c.Analysis.Profile)
+	out.numbers["trainer/gradient_analysis_only"], out.numbers["trainer/exited_after_gradient_analysis"] = 1, 1
+	out.numbers["grad_analysis/uses_training_batch"] = flag(!c.Separate())
 	if p.Validate {
 		if err := t.validateProbe(ctx, out); err != nil {
 			return Probed{}, err
@@ -106,14 +107,15 @@ func (p *probe) open(o Probe) error {
 	if err != nil {
 		return err
 	}
-	state := State{KL: advantage.Controller{Coef: c.Algorithm.KLCoef}}
+	var state State
 	if from.Root != "" {
 		if err := checkpoint.ReadState(from.Root, &state); err != nil {
 			return err
 		}
 	}
-	if c.Algorithm.KLIn == "reward" {
-		p.preparation.penalty = &state.KL
+	var note string
+	if p.preparation.penalty, note = state.penalty(c.Algorithm); note != "" {
+		p.log.Warnf("%s", note)
 	}
 	p.step = max(state.Step, 1)
 	if o.Rollouts != "" {
@@ -140,7 +142,7 @@ func (p *probe) open(o Probe) error {
 	if _, err := p.equipment.open(parts, nil, nil); err != nil || p.sampler == nil {
 		return err
 	}
-	p.preparation.exact, err = p.proveExact()
+	p.preparation.exact, err = p.proveExact(state.SamplerGap)
 	return err
 }
 
@@ -176,7 +178,7 @@ func (p *probe) close() {
 
 // read takes the episodes of one step from a file.
 func (p *probe) read(path string, step int) error {
-	episodes, err := episode.ReadFile(path)
+	episodes, err := readGiven(path)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ type replay struct {
 }
 
 func openReplay(path string, steps int) (*replay, error) {
-	episodes, err := episode.ReadFile(path)
+	episodes, err := readGiven(path)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
@@ -160,4 +161,25 @@ func (r *replay) at(step int) []*episode.Episode {
 		return r.steps[0]
 	}
 	return r.steps[step-1]
+}
+
+// mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages are float32.
+const mostReward = 1e30
+
+// readGiven reads episodes that are given instead of played.
+func readGiven(path string) ([]*episode.Episode, error) {
+	episodes, err := episode.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range episodes {
+		rewards := append(slices.Clone(e.Rewards), episode.Reward{Value: e.Score})
+		for _, r := range rewards {
+			if math.Abs(r.Value) > mostReward {
+				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g in size, so that advantages fit their type", path, i+1, e.Group,
+					r.Value, mostReward)
+			}
+		}
+	}
+	return episodes, nil
 }

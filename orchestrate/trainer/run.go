@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,12 +26,45 @@ import (
 
 // State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
 type State struct {
-	Step        int                  `json:"step"` // steps done
-	EarlyStop   EarlyStop            `json:"early_stop"`
-	Collapse    collapse.Meter       `json:"collapse"`
-	KL          advantage.Controller `json:"kl"`
-	ActorSteps  int64                `json:"actor_steps"` // optimizer steps taken
-	CriticSteps int64                `json:"critic_steps"`
+	Step       int                  `json:"step"` // steps done
+	EarlyStop  EarlyStop            `json:"early_stop"`
+	Collapse   collapse.Meter       `json:"collapse"`
+	KL         advantage.Controller `json:"kl"`          // of the divergence in the rewards
+	KLFrom     *penaltySettings     `json:"kl_from"`     // the configuration that KL began with
+	ActorSteps int64                `json:"actor_steps"` // optimizer steps of supervised fine-tuning, which its metrics count
+	SamplerGap float64              `json:"sampler_gap"` // the most that a step found between the sampler's log-probs and the trainer's
+	Unsound    int                  `json:"unsound"`     // the step since which gradients are not finite; 0 = they are
+	Sound      int                  `json:"sound"`       // the newest checkpoint before that
+}
+
+// penaltySettings are what the configuration says of the divergence in the rewards.
+type penaltySettings struct {
+	Coef    float64 `json:"coef"`
+	Target  float64 `json:"target"` // this and the horizon are 0 when the coefficient is fixed
+	Horizon float64 `json:"horizon"`
+}
+
+// penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's coefficient counts; a controller
+// that has adapted it goes on only under the configuration that it began with. note says where it does not.
+func (s *State) penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
+	if a.KLIn != "reward" {
+		return nil, ""
+	}
+	settings := penaltySettings{Coef: a.KLCoef}
+	if a.KLControl == "adaptive" {
+		settings.Target, settings.Horizon = a.KLTarget, a.KLHorizon
+	}
+	fresh := advantage.Controller{Coef: settings.Coef, Target: settings.Target, Horizon: settings.Horizon}
+	switch before := s.KLFrom; {
+	case before != nil && *before == settings && settings.Horizon > 0: // adapted: goes on
+	case s.KL.Coef != fresh.Coef && s.Step > 0:
+		note = fmt.Sprintf("the KL coefficient begins anew at %g (algorithm.kl_coef): the checkpoint's was %g, under another algorithm.kl_*", fresh.Coef, s.KL.Coef)
+		s.KL = fresh
+	default:
+		s.KL = fresh
+	}
+	s.KLFrom = &settings
+	return &s.KL, note
 }
 
 // Options are the parts of a run that are not in its configuration.
@@ -58,12 +93,19 @@ type run struct {
 	firstStep   int  // the first step that this directory's metrics can have
 	sparse      bool // not every step has a line of metrics
 	totals      totals
+	total       int  // steps or epochs in all
+	finished    bool // they are done already: nothing is opened
 	exact       bool // the self-test found the sampler's log-probs equal to the trainer's
 }
 
-func newRun(c *config.Config, o Options) run {
-	return run{equipment: &equipment{config: c, console: o.Console}, options: o}
+func newRun(c *config.Config, o Options, total int) run {
+	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}}
+	dir := filepath.Join(c.Run.Output, c.Run.Name)
+	return run{equipment: e, options: o, total: total, checkpoints: checkpoints{equipment: e, dir: dir, saved: -1, proof: -1}}
 }
+
+// outcome is how far the run has come.
+func (r *run) outcome() Outcome { return Outcome{Steps: r.state.Step, Dir: r.dir.Path} }
 
 // Close frees everything. It may be called on a half-opened run.
 func (r *run) Close() {
@@ -89,9 +131,7 @@ func (r *run) abandon(err error) error {
 // otherwise, and proves the sampler equal to the trainer. The reference is always the configured one (or the initial policy): it never moves.
 func (r *run) openModels(from string, parts experiment.Parts, actor, critic *learning) error {
 	parts.Learn = true
-	if from != "" {
-		parts.Policy, parts.Values = from+"/actor", from+"/critic"
-	}
+	parts = parts.Continue(from)
 	opened, err := r.open(parts, actor, critic)
 	if err != nil {
 		return err
@@ -102,7 +142,7 @@ func (r *run) openModels(from string, parts experiment.Parts, actor, critic *lea
 		}
 	}
 	if r.sampler != nil {
-		if r.exact, err = r.proveExact(); err != nil {
+		if r.exact, err = r.proveExact(r.state.SamplerGap); err != nil {
 			return err
 		}
 	}
@@ -117,13 +157,12 @@ func (r *run) openModels(from string, parts experiment.Parts, actor, critic *lea
 // openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning).
 func (r *run) openDirectory() (from string, err error) {
 	c, o := r.config, r.options
-	path := filepath.Join(c.Run.Output, c.Run.Name)
+	path := r.checkpoints.dir
 	if r.dir, err = rundir.Open(path, o.Resume); err != nil {
 		return "", err
 	}
 	r.log = r.dir.Log
 	r.log.Console = r.console
-	r.checkpoints = checkpoints{equipment: r.equipment, dir: path, saved: -1}
 	resolved, err := config.Resolved(c)
 	if err != nil {
 		return "", err
@@ -131,17 +170,18 @@ func (r *run) openDirectory() (from string, err error) {
 	if from, err = r.checkpoints.find(o); err != nil {
 		return "", err
 	}
-	if from != "" {
-		if err := checkpoint.ReadState(from, &r.state); err != nil {
-			return "", err
-		}
-		r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
-		r.warnOfChanges(resolved)
+	if err := r.continueFrom(from, resolved); err != nil {
+		return "", err
+	}
+	if r.finished = r.state.Step >= r.total; r.finished {
+		return from, r.markDone()
 	}
 	// Lines after the checkpoint are of steps that will be done again, to the same values.
-	last := r.state.Step
-	if from == "" {
-		last = -1
+	last := -1
+	if from != "" {
+		if last = r.state.Step; r.sparse {
+			last = int(r.state.ActorSteps)
+		}
 	}
 	switch before := r.dir.Before; {
 	case o.Resume && from != "" && before != nil:
@@ -160,21 +200,75 @@ func (r *run) openDirectory() (from string, err error) {
 	return from, r.dir.WriteConfig(resolved)
 }
 
-// warnOfChanges says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change.
-func (r *run) warnOfChanges(resolved []byte) {
-	before, err := os.ReadFile(r.dir.File("config.toml"))
+// continueFrom reads where a checkpoint stopped, if there is one.
+func (r *run) continueFrom(from string, resolved []byte) error {
+	if from == "" {
+		return nil
+	}
+	if err := checkpoint.ReadState(from, &r.state); err != nil {
+		return err
+	}
+	r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+	return r.compare(from, resolved)
+}
+
+// compare says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change; another
+// model.path is an error, since policy, tokenizer and reference of the run come from it.
+func (r *run) compare(from string, resolved []byte) error {
+	path := filepath.Join(r.checkpoints.dir, "config.toml")
+	if r.options.ResumeFrom != "" {
+		path = filepath.Join(filepath.Dir(filepath.Clean(from)), "config.toml")
+	}
+	before, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a checkpoint without its run: there is nothing to compare with
+	}
 	if err != nil {
-		return // resumed from another run's checkpoint: there is nothing to compare with
+		return err
 	}
 	changes, err := config.Changes(before, resolved)
 	if err != nil {
-		r.log.Warnf("config.toml of this run cannot be compared with its new configuration: %v", err)
+		r.log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
 	}
 	for _, change := range changes {
-		if !strings.HasPrefix(change, "run.steps = ") && !strings.HasPrefix(change, "sft.epochs = ") {
+		switch key, _, _ := strings.Cut(change, " "); key {
+		case "run.steps", "sft.epochs":
+		case "run.name", "run.output":
+			if r.options.ResumeFrom == "" {
+				r.log.Warnf("another configuration than before: %s", change)
+			}
+		case "model.path":
+			if !r.sameModel(path) {
+				return fmt.Errorf("%s (%s): a resumed run keeps its policy, tokenizer and reference; give the model.path that it began with, or begin a new run with "+
+					"model.path=%s/actor", change, path, from)
+			}
+		default:
 			r.log.Warnf("another configuration than before: %s", change)
 		}
 	}
+	return nil
+}
+
+// sameModel reports whether the model.path of another configuration is this one's directory under another name.
+func (r *run) sameModel(other string) bool {
+	c, err := config.Load(other, nil)
+	if err != nil {
+		return false
+	}
+	a, errA := os.Stat(c.Model.Path)
+	b, errB := os.Stat(r.config.Model.Path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// markDone leaves a finished run as it is, but for one that was killed between its last checkpoint and its last word.
+func (r *run) markDone() error {
+	r.log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to continue it", r.state.Step)
+	before := r.dir.Before
+	if before == nil || before.Status != "running" {
+		return nil
+	}
+	before.Status, before.Step = "done", r.state.Step
+	return r.dir.WriteInfo(*before)
 }
 
 // conclude fills the outcome and records in run.json how the run ended.

@@ -17,7 +17,8 @@ import (
 )
 
 // SFT is a run of supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
-// prompts the agent loop uses. A step is an epoch. There is no critic and no reference.
+// prompts the agent loop uses. A step of the run is an epoch, one of its metrics an
+// optimizer step. There is no critic and no reference.
 type SFT struct {
 	run
 	rollouts rollouts
@@ -26,7 +27,7 @@ type SFT struct {
 
 // NewSFT opens the run directory and loads or restores what the epochs need. Close it.
 func NewSFT(c *config.Config, o Options) (*SFT, error) {
-	t := &SFT{run: newRun(c, o)}
+	t := &SFT{run: newRun(c, o, c.SFT.Epochs)}
 	t.sparse = true
 	if err := t.begin(); err != nil {
 		return nil, t.abandon(err)
@@ -37,7 +38,7 @@ func NewSFT(c *config.Config, o Options) (*SFT, error) {
 func (t *SFT) begin() error {
 	c, s := t.config, t.config.SFT
 	from, err := t.openDirectory()
-	if err != nil {
+	if err != nil || t.finished {
 		return err
 	}
 	episodes := s.Episodes
@@ -57,53 +58,42 @@ func (t *SFT) begin() error {
 	return t.openModels(from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
 }
 
-// Run trains until the last epoch, an interruption or a failure. One metrics line per epoch; checkpoints follow run.save_every, counted in
+// Run trains until the last epoch, an interruption or a failure. Metrics have ten lines per epoch; checkpoints follow run.save_every, counted in
 // epochs, and the last epoch is always saved: `gyre train model.path=…/actor` starts from it.
 func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
+	if t.finished {
+		return t.outcome(), nil
+	}
 	defer func() { outcome, err = t.conclude(outcome, err) }()
 	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
 		return outcome, err
 	}
 	s := t.config.SFT
-	if t.state.Step >= s.Epochs {
-		t.log.Infof("the run already has its %d epochs; raise sft.epochs to continue it", t.state.Step)
-		return outcome, nil
-	}
 	train, held, err := t.demonstrations(ctx)
 	if err != nil {
 		return outcome, err
 	}
 	stopping := interrupt.Graceful(ctx)
 	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
-		begin := time.Now()
-		m := map[string]float64{}
-		loss, err := t.sftEpoch(ctx, train, epoch, m)
+		line, err := t.epoch(ctx, train, epoch)
+		if err == nil && len(held) > 0 {
+			line.m["val/loss"], err = t.heldOutLoss(held)
+		}
 		if err != nil {
 			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
 		}
-		m["train/loss"] = loss
-		if len(held) > 0 {
-			if m["val/loss"], err = t.heldOutLoss(held); err != nil {
-				return outcome, fmt.Errorf("validation loss: %w", err)
-			}
-		}
-		t.state.Step = epoch
+		t.state.Step, t.state.ActorSteps = epoch, t.actor.optimizer.Steps()
 		last := epoch == s.Epochs
 		if last && t.validates() {
 			v, err := t.rollouts.validation(ctx, epoch)
 			if err != nil {
 				return outcome, err
 			}
-			maps.Copy(m, v)
+			maps.Copy(line.m, v)
 		}
-		m["timing_s/step"] = time.Since(begin).Seconds()
-		values := map[string]any{}
-		record(values, m)
-		if err := t.logger.Log(epoch, values); err != nil {
+		if err := t.write(line, len(train)); err != nil {
 			return outcome, err
 		}
-		t.console.Step(epoch, s.Epochs, values)
-		t.log.File(t.console.Line(epoch, s.Epochs, values))
 		stop := false
 		select {
 		case <-stopping:
@@ -112,6 +102,9 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 		}
 		if every := t.config.Run.SaveEvery; last || stop || every > 0 && epoch%every == 0 {
 			if err := t.checkpoints.save(t.state); err != nil {
+				return outcome, err
+			}
+			if err := t.checkpoints.proven(t.state); err != nil {
 				return outcome, err
 			}
 		}
@@ -123,6 +116,35 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 	return outcome, nil
 }
 
+// sftLine is one line of metrics: what the optimizer steps since the line before were like.
+type sftLine struct {
+	begin time.Time
+	means mean
+	m     map[string]float64
+}
+
+func newSFTLine() *sftLine { return &sftLine{time.Now(), mean{}, map[string]float64{}} }
+
+// linesPerEpoch is how often an epoch is logged at least, if it has that many optimizer steps.
+const linesPerEpoch = 10
+
+// write logs a line under the number of optimizer steps taken.
+func (t *SFT) write(line *sftLine, samples int) error {
+	line.means.into(line.m)
+	perEpoch := (samples + t.config.SFT.Batch - 1) / t.config.SFT.Batch
+	steps, all := int(t.actor.optimizer.Steps()), perEpoch*t.config.SFT.Epochs
+	line.m["train/epoch"] = float64(steps) / float64(perEpoch)
+	line.m["timing_s/step"] = time.Since(line.begin).Seconds()
+	values := map[string]any{}
+	record(values, line.m)
+	if err := t.logger.Log(steps, values); err != nil {
+		return err
+	}
+	t.console.Step(steps, all, values)
+	t.log.File(t.console.Line(steps, all, values))
+	return nil
+}
+
 // validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
 func (t *SFT) validates() bool {
 	return t.config.Run.ValidateEvery > 0 && len(t.config.Validation.Envs) > 0
@@ -130,7 +152,7 @@ func (t *SFT) validates() bool {
 
 // readDemonstrations reads sft.data: the last sft.validation_episodes of it are held out.
 func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
-	episodes, err := episode.ReadFile(s.Data)
+	episodes, err := readGiven(s.Data)
 	if err != nil {
 		return nil, fmt.Errorf("sft.data: %w", err)
 	}
@@ -172,49 +194,54 @@ func wrap(episodes []*episode.Episode) []*Sample {
 	return out
 }
 
-// sftEpoch passes over the demonstrations once, in an order keyed by (seed, epoch), and returns the mean loss per token.
-func (t *SFT) sftEpoch(ctx context.Context, samples []*Sample, epoch int, m map[string]float64) (float64, error) {
+// epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the last line unwritten.
+func (t *SFT) epoch(ctx context.Context, samples []*Sample, epoch int) (*sftLine, error) {
 	s := t.config.SFT
 	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(len(samples))
 	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), len(samples))
 	defer bar.Close()
-	means := mean{}
-	for done := 0; done < len(order); done += s.Batch {
+	every := max((len(samples)+s.Batch*linesPerEpoch-1)/(s.Batch*linesPerEpoch), 1)
+	line := newSFTLine()
+	for done, steps := 0, 0; done < len(order); done += s.Batch {
 		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+			return nil, context.Cause(ctx)
+		}
+		if steps == every {
+			if err := t.write(line, len(samples)); err != nil {
+				return nil, err
+			}
+			line, steps = newSFTLine(), 0
 		}
 		indices := order[done:min(done+s.Batch, len(order))]
 		if err := t.actor.gradients.Zero(); err != nil {
-			return 0, err
+			return nil, err
 		}
 		loss, tokens, err := t.nll(samples, indices, torch.Terms(t.actor.gradients, nil, nil)[:1])
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		means.add("loss", loss*tokens, tokens)
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return nil, &errDiverged{fmt.Sprintf("the loss is %v", loss)}
+		}
 		result, lr, err := t.actor.apply()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if !result.Applied {
-			return 0, &errDiverged{fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
+			return nil, &errDiverged{fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
 		}
-		means.add("train/grad_norm", result.GradNorm, 1)
-		m["train/lr"] = lr
+		line.means.add("train/loss", loss*tokens, tokens)
+		line.means.add("train/grad_norm", result.GradNorm, 1)
+		line.m["train/lr"] = lr
 		bar.Set(done + len(indices))
+		steps++
 	}
-	means.into(m)
-	loss := m["loss"]
-	delete(m, "loss")
-	if math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return 0, &errDiverged{fmt.Sprintf("the loss is %v", loss)}
-	}
-	return loss, nil
+	return line, nil
 }
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient goes where out says.
 func (t *SFT) nll(samples []*Sample, indices []int, out []torch.Component) (loss, tokens float64, err error) {
-	weights, err := lossWeights(samples, indices, "token-mean")
+	weights, err := lossWeights(samples, indices, "token-mean", 0)
 	if err != nil {
 		return 0, 0, err
 	}

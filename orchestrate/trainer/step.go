@@ -4,11 +4,54 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 	"time"
 
 	"gyre/torch"
 )
+
+// whyEmpty says what is wrong when a step has nothing to learn from because no reply was understood.
+func (t *Trainer) whyEmpty(m map[string]float64) string {
+	most := map[string]float64{} // over the tags, where there are any
+	for name, v := range m {
+		if key := path.Base(name); strings.HasPrefix(name, "train/") && (key == "num_actions" || key == "action_is_valid") {
+			most[key] = max(most[key], v)
+		}
+	}
+	acted, played := most["num_actions"]
+	valid, judged := most["action_is_valid"]
+	if !played || acted > 0 && (!judged || valid > 0) {
+		return ""
+	}
+	return ": no reply named a valid action, so all episodes earned the same (`gyre sft` with this configuration and another run.name teaches the policy the format; then " +
+		"train with model.path=…/global_step_N/actor)"
+}
+
+// noteSoundness remembers since when gradients are not finite, and which checkpoint is from before that.
+func (t *Trainer) noteSoundness(step int, m map[string]float64) error {
+	s := &t.state
+	switch skipped := m["actor/skipped_steps"] + m["critic/skipped_steps"]; {
+	case skipped == 0:
+		s.Unsound, s.Sound = 0, 0
+		return t.checkpoints.proven(*s)
+	case s.Unsound == 0:
+		s.Unsound, s.Sound = step, max(t.checkpoints.saved, 0)
+	}
+	return nil
+}
+
+// judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap between them.
+func (t *Trainer) judgeSampler(step int, m map[string]float64) {
+	gap := m["rollout/logprob_gap_max"]
+	m["rollout/sampler_equals_trainer"] = flag(t.exact && gap == 0)
+	if !t.exact || gap == 0 {
+		return
+	}
+	t.exact, t.preparation.exact, t.state.SamplerGap = false, false, gap
+	t.log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found none: from now on old "+
+		"log-probs are recomputed every step (please report the processor)", step, gap)
+}
 
 // step runs one training step and returns its metrics. A *StoppedEarly error ends the run after its metrics are written.
 //
@@ -62,12 +105,15 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	m["rollout/empty_after_filter"] = flag(empty)
 	stop := t.state.EarlyStop.Selected(empty, t.config.EarlyStop)
 	m["rollout/consecutive_empty_after_filter_steps"] = float64(t.state.EarlyStop.Empty)
+	if since := t.state.Unsound; stop != nil && since > 0 {
+		return finish(&errDiverged{fmt.Sprintf("the gradients of step %d were not finite, and now %s", since, stop.Reason)})
+	}
 	if stop != nil {
 		m[stop.Metric] = 1
 		return finish(stop)
 	}
 	if empty && !t.config.Analysis.Only {
-		t.log.Warnf("step %d: the filter kept no group; the step is skipped", step)
+		t.log.Warnf("step %d: the filter kept no group%s; the step is skipped", step, t.whyEmpty(m))
 		return finish(nil)
 	}
 	if spread, ok := chosen.Metrics["rollout/in_group_reward_std"]; ok && !empty {
@@ -104,7 +150,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	if ready && !empty && t.components.due(step) {
 		err := t.measure(m, "grad_components", func() error {
-			text, err := t.components.run(ctx, step, chosen.samples, tables)
+			text, err := t.components.run(ctx, step, chosen, tables)
 			t.log.File(strings.TrimSpace(text))
 			return err
 		})
@@ -118,6 +164,14 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		m["actor/skipped_for_gradient_analysis_only"], m["critic/skipped_for_gradient_analysis_only"] = 1, 1
 	case ready:
 		if err := t.measure(m, "update_actor", func() error { return t.update.actorSteps(ctx, chosen, m) }); err != nil {
+			return nil, err
+		}
+		if t.replay == nil {
+			t.judgeSampler(step, m)
+		}
+	}
+	if !empty {
+		if err := t.noteSoundness(step, m); err != nil {
 			return nil, err
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/rundir"
 )
 
 // Trainer is one run of reinforcement learning. Each phase of its steps has a type of its own, with the state that belongs to it.
@@ -24,7 +24,7 @@ type Trainer struct {
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
 func New(c *config.Config, o Options) (*Trainer, error) {
-	t := &Trainer{run: newRun(c, o)}
+	t := &Trainer{run: newRun(c, o, c.Run.Steps)}
 	if err := t.begin(); err != nil {
 		return nil, t.abandon(err)
 	}
@@ -34,7 +34,7 @@ func New(c *config.Config, o Options) (*Trainer, error) {
 func (t *Trainer) begin() error {
 	c := t.config
 	from, err := t.openDirectory()
-	if err != nil {
+	if err != nil || t.finished {
 		return err
 	}
 	if t.options.Replay != "" {
@@ -61,17 +61,36 @@ func (t *Trainer) begin() error {
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
-	a := c.Algorithm
-	if from == "" {
-		t.state.KL = advantage.Controller{Coef: a.KLCoef}
-	}
-	if a.KLIn == "reward" {
-		t.preparation.penalty = &t.state.KL
-		if a.KLControl == "adaptive" {
-			t.state.KL.Target, t.state.KL.Horizon = a.KLTarget, a.KLHorizon
-		}
+	var note string
+	if t.preparation.penalty, note = t.state.penalty(c.Algorithm); note != "" {
+		t.log.Warnf("%s", note)
 	}
 	return nil
+}
+
+// Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would refuse.
+func Check(c *config.Config, o Options) (*experiment.Experiment, error) {
+	t := &Trainer{run: newRun(c, o, c.Run.Steps)}
+	resolved, err := config.Resolved(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := rundir.Check(t.checkpoints.dir, o.Resume); err != nil {
+		return nil, err
+	}
+	from, err := t.checkpoints.find(o)
+	if err == nil {
+		err = t.continueFrom(from, resolved)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.Replay != "" {
+		if _, err := openReplay(o.Replay, c.Run.Steps); err != nil {
+			return nil, err
+		}
+	}
+	return experiment.Open(c, TrainingParts(o.Replay != "").Continue(from))
 }
 
 // TrainingParts are the parts of an experiment that reinforcement learning needs.
@@ -97,6 +116,9 @@ var errAnalysed = errors.New("the gradient analysis is done")
 
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
+	if t.finished {
+		return t.outcome(), nil
+	}
 	defer func() {
 		outcome, err = t.conclude(outcome, errors.Join(err, t.components.files.Wait(), t.tracking.close()))
 	}()
@@ -104,13 +126,15 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 		return outcome, err
 	}
 	stopping := interrupt.Graceful(ctx)
-	if t.state.Step >= t.config.Run.Steps {
-		t.log.Infof("the run already has its %d steps; raise run.steps to continue it", t.state.Step)
-		return outcome, nil
-	}
 	if err := t.validateFirst(ctx); err != nil {
 		return outcome, err
 	}
+	before := t.actor.optimizer.Steps()
+	defer func() {
+		if err == nil && !t.config.Analysis.Only && t.actor.optimizer.Steps() == before {
+			t.log.Warnf("the policy is the one that the run began with: no step had anything to learn from")
+		}
+	}()
 	for t.state.Step < t.config.Run.Steps {
 		early, err := t.advance(ctx)
 		if early != nil {
@@ -133,7 +157,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 		default:
 		}
 	}
-	return outcome, nil
+	return outcome, t.checkpoints.proven(t.state)
 }
 
 // validateFirst logs the policy as it is, as step 0.
@@ -167,13 +191,17 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	step, c := t.state.Step, t.config.Run
 	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
 	last := step == c.Steps
-	if t.replay == nil && !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0 {
+	due := !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0
+	if t.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
 		m, err := t.rollouts.validation(ctx, step)
 		if err != nil {
 			return nil, fmt.Errorf("validation after step %d: %w", step, err)
 		}
 		record(values, m)
-		if early = t.state.EarlyStop.Validated(m, t.config.EarlyStop); early != nil {
+		if due { // the last one is no verdict on the training
+			early = t.state.EarlyStop.Validated(m, t.config.EarlyStop)
+		}
+		if early != nil {
 			values[early.Metric] = 1.0
 		}
 	}
@@ -182,7 +210,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 		return nil, fmt.Errorf("metrics of step %d: %w", step, err)
 	}
 	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never one too few.
-	if ended == nil && early == nil && c.SaveEvery >= 0 && (last || c.SaveEvery > 0 && step%c.SaveEvery == 0) {
+	if ended == nil && early == nil && t.saveDue(step) {
 		if err := t.save(); err != nil {
 			return nil, err
 		}
@@ -190,6 +218,12 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	t.console.Step(step, c.Steps, values)
 	t.log.File(t.console.Line(step, c.Steps, values))
 	return early, ended
+}
+
+// saveDue reports whether a checkpoint is saved after a step.
+func (t *Trainer) saveDue(step int) bool {
+	every := t.config.Run.SaveEvery
+	return every >= 0 && (step == t.config.Run.Steps || every > 0 && step%every == 0 || t.checkpoints.kept(step))
 }
 
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.

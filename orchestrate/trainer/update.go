@@ -46,12 +46,15 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 		return fmt.Errorf("actor update: %w", err)
 	}
 	defer measure.close()
+	bar := u.console.Bar("actor update", c.Epochs*len(samples))
+	defer bar.Close()
+	done := 0
 	for epoch := range c.Epochs {
 		for b, indices := range miniBatches(len(samples), c.MiniBatch) {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			weights, err := lossWeights(samples, indices, c.LossAggregation)
+			weights, err := lossWeights(samples, indices, c.LossAggregation, s.width)
 			if err != nil {
 				return err
 			}
@@ -74,6 +77,8 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 					means.add("actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
 					means.add("actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
 					means.add("actor/ppo_kl", stats.LogRatio, stats.Tokens)
+					done += len(micro)
+					bar.Set(done)
 				}
 				return nil
 			}
@@ -157,12 +162,15 @@ func (e *equipment) policyLoss() torch.PolicyLoss {
 func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
 	c := u.config.Critic
 	means := mean{}
+	bar := u.console.Bar("critic update", c.Epochs*len(samples))
+	defer bar.Close()
+	done := 0
 	for range c.Epochs {
 		for _, indices := range miniBatches(len(samples), c.MiniBatch) {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			weights, err := lossWeights(samples, indices, "token-mean")
+			weights, err := lossWeights(samples, indices, "token-mean", 0)
 			if err != nil {
 				return err
 			}
@@ -181,6 +189,8 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 				means.add("critic/vf_loss", stats.Loss, 0)
 				means.add("critic/vf_clipfrac", stats.Clipped, stats.Tokens)
 				means.add("critic/vpred_mean", stats.ValueSum, stats.Tokens)
+				done += len(micro)
+				bar.Set(done)
 			}
 			means.add("critic/vf_loss", 0, 1)
 			result, lr, err := u.critic.apply()
@@ -188,6 +198,7 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 				return fmt.Errorf("critic update: %w", err)
 			}
 			if !result.Applied {
+				metrics["critic/skipped_steps"]++
 				u.log.Warnf("the critic's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
 				continue
 			}

@@ -74,7 +74,7 @@ func onlyWeights(dir string) (string, error) {
 	case adapter:
 		return "", fmt.Errorf("%s holds an adapter (LoRA), not a model: merge it into its base model first", dir)
 	default:
-		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded forms", dir)
+		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded forms: %w", dir, os.ErrNotExist)
 	}
 }
 
