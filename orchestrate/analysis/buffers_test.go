@@ -124,3 +124,11 @@ func TestPlans(t *testing.T) {
 		}
 	}
 }
+
+// No vectors have no inner products.
+func TestGramOfNothing(t *testing.T) {
+	g, err := newGram(nil)
+	if err != nil || g.at(0, 0) != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}

@@ -60,7 +60,8 @@ func Separate(square float64, squares, products []float64, confidence float64) (
 	}
 	variance := 0.0
 	for _, w := range without {
-		variance += (n - 1) / n * (w - mean) * (w - mean)
+		d := w - mean
+		variance += (n - 1) / n * d * d
 	}
 	half := statistics.Student((1+confidence)/2, n-1) * math.Sqrt(variance)
 	s.Low, s.High = s.Square-half, s.Square+half

@@ -149,6 +149,15 @@ func TestIntervalIsTheDeleteOneJackknife(t *testing.T) {
 	}
 }
 
+func TestRatio(t *testing.T) {
+	if r := (Signal{Square: 6, Noise: 4}).Ratio(); r != 1.5 {
+		t.Errorf("signal 6 to noise 4 is %v", r)
+	}
+	if s, ok := Separate(1, nil, nil, .95); ok {
+		t.Errorf("no group: %+v", s)
+	}
+}
+
 func TestSignalOfFewGroups(t *testing.T) {
 	if _, ok := Separate(1, []float64{1}, []float64{1}, 0.95); ok {
 		t.Error("one group has no noise estimate")

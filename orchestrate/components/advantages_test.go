@@ -50,7 +50,7 @@ func TestExactPartsAddUp(t *testing.T) {
 					for k := range a.Parts {
 						sum += a.Parts[k][i]
 					}
-					if math.Abs(sum-a.Total[i]) > 1e-9 {
+					if !(math.Abs(sum-a.Total[i]) <= 1e-9) {
 						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v", estimator, normed, penalty, i, sum, a.Total[i])
 					}
 				}
@@ -118,5 +118,34 @@ func TestPartsThatAreNotThere(t *testing.T) {
 	a, err := Estimate(samples, config.Components{}, nil, config.Algorithm{Advantage: "grpo"})
 	if err != nil || a.Parts[0][0] != .5 || a.Parts[0][1] != -.5 {
 		t.Errorf("an episode without the part has earned 0 of it: %+v, %v", a, err)
+	}
+}
+
+// What rounding leaves of large scores is no part of its own, and two tokens are enough to whiten.
+func TestLargeScoresAndFewTokens(t *testing.T) {
+	weights := map[string]float64{"a": .1, "b": .7, "c": .2}
+	samples := drawn(rand.New(rand.NewPCG(1, 8)), weights, false)
+	for i := range samples {
+		samples[i].Score = 0
+		for name, weight := range weights {
+			samples[i].Parts[name] *= 1e9
+			samples[i].Score += weight * samples[i].Parts[name]
+		}
+	}
+	a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	if err != nil || len(a.Names) != 3 {
+		t.Errorf("names %v, %v", a.Names, err)
+	}
+	for _, tokens := range [][2]int{{1, 1}, {1, 3}} {
+		two := []Sample{{Tokens: tokens[0], Score: 3, Parts: map[string]float64{"a": 1, "b": 2}}, {Tokens: tokens[1], Score: -1, Parts: map[string]float64{"a": -2, "b": 1}}}
+		a, err := Estimate(two, config.Components{Mode: Exact}, nil, config.Algorithm{Advantage: "reinforce_pp_baseline"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range two {
+			if sum := a.Parts[0][i] + a.Parts[1][i]; !(math.Abs(sum-a.Total[i]) <= 1e-12) || sum == 0 {
+				t.Errorf("%v tokens: the parts add up to %v, the total is %v", tokens, sum, a.Total[i])
+			}
+		}
 	}
 }

@@ -118,7 +118,7 @@ func (b *bands) between(first, second []float64, dealtFirst, dealtSecond permute
 // interval holds the middle of the cosines, by ranks: of R+1 exchangeable ones, the one that was measured among them, the share outside
 // is at most 1 - confidence.
 func (b *bands) interval(list []float64) (Band, bool) {
-	cut := int(float64(len(list)+1) * (1 - b.confidence) / 2)
+	cut := int(float64(len(list)+1)*(1-b.confidence)/2 + 1e-9) // 5 of 99 at 0.9, whatever 1 - 0.9 is in binary
 	if cut < 1 {
 		return Band{}, false // too few rounds to say
 	}

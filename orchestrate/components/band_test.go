@@ -3,6 +3,7 @@ package components
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/blas/blas64"
@@ -151,5 +152,30 @@ func TestNoBand(t *testing.T) {
 	zero := make([]float64, len(ids))
 	if band, ok := b.between(a, zero, b.deal(a), b.deal(zero)); ok {
 		t.Errorf("a part without a gradient has the band %v", band)
+	}
+}
+
+// Of 99 cosines the fifth from either end bounds a band of 90 %; of 18 none is far enough out.
+func TestIntervalByRanks(t *testing.T) {
+	b := &bands{confidence: .9}
+	var list []float64
+	for i := range 99 {
+		list = append(list, float64((i*37)%99)/100)
+	}
+	if band, ok := b.interval(list); !ok || band != (Band{.04, .94}) {
+		t.Errorf("99 cosines: %v, %v", band, ok)
+	}
+	if band, ok := b.interval(list[:19]); !ok || band.Low != slices.Min(list[:19]) || band.High != slices.Max(list[:19]) {
+		t.Errorf("19 cosines: %v, %v", band, ok)
+	}
+	if band, ok := b.interval(list[:18]); ok {
+		t.Errorf("18 cosines: %v", band)
+	}
+	if band, ok := b.interval(slices.Repeat([]float64{.3}, 99)); ok {
+		t.Errorf("cosines that are all alike: %v", band)
+	}
+	p := permuted{advantages: blas64.General{Rows: 2, Cols: 2, Stride: 2, Data: []float64{1, 2, 3, -1}}, squares: []float64{0, 4}}
+	if got := p.cosines([]float64{1, 1}, 9); len(got) != 1 || got[0] != 2./6 {
+		t.Errorf("cosines %v, want 1/3 and none with a gradient of no length", got)
 	}
 }

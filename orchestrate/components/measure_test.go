@@ -253,3 +253,44 @@ func TestProjection(t *testing.T) {
 		t.Errorf("%d bytes", got)
 	}
 }
+
+// (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
+func TestSelfChecks(t *testing.T) {
+	r := &Report{Names: []string{"a", "b", Total}, Parts: 2, Bytes: 3 << 19, grams: grams{{1}, {0}, {2}, {4}, {4}, {8}}}
+	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
+	v := r.Values()
+	if got := v["grad_components/check/sum_error"].(float64); math.Abs(got-.5) > 1e-12 {
+		t.Errorf("the sum is off by %v, want 0.5", got)
+	}
+	if got, want := v["grad_components/check/sum_cosine"].(float64), 6/math.Sqrt(40); math.Abs(got-want) > 1e-12 {
+		t.Errorf("cosine of the sum %v, want %v", got, want)
+	}
+	if v["grad_components/memory_mib"] != 1.5 {
+		t.Errorf("%v MiB", v["grad_components/memory_mib"])
+	}
+	pairs := 0
+	for key := range v {
+		if strings.HasPrefix(key, "grad_components/cosine/") {
+			pairs++
+		}
+	}
+	if pairs != 3 {
+		t.Errorf("%d cosines of three gradients", pairs)
+	}
+	r.grams = grams{{1}, {0}, {0}, {4}, {0}, {0}}
+	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
+	for key, value := range r.Values() {
+		if (strings.HasPrefix(key, "grad_components/check/") || strings.Contains(key, "cosine/b/total")) && value != nil {
+			t.Errorf("without a total %s = %v", key, value)
+		}
+	}
+	if got := Buffers(3, true, true, true); got != 13 {
+		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
+	}
+	if got, want := Bytes(1000, 13, 10, 7), int64(13*4*1000+2*10*sketchDimension*4+10*10*12+10*4*8*13); got != want {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+	if got := Bytes(1000, 13, 10, 0); got != 52000 {
+		t.Errorf("%d bytes without bands", got)
+	}
+}

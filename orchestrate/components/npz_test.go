@@ -1,6 +1,7 @@
 package components
 
 import (
+	"archive/zip"
 	"bytes"
 	"os"
 	"path/filepath"
@@ -73,6 +74,51 @@ func TestNPZRefusals(t *testing.T) {
 		}
 		if _, err := ReadNPZ(path); err == nil {
 			t.Errorf("%s: read without an error", name)
+		}
+	}
+}
+
+// Headers of versions 1 to 3 are read; what they say must be what follows.
+func TestForeignHeaders(t *testing.T) {
+	entry := func(version byte, header string, values string) string {
+		length := map[byte]string{2: string([]byte{byte(len(header)), 0, 0, 0}), 3: string([]byte{byte(len(header)), 0, 0, 0})}[version]
+		if length == "" {
+			length = string([]byte{byte(len(header)), 0})
+		}
+		return "\x93NUMPY" + string([]byte{version, 0}) + length + header + values
+	}
+	const f4, one = "{'descr': '<f4', 'fortran_order': False, 'shape': ", "\x00\x00\x80\x3f"
+	for name, c := range map[string]struct {
+		entry string
+		good  bool
+	}{
+		"version 1": {entry(1, f4+"(1,), }", one), true}, "version 2": {entry(2, f4+"(1,), }", one), true}, "version 3": {entry(3, f4+"(1,), }", one), true},
+		"version 0": {entry(0, f4+"(1,), }", one), false}, "version 4": {entry(4, f4+"(1,), }", one), false},
+		"no values": {entry(1, f4+"(0, 3), }", ""), true}, "too few": {entry(1, f4+"(2,), }", one), false}, "too many": {entry(1, f4+"(1,), }", one+one), false},
+		"negative": {entry(1, f4+"(-1,), }", one), false}, "huge": {entry(1, f4+"(1099511627777,), }", one), false}, "a word": {entry(1, f4+"(x,), }", one), false},
+		"columns first": {entry(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", one), false},
+		"integers":      {entry(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }", one), false},
+		"no shape":      {entry(1, "{'descr': '<f4', 'fortran_order': False, }", one), false},
+	} {
+		path := filepath.Join(t.TempDir(), "x.npz")
+		var b bytes.Buffer
+		archive := zip.NewWriter(&b)
+		w, err := archive.Create("a.npy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(c.entry)); err != nil {
+			t.Fatal(err)
+		}
+		if err := archive.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadNPZ(path)
+		if (err == nil) != c.good || c.good && len(got[0].Values) == 1 && got[0].Values[0] != 1 {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }
