@@ -79,7 +79,8 @@ type Result struct {
 	Success   bool    // the state now is a success
 	Valid     bool    // the action was a legal one
 	Effective bool    // the action changed the state
-	// Info holds further numbers to average into metrics; may be nil.
+	// Info holds further numbers for metrics: means over an episode's turns, or its last value under a name that begins
+	// with final_. May be nil.
 	Info map[string]float64
 }
 

@@ -174,7 +174,7 @@ func (g *game) Solve() ([]string, bool) {
 	if g.problem.solution == "" {
 		return nil, false
 	}
-	return []string{g.problem.solution}, true
+	return []string{strings.Trim(g.problem.solution, "\n")}, true
 }
 
 func (g *game) Close() error {

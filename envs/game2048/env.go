@@ -134,7 +134,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	largest := 1 << g.board.largest()
 	r.Success = largest >= g.options.Target
 	r.Done = g.board.stuck() || r.Success && !g.options.PlayOn
-	r.Info = map[string]float64{"raw_reward": raw, "score": float64(g.score), "max_tile": float64(largest)}
+	r.Info = map[string]float64{"raw_reward": raw, "final_score": float64(g.score), "final_max_tile": float64(largest)}
 	g.running = !r.Done
 	return r, nil
 }

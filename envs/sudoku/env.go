@@ -70,7 +70,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 		g.feedback = "Solved."
 	}
 	r.Done = r.Success || g.steps >= g.options.MaxSteps
-	r.Info = map[string]float64{"cells_left": float64(g.grid.empty())}
+	r.Info = map[string]float64{"final_cells_left": float64(g.grid.empty())}
 	g.running = !r.Done
 	return r, nil
 }

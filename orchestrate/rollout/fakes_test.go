@@ -94,7 +94,7 @@ func (c *corridor) Step(_ context.Context, action string) (envs.Result, error) {
 	} else {
 		c.at = max(0, c.at-1)
 	}
-	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at)}}
+	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at), "final_cell": float64(c.at)}}
 	if c.at == c.length-1 {
 		r.Reward, r.Done, r.Success = 1, true, true
 	}

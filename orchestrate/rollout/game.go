@@ -33,6 +33,7 @@ type game struct {
 	failure     error              // what the environment failed with
 	earned      float64            // sum of the environment's rewards, without penalties
 	totals      map[string]float64 // sums over turns of each turn's info
+	finals      map[string]float64 // what the last turn's info says under a name that begins with final_
 }
 
 // outcome is what one turn did.
@@ -142,7 +143,11 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 	delete(info, "success") // the episode's own, known only at its end
 	info["manager_invalid_action"] = indicator(out.invalid)
 	for key, value := range info {
-		if finite(value) {
+		switch {
+		case !finite(value):
+		case strings.HasPrefix(key, "final_"):
+			g.finals[key] = value
+		default:
 			g.totals[key] += value
 		}
 	}

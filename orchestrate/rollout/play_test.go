@@ -80,7 +80,7 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 	want.Score = want.Return()
 	want.Metrics = map[string]float64{
 		"success": 1, "num_actions": 2, "num_turns": 2, "episodic_return": 0.9, "pass@1": 1, "manager_invalid_action": 0,
-		"action_is_valid": 1, "action_is_effective": 1, "cell": 1.5,
+		"action_is_valid": 1, "action_is_effective": 1, "cell": 1.5, "final_cell": 2,
 	}
 	got := episodes[0]
 	if text, wantText := tok.Decode(got.IDs, false), tok.Decode(want.IDs, false); text != wantText {

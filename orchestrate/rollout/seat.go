@@ -89,7 +89,7 @@ func (s *seat) open(ctx context.Context) error {
 	rollout := s.player.rollout
 	s.game = game{
 		env: env, limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: s.source.MaxActions,
-		weights: s.player.weights, totals: map[string]float64{},
+		weights: s.player.weights, totals: map[string]float64{}, finals: map[string]float64{},
 		rules: rules{maxActions: s.source.MaxActions, maxActionsPerTurn: s.source.MaxActionsPerTurn,
 			replyWords: s.spec.MaxReplyWords, plain: s.spec.PlainReplies},
 	}
@@ -214,6 +214,7 @@ func (s *seat) episode(step int) *episode.Episode {
 	for key := range e.Metrics {
 		e.Metrics[key] /= float64(max(1, len(e.Turns)))
 	}
+	maps.Copy(e.Metrics, s.game.finals)
 	for name, shares := range e.Components {
 		for _, share := range shares {
 			e.Metrics["reward/"+name] += share.Value

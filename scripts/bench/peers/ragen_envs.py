@@ -17,7 +17,7 @@ for name in ("ragen", "ragen.env"):  # without their __init__, which imports eve
     package = types.ModuleType(name)
     package.__path__ = [str(source / name.replace(".", "/"))]
     sys.modules[name] = package
-for name in ("hydra", "datasets", "requests", "tqdm"):
+for name in ("hydra", "datasets", "matplotlib", "matplotlib.animation", "matplotlib.pyplot", "requests", "tqdm"):
     sys.modules[name] = unittest.mock.MagicMock()
 
 
