@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/dataset"
 	"gyre/orchestrate/translate"
 )
 
@@ -45,6 +46,7 @@ func qwen(t *testing.T, dir string) []string {
 func TestEveryExperimentIsReady(t *testing.T) {
 	dir := t.TempDir()
 	sizes := qwen(t, dir)
+	dataSets(t, dir)
 	var files []string
 	for _, pattern := range []string{"../../configs/*.toml", "../../configs/base/*.toml"} {
 		found, err := filepath.Glob(pattern)
@@ -67,6 +69,29 @@ func TestEveryExperimentIsReady(t *testing.T) {
 			if code != 0 || !strings.Contains(stdout, "[run]") || !strings.Contains(stderr, "memory") {
 				t.Errorf("%s on %s: exit code %d\n%s", file, model, code, stderr)
 			}
+		}
+	}
+}
+
+// dataSets makes the files that the experiments on data sets name, with one row each, and the models that measure their prompts.
+func dataSets(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{"Qwen2.5-3B-Instruct", "Qwen2.5-1.5B-Instruct", "smollm2-135m-instruct"} {
+		link := filepath.Join(dir, "models", name)
+		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(link); err == nil {
+			continue
+		}
+		if err := os.Symlink(tinyPolicy(t), link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := []dataset.Training{{Prompt: []dataset.Message{{Role: "user", Content: "1+1?"}}, RewardModel: dataset.RewardModel{GroundTruth: "2"}}}
+	for _, name := range []string{"math500/train", "math500/test", "gsm8k/train", "gsm8k/test"} {
+		if err := dataset.Write(filepath.Join(dir, "data", name+".parquet"), rows); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

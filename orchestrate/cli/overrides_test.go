@@ -53,10 +53,17 @@ func TestLoadConfig(t *testing.T) {
 }
 
 func TestExperimentsNameRealEnvironments(t *testing.T) {
-	files, err := filepath.Glob("../../configs/*.toml")
+	configs, err := filepath.Abs("../../configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(configs, "*.toml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no experiments found (%v)", err)
 	}
+	dir := t.TempDir()
+	dataSets(t, dir)
+	t.Chdir(dir)
 	for _, file := range files {
 		if _, err := config.Load(file, nil, checkEnvironments(t.Context())); err != nil {
 			t.Error(err)

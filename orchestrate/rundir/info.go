@@ -33,9 +33,11 @@ type Info struct {
 	ConfigSHA256 string    `json:"config_sha256"`
 	Model        string    `json:"model"`
 	ModelSHA256  string    `json:"model_config_sha256"`
-	Exact        bool      `json:"sampler_equals_trainer"` // the self-test at start found no difference
-	Replay       string    `json:"replay,omitempty"`
-	PeakRSS      int64     `json:"peak_rss_bytes"`
+	// Data are the files that environments play, with their SHA-256.
+	Data    map[string]string `json:"data_sha256,omitempty"`
+	Exact   bool              `json:"sampler_equals_trainer"` // the self-test at start found no difference
+	Replay  string            `json:"replay,omitempty"`
+	PeakRSS int64             `json:"peak_rss_bytes"`
 }
 
 // ReadInfo reads a directory's run.json; nil without one.

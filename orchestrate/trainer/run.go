@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,9 +94,10 @@ type run struct {
 	firstStep   int  // the first step that this directory's metrics can have
 	sparse      bool // not every step has a line of metrics
 	totals      totals
-	total       int  // steps or epochs in all
-	finished    bool // they are done already: nothing is opened
-	exact       bool // the self-test found the sampler's log-probs equal to the trainer's
+	data        map[string]string // files of data, with their SHA-256; nil before they are read
+	total       int               // steps or epochs in all
+	finished    bool              // they are done already: nothing is opened
+	exact       bool              // the self-test found the sampler's log-probs equal to the trainer's
 }
 
 func newRun(c *config.Config, o Options, total int) run {
@@ -306,6 +308,7 @@ func (r *run) info(status, reason string) rundir.Info {
 	if device, err := r.actor.model.Device(); err == nil {
 		info.Device = device
 	}
+	info.Data = r.dataFiles()
 	if resolved, err := config.Resolved(c); err == nil {
 		info.ConfigSHA256 = digest(resolved)
 	}
@@ -313,6 +316,26 @@ func (r *run) info(status, reason string) rundir.Info {
 		info.ModelSHA256 = digest(data)
 	}
 	return info
+}
+
+// dataFiles are the files that the environments' options name, as they were at the start of the run.
+func (r *run) dataFiles() map[string]string {
+	if r.data != nil {
+		return r.data
+	}
+	r.data = map[string]string{}
+	for _, e := range slices.Concat(r.config.Envs, r.config.Validation.Envs) {
+		for _, key := range []string{"file", "problems", "levels"} {
+			path, _ := e.Options[key].(string)
+			if path == "" || r.data[path] != "" {
+				continue
+			}
+			if content, err := os.ReadFile(path); err == nil {
+				r.data[path] = digest(content)
+			}
+		}
+	}
+	return r.data
 }
 
 func digest(data []byte) string {
