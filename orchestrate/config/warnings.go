@@ -26,6 +26,8 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 			"an episode's last token carries all of it", i, part.Placement)
 	}
 	warn(c.Collapse.Every > 0 && !r.Think, "collapse.every = %d measures thoughts, but rollout.think = false asks for none", c.Collapse.Every)
+	warn(r.Context == "full" && r.Window > 0, "rollout.window = %d has no effect: rollout.context = \"full\" forgets nothing", r.Window)
+	warn(r.Context == "window" && r.Window == 1 && r.Prompt == "chat", "rollout.window = 1: the policy never sees an earlier turn, not even its reward")
 	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",
 		r.FormatPenalty)
 	warn(r.Normalize != "identity" && c.Algorithm.UsesGroups(), "rollout.normalize = %q: %s already compares returns with "+

@@ -8,17 +8,35 @@ import (
 	"gyre/orchestrate/episode"
 )
 
-// markPasses gives every member of a group pass@{group size}: whether any of them succeeded.
+// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without repetition has succeeded
+// (Chen et al., 2021), for k = n (whether any has) and the powers of two below.
 func markPasses(episodes []*episode.Episode) {
-	size := map[int]int{}
-	passed := map[int]float64{}
+	size, passed := map[int]int{}, map[int]int{}
 	for _, e := range episodes {
 		size[e.Group]++
-		passed[e.Group] = max(passed[e.Group], indicator(e.Success))
+		if e.Success {
+			passed[e.Group]++
+		}
 	}
 	for _, e := range episodes {
-		e.Metrics[fmt.Sprintf("pass@%d", size[e.Group])] = passed[e.Group]
+		n, c := size[e.Group], passed[e.Group]
+		for k := 1; k < n; k *= 2 {
+			e.Metrics[fmt.Sprintf("pass@%d", k)] = passAt(k, n, c)
+		}
+		e.Metrics[fmt.Sprintf("pass@%d", n)] = passAt(n, n, c)
 	}
+}
+
+// passAt is 1 - C(n-c, k) / C(n, k), as a product that does not overflow.
+func passAt(k, n, c int) float64 {
+	if n-c < k {
+		return 1
+	}
+	none := 1.0
+	for i := n - c + 1; i <= n; i++ {
+		none *= 1 - float64(k)/float64(i)
+	}
+	return 1 - none
 }
 
 // Summarize averages the episodes' own metrics under RAGEN's names:
