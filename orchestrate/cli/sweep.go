@@ -61,7 +61,10 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			if err != nil {
 				return err
 			}
-			summary, err := sweep.Execute(c.Context, s, sweep.Options{Command: binary, Console: metrics.NewConsole(c.App.ErrWriter)})
+			summary, err := sweep.Execute(c.Context, s, sweep.Options{
+				Command: binary, Console: metrics.NewConsole(c.App.ErrWriter),
+				Ranks: slices.ContainsFunc(trainCommand().Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "ranks") }),
+			})
 			var interrupted *interrupt.Error
 			if err != nil && !errors.As(err, &interrupted) {
 				return err

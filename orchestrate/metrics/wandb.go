@@ -220,12 +220,8 @@ func wandbStep(record []byte) (step int, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	content, _ := field(history, 2)
-	for len(content) > 0 {
-		number, kind, n := protowire.ConsumeTag(content)
-		if n < 0 || number != 1 || kind != protowire.VarintType {
-			break
-		}
+	content, _ := field(history, 2) // HistoryStep, whose field 1 is the number; 0 is left out
+	if number, kind, n := protowire.ConsumeTag(content); n > 0 && number == 1 && kind == protowire.VarintType {
 		v, _ := protowire.ConsumeVarint(content[n:])
 		return int(v), true
 	}

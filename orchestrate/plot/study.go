@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/palette/moreland"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -212,6 +211,20 @@ func (g grid) Z(c, r int) float64 {
 func (g grid) X(c int) float64 { return float64(c) }
 func (g grid) Y(r int) float64 { return float64(r) }
 
+// blues go from almost white to blue: more is darker, in print too.
+type blues struct{}
+
+// Colors implements palette.Palette.
+func (blues) Colors() []color.Color {
+	out := make([]color.Color, 64)
+	for i := range out {
+		t := float64(i) / float64(len(out)-1)
+		mix := func(from, to uint8) uint8 { return uint8(float64(from) + t*(float64(to)-float64(from))) }
+		out[i] = color.NRGBA{mix(238, 0), mix(244, 90), mix(250, 150), 255}
+	}
+	return out
+}
+
 // heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values each.
 func heatMap(name string, list []StudyCondition) (figure, bool) {
 	g := grid{z: map[[2]string]float64{}}
@@ -233,7 +246,6 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 	if len(g.x) < 2 || len(g.y) < 2 || len(g.z) == 0 {
 		return figure{}, false
 	}
-	colours := moreland.Kindlmann()
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range g.z {
 		low, high = math.Min(low, v), math.Max(high, v)
@@ -241,15 +253,13 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 	if low == high {
 		high = low + 1
 	}
-	colours.SetMin(low)
-	colours.SetMax(high)
 	p := plot.New()
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Padding, axis.Tick.Length, axis.LineStyle.Width = 0, 0, 0
 		axis.Tick.Label.Font = style(sizeTick, false).Font
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = constants(g.x), constants(g.y)
-	heat := plotter.NewHeatMap(g, colours.Palette(255))
+	heat := plotter.NewHeatMap(g, blues{})
 	heat.Min, heat.Max, heat.NaN = low, high, gridGrey
 	p.Add(heat)
 	values := &plotter.Labels{}
@@ -258,7 +268,7 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 			text, paint := "–", color.Color(ink)
 			if v := g.Z(c, r); !math.IsNaN(v) {
 				text = strconv.FormatFloat(v, 'f', 1, 64)
-				if v < (low+high)/2 {
+				if v > (low+high)/2 {
 					paint = color.White
 				}
 			}
@@ -268,6 +278,6 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 		}
 	}
 	p.Add(values)
-	return figure{title: name + ": final success", caption: "mean of the last validations (%); first axis to the right, second upwards", columns: 1,
+	return figure{title: name + ": final success", caption: "mean over runs of the last validation success (%)", columns: 1,
 		width: vg.Length(len(g.x))*50 + 60, height: vg.Length(len(g.y))*34 + 30, panels: []panel{{plot: p}}}, true
 }

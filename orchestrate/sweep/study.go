@@ -214,7 +214,7 @@ func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
 				for _, a := range group {
 					label, overrides := a.setting(i)
 					grown.Overrides = append(grown.Overrides, overrides...)
-					grown.Coordinates = append(grown.Coordinates, label)
+					grown.Coordinates = append(grown.Coordinates, a.name()+"="+label)
 					if axes > 1 {
 						label = a.name() + "=" + label
 					}

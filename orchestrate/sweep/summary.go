@@ -391,7 +391,7 @@ func (s *Summary) draw(labels []string, conditions map[string]Condition) error {
 	for _, label := range labels {
 		c := plot.StudyCondition{Label: label, Coordinates: conditions[label].Coordinates}
 		for _, r := range s.Rows {
-			if r.Condition == label && r.Status != Pending {
+			if r.Condition == label && (r.run != nil || r.Status != Pending) {
 				c.Runs = append(c.Runs, plot.StudyRun{Seed: r.Seed, Status: string(r.Status), Rule: r.Rule, Steps: r.Steps, Success: r.Last, Run: r.run})
 			}
 		}

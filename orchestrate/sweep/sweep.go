@@ -31,6 +31,7 @@ const (
 // Options of Execute.
 type Options struct {
 	Command string // the gyre binary
+	Ranks   bool   // its train takes --ranks: a run computes on all of its devices, not on the first
 	Console *metrics.Console
 }
 
@@ -73,6 +74,9 @@ func Execute(ctx context.Context, s *Study, o Options) (Summary, error) {
 	}
 	if x.state, err = openState(s); err != nil {
 		return Summary{}, err
+	}
+	if n := len(x.slots[0].devices); n > 1 && !o.Ranks {
+		fmt.Fprintf(o.Console, "a run has %d devices and computes on the first of them: gyre train has no ranks yet\n", n)
 	}
 	failure := x.stages(ctx)
 	summary, err := x.summarise()
@@ -289,7 +293,7 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 	if len(place.devices) > 0 {
 		cmd.Args = append(cmd.Args, "model.device=cuda")
 		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(place.devices, ","))
-		if n := len(place.devices); n > 1 {
+		if n := len(place.devices); n > 1 && x.options.Ranks {
 			cmd.Args = append(cmd.Args, "--ranks", fmt.Sprint(n))
 		}
 	}

@@ -1,0 +1,93 @@
+package plot
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gonum.org/v1/plot/plotter"
+
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/rundir"
+)
+
+func logged(t *testing.T, steps int, stopped bool) *rundir.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	l, err := metrics.Open(filepath.Join(dir, metrics.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range steps + 1 {
+		m := map[string]any{"actor/entropy": 2 - float64(step)/10, "val-env/a/success": float64(step) / 20}
+		if stopped && step == steps {
+			m["early_stopped/reward_variance_collapse"] = 1.0
+		}
+		if err := l.Log(step, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Close()
+	r, err := rundir.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A study of a grid of two axes has all four figures; a run that stopped early is marked where it ended.
+func TestStudyFigures(t *testing.T) {
+	var list []StudyCondition
+	for i, x := range []string{"0", "0.1"} {
+		for k, y := range []string{"1e-06", "1e-05", "0.0001"} {
+			mean := 0.1*float64(i) + 0.2*float64(k)
+			list = append(list, StudyCondition{Label: "kl=" + x + ",lr=" + y, Coordinates: []string{x, y}, Mean: mean, Low: mean - 0.1, High: mean + 0.1, Runs: []StudyRun{
+				{Seed: 1, Status: "finished", Steps: 10, Success: mean, Run: logged(t, 10, false)},
+				{Seed: 2, Status: "stopped_early", Rule: "reward_variance_collapse", Steps: 6, Success: mean, Run: logged(t, 6, true)}}})
+		}
+	}
+	names := map[string]Picture{}
+	for _, f := range Study("grid", list) {
+		names[f.Name] = f
+		if path := os.Getenv("GYRE_TEST_FIGURES"); path != "" {
+			file, err := os.Create(filepath.Join(path, f.Name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Render(file, 110); err != nil {
+				t.Fatal(err)
+			}
+			file.Close()
+		}
+	}
+	for _, name := range []string{"learning_curves.png", "final_success.png", "collapse_timeline.png", "heat_map.png"} {
+		if names[name].Empty() {
+			t.Errorf("no %s", name)
+		}
+	}
+	if p := names["collapse_timeline.png"].panels[0]; len(p.legend) != 2 || p.plot.Y.Max < 11 {
+		t.Errorf("the timeline has the legend %v and rows up to %v, want two ends and twelve runs", p.legend, p.plot.Y.Max)
+	}
+	list[2].Coordinates = nil
+	for _, f := range Study("grid", list) {
+		if f.Name == "heat_map.png" {
+			t.Error("a map of conditions that are no grid")
+		}
+	}
+	if out := Study("none", nil); len(out) != 0 {
+		t.Errorf("figures of nothing: %v", out)
+	}
+}
+
+// The mean goes as far as all runs do: beyond that it would be of those that survived.
+func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
+	mean, low, high := across([]plotter.XYs{{{X: 0, Y: 1}, {X: 1, Y: 2}, {X: 2, Y: 9}}, {{X: 0, Y: 3}, {X: 1, Y: 2}}})
+	if len(mean) != 2 || mean[0].Y != 2 || mean[1].Y != 2 {
+		t.Errorf("mean %v", mean)
+	}
+	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1.
+	if math.Abs(low[0].Y-(2-12.7062)) > 1e-3 || math.Abs(high[0].Y-(2+12.7062)) > 1e-3 || low[1].Y != 2 {
+		t.Errorf("from %v to %v", low, high)
+	}
+}
