@@ -27,6 +27,10 @@ What differs although the settings are equal: losses are normalised over whole m
 padded by copies; gradient analysis reports exact gradients unless ` + "`analysis.profile = \"paper\"`" + ` (see [gradient-analysis.md](gradient-analysis.md));
 the KL reference is skipped when nothing needs it.
 
+Where their commands are: ` + "`scripts/runs/`" + ` holds RAGEN's experiment scripts with their options, names and folders (gradient analysis, its probe, the
+intervention sweeps); ` + "`scripts/train.sh`" + ` and ` + "`scripts/hyperparam_search.sh`" + ` are the first RAGEN's, ` + "`configs/base/`" + ` its base matrix, and
+` + "`configs/studies/hyperparam_search.toml`" + ` its search as one study of four stages for ` + "`gyre sweep`" + `. In place of ` + "`plot_gradient_analysis.py`" + ` there is ` + "`gyre plot`" + `.
+
 This page is written from the tables in ` + "`orchestrate/translate`" + ` by ` + "`go generate ./orchestrate/translate`" + `.
 `
 
