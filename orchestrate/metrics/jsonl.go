@@ -144,13 +144,47 @@ func lines(path string) iter.Seq2[parsedLine, error] {
 	}
 }
 
+// LastStep is the last step that a file has, without reading the rest of it; ok is false where there is none.
+func LastStep(path string) (step int, ok bool, err error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer file.Close()
+	end, err := endOfLines(file)
+	if err != nil || end == 0 {
+		return 0, false, err
+	}
+	begin, err := endOfLine(file, end-1)
+	if err != nil {
+		return 0, false, err
+	}
+	line := make([]byte, min(end-begin, 64))
+	if _, err := file.ReadAt(line, begin); err != nil {
+		return 0, false, err
+	}
+	schema := 0
+	if _, err := fmt.Sscanf(string(line), `{"schema":%d,"step":%d`, &schema, &step); err != nil {
+		return 0, false, fmt.Errorf("%s: the last line does not begin with schema and step: %w", path, err)
+	}
+	return step, true, nil
+}
+
 // endOfLines finds the offset after the last newline.
 func endOfLines(file *os.File) (int64, error) {
-	const chunk = 1 << 16
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return 0, err
 	}
+	return endOfLine(file, end)
+}
+
+// endOfLine finds the offset after the last newline before an offset.
+func endOfLine(file *os.File, end int64) (int64, error) {
+	const chunk = 1 << 16
 	buffer := make([]byte, chunk)
 	for end > 0 {
 		start := max(0, end-chunk)

@@ -142,3 +142,28 @@ func TestCorruptLineIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestLastStep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	if _, ok, err := LastStep(path); ok || err != nil {
+		t.Errorf("without a file: %v, %v", ok, err)
+	}
+	l := open(t, path)
+	for i, size := range []int{0, 10, 100_000, 3, 70_000} {
+		if err := l.Log(10*i, map[string]any{"text": strings.Repeat("x", size)}); err != nil {
+			t.Fatal(err)
+		}
+		if step, ok, err := LastStep(path); step != 10*i || !ok || err != nil {
+			t.Errorf("after step %d: %d, %v, %v", 10*i, step, ok, err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(`{"schema":1,"step":99,"torn`)
+	f.Close()
+	if step, ok, err := LastStep(path); step != 40 || !ok || err != nil {
+		t.Errorf("with a torn line: %d, %v, %v", step, ok, err)
+	}
+}

@@ -129,6 +129,9 @@ func TestSinksAgreeAfterResume(t *testing.T) {
 		f.Close()
 	}
 	s = openRun(t, dir, 2)
+	if w := s.(sinks)[2].(*wandB); w.summary["actor/loss"] != "0.5" || w.summary["_step"] != "2" {
+		t.Errorf("the reopened run's summary is %v", w.summary)
+	}
 	logAll(t, s, 3, 4)
 	s.Close()
 	checkSteps(t, dir, 0, 1, 2, 3, 4)

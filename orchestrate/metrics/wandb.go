@@ -61,8 +61,9 @@ func openWandB(parent string, run Run) (Sink, int, error) {
 		if isHistory && step > run.Last || isWandBEnd(record) {
 			return false
 		}
-		if isHistory {
+		if history, ok := field(record, wandbHistory); ok {
 			last = step
+			eachItem(history, func(key, value []byte) { w.summary[string(key)] = string(value) })
 		}
 		w.num++
 		return true
@@ -287,7 +288,13 @@ func ReadWandB(path string) (run WandBRun, err error) {
 			if byStep[step] == nil {
 				byStep[step] = map[string]any{}
 			}
-			addItems(byStep[step], history, files)
+			eachItem(history, func(key, text []byte) {
+				if decoded, ok := DecodeExported(text); ok {
+					if value, ok := Exported(decoded, files); ok {
+						byStep[step][string(key)] = value
+					}
+				}
+			})
 		}
 	}
 	for _, step := range slices.Sorted(maps.Keys(byStep)) {
@@ -296,8 +303,8 @@ func ReadWandB(path string) (run WandBRun, err error) {
 	return run, nil
 }
 
-// addItems adds a history record's values.
-func addItems(values map[string]any, history []byte, files string) {
+// eachItem visits the values of a history record, in JSON.
+func eachItem(history []byte, visit func(key, value []byte)) {
 	for rest := history; len(rest) > 0; {
 		number, kind, n := protowire.ConsumeTag(rest)
 		if n < 0 {
@@ -313,12 +320,8 @@ func addItems(values map[string]any, history []byte, files string) {
 			if !ok {
 				key, _ = field(item, wandbNestedKey)
 			}
-			text, _ := field(item, wandbJSON)
-			if decoded, ok := DecodeExported(text); ok {
-				if value, ok := Exported(decoded, files); ok {
-					values[string(key)] = value
-				}
-			}
+			value, _ := field(item, wandbJSON)
+			visit(key, value)
 		}
 		rest = rest[n+size:]
 	}

@@ -173,6 +173,7 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 	if err != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("No sample episodes: %v", err))
 	}
+	s.Warnings = append(s.Warnings, warnings(r)...)
 	for _, c := range r.Checkpoints() {
 		s.Checkpoints = append(s.Checkpoints, c.Path)
 	}
@@ -180,6 +181,33 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 		s.Config = string(text)
 	}
 	return s, nil
+}
+
+// mostWarnings is how many different warnings a page repeats.
+const mostWarnings = 12
+
+// warnings are what the run's log warns of, each once. A run without a log has none.
+func warnings(r *rundir.Run) (out []string) {
+	data, err := os.ReadFile(r.File("log.txt"))
+	if err != nil {
+		return nil
+	}
+	left := 0
+	for line := range strings.Lines(string(data)) {
+		_, text, ok := strings.Cut(strings.TrimSpace(line), " warning: ")
+		if !ok || slices.Contains(out, text) {
+			continue
+		}
+		if len(out) == mostWarnings {
+			left++
+			continue
+		}
+		out = append(out, text)
+	}
+	if left > 0 {
+		out = append(out, fmt.Sprintf("%d further warnings are in log.txt", left))
+	}
+	return out
 }
 
 func draw(f plot.Picture) (picture, error) {

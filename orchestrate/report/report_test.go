@@ -46,6 +46,7 @@ func writeRun(t *testing.T, name, config string, analysed ...int) *rundir.Run {
 	l.Close()
 	for file, text := range map[string]string{
 		"config.toml": config,
+		"log.txt":     "2026-01-02 03:04:05 hello\n2026-01-02 03:04:06 warning: mind " + hostile + "\n2026-01-02 03:04:07 warning: mind " + hostile + "\n",
 		"run.json":    `{"id": "abcd1234", "status": "stopped_early", "reason": "` + strings.ReplaceAll(hostile, `"`, `\"`) + `", "model": "m"}`,
 		"rollouts/validation_4.jsonl": `{"step": 4, "group": 0, "episode": 0, "tag": "<i>sokoban", "ids": [1, 319, 7, 8], "mask": [0, 0, 1, 1], "rewards": [[3, 1.5]], "score": 1.5, "success": true}` + "\n" +
 			`{"step": 4, "group": 1, "episode": 1, "ids": [1, 9], "mask": [0, 1], "rewards": [[1, -1]], "score": -1, "success": false}` + "\n",
@@ -81,7 +82,7 @@ func pageOf(t *testing.T, runs ...*rundir.Run) string {
 func TestPageHoldsTheRun(t *testing.T) {
 	page := pageOf(t, writeRun(t, "demo", "[run]\nname = \"demo\" # "+hostile+"\n", 1, 3))
 	for _, want := range []string{"demo", "stopped early at step 4", "id abcd1234", "Step 1 (exact profile)", "Step 3 (exact profile)", "validation after step 4, highest score",
-		"score 1.5", "1 319", "7 8", "50.0 %", "Every metric of the last step", "[run]"} {
+		"score 1.5", "1 319", "7 8", "50.0 %", "Every metric of the last step", "[run]", "mind &lt;/pre&gt;"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %q", want)
 		}

@@ -445,16 +445,10 @@ func (x *execution) progress(runs []*Run, done <-chan struct{}) {
 	}
 }
 
-// stepsDone is the last step that a run has logged.
+// stepsDone is the last step that a run has logged; 0 where that cannot be read.
 func stepsDone(dir string) int {
-	last := 0
-	for record, err := range metrics.Read(filepath.Join(dir, metrics.File)) {
-		if err != nil {
-			break
-		}
-		last = record.Step
-	}
-	return last
+	step, _, _ := metrics.LastStep(filepath.Join(dir, metrics.File))
+	return step
 }
 
 // Previewed is a run as a dry run lists it.
