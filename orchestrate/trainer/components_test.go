@@ -197,7 +197,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"timing_s/grad_components", "grad_components/overhead", "grad_components/norm/total", "grad_components/cosine/a/b"} {
+		for _, key := range []string{"timing_s/grad_components", "perf/grad_components_overhead", "grad_components/norm/total", "grad_components/cosine/a/b"} {
 			if _, ok := record.Float(key); !ok {
 				t.Errorf("%s is %v", key, fmt.Sprint(record.Values[key]))
 			}

@@ -182,7 +182,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	m["perf/total_num_tokens"] = float64(tokens)
 	if s := m["timing_s/update_actor"]; s > 0 {
 		if parts, ok := m["timing_s/grad_components"]; ok {
-			m["grad_components/overhead"] = parts / s
+			m["perf/grad_components_overhead"] = parts / s
 		}
 		m["perf/update_tokens_per_s"] = float64(tokens*t.config.Actor.Epochs) / s
 	}
