@@ -35,7 +35,10 @@ func TestComponentsOfARun(t *testing.T) {
 	config := tinyConfig(t, dir, partsOfTheReward)
 	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1", "run.validate_every=0", "run.validate_first=false",
 		"analysis.enabled=false", "checkpoint.keep=3", "rollout.prompt=chat", "rollout.max_tokens=24"}
-	train := func(more ...string) { t.Helper(); mustGyre(t, dir, append(append([]string{"train", config}, more...), common...)...) }
+	train := func(more ...string) {
+		t.Helper()
+		mustGyre(t, dir, append(append([]string{"train", config}, more...), common...)...)
+	}
 	train("run.steps=3")
 	train("run.steps=2", "run.name=stopped")
 	train("run.steps=3", "run.name=stopped", "--resume")
