@@ -19,27 +19,44 @@ const (
 	maxValues = 1 << 20   // elements of a nested list that is written as text
 )
 
-// gonja has no hook for operators, so the parsed template is changed: what can make text from text (operators, filters, methods, output,
-// the literal text of a body) passes the sizes of its operands and results through functions that templates cannot spell.
+// gonja has no hook for operators, so the parsed template is changed: what goes into an operator, a filter or a method that can make text
+// from text, and what is written, passes through filters with names that templates cannot spell. They charge its size to the rendering.
 const (
-	callLeft   = "a left operand"  // of an operator: remembers the size
-	callRight  = "a right operand" // of an operator: refuses a result that is too large
-	callMade   = "a result"        // the size of a result; as a function and as a filter
-	callBefore = "an input"        // a filter that stands before one that multiplies
-	callBody   = "a body"          // a body of so many bytes of literal text is about to be written
+	filterSize   = "a value"         // charges the value's length as text
+	filterTimes  = "a left operand"  // of *: remembers the length
+	filterFactor = "a right operand" // of *: refuses a product that is too long
+	filterBefore = "an input"        // of a filter or a method that multiplies: looks at its arguments too
+	filterBody   = "a body"          // charges so many bytes of literal text
 )
 
-// multiplying are the filters and methods whose result can be much larger than their input, by name.
-var multiplying = map[string]bool{"replace": true, "join": true, "center": true, "indent": true, "format": true, "wordwrap": true,
-	"batch": true, "slice": true, "ljust": true, "rjust": true, "zfill": true, "expandtabs": true, "truncate": true, "xmlattr": true}
+// What filters do to the size of their input, by name. Those that are not listed are charged before and after.
+var (
+	multiplying = names("replace join center indent format wordwrap batch slice ljust rjust zfill expandtabs truncate xmlattr")
+	free        = names("length count default d first last items attr int float abs round") // make no text of what they are given
+	shrinking   = names("trim lower upper capitalize title striptags safe list select selectattr reject rejectattr unique sort reverse")
+)
+
+// buffering are the control structures whose bodies are not written but kept.
+var buffering = names("SetControlStructure MacroControlStructure FilterControlStructure CallControlStructure BlockControlStructure " +
+	"TransControlStructure Macro")
+
+func names(list string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range strings.Fields(list) {
+		set[name] = true
+	}
+	return set
+}
 
 // boundTemplate changes a parsed template in place.
 func boundTemplate(root *nodes.Template) {
 	(&rewriter{seen: map[unsafe.Pointer]bool{}}).visit(reflect.ValueOf(root))
-	root.Nodes = withBody(root.Nodes)
 }
 
-type rewriter struct{ seen map[unsafe.Pointer]bool }
+type rewriter struct {
+	seen     map[unsafe.Pointer]bool
+	buffered int // structures around that keep what their bodies write
+}
 
 // visit walks everything below v that belongs to the parsed template, in gonja's unexported fields too.
 func (r *rewriter) visit(v reflect.Value) {
@@ -51,8 +68,15 @@ func (r *rewriter) visit(v reflect.Value) {
 			return
 		}
 		r.seen[v.UnsafePointer()] = true
+		keeps := buffering[v.Type().Elem().Name()]
+		if keeps {
+			r.buffered++
+		}
 		r.visit(v.Elem())
 		r.change(v.Interface())
+		if keeps {
+			r.buffered--
+		}
 	case reflect.Struct:
 		if !ofTemplate(v.Type()) || !v.CanAddr() {
 			return
@@ -87,64 +111,85 @@ func (r *rewriter) change(node any) {
 	switch n := node.(type) {
 	case *nodes.BinaryExpression:
 		switch n.Operator.Token.Type {
-		case tokens.Addition, tokens.Multiply, tokens.Tilde:
-			operator := &nodes.String{Location: n.Operator.Token, Val: n.Operator.Token.Val}
-			n.Left, n.Right = call(callLeft, n.Left), call(callRight, n.Right, operator)
+		case tokens.Addition, tokens.Tilde:
+			n.Left, n.Right = charged(n.Left), charged(n.Right)
+		case tokens.Multiply:
+			n.Left, n.Right = filtered(n.Left, filterTimes), filtered(n.Right, filterFactor)
 		}
 	case *nodes.Output:
-		n.Expression = call(callMade, n.Expression)
+		n.Expression = charged(n.Expression)
 		if n.Alternative != nil {
-			n.Alternative = call(callMade, n.Alternative)
+			n.Alternative = charged(n.Alternative)
 		}
 	case *nodes.Call:
-		inner := *n
+		// x.center(n): the text and what it is multiplied by are looked at first.
 		if method, ok := n.Func.(*nodes.GetAttribute); ok && n.Parent != nil && multiplying[method.Attribute] {
-			// x.center(n): the text and what it is multiplied by are looked at first.
-			args := []nodes.Expression{&nodes.String{Location: n.Location, Val: method.Attribute}}
-			inner.Parent = &nodes.FilteredExpression{Expression: n.Parent, Filters: []*nodes.FilterCall{
-				{Token: n.Location, Name: callBefore, Args: append(args, n.Args...), Kwargs: n.Kwargs}}}
+			n.Parent = &nodes.FilteredExpression{Expression: n.Parent, Filters: []*nodes.FilterCall{
+				look(method.Attribute, &nodes.FilterCall{Token: n.Location, Args: n.Args, Kwargs: n.Kwargs})}}
 		}
-		*n = *call(callMade, &inner)
 	case *nodes.Wrapper:
-		n.Nodes = withBody(n.Nodes)
+		if r.buffered > 0 {
+			n.Nodes = withBody(n.Nodes)
+		}
 	}
 }
 
-func call(name string, args ...nodes.Expression) *nodes.Call {
-	at := args[0].Position()
-	return &nodes.Call{Location: at, Func: &nodes.Name{Name: &tokens.Token{Type: tokens.Name, Val: name, Pos: at.Pos, Line: at.Line, Col: at.Col}}, Args: args}
+// charged charges an operand, unless it is a literal or an operation whose own operands are charged.
+func charged(e nodes.Expression) nodes.Expression {
+	switch n := e.(type) {
+	case *nodes.String, *nodes.Integer, *nodes.Float, *nodes.Bool, *nodes.None:
+		return e
+	case *nodes.BinaryExpression:
+		if t := n.Operator.Token.Type; t == tokens.Addition || t == tokens.Tilde || t == tokens.Multiply {
+			return e
+		}
+	}
+	return filtered(e, filterSize)
+}
+
+func filtered(e nodes.Expression, name string) nodes.Expression {
+	return &nodes.FilteredExpression{Expression: e, Filters: []*nodes.FilterCall{{Token: e.Position(), Name: name}}}
 }
 
 // withBody puts the cost of the literal text in front of a body.
 func withBody(body []nodes.Node) []nodes.Node {
-	if len(body) == 0 {
-		return body
-	}
 	bytes := 0
 	for _, node := range body {
 		if data, ok := node.(*nodes.Data); ok {
 			bytes += len(data.Data.Val)
 		}
 	}
+	if bytes == 0 {
+		return body
+	}
 	at := body[0].Position()
 	count := &nodes.Integer{Location: &tokens.Token{Type: tokens.Integer, Val: strconv.Itoa(bytes), Line: at.Line, Col: at.Col}, Val: bytes}
-	return append([]nodes.Node{&nodes.Output{Start: at, Expression: call(callBody, count), End: at}}, body...)
+	return append([]nodes.Node{&nodes.Output{Start: at, Expression: filtered(count, filterBody), End: at}}, body...)
 }
 
-// boundFilters puts a look at the size before filters that multiply, before the first filter and behind each.
+// boundFilters puts a look at the size before and behind filters, where they need one.
 func boundFilters(filters []*nodes.FilterCall) []*nodes.FilterCall {
-	if len(filters) == 0 {
-		return filters
-	}
-	all := []*nodes.FilterCall{{Token: filters[0].Token, Name: callMade}} // a nested list costs more as text than as a list
+	var all []*nodes.FilterCall
 	for _, f := range filters {
-		if multiplying[f.Name] {
-			args := []nodes.Expression{&nodes.String{Location: f.Token, Val: f.Name}}
-			all = append(all, &nodes.FilterCall{Token: f.Token, Name: callBefore, Args: append(args, f.Args...), Kwargs: f.Kwargs})
+		size := &nodes.FilterCall{Token: f.Token, Name: filterSize}
+		switch {
+		case free[f.Name]:
+			all = append(all, f)
+		case multiplying[f.Name]:
+			all = append(all, look(f.Name, f), f)
+		case shrinking[f.Name]:
+			all = append(all, size, f)
+		default:
+			all = append(all, size, f, size)
 		}
-		all = append(all, f, &nodes.FilterCall{Token: f.Token, Name: callMade})
 	}
 	return all
+}
+
+// look is the filter that stands before a filter or a method of that name and sees its arguments.
+func look(name string, f *nodes.FilterCall) *nodes.FilterCall {
+	args := []nodes.Expression{&nodes.String{Location: f.Token, Val: name}}
+	return &nodes.FilterCall{Token: f.Token, Name: filterBefore, Args: append(args, f.Args...), Kwargs: f.Kwargs}
 }
 
 // make spends bytes that a string takes.
@@ -187,42 +232,37 @@ func sizeOf(v *exec.Value, elements *int) int {
 	return total
 }
 
-// guards are the functions behind the names above.
-var guards = map[string]any{
-	callLeft: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+// guards are the filters behind the names above.
+var guards = map[string]exec.FilterFunction{
+	filterSize: func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return charge(e, in, size(in)) },
+	filterTimes: func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 		b := budgetIn(e.Environment.Context)
-		b.left = append(b.left, size(args.First()))
-		return args.First()
+		length := 0
+		if in.IsString() { // numbers are only multiplied
+			length = len(in.String())
+		}
+		b.left = append(b.left, length)
+		return in
 	},
-	callRight: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		b, right := budgetIn(e.Environment.Context), args.First()
-		left := 0
+	filterFactor: func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
+		b, left := budgetIn(e.Environment.Context), 0
 		if n := len(b.left); n > 0 {
 			left, b.left = b.left[n-1], b.left[:n-1]
 		}
-		made := left + size(right)
-		if args.Args[1].String() == "*" {
-			made = product(left, right)
-		}
-		if err := b.make(made); err != nil {
-			return exec.AsValue(err)
-		}
-		return right
+		return charge(e, in, product(left, in))
 	},
-	callMade: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value { return made(e, args.First()) },
-	callBody: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		if err := budgetIn(e.Environment.Context).make(args.First().Integer()); err != nil {
-			return exec.AsValue(err)
-		}
-		return exec.AsValue("")
+	filterBefore: before,
+	filterBody: func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
+		return charge(e, exec.AsValue(""), in.Integer())
 	},
 }
 
-func made(e *exec.Evaluator, v *exec.Value) *exec.Value {
+// charge passes a value on if the rendering may still make so many bytes.
+func charge(e *exec.Evaluator, v *exec.Value, bytes int) *exec.Value {
 	if v.IsError() {
 		return v
 	}
-	if err := budgetIn(e.Environment.Context).make(size(v)); err != nil {
+	if err := budgetIn(e.Environment.Context).make(bytes); err != nil {
 		return exec.AsValue(err)
 	}
 	return v
@@ -277,10 +317,7 @@ func before(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 			total = bytes + 4*largest
 		}
 	}
-	if err := budgetIn(e.Environment.Context).make(total); err != nil {
-		return exec.AsValue(err)
-	}
-	return in
+	return charge(e, in, total)
 }
 
 // widths is the largest number in a format string.

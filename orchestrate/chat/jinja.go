@@ -37,10 +37,7 @@ type template struct {
 // dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson that
 // keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
 var dialect = sync.OnceValue(func() *exec.Environment {
-	filters := exec.NewFilterSet(map[string]exec.FilterFunction{
-		callBefore: before,
-		callMade:   func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return made(e, in) },
-	}).Update(builtins.Filters)
+	filters := exec.NewFilterSet(maps.Clone(guards)).Update(builtins.Filters)
 	for name, filter := range map[string]exec.FilterFunction{"tojson": toJSON, "trim": trim} {
 		if err := filters.Replace(name, filter); err != nil {
 			panic(err) // filters of these names come with gonja
@@ -56,7 +53,7 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 			}
 		}
 	}
-	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(guards)).Update(exec.NewContext(map[string]any{
+	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(map[string]any{
 		"range": rangeList,
 		"raise_exception": func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 			r := &raised{args.First().String()}

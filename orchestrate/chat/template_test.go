@@ -162,7 +162,7 @@ func TestTemplateMakesNoGiantStrings(t *testing.T) {
 func TestBoundedTemplatesWriteTheSame(t *testing.T) {
 	tok := open(t, map[string]string{})
 	for source, want := range map[string]string{
-		`{{ "ab" * 3 }}{{ 2 * 3 }}{{ 1.5 * 2 }}`:                                    "ababab63.0",
+		`{{ "ab" * 3 }}{{ 2 * 3 }}{{ 1.5 * 2 }}{{ 5 * 10000000000 }}`:               "ababab63.050000000000",
 		`{{ 1 + 2 }}|{{ "a" + "b" }}|{{ ([1] + [2, 3]) | length }}|{{ 1 ~ "x" }}`:   "3|ab|3|1x",
 		`{{ "a-b" | replace("-", "+") }}{{ "a,b".replace(",", ";") }}`:              "a+ba;b",
 		`{{ ["x", "y"] | join(", ") }}{{ "-".join(["p", "q"]) }}`:                   "x, yp-q",

@@ -20,8 +20,8 @@ import (
 // what failed is counted, the rest is whole, and the next batch has the process back.
 func TestMixedSourcesWithAServerThatDiesAndAProcessThatHangs(t *testing.T) {
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
+	if err != nil || testing.Short() {
+		t.Skip("no python3, or no time for it")
 	}
 	program, err := filepath.Abs("../../scripts/remote_env.py")
 	if err != nil {
