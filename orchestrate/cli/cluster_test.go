@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The job of the cluster starts the run in the container with its folders and caches, passes the signal of the scheduler on, and queues
+// itself again when the run has saved.
+func TestClusterJob(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, bin := t.TempDir(), t.TempDir()
+	for name, body := range map[string]string{
+		"bin/apptainer": "case \"$*\" in *doctor*) exit 0 ;; esac\nprintf '<%s>' \"$@\"\nexit ${STUB:-0}\n",
+		"bin/scontrol":  "echo requeued \"$@\"\n",
+		"gyre.sif":      "",
+	} {
+		path := filepath.Join(base, name)
+		if strings.HasPrefix(name, "bin/") {
+			path = filepath.Join(bin, filepath.Base(name))
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	job := func(stub string, args ...string) (string, error) {
+		cmd := exec.Command("bash", append([]string{filepath.Join(root, "scripts/cluster/math500.slurm")}, args...)...)
+		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "STUB="+stub, "PATH="+bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := job("0", "run.steps=5")
+	for _, want := range []string{"<--bind><" + base + ":/mnt/user>", "<HF_HOME=/mnt/user/cache/hf>", "<gyre><train></opt/gyre/configs/math500_grpo_1gpu.toml><--resume>",
+		"<run.output=/mnt/user/runs><run.steps=5>"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v, the job does not say %s:\n%s", err, want, out)
+		}
+	}
+	if out, err := job("143"); err != nil || !strings.Contains(out, "requeued requeue 7") {
+		t.Errorf("a run that was stopped: %v\n%s", err, out)
+	}
+	if out, err := job("1", "other.toml"); err == nil || strings.Contains(out, "requeued") || !strings.Contains(out, "<train><other.toml>") {
+		t.Errorf("a run that failed: %v\n%s", err, out)
+	}
+	if err := os.Remove(filepath.Join(base, "gyre.sif")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := job("0"); err == nil || !strings.Contains(out, "apptainer build") {
+		t.Errorf("without an image: %v\n%s", err, out)
+	}
+}
