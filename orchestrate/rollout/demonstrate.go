@@ -127,7 +127,7 @@ func (x expert) show(ctx context.Context, s *seat) error {
 			s.finish("") // none of the reasons for which a policy's episode ends
 			return nil
 		}
-		reply, err := x.write(s.player, actions)
+		reply, err := x.write(s, actions)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
@@ -140,9 +140,6 @@ func (x expert) show(ctx context.Context, s *seat) error {
 
 // choose gives the next turn's actions and whether they are the expert's.
 func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
-	if s.spec.PlainReplies { // experts know actions, not texts
-		return nil, false, errNoExpert
-	}
 	rng := envs.Rand("demonstration", int64(s.player.seed), s.seed, int64(len(s.talk.turns)))
 	if legal := s.game.rules.actions; len(legal) > 0 && rng.Float64() < x.noise {
 		return []string{legal[rng.IntN(len(legal))]}, false, nil
@@ -152,7 +149,15 @@ func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
 }
 
 // write makes the reply's tokens and checks that they are read as they are meant.
-func (x expert) write(p *Player, actions []string) ([]int32, error) {
+func (x expert) write(s *seat, actions []string) ([]int32, error) {
+	p := s.player
+	if s.spec.PlainReplies { // the action is the reply
+		reply, err := p.tokenizer.Encode(actions[0], false)
+		if err != nil {
+			return nil, fmt.Errorf("the expert's reply %q: %w", actions[0], err)
+		}
+		return append(reply, x.eos), nil
+	}
 	text := p.prompts.format.write(actions)
 	reply, err := p.tokenizer.EncodeMarkup(text)
 	if err != nil {

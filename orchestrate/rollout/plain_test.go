@@ -53,7 +53,12 @@ func TestPlainReplies(t *testing.T) {
 	if strings.Contains(prompt, "<answer>") || strings.Contains(prompt, "<think>") {
 		t.Errorf("the prompt asks for a form: %q", prompt)
 	}
-	if _, err := player(t, nil, defaults()).Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{from}, Episodes: 1}); err == nil {
-		t.Error("an expert demonstrated plain replies")
+	shown, err := player(t, nil, defaults()).Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{from}, Episodes: 1})
+	if err != nil || len(shown) != 1 {
+		t.Fatalf("%d demonstrations of plain replies, %v", len(shown), err)
+	}
+	turn := shown[0].Turns[0]
+	if reply := tok.Decode(shown[0].IDs[turn.Reply:turn.End-1], false); reply != <-heard || reply == "" {
+		t.Errorf("the expert's reply is %q, not the action that the environment heard", reply)
 	}
 }
