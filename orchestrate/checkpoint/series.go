@@ -104,11 +104,11 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	}
 	root := path
 	switch {
-	case exists(path, ManifestName):
-		err, found.Root = Verify(path), path
 	case exists(path, "config.json"):
 		found.Actor = path
 		return found, nil, verifyPart(path)
+	case exists(path, ManifestName):
+		err, found.Root = Verify(path), path
 	case exists(path, "actor", "config.json"): // the models of a checkpoint, copied
 	default:
 		newest, ok, passed, failed := Latest(path, prefix)

@@ -226,6 +226,13 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	if found, _, err := Find(step, prefix); err != nil || found != (Models{Actor: actor, Critic: critic}) {
 		t.Errorf("copied models: %+v, %v", found, err)
 	}
+	// Other people's manifests are none of ours.
+	if err := os.WriteFile(filepath.Join(actor, ManifestName), []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := Find(actor, prefix); err != nil || found != (Models{Actor: actor}) {
+		t.Errorf("a model with a manifest of its own: %+v, %v", found, err)
+	}
 	for _, path := range []string{filepath.Join(run, "absent"), filepath.Join(actor, "config.json"), t.TempDir()} {
 		if _, _, err := Find(path, prefix); !errors.Is(err, ErrNone) {
 			t.Errorf("%s: %v", path, err)

@@ -178,6 +178,10 @@ func TestExperimentScriptsRun(t *testing.T) {
 	if code, output := script(t, dir, gyre, probeScript, append([]string{"--checkpoint-step=2", "--with-val"}, small...)...); code != 0 {
 		t.Fatalf("probe: exit code %d\n%s", code, output)
 	}
+	// What an analysis looked at is kept, whatever --save-freq is: the counterpart of step 51 of 101.
+	if code, output := script(t, dir, gyre, probeScript, append([]string{"--checkpoint-step=1"}, small...)...); code != 0 {
+		t.Fatalf("probe of an earlier step: exit code %d\n%s", code, output)
+	}
 	run := filepath.Join(dir, "model_saving/gradient_analysis/sokoban/PPO/filter/sokoban-PPO-filter-topp09-policy-train4x8-analysis24x8-grad-every50")
 	for step, values := range steadyMetrics(t, filepath.Join(run, "metrics.jsonl")) {
 		if _, ok := values["grad_norm_prefilter/all/task"]; !ok && step > 0 {
