@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 )
 
 func TestLoadConfig(t *testing.T) {
@@ -65,7 +66,7 @@ func TestExperimentsNameRealEnvironments(t *testing.T) {
 	dataSets(t, dir)
 	t.Chdir(dir)
 	for _, file := range files {
-		if _, err := config.Load(file, nil, checkEnvironments(t.Context())); err != nil {
+		if _, err := config.Load(file, nil, experiment.CheckEnvironments(t.Context())); err != nil {
 			t.Error(err)
 		}
 	}

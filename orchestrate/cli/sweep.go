@@ -134,7 +134,7 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 	total, known, broken := time.Duration(0), true, 0
 	for _, r := range runs {
 		steps, expected, memory := "-", "unknown", ""
-		cfg, err := config.Load(s.BasePath(), r.Overrides, checkEnvironments(c.Context))
+		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
 		if err != nil {
 			broken++
 			fmt.Fprintf(c.App.ErrWriter, "%s, seed %d cannot start: %v\n", r.Condition, r.Seed, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/translate"
 )
 
@@ -48,7 +49,7 @@ func translateConfig(c *cli.Context) error {
 	if len(words) == 2 || len(words) > 0 && c.String("train-sh") != "" {
 		return Usagef("--config-name, --yaml and --train-sh exclude one another")
 	}
-	check := checkEnvironments(c.Context)
+	check := experiment.CheckEnvironments(c.Context)
 	run := translate.Words
 	if env := c.String("train-sh"); env != "" {
 		words, run = []string{env}, translate.TrainSh

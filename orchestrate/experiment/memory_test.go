@@ -1,6 +1,13 @@
 package experiment
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -44,21 +51,148 @@ func TestParametersAreTheModels(t *testing.T) {
 	}
 }
 
-// SmolLM2-135M with AdamW in f32: what a process held at the peak of an update (gyre_peak_rss), by rows and recomputation.
-func TestPlanIsWhatUpdatesTake(t *testing.T) {
-	model := torch.ModelConfig{Family: torch.Llama, VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9, NumKVHeads: 3,
-		HeadDim: 64, MaxPositions: 8192, TieEmbeddings: true}
-	for _, x := range []struct {
-		rows      int
-		recompute bool
-		measured  float64 // GB
-	}{{1024, false, 3.16}, {512, false, 2.79}, {640, false, 2.84}, {1024, true, 2.55}} {
-		c := &config.Config{}
-		c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.rows, x.recompute
-		e := &Experiment{Parts: Parts{Learn: true}, Policy: &Model{Shape: model}, config: c}
-		planned := float64(e.PlanMemory().Phase("update")) / 1e9
-		if planned < x.measured || planned > 1.1*x.measured {
-			t.Errorf("%d rows, recompute %v: %.2f GB planned, %.2f measured", x.rows, x.recompute, planned, x.measured)
+// measured is a run whose memory is measured: a model of 32 million parameters, with what the phase makes it do.
+type measured struct {
+	Phase     string
+	Rows      int // of an update
+	Recompute bool
+	Sequences int // of a rollout, each of Length tokens
+	Length    int
+}
+
+func (x measured) experiment() *Experiment {
+	c := &config.Config{Envs: []config.Env{{Groups: x.Sequences, GroupSize: 1}}}
+	c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.Rows, x.Recompute
+	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens = x.Length, x.Sequences, 512
+	shape := torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 8192, HiddenSize: 512, IntermediateSize: 1536, NumLayers: 8, NumHeads: 8, NumKVHeads: 8,
+		HeadDim: 64, MaxPositions: 2048, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true}
+	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"}, Policy: &Model{Shape: shape}, config: c}
+}
+
+// run does what is measured; the process does nothing else.
+func (x measured) run() error {
+	model, err := torch.NewModel(x.experiment().Policy.Shape)
+	if err != nil {
+		return err
+	}
+	parameters, err := model.Parameters()
+	if err != nil {
+		return err
+	}
+	for _, p := range parameters {
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			return err
+		}
+		for i := range values {
+			values[i] = float32(i%7-3) / 100
+		}
+		if err := p.Tensor.SetFloat32s(values); err != nil {
+			return err
+		}
+	}
+	torch.CloseParameters(parameters)
+	debug.FreeOSMemory()
+	if err := model.Touch(); err != nil {
+		return err
+	}
+	if x.Phase == "rollout" {
+		return x.play(model)
+	}
+	return x.learn(model)
+}
+
+func (x measured) learn(model *torch.Model) error {
+	if err := model.SetRecompute(x.Recompute); err != nil {
+		return err
+	}
+	optimizer, err := torch.NewOptimizer(model, torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+	if err != nil {
+		return err
+	}
+	gradients, err := torch.NewGradients(model)
+	if err != nil {
+		return err
+	}
+	ids, weights, mask := make([]int32, x.Rows), make([]float32, x.Rows), make([]bool, x.Rows)
+	for i := range ids {
+		ids[i], weights[i], mask[i] = int32(i*i%8000), 1/float32(x.Rows), i > 0
+	}
+	weights[0] = 0
+	if _, err := model.PolicyBackward(torch.Pack([][]int32{ids}, [][]bool{mask}), torch.PolicyInputs{Weights: weights},
+		torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(gradients, nil, nil)[:1]); err != nil {
+		return err
+	}
+	_, err = optimizer.Step(gradients, 1e-6, 1)
+	return err
+}
+
+func (x measured) play(model *torch.Model) error {
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: int64(x.Sequences), MaxLength: int64(x.Length), MaxBatchTokens: 512, PrefixCache: true})
+	if err != nil {
+		return err
+	}
+	for i := range x.Sequences {
+		prompt := make([]int32, x.Length-8)
+		for k := range prompt {
+			prompt[k] = int32((i + 1) * (k + 3) % 8000)
+		}
+		if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8, IgnoreEOS: true}}); err != nil {
+			return err
+		}
+	}
+	for {
+		if unfinished, err := engine.Step(); err != nil || unfinished == 0 {
+			return err
+		}
+	}
+}
+
+// TestMain lets the test binary be the process that is measured.
+func TestMain(m *testing.M) {
+	text := os.Getenv("GYRE_TEST_MEASURED")
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var x measured
+	err := json.Unmarshal([]byte(text), &x)
+	if err == nil {
+		err = x.run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(torch.PeakRSS())
+}
+
+// The plan is what a process really held at its peak, by phase, rows and recomputation.
+func TestPlanIsWhatIsHeld(t *testing.T) {
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []measured{
+		{Phase: "update", Rows: 512, Length: 256}, {Phase: "update", Rows: 512, Length: 256, Recompute: true}, {Phase: "rollout", Sequences: 8, Length: 256},
+	} {
+		text, err := json.Marshal(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(binary)
+		cmd.Env = append(os.Environ(), "GYRE_TEST_MEASURED="+string(text))
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%+v: %v", x, err)
+		}
+		held, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned := float64(x.experiment().PlanMemory().Phase(x.Phase))
+		t.Logf("%+v: planned %.0f MiB, held %.0f MiB", x, planned/(1<<20), held/(1<<20))
+		if planned < 0.95*held || planned > 1.2*held {
+			t.Errorf("%+v: %.0f MiB planned, %.0f MiB held", x, planned/(1<<20), held/(1<<20))
 		}
 	}
 }

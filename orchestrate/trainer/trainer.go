@@ -90,6 +90,9 @@ func Check(c *config.Config, o Options) (*experiment.Experiment, error) {
 			return nil, err
 		}
 	}
+	if _, err := experiment.OpenMachine(c.Run.Threads, experiment.Placement(c), t.log.Warnf); err != nil {
+		return nil, err
+	}
 	return experiment.Open(c, TrainingParts(o.Replay != "").Continue(from))
 }
 
