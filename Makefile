@@ -37,6 +37,7 @@ mutants: build ## change the packages of MUTANTS on purpose: at least 95 % of th
 	@for p in $(MUTANTS); do \
 	  go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash ./orchestrate/$$p --workers 1 --timeout-coefficient 8 --threshold-efficacy 95 || exit 1; \
 	done
+	scripts/mutants-cpp
 
 bench: build ## Gyre beside every peer found here: table, floors, machine (30 minutes; BENCH="-quick" 5, "-help" lists flags)
 	@bash scripts/get-smollm2.sh

@@ -76,10 +76,10 @@ typedef struct {
 gyre_status gyre_tensor_new(gyre_dtype dtype, int32_t ndim, const int64_t* shape, gyre_tensor* out, gyre_error* err);
 void gyre_tensor_free(gyre_tensor tensor);
 gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err);
-// Copies (and converts) `data` of the given dtype into the tensor. strides (in elements) may be NULL for dense row-major data;
-// every element addressed must lie inside nbytes. The shape must be the tensor's.
-gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape, const int64_t* strides,
-                                const void* data, size_t nbytes, gyre_error* err);
+// Copies (and converts) `data` of the given dtype into the tensor. strides (in elements) may be NULL for dense
+// row-major data; every element addressed must lie inside nbytes. The shape must be the tensor's.
+gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape,
+                                const int64_t* strides, const void* data, size_t nbytes, gyre_error* err);
 // Copies the tensor out, dense row-major, converted to dtype. nbytes must be exact.
 gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err);
 
@@ -89,7 +89,8 @@ typedef enum { GYRE_LLAMA = 0, GYRE_QWEN2 = 1, GYRE_QWEN3 = 2 } gyre_family;
 typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 } gyre_rope_scaling;
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
-// Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32 elsewhere.
+// Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32
+// elsewhere.
 typedef enum { GYRE_COMPUTE_AUTO = 0, GYRE_COMPUTE_F32 = 1, GYRE_COMPUTE_BF16 = 2 } gyre_compute;
 
 typedef struct {
@@ -100,7 +101,8 @@ typedef struct {
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
   int32_t qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
-  // "" or "cpu": Gyre's kernels. "cuda", "cuda:1": that GPU. "aten": what runs on GPUs, on the CPU, to check one against the other.
+  // "" or "cpu": Gyre's kernels. "cuda", "cuda:1": that GPU. "aten": what runs on GPUs, on the CPU, to check one
+  // against the other.
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
 } gyre_model_config;
@@ -109,21 +111,25 @@ typedef struct {
 gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err);
 void gyre_model_free(gyre_model* model);
 int32_t gyre_model_parameter_count(const gyre_model* model);
-// Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage stays).
-// Fused storage (q|k|v, gate|up) is exposed as its Hugging Face parts. A tied head is listed once, as model.embed_tokens.weight.
-gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out, gyre_error* err);
-// Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become invalid.
+// Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage
+// stays). Fused storage (q|k|v, gate|up) is exposed as its Hugging Face parts. A tied head is listed once, as
+// model.embed_tokens.weight.
+gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
+                                 gyre_error* err);
+// Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become
+// invalid.
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
 uint64_t gyre_model_version(const gyre_model* model);
 // Where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
 gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);
-// on = 1: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of the
-// activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
+// on = 1: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of
+// the activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
 gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err);
 // Copies all parameter values from src (same configuration).
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
 
-// Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's results.
+// Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's
+// results.
 typedef struct {
   int64_t num_sequences;
   const int64_t* offsets;  // num_sequences + 1
@@ -131,18 +137,20 @@ typedef struct {
   const uint8_t* mask;     // 1 where a token-aligned value is wanted / trained on
 } gyre_batch;
 
-// logprobs[t] = log softmax(logits / temperature)[ids[t]] and entropies[t] of that distribution where mask[t] is 1, 0 elsewhere.
-// entropies may be NULL. Bit-identical to what gyre_engine reports for the same weights and token history.
-gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs, float* entropies,
-                             gyre_error* err);
-// Critic: values[t] = V(state before token t), i.e. the value head on the hidden state of token t-1. 0 where mask[t] is 0.
+// logprobs[t] = log softmax(logits / temperature)[ids[t]] and entropies[t] of that distribution where mask[t] is 1, 0
+// elsewhere. entropies may be NULL. Bit-identical to what gyre_engine reports for the same weights and token history.
+gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
+                             float* entropies, gyre_error* err);
+// Critic: values[t] = V(state before token t), i.e. the value head on the hidden state of token t-1. 0 where mask[t] is
+// 0.
 gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err);
 // Full logits of one sequence's every position, [len x vocab] row-major; for tests and doctor only.
 gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err);
 
-// What has been computed with this model so far: floating-point operations of matrix products and attention as they were carried out
-// (recomputation included, shared prefixes once; a multiply-add counts two), and the bytes of weights, keys and values that the passes had
-// to read at least. Divided by time and by gyre_measure's figures: the share of the machine's peak that was reached.
+// What has been computed with this model so far: floating-point operations of matrix products and attention as they
+// were carried out (recomputation included, shared prefixes once; a multiply-add counts two), and the bytes of weights,
+// keys and values that the passes had to read at least. Divided by time and by gyre_measure's figures: the share of the
+// machine's peak that was reached.
 typedef struct {
   double flops, bytes;
 } gyre_work;
@@ -155,9 +163,10 @@ gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gy
 void gyre_gradients_free(gyre_gradients* g);
 gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err);
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err);
-// Inner product in f64, in an order that does not depend on the number of threads. per_parameter may be NULL or holds
-// one value per gyre_model_parameter index.
-gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter, gyre_error* err);
+// Inner product in f64, on the CPU in an order that does not depend on the number of threads. per_parameter may be NULL
+// or holds one value per gyre_model_parameter index.
+gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter,
+                               gyre_error* err);
 // The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:
 // out[pair * gyre_model_parameter_count + i].
 gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out, gyre_error* err);
@@ -174,20 +183,21 @@ typedef enum {
 } gyre_policy_objective;
 typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
 
-// What a component of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the reference.
+// What a component of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the
+// reference.
 typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term;
 
 // loss = Σ over components Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t )  over tokens with mask 1.
-// The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so the
-// sum over micro-batches is the batch loss exactly.
+// The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so
+// the sum over micro-batches is the batch loss exactly.
 typedef struct {
   int32_t objective;
   double temperature;
   double clip_low, clip_high;  // ratio clipped to [1-clip_low, 1+clip_high]
   double clip_dual;            // c > 1: for A < 0 the loss is at most -A·c; 0 = off
   double entropy_coef;
-  int32_t kl;                  // which estimator, as a loss term
-  int32_t kl_straight_through; // 1: value of the estimator, gradient of k2 (verl's "+" suffix)
+  int32_t kl;                   // which estimator, as a loss term
+  int32_t kl_straight_through;  // 1: value of the estimator, gradient of k2 (verl's "+" suffix)
   double kl_coef;
 } gyre_policy_loss;
 
@@ -198,8 +208,8 @@ typedef struct {
   const float* weights;       // token-aligned, of components that bring none of their own
 } gyre_policy_inputs;
 
-// One part of the loss, by name: a term, what weighs it, and where its gradient goes. Any number of components share one forward pass,
-// and those that share a buffer one backward pass.
+// One part of the loss, by name: a term, what weighs it, and where its gradient goes. Any number of components share
+// one forward pass, and those that share a buffer one backward pass.
 typedef struct {
   const char* name;         // NUL-terminated, unique in a call; for messages
   int32_t term;             // gyre_term; a KL term without an estimator is zero
@@ -218,27 +228,27 @@ typedef struct {
 
 typedef struct {
   double tokens;
-  double log_ratio;  // Σ clamp(old - new, ±20): the ppo_kl numerator
+  double log_ratio;                         // Σ clamp(old - new, ±20): the ppo_kl numerator
   double logprob_gap_max, logprob_gap_sum;  // |new - old|
 } gyre_policy_stats;
 
-// Forward and backward of one micro-batch. component_stats holds one entry per component (both may be empty: a forward pass).
-// logprobs_out / entropies_out (token-aligned) may be NULL.
+// Forward and backward of one micro-batch. component_stats holds one entry per component (both may be empty: a forward
+// pass). logprobs_out / entropies_out (token-aligned) may be NULL.
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
                                  const gyre_policy_loss* loss, const gyre_component* components, int32_t num_components,
                                  float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
                                  gyre_component_stats* component_stats, gyre_error* err);
 
 typedef struct {
-  double tokens, loss;         // Σ weight·½·max(...)
-  double clipped;              // tokens where the clipped branch was larger
-  double value_sum;            // Σ V
+  double tokens, loss;  // Σ weight·½·max(...)
+  double clipped;       // tokens where the clipped branch was larger
+  double value_sum;     // Σ V
 } gyre_value_stats;
 
 // loss = Σ weight·½·max((V-R)², (clip(V, Vold ± clip) - R)²); clip <= 0 switches clipping off.
-gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns, const float* old_values,
-                                const float* weights, double clip, gyre_gradients* gradients, float* values_out,
-                                gyre_value_stats* stats, gyre_error* err);
+gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
+                                const float* old_values, const float* weights, double clip, gyre_gradients* gradients,
+                                float* values_out, gyre_value_stats* stats, gyre_error* err);
 
 // ---- optimizer -------------------------------------------------------------------------------------------------
 
@@ -246,16 +256,19 @@ typedef struct {
   double beta1, beta2, eps, weight_decay;  // decoupled weight decay on every parameter, as torch.optim.AdamW
 } gyre_adamw_config;
 
-gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out, gyre_error* err);
+gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out,
+                               gyre_error* err);
 void gyre_optimizer_free(gyre_optimizer* opt);
-// Clips the gradients to a global L2 norm of max_norm (<= 0: no clipping; torch's coefficient max_norm/(norm+1e-6)), applies AdamW,
-// and touches the model. *grad_norm is the norm before clipping. When it is not finite nothing is changed and *applied is 0.
-gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm, double* grad_norm,
-                                int32_t* applied, gyre_error* err);
+// Clips the gradients to a global L2 norm of max_norm (<= 0: no clipping; torch's coefficient max_norm/(norm+1e-6)),
+// applies AdamW, and touches the model. *grad_norm is the norm before clipping. When it is not finite nothing is
+// changed and *applied is 0.
+gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
+                                double* grad_norm, int32_t* applied, gyre_error* err);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err);
 // which: 0 = first moment, 1 = second moment, for parameter i. Aliases the optimizer's storage.
-gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out, gyre_error* err);
+gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out,
+                                 gyre_error* err);
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +277,8 @@ typedef struct {
   int64_t max_sequences;     // rows that decode together
   int64_t max_length;        // prompt + new tokens of one sequence
   int64_t max_batch_tokens;  // rows of one forward pass (prefill is chunked to fit)
-  int32_t prefix_cache;      // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
+  int32_t
+      prefix_cache;  // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
 } gyre_engine_config;
 
 typedef struct {
@@ -293,12 +307,12 @@ typedef struct {
 
 typedef struct {
   uint64_t id;
-  int32_t finish;           // gyre_finish
-  int64_t position;         // of the first of these tokens in the reply: 0 in gyre_engine_poll
-  int64_t num_tokens;       // new tokens, the stop token included
-  int64_t cached_tokens;    // prompt tokens whose keys and values were found in the prefix cache
-  int64_t token_offset;     // where this output's tokens start in the arrays of gyre_engine_poll
-  int64_t stop_index;       // which stop string matched, -1 = none
+  int32_t finish;         // gyre_finish
+  int64_t position;       // of the first of these tokens in the reply: 0 in gyre_engine_poll
+  int64_t num_tokens;     // new tokens, the stop token included
+  int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
+  int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
+  int64_t stop_index;     // which stop string matched, -1 = none
 } gyre_output;
 
 typedef struct {
@@ -321,29 +335,33 @@ typedef struct {
   int64_t preemptions, steps;
   gyre_engine_phase prefill, decode;  // in the decoder; a pass of both kinds is split in proportion to its rows
   gyre_engine_phase sample;           // computing logits and drawing from them
-  int64_t kv_bytes;                        // address space of the pool, 0 before the first step and after gyre_engine_sleep
+  int64_t kv_bytes;                   // address space of the pool, 0 before the first step and after gyre_engine_sleep
 } gyre_engine_stats_t;
 
 gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err);
 void gyre_engine_free(gyre_engine* engine);
 // bytes of token i are data[offsets[i] .. offsets[i+1])
-gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count, gyre_error* err);
+gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count,
+                                       gyre_error* err);
 gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request, gyre_error* err);
 // One forward pass over whatever is ready, and one sampled token for each sequence whose prompt is complete.
 // *unfinished = requests still waiting or running afterwards.
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
-// Takes finished outputs, at most max_outputs of them and only as many as fit in max_tokens; *count says how many were taken.
-// logprobs: under the policy being trained (logits / temperature, whole vocabulary). sampling_logprobs: under the distribution that
-// was sampled (after top-k, top-p, min-p); 0 for greedy.
-gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
-                             float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
-// The tokens that unfinished requests have drawn since this function told of them last, in the order of submission, in the arrays of
-// gyre_engine_poll: finish is GYRE_FINISH_NONE, and what does not fit is left for the next call. A finished request is polled whole.
-gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens, float* logprobs,
-                                 float* sampling_logprobs, int64_t max_tokens, int64_t* count, gyre_error* err);
+// Takes finished outputs, at most max_outputs of them and only as many as fit in max_tokens; *count says how many were
+// taken. logprobs: under the policy being trained (logits / temperature, whole vocabulary). sampling_logprobs: under
+// the distribution that was sampled (after top-k, top-p, min-p); 0 for greedy.
+gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
+                             float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
+                             gyre_error* err);
+// The tokens that unfinished requests have drawn since this function told of them last, in the order of submission, in
+// the arrays of gyre_engine_poll: finish is GYRE_FINISH_NONE, and what does not fit is left for the next call. A
+// finished request is polled whole.
+gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
+                                 float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
+                                 gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
-// Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished requests are
-// recomputed.
+// Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished
+// requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 

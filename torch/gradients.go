@@ -88,8 +88,8 @@ func (g *Gradients) pair(other *Gradients, f func(a, b *C.gyre_gradients, err *C
 	})
 }
 
-// Dot is the inner product of two buffers in float64, in total and for every parameter in the order of [Model.Parameters]. The
-// order of summation, hence every bit, is the same for any number of threads.
+// Dot is the inner product of two buffers in float64, in total and for every parameter in the order of [Model.Parameters]. On the CPU
+// the order of summation, hence every bit, is the same for any number of threads.
 func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64, err error) {
 	perParameter = make([]float64, g.parameters)
 	err = g.pair(other, func(a, b *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
@@ -99,7 +99,7 @@ func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64
 }
 
 // Products are the inner products of all pairs a <= b of buffers, row by row of the upper triangle, for every parameter. They
-// are [Gradients.Dot]'s, bit for bit, but each buffer is read once.
+// are [Gradients.Dot]'s (on the CPU bit for bit, on tensors but for rounding), but each buffer is read once.
 func Products(buffers []*Gradients) ([][]float64, error) {
 	var products [][]float64
 	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {

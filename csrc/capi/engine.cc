@@ -159,31 +159,6 @@ gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
   return guard(err, [&] { deref(engine, "engine").engine.sleep(); });
 }
 
-static gyre_engine_phase phase(const gyre::Phase& p) {
-  return {.seconds = p.seconds, .work = {.flops = p.work.flops, .bytes = p.work.bytes}};
-}
-
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err) {
-  return guard(err, [&] {
-    const gyre::EngineStats s = deref(engine, "engine").engine.stats();
-    deref(out, "out") = {.waiting = s.waiting,
-                         .running = s.running,
-                         .finished = s.finished,
-                         .blocks_total = s.pages_total,
-                         .blocks_free = s.pages_free,
-                         .blocks_cached = s.pages_cached,
-                         .blocks_peak = s.pages_peak,
-                         .block_tokens = gyre::kPageTokens,
-                         .prompt_tokens = s.prompt_tokens,
-                         .cached_tokens = s.cached_tokens,
-                         .prefill_tokens = s.prefill_tokens,
-                         .decode_tokens = s.decode_tokens,
-                         .head_rows = s.head_rows,
-                         .preemptions = s.preemptions,
-                         .steps = s.steps,
-                         .prefill = phase(s.prefill),
-                         .decode = phase(s.decode),
-                         .sample = phase(s.sample),
-                         .kv_bytes = s.kv_bytes};
-  });
+  return guard(err, [&] { deref(out, "out") = deref(engine, "engine").engine.stats(); });
 }

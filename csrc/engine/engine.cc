@@ -23,9 +23,11 @@ class Meter {
   explicit Meter(const Decoder& decoder) : decoder_(decoder) {}
 
   // Adds a share of it to a phase.
-  void charge(Phase& phase, double share) const {
+  void charge(gyre_engine_phase& phase, double share) const {
     phase.seconds += share * std::chrono::duration<double>(Clock::now() - begun_).count();
-    phase.work += (decoder_.work() - work_) * share;
+    const Work work = (decoder_.work() - work_) * share;
+    phase.work.flops += work.flops;
+    phase.work.bytes += work.bytes;
   }
 
  private:
@@ -211,19 +213,20 @@ void Engine::sleep() {
   decoder_.release_packed();
 }
 
-EngineStats Engine::stats() const {
-  EngineStats s = counts_;
+gyre_engine_stats_t Engine::stats() const {
+  gyre_engine_stats_t s = counts_;
   s.waiting = scheduler_.waiting();
   s.running = scheduler_.unfinished() - s.waiting;
   s.finished = static_cast<int64_t>(finished_.size());
-  s.pages_total = scheduler_.pages().total();
-  s.pages_free = scheduler_.pages().free();
-  s.pages_cached = scheduler_.pages().cached();
-  s.pages_peak = scheduler_.pages().peak();
+  s.block_tokens = kPageTokens;
+  s.blocks_total = scheduler_.pages().total();
+  s.blocks_free = scheduler_.pages().free();
+  s.blocks_cached = scheduler_.pages().cached();
+  s.blocks_peak = scheduler_.pages().peak();
   s.prompt_tokens = scheduler_.prompt_tokens();
   s.cached_tokens = scheduler_.cached_tokens();
   s.preemptions = scheduler_.preemptions();
-  s.kv_bytes = kv_ ? s.pages_total * decoder_.backend().bytes_per_page() : 0;
+  s.kv_bytes = kv_ ? s.blocks_total * decoder_.backend().bytes_per_page() : 0;
   return s;
 }
 

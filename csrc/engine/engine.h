@@ -23,30 +23,9 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "gyre.h"
 
 namespace gyre {
-
-// Time spent on a kind of work, and how much of it was done.
-struct Phase {
-  double seconds = 0;
-  Work work;
-};
-
-// Requests, pages and kv_bytes are those of now, everything else counts up from the engine's creation.
-struct EngineStats {
-  int64_t waiting = 0, running = 0, finished = 0;  // finished: not polled yet
-  int64_t pages_total = 0, pages_free = 0;         // free: hold nothing
-  int64_t pages_cached = 0;                        // held by the prefix cache alone
-  int64_t pages_peak = 0;                          // most that running sequences have held together
-  int64_t prompt_tokens = 0, cached_tokens = 0;    // of requests that have run; found in the prefix cache
-  int64_t prefill_tokens = 0;                      // rows computed of prompts and of anything computed again
-  int64_t decode_tokens = 0;                       // rows computed of freshly drawn tokens
-  int64_t head_rows = 0;                           // rows of logits
-  int64_t preemptions = 0, steps = 0;
-  Phase prefill, decode;  // in the decoder; a mixed pass is split by its rows
-  Phase sample;           // logits and draws
-  int64_t kv_bytes = 0;   // address space of the pool: 0 before the first step and after sleep()
-};
 
 class Engine {
  public:
@@ -70,7 +49,7 @@ class Engine {
   // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
   // computed again.
   void sleep();
-  EngineStats stats() const;
+  gyre_engine_stats_t stats() const;
 
  private:
   void forget_older_weights();
@@ -85,7 +64,7 @@ class Engine {
   StopMatcher stop_matcher_;
   std::unique_ptr<KvPages> kv_;
   std::deque<Output> finished_;
-  EngineStats counts_;  // what the engine itself counts up
+  gyre_engine_stats_t counts_{};  // what the engine itself counts up
 };
 
 }  // namespace gyre

@@ -74,7 +74,7 @@ TEST_F(EngineExact, ForcedPreemption) {
       for (const Request& r : requests_) engine.submit(r);
       expect_same(drain(engine), trained_, std::to_string(pages) + " pages");
       preemptions += engine.stats().preemptions;
-      EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_cached, pages);
+      EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, pages);
     }
     EXPECT_GT(preemptions, 10) << "the pools were not small enough to test anything";
   }
@@ -170,8 +170,8 @@ TEST(EngineTurns, HistoriesAreReused) {
       histories[i].insert(histories[i].end(), more.begin(), more.end());
     }
   }
-  const EngineStats stats = engine.stats();
-  EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+  const gyre_engine_stats_t stats = engine.stats();
+  EXPECT_EQ(stats.blocks_free + stats.blocks_cached, stats.blocks_total);
   EXPECT_GT(stats.cached_tokens, stats.prompt_tokens / 2);
 }
 

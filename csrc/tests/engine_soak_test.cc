@@ -53,7 +53,7 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   }
   EXPECT_GT(aborted, 0);
   EXPECT_GT(engine.stats().preemptions, 0);
-  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_cached, 14);
+  EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, 14);
 }
 
 // Bytes that this process has allocated and not freed.
@@ -89,7 +89,7 @@ class Marathon {
     EXPECT_EQ(drain(engine_).at(1).tokens.size(), 50u);
   }
 
-  EngineStats stats() const { return engine_.stats(); }
+  gyre_engine_stats_t stats() const { return engine_.stats(); }
   int finished() const { return finished_; }
   int aborted() const { return aborted_; }
 
@@ -153,13 +153,13 @@ TEST(EngineSoak, TenThousandRequestsLeaveNothingBehind) {
   const int64_t half_way = allocated();
   marathon.run_half();
   EXPECT_LT(allocated() - half_way, 64 << 10) << "memory grows with the number of requests";
-  const EngineStats stats = marathon.stats();
+  const gyre_engine_stats_t stats = marathon.stats();
   EXPECT_EQ(marathon.finished(), 10000);
   EXPECT_GT(marathon.aborted(), 100);
   EXPECT_GT(stats.preemptions, 100);
   EXPECT_GT(stats.cached_tokens, stats.prompt_tokens / 8);
   EXPECT_EQ(stats.waiting + stats.running + stats.finished, 0);
-  EXPECT_EQ(stats.pages_free + stats.pages_cached, Marathon::kPages);
+  EXPECT_EQ(stats.blocks_free + stats.blocks_cached, Marathon::kPages);
   marathon.run_longest();
 }
 

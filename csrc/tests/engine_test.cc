@@ -87,7 +87,7 @@ TEST(Engine, SleepFreesThePoolAndLosesNoRequest) {
   EXPECT_GT(engine.stats().kv_bytes, 0);
   engine.sleep();
   EXPECT_EQ(engine.stats().kv_bytes, 0);
-  EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+  EXPECT_EQ(engine.stats().blocks_free, engine.stats().blocks_total);
   expect_same(drain(engine), want, "after sleep");
 }
 
@@ -132,7 +132,7 @@ TEST(Engine, AbortReturnsWhatThereIs) {
   EXPECT_EQ(outputs.at(1).logprobs.size(), 3u);
   EXPECT_EQ(outputs.at(2).finish, Finish::kAbort);
   EXPECT_TRUE(outputs.at(2).tokens.empty());
-  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_cached, engine.stats().pages_total);
+  EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, engine.stats().blocks_total);
 }
 
 TEST(Engine, StopIdsMinTokensAndIgnoreEos) {

@@ -123,15 +123,100 @@ TEST(ValueTerm, TakesTheLargerBranch) {
   EXPECT_DOUBLE_EQ(value_term(1.9, 2, NAN, 0).value, 0.5 * (1.9 - 2) * (1.9 - 2));
 }
 
+// Where a clip begins to act and where it does not yet.
+TEST(PolicyTerm, EdgesBelongToTheInside) {
+  gyre_policy_loss loss = ppo();
+  loss.clip_low = loss.clip_high = 0;  // the ratio of equal policies lies on both edges
+  for (double advantage : {-1.5, 1.5}) {
+    const TokenLoss term = policy_term(loss, -1, -1, advantage);
+    EXPECT_FALSE(term.clipped);
+    EXPECT_DOUBLE_EQ(term.derivative, -advantage);
+  }
+  loss = ppo();
+  loss.clip_dual = std::exp(1.5);  // the ratio itself
+  TokenLoss term = policy_term(loss, -0.5, -2, -2);
+  EXPECT_FALSE(term.clipped_lower);
+  EXPECT_DOUBLE_EQ(term.derivative, 2 * std::exp(1.5));
+  term = policy_term(loss, -0.4, -2, -2);
+  EXPECT_TRUE(term.clipped_lower);
+  EXPECT_DOUBLE_EQ(term.value, 2 * std::exp(1.5));
+  loss = ppo();
+  loss.clip_dual = 0;
+  EXPECT_DOUBLE_EQ(policy_term(loss, -1, -21, -1).derivative, std::exp(20.0));
+  EXPECT_DOUBLE_EQ(policy_term(loss, -1, -21.001, -1).derivative, 0);
+  EXPECT_NEAR(policy_term(loss, -41, -1, -1).value, 0.8, 1e-12);  // clamped below, then clipped
+  EXPECT_DOUBLE_EQ(policy_term(loss, -41, -1, 1).value, -std::exp(-20.0));
+  EXPECT_FALSE(policy_term(loss, -1, -1, 0).clipped);
+}
+
+TEST(KlTerm, EdgesAndDefaults) {
+  gyre_policy_loss loss = ppo();
+  loss.kl = GYRE_KL_ABS;
+  EXPECT_DOUBLE_EQ(kl_term(loss, -1, -1).derivative, 0);
+  EXPECT_DOUBLE_EQ(kl_term(loss, -1, -2).derivative, 1);
+  EXPECT_DOUBLE_EQ(kl_term(loss, -2, -1).derivative, -1);
+  loss.kl = GYRE_KL_NONE;
+  EXPECT_DOUBLE_EQ(kl_term(loss, -1, -3).value, 0);
+  EXPECT_DOUBLE_EQ(kl_term(loss, -1, -3).derivative, 0);
+  loss.kl = GYRE_KL_K3;
+  EXPECT_DOUBLE_EQ(kl_term(loss, -1, -40).value, 10);  // e^-20 - 1 + 20 and more
+  EXPECT_NEAR(kl_term(loss, -1, -11.5).value, std::exp(-10.5) - 1 + 10.5, 1e-12);
+  EXPECT_NEAR(kl_term(loss, -1, -11.5).derivative, 1 - std::exp(-10.5), 1e-12);
+  EXPECT_TRUE(has_kl(loss));
+  loss.objective = GYRE_POLICY_NLL;
+  EXPECT_FALSE(has_kl(loss));
+  loss.objective = GYRE_POLICY_PPO, loss.kl = GYRE_KL_NONE;
+  EXPECT_FALSE(has_kl(loss));
+}
+
+TEST(ValueTerm, EdgesBelongToTheInside) {
+  const TokenLoss equal = value_term(1.5, 2, 1, 0.5);  // as far as the clip allows: both branches are the same
+  EXPECT_FALSE(equal.clipped);
+  EXPECT_DOUBLE_EQ(equal.derivative, -0.5);
+  const TokenLoss below = value_term(0.1, 0, 1, 0.5);  // clipped to 0.5
+  EXPECT_TRUE(below.clipped);
+  EXPECT_DOUBLE_EQ(below.value, 0.125);
+  const TokenLoss further = value_term(-3, 2, 1, 0.5);  // clipped to 0.5, where the error is smaller
+  EXPECT_FALSE(further.clipped);
+  EXPECT_DOUBLE_EQ(further.derivative, -5);
+  EXPECT_FALSE(value_term(5, 2, 1, 0).clipped);
+}
+
 TEST(PolicyLoss, RejectsFieldsOutOfRange) {
-  const std::vector<std::function<void(gyre_policy_loss&)>> breaks = {
-      [](auto& l) { l.temperature = 0; }, [](auto& l) { l.clip_low = -1; }, [](auto& l) { l.clip_high = NAN; },
-      [](auto& l) { l.clip_dual = 0.5; }, [](auto& l) { l.kl = 9; },        [](auto& l) { l.objective = 7; }};
-  EXPECT_NO_THROW(validate(ppo()));
+  const std::vector<std::function<void(gyre_policy_loss&)>> breaks = {[](auto& l) { l.temperature = 0; },
+                                                                      [](auto& l) { l.clip_low = -1; },
+                                                                      [](auto& l) { l.clip_high = NAN; },
+                                                                      [](auto& l) { l.clip_dual = 0.5; },
+                                                                      [](auto& l) { l.kl = 5; },
+                                                                      [](auto& l) { l.objective = 7; },
+                                                                      [](auto& l) { l.clip_low = 1.5; },
+                                                                      [](auto& l) { l.clip_dual = 1; },
+                                                                      [](auto& l) { l.entropy_coef = NAN; },
+                                                                      [](auto& l) { l.kl_coef = NAN; },
+                                                                      [](auto& l) { l.kl = -1; },
+                                                                      [](auto& l) { l.objective = -1; },
+                                                                      [](auto& l) { l.clip_high = -1; },
+                                                                      [](auto& l) { l.clip_low = NAN; },
+                                                                      [](auto& l) { l.temperature = INFINITY; },
+                                                                      [](auto& l) { l.clip_dual = INFINITY; },
+                                                                      [](auto& l) { l.clip_high = INFINITY; }};
+  const std::vector<std::function<void(gyre_policy_loss&)>> edges = {[](auto& l) { l.clip_low = l.clip_high = 0; },
+                                                                     [](auto& l) { l.clip_low = 1; },
+                                                                     [](auto& l) { l.clip_dual = 0; },
+                                                                     [](auto& l) { l.clip_dual = 1.001; },
+                                                                     [](auto& l) { l.kl = GYRE_KL_K3; },
+                                                                     [](auto& l) { l.objective = GYRE_POLICY_NLL; },
+                                                                     [](auto& l) { l.entropy_coef = -1; },
+                                                                     [](auto& l) { l.temperature = 1e-3; }};
+  for (const auto& change : edges) {
+    gyre_policy_loss loss = ppo();
+    change(loss);
+    EXPECT_NO_THROW(validate(loss));
+  }
   for (const auto& change : breaks) {
     gyre_policy_loss loss = ppo();
     change(loss);
-    EXPECT_THROW(validate(loss), std::invalid_argument);
+    EXPECT_THROW(validate(loss), std::invalid_argument) << &change - breaks.data();
   }
 }
 

@@ -72,8 +72,7 @@ TokenKl kl_term(const gyre_policy_loss& loss, double logprob, double ref_logprob
     case GYRE_KL_K3: {
       const double z = std::clamp(-gap, -kLogRatioLimit, kLogRatioLimit);
       const double k3 = std::expm1(z) - z;
-      const bool clamped = std::abs(gap) > kLogRatioLimit || k3 > kK3Limit;
-      out = {std::clamp(k3, -kK3Limit, kK3Limit), clamped ? 0 : -std::expm1(z)};
+      out = k3 > kK3Limit ? TokenKl{kK3Limit, 0} : TokenKl{k3, -std::expm1(z)};  // so it is wherever z is clamped
       break;
     }
     default:
