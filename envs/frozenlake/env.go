@@ -43,6 +43,9 @@ func newGame(o *options) (*game, error) {
 		if g.fixed, err = parse(rows); err != nil {
 			return nil, err
 		}
+		if err := grid.CheckSize(o.Observation, g.fixed.rows, g.fixed.cols); err != nil {
+			return nil, err
+		}
 	}
 	return g, nil
 }
@@ -115,7 +118,7 @@ func (g *game) Instruction() string {
 	if g.options.Slippery && g.options.SuccessRate < 1 {
 		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction you chose."
 	}
-	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings)
+	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings, marks)
 }
 
 // Solve returns the shortest way to the goal if the ice never slips.

@@ -14,7 +14,7 @@ type options struct {
 	Frozen      float64  `option:"p" doc:"probability that a cell of a generated map is frozen, not a hole"`
 	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
 	SuccessRate float64  `option:"success_rate" doc:"probability of moving as intended on slippery ice; the rest is split between the two sides (1/3 is Gymnasium's)"`
-	Observation string   `option:"observation,observation_format" doc:"grid, coord or grid_coord"`
+	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord or cells (each cell by a name of one character)"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
@@ -32,6 +32,9 @@ func (o *options) check() error {
 	}
 	if !(o.SuccessRate >= 0 && o.SuccessRate <= 1) {
 		problem("option success_rate: expected a probability from 0 to 1, got %g", o.SuccessRate)
+	}
+	if o.Map == nil {
+		problems = append(problems, grid.CheckSize(o.Observation, o.Size, o.Size))
 	}
 	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
 }

@@ -41,15 +41,17 @@ func (g *game) glyph(cell int) int {
 	return glyphIce
 }
 
-// objects lists what the coordinate formats name.
+const marks = "#: hole, @: player, +: player on the goal, -: player in a hole, .: goal; cells without a mark are ice"
+
+// objects lists what the coordinate and cells formats name.
 func (g *game) objects() []grid.Objects {
 	l := g.lake
-	label := "Player"
+	player := grid.Objects{Label: "Player", Mark: '@', At: []grid.Pos{g.player}}
 	switch {
 	case g.player == l.goal:
-		label = "Player on goal"
+		player.Label, player.Mark = "Player on goal", '+'
 	case l.hole[l.index(g.player)]:
-		label = "Player in hole"
+		player.Label, player.Mark = "Player in hole", '-'
 	}
 	var holes []grid.Pos
 	for i, hole := range l.hole {
@@ -58,7 +60,7 @@ func (g *game) objects() []grid.Objects {
 		}
 	}
 	return []grid.Objects{
-		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", At: []grid.Pos{l.goal}},
-		{Label: label, At: []grid.Pos{g.player}}, {Label: "Holes", At: holes},
+		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", Mark: '.', At: []grid.Pos{l.goal}},
+		player, {Label: "Holes", Mark: '#', At: holes},
 	}
 }

@@ -31,7 +31,7 @@ var (
 )
 
 // Formats are the names of the observation formats.
-var Formats = []string{"grid", "coord", "grid_coord"}
+var Formats = []string{"grid", "coord", "grid_coord", "cells"}
 
 // CheckFormat says whether an observation format exists.
 func CheckFormat(format string) error {
@@ -56,10 +56,23 @@ func CheckActions(names, order []string) error {
 	return nil
 }
 
-// Objects is one line of the coordinate format. Lines without cells are left out.
+// Objects is one line of the coordinate format and one group of the cells format. Without cells it is left out, without a Label
+// by the former, without a Mark by the latter.
 type Objects struct {
 	Label string
+	Mark  byte
 	At    []Pos
+}
+
+// names are those of the cells format, one for each cell row by row. Capitals come first: no word of a tokenizer's joins two of them.
+const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz"
+
+// CheckSize says whether the format has a name for every cell of a board.
+func CheckSize(format string, rows, cols int) error {
+	if format == "cells" && rows*cols > len(names) {
+		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names), rows, cols)
+	}
+	return nil
 }
 
 // Look is how boards are shown.
@@ -73,6 +86,9 @@ type Look struct {
 // list; it is asked by them only.
 func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []Objects) string {
 	text := make([]byte, 0, 64+rows*(cols*(2+len(l.Separator))+1))
+	if l.Format == "cells" {
+		return string(appendCells(text, cols, objects()))
+	}
 	if l.Format != "grid" {
 		if l.Format == "grid_coord" {
 			text = append(text, "Coordinates:\n"...)
@@ -80,6 +96,9 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 		text = fmt.Appendf(text, "Board size: %d rows x %d cols (zero-indexed).", rows, cols)
 		for _, o := range objects() {
 			for i, p := range o.At {
+				if o.Label == "" {
+					break
+				}
 				if i == 0 {
 					text = append(text, "\n"+o.Label+": "...)
 				} else {
@@ -109,6 +128,24 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 	return string(text)
 }
 
+// appendCells writes each group as its mark and the names of its cells. The last group comes first: it is the longest, and what moves
+// is at the same distance from the end of every observation.
+func appendCells(text []byte, cols int, groups []Objects) []byte {
+	for _, group := range slices.Backward(groups) {
+		if group.Mark == 0 || len(group.At) == 0 {
+			continue
+		}
+		if len(text) > 0 {
+			text = append(text, ' ')
+		}
+		text = append(text, group.Mark)
+		for _, p := range group.At {
+			text = append(text, names[p.Row*cols+p.Col])
+		}
+	}
+	return text
+}
+
 // Glyphs is the character set of a game, one per meaning.
 type Glyphs []rune
 
@@ -135,8 +172,8 @@ func (g Glyphs) Legend(meanings []string) string {
 	return strings.Join(items, ", ")
 }
 
-// Explain says how an observation is read; meanings are those of the glyphs.
-func (l Look) Explain(rows, cols int, meanings []string) string {
+// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells format stand for.
+func (l Look) Explain(rows, cols int, meanings []string, marks string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
 		"(%d, %d) the bottom right one; the row grows downwards.", rows-1, cols-1)
 	symbols := "The board is drawn with one symbol per cell. Symbols: " + l.Glyphs.Legend(meanings)
@@ -145,6 +182,9 @@ func (l Look) Explain(rows, cols int, meanings []string) string {
 		return coordinates
 	case "grid_coord":
 		return coordinates + "\n" + symbols
+	case "cells":
+		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells that it says something "+
+			"about. Marks: %s", rows, cols, names[:rows*cols], marks)
 	default:
 		return symbols
 	}

@@ -21,7 +21,7 @@ func TestSeparator(t *testing.T) {
 
 func TestExplainNamesTheTrueCorner(t *testing.T) {
 	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false}, "grid_coord": {true, true}} {
-		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"})
+		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"}, "")
 		if strings.Contains(text, "(3, 6)") != want[0] || strings.Contains(text, "#: wall") != want[1] {
 			t.Errorf("%s: %s", format, text)
 		}

@@ -111,10 +111,17 @@ func (b *board) render(look grid.Look) string {
 	return look.Render(b.rows, b.cols, b.glyph, b.objects)
 }
 
-// objects lists what the coordinate formats name.
+// The marks of the cells format are those of level files, but for the floor's.
+const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player on a target; cells without a mark are walls"
+
+// objects lists what the coordinate and cells formats name.
 func (b *board) objects() []grid.Objects {
-	list := []grid.Objects{{Label: "Targets"}, {Label: "Boxes"}, {Label: "Boxes on target"}, {Label: "Player"}, {Label: "Player on target"}}
+	list := []grid.Objects{{Label: "Targets", Mark: '.'}, {Label: "Boxes", Mark: '$'}, {Label: "Boxes on target", Mark: '*'}, {Label: "Player", Mark: '@'},
+		{Label: "Player on target", Mark: '+'}, {Mark: '_'}}
 	for i, c := range b.cells {
+		if c != wall {
+			list[5].At = append(list[5].At, b.at(i))
+		}
 		if c == target {
 			list[0].At = append(list[0].At, b.at(i))
 		}

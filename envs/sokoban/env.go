@@ -48,6 +48,11 @@ func newGame(o *options) (*game, error) {
 			return nil, err
 		}
 	}
+	for _, level := range g.levels {
+		if err := grid.CheckSize(o.Observation, level.rows, level.cols); err != nil {
+			return nil, err
+		}
+	}
 	return g, nil
 }
 
@@ -104,7 +109,7 @@ func (g *game) Instruction() string {
 	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
 		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
 		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
-		g.look.Explain(g.board.rows, g.board.cols, meanings)
+		g.look.Explain(g.board.rows, g.board.cols, meanings, marks)
 }
 
 // Solve returns a shortest solution.

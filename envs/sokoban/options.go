@@ -14,7 +14,7 @@ type options struct {
 	Boxes       int      `option:"boxes,num_boxes" doc:"boxes of generated levels"`
 	SearchDepth int      `option:"search_depth" doc:"moves that the generator may go back from the solved state"`
 	MaxSteps    int      `option:"max_steps" doc:"actions after which the game ends unsolved"`
-	Observation string   `option:"observation,observation_format" doc:"grid, coord or grid_coord"`
+	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord or cells (each cell by a name of one character)"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
@@ -49,6 +49,9 @@ func (o *options) check() error {
 	}
 	if o.Level != nil && o.Levels != "" {
 		problem("options level and levels exclude each other: keep one")
+	}
+	if o.Level == nil && o.Levels == "" {
+		problems = append(problems, grid.CheckSize(o.Observation, o.Size[0], o.Size[1]))
 	}
 	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
 }
