@@ -454,6 +454,8 @@ type SFT struct {
 	// Probability that a demonstration takes a random legal action instead of the expert's before it continues; 0 = pure
 	// expert.
 	Noise float64 `toml:"noise" default:"0.0" range:"[0,1)"`
+	// Probability of a turn of random actions that is learned like the expert's: an imperfect teacher, whom practice can surpass.
+	Mistakes float64 `toml:"mistakes" default:"0.0" range:"[0,1)"`
 	// JSONL of episodes to learn from instead of generated ones.
 	Data string `toml:"data"`
 }

@@ -20,6 +20,9 @@ type DemonstrationPlan struct {
 	// Noise is the probability of a turn that executes one random legal action instead of the expert's. Such a reply is
 	// part of the episode but not of its mask: the policy sees mistakes and learns how to go on, not how to make them.
 	Noise float64
+	// Mistakes is the probability of a turn of random legal actions that the policy does learn, as many as the expert would take: the
+	// demonstrations of a teacher that errs, which practice can surpass.
+	Mistakes float64
 	// Progress, if not nil, is called with the number of demonstrations collected so far.
 	Progress func(finished int)
 }
@@ -28,9 +31,9 @@ type DemonstrationPlan struct {
 // Play would have made of the same replies; a reply is the shortest text for its actions (with an empty think block if
 // one is asked for) and the token that ends an assistant's turn. Log-probs are unknown.
 func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]*episode.Episode, error) {
-	if len(plan.Envs) == 0 || plan.Noise < 0 || plan.Noise >= 1 {
-		return nil, fmt.Errorf("demonstrations need an environment and a noise from 0 to below 1, got %d environments and noise %g",
-			len(plan.Envs), plan.Noise)
+	if len(plan.Envs) == 0 || plan.Noise < 0 || plan.Noise >= 1 || plan.Mistakes < 0 || plan.Mistakes >= 1 {
+		return nil, fmt.Errorf("demonstrations need an environment, and noise and mistakes from 0 to below 1; got %d environments, %g and %g",
+			len(plan.Envs), plan.Noise, plan.Mistakes)
 	}
 	eos, err := p.eos()
 	if err != nil {
@@ -55,7 +58,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], seed: plan.Seed + int64(tried+i)}
 		}
 		tried += missing
-		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise}); err != nil {
+		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
 			return nil, err
 		}
 		for _, s := range seats { // in the order of seeds, whoever was ready first
@@ -100,8 +103,8 @@ func (p *Player) showAll(ctx context.Context, seats []*seat, x expert) error {
 
 // expert writes the replies of a solver.
 type expert struct {
-	eos   int32
-	noise float64
+	eos             int32
+	noise, mistakes float64
 }
 
 var errNoExpert = errors.New("the environment has no expert to learn from")
@@ -145,7 +148,14 @@ func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
 		return []string{legal[rng.IntN(len(legal))]}, false, nil
 	}
 	actions, err := s.game.solve(ctx)
-	return actions[:min(len(actions), s.source.MaxActionsPerTurn, s.game.actionsLeft)], true, err
+	actions = actions[:min(len(actions), s.source.MaxActionsPerTurn, s.game.actionsLeft)]
+	if legal := s.game.rules.actions; len(legal) > 0 && x.mistakes > 0 && rng.Float64() < x.mistakes {
+		actions = slices.Clone(actions)
+		for i := range actions {
+			actions[i] = legal[rng.IntN(len(legal))]
+		}
+	}
+	return actions, true, err
 }
 
 // write makes the reply's tokens and checks that they are read as they are meant.
