@@ -13,6 +13,7 @@ import (
 
 	"gyre/envs"
 	_ "gyre/envs/builtin"
+	"gyre/orchestrate/rollout"
 )
 
 func envCommand() *cli.Command {
@@ -56,8 +57,38 @@ func envCommand() *cli.Command {
 				},
 				Action: playEnv,
 			},
+			{
+				Name: "overlap", Usage: "count held-out states that training or demonstrations show too", ArgsUsage: "CONFIG [key=value…]",
+				Description: "gyre env overlap configs/demo.toml",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+					&cli.BoolFlag{Name: "sft", Value: true, Usage: "count the demonstrations of [sft] (--sft=false: of none)"},
+				},
+				Action: countOverlap,
+			},
 		},
 	}
+}
+
+func countOverlap(c *cli.Context) error {
+	cfg, err := loadConfig(c, playing)
+	if err != nil {
+		return err
+	}
+	demonstrations := 0
+	if c.Bool("sft") && cfg.SFT.Data == "" {
+		demonstrations = cfg.SFT.Episodes + cfg.SFT.ValidationEpisodes
+	}
+	o, err := rollout.CountOverlap(c.Context, cfg, demonstrations)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return json.NewEncoder(c.App.Writer).Encode(o)
+	}
+	fmt.Fprintf(c.App.Writer, "%d of %d held-out states occur among the %d of training and the %d of demonstrations (%d different ones)\n",
+		o.Shared, o.HeldOut, o.Training, o.Demonstrations, o.Distinct)
+	return nil
 }
 
 // openEnv makes the environment that the arguments TAG key=value… describe.
