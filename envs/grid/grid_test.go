@@ -6,9 +6,26 @@ import (
 )
 
 func TestEmptyObjectsAreLeftOut(t *testing.T) {
-	got := Look{Format: "coord"}.Render(2, 3, nil, func() []Objects { return []Objects{{"Boxes", nil}, {"Player", []Pos{{1, 2}, {0, 0}}}} })
+	got := Look{Format: "coord"}.Render(2, 3, nil, func() []Objects {
+		return []Objects{{Label: "Boxes"}, {Label: "Player", At: []Pos{{1, 2}, {0, 0}}}, {Mark: '_', At: []Pos{{0, 1}}}}
+	})
 	if want := "Board size: 2 rows x 3 cols (zero-indexed).\nPlayer: (1, 2), (0, 0)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
+	got := Look{Format: "cells"}.Render(6, 7, nil, func() []Objects {
+		return []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'}, {Mark: '#', At: []Pos{{3, 6}, {5, 6}}}}
+	})
+	if want := "#1f @G"; got != want { // cells 27 and 41, then 6
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := CheckSize("cells", 7, 9); err == nil || !strings.Contains(err.Error(), "62 cells, the board has 7 x 9") {
+		t.Error(err)
+	}
+	if CheckSize("cells", 6, 10) != nil || CheckSize("grid", 90, 90) != nil {
+		t.Error("a board that fits is refused")
 	}
 }
 

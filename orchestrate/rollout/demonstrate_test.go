@@ -49,6 +49,31 @@ func TestDemonstrationsAreWhatPlayWouldMake(t *testing.T) {
 	}
 }
 
+func TestATeachersMistakesAreTrainedOn(t *testing.T) {
+	show := func(mistakes float64) (success int) {
+		shown, err := player(t, nil, defaults()).Demonstrations(context.Background(),
+			DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 200, Mistakes: mistakes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range shown {
+			for _, turn := range e.Turns {
+				if slices.Contains(e.Mask[turn.Reply:turn.End], false) {
+					t.Fatalf("episode %d: a reply is not trained on", e.Index)
+				}
+			}
+			if e.Success {
+				success++
+			}
+		}
+		return success
+	}
+	flawless := show(0)
+	if erring := show(0.7); flawless != 200 || erring > 150 || erring < 20 {
+		t.Errorf("the expert solved %d of 200, with mistakes in seven turns of ten %d", flawless, erring)
+	}
+}
+
 func TestNoisyTurnsAreShownButNotTrainedOn(t *testing.T) {
 	show := func(noise float64) []*episode.Episode {
 		shown, err := player(t, nil, defaults()).Demonstrations(context.Background(),
