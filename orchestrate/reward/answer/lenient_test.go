@@ -59,7 +59,7 @@ func TestLenientIsBounded(t *testing.T) {
 		begin := time.Now()
 		EqualLenient(s, "1+"+s)
 		EqualLenient(s, "1")
-		if took := time.Since(begin); took > 2*time.Second {
+		if took := time.Since(begin); took > 10*time.Second {
 			t.Errorf("%.40q takes %v", s, took)
 		}
 	}

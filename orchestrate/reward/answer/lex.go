@@ -169,17 +169,25 @@ func (l *lexer) next() error {
 	return nil
 }
 
+// maxNumeral is the longest numeral with what follows it, in bytes; a longer one is taken for two, which no expression can be.
+const maxNumeral = 400
+
 // number is the numeral at the start of the rest, as it is written.
 func (l *lexer) number() string {
+	// Regular expressions cost by the length of what they are given, even where they stop early.
+	rest := l.rest[:min(len(l.rest), maxNumeral)]
+	if rest[0] != '.' && (rest[0] < '0' || rest[0] > '9') {
+		return ""
+	}
 	for _, form := range []*regexp.Regexp{thousands, separated} {
 		if form == thousands && (!l.commas || l.depth > 0) {
 			continue
 		}
-		whole := form.FindString(l.rest)
+		whole := form.FindString(rest)
 		if whole == "" {
 			continue
 		}
-		after := l.rest[len(whole):]
+		after := rest[len(whole):]
 		if after != "" && after[0] >= '0' && after[0] <= '9' {
 			continue // 1,0000 is no numeral
 		}
@@ -188,8 +196,8 @@ func (l *lexer) number() string {
 		}
 		return whole
 	}
-	number := plainNumber.FindString(l.rest)
-	if periodic.MatchString(l.rest) {
+	number := plainNumber.FindString(rest)
+	if periodic.MatchString(rest) {
 		number += "."
 	}
 	return number
