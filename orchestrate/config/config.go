@@ -33,7 +33,7 @@ type Run struct {
 	Seed uint64 `toml:"seed" default:"1"`
 	// Seed of the first training environment; groups and steps count up from it.
 	EnvSeed int64 `toml:"env_seed" default:"10000"`
-	// Validate after every N-th step; 0 = never.
+	// Validate after every N-th step and after the last; 0 = never.
 	ValidateEvery int `toml:"validate_every" default:"10" range:"[0,)"`
 	// Validate once before the first step.
 	ValidateFirst bool `toml:"validate_first" default:"true"`
