@@ -72,11 +72,14 @@ TEST(ScoreRow, RunningSumsAreThoseOfTheBlocks) {
 TEST(ScoreRow, RunningSumsNeverFall) {
   const int64_t vocab = 3 * kSoftmaxBlock;
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    std::vector<float> z = random_row(vocab, 1, seed), running(3);
+    std::vector<float> z = random_row(vocab, 1, seed), memory = {1e9f, 0, 0, 0, 7};
+    float* running = memory.data() + 1;
     for (int64_t j = kSoftmaxBlock; j < vocab; ++j) z[static_cast<size_t>(j)] -= 60;  // next to nothing, or nothing
     z[static_cast<size_t>(kSoftmaxBlock + 7)] = 5 + 0.01f * static_cast<float>(seed % 7);  // a maximum that moves
-    score_row(z.data(), vocab, 1.1f, false, running.data());
-    EXPECT_TRUE(std::is_sorted(running.begin(), running.end())) << seed;
+    score_row(z.data(), vocab, 1.1f, false, running);
+    EXPECT_TRUE(std::is_sorted(running, running + 3)) << seed;
+    EXPECT_LT(running[2], 1e6f);
+    EXPECT_EQ(memory[4], 7) << "written beyond the last block";
   }
 }
 
