@@ -147,8 +147,8 @@ func (m *measurement) report(together [][]string, run func([]string, *pool, *kep
 	return report, nil
 }
 
-// block names the part of the model that a parameter belongs to.
-func block(parameter string) string {
+// Layer names the part of the model that a parameter belongs to: embed_tokens, layers.0 …, norm, lm_head.
+func Layer(parameter string) string {
 	parts := strings.Split(strings.TrimPrefix(parameter, "model."), ".")
 	if parts[0] == "layers" && len(parts) > 1 {
 		return "layers." + parts[1]
@@ -201,11 +201,11 @@ func total(perParameter []float64) float64 {
 func (m *measurement) addBlocks(r *Result, component string, squares []float64) {
 	sums := map[string]float64{}
 	for i, name := range m.names {
-		sums[block(name)] += squares[i]
+		sums[Layer(name)] += squares[i]
 	}
 	if r.Blocks == nil {
 		for _, name := range m.names {
-			if b := block(name); !slices.ContainsFunc(r.Blocks, func(x Block) bool { return x.Name == b }) {
+			if b := Layer(name); !slices.ContainsFunc(r.Blocks, func(x Block) bool { return x.Name == b }) {
 				r.Blocks = append(r.Blocks, Block{b, map[string]float64{}})
 			}
 		}

@@ -136,9 +136,9 @@ func TestScopesAddUp(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"model.embed_tokens.weight": {"embed_tokens", "embedding"}, "model.layers.12.self_attn.q_proj.bias": {"layers.12", "attention"},
 		"model.layers.0.self_attn.q_norm.weight": {"layers.0", "norm"}, "model.layers.3.mlp.up_proj.weight": {"layers.3", "mlp"},
-		"model.norm.weight": {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"}, "score.weight": {"score", "other"},
+		"model.norm.weight": {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"}, "score.weight": {"score", "other"}, "layers": {"layers", "other"},
 	} {
-		if got := [2]string{Layer(name), Kind(name)}; got != want {
+		if got := [2]string{analysis.Layer(name), Kind(name)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"gyre/internal/statistics"
+	"gyre/orchestrate/analysis"
 	"gyre/orchestrate/metrics"
 )
 
@@ -166,7 +167,7 @@ func (r *Report) scopes(each bool) []scope {
 	for _, by := range []struct {
 		kind string
 		of   func(string) string
-	}{{"layer", Layer}, {"kind", Kind}} {
+	}{{"layer", analysis.Layer}, {"kind", Kind}} {
 		var seen []string
 		for _, p := range r.parameters {
 			if name := by.of(p.name); !slices.Contains(seen, name) {
@@ -201,15 +202,6 @@ func (r *Report) table(each bool) metrics.Table {
 		}
 	}
 	return t
-}
-
-// Layer names the part of the model that a parameter belongs to: embed_tokens, layers.0 …, norm, lm_head.
-func Layer(parameter string) string {
-	parts := strings.Split(strings.TrimPrefix(parameter, "model."), ".")
-	if parts[0] == "layers" && len(parts) > 1 {
-		return "layers." + parts[1]
-	}
-	return parts[0]
 }
 
 // Kind is what a parameter is for.
