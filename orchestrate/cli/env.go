@@ -53,7 +53,7 @@ func envCommand() *cli.Command {
 					seed(),
 					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"}, Usage: "print the expert's actions instead"},
 					&cli.BoolFlag{Name: "random", Usage: "play at random and print the success rate"},
-					&cli.IntFlag{Name: "episodes", Value: 500, Usage: "`N` episodes of --random, seeds from --seed on"},
+					&cli.IntFlag{Name: "episodes", Value: 500, Usage: "`N` episodes of --random, from --seed on"},
 				},
 				Action: playEnv,
 			},

@@ -25,7 +25,9 @@ need no tokenizer files. Each gives {"ids": […], "text": "…",
 "logprobs": […], "finish_reason": "stop" or "length"}: the new tokens, their
 text without special tokens, and their log-probs at the given temperature
 over the whole vocabulary.
-A row's result depends on --seed and its place in the input, not on --batch.`,
+A row's result depends on --seed and its place in the input, not on --batch.
+With --stream there is a line {"row", "ids", "text"} for every piece of a
+reply as soon as it is drawn, and the reply's last line has "last".`,
 		Flags: append(promptFlags(),
 			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`; 0 = greedy"},
 			&cli.IntFlag{Name: "top-k", Usage: "keep the `K` likeliest tokens; 0 = off"},
@@ -36,7 +38,7 @@ A row's result depends on --seed and its place in the input, not on --batch.`,
 			&cli.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "stop after this `TEXT`; may be repeated"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "go on after end-of-sequence tokens"},
-			&cli.BoolFlag{Name: "stream", Usage: "write what is new of a reply as soon as it is drawn: {\"row\", \"ids\", \"text\"}, the last with \"last\""},
+			&cli.BoolFlag{Name: "stream", Usage: "a line for every piece of a reply as it is drawn"},
 			&cli.IntFlag{Name: "batch", Value: 32, Usage: "rows that decode together"}),
 		Action: generate,
 	}

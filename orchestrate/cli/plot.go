@@ -45,7 +45,7 @@ RUN/plots; their paths are printed.
 		Action: plotRun,
 		Subcommands: []*cli.Command{{
 			Name:      "steps",
-			Usage:     "draw exported analyses: of a W&B run, or three steps in one figure",
+			Usage:     "draw exported analyses: of a W&B run, or of three steps",
 			ArgsUsage: "[HISTORY]",
 			Description: `HISTORY is the exported history of a W&B run: a .wandb, .jsonl, .json or .csv
 file, or a folder with one. The files of each analysed step go to

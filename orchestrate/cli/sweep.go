@@ -31,7 +31,7 @@ figures. Started again, a study goes on with what is missing. Overrides
 apply to every run.
 
    gyre sweep configs/studies/top_p_sweep.toml --dry-run
-   gyre sweep configs/studies/top_p_sweep.toml --slots 2 --seeds 3 run.steps=50
+   gyre sweep configs/studies/top_p_sweep.toml --slots 2 run.steps=50
    gyre sweep configs/studies/kl_sweep.toml --values 0,0.01 --gpus 0,1
 
 Exit code 1 means that a run failed; its reason is in the summary.`,
