@@ -150,6 +150,30 @@ func TestWindowTokenByToken(t *testing.T) {
 	}
 }
 
+// A quoted reply counts towards the limit: one token less than the third prompt and its reply take, and the window of two quotes
+// nothing. (The second prompt is a token shorter, as Left is shorter than Right, and still fits.)
+func TestQuotedRepliesTakeRoom(t *testing.T) {
+	const most = 20
+	play := func(limit int) *episode.Episode {
+		return threeTurns(t, func(r *config.Rollout) {
+			r.Context, r.Window, r.MaxTokens, r.MaxLength = "window", 2, most, limit
+		}, left, right, right)
+	}
+	last := func(e *episode.Episode) int { return e.Turns[2].Reply - e.Contexts[len(e.Contexts)-1] } // the third prompt
+	roomy := play(4096)
+	limit := last(roomy) + most
+	if e := play(limit); last(e) != last(roomy) || e.Metrics["context_squeezed"] != 0 {
+		t.Errorf("with exact room the third prompt has %d tokens, want %d; metrics %v", last(e), last(roomy), e.Metrics)
+	}
+	compare(t, play(limit-1),
+		[]said{
+			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+			fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+		},
+		[]said{fixed(user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+	)
+}
+
 // A window without a limit forgets only what does not fit, and says how often.
 func TestWindowThatIsTooNarrowForTheLimit(t *testing.T) {
 	turn := len(user+"cell 0 of 3"+answer+"<answer>") - 3*len("<|im_start|>") + 3 + 2 // of the byte-level tokenizer, about

@@ -183,6 +183,25 @@ func TestWeightedParts(t *testing.T) {
 	}
 }
 
+// [[rewards]] weigh what the environment pays; the penalty for a reply of the wrong form is training's own and stays.
+func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
+	w := newWeighting([]config.Reward{{Name: "correctness", Weight: 2, Placement: "environment"}})
+	for _, c := range []struct {
+		parts []envs.Part
+		want  float64
+	}{
+		{nil, -0.25},
+		{[]envs.Part{{Name: "correctness", Value: 1}, {Name: "unweighted", Value: 5}}, 2 - 0.25},
+	} {
+		talk := &transcript{}
+		talk.reply([]int32{1, 2, 3}, nil, true)
+		w.credit(talk, outcome{parts: c.parts, penalty: -0.25}, []int{1, 1, 1})
+		if want := []episode.Reward{{Token: 2, Value: c.want}}; !reflect.DeepEqual(talk.rewards, want) {
+			t.Errorf("parts %v: rewards %v, want %v", c.parts, talk.rewards, want)
+		}
+	}
+}
+
 // A name that weighs nothing, or that an environment refuses, is an error and not a reward of zero.
 func TestRewardNamesAreChecked(t *testing.T) {
 	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness", `no part "refused"`: "refused"} {
