@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"gyre/internal/tail"
 )
 
 // process is a local program that serves environments: one JSON object per line in, one out, in order. It is started by the first
@@ -36,7 +38,7 @@ type running struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	lines   chan []byte // closed when the program has closed its output
-	stderr  *tail
+	stderr  *tail.Writer
 }
 
 // channel is one environment's place in a process.
@@ -147,24 +149,24 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 	select {
 	case text, open := <-run.lines:
 		if !open {
-			return nil, fmt.Errorf("the program has ended%s", run.stderr)
+			return nil, fmt.Errorf("the program has ended%s", run.lastWords())
 		}
 		if len(text) > p.maxBytes {
 			return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", p.maxBytes)
 		}
 		if err := <-written; err != nil {
-			return nil, fmt.Errorf("%w%s", err, run.stderr)
+			return nil, fmt.Errorf("%w%s", err, run.lastWords())
 		}
 		return text, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("no answer in time: %w%s", context.Cause(ctx), run.stderr)
+		return nil, fmt.Errorf("no answer in time: %w%s", context.Cause(ctx), run.lastWords())
 	}
 }
 
 func (p *process) start() error {
 	command := exec.Command(p.command[0], p.command[1:]...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it starts is killed with it
-	run := &running{command: command, lines: make(chan []byte), stderr: &tail{}}
+	run := &running{command: command, lines: make(chan []byte), stderr: tail.New(2000)}
 	command.Stderr = run.stderr
 	command.WaitDelay = time.Second
 	in, err := command.StdinPipe()
@@ -235,31 +237,7 @@ func (p *process) stop() {
 // politeness is how long a program may take to end by itself once its input is closed.
 const politeness = 200 * time.Millisecond
 
+// lastWords end a message about the program.
+func (r *running) lastWords() string { return r.stderr.After("; its last words: ") }
+
 func (p *process) name() string { return strings.Join(p.command, " ") }
-
-// tail keeps the end of what a program writes to its standard error.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailBytes = 2000
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	return len(b), nil
-}
-
-// String is the last words of the program, for messages.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	words := strings.TrimSpace(string(t.text))
-	if words == "" {
-		return ""
-	}
-	return "; its last words: " + words
-}

@@ -85,18 +85,23 @@ func oneArgument(c *cli.Context) (string, error) {
 	return c.Args().First(), nil
 }
 
-func componentKeys(c *cli.Context) error {
+// gradientsFile opens the file of gradients that is a command's one argument.
+func gradientsFile(c *cli.Context) (*offline.Gradients, error) {
 	path, err := oneArgument(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g, err := offline.OpenGradients(path)
+	return offline.OpenGradients(path)
+}
+
+func componentKeys(c *cli.Context) error {
+	g, err := gradientsFile(c)
 	if err != nil {
 		return err
 	}
 	defer g.Close()
 	keys := g.Keys()
-	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", path, len(keys), strings.Join(g.Components, ", "), len(g.Parameters))
+	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", c.Args().First(), len(keys), strings.Join(g.Components, ", "), len(g.Parameters))
 	const shown = 10
 	for i, key := range keys {
 		if c.Bool("all") || len(keys) <= 2*shown || i < shown || i >= len(keys)-shown {
@@ -109,11 +114,7 @@ func componentKeys(c *cli.Context) error {
 }
 
 func componentLayers(c *cli.Context) error {
-	path, err := oneArgument(c)
-	if err != nil {
-		return err
-	}
-	g, err := offline.OpenGradients(path)
+	g, err := gradientsFile(c)
 	if err != nil {
 		return err
 	}

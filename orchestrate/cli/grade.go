@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -58,39 +56,7 @@ func grade(c *cli.Context) error {
 	if path := c.String("audit"); path != "" {
 		return audit(c, path, mode)
 	}
-	input, source, err := openInput(c)
-	if err != nil {
-		return err
-	}
-	defer input.Close()
-	out := bufio.NewWriter(c.App.Writer)
-	results, rows := lines(out), bufio.NewReader(input)
-	for n := 1; ; n++ {
-		if err := c.Context.Err(); err != nil {
-			return errors.Join(out.Flush(), err)
-		}
-		line, readErr := rows.ReadBytes('\n')
-		if readErr != nil && !errors.Is(readErr, io.EOF) {
-			return errors.Join(out.Flush(), fmt.Errorf("reading %s: %w", source, readErr))
-		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			result, err := gradeRow(line, mode, c.String("function"))
-			if err != nil {
-				return errors.Join(out.Flush(), Usagef("%s line %d: %w", source, n, err))
-			}
-			if err := results.Encode(result); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
-		}
-		if readErr != nil {
-			return out.Flush()
-		}
-		if rows.Buffered() == 0 { // somebody may be waiting for the answer
-			if err := out.Flush(); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
-		}
-	}
+	return eachRow(c, func(line []byte) (any, error) { return gradeRow(line, mode, c.String("function")) })
 }
 
 // gradeRow judges one line, or calls the function that it or the command line names.

@@ -37,19 +37,6 @@ func promptFlags() []cli.Flag {
 	}, placementFlags()...)
 }
 
-// openInput gives the rows' source.
-func openInput(c *cli.Context) (io.ReadCloser, string, error) {
-	path := c.String("input")
-	if path == "" {
-		return io.NopCloser(c.App.Reader), "stdin", nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", Usagef("--input: %w", err)
-	}
-	return f, path, nil
-}
-
 // readPrompts reads every row before any work is done. Blank lines are skipped, keys other than the three are ignored.
 func readPrompts(r io.Reader, source string) ([]promptRow, error) {
 	var rows []promptRow

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -82,11 +81,4 @@ func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temper
 		rows = rows[n:]
 	}
 	return nil
-}
-
-// lines writes one JSON value per line.
-func lines(w io.Writer) *json.Encoder {
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	return out
 }

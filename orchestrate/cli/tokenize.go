@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -42,40 +39,11 @@ func tokenize(c *cli.Context) error {
 	if err != nil {
 		return Usagef("--model: %w", err)
 	}
-	input, source, err := openInput(c)
-	if err != nil {
-		return err
-	}
-	defer input.Close()
 	convert := encodeRow
 	if c.Bool("decode") {
 		convert = decodeRow
 	}
-	out := bufio.NewWriter(c.App.Writer)
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	lines := bufio.NewReader(input)
-	for n := 1; ; n++ {
-		if err := c.Context.Err(); err != nil {
-			return errors.Join(out.Flush(), err)
-		}
-		line, readErr := lines.ReadBytes('\n')
-		if readErr != nil && !errors.Is(readErr, io.EOF) {
-			return errors.Join(out.Flush(), fmt.Errorf("reading %s: %w", source, readErr))
-		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			result, err := convert(tokenizer, line, !c.Bool("no-special"))
-			if err != nil {
-				return errors.Join(out.Flush(), Usagef("%s line %d: %w", source, n, err))
-			}
-			if err := encoder.Encode(result); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
-		}
-		if readErr != nil {
-			return out.Flush()
-		}
-	}
+	return eachRow(c, func(line []byte) (any, error) { return convert(tokenizer, line, !c.Bool("no-special")) })
 }
 
 // encodeRow turns {"text": …} or {"messages": …} into {"ids": …}.

@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"sync"
 	"syscall"
 	"time"
+
+	"gyre/internal/tail"
 )
 
 // maxAnswer bounds a line of a program's output.
@@ -26,7 +27,7 @@ type process struct {
 	input   io.WriteCloser
 	lines   chan []byte // closed when the output ends
 	ended   chan struct{}
-	stderr  *tail
+	stderr  *tail.Writer
 }
 
 // ask sends one question and waits for its answer, for the first one of a new process at least as long as start. After an
@@ -41,9 +42,7 @@ func (p *process) ask(ctx context.Context, q *question, limit, start time.Durati
 	defer func() {
 		if err != nil {
 			p.stop()
-			if said := p.stderr.String(); said != "" {
-				err = fmt.Errorf("%w; its last words: %s", err, said)
-			}
+			err = fmt.Errorf("%w%s", err, p.stderr.After("; its last words: "))
 		}
 	}()
 	select {
@@ -91,7 +90,7 @@ func (p *process) start() error {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.WaitDelay = time.Second                           // for the pipes, which something may keep open that got away
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
-	p.stderr = &tail{}
+	p.stderr = tail.New(500)
 	cmd.Stderr = p.stderr
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -139,27 +138,4 @@ func (p *process) stop() {
 	for range p.lines {  // until the reader has left
 	}
 	p.running = nil
-}
-
-// tail keeps the end of what a program writes to stderr.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	const kept = 500
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if n := len(t.text); n > kept {
-		t.text = bytes.Clone(t.text[n-kept:])
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.text))
 }

@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
+
+	"gyre/internal/tail"
 )
 
 // Hello is a worker's first line.
@@ -49,6 +50,9 @@ type Line struct {
 // ErrUnavailable means that a program is not there: it is skipped, which is not a failure.
 var ErrUnavailable = errors.New("unavailable")
 
+// lastWords introduce the end of what a worker wrote to its standard error.
+const lastWords = "; it last wrote:\n"
+
 // Command says how a worker is started.
 type Command struct {
 	Program string
@@ -64,14 +68,14 @@ type Process struct {
 	command *exec.Cmd
 	input   io.WriteCloser
 	lines   chan []byte // closed at the end of output
-	log     *tail
+	log     *tail.Writer
 	reader  sync.WaitGroup
 	ended   sync.Once
 }
 
 // Start starts a worker and waits for its first line. An error that matches ErrUnavailable says why the program cannot take part.
 func Start(ctx context.Context, c Command) (*Process, error) {
-	p := &Process{program: c.Program, command: exec.Command(c.Args[0], c.Args[1:]...), lines: make(chan []byte), log: &tail{}}
+	p := &Process{program: c.Program, command: exec.Command(c.Args[0], c.Args[1:]...), lines: make(chan []byte), log: tail.New(4000)}
 	p.command.Env, p.command.Stderr = c.Env, p.log
 	input, err := p.command.StdinPipe()
 	if err != nil {
@@ -122,7 +126,7 @@ func (p *Process) receive(ctx context.Context) (Line, error) {
 	case text, ok := <-p.lines:
 		if !ok {
 			p.end(2 * time.Second) // what it wrote to its standard error is complete then
-			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.log)
+			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.log.After(lastWords))
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
 			return line, fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.program, text, err)
@@ -140,7 +144,7 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		return Figures{}, fmt.Errorf("%s: encoding the task: %w", p.program, err)
 	}
 	if _, err := p.input.Write(append(text, '\n')); err != nil {
-		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err, p.log)
+		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err, p.log.After(lastWords))
 	}
 	line, err := p.receive(ctx)
 	switch {
@@ -174,31 +178,4 @@ func (p *Process) end(patience time.Duration) {
 		p.reader.Wait()
 		p.command.Wait() // how it ended no longer matters
 	})
-}
-
-// tail keeps the end of what a worker wrote to its standard error.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailBytes = 4000
-
-func (t *tail) Write(text []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, text...)
-	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	return len(text), nil
-}
-
-// String is the text as the end of an error message.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := strings.TrimSpace(string(t.text))
-	if text == "" {
-		return ""
-	}
-	return "; it last wrote:\n" + text
 }

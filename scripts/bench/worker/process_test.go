@@ -119,14 +119,3 @@ func TestCloseEndsTheProcess(t *testing.T) {
 		t.Error("the process was not waited for")
 	}
 }
-
-func TestTailKeepsTheEnd(t *testing.T) {
-	var log tail
-	for range 1000 {
-		fmt.Fprintln(&log, "0123456789")
-	}
-	fmt.Fprintln(&log, "the end")
-	if text := log.String(); len(text) > tailBytes+100 || !strings.HasSuffix(text, "the end") {
-		t.Errorf("%d bytes are kept, ending in %q", len(text), text[len(text)-20:])
-	}
-}
