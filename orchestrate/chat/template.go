@@ -28,7 +28,7 @@ type Tool struct {
 }
 
 // ChatML is a plain template: every message between <|im_start|>role and <|im_end|>. It is what a new tokenizer made by
-// TrainBPE gets when it has these two special tokens, and a sensible choice for a base model that has them too.
+// bpe.Train gets when it has these two special tokens, and a sensible choice for a base model that has them too.
 const ChatML = `{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}` +
 	`{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
 

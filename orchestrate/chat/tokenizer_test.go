@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"gyre/orchestrate/chat/bpe"
 )
 
 // chatSpecials are the first ids of the tokenizers that these tests train.
@@ -22,7 +24,7 @@ const withBOS = `"post_processor": {"type": "TemplateProcessing", "single": [{"S
 var trained = sync.OnceValues(func() ([]byte, error) {
 	corpus := []string{"system\nuser\nassistant\nYou play games. The player pushes the box right, right, up and left.\n#####\n#P_X#\n",
 		"<think> the answer is </think><answer>Right</answer>\nsystem\nuser\nassistant\n\n\n"}
-	return TrainBPE(corpus, 320, chatSpecials)
+	return bpe.Train(corpus, 320, chatSpecials)
 })
 
 // directory writes a model directory with a small tokenizer and the given files.
@@ -138,7 +140,7 @@ func TestLoadErrors(t *testing.T) {
 }
 
 func TestTrainedFileIsPlainJSON(t *testing.T) {
-	data, err := TrainBPE([]string{"a a a"}, 300, chatSpecials)
+	data, err := bpe.Train([]string{"a a a"}, 300, chatSpecials)
 	if err != nil || !json.Valid(data) {
 		t.Fatal(err)
 	}

@@ -12,12 +12,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/chat/bpe"
 )
 
 // tokenizerDir writes a directory with tokenizer files only; its BOS is id 0, its end of turn 2.
 func tokenizerDir(t *testing.T) string {
 	t.Helper()
-	data, err := chat.TrainBPE([]string{"user\nassistant\nhello hello world"}, 290, []string{"<s>", "<|im_start|>", "<|im_end|>"})
+	data, err := bpe.Train([]string{"user\nassistant\nhello hello world"}, 290, []string{"<s>", "<|im_start|>", "<|im_end|>"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,13 +65,6 @@ func Register(list ...Kind) {
 	}
 }
 
-// Kinds lists the kinds by name.
-func Kinds() []Kind {
-	kinds.RLock()
-	defer kinds.RUnlock()
-	return slices.SortedFunc(maps.Values(kinds.byName), func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // New makes the component that an experiment calls name. Its kind is the option "component", or the name itself. Every
 // unknown option and wrong value is reported in one error.
 func New(name string, options map[string]any) (Component, error) {

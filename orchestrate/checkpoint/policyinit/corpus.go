@@ -11,6 +11,7 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/chat/bpe"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/rollout"
 )
@@ -51,7 +52,7 @@ func Corpus(ctx context.Context) ([]string, error) {
 
 // bytesOnly is a tokenizer without merges: enough to render episodes, whose text does not depend on the tokenizer.
 func bytesOnly() (*chat.Tokenizer, error) {
-	data, err := chat.TrainBPE([]string{"."}, 256+len(specials), specials)
+	data, err := bpe.Train([]string{"."}, 256+len(specials), specials)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/chat/bpe"
 	"gyre/orchestrate/checkpoint/hf"
 	"gyre/orchestrate/checkpoint/weights"
 )
@@ -50,7 +51,7 @@ func Create(ctx context.Context, dir string, o Options) (hf.Config, error) {
 			return hf.Config{}, fmt.Errorf("rendering the environments: %w", err)
 		}
 	}
-	tokenizer, err := chat.TrainBPE(corpus, int(o.Vocab), specials)
+	tokenizer, err := bpe.Train(corpus, int(o.Vocab), specials)
 	if err != nil {
 		return hf.Config{}, fmt.Errorf("training the tokenizer: %w", err)
 	}
