@@ -1,16 +1,15 @@
 package countdown
 
 import (
-	"bufio"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 
+	"gyre/envs"
 	"gyre/envs/arithmetic"
 )
 
@@ -63,50 +62,29 @@ func take(values *[]float64, i int) float64 {
 // readProblems reads a JSON Lines file of {"target", "nums"} or of reasoning-gym's rows, whose metadata hold "target" and
 // "numbers".
 func readProblems(path string) ([]problem, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("option problems: %w", err)
-	}
-	defer file.Close()
 	type fields struct {
 		Target  *int
 		Nums    []int
 		Numbers []int
 	}
-	var problems []problem
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		var row struct {
-			fields
-			Metadata fields
-		}
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return nil, fmt.Errorf("option problems: %s, line %d: %w", path, n, err)
-		}
-		f := row.fields
+	type row struct {
+		fields
+		Metadata fields
+	}
+	return envs.ReadRows("problems", path, "problem", func(r row) (problem, error) {
+		f := r.fields
 		if f.Target == nil {
-			f = row.Metadata
+			f = r.Metadata
 		}
 		numbers := append(f.Nums, f.Numbers...)
 		if f.Target == nil || len(numbers) == 0 {
-			return nil, fmt.Errorf("option problems: %s, line %d: expected \"target\" and \"nums\", at the top or in \"metadata\"", path, n)
+			return problem{}, errors.New(`expected "target" and "nums", at the top or in "metadata"`)
 		}
 		if slices.Min(numbers) < 0 {
-			return nil, fmt.Errorf("option problems: %s, line %d: expected numbers of at least 0, got %v", path, n, numbers)
+			return problem{}, fmt.Errorf("expected numbers of at least 0, got %v", numbers)
 		}
-		problems = append(problems, problem{*f.Target, numbers})
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("option problems: %s: %w", path, err)
-	}
-	if len(problems) == 0 {
-		return nil, fmt.Errorf("option problems: %s holds no problem", path)
-	}
-	return problems, nil
+		return problem{*f.Target, numbers}, nil
+	})
 }
 
 // term is a value on the way to the target, made of two others or given.

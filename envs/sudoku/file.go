@@ -1,11 +1,10 @@
 package sudoku
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"math/bits"
-	"os"
+
+	"gyre/envs"
 )
 
 // pair is a puzzle of a file and its solution.
@@ -14,41 +13,16 @@ type pair struct{ puzzle, solution *grid }
 // readPuzzles reads a JSON Lines file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row or, as reasoning-gym
 // writes them, in its "metadata".
 func readPuzzles(path string) ([]pair, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("option puzzles: %w", err)
+	type row struct {
+		Puzzle   [][]int
+		Metadata struct{ Puzzle [][]int }
 	}
-	defer file.Close()
-	var pairs []pair
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
+	return envs.ReadRows("puzzles", path, "puzzle", func(r row) (pair, error) {
+		if r.Puzzle == nil {
+			r.Puzzle = r.Metadata.Puzzle
 		}
-		var row struct {
-			Puzzle   [][]int
-			Metadata struct{ Puzzle [][]int }
-		}
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return nil, fmt.Errorf("option puzzles: %s, line %d: %w", path, n, err)
-		}
-		if row.Puzzle == nil {
-			row.Puzzle = row.Metadata.Puzzle
-		}
-		p, err := readPuzzle(row.Puzzle)
-		if err != nil {
-			return nil, fmt.Errorf("option puzzles: %s, line %d: %w", path, n, err)
-		}
-		pairs = append(pairs, p)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("option puzzles: %s: %w", path, err)
-	}
-	if len(pairs) == 0 {
-		return nil, fmt.Errorf("option puzzles: %s holds no puzzle", path)
-	}
-	return pairs, nil
+		return readPuzzle(r.Puzzle)
+	})
 }
 
 func readPuzzle(rows [][]int) (pair, error) {
