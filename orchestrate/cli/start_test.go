@@ -120,6 +120,25 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 	}
 }
 
+// What a run would have made is named with what makes it, and a model of a known organisation with its whole name.
+func TestMissingPathsSayWhatMakesThem(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	for command, want := range map[string]string{
+		"train CONFIG model.path=runs/sft/global_step_5/actor": "`gyre sft` saves it in step 5 of the run runs/sft",
+		"train CONFIG model.path=models/Qwen2.5-3B":            "`gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B`",
+		"generate --model runs/tiny/global_step_35/actor":      "`gyre train` or `gyre sft` saves it in step 35 of the run runs/tiny",
+		"eval CONFIG --checkpoint runs/tiny":                   "`gyre train` or `gyre sft` makes a run's directory",
+		"analyze CONFIG --checkpoint runs/tiny/global_step_2":  "saves global_step_N folders there",
+		"report runs/tiny": "`gyre train` makes one",
+	} {
+		code, _, stderr := runGyre(t, dir, strings.Fields(strings.ReplaceAll(command, "CONFIG", config))...)
+		if code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("gyre %s: exit code %d, want %q in\n%s", command, code, want, stderr)
+		}
+	}
+}
+
 // A run that is done is not changed by overrides that are then ignored, and a resumed one keeps its model.
 func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 	dir := t.TempDir()

@@ -49,7 +49,15 @@ func howToGet(dir string) string {
 	if strings.Contains(strings.ToLower(filepath.Base(dir)), "smollm2") {
 		return "`bash scripts/get-smollm2.sh` downloads SmolLM2-135M-Instruct to models/smollm2-135m-instruct"
 	}
-	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there, `gyre model pull ORG/NAME %s` downloads one", dir, dir)
+	if run, step, ok := strings.Cut(dir, "/global_step_"); ok {
+		step, _, _ = strings.Cut(step, "/")
+		return fmt.Sprintf("`gyre train` or `gyre sft` saves it in step %s of the run %s", step, run)
+	}
+	name := "ORG/NAME"
+	if base := filepath.Base(dir); strings.HasPrefix(base, "Qwen") {
+		name = "Qwen/" + base
+	}
+	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there, `gyre model pull %s %s` downloads one", dir, name, dir)
 }
 
 // TokenizerOf is the directory that a checkpoint's tokenizer is read from: its own, or the given one where it has none.

@@ -39,7 +39,7 @@ func Read(name string) (*Run, error) {
 	file := name
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("expected a run directory or a metrics.jsonl: %w", err)
+		return nil, fmt.Errorf("expected a run directory (`gyre train` makes one) or a metrics.jsonl: %w", err)
 	}
 	if info.IsDir() {
 		file = filepath.Join(name, metrics.File)

@@ -69,8 +69,11 @@ func openState(s *Study) (*state, error) {
 		return nil, fmt.Errorf("%s: %w", st.path, err)
 	}
 	for _, r := range st.Runs {
-		if r.Status == Running { // when the study was killed
+		switch {
+		case r.Status == Running: // when the study was killed
 			r.Status = Pending
+		case r.Status == Failed && r.ExitCode != exitDiverged: // what it lacked, a model say, may be there now
+			r.Status, r.Attempts = Pending, 0
 		}
 	}
 	return st, nil

@@ -164,3 +164,34 @@ func TestAChangedStudyIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What a failed run lacked may be there when the study is started again; a diverged one would diverge again, and results stay.
+func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
+	s := &Study{Name: "s", Output: t.TempDir()}
+	st, err := openState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(s.Dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	written := []*Run{
+		{Condition: "no model", Status: Failed, ExitCode: 1, Attempts: 2}, {Condition: "no data", Status: Failed, ExitCode: exitUsage, Attempts: 1},
+		{Condition: "diverged", Status: Failed, ExitCode: exitDiverged, Attempts: 1}, {Condition: "killed", Status: Running, Attempts: 1},
+		{Condition: "done", Status: Finished}, {Condition: "collapsed", Status: StoppedEarly, ExitCode: exitStoppedEarly},
+	}
+	if err := st.change(func() { st.Runs = written }); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = openState(s); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		status   Status
+		attempts int
+	}{{Pending, 0}, {Pending, 0}, {Failed, 1}, {Pending, 1}, {Finished, 0}, {StoppedEarly, 0}} {
+		if r := st.Runs[i]; r.Status != want.status || r.Attempts != want.attempts {
+			t.Errorf("%s: %s after %d attempts, want %s after %d", r.Condition, r.Status, r.Attempts, want.status, want.attempts)
+		}
+	}
+}

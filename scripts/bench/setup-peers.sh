@@ -7,6 +7,7 @@
 # DIR/transformers and DIR/vllm (which DIR/trl is too) take about 7 GB, llama.cpp is compiled for this processor (ten minutes on two cores).
 # Needs Python 3.11 with venv (PYTHON names it), and a C++ compiler and CMake for llama. Stages that are done are skipped.
 set -euo pipefail
+case ${1:--} in -*) set -- ;; esac # no folder, or a wish for help
 [ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
