@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,10 @@ func (e *Error) Error() string { return "interrupted by " + unix.SignalName(e.Si
 
 // ExitCode is the shell's convention: 128 + the signal's number (130 for SIGINT, 143 for SIGTERM).
 func (e *Error) ExitCode() int { return 128 + int(e.Signal) }
+
+// echo is how soon after the first a signal is taken for the same one: timeout(1), and some job schedulers, tell a process and then its whole
+// group, so that it hears one request twice.
+const echo = 200 * time.Millisecond
 
 type watcher struct {
 	requested chan struct{}
@@ -60,16 +65,21 @@ func watch(
 }
 
 func (w *watcher) run(signals <-chan os.Signal, done <-chan struct{}, messages io.Writer, exit func(int)) {
+	var asked time.Time
 	for {
 		select {
 		case <-done:
 			return
 		case s := <-signals:
 			if first := w.cause.Load(); first != nil {
+				if s == first.Signal && time.Since(asked) < echo {
+					continue
+				}
 				fmt.Fprintln(messages, "gyre: interrupted again: ending now")
 				exit(first.ExitCode())
 				return
 			}
+			asked = time.Now()
 			w.request(&Error{Signal: s.(syscall.Signal)}, messages)
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -62,6 +64,30 @@ func TestGracefulCommandsAreAskedFirst(t *testing.T) {
 	if !strings.Contains(messages.String(), "finishing") {
 		t.Errorf("messages %q do not say what happens", messages.String())
 	}
+}
+
+// timeout(1) signals its child and then the child's group: that is one request, and the command still ends in good order.
+func TestOneRequestHeardTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		var codes []int
+		var messages bytes.Buffer
+		ctx, stop := watch(context.Background(), signals, &messages, func(code int) { codes = append(codes, code) })
+		Graceful(ctx)
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		if len(codes) > 0 || strings.Count(messages.String(), "\n") != 1 {
+			t.Errorf("the echo of a signal ended the command with %v: %s", codes, messages.String())
+		}
+		time.Sleep(echo)
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		if !slices.Equal(codes, []int{143}) {
+			t.Errorf("a second request ended with %v, want 143", codes)
+		}
+		stop()
+	})
 }
 
 func TestWithoutWatch(t *testing.T) {
