@@ -80,9 +80,7 @@ func TestStudySurvivesKills(t *testing.T) {
 		}
 	}
 
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("kill moments drawn with seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(testSeed(t), 0))
 	killed := t.TempDir()
 	study := tinyStudy(t, killed)
 	for range 5 {
