@@ -14,7 +14,7 @@ found() {
   for prefix in ${prefixes//[:;]/ } "$(brew --prefix googletest 2>/dev/null || true)"; do
     [ -n "$prefix" ] && [ -f "$prefix/include/gtest/gtest.h" ] && return 0
   done
-  echo '#include <gtest/gtest.h>' | "$cxx" -x c++ -std=c++20 -E - >/dev/null 2>&1
+  "$cxx" -x c++ -std=c++20 -E - >/dev/null 2>&1 <<<'#include <gtest/gtest.h>' # no pipe: who ends it early would look like an error
 }
 
 found && exit 0

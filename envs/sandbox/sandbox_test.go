@@ -83,6 +83,7 @@ func TestCalls(t *testing.T) {
 
 // Whatever a program tries, it is stopped, and the call after it is answered.
 func TestHostilePrograms(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // what others leave in the machine's is not ours
 	s := confined(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
