@@ -28,21 +28,18 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 	for step := range c.Run.Steps {
 		plan := TrainingPlan(c, step+1)
 		o.Training += plan.Groups()
-		if err := firstStates(ctx, plan, add); err != nil {
+		if err := groupStates(ctx, plan, add); err != nil {
 			return o, err
 		}
 	}
-	for source := range c.Envs { // the expert takes the sources in turn
-		one := c.Envs[source]
-		one.Groups = 1
-		for n := source; n < demonstrations; n += len(c.Envs) {
-			if err := firstStates(ctx, Plan{Sources: []config.Env{one}, EnvSeed: c.SFT.EnvSeed + int64(n)}, add); err != nil {
-				return o, err
-			}
+	for i, source := range c.Envs { // the expert takes the sources in turn
+		turns := int64(len(c.Envs))
+		if err := firstStates(ctx, source, c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations), turns, add); err != nil {
+			return o, err
 		}
 	}
 	o.Distinct = len(seen)
-	err := firstStates(ctx, ValidationPlan(c, 0), func(state [sha256.Size]byte) {
+	err := groupStates(ctx, ValidationPlan(c, 0), func(state [sha256.Size]byte) {
 		o.HeldOut++
 		if seen[state] {
 			o.Shared++
@@ -51,32 +48,38 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 	return o, err
 }
 
-// firstStates calls add with each group's first state.
-func firstStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byte)) (err error) {
+// groupStates calls add with the first state of each of a plan's groups.
+func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byte)) error {
 	seed := plan.EnvSeed
 	for _, source := range plan.Sources {
-		spec, err := envs.Lookup(source.Tag)
-		if err != nil {
+		end := seed + int64(source.Groups)
+		if err := firstStates(ctx, source, seed, end, 1, add); err != nil {
 			return err
 		}
-		env, err := spec.Make(source.Options)
-		if err != nil {
-			return err
+		seed = end
+	}
+	return nil
+}
+
+// firstStates calls add with a source's first state of every seed from first to below end, stride apart. One instance plays them all.
+func firstStates(ctx context.Context, source config.Env, first, end, stride int64, add func(state [sha256.Size]byte)) (err error) {
+	spec, err := envs.Lookup(source.Tag)
+	if err != nil {
+		return err
+	}
+	env, err := spec.Make(source.Options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, env.Close()) }()
+	for seed := first; seed < end; seed += stride {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
 		}
-		for range source.Groups {
-			if err = ctx.Err(); err != nil {
-				break
-			}
-			if err = env.Reset(ctx, seed); err != nil {
-				err = fmt.Errorf("%s: reset with seed %d: %w", source.Tag, seed, err)
-				break
-			}
-			add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + env.Observe().String())))
-			seed++
+		if err := env.Reset(ctx, seed); err != nil {
+			return fmt.Errorf("%s: reset with seed %d: %w", source.Tag, seed, err)
 		}
-		if err = errors.Join(err, env.Close()); err != nil {
-			return err
-		}
+		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + env.Observe().String())))
 	}
 	return nil
 }
