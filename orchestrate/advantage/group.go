@@ -42,12 +42,17 @@ func GRPO(episodes []Trajectory, normByStd bool) [][]float64 {
 
 // BRPO is GRPO with the whole batch as one group.
 func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
+	return GRPO(together(episodes), normByStd)
+}
+
+// together puts all episodes into one group.
+func together(episodes []Trajectory) []Trajectory {
 	one := make([]Trajectory, len(episodes))
 	for i, e := range episodes {
 		e.Group = 0
 		one[i] = e
 	}
-	return GRPO(one, normByStd)
+	return one
 }
 
 // RLOO gives every sampled token of an episode its return minus the mean return of the group's other members:

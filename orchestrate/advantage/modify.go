@@ -9,18 +9,7 @@ import (
 // Whiten gives the sampled tokens' advantages mean 0 and variance 1 over the whole batch, in place, with the unbiased
 // variance plus 1e-8. A batch with fewer than two sampled tokens has no variance and only loses its mean.
 func Whiten(advantages [][]float64, masks [][]bool) {
-	n, mean := 0.0, 0.0
-	over(masks, func(i, t int) { n++; mean += advantages[i][t] })
-	mean /= max(n, 1)
-	variance := 0.0
-	over(masks, func(i, t int) {
-		d := advantages[i][t] - mean
-		variance += d * d
-	})
-	scale := 1.0
-	if n > 1 {
-		scale = 1 / math.Sqrt(variance/(n-1)+1e-8)
-	}
+	mean, scale := moments(advantages, masks)
 	over(masks, func(i, t int) { advantages[i][t] = (advantages[i][t] - mean) * scale })
 	for i, mask := range masks {
 		for t, sampled := range mask {

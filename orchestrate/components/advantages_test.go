@@ -1,12 +1,14 @@
 package components
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/config"
 )
 
@@ -26,15 +28,43 @@ func drawn(r *rand.Rand, weights map[string]float64, penalty bool) []Sample {
 	return out
 }
 
-// In exact mode the parts' advantages add up to the total's, whatever the estimator, and what the score holds beside them is a part.
+// walked gives the samples tokens, with rewards of the parts anywhere and a critic.
+func walked(r *rand.Rand, samples []Sample, weights map[string]float64) {
+	for i := range samples {
+		s := &samples[i]
+		n := 5 + r.IntN(6)
+		p := &Path{Mask: make([]bool, n), Rewards: make([]float64, n), Parts: map[string][]float64{}, Values: make([]float64, n)}
+		for t := range n {
+			p.Mask[t], p.Values[t] = t != 0 && t != 3, r.NormFloat64()
+		}
+		p.TurnEnds = []int{2, n - 1}
+		p.Rewards[n-1] = s.Score
+		for _, name := range slices.Sorted(maps.Keys(s.Parts)) {
+			p.Parts[name] = make([]float64, n)
+			early := r.NormFloat64()
+			p.Parts[name][2], p.Parts[name][n-1] = early, s.Parts[name]-early
+			p.Rewards[2] += weights[name] * early
+			p.Rewards[n-1] -= weights[name] * early
+		}
+		s.Tokens, s.Path = n-2, p
+	}
+}
+
+// In exact mode the parts' advantages add up to the total's, whatever the estimator, and what the score holds beside them is a part, as is what
+// a critic expected.
 func TestExactPartsAddUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
-	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "reinforce_pp"} {
+	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "bi_level_gae", "reinforce_pp"} {
 		for _, normed := range []bool{true, false} {
 			for _, penalty := range []bool{false, true} {
 				samples := drawn(r, weights, penalty)
-				a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: estimator, NormByStd: normed})
+				algorithm := config.Algorithm{Advantage: estimator, NormByStd: normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
+				tokenwise := !algorithm.ComparesEpisodes()
+				if tokenwise {
+					walked(r, samples, weights)
+				}
+				a, err := Estimate(samples, config.Components{Mode: Exact}, weights, algorithm)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -42,8 +72,11 @@ func TestExactPartsAddUp(t *testing.T) {
 				if penalty {
 					want = append(want, Other)
 				}
-				if !slices.Equal(a.Names, want) || !a.Linear || (a.Note != "") != slices.Contains([]string{"gae", "reinforce_pp"}, estimator) {
-					t.Errorf("%s: names %v, linear %v, note %q", estimator, a.Names, a.Linear, a.Note)
+				if algorithm.UsesCritic() {
+					want = append(want, Baseline)
+				}
+				if !slices.Equal(a.Names, want) || !a.Linear || (a.Tokens != nil) != tokenwise || len(a.Weights) != len(want) {
+					t.Errorf("%s: names %v, linear %v, by token %v", estimator, a.Names, a.Linear, a.Tokens != nil)
 				}
 				for i := range samples {
 					sum := 0.0
@@ -53,8 +86,52 @@ func TestExactPartsAddUp(t *testing.T) {
 					if !(math.Abs(sum-a.Total[i]) <= 1e-9) {
 						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v", estimator, normed, penalty, i, sum, a.Total[i])
 					}
+					for token := range tokensOf(a, i) {
+						var sum, total float32
+						for k := range a.Tokens {
+							if k < len(a.Parts) {
+								sum += a.Tokens[k][i][token]
+							} else {
+								total = a.Tokens[k][i][token]
+							}
+						}
+						if !(math.Abs(float64(sum-total)) <= 1e-5) {
+							t.Errorf("%s, penalty %v: episode %d, token %d: the parts add up to %v, the total is %v", estimator, penalty, i, token, sum, total)
+						}
+					}
+				}
+				// The total is the run's own.
+				trajectories, _ := trajectories(samples, nil)
+				run, err := advantage.Compute(trajectories, algorithm, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, own := range run.Advantages {
+					if got, want := a.Total[i], advantage.SampledMean(own, trajectories[i].Mask); got != want {
+						t.Errorf("%s: the total's advantage %d is %v, the run's %v", estimator, i, got, want)
+					}
 				}
 			}
+		}
+	}
+}
+
+// tokensOf is how many tokens have an advantage of their own.
+func tokensOf(a Advantages, i int) int {
+	if a.Tokens == nil {
+		return 0
+	}
+	return len(a.Tokens[0][i])
+}
+
+// With rewards at the end only and nothing discounted, all tokens of an episode are credited alike, and one backward pass serves all parts.
+func TestTokensAlikeNeedOnePass(t *testing.T) {
+	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
+	samples := drawn(rand.New(rand.NewPCG(4, 7)), weights, false)
+	for gamma, want := range map[float64]bool{1: false, .9: true} {
+		a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: "reinforce_pp", Gamma: gamma})
+		if err != nil || (a.Tokens != nil) != want {
+			t.Errorf("gamma %v: by token %v, %v", gamma, a.Tokens != nil, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -120,9 +121,17 @@ func (g golden) batch(t *testing.T, m *torch.Model) Batch {
 	for _, r := range g.Responses {
 		tokens += len(r)
 	}
-	return Batch{Samples: g.samples(), Backward: func(i int, into, _, _ *torch.Gradients) error {
-		_, err := m.PolicyBackward(g.pack(i), torch.PolicyInputs{Weights: slices.Repeat([]float32{1 / float32(tokens)}, len(g.Prompts[g.UID[i]])+len(g.Responses[i]))},
-			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(into, nil, nil))
+	return Batch{Samples: g.samples(), Backward: func(i int, tasks []Task, _, _ *torch.Gradients) error {
+		size := len(g.Prompts[g.UID[i]]) + len(g.Responses[i])
+		var terms []torch.Component
+		for k, task := range tasks {
+			weights := slices.Repeat([]float32{1 / float32(tokens)}, size)
+			for t, a := range task.Advantages {
+				weights[size-len(task.Advantages)+t] *= a
+			}
+			terms = append(terms, torch.Component{Name: strconv.Itoa(k), Weights: weights, Into: task.Into})
+		}
+		_, err := m.PolicyBackward(g.pack(i), torch.PolicyInputs{}, torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, terms)
 		return err
 	}}
 }

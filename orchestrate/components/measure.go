@@ -14,10 +14,16 @@ import (
 // Batch is what Measure needs to know of the episodes.
 type Batch struct {
 	Samples []Sample
-	// Backward adds the gradients of one episode: at advantage 1, of the on-policy loss -Σ weight·log-prob, and of the entropy and KL terms
-	// (nil: the loss has no such term), all under the normaliser of the whole batch.
-	Backward    func(sample int, unit, entropy, kl *torch.Gradients) error
+	// Backward adds the gradients of one episode: of the on-policy loss -Σ weight·advantage·log-prob under several advantages, and of the
+	// entropy and KL terms (nil: the loss has no such term), all under the normaliser of the whole batch.
+	Backward    func(sample int, tasks []Task, entropy, kl *torch.Gradients) error
 	Entropy, KL bool // the terms that the loss has
+}
+
+// Task is the task term of the loss under some advantages, token-aligned; nil: 1 for every token.
+type Task struct {
+	Advantages []float32
+	Into       *torch.Gradients
 }
 
 // Options choose what is measured beside the whole batch.
@@ -172,7 +178,6 @@ func (m *measurement) run() error {
 
 // add puts the chosen episodes' gradients into one buffer per name.
 func (m *measurement) add(samples []int, into []*torch.Gradients) error {
-	total := len(m.names) - 1
 	var entropy, kl *torch.Gradients
 	if m.batch.Entropy {
 		entropy = into[slices.Index(m.names, Entropy)]
@@ -184,36 +189,69 @@ func (m *measurement) add(samples []int, into []*torch.Gradients) error {
 		if m.ctx.Err() != nil {
 			return context.Cause(m.ctx)
 		}
-		if err := m.unit.Zero(); err != nil {
-			return err
+		var err error
+		if m.advantages.Tokens == nil {
+			err = m.scaled(i, into, entropy, kl)
+		} else {
+			err = m.tokenwise(i, into, entropy, kl)
 		}
-		if err := m.batch.Backward(i, m.unit, entropy, kl); err != nil {
+		if err != nil {
 			return err
-		}
-		for k := range m.names {
-			a := 0.0
-			switch {
-			case k < m.report.Parts:
-				a = m.advantages.Parts[k][i]
-			case k == total:
-				a = m.advantages.Total[i]
-			}
-			if a == 0 {
-				continue
-			}
-			if err := into[k].Add(m.unit, a); err != nil {
-				return err
-			}
 		}
 		if m.sketches != nil {
-			sketch, err := m.unit.Sketch(sketchDimension)
-			if err != nil {
+			if m.sketches[i], err = m.unit.Sketch(sketchDimension); err != nil {
 				return err
 			}
-			m.sketches[i] = sketch
 		}
 	}
 	return nil
+}
+
+// scaled takes the episode's gradient once, at advantage 1, for all parts: each has one advantage for all tokens.
+func (m *measurement) scaled(i int, into []*torch.Gradients, entropy, kl *torch.Gradients) error {
+	if err := m.unit.Zero(); err != nil {
+		return err
+	}
+	if err := m.batch.Backward(i, []Task{{Into: m.unit}}, entropy, kl); err != nil {
+		return err
+	}
+	for k := range m.names {
+		a := 0.0
+		switch {
+		case k < m.report.Parts:
+			a = m.advantages.Parts[k][i]
+		case k == len(m.names)-1:
+			a = m.advantages.Total[i]
+		}
+		if a == 0 {
+			continue
+		}
+		if err := into[k].Add(m.unit, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tokenwise takes a gradient for every part, with the advantages of the single tokens, and one at advantage 1 for the bands.
+func (m *measurement) tokenwise(i int, into []*torch.Gradients, entropy, kl *torch.Gradients) error {
+	var tasks []Task
+	for k, part := range m.advantages.Tokens {
+		place := k
+		if k == m.report.Parts {
+			place = len(m.names) - 1
+		}
+		if slices.ContainsFunc(part[i], func(v float32) bool { return v != 0 }) {
+			tasks = append(tasks, Task{part[i], into[place]})
+		}
+	}
+	if m.sketches != nil {
+		if err := m.unit.Zero(); err != nil {
+			return err
+		}
+		tasks = append(tasks, Task{nil, m.unit})
+	}
+	return m.batch.Backward(i, tasks, entropy, kl)
 }
 
 // grams are the inner products of all pairs, per parameter: row by row of the upper triangle.

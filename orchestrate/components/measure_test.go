@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,11 +24,11 @@ func measured(t *testing.T, o Options, change func(*Batch)) (*Report, Advantages
 	b := g.batch(t, m)
 	unit := b.Backward
 	b.Entropy, b.KL = true, true
-	b.Backward = func(i int, into, entropy, kl *torch.Gradients) error {
+	b.Backward = func(i int, tasks []Task, entropy, kl *torch.Gradients) error {
 		if entropy == nil || kl == nil {
 			t.Error("a term of the loss has no buffer")
 		}
-		return errors.Join(unit(i, into, nil, nil), unit(i, entropy, nil, nil))
+		return errors.Join(unit(i, tasks, nil, nil), unit(i, []Task{{Into: entropy}}, nil, nil))
 	}
 	if change != nil {
 		change(&b)
@@ -144,10 +145,89 @@ func TestScopesAddUp(t *testing.T) {
 	}
 }
 
+// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of the parts is the total.
+func TestTokenwiseAdvantages(t *testing.T) {
+	g := readGolden(t)
+	m := g.model(t)
+	b := g.batch(t, m)
+	weights := map[string]float64{"correctness": .34, "format": .33, "length": .33}
+	r := rand.New(rand.NewPCG(2, 9))
+	walked(r, b.Samples, weights)
+	for i := range b.Samples { // the golden replies are what was sampled
+		p, n := b.Samples[i].Path, len(g.Responses[i])
+		for name, rewards := range p.Parts {
+			p.Parts[name] = slices.Concat(rewards[:1], make([]float64, max(0, n-len(rewards))), rewards[max(1, len(rewards)-n+1):])
+		}
+		p.Mask, p.Rewards, p.Values = slices.Repeat([]bool{true}, n), make([]float64, n), p.Values[:min(n, len(p.Values))]
+		p.Values = append(p.Values, make([]float64, n-len(p.Values))...)
+		for name, rewards := range p.Parts {
+			for t, v := range rewards {
+				p.Rewards[t] += weights[name] * v
+			}
+		}
+		p.TurnEnds, b.Samples[i].Tokens = []int{n - 1}, n
+	}
+	a, err := Estimate(b.Samples, config.Components{Mode: Exact, Names: []string{"correctness", "format", "length"}}, weights,
+		config.Algorithm{Advantage: "gae", Gamma: .9, Lambda: .8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept map[string][]float32
+	for _, buckets := range [][]analysis.Bucket{nil, twoBuckets} {
+		report, err := Measure(context.Background(), m, b, a, Options{Permutations: 40, Confidence: .8, Buckets: buckets,
+			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) error {
+				kept = map[string][]float32{}
+				for k, name := range names {
+					values, err := copied(gradients[k], 0)
+					if err != nil {
+						return err
+					}
+					kept[name] = values
+				}
+				return nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"correctness", "format", "length", Baseline, Total}; !slices.Equal(report.Names, want) {
+			t.Fatalf("names %v", report.Names)
+		}
+		if report.sumError > 1e-5 {
+			t.Errorf("the parts' sum is off by %v", report.sumError)
+		}
+		if low, high, ok := report.band(0, 1); !ok || low >= high {
+			t.Errorf("band [%v, %v], %v", low, high, ok)
+		}
+		sum, err := torch.NewGradients(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Samples {
+			for token := range a.Tokens[0][i] {
+				one := make([]float32, len(a.Tokens[0][i]))
+				one[token] = a.Tokens[0][i][token]
+				if err := b.Backward(i, []Task{{one, sum}}, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want, err := copied(sum, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range want {
+			if math.Abs(float64(v-kept["correctness"][i])) > 1e-6 {
+				t.Errorf("entry %d: %v, token by token %v", i, kept["correctness"][i], v)
+			}
+		}
+		sum.Close()
+	}
+}
+
 func TestMeasureThatFails(t *testing.T) {
 	stop := errors.New("no")
 	if _, _, err := measured(t, Options{}, func(b *Batch) {
-		b.Backward = func(int, *torch.Gradients, *torch.Gradients, *torch.Gradients) error { return stop }
+		b.Backward = func(int, []Task, *torch.Gradients, *torch.Gradients) error { return stop }
 	}); !errors.Is(err, stop) {
 		t.Errorf("a backward pass that fails: %v", err)
 	}
@@ -155,8 +235,8 @@ func TestMeasureThatFails(t *testing.T) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
 	_, _, err := measured(t, Options{Buckets: twoBuckets}, func(b *Batch) {
-		b.Backward = func(_ int, unit, _, _ *torch.Gradients) error {
-			tensor, err := unit.Tensor(0)
+		b.Backward = func(_ int, tasks []Task, _, _ *torch.Gradients) error {
+			tensor, err := tasks[0].Into.Tensor(0)
 			if err != nil {
 				return err
 			}

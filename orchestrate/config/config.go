@@ -239,6 +239,9 @@ func (a Algorithm) UsesGroups() bool {
 	return a.Advantage == "grpo" || a.Advantage == "rloo" || a.Advantage == "reinforce_pp_baseline"
 }
 
+// ComparesEpisodes reports whether all sampled tokens of an episode get the advantage of its score.
+func (a Algorithm) ComparesEpisodes() bool { return a.UsesGroups() || a.Advantage == "brpo" }
+
 // Actor is the policy's optimizer and loss.
 type Actor struct {
 	// Learning rate.

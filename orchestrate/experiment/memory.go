@@ -100,6 +100,9 @@ func planComponents(c *config.Config, parameters int64) (what string, bytes int6
 	}
 	if k.Mode == components.Exact {
 		parts++ // what the score holds beside them
+		if c.Algorithm.UsesCritic() {
+			parts++ // what the critic expected
+		}
 	}
 	buffers := components.Buffers(parts, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
 	bytes = components.Bytes(parameters, buffers, c.Episodes(), k.Permutations)

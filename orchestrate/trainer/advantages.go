@@ -6,6 +6,7 @@ import (
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/advantage"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 )
 
@@ -15,7 +16,7 @@ func (p *preparation) estimate(s *selection, metrics map[string]float64) error {
 	trajectories := make([]advantage.Trajectory, len(s.samples))
 	for i, x := range s.samples {
 		trajectories[i] = advantage.Trajectory{
-			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, p.perTurn()),
+			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, creditsTurns(p.config)),
 			Values: widen(x.Values), TurnEnds: turnEnds(x.Episode),
 		}
 	}
@@ -45,11 +46,10 @@ func (p *preparation) estimate(s *selection, metrics map[string]float64) error {
 	return nil
 }
 
-// perTurn reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum
+// creditsTurns reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum
 // after normalisation.
-func (p *preparation) perTurn() bool {
-	a := p.config.Algorithm
-	return p.config.Rollout.TurnRewards && !a.UsesGroups() && a.Advantage != "brpo"
+func creditsTurns(c *config.Config) bool {
+	return c.Rollout.TurnRewards && !c.Algorithm.ComparesEpisodes()
 }
 
 // tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled, with turn rewards

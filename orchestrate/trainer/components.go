@@ -23,7 +23,6 @@ type componentGradients struct {
 	*equipment
 	dir   string // that files go into; "" writes none
 	files *components.Saver
-	noted bool // what the estimator had to say was said
 }
 
 // due reports whether the gradients of the reward's parts are measured at this step: at steps 1, 1 + every, 1 + 2·every, …
@@ -73,10 +72,6 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 	if err != nil {
 		return "", err
 	}
-	if advantages.Note != "" && !g.noted {
-		g.noted = true
-		g.log.Warnf("components: %s", advantages.Note)
-	}
 	options := components.Options{Permutations: c.Permutations, Confidence: g.config.Analysis.Confidence, Seed: g.config.Run.Seed, Step: uint64(step)}
 	if c.Buckets && !slices.ContainsFunc(samples, func(x *Sample) bool { return math.IsNaN(x.Spread) }) {
 		if options.Buckets, err = g.buckets(samples); err != nil {
@@ -100,8 +95,8 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 	return report.Console(), atomicfile.Write(path, func(w io.Writer) error { return report.WriteCSV(w, c.Save != "none") })
 }
 
-// batch gives the measurement its backward passes: of single episodes at advantage 1, as of the policy that sampled them, and of the
-// loss's other terms as in the update.
+// batch gives the measurement its backward passes: of single episodes, as of the policy that sampled them, and of the loss's other terms as
+// in the update.
 func (g *componentGradients) batch(s selection) (components.Batch, error) {
 	samples := s.samples
 	weights, err := lossWeights(samples, all(len(samples)), g.config.Actor.LossAggregation, s.width)
@@ -110,16 +105,36 @@ func (g *componentGradients) batch(s selection) (components.Batch, error) {
 	}
 	loss := g.policyLoss()
 	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
-	b.Backward = func(i int, unit, entropy, kl *torch.Gradients) error {
+	b.Backward = func(i int, tasks []components.Task, entropy, kl *torch.Gradients) error {
 		x := samples[i]
+		ones := slices.Repeat([]float32{1}, len(x.IDs))
 		if (entropy != nil || kl != nil) && g.own(x) { // every ratio is 1: one forward pass serves all
+			terms := torch.Terms(nil, entropy, kl)
+			for k, task := range tasks {
+				own := task.Advantages
+				if own == nil {
+					own = ones
+				}
+				terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Advantages: own, Into: task.Into})
+			}
 			one := *x
-			one.Advantages = slices.Repeat([]float32{1}, len(x.IDs))
-			_, err := g.policyBackward([]*Sample{&one}, whole([]*Sample{&one}, 0), map[int][]float32{0: weights[i]}, loss, torch.Terms(unit, entropy, kl))
+			one.Advantages = ones
+			_, err := g.policyBackward([]*Sample{&one}, whole([]*Sample{&one}, 0), map[int][]float32{0: weights[i]}, loss, terms)
 			return err
 		}
+		var terms []torch.Component
+		for k, task := range tasks {
+			own := weights[i]
+			if task.Advantages != nil {
+				own = make([]float32, len(x.IDs))
+				for t, v := range task.Advantages {
+					own[t] = v * weights[i][t]
+				}
+			}
+			terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Weights: own, Into: task.Into})
+		}
 		_, err := g.actor.model.PolicyBackward(pack(samples, whole(samples, i)), torch.PolicyInputs{Weights: weights[i]},
-			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, torch.Terms(unit, nil, nil))
+			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, terms)
 		if err != nil || entropy == nil && kl == nil {
 			return err
 		}
@@ -133,9 +148,23 @@ func (g *componentGradients) batch(s selection) (components.Batch, error) {
 				s.Parts[name] += r.Value
 			}
 		}
+		if a := g.config.Algorithm; !a.ComparesEpisodes() {
+			s.Path = tokenPath(x, s.Parts, creditsTurns(g.config))
+		}
 		b.Samples = append(b.Samples, s)
 	}
 	return b, nil
+}
+
+// tokenPath is an episode token by token, its rewards placed as in the update.
+func tokenPath(x *Sample, totals map[string]float64, perTurn bool) *components.Path {
+	p := &components.Path{Mask: x.Mask, Rewards: tokenRewards(x.Episode, perTurn), Parts: map[string][]float64{}, Values: widen(x.Values), TurnEnds: turnEnds(x.Episode)}
+	for name, rewards := range x.Components {
+		part := *x.Episode
+		part.Score, part.Rewards = totals[name], rewards
+		p.Parts[name] = tokenRewards(&part, perTurn)
+	}
+	return p
 }
 
 // own reports whether a sample's old log-probs are the policy's own: those that given episodes bring may be another's.

@@ -114,6 +114,36 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 	}
 }
 
+// Whatever the estimator, the total's gradient is the update's, and in exact mode the parts add up to it: what a critic expected is one of them.
+func TestComponentsOfEveryEstimator(t *testing.T) {
+	file := partsFile(t)
+	for estimator, names := range map[string]string{"grpo": "total", "rloo": "total", "brpo": "total", "reinforce_pp_baseline": "total",
+		"reinforce_pp": "total", "gae": "baseline", "bi_level_gae": "baseline"} {
+		for _, turns := range []string{"false", "true"} {
+			if estimator == "bi_level_gae" && turns == "false" {
+				continue // needs a reward per turn
+			}
+			cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()), []string{"algorithm.advantage=" + estimator, "algorithm.gamma=0.95",
+				"components.mode=exact", "components.names=[\"a\",\"b\"]", "components.weights={a=1,b=2}", "components.permutations=0", "rollout.turn_rewards=" + turns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := result.Values
+			near(t, estimator+" total", got["grad_components/norm/total"], got["grad_norm/all/task"].(float64), 0, 1e-4)
+			if e, ok := got["grad_components/check/sum_error"].(float64); !ok || e > 1e-5 {
+				t.Errorf("%s, turn rewards %s: the parts' sum is off by %v", estimator, turns, got["grad_components/check/sum_error"])
+			}
+			if v, ok := got["grad_components/norm/"+names].(float64); !ok || v <= 0 {
+				t.Errorf("%s: norm of %s %v", estimator, names, got["grad_components/norm/"+names])
+			}
+		}
+	}
+}
+
 // What the episodes' old log-probs say of another policy changes nothing: gradients are those at the present weights.
 func TestComponentsIgnoreOldLogprobs(t *testing.T) {
 	episodes, err := episode.ReadFile(partsFile(t))
