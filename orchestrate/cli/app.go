@@ -29,6 +29,7 @@ func commands() []*cli.Command {
 		componentsCommand(),
 		reportCommand(),
 		sweepCommand(),
+		searchCommand(),
 		modelCommand(),
 		envCommand(),
 		configCommand(),

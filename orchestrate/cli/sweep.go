@@ -2,9 +2,11 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -35,58 +37,161 @@ apply to every run.
    gyre sweep configs/studies/kl_sweep.toml --values 0,0.01 --gpus 0,1
 
 Exit code 1 means that a run failed; its reason is in the summary.`,
-		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "slots", Usage: "runs at a time"},
-			&cli.IntFlag{Name: "seeds", Usage: "runs per condition"},
-			&cli.StringFlag{Name: "values", Usage: "comma list: values of the first axis"},
-			&cli.StringFlag{Name: "labels", Usage: "comma list: their names, in folders and tables"},
-			&cli.StringFlag{Name: "gpus", Usage: "comma list of devices, dealt out to the slots"},
-			&cli.IntFlag{Name: "gpus-per-run", Usage: "devices of each run"},
-			&cli.IntFlag{Name: "threads", Usage: "CPU threads of each run"},
-			&cli.StringFlag{Name: "name", Usage: "the study's name and folder"},
-			&cli.StringFlag{Name: "logs", Usage: "folder for what the runs say"},
-			&cli.StringFlag{Name: "summary", Usage: "file for the summary as text"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "list the runs, their time and memory, stop"},
-			&cli.BoolFlag{Name: "resume", Usage: "go on with what is missing (the default)"},
-		},
+		Flags: append(studyFlags(),
+			&cli.IntFlag{Name: "stage", Usage: "run this stage only"},
+			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` that the stage starts from, in place of the best before it (repeatable)"}),
 		Action: func(c *cli.Context) error {
 			s, err := loadStudy(c)
 			if err != nil {
 				return err
 			}
-			if c.Bool("dry-run") {
-				return drySweep(c, s)
+			if s.OnlyStage, s.Start = c.Int("stage"), c.StringSlice("start"); c.IsSet("stage") && (s.OnlyStage < 1 || s.OnlyStage > s.Stages()) {
+				return Usagef("--stage is %d, and the study has %d", s.OnlyStage, s.Stages())
 			}
-			binary, err := os.Executable()
+			for _, word := range s.Start {
+				if !strings.Contains(word, "=") {
+					return Usagef("--start %s: expected key=value", word)
+				}
+			}
+			if !c.Bool("dry-run") {
+				return runStudy(c, s, sweep.Execute)
+			}
+			runs, slots, err := sweep.Preview(s)
 			if err != nil {
 				return err
 			}
-			summary, err := sweep.Execute(c.Context, s, sweep.Options{
-				Command: binary, Console: metrics.NewConsole(c.App.ErrWriter),
-				Ranks: slices.ContainsFunc(trainCommand().Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "ranks") }),
-			})
-			var interrupted *interrupt.Error
-			if err != nil && !errors.As(err, &interrupted) {
-				return err
-			}
-			for _, path := range summary.Files {
-				fmt.Fprintln(c.App.Writer, path)
-			}
+			wall, known, err := listRuns(c, s, runs)
 			if err != nil {
 				return err
 			}
-			if n := summary.Failed(); n > 0 {
-				return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows), strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
+			sayTime(c, len(runs), slots, wall, known)
+			if stages := s.Stages(); stages > 1 && s.OnlyStage == 0 {
+				fmt.Fprintf(c.App.ErrWriter, "these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
 			}
 			return nil
 		},
 	}
 }
 
+func searchCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "search",
+		Usage:     "search the settings of a study by successive halving",
+		ArgsUsage: "STUDY [key=value ...]",
+		Description: `Tries the settings of STUDY's axes, those of all stages together, and goes
+on with the better ones: at every rung one in --reduction of those that have
+come so far is continued to the next, from its checkpoint, as soon as it is
+known to be among the best by validation success (asynchronous successive
+halving). Files and slots are those of gyre sweep. Started again, a search
+goes on where it was.
+
+   gyre search configs/studies/hyperparam_search.toml --dry-run --configurations 27
+   gyre search configs/studies/hyperparam_search.toml --configurations 27 --slots 2
+
+Exit code 1 means that a run failed; its reason is in the summary.`,
+		Flags: append(studyFlags(),
+			&cli.IntFlag{Name: "configurations", Usage: "settings to draw; all by default"},
+			&cli.IntFlag{Name: "reduction", Usage: "one in so many goes on (3)"},
+			&cli.IntFlag{Name: "min-steps", Usage: "steps to the first rung, at least"}),
+		Action: func(c *cli.Context) error {
+			s, err := loadStudy(c)
+			if err != nil {
+				return err
+			}
+			for name, value := range map[string]*int{"configurations": &s.Search.Configurations, "reduction": &s.Search.Reduction, "min-steps": &s.Search.MinSteps} {
+				if !c.IsSet(name) {
+					continue
+				}
+				least := 1
+				if name == "reduction" {
+					least = 2
+				}
+				if *value = c.Int(name); *value < least {
+					return Usagef("--%s is %d, expected at least %d", name, *value, least)
+				}
+			}
+			if !c.Bool("dry-run") {
+				return runStudy(c, s, sweep.Search)
+			}
+			runs, rungs, slots, err := sweep.PreviewSearch(s)
+			if err != nil {
+				return err
+			}
+			whole, known, err := listRuns(c, s, runs)
+			if err != nil {
+				return err
+			}
+			all, taken := 0, 0
+			t := tabwriter.NewWriter(c.App.ErrWriter, 0, 0, 2, ' ', 0)
+			fmt.Fprint(t, "rung\tat step\tconfigurations\n")
+			for i, r := range rungs {
+				fmt.Fprintf(t, "%d\t%d\t%d\n", i+1, r.Steps, r.Configurations)
+				taken += r.Steps * r.Configurations
+				if i > 0 {
+					taken -= rungs[i-1].Steps * r.Configurations
+				}
+				all = r.Steps * rungs[0].Configurations
+			}
+			if err := t.Flush(); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.App.ErrWriter, "about %d training steps per seed in place of %d\n", taken, all)
+			sayTime(c, len(runs), slots, whole*time.Duration(taken)/time.Duration(all), known)
+			return nil
+		},
+	}
+}
+
+// studyFlags are those of sweeps and searches.
+func studyFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "slots", Usage: "runs at a time"},
+		&cli.IntFlag{Name: "seeds", Usage: "runs per condition"},
+		&cli.StringFlag{Name: "values", Usage: "comma list: values of the first axis"},
+		&cli.StringFlag{Name: "labels", Usage: "comma list: their names, in folders and tables"},
+		&cli.StringFlag{Name: "gpus", Usage: "comma list of devices, dealt out to the slots"},
+		&cli.IntFlag{Name: "gpus-per-run", Usage: "devices of each run"},
+		&cli.IntFlag{Name: "threads", Usage: "CPU threads of each run"},
+		&cli.StringFlag{Name: "name", Usage: "the study's name and folder"},
+		&cli.StringFlag{Name: "base", Usage: "`FILE` of the experiment, in place of the study's"},
+		&cli.StringFlag{Name: "objective", Usage: "metric that says what is best, by its last value"},
+		&cli.StringFlag{Name: "logs", Usage: "folder for what the runs say"},
+		&cli.StringFlag{Name: "summary", Usage: "file for the summary as text"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "list the runs, their time and memory, stop"},
+		&cli.BoolFlag{Name: "resume", Usage: "go on with what is missing (the default)"},
+	}
+}
+
+// runStudy runs a sweep or a search and prints the files of its summary.
+func runStudy(c *cli.Context, s *sweep.Study, execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	summary, err := execute(c.Context, s, sweep.Options{
+		Command: binary, Console: metrics.NewConsole(c.App.ErrWriter),
+		Ranks: slices.ContainsFunc(trainCommand().Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "ranks") }),
+	})
+	var interrupted *interrupt.Error
+	if err != nil && !errors.As(err, &interrupted) {
+		return err
+	}
+	for _, path := range summary.Files {
+		fmt.Fprintln(c.App.Writer, path)
+	}
+	if err != nil {
+		return err
+	}
+	if n := summary.Failed(); n > 0 {
+		return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows), strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
+	}
+	return nil
+}
+
 // loadStudy reads the study's file and what the command line changes about it.
 func loadStudy(c *cli.Context) (*sweep.Study, error) {
 	if c.NArg() == 0 || strings.Contains(c.Args().First(), "=") {
-		return nil, Usagef("usage: gyre sweep STUDY [key=value ...]; see gyre sweep --help")
+		return nil, Usagef("usage: gyre %s STUDY [key=value ...]; see gyre %[1]s --help", c.Command.Name)
 	}
 	s, err := sweep.Load(c.Args().First())
 	if err != nil {
@@ -106,6 +211,12 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 			return nil, Usagef("--%s is %d, expected at least 1", name, *value)
 		}
 	}
+	s.Objective = cmp.Or(c.String("objective"), s.Objective)
+	if base := c.String("base"); base != "" {
+		if s.Base, err = filepath.Abs(base); err != nil {
+			return nil, err
+		}
+	}
 	s.Name, s.Logs, s.SummaryLog = cmp.Or(c.String("name"), s.Name), cmp.Or(c.String("logs"), s.Logs), cmp.Or(c.String("summary"), s.SummaryLog)
 	if list := c.String("gpus"); list != "" {
 		s.Devices = strings.Split(list, ",")
@@ -122,16 +233,12 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 	return s, nil
 }
 
-// drySweep lists a study's runs with what they will take.
-func drySweep(c *cli.Context, s *sweep.Study) error {
-	runs, slots, err := sweep.Preview(s)
-	if err != nil {
-		return err
-	}
+// listRuns prints runs with what they will take, and adds up the time of those that are missing; known is false where nothing tells it.
+func listRuns(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) (total time.Duration, known bool, err error) {
 	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "condition\tseed\tstatus\tsteps\ttime\tmemory\tdirectory\n")
 	unknown := map[string][]string{} // conditions by why their memory is unknown
-	total, known, broken := time.Duration(0), true, 0
+	known, broken := true, 0
 	for _, r := range runs {
 		steps, expected, memory := "-", "unknown", ""
 		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
@@ -158,24 +265,25 @@ func drySweep(c *cli.Context, s *sweep.Study) error {
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Condition, r.Seed, r.Status, steps, expected, memory, r.Dir)
 	}
 	if err := t.Flush(); err != nil {
-		return err
+		return 0, false, err
 	}
 	for reason, conditions := range unknown {
 		slices.Sort(conditions)
 		fmt.Fprintf(c.App.ErrWriter, "memory of %s is unknown: %s\n", strings.Join(slices.Compact(conditions), ", "), reason)
 	}
-	if known {
-		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", len(runs), slots, (total / time.Duration(slots)).Round(time.Second))
-	} else {
-		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots; their time is known once a run of the study, or of its base, has logged steps\n", len(runs), slots)
-	}
-	if stages := s.Stages(); stages > 1 {
-		fmt.Fprintf(c.App.ErrWriter, "these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
-	}
 	if broken > 0 {
-		return &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(runs))}
+		return 0, false, &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(runs))}
 	}
-	return nil
+	return total, known, nil
+}
+
+// sayTime prints how long the missing runs will take together.
+func sayTime(c *cli.Context, runs, slots int, total time.Duration, known bool) {
+	if known {
+		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", runs, slots, (total / time.Duration(slots)).Round(time.Second))
+	} else {
+		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots; their time is known once a run of the study, or of its base, has logged steps\n", runs, slots)
+	}
 }
 
 // memoryOf predicts what a run needs; where it cannot be opened, often because the model is not there yet, the error says why.

@@ -35,6 +35,7 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			&cli.BoolFlag{Name: "resume", Usage: "continue from the newest checkpoint, or start"},
 			&cli.StringFlag{Name: "resume-from", Usage: "continue global_step_N `DIR` in a new run directory"},
 			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in `FILE` (JSONL) instead of playing"},
+			&cli.IntFlag{Name: "until", Usage: "pause after step `N`, saved; --resume goes on"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
 		},
 		Action: func(c *cli.Context) error {
@@ -43,7 +44,10 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 				return err
 			}
 			options := trainer.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"),
-				Console: metrics.NewConsole(c.App.ErrWriter)}
+				Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
+			if c.IsSet("until") && options.Until < 1 {
+				return Usagef("--until is %d, expected a step of at least 1", options.Until)
+			}
 			if c.Bool("dry-run") {
 				return dryRun(c, cfg, options)
 			}

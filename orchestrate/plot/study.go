@@ -3,6 +3,7 @@ package plot
 import (
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 // StudyCondition is one condition of a study with its runs.
 type StudyCondition struct {
 	Label       string
+	Stage       int
 	Coordinates []string // the values on the study's axes
 	Runs        []StudyRun
 	// Mean of the runs' last validation success, with its interval; NaN where there is none.
@@ -27,7 +29,7 @@ type StudyCondition struct {
 // StudyRun is one run of a study.
 type StudyRun struct {
 	Seed    int
-	Status  string // finished, stopped_early, failed, running, pending
+	Status  string // finished, paused (of a search), stopped_early, failed, running, pending
 	Rule    string // of an early stop
 	Steps   int
 	Success float64     // last validation success; NaN where there is none
@@ -58,8 +60,18 @@ func Study(name string, list []StudyCondition) []Picture {
 		return out
 	}
 	out = append(out, Picture{"final_success.png", finalSuccess(name, list)}, Picture{"collapse_timeline.png", timeline(name, list)})
-	if f, ok := heatMap(name, list); ok {
-		out = append(out, Picture{"heat_map.png", f})
+	stages := map[int][]StudyCondition{}
+	for _, c := range list {
+		stages[c.Stage] = append(stages[c.Stage], c)
+	}
+	for _, stage := range slices.Sorted(maps.Keys(stages)) {
+		file, title := "heat_map.png", name
+		if len(stages) > 1 {
+			file, title = fmt.Sprintf("heat_map_stage_%d.png", stage), fmt.Sprintf("%s, stage %d", name, stage)
+		}
+		if f, ok := heatMap(title, stages[stage]); ok {
+			out = append(out, Picture{file, f})
+		}
 	}
 	return out
 }
@@ -70,12 +82,12 @@ var ends = map[string]struct {
 	color color.NRGBA
 }{
 	"finished": {"finished", green}, "stopped_early": {"stopped early by a collapse rule", vermilion}, "failed": {"failed", ink},
-	"running": {"not finished", grey}, "pending": {"not finished", grey},
+	"paused": {"not promoted further", sky}, "running": {"not finished", grey}, "pending": {"not finished", grey},
 }
 
 // endLegend explains the ends that occur.
 func endLegend(list []StudyCondition, mark mark) (out []entry) {
-	for _, status := range []string{"finished", "stopped_early", "failed", "running"} {
+	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running"} {
 		occurs := slices.ContainsFunc(list, func(c StudyCondition) bool {
 			return slices.ContainsFunc(c.Runs, func(r StudyRun) bool { return r.Status == status })
 		})

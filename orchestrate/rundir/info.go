@@ -16,7 +16,7 @@ type Info struct {
 	// ID tells this run from others of the same name; a resumed run keeps it.
 	ID     string `json:"id"`
 	Name   string `json:"name"`
-	Status string `json:"status"` // running | done | stopped_early | interrupted | failed
+	Status string `json:"status"` // running | done | paused (--until) | stopped_early | interrupted | failed
 	Reason string `json:"reason,omitempty"`
 	// FirstStep is the first step that the run's metrics can have: above 0 where it continues another directory's checkpoint.
 	FirstStep    int       `json:"first_step"`

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/config"
 )
 
 // Status of a run in a study.
@@ -23,6 +25,7 @@ const (
 	Finished     Status = "finished"
 	StoppedEarly Status = "stopped_early" // by a collapse rule: a result
 	Failed       Status = "failed"
+	Paused       Status = "paused" // at a rung of a search: from there it may be promoted
 )
 
 // Run is one run of a study.
@@ -39,7 +42,13 @@ type Run struct {
 	Error     string   `json:"error,omitempty"`
 	Seconds   float64  `json:"seconds"` // of all its processes
 
-	condition Condition
+	Setting     []string `json:"setting"` // the condition's own overrides: what another stage starts from
+	Coordinates []string `json:"coordinates,omitempty"`
+
+	// Of a search: the rung that the run has reached or goes to, the steps there, and its scores at the rungs that it has reached.
+	Rung   int       `json:"rung,omitempty"`
+	Target int       `json:"target,omitempty"`
+	Scores []float64 `json:"scores,omitempty"`
 }
 
 // over tells whether nothing more is to be done.
@@ -53,20 +62,25 @@ type state struct {
 	path string
 	Name string `json:"study"`
 	Base string `json:"base"`
+	Kind string `json:"kind,omitempty"` // search, or nothing
 	Runs []*Run `json:"runs"`
 }
 
-func openState(s *Study) (*state, error) {
-	st := &state{path: filepath.Join(s.Dir(), "state.json"), Name: s.Name, Base: s.BasePath()}
+func openState(s *Study, kind string) (*state, error) {
+	st := &state{path: filepath.Join(s.Dir(), "state.json"), Name: s.Name, Base: s.BasePath(), Kind: kind}
 	data, err := os.ReadFile(st.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil
 	}
 	if err == nil {
+		st.Kind = ""
 		err = json.Unmarshal(data, st)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", st.path, err)
+	}
+	if st.Kind != kind {
+		return nil, fmt.Errorf("%w: %s is of a study that gyre %s began: choose another --name", config.ErrInvalid, st.path, cmp.Or(st.Kind, "sweep"))
 	}
 	for _, r := range st.Runs {
 		switch {
@@ -99,11 +113,18 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 			}
 			*known = *r
 		}
-		known.condition, known.Log = r.condition, r.Log
+		known.Setting, known.Coordinates, known.Log = r.Setting, r.Coordinates, r.Log
 		out = append(out, known)
 	}
 	return out, st.write()
 }
+
+// of are the runs of a stage, has whether there are any.
+func (st *state) of(stage int) []*Run {
+	return slices.DeleteFunc(slices.Clone(st.Runs), func(r *Run) bool { return r.Stage != stage })
+}
+
+func (st *state) has(stage int) bool { return len(st.of(stage)) > 0 }
 
 // change applies a change to the runs and writes it down.
 func (st *state) change(apply func()) error {

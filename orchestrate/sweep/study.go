@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,12 +42,19 @@ type Study struct {
 	BudgetHours float64 `toml:"budget_hours"`
 	// Baseline is the condition that others are compared with; the first when empty.
 	Baseline string `toml:"baseline"`
+	// Objective is the metric that says which condition is best, by its last value; by default the mean of the last validations' success.
+	Objective string `toml:"objective"`
 	// Logs is the folder of what the runs say, and SummaryLog the file of the summary as text; in the study's folder when empty.
 	Logs       string `toml:"logs"`
 	SummaryLog string `toml:"summary_log"`
 
 	Axes       []Axis          `toml:"axes"`
 	Conditions []ConditionSpec `toml:"conditions"`
+	Search     Halving         `toml:"search"`
+
+	// OnlyStage, if not 0, is the stage that is run alone, from Start or the best condition of the stage before.
+	OnlyStage int      `toml:"-"`
+	Start     []string `toml:"-"`
 
 	file string
 }
@@ -68,8 +76,11 @@ type Axis struct {
 
 // ConditionSpec is a condition that is written out.
 type ConditionSpec struct {
-	Label string   `toml:"label"`
+	Label string   `toml:"label"` // At's when empty
 	Set   []string `toml:"set"`
+	// At are its values on axes, as name=value, for names and figures.
+	At    []string `toml:"at"`
+	Stage int      `toml:"stage"`
 }
 
 // Condition is one setting of what is varied.
@@ -92,7 +103,9 @@ func Load(path string) (*Study, error) {
 		Study      Study           `toml:"study"`
 		Axes       []Axis          `toml:"axes"`
 		Conditions []ConditionSpec `toml:"conditions"`
+		Search     Halving         `toml:"search"`
 	}
+	document.Search = Halving{Reduction: 3}
 	document.Study = Study{Output: "studies", Seeds: 3, Retries: 1}
 	meta, err := toml.DecodeFile(path, &document)
 	if err != nil {
@@ -104,9 +117,10 @@ func Load(path string) (*Study, error) {
 	}
 	s := document.Study
 	s.Axes, s.Conditions, s.file = append(s.Axes, document.Axes...), append(s.Conditions, document.Conditions...), path
+	s.Search = document.Search
 	var problems []string
 	legal := []string{"study", "axes", "conditions", "name", "base", "output", "set", "seeds", "slots", "devices", "devices_per_run", "threads_per_run", "retries",
-		"budget_hours", "baseline", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage"}
+		"budget_hours", "baseline", "objective", "search", "reduction", "min_steps", "configurations", "at", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage"}
 	for _, key := range meta.Undecoded() {
 		problems = append(problems, fmt.Sprintf("unknown key %s%s", key, nearest.Hint(key[len(key)-1], legal)))
 	}
@@ -139,8 +153,14 @@ func (s *Study) problems() (out []string) {
 		}
 	}
 	for i, c := range s.Conditions {
-		complain(c.Label == "", "conditions.%d needs a label", i)
+		complain(c.Label == "" && len(c.At) == 0, "conditions.%d needs a label", i)
+		complain(c.Stage < 0, "conditions.%d.stage is %d, expected 1 or more", i, c.Stage)
+		for _, at := range c.At {
+			complain(!strings.Contains(at, "="), "conditions.%d.at has %q, expected name=value", i, at)
+		}
 	}
+	complain(s.Search.Reduction < 2, "search.reduction is %d, expected at least 2", s.Search.Reduction)
+	complain(s.Search.MinSteps < 0 || s.Search.Configurations < 0, "search.min_steps and search.configurations cannot be negative")
 	return out
 }
 
@@ -155,11 +175,22 @@ func (s *Study) BasePath() string {
 	return filepath.Join(filepath.Dir(s.file), s.Base)
 }
 
+// base is the experiment as every run has it: without what all of them change where that holds only with a condition's own changes.
+func (s *Study) base() (*config.Config, error) {
+	if c, err := config.Load(s.BasePath(), s.Set); err == nil {
+		return c, nil
+	}
+	return config.Load(s.BasePath(), nil)
+}
+
 // Stages is the number of stages.
 func (s *Study) Stages() int {
 	last := 1
 	for _, a := range s.Axes {
 		last = max(last, a.Stage)
+	}
+	for _, c := range s.Conditions {
+		last = max(last, c.Stage)
 	}
 	return last
 }
@@ -186,6 +217,28 @@ func (s *Study) SetValues(list, labels []string) error {
 
 // Plan lists the conditions of a stage; start are the overrides of the condition to start from.
 func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
+	out := s.conditions(stage, start)
+	if s.Stages() > 1 {
+		for i := range out {
+			out[i].Label = fmt.Sprintf("stage%d,%s", stage, out[i].Label)
+		}
+	}
+	return out, s.distinct(out)
+}
+
+// distinct refuses conditions that would share a folder.
+func (s *Study) distinct(list []Condition) error {
+	seen := map[string]string{}
+	for _, c := range list {
+		if other, ok := seen[c.Folder()]; ok {
+			return fmt.Errorf("%w: %s: two conditions are named %q and %q", config.ErrInvalid, s.file, other, c.Label)
+		}
+		seen[c.Folder()] = c.Label
+	}
+	return nil
+}
+
+func (s *Study) conditions(stage int, start []string) []Condition {
 	var groups [][]Axis
 	for _, a := range s.Axes {
 		if max(a.Stage, 1) != stage {
@@ -225,22 +278,12 @@ func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
 		}
 		out = next
 	}
-	if stage == 1 {
-		for _, c := range s.Conditions {
-			out = append(out, Condition{Label: c.Label, Stage: 1, Overrides: slices.Clone(c.Set)})
+	for _, c := range s.Conditions {
+		if max(c.Stage, 1) == stage {
+			out = append(out, Condition{Label: cmp.Or(c.Label, strings.Join(c.At, ",")), Stage: stage, Overrides: slices.Concat(start, c.Set), Coordinates: c.At})
 		}
 	}
-	seen := map[string]string{}
-	for i := range out {
-		if s.Stages() > 1 {
-			out[i].Label = fmt.Sprintf("stage%d,%s", stage, out[i].Label)
-		}
-		if other, ok := seen[out[i].Folder()]; ok {
-			return nil, fmt.Errorf("%w: %s: two conditions are named %q and %q", config.ErrInvalid, s.file, other, out[i].Label)
-		}
-		seen[out[i].Folder()] = out[i].Label
-	}
-	return out, nil
+	return out
 }
 
 func (a Axis) name() string {

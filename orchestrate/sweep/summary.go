@@ -26,7 +26,18 @@ type Summary struct {
 	Rows        []Row
 	Conditions  []Aggregate
 	Differences []Difference
+	Best        []Best
 	Files       []string
+	rungs       int // of a search
+}
+
+// Best is what a stage, or a search, found best.
+type Best struct {
+	Stage     int               `json:"stage"`
+	Condition string            `json:"condition"`
+	Score     float64           `json:"score"`
+	At        map[string]string `json:"at,omitempty"` // its values on the axes
+	Setting   []string          `json:"set"`          // its overrides, those of stages before included
 }
 
 // Row is one run's result. What is not known is NaN.
@@ -34,6 +45,7 @@ type Row struct {
 	Condition string
 	Seed      int
 	Status    Status
+	Rung      int    // of a search, reached: from 1; 0 = none
 	Rule      string // of an early stop
 	Error     string // of a failure
 	Steps     int
@@ -47,6 +59,7 @@ type Row struct {
 	Spread    float64
 	Entropy   float64
 	GradNorm  float64
+	Objective float64 // the study's, where it names one
 
 	tasks map[string]float64 // last validation success by tag
 	run   *rundir.Run        // nil when it logged nothing
@@ -85,9 +98,9 @@ var compared = []struct {
 }
 
 // newRow reads a run's result. A run that logged nothing has only its status.
-func newRow(r *Run) Row {
+func newRow(r *Run, objective string) Row {
 	nan := math.NaN()
-	row := Row{Condition: r.Condition, Seed: r.Seed, Status: r.Status, Error: r.Error, Wall: r.Seconds, Peak: nan, Last: nan, LastMean: nan, Train: nan, Eval: nan,
+	row := Row{Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores), Error: r.Error, Objective: nan, Wall: r.Seconds, Peak: nan, Last: nan, LastMean: nan, Train: nan, Eval: nan,
 		Seconds: nan, Spread: nan, Entropy: nan, GradNorm: nan}
 	run, err := rundir.Read(r.Dir)
 	if err != nil {
@@ -96,6 +109,9 @@ func newRow(r *Run) Row {
 	o := run.Outcome()
 	row.run, row.Rule, row.Steps, row.Peak, row.Last, row.LastMean = run, o.Rule, o.Steps, o.Peak, o.Last, o.LastMean
 	row.Seconds, row.Train, row.Eval, row.Spread, row.Entropy, row.GradNorm = o.Total, o.Train, o.Eval, o.Spread, o.Entropy, o.GradNorm
+	if all := run.Series(objective); len(all) > 0 {
+		row.Objective = all[len(all)-1].Value
+	}
 	row.tasks = map[string]float64{}
 	for _, key := range run.Keys("val-env/*/success") {
 		all := run.Series(key)
@@ -104,52 +120,76 @@ func newRow(r *Run) Row {
 	return row
 }
 
-// result tells whether a run says something about its condition: finished, or stopped by a collapse rule.
-func (r Row) result() bool { return r.Status == Finished || r.Status == StoppedEarly }
+// result tells whether a run says something about its condition: finished, at a rung of a search, or stopped by a collapse rule.
+func (r Row) result() bool {
+	return r.Status == Finished || r.Status == StoppedEarly || r.Status == Paused
+}
 
-// bestCondition has the highest mean of the last validations over its seeds. Regimes that collapsed, and conditions with failed runs, come after all
-// others.
-func bestCondition(conditions []Condition, runs []*Run) (best Condition, ok bool) {
-	bestScore := math.Inf(-1)
-	for _, c := range conditions {
+// score is what a run is judged by, at its last validation or, of success, by several; false while it is not known.
+func (s *Study) score(r Row, last bool) (float64, bool) {
+	v := r.LastMean
+	switch {
+	case s.Objective != "":
+		v = r.Objective
+	case last:
+		v = r.Last
+	}
+	return v, !math.IsNaN(v)
+}
+
+func (s *Study) objective() string { return cmp.Or(s.Objective, "validation success") }
+
+// best has the highest mean score over its seeds. Regimes that collapsed, and conditions with failed runs, come after all others.
+func (x *execution) best(runs []*Run) (best Best, ok bool) {
+	whole := false
+	for i, first := range runs {
+		if slices.ContainsFunc(runs[:i], func(r *Run) bool { return r.Condition == first.Condition }) {
+			continue
+		}
 		var scores []float64
-		whole := true
+		every := true
 		for _, r := range runs {
-			if r.Condition != c.Label {
+			if r.Condition != first.Condition {
 				continue
 			}
-			row := newRow(r)
-			whole = whole && row.Status == Finished
-			if row.result() && !math.IsNaN(row.LastMean) {
-				scores = append(scores, row.LastMean)
+			row := newRow(r, x.study.Objective)
+			every = every && row.Status == Finished
+			if v, known := x.study.score(row, false); known && row.result() {
+				scores = append(scores, v)
 			}
 		}
 		if len(scores) == 0 {
 			continue
 		}
-		score := statistics.Mean(scores)
-		if !whole {
-			score -= 2 // below any success rate
-		}
-		if score > bestScore {
-			best, bestScore, ok = c, score, true
+		if score := statistics.Mean(scores); !ok || every && !whole || every == whole && score > best.Score {
+			best, ok, whole = newBest(first, score), true, every
 		}
 	}
 	return best, ok
 }
 
+func newBest(r *Run, score float64) Best {
+	b := Best{Stage: r.Stage, Condition: r.Condition, Score: score, Setting: r.Setting, At: map[string]string{}}
+	for _, at := range r.Coordinates {
+		name, value, _ := strings.Cut(at, "=")
+		b.At[name] = value
+	}
+	return b
+}
+
 // summarise writes the summary of what there is.
 func (x *execution) summarise() (Summary, error) {
-	s := Summary{Dir: x.study.Dir()}
+	s := Summary{Dir: x.study.Dir(), rungs: x.rungs}
 	var labels []string
-	conditions := map[string]Condition{}
-	for _, r := range x.state.Runs {
-		s.Rows = append(s.Rows, newRow(r))
+	first := map[string]*Run{}
+	for _, r := range x.shown() {
+		s.Rows = append(s.Rows, newRow(r, x.study.Objective))
 		if !slices.Contains(labels, r.Condition) {
 			labels = append(labels, r.Condition)
-			conditions[r.Condition] = r.condition
+			first[r.Condition] = r
 		}
 	}
+	s.Best = x.bests()
 	slices.SortStableFunc(s.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(slices.Index(labels, a.Condition), slices.Index(labels, b.Condition)), cmp.Compare(a.Seed, b.Seed))
 	})
@@ -168,11 +208,29 @@ func (x *execution) summarise() (Summary, error) {
 	}
 	for _, label := range labels {
 		s.Conditions = append(s.Conditions, aggregate(label, rows(label)))
-		if label != baseline {
+		if label != baseline && x.rungs == 0 { // those of a search differ in their steps too
 			s.Differences = append(s.Differences, differences(label, baseline, rows(label), rows(baseline))...)
 		}
 	}
-	return s, s.write(x.study, labels, conditions)
+	return s, s.write(x.study, labels, first)
+}
+
+// bests are the best condition of every stage that has a result, or the best configuration of a search.
+func (x *execution) bests() (out []Best) {
+	if x.rungs > 0 {
+		for _, t := range x.leaders() {
+			if score, ok := t.score(t.rung()); ok && !t.lost() {
+				return []Best{newBest(t.runs[0], score)}
+			}
+		}
+		return nil
+	}
+	for stage := 1; stage <= x.study.Stages(); stage++ {
+		if best, ok := x.best(x.state.of(stage)); ok {
+			out = append(out, best)
+		}
+	}
+	return out
 }
 
 func aggregate(label string, rows []Row) Aggregate {
@@ -249,7 +307,7 @@ func differences(label, baseline string, rows, base []Row) []Difference {
 }
 
 // write puts the summary's files into the study's folder.
-func (s *Summary) write(study *Study, labels []string, conditions map[string]Condition) error {
+func (s *Summary) write(study *Study, labels []string, first map[string]*Run) error {
 	log := study.SummaryLog
 	if log == "" {
 		log = filepath.Join(s.Dir, "summary.log")
@@ -257,25 +315,25 @@ func (s *Summary) write(study *Study, labels []string, conditions map[string]Con
 	for _, f := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{filepath.Join(s.Dir, "summary.csv"), s.CSV}, {filepath.Join(s.Dir, "summary.json"), s.JSON}, {log, s.Text}} {
+	}{{filepath.Join(s.Dir, "summary.csv"), s.CSV}, {filepath.Join(s.Dir, "summary.json"), s.JSON}, {filepath.Join(s.Dir, "best.json"), s.best}, {log, s.Text}} {
 		if err := atomicfile.Write(f.path, f.write); err != nil {
 			return err
 		}
 		s.Files = append(s.Files, f.path)
 	}
-	return s.draw(labels, conditions)
+	return s.draw(labels, first)
 }
 
 // CSV writes a row per run.
 func (s *Summary) CSV(w io.Writer) error {
 	rows := [][]string{{"condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds", "eval_seconds", "wall_seconds",
-		"reward_spread", "entropy", "grad_norm", "error"}}
+		"reward_spread", "entropy", "grad_norm", "rung", "error"}}
 	for _, r := range s.Rows {
 		row := []string{r.Condition, strconv.Itoa(r.Seed), string(r.Status), strconv.Itoa(r.Steps), number(r.Peak), number(r.Last), number(r.LastMean), r.Rule}
 		for _, v := range []float64{r.Seconds, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy, r.GradNorm} {
 			row = append(row, number(v))
 		}
-		rows = append(rows, append(row, r.Error))
+		rows = append(rows, append(row, strconv.Itoa(r.Rung), r.Error))
 	}
 	return csv.NewWriter(w).WriteAll(rows)
 }
@@ -304,6 +362,9 @@ func (s *Summary) JSON(w io.Writer) error {
 		if r.Rule != "" {
 			o["stopped_by"] = r.Rule
 		}
+		if s.rungs > 0 {
+			o["rung"], o["rungs"] = r.Rung, s.rungs
+		}
 		if r.Error != "" {
 			o["error"] = r.Error
 		}
@@ -326,14 +387,35 @@ func (s *Summary) JSON(w io.Writer) error {
 	return encoder.Encode(list)
 }
 
+// best writes a line per stage: what was best in it.
+func (s *Summary) best(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	for _, b := range s.Best {
+		if err := encoder.Encode(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Text writes the summary for people.
 func (s *Summary) Text(w io.Writer) error {
+	for _, b := range s.Best {
+		fmt.Fprintf(w, "best: %s (%s): %s\n", b.Condition, short(b.Score), strings.Join(b.Setting, " "))
+	}
+	if len(s.Best) > 0 {
+		fmt.Fprintln(w)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "condition\tseed\tended\tsteps\tpeak success\tlast\tlast 3\tentropy\tspread\tseconds\n")
 	for _, r := range s.Rows {
 		ended := strings.ReplaceAll(string(r.Status), "_", " ")
 		if r.Rule != "" {
 			ended += " (" + r.Rule + ")"
+		}
+		if s.rungs > 0 {
+			ended += fmt.Sprintf(", rung %d of %d", r.Rung, s.rungs)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Condition, r.Seed, ended, r.Steps, percent(r.Peak), percent(r.Last), percent(r.LastMean),
 			short(r.Entropy), short(r.Spread), short(math.Round(r.Seconds*10)/10))
@@ -386,10 +468,10 @@ func short(v float64) string {
 }
 
 // draw makes the study's figures.
-func (s *Summary) draw(labels []string, conditions map[string]Condition) error {
+func (s *Summary) draw(labels []string, first map[string]*Run) error {
 	var list []plot.StudyCondition
 	for _, label := range labels {
-		c := plot.StudyCondition{Label: label, Coordinates: conditions[label].Coordinates}
+		c := plot.StudyCondition{Label: label, Stage: first[label].Stage, Coordinates: first[label].Coordinates}
 		for _, r := range s.Rows {
 			if r.Condition == label && (r.run != nil || r.Status != Pending) {
 				c.Runs = append(c.Runs, plot.StudyRun{Seed: r.Seed, Status: string(r.Status), Rule: r.Rule, Steps: r.Steps, Success: r.Last, Run: r.run})

@@ -73,6 +73,7 @@ type Options struct {
 	Resume     bool   // continue the run directory's newest checkpoint, or start when there is none
 	ResumeFrom string // continue this global_step_N directory instead
 	Replay     string // JSONL of episodes to update on instead of playing
+	Until      int    // pause after this step, saved and validated: --resume goes on; 0 = go to the end
 	Console    *metrics.Console
 }
 
@@ -96,14 +97,19 @@ type run struct {
 	totals      totals
 	data        map[string]string // files of data, with their SHA-256; nil before they are read
 	total       int               // steps or epochs in all
+	until       int               // the last one that is done now: total, unless the run is to pause
 	finished    bool              // they are done already: nothing is opened
 	exact       bool              // the self-test found the sampler's log-probs equal to the trainer's
 }
 
 func newRun(c *config.Config, o Options, total int) run {
 	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}}
+	until := total
+	if o.Until > 0 {
+		until = min(o.Until, total)
+	}
 	dir := filepath.Join(c.Run.Output, c.Run.Name)
-	return run{equipment: e, options: o, total: total, checkpoints: checkpoints{equipment: e, dir: dir, saved: -1, proof: -1}}
+	return run{equipment: e, options: o, total: total, until: until, checkpoints: checkpoints{equipment: e, dir: dir, saved: -1, proof: -1}}
 }
 
 // outcome is how far the run has come.
@@ -175,7 +181,7 @@ func (r *run) openDirectory() (from string, err error) {
 	if err := r.continueFrom(from, resolved); err != nil {
 		return "", err
 	}
-	if r.finished = r.state.Step >= r.total; r.finished {
+	if r.finished = r.state.Step >= r.until; r.finished {
 		return from, r.markDone()
 	}
 	// Lines after the checkpoint are of steps that will be done again, to the same values.
@@ -269,14 +275,14 @@ func (r *run) markDone() error {
 	if before == nil || before.Status != "running" {
 		return nil
 	}
-	before.Status, before.Step = "done", r.state.Step
+	before.Status, before.Step = r.goal(), r.state.Step
 	return r.dir.WriteInfo(*before)
 }
 
 // conclude fills the outcome and records in run.json how the run ended.
 func (r *run) conclude(outcome Outcome, err error) (Outcome, error) {
 	outcome.Steps, outcome.Dir = r.state.Step, r.dir.Path
-	status, reason := "done", ""
+	status, reason := r.goal(), ""
 	var interrupted *interrupt.Error
 	switch {
 	case outcome.Early != nil:
@@ -287,6 +293,14 @@ func (r *run) conclude(outcome Outcome, err error) (Outcome, error) {
 		status, reason = "failed", err.Error()
 	}
 	return outcome, errors.Join(err, r.dir.WriteInfo(r.info(status, reason)))
+}
+
+// goal is the status of a run that did what it was asked to.
+func (r *run) goal() string {
+	if r.until < r.total && r.state.Step >= r.until {
+		return "paused"
+	}
+	return "done"
 }
 
 // record adds numbers to a line of metrics, which may also hold tables.

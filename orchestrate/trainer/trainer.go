@@ -138,7 +138,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 			t.log.Warnf("the policy is the one that the run began with: no step had anything to learn from")
 		}
 	}()
-	for t.state.Step < t.config.Run.Steps {
+	for t.state.Step < t.until {
 		early, err := t.advance(ctx)
 		if early != nil {
 			outcome.Early = early
@@ -193,7 +193,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	t.state.Step++
 	step, c := t.state.Step, t.config.Run
 	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
-	last := step == c.Steps
+	last := step == t.until
 	due := !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0
 	if t.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
 		m, err := t.rollouts.validation(ctx, step)
@@ -226,7 +226,8 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 // saveDue reports whether a checkpoint is saved after a step.
 func (t *Trainer) saveDue(step int) bool {
 	every := t.config.Run.SaveEvery
-	return every >= 0 && (step == t.config.Run.Steps || every > 0 && step%every == 0 || t.checkpoints.kept(step))
+	pauses := step == t.until && step < t.total
+	return pauses || every >= 0 && (step == t.total || every > 0 && step%every == 0 || t.checkpoints.kept(step))
 }
 
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.

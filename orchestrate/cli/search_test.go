@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run that never paused.
+func TestSearchSurvivesKills(t *testing.T) {
+	dir := t.TempDir()
+	tinyConfig(t, dir, "")
+	text := `
+[study]
+name = "tiny"
+base = "tiny.toml"
+seeds = 1
+slots = 2
+threads_per_run = 1
+set = ["run.steps=4", "run.validate_every=4", "run.save_every=-1", "analysis.enabled=false", "early_stop.low_success_count=0"]
+[search]
+reduction = 2
+min_steps = 1
+[[axes]]
+key = "actor.lr"
+values = [1e-4, 1e-3, 1e-2]
+[[conditions]]
+label = "cannot start"
+set = ["model.path=nowhere"]
+`
+	if err := os.WriteFile(filepath.Join(dir, "study.toml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := runGyre(t, dir, "search", "study.toml", "--dry-run")
+	if code != 0 || strings.Count(stdout, "pending") != 4 || !strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
+		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)
+	}
+	random := rand.New(rand.NewPCG(testSeed(t), 0))
+	for range 3 {
+		cmd := gyre(t, dir, "search", "study.toml")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(200+random.IntN(1500)) * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitFailed || !strings.Contains(stderr, "1 of 4 runs failed") {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	var best struct {
+		Condition string
+		At        map[string]string
+		Set       []string
+	}
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "studies/tiny/best.json")), &best); err != nil || best.At["lr"] == "" {
+		t.Fatalf("%+v, %v", best, err)
+	}
+	whole := 0
+	for _, row := range summary(t, dir) {
+		rung, ok := row["rung"].(float64)
+		if !ok {
+			continue
+		}
+		switch status, label := row["status"], row["condition"]; {
+		case label == "cannot start":
+			if status != "failed" || rung != 0 {
+				t.Errorf("%v", row)
+			}
+		case status == "finished":
+			whole++
+			if rung != 3 || row["steps"] != 4.0 {
+				t.Errorf("a finished run stands at rung %v after %v steps", rung, row["steps"])
+			}
+		case status != "paused" || rung < 1 || row["steps"] != []float64{1, 2}[int(rung)-1]:
+			t.Errorf("%v", row)
+		}
+	}
+	if whole == 0 {
+		t.Error("no configuration has all its steps")
+	}
+	// In one go.
+	mustGyre(t, dir, append([]string{"train", "tiny.toml", "run.steps=4", "run.validate_every=4", "analysis.enabled=false", "run.threads=1", "run.name=straight"}, best.Set...)...)
+	straight := steadyMetrics(t, filepath.Join(dir, "runs/straight/metrics.jsonl"))
+	paused := steadyMetrics(t, filepath.Join(dir, "studies/tiny/runs", best.Condition, "seed_1/metrics.jsonl"))
+	for step, values := range straight {
+		for _, name := range []string{"actor/pg_loss", "actor/grad_norm", "critic/vf_loss", "rollout/in_group_reward_std", "val-env/sokoban/success"} {
+			if want, ok := values[name]; ok && paused[step][name] != want {
+				t.Errorf("step %d: %s is %v, in one go %v", step, name, paused[step][name], want)
+			}
+		}
+	}
+	if log := string(readFile(t, filepath.Join(dir, "studies/tiny/logs", best.Condition, "seed_1.log"))); strings.Count(log, "continuing from ") < 2 {
+		t.Errorf("a promoted run did not continue from its checkpoint:\n%s", log)
+	}
+	if code, _, stderr := runGyre(t, dir, "sweep", "study.toml"); code != exitUsage || !strings.Contains(stderr, "that gyre search began") {
+		t.Errorf("a sweep in the search's folder: exit code %d\n%s", code, stderr)
+	}
+	for args, want := range map[string]string{
+		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected at least 2", "search study.toml --configurations 5": "the axes have 4",
+		"search study.toml --name other run.validate_every=0": "compares configurations by validations",
+	} {
+		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"gyre/orchestrate/config"
+)
+
+// Search runs what is missing of a search by successive halving over a study's axes, and writes the files that Execute writes.
+func Search(ctx context.Context, s *Study, o Options) (Summary, error) {
+	return execute(ctx, s, o, "search", (*execution).search)
+}
+
+// trialRuns are a search's runs, those of a configuration side by side, with the steps to the first rung.
+func (s *Study) trialRuns(base *config.Config, threads int) (trials []trial, rungs int, err error) {
+	configurations, err := s.configurations(base.Run.Seed)
+	if err != nil {
+		return nil, 0, err
+	}
+	steps := make([]int, len(configurations))
+	for i, c := range configurations {
+		resolved, err := config.Load(s.BasePath(), slices.Concat(s.Set, c.Overrides))
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", c.Label, err)
+		}
+		if resolved.Run.ValidateEvery == 0 {
+			return nil, 0, fmt.Errorf("%w: %s: run.validate_every is 0, and a search compares configurations by validations", config.ErrInvalid, c.Label)
+		}
+		steps[i] = resolved.Run.Steps
+		rungs = max(rungs, s.Search.rungs(steps[i]))
+		trials = append(trials, trial{s.runs(base, []Condition{c}, threads)})
+	}
+	for i, t := range trials {
+		for _, r := range t.runs {
+			r.Target = s.Search.stepsAt(0, rungs, steps[i])
+		}
+	}
+	return trials, rungs, nil
+}
+
+// search lets configurations go from rung to rung until one has all its steps and nothing is left to start.
+func (x *execution) search(ctx context.Context) (err error) {
+	if x.trials, x.rungs, err = x.study.trialRuns(x.base, x.slots[0].threads); err != nil {
+		return err
+	}
+	var all []*Run
+	for i, t := range x.trials {
+		if x.trials[i].runs, err = x.state.plan(t.runs); err != nil {
+			return err
+		}
+		all = append(all, x.trials[i].runs...)
+	}
+	steps := map[*Run]int{}
+	for _, r := range all {
+		steps[r] = x.stepsOf(r)
+	}
+	advance := func(t trial) *Run {
+		for _, r := range t.runs {
+			r.Rung++
+			r.Target, r.Status = x.study.Search.stepsAt(r.Rung, x.rungs, steps[r]), Pending
+		}
+		return t.runs[0]
+	}
+	next := func(busy bool) *Run {
+		waiting := slices.IndexFunc(all, func(r *Run) bool { return r.Status == Pending && r.Rung > 0 })
+		if waiting >= 0 {
+			return all[waiting]
+		}
+		if t, ok := promote(x.trials, x.rungs, x.study.Search.Reduction); ok {
+			return advance(t)
+		}
+		if r := pending(all)(busy); r != nil || busy {
+			return r
+		}
+		if t, ok := promoteLast(x.trials, x.rungs); ok {
+			return advance(t)
+		}
+		return nil
+	}
+	return x.run(ctx, next, x.searchProgress(all, steps))
+}
+
+// searchProgress counts the steps that the rule takes when every rung is full.
+func (x *execution) searchProgress(all []*Run, steps map[*Run]int) progress {
+	p := progress{label: fmt.Sprintf("search of %d configurations", len(x.trials))}
+	longest := 0
+	for _, n := range steps {
+		longest = max(longest, n)
+	}
+	p.total = x.study.Search.expected(len(x.trials), x.rungs, longest) * x.study.Seeds
+	p.done = func() (n int) {
+		for _, r := range all {
+			n += min(stepsDone(r.Dir), r.Target)
+		}
+		return n
+	}
+	return p
+}
+
+// expected are the steps of a search in which every rung is full.
+func (h Halving) expected(configurations, rungs, steps int) (total int) {
+	for rung := range rungs {
+		each := h.stepsAt(rung, rungs, steps)
+		if rung > 0 {
+			each -= h.stepsAt(rung-1, rungs, steps)
+		}
+		total += each * configurations
+		configurations = max(configurations/h.Reduction, 1)
+	}
+	return total
+}
+
+// leaders are the configurations of a search that have started, those further up before others, and at the same rung the better before the worse.
+func (x *execution) leaders() []trial {
+	var out []trial
+	for rung := x.rungs - 1; rung >= 0; rung-- {
+		for _, t := range ranked(x.trials, rung) {
+			if t.rung() == rung {
+				out = append(out, t)
+			}
+		}
+	}
+	for _, t := range x.trials {
+		if _, ok := t.score(t.rung()); !ok && exists(t.runs[0].Dir) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// shown are the runs that a summary lists: all of a sweep, and those of a search that have started.
+func (x *execution) shown() []*Run {
+	if x.rungs == 0 {
+		return x.state.Runs
+	}
+	var out []*Run
+	for _, t := range x.leaders() {
+		out = append(out, t.runs...)
+	}
+	return out
+}
+
+// Rung is a rung of a search as a dry run lists it.
+type Rung struct{ Steps, Configurations int }
+
+// PreviewSearch lists a search's configurations in the order in which they start, and its rungs, without changing anything.
+func PreviewSearch(s *Study) (list []Previewed, rungs []Rung, slots int, err error) {
+	base, err := s.base()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	places, err := s.deal()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	st, err := openState(s, "search")
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	trials, n, err := s.trialRuns(base, places[0].threads)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	var all []*Run
+	longest := 0
+	for _, t := range trials {
+		all = append(all, t.runs...)
+		if c, err := config.Load(s.BasePath(), t.runs[0].Overrides); err == nil {
+			longest = max(longest, c.Run.Steps)
+		}
+	}
+	left := len(trials)
+	for rung := range n {
+		rungs = append(rungs, Rung{s.Search.stepsAt(rung, n, longest), left})
+		left = max(left/s.Search.Reduction, 1)
+	}
+	return preview(st, base, all), rungs, len(places), nil
+}
