@@ -39,7 +39,7 @@ apply to every run.
 Exit code 1 means that a run failed; its reason is in the summary.`,
 		Flags: append(studyFlags(),
 			&cli.IntFlag{Name: "stage", Usage: "run this stage only"},
-			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` that the stage starts from, in place of the best before it (repeatable)"}),
+			&cli.StringSliceFlag{Name: "start", Usage: "`KEY=VALUE` to start --stage from (repeatable)"}),
 		Action: func(c *cli.Context) error {
 			s, err := loadStudy(c)
 			if err != nil {
@@ -85,8 +85,8 @@ known to be among the best by validation success (asynchronous successive
 halving). Files and slots are those of gyre sweep. Started again, a search
 goes on where it was.
 
-   gyre search configs/studies/hyperparam_search.toml --dry-run --configurations 27
-   gyre search configs/studies/hyperparam_search.toml --configurations 27 --slots 2
+   gyre search configs/studies/kl_sweep.toml --dry-run
+   gyre search configs/studies/hyperparam_search.toml --configurations 27
 
 Exit code 1 means that a run failed; its reason is in the summary.`,
 		Flags: append(studyFlags(),
