@@ -1,5 +1,7 @@
 package config
 
+import "strings"
+
 // Config is a whole experiment: one struct per TOML table. A field's comment is its help text and its entry in
 // docs/configuration.md. Tags: default is applied before the file is read, oneof lists the legal values, range is the
 // interval of legal numbers.
@@ -80,6 +82,10 @@ type Env struct {
 	MaxActionsPerTurn int `toml:"max_actions_per_turn" default:"2" range:"[1,)"`
 	// New tokens per turn; 0 = rollout.max_tokens.
 	MaxTokens int `toml:"max_tokens" default:"0" range:"[0,)"`
+	// Ask for a <think> block before the <answer>; when absent rollout.think.
+	Think *bool `toml:"think"`
+	// Separator between actions of one reply; when empty rollout.action_separator.
+	ActionSeparator string `toml:"action_separator"`
 	// Environment-specific options; `gyre env info TAG` lists them.
 	Options map[string]any `toml:"options"`
 	// Policies of sampling that the members of a group take in turn, instead of the one of [rollout] or [validation].
@@ -128,6 +134,48 @@ type Validation struct {
 	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA as in
 	// components.data), which `gyre components perplexity` reads.
 	Tracking bool `toml:"tracking" default:"false"`
+}
+
+// For is the rollout of one source's episodes.
+func (r Rollout) For(e Env) Rollout {
+	if e.Think != nil {
+		r.Think = *e.Think
+	}
+	if e.ActionSeparator != "" {
+		r.ActionSeparator = e.ActionSeparator
+	}
+	return r
+}
+
+// ReplyForms says, for every form that some source asks for, what replies look like and what becomes of them.
+func (c *Config) ReplyForms() []string {
+	var forms []string
+	sources := map[string][]string{}
+	for _, e := range c.Envs {
+		form := c.Rollout.For(e).replyForm()
+		if sources[form] == nil {
+			forms = append(forms, form)
+		}
+		sources[form] = append(sources[form], e.Tag)
+	}
+	if len(forms) > 1 {
+		for i, form := range forms {
+			forms[i] = strings.Join(sources[form], ", ") + ": " + form
+		}
+	}
+	return forms
+}
+
+func (r Rollout) replyForm() string {
+	switch {
+	case r.Replies == "action" && r.Think:
+		return "the policy thinks and answers; the bare action takes the reply's place (rollout.replies = \"action\")"
+	case r.Replies == "action":
+		return "the policy answers without thinking; the bare action takes the reply's place (rollout.replies = \"action\")"
+	case r.Think:
+		return "the policy thinks and answers"
+	}
+	return "the policy answers without thinking; replies are kept as sampled (rollout.replies = \"sampled\")"
 }
 
 // Rollout says how episodes are sampled and how replies are read.

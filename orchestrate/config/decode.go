@@ -100,6 +100,10 @@ func (d decoder) value(path string, raw any, to reflect.Value, tag reflect.Struc
 			d.text(path, text, to, tag)
 			return
 		}
+	case reflect.Pointer: // a key without a default
+		to.Set(reflect.New(to.Type().Elem()))
+		d.value(path, raw, to.Elem(), tag)
+		return
 	case reflect.Bool:
 		if b, ok := raw.(bool); ok {
 			to.SetBool(b)

@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Warnings lists what is legal but probably not meant.
 func (c *Config) Warnings() []string {
@@ -25,7 +28,8 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 		warn(placed && !r.TurnRewards, "rewards.%d.placement = %q has no effect on the update: with rollout.turn_rewards = false "+
 			"an episode's last token carries all of it", i, part.Placement)
 	}
-	warn(c.Collapse.Every > 0 && !r.Think, "collapse.every = %d measures thoughts, but rollout.think = false asks for none", c.Collapse.Every)
+	thinks := slices.ContainsFunc(c.Envs, func(e Env) bool { return r.For(e).Think })
+	warn(c.Collapse.Every > 0 && len(c.Envs) > 0 && !thinks, "collapse.every = %d measures thoughts, but rollout.think = false asks for none", c.Collapse.Every)
 	warn(r.Context == "full" && r.Window > 0, "rollout.window = %d has no effect: rollout.context = \"full\" forgets nothing", r.Window)
 	warn(r.Context == "window" && r.Window == 1 && r.Prompt == "chat", "rollout.window = 1: the policy never sees an earlier turn, not even its reward")
 	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",

@@ -44,7 +44,7 @@ func (s *seat) ask(next view) (bool, error) {
 
 // continued gives the prompt of a turn that follows others (or none) in a conversation.
 func (s *seat) continued(conversation *chat.Conversation, before []past, next view) ([]chat.Span, error) {
-	prompts, prefix := s.player.prompts, s.prefix()
+	prompts, prefix := s.prompts, s.prefix()
 	if len(before) == 0 {
 		return conversation.Open(prompts.open(s.game.rules, next), prefix)
 	}
@@ -119,7 +119,7 @@ func (s *seat) askSummary(next view) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		messages := s.player.prompts.remember(s.game.rules, next, s.past, first, s.player.rollout.Memory)
+		messages := s.prompts.remember(s.game.rules, next, s.past, first, s.player.rollout.Memory)
 		spans, err := conversation.Open(messages, s.prefix())
 		if err != nil {
 			return false, err

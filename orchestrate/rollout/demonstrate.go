@@ -40,10 +40,13 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 		return nil, err
 	}
 	sources := slices.Clone(plan.Envs)
-	specs := make([]envs.Spec, len(sources))
+	specs, worded := make([]envs.Spec, len(sources)), make([]prompts, len(sources))
 	for i := range sources {
 		if specs[i], err = p.spec(&sources[i]); err != nil {
 			return nil, err
+		}
+		if worded[i], err = newPrompts(p.rollout.For(sources[i])); err != nil {
+			return nil, fmt.Errorf("%s: %w", sources[i].Tag, err)
 		}
 	}
 	var shown []*episode.Episode
@@ -55,7 +58,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 		seats := make([]*seat, missing)
 		for i := range seats {
 			n := (tried + i) % len(sources)
-			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], seed: plan.Seed + int64(tried+i)}
+			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i)}
 		}
 		tried += missing
 		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
@@ -168,15 +171,16 @@ func (x expert) write(s *seat, actions []string) ([]int32, error) {
 		}
 		return append(reply, x.eos), nil
 	}
-	text := p.prompts.format.write(actions)
+	f := s.prompts.format
+	text := f.write(actions)
 	reply, err := p.tokenizer.EncodeMarkup(text)
 	if err != nil {
 		return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
 	}
 	reply = append(reply, x.eos)
-	if read := p.read(reply, len(actions)); !slices.Equal(read, actions) {
+	if read := f.parse(p.text(reply), len(actions)); !slices.Equal(read, actions) {
 		return nil, fmt.Errorf("the expert's reply %q is read as %q: does an action contain rollout.action_separator %q?",
-			text, read, p.prompts.format.separator)
+			text, read, f.separator)
 	}
 	return reply, nil
 }

@@ -19,7 +19,6 @@ type Player struct {
 	tokenizer *chat.Tokenizer
 	driver    *generation.Driver // nil for a player that only demonstrates
 	rollout   config.Rollout
-	prompts   prompts
 	seed      uint64
 	stopIDs   []int32
 	weights   weighting
@@ -31,8 +30,7 @@ type Player struct {
 // NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may be nil for a
 // player that only demonstrates.
 func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
-	prompts, err := newPrompts(rollout)
-	if err != nil {
+	if _, err := newPrompts(rollout); err != nil {
 		return nil, err
 	}
 	if err := checkNormalize(rollout); err != nil {
@@ -55,7 +53,7 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 	if len(stopIDs) == 0 {
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
-	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, prompts: prompts, seed: seed, stopIDs: stopIDs,
+	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed, stopIDs: stopIDs,
 		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p, nil
@@ -63,11 +61,6 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 
 // Close closes the environments that the player keeps between episodes.
 func (p *Player) Close() error { return p.instances.close(seconds(p.rollout.EnvTimeout)) }
-
-// read gives the actions that a sampled reply asks for.
-func (p *Player) read(reply []int32, limit int) []string {
-	return p.prompts.format.parse(p.text(reply), limit)
-}
 
 // text is what a sampled reply says.
 func (p *Player) text(reply []int32) string {
@@ -86,13 +79,13 @@ func (p *Player) cut(reply []int32, most int) bool {
 const repliesAction = "action"
 
 // bare makes the reply that stands for actions: the answer block alone, "none" where nothing was executed.
-func (p *Player) bare(actions []string) ([]int32, error) {
+func (p *Player) bare(f replyFormat, actions []string) ([]int32, error) {
 	text := "none"
 	if len(actions) > 0 {
-		text = strings.Join(actions, " "+p.prompts.format.separator+" ")
+		text = strings.Join(actions, " "+f.separator+" ")
 	}
 	block := "<answer>" + text + "</answer>"
-	reply, err := p.tokenizer.Encode(strings.TrimPrefix(block, p.prompts.format.prefix()), false)
+	reply, err := p.tokenizer.Encode(strings.TrimPrefix(block, f.prefix()), false)
 	if err != nil {
 		return nil, err
 	}

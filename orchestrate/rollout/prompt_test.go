@@ -7,6 +7,7 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/episode"
 )
 
 // text plays one episode and returns its whole text.
@@ -47,6 +48,38 @@ func TestAnswerOnlyChatPromptAsksForNoThinking(t *testing.T) {
 	if strings.Contains(got, "think>") || !strings.Contains(got, "in the form <answer>Right || Left</answer>, with actions") ||
 		!strings.HasSuffix(got, "assistant\n<answer>Right || Right</answer>"+eos) {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// Every source may ask for replies of its own form, in play and in demonstrations.
+func TestSourcesHaveTheirOwnForm(t *testing.T) {
+	rollout := defaults()
+	rollout.Prompt = "compact"
+	silent, other := source(1, 1, nil), source(1, 1, nil)
+	silent.Think, silent.ActionSeparator = new(bool), ";"
+	tok := tokenizer(t)
+	sampler := &script{t: t, tokenizer: tok, reply: func(id uint64, _ int) string {
+		return map[uint64]string{1: "Right ; Right</answer>", 2: "</think><answer>Right || Right</answer>"}[id] + eos
+	}}
+	p := player(t, sampler, rollout)
+	played, _, err := p.Play(context.Background(), Plan{Sources: []config.Env{silent, other}, EnvSeed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{silent, other}, Seed: 3, Episodes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"<answer>Right ; Right</answer>", "<think></think><answer>Right || Right</answer>"} {
+		for _, e := range []*episode.Episode{played[i], shown[i]} {
+			if got := tok.Decode(e.IDs, false); !strings.Contains(got, "assistant\n"+want) || !e.Success {
+				t.Errorf("source %d, success %v:\n%s", i, e.Success, got)
+			}
+		}
+	}
+	silent.ActionSeparator = " "
+	if _, _, err := p.Play(context.Background(), Plan{Sources: []config.Env{silent}}); err == nil || !strings.Contains(err.Error(), "action_separator") {
+		t.Errorf("a blank separator: %v", err)
 	}
 }
 

@@ -15,13 +15,14 @@ import (
 // seat is one episode being played. It is handed back and forth between the sampling loop and a worker; only one of
 // them touches it at a time.
 type seat struct {
-	player *Player
-	source config.Env
-	spec   envs.Spec
-	index  int // of the episode in its batch
-	group  int
-	member int
-	seed   int64 // of the environment
+	player  *Player
+	source  config.Env
+	spec    envs.Spec
+	prompts prompts
+	index   int // of the episode in its batch
+	group   int
+	member  int
+	seed    int64 // of the environment
 
 	game  game
 	shown view // of the pending turn
@@ -46,10 +47,14 @@ func (p *Player) seats(sources []config.Env, envSeed int64) ([]*seat, error) {
 		if err != nil {
 			return nil, err
 		}
+		prompts, err := newPrompts(p.rollout.For(source))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source.Tag, err)
+		}
 		for range source.Groups {
 			for member := range source.GroupSize {
 				all = append(all, &seat{
-					player: p, source: source, spec: spec, index: len(all), group: group, member: member,
+					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group, member: member,
 					seed: envSeed + int64(group),
 				})
 			}
@@ -132,7 +137,7 @@ func (s *seat) answer(ctx context.Context, reply []int32, logprobs []float32, tr
 	out := s.game.play(ctx, s.read(ctx, s.player.text(reply)))
 	if s.player.rollout.Replies == repliesAction && !s.game.rules.plain {
 		var err error
-		if reply, err = s.player.bare(out.actions); err != nil {
+		if reply, err = s.player.bare(s.prompts.format, out.actions); err != nil {
 			return fmt.Errorf("%s: the action in place of the reply: %w", s, err)
 		}
 		logprobs = nil
@@ -169,7 +174,7 @@ func (s *seat) prefix() string {
 	if s.game.rules.plain {
 		return ""
 	}
-	return s.player.prompts.format.prefix()
+	return s.prompts.format.prefix()
 }
 
 func (s *seat) read(ctx context.Context, said string) []string {
@@ -181,7 +186,7 @@ func (s *seat) read(ctx context.Context, said string) []string {
 	case s.game.rules.plain:
 		return []string{said}
 	}
-	return s.player.prompts.format.parse(said, s.source.MaxActionsPerTurn)
+	return s.prompts.format.parse(said, s.source.MaxActionsPerTurn)
 }
 
 func (s *seat) finish(stop string) {

@@ -159,6 +159,11 @@ func (r *run) openModels(from string, parts experiment.Parts, actor, critic *lea
 	if warning != "" {
 		r.log.Warnf("%s", warning)
 	}
+	if r.sampler != nil {
+		for _, form := range r.config.ReplyForms() {
+			r.log.Infof("replies: %s", form)
+		}
+	}
 	return nil
 }
 

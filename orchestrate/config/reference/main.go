@@ -125,6 +125,8 @@ func text(comment *ast.CommentGroup) string { return strings.Join(strings.Fields
 
 func typeOf(f *ast.Field) string {
 	switch t := f.Type.(type) {
+	case *ast.StarExpr: // a key without a default
+		return t.X.(*ast.Ident).Name
 	case *ast.Ident:
 		return t.Name
 	case *ast.ArrayType:
