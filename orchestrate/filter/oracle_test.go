@@ -168,6 +168,23 @@ func TestRoundingDecidesNothing(t *testing.T) {
 	if s := apply(t, [][]Member{members(.1, .1, .1), members(1, 2)}, o); !slices.Equal(s.Kept, []int{1}) {
 		t.Errorf("kept %v, want only the group with a spread", s.Kept)
 	}
+	o.IncludeZero = true
+	for _, o.Metric = range []string{"reward", "reward_sum"} { // sums of 2.4, 0 and -2.4, however they are added
+		for _, o.Type = range []string{"largest", "smallest"} {
+			for _, tied := range [][][]Member{
+				{members(.2, .4, .8, 1), members(.4, .6, .5, .9), members(.9, .5, .6, .4), members(.6, .6, .6, .6)},
+				{members(.1, .2, -.3), members(0, 0, 0), members(-.3, .1, .2), members(.7, -.4, -.3)},
+				{members(-.2, -.4, -.8, -1), members(-.4, -.6, -.5, -.9), members(-.6, -.6, -.6, -.6)},
+			} {
+				for range len(tied) {
+					if s := apply(t, tied, o); !slices.Equal(s.Kept, []int{0}) {
+						t.Errorf("%s, %s: of equal sums of %v, group %v was kept, want the first", o.Metric, o.Type, tied, s.Kept)
+					}
+					tied = append(tied[1:], tied[0])
+				}
+			}
+		}
+	}
 }
 
 func TestExactShares(t *testing.T) {
