@@ -15,8 +15,12 @@ type Config struct {
 	Model torch.ModelConfig // with the head the directory was saved with
 }
 
-// ReadConfig reads dir/config.json in either spelling.
+// ReadConfig reads dir/config.json in either spelling. The actor of a checkpoint is verified first: a changed byte may be one that no reader
+// of the directory minds, or one that makes it complain of something else.
 func ReadConfig(dir string) (Config, error) {
+	if err := VerifyModel(dir); err != nil {
+		return Config{}, err
+	}
 	c, err := hf.ReadConfig(dir)
 	if err != nil {
 		return Config{}, err
@@ -102,7 +106,7 @@ func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, e
 // head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
 // missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is verified first.
 func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
-	if err := verifyPart(dir); err != nil {
+	if err := VerifyModel(dir); err != nil {
 		return Loaded{}, err
 	}
 	h := headOf(head)
@@ -126,7 +130,7 @@ func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
 
 // Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would refuse.
 func Check(dir string, head torch.Head) error {
-	if err := verifyPart(dir); err != nil {
+	if err := VerifyModel(dir); err != nil {
 		return err
 	}
 	h := headOf(head)

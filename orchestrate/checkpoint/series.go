@@ -106,7 +106,7 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	switch {
 	case exists(path, "config.json"):
 		found.Actor = path
-		return found, nil, verifyPart(path)
+		return found, nil, VerifyModel(path)
 	case exists(path, ManifestName):
 		err, found.Root = Verify(path), path
 	case exists(path, "actor", "config.json"): // the models of a checkpoint, copied
@@ -132,8 +132,9 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	return found, skipped, nil
 }
 
-// verifyPart verifies the actor or critic of a checkpoint alone: what lies beside it may have been removed to save space.
-func verifyPart(dir string) error {
+// VerifyModel verifies the actor or critic of a checkpoint alone: what lies beside it may have been removed to save space. Other
+// directories and files are taken as they are.
+func VerifyModel(dir string) error {
 	full, err := filepath.Abs(dir)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/checkpoint/convert"
 	"gyre/orchestrate/checkpoint/hf"
 	"gyre/orchestrate/checkpoint/policyinit"
@@ -131,6 +132,9 @@ func modelInfo(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
 	}
+	if err := checkpoint.VerifyModel(c.Args().First()); err != nil {
+		return err
+	}
 	info, err := convert.Inspect(c.Args().First())
 	if err != nil {
 		return err
@@ -159,6 +163,9 @@ func modelConvert(c *cli.Context) error {
 		dtype = &d
 	}
 	source, target := c.Args().Get(0), c.Args().Get(1)
+	if err := checkpoint.VerifyModel(source); err != nil {
+		return err
+	}
 	var done convert.Summary
 	err := atomicfile.CreateDir(target, modelMarker, c.Bool("force"), func(dir string) (err error) {
 		done, err = convert.Convert(source, dir, dtype)

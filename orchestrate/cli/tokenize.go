@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/chat"
+	"gyre/orchestrate/checkpoint"
 )
 
 func tokenizeCommand() *cli.Command {
@@ -35,6 +36,9 @@ gives {"text": "…"}; --no-special then leaves special tokens out.`,
 }
 
 func tokenize(c *cli.Context) error {
+	if err := checkpoint.VerifyModel(c.String("model")); err != nil {
+		return err
+	}
 	tokenizer, err := chat.Load(c.String("model"))
 	if err != nil {
 		return Usagef("--model: %w", err)

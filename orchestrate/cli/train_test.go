@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -185,31 +187,80 @@ func TestCorruptCheckpoints(t *testing.T) {
 	if code != 4 || !strings.Contains(stderr, "SHA-256") {
 		t.Fatalf("no good checkpoint: exit code %d, want 4\n%s", code, stderr)
 	}
-	// Whoever uses a checkpoint finds the damage, whichever file it is in.
-	flip("global_step_2")
-	step := filepath.Join(dir, "runs/tiny/global_step_2")
-	mustGyre(t, dir, "eval", config, "--checkpoint", step)
-	for _, name := range []string{"actor/model.safetensors", "actor/config.json", "actor/tokenizer.json", "optimizer/actor.safetensors", "manifest.json"} {
-		path := filepath.Join(step, name)
-		whole := readFile(t, path)
-		damaged := bytes.Clone(whole)
-		damaged[len(damaged)/3] ^= 4
-		if err := os.WriteFile(path, damaged, 0o644); err != nil {
-			t.Fatal(err)
+}
+
+// Whoever uses a checkpoint finds the damage, whichever byte of whichever file it is in, before anything else is said of it.
+func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 2\nbatch = 4\n")
+	mustGyre(t, dir, "train", config, "run.steps=1")
+	mustGyre(t, dir, "sft", config, "run.name=warm", "sft.epochs=1")
+	const step, warm = "runs/tiny/global_step_1", "runs/warm/global_step_1"
+	uses := []struct{ part, command string }{ // what a command reads of a step's folder: all of it, or one model
+		{"", "eval CONFIG --checkpoint STEP"},
+		{"", "eval CONFIG --checkpoint runs/tiny"},
+		{"", "analyze CONFIG --checkpoint STEP"},
+		{"", "train CONFIG --resume run.steps=2"},
+		{"", "train CONFIG run.name=again --resume-from STEP"},
+		{"", "train CONFIG run.name=again --resume-from STEP --dry-run"},
+		{"", "sft CONFIG run.name=warm --resume"},
+		{"actor", "eval CONFIG --checkpoint STEP/actor"},
+		{"actor", "analyze CONFIG --checkpoint STEP/actor"},
+		{"actor", "train CONFIG run.name=new model.path=STEP/actor"},
+		{"actor", "train CONFIG run.name=new algorithm.kl_coef=0.1 model.reference=STEP/actor"},
+		{"actor", "sft CONFIG run.name=new model.path=STEP/actor"},
+		{"actor", "score --model STEP/actor"},
+		{"actor", "generate --model STEP/actor"},
+		{"actor", "tokenize --model STEP/actor"},
+		{"actor", "model info STEP/actor"},
+		{"actor", "model convert STEP/actor other"},
+		{"critic", "train CONFIG run.name=new critic.path=STEP/critic"},
+	}
+	random := rand.New(rand.NewPCG(testSeed(t), 2))
+	tried := map[string]int{}
+	for _, folder := range []string{step, warm} {
+		var files []string
+		for path := range contents(t, filepath.Join(dir, folder)) {
+			files = append(files, path)
 		}
-		commands := [][]string{{"eval", config, "--checkpoint", step}, {"analyze", config, "--checkpoint", step}, {"train", config, "run.name=again", "--resume-from", step}}
-		if strings.HasPrefix(name, "actor/m") || name == "manifest.json" {
-			commands = append(commands, []string{"eval", config, "--checkpoint", step + "/actor"}, []string{"train", config, "run.name=new", "model.path=" + step + "/actor"})
+		slices.Sort(files)
+		if folder == step {
+			files = slices.Concat(files, files)
 		}
-		for _, command := range commands {
-			if code, _, stderr := runGyre(t, dir, command...); code != 4 || !strings.Contains(stderr, path) {
-				t.Errorf("%v with a flipped bit in %s: exit code %d, want 4\n%s", command, name, code, stderr)
+		for _, path := range files {
+			whole := readFile(t, path)
+			name, _ := filepath.Rel(filepath.Join(dir, folder), path)
+			part, _, _ := strings.Cut(filepath.ToSlash(name), "/")
+			var fitting []string // those that were tried least come first
+			for _, i := range random.Perm(len(uses)) {
+				u := uses[i]
+				supervised := strings.HasPrefix(u.command, "sft CONFIG run.name=warm")
+				if (folder == warm) == supervised && (u.part == "" || u.part == part || name == "manifest.json") {
+					fitting = append(fitting, strings.NewReplacer("CONFIG", config, "STEP", folder).Replace(u.command))
+				}
+			}
+			slices.SortStableFunc(fitting, func(a, b string) int { return tried[a] - tried[b] })
+			command := fitting[0]
+			tried[command]++
+			at, change := random.IntN(len(whole)), byte(1+random.IntN(255))
+			damaged := bytes.Clone(whole)
+			damaged[at] ^= change
+			if err := os.WriteFile(path, damaged, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			code, _, stderr := runGyre(t, dir, strings.Fields(command)...)
+			if code != 4 || !strings.Contains(stderr, filepath.Join(folder, name)) {
+				t.Errorf("gyre %s with byte %d of %s changed by %#x: exit code %d, want 4\n%s", command, at, name, change, code, stderr)
+			}
+			if err := os.WriteFile(path, whole, 0o644); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(path, whole, 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
+	if len(tried) != len(uses) {
+		t.Errorf("%d of %d uses of a checkpoint were tried: %v", len(tried), len(uses), tried)
+	}
+	mustGyre(t, dir, "eval", config, "--checkpoint", step)
 }
 
 func TestSupervisedFineTuningAndEvaluation(t *testing.T) {

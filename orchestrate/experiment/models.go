@@ -96,6 +96,9 @@ func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 
 // openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees that it renders.
 func openTokenizer(dir, template string) (*chat.Tokenizer, error) {
+	if err := checkpoint.VerifyModel(dir); err != nil {
+		return nil, err
+	}
 	tokenizer, err := chat.Load(dir)
 	if err != nil {
 		return nil, fmt.Errorf("loading the tokenizer: %w", err)
