@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -48,6 +49,7 @@ var Columns = []Column{
 // progress bar: the bar is cleared first and comes back below. It may be used by several goroutines.
 type Console struct {
 	Columns []Column
+	Quiet   time.Duration // how long a piece of work may go on without a terminal before a line about it is written, and how often
 
 	mu       sync.Mutex
 	out      io.Writer
@@ -60,7 +62,7 @@ type Console struct {
 // NewConsole writes to out. On a terminal it draws progress bars, and colours unless NO_COLOR is set or TERM is dumb;
 // elsewhere it writes plain lines without control codes.
 func NewConsole(out io.Writer) *Console {
-	c := &Console{Columns: Columns, out: out}
+	c := &Console{Columns: Columns, Quiet: 10 * time.Second, out: out}
 	if file, ok := out.(*os.File); ok {
 		c.terminal = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 	}

@@ -7,9 +7,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// quiet is how long a piece of work may go on without a terminal before a line about it is written, and how often.
-const quiet = 10 * time.Second
-
 // Bar shows how far a piece of work is: a bar with the time left on a terminal, a plain line now and then elsewhere.
 type Bar struct {
 	console *Console
@@ -53,7 +50,7 @@ func (b *Bar) Set(done int) {
 		_ = b.bar.Set(min(done, b.total))
 		return
 	}
-	if now := time.Now(); now.Sub(b.shown) >= quiet {
+	if now := time.Now(); now.Sub(b.shown) >= b.console.Quiet {
 		b.shown = now
 		fmt.Fprintln(b.console.out, b.text(now))
 	}

@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/metrics"
 	"gyre/torch"
 )
 
@@ -149,11 +150,12 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 		return err
 	}
 	g.noteBuckets(buckets)
-	batch, err := g.analysisBatch(s)
+	bar, count := g.bar(len(s.samples))
+	defer bar.Close()
+	batch, err := g.analysisBatch(s, count)
 	if err != nil {
 		return err
 	}
-	defer g.showProgress(&batch)()
 	report, err := analysis.Measure(ctx, g.actor.model, buckets, batch, experiment.AnalysisOptions(g.config))
 	if err != nil {
 		return err
@@ -178,27 +180,21 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 	return nil
 }
 
-// showProgress counts the samples that went through the passes of a batch, once for each of the loss's terms.
-func (g *gradientAnalysis) showProgress(b *analysis.Batch) (finish func()) {
-	terms, done := len(b.Components), 0
+// bar counts the samples that went through the passes of a batch, once for each of the loss's terms.
+func (g *gradientAnalysis) bar(samples int) (bar *metrics.Bar, count func(samples int, out []torch.Component)) {
+	total, done := samples*len(lossComponents(g.policyLoss())), 0
 	if g.config.Analysis.Profile == analysis.Paper { // bucket by bucket, and all of them again
-		terms *= 2
+		total *= 2
 	}
-	bar := g.console.Bar("gradient analysis", terms*len(b.Tokens))
-	count := func(samples []int, out []torch.Component) {
-		done += len(samples) * len(out)
+	bar = g.console.Bar("gradient analysis", total)
+	return bar, func(samples int, out []torch.Component) {
+		for _, c := range out {
+			if c.Into != nil {
+				done += samples
+			}
+		}
 		bar.Set(done)
 	}
-	backward, alone := b.Backward, b.Alone
-	b.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
-		defer count(samples, out)
-		return backward(samples, out)
-	}
-	b.Alone = func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
-		defer count(samples, out)
-		return alone(samples, scale, out)
-	}
-	return bar.Close
 }
 
 // buckets sorts the batch's groups by their spread.
@@ -236,8 +232,8 @@ func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
 	}
 }
 
-// analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component.
-func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
+// analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component. count hears of every micro-batch.
+func (e *equipment) analysisBatch(s selection, count func(samples int, out []torch.Component)) (analysis.Batch, error) {
 	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
 	weights, err := lossWeights(s.samples, all(len(s.samples)), mode, s.width)
 	if err != nil {
@@ -253,6 +249,7 @@ func (e *equipment) analysisBatch(s selection) (analysis.Batch, error) {
 			for name, c := range stats.Components {
 				total.Components[name] = torch.ComponentStats{Loss: total.Components[name].Loss + c.Loss}
 			}
+			count(len(micro), out)
 		}
 		return total, nil
 	}

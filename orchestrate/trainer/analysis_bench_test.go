@@ -113,7 +113,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		batch, err := t.analysisBatch(s)
+		batch, err := t.analysisBatch(s, func(int, []torch.Component) {})
 		if err != nil {
 			b.Fatal(err)
 		}

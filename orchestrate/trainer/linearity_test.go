@@ -29,7 +29,7 @@ func TestGradientsAddUp(t *testing.T) {
 	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
 		t.Fatal(err)
 	}
-	batch, err := p.analysisBatch(chosen)
+	batch, err := p.analysisBatch(chosen, func(int, []torch.Component) {})
 	if err != nil {
 		t.Fatal(err)
 	}

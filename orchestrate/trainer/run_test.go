@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -122,6 +123,51 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 	}
 	if again, err := run.proveExact(run.state.SamplerGap); again || err != nil {
 		t.Errorf("a resumed run proves itself exact again: %v, %v", again, err)
+	}
+}
+
+// Whatever takes long in a step says how far it is, to the end and not beyond it: updates too, and every way to analyse.
+func TestLongWorkShowsItsProgress(t *testing.T) {
+	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.statistics=false", "analysis.profile=paper", "analysis.in_update=true"} {
+		text := expectation{Case: "ppo", Model: "llama"}.toml(t.TempDir())
+		text = strings.NewReplacer("steps = 0", "steps = 1", "mini_batch = 0", "mini_batch = 4", "lr = 0\n", "lr = 0.001\n", "temperature = 0", "temperature = 1",
+			"kl_coef = 0", "kl_coef = 0.1", "entropy_coef = 0", "entropy_coef = 0.01", `loss_aggregation = ""`, `loss_aggregation = "token-mean"`,
+			"gamma = 0", "gamma = 1", "lambda = 0", "lambda = 1", "enabled = false", "enabled = true").Replace(text)
+		c, err := config.Parse("progress.toml", []byte(text), []string{how, "filter.strategy=none", "analysis.num_buckets=2", "actor.epochs=2", "actor.micro_batch_tokens=16"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		console := metrics.NewConsole(&out)
+		console.Quiet = 0
+		run, err := New(c, Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		run.Close()
+		samples := 12
+		for label, total := range map[string]int{"actor update": 2 * samples, "critic update": samples, "gradient analysis": 3 * samples} {
+			if strings.HasSuffix(how, "paper") && label == "gradient analysis" {
+				total *= 2
+			}
+			last, lines := 0, 0
+			for _, line := range strings.Split(out.String(), "\n") {
+				var done, of int
+				if n, _ := fmt.Sscanf(line, label+" %d/%d", &done, &of); n < 2 {
+					continue
+				}
+				if lines++; of != total || done <= last || done > total {
+					t.Errorf("%s: %q after %d of %d", how, line, last, total)
+				}
+				last = done
+			}
+			if last != total || lines < 3 {
+				t.Errorf("%s: %s was told in %d lines, the last at %d of %d\n%s", how, label, lines, last, total, out.String())
+			}
+		}
 	}
 }
 
