@@ -181,3 +181,31 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 	mustGyre(t, dir, "train", config, "run.steps=5", "--resume-from", "runs/tiny/global_step_4", "run.name=further")
 	mustGyre(t, dir, "train", config, "run.steps=6", "--resume", "run.name=further")
 }
+
+// A run that goes on without its moments or with rounded weights does not call that a continuation: it says what is missing, for each model.
+func TestInexactResumesSaySo(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	for name, x := range map[string]struct {
+		set  string
+		want []string
+	}{
+		"exact":   {"run.seed=1", []string{"continuing from runs/exact/global_step_1"}},
+		"weights": {"checkpoint.optimizer=false", []string{"the actor's optimizer starts anew", "the critic's optimizer starts anew"}},
+		"rounded": {"checkpoint.dtype=bfloat16", []string{"the actor's weights were rounded to bfloat16", "the critic's weights were rounded"}},
+	} {
+		mustGyre(t, dir, "train", config, "run.name="+name, "run.steps=1", x.set)
+		for _, how := range [][]string{{"--resume"}, {"run.name=again" + name, "--resume-from", "runs/" + name + "/global_step_1"}} {
+			code, _, stderr := runGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", x.set}, how...)...)
+			for _, want := range x.want {
+				if code != 0 || !strings.Contains(stderr, want) {
+					t.Errorf("%s %v: exit code %d, want %q\n%s", name, how, code, want, stderr)
+				}
+			}
+			inexact := strings.Contains(stderr, "not as an uninterrupted run would") && !strings.Contains(stderr, "continuing from")
+			if inexact == (name == "exact") {
+				t.Errorf("%s %v: told\n%s", name, how, stderr)
+			}
+		}
+	}
+}

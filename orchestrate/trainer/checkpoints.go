@@ -3,12 +3,15 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/checkpoint/weights"
 	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
@@ -66,16 +69,38 @@ func (c *checkpoints) each(f func(name string, l *learner) error) error {
 	return nil
 }
 
-// restore loads the optimizer moments of a checkpoint; weights and State are already there.
+// inexact says what a checkpoint lacks for a run that equals an uninterrupted one, "" where it lacks nothing.
+func inexact(from string) (string, error) {
+	var why []string
+	for _, name := range []string{"actor", "critic"} {
+		c, err := checkpoint.ReadConfig(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) && name == "critic" {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if c.DType != weights.F32 {
+			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
+		}
+		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {
+			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)", name))
+		}
+	}
+	return strings.Join(why, "; "), nil
+}
+
+// moments is the file of a model's optimizer in a checkpoint.
+func moments(step, name string) string {
+	return filepath.Join(step, "optimizer", name+".safetensors")
+}
+
+// restore loads the optimizer moments of a checkpoint, where it has them; weights and State are already there.
 func (c *checkpoints) restore(from string, step int) error {
 	c.saved = step
 	return c.each(func(name string, l *learner) error {
-		path := filepath.Join(from, "optimizer", name+".safetensors")
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			c.log.Warnf("%s is not there: the %s's optimizer starts anew, and the run will not equal an uninterrupted one", path, name)
-			return nil
-		}
-		if err := checkpoint.LoadOptimizer(path, l.model, l.optimizer); err != nil {
+		err := checkpoint.LoadOptimizer(moments(from, name), l.model, l.optimizer)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("restoring the %s's optimizer: %w", name, err)
 		}
 		return nil
@@ -120,7 +145,7 @@ func (c *checkpoints) save(state State) (err error) {
 		if !c.config.Checkpoint.Optimizer {
 			return nil
 		}
-		return checkpoint.SaveOptimizer(filepath.Join(p.Dir, "optimizer", name+".safetensors"), l.model, l.optimizer)
+		return checkpoint.SaveOptimizer(moments(p.Dir, name), l.model, l.optimizer)
 	})
 	if err != nil {
 		return err

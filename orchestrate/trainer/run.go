@@ -221,7 +221,15 @@ func (r *run) continueFrom(from string, resolved []byte) error {
 	if err := checkpoint.ReadState(from, &r.state); err != nil {
 		return err
 	}
-	r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+	why, err := inexact(from)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		r.log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from, r.state.Step, why)
+	} else {
+		r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+	}
 	return r.compare(from, resolved)
 }
 
