@@ -30,6 +30,28 @@ func sample() (Batch, PolicyInputs) {
 var ppo = PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, ClipDual: 3, EntropyCoef: 0.01, KL: KLK3,
 	KLCoef: 0.1}
 
+// The log-ratios that actor/ppo_kl averages are clamped to ±20 one by one, as verl's are.
+func TestLogRatiosAreClamped(t *testing.T) {
+	m := tinyModel(t, HeadLM)
+	b, in := sample()
+	scores, err := m.Score(b, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.OldLogprobs = slices.Clone(scores.Logprobs)
+	want, shifts := 0.0, []float32{0, 19.5, -19.5, 25, -500, 0, 1, 20.5}
+	for i, shift := range shifts { // the rows of first tokens are not policy tokens
+		in.OldLogprobs[i] += shift
+		if i != 0 && i != 5 {
+			want += min(max(float64(in.OldLogprobs[i])-float64(scores.Logprobs[i]), -20), 20)
+		}
+	}
+	stats, err := m.PolicyBackward(b, in, ppo, Terms(nil, nil, nil))
+	if err != nil || math.Abs(stats.LogRatio-want) > 1e-9 || math.Abs(want-21) > 1e-4 {
+		t.Errorf("log-ratios sum to %v (%v), want %v", stats.LogRatio, err, want)
+	}
+}
+
 func TestComponentGradientsSumToTheWhole(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
