@@ -53,3 +53,25 @@ func TestModelCommands(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// Without a network, pulling a model says what else makes one, and data what to give instead; neither leaves anything or waits.
+func TestWithoutAHub(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:9") // nobody listens on "discard"
+	for command, want := range map[string][]string{
+		"model pull Qwen/Qwen2.5-0.5B-Instruct": {"no way to the hub http://127.0.0.1:9", "HF_ENDPOINT", "models/Qwen2.5-0.5B-Instruct", "bash scripts/get-smollm2.sh",
+			"gyre model init models/Qwen2.5-0.5B-Instruct"},
+		"data prepare gsm8k --output sets": {"no way to the hub http://127.0.0.1:9", "datasets/openai/gsm8k/", "--input"},
+		"data prepare math500":             {"no way to the hub http://127.0.0.1:9", "MATH-500/resolve/main/test.jsonl", "--input"},
+	} {
+		code, stdout, stderr := runGyre(t, dir, strings.Fields(command)...)
+		for _, text := range want {
+			if code != 1 || stdout != "" || !strings.Contains(stderr, text) {
+				t.Errorf("gyre %s: exit code %d, want %q in\n%s", command, code, text, stderr)
+			}
+		}
+		if left := contents(t, dir); len(left) > 0 {
+			t.Errorf("gyre %s left %v", command, left)
+		}
+	}
+}

