@@ -193,8 +193,8 @@ func TestArithmeticIsRight(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	file := jsonl(t, `{"question": "a long question", "answer": "2"}`)
 	for want, c := range map[string]map[string]any{
-		"no such file":                 {"file": "absent.jsonl"},
-		"gyre data prepare makes it":   {"file": "absent.parquet"},
+		"absent.jsonl does not exist":  {"file": "absent.jsonl"},
+		"gyre data prepare --help":     {"file": "absent.parquet"},
 		"option attempts: expected":    {"attempts": 0},
 		"option overlong: expected":    {"overlong": "cut"},
 		"no prompt is within":          {"file": file, "max_prompt_length": 5},

@@ -3,8 +3,10 @@ package dataset
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,10 +105,10 @@ func (f *files) get(o options) ([]dataset.Row, error) {
 		return samples(), nil
 	}
 	info, err := os.Stat(o.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
+	}
 	if err != nil {
-		if ending := filepath.Ext(o.File); errors.Is(err, os.ErrNotExist) && ending == ".parquet" {
-			return nil, fmt.Errorf("%w (gyre data prepare makes it)", err)
-		}
 		return nil, err
 	}
 	key := o // the settings that a file is read with
@@ -122,6 +124,22 @@ func (f *files) get(o options) ([]dataset.Row, error) {
 	}
 	f.sets[key] = &loadedFile{info.ModTime(), info.Size(), list}
 	return list, nil
+}
+
+// howToGet says what to run where a file is missing.
+func howToGet(file string) string {
+	dir, name := filepath.Split(filepath.Clean(file))
+	set := filepath.Base(dir)
+	split := strings.TrimSuffix(name, filepath.Ext(name))
+	if (set != "gsm8k" && set != "math500") || (split != "train" && split != "test") {
+		return fmt.Sprintf("expected a file of prompts and answers (%s); `gyre data prepare --help` says how GSM8K and MATH-500 become some",
+			strings.Join(dataset.Formats, ", "))
+	}
+	command := "gyre data prepare " + set
+	if standard := filepath.Join("data", set); filepath.Clean(dir) != standard {
+		command += " --output " + filepath.Clean(dir)
+	}
+	return fmt.Sprintf("`%s` makes it from the files of the hub, with --input from files that you have", command)
 }
 
 // read loads a file and leaves out what does not fit.
@@ -150,7 +168,7 @@ func read(o options) ([]dataset.Row, error) {
 	measure := dataset.Characters
 	if o.Tokenizer != "" {
 		if measure, err = Tokens(o.Tokenizer); err != nil {
-			return nil, fmt.Errorf("option tokenizer: %w", err)
+			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, `gyre model init` and `bash scripts/get-smollm2.sh` make some)", err)
 		}
 	}
 	var kept []dataset.Row

@@ -112,8 +112,17 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 		}
 		for _, verb := range []string{"train", "eval", "sft", "analyze"} {
 			code, _, stderr := runGyre(t, dir, verb, path)
-			if code == 0 || !strings.Contains(stderr, "gyre model init models/") && !strings.Contains(stderr, "bash scripts/get-smollm2.sh") &&
-				!strings.Contains(stderr, "gyre data prepare makes it") {
+			data := ""
+			for _, set := range []string{"gsm8k", "math500"} {
+				if strings.Contains(string(readFile(t, path)), "data/"+set+"/") {
+					data = set
+				}
+			}
+			hinted := strings.Contains(stderr, "gyre model init models/") || strings.Contains(stderr, "bash scripts/get-smollm2.sh")
+			if data != "" {
+				hinted = strings.Contains(stderr, "data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
+			}
+			if code == 0 || !hinted {
 				t.Errorf("gyre %s %s: exit code %d\n%s", verb, file, code, stderr)
 			}
 		}
@@ -124,6 +133,9 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
+	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(`{"question": "1+1?", "answer": "2"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for command, want := range map[string]string{
 		"train CONFIG model.path=runs/sft/global_step_5/actor": "`gyre sft` saves it in step 5 of the run runs/sft",
 		"train CONFIG model.path=models/Qwen2.5-3B":            "`gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B`",
@@ -131,6 +143,9 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 		"eval CONFIG --checkpoint runs/tiny":                   "`gyre train` or `gyre sft` makes a run's directory",
 		"analyze CONFIG --checkpoint runs/tiny/global_step_2":  "saves global_step_N folders there",
 		"report runs/tiny": "`gyre train` makes one",
+		`train CONFIG envs.0.tag=Dataset envs.0.options={file="my/math500/test.jsonl"}`:                                  "`gyre data prepare math500 --output my/math500` makes it",
+		`train CONFIG envs.0.tag=Dataset envs.0.options={file="mine.jsonl"}`:                                             "`gyre data prepare --help`",
+		`train CONFIG envs.0.tag=Dataset envs.0.options={file="rows.jsonl",max_prompt_length=9,tokenizer="models/none"}`: "option tokenizer: models/none",
 	} {
 		code, _, stderr := runGyre(t, dir, strings.Fields(strings.ReplaceAll(command, "CONFIG", config))...)
 		if code == 0 || !strings.Contains(stderr, want) {
