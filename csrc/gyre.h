@@ -19,6 +19,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+#define GYRE_DEFAULT(value) = value  // in C every field has to be set
+#else
+#define GYRE_DEFAULT(value)
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
@@ -93,7 +96,7 @@ typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one
 // elsewhere.
 typedef enum { GYRE_COMPUTE_AUTO = 0, GYRE_COMPUTE_F32 = 1, GYRE_COMPUTE_BF16 = 2 } gyre_compute;
 
-typedef struct {
+typedef struct gyre_model_config {
   int32_t family, head;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions;
   double rms_norm_eps, rope_theta;
@@ -101,10 +104,13 @@ typedef struct {
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
   int32_t qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
-  // "" or "cpu": Gyre's kernels. "cuda", "cuda:1": that GPU. "aten": what runs on GPUs, on the CPU, to check one
-  // against the other.
+  // What computes. "" or "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same
+  // operations on the CPU, to check them, and the kernels against them.
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
+#ifdef __cplusplus
+  bool operator==(const gyre_model_config&) const = default;
+#endif
 } gyre_model_config;
 
 // All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
@@ -151,8 +157,8 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
 // were carried out (recomputation included, shared prefixes once; a multiply-add counts two), and the bytes of weights,
 // keys and values that the passes had to read at least. Divided by time and by gyre_measure's figures: the share of the
 // machine's peak that was reached.
-typedef struct {
-  double flops, bytes;
+typedef struct gyre_work {
+  double flops GYRE_DEFAULT(0), bytes GYRE_DEFAULT(0);
 } gyre_work;
 gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err);
 
@@ -272,23 +278,28 @@ gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
-typedef struct {
-  int64_t kv_bytes;          // budget of the KV pool; 0 = enough for max_sequences × max_length
-  int64_t max_sequences;     // rows that decode together
-  int64_t max_length;        // prompt + new tokens of one sequence
-  int64_t max_batch_tokens;  // rows of one forward pass (prefill is chunked to fit)
-  int32_t
-      prefix_cache;  // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
+typedef struct gyre_engine_config {
+  int64_t kv_bytes GYRE_DEFAULT(0);          // budget of the KV pool; 0 = enough for max_sequences × max_length
+  int64_t max_sequences GYRE_DEFAULT(0);     // sequences that run together
+  int64_t max_length GYRE_DEFAULT(0);        // prompt + output of one sequence
+  int64_t max_batch_tokens GYRE_DEFAULT(0);  // rows of one forward pass (prefill is chunked to fit)
+  // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
+  int32_t prefix_cache GYRE_DEFAULT(1);
 } gyre_engine_config;
 
-typedef struct {
-  double temperature;  // 0 = greedy; log-probs are then those of temperature 1
-  int64_t top_k;       // 0 = off
-  double top_p;        // 1 = off
-  double min_p;        // 0 = off
-  int64_t max_tokens, min_tokens;
-  uint64_t seed;       // the draw at position p depends on (seed, p) alone
-  int32_t ignore_eos;  // 1: stop_ids are ignored
+// How the next token is chosen. Order, as in vLLM: stop ids are masked while min_tokens forbids them, logits are
+// divided by the temperature, then min-p, top-k and top-p cut the distribution, each on what the one before it left.
+typedef struct gyre_sampling {
+  // 0 = greedy: the most likely token, the lowest id on ties; log-probs are then those of temperature 1
+  double temperature GYRE_DEFAULT(1.0);
+  int64_t top_k GYRE_DEFAULT(0);       // keep the k most likely tokens, lower ids first on ties; 0 = off
+  double top_p GYRE_DEFAULT(1.0);      // keep the most likely tokens until their mass reaches top_p; 1 = off
+  double min_p GYRE_DEFAULT(0.0);      // keep tokens at least min_p times as likely as the most likely one; 0 = off
+  int64_t max_tokens GYRE_DEFAULT(1);  // a sequence also ends when it reaches the engine's max_length
+  // no stop id among the first min_tokens, and no stop string ends in the first min_tokens - 1
+  int64_t min_tokens GYRE_DEFAULT(0);
+  uint64_t seed GYRE_DEFAULT(0);       // the draw of output token p depends on (seed, p) alone
+  int32_t ignore_eos GYRE_DEFAULT(0);  // 1: stop_ids are ignored
 } gyre_sampling;
 
 typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
@@ -366,6 +377,7 @@ gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 
 #pragma GCC visibility pop
+#undef GYRE_DEFAULT
 #ifdef __cplusplus
 }
 #endif

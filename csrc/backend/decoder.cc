@@ -42,7 +42,7 @@ std::unique_ptr<Backend> open_backend(const ModelConfig& config) {
     if (kind.takes(config)) return kind.open(config);
     known += (known.empty() ? "" : ", ") + kind.devices;
   }
-  refuse("model device: got \"" + config.device + "\", expected " + known);
+  refuse("model device: got \"" + std::string(config.device()) + "\", expected " + known);
 }
 
 // The output function of SplitMix64 (Steele, Lea and Flood 2014): 64 random bits for a counter.

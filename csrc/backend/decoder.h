@@ -57,10 +57,10 @@ class Decoder {
                             std::span<const double> d_values, ParameterSet& gradients);
 
   // Everything computed with this decoder so far.
-  const Work& work() const { return work_; }
+  const gyre_work& work() const { return work_; }
 
  private:
-  int64_t head_width() const { return config_.head == HeadKind::kValue ? 1 : config_.vocab_size; }
+  int64_t head_width() const { return config_.head == GYRE_HEAD_VALUE ? 1 : config_.vocab_size; }
   void check(std::span<const int32_t> ids) const;
 
   ModelConfig config_;
@@ -69,7 +69,7 @@ class Decoder {
   std::unique_ptr<Network> network_;
   uint64_t version_ = 1;
   bool recompute_ = false;
-  Work work_;
+  gyre_work work_;
 };
 
 }  // namespace gyre

@@ -13,7 +13,7 @@ using gyre::capi::deref;
 using gyre::capi::guard;
 
 struct gyre_engine {
-  gyre_engine(gyre::Decoder& decoder, const gyre::EngineConfig& config) : engine(decoder, config) {}
+  gyre_engine(gyre::Decoder& decoder, const gyre_engine_config& config) : engine(decoder, config) {}
   gyre::Engine engine;
 };
 
@@ -33,14 +33,7 @@ gyre::Request to_request(const gyre_request& r) {
   gyre::Request request;
   request.id = r.id;
   request.prompt.assign(r.prompt, r.prompt + r.prompt_len);
-  request.sampling = {.temperature = r.sampling.temperature,
-                      .top_k = r.sampling.top_k,
-                      .top_p = r.sampling.top_p,
-                      .min_p = r.sampling.min_p,
-                      .max_tokens = r.sampling.max_tokens,
-                      .min_tokens = r.sampling.min_tokens,
-                      .seed = r.sampling.seed,
-                      .ignore_eos = r.sampling.ignore_eos != 0};
+  request.sampling = r.sampling;
   request.stop_ids.assign(r.stop_ids, r.stop_ids + r.num_stop_ids);
   for (int64_t i = 0; i < r.num_stop_strings; ++i) {
     need_array(r.stop_strings[i], r.stop_string_lens[i], "a stop string");
@@ -67,7 +60,7 @@ class OutputArrays {
     std::ranges::copy(output.sampling_logprobs, sampling_logprobs_ + used_);
     const auto length = static_cast<int64_t>(output.tokens.size());
     *next_++ = {.id = output.id,
-                .finish = static_cast<int32_t>(output.finish),
+                .finish = output.finish,
                 .position = output.position,
                 .num_tokens = length,
                 .cached_tokens = output.cached_tokens,
@@ -86,14 +79,8 @@ class OutputArrays {
 }  // namespace
 
 gyre_status gyre_engine_new(gyre_model* model, const gyre_engine_config* config, gyre_engine** out, gyre_error* err) {
-  return guard(err, [&] {
-    const gyre_engine_config& c = deref(config, "config");
-    deref(out, "out") = new gyre_engine(deref(model, "model").decoder, {.kv_bytes = c.kv_bytes,
-                                                                        .max_sequences = c.max_sequences,
-                                                                        .max_length = c.max_length,
-                                                                        .max_batch_tokens = c.max_batch_tokens,
-                                                                        .prefix_cache = c.prefix_cache != 0});
-  });
+  return guard(err,
+               [&] { deref(out, "out") = new gyre_engine(deref(model, "model").decoder, deref(config, "config")); });
 }
 
 void gyre_engine_free(gyre_engine* engine) { delete engine; }

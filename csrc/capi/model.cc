@@ -10,55 +10,6 @@
 #include "train/evaluate.h"
 
 namespace gyre::capi {
-namespace {
-
-template <typename Enum>
-Enum enum_of(int32_t value, int32_t count, const char* field) {
-  if (value < 0 || value >= count) {
-    throw std::invalid_argument(std::string("model config: ") + field + " is " + std::to_string(value) +
-                                ", expected 0 to " + std::to_string(count - 1));
-  }
-  return static_cast<Enum>(value);
-}
-
-std::string device_of(const gyre_model_config& c) {
-  const std::string name(c.device, strnlen(c.device, GYRE_DEVICE_SIZE));
-  return name.empty() ? "cpu" : name;
-}
-
-ModelConfig config_of(const gyre_model_config& c) {
-  ModelConfig config{
-      .family = enum_of<Family>(c.family, 3, "family"),
-      .head = enum_of<HeadKind>(c.head, 2, "head"),
-      .vocab_size = c.vocab_size,
-      .hidden_size = c.hidden_size,
-      .intermediate_size = c.intermediate_size,
-      .num_layers = c.num_layers,
-      .num_heads = c.num_heads,
-      .num_kv_heads = c.num_kv_heads,
-      .head_dim = c.head_dim,
-      .max_positions = c.max_positions,
-      .rms_norm_eps = c.rms_norm_eps,
-      .rope_theta = c.rope_theta,
-      .rope_scaling = enum_of<RopeScaling>(c.rope_scaling, 3, "rope_scaling"),
-      .rope_factor = c.rope_factor,
-      .rope_low_freq_factor = c.rope_low_freq_factor,
-      .rope_high_freq_factor = c.rope_high_freq_factor,
-      .rope_original_max_positions = c.rope_original_max_positions,
-      .qkv_bias = c.qkv_bias != 0,
-      .out_bias = c.out_bias != 0,
-      .mlp_bias = c.mlp_bias != 0,
-      .qk_norm = c.qk_norm != 0,
-      .tie_embeddings = c.tie_embeddings != 0,
-      .device = device_of(c),
-      .compute = enum_of<Compute>(c.compute, 3, "compute"),
-  };
-  validate(config);
-  return config;
-}
-
-}  // namespace
-
 const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
   if (i < 0 || static_cast<size_t>(i) >= set.named.size()) {
     throw std::invalid_argument("parameter index " + std::to_string(i) + ", expected 0 to " +
@@ -75,7 +26,7 @@ using namespace gyre::capi;
 gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err) {
   return guard(err, [&] {
     require_thread_setting();
-    deref(out, "out") = new gyre_model(config_of(deref(config, "config")));
+    deref(out, "out") = new gyre_model(ModelConfig(deref(config, "config")));
   });
 }
 
@@ -113,10 +64,7 @@ gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* 
 }
 
 gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err) {
-  return guard(err, [&] {
-    const gyre::Work& work = deref(model, "model").decoder.work();
-    deref(out, "out") = {.flops = work.flops, .bytes = work.bytes};
-  });
+  return guard(err, [&] { deref(out, "out") = deref(model, "model").decoder.work(); });
 }
 
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err) {
@@ -155,8 +103,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const gyre_batch one{.num_sequences = 1, .offsets = offsets, .ids = ids, .mask = mask.data()};
     const Batch view = batch_view(&one);
     validate(view, decoder.config());
-    if (decoder.config().head != HeadKind::kLanguageModel)
-      throw std::invalid_argument("logits: the model has a value head");
+    if (decoder.config().head != GYRE_HEAD_LM) throw std::invalid_argument("logits: the model has a value head");
     const at::Tensor hidden_NH = decoder.forward(pack(view.ids, view.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);

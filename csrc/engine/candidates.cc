@@ -99,8 +99,8 @@ void keep_mass(std::vector<Candidate>& list, double mass) {
 
 }  // namespace
 
-std::vector<Candidate> likeliest(std::span<const float> logits, float inverse_temperature, const Sampling& sampling,
-                                 const RowScore& score, double mass) {
+std::vector<Candidate> likeliest(std::span<const float> logits, float inverse_temperature,
+                                 const gyre_sampling& sampling, const RowScore& score, double mass) {
   const std::vector<float> maxima = block_maxima(logits);
   const int64_t k = sampling.top_k;
   float threshold = sampling.min_p > 0 ? score.max + static_cast<float>(std::log(sampling.min_p)) : -INFINITY;

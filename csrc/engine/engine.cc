@@ -12,7 +12,7 @@
 namespace gyre {
 namespace {
 
-const EngineConfig& checked(const EngineConfig& config, const Decoder& decoder) {
+const gyre_engine_config& checked(const gyre_engine_config& config, const Decoder& decoder) {
   check(config, decoder.config(), decoder.backend().bytes_per_page());
   return config;
 }
@@ -25,15 +25,13 @@ class Meter {
   // Adds a share of it to a phase.
   void charge(gyre_engine_phase& phase, double share) const {
     phase.seconds += share * std::chrono::duration<double>(Clock::now() - begun_).count();
-    const Work work = (decoder_.work() - work_) * share;
-    phase.work.flops += work.flops;
-    phase.work.bytes += work.bytes;
+    phase.work += (decoder_.work() - work_) * share;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   const Decoder& decoder_;
-  const Work work_ = decoder_.work();
+  const gyre_work work_ = decoder_.work();
   const Clock::time_point begun_ = Clock::now();
 };
 
@@ -51,7 +49,7 @@ std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std
     const float* logits = logits_RV.const_data_ptr<float>();
     parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
       const Sequence& s = *sequences[begin + r];
-      const Sampling& sampling = s.request.sampling;
+      const gyre_sampling& sampling = s.request.sampling;
       const bool may_stop = sampling.ignore_eos || s.outputs() >= sampling.min_tokens;
       draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
                                     may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
@@ -62,7 +60,7 @@ std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std
 
 }  // namespace
 
-Engine::Engine(Decoder& decoder, const EngineConfig& config)
+Engine::Engine(Decoder& decoder, const gyre_engine_config& config)
     : decoder_(decoder),
       config_(checked(config, decoder)),
       weights_(decoder.version()),
@@ -107,8 +105,8 @@ int64_t Engine::step() {
   scheduler_.commit();
   for (size_t i = 0; i < sampled.size(); ++i) {
     int64_t stop_index = -1;
-    const Finish reason = advance(*sampled[i], draws[i], &stop_index);
-    if (reason != Finish::kNone) finish(sampled[i]->request.id, reason, stop_index);
+    const gyre_finish reason = advance(*sampled[i], draws[i], &stop_index);
+    if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason, stop_index);
   }
   return scheduler_.unfinished();
 }
@@ -142,22 +140,22 @@ at::Tensor Engine::forward(std::vector<Sequence*>& sampled, std::vector<int64_t>
 }
 
 // Appends the drawn token and says whether it ends the sequence.
-Finish Engine::advance(Sequence& s, const Draw& draw, int64_t* stop_index) const {
+gyre_finish Engine::advance(Sequence& s, const Draw& draw, int64_t* stop_index) const {
   s.tokens.push_back(draw.token);
   s.logprobs.push_back(draw.logprob);
   s.sampling_logprobs.push_back(draw.sampling_logprob);
-  const Sampling& sampling = s.request.sampling;
+  const gyre_sampling& sampling = s.request.sampling;
   *stop_index = stop_matcher_.advance(s);
   if (!sampling.ignore_eos && std::ranges::find(s.request.stop_ids, draw.token) != s.request.stop_ids.end()) {
     *stop_index = -1;
-    return Finish::kStop;
+    return GYRE_FINISH_STOP;
   }
-  if (*stop_index >= 0) return Finish::kStop;
-  if (s.outputs() >= sampling.max_tokens || s.length() >= config_.max_length) return Finish::kLength;
-  return Finish::kNone;
+  if (*stop_index >= 0) return GYRE_FINISH_STOP;
+  if (s.outputs() >= sampling.max_tokens || s.length() >= config_.max_length) return GYRE_FINISH_LENGTH;
+  return GYRE_FINISH_NONE;
 }
 
-void Engine::finish(uint64_t id, Finish reason, int64_t stop_index) {
+void Engine::finish(uint64_t id, gyre_finish reason, int64_t stop_index) {
   const std::unique_ptr<Sequence> s = scheduler_.remove(id);
   finished_.push_back({.id = id,
                        .finish = reason,
@@ -186,7 +184,7 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
       return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + first + count);
     };
     partial.push_back({.id = s->request.id,
-                       .finish = Finish::kNone,
+                       .finish = GYRE_FINISH_NONE,
                        .position = from,
                        .tokens = part(s->tokens, s->prompt_length() + from),
                        .logprobs = part(s->logprobs, from),
@@ -201,7 +199,7 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
 
 void Engine::abort(uint64_t id) {
   if (scheduler_.contains(id)) {
-    finish(id, Finish::kAbort, -1);
+    finish(id, GYRE_FINISH_ABORT, -1);
   } else if (std::ranges::none_of(finished_, [id](const Output& o) { return o.id == id; })) {
     throw NotFoundError("abort: no request has id " + std::to_string(id));
   }

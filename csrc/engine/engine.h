@@ -30,7 +30,7 @@ namespace gyre {
 class Engine {
  public:
   // Throws std::invalid_argument when the configuration cannot work. The decoder must outlive the engine.
-  Engine(Decoder& decoder, const EngineConfig& config);
+  Engine(Decoder& decoder, const gyre_engine_config& config);
 
   // Needed by stop strings.
   void set_vocabulary(std::string data, std::vector<int64_t> offsets);
@@ -43,8 +43,8 @@ class Engine {
   // The tokens that unfinished requests have drawn since they were told here, in order of submission: at most
   // max_outputs requests and max_tokens tokens, the rest with the next call. A finished request is polled whole.
   std::vector<Output> progress(int64_t max_outputs, int64_t max_tokens);
-  // Ends an unfinished request: its output so far is polled with kAbort. Nothing to do for a request that has just
-  // finished; throws NotFoundError for an id that is unknown.
+  // Ends an unfinished request: its output so far is polled with GYRE_FINISH_ABORT. Nothing to do for a request that
+  // has just finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
   // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
   // computed again.
@@ -54,11 +54,11 @@ class Engine {
  private:
   void forget_older_weights();
   at::Tensor forward(std::vector<Sequence*>& sampled, std::vector<int64_t>& sampled_rows);
-  Finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
-  void finish(uint64_t id, Finish finish, int64_t stop_index);
+  gyre_finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
+  void finish(uint64_t id, gyre_finish finish, int64_t stop_index);
 
   Decoder& decoder_;
-  EngineConfig config_;
+  gyre_engine_config config_;
   uint64_t weights_;  // decoder version that the pool's contents were computed with
   Scheduler scheduler_;
   StopMatcher stop_matcher_;

@@ -14,15 +14,15 @@ void require(bool holds, const std::string& message) {
 
 }  // namespace
 
-int64_t pool_pages(const EngineConfig& c, int64_t bytes_per_page) {
+int64_t pool_pages(const gyre_engine_config& c, int64_t bytes_per_page) {
   if (c.kv_bytes != 0) return c.kv_bytes / bytes_per_page;
   int64_t pages = 0;
   return __builtin_mul_overflow(c.max_sequences, pages_for(c.max_length), &pages) ? std::numeric_limits<int64_t>::max()
                                                                                   : pages;
 }
 
-void check(const EngineConfig& c, const ModelConfig& model, int64_t bytes_per_page) {
-  require(model.head == HeadKind::kLanguageModel, "engine: the model has a value head, which predicts no tokens");
+void check(const gyre_engine_config& c, const ModelConfig& model, int64_t bytes_per_page) {
+  require(model.head == GYRE_HEAD_LM, "engine: the model has a value head, which predicts no tokens");
   require(c.max_sequences >= 1, "engine: max_sequences must be at least 1, got " + std::to_string(c.max_sequences));
   require(c.max_batch_tokens >= 1,
           "engine: max_batch_tokens must be at least 1, got " + std::to_string(c.max_batch_tokens));
@@ -42,9 +42,9 @@ void check(const EngineConfig& c, const ModelConfig& model, int64_t bytes_per_pa
               std::to_string(std::numeric_limits<int32_t>::max() - 1) + ": lower kv_bytes or max_sequences");
 }
 
-void check(const Request& request, const EngineConfig& config, const ModelConfig& model, int64_t bytes_per_page) {
+void check(const Request& request, const gyre_engine_config& config, const ModelConfig& model, int64_t bytes_per_page) {
   const std::string name = "request " + std::to_string(request.id) + ": ";
-  const Sampling& s = request.sampling;
+  const gyre_sampling& s = request.sampling;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size()), vocab = model.vocab_size;
   require(prompt >= 1, name + "the prompt is empty");
   const auto foreign = std::ranges::find_if(request.prompt, [&](int32_t id) { return id < 0 || id >= vocab; });

@@ -49,7 +49,7 @@ const Candidate& draw_candidate(const std::vector<Candidate>& candidates, double
 
 }  // namespace
 
-Draw draw_token(std::span<const float> logits_V, const Sampling& sampling, int64_t position,
+Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, int64_t position,
                 std::span<const int32_t> banned) {
   const auto vocab = static_cast<int64_t>(logits_V.size());
   const bool greedy = sampling.temperature == 0;

@@ -20,7 +20,7 @@ struct Draw {
 // Draws output token `position` by the inverse of the cumulative distribution in vocabulary order. `banned` ids cannot
 // be drawn but still count in `logprob`, which speaks of the policy and not of the mask. Throws NotFiniteError for
 // logits that have no distribution.
-Draw draw_token(std::span<const float> logits_V, const Sampling& sampling, int64_t position,
+Draw draw_token(std::span<const float> logits_V, const gyre_sampling& sampling, int64_t position,
                 std::span<const int32_t> banned);
 
 // The tokens that min-p, top-k and top-p leave to draw from.
@@ -34,8 +34,8 @@ struct Candidate {
 // are looked at one by one: each filter keeps a prefix of the tokens in order of likelihood, and a lower bound of the
 // last one's logit follows from the largest logits of blocks of tokens (top-k) or from the mass above a few thresholds
 // (top-p).
-std::vector<Candidate> likeliest(std::span<const float> logits_V, float inverse_temperature, const Sampling& sampling,
-                                 const RowScore& score, double mass);
+std::vector<Candidate> likeliest(std::span<const float> logits_V, float inverse_temperature,
+                                 const gyre_sampling& sampling, const RowScore& score, double mass);
 
 // The counter-based generator behind every draw: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
 // numbers: as easy as 1, 2, 3", 2011). A draw is a pure function of its key and counter, so neither batch order nor

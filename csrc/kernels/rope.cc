@@ -27,21 +27,22 @@ void rotate_head(const float* cosines, const float* sines, float direction, int6
 
 }  // namespace
 
-std::vector<float> inverse_frequencies(const RopeParameters& p) {
-  std::vector<float> frequencies(static_cast<size_t>(p.head_dim / 2));
+std::vector<float> inverse_frequencies(const gyre_model_config& c) {
+  std::vector<float> frequencies(static_cast<size_t>(c.head_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(p.head_dim);
-    double f = static_cast<float>(1.0 / static_cast<float>(std::pow(p.theta, exponent)));
-    if (p.scaling == RopeParameters::kLinear) {
-      f /= p.factor;
-    } else if (p.scaling == RopeParameters::kLlama3) {
-      const double old_length = static_cast<double>(p.original_max_positions);
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(c.head_dim);
+    double f = static_cast<float>(1.0 / static_cast<float>(std::pow(c.rope_theta, exponent)));
+    if (c.rope_scaling == GYRE_ROPE_LINEAR) {
+      f /= c.rope_factor;
+    } else if (c.rope_scaling == GYRE_ROPE_LLAMA3) {
+      const double old_length = static_cast<double>(c.rope_original_max_positions);
       const double wavelength = 2.0 * std::numbers::pi / f;
-      if (wavelength > old_length / p.low_freq_factor) {
-        f /= p.factor;
-      } else if (wavelength >= old_length / p.high_freq_factor) {
-        const double smooth = (old_length / wavelength - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
-        f = (1.0 - smooth) * f / p.factor + smooth * f;
+      if (wavelength > old_length / c.rope_low_freq_factor) {
+        f /= c.rope_factor;
+      } else if (wavelength >= old_length / c.rope_high_freq_factor) {
+        const double smooth =
+            (old_length / wavelength - c.rope_low_freq_factor) / (c.rope_high_freq_factor - c.rope_low_freq_factor);
+        f = (1.0 - smooth) * f / c.rope_factor + smooth * f;
       }
     }
     frequencies[i] = static_cast<float>(f);

@@ -6,18 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "gyre.h"
+
 namespace gyre {
 
 // Angles of a model: inverse frequencies of head_dim / 2 component pairs, plain, linearly interpolated (Chen et al.
 // 2023) or scaled by wavelength as Llama 3.1 does. Rounded to f32 where transformers rounds, so that checkpoints see
 // the angles they know.
-struct RopeParameters {
-  enum Scaling { kPlain, kLlama3, kLinear } scaling = kPlain;
-  int64_t head_dim = 0;
-  double theta = 10000.0, factor = 1.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
-  int64_t original_max_positions = 0;
-};
-std::vector<float> inverse_frequencies(const RopeParameters& parameters);
+std::vector<float> inverse_frequencies(const gyre_model_config& config);
 
 // cos and sin of position * inverse frequency, grown on demand.
 class RopeTable {

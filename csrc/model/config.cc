@@ -1,5 +1,7 @@
 #include "model/config.h"
 
+#include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -18,23 +20,34 @@ void require_positive(const char* field, double value) {
   if (!(value > 0.0)) refuse(field, "positive", std::to_string(value));
 }
 
+// A member of one of gyre.h's enumerations, which all begin at 0.
+void require_kind(const char* field, int32_t value, int32_t last) {
+  if (value < 0 || value > last) refuse(field, "0 to " + std::to_string(last), std::to_string(value));
+}
+
 }  // namespace
 
-RopeParameters rope_parameters(const ModelConfig& c) {
-  RopeParameters p;
-  p.scaling = c.rope_scaling == RopeScaling::kLlama3   ? RopeParameters::kLlama3
-              : c.rope_scaling == RopeScaling::kLinear ? RopeParameters::kLinear
-                                                       : RopeParameters::kPlain;
-  p.head_dim = c.head_dim;
-  p.theta = c.rope_theta;
-  p.factor = c.rope_factor;
-  p.low_freq_factor = c.rope_low_freq_factor;
-  p.high_freq_factor = c.rope_high_freq_factor;
-  p.original_max_positions = c.rope_original_max_positions;
-  return p;
+ModelConfig::ModelConfig(const gyre_model_config& config) : gyre_model_config(config) {
+  set_device({config.device, strnlen(config.device, GYRE_DEVICE_SIZE)});
+  for (int32_t* flag : {&qkv_bias, &out_bias, &mlp_bias, &qk_norm, &tie_embeddings}) *flag = *flag != 0;
+}
+
+void ModelConfig::set_device(std::string_view name) {
+  char* const device = gyre_model_config::device;
+  if (name.empty()) name = "cpu";
+  if (name.size() >= GYRE_DEVICE_SIZE) refuse("device", "cpu, cuda, cuda:N or aten", '"' + std::string(name) + '"');
+  std::fill(std::copy(name.begin(), name.end(), device), device + GYRE_DEVICE_SIZE, '\0');
+}
+
+std::string_view ModelConfig::device() const {
+  return gyre_model_config::device[0] == '\0' ? "cpu" : gyre_model_config::device;
 }
 
 void validate(const ModelConfig& c) {
+  require_kind("family", c.family, GYRE_QWEN3);
+  require_kind("head", c.head, GYRE_HEAD_VALUE);
+  require_kind("rope_scaling", c.rope_scaling, GYRE_ROPE_LINEAR);
+  require_kind("compute", c.compute, GYRE_COMPUTE_BF16);
   require_positive("vocab_size", c.vocab_size);
   require_positive("hidden_size", c.hidden_size);
   require_positive("intermediate_size", c.intermediate_size);
@@ -50,8 +63,8 @@ void validate(const ModelConfig& c) {
            std::to_string(c.num_heads));
   }
   if (c.head_dim % 2 != 0) refuse("head_dim", "even (rotary embedding pairs components)", std::to_string(c.head_dim));
-  if (c.rope_scaling != RopeScaling::kPlain) require_positive("rope_scaling.factor", c.rope_factor);
-  if (c.rope_scaling == RopeScaling::kLlama3) {
+  if (c.rope_scaling != GYRE_ROPE_PLAIN) require_positive("rope_scaling.factor", c.rope_factor);
+  if (c.rope_scaling == GYRE_ROPE_LLAMA3) {
     require_positive("rope_scaling.low_freq_factor", c.rope_low_freq_factor);
     require_positive("rope_scaling.original_max_position_embeddings", c.rope_original_max_positions);
     if (!(c.rope_high_freq_factor > c.rope_low_freq_factor)) {

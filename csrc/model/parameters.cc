@@ -62,7 +62,7 @@ BlockTensors make_block(const ModelConfig& c, const Allocate& allocate) {
 RootTensors make_root(const ModelConfig& c, const Allocate& allocate) {
   RootTensors r;
   Layout layout;
-  const bool language_model = c.head == HeadKind::kLanguageModel;
+  const bool language_model = c.head == GYRE_HEAD_LM;
   layout.place(r.embed_VH, {c.vocab_size, c.hidden_size});
   layout.place(r.final_norm_H, {c.hidden_size});
   if (language_model && !c.tie_embeddings) layout.place(r.head_VH, {c.vocab_size, c.hidden_size});
@@ -121,7 +121,7 @@ ParameterSet lay_out(const ModelConfig& config, const Allocate& allocate) {
     name_block(config, set.blocks.back(), i, set.named);
   }
   set.named.push_back({"model.norm.weight", set.root.final_norm_H});
-  if (config.head == HeadKind::kValue) {
+  if (config.head == GYRE_HEAD_VALUE) {
     set.named.push_back({"score.weight", set.root.score_1H});
     set.named.push_back({"score.bias", set.root.score_bias_1});
   } else if (!config.tie_embeddings) {

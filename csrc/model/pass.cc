@@ -206,10 +206,14 @@ Pass training_pass(const ModelConfig& config, const Packing& packing) {
   return pass;
 }
 
-Work operator-(const Work& a, const Work& b) { return {a.flops - b.flops, a.bytes - b.bytes}; }
-Work operator*(const Work& work, double times) { return {work.flops * times, work.bytes * times}; }
+gyre_work& operator+=(gyre_work& sum, const gyre_work& work) {
+  sum = {sum.flops + work.flops, sum.bytes + work.bytes};
+  return sum;
+}
+gyre_work operator-(const gyre_work& a, const gyre_work& b) { return {a.flops - b.flops, a.bytes - b.bytes}; }
+gyre_work operator*(const gyre_work& work, double times) { return {work.flops * times, work.bytes * times}; }
 
-Work forward_work(const ModelConfig& c, const Pass& pass) {
+gyre_work forward_work(const ModelConfig& c, const Pass& pass) {
   double positions = 0;
   for (const PagedRows& rows : pass.attended) positions += static_cast<double>(rows.position + rows.count);
   const double kv = positions * 2.0 * static_cast<double>(c.kv_width() * c.num_layers);
@@ -217,13 +221,13 @@ Work forward_work(const ModelConfig& c, const Pass& pass) {
           .bytes = kFloatBytes * (block_weights(c) + kv)};
 }
 
-Work backward_work(const ModelConfig& c, const Pass& pass) {
-  const Work forward = forward_work(c, pass);
+gyre_work backward_work(const ModelConfig& c, const Pass& pass) {
+  const gyre_work forward = forward_work(c, pass);
   return {.flops = 2 * forward.flops + 2 * attention_products(c, pass), .bytes = 3 * forward.bytes};
 }
 
-Work head_work(const ModelConfig& c, int64_t rows) {
-  const auto weights = static_cast<double>((c.head == HeadKind::kValue ? 1 : c.vocab_size) * c.hidden_size);
+gyre_work head_work(const ModelConfig& c, int64_t rows) {
+  const auto weights = static_cast<double>((c.head == GYRE_HEAD_VALUE ? 1 : c.vocab_size) * c.hidden_size);
   return {.flops = 2 * static_cast<double>(rows) * weights, .bytes = kFloatBytes * weights};
 }
 

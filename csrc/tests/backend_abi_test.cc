@@ -394,7 +394,7 @@ class HostCopies {
 TEST(BackendGpu, CopiesNothingButResultsToTheHost) {
   if (cuda_state().devices == 0) GTEST_SKIP() << cuda_state().problem;
   ModelConfig config = llama_config();
-  config.device = "cuda";
+  config.set_device("cuda");
   Gradients a(config), b(config);
   const auto parameters = static_cast<int64_t>(a.set().named.size());
   std::vector<double> products(static_cast<size_t>(3 * parameters));
@@ -418,7 +418,7 @@ TEST(BackendGpu, CopiesNothingButResultsToTheHost) {
 
 TEST(BackendRegistry, RefusesWhatNobodyTakes) {
   ModelConfig config = llama_config();
-  config.device = "tpu";
+  config.set_device("tpu");
   try {
     open_backend(config);
     FAIL() << "accepted";

@@ -13,14 +13,15 @@ namespace gyre::testing {
 
 inline ModelConfig llama3_config() {
   ModelConfig c = llama_config();
-  c.rope_scaling = RopeScaling::kLlama3;
+  c.rope_scaling = GYRE_ROPE_LLAMA3;
   c.rope_factor = 8.0, c.rope_high_freq_factor = 4.0, c.rope_original_max_positions = 64;
   return c;
 }
 
 struct Twins {
-  explicit Twins(ModelConfig config, const std::string& device, Compute compute = Compute::kFloat32) : kernels(config) {
-    config.device = device;
+  explicit Twins(ModelConfig config, const std::string& device, gyre_compute compute = GYRE_COMPUTE_F32)
+      : kernels(config) {
+    config.set_device(device);
     config.compute = compute;
     other = std::make_unique<Decoder>(config);
     randomize(kernels, 3);

@@ -43,7 +43,7 @@ Sequences branching(int64_t vocab) {
 }
 
 at::Tensor logits_of(Decoder& decoder, const at::Tensor& hidden_NH) {
-  const int64_t width = decoder.config().head == HeadKind::kValue ? 1 : decoder.config().vocab_size;
+  const int64_t width = decoder.config().head == GYRE_HEAD_VALUE ? 1 : decoder.config().vocab_size;
   at::Tensor logits = at::empty({hidden_NH.size(0), width}, hidden_NH.options());
   decoder.logits(hidden_NH, logits);
   return logits;
@@ -141,7 +141,7 @@ TEST_P(BackendNetwork, GradientsAreTheKernels) {
 
 TEST_P(BackendNetwork, Bfloat16FollowsFloat32AndSeesNewWeights) {
   if (std::string(GetParam()) == "cpu") GTEST_SKIP() << "the kernels compute in float32";
-  Twins twins(qwen3_config(), GetParam(), Compute::kBfloat16);
+  Twins twins(qwen3_config(), GetParam(), GYRE_COMPUTE_BF16);
   const Sequences s = branching(101);
   const Packing packing = pack(s.ids, s.offsets);
   const auto compare = [&] {
@@ -158,7 +158,7 @@ TEST_P(BackendNetwork, Bfloat16FollowsFloat32AndSeesNewWeights) {
 
 TEST_P(BackendNetwork, Bfloat16GradientsPointTheSameWay) {
   if (std::string(GetParam()) == "cpu") GTEST_SKIP() << "the kernels compute in float32";
-  Twins twins(llama_config(), GetParam(), Compute::kBfloat16);
+  Twins twins(llama_config(), GetParam(), GYRE_COMPUTE_BF16);
   const Sequences s = branching(101);
   const Packing packing = pack(s.ids, s.offsets);
   const at::Tensor d = random_tensor({packing.rows(), 48}, 4);
@@ -176,9 +176,9 @@ TEST_P(BackendNetwork, Bfloat16GradientsPointTheSameWay) {
 }
 
 TEST(BackendDevice, RefusesWhatIsNotThere) {
-  const auto message_of = [](const std::string& device, Compute compute) -> std::string {
+  const auto message_of = [](const std::string& device, gyre_compute compute) -> std::string {
     ModelConfig config = llama_config();
-    config.device = device, config.compute = compute;
+    config.set_device(device), config.compute = compute;
     try {
       Decoder decoder(config);
     } catch (const std::invalid_argument& e) {
@@ -186,12 +186,12 @@ TEST(BackendDevice, RefusesWhatIsNotThere) {
     }
     return "accepted";
   };
-  EXPECT_NE(message_of("gpu", Compute::kAuto).find("got \"gpu\", expected "), std::string::npos);
-  EXPECT_NE(message_of("cuda:x", Compute::kAuto).find("expected cpu, cuda"), std::string::npos);
-  EXPECT_NE(message_of("cuda:", Compute::kAuto).find("expected cpu, cuda"), std::string::npos);
-  EXPECT_NE(message_of("cpu", Compute::kBfloat16).find("float32"), std::string::npos);
-  EXPECT_EQ(message_of("aten", Compute::kBfloat16), "accepted");
-  const std::string absent = message_of("cuda:120", Compute::kAuto);
+  EXPECT_NE(message_of("gpu", GYRE_COMPUTE_AUTO).find("got \"gpu\", expected "), std::string::npos);
+  EXPECT_NE(message_of("cuda:x", GYRE_COMPUTE_AUTO).find("expected cpu, cuda"), std::string::npos);
+  EXPECT_NE(message_of("cuda:", GYRE_COMPUTE_AUTO).find("expected cpu, cuda"), std::string::npos);
+  EXPECT_NE(message_of("cpu", GYRE_COMPUTE_BF16).find("float32"), std::string::npos);
+  EXPECT_EQ(message_of("aten", GYRE_COMPUTE_BF16), "accepted");
+  const std::string absent = message_of("cuda:120", GYRE_COMPUTE_AUTO);
   EXPECT_NE(absent.find(cuda_state().devices == 0 ? cuda_state().problem : "is not there"), std::string::npos)
       << absent;
 }

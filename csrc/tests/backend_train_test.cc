@@ -108,7 +108,7 @@ TEST_P(BackendTraining, PolicyGradientsAreTheKernels) {
 }
 
 TEST_P(BackendTraining, ValueGradientsAreTheKernels) {
-  Twins twins(train_test::tiny_config(HeadKind::kValue), GetParam());
+  Twins twins(train_test::tiny_config(GYRE_HEAD_VALUE), GetParam());
   const OwnedBatch b = grouped_batch();
   const auto run = [&](Decoder& critic, Gradients& into, std::vector<float>& values) {
     values.resize(b.ids.size());
@@ -160,7 +160,7 @@ TEST_P(BackendTraining, EngineDrawsTheSameGreedyTokens) {
     requests[i].sampling.temperature = 0;
     if (i % 2 == 0) requests[i].prompt.insert(requests[i].prompt.begin(), common.begin(), common.end());
   }
-  EngineConfig config = engine_test::with_pages(14);
+  gyre_engine_config config = engine_test::with_pages(14);
   config.max_batch_tokens = 24;
   const auto want = engine_test::generate(twins.kernels, config, requests);
   config.kv_bytes = 14 * twins.other->backend().bytes_per_page();

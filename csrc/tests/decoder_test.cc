@@ -272,7 +272,7 @@ TEST_P(DecoderTest, PackedCopiesChangeNoBit) {
 TEST_P(DecoderTest, LogitsAreTheHeadProduct) {
   const ModelConfig& c = GetParam().config;
   const at::Tensor hidden = hidden_states();
-  const bool value = c.head == HeadKind::kValue;
+  const bool value = c.head == GYRE_HEAD_VALUE;
   at::Tensor logits = at::empty({hidden.size(0), value ? 1 : c.vocab_size});
   decoder.logits(hidden, logits);
   const RootTensors& root = decoder.parameters().root;
@@ -317,7 +317,7 @@ TEST(Decoder, RefusesBadConfigurations) {
   refuses([](ModelConfig& c) { c.num_kv_heads = 4; });
   refuses([](ModelConfig& c) { c.head_dim = 7; });
   refuses([](ModelConfig& c) { c.hidden_size = 0; });
-  refuses([](ModelConfig& c) { c.rope_scaling = RopeScaling::kLlama3; });
+  refuses([](ModelConfig& c) { c.rope_scaling = GYRE_ROPE_LLAMA3; });
 }
 
 TEST(Parameters, NamesAndSharing) {

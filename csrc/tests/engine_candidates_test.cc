@@ -27,7 +27,7 @@ struct Row {
 };
 
 // What min-p and top-k leave, by definition, the likeliest first.
-std::vector<int32_t> by_definition(const Row& row, const Sampling& s) {
+std::vector<int32_t> by_definition(const Row& row, const gyre_sampling& s) {
   std::vector<int32_t> order;
   for (size_t i = 0; i < row.z.size(); ++i)
     if (s.min_p == 0 || row.z[i] * row.inverse >= row.score.max + static_cast<float>(std::log(s.min_p)))
@@ -50,7 +50,7 @@ TEST(Candidates, AreThoseOfTheDefinition) {
         for (const int64_t top_k : {0, 1, 7, 40, 1000})
           for (const double top_p : {1.0, 0.05, 0.6, 0.95})
             for (const double min_p : {0.0, 0.01, 0.3, 1.0}) {
-              const Sampling s{.temperature = 0.9, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+              const gyre_sampling s{.temperature = 0.9, .top_k = top_k, .top_p = top_p, .min_p = min_p};
               const std::string what = "vocabulary " + std::to_string(vocab) + ", spread " + std::to_string(spread) +
                                        ", k " + std::to_string(top_k) + ", p " + std::to_string(top_p) + ", min-p " +
                                        std::to_string(min_p);
@@ -80,7 +80,7 @@ TEST(Candidates, ForbiddenTokensHaveNoWeight) {
   std::vector<float> z(200, -std::numeric_limits<float>::infinity());
   z[7] = z[150] = 1;
   const Row row(z, 1.0);
-  for (const Sampling& s : {Sampling{.top_k = 5}, Sampling{.top_p = 0.9}, Sampling{.min_p = 0.5}}) {
+  for (const gyre_sampling& s : {gyre_sampling{.top_k = 5}, gyre_sampling{.top_p = 0.9}, gyre_sampling{.min_p = 0.5}}) {
     double mass = 0;
     for (const Candidate& c : likeliest(row.z, row.inverse, s, row.score, row.running.back())) {
       mass += c.weight;

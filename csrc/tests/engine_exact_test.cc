@@ -31,7 +31,7 @@ std::vector<Request> groups(uint32_t seed) {
 // What the trainer makes of the same requests, one token at a time.
 class EngineExact : public ::testing::Test {
  protected:
-  void expect(const EngineConfig& config, const std::string& what) {
+  void expect(const gyre_engine_config& config, const std::string& what) {
     expect_same(generate(*decoder_, config, requests_), trained_, what);
   }
 
@@ -44,7 +44,7 @@ class EngineExact : public ::testing::Test {
 TEST_F(EngineExact, EveryBatchSizeWithAndWithoutTheCache) {
   for (const bool cached : {true, false})
     for (int64_t together = 1; together <= 64; ++together) {
-      EngineConfig config = roomy();
+      gyre_engine_config config = roomy();
       config.prefix_cache = cached;
       config.max_sequences = together;
       expect(config, std::to_string(together) + " at a time, " + (cached ? "cached" : "not cached"));
@@ -54,7 +54,7 @@ TEST_F(EngineExact, EveryBatchSizeWithAndWithoutTheCache) {
 TEST_F(EngineExact, EveryChunkSize) {
   for (const bool cached : {true, false})
     for (const int64_t rows : {1, 2, 3, 5, 8, 15, 16, 17, 31, 40, 64, 100, 1000}) {
-      EngineConfig config = roomy();
+      gyre_engine_config config = roomy();
       config.prefix_cache = cached;
       config.max_batch_tokens = rows;
       expect(config, "passes of " + std::to_string(rows) + " rows, " + (cached ? "cached" : "not cached"));
@@ -68,7 +68,7 @@ TEST_F(EngineExact, ForcedPreemption) {
   for (const bool cached : {true, false}) {
     int64_t preemptions = 0;
     for (const int64_t pages : {6, 8, 9, 11, 14, 17, 30}) {
-      EngineConfig config = with_pages(pages);
+      gyre_engine_config config = with_pages(pages);
       config.prefix_cache = cached;
       Engine engine(*decoder_, config);
       for (const Request& r : requests_) engine.submit(r);
@@ -84,7 +84,7 @@ TEST_F(EngineExact, AnyOrderOfArrival) {
   std::mt19937 generator(1);
   for (int i = 0; i < 8; ++i) {
     std::ranges::shuffle(requests_, generator);
-    EngineConfig config = roomy();
+    gyre_engine_config config = roomy();
     config.max_sequences = i % 2 == 0 ? 64 : 9;
     config.max_batch_tokens = i % 3 == 0 ? 33 : 256;
     expect(config, "order " + std::to_string(i));
@@ -104,7 +104,7 @@ TEST_F(EngineExact, AnyNumberOfThreads) {
   for (const int threads : {2, 4}) {
     const Threads several(threads);
     expect(roomy(), std::to_string(threads) + " threads");
-    EngineConfig small = with_pages(11);
+    gyre_engine_config small = with_pages(11);
     small.max_batch_tokens = 24;
     expect(small, std::to_string(threads) + " threads, 11 pages");
   }

@@ -19,7 +19,7 @@ namespace gyre::engine_test {
 
 inline ModelConfig tiny_config() {
   ModelConfig c;
-  c.family = Family::kLlama;
+  c.family = GYRE_LLAMA;
   c.vocab_size = 101;
   c.hidden_size = 24;
   c.intermediate_size = 40;
@@ -48,11 +48,13 @@ inline std::unique_ptr<Decoder> tiny_decoder(uint32_t seed = 7) {
   return decoder;
 }
 
-inline EngineConfig roomy() { return {.kv_bytes = 0, .max_sequences = 64, .max_length = 200, .max_batch_tokens = 256}; }
+inline gyre_engine_config roomy() {
+  return {.kv_bytes = 0, .max_sequences = 64, .max_length = 200, .max_batch_tokens = 256};
+}
 
 // A pool of exactly this many pages.
-inline EngineConfig with_pages(int64_t pages) {
-  EngineConfig c = roomy();
+inline gyre_engine_config with_pages(int64_t pages) {
+  gyre_engine_config c = roomy();
   c.kv_bytes = pages * open_backend(tiny_config())->bytes_per_page();
   return c;
 }
@@ -99,7 +101,7 @@ inline std::map<uint64_t, Output> drain(Engine& engine) {
   return outputs;
 }
 
-inline std::map<uint64_t, Output> generate(Decoder& decoder, const EngineConfig& config,
+inline std::map<uint64_t, Output> generate(Decoder& decoder, const gyre_engine_config& config,
                                            const std::vector<Request>& requests) {
   Engine engine(decoder, config);
   for (const Request& r : requests) engine.submit(r);
@@ -109,7 +111,7 @@ inline std::map<uint64_t, Output> generate(Decoder& decoder, const EngineConfig&
 // Every token from a full forward pass of the training path over everything before it. No stop strings.
 inline Output naive(Decoder& decoder, const Request& r) {
   const ModelConfig& c = decoder.config();
-  Output out{.id = r.id, .finish = Finish::kLength};
+  Output out{.id = r.id, .finish = GYRE_FINISH_LENGTH};
   std::vector<int32_t> ids = r.prompt;
   for (int64_t position = 0; position < r.sampling.max_tokens; ++position) {
     const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
@@ -126,7 +128,7 @@ inline Output naive(Decoder& decoder, const Request& r) {
     out.logprobs.push_back(d.logprob);
     out.sampling_logprobs.push_back(d.sampling_logprob);
     if (!r.sampling.ignore_eos && std::find(r.stop_ids.begin(), r.stop_ids.end(), d.token) != r.stop_ids.end()) {
-      out.finish = Finish::kStop;
+      out.finish = GYRE_FINISH_STOP;
       break;
     }
   }

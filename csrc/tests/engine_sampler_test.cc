@@ -24,7 +24,7 @@ std::vector<float> random_logits(int count, uint32_t seed) {
 }
 
 // The distribution that the sampling parameters ask for, by definition: sort everything, cut, renormalise, in f64.
-std::vector<double> reference_distribution(const std::vector<float>& logits, const Sampling& s,
+std::vector<double> reference_distribution(const std::vector<float>& logits, const gyre_sampling& s,
                                            const std::set<int>& banned = {}) {
   std::vector<int> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -56,10 +56,10 @@ std::vector<double> reference_distribution(const std::vector<float>& logits, con
 
 // Draws many times and compares the frequencies with the reference by a chi-square test at about five sigma; every
 // token drawn must have positive probability and the reference's log-prob.
-void expect_distribution(const std::vector<float>& logits, Sampling s, const std::vector<int32_t>& banned = {},
+void expect_distribution(const std::vector<float>& logits, gyre_sampling s, const std::vector<int32_t>& banned = {},
                          int draws = 10000) {
   const std::vector<double> p = reference_distribution(logits, s, {banned.begin(), banned.end()});
-  const Sampling plain{.temperature = s.temperature};
+  const gyre_sampling plain{.temperature = s.temperature};
   const std::vector<double> policy = reference_distribution(logits, plain);
   std::vector<int> counts(logits.size());
   for (int i = 0; i < draws; ++i) {
@@ -131,7 +131,7 @@ TEST(Sampler, AllFilters) {
 // Vocabularies of many blocks, where only likely tokens are looked at: every parameter and their combinations.
 TEST(Sampler, LargeVocabulary) {
   const std::vector<float> logits = random_logits(1501, 7);
-  const std::vector<Sampling> cases = {
+  const std::vector<gyre_sampling> cases = {
       {.temperature = 1.3},
       {.temperature = 0.7, .top_k = 30},
       {.top_k = 24},  // as many as there are blocks
@@ -145,7 +145,7 @@ TEST(Sampler, LargeVocabulary) {
       {.top_p = 0.8, .min_p = 0.02},
       {.temperature = 1.5, .top_k = 200, .top_p = 0.9, .min_p = 0.01},
   };
-  for (const Sampling& s : cases)
+  for (const gyre_sampling& s : cases)
     for (const std::vector<int32_t>& banned : {std::vector<int32_t>{}, {3, 64, 1500, -1, 9999}})
       expect_distribution(logits, s, banned, 1500);
 }

@@ -13,7 +13,7 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   const auto requests = varied_requests(300, 21);
   const auto want = generate(*decoder, roomy(), requests);
 
-  EngineConfig config = with_pages(14);
+  gyre_engine_config config = with_pages(14);
   config.max_batch_tokens = 24;
   config.max_sequences = 9;
   Engine engine(*decoder, config);
@@ -40,7 +40,7 @@ TEST(EngineSoak, LosesNoPageAndNoBit) {
   int aborted = 0;
   for (const auto& [id, out] : got) {
     const Output& full = want.at(id);
-    if (out.finish == Finish::kAbort) {
+    if (out.finish == GYRE_FINISH_ABORT) {
       ++aborted;
       ASSERT_LE(out.tokens.size(), full.tokens.size());
       EXPECT_TRUE(std::equal(out.tokens.begin(), out.tokens.end(), full.tokens.begin())) << "request " << id;
@@ -94,8 +94,8 @@ class Marathon {
   int aborted() const { return aborted_; }
 
  private:
-  static EngineConfig config() {
-    EngineConfig c = with_pages(kPages);
+  static gyre_engine_config config() {
+    gyre_engine_config c = with_pages(kPages);
     c.max_sequences = 9;
     c.max_batch_tokens = 48;
     return c;
@@ -122,8 +122,8 @@ class Marathon {
   void finish(const Output& out) {
     const Request r = running_.extract(out.id).mapped();
     ++finished_;
-    if (out.finish == Finish::kAbort) ++aborted_;
-    if (finished_ % 50 == 0 && out.finish != Finish::kAbort) {
+    if (out.finish == GYRE_FINISH_ABORT) ++aborted_;
+    if (finished_ % 50 == 0 && out.finish != GYRE_FINISH_ABORT) {
       const Output want = naive(*decoder_, r);
       EXPECT_EQ(out.tokens, want.tokens) << "request " << r.id;
       EXPECT_TRUE(same_bits(out.logprobs, want.logprobs)) << "request " << r.id;

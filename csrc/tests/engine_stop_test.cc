@@ -48,7 +48,7 @@ TEST_F(StopStrings, EndInsideAndAcrossTokens) {
   for (const auto& [from, count] : {std::pair<int, int>{8, 2}, {7, 2}, {9, 1}, {5, 6}, {0, 3}, {6, 9}}) {
     request.stop_strings = {"not in here", text.substr(from, count)};
     const Output out = run(*decoder, request);
-    EXPECT_EQ(out.finish, Finish::kStop) << request.stop_strings[1];
+    EXPECT_EQ(out.finish, GYRE_FINISH_STOP) << request.stop_strings[1];
     EXPECT_EQ(out.stop_index, 1);
     EXPECT_EQ(out.tokens, until(request.stop_strings[1]));
     EXPECT_EQ(out.logprobs.size(), out.tokens.size());
@@ -75,7 +75,7 @@ TEST_F(StopStrings, AStopIdComesFirst) {
   request.stop_ids = {whole.tokens[4]};
   request.stop_strings = {text_of(whole.tokens[4])};
   const Output out = run(*decoder, request);
-  EXPECT_EQ(out.finish, Finish::kStop);
+  EXPECT_EQ(out.finish, GYRE_FINISH_STOP);
   EXPECT_LE(out.tokens.size(), 5u);
   EXPECT_EQ(out.tokens.back(), whole.tokens[4]);
   EXPECT_EQ(out.stop_index, -1);

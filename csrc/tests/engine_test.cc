@@ -31,7 +31,7 @@ TEST(EngineProgress, TellsEveryTokenOnce) {
       EXPECT_LE(parts.size(), 3u);
       for (const Output& part : parts) {
         Output& sum = told[part.id];
-        EXPECT_EQ(part.finish, Finish::kNone);
+        EXPECT_EQ(part.finish, GYRE_FINISH_NONE);
         EXPECT_EQ(part.position, static_cast<int64_t>(sum.tokens.size()));
         sum.tokens.insert(sum.tokens.end(), part.tokens.begin(), part.tokens.end());
         sum.logprobs.insert(sum.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
@@ -103,7 +103,7 @@ TEST(Engine, OnlyUsedPagesCostMemory) {
   auto decoder = tiny_decoder();
   const auto requests = varied_requests(20, 13);
   generate(*decoder, roomy(), requests);  // what else is allocated on first use
-  EngineConfig config = roomy();
+  gyre_engine_config config = roomy();
   config.kv_bytes = int64_t{4} << 30;
   Engine engine(*decoder, config);
   const int64_t before = resident();
@@ -115,7 +115,7 @@ TEST(Engine, OnlyUsedPagesCostMemory) {
 
 TEST(Engine, AbortReturnsWhatThereIs) {
   auto decoder = tiny_decoder();
-  EngineConfig config = roomy();
+  gyre_engine_config config = roomy();
   config.max_sequences = 1;
   Engine engine(*decoder, config);
   engine.submit({.id = 1, .prompt = {1, 2, 3}, .sampling = {.max_tokens = 50}});
@@ -127,10 +127,10 @@ TEST(Engine, AbortReturnsWhatThereIs) {
   EXPECT_THROW(engine.abort(77), NotFoundError);
   EXPECT_EQ(engine.step(), 0);
   const auto outputs = drain(engine);
-  EXPECT_EQ(outputs.at(1).finish, Finish::kAbort);
+  EXPECT_EQ(outputs.at(1).finish, GYRE_FINISH_ABORT);
   EXPECT_EQ(outputs.at(1).tokens.size(), 3u);
   EXPECT_EQ(outputs.at(1).logprobs.size(), 3u);
-  EXPECT_EQ(outputs.at(2).finish, Finish::kAbort);
+  EXPECT_EQ(outputs.at(2).finish, GYRE_FINISH_ABORT);
   EXPECT_TRUE(outputs.at(2).tokens.empty());
   EXPECT_EQ(engine.stats().blocks_free + engine.stats().blocks_cached, engine.stats().blocks_total);
 }
@@ -139,12 +139,12 @@ TEST(Engine, StopIdsMinTokensAndIgnoreEos) {
   auto decoder = tiny_decoder();
   Request r{.id = 1, .prompt = {4, 5, 6}, .sampling = {.temperature = 0, .max_tokens = 12}};
   const auto free_run = generate(*decoder, roomy(), {r}).at(1);
-  EXPECT_EQ(free_run.finish, Finish::kLength);
+  EXPECT_EQ(free_run.finish, GYRE_FINISH_LENGTH);
   r.stop_ids = {-1, free_run.tokens[3], 100000};
   const auto first = std::ranges::find(free_run.tokens, free_run.tokens[3]) - free_run.tokens.begin();
 
   const auto stopped = generate(*decoder, roomy(), {r}).at(1);
-  EXPECT_EQ(stopped.finish, Finish::kStop);
+  EXPECT_EQ(stopped.finish, GYRE_FINISH_STOP);
   EXPECT_EQ(stopped.stop_index, -1);
   EXPECT_EQ(stopped.tokens, std::vector<int32_t>(free_run.tokens.begin(), free_run.tokens.begin() + first + 1));
 
@@ -159,12 +159,12 @@ TEST(Engine, StopIdsMinTokensAndIgnoreEos) {
 
 TEST(Engine, EndsAtMaxLength) {
   auto decoder = tiny_decoder();
-  EngineConfig config = roomy();
+  gyre_engine_config config = roomy();
   config.max_length = 32;
   const auto out =
       generate(*decoder, config, {{.id = 1, .prompt = std::vector<int32_t>(30, 7), .sampling = {.max_tokens = 50}}})
           .at(1);
-  EXPECT_EQ(out.finish, Finish::kLength);
+  EXPECT_EQ(out.finish, GYRE_FINISH_LENGTH);
   EXPECT_EQ(out.tokens.size(), 2u);
 }
 
@@ -192,7 +192,7 @@ std::string refusal(F f) {
 
 TEST(Engine, RefusesWhatCannotWork) {
   auto decoder = tiny_decoder();
-  const auto refused = [&](const EngineConfig& config, Request r, const std::string& words) {
+  const auto refused = [&](const gyre_engine_config& config, Request r, const std::string& words) {
     Engine engine(*decoder, config);
     const std::string message = refusal([&] { engine.submit(r); });
     EXPECT_NE(message.find(words), std::string::npos) << message;
@@ -215,7 +215,7 @@ TEST(Engine, RefusesWhatCannotWork) {
   engine.submit({.id = 1, .prompt = {1}});
   EXPECT_NE(refusal([&] { engine.submit({.id = 1, .prompt = {1}}); }).find("same id"), std::string::npos);
 
-  EngineConfig config = roomy();
+  gyre_engine_config config = roomy();
   config.max_length = 513;
   EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("512 positions"), std::string::npos);
   config = roomy();
@@ -228,7 +228,7 @@ TEST(Engine, RefusesWhatCannotWork) {
   config.kv_bytes = 10;
   EXPECT_NE(refusal([&] { Engine(*decoder, config); }).find("less than one page"), std::string::npos);
   ModelConfig critic = tiny_config();
-  critic.head = HeadKind::kValue;
+  critic.head = GYRE_HEAD_VALUE;
   Decoder value(critic);
   EXPECT_NE(refusal([&] { Engine(value, roomy()); }).find("value head"), std::string::npos);
 }

@@ -79,9 +79,9 @@ TEST(Swiglu, ForwardAndBackward) {
 
 TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
   constexpr int64_t kRows = 70, kHeads = 3, kKvHeads = 2, kHeadDim = 20, kWidth = (kHeads + kKvHeads) * kHeadDim;
-  RopeParameters parameters;
-  parameters.head_dim = kHeadDim;
-  std::vector<float> frequencies = inverse_frequencies(parameters);
+  ModelConfig config;
+  config.head_dim = kHeadDim;
+  std::vector<float> frequencies = inverse_frequencies(config);
   RopeTable table(frequencies);
   table.reserve(kRows);
   const at::Tensor angles = at::from_blob(frequencies.data(), {kHeadDim / 2}).clone();
@@ -116,20 +116,20 @@ TEST(Rope, RotatesHeadsWithAndWithoutNorm) {
 
 // Expected values are transformers' (ROPE_INIT_FUNCTIONS["llama3"], Llama 3.2's settings) for head_dim 8, theta 500000.
 TEST(Rope, ScaledFrequencies) {
-  RopeParameters p;
-  p.head_dim = 8;
-  p.theta = 500000.0;
-  p.factor = 32.0;
-  p.scaling = RopeParameters::kLlama3;
-  p.low_freq_factor = 1.0;
-  p.high_freq_factor = 4.0;
-  p.original_max_positions = 8192;
-  const std::vector<float> llama3 = inverse_frequencies(p);
+  ModelConfig c;
+  c.head_dim = 8;
+  c.rope_theta = 500000.0;
+  c.rope_factor = 32.0;
+  c.rope_scaling = GYRE_ROPE_LLAMA3;
+  c.rope_low_freq_factor = 1.0;
+  c.rope_high_freq_factor = 4.0;
+  c.rope_original_max_positions = 8192;
+  const std::vector<float> llama3 = inverse_frequencies(c);
   const std::vector<float> expected{1.0f, 0.0376060307f, 0.000429556705f, 1.66196742e-06f};
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(llama3[i], expected[i], 2e-7 * expected[i]) << i;
-  p.scaling = RopeParameters::kLinear;
-  p.factor = 4.0;
-  const std::vector<float> linear = inverse_frequencies(p);
+  c.rope_scaling = GYRE_ROPE_LINEAR;
+  c.rope_factor = 4.0;
+  const std::vector<float> linear = inverse_frequencies(c);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(linear[i], std::pow(500000.0, -static_cast<double>(i) / 4) / 4, 1e-7);
 }
 

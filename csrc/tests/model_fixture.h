@@ -13,7 +13,7 @@ namespace gyre::testing {
 
 inline ModelConfig llama_config() {
   ModelConfig c;
-  c.family = Family::kLlama;
+  c.family = GYRE_LLAMA;
   c.vocab_size = 101, c.hidden_size = 48, c.intermediate_size = 80, c.num_layers = 2;
   c.num_heads = 6, c.num_kv_heads = 2, c.head_dim = 8, c.max_positions = 512;
   c.tie_embeddings = true;
@@ -31,7 +31,7 @@ inline ModelConfig llama_bias_config() {
 
 inline ModelConfig qwen2_config() {
   ModelConfig c = llama_config();
-  c.family = Family::kQwen2;
+  c.family = GYRE_QWEN2;
   c.hidden_size = 64, c.num_heads = 4, c.num_kv_heads = 4, c.head_dim = 16;
   c.qkv_bias = true, c.tie_embeddings = false, c.rope_theta = 1e6;
   return c;
@@ -39,7 +39,7 @@ inline ModelConfig qwen2_config() {
 
 inline ModelConfig qwen3_config() {
   ModelConfig c = llama_config();
-  c.family = Family::kQwen3;
+  c.family = GYRE_QWEN3;
   c.hidden_size = 40, c.num_heads = 5, c.num_kv_heads = 1, c.head_dim = 20;
   c.qk_norm = true;
   return c;
@@ -47,7 +47,7 @@ inline ModelConfig qwen3_config() {
 
 inline ModelConfig value_config() {
   ModelConfig c = qwen2_config();
-  c.head = HeadKind::kValue;
+  c.head = GYRE_HEAD_VALUE;
   return c;
 }
 

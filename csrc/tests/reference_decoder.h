@@ -57,10 +57,7 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
 // Final-norm hidden states of one sequence, [length, H]. Plain rope only.
 inline at::Tensor hidden(const ModelConfig& c, const Weights& w, std::span<const int32_t> ids) {
   const auto length = static_cast<int64_t>(ids.size());
-  RopeParameters rope_parameters;
-  rope_parameters.head_dim = c.head_dim;
-  rope_parameters.theta = c.rope_theta;
-  std::vector<float> frequencies = inverse_frequencies(rope_parameters);
+  std::vector<float> frequencies = inverse_frequencies(c);
   const at::Tensor angles = at::from_blob(frequencies.data(), {static_cast<int64_t>(frequencies.size())}).clone();
   at::Tensor index = at::empty({length}, at::kLong);
   for (int64_t i = 0; i < length; ++i) index.data_ptr<int64_t>()[i] = ids[static_cast<size_t>(i)];

@@ -58,7 +58,7 @@ class ToyNetwork : public Network {
 class ToyBackend : public Backend {
  public:
   explicit ToyBackend(ModelConfig config) {
-    config.device = "cpu";
+    config.set_device("cpu");
     inner_ = open_backend(config);
   }
   std::string describe() const override { return "toy over " + inner("describe").describe(); }
@@ -93,7 +93,7 @@ class ToyBackend : public Backend {
 };
 
 inline const BackendKind kToy(
-    "toy", 0, [](const ModelConfig& c) { return c.device == "toy"; },
+    "toy", 0, [](const ModelConfig& c) { return c.device() == "toy"; },
     [](const ModelConfig& c) -> std::unique_ptr<Backend> { return std::make_unique<ToyBackend>(c); });
 
 }  // namespace gyre::testing

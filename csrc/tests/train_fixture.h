@@ -14,9 +14,9 @@
 
 namespace gyre::train_test {
 
-inline ModelConfig tiny_config(HeadKind head = HeadKind::kLanguageModel) {
+inline ModelConfig tiny_config(gyre_head head = GYRE_HEAD_LM) {
   ModelConfig c;
-  c.family = Family::kQwen2;
+  c.family = GYRE_QWEN2;
   c.head = head;
   c.vocab_size = 37;
   c.hidden_size = 16;
@@ -27,7 +27,7 @@ inline ModelConfig tiny_config(HeadKind head = HeadKind::kLanguageModel) {
   c.head_dim = 4;
   c.max_positions = 64;
   c.qkv_bias = true;
-  c.tie_embeddings = head == HeadKind::kLanguageModel;
+  c.tie_embeddings = head == GYRE_HEAD_LM;
   return c;
 }
 
@@ -40,7 +40,7 @@ inline void fill_normal(std::vector<at::Tensor> tensors, uint32_t seed, float de
   }
 }
 
-inline std::unique_ptr<Decoder> tiny_decoder(HeadKind head = HeadKind::kLanguageModel) {
+inline std::unique_ptr<Decoder> tiny_decoder(gyre_head head = GYRE_HEAD_LM) {
   auto decoder = std::make_unique<Decoder>(tiny_config(head));
   fill_normal(decoder->parameters().flats(), 11, 0.4f);
   decoder->touch();

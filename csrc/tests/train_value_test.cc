@@ -24,7 +24,7 @@ gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradient
 }
 
 TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
-  auto critic = tiny_decoder(HeadKind::kValue);
+  auto critic = tiny_decoder(GYRE_HEAD_VALUE);
   OwnedBatch b = random_batch({9, 5, 7});
   train_test::share_prefix(b, 0, 2, 6);
   for (double clip : {0.0, 0.5}) {
@@ -33,7 +33,7 @@ TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
     const double norm = std::sqrt(g.dot(g, {})), step = 1e-3;
     ASSERT_GT(norm, 0);
     const auto loss_at = [&](double distance) {
-      auto moved = tiny_decoder(HeadKind::kValue);
+      auto moved = tiny_decoder(GYRE_HEAD_VALUE);
       const auto to = moved->parameters().flats(), along = g.set().flats();
       for (size_t k = 0; k < to.size(); ++k) to[k].add_(along[k], distance / norm);
       moved->touch();
@@ -45,7 +45,7 @@ TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
 }
 
 TEST(ValueBackward, SharedPrefixesChangeRoundingOnly) {
-  auto critic = tiny_decoder(HeadKind::kValue);
+  auto critic = tiny_decoder(GYRE_HEAD_VALUE);
   OwnedBatch b = random_batch({30, 41, 25, 30});
   for (int64_t s : {1, 2, 3}) train_test::share_prefix(b, 0, s, 18);
   Gradients whole(critic->config()), parts(critic->config());
@@ -60,7 +60,7 @@ TEST(ValueBackward, SharedPrefixesChangeRoundingOnly) {
 }
 
 TEST(ValueBackward, ValuesSeeOnlyEarlierTokens) {
-  auto critic = tiny_decoder(HeadKind::kValue);
+  auto critic = tiny_decoder(GYRE_HEAD_VALUE);
   OwnedBatch b = random_batch({8});
   std::fill(b.mask.begin() + 1, b.mask.end(), 1);
   std::vector<float> before(8), after(8);
@@ -78,7 +78,7 @@ TEST(ValueBackward, RejectsThePolicyAndReportsDivergence) {
   auto policy = tiny_decoder();
   Gradients policy_gradients(policy->config());
   EXPECT_THROW(run(*policy, random_batch({4}), 0, policy_gradients), std::invalid_argument);
-  auto critic = tiny_decoder(HeadKind::kValue);
+  auto critic = tiny_decoder(GYRE_HEAD_VALUE);
   EXPECT_THROW(run(*critic, random_batch({4}), 0, policy_gradients), std::invalid_argument);
   critic->parameters().root.score_1H.fill_(INFINITY);
   critic->touch();

@@ -35,7 +35,7 @@ void for_groups(const Batch& batch, Body&& body) {
 
 void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, std::span<float> logprobs,
                      std::span<float> entropies) {
-  if (decoder.config().head != HeadKind::kLanguageModel) {
+  if (decoder.config().head != GYRE_HEAD_LM) {
     throw std::invalid_argument("score: the model has a value head, expected a language model");
   }
   validate(batch, decoder.config());
@@ -54,7 +54,7 @@ void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, s
 }
 
 void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> values) {
-  if (critic.config().head != HeadKind::kValue) {
+  if (critic.config().head != GYRE_HEAD_VALUE) {
     throw std::invalid_argument("values: the model has a language-model head, expected a value head");
   }
   validate(batch, critic.config());

@@ -43,7 +43,7 @@ std::vector<Component> complete(const Decoder& decoder, const Batch& batch, cons
 }
 
 void check(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs, const gyre_policy_loss& loss) {
-  if (decoder.config().head != HeadKind::kLanguageModel) {
+  if (decoder.config().head != GYRE_HEAD_LM) {
     throw std::invalid_argument("policy loss: the model has a value head, expected a language model");
   }
   validate(batch, decoder.config());

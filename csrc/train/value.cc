@@ -10,7 +10,7 @@ namespace gyre {
 namespace {
 
 void check(const Decoder& critic, const Batch& batch, const ValueInputs& inputs, const Gradients& into) {
-  if (critic.config().head != HeadKind::kValue) {
+  if (critic.config().head != GYRE_HEAD_VALUE) {
     throw std::invalid_argument(
         "value loss: the model has a language-model "
         "head, expected a value head");

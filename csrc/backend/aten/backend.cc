@@ -43,8 +43,8 @@ at::Device device_of(const std::string& name) {
 }
 
 Placement placement_of(const ModelConfig& config) {
-  const at::Device device = device_of(config.device);
-  const bool wide = config.compute == Compute::kFloat32 || (config.compute == Compute::kAuto && device.is_cpu());
+  const at::Device device = device_of(std::string(config.device()));
+  const bool wide = config.compute == GYRE_COMPUTE_F32 || (config.compute == GYRE_COMPUTE_AUTO && device.is_cpu());
   return {device, wide ? at::kFloat : at::kBFloat16};
 }
 
@@ -87,7 +87,7 @@ class AtenBackend : public Backend {
   explicit AtenBackend(const ModelConfig& config) : config_(config), placement_(placement_of(config)) {}
 
   std::string describe() const override {
-    std::string line = config_.device;
+    std::string line(config_.device());
     const at::Device& device = placement_.device;
     if (device.is_cuda()) line = device.str() + " " + describe_gpu(device.index());
     return line + (placement_.compute == at::kFloat ? ", float32" : ", bfloat16");
@@ -190,7 +190,8 @@ class AtenBackend : public Backend {
 };
 
 const BackendKind kAten(
-    "cuda, cuda:N, aten", 0, [](const ModelConfig& c) { return c.device == "aten" || c.device.starts_with("cuda"); },
+    "cuda, cuda:N, aten", 0,
+    [](const ModelConfig& c) { return c.device() == "aten" || c.device().starts_with("cuda"); },
     [](const ModelConfig& c) -> std::unique_ptr<Backend> { return std::make_unique<AtenBackend>(c); });
 
 }  // namespace

@@ -88,10 +88,7 @@ void AtenPages::copy_page(int64_t from, int64_t to) {
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
-    : config_(config),
-      parameters_(parameters),
-      placement_(placement),
-      rope_(inverse_frequencies(rope_parameters(config))) {}
+    : config_(config), parameters_(parameters), placement_(placement), rope_(inverse_frequencies(config)) {}
 
 void AtenNetwork::refresh() {
   if (!std::exchange(stale_, false)) return;
@@ -211,7 +208,7 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
 
 void AtenNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
   const RootTensors& root = parameters_.root;
-  const bool value = config_.head == HeadKind::kValue;
+  const bool value = config_.head == GYRE_HEAD_VALUE;
   at::mm_out(logits_RV, hidden_RH, (value ? root.score_1H : root.head_VH).t());
   if (value) logits_RV.add_(root.score_bias_1);
 }

@@ -206,9 +206,9 @@ class CpuBackend : public Backend {
 };
 
 const BackendKind kCpu(
-    "cpu", 0, [](const ModelConfig& c) { return c.device == "cpu"; },
+    "cpu", 0, [](const ModelConfig& c) { return c.device() == "cpu"; },
     [](const ModelConfig& c) -> std::unique_ptr<Backend> {
-      if (c.compute == Compute::kBfloat16) {
+      if (c.compute == GYRE_COMPUTE_BF16) {
         throw std::invalid_argument(
             "model device: the CPU kernels compute in float32, got bfloat16: "
             "set model.dtype to auto, "

@@ -82,10 +82,7 @@ const at::Tensor& PackedWeights::head_weight() const {
 }
 
 CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters)
-    : config_(config),
-      parameters_(parameters),
-      packed_(parameters),
-      rope_(inverse_frequencies(rope_parameters(config))) {}
+    : config_(config), parameters_(parameters), packed_(parameters), rope_(inverse_frequencies(config)) {}
 
 void CpuNetwork::touch() {
   packed_.touch();
