@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"gyre/envs"
-	"gyre/orchestrate/dataset"
+	"gyre/internal/dataset"
 )
 
 // sums are the options of the arithmetic environment, and its source.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"gyre/envs"
-	"gyre/orchestrate/dataset"
-	"gyre/orchestrate/reward"
+	"gyre/envs/reward"
+	"gyre/internal/dataset"
 )
 
 // reader is the environment; it implements envs.Env, envs.RewardTaker, envs.ReplyTaker and envs.Labeler.

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"gyre/envs"
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/dataset"
+	"gyre/internal/dataset"
 )
 
 type options struct {
@@ -167,7 +166,7 @@ func read(o options) ([]dataset.Row, error) {
 	}
 	measure := dataset.Characters
 	if o.Tokenizer != "" {
-		if measure, err = Tokens(o.Tokenizer); err != nil {
+		if measure, err = dataset.Tokens(o.Tokenizer); err != nil {
 			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, `gyre model init` and `bash scripts/get-smollm2.sh` make some)", err)
 		}
 	}
@@ -189,19 +188,6 @@ func read(o options) ([]dataset.Row, error) {
 		return nil, fmt.Errorf("%s: no prompt is within max_prompt_length = %d %s; the longest has %d", o.File, o.MaxPrompt, measure.Unit, longest)
 	}
 	return kept, nil
-}
-
-// Tokens measures prompts as a model's chat template writes them, generation prompt included.
-func Tokens(dir string) (dataset.Measure, error) {
-	tokenizer, err := chat.Load(dir)
-	return dataset.Measure{Unit: "tokens", Of: func(prompt []dataset.Message) (int, error) {
-		messages := make([]chat.Message, len(prompt))
-		for i, m := range prompt {
-			messages[i] = chat.Message{Role: m.Role, Content: m.Content}
-		}
-		ids, err := tokenizer.EncodeMessages(messages, true)
-		return len(ids), err
-	}}, err
 }
 
 func init() {

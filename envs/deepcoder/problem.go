@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"gyre/envs/sandbox"
-	"gyre/orchestrate/dataset"
+	"gyre/internal/dataset"
 )
 
 // elementary are a few problems of our own, so that the tag can be tried without a file.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"unicode"
 
-	"gyre/orchestrate/dataset"
-	"gyre/orchestrate/reward"
+	"gyre/envs/reward"
+	"gyre/internal/dataset"
 )
 
 // own are a few questions of each form, so that the tags can be tried without a file.

@@ -12,8 +12,8 @@ import (
 	"gyre/envs"
 	"gyre/envs/arithmetic"
 	"gyre/envs/sandbox"
+	"gyre/internal/answer"
 	"gyre/internal/nearest"
-	"gyre/orchestrate/reward/answer"
 )
 
 const (

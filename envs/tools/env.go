@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"gyre/envs"
+	"gyre/envs/reward"
 	"gyre/envs/sandbox"
-	"gyre/orchestrate/reward"
 )
 
 // options are the settings of the environment.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"gyre/orchestrate/dataset"
+	"gyre/internal/dataset"
 )
 
 // question is a question and its answer.

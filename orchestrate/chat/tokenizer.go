@@ -10,8 +10,23 @@ import (
 	"slices"
 	"time"
 
+	"gyre/internal/dataset"
 	"gyre/orchestrate/chat/bpe"
 )
+
+func init() {
+	dataset.CountTokens(func(dir string) (func([]dataset.Message) (int, error), error) {
+		tokenizer, err := Load(dir)
+		return func(prompt []dataset.Message) (int, error) {
+			messages := make([]Message, len(prompt))
+			for i, m := range prompt {
+				messages[i] = Message{Role: m.Role, Content: m.Content}
+			}
+			ids, err := tokenizer.EncodeMessages(messages, true)
+			return len(ids), err
+		}, err
+	})
+}
 
 // maxFile bounds the size in bytes of the files that are read.
 const maxFile = 1 << 28

@@ -17,7 +17,6 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/offline"
 	"gyre/orchestrate/plot"
-	"gyre/orchestrate/reward"
 	"gyre/orchestrate/rundir"
 )
 
@@ -167,8 +166,8 @@ func componentRewards(c *cli.Context) error {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", reward.HistoryFile))
-		found = append(found, filepath.Join(path, reward.HistoryFile))
+		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", offline.HistoryFile))
+		found = append(found, filepath.Join(path, offline.HistoryFile))
 		path = found[0]
 	}
 	history, err := offline.ReadHistory(path)

@@ -13,9 +13,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	played "gyre/envs/dataset"
-	"gyre/orchestrate/dataset"
-	"gyre/orchestrate/reward"
+	"gyre/envs/reward"
+	"gyre/internal/dataset"
 )
 
 func dataCommand() *cli.Command {
@@ -156,7 +155,7 @@ func dataCheck(c *cli.Context) error {
 	}
 	measure := dataset.Characters
 	if dir := c.String("model"); dir != "" {
-		if measure, err = played.Tokens(dir); err != nil {
+		if measure, err = dataset.Tokens(dir); err != nil {
 			return Usagef("--model: %w", err)
 		}
 	}

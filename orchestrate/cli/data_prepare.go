@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/dataset"
 	"gyre/internal/nearest"
 	"gyre/orchestrate/checkpoint/pull"
-	"gyre/orchestrate/dataset"
 )
 
 // The ways to divide MATH-500.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/dataset"
+	"gyre/internal/dataset"
 	"gyre/orchestrate/translate"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/dataset"
-	"gyre/orchestrate/reward"
+	"gyre/envs/reward"
+	"gyre/internal/dataset"
 )
 
 func gradeCommand() *cli.Command {

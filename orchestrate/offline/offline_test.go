@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"gyre/orchestrate/components"
-	"gyre/orchestrate/reward"
 )
 
 // save writes a file of gradients, keys in order.
@@ -176,19 +175,19 @@ func TestPrefixes(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	dir := t.TempDir()
-	tracker, err := reward.OpenTracker(dir, "m", "d", 0)
+	tracker, err := OpenTracker(dir, "m", "d", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for step := range 3 {
-		if _, err := tracker.Add([]reward.Tracked{{Step: step, Correctness: 1, Format: 0.5, ActualLength: 10 * step}}); err != nil {
+		if _, err := tracker.Add([]Tracked{{Step: step, Correctness: 1, Format: 0.5, ActualLength: 10 * step}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := tracker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h, err := ReadHistory(filepath.Join(dir, reward.HistoryFile))
+	h, err := ReadHistory(filepath.Join(dir, HistoryFile))
 	if err != nil {
 		t.Fatal(err)
 	}

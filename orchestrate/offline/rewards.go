@@ -6,16 +6,16 @@ import (
 	"math"
 	"os"
 
+	"gyre/envs/reward"
 	"gyre/orchestrate/plot"
-	"gyre/orchestrate/reward"
 )
 
 // History is an all_rewards.json.
 type History struct {
-	Metadata reward.Metadata
+	Metadata Metadata
 	Steps    []struct {
 		Step       int
-		Statistics *reward.Statistics
+		Statistics *Statistics
 	}
 }
 

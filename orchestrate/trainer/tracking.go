@@ -8,15 +8,15 @@ import (
 
 	"gyre/internal/atomicfile"
 
+	"gyre/envs/reward"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/offline"
-	"gyre/orchestrate/reward"
 )
 
 // rewardTracking is the phase that records what every reply of a step earned, before the filter drops any.
 type rewardTracking struct {
 	*equipment
-	tracker *reward.Tracker // nil when nothing is recorded
+	tracker *offline.Tracker // nil when nothing is recorded
 }
 
 // openTracking opens the files of components.tracking; replayed episodes were recorded when they were played.
@@ -28,7 +28,7 @@ func (t *Trainer) openTracking() (rewardTracking, error) {
 	}
 	data := dataName(c)
 	var err error
-	r.tracker, err = reward.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
+	r.tracker, err = offline.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
 	return r, err
 }
 
@@ -36,11 +36,11 @@ func (r *rewardTracking) add(step int, episodes []*episode.Episode) error {
 	if r.tracker == nil {
 		return nil
 	}
-	rows := make([]reward.Tracked, len(episodes))
+	rows := make([]offline.Tracked, len(episodes))
 	members := map[int]int{}
 	for i, e := range episodes {
 		text, tokens, cut := r.sampler.Player.LastReply(e)
-		row := reward.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
+		row := offline.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
 			Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score), Components: map[string]reward.Float{}}
 		members[e.Group]++
 		for name, parts := range e.Components {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gyre/internal/answer"
 	"gyre/internal/nearest"
-	"gyre/orchestrate/reward/answer"
 )
 
 // Arguments are the keyword arguments of the seed's functions. Text is the one string of those that take no more; Others
@@ -47,7 +47,8 @@ type SeedWeights struct {
 	Length      Float `json:"length"`
 }
 
-const seedMaxLength = 800
+// SeedLength is the reply length, in characters, that earns the most where nothing else is said.
+const SeedLength = 800
 
 var seedWeights = SeedWeights{0.34, 0.33, 0.33}
 
@@ -173,17 +174,18 @@ func seedCorrectness(solution string, truth any) (float64, error) {
 }
 
 func seedLength(solution string, maxLength *float64) (float64, error) {
-	limit := float64(seedMaxLength)
+	limit := float64(SeedLength)
 	if maxLength != nil {
 		limit = *maxLength
 	}
 	if limit == 0 {
 		return 0, &Exception{"ZeroDivisionError", "division by zero"}
 	}
-	return lengthScore(utf8.RuneCountInString(solution), limit), nil
+	return LengthScore(utf8.RuneCountInString(solution), limit), nil
 }
 
-func lengthScore(n int, target float64) float64 { return max(1-math.Abs(float64(n)/target-1), 0) }
+// LengthScore is 1 at the target length, falling to 0 at none and at twice as much.
+func LengthScore(n int, target float64) float64 { return max(1-math.Abs(float64(n)/target-1), 0) }
 
 func seedScores(a Arguments) (s ComponentScores, err error) {
 	solution, err := a.solution()

@@ -1,4 +1,4 @@
-package reward
+package offline
 
 import (
 	"encoding/json"
@@ -8,13 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gyre/envs/reward"
 )
 
 func replies(step int, texts ...string) []Tracked {
 	var rows []Tracked
 	for i, text := range texts {
 		r := Tracked{Step: step, GlobalStep: step + 1, Index: i, Prompt: fmt.Sprint("p", i/2), Group: i / 2, Rollout: i % 2,
-			Components: map[string]Float{"correctness": Float(i % 2)}, Total: 0.5}
+			Components: map[string]reward.Float{"correctness": reward.Float(i % 2)}, Total: 0.5}
 		r.Complete(text, false)
 		rows = append(rows, r)
 	}

@@ -1,4 +1,4 @@
-package reward
+package offline
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"gyre/envs/reward"
 	"gyre/internal/atomicfile"
 )
 
@@ -35,13 +36,13 @@ type Metadata struct {
 
 // Statistics of a step's replies.
 type Statistics struct {
-	AvgCorrectness   Float `json:"avg_correctness"`
-	AvgFormat        Float `json:"avg_format"`
-	AvgLengthReward  Float `json:"avg_length_reward"`
-	AvgActualLength  Float `json:"avg_actual_length"`
-	CorrectCount     int   `json:"correct_count"`
-	FormatValidCount int   `json:"format_valid_count"`
-	TotalSamples     int   `json:"total_samples"`
+	AvgCorrectness   reward.Float `json:"avg_correctness"`
+	AvgFormat        reward.Float `json:"avg_format"`
+	AvgLengthReward  reward.Float `json:"avg_length_reward"`
+	AvgActualLength  reward.Float `json:"avg_actual_length"`
+	CorrectCount     int          `json:"correct_count"`
+	FormatValidCount int          `json:"format_valid_count"`
+	TotalSamples     int          `json:"total_samples"`
 }
 
 // String is one line for people.
@@ -51,11 +52,11 @@ func (s Statistics) String() string {
 }
 
 type trackedSample struct {
-	Index        int   `json:"idx"`
-	Correctness  Float `json:"correctness"`
-	Format       Float `json:"format"`
-	LengthReward Float `json:"length_reward"`
-	ActualLength int   `json:"actual_length"`
+	Index        int          `json:"idx"`
+	Correctness  reward.Float `json:"correctness"`
+	Format       reward.Float `json:"format"`
+	LengthReward reward.Float `json:"length_reward"`
+	ActualLength int          `json:"actual_length"`
 }
 
 type trackedStep struct {
@@ -69,46 +70,50 @@ type trackedStep struct {
 // Tracked is one reply to record. Correctness, Format and LengthReward are those of the history; Components are all that
 // the reply earned, by name and unweighted.
 type Tracked struct {
-	Step         int              `json:"step"` // updates done before it: 0 for the first step
-	GlobalStep   int              `json:"global_step"`
-	Timestamp    string           `json:"timestamp"`
-	Index        int              `json:"idx"` // in the step's batch
-	Prompt       string           `json:"prompt"`
-	Tag          string           `json:"tag"`
-	Seed         int64            `json:"seed"`
-	Group        int              `json:"group"`
-	Rollout      int              `json:"rollout"` // of its group
-	Correctness  Float            `json:"correctness"`
-	Format       Float            `json:"format"`
-	LengthReward Float            `json:"length_reward"`
-	ActualLength int              `json:"actual_length"`
-	Tokens       int              `json:"tokens"`
-	Truncated    bool             `json:"truncated"`
-	Extracted    *string          `json:"extracted"`
-	Total        Float            `json:"total"`
-	Components   map[string]Float `json:"components"`
+	Step         int                     `json:"step"` // updates done before it: 0 for the first step
+	GlobalStep   int                     `json:"global_step"`
+	Timestamp    string                  `json:"timestamp"`
+	Index        int                     `json:"idx"` // in the step's batch
+	Prompt       string                  `json:"prompt"`
+	Tag          string                  `json:"tag"`
+	Seed         int64                   `json:"seed"`
+	Group        int                     `json:"group"`
+	Rollout      int                     `json:"rollout"` // of its group
+	Correctness  reward.Float            `json:"correctness"`
+	Format       reward.Float            `json:"format"`
+	LengthReward reward.Float            `json:"length_reward"`
+	ActualLength int                     `json:"actual_length"`
+	Tokens       int                     `json:"tokens"`
+	Truncated    bool                    `json:"truncated"`
+	Extracted    *string                 `json:"extracted"`
+	Total        reward.Float            `json:"total"`
+	Components   map[string]reward.Float `json:"components"`
 }
 
 // Complete fills in what follows from the reply's text: the extracted answer, its length, and those of the history's three
 // rewards that the reply has no component for.
 func (r *Tracked) Complete(text string, success bool) {
 	r.ActualLength = utf8.RuneCountInString(text)
-	for _, how := range []string{answerBoxed, answerTag, answerHash} {
-		if content, found := Extract(text, how); found {
+	for _, how := range []string{"boxed", "tag", "hash"} {
+		if content, found := reward.Extract(text, how); found {
 			r.Extracted = &content
 			break
 		}
 	}
-	fill := func(to *Float, name string, otherwise float64) {
+	fill := func(to *reward.Float, name string, otherwise float64) {
 		value, has := r.Components[name]
 		if !has {
-			value = Float(otherwise)
+			value = reward.Float(otherwise)
 		}
 		*to = value
 	}
-	fill(&r.Correctness, "correctness", indicator(success))
-	fill(&r.Format, "format", FormatCues(text))
-	fill(&r.LengthReward, "length", lengthScore(r.ActualLength, seedMaxLength))
+	right := 0.0
+	if success {
+		right = 1
+	}
+	fill(&r.Correctness, "correctness", right)
+	fill(&r.Format, "format", reward.FormatCues(text))
+	fill(&r.LengthReward, "length", reward.LengthScore(r.ActualLength, reward.SeedLength))
 }
 
 // Tracker records the rewards of a run's replies. It belongs to one goroutine.
@@ -204,7 +209,7 @@ func historyOf(rows []Tracked) trackedStep {
 	}
 	n := float64(len(rows))
 	st := &s.Statistics
-	st.AvgCorrectness, st.AvgFormat, st.AvgLengthReward, st.AvgActualLength = Float(correctness/n), Float(format/n), Float(length/n), Float(characters/n)
+	st.AvgCorrectness, st.AvgFormat, st.AvgLengthReward, st.AvgActualLength = reward.Float(correctness/n), reward.Float(format/n), reward.Float(length/n), reward.Float(characters/n)
 	st.CorrectCount, st.TotalSamples = int(correctness), len(rows)
 	return s
 }

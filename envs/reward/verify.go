@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gyre/orchestrate/reward/answer"
+	"gyre/internal/answer"
 )
 
 // verifiers judge answers to reasoning-gym's problems that have more solutions than the one in the file, by the name of

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"gyre/orchestrate/reward/answer"
+	"gyre/internal/answer"
 )
 
 // rows decodes a file of JSON lines.

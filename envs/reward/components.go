@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"gyre/orchestrate/reward/answer"
+	"gyre/internal/answer"
 )
 
 // The ways in which a reply gives its answer.
@@ -50,7 +50,7 @@ func init() {
 			func() any { return &formatOptions{Style: "steps"} },
 			func(o any) (Component, error) { return newFormat(*o.(*formatOptions)) }},
 		Kind{"length", "1 at the target length, falling to 0 at none and at twice as much",
-			func() any { return &lengthOptions{Target: seedMaxLength, Unit: "characters"} },
+			func() any { return &lengthOptions{Target: SeedLength, Unit: "characters"} },
 			func(o any) (Component, error) { return newLength(*o.(*lengthOptions)) }},
 		Kind{"boxed", "1 when the reply has a box with something in it", none, always(func(r Reply) (Score, error) {
 			content, found := answer.Boxed(r.Text)
@@ -180,7 +180,7 @@ func newLength(o lengthOptions) (Component, error) {
 	if !known {
 		problems = append(problems, fmt.Errorf("option unit: expected characters, tokens or words, got %q", o.Unit))
 	}
-	return function(func(r Reply) (Score, error) { return Score{Value: lengthScore(measure(r), o.Target)}, nil }), errors.Join(problems...)
+	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }), errors.Join(problems...)
 }
 
 // repeated is the share of groups of n words that have occurred before.

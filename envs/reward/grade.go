@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"gyre/internal/answer"
 	"gyre/internal/nearest"
-	"gyre/orchestrate/reward/answer"
 )
 
 // Mode says when two answers are equal.
