@@ -35,7 +35,8 @@ func newGame(o *options) (*game, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator}}
+	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator,
+		View: o.View, Blank: '_', Outside: '='}}
 	if rows := o.Map; rows != nil {
 		if len(rows) == 1 && gymnasium[rows[0]] != nil {
 			rows = gymnasium[rows[0]]
@@ -118,7 +119,7 @@ func (g *game) Instruction() string {
 	if g.options.Slippery && g.options.SuccessRate < 1 {
 		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction you chose."
 	}
-	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings, marks)
+	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings, marks, "ice")
 }
 
 // Solve returns the shortest way to the goal if the ice never slips.

@@ -14,7 +14,8 @@ type options struct {
 	Frozen      float64  `option:"p" doc:"probability that a cell of a generated map is frozen, not a hole"`
 	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
 	SuccessRate float64  `option:"success_rate" doc:"probability of moving as intended on slippery ice; the rest is split between the two sides (1/3 is Gymnasium's)"`
-	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord or cells (each cell by a name of one character)"`
+	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around the player, and the way to the goal)"`
+	View        int      `option:"view" doc:"cells on each side of the player that observation surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
@@ -36,7 +37,7 @@ func (o *options) check() error {
 	if o.Map == nil {
 		problems = append(problems, grid.CheckSize(o.Observation, o.Size, o.Size))
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View), grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {
@@ -44,7 +45,7 @@ func init() {
 		return envs.Spec{
 			Tag: tag, Type: "frozenlake", Doc: doc, MaxActions: 10, MaxReplyWords: words,
 			NewOptions: func() any {
-				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation,
+				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation, View: 1,
 					Glyphs: "P_OGX√", Actions: actionNames}
 			},
 			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },

@@ -41,12 +41,12 @@ func (g *game) glyph(cell int) int {
 	return glyphIce
 }
 
-const marks = "#: hole, @: player, +: player on the goal, -: player in a hole, .: goal; cells without a mark are ice"
+const marks = "#: hole, @: player, +: player on the goal, -: player in a hole, .: goal"
 
-// objects lists what the coordinate and cells formats name.
+// objects lists what all formats but the grid name.
 func (g *game) objects() []grid.Objects {
 	l := g.lake
-	player := grid.Objects{Label: "Player", Mark: '@', At: []grid.Pos{g.player}}
+	player := grid.Objects{Label: "Player", Mark: '@', Role: grid.Actor, At: []grid.Pos{g.player}}
 	switch {
 	case g.player == l.goal:
 		player.Label, player.Mark = "Player on goal", '+'
@@ -60,7 +60,7 @@ func (g *game) objects() []grid.Objects {
 		}
 	}
 	return []grid.Objects{
-		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", Mark: '.', At: []grid.Pos{l.goal}},
+		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", Mark: '.', Role: grid.Aim, At: []grid.Pos{l.goal}},
 		player, {Label: "Holes", Mark: '#', At: holes},
 	}
 }

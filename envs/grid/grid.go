@@ -31,12 +31,20 @@ var (
 )
 
 // Formats are the names of the observation formats.
-var Formats = []string{"grid", "coord", "grid_coord", "cells"}
+var Formats = []string{"grid", "coord", "grid_coord", "cells", "surroundings"}
 
 // CheckFormat says whether an observation format exists.
 func CheckFormat(format string) error {
 	if !slices.Contains(Formats, format) {
 		return fmt.Errorf("option observation: expected one of %s, got %q", strings.Join(Formats, ", "), format)
+	}
+	return nil
+}
+
+// CheckView says whether option view can be shown.
+func CheckView(view int) error {
+	if view < 0 || view >= farthest {
+		return fmt.Errorf("option view: expected 0 to %d cells, got %d", farthest-1, view)
 	}
 	return nil
 }
@@ -56,20 +64,34 @@ func CheckActions(names, order []string) error {
 	return nil
 }
 
-// Objects is one line of the coordinate format and one group of the cells format. Without cells it is left out, without a Label
-// by the former, without a Mark by the latter.
+// Objects is one line of the coordinate format, one group of the cells format and a mark of the surroundings format. Without cells it is
+// left out, without a Label by the first, without a Mark by the others. The last group is the ground that the others lie on.
 type Objects struct {
 	Label string
 	Mark  byte
+	Role  Role
 	At    []Pos
 }
+
+// Role is what a group of objects is to the surroundings format.
+type Role int
+
+const (
+	Scenery Role = iota
+	Actor        // its surroundings are shown; the first in the order of the cells format is the player
+	Aim          // the way to it is shown
+)
 
 // names are those of the cells format, one for each cell row by row. Capitals come first: no word of a tokenizer's joins two of them.
 const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz"
 
-// CheckSize says whether the format has a name for every cell of a board.
+// CheckSize says whether the format has a name for every cell of a board, or a letter for every way on it.
 func CheckSize(format string, rows, cols int) error {
-	if format == "cells" && rows*cols > len(names) {
+	switch {
+	case format == "surroundings" && max(rows, cols) > farthest:
+		return fmt.Errorf("option observation: format surroundings has letters for boards of up to %d x %d cells, the board has %d x %d",
+			farthest, farthest, rows, cols)
+	case format == "cells" && rows*cols > len(names):
 		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names), rows, cols)
 	}
 	return nil
@@ -77,9 +99,11 @@ func CheckSize(format string, rows, cols int) error {
 
 // Look is how boards are shown.
 type Look struct {
-	Format    string // one of Formats
-	Glyphs    Glyphs
-	Separator string // between the cells of a row
+	Format         string // one of Formats
+	Glyphs         Glyphs
+	Separator      string // between the cells of a row
+	View           int    // cells on each side of an actor that the surroundings format shows
+	Blank, Outside byte   // its marks of a cell without objects and of what lies beyond the board
 }
 
 // Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate formats
@@ -88,6 +112,9 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 	text := make([]byte, 0, 64+rows*(cols*(2+len(l.Separator))+1))
 	if l.Format == "cells" {
 		return string(appendCells(text, cols, objects()))
+	}
+	if l.Format == "surroundings" {
+		return string(l.appendSurroundings(text, rows, cols, objects()))
 	}
 	if l.Format != "grid" {
 		if l.Format == "grid_coord" {
@@ -172,8 +199,9 @@ func (g Glyphs) Legend(meanings []string) string {
 	return strings.Join(items, ", ")
 }
 
-// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells format stand for.
-func (l Look) Explain(rows, cols int, meanings []string, marks string) string {
+// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells and surroundings formats stand
+// for, rest what a cell without any is.
+func (l Look) Explain(rows, cols int, meanings []string, marks, rest string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
 		"(%d, %d) the bottom right one; the row grows downwards.", rows-1, cols-1)
 	symbols := "The board is drawn with one symbol per cell. Symbols: " + l.Glyphs.Legend(meanings)
@@ -184,7 +212,9 @@ func (l Look) Explain(rows, cols int, meanings []string, marks string) string {
 		return coordinates + "\n" + symbols
 	case "cells":
 		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells that it says something "+
-			"about. Marks: %s", rows, cols, names[:rows*cols], marks)
+			"about. Marks: %s; cells without a mark are %s", rows, cols, names[:rows*cols], marks, rest)
+	case "surroundings":
+		return l.explainSurroundings(marks, rest)
 	default:
 		return symbols
 	}

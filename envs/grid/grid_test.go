@@ -29,6 +29,38 @@ func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
 	}
 }
 
+func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
+	objects := func() []Objects {
+		return []Objects{{Mark: '.', Role: Aim, At: []Pos{{0, 0}, {3, 1}}}, {Mark: '$', Role: Actor, At: []Pos{{1, 2}}},
+			{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}}, {Mark: '_', At: []Pos{{0, 0}, {1, 2}, {1, 0}}}}
+	}
+	look := Look{Format: "surroundings", View: 1, Blank: '#', Outside: '='}
+	// The player is in column 0: what lies to its left is beyond the edge. Its box is one up and two to the right; the box's targets lie one up and
+	// two left, two down and one left of that.
+	if got, want := look.Render(4, 4, nil, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	look.View = 0
+	alone := func() []Objects {
+		return []Objects{objects()[0], {Mark: '@', Role: Actor, At: []Pos{{3, 3}}}, {Mark: '_'}}
+	}
+	if got := look.Render(4, 4, nil, alone); got != "@.LL.OM" {
+		t.Errorf("a player without boxes: %q, want its own ways", got)
+	}
+	if err := CheckSize("surroundings", 13, 4); err == nil || !strings.Contains(err.Error(), "up to 12 x 12 cells, the board has 13 x 4") {
+		t.Error(err)
+	}
+	if CheckSize("surroundings", 12, 12) != nil || CheckView(0) != nil || CheckView(11) != nil {
+		t.Error("a board or a view that fits is refused")
+	}
+	if CheckView(-1) == nil || CheckView(12) == nil {
+		t.Error("a view that cannot be is accepted")
+	}
+	if text := look.Explain(4, 4, nil, "@: player", "walls"); !strings.Contains(text, "@: player, #: walls, =: beyond the edge") {
+		t.Error(text)
+	}
+}
+
 func TestSeparator(t *testing.T) {
 	got := Look{Format: "grid", Glyphs: []rune("#√"), Separator: " "}.Render(2, 3, func(cell int) int { return cell % 2 }, nil)
 	if want := "# √ #\n√ # √"; got != want {
@@ -38,7 +70,7 @@ func TestSeparator(t *testing.T) {
 
 func TestExplainNamesTheTrueCorner(t *testing.T) {
 	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false}, "grid_coord": {true, true}} {
-		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"}, "")
+		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"}, "", "")
 		if strings.Contains(text, "(3, 6)") != want[0] || strings.Contains(text, "#: wall") != want[1] {
 			t.Errorf("%s: %s", format, text)
 		}

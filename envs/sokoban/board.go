@@ -111,13 +111,14 @@ func (b *board) render(look grid.Look) string {
 	return look.Render(b.rows, b.cols, b.glyph, b.objects)
 }
 
-// The marks of the cells format are those of level files, but for the floor's.
-const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player on a target; cells without a mark are walls"
+// The marks of the cells and surroundings formats are those of level files, but for the floor's.
+const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player on a target"
 
-// objects lists what the coordinate and cells formats name.
+// objects lists what all formats but the grid name.
 func (b *board) objects() []grid.Objects {
-	list := []grid.Objects{{Label: "Targets", Mark: '.'}, {Label: "Boxes", Mark: '$'}, {Label: "Boxes on target", Mark: '*'}, {Label: "Player", Mark: '@'},
-		{Label: "Player on target", Mark: '+'}, {Mark: '_'}}
+	list := []grid.Objects{{Label: "Targets", Mark: '.', Role: grid.Aim}, {Label: "Boxes", Mark: '$', Role: grid.Actor},
+		{Label: "Boxes on target", Mark: '*', Role: grid.Actor}, {Label: "Player", Mark: '@', Role: grid.Actor},
+		{Label: "Player on target", Mark: '+', Role: grid.Actor}, {Mark: '_'}}
 	for i, c := range b.cells {
 		if c != wall {
 			list[5].At = append(list[5].At, b.at(i))

@@ -35,7 +35,8 @@ func newGame(o *options) (*game, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator}}
+	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator,
+		View: o.View, Blank: '#', Outside: '#'}}
 	switch {
 	case o.Level != nil:
 		level, err := parseLevel(o.Level)
@@ -109,7 +110,7 @@ func (g *game) Instruction() string {
 	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
 		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
 		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
-		g.look.Explain(g.board.rows, g.board.cols, meanings, marks)
+		g.look.Explain(g.board.rows, g.board.cols, meanings, marks, "walls")
 }
 
 // Solve returns a shortest solution.

@@ -14,7 +14,8 @@ type options struct {
 	Boxes       int      `option:"boxes,num_boxes" doc:"boxes of generated levels"`
 	SearchDepth int      `option:"search_depth" doc:"moves that the generator may go back from the solved state"`
 	MaxSteps    int      `option:"max_steps" doc:"actions after which the game ends unsolved"`
-	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord or cells (each cell by a name of one character)"`
+	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around player and boxes, and the ways between them)"`
+	View        int      `option:"view" doc:"cells on each side of player and boxes that observation surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
@@ -25,7 +26,7 @@ type options struct {
 func defaults(set func(*options)) func() any {
 	return func() any {
 		o := &options{
-			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", Glyphs: "#_O√XPS", Actions: actionNames,
+			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", View: 1, Glyphs: "#_O√XPS", Actions: actionNames,
 		}
 		set(o)
 		return o
@@ -53,7 +54,7 @@ func (o *options) check() error {
 	if o.Level == nil && o.Levels == "" {
 		problems = append(problems, grid.CheckSize(o.Observation, o.Size[0], o.Size[1]))
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckActions(o.Actions, actionNames))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View), grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {

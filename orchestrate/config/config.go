@@ -127,6 +127,10 @@ type Validation struct {
 	Envs []Env `toml:"envs" elements:"groups=512,group_size=1"`
 	// Seed of the first validation environment; the set never changes.
 	Seed int64 `toml:"seed" default:"123"`
+	// Share of the first states that only validation begins with, and nothing else: training, demonstrations and analysis pass over them,
+	// validation over all others, each to another seed. What is shown of a state decides, so that both sides look alike; 0 = seeds alone
+	// divide, and small boards repeat (gyre env overlap counts).
+	Holdout float64 `toml:"holdout" default:"0.0" range:"[0,0.9]"`
 	// Sampling temperature while validating; 0 = greedy, else 1e-4 or more.
 	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,1e4]"`
 	// Nucleus probability while validating.

@@ -17,6 +17,7 @@ type DemonstrationPlan struct {
 	Envs     []config.Env // taken in turn, one level each; groups and group sizes do not matter
 	Seed     int64        // of the first level tried; levels the expert cannot begin to solve are passed over
 	Episodes int
+	Holdout  Holdout
 	// Noise is the probability of a turn that executes one random legal action instead of the expert's. Such a reply is
 	// part of the episode but not of its mask: the policy sees mistakes and learns how to go on, not how to make them.
 	Noise float64
@@ -58,7 +59,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 		seats := make([]*seat, missing)
 		for i := range seats {
 			n := (tried + i) % len(sources)
-			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i)}
+			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i), holdout: plan.Holdout}
 		}
 		tried += missing
 		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {

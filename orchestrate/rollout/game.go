@@ -45,21 +45,23 @@ type outcome struct {
 	invalid bool // nothing in the reply could be executed
 }
 
-// start resets the environment and reads its rules. An error here is about the environment's own code, see fail.
-func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, err error) {
+// start resets the environment, to the seed or a successor of it that the division of states admits, and reads its rules. An error here is about the environment's own code, see fail.
+func (g *game) start(ctx context.Context, seed int64, holdout Holdout) (taken int64, state envs.Observation, err error) {
 	type first struct {
 		actions, stops []string
 		tools          []envs.Tool
 		instruction    string
 		label, gold    string
+		seed           int64
 		state          envs.Observation
 	}
 	env := g.env
 	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
-		if err := env.Reset(ctx, seed); err != nil {
-			return first{}, fmt.Errorf("reset with seed %d: %w", seed, err)
+		taken, state, err := holdout.reset(ctx, env, seed)
+		if err != nil {
+			return first{}, err
 		}
-		f := first{actions: env.Actions(), instruction: env.Instruction(), state: env.Observe()}
+		f := first{actions: env.Actions(), instruction: env.Instruction(), seed: taken, state: state}
 		if stopper, ok := env.(envs.Stopper); ok {
 			f.stops = stopper.StopStrings()
 		}
@@ -73,7 +75,7 @@ func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, e
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
-		return envs.Observation{}, err
+		return seed, envs.Observation{}, err
 	}
 	_, g.reads = env.(envs.ReplyReader)
 	g.rules.plain = g.rules.plain || g.reads
@@ -87,7 +89,7 @@ func (g *game) start(ctx context.Context, seed int64) (state envs.Observation, e
 			g.legal[strings.ToLower(name)] = name
 		}
 	}
-	return f.state, nil
+	return f.seed, f.state, nil
 }
 
 // checkMessages refuses an observation in which the environment speaks as somebody else.

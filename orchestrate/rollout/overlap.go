@@ -20,7 +20,8 @@ type Overlap struct {
 }
 
 // CountOverlap plays the first moment of every training group, demonstration and validation episode of a configuration. A score on
-// held-out episodes speaks of new states only as far as Shared is 0: small boards repeat. demonstrations is 0 when there are none.
+// held-out episodes speaks of new states only as far as Shared is 0: small boards repeat, unless validation.holdout keeps them apart. demonstrations
+// is 0 when there are none.
 func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Overlap, error) {
 	seen := map[[sha256.Size]byte]bool{}
 	o := Overlap{Demonstrations: demonstrations}
@@ -34,7 +35,7 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 	}
 	for i, source := range c.Envs { // the expert takes the sources in turn
 		turns := int64(len(c.Envs))
-		if err := firstStates(ctx, source, c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations), turns, add); err != nil {
+		if err := firstStates(ctx, source, c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations), turns, Holdout{Share: c.Validation.Holdout}, add); err != nil {
 			return o, err
 		}
 	}
@@ -53,7 +54,7 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 	seed := plan.EnvSeed
 	for _, source := range plan.Sources {
 		end := seed + int64(source.Groups)
-		if err := firstStates(ctx, source, seed, end, 1, add); err != nil {
+		if err := firstStates(ctx, source, seed, end, 1, plan.Holdout, add); err != nil {
 			return err
 		}
 		seed = end
@@ -62,7 +63,7 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 }
 
 // firstStates calls add with a source's first state of every seed from first to below end, stride apart. One instance plays them all.
-func firstStates(ctx context.Context, source config.Env, first, end, stride int64, add func(state [sha256.Size]byte)) (err error) {
+func firstStates(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) (err error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
 		return err
@@ -76,10 +77,11 @@ func firstStates(ctx context.Context, source config.Env, first, end, stride int6
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if err := env.Reset(ctx, seed); err != nil {
-			return fmt.Errorf("%s: reset with seed %d: %w", source.Tag, seed, err)
+		_, state, err := holdout.reset(ctx, env, seed)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source.Tag, err)
 		}
-		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + env.Observe().String())))
+		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + state.String())))
 	}
 	return nil
 }

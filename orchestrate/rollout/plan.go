@@ -23,6 +23,7 @@ type Plan struct {
 	Step    int
 	Sources []config.Env // groups are numbered over all sources, in order
 	EnvSeed int64        // seed of group 0's environment; group g plays EnvSeed + g
+	Holdout Holdout
 	// Sampling of replies. Seed and MaxTokens are set by the player.
 	Sampling torch.Sampling
 	// Progress, if not nil, is called by Play's goroutine after every finished episode.
@@ -56,6 +57,7 @@ func TrainingPlan(c *config.Config, step int) Plan {
 		Stream: Train, Step: step, Sources: c.Envs,
 		EnvSeed:  c.Run.EnvSeed + int64(step-1)*int64(groups(c.Envs)),
 		Sampling: trainSampling(c.Rollout),
+		Holdout:  Holdout{Share: c.Validation.Holdout},
 	}
 }
 
@@ -64,6 +66,7 @@ func ValidationPlan(c *config.Config, step int) Plan {
 	return Plan{
 		Stream: Validation, Step: step, Sources: c.Validation.Envs, EnvSeed: c.Validation.Seed,
 		Sampling: torch.Sampling{Temperature: c.Validation.Temperature, TopP: c.Validation.TopP},
+		Holdout:  Holdout{Share: c.Validation.Holdout, Held: true},
 	}
 }
 
@@ -85,6 +88,7 @@ func AnalysisPlan(c *config.Config, step int) Plan {
 		Stream: Analysis, Step: step, Sources: sources,
 		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(groups(sources)),
 		Sampling: trainSampling(c.Rollout),
+		Holdout:  Holdout{Share: c.Validation.Holdout},
 	}
 }
 

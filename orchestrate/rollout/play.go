@@ -14,7 +14,7 @@ import (
 // result does not depend on which reply or environment is ready first. An error is about the run as a whole (a broken
 // template, the sampler, the end of ctx); what goes wrong in an environment is in Stats.Failures instead.
 func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
-	seats, err := p.seats(plan.Sources, plan.EnvSeed)
+	seats, err := p.seats(plan.Sources, plan.EnvSeed, plan.Holdout)
 	if err != nil {
 		return nil, Stats{}, err
 	}

@@ -23,6 +23,7 @@ type seat struct {
 	group   int
 	member  int
 	seed    int64 // of the environment
+	holdout Holdout
 
 	game  game
 	shown view // of the pending turn
@@ -39,7 +40,7 @@ type seat struct {
 }
 
 // seats lays out the episodes of some sources: group after group, member after member.
-func (p *Player) seats(sources []config.Env, envSeed int64) ([]*seat, error) {
+func (p *Player) seats(sources []config.Env, envSeed int64, holdout Holdout) ([]*seat, error) {
 	var all []*seat
 	group := 0
 	for _, source := range sources {
@@ -55,7 +56,7 @@ func (p *Player) seats(sources []config.Env, envSeed int64) ([]*seat, error) {
 			for member := range source.GroupSize {
 				all = append(all, &seat{
 					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group, member: member,
-					seed: envSeed + int64(group),
+					seed: envSeed + int64(group), holdout: holdout,
 				})
 			}
 			group++
@@ -99,7 +100,8 @@ func (s *seat) open(ctx context.Context) error {
 			replyWords: s.spec.MaxReplyWords, plain: s.spec.PlainReplies},
 	}
 	// After a failed reset the state is empty: the episode still has a prompt, but nothing to learn from.
-	state, failed := s.game.start(ctx, s.seed)
+	taken, state, failed := s.game.start(ctx, s.seed, s.holdout)
+	s.seed = taken
 	if s.talk.conversation, err = s.conversation(); err != nil { // for its tools
 		s.game.fail(err)
 		failed, s.game.tools, s.talk.conversation = err, nil, s.player.tokenizer.NewConversation()

@@ -173,7 +173,8 @@ func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err er
 	bar := t.console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
 	defer bar.Close()
 	episodes, err := t.sampler.Player.Demonstrations(ctx, rollout.DemonstrationPlan{
-		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Mistakes: s.Mistakes, Progress: bar.Set,
+		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Mistakes: s.Mistakes,
+		Holdout: rollout.Holdout{Share: t.config.Validation.Holdout}, Progress: bar.Set,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("demonstrations: %w", err)
