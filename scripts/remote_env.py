@@ -18,7 +18,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
-import copy
+import functools
 import hmac
 import importlib
 import inspect
@@ -80,55 +80,6 @@ class Gymnasium:
         numbers = {key: number(value) for key, value in info.items()}
         numbers = {key: value for key, value in numbers.items() if value is not None}
         return self._text(observation), float(reward), terminated or truncated, {"success": terminated and reward > 0, **numbers}
-
-
-class Verifiers:
-    """An environment in the manner of the verifiers library: a data set of prompts, env_response, is_completed and a rubric of
-    reward functions with weights. Whole replies are its actions (tag RemoteText)."""
-
-    def __init__(self, env):
-        self.env = env
-        self.rows = getattr(env, "dataset", None) or getattr(env, "eval_dataset")
-
-    def reset(self, seed):
-        row = self.rows[seed % len(self.rows)]
-        prompt = row["prompt"]
-        self.prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
-        self.row, self.completion = row, []
-        self.state = {"prompt": self.prompt, "completion": self.completion, "answer": row.get("answer", ""), "info": row.get("info", {}), "turn": 0,
-                      "task": row.get("task", "default"), "responses": []}
-        if hasattr(self.env, "setup_state"):
-            self.state = finished(self.env.setup_state(self.state)) or self.state
-        return self.prompt
-
-    def step(self, reply):
-        self.completion.append({"role": "assistant", "content": reply})
-        self.state["turn"] += 1
-        if not self._completed():
-            told = finished(self.env.env_response(self.prompt + self.completion, self.state))
-            if isinstance(told, tuple):
-                told, self.state = told
-            told = [{"role": "user", "content": told}] if isinstance(told, str) else told
-            self.completion.extend(told)
-            if not self._completed():
-                return told, 0.0, False
-        parts, total = {}, 0.0
-        rubric = self.env.rubric
-        functions = getattr(rubric, "reward_funcs", None) or rubric.funcs
-        weights = getattr(rubric, "reward_weights", None) or getattr(rubric, "weights", None) or [1.0] * len(functions)
-        given = {**self.row, **self.state, "prompt": self.prompt, "completion": self.completion, "state": self.state}
-        for function, weight in zip(functions, weights):
-            names = inspect.signature(function).parameters
-            every = any(p.kind is p.VAR_KEYWORD for p in names.values())
-            value = float(finished(function(**{k: v for k, v in given.items() if every or k in names})))
-            parts[getattr(function, "__name__", f"reward_{len(parts)}")] = value
-            total += weight * value
-        return [], total, True, {"success": total >= sum(weights), "parts": parts}
-
-    def _completed(self):
-        names = inspect.signature(self.env.is_completed).parameters
-        arguments = (self.prompt + self.completion, self.state) if len(names) > 1 else (self.state,)
-        return bool(finished(self.env.is_completed(*arguments)))
 
 
 class Place:
@@ -319,9 +270,14 @@ def main():
             return Gymnasium(env, names, instruction=given.instruction)
     else:
         import verifiers
+        from remote_verifiers import Verifiers
+
+        @functools.cache
+        def shared(config):
+            return verifiers.load_environment(given.verifiers, **json.loads(config))
 
         def factory(**config):
-            return Verifiers(verifiers.load_environment(given.verifiers, **config))
+            return Verifiers(shared(json.dumps(config, sort_keys=True)))
     if given.stdio:
         serve_stdio(Server(factory))
     else:

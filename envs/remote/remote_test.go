@@ -176,6 +176,63 @@ func TestVerifiersStyle(t *testing.T) {
 	if err != nil || !r.Done || !r.Success || r.Reward != 1.25 || r.Parts[0] != (envs.Part{Name: "correct", Value: 1}) {
 		t.Errorf("the right answer: %+v, %v", r, err)
 	}
+	// A rollout that fails, or is left for another, harms nobody.
+	for _, seed := range []int64{1, 8} {
+		if err := e.Reset(t.Context(), seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.Step(t.Context(), "crash"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Step(t.Context(), "crash"); err == nil || !strings.Contains(err.Error(), "lost the thread") {
+		t.Errorf("a rollout that fails: %v", err)
+	}
+}
+
+// Environments of the verifiers library itself, where it is installed: several turns, one, and tools.
+func TestVerifiersLibrary(t *testing.T) {
+	line := python(t)
+	if exec.Command(line[0], "-c", "from verifiers import MultiTurnEnv").Run() != nil {
+		t.Skip("verifiers (0.1.9 to 0.3) is not installed")
+	}
+	for kind, c := range map[string]struct{ replies, shown []string }{
+		"turns":  {[]string{"1", "7", "6"}, []string{"Guess.", "3 + 3", "higher", "lower"}},
+		"single": {[]string{"6"}, []string{"3 + 3"}},
+		"tools":  {[]string{`<tool_call>{"name": "add", "arguments": {"a": 3, "b": 3}}</tool_call>`, "6"}, []string{"3 + 3", "6"}},
+	} {
+		e := open(t, "RemoteText", map[string]any{"command": append(line, "--factory", "walk:library", "--stdio"), "config": `{"kind": "` + kind + `"}`,
+			"attempt_timeout": 120.0, "patience": 120.0})
+		if err := e.Reset(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		keep := func() {
+			for _, m := range e.Observe().Messages {
+				shown = append(shown, m.Content)
+			}
+		}
+		keep()
+		var r envs.Result
+		for _, reply := range c.replies {
+			var err error
+			if r, err = e.Step(t.Context(), reply); err != nil {
+				t.Fatal(err)
+			}
+			keep()
+		}
+		if !r.Done || !r.Success || r.Reward != 1 || r.Parts[0] != (envs.Part{Name: "correct", Value: 1}) || len(shown) != len(c.shown) {
+			t.Errorf("%s: %+v, shown %q", kind, r, shown)
+		}
+		for i := range min(len(shown), len(c.shown)) {
+			if !strings.Contains(shown[i], c.shown[i]) {
+				t.Errorf("%s: shown %q, want %q", kind, shown, c.shown)
+			}
+		}
+		if tools := e.(envs.Tooled).Tools(); (len(tools) == 1) != (kind == "tools") {
+			t.Errorf("%s: tools %+v", kind, tools)
+		}
+	}
 }
 
 // Gymnasium's own FrozenLake, where it is installed.

@@ -55,27 +55,64 @@ def make(**config):
 
 
 class Puzzle:
-    """In the manner of the verifiers library."""
+    """In the manner of the verifiers library: its rollout asks a client for replies."""
 
     dataset = [{"prompt": [{"role": "user", "content": f"What is {n} + {n}?"}], "answer": str(2 * n)} for n in range(5)]
 
     class rubric:
-        def correct(completion, answer):
-            return float(completion[-1]["content"] == answer)
+        weights = [1.0, 0.25]
 
-        async def short(completion, **_):
-            return 1.0 if len(completion[-1]["content"]) < 4 else 0.0
+        async def score_rollout(state):
+            said = state["completion"][-1]["content"]
+            state["metrics"] = {"correct": float(said == state["answer"]), "short": float(len(said) < 4)}
+            state["reward"] = state["metrics"]["correct"] + 0.25 * state["metrics"]["short"]
 
-        reward_funcs, reward_weights = [correct, short], [1.0, 0.25]
-
-    async def is_completed(self, messages, state):
-        return state["turn"] >= 2 or messages[-1]["content"] == state["answer"]
-
-    def env_response(self, messages, state):
-        return [{"role": "user", "content": "Try again."}], state
+    async def rollout(self, input, client, model, sampling_args=None):
+        messages, said = list(input["prompt"]), ""
+        for _ in range(2):
+            answer = await client.chat.completions.create(messages=messages, model=model)
+            said = answer.choices[0].message.content
+            messages.append({"role": "assistant", "content": said})
+            if said == input["answer"]:
+                break
+            messages.append({"role": "user", "content": "Try again."})
+        if said == "crash":
+            raise RuntimeError("lost the thread")
+        return {"answer": input["answer"], "completion": [m for m in messages if m["role"] == "assistant"]}
 
 
 def puzzle():
-    import remote_env
+    import remote_verifiers
 
-    return remote_env.Verifiers(Puzzle())
+    return remote_verifiers.Verifiers(Puzzle())
+
+
+def library(kind):
+    """Environments of the verifiers library itself."""
+    import remote_verifiers
+    import verifiers
+    from datasets import Dataset
+
+    def last(completion):
+        return completion[-1]["content"] if isinstance(completion[-1], dict) else completion[-1].content
+
+    def correct(completion, answer):
+        return float(last(completion) == answer)
+
+    def add(a: int, b: int) -> int:
+        """Adds two numbers."""
+        return a + b
+
+    class Guess(verifiers.MultiTurnEnv):
+        async def env_response(self, messages, state, **_):
+            return [{"role": "user", "content": "higher" if int(last(messages)) < int(state["answer"]) else "lower"}]
+
+        @verifiers.stop
+        async def guessed(self, state):
+            return bool(state["trajectory"]) and last(state["trajectory"][-1]["completion"]) == state["answer"]
+
+    given = {"dataset": Dataset.from_list([{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(9)]),
+             "rubric": verifiers.Rubric(funcs=[correct])}
+    made = {"turns": lambda: Guess(max_turns=4, system_prompt="Guess.", **given), "single": lambda: verifiers.SingleTurnEnv(**given),
+            "tools": lambda: verifiers.ToolEnv(tools=[add], max_turns=4, **given)}
+    return remote_verifiers.Verifiers(made[kind]())
