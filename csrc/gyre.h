@@ -25,7 +25,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 3
+#define GYRE_ABI_VERSION 4
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -38,7 +38,8 @@ typedef enum {
   GYRE_NOT_FOUND = 3,
   GYRE_NOT_FINITE = 4,
   GYRE_UNSUPPORTED = 5,
-  GYRE_INTERNAL = 6
+  GYRE_INTERNAL = 6,
+  GYRE_DISCONNECTED = 7  // a process group cannot go on: a rank ended, was too slow, or was told to stop
 } gyre_status;
 
 typedef struct {
@@ -52,6 +53,8 @@ typedef struct gyre_model gyre_model;
 typedef struct gyre_gradients gyre_gradients;
 typedef struct gyre_optimizer gyre_optimizer;
 typedef struct gyre_engine gyre_engine;
+typedef struct gyre_group gyre_group;
+typedef struct gyre_tcp_store gyre_tcp_store;
 
 // ---- process ---------------------------------------------------------------------------------------------------
 
@@ -375,6 +378,70 @@ gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err)
 // requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
+
+// ---- process group ---------------------------------------------------------------------------------------------
+// The ranks of a run. These functions may be called from any thread, one collective at a time, and may block for the
+// group's timeout; collectives of a sharded model may run beside them. A group that failed stays failed.
+
+// A table of keys and values that all ranks reach, given by the caller; called from several threads. Each function
+// returns 0, or 1 after writing a message. What get hands over is from malloc, and freed here.
+typedef struct {
+  uintptr_t context;  // the caller's, handed back
+  int32_t (*set)(uintptr_t context, const char* key, const void* data, int64_t size, char message[GYRE_MESSAGE_SIZE]);
+  // Waits for the key, at most so many seconds.
+  int32_t (*get)(uintptr_t context, const char* key, double seconds, void** data, int64_t* size,
+                 char message[GYRE_MESSAGE_SIZE]);
+  int32_t (*add)(uintptr_t context, const char* key, int64_t amount, int64_t* value, char message[GYRE_MESSAGE_SIZE]);
+} gyre_store;
+
+// A client of c10d's TCPStore, which torchrun serves. get gives *data = NULL at once where there is no such key.
+gyre_status gyre_tcp_store_open(const char* host, int32_t port, double seconds, gyre_tcp_store** out, gyre_error* err);
+void gyre_tcp_store_free(gyre_tcp_store* store);
+gyre_status gyre_tcp_store_set(gyre_tcp_store* store, const char* key, const void* data, int64_t size, gyre_error* err);
+gyre_status gyre_tcp_store_get(gyre_tcp_store* store, const char* key, void** data, int64_t* size, gyre_error* err);
+gyre_status gyre_tcp_store_add(gyre_tcp_store* store, const char* key, int64_t amount, int64_t* value, gyre_error* err);
+// Frees what a function below or above has handed over.
+void gyre_bytes_free(void* data);
+
+typedef struct {
+  int32_t rank, size;
+  gyre_store store;     // must outlive the group; not used by a group of one
+  const char* prefix;   // of the group's keys
+  const char* backend;  // "gloo"
+  const char* bind;     // address, host name or interface of the connections between ranks
+  double timeout;       // seconds that a rank waits for another
+} gyre_group_config;
+
+gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gyre_error* err);
+// Models that were made with the group must be gone.
+void gyre_group_free(gyre_group* group);
+// Makes whatever waits, and everything after it, fail with the reason; the other ranks are told.
+void gyre_group_abort(gyre_group* group, const char* reason);
+
+typedef enum { GYRE_SUM = 0, GYRE_MAX = 1, GYRE_MIN = 2 } gyre_reduction;
+// In place; added in one fixed order, so all ranks have the same bits.
+gyre_status gyre_group_all_reduce(gyre_group* group, double* values, int64_t n, int32_t reduction, gyre_error* err);
+// *data: what each rank gave, one after the other; sizes has one entry per rank.
+gyre_status gyre_group_all_gather(gyre_group* group, const void* mine, int64_t size, int64_t* sizes, void** data,
+                                  gyre_error* err);
+gyre_status gyre_group_broadcast(gyre_group* group, const void* mine, int64_t size, int32_t root, void** data,
+                                 int64_t* data_size, gyre_error* err);
+gyre_status gyre_group_barrier(gyre_group* group, gyre_error* err);
+
+// What has been sent so far, by kind.
+typedef enum {
+  GYRE_CARGO_CONTROL = 0,
+  GYRE_CARGO_WEIGHTS = 1,
+  GYRE_CARGO_GRADIENTS = 2,
+  GYRE_CARGO_CHECKPOINT = 3,
+  GYRE_CARGO_KINDS = 4
+} gyre_cargo;
+typedef struct {
+  int64_t operations;
+  double sent, received;  // bytes
+  double waited;          // seconds in which this rank could not go on
+} gyre_traffic;
+void gyre_group_traffic(const gyre_group* group, gyre_traffic out[GYRE_CARGO_KINDS]);
 
 #pragma GCC visibility pop
 #undef GYRE_DEFAULT

@@ -19,6 +19,7 @@ const (
 	StatusNotFinite       Status = C.GYRE_NOT_FINITE
 	StatusUnsupported     Status = C.GYRE_UNSUPPORTED
 	StatusInternal        Status = C.GYRE_INTERNAL
+	StatusDisconnected    Status = C.GYRE_DISCONNECTED
 )
 
 // Sentinels for errors.Is: an *Error of that status matches.
@@ -29,6 +30,8 @@ var (
 	ErrNotFinite       = errors.New("not finite")
 	ErrUnsupported     = errors.New("unsupported")
 	ErrInternal        = errors.New("internal error")
+	// ErrDisconnected: a rank of the process group ended, was too slow, or aborted.
+	ErrDisconnected = errors.New("process group failed")
 	// ErrClosed reports the use of a handle after its Close.
 	ErrClosed = errors.New("torch: used after Close")
 )
@@ -56,6 +59,8 @@ func sentinel(s Status) error {
 		return ErrNotFinite
 	case StatusUnsupported:
 		return ErrUnsupported
+	case StatusDisconnected:
+		return ErrDisconnected
 	default:
 		return ErrInternal
 	}

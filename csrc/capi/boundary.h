@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "backend/decoder.h"
+#include "fsdp/group.h"
 #include "gyre.h"
 #include "train/adamw.h"
 #include "train/batch.h"
@@ -58,7 +59,7 @@ T& deref(T* pointer, const char* name) {
 // Runs `body` without autograd and turns its exceptions into a status:
 //   std::invalid_argument, std::out_of_range, c10::ValueError, c10::IndexError → INVALID_ARGUMENT
 //   std::bad_alloc, c10::OutOfMemoryError                                     → OUT_OF_MEMORY
-//   NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND, c10::NotImplementedError → UNSUPPORTED, anything else →
+//   GroupError → DISCONNECTED, NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND, c10::NotImplementedError → UNSUPPORTED, anything else →
 //   INTERNAL
 template <typename Body>
 gyre_status guard(gyre_error* err, Body&& body) noexcept {
@@ -68,6 +69,8 @@ gyre_status guard(gyre_error* err, Body&& body) noexcept {
     return GYRE_OK;
   } catch (const NotFiniteError& e) {
     return fail(err, GYRE_NOT_FINITE, e.what());
+  } catch (const GroupError& e) {
+    return fail(err, GYRE_DISCONNECTED, e.what());
   } catch (const NotFoundError& e) {
     return fail(err, GYRE_NOT_FOUND, e.what());
   } catch (const std::invalid_argument& e) {

@@ -1,0 +1,161 @@
+// PyTorch's process groups as transport, and its TCPStore as a place to meet. The only file that includes c10d.
+#ifdef GYRE_C10D
+#define USE_C10D_GLOO
+#include <net/if.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "fsdp/group.h"
+
+namespace gyre {
+
+#ifdef GYRE_C10D
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
+}
+
+std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+// A KeyValueStore as c10d sees one.
+class C10dStore : public c10d::Store {
+ public:
+  C10dStore(std::shared_ptr<KeyValueStore> store, double timeout)
+      : c10d::Store(milliseconds(timeout)), store_(std::move(store)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() {
+    return c10::make_intrusive<C10dStore>(*this);
+  }  // of the base since torch 2.9
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    store_->set(key, {value.begin(), value.end()});
+  }
+  std::vector<uint8_t> get(const std::string& key) override { return bytes(store_->get(key, seconds(getTimeout()))); }
+  int64_t add(const std::string& key, int64_t value) override { return store_->add(key, value); }
+  bool deleteKey(const std::string&) override { return false; }
+  int64_t getNumKeys() override { return 0; }
+  bool check(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) {
+      try {
+        store_->get(key, 0.001);
+      } catch (const std::exception&) {
+        return false;
+      }
+    }
+    return true;
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    for (const std::string& key : keys) store_->get(key, seconds(timeout));
+  }
+
+ private:
+  static double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
+  std::shared_ptr<KeyValueStore> store_;
+};
+
+class C10dWork : public Transport::Work {
+ public:
+  C10dWork(c10::intrusive_ptr<c10d::Work> work, int rank) : work_(std::move(work)) { peer = rank; }
+  void wait(double seconds) override {
+    if (!work_->wait(milliseconds(seconds))) throw std::runtime_error("told to stop");
+  }
+  void abort() override { work_->abort(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+// Every pair of ranks has a connection of its own; what arrives is written to its place without another copy.
+class GlooTransport : public Transport {
+ public:
+  explicit GlooTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {
+    auto settings = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout));
+    const bool interface = if_nametoindex(options.bind.c_str()) != 0;
+    settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)
+                                   : c10d::ProcessGroupGloo::createDeviceForHostname(options.bind)};
+    settings->threads = 1;  // only collectives of Gloo's own need any
+    auto store = c10::make_intrusive<c10d::PrefixStore>(options.prefix + "gloo",
+                                                        c10::make_intrusive<C10dStore>(options.store, options.timeout));
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, settings);
+  }
+
+  std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                                           int tag) override {
+    const std::lock_guard<std::mutex> lock(one_at_a_time_);
+    std::vector<std::shared_ptr<Work>> works;
+    const auto add = [&](const std::vector<at::Tensor>& parts, bool receive) {
+      for (int step = 1; step < size_; ++step) {  // each rank begins with another neighbour
+        const int peer = receive ? (rank_ + size_ - step) % size_ : (rank_ + step) % size_;
+        const at::Tensor& part = parts[static_cast<size_t>(peer)];
+        if (!part.defined() || part.numel() == 0) continue;
+        std::vector<at::Tensor> one{part};
+        works.push_back(
+            std::make_shared<C10dWork>(receive ? group_->recv(one, peer, tag) : group_->send(one, peer, tag), peer));
+      }
+    };
+    add(from, true);
+    add(to, false);
+    return works;
+  }
+
+ private:
+  int rank_, size_;
+  std::mutex one_at_a_time_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+class TcpClient : public TcpStore {
+ public:
+  TcpClient(const std::string& host, int port, double seconds) {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(port);
+    options.waitWorkers = false;
+    options.timeout = milliseconds(seconds);
+    store_ = c10::make_intrusive<c10d::TCPStore>(host, options);
+  }
+  void set(const std::string& key, const std::string& value) override { store_->set(key, bytes(value)); }
+  std::optional<std::string> find(const std::string& key) override {
+    if (!store_->check({key})) return std::nullopt;
+    const std::vector<uint8_t> value = store_->get(key);
+    return std::string(value.begin(), value.end());
+  }
+  int64_t add(const std::string& key, int64_t amount) override { return store_->add(key, amount); }
+
+ private:
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
+  if (options.backend == "gloo") return std::make_unique<GlooTransport>(options);
+  throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo");
+}
+
+std::unique_ptr<TcpStore> open_tcp_store(const std::string& host, int port, double seconds) {
+  return std::make_unique<TcpClient>(host, port, seconds);
+}
+
+#else
+
+std::unique_ptr<Transport> open_transport(const GroupOptions&) {
+  throw std::runtime_error("process group: this libtorch was built without c10d: use one with torch.distributed");
+}
+
+std::unique_ptr<TcpStore> open_tcp_store(const std::string&, int, double) {
+  throw std::runtime_error("store: this libtorch was built without c10d: use one with torch.distributed");
+}
+
+#endif
+
+}  // namespace gyre

@@ -1,0 +1,335 @@
+#include "fsdp/group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", seconds);
+  return text;
+}
+
+double bytes_of(const std::vector<at::Tensor>& parts, int skip) {
+  double sum = 0;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    if (static_cast<int>(r) != skip && parts[r].defined()) sum += static_cast<double>(parts[r].nbytes());
+  }
+  return sum;
+}
+
+at::Tensor text_tensor(std::string_view text) {
+  at::Tensor t = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(t.mutable_data_ptr(), text.data(), text.size());
+  return t;
+}
+
+void combine(std::span<double> into, std::span<const double> values, Reduction reduction) {
+  for (size_t i = 0; i < into.size(); ++i) {
+    switch (reduction) {
+      case Reduction::kSum:
+        into[i] += values[i];
+        break;
+      case Reduction::kMax:  // not std::max: a NaN of any rank is to show
+        if (!(values[i] <= into[i])) into[i] = values[i];
+        break;
+      case Reduction::kMin:
+        if (!(values[i] >= into[i])) into[i] = values[i];
+        break;
+    }
+  }
+}
+
+// How often a waiting rank asks whether another has failed, and how long it listens for the reason.
+constexpr double kLook = 0.4, kListen = 1.0;
+
+}  // namespace
+
+struct Group::State {
+  std::unique_ptr<Transport> transport;
+
+  std::mutex control;  // one control operation at a time
+
+  mutable std::mutex mutex;  // of everything below
+  std::condition_variable changed;
+  std::string failure;  // why the group cannot be used any more; empty: it can
+  bool told = false, closing = false;
+  int sequence[2] = {0, 0};
+  std::set<std::shared_ptr<Transport::Work>> waited_for;
+  std::array<Traffic, kCargoKinds> traffic;
+
+  std::thread watcher;
+};
+
+Group::Group(GroupOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {
+  if (options_.size < 1 || options_.rank < 0 || options_.rank >= options_.size) {
+    throw std::invalid_argument("process group: rank " + std::to_string(options_.rank) + " of " +
+                                std::to_string(options_.size) + ", expected 0 to size - 1");
+  }
+  if (!(options_.timeout > 0)) throw std::invalid_argument("process group: the timeout must be more than 0 seconds");
+  if (options_.size == 1) return;
+  if (options_.store == nullptr)
+    throw std::invalid_argument("process group: more than one rank need a store to meet at");
+  meet();
+  state_->transport = open_transport(options_);
+  state_->watcher = std::thread([this] { watch(); });
+}
+
+Group::~Group() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->closing = true;
+  }
+  state_->changed.notify_all();
+  if (state_->watcher.joinable()) state_->watcher.join();
+}
+
+// Every rank says that it is there, so that a missing one can be named: a transport's own rendezvous only says that it
+// waited in vain.
+void Group::meet() {
+  const Clock::time_point begin = Clock::now();
+  const std::string size = std::to_string(options_.size);
+  options_.store->set(options_.prefix + "here/" + std::to_string(options_.rank), size);
+  for (int r = 0; r < options_.size; ++r) {
+    std::string theirs;
+    try {
+      theirs = options_.store->get(options_.prefix + "here/" + std::to_string(r),
+                                   std::max(0.1, options_.timeout - since(begin)));
+    } catch (const std::exception& e) {
+      throw GroupError("process group: rank " + std::to_string(r) + " of " + size + " has not come within " +
+                       seconds_text(since(begin)) + " (" + e.what() + ")");
+    }
+    if (theirs != size) {
+      throw GroupError("process group: rank " + std::to_string(r) + " was started for " + theirs +
+                       " ranks, this one for " + size);
+    }
+  }
+}
+
+// Tells the other ranks of a failure here, and waiting ones of failures elsewhere: a rank that waits for one that waits
+// for a dead one has no connection that breaks.
+void Group::watch() {
+  State& s = *state_;
+  int silent = 0;
+  std::unique_lock<std::mutex> lock(s.mutex);
+  while (!s.closing) {
+    s.changed.wait_for(lock, std::chrono::duration<double>(kLook));
+    if (s.closing || s.told) continue;
+    const std::string failure = s.failure;
+    const bool waiting = !s.waited_for.empty();
+    if (failure.empty() && !waiting) continue;
+    lock.unlock();
+    try {
+      if (!failure.empty()) {
+        options_.store->set(options_.prefix + "failure/" + std::to_string(options_.rank), failure);
+        options_.store->add(options_.prefix + "failed/" + std::to_string(options_.rank), 1);
+        options_.store->add(options_.prefix + "failed", 1);
+      } else {
+        look_for_failures();
+      }
+      silent = 0;
+    } catch (const std::exception& e) {
+      if (++silent == 3 && failure.empty()) {
+        abort("the store where the ranks met does not answer any more (" + std::string(e.what()) + ")");
+      }
+    }
+    lock.lock();
+    s.told = s.told || !failure.empty();
+  }
+}
+
+void Group::look_for_failures() {
+  if (options_.store->add(options_.prefix + "failed", 0) == 0) return;
+  for (int r = 0; r < options_.size; ++r) {
+    const std::string rank = std::to_string(r);
+    if (r == options_.rank || options_.store->add(options_.prefix + "failed/" + rank, 0) == 0) continue;
+    abort("rank " + rank + " has failed: " + options_.store->get(options_.prefix + "failure/" + rank, kListen));
+    return;
+  }
+}
+
+void Group::abort(const std::string& reason) {
+  State& s = *state_;
+  std::set<std::shared_ptr<Transport::Work>> works;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    if (s.failure.empty()) s.failure = reason.empty() ? "stopped" : reason;
+    works = s.waited_for;
+  }
+  s.changed.notify_all();
+  for (const auto& work : works) work->abort();
+}
+
+// `peer`: the rank whose silence or end was noticed here, whose own account is worth waiting for; -1: none.
+void Group::fail(const std::string& message, int peer) {
+  std::string why = message;
+  if (peer >= 0) {
+    const std::string rank = std::to_string(peer);
+    const Clock::time_point begin = Clock::now();
+    try {
+      while (options_.store->add(options_.prefix + "failed/" + rank, 0) == 0 && since(begin) < kListen) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      if (options_.store->add(options_.prefix + "failed/" + rank, 0) > 0) {
+        why += "; rank " + rank + " says: " + options_.store->get(options_.prefix + "failure/" + rank, kListen);
+      }
+    } catch (const std::exception&) {  // the store has gone with the rank that kept it
+    }
+  }
+  abort(why);
+  throw GroupError(why);
+}
+
+Group::Exchange Group::start(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+                             const std::vector<at::Tensor>& from, bool control) {
+  State& s = *state_;
+  const auto self = static_cast<size_t>(rank());
+  if (to[self].defined() && from[self].defined() && !to[self].is_alias_of(from[self])) from[self].copy_(to[self]);
+  Exchange exchange;
+  exchange.group_ = this;
+  exchange.what_ = what;
+  exchange.cargo_ = cargo;
+  if (size() == 1) return exchange;
+  int tag;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    if (!s.failure.empty()) throw GroupError(std::string(what) + ": " + s.failure);
+    tag = 2 * (s.sequence[control]++ & 0x3fffffff) + control;
+    Traffic& traffic = s.traffic[static_cast<size_t>(cargo)];
+    ++traffic.operations;
+    traffic.sent += bytes_of(to, rank());
+    traffic.received += bytes_of(from, rank());
+  }
+  try {
+    exchange.works_ = s.transport->start(to, from, tag);
+  } catch (const std::exception& e) {
+    fail(std::string(what) + ": a connection is broken (" + e.what() + ")", -1);
+  }
+  return exchange;
+}
+
+Group::Exchange Group::exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+                                const std::vector<at::Tensor>& from) {
+  return start(what, cargo, to, from, false);
+}
+
+void Group::Exchange::wait() {
+  if (group_ != nullptr) std::exchange(group_, nullptr)->finish(*this);
+}
+
+void Group::finish(Exchange& exchange) {
+  State& s = *state_;
+  const Clock::time_point begin = Clock::now();
+  for (const auto& work : exchange.works_) {
+    const std::string what = std::string(exchange.what_) + ": ";
+    {
+      const std::lock_guard<std::mutex> lock(s.mutex);
+      if (!s.failure.empty()) throw GroupError(what + s.failure);
+      s.waited_for.insert(work);
+    }
+    std::string problem;
+    try {
+      work->wait(std::max(0.001, options_.timeout - since(begin)));
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+    {
+      const std::lock_guard<std::mutex> lock(s.mutex);
+      s.waited_for.erase(work);
+      if (!problem.empty() && !s.failure.empty()) throw GroupError(what + s.failure);
+    }
+    if (problem.empty()) continue;
+    const std::string rank = "rank " + std::to_string(work->peer);
+    if (since(begin) >= options_.timeout)
+      fail(what + rank + " has not answered for " + seconds_text(since(begin)), work->peer);
+    fail(what + rank + " has gone: its connection broke", work->peer);
+  }
+  exchange.works_.clear();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.traffic[static_cast<size_t>(exchange.cargo_)].waited += since(begin);
+}
+
+std::array<Traffic, kCargoKinds> Group::traffic() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->traffic;
+}
+
+// Sends to[r] and returns what each rank sends, sizes[r] bytes.
+std::vector<at::Tensor> Group::exchange_bytes(const char* what, const std::vector<at::Tensor>& to,
+                                              std::span<const int64_t> sizes) {
+  std::vector<at::Tensor> from;
+  for (int64_t size : sizes) from.push_back(at::empty({size}, at::kByte));
+  start(what, Cargo::kControl, to, from, true).wait();
+  return from;
+}
+
+void Group::all_reduce(std::span<double> values, Reduction reduction) {
+  const std::lock_guard<std::mutex> one(state_->control);
+  const auto n = static_cast<size_t>(size());
+  const int64_t width = static_cast<int64_t>(values.size_bytes());
+  const at::Tensor mine = text_tensor({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  std::vector<at::Tensor> rows =
+      exchange_bytes("all-reduce", std::vector<at::Tensor>(n, mine), std::vector<int64_t>(n, width));
+  const auto row = [&](size_t r) { return std::span(static_cast<double*>(rows[r].mutable_data_ptr()), values.size()); };
+  combine_tree(n, [&](size_t a, size_t b) { combine(row(a), row(b), reduction); });
+  std::ranges::copy(row(0), values.begin());
+}
+
+std::vector<std::string> Group::all_gather(std::string_view mine) {
+  const std::lock_guard<std::mutex> one(state_->control);
+  const auto n = static_cast<size_t>(size());
+  const auto length = static_cast<int64_t>(mine.size());
+  const at::Tensor size_tensor = text_tensor({reinterpret_cast<const char*>(&length), sizeof length});
+  const auto lengths =
+      exchange_bytes("all-gather", std::vector<at::Tensor>(n, size_tensor), std::vector<int64_t>(n, sizeof length));
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& t : lengths) sizes.push_back(*static_cast<const int64_t*>(t.const_data_ptr()));
+  const auto parts = exchange_bytes("all-gather", std::vector<at::Tensor>(n, text_tensor(mine)), sizes);
+  std::vector<std::string> all;
+  for (const at::Tensor& t : parts)
+    all.emplace_back(static_cast<const char*>(t.const_data_ptr()), static_cast<size_t>(t.numel()));
+  return all;
+}
+
+std::string Group::broadcast(std::string_view mine, int root) {
+  if (root < 0 || root >= size()) {
+    throw std::invalid_argument("broadcast: the root is rank " + std::to_string(root) + " of " +
+                                std::to_string(size()));
+  }
+  const std::lock_guard<std::mutex> one(state_->control);
+  const auto n = static_cast<size_t>(size()), from = static_cast<size_t>(root);
+  const bool sends = rank() == root;
+  const auto send = [&](const at::Tensor& part, int64_t bytes) {
+    std::vector<int64_t> sizes(n);
+    sizes[from] = bytes;
+    return exchange_bytes("broadcast", sends ? std::vector<at::Tensor>(n, part) : std::vector<at::Tensor>(n),
+                          sizes)[from];
+  };
+  const auto length = static_cast<int64_t>(mine.size());
+  const at::Tensor size = send(text_tensor({reinterpret_cast<const char*>(&length), sizeof length}), sizeof length);
+  const at::Tensor data = send(text_tensor(mine), *static_cast<const int64_t*>(size.const_data_ptr()));
+  return {static_cast<const char*>(data.const_data_ptr()), static_cast<size_t>(data.numel())};
+}
+
+void Group::barrier() {
+  const std::lock_guard<std::mutex> one(state_->control);
+  const auto n = static_cast<size_t>(size());
+  exchange_bytes("barrier", std::vector<at::Tensor>(n, text_tensor("b")), std::vector<int64_t>(n, 1));
+}
+
+}  // namespace gyre

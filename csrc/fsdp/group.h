@@ -1,0 +1,142 @@
+// The processes ("ranks") of a run, and what they send each other.
+//
+// Everything is made of one operation, an exchange: each rank sends something to each other and receives something from
+// each other. All-gather is an exchange of one's own part with everyone; reduce-scatter one of everyone's part of mine,
+// which are then added here in the order of a fixed tree, so that sums depend on no ring and no timing. Ranks must
+// start the same exchanges in the same order.
+//
+// A group that has failed stays failed: a rank that ended, was too slow or was told to stop makes every operation of
+// every rank throw GroupError, which names the operation and the rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fsdp/store.h"
+
+namespace gyre {
+
+struct GroupError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct GroupOptions {
+  int rank = 0, size = 1;
+  std::shared_ptr<KeyValueStore> store;  // not needed by a group of one
+  std::string prefix;                    // of the keys
+  std::string backend = "gloo";          // gloo, nccl
+  std::string bind = "127.0.0.1";        // address, host name or interface that connections between ranks use
+  double timeout = 600;                  // seconds that a rank waits for another
+};
+
+// What is sent, for the count of it.
+enum class Cargo { kControl, kWeights, kGradients, kCheckpoint };
+constexpr size_t kCargoKinds = 4;
+
+struct Traffic {
+  int64_t operations = 0;
+  double sent = 0, received = 0;  // bytes
+  double waited = 0;              // seconds in which this rank could not go on
+};
+
+enum class Reduction { kSum, kMax, kMin };
+
+// Adds (or combines) n rows of equal length into the first: neighbours, then neighbours of those, ...: the same bits
+// wherever the rows come from, and aligned runs of 2^k rows may be combined beforehand.
+template <typename Combine>
+void combine_tree(size_t rows, Combine&& combine) {
+  for (size_t step = 1; step < rows; step *= 2) {
+    for (size_t i = 0; i + step < rows; i += 2 * step) combine(i, i + step);
+  }
+}
+
+// What moves tensors between two ranks. Implemented over c10d.
+class Transport {
+ public:
+  // Something under way.
+  class Work {
+   public:
+    virtual ~Work() = default;
+    // Throws std::runtime_error when it fails or takes longer than so many seconds.
+    virtual void wait(double seconds) = 0;
+    virtual void abort() = 0;
+    int peer = -1;  // the rank it depends on, if it is one
+  };
+  virtual ~Transport() = default;
+  // Starts one exchange: to[r] goes to rank r, from[r] comes from it. Undefined or empty: nothing. Entries of this rank
+  // are ignored.
+  virtual std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to,
+                                                   const std::vector<at::Tensor>& from, int tag) = 0;
+};
+
+class Group {
+ public:
+  // Waits until all ranks are there.
+  explicit Group(GroupOptions options);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+
+  // An exchange under way. Dropping it without wait() gives it up, which only a failing rank may do.
+  class Exchange {
+   public:
+    Exchange() = default;
+    // Until everything has come and gone.
+    void wait();
+
+   private:
+    friend class Group;
+    Group* group_ = nullptr;
+    const char* what_ = "";
+    Cargo cargo_ = Cargo::kControl;
+    std::vector<std::shared_ptr<Transport::Work>> works_;
+  };
+
+  // Sends to[r] to every rank r and receives from[r] (contiguous, and as long as what r sends; both empty or undefined:
+  // nothing). This rank's own entry is copied at once. The tensors are in use until wait(). `what` is for messages and
+  // must be a literal.
+  Exchange exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
+                    const std::vector<at::Tensor>& from);
+
+  // Control messages, which may cross the above in any order. From any thread, one at a time.
+  void all_reduce(std::span<double> values, Reduction reduction);
+  std::vector<std::string> all_gather(std::string_view mine);
+  std::string broadcast(std::string_view mine, int root);
+  void barrier();
+
+  // Makes whatever waits, and everything after it, throw. From any thread; the other ranks are told.
+  void abort(const std::string& reason);
+
+  std::array<Traffic, kCargoKinds> traffic() const;
+
+ private:
+  struct State;
+  Exchange start(const char* what, Cargo cargo, const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                 bool control);
+  void finish(Exchange& exchange);
+  [[noreturn]] void fail(const std::string& message, int peer);
+  void meet();
+  void watch();
+  void look_for_failures();
+  std::vector<at::Tensor> exchange_bytes(const char* what, const std::vector<at::Tensor>& to,
+                                         std::span<const int64_t> sizes);
+
+  GroupOptions options_;
+  std::unique_ptr<State> state_;
+};
+
+// Throws std::runtime_error saying what is missing. `store` is there for the whole life of the transport.
+std::unique_ptr<Transport> open_transport(const GroupOptions& options);
+
+}  // namespace gyre
