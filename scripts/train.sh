@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The first RAGEN's `bash train.sh ENV key=value …`: maps the words to a configuration, prints it, and trains (or, with rl_or_sft=sft, fits
-# demonstrations and validates). Folders are relative to the working directory. See --help.
+# The first RAGEN's `bash train.sh ENV key=value …`: maps the words to a configuration, prints it, and trains (or, with rl_or_sft=sft, makes
+# demonstrations, fits them, and validates the best epoch). Folders are relative to the working directory. See --help.
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 
@@ -33,30 +33,19 @@ translation=$(mktemp)
 trap 'rm -f "$translation"' EXIT
 "$gyre" config translate --train-sh "${theirs[0]}" ${theirs[@]+"${theirs[@]:1}"} -o "$translation"
 field() { sed -n "/^\[run\]/,/^\[/s/^$1 = \"\([^\"]*\)\".*/\1/p" "$translation"; }
-name=$(field name) output=$(field output)
+name=$(field name)
 config=log/configs/$name.toml
 mkdir -p log/configs
 mv "$translation" "$config"
 chmod 644 "$config"
 
-kind=rl
+verb=train
 for word in "${theirs[@]}"; do
-  if [[ $word == rl_or_sft=* ]]; then kind=${word#*=}; fi
+  if [[ $word == rl_or_sft=sft ]]; then verb=sft; fi
 done
 {
   echo "=== $config: what the words become"
   cat "$config"
   echo "==="
-  if [[ $kind == sft ]]; then
-    "$gyre" sft "$config" ${ours[@]+"${ours[@]}"} --resume
-    folder=${output:-runs}/$name
-    for word in ${ours[@]+"${ours[@]}"}; do
-      case $word in
-        run.output=*) folder=${word#*=}/$name ;;
-      esac
-    done
-    "$gyre" eval "$config" ${ours[@]+"${ours[@]}"} --checkpoint "$folder"
-  else
-    "$gyre" train "$config" ${ours[@]+"${ours[@]}"} --resume
-  fi
+  "$gyre" "$verb" "$config" ${ours[@]+"${ours[@]}"} --resume
 } 2>&1 | tee "${DEBUG_LOG:-debug.log}"

@@ -77,3 +77,20 @@ func Write(path string, content func(io.Writer) error) error {
 	}
 	return nil
 }
+
+// Symlink makes path a link to target, relative to path's folder, in place of what had the name before.
+func Symlink(target, path string) error {
+	f, err := Create(path) // for a name that nobody else has, and that a sweep removes
+	if err != nil {
+		return err
+	}
+	name := f.file.Name()
+	defer os.Remove(name)
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Symlink(target, name); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(name, path), Sync(filepath.Dir(path)))
+}

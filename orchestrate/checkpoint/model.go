@@ -128,6 +128,20 @@ func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
 	return Loaded{Model: m, Config: config, Notes: found.Notes}, nil
 }
 
+// Reload fills a model that is in memory with the weights of a directory, a checkpoint of it.
+func Reload(m *torch.Model, dir string) error {
+	if err := VerifyModel(dir); err != nil {
+		return err
+	}
+	h := headOf(m.Config.Head)
+	found, err := hf.Open(dir, &h)
+	if err != nil {
+		return err
+	}
+	defer found.Weights.Close()
+	return fill(m, found.Entries)
+}
+
 // Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would refuse.
 func Check(dir string, head torch.Head) error {
 	if err := VerifyModel(dir); err != nil {

@@ -23,6 +23,7 @@ func dataCommand() *cli.Command {
 		Usage: "prepare, show, split and check files of prompts and answers",
 		Subcommands: []*cli.Command{
 			dataPrepareCommand(),
+			dataDemonstrationsCommand(),
 			{
 				Name: "show", Usage: "print rows as a run sees them", ArgsUsage: "FILE",
 				Description: "gyre data show data/math500/train.parquet --rows 2\n\nFILE is .json (a list), .jsonl or .parquet.",

@@ -217,11 +217,18 @@ func TestTrainSh(t *testing.T) {
 	}
 	code, output = script(t, dir, gyre, "train.sh", append([]string{"frozenlake", "rl_or_sft=sft", "sft.output_dir=models/sft/lake", "sft.training.base_model=" + tinyPolicy(t),
 		"sft.data_generation.train_size=8", "sft.data_generation.test_size=2", "sft.training.epochs=1", "training.val_data_num=", "training.n_rollout=1"}, small...)...)
-	if code != 0 || !strings.Contains(output, "FrozenLake/success") {
+	if code != 0 || !strings.Contains(output, "val_success[FrozenLake]") {
 		t.Errorf("fine-tuning and validation: exit code %d\n%s", code, output)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "models/sft/lake/global_step_1/actor/config.json")); err != nil {
-		t.Error(err)
+	for _, name := range []string{"best/actor/config.json", "demonstrations/train.parquet", "demonstrations/test.jsonl"} {
+		if _, err := os.Stat(filepath.Join(dir, "models/sft/lake", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	code, output = script(t, dir, gyre, "train.sh", append([]string{"frozenlake", "model.base_model=models/sft/lake/best/actor", "model.experiment_name=after",
+		"training.train_batch_size=4", "training.ppo_batch_size=4", "training.max_turns=1", "training.n_rollout=1", "optimization.adv_estimator=brpo"}, small...)...)
+	if code != 0 || !strings.Contains(output, `path = "models/sft/lake/best/actor"`) || !strings.Contains(output, "runs/after") {
+		t.Errorf("RL after it: exit code %d\n%s", code, output)
 	}
 	for args, want := range map[string]string{"": "usage:", "chess": "chess is no environment", "sokoban training.max_turn=3": "did you mean training.max_turns?"} {
 		code, output := script(t, dir, gyre, "train.sh", strings.Fields(args)...)

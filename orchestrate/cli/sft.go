@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
@@ -13,13 +15,14 @@ func sftCommand() *cli.Command {
 		Name:      "sft",
 		Usage:     "fit a policy to expert demonstrations (baseline or warm start)",
 		ArgsUsage: "CONFIG [key=value ...]",
-		Description: `Builds demonstrations with the solvers of the configured environments, in the
-very prompts that training uses, and fits the policy to them as [sft] says.
-The result, a Hugging Face directory, is
-run.output/run.name/global_step_N/actor.
+		Description: `Builds demonstrations with the experts of the configured environments, in the
+very prompts that training uses, leaves them in RUN/demonstrations (JSONL and
+Parquet), and fits the policy to them as [sft] says. The epoch of the lowest
+loss on held-out demonstrations is played on the validation set. It is
+RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
 
    gyre sft configs/demo.toml run.name=warm
-   gyre train configs/demo.toml model.path=runs/warm/global_step_1/actor`,
+   gyre train configs/demo.toml model.path=runs/warm/best/actor`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
 		},
@@ -35,6 +38,32 @@ run.output/run.name/global_step_N/actor.
 			defer t.Close()
 			outcome, err := t.Run(c.Context)
 			return conclude(c, outcome, err)
+		},
+	}
+}
+
+func dataDemonstrationsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "demonstrations", Usage: "let experts play, and keep what they did", ArgsUsage: "CONFIG [key=value ...]",
+		Description: `Makes the demonstrations that gyre sft would make of CONFIG, without weights:
+train and test as JSONL and Parquet, a row per reply (data_source, prompt,
+response, extra_info), and episodes.jsonl, which sft.data reads.
+
+   gyre data demonstrations configs/demo.toml --output data/sokoban
+   gyre sft configs/demo.toml sft.data=data/sokoban/episodes.jsonl`,
+		Flags: []cli.Flag{&cli.StringFlag{Name: "output", Required: true, Usage: "`DIR` for the files"}},
+		Action: func(c *cli.Context) error {
+			cfg, err := loadConfig(c, playing)
+			if err != nil {
+				return err
+			}
+			dir := c.String("output")
+			if err := trainer.Demonstrate(c.Context, cfg, dir, metrics.NewConsole(c.App.ErrWriter)); err != nil {
+				return err
+			}
+			s := cfg.SFT
+			_, err = fmt.Fprintf(c.App.Writer, "%s: %d episodes to learn from, %d held out\n", dir, s.Episodes, s.ValidationEpisodes)
+			return err
 		},
 	}
 }

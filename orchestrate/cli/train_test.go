@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gyre/internal/dataset"
 )
 
 func readFile(t *testing.T, path string) []byte {
@@ -267,6 +269,37 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 24\nvalidation_episodes = 8\nepochs = 3\nbatch = 4\nlr = 1e-2\n")
 	mustGyre(t, dir, "sft", config, "run.name=warm")
+	for split, episodes := range map[string]int{"train": 24, "test": 8} {
+		lines, err := dataset.Read(filepath.Join(dir, "runs/warm/demonstrations", split+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parquet, err := dataset.Read(filepath.Join(dir, "runs/warm/demonstrations", split+".parquet"))
+		if err != nil || len(parquet.Rows) != len(lines.Rows) || len(lines.Rows) < episodes {
+			t.Fatalf("%s: %d rows as JSONL, %d as Parquet, of %d episodes (%v)", split, len(lines.Rows), len(parquet.Rows), episodes, err)
+		}
+		for i, row := range lines.Rows {
+			extra, _ := row["extra_info"].(map[string]any)
+			prompt, _ := row["prompt"].(string)
+			response, _ := row["response"].(string)
+			if extra["split"] != split || row["data_source"] != "sokoban" || !strings.Contains(prompt, "#") || response == "" || parquet.Rows[i]["prompt"] != prompt ||
+				parquet.Rows[i]["response"] != response {
+				t.Errorf("%s row %d: %v, as Parquet %v", split, i, row, parquet.Rows[i])
+			}
+		}
+	}
+	// As a step of its own: the same files, and weights to the bit.
+	mustGyre(t, dir, "data", "demonstrations", config, "--output", "shown")
+	for _, name := range []string{"train.jsonl", "test.parquet", "episodes.jsonl"} {
+		if !bytes.Equal(readFile(t, filepath.Join(dir, "shown", name)), readFile(t, filepath.Join(dir, "runs/warm/demonstrations", name))) {
+			t.Errorf("%s is not what gyre sft left", name)
+		}
+	}
+	mustGyre(t, dir, "sft", config, "run.name=given", "sft.data=shown/episodes.jsonl")
+	final := "global_step_3/actor/model.safetensors"
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/given", final)), readFile(t, filepath.Join(dir, "runs/warm", final))) {
+		t.Error("demonstrations that are read teach something else than those that are made")
+	}
 	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
 	if len(values) != 18 || values[6]["train/epoch"] != 1.0 || values[3]["train/loss"] == nil { // 6 optimizer steps per epoch, each logged
 		t.Errorf("%d lines of metrics: %v", len(values), values[6])
@@ -295,6 +328,45 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); err == nil {
 		t.Error("eval made a run directory")
 	}
+}
+
+// The best epoch by the held-out loss is kept, validated and named, whatever comes after it; RL starts from it.
+func TestBestEpochIsKept(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 1.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
+	code, _, stderr := runGyre(t, dir, "sft", config, "run.name=warm", "checkpoint.keep=1")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
+	best, lowest := 0, math.Inf(1)
+	for epoch := 1; epoch <= 4; epoch++ {
+		line := values[8*epoch]
+		if loss := line["val/loss"].(float64); loss < lowest {
+			best, lowest = epoch, loss
+		}
+		if line["val/best_epoch"] != float64(best) || line["val/best_loss"] != lowest {
+			t.Errorf("epoch %d: best %v with %v, want %d with %v", epoch, line["val/best_epoch"], line["val/best_loss"], best, lowest)
+		}
+	}
+	if best == 4 {
+		t.Fatal("the last epoch is the best: this test shows nothing")
+	}
+	if target, err := os.Readlink(filepath.Join(dir, "runs/warm/best")); err != nil || target != fmt.Sprint("global_step_", best) || !strings.Contains(stderr, "model.path=runs/warm/best/actor") {
+		t.Errorf("best is %s (%v)\n%s", target, err, stderr)
+	}
+	found, _ := filepath.Glob(filepath.Join(dir, "runs/warm/global_step_*"))
+	if len(found) != 2 {
+		t.Errorf("checkpoints %v, want those of the best epoch and of the last", found)
+	}
+	var result map[string]float64
+	if err := json.Unmarshal([]byte(mustGyre(t, dir, "eval", config, "--checkpoint", "runs/warm/best", "--json")), &result); err != nil {
+		t.Fatal(err)
+	}
+	if got := values[32]["val-env/sokoban/episodic_return"]; got == nil || got != result["sokoban/episodic_return"] {
+		t.Errorf("the run validated %v, the best epoch has %v", got, result["sokoban/episodic_return"])
+	}
+	mustGyre(t, dir, "train", config, "run.name=after", "run.steps=1", "model.path=runs/warm/best/actor")
 }
 
 // With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.

@@ -109,22 +109,32 @@ func (c *checkpoints) restore(from string, step int) error {
 
 // save writes global_step_N: actor (and critic) as Hugging Face directories, optimizer moments, and State in the manifest. It is
 // there completely or not at all. A step that is already saved is not saved again.
-func (c *checkpoints) save(state State) (err error) {
+func (c *checkpoints) save(state State) error {
+	p, err := c.write(state)
+	if p == nil || err != nil {
+		return err
+	}
+	return c.commit(p, state)
+}
+
+// write writes everything that save saves, under a name that nobody takes for a checkpoint; nil when the step is already saved. Commit it or
+// discard it.
+func (c *checkpoints) write(state State) (p *checkpoint.Pending, err error) {
 	if c.saved == state.Step {
-		return nil
+		return nil, nil
 	}
 	if err := c.sound(); err != nil {
-		return fmt.Errorf("no checkpoint of step %d is saved: %w", state.Step, err)
+		return nil, fmt.Errorf("no checkpoint of step %d is saved: %w", state.Step, err)
 	}
 	begin := time.Now()
 	defer func() { c.took = time.Since(begin) }()
-	p, err := checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step))
-	if err != nil {
-		return err
+	if p, err = checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step)); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
+			p = nil
 		}
 	}()
 	dtype := torch.F32
@@ -132,9 +142,9 @@ func (c *checkpoints) save(state State) (err error) {
 		dtype = torch.BF16
 	}
 	if err := os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755); err != nil {
-		return err
+		return p, err
 	}
-	err = c.each(func(name string, l *learner) error {
+	return p, c.each(func(name string, l *learner) error {
 		dir := filepath.Join(p.Dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -147,11 +157,12 @@ func (c *checkpoints) save(state State) (err error) {
 		}
 		return checkpoint.SaveOptimizer(moments(p.Dir, name), l.model, l.optimizer)
 	})
-	if err != nil {
-		return err
-	}
+}
+
+// commit gives a written checkpoint its name, and removes those that are no longer kept.
+func (c *checkpoints) commit(p *checkpoint.Pending, state State) error {
 	if err := p.Commit(state); err != nil {
-		return err
+		return errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
 	}
 	c.saved, c.proof = state.Step, c.saved
 	return c.prune(state)
@@ -169,7 +180,7 @@ func (c *checkpoints) proven(state State) error {
 // prune removes what checkpoint.keep does not keep, but nothing that a run which is diverging may have to go back to.
 func (c *checkpoints) prune(state State) error {
 	return checkpoint.Prune(c.dir, rundir.CheckpointPrefix, c.config.Checkpoint.Keep, func(step int) bool {
-		return c.kept(step) || step == c.proof || state.Unsound > 0 && step == state.Sound
+		return c.kept(step) || step == c.proof || step == state.BestEpoch || state.Unsound > 0 && step == state.Sound
 	})
 }
 

@@ -33,6 +33,8 @@ type State struct {
 	KL         advantage.Controller `json:"kl"`          // of the divergence in the rewards
 	KLFrom     *penaltySettings     `json:"kl_from"`     // the configuration that KL began with
 	ActorSteps int64                `json:"actor_steps"` // optimizer steps of supervised fine-tuning, which its metrics count
+	BestEpoch  int                  `json:"best_epoch"`  // of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none
+	BestLoss   float64              `json:"best_loss"`
 	SamplerGap float64              `json:"sampler_gap"` // the most that a step found between the sampler's log-probs and the trainer's
 	Unsound    int                  `json:"unsound"`     // the step since which gradients are not finite; 0 = they are
 	Sound      int                  `json:"sound"`       // the newest checkpoint before that

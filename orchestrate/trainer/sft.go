@@ -2,17 +2,20 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"time"
 
+	"gyre/internal/atomicfile"
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
-	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
 
@@ -58,8 +61,8 @@ func (t *SFT) begin() error {
 	return t.openModels(from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
 }
 
-// Run trains until the last epoch, an interruption or a failure. Metrics have ten lines per epoch; checkpoints follow run.save_every, counted in
-// epochs, and the last epoch is always saved: `gyre train model.path=…/actor` starts from it.
+// Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out demonstrations. Metrics have
+// ten lines per epoch; checkpoints follow run.save_every, counted in epochs, and the best epoch and the last are always saved.
 func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 	if t.finished {
 		return t.outcome(), nil
@@ -77,19 +80,14 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
 		line, err := t.epoch(ctx, train, epoch)
 		if err == nil && len(held) > 0 {
-			line.m["val/loss"], err = t.heldOutLoss(held)
+			err = t.judge(line, held, epoch)
 		}
 		if err != nil {
 			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
 		}
 		t.state.Step, t.state.ActorSteps = epoch, t.actor.optimizer.Steps()
-		last := epoch == s.Epochs
-		if last && t.validates() {
-			v, err := t.rollouts.validation(ctx, epoch)
-			if err != nil {
-				return outcome, err
-			}
-			maps.Copy(line.m, v)
+		if epoch == s.Epochs {
+			return outcome, t.end(ctx, line, len(train))
 		}
 		if err := t.write(line, len(train)); err != nil {
 			return outcome, err
@@ -100,20 +98,86 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 			stop = true
 		default:
 		}
-		if every := t.config.Run.SaveEvery; last || stop || every > 0 && epoch%every == 0 {
-			if err := t.checkpoints.save(t.state); err != nil {
-				return outcome, err
-			}
-			if err := t.checkpoints.proven(t.state); err != nil {
+		if every := t.config.Run.SaveEvery; stop || epoch == t.state.BestEpoch || every > 0 && epoch%every == 0 {
+			if err := t.save(); err != nil {
 				return outcome, err
 			}
 		}
-		if stop && !last {
+		if stop {
 			t.log.Infof("epoch %d is finished and saved; continue with --resume", epoch)
 			return outcome, interrupt.Cause(ctx)
 		}
 	}
 	return outcome, nil
+}
+
+// judge measures the loss on held-out demonstrations, by which the best epoch is chosen.
+func (t *SFT) judge(line *sftLine, held []*Sample, epoch int) error {
+	loss, err := t.heldOutLoss(held)
+	if err != nil {
+		return err
+	}
+	if t.state.BestEpoch == 0 || loss < t.state.BestLoss {
+		t.state.BestEpoch, t.state.BestLoss = epoch, loss
+	}
+	line.m["val/loss"], line.m["val/best_loss"], line.m["val/best_epoch"] = loss, t.state.BestLoss, float64(t.state.BestEpoch)
+	return nil
+}
+
+func (t *SFT) save() error {
+	if err := t.checkpoints.save(t.state); err != nil {
+		return err
+	}
+	return t.checkpoints.proven(t.state)
+}
+
+// end validates the best epoch, saves what is not saved yet, and names the checkpoint to start from: best in the run's directory.
+func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
+	best, last := t.state.BestEpoch, t.state.Step
+	if best == 0 {
+		best = last
+	}
+	folder := fmt.Sprintf("%s%d", rundir.CheckpointPrefix, best)
+	pending, err := t.checkpoints.write(t.state) // before the best epoch's weights take the place of the last one's
+	if err != nil {
+		return err
+	}
+	if t.validates() {
+		v, err := t.validateEpoch(ctx, t.dir.File(folder, "actor"), best != last)
+		if err != nil {
+			return errors.Join(err, pending.Discard())
+		}
+		maps.Copy(line.m, v)
+	}
+	// The metrics line comes before the checkpoint, as after every step.
+	if err := t.write(line, samples); err != nil {
+		return errors.Join(err, pending.Discard())
+	}
+	if err := t.checkpoints.commit(pending, t.state); err != nil {
+		return err
+	}
+	if err := t.checkpoints.proven(t.state); err != nil {
+		return err
+	}
+	if err := atomicfile.Symlink(folder, t.dir.File("best")); err != nil {
+		return err
+	}
+	note := ""
+	if t.state.BestEpoch > 0 {
+		note = fmt.Sprintf(" has the lowest loss on held-out demonstrations (%.4g)", t.state.BestLoss)
+	}
+	t.log.Infof("epoch %d%s: start from it with model.path=%s", best, note, t.dir.File("best", "actor"))
+	return nil
+}
+
+// validateEpoch plays the validation set, with the weights of a checkpoint if they are not those in memory.
+func (t *SFT) validateEpoch(ctx context.Context, dir string, reload bool) (map[string]float64, error) {
+	if reload {
+		if err := checkpoint.Reload(t.actor.model, dir); err != nil {
+			return nil, err
+		}
+	}
+	return t.rollouts.validation(ctx, t.state.Step)
 }
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.
@@ -143,56 +207,6 @@ func (t *SFT) write(line *sftLine, samples int) error {
 	t.console.Step(steps, all, values)
 	t.log.File(t.console.Line(steps, all, values))
 	return nil
-}
-
-// validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
-func (t *SFT) validates() bool {
-	return t.config.Run.ValidateEvery > 0 && len(t.config.Validation.Envs) > 0
-}
-
-// readDemonstrations reads sft.data: the last sft.validation_episodes of it are held out.
-func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
-	episodes, err := readGiven(s.Data)
-	if err != nil {
-		return nil, fmt.Errorf("sft.data: %w", err)
-	}
-	if len(episodes) <= s.ValidationEpisodes {
-		return nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d", s.Data, len(episodes), s.ValidationEpisodes)
-	}
-	return episodes, nil
-}
-
-// demonstrations returns the episodes to learn from and those held out.
-func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
-	s := t.config.SFT
-	if t.data != nil {
-		all := wrap(t.data)
-		cut := len(all) - s.ValidationEpisodes
-		return all[:cut], all[cut:], nil
-	}
-	bar := t.console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
-	defer bar.Close()
-	episodes, err := t.sampler.Player.Demonstrations(ctx, rollout.DemonstrationPlan{
-		Envs: t.config.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Mistakes: s.Mistakes,
-		Holdout: rollout.Holdout{Share: t.config.Validation.Holdout}, Progress: bar.Set,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("demonstrations: %w", err)
-	}
-	if len(episodes) <= s.ValidationEpisodes {
-		return nil, nil, fmt.Errorf("only %d demonstrations could be made, expected more than sft.validation_episodes = %d", len(episodes), s.ValidationEpisodes)
-	}
-	samples := wrap(episodes)
-	cut := len(samples) - s.ValidationEpisodes
-	return samples[:cut], samples[cut:], nil
-}
-
-func wrap(episodes []*episode.Episode) []*Sample {
-	out := make([]*Sample, len(episodes))
-	for i, e := range episodes {
-		out[i] = &Sample{Episode: e}
-	}
-	return out
 }
 
 // epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the last line unwritten.
