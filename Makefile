@@ -47,7 +47,7 @@ bench-check: build ## Gyre alone against the baseline of this kind of machine (5
 	@bash scripts/get-smollm2.sh
 	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench check $(BENCH)
 
-demo: build ## train and analyse a small Sokoban agent, end to end (about 10 minutes on 2 cores)
+demo: build ## train and analyse a small Sokoban agent, end to end (about five minutes on 2 cores)
 	@bash scripts/demo.sh
 
 lint: lib ## formatting and static analysis

@@ -1,58 +1,75 @@
 #!/usr/bin/env bash
-# The demo, end to end: a small policy is made, warm-started on expert demonstrations, trained by PPO with the reward-variance filter,
-# analysed on the way, validated on held-out levels, and drawn. `make demo` builds everything first and runs this.
+# The demo, end to end: a small policy is made, warm-started by a teacher that errs, trained by GRPO with the reward-variance filter, validated on
+# held-out levels, and its gradients are analysed before and after. `make demo` builds everything first and runs this.
 #
-# Run again, it continues where it stopped; FRESH=1 starts over (and deletes runs/demo, runs/demo-sft and models/demo).
+# Run again, it continues where it stopped; FRESH=1 starts over (and deletes runs/demo, runs/demo-sft, runs/demo-analysis and models/demo-policy).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 gyre=./gyre
 config=configs/demo.toml
+model=models/demo-policy
+analyses=runs/demo-analysis
 begin=$(date +%s)
 
 title() { printf '\n== %s\n' "$*"; }
-success() { # success JSON: the success rate in percent
-  printf '%s' "$1" | sed -E 's/.*"sokoban\/success":([0-9.e+-]+).*/\1/' | awk '{printf "%.1f", 100 * $1}'
-}
 
-if [ -n "${FRESH:-}" ]; then rm -rf models/demo runs/demo runs/demo-sft; fi
+if [ -n "${FRESH:-}" ]; then rm -rf "$model" runs/demo runs/demo-sft "$analyses"; fi
 
-title "1/6  a policy of about a million parameters, and a tokenizer of its own"
-[ -f models/demo/config.json ] || $gyre model init models/demo
-$gyre model info models/demo
+title "1/6  a policy of 0.2 million parameters, and a tokenizer of its own"
+[ -f "$model/config.json" ] ||
+  $gyre model init "$model" --family qwen2 --hidden 64 --layers 3 --heads 4 --kv-heads 4 --intermediate 256 --std 0.12
+$gyre model info "$model"
 
-title "2/6  the random policy: ten uniformly random moves per level"
-random=$($gyre env play sokoban --random --episodes 2000)
-printf '%s\n' "$random"
+title "2/6  the levels: what training, demonstrations and validation begin with, and what random moves reach"
+overlap=$($gyre env overlap $config)
+random=$($gyre eval $config --random | grep '/success ')
+printf '%s\n%s\n' "$overlap" "$random"
 
-title "3/6  warm start: supervised fine-tuning on shortest-path demonstrations"
+title "3/6  warm start: supervised fine-tuning on a teacher of shortest paths who errs in seven turns of ten"
 if ! ls runs/demo-sft/global_step_*/manifest.json >/dev/null 2>&1; then
   rm -rf runs/demo-sft # an interrupted warm start is repeated
   $gyre sft $config run.name=demo-sft run.validate_every=0
 fi
-warm_dir=$(ls -d runs/demo-sft/global_step_*/actor)
-warm=$($gyre eval $config model.path="$warm_dir" --json)
-echo "held-out success after the warm start: $(success "$warm") %"
+before=$(ls -d runs/demo-sft/global_step_*/actor)
 
-title "4/6  reinforcement learning: PPO, groups without reward spread filtered out, gradients analysed at steps 1, middle and last"
-$gyre train $config model.path="$warm_dir" --resume
+title "4/6  reinforcement learning: GRPO, groups without reward spread filtered out"
+$gyre train $config model.path="$before" --resume
 last=$(ls -d runs/demo/global_step_* | sort -t_ -k3 -n | tail -1)
-trained=$($gyre eval $config --checkpoint "$last" --json)
 
-title "5/6  plots"
+title "5/6  where the gradient comes from: groups sorted by the spread of their rewards, before and after training"
+for form in true false; do
+  for moment in before after; do
+    policy=$before
+    [ $moment = before ] || policy=$last/actor
+    out=$analyses/$moment-norm_by_std-$form
+    [ -f "$out/metrics.jsonl" ] ||
+      $gyre analyze $config model.path="$policy" algorithm.norm_by_std=$form algorithm.entropy_coef=0 filter.strategy=none --output "$out"
+  done
+done
+sentences=$($gyre plot signal --title "Demo: where the gradient of the task comes from" --out $analyses/signal.png \
+  "centred returns/before training=$analyses/before-norm_by_std-false" "centred returns/after training=$analyses/after-norm_by_std-false" \
+  "returns divided by their spread/before training=$analyses/before-norm_by_std-true" \
+  "returns divided by their spread/after training=$analyses/after-norm_by_std-true")
 $gyre plot runs/demo
 $gyre plot runs/demo-sft
+$gyre report runs/demo
 
 title "6/6  what was learned ($(( ($(date +%s) - begin) / 60 )) min $(( ($(date +%s) - begin) % 60 )) s)"
-printf 'success on 512 held-out 6x6 Sokoban levels (one box, at most ten moves):\n'
-printf '  random moves   %s\n' "$(printf '%s\n' "$random" | grep -oE 'success[^0-9]*[0-9.]+ ?%' | grep -oE '[0-9.]+' | head -1) %"
-printf '  warm start     %s %%\n' "$(success "$warm")"
-printf '  after training %s %%\n' "$(success "$trained")"
+$gyre plot runs/demo --terminal
+printf '%s\n' "$random" | awk '{gsub(/[][,]/, ""); printf "  random moves    %5.1f %%  [%.1f, %.1f] of %d episodes\n", 100 * $2, 100 * $3, 100 * $4, $6}'
+printf '  %s\n\n' "$overlap"
+printf '%s\n' "$sentences" | head -2
 cat <<END
 
-  runs/demo/metrics.jsonl             every metric of every step
-  runs/demo/rollouts/                 every episode
+  runs/demo/report.html               the run on one page
   runs/demo/plots/training.png        the curves
-  runs/demo/plots/gradient_analysis_* what each reward-spread bucket contributed to the gradient
+  $analyses/signal.png       the gradients by reward spread: groups and episodes stand under each bucket
+  runs/demo/metrics.jsonl             every metric of every step; runs/demo/rollouts/ every episode
   $last/actor    the trained policy, a Hugging Face directory
+
+To go on:
+  $gyre eval $config --checkpoint runs/demo validation.seed=99      on other held-out levels
+  $gyre analyze $config --checkpoint runs/demo                      its gradients, as a training step measures them
+  $gyre train $config model.path=$before run.name=unfiltered filter.strategy=none
 END

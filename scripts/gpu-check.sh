@@ -23,15 +23,15 @@ tiny_run() {
   local few="model.device=$device run.output=$dir run.validate_every=0 run.validate_first=false validation.envs.0.groups=4"
   "$gyre" model init "$dir/model" >"$dir/log" 2>&1 || { cat "$dir/log"; die "no model could be made"; }
   # shellcheck disable=SC2086
-  "$gyre" sft configs/demo.toml model.path="$dir/model" run.name=sft $few sft.epochs=1 sft.episodes=64 >"$dir/log" 2>&1 ||
+  "$gyre" sft configs/demo_sokoban.toml model.path="$dir/model" run.name=sft $few sft.epochs=1 sft.episodes=64 >"$dir/log" 2>&1 ||
     { tail -20 "$dir/log"; die "the warm start failed on $device"; }
   # shellcheck disable=SC2086
-  "$gyre" train configs/demo.toml model.path="$(ls -d "$dir"/sft/global_step_*/actor)" run.name=rl $few run.steps=2 run.save_every=1 \
+  "$gyre" train configs/demo_sokoban.toml model.path="$(ls -d "$dir"/sft/global_step_*/actor)" run.name=rl $few run.steps=2 run.save_every=1 \
     envs.0.groups=4 envs.0.group_size=4 actor.mini_batch=8 critic.mini_batch=8 filter.strategy=none \
     analysis.every=1 analysis.groups=4 analysis.group_size=4 >"$dir/log" 2>&1 ||
     { tail -20 "$dir/log"; die "training failed on $device"; }
   # shellcheck disable=SC2086
-  "$gyre" eval configs/demo.toml --checkpoint "$dir/rl/global_step_2" $few --json >"$dir/eval" 2>"$dir/log" ||
+  "$gyre" eval configs/demo_sokoban.toml --checkpoint "$dir/rl/global_step_2" $few --json >"$dir/eval" 2>"$dir/log" ||
     { tail -20 "$dir/log"; die "the evaluation failed on $device"; }
   local metric
   for metric in actor/grad_norm actor/pg_loss actor/kl_loss critic/vf_loss grad_norm/all/task grad_norm/all/cosine/task_kl; do

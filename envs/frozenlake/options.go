@@ -17,7 +17,7 @@ type options struct {
 	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around the player, and the way to the goal)"`
 	View        int      `option:"view" doc:"cells on each side of the player that observation surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
-	Separator   string   `option:"separator" doc:"text between the cells of a row"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
 	Map         []string `option:"map" doc:"play this map: rows of S start, F frozen, H hole, G goal; or 4x4 or 8x8, Gymnasium's own"`
 }

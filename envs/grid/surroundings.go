@@ -37,36 +37,47 @@ func (l Look) appendSurroundings(text []byte, rows, cols int, groups []Objects) 
 			aims = append(aims, group.At...)
 		}
 	}
+	put := func(slots ...byte) {
+		for _, slot := range slots {
+			if n := len(text); n > 0 && text[n-1] != ' ' {
+				text = append(text, l.Separator...)
+			}
+			text = append(text, slot)
+		}
+	}
 	for i, actor := range actors {
 		if i > 0 {
 			text = append(text, ' ')
 		}
-		text = append(text, marks[actor.Row*cols+actor.Col])
+		put(marks[actor.Row*cols+actor.Col])
 		if i > 0 {
-			text = appendWay(text, actors[0], actor)
+			down, right := way(actors[0], actor)
+			put(down, right)
 		}
 		for row := actor.Row - l.View; row <= actor.Row+l.View; row++ {
 			for col := actor.Col - l.View; col <= actor.Col+l.View; col++ {
 				switch p := (Pos{row, col}); {
 				case p == actor:
 				case row < 0 || row >= rows || col < 0 || col >= cols:
-					text = append(text, l.Outside)
+					put(l.Outside)
 				default:
-					text = append(text, marks[row*cols+col])
+					put(marks[row*cols+col])
 				}
 			}
 		}
 		if i > 0 || len(actors) == 1 {
 			for _, aim := range aims {
-				text = appendWay(append(text, '.'), actor, aim)
+				down, right := way(actor, aim)
+				put('.', down, right)
 			}
 		}
 	}
 	return text
 }
 
-func appendWay(text []byte, from, to Pos) []byte {
-	return append(text, byte(noWay+to.Row-from.Row), byte(noWay+to.Col-from.Col))
+// way is two letters: so many cells down and so many to the right.
+func way(from, to Pos) (down, right byte) {
+	return byte(noWay + to.Row - from.Row), byte(noWay + to.Col - from.Col)
 }
 
 func (l Look) explainSurroundings(marks, rest string) string {

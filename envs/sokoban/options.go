@@ -17,7 +17,7 @@ type options struct {
 	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around player and boxes, and the ways between them)"`
 	View        int      `option:"view" doc:"cells on each side of player and boxes that observation surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
-	Separator   string   `option:"separator" doc:"text between the cells of a row"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
 	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
 	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines with rows), chosen by the seed"`

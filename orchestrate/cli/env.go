@@ -86,8 +86,8 @@ func countOverlap(c *cli.Context) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(o)
 	}
-	fmt.Fprintf(c.App.Writer, "%d of %d held-out states occur among the %d of training and the %d of demonstrations (%d different ones)\n",
-		o.Shared, o.HeldOut, o.Training, o.Demonstrations, o.Distinct)
+	fmt.Fprintf(c.App.Writer, "%d of %d held-out states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
+		o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
 	return nil
 }
 

@@ -32,12 +32,14 @@ func plotCommand() *cli.Command {
 RUN/plots; their paths are printed.
 
    gyre plot runs/demo                   curves and every analysed step
+   gyre plot runs/demo --terminal        validation success, here
    gyre plot runs/demo --list-steps      the analysed steps
    gyre plot runs/demo --step 1 51 101   the gradients of these steps only
    gyre plot steps --step0-dir A --step20-dir B --step40-dir C`,
 		Flags: []cli.Flag{
 			&cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"},
 			&cli.BoolFlag{Name: "list-steps", Usage: "print the steps whose gradients were analysed"},
+			&cli.BoolFlag{Name: "terminal", Usage: "print the curve of validation success instead"},
 			&cli.StringFlag{Name: "output-dir", Usage: "write to `DIR` instead of RUN/plots"},
 			dpi(),
 			&cli.BoolFlag{Name: "prefilter", Usage: "the unfiltered episodes, to RUN/plots/prefilter"},
@@ -69,8 +71,47 @@ gradient_analysis_metrics_step_N.json, as gyre plot writes it.
 				dpi(),
 			},
 			Action: plotSteps,
+		}, {
+			Name:      "signal",
+			Usage:     "compare analyses, and say what their intervals say",
+			ArgsUsage: "COLUMN/ROW=DIR ...",
+			Description: `Each DIR is a run or the output of gyre analyze; its last analysed step
+counts. The figure has a column per COLUMN and a row per ROW, and a sentence
+per column is printed.
+
+   gyre plot signal 'centred returns/before=a' 'centred returns/after=b' \
+     'divided returns/before=c' 'divided returns/after=d' --out signal.png`,
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "title", Value: "Where the gradient comes from", Usage: "the figure's `TITLE`"},
+				&cli.StringFlag{Name: "out", Value: "signal.png", Usage: "PNG `FILE` to write"},
+				dpi(),
+			},
+			Action: plotSignal,
 		}},
 	}
+}
+
+func plotSignal(c *cli.Context) error {
+	var list []plot.Signal
+	for _, arg := range c.Args().Slice() {
+		place, dir, ok := strings.Cut(arg, "=")
+		column, row, ok2 := strings.Cut(place, "/")
+		if !ok || !ok2 || column == "" || row == "" || dir == "" {
+			return Usagef("gyre plot signal needs COLUMN/ROW=DIR, got %q", arg)
+		}
+		list = append(list, plot.Signal{Column: column, Row: row, Path: dir})
+	}
+	if len(list) == 0 {
+		return Usagef("gyre plot signal needs an analysis: COLUMN/ROW=DIR; see gyre plot signal --help")
+	}
+	sentences, err := plot.DrawSignals(c.Context, c.String("title"), list, c.String("out"), c.Int("dpi"))
+	if err != nil {
+		return err
+	}
+	for _, line := range append(sentences, c.String("out")) {
+		fmt.Fprintln(c.App.Writer, line)
+	}
+	return nil
 }
 
 func plotRun(c *cli.Context) error {
@@ -84,6 +125,9 @@ func plotRun(c *cli.Context) error {
 	}
 	if c.Bool("list-steps") {
 		return listSteps(c, run)
+	}
+	if c.Bool("terminal") {
+		return plot.Terminal(c.App.Writer, run)
 	}
 	return drawRun(c, run, plot.Options{Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"), Prefilter: c.Bool("prefilter")})
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -327,6 +328,11 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); err == nil {
 		t.Error("eval made a run directory")
+	}
+	baseline := mustGyre(t, dir, "eval", config, "--random", "validation.envs.0.groups=300")
+	if share := regexp.MustCompile(`(?m)^sokoban/success +(0\.\d+) +\[(0\.\d+), (0\.\d+)\] of 300$`).FindStringSubmatch(baseline); share == nil ||
+		share[2] >= share[1] || share[1] >= share[3] {
+		t.Errorf("the random baseline is %q, want its success within an interval", baseline)
 	}
 }
 

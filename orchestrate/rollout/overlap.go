@@ -13,6 +13,7 @@ import (
 // Overlap counts first states, by what the policy is shown of them.
 type Overlap struct {
 	HeldOut        int `json:"held_out"`       // validation episodes
+	Different      int `json:"different"`      // different states among them
 	Training       int `json:"training"`       // groups that training plays
 	Distinct       int `json:"distinct"`       // different states among them and the demonstrations
 	Demonstrations int `json:"demonstrations"` // levels shown by the expert, at most
@@ -40,12 +41,15 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 		}
 	}
 	o.Distinct = len(seen)
+	held := map[[sha256.Size]byte]bool{}
 	err := groupStates(ctx, ValidationPlan(c, 0), func(state [sha256.Size]byte) {
 		o.HeldOut++
+		held[state] = true
 		if seen[state] {
 			o.Shared++
 		}
 	})
+	o.Different = len(held)
 	return o, err
 }
 

@@ -107,13 +107,13 @@ settle() {
   export CUDA_VISIBLE_DEVICES=$gpus
 }
 
-# small_policy makes (once) the demo's policy of a million parameters, warm-started on demonstrations: a random one earns no spread to filter by.
+# small_policy makes (once) configs/demo_sokoban.toml's policy of a million parameters, warm-started on demonstrations: a random one earns no spread to filter by.
 small_policy() {
-  if ! ls -d runs/demo-sft/global_step_*/actor >/dev/null 2>&1; then
-    [[ -f models/demo/config.json ]] || "$gyre" model init models/demo >&2
-    "$gyre" sft "$root/configs/demo.toml" run.name=demo-sft run.validate_every=0 >&2
+  if ! ls -d runs/demo-sokoban-sft/global_step_*/actor >/dev/null 2>&1; then
+    [[ -f models/demo-sokoban/config.json ]] || "$gyre" model init models/demo-sokoban >&2
+    "$gyre" sft "$root/configs/demo_sokoban.toml" run.name=demo-sokoban-sft run.validate_every=0 >&2
   fi
-  model=$(ls -d runs/demo-sft/global_step_*/actor | head -1)
+  model=$(ls -d runs/demo-sokoban-sft/global_step_*/actor | head -1)
 }
 
 # logged FILE COMMAND: runs the command with everything it says also in the file; its exit code is the script's.

@@ -1,0 +1,89 @@
+package plot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/metrics"
+)
+
+// probe logs an analysis of two buckets with these estimates and intervals of the task's signal per group.
+func probe(t *testing.T, profile string, lowest, highest [3]float64) string {
+	t.Helper()
+	dir := t.TempDir()
+	logger, err := metrics.Open(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logger.Close()
+	m := map[string]any{"grad_analysis/profile": profile, "grad_analysis/confidence": 0.95}
+	for i, estimate := range [][3]float64{lowest, highest} {
+		p := fmt.Sprintf("grad_norm/bucket_%d/", i+1)
+		m[p+"sample_count"], m[p+"group_rv_count"], m[p+"reward_std_mean"] = 32.0, 4.0, float64(i)
+		m[p+"task"] = 4 * 0.05 * float64(i+1) // the measured norm per group is 0.05 and 0.1
+		m[p+"signal_per_group/task"], m[p+"signal_per_group_low/task"], m[p+"signal_per_group_high/task"] = estimate[0], estimate[1], estimate[2]
+	}
+	if err := logger.Log(1, m); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A sentence claims what the intervals say and no more.
+func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
+	nothing, clear := [3]float64{0, 0, 0.02}, [3]float64{0.09, 0.06, 0.11}
+	out := filepath.Join(t.TempDir(), "signal.png")
+	sentences, err := DrawSignals(context.Background(), "title", []Signal{
+		{"a", "before", probe(t, "exact", nothing, clear)}, {"a", "after", probe(t, "exact", nothing, nothing)},
+		{"b", "before", probe(t, "exact", nothing, nothing)}, {"b", "after", probe(t, "exact", nothing, nothing)},
+		{"c", "before", probe(t, "exact", clear, clear)}, {"c", "after", probe(t, "exact", nothing, clear)},
+	}, out, testDPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if picture, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || picture.Width < 800 || picture.Height < 450 {
+		t.Errorf("%+v, %v: want three columns and two rows", picture, err)
+	}
+	const open = "give a gradient that cannot be told from zero"
+	want := []string{
+		"With a, groups that differ most give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after), " +
+			"groups that differ least " + open + " (0 [0, 0.02] before, 0 [0, 0.02] after); " +
+			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
+		"With b, groups that differ most " + open + " (0 [0, 0.02] before, 0 [0, 0.02] after), groups that differ least " + open +
+			" (0 [0, 0.02] before, 0 [0, 0.02] after), nothing can be told apart here; " +
+			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
+		"With c, groups that differ most give a gradient that is not zero (0.09 [0.06, 0.11] before, 0.09 [0.06, 0.11] after), " +
+			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); " +
+			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
+	}
+	for i := range want {
+		if sentences[i] != want[i] {
+			t.Errorf("got  %s\nwant %s", sentences[i], want[i])
+		}
+	}
+}
+
+func TestSignalsOfAHoleOrOfTwoProfilesAreRefused(t *testing.T) {
+	clear := [3]float64{0.09, 0.06, 0.11}
+	one, paper := probe(t, "exact", clear, clear), probe(t, "paper", clear, clear)
+	for want, list := range map[string][]Signal{
+		"b/after is missing":      {{"a", "before", one}, {"a", "after", one}, {"b", "before", one}},
+		"a/before is given twice": {{"a", "before", one}, {"a", "before", one}},
+		"paper profile":           {{"a", "before", one}, {"a", "after", paper}},
+		"no step has":             {{"a", "before", writeRun(t)}},
+	} {
+		if _, err := DrawSignals(context.Background(), "", list, filepath.Join(t.TempDir(), "x.png"), testDPI); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
