@@ -107,6 +107,12 @@ type ReplyReader interface {
 	ReadReply(reply string, limit int) []string
 }
 
+// ReplyWriter is implemented by ReplyReaders that have an expert: WriteReply is a reply that ReadReply reads as these actions. Without it
+// they stand in an answer block.
+type ReplyWriter interface {
+	WriteReply(actions []string) string
+}
+
 // Reply is what an environment may want to know of a reply beside its text.
 type Reply struct {
 	Tokens    int  // sampled, the end of the reply included

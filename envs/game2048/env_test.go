@@ -155,3 +155,42 @@ func TestWrongOptions(t *testing.T) {
 		}
 	}
 }
+
+// The expert plays far better than chance, and no move of it is wasted.
+func TestExpert(t *testing.T) {
+	expert, random, reached := 0.0, 0.0, 0
+	for seed := range int64(3) {
+		g := play(t, map[string]any{"target": 1024, "play_on": false}, seed)
+		for {
+			way, ok := g.Solve()
+			if !ok || len(way) != 1 {
+				t.Fatalf("seed %d: %q, %v on\n%s", seed, way, ok, g.Observe().Text)
+			}
+			r, err := g.Step(t.Context(), way[0])
+			if err != nil || !r.Valid {
+				t.Fatalf("%s: %+v, %v", way[0], r, err)
+			}
+			if r.Success {
+				reached++
+			}
+			if r.Done {
+				break
+			}
+		}
+		expert += float64(g.score)
+		if _, ok := g.Solve(); ok {
+			t.Error("a move after the end")
+		}
+		g = play(t, nil, seed)
+		rng := envs.Rand("test", seed)
+		for g.running {
+			if _, err := g.Step(t.Context(), actionNames[rng.IntN(4)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		random += float64(g.score)
+	}
+	if expert < 4*random || reached < 2 {
+		t.Errorf("the expert scores %.0f, chance %.0f; 1024 was reached %d times of 3", expert/3, random/3, reached)
+	}
+}

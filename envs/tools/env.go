@@ -2,9 +2,11 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"gyre/envs"
@@ -162,6 +164,30 @@ func (g *game) ReadReply(reply string, limit int) []string { return readReply(re
 
 // StopStrings end a reply after a call, before the policy goes on to make up what the tool says.
 func (g *game) StopStrings() []string { return []string{closeCall} }
+
+// WriteReply writes tool calls, or an answer, as ReadReply reads them.
+func (g *game) WriteReply(actions []string) string {
+	if len(actions) > 0 && strings.HasPrefix(actions[0], openCall) {
+		return strings.Join(actions, "\n")
+	}
+	return "<answer>" + strings.Join(actions, "") + "</answer>"
+}
+
+// Solve calls the first tool with what is to be computed and answers what it says. Questions of a file say no such thing: they are answered at once.
+func (g *game) Solve() ([]string, bool) {
+	switch {
+	case !g.running:
+		return nil, false
+	case g.question.expression == "" || len(g.tools) == 0 || g.calls > 0:
+		return []string{g.question.gold}, true
+	}
+	tool := g.tools[0]
+	arguments, err := json.Marshal(map[string]string{tool.argument: g.question.expression})
+	if err != nil {
+		return nil, false
+	}
+	return []string{fmt.Sprintf(`%s{"name": %q, "arguments": %s}%s`, openCall, tool.name, arguments, closeCall)}, true
+}
 
 // Tools describes the tools to the chat template.
 func (g *game) Tools() []envs.Tool {

@@ -10,7 +10,7 @@ import (
 )
 
 // question is a question and its answer.
-type question struct{ text, gold string }
+type question struct{ text, gold, expression string }
 
 // readQuestions reads a file with questions and answers, under any of the names that data sets give these columns.
 func readQuestions(path string) ([]question, error) {
@@ -23,7 +23,7 @@ func readQuestions(path string) ([]question, error) {
 		if row.Gold == "" {
 			return nil, fmt.Errorf("option problems: %s, row %d has no answer", path, i+1)
 		}
-		questions = append(questions, question{row.Question, row.Gold})
+		questions = append(questions, question{text: row.Question, gold: row.Gold})
 	}
 	if len(questions) == 0 {
 		return nil, fmt.Errorf("option problems: %s holds no question", path)
@@ -53,5 +53,5 @@ func newQuestion(rng *rand.Rand, terms [2]int, most int) question {
 		}
 		fmt.Fprint(&text, n)
 	}
-	return question{"What is " + text.String() + "?", total.Add(total, product).String()}
+	return question{"What is " + text.String() + "?", total.Add(total, product).String(), text.String()}
 }

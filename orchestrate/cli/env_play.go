@@ -36,7 +36,7 @@ func playEnv(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("expert") {
-		return printSolution(c.App.Writer, spec, env)
+		return playExpert(c.Context, c.App.Writer, spec, env)
 	}
 	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env)
 }
@@ -68,16 +68,35 @@ func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env
 	return err
 }
 
-func printSolution(w io.Writer, spec envs.Spec, env envs.Env) error {
+// playExpert lets the expert play the episode. It is asked again after every action: what it would do may depend on luck, or on what it is told.
+func playExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) error {
 	solver, ok := env.(envs.Solver)
 	if !ok {
 		return Usagef("%s has no expert", spec.Tag)
 	}
-	actions, ok := solver.Solve()
-	if !ok {
+	fmt.Fprintf(w, "%s\n\n", env.Observe())
+	var done []string
+	var last envs.Result
+	total := 0.0
+	for len(done) < spec.MaxActions && !last.Done {
+		actions, ok := solver.Solve()
+		if len(actions) == 0 || !ok {
+			break
+		}
+		r, err := env.Step(ctx, actions[0])
+		if err != nil {
+			return err
+		}
+		last, total, done = r, total+r.Reward, append(done, actions[0])
+	}
+	if len(done) == 0 {
 		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Observe())
 	}
-	_, err := fmt.Fprintf(w, "%s\n\nactions (%d): %s\n", env.Observe(), len(actions), strings.Join(actions, " "+actionSeparator+" "))
+	outcome := "no success"
+	if last.Success {
+		outcome = "success"
+	}
+	_, err := fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), env.Observe(), outcome, total)
 	return err
 }
 

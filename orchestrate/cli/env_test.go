@@ -66,8 +66,11 @@ func TestEnvPlay(t *testing.T) {
 	if _, out, _ := env(strings.Repeat("up\n", 20), "play", "sokoban", level); !strings.Contains(out, "no actions left, return -1\n") {
 		t.Errorf("the tag's ten actions are not the limit: %s", out)
 	}
-	if _, out, _ := env("", "play", "sokoban", level, "--expert"); !strings.Contains(out, "actions (1): Right") {
+	if _, out, _ := env("", "play", "sokoban", level, "--expert"); !strings.Contains(out, "actions (1): Right") || !strings.Contains(out, "success, return 10.9") {
 		t.Errorf("--expert: %s", out)
+	}
+	if _, out, _ := env("", "play", "calculatorqa", "--expert", "--seed", "3"); !strings.Contains(out, `"name": "calculator"`) || !strings.Contains(out, "success, return 1") {
+		t.Errorf("--expert of a tool: %s", out)
 	}
 	code, out, _ = env("", "play", "frozenlake", "--random", "--episodes", "40", "slippery=false")
 	_, again, _ := env("", "play", "frozenlake", "--random", "--episodes=40", "slippery=false")
@@ -82,7 +85,6 @@ func TestEnvUsageErrors(t *testing.T) {
 		"play sokobann":                          "did you mean sokoban?",
 		"info sokoban boxs=2":                    "did you mean boxes?",
 		"info sokoban boxes":                     "expected key=value",
-		"play game_2048 --expert":                "no expert",
 		"play bandit --random --epis":            "did you mean --episodes?",
 		"play sokoban --random --episodes 0":     "expected at least 1",
 		"play sokoban --random --expert boxes=1": "exclude each other",

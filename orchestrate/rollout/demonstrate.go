@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gyre/envs"
 	"gyre/orchestrate/chat"
@@ -134,7 +135,7 @@ func (x expert) show(ctx context.Context, s *seat) error {
 			s.finish("") // none of the reasons for which a policy's episode ends
 			return nil
 		}
-		reply, err := x.write(s, actions)
+		reply, err := x.write(ctx, s, actions)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
@@ -163,8 +164,22 @@ func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
 }
 
 // write makes the reply's tokens and checks that they are read as they are meant.
-func (x expert) write(s *seat, actions []string) ([]int32, error) {
+func (x expert) write(ctx context.Context, s *seat, actions []string) ([]int32, error) {
 	p := s.player
+	if s.game.reads { // in the environment's own words
+		text := s.game.write(ctx, actions)
+		reply, err := p.tokenizer.EncodeMarkup(text)
+		if err != nil {
+			return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
+		}
+		if read := s.game.read(ctx, p.text(reply), len(actions)); s.game.stop == "" && !slices.Equal(read, actions) {
+			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
+		}
+		if slices.ContainsFunc(s.game.stopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+			return reply, nil // sampling would end here, before the turn's last token
+		}
+		return append(reply, x.eos), nil
+	}
 	if s.spec.PlainReplies { // the action is the reply
 		reply, err := p.tokenizer.Encode(actions[0], false)
 		if err != nil {

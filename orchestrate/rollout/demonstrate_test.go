@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "gyre/envs/tools"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/torch"
@@ -107,6 +108,34 @@ func TestNoisyTurnsAreShownButNotTrainedOn(t *testing.T) {
 	}
 	if !reflect.DeepEqual(noisy, show(0.5)) {
 		t.Error("the same demonstrations differ when shown again")
+	}
+}
+
+// The expert of a tool calls it and answers: its call ends where sampling would, and what the tool says is not learned.
+func TestToolDemonstrations(t *testing.T) {
+	tok := tokenizer(t)
+	for _, think := range []bool{true, false} {
+		rollout := defaults()
+		rollout.Think = think
+		shown, err := player(t, nil, rollout).Demonstrations(context.Background(), DemonstrationPlan{Seed: 3, Episodes: 5,
+			Envs: []config.Env{{Tag: "CalculatorQA", MaxTurns: 3, MaxActionsPerTurn: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range shown {
+			if !e.Success || len(e.Turns) != 2 {
+				t.Fatalf("episode %d: success %v, %d turns\n%s", e.Index, e.Success, len(e.Turns), tok.Decode(e.IDs, false))
+			}
+			call, answer := tok.Decode(e.IDs[e.Turns[0].Reply:e.Turns[0].End], false), tok.Decode(e.IDs[e.Turns[1].Reply:e.Turns[1].End], false)
+			between := tok.Decode(e.IDs[e.Turns[0].End:e.Turns[1].Reply], false)
+			number := strings.TrimSuffix(strings.TrimPrefix(answer, "<answer>"), "</answer>"+eos)
+			if !strings.HasPrefix(call, "<tool_call>") || !strings.HasSuffix(call, "</tool_call>") || number == answer || !strings.Contains(between, number) {
+				t.Errorf("the call %q, then %q, the answer %q", call, between, answer)
+			}
+			if slices.Contains(e.Mask[e.Turns[0].End:e.Turns[1].Reply], true) {
+				t.Error("what the tool says is learned")
+			}
+		}
 	}
 }
 

@@ -216,6 +216,19 @@ func (g *game) read(ctx context.Context, reply string, limit int) []string {
 	return actions[:min(limit, len(actions))]
 }
 
+// write asks the environment how a reply says some actions.
+func (g *game) write(ctx context.Context, actions []string) string {
+	writer, ok := g.env.(envs.ReplyWriter)
+	if !ok {
+		return "<answer>" + strings.Join(actions, "\n") + "</answer>"
+	}
+	text, err := guard(ctx, g.limit, func(context.Context) (string, error) { return writer.WriteReply(actions), nil }, func() { g.env.Close() })
+	if err != nil {
+		g.fail(err)
+	}
+	return text
+}
+
 // observe renders the state.
 func (g *game) observe(ctx context.Context) (envs.Observation, error) {
 	env := g.env
