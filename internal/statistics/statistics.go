@@ -33,12 +33,22 @@ func Deviation(values []float64) float64 {
 	if len(values) < 2 {
 		return math.NaN()
 	}
-	mean, squares := Mean(values), 0.0
+	return math.Sqrt(squares(values) / float64(len(values)-1))
+}
+
+// PopulationDeviation is the standard deviation with n in the denominator, numpy's: 0 for one value, NaN for none.
+func PopulationDeviation(values []float64) float64 {
+	return math.Sqrt(squares(values) / float64(len(values)))
+}
+
+// squares is the sum of squared differences from the mean.
+func squares(values []float64) float64 {
+	mean, sum := Mean(values), 0.0
 	for _, v := range values {
 		d := v - mean
-		squares += d * d
+		sum += d * d
 	}
-	return math.Sqrt(squares / float64(len(values)-1))
+	return sum
 }
 
 // Quantile interpolates between the order statistics on both sides of p·(n-1) (what numpy calls linear). Of no values it is

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"gyre/internal/statistics"
 )
 
 // kept are the gradients that inner products are taken of at the end: of each bucket, and last of all of them; by component.
@@ -231,7 +233,7 @@ func (m *measurement) compare(k *kept) ([]Pair, error) {
 			square := r.Norms[name] * r.Norms[name]
 			if i < last {
 				whole := m.results[last].Norms[name]
-				if v, ok := cosine(grams[name].at(i, last), square, whole*whole); ok {
+				if v, ok := statistics.Cosine(grams[name].at(i, last), square, whole*whole); ok {
 					r.Whole[name] = v
 				}
 			}
@@ -243,7 +245,7 @@ func (m *measurement) compare(k *kept) ([]Pair, error) {
 				if err != nil {
 					return nil, err
 				}
-				if v, ok := cosine(product, square, r.Norms[other]*r.Norms[other]); ok {
+				if v, ok := statistics.Cosine(product, square, r.Norms[other]*r.Norms[other]); ok {
 					r.Cosines[name+"_"+other] = v
 				}
 			}
@@ -251,13 +253,13 @@ func (m *measurement) compare(k *kept) ([]Pair, error) {
 		for j := i + 1; j < last; j++ {
 			for _, name := range m.components {
 				other, product := m.results[j], grams[name].at(i, j)
-				v, ok := cosine(product, r.Norms[name]*r.Norms[name], other.Norms[name]*other.Norms[name])
+				v, ok := statistics.Cosine(product, r.Norms[name]*r.Norms[name], other.Norms[name]*other.Norms[name])
 				if !ok {
 					continue
 				}
 				// Buckets are independent draws: their inner product has no bias, only the norms have.
 				pair := Pair{First: r.Name, Second: other.Name, Component: name, Cosine: v, Unbiased: math.NaN()}
-				if c, ok := cosine(product, r.Signals[name].Square, other.Signals[name].Square); ok {
+				if c, ok := statistics.Cosine(product, r.Signals[name].Square, other.Signals[name].Square); ok {
 					pair.Unbiased = c
 				}
 				pairs = append(pairs, pair)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/statistics"
 	"gyre/torch"
 )
 
@@ -179,7 +180,7 @@ func (m *measurement) settle(r *Result, gradient buffers, components []string) e
 		for j := i + 1; j < len(components); j++ {
 			other := components[j]
 			product := total(products[pair(i, j, len(list))])
-			if c, ok := cosine(product, r.Norms[name]*r.Norms[name], r.Norms[other]*r.Norms[other]); ok {
+			if c, ok := statistics.Cosine(product, r.Norms[name]*r.Norms[name], r.Norms[other]*r.Norms[other]); ok {
 				r.Cosines[name+"_"+other] = c
 			}
 		}
@@ -213,11 +214,4 @@ func (m *measurement) addBlocks(r *Result, component string, squares []float64) 
 	for _, b := range r.Blocks {
 		b.Norms[component] = math.Sqrt(sums[b.Name])
 	}
-}
-
-func cosine(product, square, other float64) (float64, bool) {
-	if square <= 0 || other <= 0 {
-		return 0, false
-	}
-	return product / math.Sqrt(square*other), true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/envs"
+	"gyre/internal/statistics"
 )
 
 // actionSeparator stands between the actions of one line, as it does in a policy's replies by default.
@@ -43,7 +44,8 @@ func playEnv(c *cli.Context) error {
 
 // playRandomly measures the baseline: uniformly random actions, the tag's number of them.
 func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64, episodes int) error {
-	var successes, sum, squares, actions float64
+	var successes, actions float64
+	var returns statistics.Moments
 	for i := range int64(episodes) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -55,16 +57,14 @@ func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env
 		if o.Success {
 			successes++
 		}
-		sum += o.Return
-		squares += o.Return * o.Return
+		returns.Add(o.Return)
 		actions += float64(o.Actions)
 	}
-	n := float64(episodes)
-	rate, mean := successes/n, sum/n
-	variance := max(0, squares/n-mean*mean)
+	n := float64(returns.Count())
+	rate := successes / n
 	_, err := fmt.Fprintf(w, "%s, random policy: %d episodes from seed %d, at most %d actions each\n"+
 		"success rate  %.1f %% ± %.1f\nmean return   %+.3f ± %.3f\nmean actions  %.2f\n(± is twice the standard error)\n",
-		spec.Tag, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), mean, 2*math.Sqrt(variance/n), actions/n)
+		spec.Tag, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 )
 
@@ -28,8 +29,8 @@ func (m *Meter) estimate(prefix string, sums [][]float64, rows []Turn, columns [
 			matched[i] = row[own[i]]
 			marginal[i] = logMeanExp(row)
 		}
-		a, g := mean(matched), mean(marginal)
-		deviation := populationDeviation(marginal)
+		a, g := statistics.Mean(matched), statistics.Mean(marginal)
+		deviation := statistics.PopulationDeviation(marginal)
 		out[prefix+"mi"+kind.suffix+"_estimate"] = a - g
 		out[prefix+"conditional_entropy"+kind.suffix+"_est"] = -a
 		out[prefix+"reasoning_entropy"+kind.suffix+"_est"] = -g
@@ -105,20 +106,4 @@ func logMeanExp(row []float64) float64 {
 		sum += math.Exp(v - most)
 	}
 	return most + math.Log(sum/float64(len(row)))
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
-
-func populationDeviation(values []float64) float64 {
-	m, squares := mean(values), 0.0
-	for _, v := range values {
-		squares += (v - m) * (v - m)
-	}
-	return math.Sqrt(squares / float64(len(values)))
 }
