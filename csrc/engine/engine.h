@@ -22,7 +22,6 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "engine/sequence.h"
 #include "gyre.h"
 
 namespace gyre {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/prefix_cache.h"
-#include "engine/sequence.h"
+#include "engine/request.h"
 
 namespace gyre {
 
