@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/envs"
+)
+
+// GSM8K's own answers end in "#### NUMBER": prepared rows hold the number alone, ask for that form, and say where they come from.
+func TestPrepareGSM8K(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"train": `{"question":"One and two?","answer":"1+2=3\n#### 3"}` + "\n" + `{"question":"Money?","answer":"a lot\n#### 1,200"}`,
+		"test":  `{"question":"Two?","answer":"#### 2"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(dir, "out")
+	if code, stdout, stderr := with(t, "", "data", "prepare", "gsm8k", "--input", dir, "--output", out); code != 0 || !strings.Contains(stdout, "2 rows for training, 1 held out") {
+		t.Fatalf("exit %d, %s%s", code, stdout, stderr)
+	}
+	for _, ending := range []string{".parquet", ".jsonl"} {
+		code, stdout, stderr := with(t, "", "data", "show", filepath.Join(out, "train"+ending), "--rows", "0", "--json")
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		var golds []string
+		for line := range strings.Lines(stdout) {
+			var row struct {
+				Gold   string
+				Source string
+				Prompt []struct{ Role, Content string }
+			}
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatal(err)
+			}
+			if golds = append(golds, row.Gold); !strings.Contains(row.Source, "gsm8k") || len(row.Prompt) != 1 || !strings.Contains(row.Prompt[0].Content, "####") {
+				t.Errorf("%s: %+v", ending, row)
+			}
+		}
+		if fmt.Sprint(golds) != "[3 1200]" {
+			t.Errorf("%s: answers %q", ending, golds)
+		}
+	}
+	var about []struct {
+		Name    string
+		Sources map[string]string
+		Rows    map[string]int
+	}
+	text, err := os.ReadFile(filepath.Join(out, "dataset.json"))
+	if err != nil || json.Unmarshal(text, &about) != nil || len(about) != 1 || len(about[0].Sources["train.jsonl"]) != 64 || about[0].Rows["test"] != 1 {
+		t.Errorf("dataset.json: %s, %v", text, err)
+	}
+	for _, c := range []struct{ line, want string }{
+		{"--split all --input " + dir, "--split is math500's"},
+		{"--input " + filepath.Join(dir, "test.jsonl"), "gsm8k needs both of its files"},
+		{"--answer-format latex --input " + dir, "expected boxed or hash"},
+	} {
+		args := append([]string{"data", "prepare", "gsm8k", "--output", filepath.Join(dir, "none")}, strings.Fields(c.line)...)
+		if code, _, stderr := with(t, "", args...); code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit %d, %s", c.line, code, stderr)
+		}
+	}
+	if exists(filepath.Join(dir, "none")) {
+		t.Error("a refused command wrote something")
+	}
+}
+
+// Prompts are as long as the model's tokenizer and chat template make them, for gyre data check and for the environment alike.
+func TestPromptsAreMeasuredInTokens(t *testing.T) {
+	model, file := tokenizerDir(t), filepath.Join(t.TempDir(), "p.jsonl")
+	const short, long = "hello", "hello hello hello hello hello hello"
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"question":%q,"answer":"1"}`+"\n"+`{"question":%q,"answer":"2"}`, short, long), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	lengths := map[string]int{}
+	for _, text := range []string{short, long} {
+		_, ids, _ := tokenizeRows(fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}]}`, text), "--model", model)
+		var row struct{ IDs []int }
+		if err := json.Unmarshal([]byte(ids), &row); err != nil {
+			t.Fatal(ids, err)
+		}
+		lengths[text] = len(row.IDs)
+	}
+	if lengths[short] == 0 || lengths[short] >= lengths[long] {
+		t.Fatal(lengths)
+	}
+	code, stdout, stderr := with(t, "", "data", "check", file, "--model", model, "--json", "--max-prompt", fmt.Sprint(lengths[short]))
+	var report struct {
+		Shortest int    `json:"prompt_min"`
+		Longest  int    `json:"prompt_max"`
+		Unit     string `json:"prompt_unit"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Shortest != lengths[short] || report.Longest != lengths[long] || report.Unit != "tokens" {
+		t.Errorf("%+v, expected %v: %v", report, lengths, err)
+	}
+	if code != exitFailed || !strings.Contains(stderr, fmt.Sprintf("the longest prompt has %d tokens, more than %d", lengths[long], lengths[short])) {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := with(t, "", "data", "check", file, "--model", t.TempDir()); code != exitUsage || !strings.Contains(stderr, "tokenizer.json") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	spec, err := envs.Lookup("dataset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := map[string]any{"file": file, "tokenizer": model, "max_prompt_length": lengths[short], "shuffle": false}
+	env, err := spec.Make(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer env.Close()
+	for seed := int64(10000); seed < 10003; seed++ { // one row is left, whatever the seed
+		if err := env.Reset(context.Background(), seed); err != nil || env.Observe().Text != short {
+			t.Errorf("seed %d shows %q, %v", seed, env.Observe(), err)
+		}
+	}
+	options["overlong"] = "error"
+	if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row 1: the prompt has %d tokens", lengths[long])) {
+		t.Error(err)
+	}
+}
