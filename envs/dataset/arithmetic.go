@@ -18,6 +18,9 @@ type sums struct {
 	Operators string `option:"operators" doc:"which of + - * occur"`
 	Prefix    string `option:"prefix" doc:"text before the problem"`
 	Suffix    string `option:"suffix" doc:"text after the problem"`
+	Problems  int    `option:"problems" doc:"problems per prompt, with spaces between them; the answer is that of each, with commas between them"`
+	// Careless makes the demonstrations of a teacher whom practice can surpass.
+	Careless float64 `option:"careless" doc:"probability with which the expert keeps only the last digit of an answer"`
 }
 
 func (s *sums) make() (envs.Env, error) {
@@ -31,6 +34,12 @@ func (s *sums) make() (envs.Env, error) {
 	if s.Operators == "" || strings.Trim(s.Operators, "+-*") != "" {
 		problems = append(problems, fmt.Errorf("option operators: expected some of + - *, got %q", s.Operators))
 	}
+	if s.Problems < 1 || s.Problems > 64 {
+		problems = append(problems, fmt.Errorf("option problems: expected 1 to 64, got %d", s.Problems))
+	}
+	if !(s.Careless >= 0 && s.Careless <= 1) {
+		problems = append(problems, fmt.Errorf("option careless: expected a probability from 0 to 1, got %g", s.Careless))
+	}
 	if strings.Contains(s.Operators, "*") && s.Terms*s.Digits > 18 {
 		problems = append(problems, errors.New("options terms and digits: products of more than 18 digits in all do not fit"))
 	}
@@ -42,9 +51,29 @@ func (s *sums) make() (envs.Env, error) {
 
 func (s *sums) row(seed int64) dataset.Row {
 	rng := envs.Rand("dataset/arithmetic", seed)
-	text, value := s.draw(rng)
-	return dataset.Row{ID: text, Source: "arithmetic", Question: text, Gold: strconv.FormatInt(value, 10),
+	var texts, values []string
+	for range s.Problems {
+		text, value := s.draw(rng)
+		texts, values = append(texts, text), append(values, strconv.FormatInt(value, 10))
+	}
+	text := strings.Join(texts, " ")
+	return dataset.Row{ID: text, Source: "arithmetic", Question: text, Gold: strings.Join(values, ","),
 		Prompt: []dataset.Message{{Role: "user", Content: s.Prefix + text + s.Suffix}}}
+}
+
+// teach is what the expert answers.
+func (s *sums) teach(seed int64, gold string) string {
+	if s.Careless == 0 {
+		return gold
+	}
+	rng := envs.Rand("dataset/careless", seed)
+	answers := strings.Split(gold, ",")
+	for i, a := range answers {
+		if rng.Float64() < s.Careless {
+			answers[i] = a[len(a)-1:]
+		}
+	}
+	return strings.Join(answers, ",")
 }
 
 // draw makes a problem; products bind tighter than sums.
@@ -77,7 +106,7 @@ func (s *sums) draw(rng *rand.Rand) (text string, value int64) {
 // samples are the rows that are played without a file.
 func samples() []dataset.Row {
 	list := make([]dataset.Row, 16)
-	s := sums{Terms: 2, Digits: 2, Operators: "+-"}
+	s := sums{Terms: 2, Digits: 2, Operators: "+-", Problems: 1}
 	for i := range list {
 		list[i] = s.row(int64(i))
 		list[i].Index, list[i].Source = i, "sample"

@@ -156,6 +156,42 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// Several problems make one prompt and one answer; a careless expert forgets leading digits, as often as it is told to.
+func TestManyProblemsAndACarelessExpert(t *testing.T) {
+	one, four := open(t, "Arithmetic", nil), open(t, "Arithmetic", map[string]any{"problems": 4, "suffix": "=", "careless": 0.5})
+	long, short := 0, 0
+	for seed := range int64(200) {
+		reset(t, one, seed)
+		reset(t, four, seed)
+		if asked := four.Observe().Text; !strings.HasPrefix(asked, one.Observe().Text+" ") || strings.Count(asked, "+") != 4 {
+			t.Fatalf("%q and %q", one.Observe().Text, asked)
+		}
+		_, gold := four.(envs.Labeler).Label()
+		way, ok := four.(envs.Solver).Solve()
+		again, _ := four.(envs.Solver).Solve()
+		if !ok || way[0] != again[0] {
+			t.Fatalf("%q, then %q", way, again)
+		}
+		given := strings.Split(way[0], ",")
+		for i, answer := range strings.Split(gold, ",") {
+			switch {
+			case len(answer) == 2 && given[i] == answer[1:]:
+				short++
+			case len(answer) == 2 && given[i] == answer:
+				long++
+			case given[i] != answer:
+				t.Fatalf("%q for %q", way, gold)
+			}
+		}
+		if r := step(t, four, gold); !r.Success {
+			t.Fatalf("%q is not right: %+v", gold, r)
+		}
+	}
+	if long < 120 || short < 120 {
+		t.Errorf("%d answers of two digits are whole, %d are not", long, short)
+	}
+}
+
 // The problem's value is what the text says, products first.
 func TestArithmeticIsRight(t *testing.T) {
 	env := open(t, "arithmetic", map[string]any{"terms": 4, "operators": "+-*", "digits": 2, "prefix": "Q: ", "suffix": " ="})

@@ -199,7 +199,7 @@ func init() {
 	}, envs.Spec{
 		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1, MaxReplyWords: 0,
 		PlainReplies: true,
-		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+"} },
+		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
 		New:          func(o any) (envs.Env, error) { return o.(*sums).make() },
 	})
 }
