@@ -238,62 +238,6 @@ func TestTrainSh(t *testing.T) {
 	}
 }
 
-// The search goes from group to group, counts collapsed runs, survives failed ones, and repeats only what is missing.
-func TestHyperparameterSearch(t *testing.T) {
-	dir := t.TempDir()
-	gyre := `set -e
-if [ "$1" = config ]; then
-  for word; do case $word in model.experiment_name=*) name=${word#*=} ;; esac; out=$word; done
-  printf '[run]\nname = "%s"\n' "$name" >"$out"; exit
-fi
-name=$(sed -n 's/^name = "\(.*\)"/\1/p' "$2")
-echo "$name" >>trained
-case $name in
-  *_size_4_n_rollout_16) [ -e mended ] || { echo "out of memory"; exit 1; }; score=0.1 ;;
-  *_size_16_n_rollout_8) score=0.9 ;;
-  *lr_5e-6) score=0.95 ;;
-  *) score=-0.5 ;;
-esac
-mkdir -p runs/b/$name
-echo '{"step":1,"val-env/charts/avg_episode_return":7}' >runs/b/$name/metrics.jsonl
-echo '{"step":2,"val-env/charts/avg_episode_return":'$score',"x":1}' >>runs/b/$name/metrics.jsonl
-case $name in *_size_16_n_rollout_8) exit 5 ;; esac`
-	search := func(group string, more ...string) (int, string) {
-		return script(t, dir, gyre, "hyperparam_search.sh", append([]string{"--env_name=two_armed_bandit", "--exp_base_name=b", "--search_group", group, "--micro_batch_size", "4",
-			"--parallel", "--n_gpus", "2"}, more...)...)
-	}
-	code, output := search("1")
-	if code != 1 || !strings.Contains(output, "n_rollout_16: failed (exit code 1): out of memory") || !strings.Contains(output, "best of 8 of 9") ||
-		!strings.Contains(output, "stopped_early, score 0.9") {
-		t.Fatalf("with a run that fails: exit code %d\n%s", code, output)
-	}
-	touch(t, filepath.Join(dir, "mended"))
-	if code, output = search("1"); code != 0 || strings.Count(output, "done before") != 8 || !strings.Contains(output, "best of 9 of 9") {
-		t.Fatalf("started again: exit code %d\n%s", code, output)
-	}
-	if trained := string(readFile(t, filepath.Join(dir, "trained"))); strings.Count(trained, "\n") != 10 {
-		t.Errorf("trained:\n%s", trained)
-	}
-	if code, output = search("3"); code != 2 || !strings.Contains(output, "search group 2 first") {
-		t.Errorf("a group too early: exit code %d\n%s", code, output)
-	}
-	if code, output = search("2"); code != 0 || !strings.Contains(output, "best of 4 of 4") {
-		t.Errorf("group 2: exit code %d\n%s", code, output)
-	}
-	code, output = search("3", "--dry_run", "--", "run.steps=3")
-	for _, want := range []string{"training.train_batch_size=16", "training.n_rollout=8", "training.ppo_batch_size=128", "optimization.actor_lr=5e-6", "optimization.kl_coef=0.005",
-		"training.train_data_num=500", "run.steps=3"} {
-		if code != 0 || !strings.Contains(output, want) {
-			t.Errorf("group 3: exit code %d, %s is missing\n%s", code, want, output)
-		}
-	}
-	for args, want := range map[string]string{"--search_group 5": "expected 1, 2, 3 or 4", "--grid 1": "unknown option --grid", "--search_group 1 --micro_batch_size 1 --n_gpus 2": "smaller than --n_gpus"} {
-		if code, output := script(t, dir, gyre, "hyperparam_search.sh", strings.Fields("--env_name sokoban --exp_base_name b "+args)...); code != 2 || !strings.Contains(output, want) {
-			t.Errorf("%s: exit code %d, want %q\n%s", args, code, want, output)
-		}
-	}
-}
-
 // The C++ tests need GoogleTest: set-up finds it, installs it where it can, and otherwise fails with what to install.
 func TestGoogleTestIsBroughtOrAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -201,7 +201,11 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 		if !strings.Contains(word, "=") {
 			return nil, Usagef("expected key=value after the study, got %q", word)
 		}
-		s.Set = append(s.Set, word)
+		key, _, _ := strings.Cut(word, "=")
+		if slices.ContainsFunc(s.Axes, func(a sweep.Axis) bool { return a.Key == key }) {
+			return nil, Usagef("%s: the study varies %s, one value for every run would undo that", word, key)
+		}
+		s.Override = append(s.Override, word)
 	}
 	for name, value := range map[string]*int{"slots": &s.Slots, "seeds": &s.Seeds, "gpus-per-run": &s.DevicesPerRun, "threads": &s.ThreadsPerRun} {
 		if !c.IsSet(name) {

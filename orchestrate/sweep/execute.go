@@ -176,6 +176,7 @@ func (s *Study) runs(base *config.Config, conditions []Condition, threads int) [
 			name, parent := fmt.Sprintf("seed_%d", seed), filepath.Join(s.Dir(), "runs", c.Folder())
 			overrides := append([]string{}, s.Set...)
 			overrides = append(overrides, c.Overrides...)
+			overrides = append(overrides, s.Override...)
 			overrides = append(overrides, seedOverrides(base, seed)...)
 			// Threads may change the order of sums: they belong to what a run is.
 			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+parent, "run.name="+name)

@@ -21,7 +21,7 @@ func (s *Study) trialRuns(base *config.Config, threads int) (trials []trial, run
 	}
 	steps := make([]int, len(configurations))
 	for i, c := range configurations {
-		resolved, err := config.Load(s.BasePath(), slices.Concat(s.Set, c.Overrides))
+		resolved, err := config.Load(s.BasePath(), slices.Concat(s.Set, c.Overrides, s.Override))
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", c.Label, err)
 		}

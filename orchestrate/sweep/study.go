@@ -25,8 +25,10 @@ type Study struct {
 	Base string `toml:"base"`
 	// Output is the folder of studies; Name is made in it.
 	Output string `toml:"output"`
-	// Set are key=value overrides of every run.
+	// Set are key=value overrides of every run, before those of its condition.
 	Set []string `toml:"set"`
+	// Override are those of the command line: they come after the condition's.
+	Override []string `toml:"-"`
 	// Seeds is the number of runs per condition. Seed n of every condition draws the same environments and random numbers.
 	Seeds int `toml:"seeds"`
 	// Slots run at a time; 1 by default, or as many as Devices give.
@@ -177,7 +179,7 @@ func (s *Study) BasePath() string {
 
 // base is the experiment as every run has it: without what all of them change where that holds only with a condition's own changes.
 func (s *Study) base() (*config.Config, error) {
-	if c, err := config.Load(s.BasePath(), s.Set); err == nil {
+	if c, err := config.Load(s.BasePath(), slices.Concat(s.Set, s.Override)); err == nil {
 		return c, nil
 	}
 	return config.Load(s.BasePath(), nil)
