@@ -39,6 +39,17 @@ func passAt(k, n, c int) float64 {
 	return 1 - none
 }
 
+// SolvedBy counts the episodes that had succeeded by the end of their first turn, their second, … up to most turns.
+func SolvedBy(episodes []*episode.Episode, most int) []int {
+	out := make([]int, most)
+	for _, e := range episodes {
+		for turn := len(e.Turns); e.Success && turn <= most; turn++ {
+			out[turn-1]++
+		}
+	}
+	return out
+}
+
 // Summarize averages the episodes' own metrics under RAGEN's names:
 //
 //	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return (rewards

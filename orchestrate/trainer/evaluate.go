@@ -13,10 +13,17 @@ import (
 	"gyre/orchestrate/rundir"
 )
 
+// Evaluation is what a policy's validation found.
+type Evaluation struct {
+	Metrics    map[string]float64
+	Episodes   []*episode.Episode
+	Parameters int64 // of the policy
+}
+
 // Evaluate plays the validation set of a configuration with the policy in model.path, or with that of a checkpoint (a run directory, a
-// global_step_N folder or a Hugging Face directory), and returns the metrics. It needs no run directory; episodes go to output unless that is
+// global_step_N folder or a Hugging Face directory). It needs no run directory; episodes go to output unless that is
 // empty.
-func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, console *metrics.Console) (map[string]float64, error) {
+func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, console *metrics.Console) (*Evaluation, error) {
 	if info, err := os.Stat(output); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
@@ -26,7 +33,8 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.open(experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}, nil, nil); err != nil {
+	opened, err := e.open(experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}, nil, nil)
+	if err != nil {
 		return nil, err
 	}
 	r := rollouts{equipment: e}
@@ -39,5 +47,5 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 			return nil, err
 		}
 	}
-	return rollout.Summarize(episodes), nil
+	return &Evaluation{rollout.Summarize(episodes), episodes, experiment.Parameters(opened.Policy.Shape)}, nil
 }
