@@ -20,7 +20,7 @@ bucket, as a training step does, and changes nothing. Episodes are played as
 CONFIG says, or read from a file.
 
    gyre analyze CONFIG --checkpoint runs/demo          its newest checkpoint
-   gyre analyze CONFIG --checkpoint runs/demo/global_step_30 --output probe
+   gyre analyze CONFIG --checkpoint runs/demo/global_step_40 --output probe
    gyre analyze CONFIG --checkpoint models/policy algorithm.kl_coef=0.001
    gyre analyze CONFIG --checkpoint DIR --rollouts episodes.jsonl --json
 

@@ -58,7 +58,7 @@ func envCommand() *cli.Command {
 				Action: playEnv,
 			},
 			{
-				Name: "overlap", Usage: "count held-out states that training or demonstrations show", ArgsUsage: "CONFIG [key=value…]",
+				Name: "overlap", Usage: "count held-out first states that training or demonstrations begin with", ArgsUsage: "CONFIG [key=value…]",
 				Description: "gyre env overlap configs/demo.toml",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
@@ -86,7 +86,7 @@ func countOverlap(c *cli.Context) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(o)
 	}
-	fmt.Fprintf(c.App.Writer, "%d of %d held-out states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
+	fmt.Fprintf(c.App.Writer, "%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
 		o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
 	return nil
 }

@@ -36,7 +36,7 @@ func modelCommand() *cli.Command {
 			{
 				Name: "convert", Usage: "write GGUF or another model as a Hugging Face directory", ArgsUsage: "FILE.gguf|DIR TARGET",
 				Description: "gyre model convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2\n" +
-					"gyre model convert runs/demo/global_step_30/actor mine --dtype bfloat16\n\n" +
+					"gyre model convert runs/demo/global_step_40/actor mine --dtype bfloat16\n\n" +
 					"Weights keep their type unless --dtype is given; GGUF becomes float32.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "dtype", Usage: "store weights as `TYPE`: float32, bfloat16 or float16"},

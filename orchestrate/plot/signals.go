@@ -81,7 +81,7 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 		return nil, err
 	}
 	profile := profileOf(t.cells[0][0].record)
-	f := figure{title: title, columns: len(t.columns), width: 3.3 * vg.Inch, height: 2.2 * vg.Inch,
+	f := figure{title: title, columns: len(t.columns), width: 3.7 * vg.Inch, height: 2.2 * vg.Inch,
 		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest" + caveat(profile)}
 	for y, row := range t.rows {
 		for x, column := range t.columns {
@@ -109,62 +109,69 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 	return sentences, nil
 }
 
-// read says of a column what its intervals tell of the groups that differ most and of those that differ least.
+// read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from which spread on the
+// gradient can be told from zero.
 func (t signalTable) read(column string, cells []signalCell) string {
-	type end struct {
-		name  string
-		at    func([]bucket) bucket
-		told  []bool
-		words []string
+	largest := 0.0
+	for _, cell := range cells {
+		for _, b := range cell.buckets {
+			s, _ := b.strength("task")
+			largest = max(largest, s.signal)
+		}
 	}
-	ends := []end{
-		{name: "differ most", at: func(list []bucket) bucket { return list[len(list)-1] }},
-		{name: "differ least", at: func(list []bucket) bucket { return list[0] }},
-	}
-	told := false
-	var noise []string
+	factor, power := scale(largest)
+	most, told := t.end(cells, factor, func(list []bucket) bucket { return list[len(list)-1] })
+	least, toldLeast := t.end(cells, factor, func(list []bucket) bucket { return list[0] })
+	var from []string
 	for y, cell := range cells {
-		for i := range ends {
-			s, ok := ends[i].at(cell.buckets).strength("task")
-			text := "no interval"
-			if ok && s.hasIntervals {
-				text = fmt.Sprintf("%s [%s, %s]", short(s.signal, 2), short(s.low, 2), short(s.high, 2))
-			}
-			apart := s.hasIntervals && s.low > 0
-			told = told || apart
-			ends[i].told = append(ends[i].told, apart)
-			ends[i].words = append(ends[i].words, text+" "+t.rows[y])
-		}
-		most, _ := ends[0].at(cell.buckets).strength("task")
-		least, _ := ends[1].at(cell.buckets).strength("task")
-		if most.measured > 0 {
-			noise = append(noise, short(least.measured/most.measured, 2))
+		if text, ok := threshold(cell.buckets); ok {
+			from, told = append(from, text+" "+t.rows[y]), true
 		}
 	}
-	parts := make([]string, len(ends))
-	for i, e := range ends {
-		parts[i] = fmt.Sprintf("groups that %s %s (%s)", e.name, verdict(e.told, t.rows), strings.Join(e.words, ", "))
+	if !told && !toldLeast {
+		return fmt.Sprintf("With %s nothing can be told apart here: groups that differ most %s, groups that differ least %s.", column, most, least)
 	}
-	if !told {
-		parts = append(parts, "nothing can be told apart here")
+	text := fmt.Sprintf("With %s, groups that differ most %s, groups that differ least %s", column, most, least)
+	if len(from) > 0 {
+		text += "; a gradient is seen from " + strings.Join(from, ", and from ")
 	}
-	return fmt.Sprintf("With %s, %s; the norm measured where groups differ least, noise included, is %s times that where they differ most.",
-		column, strings.Join(parts, ", "), strings.Join(noise, " and "))
+	return text + "; norms per group" + power + "."
 }
 
-// verdict says in which rows an interval excludes zero.
-func verdict(told []bool, rows []string) string {
-	var names []string
-	for y, ok := range told {
-		if ok {
-			names = append(names, rows[y])
+// end says whether one end of the buckets has a gradient, row by row, with its estimates times factor; told, whether any has.
+func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) bucket) (text string, told bool) {
+	var words, rows []string
+	for y, cell := range cells {
+		estimate := "no interval"
+		if s, ok := at(cell.buckets).strength("task"); ok && s.hasIntervals {
+			estimate = fmt.Sprintf("%s [%s, %s]", short(factor*s.signal, 2), short(factor*s.low, 2), short(factor*s.high, 2))
+			if s.low > 0 {
+				rows = append(rows, t.rows[y])
+			}
+		}
+		words = append(words, estimate+" "+t.rows[y])
+	}
+	verdict := "give a gradient that is not zero "
+	switch len(rows) {
+	case 0:
+		verdict = "give one that cannot be told from zero "
+	case len(cells):
+	default:
+		verdict += strings.Join(rows, ", ") + " only "
+	}
+	return verdict + "(" + strings.Join(words, ", ") + ")", len(rows) > 0
+}
+
+// threshold names the first bucket whose gradient is not zero and how strong it is beside the last one's; false where none has one or only the
+// last.
+func threshold(list []bucket) (string, bool) {
+	last, _ := list[len(list)-1].strength("task")
+	for _, b := range list[:len(list)-1] {
+		s, ok := b.strength("task")
+		spread, known := b.get("reward_std_mean")
+		if ok && known && s.hasIntervals && s.low > 0 && last.signal > 0 {
+			return fmt.Sprintf("a spread of %s on (%s, %s times as strong as %s)", short(spread, 2), b.label, short(s.signal/last.signal, 2), list[len(list)-1].label), true
 		}
 	}
-	switch len(names) {
-	case 0:
-		return "give a gradient that cannot be told from zero"
-	case len(rows):
-		return "give a gradient that is not zero"
-	}
-	return "give a gradient that is not zero " + strings.Join(names, ", ") + " only"
+	return "", false
 }

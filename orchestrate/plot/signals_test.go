@@ -25,7 +25,7 @@ func probe(t *testing.T, profile string, lowest, highest [3]float64) string {
 	m := map[string]any{"grad_analysis/profile": profile, "grad_analysis/confidence": 0.95}
 	for i, estimate := range [][3]float64{lowest, highest} {
 		p := fmt.Sprintf("grad_norm/bucket_%d/", i+1)
-		m[p+"sample_count"], m[p+"group_rv_count"], m[p+"reward_std_mean"] = 32.0, 4.0, float64(i)
+		m[p+"sample_count"], m[p+"group_rv_count"], m[p+"reward_std_mean"] = 32.0, 4.0, float64(i+1)
 		m[p+"task"] = 4 * 0.05 * float64(i+1) // the measured norm per group is 0.05 and 0.1
 		m[p+"signal_per_group/task"], m[p+"signal_per_group_low/task"], m[p+"signal_per_group_high/task"] = estimate[0], estimate[1], estimate[2]
 	}
@@ -38,11 +38,12 @@ func probe(t *testing.T, profile string, lowest, highest [3]float64) string {
 // A sentence claims what the intervals say and no more.
 func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
 	nothing, clear := [3]float64{0, 0, 0.02}, [3]float64{0.09, 0.06, 0.11}
+	strong := [3]float64{0.18, 0.12, 0.22}
 	out := filepath.Join(t.TempDir(), "signal.png")
 	sentences, err := DrawSignals(context.Background(), "title", []Signal{
 		{"a", "before", probe(t, "exact", nothing, clear)}, {"a", "after", probe(t, "exact", nothing, nothing)},
 		{"b", "before", probe(t, "exact", nothing, nothing)}, {"b", "after", probe(t, "exact", nothing, nothing)},
-		{"c", "before", probe(t, "exact", clear, clear)}, {"c", "after", probe(t, "exact", nothing, clear)},
+		{"c", "before", probe(t, "exact", clear, strong)}, {"c", "after", probe(t, "exact", nothing, clear)},
 	}, out, testDPI)
 	if err != nil {
 		t.Fatal(err)
@@ -54,17 +55,13 @@ func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
 	if picture, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || picture.Width < 800 || picture.Height < 450 {
 		t.Errorf("%+v, %v: want three columns and two rows", picture, err)
 	}
-	const open = "give a gradient that cannot be told from zero"
+	const half = "give a gradient that is not zero before only (9 [6, 11] before, 0 [0, 2] after)"
+	const none = "give one that cannot be told from zero (0 [0, 2] before, 0 [0, 2] after)"
 	want := []string{
-		"With a, groups that differ most give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after), " +
-			"groups that differ least " + open + " (0 [0, 0.02] before, 0 [0, 0.02] after); " +
-			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
-		"With b, groups that differ most " + open + " (0 [0, 0.02] before, 0 [0, 0.02] after), groups that differ least " + open +
-			" (0 [0, 0.02] before, 0 [0, 0.02] after), nothing can be told apart here; " +
-			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
-		"With c, groups that differ most give a gradient that is not zero (0.09 [0.06, 0.11] before, 0.09 [0.06, 0.11] after), " +
-			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); " +
-			"the norm measured where groups differ least, noise included, is 0.5 and 0.5 times that where they differ most.",
+		"With a, groups that differ most " + half + ", groups that differ least " + none + "; norms per group (× 1e−2).",
+		strings.ReplaceAll("With b nothing can be told apart here: groups that differ most "+none+", groups that differ least "+none+".", "[0, 2]", "[0, 0.02]"),
+		"With c, groups that differ most give a gradient that is not zero (0.18 [0.12, 0.22] before, 0.09 [0.06, 0.11] after), " +
+			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); a gradient is seen from a spread of 1 on (Q1, 0.5 times as strong as Q2) before; norms per group.",
 	}
 	for i := range want {
 		if sentences[i] != want[i] {

@@ -31,7 +31,8 @@ func Terminal(w io.Writer, r *rundir.Run) error {
 		if len(points) > 1 {
 			if _, err := fmt.Fprintln(w, asciigraph.Plot(alongSteps(points, terminalWidth), asciigraph.Height(terminalHeight),
 				asciigraph.LowerBound(0), asciigraph.UpperBound(100), asciigraph.Precision(0), asciigraph.XAxisRange(float64(first.Step), float64(last.Step)),
-				asciigraph.XAxisTickCount(5), asciigraph.Caption(fmt.Sprintf("%s: validation success in %% over the steps", tag)))); err != nil {
+				asciigraph.XAxisTickCount(5), asciigraph.XAxisValueFormatter(func(step float64) string { return fmt.Sprintf("%.0f", step) }),
+				asciigraph.Caption(fmt.Sprintf("%s: validation success in %% over the steps", tag)))); err != nil {
 				return err
 			}
 		}
