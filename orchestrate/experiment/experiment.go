@@ -25,6 +25,7 @@ type Parts struct {
 	Policy    string // directory of the policy; model.path when empty
 	Values    string // directory of the critic; critic.path, or that of the policy, when empty
 	Tokenizer string // directory of the tokenizer; model.path when empty: training does not change it
+	Ranks     int    // processes that share the work; 0 = one
 }
 
 // Continue takes the models that learn from a checkpoint, "" for none.
@@ -44,6 +45,16 @@ type Experiment struct {
 	Tokenizer *chat.Tokenizer
 	config    *config.Config
 }
+
+// With is the experiment under another configuration of the same models, over so many ranks: for plans.
+func (e *Experiment) With(c *config.Config, ranks int) *Experiment {
+	other := *e
+	other.config, other.Parts.Ranks = c, ranks
+	return &other
+}
+
+// Memory is what this process may fill, 0 where that cannot be read.
+func Memory() int64 { return physicalMemory() }
 
 // Open reads and checks the parts of a configuration. The error lists everything that does not fit together.
 func Open(c *config.Config, parts Parts) (*Experiment, error) {

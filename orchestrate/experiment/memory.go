@@ -29,7 +29,20 @@ const programBytes = 200 << 20
 // The loss is computed for so many targets at a time: csrc/model/score.cc.
 const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
 
-// PlanMemory predicts the memory of an experiment from the shapes of its models.
+// divisors are over how many ranks weights, gradients and moments are shared out.
+func (e *Experiment) divisors() (weights, gradients, moments int64) {
+	f := e.config.FSDP
+	set := int64(max(e.Parts.Ranks/max(f.Replicas, 1), 1))
+	switch f.Shard {
+	case "full":
+		return set, set, set
+	case "optimizer":
+		return 1, 1, set
+	}
+	return 1, 1, 1
+}
+
+// PlanMemory predicts the memory of an experiment, of each of its ranks where there are several, from the shapes of its models.
 func (e *Experiment) PlanMemory() MemoryPlan {
 	var p MemoryPlan
 	c, actor := e.config, e.Policy.Shape
@@ -38,14 +51,19 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 			p = append(p, MemoryItem{what, bytes, phase})
 		}
 	}
+	weights, gradients, moments := e.divisors()
 	add("always", "program and libraries", programBytes)
 	for who, m := range e.models() {
 		n := Parameters(m.Shape)
-		add("always", who+": weights (f32)", 4*n)
+		add("always", who+": weights (f32)", 4*n/weights)
 		if e.Parts.Learn && m != e.Reference {
-			add("always", who+": gradients", 4*n)
-			add("always", who+": AdamW moments", 8*n)
+			add("always", who+": gradients", 4*n/gradients)
+			add("always", who+": AdamW moments", 8*n/moments)
 		}
+	}
+	if weights > 1 { // the blocks at hand, the next ones, and what is no block: embedding and head
+		block := blockMatrices(actor)
+		add("update", "weights and gradients of the blocks at hand", 4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-actor.NumLayers*block)))
 	}
 	if e.Parts.Play {
 		e.planRollouts(add)
@@ -54,14 +72,14 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 		planUpdates(c, actor, add)
 	}
 	if e.Parts.Analyse && c.Analysis.Enabled {
-		plan := planAnalysis(c, Parameters(actor))
+		plan := planAnalysis(c, Parameters(actor)/gradients)
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
 		if c.Analysis.InUpdate {
-			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor))
+			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
 		}
 	}
 	if e.Parts.Analyse && c.Components.Enabled {
-		what, bytes := planComponents(c, Parameters(actor))
+		what, bytes := planComponents(c, Parameters(actor)/gradients)
 		add("update", what, bytes)
 	}
 	return p
@@ -69,15 +87,24 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 
 func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	c, actor := e.config, e.Policy.Shape
-	sequences := min(c.Episodes(), c.Engine.MaxSequences)
+	ranks := max(e.Parts.Ranks, 1)
+	sequences := min((c.Episodes()+ranks-1)/ranks, c.Engine.MaxSequences)
 	kv := int64(c.Engine.KVMiB) << 20
 	if kv == 0 {
 		// An idle episode keeps its history while its environment moves: every running one counts.
-		kv = int64(sequences) * int64(c.Rollout.MaxLength) * 4 * kvFloats(actor)
+		kv = int64(sequences) * int64(c.Rollout.MaxLength) * elementBytes(c) * kvFloats(actor)
 	}
 	add("rollout", "KV cache", kv)
-	add("rollout", "packed copies of the matrices", 4*(actor.NumLayers*blockMatrices(actor)+actor.VocabSize*actor.HiddenSize))
+	add("rollout", "packed copies of the matrices", elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+actor.VocabSize*actor.HiddenSize))
 	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
+}
+
+// elementBytes is the size of a number in matrix products, and of keys and values.
+func elementBytes(c *config.Config) int64 {
+	if strings.HasPrefix(c.Model.Device, "cuda") && c.Model.DType != "float32" {
+		return 2
+	}
+	return 4
 }
 
 func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what string, bytes int64)) {

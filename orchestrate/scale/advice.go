@@ -1,0 +1,143 @@
+package scale
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+)
+
+// Plan is what a run would take on so many of a machine.
+type Plan struct {
+	Step    Step
+	Memory  experiment.MemoryPlan // of one rank
+	Advice  []string              // settings that would make it fit, each for itself; empty when it fits
+	Notes   []string
+	Fits    bool
+	Machine Machine
+}
+
+// spare is the share of a device's memory that is left to what nobody plans: fragments, the driver, the network's buffers.
+const spare = 0.08
+
+// New plans an opened experiment over so many ranks.
+func New(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (Plan, error) {
+	if c.FSDP.Replicas > 1 && ranks%c.FSDP.Replicas != 0 {
+		return Plan{}, fmt.Errorf("fsdp.replicas = %d does not divide %d ranks", c.FSDP.Replicas, ranks)
+	}
+	p := Plan{Step: NewStep(e, c, ranks, m), Memory: memory(e, c, ranks), Machine: m}
+	p.Fits = fits(p.Memory, m)
+	if !p.Fits {
+		p.Advice = advice(e, c, ranks, m)
+	}
+	p.note(c, ranks)
+	return p, nil
+}
+
+func fits(p experiment.MemoryPlan, m Machine) bool {
+	return m.Memory == 0 || float64(p.Peak()) <= float64(m.Memory)*(1-spare)
+}
+
+func memory(e *experiment.Experiment, c *config.Config, ranks int) experiment.MemoryPlan {
+	return e.With(c, ranks).PlanMemory()
+}
+
+// advice tries one setting after the other, and then what needs several.
+func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (out []string) {
+	try := func(name string, ranks int, change func(*config.Config)) bool {
+		other := *c
+		change(&other)
+		p := memory(e, &other, ranks)
+		if fits(p, m) {
+			out = append(out, fmt.Sprintf("%s: %.1f GiB", name, float64(p.Peak())/gib))
+			return true
+		}
+		return false
+	}
+	sharded := func(x *config.Config) { x.FSDP.Shard, x.FSDP.Replicas = "full", 1 }
+	lean := func(x *config.Config) {
+		x.Actor.RecomputeActivations = true
+		x.Actor.MicroBatchTokens = min(x.Actor.MicroBatchTokens, x.Rollout.MaxLength)
+	}
+	try("actor.recompute_activations=true", ranks, func(x *config.Config) { x.Actor.RecomputeActivations = true })
+	if c.FSDP.Shard == "none" {
+		try("fsdp.shard=optimizer", ranks, func(x *config.Config) { x.FSDP.Shard = "optimizer" })
+	}
+	if c.FSDP.Shard != "full" || c.FSDP.Replicas > 1 {
+		try("fsdp.shard=full", ranks, sharded)
+	}
+	if kv := keep(e, c, ranks, m); kv > 0 {
+		try(fmt.Sprintf("engine.kv_mib=%d", kv), ranks, func(x *config.Config) { x.Engine.KVMiB = kv })
+	}
+	if len(out) > 0 {
+		return out
+	}
+	if try("fsdp.shard=full, actor.recompute_activations=true", ranks, func(x *config.Config) { sharded(x); lean(x) }) {
+		return out
+	}
+	for n := 2 * ranks; n <= 4096; n *= 2 {
+		name := fmt.Sprintf("%d ranks with fsdp.shard=full, actor.recompute_activations=true", n)
+		kv := keep(e, c, n, m)
+		if try(name, n, func(x *config.Config) { sharded(x); lean(x) }) {
+			return out
+		}
+		if kv > 0 && try(fmt.Sprintf("%s, engine.kv_mib=%d", name, kv), n, func(x *config.Config) { sharded(x); lean(x); x.Engine.KVMiB = kv }) {
+			return out
+		}
+	}
+	return []string{"no setting: a rank's copy of the weights for sampling, or one episode's activations, is larger than this device; take a larger one"}
+}
+
+// keep is a budget of keys and values that would leave room for the rest of a rollout, 0 if that is too little to play with.
+func keep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) int {
+	other := *c
+	other.Engine.KVMiB = 1
+	rest := float64(m.Memory)*(1-spare) - float64(memory(e, &other, ranks).Phase("rollout"))
+	budget := int(rest) >> 20
+	if least := float64(c.Rollout.MaxLength) * 2 * float64(m.Bytes) * float64(e.Policy.Shape.NumLayers*e.Policy.Shape.NumKVHeads*e.Policy.Shape.HeadDim) / (1 << 20); float64(budget) < 4*least {
+		return 0
+	}
+	return budget
+}
+
+// note says what is worth changing although the run fits.
+func (p *Plan) note(c *config.Config, ranks int) {
+	groups := 0
+	for _, e := range c.Envs {
+		groups += e.Groups
+	}
+	if groups%ranks != 0 {
+		most := math.Ceil(float64(groups) / float64(ranks))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d groups over %d ranks: some play %.0f, others fewer; groups are not split", groups, ranks, most))
+	}
+	compute, wire := 0.0, 0.0
+	for _, x := range p.Step.Phases {
+		compute, wire = compute+x.Compute, wire+x.Seconds-x.Compute
+	}
+	if share := wire / (compute + wire); share > 0.2 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%.0f%% of the step is sending: larger actor.micro_batch_tokens, fsdp.wire_dtype=bfloat16, fsdp.replicas (copies within a node) "+
+			"or fewer ranks would lower it", 100*share))
+	}
+}
+
+// String is the plan for people.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "memory of each of %d ranks:\n%s%s", p.Step.Ranks, p.Memory, p.Step)
+	if have := p.Machine.Memory; have > 0 {
+		word := "fits"
+		if !p.Fits {
+			word = "does NOT fit"
+		}
+		fmt.Fprintf(&b, "%.1f GiB %s in the %.0f GiB of %s (%.0f%% of it is left alone)\n", float64(p.Memory.Peak())/gib, word, float64(have)/gib, p.Machine.Name, 100*spare)
+	}
+	for _, a := range p.Advice {
+		fmt.Fprintf(&b, "  would do: %s\n", a)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
