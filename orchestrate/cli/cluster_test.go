@@ -55,3 +55,38 @@ func TestClusterJob(t *testing.T) {
 		t.Errorf("without an image: %v\n%s", err, out)
 	}
 }
+
+// The job over many nodes starts a container per rank, lets in what says which rank it is, and names the network between the nodes.
+func TestClusterRanksJob(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, bin := t.TempDir(), t.TempDir()
+	for path, body := range map[string]string{
+		filepath.Join(bin, "apptainer"): "printf '<%s>' \"$@\"\necho \" rank $APPTAINERENV_SLURM_PROCID\"\nexit ${STUB:-0}\n",
+		filepath.Join(bin, "srun"):      "while [ \"${1#--}\" != \"$1\" ]; do shift; done\nSLURM_PROCID=5 exec \"$@\"\n",
+		filepath.Join(bin, "scontrol"):  "echo requeued \"$@\"\n",
+		filepath.Join(base, "gyre.sif"): "",
+	} {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	job := func(nodes, stub string, args ...string) (string, error) {
+		cmd := exec.Command("bash", append([]string{filepath.Join(root, "scripts/cluster/ranks.slurm")}, args...)...)
+		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES="+nodes, "NETWORK=ib7", "STUB="+stub, "PATH="+bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := job("2", "0", "c.toml", "run.steps=5")
+	if want := "<gyre><train><c.toml><--resume><run.output=/mnt/user/runs><model.device=cuda><fsdp.bind=ib7><run.steps=5> rank 5"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("%v, the job does not say %s:\n%s", err, want, out)
+	}
+	if out, err := job("1", "143", "c.toml"); err != nil || strings.Contains(out, "fsdp.bind") || !strings.Contains(out, "requeued requeue 7") {
+		t.Errorf("one node, stopped: %v\n%s", err, out)
+	}
+	if out, err := job("1", "1", "c.toml"); err == nil || strings.Contains(out, "requeued") {
+		t.Errorf("a run that failed: %v\n%s", err, out)
+	}
+}
