@@ -156,7 +156,7 @@ func (m *measurement) backward(samples []int, components []string, into buffers,
 			r.Losses[name] += v
 		}
 	}
-	return nil
+	return m.batch.reduce(into)
 }
 
 // separate splits a finished gradient's squared norms into signal and noise, and keeps the gradient for the comparisons.

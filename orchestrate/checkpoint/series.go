@@ -186,8 +186,13 @@ func (p *Pending) commit(state any) error {
 	return p.dir.Publish()
 }
 
-// Discard removes what was written. After Commit it does nothing.
-func (p *Pending) Discard() error { return p.dir.Discard() }
+// Discard removes what was written. After Commit, and of nil, it does nothing.
+func (p *Pending) Discard() error {
+	if p == nil {
+		return nil
+	}
+	return p.dir.Discard()
+}
 
 // quarantine moves a corrupt checkpoint out of the way; an intact one is an error.
 func quarantine(dir string) error {

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/trainer"
 )
 
@@ -28,7 +30,7 @@ To repeat what a run logged at step N, take the policy of global_step_(N-1)
 and the episodes of rollouts/step_N.jsonl, or play those again with --step N.
 A separate analysis batch is scored after the critic's update: take its
 critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
 			&cli.StringFlag{Name: "critic", Usage: "take the critic from `DIR` instead"},
 			&cli.StringFlag{Name: "rollouts", Usage: "JSONL `FILE` of episodes, not played ones"},
@@ -36,7 +38,7 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 			&cli.BoolFlag{Name: "with-val", Usage: "play the validation set first"},
 			&cli.StringFlag{Name: "output", Usage: "write metrics and tables to `DIR` for gyre plot"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of tables"},
-		},
+		}, ranksFlags(false)...),
 		Action: func(c *cli.Context) error {
 			given := c.String("rollouts") != "" && !c.Bool("with-val")
 			cfg, err := loadConfig(c, func(*config.Config) bool { return given })
@@ -46,23 +48,28 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 			if n := c.Int("step"); n < 0 || c.IsSet("step") && n == 0 {
 				return Usagef("--step is %d, expected 1 or more", n)
 			}
-			result, err := trainer.Analyze(c.Context, cfg, trainer.Probe{
-				Checkpoint: c.String("checkpoint"), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
-				Validate: c.Bool("with-val"), Output: c.String("output"), Console: metrics.NewConsole(c.App.ErrWriter),
+			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+				result, err := trainer.Analyze(ctx, cfg, trainer.Probe{
+					Checkpoint: c.String("checkpoint"), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
+					Validate: c.Bool("with-val"), Output: c.String("output"), Console: console, World: world,
+				})
+				if err != nil {
+					return trainingError(err)
+				}
+				if !world.Writes() {
+					return nil
+				}
+				if !c.Bool("json") {
+					_, err := fmt.Fprint(c.App.Writer, result.Text)
+					return err
+				}
+				line, err := metrics.Encode(result.Step, result.Values)
+				if err != nil {
+					return err
+				}
+				_, err = c.App.Writer.Write(line)
+				return err
 			})
-			if err != nil {
-				return trainingError(err)
-			}
-			if !c.Bool("json") {
-				_, err := fmt.Fprint(c.App.Writer, result.Text)
-				return err
-			}
-			line, err := metrics.Encode(result.Step, result.Values)
-			if err != nil {
-				return err
-			}
-			_, err = c.App.Writer.Write(line)
-			return err
 		},
 	}
 }

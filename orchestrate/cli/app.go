@@ -42,7 +42,11 @@ func commands() []*cli.Command {
 
 // Main runs the command line args (args[0] is the program) and returns the process's exit code.
 func Main(args []string) int {
-	ctx, stop := interrupt.Watch(context.Background(), os.Stderr, os.Exit)
+	messages := io.Writer(os.Stderr)
+	if silentRank() {
+		messages = io.Discard
+	}
+	ctx, stop := interrupt.Watch(context.Background(), messages, os.Exit)
 	defer stop()
 	return run(ctx, newApp(commands(), os.Stdout, os.Stderr), args)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/ranks"
 	"gyre/torch"
 )
 
@@ -24,14 +25,20 @@ type finding struct {
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "doctor",
-		Usage:       "this machine: versions, speed, exactness, what is missing",
-		Description: `gyre doctor --model models/smollm2-135m-instruct`,
+		Name:  "doctor",
+		Usage: "this machine: versions, speed, exactness, what is missing",
+		Description: `gyre doctor --model models/smollm2-135m-instruct
+   gyre doctor --ranks 4`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "also prove on `DIR` that sampling and training agree"},
+			&cli.IntFlag{Name: "ranks", Usage: "measure what `N` processes send each other instead"},
+			&cli.StringFlag{Name: "bind", Usage: "over the address or interface `NAME`, not loopback"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		}, placementFlags()...),
 		Action: func(c *cli.Context) error {
+			if _, many, _ := ranks.Recognise(); many || c.IsSet("ranks") {
+				return doctorRanks(c)
+			}
 			on, err := placementOf(c)
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/ranks"
 )
 
 // Exit codes of gyre. A command that a signal ended exits with 128 + the signal's number: 130 or 143.
@@ -56,14 +57,25 @@ func conclusion(stderr io.Writer, ctx context.Context, err error) int {
 	if cause := interrupt.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
+	var ended *ranks.Ended
+	if errors.As(err, &ended) && ended.Told {
+		return ended.Code
+	}
 	fmt.Fprintf(stderr, "%s %v\n", paint(stderr, red, "gyre:"), err)
 	return exitCode(err)
 }
 
 func exitCode(err error) int {
+	if err == nil {
+		return exitDone
+	}
 	var coded *ExitError
 	if errors.As(err, &coded) {
 		return coded.Code
+	}
+	var ended *ranks.Ended
+	if errors.As(err, &ended) {
+		return ended.Code
 	}
 	var interrupted *interrupt.Error
 	if errors.As(err, &interrupted) {

@@ -35,6 +35,9 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config
 		judged = loaded.Given()
 	}
 	for _, w := range judged.Warnings() {
+		if silentRank() {
+			break
+		}
 		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), w)
 	}
 	return loaded, nil

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/trainer"
 )
 
@@ -23,21 +25,23 @@ RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
 
    gyre sft configs/demo.toml run.name=warm
    gyre train configs/demo.toml model.path=runs/warm/best/actor`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
-		},
+		}, ranksFlags(true)...),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, func(cfg *config.Config) bool { return cfg.SFT.Data != "" })
 			if err != nil {
 				return err
 			}
-			t, err := trainer.NewSFT(cfg, trainer.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)})
-			if err != nil {
-				return trainingError(err)
-			}
-			defer t.Close()
-			outcome, err := t.Run(c.Context)
-			return conclude(c, outcome, err)
+			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+				t, err := trainer.NewSFT(ctx, cfg, trainer.Options{Resume: c.Bool("resume"), Console: console, World: world})
+				if err != nil {
+					return trainingError(err)
+				}
+				defer t.Close()
+				outcome, err := t.Run(ctx)
+				return conclude(c, world, outcome, err)
+			})
 		},
 	}
 }

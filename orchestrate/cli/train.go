@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
+	"gyre/orchestrate/scale"
 	"gyre/orchestrate/trainer"
 	"gyre/torch"
 )
@@ -27,17 +30,22 @@ the folder run.output/run.name, which is printed at the end.
    gyre train configs/demo.toml run.steps=20 filter.value=0.8
    gyre train configs/demo.toml --resume
    gyre train configs/demo.toml --replay episodes.jsonl
+   gyre train configs/demo.toml --ranks 4
+
+Under torchrun --no-python, mpirun and srun the same command joins the run
+that they start.
 
 Ctrl-C once finishes the step, saves and exits with 130; twice ends at once.
 Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 5 that a collapse rule ([early_stop]) ended it.`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue from the newest checkpoint, or start"},
 			&cli.StringFlag{Name: "resume-from", Usage: "continue global_step_N `DIR` in a new run directory"},
 			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in `FILE` (JSONL) instead of playing"},
 			&cli.IntFlag{Name: "until", Usage: "pause after step `N`, saved; --resume goes on"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
-		},
+			&cli.StringFlag{Name: "device", Usage: "with --dry-run: plan for `NAME` (h100, a100, here, ...)"},
+		}, ranksFlags(true)...),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, func(*config.Config) bool { return c.String("replay") != "" })
 			if err != nil {
@@ -48,29 +56,39 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			if c.IsSet("until") && options.Until < 1 {
 				return Usagef("--until is %d, expected a step of at least 1", options.Until)
 			}
-			if c.Bool("dry-run") {
+			switch {
+			case c.Bool("dry-run") && c.IsSet("device"):
+				return planScale(c, cfg)
+			case c.IsSet("device"):
+				return Usagef("--device is for plans (--dry-run); a run computes where model.device says")
+			case c.Bool("dry-run"):
 				return dryRun(c, cfg, options)
 			}
-			t, err := trainer.New(cfg, options)
-			if err != nil {
-				return trainingError(err)
-			}
-			defer t.Close()
-			outcome, err := t.Run(c.Context)
-			return conclude(c, outcome, err)
+			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+				options.World, options.Console = world, console
+				t, err := trainer.New(ctx, cfg, options)
+				if err != nil {
+					return trainingError(err)
+				}
+				defer t.Close()
+				outcome, err := t.Run(ctx)
+				return conclude(c, world, outcome, err)
+			})
 		},
 	}
 }
 
 // conclude prints the last line of a run and turns early stops into exit code 5.
-func conclude(c *cli.Context, outcome trainer.Outcome, err error) error {
+func conclude(c *cli.Context, world *ranks.World, outcome trainer.Outcome, err error) error {
 	if err != nil {
 		return trainingError(err)
 	}
 	if outcome.Early != nil {
 		return &ExitError{Code: exitStoppedEarly, Err: fmt.Errorf("step %d: %w", outcome.Steps, outcome.Early)}
 	}
-	_, err = fmt.Fprintln(c.App.Writer, outcome.Dir)
+	if world.Writes() {
+		_, err = fmt.Fprintln(c.App.Writer, outcome.Dir)
+	}
 	return err
 }
 
@@ -83,6 +101,30 @@ func trainingError(err error) error {
 	case errors.Is(err, checkpoint.ErrCorrupt):
 		return &ExitError{Code: exitCorruptCheckpoint, Err: err}
 	}
+	return err
+}
+
+// planScale prints what the run would take on --ranks of a --device. It needs no more of a model than its config.json.
+func planScale(c *cli.Context, cfg *config.Config) error {
+	n := max(c.Int("ranks"), 1)
+	machine, err := scale.Find(c.String("device"), n, experiment.Memory())
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	if machine.Bytes < 4 {
+		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"
+	}
+	parts := trainer.TrainingParts(true)
+	opened, err := experiment.Open(cfg, parts)
+	if err != nil {
+		return trainingError(err)
+	}
+	opened.Parts.Play = true
+	plan, err := scale.New(opened, cfg, n, machine)
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "policy: %s, %.2f billion parameters\n%s", opened.Policy.Dir, float64(experiment.Parameters(opened.Policy.Shape))/1e9, plan)
 	return err
 }
 

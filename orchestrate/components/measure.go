@@ -18,6 +18,10 @@ type Batch struct {
 	// entropy and KL terms (nil: the loss has no such term), all under the normaliser of the whole batch.
 	Backward    func(sample int, tasks []Task, entropy, kl *torch.Gradients) error
 	Entropy, KL bool // the terms that the loss has
+	// Spread, if not nil, has run add the gradients of this process's part of the samples to buffers that stand for into, and those of the other
+	// processes' parts. Share gives every process the sketches that each has taken.
+	Spread func(samples []int, into []*torch.Gradients, run func(samples []int, into []*torch.Gradients) error) error
+	Share  func(own map[int][]float32) (map[int][]float32, error)
 }
 
 // Task is the task term of the loss under some advantages, token-aligned; nil: 1 for every token.
@@ -178,6 +182,26 @@ func (m *measurement) run() error {
 
 // add puts the chosen episodes' gradients into one buffer per name.
 func (m *measurement) add(samples []int, into []*torch.Gradients) error {
+	if m.batch.Spread == nil {
+		return m.addOwn(samples, into)
+	}
+	if err := m.batch.Spread(samples, into, m.addOwn); err != nil || m.sketches == nil {
+		return err
+	}
+	own := map[int][]float32{}
+	for _, i := range samples {
+		if m.sketches[i] != nil {
+			own[i] = m.sketches[i]
+		}
+	}
+	all, err := m.batch.Share(own)
+	for i, sketch := range all {
+		m.sketches[i] = sketch
+	}
+	return err
+}
+
+func (m *measurement) addOwn(samples []int, into []*torch.Gradients) error {
 	var entropy, kl *torch.Gradients
 	if m.batch.Entropy {
 		entropy = into[slices.Index(m.names, Entropy)]

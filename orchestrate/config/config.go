@@ -22,6 +22,7 @@ type Config struct {
 	Collapse   Collapse   `toml:"collapse"`
 	Checkpoint Checkpoint `toml:"checkpoint"`
 	Engine     Engine     `toml:"engine"`
+	FSDP       FSDP       `toml:"fsdp"`
 	SFT        SFT        `toml:"sft"`
 }
 
@@ -492,6 +493,29 @@ type Engine struct {
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"2048" range:"[1,)"`
 	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
+}
+
+// FSDP says how a run is spread over the ranks that it was started with (`--ranks N`, torchrun, mpirun, srun). One process ignores it, but for
+// deterministic and lanes.
+type FSDP struct {
+	// What the ranks share out among them: full = weights, gradients and optimizer state; optimizer = the optimizer's state; none = every rank
+	// holds all of it.
+	Shard string `toml:"shard" default:"none" oneof:"full,optimizer,none"`
+	// Copies of what is shared out: each set of ranks/replicas ranks holds one.
+	Replicas int `toml:"replicas" default:"1" range:"[1,)"`
+	// Blocks whose weights are fetched ahead of their use (shard = "full").
+	Prefetch int `toml:"prefetch" default:"1" range:"[0,)"`
+	// Type that weights and gradients travel in; bfloat16 halves the traffic and rounds.
+	WireDType string `toml:"wire_dtype" default:"float32" oneof:"float32,bfloat16"`
+	// Add gradients in an order that does not depend on the number of ranks: 1, 2 and 4 ranks give the same bits. Holds a gradient
+	// buffer for every lane of a rank.
+	Deterministic bool `toml:"deterministic" default:"false"`
+	// Lanes that a step's groups are dealt to when deterministic; the number of ranks must divide it.
+	Lanes int `toml:"lanes" default:"4" range:"[1,1024]"`
+	// Address or network interface over which ranks talk; empty = loopback, for ranks on one machine.
+	Bind string `toml:"bind"`
+	// Seconds that a rank waits for another in one exchange before the run is given up.
+	Timeout float64 `toml:"timeout" default:"1800" range:"(0,)"`
 }
 
 // SFT is supervised fine-tuning on expert demonstrations.

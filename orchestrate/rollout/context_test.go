@@ -380,7 +380,7 @@ func TestEnvironmentsSpeakAsThemselves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Err.Error(), want) {
+		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Problem, want) {
 			t.Errorf("%v: stop %s, failures %+v, want an error with %q", options, e.Stop, stats.Failures, want)
 		}
 	}

@@ -218,7 +218,7 @@ func TestPartsThatNoEpisodeCanHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Err.Error(), want) {
+		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Problem, want) {
 			t.Errorf("%s: stop %s, failures %v, want an error with %q", bad, e.Stop, stats.Failures, want)
 		}
 	}

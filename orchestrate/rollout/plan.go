@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/ranks"
 	"gyre/torch"
 )
 
@@ -28,6 +29,8 @@ type Plan struct {
 	Sampling torch.Sampling
 	// Progress, if not nil, is called by Play's goroutine after every finished episode.
 	Progress func(finished, total int)
+	// World are the processes that play the plan together, each every World.Size()-th group; nil = this one plays all of it.
+	World *ranks.World
 }
 
 // Episodes counts the episodes of the plan.

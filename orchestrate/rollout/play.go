@@ -4,36 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gyre/orchestrate/episode"
+	"gyre/orchestrate/ranks"
 	"gyre/torch"
 )
 
 // Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The
-// result does not depend on which reply or environment is ready first. An error is about the run as a whole (a broken
+// result does not depend on which reply or environment is ready first, nor on how many ranks play: each returns the episodes of all. An error is about the run as a whole (a broken
 // template, the sampler, the end of ctx); what goes wrong in an environment is in Stats.Failures instead.
 func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
 	seats, err := p.seats(plan.Sources, plan.EnvSeed, plan.Holdout)
 	if err != nil {
 		return nil, Stats{}, err
 	}
+	seats = slices.DeleteFunc(seats, func(s *seat) bool { return s.group%plan.World.Size() != plan.World.Rank() })
 	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}}
 	if err := round.run(ctx); err != nil {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
 	}
 	episodes := make([]*episode.Episode, len(seats))
-	tooLong := 0
 	for i, s := range seats {
 		episodes[i] = s.episode(plan.Step)
 		round.stats.add(s)
 		if s.stop == episode.Length && len(s.talk.turns) == 0 {
-			tooLong++
+			round.stats.TooLong++
 		}
 	}
-	if tooLong > 0 && tooLong == len(seats) {
+	if episodes, err = round.together(ctx, episodes); err != nil {
+		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
+	}
+	if n := round.stats.TooLong; n > 0 && n == len(episodes) {
 		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
-			"within rollout.max_length = %d", round.stats.shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
+			"within rollout.max_length = %d", round.stats.Shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
 	}
 	if !p.named {
 		if err := p.weights.checkNames(episodes); err != nil {
@@ -44,6 +49,36 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
 	markPasses(episodes)
 	return episodes, round.stats, nil
+}
+
+// played is what a rank has to tell of a round.
+type played struct {
+	Episodes []*episode.Episode
+	Stats    Stats
+}
+
+// together gives every rank the episodes of all, and what they cost.
+func (r *round) together(ctx context.Context, own []*episode.Episode) ([]*episode.Episode, error) {
+	if r.plan.World == nil {
+		return own, nil
+	}
+	all, err := ranks.Gather(ctx, r.plan.World, played{own, r.stats})
+	if err != nil {
+		return nil, err
+	}
+	var episodes []*episode.Episode
+	r.stats = Stats{}
+	for _, part := range all {
+		for _, e := range part.Episodes {
+			if e.Metrics == nil { // an empty map does not travel
+				e.Metrics = map[string]float64{}
+			}
+			episodes = append(episodes, e)
+		}
+		r.stats.merge(part.Stats)
+	}
+	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
+	return episodes, nil
 }
 
 // round is one call of Play.

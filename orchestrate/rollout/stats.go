@@ -19,7 +19,8 @@ type Stats struct {
 	Stops        map[string]int
 	Failures     []Failure
 
-	shortest int // tokens of the shortest episode
+	TooLong  int // episodes whose first prompt left no room for a reply
+	Shortest int // tokens of the shortest episode
 }
 
 // Failure is something that went wrong in one environment.
@@ -28,15 +29,15 @@ type Failure struct {
 	Group, Member int
 	Seed          int64
 	Stop          string // timeout | panic | error; "" when only closing it failed
-	Err           error
+	Problem       string
 }
 
 func (t *Stats) add(s *seat) {
 	if t.Stops == nil {
 		t.Stops = map[string]int{}
 	}
-	if t.Episodes == 0 || len(s.talk.ids) < t.shortest {
-		t.shortest = len(s.talk.ids)
+	if t.Episodes == 0 || len(s.talk.ids) < t.Shortest {
+		t.Shortest = len(s.talk.ids)
 	}
 	t.Episodes++
 	t.Turns += len(s.talk.turns)
@@ -44,11 +45,28 @@ func (t *Stats) add(s *seat) {
 	t.Stops[s.stop]++
 	failure := Failure{Tag: s.source.Tag, Group: s.group, Member: s.member, Seed: s.seed}
 	if s.game.failure != nil {
-		failure.Stop, failure.Err = s.stop, s.game.failure
+		failure.Stop, failure.Problem = s.stop, s.game.failure.Error()
 		t.Failures = append(t.Failures, failure)
 	} else if s.problem != nil {
-		failure.Err = s.problem
+		failure.Problem = s.problem.Error()
 		t.Failures = append(t.Failures, failure)
+	}
+}
+
+// merge adds what another rank's part of the same Play cost: waiting times are those of the one that waited longest.
+func (t *Stats) merge(other Stats) {
+	if t.Episodes == 0 || other.Episodes > 0 && other.Shortest < t.Shortest {
+		t.Shortest = other.Shortest
+	}
+	t.Episodes, t.Turns, t.TooLong = t.Episodes+other.Episodes, t.Turns+other.Turns, t.TooLong+other.TooLong
+	t.PromptTokens, t.CachedTokens, t.NewTokens = t.PromptTokens+other.PromptTokens, t.CachedTokens+other.CachedTokens, t.NewTokens+other.NewTokens
+	t.Generation, t.EnvWait, t.EnvBusy = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait), t.EnvBusy+other.EnvBusy
+	t.Failures = append(t.Failures, other.Failures...)
+	if t.Stops == nil {
+		t.Stops = map[string]int{}
+	}
+	for stop, n := range other.Stops {
+		t.Stops[stop] += n
 	}
 }
 

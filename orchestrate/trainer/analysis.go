@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"gyre/orchestrate/analysis"
@@ -80,6 +81,9 @@ func (g *gradientAnalysis) run(ctx context.Context, step int, training selection
 	maps.Copy(m, out.numbers)
 	maps.Copy(tables, out.others)
 	fmt.Fprint(g.console, out.text)
+	if !g.world.Writes() {
+		return nil
+	}
 	return analysis.WriteFiles(g.dir, step, out.values())
 }
 
@@ -99,7 +103,7 @@ func (g *gradientAnalysis) analyseStep(ctx context.Context, step int, training s
 func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episodes []*episode.Episode, prefilter bool, out *analysed) error {
 	out.numbers["grad_analysis/source_batch_size"] = float64(len(episodes))
 	if prefilter {
-		whole, err := g.preparation.choose(episodes, true)
+		whole, err := g.preparation.choose(ctx, episodes, true)
 		if err != nil {
 			return err
 		}
@@ -112,7 +116,7 @@ func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episod
 			return err
 		}
 	}
-	chosen, err := g.preparation.choose(episodes, false)
+	chosen, err := g.preparation.choose(ctx, episodes, false)
 	if err != nil {
 		return err
 	}
@@ -152,7 +156,7 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 	g.noteBuckets(buckets)
 	bar, count := g.bar(len(s.samples))
 	defer bar.Close()
-	batch, err := g.analysisBatch(s, count)
+	batch, err := g.analysisBatch(ctx, s, count)
 	if err != nil {
 		return err
 	}
@@ -233,28 +237,50 @@ func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
 }
 
 // analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component. count hears of every micro-batch.
-func (e *equipment) analysisBatch(s selection, count func(samples int, out []torch.Component)) (analysis.Batch, error) {
+func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(samples int, out []torch.Component)) (analysis.Batch, error) {
 	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
 	weights, err := lossWeights(s.samples, all(len(s.samples)), mode, s.width)
 	if err != nil {
 		return analysis.Batch{}, err
 	}
 	backward := func(samples []int, weights map[int][]float32, out []torch.Component) (torch.PolicyStats, error) {
-		total := torch.PolicyStats{Components: map[string]torch.ComponentStats{}}
-		for _, micro := range microBatches(s.samples, samples, e.config.Actor.MicroBatchTokens) {
-			stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
-			if err != nil {
-				return total, err
-			}
-			for name, c := range stats.Components {
-				total.Components[name] = torch.ComponentStats{Loss: total.Components[name].Loss + c.Loss}
-			}
-			count(len(micro), out)
+		losses, into := mean{}, make([]*torch.Gradients, len(out))
+		for i, c := range out {
+			into[i] = c.Into
 		}
-		return total, nil
+		err := e.spread(e.actor.model, s.samples, samples, into, func(samples []int, into []*torch.Gradients) error {
+			out := slices.Clone(out)
+			for i := range out {
+				out[i].Into = into[i]
+			}
+			passes, err := e.micro(ctx, s.samples, samples)
+			if err != nil {
+				return err
+			}
+			for _, micro := range passes {
+				stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
+				if err != nil {
+					return err
+				}
+				for name, c := range stats.Components {
+					losses.addIn(e.lanes.at, name, c.Loss, 0)
+				}
+				count(len(micro)*e.world.Size(), out) // the other ranks are about as far
+			}
+			return nil
+		})
+		if err == nil {
+			losses, err = losses.ofAll(ctx, e.world)
+		}
+		total := torch.PolicyStats{Components: map[string]torch.ComponentStats{}}
+		for name, v := range losses.total() {
+			total.Components[name] = torch.ComponentStats{Loss: v[0]}
+		}
+		return total, err
 	}
 	b := analysis.Batch{
 		Components: lossComponents(loss),
+		Reduce:     func(gradients ...*torch.Gradients) error { return e.reduce(ctx, e.actor.model, gradients...) },
 		Backward: func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
 			return backward(samples, weights, out)
 		},

@@ -86,7 +86,7 @@ mini_batch = 48
 			s.samples = append(s.samples, x)
 		}
 	}
-	if err := (&preparation{equipment: t}).logprobColumn(model, s.samples, "", map[string]float64{}, func(x *Sample) *[]float32 { return &x.Old }); err != nil {
+	if err := (&preparation{equipment: t}).logprobColumn(context.Background(), model, s.samples, "", map[string]float64{}, func(x *Sample) *[]float32 { return &x.Old }); err != nil {
 		b.Fatal(err)
 	}
 	return t, s
@@ -113,7 +113,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		batch, err := t.analysisBatch(s, func(int, []torch.Component) {})
+		batch, err := t.analysisBatch(context.Background(), s, func(int, []torch.Component) {})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -109,17 +110,17 @@ func (c *checkpoints) restore(from string, step int) error {
 
 // save writes global_step_N: actor (and critic) as Hugging Face directories, optimizer moments, and State in the manifest. It is
 // there completely or not at all. A step that is already saved is not saved again.
-func (c *checkpoints) save(state State) error {
-	p, err := c.write(state)
-	if p == nil || err != nil {
+func (c *checkpoints) save(ctx context.Context, state State) error {
+	p, err := c.write(ctx, state)
+	if err != nil {
 		return err
 	}
-	return c.commit(p, state)
+	return c.commit(ctx, p, state)
 }
 
-// write writes everything that save saves, under a name that nobody takes for a checkpoint; nil when the step is already saved. Commit it or
-// discard it.
-func (c *checkpoints) write(state State) (p *checkpoint.Pending, err error) {
+// write writes everything that save saves, under a name that nobody takes for a checkpoint; nil when the step is already saved, and on ranks
+// that write nothing. Commit it or discard it.
+func (c *checkpoints) write(ctx context.Context, state State) (p *checkpoint.Pending, err error) {
 	if c.saved == state.Step {
 		return nil, nil
 	}
@@ -128,6 +129,17 @@ func (c *checkpoints) write(state State) (p *checkpoint.Pending, err error) {
 	}
 	begin := time.Now()
 	defer func() { c.took = time.Since(begin) }()
+	if c.world.Writes() {
+		p, err = c.fill(state)
+	}
+	if failed := c.world.Agree(ctx, err); failed != nil && err == nil {
+		return nil, errors.Join(failed, p.Discard())
+	}
+	return p, err
+}
+
+// fill makes the files of a checkpoint.
+func (c *checkpoints) fill(state State) (p *checkpoint.Pending, err error) {
 	if p, err = checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step)); err != nil {
 		return nil, err
 	}
@@ -159,10 +171,19 @@ func (c *checkpoints) write(state State) (p *checkpoint.Pending, err error) {
 	})
 }
 
-// commit gives a written checkpoint its name, and removes those that are no longer kept.
-func (c *checkpoints) commit(p *checkpoint.Pending, state State) error {
-	if err := p.Commit(state); err != nil {
-		return errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
+// commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is there: a rank that fails
+// later leaves it to resume from.
+func (c *checkpoints) commit(ctx context.Context, p *checkpoint.Pending, state State) (err error) {
+	if c.saved == state.Step {
+		return nil
+	}
+	if p != nil {
+		if err = p.Commit(state); err != nil {
+			err = errors.Join(fmt.Errorf("saving the checkpoint of step %d: %w", state.Step, err), p.Discard())
+		}
+	}
+	if err := c.world.Agree(ctx, err); err != nil {
+		return err
 	}
 	c.saved, c.proof = state.Step, c.saved
 	return c.prune(state)
@@ -179,6 +200,9 @@ func (c *checkpoints) proven(state State) error {
 
 // prune removes what checkpoint.keep does not keep, but nothing that a run which is diverging may have to go back to.
 func (c *checkpoints) prune(state State) error {
+	if !c.world.Writes() {
+		return nil
+	}
 	return checkpoint.Prune(c.dir, rundir.CheckpointPrefix, c.config.Checkpoint.Keep, func(step int) bool {
 		return c.kept(step) || step == c.proof || step == state.BestEpoch || state.Unsound > 0 && step == state.Sound
 	})

@@ -1,12 +1,14 @@
 package trainer
 
 import (
+	"context"
 	"fmt"
 	"maps"
 
 	"gyre/envs"
 	"gyre/orchestrate/collapse"
 	"gyre/orchestrate/episode"
+	"gyre/torch"
 )
 
 // collapseDue says whether a step measures what thoughts owe to their prompts.
@@ -16,10 +18,11 @@ func (t *Trainer) collapseDue(step int) bool {
 }
 
 // measureCollapse adds the collapse diagnostics of a batch, before filtering, under the policy that played it.
-func (t *Trainer) measureCollapse(step int, episodes []*episode.Episode, metrics map[string]float64) error {
+func (t *Trainer) measureCollapse(ctx context.Context, step int, episodes []*episode.Episode, metrics map[string]float64) error {
 	decode := func(ids []int32) string { return t.sampler.Tokenizer.Decode(ids, false) }
 	rng := envs.Rand("collapse", int64(t.config.Run.Seed), int64(step))
-	numbers, err := t.state.Collapse.Measure(episodes, decode, t.scoreThoughts, t.config.Collapse, rng)
+	score := func(sequences []collapse.Sequence) ([]float64, error) { return t.scoreThoughts(ctx, sequences) }
+	numbers, err := t.state.Collapse.Measure(episodes, decode, score, t.config.Collapse, rng)
 	if err != nil {
 		return fmt.Errorf("collapse diagnostics: %w", err)
 	}
@@ -28,28 +31,27 @@ func (t *Trainer) measureCollapse(step int, episodes []*episode.Episode, metrics
 }
 
 // scoreThoughts sums the log-probs of each sequence's thought. Sequences with one prompt share its rows.
-func (e *equipment) scoreThoughts(sequences []collapse.Sequence) ([]float64, error) {
-	samples := make([]*Sample, len(sequences))
+func (e *equipment) scoreThoughts(ctx context.Context, sequences []collapse.Sequence) ([]float64, error) {
+	samples, logprobs := make([]*Sample, len(sequences)), make([][]float32, len(sequences))
+	position := map[*Sample]int{}
 	for i, s := range sequences {
 		mask := make([]bool, len(s.IDs))
 		for k := s.From; k < len(mask); k++ {
 			mask[k] = true
 		}
 		samples[i] = &Sample{Episode: &episode.Episode{IDs: s.IDs, Mask: mask}}
+		position[samples[i]] = i
 	}
+	column := func(s *Sample) *[]float32 { return &logprobs[position[s]] }
+	err := e.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
+		scores, err := e.actor.model.Score(b, e.temperature(), false)
+		return scores.Logprobs, err
+	})
 	sums := make([]float64, len(sequences))
-	for _, micro := range microBatches(samples, all(len(samples)), e.config.Actor.MicroBatchTokens) {
-		scores, err := e.actor.model.Score(pack(samples, micro), e.temperature(), false)
-		if err != nil {
-			return nil, err
-		}
-		logprobs := scores.Logprobs
-		for _, s := range micro {
-			for _, l := range logprobs[:s.to-s.from] {
-				sums[s.sample] += float64(l)
-			}
-			logprobs = logprobs[s.to-s.from:]
+	for i, list := range logprobs {
+		for _, l := range list {
+			sums[i] += float64(l)
 		}
 	}
-	return sums, nil
+	return sums, err
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"io"
 	"math"
 	"testing"
@@ -18,7 +19,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := openProbe(cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...), From: len(prompt)})
 		}
 	}
-	together, err := p.scoreThoughts(sequences)
+	together, err := p.scoreThoughts(context.Background(), sequences)
 	if err != nil {
 		t.Fatal(err)
 	}

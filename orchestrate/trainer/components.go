@@ -64,7 +64,7 @@ func dataName(c *config.Config) string {
 func (g *componentGradients) run(ctx context.Context, step int, s selection, values map[string]any) (string, error) {
 	c, samples := g.config.Components, s.samples
 	c.Names = experiment.RewardParts(g.config)
-	batch, err := g.batch(s)
+	batch, err := g.batch(ctx, s)
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +97,7 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 
 // batch gives the measurement its backward passes: of single episodes, as of the policy that sampled them, and of the loss's other terms as
 // in the update.
-func (g *componentGradients) batch(s selection) (components.Batch, error) {
+func (g *componentGradients) batch(ctx context.Context, s selection) (components.Batch, error) {
 	samples := s.samples
 	weights, err := lossWeights(samples, all(len(samples)), g.config.Actor.LossAggregation, s.width)
 	if err != nil {
@@ -105,9 +105,27 @@ func (g *componentGradients) batch(s selection) (components.Batch, error) {
 	}
 	loss := g.policyLoss()
 	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
+	if !g.collective() && (g.world != nil || g.config.FSDP.Deterministic) {
+		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int, []*torch.Gradients) error) error {
+			if err := g.spread(g.actor.model, samples, chosen, into, run); err != nil {
+				return err
+			}
+			return g.reduce(ctx, g.actor.model, into...)
+		}
+		b.Share = func(own map[int][]float32) (map[int][]float32, error) {
+			return sums(ctx, g.world, own, func(first, _ []float32) []float32 { return first })
+		}
+	}
 	b.Backward = func(i int, tasks []components.Task, entropy, kl *torch.Gradients) error {
 		x := samples[i]
-		ones := slices.Repeat([]float32{1}, len(x.IDs))
+		micro, weight, ones := whole(samples, i), weights[i], slices.Repeat([]float32{1}, len(x.IDs))
+		if g.collective() && i%g.world.Size() != g.world.Rank() { // another rank's: this one goes along with nothing
+			micro, weight, ones = nil, nil, nil
+			tasks = slices.Clone(tasks)
+			for k := range tasks {
+				tasks[k].Advantages = nil
+			}
+		}
 		if (entropy != nil || kl != nil) && g.own(x) { // every ratio is 1: one forward pass serves all
 			terms := torch.Terms(nil, entropy, kl)
 			for k, task := range tasks {
@@ -119,26 +137,28 @@ func (g *componentGradients) batch(s selection) (components.Batch, error) {
 			}
 			one := *x
 			one.Advantages = ones
-			_, err := g.policyBackward([]*Sample{&one}, whole([]*Sample{&one}, 0), map[int][]float32{0: weights[i]}, loss, terms)
+			alone := slices.Clone(samples)
+			alone[i] = &one
+			_, err := g.policyBackward(alone, micro, weights, loss, terms)
 			return err
 		}
 		var terms []torch.Component
 		for k, task := range tasks {
-			own := weights[i]
+			own := weight
 			if task.Advantages != nil {
 				own = make([]float32, len(x.IDs))
 				for t, v := range task.Advantages {
-					own[t] = v * weights[i][t]
+					own[t] = v * weight[t]
 				}
 			}
 			terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Weights: own, Into: task.Into})
 		}
-		_, err := g.actor.model.PolicyBackward(pack(samples, whole(samples, i)), torch.PolicyInputs{Weights: weights[i]},
+		_, err := g.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: weight},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, terms)
 		if err != nil || entropy == nil && kl == nil {
 			return err
 		}
-		_, err = g.policyBackward(samples, whole(samples, i), weights, loss, torch.Terms(nil, entropy, kl))
+		_, err = g.policyBackward(samples, micro, weights, loss, torch.Terms(nil, entropy, kl))
 		return err
 	}
 	for _, x := range samples {

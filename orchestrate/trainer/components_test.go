@@ -196,7 +196,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := New(cfg, Options{Console: metrics.NewConsole(io.Discard), Replay: file})
+		trainer, err := New(context.Background(), cfg, Options{Console: metrics.NewConsole(io.Discard), Replay: file})
 		if err != nil {
 			t.Fatal(err)
 		}

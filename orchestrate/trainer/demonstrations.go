@@ -44,7 +44,7 @@ func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	if t.config.Run.SaveRollouts == "all" {
+	if t.config.Run.SaveRollouts == "all" && t.world.Writes() {
 		if err := writeDemonstrations(t.dir.File("demonstrations"), t.sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
 			return nil, nil, err
 		}

@@ -17,19 +17,19 @@ func TestGradientsAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := openProbe(cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
-	chosen, err := p.preparation.choose(p.episodes, false)
+	chosen, err := p.preparation.choose(context.Background(), p.episodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
 		t.Fatal(err)
 	}
-	batch, err := p.analysisBatch(chosen, func(int, []torch.Component) {})
+	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Component) {})
 	if err != nil {
 		t.Fatal(err)
 	}

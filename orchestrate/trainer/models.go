@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/rundir"
 	"gyre/orchestrate/schedule"
 	"gyre/torch"
@@ -28,10 +30,13 @@ type equipment struct {
 	reference *torch.Model        // nil unless something uses it
 	sampler   *experiment.Sampler // nil when nothing is played
 	replay    *replay             // episodes that are given instead of played; nil as a rule
+	world     *ranks.World        // the other processes of the run; nil when it has one
+	lanes     lanes
 }
 
 // close frees everything. It may be called on half-opened equipment.
 func (e *equipment) close() {
+	e.lanes.close()
 	e.sampler.Close()
 	e.critic.Close()
 	e.actor.Close()
@@ -85,12 +90,15 @@ func (e *equipment) open(parts experiment.Parts, actor, critic *learning) (*expe
 
 // proveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then. A gap that
 // a step has found already is a proof of the contrary.
-func (e *equipment) proveExact(found float64) (bool, error) {
+func (e *equipment) proveExact(ctx context.Context, found float64) (bool, error) {
 	if found > 0 {
 		e.log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
 		return false, nil
 	}
 	gap, err := experiment.LogprobGap(e.actor.model, e.sampler.Engine, e.temperature())
+	if err == nil { // on any rank's machine
+		gap, err = e.world.Max(ctx, gap)
+	}
 	if err != nil {
 		return false, fmt.Errorf("self-test of the sampler: %w", err)
 	}

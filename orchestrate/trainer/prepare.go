@@ -31,11 +31,11 @@ type preparation struct {
 }
 
 // choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches spreads (the pre-filter analysis).
-func (p *preparation) choose(episodes []*episode.Episode, keepAll bool) (selection, error) {
+func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, keepAll bool) (selection, error) {
 	var ids []int
 	index := map[int]int{}
 	var groups [][]filter.Member
-	entropy, err := p.filterEntropies(episodes)
+	entropy, err := p.filterEntropies(ctx, episodes)
 	if err != nil {
 		return selection{}, err
 	}
@@ -85,7 +85,7 @@ func (p *preparation) choose(episodes []*episode.Episode, keepAll bool) (selecti
 }
 
 // filterEntropies computes each episode's mean policy entropy when the filter's metric asks for it.
-func (p *preparation) filterEntropies(episodes []*episode.Episode) ([]float64, error) {
+func (p *preparation) filterEntropies(ctx context.Context, episodes []*episode.Episode) ([]float64, error) {
 	if m := p.config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
 		return nil, nil
 	}
@@ -95,12 +95,13 @@ func (p *preparation) filterEntropies(episodes []*episode.Episode) ([]float64, e
 		position[samples[i]] = i
 	}
 	out, entropies := make([]float64, len(episodes)), make([][]float32, len(episodes))
-	for _, micro := range microBatches(samples, all(len(samples)), p.config.Actor.MicroBatchTokens) {
-		scores, err := p.actor.model.Score(pack(samples, micro), p.temperature(), true)
-		if err != nil {
-			return nil, fmt.Errorf("entropies for the filter: %w", err)
-		}
-		scatter(samples, micro, scores.Entropies, func(s *Sample) *[]float32 { return &entropies[position[s]] })
+	column := func(s *Sample) *[]float32 { return &entropies[position[s]] }
+	err := p.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
+		scores, err := p.actor.model.Score(b, p.temperature(), true)
+		return scores.Entropies, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("entropies for the filter: %w", err)
 	}
 	for i, s := range samples {
 		for _, h := range entropies[i] {
@@ -113,11 +114,11 @@ func (p *preparation) filterEntropies(episodes []*episode.Episode) ([]float64, e
 
 // prepare fills the columns of the selected samples: old and reference log-probs, values, advantages and returns.
 func (p *preparation) prepare(ctx context.Context, s *selection, metrics map[string]float64) error {
-	if err := p.oldLogprobs(s, metrics); err != nil {
+	if err := p.oldLogprobs(ctx, s, metrics); err != nil {
 		return err
 	}
 	if p.reference != nil {
-		if err := p.logprobColumn(p.reference, s.samples, "ref", metrics,
+		if err := p.logprobColumn(ctx, p.reference, s.samples, "ref", metrics,
 			func(x *Sample) *[]float32 { return &x.Reference }); err != nil {
 			return fmt.Errorf("reference log-probs: %w", err)
 		}
@@ -127,7 +128,7 @@ func (p *preparation) prepare(ctx context.Context, s *selection, metrics map[str
 		return context.Cause(ctx)
 	}
 	if p.critic != nil {
-		if err := p.measure(metrics, "values", func() error { return p.valueColumn(s.samples) }); err != nil {
+		if err := p.measure(metrics, "values", func() error { return p.valueColumn(ctx, s.samples) }); err != nil {
 			return fmt.Errorf("values: %w", err)
 		}
 	}
@@ -138,7 +139,7 @@ func (p *preparation) prepare(ctx context.Context, s *selection, metrics map[str
 
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and those that replayed
 // episodes carry, and computes the others.
-func (p *preparation) oldLogprobs(s *selection, metrics map[string]float64) error {
+func (p *preparation) oldLogprobs(ctx context.Context, s *selection, metrics map[string]float64) error {
 	trusted := !p.config.Actor.RecomputeLogprobs && (p.exact || p.replay != nil)
 	var others []*Sample
 	for _, x := range s.samples {
@@ -153,7 +154,7 @@ func (p *preparation) oldLogprobs(s *selection, metrics map[string]float64) erro
 	if len(others) == 0 {
 		return nil
 	}
-	err := p.logprobColumn(p.actor.model, others, "old_log_prob", metrics, func(x *Sample) *[]float32 { return &x.Old })
+	err := p.logprobColumn(ctx, p.actor.model, others, "old_log_prob", metrics, func(x *Sample) *[]float32 { return &x.Old })
 	if err != nil {
 		return fmt.Errorf("old log-probs: %w", err)
 	}
@@ -168,27 +169,16 @@ func (p *preparation) oldLogprobs(s *selection, metrics map[string]float64) erro
 	return nil
 }
 
-func (p *preparation) logprobColumn(model *torch.Model, samples []*Sample, phase string, metrics map[string]float64,
+func (p *preparation) logprobColumn(ctx context.Context, model *torch.Model, samples []*Sample, phase string, metrics map[string]float64,
 	column func(*Sample) *[]float32) error {
 	return p.measure(metrics, phase, func() error {
-		for _, micro := range microBatches(samples, all(len(samples)), p.config.Actor.MicroBatchTokens) {
-			scores, err := model.Score(pack(samples, micro), p.temperature(), false)
-			if err != nil {
-				return err
-			}
-			scatter(samples, micro, scores.Logprobs, column)
-		}
-		return nil
+		return p.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
+			scores, err := model.Score(b, p.temperature(), false)
+			return scores.Logprobs, err
+		})
 	})
 }
 
-func (p *preparation) valueColumn(samples []*Sample) error {
-	for _, micro := range microBatches(samples, all(len(samples)), p.config.Actor.MicroBatchTokens) {
-		values, err := p.critic.model.Values(pack(samples, micro))
-		if err != nil {
-			return err
-		}
-		scatter(samples, micro, values, func(x *Sample) *[]float32 { return &x.Values })
-	}
-	return nil
+func (p *preparation) valueColumn(ctx context.Context, samples []*Sample) error {
+	return p.fill(ctx, samples, func(x *Sample) *[]float32 { return &x.Values }, p.critic.model.Values)
 }

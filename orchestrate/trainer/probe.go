@@ -16,6 +16,7 @@ import (
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/rollout"
 	"gyre/orchestrate/rundir"
 )
@@ -29,6 +30,7 @@ type Probe struct {
 	Validate   bool   // play the validation set first
 	Output     string // folder for metrics.jsonl and the folder analysis; "" writes nothing
 	Console    *metrics.Console
+	World      *ranks.World // the processes that measure together; nil = this one
 }
 
 // Probed is what a probe found.
@@ -42,7 +44,7 @@ type Probed struct {
 // are played as the run plays them at that step, or read from a file. Old log-probs are the file's where every episode has them, and the
 // policy's own otherwise; advantages, filter and buckets are the configuration's.
 func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
-	t, err := openProbe(c, p)
+	t, err := openProbe(ctx, c, p)
 	if err != nil {
 		return Probed{}, err
 	}
@@ -63,7 +65,7 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 	}
 	if c.Components.Enabled || hasParts(episodes) {
 		t.parts = &componentGradients{equipment: t.equipment}
-		if p.Output != "" {
+		if p.Output != "" && p.World.Writes() {
 			t.parts.dir = filepath.Join(p.Output, componentFolder(c))
 		}
 	}
@@ -91,17 +93,20 @@ type probe struct {
 	logger   *metrics.Logger
 }
 
-func openProbe(c *config.Config, o Probe) (*probe, error) {
-	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}}
+func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
+	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}, world: o.World}
+	if !o.World.Writes() {
+		o.Output = ""
+	}
 	p := &probe{gradientAnalysis: gradientAnalysis{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
-	if err := p.open(o); err != nil {
+	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *probe) open(o Probe) error {
+func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.config
 	from, err := p.locate(o.Checkpoint)
 	if err != nil {
@@ -142,7 +147,7 @@ func (p *probe) open(o Probe) error {
 	if _, err := p.equipment.open(parts, nil, nil); err != nil || p.sampler == nil {
 		return err
 	}
-	p.preparation.exact, err = p.proveExact(state.SamplerGap)
+	p.preparation.exact, err = p.proveExact(ctx, state.SamplerGap)
 	return err
 }
 
@@ -255,7 +260,7 @@ func (p *probe) openOutput(dir string) error {
 }
 
 func (p *probe) write(dir string, result Probed) error {
-	if dir == "" {
+	if dir == "" || !p.world.Writes() {
 		return nil
 	}
 	if err := analysis.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {

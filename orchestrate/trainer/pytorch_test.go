@@ -100,7 +100,7 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 			if want.Case == "grpo_old" {
 				episodes = "episodes_old.jsonl"
 			}
-			trainer, err := New(c, Options{Replay: filepath.Join(fixtures, episodes), Console: metrics.NewConsole(io.Discard)})
+			trainer, err := New(context.Background(), c, Options{Replay: filepath.Join(fixtures, episodes), Console: metrics.NewConsole(io.Discard)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,7 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := New(c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
+	tr, err := New(context.Background(), c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	}
 	samples := wrap(handwritten(t, `{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": [], "logprobs": [null, -1.5]}`,
 		`{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": []}`))
-	if err := tr.preparation.oldLogprobs(&selection{samples: samples}, map[string]float64{}); err != nil {
+	if err := tr.preparation.oldLogprobs(context.Background(), &selection{samples: samples}, map[string]float64{}); err != nil {
 		t.Fatal(err)
 	}
 	if samples[0].Old[1] != -1.5 || samples[1].Old[1] >= 0 || samples[1].Old[1] == -1.5 {

@@ -50,7 +50,7 @@ func (r *rollouts) training(ctx context.Context, step int, m map[string]float64)
 
 // save writes episodes to the folder rollouts of the run if they are wanted.
 func (r *rollouts) save(episodes []*episode.Episode, name string, wanted bool) error {
-	if r.dir == "" || !wanted {
+	if r.dir == "" || !wanted || !r.world.Writes() {
 		return nil
 	}
 	if err := episode.WriteFile(filepath.Join(r.dir, name), episodes); err != nil {
@@ -75,13 +75,17 @@ func (r *rollouts) analysis(ctx context.Context, step int, m map[string]float64)
 func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
 	bar := r.console.Bar(label, plan.Episodes())
 	defer bar.Close()
-	plan.Progress = func(finished, _ int) { bar.Set(finished) }
+	plan.World = r.world
+	plan.Progress = func(finished, total int) { // of the slowest rank
+		share := r.world.Progress(label, float64(finished)/float64(total))
+		bar.Set(int(share * float64(plan.Episodes())))
+	}
 	episodes, stats, err := r.sampler.Player.Play(ctx, plan)
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}
 	for _, f := range stats.Failures {
-		r.log.Warnf("%s: environment %s, group %d, member %d, seed %d: %s: %v", label, f.Tag, f.Group, f.Member, f.Seed, f.Stop, f.Err)
+		r.log.Warnf("%s: environment %s, group %d, member %d, seed %d: %s: %v", label, f.Tag, f.Group, f.Member, f.Seed, f.Stop, f.Problem)
 	}
 	return episodes, stats, r.sampler.Engine.Sleep()
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"gyre/orchestrate/advantage"
@@ -21,6 +23,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/interrupt"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
@@ -77,6 +80,7 @@ type Options struct {
 	Replay     string // JSONL of episodes to update on instead of playing
 	Until      int    // pause after this step, saved and validated: --resume goes on; 0 = go to the end
 	Console    *metrics.Console
+	World      *ranks.World // the processes of the run; nil = this one
 }
 
 // Outcome says how a run ended.
@@ -105,7 +109,7 @@ type run struct {
 }
 
 func newRun(c *config.Config, o Options, total int) run {
-	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}}
+	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}, world: o.World}
 	until := total
 	if o.Until > 0 {
 		until = min(o.Until, total)
@@ -115,7 +119,23 @@ func newRun(c *config.Config, o Options, total int) run {
 }
 
 // outcome is how far the run has come.
-func (r *run) outcome() Outcome { return Outcome{Steps: r.state.Step, Dir: r.dir.Path} }
+func (r *run) outcome() Outcome { return Outcome{Steps: r.state.Step, Dir: r.checkpoints.dir} }
+
+// started records in run.json that the run is going on.
+func (r *run) started() error {
+	if !r.world.Writes() {
+		return nil
+	}
+	return r.dir.WriteInfo(r.info("running", ""))
+}
+
+// file is a path in the run's directory; "" on ranks that write nothing.
+func (r *run) file(name string) string {
+	if !r.world.Writes() {
+		return ""
+	}
+	return r.dir.File(name)
+}
 
 // Close frees everything. It may be called on a half-opened run.
 func (r *run) Close() {
@@ -139,7 +159,7 @@ func (r *run) abandon(err error) error {
 
 // openModels loads models and sampler, those that learn from the checkpoint when there is one and from their configured directories
 // otherwise, and proves the sampler equal to the trainer. The reference is always the configured one (or the initial policy): it never moves.
-func (r *run) openModels(from string, parts experiment.Parts, actor, critic *learning) error {
+func (r *run) openModels(ctx context.Context, from string, parts experiment.Parts, actor, critic *learning) error {
 	parts.Learn = true
 	parts = parts.Continue(from)
 	opened, err := r.open(parts, actor, critic)
@@ -152,7 +172,7 @@ func (r *run) openModels(from string, parts experiment.Parts, actor, critic *lea
 		}
 	}
 	if r.sampler != nil {
-		if r.exact, err = r.proveExact(r.state.SamplerGap); err != nil {
+		if r.exact, err = r.proveExact(ctx, r.state.SamplerGap); err != nil {
 			return err
 		}
 	}
@@ -169,8 +189,40 @@ func (r *run) openModels(from string, parts experiment.Parts, actor, critic *lea
 	return nil
 }
 
-// openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning).
-func (r *run) openDirectory() (from string, err error) {
+// beginning is what rank 0 has found out about a run.
+type beginning struct {
+	From      string // the checkpoint to continue from; "" = start at the beginning
+	FirstStep int
+}
+
+// openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning). Only rank 0 has
+// the directory; the others learn what it found.
+func (r *run) openDirectory(ctx context.Context) (from string, err error) {
+	var found beginning
+	if r.world.Writes() {
+		if found.From, err = r.holdDirectory(); err != nil {
+			return "", err
+		}
+		found.FirstStep = r.firstStep
+	}
+	if r.world == nil {
+		return found.From, nil
+	}
+	r.log.Infof("%s", r.world.Describe())
+	if found, err = ranks.Tell(ctx, r.world, found); err != nil || r.world.Writes() {
+		return found.From, err
+	}
+	r.firstStep, r.logger = found.FirstStep, silent{}
+	if found.From != "" {
+		if err := checkpoint.ReadState(found.From, &r.state); err != nil {
+			return "", err
+		}
+	}
+	r.finished = r.state.Step >= r.until
+	return found.From, nil
+}
+
+func (r *run) holdDirectory() (from string, err error) {
 	c, o := r.config, r.options
 	path := r.checkpoints.dir
 	if r.dir, err = rundir.Open(path, o.Resume); err != nil {
@@ -296,7 +348,10 @@ func (r *run) markDone() error {
 
 // conclude fills the outcome and records in run.json how the run ended.
 func (r *run) conclude(outcome Outcome, err error) (Outcome, error) {
-	outcome.Steps, outcome.Dir = r.state.Step, r.dir.Path
+	outcome.Steps, outcome.Dir, err = r.state.Step, r.checkpoints.dir, r.world.Cause(err)
+	if !r.world.Writes() {
+		return outcome, err
+	}
 	status, reason := r.goal(), ""
 	var interrupted *interrupt.Error
 	switch {
@@ -316,6 +371,32 @@ func (r *run) goal() string {
 		return "paused"
 	}
 	return "done"
+}
+
+// stopping gives the signal that asks the run to stop, nil while there is none. Ranks agree on it: it reaches them at different moments, and
+// some launchers pass it to one of them only.
+func (r *run) stopping(ctx context.Context, requested <-chan struct{}) (error, error) {
+	var mine *interrupt.Error
+	select {
+	case <-requested:
+		errors.As(interrupt.Cause(ctx), &mine)
+	default:
+	}
+	if r.world == nil {
+		if mine == nil {
+			return nil, nil
+		}
+		return mine, nil
+	}
+	number := 0.0
+	if mine != nil {
+		number = float64(mine.Signal)
+	}
+	number, err := r.world.Max(ctx, number)
+	if err != nil || number == 0 {
+		return nil, err
+	}
+	return &interrupt.Error{Signal: syscall.Signal(number)}, nil
 }
 
 // record adds numbers to a line of metrics, which may also hold tables.

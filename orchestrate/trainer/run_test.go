@@ -74,7 +74,7 @@ func given(t *testing.T, lines string, overrides ...string) *Trainer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := New(c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
+	run, err := New(context.Background(), c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +97,13 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 	for _, e := range handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...) {
 		s.samples = append(s.samples, &Sample{Episode: e})
 	}
-	if err := run.preparation.oldLogprobs(&s, map[string]float64{}); err != nil || s.oldFromSampler {
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
 		t.Fatalf("episodes without log-probs: %v, %v", s.oldFromSampler, err)
 	}
 	for _, x := range s.samples {
 		x.Logprob, x.Advantages = append([]float32(nil), x.Old...), make([]float32, len(x.Old))
 	}
-	if err := run.preparation.oldLogprobs(&s, map[string]float64{}); err != nil || !s.oldFromSampler {
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || !s.oldFromSampler {
 		t.Fatalf("the sampler's log-probs are not used: %v, %v", s.oldFromSampler, err)
 	}
 	for _, gap := range []float32{0, 1e-3} {
@@ -118,10 +118,10 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.info("", "").Exact, run.state.SamplerGap, m)
 		}
 	}
-	if err := run.preparation.oldLogprobs(&s, map[string]float64{}); err != nil || s.oldFromSampler {
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
 		t.Errorf("after the gap the sampler's log-probs are still used: %v", err)
 	}
-	if again, err := run.proveExact(run.state.SamplerGap); again || err != nil {
+	if again, err := run.proveExact(context.Background(), run.state.SamplerGap); again || err != nil {
 		t.Errorf("a resumed run proves itself exact again: %v, %v", again, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 		var out bytes.Buffer
 		console := metrics.NewConsole(&out)
 		console.Quiet = 0
-		run, err := New(c, Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
+		run, err := New(context.Background(), c, Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 // verl's tensors keep the width of the whole rollout: the filter must not change what seq-mean-token-sum-norm divides by.
 func TestWidthIsTheRollouts(t *testing.T) {
 	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1", "actor.loss_aggregation=seq-mean-token-sum-norm")
-	chosen, err := run.preparation.choose(run.replay.at(1), false)
+	chosen, err := run.preparation.choose(context.Background(), run.replay.at(1), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 // Weights whose gradients are not finite are not saved.
 func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	run := given(t, twoGroups)
-	if err := run.checkpoints.save(State{Step: 1}); err != nil {
+	if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
 	parameters, err := run.actor.model.Parameters()
@@ -225,7 +225,7 @@ func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	if err := run.actor.model.Touch(); err != nil {
 		t.Fatal(err)
 	}
-	err = run.checkpoints.save(State{Step: 2})
+	err = run.checkpoints.save(context.Background(), State{Step: 2})
 	if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") {
 		t.Errorf("saving gave %v", err)
 	}
@@ -254,7 +254,7 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		run.state.Step = n
-		if err := run.checkpoints.save(run.state); err != nil {
+		if err := run.checkpoints.save(context.Background(), run.state); err != nil {
 			t.Fatal(err)
 		}
 	}

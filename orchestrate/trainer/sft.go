@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"time"
 
 	"gyre/internal/atomicfile"
@@ -29,18 +30,18 @@ type SFT struct {
 }
 
 // NewSFT opens the run directory and loads or restores what the epochs need. Close it.
-func NewSFT(c *config.Config, o Options) (*SFT, error) {
+func NewSFT(ctx context.Context, c *config.Config, o Options) (*SFT, error) {
 	t := &SFT{run: newRun(c, o, c.SFT.Epochs)}
 	t.sparse = true
-	if err := t.begin(); err != nil {
+	if err := t.begin(ctx); err != nil {
 		return nil, t.abandon(err)
 	}
 	return t, nil
 }
 
-func (t *SFT) begin() error {
+func (t *SFT) begin(ctx context.Context) error {
 	c, s := t.config, t.config.SFT
-	from, err := t.openDirectory()
+	from, err := t.openDirectory(ctx)
 	if err != nil || t.finished {
 		return err
 	}
@@ -57,8 +58,8 @@ func (t *SFT) begin() error {
 	if err != nil {
 		return fmt.Errorf("[sft]: %w", err)
 	}
-	t.rollouts = rollouts{t.equipment, t.dir.File("rollouts")}
-	return t.openModels(from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
+	t.rollouts = rollouts{t.equipment, t.file("rollouts")}
+	return t.openModels(ctx, from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
 }
 
 // Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out demonstrations. Metrics have
@@ -68,7 +69,7 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 		return t.outcome(), nil
 	}
 	defer func() { outcome, err = t.conclude(outcome, err) }()
-	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
+	if err := t.started(); err != nil {
 		return outcome, err
 	}
 	s := t.config.SFT
@@ -80,7 +81,7 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
 		line, err := t.epoch(ctx, train, epoch)
 		if err == nil && len(held) > 0 {
-			err = t.judge(line, held, epoch)
+			err = t.judge(ctx, line, held, epoch)
 		}
 		if err != nil {
 			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
@@ -92,28 +93,26 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 		if err := t.write(line, len(train)); err != nil {
 			return outcome, err
 		}
-		stop := false
-		select {
-		case <-stopping:
-			stop = true
-		default:
+		stop, err := t.stopping(ctx, stopping)
+		if err != nil {
+			return outcome, err
 		}
-		if every := t.config.Run.SaveEvery; stop || epoch == t.state.BestEpoch || every > 0 && epoch%every == 0 {
-			if err := t.save(); err != nil {
+		if every := t.config.Run.SaveEvery; stop != nil || epoch == t.state.BestEpoch || every > 0 && epoch%every == 0 {
+			if err := t.save(ctx); err != nil {
 				return outcome, err
 			}
 		}
-		if stop {
+		if stop != nil {
 			t.log.Infof("epoch %d is finished and saved; continue with --resume", epoch)
-			return outcome, interrupt.Cause(ctx)
+			return outcome, stop
 		}
 	}
 	return outcome, nil
 }
 
 // judge measures the loss on held-out demonstrations, by which the best epoch is chosen.
-func (t *SFT) judge(line *sftLine, held []*Sample, epoch int) error {
-	loss, err := t.heldOutLoss(held)
+func (t *SFT) judge(ctx context.Context, line *sftLine, held []*Sample, epoch int) error {
+	loss, err := t.heldOutLoss(ctx, held)
 	if err != nil {
 		return err
 	}
@@ -124,8 +123,8 @@ func (t *SFT) judge(line *sftLine, held []*Sample, epoch int) error {
 	return nil
 }
 
-func (t *SFT) save() error {
-	if err := t.checkpoints.save(t.state); err != nil {
+func (t *SFT) save(ctx context.Context) error {
+	if err := t.checkpoints.save(ctx, t.state); err != nil {
 		return err
 	}
 	return t.checkpoints.proven(t.state)
@@ -138,12 +137,12 @@ func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
 		best = last
 	}
 	folder := fmt.Sprintf("%s%d", rundir.CheckpointPrefix, best)
-	pending, err := t.checkpoints.write(t.state) // before the best epoch's weights take the place of the last one's
+	pending, err := t.checkpoints.write(ctx, t.state) // before the best epoch's weights take the place of the last one's
 	if err != nil {
 		return err
 	}
 	if t.validates() {
-		v, err := t.validateEpoch(ctx, t.dir.File(folder, "actor"), best != last)
+		v, err := t.validateEpoch(ctx, filepath.Join(t.checkpoints.dir, folder, "actor"), best != last)
 		if err != nil {
 			return errors.Join(err, pending.Discard())
 		}
@@ -153,11 +152,14 @@ func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
 	if err := t.write(line, samples); err != nil {
 		return errors.Join(err, pending.Discard())
 	}
-	if err := t.checkpoints.commit(pending, t.state); err != nil {
+	if err := t.checkpoints.commit(ctx, pending, t.state); err != nil {
 		return err
 	}
 	if err := t.checkpoints.proven(t.state); err != nil {
 		return err
+	}
+	if !t.world.Writes() {
+		return nil
 	}
 	if err := atomicfile.Symlink(folder, t.dir.File("best")); err != nil {
 		return err
@@ -231,7 +233,7 @@ func (t *SFT) epoch(ctx context.Context, samples []*Sample, epoch int) (*sftLine
 		if err := t.actor.gradients.Zero(); err != nil {
 			return nil, err
 		}
-		loss, tokens, err := t.nll(samples, indices, torch.Terms(t.actor.gradients, nil, nil)[:1])
+		loss, tokens, err := t.nll(ctx, samples, indices)
 		if err != nil {
 			return nil, err
 		}
@@ -254,29 +256,48 @@ func (t *SFT) epoch(ctx context.Context, samples []*Sample, epoch int) (*sftLine
 	return line, nil
 }
 
-// nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient goes where out says.
-func (t *SFT) nll(samples []*Sample, indices []int, out []torch.Component) (loss, tokens float64, err error) {
+// nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient is added to the actor's.
+func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, tokens float64, err error) {
 	weights, err := lossWeights(samples, indices, "token-mean", 0)
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, micro := range microBatches(samples, indices, t.config.Actor.MicroBatchTokens) {
-		w := gather(micro, func(i int) []float32 { return weights[i] })
-		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
-			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, out)
+	found := mean{}
+	err = t.spread(t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(indices []int, into []*torch.Gradients) error {
+		passes, err := t.micro(ctx, samples, indices)
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		loss += stats.Components[torch.Task].Loss
-		tokens += stats.Tokens
+		for _, micro := range passes {
+			w := gather(micro, func(i int) []float32 { return weights[i] })
+			stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
+				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(into[0], nil, nil)[:1])
+			if err != nil {
+				return err
+			}
+			found.addIn(t.lanes.at, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
+		}
+		return nil
+	})
+	if err == nil {
+		err = t.reduce(ctx, t.actor.model, t.actor.gradients)
 	}
-	return loss, tokens, nil
+	if err == nil {
+		found, err = found.ofAll(ctx, t.world)
+	}
+	sum := found.total()["loss"]
+	return sum[0], sum[1], err
 }
 
 // heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
-func (t *SFT) heldOutLoss(samples []*Sample) (float64, error) {
-	sum, n := 0.0, 0.0
-	for _, micro := range microBatches(samples, all(len(samples)), t.config.Actor.MicroBatchTokens) {
+func (t *SFT) heldOutLoss(ctx context.Context, samples []*Sample) (float64, error) {
+	found := make([]float64, 2)
+	sum, n := &found[0], &found[1]
+	passes, err := t.micro(ctx, samples, t.mine(samples, all(len(samples))))
+	if err != nil {
+		return 0, err
+	}
+	for _, micro := range passes {
 		scores, err := t.actor.model.Score(pack(samples, micro), 1, false)
 		if err != nil {
 			return 0, err
@@ -285,12 +306,13 @@ func (t *SFT) heldOutLoss(samples []*Sample) (float64, error) {
 		for _, s := range micro {
 			for i, sampled := range samples[s.sample].Mask[s.from:s.to] {
 				if sampled {
-					sum -= float64(logprobs[i])
-					n++
+					*sum -= float64(logprobs[i])
+					*n++
 				}
 			}
 			logprobs = logprobs[s.to-s.from:]
 		}
 	}
-	return sum / math.Max(n, 1), nil
+	err = t.world.Data().AllReduce(ctx, found, torch.Sum)
+	return *sum / math.Max(*n, 1), err
 }

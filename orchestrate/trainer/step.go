@@ -58,7 +58,7 @@ func (t *Trainer) judgeSampler(step int, m map[string]float64) {
 // Order (RAGEN's): rollout, collapse diagnostics, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
 func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	step := t.state.Step + 1
-	begin := time.Now()
+	begin, waited := time.Now(), t.world.Data().Traffic().Total().Waited
 	m := map[string]float64{}
 	tables := map[string]any{}
 	if t.checkpoints.took > 0 {
@@ -68,11 +68,17 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	finish := func(err error) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
 		throughput(m)
+		if t.world != nil {
+			m["perf/comm_share"] = (t.world.Data().Traffic().Total().Waited - waited).Seconds() / m["timing_s/step"]
+		}
 		m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
 		if problem := t.machine.Measure(); problem != nil {
 			return nil, problem
 		}
 		t.clock.into(m, t.machine)
+		if problem := t.ofAllRanks(ctx, m); problem != nil {
+			return nil, problem
+		}
 		record(tables, m)
 		return tables, err
 	}
@@ -87,13 +93,13 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		return nil, err
 	}
 	if t.collapseDue(step) {
-		if err := t.measure(m, "collapse_metrics", func() error { return t.measureCollapse(step, episodes, m) }); err != nil {
+		if err := t.measure(m, "collapse_metrics", func() error { return t.measureCollapse(ctx, step, episodes, m) }); err != nil {
 			return nil, err
 		}
 	}
 	var chosen selection
 	err = t.measure(m, "filter", func() (err error) {
-		chosen, err = t.preparation.choose(episodes, false)
+		chosen, err = t.preparation.choose(ctx, episodes, false)
 		return err
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ type rewardTracking struct {
 func (t *Trainer) openTracking() (rewardTracking, error) {
 	r := rewardTracking{equipment: t.equipment}
 	c := t.config
-	if !c.Components.Tracking || t.replay != nil {
+	if !c.Components.Tracking || t.replay != nil || !t.world.Writes() {
 		return r, nil
 	}
 	data := dataName(c)
@@ -65,7 +65,7 @@ func (r *rewardTracking) close() error { return r.tracker.Close() }
 
 // track writes validation replies with the log-probs of their tokens.
 func (r *rollouts) track(episodes []*episode.Episode, step int) error {
-	if !r.config.Validation.Tracking || r.dir == "" {
+	if !r.config.Validation.Tracking || r.dir == "" || !r.world.Writes() {
 		return nil
 	}
 	replies := make([]offline.Reply, 0, len(episodes))

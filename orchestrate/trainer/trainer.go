@@ -23,17 +23,17 @@ type Trainer struct {
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
-func New(c *config.Config, o Options) (*Trainer, error) {
+func New(ctx context.Context, c *config.Config, o Options) (*Trainer, error) {
 	t := &Trainer{run: newRun(c, o, c.Run.Steps)}
-	if err := t.begin(); err != nil {
+	if err := t.begin(ctx); err != nil {
 		return nil, t.abandon(err)
 	}
 	return t, nil
 }
 
-func (t *Trainer) begin() error {
+func (t *Trainer) begin(ctx context.Context) error {
 	c := t.config
-	from, err := t.openDirectory()
+	from, err := t.openDirectory(ctx)
 	if err != nil || t.finished {
 		return err
 	}
@@ -50,14 +50,14 @@ func (t *Trainer) begin() error {
 	if err != nil {
 		return err
 	}
-	if err := t.openModels(from, TrainingParts(t.replay != nil), actor, critic); err != nil {
+	if err := t.openModels(ctx, from, TrainingParts(t.replay != nil), actor, critic); err != nil {
 		return err
 	}
-	t.rollouts = rollouts{t.equipment, t.dir.File("rollouts")}
+	t.rollouts = rollouts{t.equipment, t.file("rollouts")}
 	t.preparation = preparation{equipment: t.equipment, exact: t.exact}
 	t.update = update{t.equipment}
-	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.dir.File("analysis"), nil}
-	t.components = componentGradients{equipment: t.equipment, dir: t.dir.File(componentFolder(c))}
+	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.file("analysis"), nil}
+	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c))}
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 	defer func() {
 		outcome, err = t.conclude(outcome, errors.Join(err, t.components.files.Wait(), t.tracking.close()))
 	}()
-	if err := t.dir.WriteInfo(t.info("running", "")); err != nil {
+	if err := t.started(); err != nil {
 		return outcome, err
 	}
 	stopping := interrupt.Graceful(ctx)
@@ -150,14 +150,16 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 		if err != nil {
 			return outcome, err
 		}
-		select {
-		case <-stopping:
-			if err := t.save(); err != nil {
+		stop, err := t.stopping(ctx, stopping)
+		if err != nil {
+			return outcome, err
+		}
+		if stop != nil {
+			if err := t.save(ctx); err != nil {
 				return outcome, err
 			}
 			t.log.Infof("step %d is finished and saved; continue with --resume", t.state.Step)
-			return outcome, interrupt.Cause(ctx)
-		default:
+			return outcome, stop
 		}
 	}
 	return outcome, t.checkpoints.proven(t.state)
@@ -214,7 +216,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	}
 	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never one too few.
 	if ended == nil && early == nil && t.saveDue(step) {
-		if err := t.save(); err != nil {
+		if err := t.save(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -231,12 +233,12 @@ func (t *Trainer) saveDue(step int) bool {
 }
 
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.
-func (t *Trainer) save() error {
+func (t *Trainer) save(ctx context.Context) error {
 	if err := t.components.files.Wait(); err != nil {
 		return err
 	}
 	if err := t.tracking.flush(); err != nil {
 		return err
 	}
-	return t.checkpoints.save(t.state)
+	return t.checkpoints.save(ctx, t.state)
 }

@@ -3,24 +3,49 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
+	"gyre/orchestrate/ranks"
 	"gyre/torch"
 )
 
 // update is the phase in which critic and actor learn from a prepared batch.
 type update struct{ *equipment }
 
-// mean collects sums and weights per metric name and reports their ratios.
-type mean map[string][2]float64
+// mean collects sums and weights per metric name, apart for each lane, and reports their ratios.
+type mean map[counted][2]float64
 
-func (m mean) add(name string, sum, weight float64) {
-	v := m[name]
-	m[name] = [2]float64{v[0] + sum, v[1] + weight}
+type counted struct {
+	Name string
+	Lane int // 0 but for passes whose gradients are added in lanes
+}
+
+func (m mean) add(name string, sum, weight float64) { m.addIn(0, name, sum, weight) }
+
+func (m mean) addIn(lane int, name string, sum, weight float64) {
+	v := m[counted{name, lane}]
+	m[counted{name, lane}] = [2]float64{v[0] + sum, v[1] + weight}
+}
+
+// total adds up the lanes in their order.
+func (m mean) total() map[string][2]float64 {
+	out := map[string][2]float64{}
+	for _, key := range slices.SortedFunc(maps.Keys(m), func(a, b counted) int { return a.Lane - b.Lane }) {
+		v, part := out[key.Name], m[key]
+		out[key.Name] = [2]float64{v[0] + part[0], v[1] + part[1]}
+	}
+	return out
+}
+
+// ofAll adds up what the ranks have. It is collective.
+func (m mean) ofAll(ctx context.Context, w *ranks.World) (mean, error) {
+	return sums(ctx, w, m, func(a, b [2]float64) [2]float64 { return [2]float64{a[0] + b[0], a[1] + b[1]} })
 }
 
 func (m mean) into(metrics map[string]float64) {
-	for name, v := range m {
+	for name, v := range m.total() {
 		if v[1] > 0 {
 			metrics[name] = v[0] / v[1]
 		}
@@ -39,7 +64,7 @@ func (e *errDiverged) Diverged() bool { return true }
 func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]float64) error {
 	samples, c := s.samples, u.config.Actor
 	loss := u.policyLoss()
-	means := mean{}
+	means, norms, batches := mean{}, mean{}, 0.0
 	clippedSteps := 0
 	measure, err := u.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
 	if err != nil {
@@ -61,8 +86,13 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 			if err := u.actor.gradients.Zero(); err != nil {
 				return err
 			}
-			run := func(indices []int, into *torch.Gradients) error {
-				for _, micro := range microBatches(samples, indices, c.MicroBatchTokens) {
+			pass := func(indices []int, out []*torch.Gradients) error {
+				into := out[0]
+				passes, err := u.micro(ctx, samples, indices)
+				if err != nil {
+					return err
+				}
+				for _, micro := range passes {
 					stats, err := u.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
 					if err != nil {
 						return fmt.Errorf("actor update: %w", err)
@@ -71,53 +101,67 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 					if epoch == 0 && b == 0 && s.oldFromSampler {
 						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
 					}
-					means.add("actor/pg_loss", stats.Components[torch.Task].Loss, 0)
-					means.add("actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
-					means.add("actor/kl_loss", stats.Components[torch.KL].Value, 0)
-					means.add("actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
-					means.add("actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
-					means.add("actor/ppo_kl", stats.LogRatio, stats.Tokens)
+					means.addIn(u.lanes.at, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
+					means.addIn(u.lanes.at, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
+					means.addIn(u.lanes.at, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
+					means.addIn(u.lanes.at, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
+					means.addIn(u.lanes.at, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
+					means.addIn(u.lanes.at, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
 					done += len(micro)
 					bar.Set(done)
 				}
 				return nil
 			}
+			run := func(indices []int, into *torch.Gradients) error {
+				return u.spread(u.actor.model, samples, indices, []*torch.Gradients{into}, pass)
+			}
 			measured := measure
 			if epoch > 0 {
 				measured = nil
 			}
-			if err := measured.backward(indices, u.actor.gradients, run); err != nil {
+			reduce := func(g *torch.Gradients) error { return u.reduce(ctx, u.actor.model, g) }
+			if err := measured.backward(indices, u.actor.gradients, run, reduce); err != nil {
 				return err
-			}
-			// Losses are already normalised over the mini-batch: their sums count once per mini-batch.
-			for _, name := range []string{"actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"} {
-				means.add(name, 0, 1)
 			}
 			result, lr, err := u.actor.apply()
 			if err != nil {
 				return fmt.Errorf("actor update: %w", err)
 			}
+			// Losses are already normalised over the mini-batch: their sums count once per mini-batch.
+			batches++
 			if !result.Applied {
 				clippedSteps++
 				metrics["actor/skipped_steps"] = float64(clippedSteps)
 				u.log.Warnf("the actor's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
 				continue
 			}
-			means.add("actor/grad_norm", result.GradNorm, 1)
+			norms.add("actor/grad_norm", result.GradNorm, 1)
 			metrics["actor/lr"] = lr
 		}
 	}
 	if err := measure.into(metrics); err != nil {
 		return fmt.Errorf("actor update: %w", err)
 	}
+	if means, err = means.ofAll(ctx, u.world); err != nil {
+		return fmt.Errorf("actor update: %w", err)
+	}
+	if gap, ok := metrics["rollout/logprob_gap_max"]; ok || u.world != nil && s.oldFromSampler {
+		if metrics["rollout/logprob_gap_max"], err = u.world.Max(ctx, gap); err != nil {
+			return fmt.Errorf("actor update: %w", err)
+		}
+	}
+	for _, name := range []string{"actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"} {
+		means.add(name, 0, batches)
+	}
 	means.into(metrics)
+	norms.into(metrics)
 	if loss.KL == torch.KLNone {
 		delete(metrics, "actor/kl_loss")
 	} else {
 		metrics["actor/kl_coef"] = loss.KLCoef
 	}
 	metrics["actor/entropy"] = metrics["actor/entropy_loss"]
-	if _, ok := means["actor/grad_norm"]; !ok {
+	if len(norms) == 0 {
 		return &errDiverged{"no mini-batch of this step had a finite gradient"}
 	}
 	if v := metrics["actor/pg_loss"]; math.IsNaN(v) || math.IsInf(v, 0) {
@@ -161,7 +205,7 @@ func (e *equipment) policyLoss() torch.PolicyLoss {
 // criticSteps fits the value network to the returns; its loss is always a token mean, as in verl.
 func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
 	c := u.config.Critic
-	means := mean{}
+	means, norms, batches := mean{}, mean{}, 0.0
 	bar := u.console.Bar("critic update", c.Epochs*len(samples))
 	defer bar.Close()
 	done := 0
@@ -177,35 +221,54 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 			if err := u.critic.gradients.Zero(); err != nil {
 				return err
 			}
-			for _, micro := range microBatches(samples, indices, u.config.Actor.MicroBatchTokens) {
-				stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
-					Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
-					OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
-					Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
-				}, u.critic.gradients)
+			err = u.spread(u.critic.model, samples, indices, []*torch.Gradients{u.critic.gradients}, func(indices []int, into []*torch.Gradients) error {
+				passes, err := u.micro(ctx, samples, indices)
 				if err != nil {
-					return fmt.Errorf("critic update: %w", err)
+					return err
 				}
-				means.add("critic/vf_loss", stats.Loss, 0)
-				means.add("critic/vf_clipfrac", stats.Clipped, stats.Tokens)
-				means.add("critic/vpred_mean", stats.ValueSum, stats.Tokens)
-				done += len(micro)
-				bar.Set(done)
+				for _, micro := range passes {
+					stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
+						Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
+						OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
+						Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
+					}, into[0])
+					if err != nil {
+						return fmt.Errorf("critic update: %w", err)
+					}
+					means.addIn(u.lanes.at, "critic/vf_loss", stats.Loss, 0)
+					means.addIn(u.lanes.at, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
+					means.addIn(u.lanes.at, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
+					done += len(micro)
+					bar.Set(done)
+				}
+				return nil
+			})
+			if err == nil {
+				err = u.reduce(ctx, u.critic.model, u.critic.gradients)
 			}
-			means.add("critic/vf_loss", 0, 1)
+			if err != nil {
+				return err
+			}
 			result, lr, err := u.critic.apply()
 			if err != nil {
 				return fmt.Errorf("critic update: %w", err)
 			}
+			batches++
 			if !result.Applied {
 				metrics["critic/skipped_steps"]++
 				u.log.Warnf("the critic's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
 				continue
 			}
-			means.add("critic/grad_norm", result.GradNorm, 1)
+			norms.add("critic/grad_norm", result.GradNorm, 1)
 			metrics["critic/lr"] = lr
 		}
 	}
+	means, err := means.ofAll(ctx, u.world)
+	if err != nil {
+		return fmt.Errorf("critic update: %w", err)
+	}
+	means.add("critic/vf_loss", 0, batches)
 	means.into(metrics)
+	norms.into(metrics)
 	return nil
 }

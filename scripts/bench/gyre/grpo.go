@@ -96,7 +96,7 @@ func openGRPO(dir string, threads int, t work.Task, log io.Writer) (g *grpo, err
 	if err != nil {
 		return g, err
 	}
-	if g.trainer, err = trainer.New(c, trainer.Options{Console: metrics.NewConsole(g.gate)}); err != nil {
+	if g.trainer, err = trainer.New(context.Background(), c, trainer.Options{Console: metrics.NewConsole(g.gate)}); err != nil {
 		return g, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
+)
+
+// launcherFlags are those that are the launcher's business and not its ranks'.
+var launcherFlags = []string{"ranks", "restarts"}
+
+// ranksFlags of commands that run over several processes.
+func ranksFlags(restarts bool) []cli.Flag {
+	flags := []cli.Flag{&cli.IntFlag{Name: "ranks", Usage: "run in `N` processes on this machine"}}
+	if restarts {
+		flags = append(flags, &cli.IntFlag{Name: "restarts", Usage: "continue a failed run up to `N` times"})
+	}
+	return flags
+}
+
+// part is what a process does of a run. world is nil in a run of one process.
+type part func(ctx context.Context, world *ranks.World, console *metrics.Console) error
+
+// overRanks runs a command's work in this process, or starts and watches the processes that do. What a launcher (torchrun, mpirun, srun, Kubernetes)
+// has started finds its run by itself. resume is the flag that continues a run, "" where there is nothing to continue.
+func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) error {
+	place, many, err := ranks.Recognise()
+	if err != nil {
+		return Usagef("%w", err)
+	}
+	n := c.Int("ranks")
+	switch {
+	case c.IsSet("ranks") && n < 1:
+		return Usagef("--ranks is %d, expected 1 or more", n)
+	case c.Int("restarts") < 0 || c.Int("restarts") > 0 && n < 2:
+		return Usagef("--restarts needs --ranks 2 or more: it is the launcher that restarts")
+	case n > 1 && many:
+		return Usagef("--ranks %d, but this process is %v already: leave --ranks out", n, place)
+	}
+	size := max(n, place.Size, 1)
+	if err := checkFSDP(cfg.FSDP, size); err != nil {
+		return err
+	}
+	hash, err := configHash(c, cfg)
+	if err != nil {
+		return err
+	}
+	switch {
+	case n > 1:
+		threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
+		return ranks.Launch{
+			Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
+			Version: version(), Config: hash, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+		}.Run(c.Context)
+	case !many:
+		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
+	}
+	return join(c, cfg, place, hash, work)
+}
+
+// join does this process's part of a run of many.
+func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, work part) error {
+	if threads := place.Threads(); threads > 0 && os.Getenv("GYRE_THREADS") == "" && cfg.Run.Threads == 0 {
+		os.Setenv("GYRE_THREADS", strconv.Itoa(threads))
+	}
+	backend := "gloo"
+	if strings.HasPrefix(cfg.Model.Device, "cuda") {
+		backend = "nccl"
+		if visible := os.Getenv("CUDA_VISIBLE_DEVICES"); cfg.Model.Device == "cuda" && (visible == "" || strings.Contains(visible, ",")) {
+			cfg.Model.Device = fmt.Sprintf("cuda:%d", place.LocalRank)
+		}
+	}
+	console := metrics.NewConsole(io.Discard)
+	if place.Rank == 0 {
+		console = metrics.NewConsole(c.App.ErrWriter)
+		fmt.Fprintf(console, "gyre: %v\n", place)
+	}
+	// The end of another rank comes as the end of this context, a signal by itself.
+	ctx, world, err := ranks.Join(c.Context, place, ranks.Options{
+		Version: version(), Config: hash, Bind: cfg.FSDP.Bind, Folder: cfg.Run.Output, Backend: backend,
+		Timeout: time.Duration(cfg.FSDP.Timeout * float64(time.Second)),
+	})
+	if err != nil {
+		return err
+	}
+	err = work(ctx, world, console)
+	code := exitCode(err)
+	if cause := interrupt.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err, code = cause, exitCode(cause)
+	}
+	return world.Conclude(err, code, code == exitStoppedEarly || code > 128)
+}
+
+// checkFSDP reports what does not go with the number of ranks.
+func checkFSDP(f config.FSDP, size int) error {
+	if f.Replicas > 1 && size%f.Replicas != 0 {
+		return Usagef("fsdp.replicas = %d, but %d ranks cannot be divided into so many equal sets", f.Replicas, size)
+	}
+	if each := f.Lanes / size; f.Deterministic && (f.Lanes%size != 0 || size > 1 && each&(each-1) != 0) {
+		return Usagef("fsdp.lanes = %d for %d ranks: expected the number of ranks times a power of two; set fsdp.lanes=%d, for every number of ranks whose bits are to agree",
+			f.Lanes, size, 4*size)
+	}
+	return nil
+}
+
+// configHash is equal on ranks that do the same.
+func configHash(c *cli.Context, cfg *config.Config) (string, error) {
+	resolved, err := config.Resolved(cfg)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%s\n", c.Command.Name, resolved)
+	for _, flag := range c.Command.Flags {
+		if name := flag.Names()[0]; name != "resume" && !slices.Contains(launcherFlags, name) {
+			fmt.Fprintf(sum, "%s=%v\n", name, c.Value(name))
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// withoutFlags leaves flags and their values out of a command line.
+func withoutFlags(args, names []string) (out []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, attached := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if args[i] == "--" {
+			return append(out, args[i:]...)
+		}
+		if isFlag(args[i]) && slices.Contains(names, name) {
+			if !attached {
+				i++
+			}
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
+}
+
+// silentRank reports whether another process says what this one would say about its arguments.
+func silentRank() bool {
+	place, many, err := ranks.Recognise()
+	return err == nil && many && (place.Rank > 0 || place.Launcher == "gyre")
+}

@@ -1,0 +1,426 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gyre/orchestrate/checkpoint/weights"
+)
+
+// thorough tests take minutes: GYRE_TEST_RANKS=1 runs them.
+func thorough(t *testing.T) {
+	t.Helper()
+	if os.Getenv("GYRE_TEST_RANKS") == "" {
+		t.Skip("takes minutes; GYRE_TEST_RANKS=1 runs it")
+	}
+}
+
+// uneven has three groups, which two or four ranks play unevenly.
+const uneven = `[algorithm]
+kl_coef = 0.01
+`
+
+func ranksConfig(t *testing.T, dir string) string {
+	t.Helper()
+	path := tinyConfig(t, dir, uneven)
+	text := strings.Replace(string(readFile(t, path)), "groups = 2\n", "groups = 3\n", 1)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// farthest is the largest difference between the weights of two models, beside the largest weight.
+func farthest(t *testing.T, a, b string) float64 {
+	t.Helper()
+	difference, size := 0.0, 0.0
+	first, second := tensors(t, a), tensors(t, b)
+	if len(first) != len(second) || len(first) == 0 {
+		t.Fatalf("%d and %d tensors", len(first), len(second))
+	}
+	for name, x := range first {
+		y := second[name]
+		if len(x) != len(y) {
+			t.Fatalf("%s has %d and %d elements", name, len(x), len(y))
+		}
+		for i := range x {
+			difference, size = math.Max(difference, math.Abs(x[i]-y[i])), math.Max(size, math.Abs(x[i]))
+		}
+	}
+	return difference / size
+}
+
+func tensors(t *testing.T, path string) map[string][]float64 {
+	t.Helper()
+	f, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	out := map[string][]float64{}
+	for _, x := range f.Tensors {
+		data, err := x.Load(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(data) >= 4 {
+			bits := uint32(data[0]) | uint32(data[1])<<8 | uint32(data[2])<<16 | uint32(data[3])<<24
+			out[x.Name] = append(out[x.Name], float64(math.Float32frombits(bits)))
+			data = data[4:]
+		}
+	}
+	return out
+}
+
+// close compares the numbers of two runs: those that say something of a whole step agree to the tolerance.
+func closeMetrics(t *testing.T, want, got string, tolerance float64) {
+	t.Helper()
+	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
+	if len(a) != len(b) {
+		t.Fatalf("%d lines of metrics, want %d", len(b), len(a))
+	}
+	for step, values := range a {
+		for name, v := range values {
+			x, number := v.(float64)
+			y, ok := b[step][name].(float64)
+			if number != ok {
+				t.Errorf("step %d: %s = %v, want %v", step, name, b[step][name], v)
+			}
+			// Means of what cancels out have no digits of their own.
+			if number && math.Abs(x-y) > tolerance*math.Max(math.Abs(x), 1e-2) {
+				t.Errorf("step %d: %s = %v, want %v", step, name, y, x)
+			}
+		}
+	}
+}
+
+// Played by 2, 3 or 4 processes a deterministic run has the bits of one process: PPO with a critic and a KL term, buckets, validation; and a
+// checkpoint saved by four resumes on one, two and three.
+func TestRanksGiveTheSameBits(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	train := func(name string, args ...string) {
+		t.Helper()
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true", "fsdp.lanes=4"}, args...)...)
+	}
+	train("one")
+	sizes := []string{"2"}
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		sizes = []string{"2", "4"}
+	}
+	for _, n := range sizes {
+		train("r"+n, "--ranks", n)
+		sameRun(t, filepath.Join(dir, "runs/one"), filepath.Join(dir, "runs/r"+n))
+	}
+	train("moved", "--ranks", "2", "run.steps=3")
+	train("moved", "--resume")
+	sameRun(t, filepath.Join(dir, "runs/one"), filepath.Join(dir, "runs/moved"))
+}
+
+// Without lanes the order of additions is all that differs: on given episodes two steps of GRPO agree closely, whatever the number of ranks, some of
+// which have no sample.
+func TestRanksAgree(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	mustGyre(t, dir, "train", config, "run.name=source", "run.steps=2", "analysis.enabled=false")
+	replay := filepath.Join(dir, "episodes.jsonl")
+	if err := os.WriteFile(replay, slices.Concat(readFile(t, filepath.Join(dir, "runs/source/rollouts/step_1.jsonl")),
+		readFile(t, filepath.Join(dir, "runs/source/rollouts/step_2.jsonl"))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	train := func(name string, args ...string) string {
+		t.Helper()
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", "--replay", replay, "algorithm.advantage=grpo", "algorithm.norm_by_std=false",
+			"actor.mini_batch=3", "analysis.every=1", "actor.eps=1e-3"}, args...)...)
+		return filepath.Join(dir, "runs", name)
+	}
+	one := train("one")
+	sizes := []string{"4"} // of mini-batches of three samples one rank has none
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		sizes = []string{"2", "3", "4"}
+	}
+	for _, n := range sizes {
+		many := train("r"+n, "--ranks", n)
+		closeMetrics(t, one, many, 1e-4)
+		if d := farthest(t, filepath.Join(one, "global_step_2/actor/model.safetensors"), filepath.Join(many, "global_step_2/actor/model.safetensors")); d > 1e-6 {
+			t.Errorf("%s ranks: weights differ by %g of the largest", n, d)
+		}
+	}
+}
+
+// Supervised fine-tuning and the analysis of a checkpoint over ranks.
+func TestSFTAndAnalyzeOverRanks(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	sft := func(name string, args ...string) string {
+		mustGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "sft.episodes=20", "sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7", "actor.eps=1e-3"}, args...)...)
+		return filepath.Join(dir, "runs", name)
+	}
+	one, many := sft("sft1"), sft("sft3", "--ranks", "3")
+	closeMetrics(t, one, many, 1e-4)
+	if d := farthest(t, one+"/global_step_1/actor/model.safetensors", many+"/global_step_1/actor/model.safetensors"); d > 1e-6 {
+		t.Errorf("weights differ by %g of the largest", d)
+	}
+	var found [2]map[string]any
+	for i, args := range [][]string{nil, {"--ranks", "2"}} {
+		out := mustGyre(t, dir, append([]string{"analyze", config, "--checkpoint", one, "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &found[i]); err != nil {
+			t.Fatalf("%v in %s", err, out)
+		}
+	}
+	for name, v := range found[0] {
+		x, number := v.(float64)
+		if y, ok := found[1][name].(float64); number && (!ok || math.Abs(x-y) > 1e-4*math.Max(math.Abs(x), 1e-2)) {
+			t.Errorf("%s = %v, want %v", name, found[1][name], v)
+		}
+	}
+}
+
+// ranksOf lists the processes of a launcher that are ranks, by their rank.
+func ranksOf(t *testing.T, launcher int) map[int]int {
+	t.Helper()
+	out := map[int]int{}
+	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", launcher))
+	for _, path := range children {
+		text, _ := os.ReadFile(path)
+		for _, field := range strings.Fields(string(text)) {
+			pid, _ := strconv.Atoi(field)
+			environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			for _, entry := range bytes.Split(environment, []byte{0}) {
+				if value, ok := bytes.CutPrefix(entry, []byte("GYRE_RANK=")); ok {
+					rank, _ := strconv.Atoi(string(value))
+					out[rank] = pid
+				}
+			}
+		}
+	}
+	return out
+}
+
+// undone starts a run over ranks, does something to one of them, and waits for the end, which must come within 30 s with one message that names
+// the rank.
+func undone(t *testing.T, dir, config string, after time.Duration, rank int, signal syscall.Signal, args ...string) (code int, stderr string) {
+	t.Helper()
+	cmd := gyre(t, dir, append([]string{"train", config, "--ranks", "3", "--resume", "fsdp.deterministic=true", "fsdp.lanes=12"}, args...)...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pids map[int]int
+	for range 200 {
+		if pids = ranksOf(t, cmd.Process.Pid); len(pids) == 3 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if len(pids) != 3 {
+		t.Fatalf("the launcher has the ranks %v", pids)
+	}
+	time.Sleep(after)
+	if err := syscall.Kill(pids[rank], signal); err != nil {
+		t.Logf("rank %d had just ended: %v", rank, err)
+	}
+	begun := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		if exit, ok := err.(*exec.ExitError); ok {
+			code = exit.ExitCode()
+		}
+	case <-time.After(60 * time.Second):
+		cmd.Process.Kill()
+		t.Fatalf("the run goes on a minute after rank %d was sent %v: %s", rank, signal, errs.String())
+	}
+	if took := time.Since(begun); code != 0 && took > 30*time.Second {
+		t.Errorf("it took %v to end", took)
+	}
+	for rank, pid := range pids {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("rank %d (process %d) is left", rank, pid)
+		}
+	}
+	return code, errs.String()
+}
+
+// A rank that is killed or stopped ends the run with one message that names it, and what is resumed equals the undisturbed run.
+func TestLostRanksEndTheRun(t *testing.T) {
+	calm, stormy := t.TempDir(), t.TempDir()
+	mustGyre(t, calm, "train", ranksConfig(t, calm), "fsdp.deterministic=true", "fsdp.lanes=12")
+	config := ranksConfig(t, stormy)
+	random := rand.New(rand.NewPCG(testSeed(t), 2))
+	kills := 2
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		kills = 20
+	}
+	for kills > 0 {
+		rank := random.IntN(3)
+		code, stderr := undone(t, stormy, config, time.Duration(300+random.IntN(2500))*time.Millisecond, rank, syscall.SIGKILL)
+		if code == 0 { // it was through already
+			sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(stormy, "runs/tiny"))
+			os.RemoveAll(filepath.Join(stormy, "runs"))
+			continue
+		}
+		kills--
+		if want := fmt.Sprintf("gyre: rank %d on ", rank); code != exitFailed || strings.Count(stderr, "\ngyre: rank")+flagged(strings.HasPrefix(stderr, "gyre: rank")) != 2 ||
+			!strings.Contains(stderr, want) || !strings.Contains(stderr, "SIGKILL") {
+			t.Fatalf("exit code %d, want %d and one message with %q:\n%s", code, exitFailed, want, stderr)
+		}
+	}
+	mustGyre(t, stormy, "train", config, "--ranks", "3", "--resume", "fsdp.deterministic=true", "fsdp.lanes=12")
+	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(stormy, "runs/tiny"))
+}
+
+func flagged(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// A rank that is stopped (SIGSTOP) is missed by its heartbeat.
+func TestStoppedRankIsMissed(t *testing.T) {
+	thorough(t)
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	for rank := range 3 {
+		code, stderr := undone(t, dir, config, time.Second, rank, syscall.SIGSTOP, "run.steps=1000", "run.name=stop"+strconv.Itoa(rank))
+		if want := fmt.Sprintf("gyre: rank %d on ", rank); code != exitFailed || !strings.Contains(stderr, want) || !strings.Contains(stderr, "no sign of life for 15s") {
+			t.Errorf("exit code %d, want %d and %q:\n%s", code, exitFailed, want, stderr)
+		}
+	}
+}
+
+// Ctrl-C once: all ranks finish the step, it is saved, and the exit code is 130.
+func TestInterruptReachesAllRanks(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	cmd := gyre(t, dir, "train", config, "--ranks", "2", "run.steps=1000", "run.validate_every=0")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 130 || strings.Count(errs.String(), "interrupted by SIGINT") != 2 {
+		t.Fatalf("ended with %v, want exit code 130, announced and concluded once each:\n%s", err, errs.String())
+	}
+	if saved, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(saved) == 0 {
+		t.Error("nothing was saved")
+	}
+}
+
+// With --restarts the launcher continues by itself.
+func TestRestarts(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	cmd := gyre(t, dir, "train", config, "--ranks", "2", "--restarts", "1", "run.steps=8")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, filepath.Join(dir, "runs/tiny/global_step_2/manifest.json"))
+	if err := syscall.Kill(ranksOf(t, cmd.Process.Pid)[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "restarting from the newest checkpoint (1 of 1)") {
+		t.Errorf("%v:\n%s", err, errs.String())
+	}
+	if lines := len(steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))); lines != 9 {
+		t.Errorf("%d lines of metrics, want 9", lines)
+	}
+}
+
+// What is wrong with the request is said once, before any process is started.
+func TestWrongRequestsForRanks(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	for want, args := range map[string][]string{
+		"--ranks is 0":                   {"--ranks", "0"},
+		"--restarts needs --ranks":       {"--restarts", "2"},
+		"fsdp.lanes = 4 for 3 ranks":     {"--ranks", "3", "fsdp.deterministic=true"},
+		"fsdp.replicas = 2, but 3 ranks": {"--ranks", "3", "fsdp.replicas=2"},
+		"--device is for plans":          {"--device", "h100"},
+		`no device "h1000" is known`:     {"--dry-run", "--device", "h1000"},
+	} {
+		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
+		if code != exitUsage || strings.Count(stderr, "gyre:") != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %d and %q once:\n%s", args, code, exitUsage, want, stderr)
+		}
+	}
+	// A run that is there is refused by rank 0, and the message is said once.
+	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_first=false")
+	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--ranks", "2")
+	if code != exitFailed || strings.Count(stderr, "already holds a run") != 1 {
+		t.Errorf("exit code %d:\n%s", code, stderr)
+	}
+}
+
+// Plans need a config.json and nothing else, and say which setting would mend what does not fit.
+func TestPlans(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := func(shape string, args ...string) string {
+		return mustGyre(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml", "model.path=configs/shapes/" + shape, "--dry-run", "--device", "h100"}, args...)...)
+	}
+	for want, got := range map[string]string{
+		"fits in the 80 GiB of h100":               plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=full"),
+		"does NOT fit in the 80 GiB":               plan("qwen2.5-3b", "--ranks", "8"),
+		"would do: fsdp.shard=full":                plan("qwen2.5-3b", "--ranks", "8"),
+		"would do: 128 ranks with fsdp.shard=full": plan("qwen2.5-32b", "--ranks", "8"),
+		"no setting: a rank's copy of":             plan("llama-3-70b", "--ranks", "8"),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the plan does not say %q:\n%s", want, got)
+		}
+	}
+}
+
+// Ranks end with their launcher, however it ends.
+func TestNoRankOutlivesItsLauncher(t *testing.T) {
+	dir := t.TempDir()
+	cmd := gyre(t, dir, "train", ranksConfig(t, dir), "--ranks", "2", "run.steps=1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	pids := ranksOf(t, cmd.Process.Pid)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	for rank, pid := range pids {
+		for range 100 {
+			if syscall.Kill(pid, 0) != nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !bytes.Contains(text, []byte(") Z ")) {
+			t.Errorf("rank %d (process %d) goes on", rank, pid)
+		}
+	}
+	if len(pids) != 2 {
+		t.Errorf("the launcher had the ranks %v", pids)
+	}
+}
