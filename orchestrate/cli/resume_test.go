@@ -128,7 +128,7 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	calm, dir := t.TempDir(), t.TempDir()
 	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, dir, "")
-	cmd := gyre(t, dir, "train", config)
+	cmd := gyre(t, dir, "train", config, "checkpoint.keep=1")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +139,9 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	err := cmd.Wait()
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 130 {
 		t.Fatalf("interrupted run ended with %v, want exit code 130", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 {
+		t.Errorf("with checkpoint.keep = 1, %v are left", left)
 	}
 	mustGyre(t, dir, "train", config, "--resume")
 	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(dir, "runs/tiny"))

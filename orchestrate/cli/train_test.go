@@ -110,7 +110,7 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 func TestCollapseRulesExitWithFive(t *testing.T) {
 	dir := t.TempDir()
 	// One token is never a whole answer: every episode earns the same penalties and no group has a spread.
-	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=2")
+	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
 	if code != 5 {
 		t.Fatalf("exit code %d, want 5\n%s", code, stderr)
 	}
@@ -122,8 +122,11 @@ func TestCollapseRulesExitWithFive(t *testing.T) {
 	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/run.json")), &info); err != nil {
 		t.Fatal(err)
 	}
-	if info.Status != "stopped_early" || !strings.Contains(info.Reason, "no group for 2 steps") {
+	if info.Status != "stopped_early" || !strings.Contains(info.Reason, "no group for 3 steps") {
 		t.Errorf("run.json says %+v", info)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 || filepath.Base(left[0]) != "global_step_2" {
+		t.Errorf("with checkpoint.keep = 1, %v are left", left)
 	}
 }
 
@@ -304,6 +307,12 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
 	if len(values) != 18 || values[6]["train/epoch"] != 1.0 || values[3]["train/loss"] == nil { // 6 optimizer steps per epoch, each logged
 		t.Errorf("%d lines of metrics: %v", len(values), values[6])
+	}
+	// The episodes of the validation go by the step of its metrics.
+	played, err := filepath.Glob(filepath.Join(dir, "runs/warm/rollouts/*"))
+	if err != nil || len(played) != 1 || filepath.Base(played[0]) != "validation_18.jsonl" || !strings.Contains(string(readFile(t, played[0])), `"step":18`) ||
+		values[18]["val-env/sokoban/success"] == nil {
+		t.Errorf("the validation was saved as %v (%v), its metrics are %v", played, err, values[18])
 	}
 	first, last := values[6]["val/loss"].(float64), values[18]["val/loss"].(float64)
 	if last >= first || last <= 0 {

@@ -189,7 +189,7 @@ func (c *checkpoints) commit(ctx context.Context, p *checkpoint.Pending, state S
 	return c.prune(state)
 }
 
-// proven is told that the run has come soundly past its newest checkpoint: the one before it is no longer needed.
+// proven is told that the run has come soundly past its newest checkpoint, or ends with it: the one before it is no longer needed.
 func (c *checkpoints) proven(state State) error {
 	if c.proof < 0 {
 		return nil

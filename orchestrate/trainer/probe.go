@@ -221,7 +221,7 @@ func (p *probe) playProbe(ctx context.Context, out *analysed) ([]*episode.Episod
 }
 
 func (p *probe) validateProbe(ctx context.Context, out *analysed) error {
-	found, err := p.rollouts.validation(ctx, p.step)
+	found, err := p.rollouts.validation(ctx, p.step, p.step)
 	if err != nil {
 		return err
 	}

@@ -100,12 +100,16 @@ func (r *rollouts) describe(episodes []*episode.Episode, prefix string, m map[st
 	}
 }
 
-// validation plays the fixed validation set.
-func (r *rollouts) validation(ctx context.Context, step int) (map[string]float64, error) {
+// validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes: supervised runs, which
+// draw by epoch, count optimizer steps.
+func (r *rollouts) validation(ctx context.Context, draw, step int) (map[string]float64, error) {
 	begin := time.Now()
-	episodes, _, err := r.play(ctx, rollout.ValidationPlan(r.config, step), fmt.Sprintf("step %d validation", step))
+	episodes, _, err := r.play(ctx, rollout.ValidationPlan(r.config, draw), fmt.Sprintf("step %d validation", step))
 	if err != nil {
 		return nil, err
+	}
+	for _, e := range episodes {
+		e.Step = step
 	}
 	if err := r.track(episodes, step); err != nil {
 		return nil, err

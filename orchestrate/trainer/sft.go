@@ -179,7 +179,7 @@ func (t *SFT) validateEpoch(ctx context.Context, dir string, reload bool) (map[s
 			return nil, err
 		}
 	}
-	return t.rollouts.validation(ctx, t.state.Step)
+	return t.rollouts.validation(ctx, t.state.Step, int(t.state.ActorSteps))
 }
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.

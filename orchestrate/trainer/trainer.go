@@ -140,12 +140,8 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 	}()
 	for t.state.Step < t.until {
 		early, err := t.advance(ctx)
-		if early != nil {
-			outcome.Early = early
-			return outcome, nil
-		}
-		if errors.Is(err, errAnalysed) {
-			return outcome, nil
+		if outcome.Early = early; early != nil || errors.Is(err, errAnalysed) {
+			return outcome, t.checkpoints.proven(t.state)
 		}
 		if err != nil {
 			return outcome, err
@@ -156,6 +152,9 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 		}
 		if stop != nil {
 			if err := t.save(ctx); err != nil {
+				return outcome, err
+			}
+			if err := t.checkpoints.proven(t.state); err != nil {
 				return outcome, err
 			}
 			t.log.Infof("step %d is finished and saved; continue with --resume", t.state.Step)
@@ -170,7 +169,7 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 	if t.state.Step > 0 || !t.config.Run.ValidateFirst || t.replay != nil {
 		return nil
 	}
-	m, err := t.rollouts.validation(ctx, 0)
+	m, err := t.rollouts.validation(ctx, 0, 0)
 	if err != nil {
 		return err
 	}
@@ -198,7 +197,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 	last := step == t.until
 	due := !skipped && c.ValidateEvery > 0 && step%c.ValidateEvery == 0
 	if t.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
-		m, err := t.rollouts.validation(ctx, step)
+		m, err := t.rollouts.validation(ctx, step, step)
 		if err != nil {
 			return nil, fmt.Errorf("validation after step %d: %w", step, err)
 		}
