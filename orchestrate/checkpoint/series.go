@@ -98,7 +98,8 @@ type Models struct {
 // that changed. Newer checkpoints of a run that were passed over are in skipped.
 func Find(path, prefix string) (found Models, skipped []error, err error) {
 	if info, err := os.Stat(path); err != nil {
-		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN folders there", ErrNone, err, prefix)
+		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN folders there; `gyre model init` and "+
+			"`gyre model pull` make a model's", ErrNone, err, prefix)
 	} else if !info.IsDir() {
 		return found, nil, fmt.Errorf("%w: %s is a file, expected a run directory, a %sN folder or a Hugging Face directory", ErrNone, path, prefix)
 	}

@@ -170,7 +170,9 @@ func prepareGSM(c *cli.Context, p *preparation, dir string) error {
 	p.Split = "own"
 	input := c.String("input")
 	paths := map[string]string{"train": c.String("train"), "test": input}
-	if info, err := os.Stat(input); input != "" && err == nil && info.IsDir() {
+	if info, err := os.Stat(input); input != "" && err != nil {
+		return Usagef("--input: %w", err)
+	} else if input != "" && info.IsDir() {
 		for split := range paths {
 			for _, ending := range dataset.Formats {
 				if path := filepath.Join(input, split+ending); exists(path) {

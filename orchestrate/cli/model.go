@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"gyre/orchestrate/checkpoint/policyinit"
 	"gyre/orchestrate/checkpoint/pull"
 	"gyre/orchestrate/checkpoint/weights"
+	"gyre/orchestrate/experiment"
 )
 
 func modelCommand() *cli.Command {
@@ -128,11 +131,19 @@ func modelInit(c *cli.Context) error {
 	return nil
 }
 
+// modelFrom looks at a model before it is read: one that is not there has to come from somewhere, one of a checkpoint has to be what was saved.
+func modelFrom(path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", err, experiment.HowToGet(path))
+	}
+	return checkpoint.VerifyModel(path)
+}
+
 func modelInfo(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
 	}
-	if err := checkpoint.VerifyModel(c.Args().First()); err != nil {
+	if err := modelFrom(c.Args().First()); err != nil {
 		return err
 	}
 	info, err := convert.Inspect(c.Args().First())
@@ -163,7 +174,7 @@ func modelConvert(c *cli.Context) error {
 		dtype = &d
 	}
 	source, target := c.Args().Get(0), c.Args().Get(1)
-	if err := checkpoint.VerifyModel(source); err != nil {
+	if err := modelFrom(source); err != nil {
 		return err
 	}
 	var done convert.Summary

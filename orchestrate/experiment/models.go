@@ -31,7 +31,7 @@ func Placement(c *config.Config) torch.Placement {
 func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) {
 	c, err := checkpoint.ReadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", err, howToGet(dir))
+		return nil, fmt.Errorf("%w: %s", err, HowToGet(dir))
 	}
 	if err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) 
 	return m, nil
 }
 
-// howToGet says what to run where a model is missing.
-func howToGet(dir string) string {
+// HowToGet says what to run where a model is missing.
+func HowToGet(dir string) string {
 	if strings.Contains(strings.ToLower(filepath.Base(dir)), "smollm2") {
 		return "`bash scripts/get-smollm2.sh` downloads SmolLM2-135M-Instruct to models/smollm2-135m-instruct"
 	}
