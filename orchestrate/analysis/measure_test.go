@@ -311,6 +311,52 @@ func TestNormsAlone(t *testing.T) {
 }
 
 // The paper profile is the mean over mini-batches of the norms of micro-batch means, each divided by the micro-batches of a full mini-batch.
+// paperByHand makes RAGEN's numbers from gradients that are taken one by one: every rank goes through its run of the rows, mini-batches are divided by the
+// micro-batches of a full one, norms are averaged over mini-batches and losses over micro-batches.
+func (f fixture) paperByHand(t *testing.T, report Report) {
+	t.Helper()
+	o := report.Options
+	for _, x := range report.Results {
+		rows := x.Bucket.Samples()[:x.Samples]
+		share, mini := x.Samples/o.Ranks, o.MiniBatch/o.Ranks
+		for _, name := range f.batch.names() {
+			norms, minis, loss, micros := 0.0, 0.0, 0.0, 0.0
+			for begin := 0; begin < share; begin += mini {
+				var gradient map[string][]float64
+				for rank := range o.Ranks {
+					own := rows[rank*share+begin : rank*share+min(begin+mini, share)]
+					for micro := range slices.Chunk(own, o.MicroBatch) {
+						tokens := 0.0
+						for _, i := range micro {
+							tokens += float64(f.batch.Tokens[i])
+						}
+						part, l := f.slowly(t, micro, name, func(int) float64 { return 1 / tokens })
+						loss += l
+						micros++
+						if gradient == nil {
+							gradient = part
+							continue
+						}
+						for parameter := range gradient {
+							for i, v := range part[parameter] {
+								gradient[parameter][i] += v
+							}
+						}
+					}
+				}
+				norms += math.Sqrt(dot(gradient, gradient)) * float64(o.MicroBatch) / float64(o.MiniBatch)
+				minis++
+			}
+			if want := norms / minis; math.Abs(x.Norms[name]-want) > 1e-5*want {
+				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.Ranks, o.MicroBatch, x.Name, name, x.Norms[name], want)
+			}
+			if want := loss / micros; math.Abs(x.Losses[name]-want) > 1e-5 {
+				t.Errorf("%d ranks, %s: loss of %s = %v, want %v", o.Ranks, x.Name, name, x.Losses[name], want)
+			}
+		}
+	}
+}
+
 func TestPaperNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
 	o := Options{Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1}
@@ -318,41 +364,7 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range report.Results {
-		rows := x.Bucket.Samples()
-		for _, name := range f.batch.names() {
-			norms, minis, loss, micros := 0.0, 0.0, 0.0, 0.0
-			for mini := range slices.Chunk(rows, 4) {
-				var gradient map[string][]float64
-				for micro := range slices.Chunk(mini, 2) {
-					tokens := 0.0
-					for _, i := range micro {
-						tokens += float64(f.batch.Tokens[i])
-					}
-					part, l := f.slowly(t, micro, name, func(int) float64 { return 1 / tokens })
-					loss += l
-					micros++
-					if gradient == nil {
-						gradient = part
-						continue
-					}
-					for parameter := range gradient {
-						for i, v := range part[parameter] {
-							gradient[parameter][i] += v
-						}
-					}
-				}
-				norms += math.Sqrt(dot(gradient, gradient)) / 2 // micro-batches of a full mini-batch
-				minis++
-			}
-			if want := norms / minis; math.Abs(x.Norms[name]-want) > 1e-5*want {
-				t.Errorf("%s: %s = %v, want %v", x.Name, name, x.Norms[name], want)
-			}
-			if want := loss / micros; math.Abs(x.Losses[name]-want) > 1e-5 {
-				t.Errorf("%s: loss of %s = %v, want %v", x.Name, name, x.Losses[name], want)
-			}
-		}
-	}
+	f.paperByHand(t, report)
 	// Two ranks: rows are cut to an even number and dealt in equal runs; a bucket of one row is left out.
 	o.Ranks = 2
 	groups := []Group{{ID: 1, Samples: []int{3}}, {ID: 2, Spread: 7, Samples: []int{0, 1, 2}}}
@@ -366,8 +378,14 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 		report.Results[0].Tokens != f.batch.Tokens[0]+f.batch.Tokens[1] {
 		t.Errorf("two ranks: %+v", report.Results)
 	}
+	f.paperByHand(t, report)
+	o.MicroBatch = 1
+	if report, err = Measure(context.Background(), f.model, Quantile(groups, 1, true), f.batch, o); err != nil {
+		t.Fatal(err)
+	}
+	f.paperByHand(t, report)
 	for _, bad := range []Options{{Profile: Paper, MiniBatch: 5, MicroBatch: 1, Ranks: 2}, {Profile: Paper, MiniBatch: 4, MicroBatch: 3, Ranks: 1},
-		{Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}} {
+		{Profile: Paper, MiniBatch: 4, MicroBatch: 4, Ranks: 2}, {Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}} {
 		if _, err := Measure(context.Background(), f.model, Quantile(groups, 2, true), f.batch, bad); err == nil {
 			t.Errorf("%+v: no error", bad)
 		}
@@ -463,5 +481,19 @@ func TestFiles(t *testing.T) {
 	}
 	if p := report.Plan.String(); !strings.Contains(p, "32 gradient buffers") || !strings.Contains(p, "every group's gradient kept") || !strings.Contains(p, "one forward pass") {
 		t.Errorf("plan: %s", p)
+	}
+}
+
+func TestLayersAndCosines(t *testing.T) {
+	for parameter, want := range map[string]string{"model.layers.11.mlp.up_proj.weight": "layers.11", "model.embed_tokens.weight": "embed_tokens", "lm_head.weight": "lm_head",
+		"layers": "layers"} {
+		if got := Layer(parameter); got != want {
+			t.Errorf("%s is of %q, want %q", parameter, got, want)
+		}
+	}
+	for _, c := range [][2]float64{{0, 1}, {1, 0}, {-1, 1}, {1, -1}} { // a gradient that is nothing has no direction
+		if v, ok := cosine(1, c[0], c[1]); ok || v != 0 {
+			t.Errorf("squares %v: cosine %v, %v", c, v, ok)
+		}
 	}
 }

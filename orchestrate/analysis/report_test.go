@@ -57,3 +57,17 @@ func TestSignalPerGroup(t *testing.T) {
 		t.Errorf("%v [%v, %v], want 0 [0, 1]", norm, low, high)
 	}
 }
+
+// Tables are there where they have rows: blocks of the model with statistics, cosines between two buckets or more.
+func TestTablesWithoutRows(t *testing.T) {
+	r := Report{Options: Options{Profile: Exact}, Results: []Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Spread: 2}}}}}}
+	for _, name := range []string{"x/block_table", "x/cosine_table"} {
+		if table, found := r.Tables("x")[name]; found {
+			t.Errorf("%s: %v", name, table)
+		}
+	}
+	r.Pairs = []Pair{{First: "bucket_1", Second: "bucket_2", Component: torch.Task, Cosine: .5, Unbiased: .75}}
+	if table := r.Tables("x")["x/cosine_table"]; len(table.Rows) != 1 || table.Rows[0][3] != .5 {
+		t.Errorf("one pair of buckets: %v", table)
+	}
+}
