@@ -33,18 +33,18 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	for want, spoil := range map[string]func(*Episode){
-		"ids[2] = -1":                    func(e *Episode) { e.IDs[2] = -1 },
-		"rewards[0] is for token -1":     func(e *Episode) { e.Rewards[0].Token = -1 },
-		"rewards[0] is for token 6":      func(e *Episode) { e.Rewards[0].Token = 6 },
-		"turns[1] = [3, 5, 6]":           func(e *Episode) { e.Turns[1].Observation = 3 },
-		"turns[1] = [5, 4, 6]":           func(e *Episode) { e.Turns[1] = Turn{5, 4, 6} },
-		"turns[1] = [4, 5, 7]":           func(e *Episode) { e.Turns[1].End = 7 },
-		"turns[1] = [4, 6, 5]":           func(e *Episode) { e.Turns[1] = Turn{4, 6, 5} },
-		"group = -1":                     func(e *Episode) { e.Group = -1 },
-		"episode = -1":                   func(e *Episode) { e.Index = -1 },
-		"step = -1":                      func(e *Episode) { e.Step = -1 },
-		"contexts[2] = 1, expected 2":    func(e *Episode) { e.Contexts = []int{0, 1, 1} },
-		"contexts[1] = 6, expected 1 to": func(e *Episode) { e.Contexts = []int{0, 6} },
+		"ids[2] = -1": func(e *Episode) { e.IDs[2] = -1 },
+		"rewards[0] is for token -1, expected 0 to 5": func(e *Episode) { e.Rewards[0].Token = -1 },
+		"rewards[0] is for token 6, expected 0 to 5":  func(e *Episode) { e.Rewards[0].Token = 6 },
+		"turns[1] = [3, 5, 6]":                        func(e *Episode) { e.Turns[1].Observation = 3 },
+		"turns[1] = [5, 4, 6]":                        func(e *Episode) { e.Turns[1] = Turn{5, 4, 6} },
+		"turns[1] = [4, 5, 7]":                        func(e *Episode) { e.Turns[1].End = 7 },
+		"turns[1] = [4, 6, 5]":                        func(e *Episode) { e.Turns[1] = Turn{4, 6, 5} },
+		"group = -1":                                  func(e *Episode) { e.Group = -1 },
+		"episode = -1":                                func(e *Episode) { e.Index = -1 },
+		"step = -1":                                   func(e *Episode) { e.Step = -1 },
+		"contexts[2] = 1, expected 2":                 func(e *Episode) { e.Contexts = []int{0, 1, 1} },
+		"contexts[1] = 6, expected 1 to":              func(e *Episode) { e.Contexts = []int{0, 6} },
 	} {
 		e := sample()
 		spoil(e)
