@@ -379,6 +379,47 @@ gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err)
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
 
+// ---- models over ranks -----------------------------------------------------------------------------------------
+// Functions marked COLLECTIVE are called by all ranks, in the same order. With GYRE_SHARD_FULL that is everything that
+// makes a pass: gyre_model_score, _values and _logits, gyre_policy_backward (with the same buffers in the same order)
+// and gyre_value_backward; a rank without work gives a batch of no sequences. In all modes: what reads sums of
+// gradients
+// (_dot, _products, _sketch) and gyre_optimizer_step, before which gradients become sums over all ranks by themselves.
+
+typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 2 } gyre_shard;
+
+typedef struct {
+  gyre_group* group;      // must outlive the model; NULL: one process
+  int32_t shard;          // gyre_shard
+  int32_t replicas;       // copies of the model, each spread over size / replicas neighbours
+  int32_t prefetch;       // blocks under way while one computes
+  int32_t narrow;         // 1: bfloat16 between ranks
+  int32_t deterministic;  // 1: sums of gradients by lanes, the same bits for every number of ranks that divides them
+  int32_t lanes;          // of all ranks together, when deterministic
+} gyre_sharding;
+
+gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
+                                   gyre_error* err);
+// COLLECTIVE. Makes an engine's copy of the weights, block by block: with GYRE_SHARD_FULL before the first step of any
+// engine after an update or gyre_engine_sleep. Does nothing in the other modes.
+gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
+// The lanes of this rank: *count of them from *first on.
+void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
+// Passes that follow belong to this lane, one of this rank's, in rising order until the buffer is zeroed or read.
+gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane, gyre_error* err);
+
+// What this rank holds of a parameter: entries first and on, as a flat tensor that aliases the storage; and which of
+// the parameter's entries it writes to a checkpoint: each is written by one rank.
+typedef struct {
+  int64_t first;
+  int64_t own_first, own_count;
+} gyre_held;
+gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor, gyre_error* err);
+gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor,
+                                gyre_error* err);
+gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_held* out,
+                                gyre_tensor* tensor, gyre_error* err);
+
 // ---- process group ---------------------------------------------------------------------------------------------
 // The ranks of a run. These functions may be called from any thread, one collective at a time, and may block for the
 // group's timeout; collectives of a sharded model may run beside them. A group that failed stays failed.

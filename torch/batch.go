@@ -12,7 +12,7 @@ import (
 
 // Batch is a set of sequences packed end to end: sequence s owns entries Offsets[s] to Offsets[s+1]-1 of IDs and of every
 // token-aligned slice that goes with the batch. Mask is 1 where a token-aligned value is wanted or trained on, and 0 at the first
-// token of every sequence.
+// token of every sequence. An empty batch is that of a rank without work (see [NewShardedModel]).
 type Batch struct {
 	Offsets []int64
 	IDs     []int32
@@ -73,6 +73,15 @@ func (b Batch) aligned(name string, values []float32, optional bool) error {
 
 // withBatch runs f with the open model and the C view of the batch.
 func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error)) error {
+	if m != nil && m.sharded && b.err == nil && len(b.IDs) == 0 { // a rank without work goes along
+		return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+			h, closed := m.open()
+			if closed != nil {
+				return 0, closed
+			}
+			return f(h, new(C.gyre_batch), err)
+		})
+	}
 	if err := b.check(); err != nil {
 		return err
 	}

@@ -57,6 +57,36 @@ type Group struct {
 
 	mu     sync.RWMutex // held for writing by Close alone
 	handle *C.gyre_group
+
+	models struct { // made with the group
+		sync.Mutex
+		open   int
+		closed bool // and the group is to be freed with the last of them
+	}
+}
+
+// retain keeps the group until release; nil after Close.
+func (g *Group) retain() *C.gyre_group {
+	g.models.Lock()
+	defer g.models.Unlock()
+	if g.models.closed {
+		return nil
+	}
+	g.models.open++
+	return g.handle
+}
+
+func (g *Group) release() {
+	if g == nil {
+		return
+	}
+	g.models.Lock()
+	g.models.open--
+	free := g.models.closed && g.models.open == 0
+	g.models.Unlock()
+	if free {
+		g.free()
+	}
 }
 
 // OpenGroup waits until all ranks are there.
@@ -274,11 +304,22 @@ func (g *Group) abort(reason string) {
 	C.gyre_group_abort(g.handle, text)
 }
 
-// Close leaves the group, after the models that were made with it. Ranks that still wait for this one fail.
+// Close leaves the group, with the last model that was made with it. Ranks that still wait for this one fail.
 func (g *Group) Close() error {
 	if g == nil {
 		return nil
 	}
+	g.models.Lock()
+	g.models.closed = true
+	free := g.models.open == 0
+	g.models.Unlock()
+	if free {
+		g.free()
+	}
+	return nil
+}
+
+func (g *Group) free() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.handle != nil {
@@ -286,7 +327,6 @@ func (g *Group) Close() error {
 		g.handle = nil
 		g.freeStore()
 	}
-	return nil
 }
 
 func (g *Group) freeStore() {

@@ -16,6 +16,9 @@ type Model struct {
 	handle *C.gyre_model // nil once freed
 	closed bool
 	users  int // open engines and optimizers that point into the model
+
+	sharded bool   // made by NewShardedModel
+	group   *Group // of a sharded model; may be nil
 }
 
 // NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
@@ -54,6 +57,7 @@ func (m *Model) free() {
 	if m.closed && m.users == 0 && m.handle != nil {
 		C.gyre_model_free(m.handle)
 		m.handle = nil
+		m.group.release()
 	}
 }
 

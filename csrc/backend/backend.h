@@ -80,6 +80,9 @@ class Network {
   virtual void touch() = 0;
   // Frees what only inference keeps, until it comes again.
   virtual void release() = 0;
+  // Makes now whatever infer() and logits() need of parameters that are not here all the time. Others make it when it
+  // is needed.
+  virtual void prepare() {}
 
   // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
   virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;
@@ -117,6 +120,15 @@ struct AdamWCoefficients {
   float eps;
 };
 
+// Entries of a parameter as a sketch sees them: where the first stands among all entries, and its signs' counter.
+struct SketchRun {
+  at::Tensor values;  // contiguous
+  int64_t entry;
+  uint64_t counter;
+};
+// All entries of a set: a run for every parameter.
+std::vector<SketchRun> sketch_runs(const ParameterSet& set);
+
 // Without state: several may stand for one configuration. Sets in a call were made by backends of equal configurations.
 class Backend {
  public:
@@ -130,17 +142,30 @@ class Backend {
   virtual std::unique_ptr<KvPages> make_pages(int64_t num_pages) const = 0;
   virtual int64_t bytes_per_page() const = 0;
 
-  // Zero-filled.
+  // Zeros where the parameters are.
+  virtual at::Tensor make_flat(int64_t count) const = 0;
+  // Zero-filled. Gradients and an optimizer's moments may be kept in another way than parameters.
   virtual ParameterSet make_set() const = 0;
+  virtual ParameterSet make_gradients() const { return make_set(); }
+  virtual ParameterSet make_moments() const { return make_set(); }
+  // Whether parameters come from other processes in the course of a pass, so that these must make the same passes; and
+  // how many that are when this one needs `own` of them.
+  virtual bool in_step() const { return false; }
+  virtual int64_t passes(int64_t own) const { return own; }
   virtual void zero(ParameterSet& set) const = 0;
   virtual void add(ParameterSet& to, const ParameterSet& from, float scale) const = 0;
   // Inner products in f64, one per named parameter.
   virtual void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const = 0;
+  // Entries of a parameter that dot() sums by themselves, from its first on, before it adds these sums in order; 0: it
+  // does otherwise.
+  virtual int64_t dot_block() const { return 0; }
   // dot() of all pairs a <= b, row by row of the upper triangle, each set read once: out[pair * parameters + i].
   virtual void products(std::span<const ParameterSet* const> sets, std::span<double> out) const = 0;
   // Writes a count sketch (Charikar, Chen and Farach-Colton 2002) of m = out.size() entries: entry i of the parameters
   // laid one after another is added with the sign of sketch_signs() into out[i mod m].
-  virtual void sketch(const ParameterSet& set, std::span<float> out) const = 0;
+  virtual void sketch(const ParameterSet& set, std::span<float> out) const { sketch_runs_into(sketch_runs(set), out); }
+  // The part of it that some runs make.
+  virtual void sketch_runs_into(std::span<const SketchRun> runs, std::span<float> out) const = 0;
   virtual void adamw(ParameterSet& parameters, ParameterSet& first, ParameterSet& second, const ParameterSet& gradients,
                      const AdamWCoefficients& c) const = 0;
 };

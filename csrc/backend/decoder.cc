@@ -53,15 +53,55 @@ uint64_t sketch_signs(uint64_t counter) {
   return z ^ (z >> 31);
 }
 
-Decoder::Decoder(const ModelConfig& config)
+std::vector<SketchRun> sketch_runs(const ParameterSet& set) {
+  std::vector<SketchRun> runs;
+  int64_t entry = 0;
+  uint64_t counter = 0;
+  for (const NamedTensor& parameter : set.named) {
+    runs.push_back({parameter.value, entry, counter});
+    entry += parameter.value.numel();
+    counter += static_cast<uint64_t>((parameter.value.numel() + 63) / 64);
+  }
+  return runs;
+}
+
+Decoder::Decoder(const ModelConfig& config) : Decoder(config, open_backend(config)) {}
+
+Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend)
     : config_(config),
-      backend_(open_backend(config_)),
+      backend_(std::move(backend)),
       parameters_(backend_->make_set()),
       network_(backend_->make_network(config_, parameters_)) {}
 
 void Decoder::touch() {
   ++version_;
+  if (parameters_.residence) parameters_.residence->change();
   network_->touch();
+}
+
+void Decoder::prepare() {
+  network_->prepare();
+  rest();
+}
+
+void Decoder::rest() {
+  if (parameters_.residence) parameters_.residence->rest();
+}
+
+// In the order of a network's pass.
+void Decoder::go_along(bool backward, std::span<ParameterSet* const> gradients) {
+  parameters_.enter(kRoot);
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    parameters_.enter(i);
+    parameters_.leave(i);
+  }
+  if (!backward) return;
+  for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
+    parameters_.enter(i);
+    for (const ParameterSet* g : gradients) g->enter(i), g->leave(i);
+    parameters_.leave(i);
+  }
+  for (const ParameterSet* g : gradients) g->enter(kRoot), g->leave(kRoot);
 }
 
 void Decoder::check(std::span<const int32_t> ids) const {

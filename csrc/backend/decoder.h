@@ -16,11 +16,14 @@ namespace gyre {
 class Decoder {
  public:
   explicit Decoder(const ModelConfig& config);
+  // On a backend for this configuration.
+  Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
   const ModelConfig& config() const { return config_; }
   const Backend& backend() const { return *backend_; }
+  const std::shared_ptr<const Backend>& shared_backend() const { return backend_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   // Weights changed: packed copies are rebuilt on next use, keys and values of older weights are invalid.
@@ -28,6 +31,15 @@ class Decoder {
   uint64_t version() const { return version_; }
   // Frees the packed copies of weights that inference keeps, until it comes again.
   void release_packed() { network_->release(); }
+  // Makes what sampling needs of parameters that are not here all the time. All ranks call it together.
+  void prepare();
+
+  // Where parameters come from other ranks in the course of a pass, these make the same passes: one without anything to
+  // compute goes along, for the gradients of a backward pass (all ranks the same, in the same order) or none, and at
+  // the end of its passes a caller rests.
+  bool in_step() const { return backend_->in_step(); }
+  void go_along(bool backward, std::span<ParameterSet* const> gradients);
+  void rest();
 
   // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the
   // memory for a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).
@@ -64,7 +76,7 @@ class Decoder {
   void check(std::span<const int32_t> ids) const;
 
   ModelConfig config_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<const Backend> backend_;
   ParameterSet parameters_;
   std::unique_ptr<Network> network_;
   uint64_t version_ = 1;

@@ -16,19 +16,28 @@
 
 #include "backend/decoder.h"
 #include "fsdp/group.h"
+#include "fsdp/sharding.h"
 #include "gyre.h"
 #include "train/adamw.h"
 #include "train/batch.h"
 #include "train/gradients.h"
 
 // What the opaque handles of gyre.h point to.
+struct gyre_group {
+  explicit gyre_group(gyre::GroupOptions options) : group(std::move(options)) {}
+  gyre::Group group;
+};
+
 struct gyre_model {
   explicit gyre_model(const gyre::ModelConfig& config) : decoder(config) {}
+  gyre_model(const gyre::ModelConfig& config, const gyre::Sharding& sharding)
+      : decoder(config, gyre::shard(gyre::open_backend(config), config, sharding)), lanes(gyre::lanes_of(sharding)) {}
   gyre::Decoder decoder;
+  gyre::Lanes lanes;
 };
 
 struct gyre_gradients {
-  explicit gyre_gradients(const gyre::ModelConfig& config) : gradients(config) {}
+  explicit gyre_gradients(const gyre::Decoder& decoder) : gradients(decoder) {}
   gyre::Gradients gradients;
 };
 
@@ -59,8 +68,8 @@ T& deref(T* pointer, const char* name) {
 // Runs `body` without autograd and turns its exceptions into a status:
 //   std::invalid_argument, std::out_of_range, c10::ValueError, c10::IndexError → INVALID_ARGUMENT
 //   std::bad_alloc, c10::OutOfMemoryError                                     → OUT_OF_MEMORY
-//   GroupError → DISCONNECTED, NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND, c10::NotImplementedError → UNSUPPORTED, anything else →
-//   INTERNAL
+//   GroupError → DISCONNECTED, NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND,
+//   c10::NotImplementedError → UNSUPPORTED, anything else → INTERNAL
 template <typename Body>
 gyre_status guard(gyre_error* err, Body&& body) noexcept {
   try {
@@ -105,14 +114,18 @@ inline gyre_tensor new_tensor_handle(const at::Tensor& tensor) { return new at::
 // named[i].value with the index checked; throws std::invalid_argument.
 const NamedTensor& named_parameter(const ParameterSet& set, int32_t i);
 
+// The part of parameter i that this rank holds.
+void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* tensor);
+
 // Spans over the arrays of gyre_batch and over what is aligned with it.
 //
 // The lengths come from the offsets, of which only the last is looked at here; gyre::validate checks the rest.
 inline Batch batch_view(const gyre_batch* batch) {
   const gyre_batch& b = deref(batch, "batch");
-  if (b.num_sequences < 1) {
-    throw std::invalid_argument("batch: num_sequences is " + std::to_string(b.num_sequences) + ", expected at least 1");
+  if (b.num_sequences < 0) {
+    throw std::invalid_argument("batch: num_sequences is " + std::to_string(b.num_sequences) + ", expected at least 0");
   }
+  if (b.num_sequences == 0) return {};  // of a rank without work; refused where there is but one
   const int64_t tokens = (&deref(b.offsets, "batch offsets"))[b.num_sequences];
   if (tokens < 1)
     throw std::invalid_argument("batch: the last offset is " + std::to_string(tokens) + ", expected at least 1");
@@ -125,6 +138,7 @@ inline Batch batch_view(const gyre_batch* batch) {
 // A token-aligned array that must be given.
 template <typename T>
 std::span<T> required(T* values, const Batch& batch, const char* name) {
+  if (batch.ids.empty()) return {};
   return {&deref(values, name), batch.ids.size()};
 }
 

@@ -6,11 +6,6 @@
 
 #include "capi/boundary.h"
 
-struct gyre_group {
-  explicit gyre_group(gyre::GroupOptions options) : group(std::move(options)) {}
-  gyre::Group group;
-};
-
 struct gyre_tcp_store {
   std::unique_ptr<gyre::TcpStore> store;
 };

@@ -18,6 +18,13 @@ const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
   return set.named[i];
 }
 
+void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* tensor) {
+  named_parameter(set, i);
+  const HeldPart held = held_part(set, i);
+  deref(out, "out") = {.first = held.first, .own_first = held.own_first, .own_count = held.own_count};
+  deref(tensor, "tensor") = new_tensor_handle(held.values);
+}
+
 }  // namespace gyre::capi
 
 using namespace gyre;
@@ -28,6 +35,39 @@ gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gy
     require_thread_setting();
     deref(out, "out") = new gyre_model(ModelConfig(deref(config, "config")));
   });
+}
+
+gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
+                                   gyre_error* err) {
+  return guard(err, [&] {
+    require_thread_setting();
+    const gyre_sharding& s = deref(sharding, "sharding");
+    if (s.shard < GYRE_SHARD_NONE || s.shard > GYRE_SHARD_FULL) {
+      throw std::invalid_argument("sharding: shard is " + std::to_string(s.shard) +
+                                  ", expected 0 to 2 (none, optimizer, full)");
+    }
+    deref(out, "out") =
+        new gyre_model(ModelConfig(deref(config, "config")), {.group = s.group == nullptr ? nullptr : &s.group->group,
+                                                              .shard = static_cast<Shard>(s.shard),
+                                                              .replicas = s.replicas,
+                                                              .prefetch = s.prefetch,
+                                                              .narrow = s.narrow != 0,
+                                                              .deterministic = s.deterministic != 0,
+                                                              .lanes = s.lanes});
+  });
+}
+
+gyre_status gyre_model_gather(gyre_model* model, gyre_error* err) {
+  return guard(err, [&] { deref(model, "model").decoder.prepare(); });
+}
+
+void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count) {
+  *first = model == nullptr ? 0 : model->lanes.first;
+  *count = model == nullptr ? 1 : model->lanes.count;
+}
+
+gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor, gyre_error* err) {
+  return guard(err, [&] { hand_held(deref(model, "model").decoder.parameters(), i, out, tensor); });
 }
 
 void gyre_model_free(gyre_model* model) { delete model; }
@@ -73,7 +113,9 @@ gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* 
     const Decoder& from = deref(src, "src").decoder;
     if (!(to.config() == from.config()))
       throw std::invalid_argument("model copy: the two models have different configurations");
-    const auto into = to.parameters().flats(), values = from.parameters().flats();
+    const auto into = held_flats(to.parameters()), values = held_flats(from.parameters());
+    if (into[0].numel() != values[0].numel())
+      throw std::invalid_argument("model copy: the two models are spread over ranks in different ways");
     for (size_t k = 0; k < into.size(); ++k) into[k].copy_(values[k]);
     to.touch();
   });
@@ -107,6 +149,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const at::Tensor hidden_NH = decoder.forward(pack(view.ids, view.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);
+    decoder.rest();
     const at::Tensor host_NV = logits_NV.to(at::kCPU);
     std::memcpy(&deref(logits, "logits"), host_NV.const_data_ptr<float>(), host_NV.nbytes());
   });

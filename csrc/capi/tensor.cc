@@ -56,6 +56,14 @@ gyre_dtype dtype_of(const at::Tensor& tensor) {
 
 at::Tensor& tensor_of(gyre_tensor handle) { return deref(static_cast<at::Tensor*>(handle), "tensor"); }
 
+// Throws for a tensor without memory.
+void require_memory(const at::Tensor& tensor) {
+  if (tensor.numel() > 0 && tensor.storage().data() == nullptr) {
+    throw std::invalid_argument(
+        "the tensor's values are on several ranks: use the part of it that is held here (gyre_model_held)");
+  }
+}
+
 std::string text(std::span<const int64_t> shape) {
   std::string out = "[";
   for (size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
@@ -148,6 +156,7 @@ gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t nd
                                 const int64_t* strides, const void* data, size_t nbytes, gyre_error* err) {
   return guard(err, [&] {
     at::Tensor& to = tensor_of(tensor);
+    require_memory(to);
     const auto sizes = shape_of(ndim, shape);
     if (!std::equal(sizes.begin(), sizes.end(), to.sizes().begin(), to.sizes().end())) {
       throw std::invalid_argument("the data has shape " + text(sizes) + ", expected the tensor's " + text(to.sizes()));
@@ -163,6 +172,7 @@ gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t nd
 gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err) {
   return guard(err, [&] {
     const at::Tensor& from = tensor_of(tensor);
+    require_memory(from);
     const at::ScalarType type = scalar_type(dtype);
     const size_t want = static_cast<size_t>(from.numel()) * c10::elementSize(type);
     if (nbytes != want) {

@@ -11,8 +11,20 @@
 using namespace gyre;
 using namespace gyre::capi;
 
+namespace {
+
+const ParameterSet& moment_of(const AdamW& adamw, int32_t which) {
+  if (which != 0 && which != 1) {
+    throw std::invalid_argument("optimizer state: which is " + std::to_string(which) +
+                                ", expected 0 (first) or 1 (second moment)");
+  }
+  return which == 0 ? adamw.first_moment() : adamw.second_moment();
+}
+
+}  // namespace
+
 gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gyre_error* err) {
-  return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder.config()); });
+  return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder); });
 }
 
 void gyre_gradients_free(gyre_gradients* g) { delete g; }
@@ -125,6 +137,20 @@ gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, 
   });
 }
 
+gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane, gyre_error* err) {
+  return guard(err, [&] { begin_lane(deref(g, "gradients").gradients.set(), lane); });
+}
+
+gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor,
+                                gyre_error* err) {
+  return guard(err, [&] { hand_held(deref(g, "gradients").gradients.set(), i, out, tensor); });
+}
+
+gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_held* out,
+                                gyre_tensor* tensor, gyre_error* err) {
+  return guard(err, [&] { hand_held(moment_of(deref(opt, "optimizer").adamw, which), i, out, tensor); });
+}
+
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt) { return opt == nullptr ? 0 : opt->adamw.steps(); }
 
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err) {
@@ -134,12 +160,6 @@ gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_er
 gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out,
                                  gyre_error* err) {
   return guard(err, [&] {
-    const AdamW& adamw = deref(opt, "optimizer").adamw;
-    if (which != 0 && which != 1) {
-      throw std::invalid_argument("optimizer state: which is " + std::to_string(which) +
-                                  ", expected 0 (first) or 1 (second moment)");
-    }
-    const ParameterSet& moment = which == 0 ? adamw.first_moment() : adamw.second_moment();
-    deref(out, "out") = new_tensor_handle(named_parameter(moment, i).value);
+    deref(out, "out") = new_tensor_handle(named_parameter(moment_of(deref(opt, "optimizer").adamw, which), i).value);
   });
 }

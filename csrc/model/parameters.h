@@ -1,10 +1,11 @@
 // Every parameter-shaped set of tensors (weights, gradients, Adam moments) has this one layout, block by block, so that
-// a block's weights and its gradients are reached through one place (where sharding will hook in).
+// a block's weights and its gradients are reached through one place, where shards hook in (Residence).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,38 @@ struct NamedTensor {
   at::Tensor value;  // view into a block's or the root's flat storage
 };
 
+// Behind a set whose storage is not all here at all times (shards over ranks): what a network needs of it comes and
+// goes. A unit is a block, or kRoot. Networks enter units in the order of their passes and leave them when they have
+// read (weights) or completed (gradients) them; entering again what is here changes nothing, and a root's weights stay
+// until rest().
+class Residence {
+ public:
+  virtual ~Residence() = default;
+  virtual void enter(int64_t unit) = 0;
+  virtual void leave(int64_t unit) = 0;
+  // The pass is over: nothing of the set is used until the next.
+  virtual void rest() {}
+  // And the values have changed.
+  virtual void change() { rest(); }
+  // Whether enter() and leave() need not be called.
+  virtual bool always_here() const { return false; }
+};
+inline constexpr int64_t kRoot = -1;
+
 struct ParameterSet {
   std::vector<BlockTensors> blocks;
   RootTensors root;
   std::vector<NamedTensor> named;  // embed, blocks in order, final norm, head:
                                    // Hugging Face's parts of the fused tensors
+
+  std::shared_ptr<Residence> residence;  // null: everything is here
+  bool always_here() const { return !residence || residence->always_here(); }
+  void enter(int64_t unit) const {
+    if (residence) residence->enter(unit);
+  }
+  void leave(int64_t unit) const {
+    if (residence) residence->leave(unit);
+  }
 
   // The flat storages in a fixed order: root first, then blocks.
   std::vector<at::Tensor> flats() const;

@@ -67,6 +67,7 @@ class ToyBackend : public Backend {
   }
   std::unique_ptr<KvPages> make_pages(int64_t n) const override { return inner("make_pages").make_pages(n); }
   int64_t bytes_per_page() const override { return inner("bytes_per_page").bytes_per_page(); }
+  at::Tensor make_flat(int64_t count) const override { return inner("make_flat").make_flat(count); }
   ParameterSet make_set() const override { return inner("make_set").make_set(); }
   void zero(ParameterSet& set) const override { inner("zero").zero(set); }
   void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
@@ -79,6 +80,9 @@ class ToyBackend : public Backend {
     inner("products").products(sets, out);
   }
   void sketch(const ParameterSet& set, std::span<float> out) const override { inner("sketch").sketch(set, out); }
+  void sketch_runs_into(std::span<const SketchRun> runs, std::span<float> out) const override {
+    inner("sketch_runs_into").sketch_runs_into(runs, out);
+  }
   void adamw(ParameterSet& parameters, ParameterSet& first, ParameterSet& second, const ParameterSet& gradients,
              const AdamWCoefficients& c) const override {
     inner("adamw").adamw(parameters, first, second, gradients, c);

@@ -22,8 +22,8 @@ AdamW::AdamW(Decoder& decoder, const gyre_adamw_config& config) : decoder_(decod
   require(std::isfinite(config.eps) && config.eps >= 0, "eps", config.eps, "a number >= 0");
   require(std::isfinite(config.weight_decay) && config.weight_decay >= 0, "weight_decay", config.weight_decay,
           "a number >= 0");
-  first_ = decoder.backend().make_set();
-  second_ = decoder.backend().make_set();
+  first_ = decoder.backend().make_moments();
+  second_ = decoder.backend().make_moments();
 }
 
 StepOutcome AdamW::step(const Gradients& gradients, double lr, double max_norm) {

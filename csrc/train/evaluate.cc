@@ -10,25 +10,43 @@ namespace {
 
 constexpr int64_t kRowsPerPass = 4096;
 
-// Calls body(group, packing) for consecutive groups of whole sequences of at most kRowsPerPass rows (or one longer
-// sequence).
-template <typename Body>
-void for_groups(const Batch& batch, Body&& body) {
+// Consecutive whole sequences of at most kRowsPerPass rows together (or one longer sequence).
+struct Portion {
+  int64_t start;                 // first token
+  std::vector<int64_t> offsets;  // from there
+  Packing packing;
+};
+
+std::vector<Portion> portions_of(const Batch& batch) {
   const auto sequence = [&](int64_t s) {
     return batch.ids.subspan(batch.offsets[s], batch.offsets[s + 1] - batch.offsets[s]);
   };
-  std::vector<int64_t> offsets;
+  std::vector<Portion> portions;
   for (int64_t s = 0; s < batch.num_sequences();) {
-    const int64_t start = batch.offsets[s];
+    Portion portion{.start = batch.offsets[s], .offsets = {0}, .packing = {}};
     PrefixTree tree;
-    offsets.assign(1, 0);
     do {
       tree.add(sequence(s++));
-      offsets.push_back(batch.offsets[s] - start);
+      portion.offsets.push_back(batch.offsets[s] - portion.start);
     } while (s < batch.num_sequences() && tree.rows() + tree.new_rows(sequence(s)) <= kRowsPerPass);
-    body(Batch{offsets, batch.ids.subspan(start, offsets.back()), batch.mask.subspan(start, offsets.back())},
-         tree.pack());
+    portion.packing = tree.pack();
+    portions.push_back(std::move(portion));
   }
+  return portions;
+}
+
+// Calls body(portion, packing) for the portions of a batch, and makes the passes of ranks that have more.
+template <typename Body>
+void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
+  if (!batch.ids.empty() || !decoder.in_step()) validate(batch, decoder.config());
+  const std::vector<Portion> portions = portions_of(batch);
+  const auto own = static_cast<int64_t>(portions.size()), all = decoder.backend().passes(own);  // before any pass waits
+  for (const Portion& p : portions) {
+    body(Batch{p.offsets, batch.ids.subspan(p.start, p.offsets.back()), batch.mask.subspan(p.start, p.offsets.back())},
+         p.packing);
+  }
+  for (int64_t i = own; i < all; ++i) decoder.go_along(false, {});
+  decoder.rest();
 }
 
 }  // namespace
@@ -38,9 +56,8 @@ void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, s
   if (decoder.config().head != GYRE_HEAD_LM) {
     throw std::invalid_argument("score: the model has a value head, expected a language model");
   }
-  validate(batch, decoder.config());
   std::vector<float> all_logprobs, all_entropies;  // per target
-  for_groups(batch, [&](const Batch& group, const Packing& packing) {
+  for_portions(decoder, batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = decoder.forward(packing, nullptr);
     const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, !entropies.empty());
     all_logprobs.insert(all_logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
@@ -57,9 +74,8 @@ void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> value
   if (critic.config().head != GYRE_HEAD_VALUE) {
     throw std::invalid_argument("values: the model has a language-model head, expected a value head");
   }
-  validate(batch, critic.config());
   std::vector<float> all_values;  // per target
-  for_groups(batch, [&](const Batch& group, const Packing& packing) {
+  for_portions(critic, batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = critic.forward(packing, nullptr);
     const std::vector<float> results = critic.values(hidden_NH, predicted(group, packing).targets);
     all_values.insert(all_values.end(), results.begin(), results.end());

@@ -5,14 +5,17 @@
 #include <memory>
 #include <span>
 
-#include "backend/backend.h"
+#include "backend/decoder.h"
 
 namespace gyre {
 
 class Gradients {
  public:
   explicit Gradients(const ModelConfig& config)
-      : config_(config), backend_(open_backend(config)), set_(backend_->make_set()) {}
+      : config_(config), backend_(open_backend(config)), set_(backend_->make_gradients()) {}
+  // For a decoder that may be one of several ranks'.
+  explicit Gradients(const Decoder& decoder)
+      : config_(decoder.config()), backend_(decoder.shared_backend()), set_(backend_->make_gradients()) {}
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& set() { return set_; }
@@ -38,7 +41,7 @@ class Gradients {
 
  private:
   ModelConfig config_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<const Backend> backend_;
   ParameterSet set_;
 };
 

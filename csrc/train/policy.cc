@@ -146,6 +146,15 @@ class BackwardPasses {
     return all;
   }
 
+  // A pass for each of these buffers, in their order, whatever the components give: other ranks wait for them.
+  void begin_with(std::span<ParameterSet* const> buffers, std::span<const Component> components) {
+    for (const ParameterSet* buffer : buffers) {
+      const auto c = std::ranges::find_if(
+          components, [&](const Component& c) { return c.into != nullptr && &c.into->set() == buffer; });
+      passes_.push_back({c->into, {}, {}, at::zeros_like(hidden_NH_)});
+    }
+  }
+
   void run(Decoder& decoder, const Activations& kept) const {
     std::vector<HiddenGradient> all;
     for (const BackwardPass& pass : passes_) all.push_back({pass.d_hidden_NH, &pass.into->set()});
@@ -157,11 +166,26 @@ class BackwardPasses {
   std::vector<BackwardPass> passes_;
 };
 
+// The buffers of the components, each once, in their order.
+std::vector<ParameterSet*> buffers_of(std::span<const Component> components) {
+  std::vector<ParameterSet*> all;
+  for (const Component& c : components) {
+    if (c.into != nullptr && std::ranges::find(all, &c.into->set()) == all.end()) all.push_back(&c.into->set());
+  }
+  return all;
+}
+
 }  // namespace
 
 PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
                              const gyre_policy_loss& loss, std::span<const Component> components,
                              const PolicyOutputs& outputs) {
+  const std::vector<ParameterSet*> buffers = decoder.in_step() ? buffers_of(components) : std::vector<ParameterSet*>();
+  if (decoder.in_step() && batch.ids.empty()) {
+    decoder.go_along(!buffers.empty(), buffers);
+    decoder.rest();
+    return {.stats = {}, .components = std::vector<gyre_component_stats>(components.size())};
+  }
   check(decoder, batch, inputs, loss);
   const std::vector<Component> all = complete(decoder, batch, inputs, loss, components);
   const auto old_logprobs = loss.objective == GYRE_POLICY_PPO ? inputs.old_logprobs : std::span<const float>();
@@ -171,6 +195,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
   std::unique_ptr<Activations> kept;
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
   BackwardPasses passes(hidden_NH);
+  passes.begin_with(buffers, all);
   PolicyResult result{.stats = {}, .components = std::vector<gyre_component_stats>(all.size())};
   std::vector<float> logprobs, entropies;  // per target
   decoder.score_backward(hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
@@ -187,6 +212,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
     return passes.gradients();
   });
   passes.run(decoder, *kept);
+  decoder.rest();
   scatter(tokens, logprobs, outputs.logprobs);
   scatter(tokens, entropies, outputs.entropies);
   return result;

@@ -27,6 +27,13 @@ void check(const Decoder& critic, const Batch& batch, const ValueInputs& inputs,
 
 gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const ValueInputs& inputs, Gradients& into,
                                 std::span<float> values_out) {
+  if (critic.in_step() && batch.ids.empty()) {
+    into.require_config(critic.config());
+    ParameterSet* const buffer = &into.set();
+    critic.go_along(true, {&buffer, 1});
+    critic.rest();
+    return {};
+  }
   check(critic, batch, inputs, into);
   const Packing packing = pack(batch.ids, batch.offsets);
   const auto [tokens, targets] = predicted(batch, packing);
@@ -49,6 +56,7 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const Value
     d_values[i] = inputs.weights[t] * term.derivative;
   }
   critic.backward({{critic.value_backward(hidden_NH, targets, d_values, into.set()), &into.set()}}, *kept);
+  critic.rest();
   return stats;
 }
 

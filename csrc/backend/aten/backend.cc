@@ -103,8 +103,9 @@ class AtenBackend : public Backend {
            static_cast<int64_t>(c10::elementSize(placement_.compute));
   }
 
+  at::Tensor make_flat(int64_t count) const override { return at::zeros({count}, options(at::kFloat)); }
   ParameterSet make_set() const override {
-    return lay_out(config_, [&](int64_t count) { return at::zeros({count}, options(at::kFloat)); });
+    return lay_out(config_, [&](int64_t count) { return make_flat(count); });
   }
   void zero(ParameterSet& set) const override {
     for (at::Tensor& flat : set.flats()) flat.zero_();
@@ -148,12 +149,12 @@ class AtenBackend : public Backend {
   }
 
   // Neighbours fall into neighbouring entries, so a block is laid in rows of the sketch's length and these are summed.
-  void sketch(const ParameterSet& set, std::span<float> out) const override {
+  void sketch_runs_into(std::span<const SketchRun> all, std::span<float> out) const override {
     const auto size = static_cast<int64_t>(out.size());
     at::Tensor sums_M = at::zeros({size}, options(at::kFloat));
-    int64_t place = 0, counter = 0;  // of the parameter's first entry
-    for (const NamedTensor& parameter : set.named) {
-      for_blocks({parameter.value}, kBlock, [&](const std::vector<at::Tensor>& x, int64_t first) {
+    for (const SketchRun& run : all) {
+      const int64_t place = run.entry % size, counter = static_cast<int64_t>(run.counter);
+      for_blocks({run.values}, kBlock, [&](const std::vector<at::Tensor>& x, int64_t first) {
         const int64_t n = x[0].numel(), runs = (n + 63) / 64, before = (place + first) % size,
                       after = (size - (before + n) % size) % size;
         const at::Tensor counters_C = at::arange(runs, options(at::kLong)).add_(counter + first / 64);
@@ -161,8 +162,6 @@ class AtenBackend : public Backend {
         const auto zeros = [&](int64_t count) { return at::zeros({count}, options(at::kFloat)); };
         sums_M += at::cat({zeros(before), signed_N, zeros(after)}).view({-1, size}).sum(0);
       });
-      place = (place + parameter.value.numel()) % size;
-      counter += (parameter.value.numel() + 63) / 64;
     }
     const at::Tensor host = sums_M.to(at::kCPU);
     std::memcpy(out.data(), host.const_data_ptr<float>(), out.size_bytes());

@@ -88,16 +88,51 @@ void AtenPages::copy_page(int64_t from, int64_t to) {
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
-    : config_(config), parameters_(parameters), placement_(placement), rope_(inverse_frequencies(config)) {}
+    : config_(config), parameters_(parameters), placement_(placement), rope_(inverse_frequencies(config)) {
+  touch();
+}
 
-void AtenNetwork::refresh() {
-  if (!std::exchange(stale_, false)) return;
+void AtenNetwork::touch() {
   blocks_.assign(parameters_.blocks.size(), {});
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    for (const auto field : kNorms) blocks_[i].*field = leaf(parameters_.blocks[i].*field, at::kFloat);
-    for (const auto field : kProjections) blocks_[i].*field = leaf(parameters_.blocks[i].*field, placement_.compute);
+  sampled_.reset();
+}
+
+// Of a block that is here. Of shards, leaves in float32 follow the storage's memory as it comes and goes, and
+// autograd's graphs with them.
+const BlockTensors& AtenNetwork::block(size_t i) {
+  BlockTensors& block = blocks_[i];
+  if (!block.attn_norm_H.defined()) {
+    for (const auto field : kNorms) block.*field = leaf(parameters_.blocks[i].*field, at::kFloat);
+    for (const auto field : kProjections) block.*field = leaf(parameters_.blocks[i].*field, placement_.compute);
   }
-  final_norm_H_ = leaf(parameters_.root.final_norm_H, at::kFloat);
+  return block;
+}
+
+void AtenNetwork::prepare() {
+  if (parameters_.always_here() || sampled_ != nullptr) return;
+  auto copies = std::make_unique<ParameterSet>();
+  parameters_.enter(kRoot);
+  const RootTensors& root = parameters_.root;
+  copies->root.embed_VH = root.embed_VH.clone();
+  copies->root.final_norm_H = root.final_norm_H.clone();
+  if (root.head_VH.defined())
+    copies->root.head_VH = config_.tie_embeddings ? copies->root.embed_VH : root.head_VH.clone();
+  if (root.score_1H.defined())
+    copies->root.score_1H = root.score_1H.clone(), copies->root.score_bias_1 = root.score_bias_1.clone();
+  for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
+    parameters_.enter(static_cast<int64_t>(i));
+    BlockTensors& copy = copies->blocks.emplace_back();
+    const auto add = [&](const auto& fields, at::ScalarType type) {
+      for (const auto field : fields) {
+        const at::Tensor& t = parameters_.blocks[i].*field;
+        if (t.defined()) copy.*field = t.to(type, /*non_blocking=*/false, /*copy=*/true);
+      }
+    };
+    add(kNorms, at::kFloat);
+    add(kProjections, placement_.compute);
+    parameters_.leave(static_cast<int64_t>(i));
+  }
+  sampled_ = std::move(copies);
 }
 
 at::Tensor AtenNetwork::ids_tensor(std::span<const int32_t> ids) const {
@@ -138,25 +173,31 @@ at::Tensor AtenNetwork::block_forward(const BlockTensors& w, const at::Tensor& x
   return middle_NH + project(act, w.down_HF, w.down_bias_H);
 }
 
-at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) const {
+at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) {
   at::NoGradGuard no_grad;
-  at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, ids_N);
+  const ParameterSet& from = kv != nullptr && sampled_ ? *sampled_ : parameters_;
+  from.enter(kRoot);
+  at::Tensor x_NH = from.root.embed_VH.index_select(0, ids_N);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     std::optional<LayerPages> pages;
     if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
-    x_NH = block_forward(blocks_[i], x_NH, pass, pages);
+    from.enter(static_cast<int64_t>(i));
+    x_NH = block_forward(&from == &parameters_ ? block(i) : from.blocks[i], x_NH, pass, pages);
+    from.leave(static_cast<int64_t>(i));
   }
-  return normalize(x_NH, final_norm_H_, config_);
+  return normalize(x_NH, from.root.final_norm_H, config_);
 }
 
 at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
-  refresh();
+  if (!parameters_.always_here() && sampled_ == nullptr) {
+    throw std::invalid_argument(
+        "sampling from a model in shards: its weights must be gathered first, by all ranks together");
+  }
   return run(ids_tensor(ids), {plan_paged(pass, placement_.device), angles(pass)}, &dynamic_cast<AtenPages&>(kv));
 }
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
-  refresh();
   AtenPass shared{plan_rows(pass, placement_.device), angles(pass)};
   if (keep == nullptr) return run(ids_tensor(ids), shared, nullptr);
   auto kept = std::make_unique<AtenActivations>();
@@ -165,15 +206,19 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
   kept->shared = std::move(shared);
   kept->ids_N = ids_tensor(ids);
   at::AutoGradMode grad(true);
+  parameters_.enter(kRoot);
   at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, kept->ids_N);
-  for (const BlockTensors& block : blocks_) {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
     kept->inputs_NH.push_back(cut(x_NH));
     at::AutoGradMode record(!recompute);
-    x_NH = block_forward(block, kept->inputs_NH.back(), kept->shared, std::nullopt);
+    parameters_.enter(static_cast<int64_t>(i));
+    x_NH = block_forward(block(i), kept->inputs_NH.back(), kept->shared, std::nullopt);
+    parameters_.leave(static_cast<int64_t>(i));
     if (!recompute) kept->outputs_NH.push_back(x_NH);
   }
   kept->last_NH = cut(x_NH);
-  kept->hidden_NH = normalize(kept->last_NH, final_norm_H_, config_);
+  kept->final_norm_H = leaf(parameters_.root.final_norm_H, at::kFloat);
+  kept->hidden_NH = normalize(kept->last_NH, kept->final_norm_H, config_);
   at::Tensor hidden_NH = kept->hidden_NH.detach();
   *keep = std::move(kept);
   return hidden_NH;
@@ -182,32 +227,40 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
 void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activations& activations) {
   const auto& kept = dynamic_cast<const AtenActivations&>(activations);
   std::vector<at::Tensor> d_NH;
+  parameters_.enter(kRoot);
   for (const auto& [d_hidden_NH, gradients] : all) {
+    gradients->enter(kRoot);
     d_NH.push_back(
-        differentiate(kept.hidden_NH, kept.last_NH, {final_norm_H_}, d_hidden_NH, {gradients->root.final_norm_H}));
+        differentiate(kept.hidden_NH, kept.last_NH, {kept.final_norm_H}, d_hidden_NH, {gradients->root.final_norm_H}));
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
+    parameters_.enter(static_cast<int64_t>(i));
     at::Tensor output_NH;
     if (kept.recompute) {
       at::AutoGradMode grad(true);
-      output_NH = block_forward(blocks_[i], kept.inputs_NH[i], kept.shared, std::nullopt);
+      output_NH = block_forward(block(i), kept.inputs_NH[i], kept.shared, std::nullopt);
     } else {
       output_NH = kept.outputs_NH[i];
     }
     for (size_t g = 0; g < all.size(); ++g) {
+      all[g].gradients->enter(static_cast<int64_t>(i));
       d_NH[g] = differentiate(output_NH, kept.inputs_NH[i], tensors_of(blocks_[i]), d_NH[g],
                               tensors_of(all[g].gradients->blocks[i]));
+      all[g].gradients->leave(static_cast<int64_t>(i));
     }
+    parameters_.leave(static_cast<int64_t>(i));
   }
   for (size_t g = 0; g < all.size(); ++g) {
     all[g].gradients->root.embed_VH.add_(at::embedding_dense_backward(d_NH[g], kept.ids_N, config_.vocab_size,
                                                                       /*padding_idx=*/-1,
                                                                       /*scale_grad_by_freq=*/false));
+    all[g].gradients->leave(kRoot);
   }
 }
 
 void AtenNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  const RootTensors& root = parameters_.root;
+  if (!sampled_) parameters_.enter(kRoot);
+  const RootTensors& root = sampled_ ? sampled_->root : parameters_.root;
   const bool value = config_.head == GYRE_HEAD_VALUE;
   at::mm_out(logits_RV, hidden_RH, (value ? root.score_1H : root.head_VH).t());
   if (value) logits_RV.add_(root.score_bias_1);

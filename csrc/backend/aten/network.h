@@ -59,14 +59,16 @@ struct AtenActivations : Activations {
   std::vector<at::Tensor> inputs_NH;   // leaves
   std::vector<at::Tensor> outputs_NH;  // with their graphs; none when blocks are recomputed
   at::Tensor last_NH, hidden_NH;       // input (a leaf) and output of the final norm
+  at::Tensor final_norm_H;             // a leaf
 };
 
 class AtenNetwork : public Network {
  public:
   AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement);
 
-  void touch() override { stale_ = true; }
-  void release() override {}
+  void touch() override;
+  void release() override { sampled_.reset(); }
+  void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                      std::unique_ptr<Activations>* keep) override;
@@ -81,12 +83,12 @@ class AtenNetwork : public Network {
                             std::span<const double> d_values, ParameterSet& gradients) override;
 
  private:
-  void refresh();
+  const BlockTensors& block(size_t i);
   at::Tensor ids_tensor(std::span<const int32_t> ids) const;
   RowAngles angles(const Pass& pass);
   at::Tensor block_forward(const BlockTensors& weights, const at::Tensor& x_NH, const AtenPass& pass,
                            const std::optional<LayerPages>& pages) const;
-  at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) const;
+  at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv);
   at::Tensor logits_of(const at::Tensor& rows_RH);
 
   const ModelConfig& config_;
@@ -94,9 +96,8 @@ class AtenNetwork : public Network {
   Placement placement_;
   // Projections in the compute type: in float32 they share the parameters' storage, otherwise they are copies, made
   // again after each change. Norms are f32. Leaves of autograd's graphs.
-  std::vector<BlockTensors> blocks_;  // without flat_P
-  at::Tensor final_norm_H_;
-  bool stale_ = true;
+  std::vector<BlockTensors> blocks_;       // without flat_P
+  std::unique_ptr<ParameterSet> sampled_;  // of parameters that are not here all the time: copies for inference
   // The CPU kernels' angles.
   RopeTable rope_;
   int64_t uploaded_ = 0;

@@ -104,7 +104,9 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
     const at::Tensor z_RV = logits_of(rows_RH).mul_(inverse_temperature);
     Scores scores;
     append_scores(z_RV, chunk, true, scores);
+    parameters_.enter(kRoot);
     for (const ScoreGradient& gradient : objective(chunk.begin, scores)) {
+      gradient.gradients->enter(kRoot);
       chunk_backward(parameters_.root.head_VH, rows_RH, z_RV, chunk, inverse_temperature, scores, gradient);
     }
   });
@@ -113,6 +115,8 @@ void AtenNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Ta
 at::Tensor AtenNetwork::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                        std::span<const double> d_values, ParameterSet& gradients) {
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
+  parameters_.enter(kRoot);
+  gradients.enter(kRoot);
   for_chunks(targets, 1, hidden_NH.device(), [&](const Chunk& chunk) {
     const std::vector<float> host(d_values.begin() + static_cast<ptrdiff_t>(chunk.begin),
                                   d_values.begin() + static_cast<ptrdiff_t>(chunk.begin + chunk.count));

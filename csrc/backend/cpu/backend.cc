@@ -127,7 +127,9 @@ class CpuBackend : public Backend {
   int64_t bytes_per_page() const override {
     return 2 * config_.num_layers * config_.kv_width() * kPageTokens * static_cast<int64_t>(sizeof(float));
   }
+  at::Tensor make_flat(int64_t count) const override { return zeros(count); }
   ParameterSet make_set() const override { return lay_out(config_, zeros); }
+  int64_t dot_block() const override { return kBlock; }
 
   void zero(ParameterSet& set) const override {
     for (at::Tensor& flat : set.flats()) {
@@ -160,14 +162,14 @@ class CpuBackend : public Backend {
     }
   }
 
-  void sketch(const ParameterSet& set, std::span<float> out) const override {
+  void sketch_runs_into(std::span<const SketchRun> runs, std::span<float> out) const override {
     const auto size = static_cast<int64_t>(out.size());
     std::vector<SketchPiece> pieces;
-    int64_t place = 0;
-    uint64_t counter = 0;
-    for (const auto& parameter : set.named) {
-      const float* x = data(parameter.value);
-      for (int64_t left = parameter.value.numel(); left > 0;) {
+    for (const SketchRun& run : runs) {
+      const float* x = data(run.values);
+      int64_t place = run.entry % size;
+      uint64_t counter = run.counter;
+      for (int64_t left = run.values.numel(); left > 0;) {
         const int64_t n = std::min(left, kSketchPiece);
         pieces.push_back({x, n, place, counter});
         x += n;

@@ -41,11 +41,16 @@ void pack(PackedBlock& to, const BlockTensors& from) {
 
 }  // namespace
 
-void PackedWeights::keep_blocks() {
+void PackedWeights::keep_blocks(const std::function<void(size_t)>& also) {
   if (blocks_version_ == version_) return;
   one_ = PackedBlock();
   blocks_.resize(parameters_.blocks.size());
-  for (size_t i = 0; i < blocks_.size(); ++i) pack(blocks_[i], parameters_.blocks[i]);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    parameters_.enter(static_cast<int64_t>(i));
+    pack(blocks_[i], parameters_.blocks[i]);
+    also(i);
+    parameters_.leave(static_cast<int64_t>(i));
+  }
   blocks_version_ = version_;
 }
 
@@ -87,6 +92,47 @@ CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters
 void CpuNetwork::touch() {
   packed_.touch();
   activations_.reset();
+  beside_packed_.reset();
+}
+
+void CpuNetwork::release() {
+  packed_.release_blocks();
+  beside_packed_.reset();
+}
+
+namespace {
+
+// The tensors that inference does not read in packed form.
+constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
+    &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
+    &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
+
+at::Tensor copy(const at::Tensor& t) { return t.defined() ? t.clone() : t; }
+
+}  // namespace
+
+void CpuNetwork::prepare() {
+  if (parameters_.always_here() || beside_packed_ != nullptr) return;
+  activations_.reset();
+  const RootTensors& root = parameters_.root;
+  parameters_.enter(kRoot);
+  auto beside = std::make_unique<ParameterSet>();
+  beside->root.embed_VH = copy(root.embed_VH);
+  beside->root.final_norm_H = copy(root.final_norm_H);
+  beside->root.score_bias_1 = copy(root.score_bias_1);
+  packed_.keep_blocks([&](size_t i) {
+    BlockTensors& block = beside->blocks.emplace_back();
+    for (const auto field : kBesidePacked) block.*field = copy(parameters_.blocks[i].*field);
+  });
+  packed_.head();
+  beside_packed_ = std::move(beside);
+}
+
+// What the head needs besides packed columns.
+const RootTensors& CpuNetwork::head_root() {
+  if (beside_packed_) return beside_packed_->root;
+  parameters_.enter(kRoot);
+  return parameters_.root;
 }
 
 // Makes the tensors that a training pass keeps.
@@ -110,12 +156,13 @@ void CpuNetwork::place(CpuActivations& keep) {
 }
 
 // `share_pages`: kv has one layer, which every block overwrites in turn (nothing reads it after the pass).
-at::Tensor CpuNetwork::run(std::span<const int32_t> ids, const Pass& pass, CpuPages& kv, bool share_pages,
-                           CpuActivations* keep) {
+at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
+                           bool share_pages, CpuActivations* keep) {
+  weights.enter(kRoot);
   const bool keep_all = keep && !keep->recompute;
   if (keep) place(*keep);
   at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
-  gather_rows(floats(parameters_.root.embed_VH), config_.hidden_size, ids.data(), static_cast<int64_t>(ids.size()),
+  gather_rows(floats(weights.root.embed_VH), config_.hidden_size, ids.data(), static_cast<int64_t>(ids.size()),
               floats(x_NH));
   rope_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
@@ -131,11 +178,13 @@ at::Tensor CpuNetwork::run(std::span<const int32_t> ids, const Pass& pass, CpuPa
     BlockActivations& kept = keep_all ? keep->blocks[i] : scratch;
     kept.input_NH = x_NH;
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
-    const Block block{config_, parameters_.blocks[i], rope_};
+    weights.enter(static_cast<int64_t>(i));
+    const Block block{config_, weights.blocks[i], rope_};
     block.forward(packed_.block(i), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+    weights.leave(static_cast<int64_t>(i));
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
-  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(parameters_.root.final_norm_H),
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(weights.root.final_norm_H),
            static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), floats(rstd_N));
   if (keep) keep->rstd_N = std::move(rstd_N);
   return hidden_NH;
@@ -143,18 +192,22 @@ at::Tensor CpuNetwork::run(std::span<const int32_t> ids, const Pass& pass, CpuPa
 
 at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
   activations_.reset();
+  if (!parameters_.always_here() && beside_packed_ == nullptr) {
+    throw std::invalid_argument(
+        "sampling from a model in shards: its weights must be gathered first, by all ranks together");
+  }
   packed_.keep_blocks();
-  return run(ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
+  return run(beside_packed_ ? *beside_packed_ : parameters_, ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
 }
 
 at::Tensor CpuNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                std::unique_ptr<Activations>* keep) {
   CpuPages kv(config_, 1, pass.num_pages);
-  if (keep == nullptr) return run(ids, pass, kv, true, nullptr);
+  if (keep == nullptr) return run(parameters_, ids, pass, kv, true, nullptr);
   auto kept = std::make_unique<CpuActivations>();
   kept->pass = std::move(pass);
   kept->recompute = recompute;
-  at::Tensor hidden_NH = run(ids, kept->pass, kv, true, kept.get());
+  at::Tensor hidden_NH = run(parameters_, ids, kept->pass, kv, true, kept.get());
   kept->ids.assign(ids.begin(), ids.end());
   *keep = std::move(kept);
   return hidden_NH;
@@ -164,7 +217,9 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   const auto& kept = dynamic_cast<const CpuActivations&>(activations);
   const int64_t rows = kept.pass.rows, h = config_.hidden_size;
   std::vector<at::Tensor> d_NH;
+  parameters_.enter(kRoot);
   for (const auto& [d_hidden_NH, gradients] : all) {
+    gradients->enter(kRoot);
     d_NH.push_back(at::zeros_like(d_hidden_NH));
     rms_norm_backward(floats(kept.last_NH), floats(kept.rstd_N), floats(parameters_.root.final_norm_H),
                       floats(d_hidden_NH), rows, h, floats(d_NH.back()), floats(gradients->root.final_norm_H));
@@ -177,6 +232,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
   at::Tensor unused_NH;
   for (int64_t i = config_.num_layers - 1; i >= 0; --i) {
     const auto at = static_cast<size_t>(i);
+    parameters_.enter(i);
     const Block block{config_, parameters_.blocks[at], rope_};
     const BlockActivations* activations = &kept.blocks[at];
     if (!activations->qkv_NR.defined()) {
@@ -193,17 +249,22 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
     }
     block.recompute(*activations, kept.pass, work);
     for (size_t g = 0; g < all.size(); ++g) {
+      all[g].gradients->enter(i);
       block.backward(*activations, kept.pass, work, d_NH[g], all[g].gradients->blocks[at]);
+      all[g].gradients->leave(i);
     }
+    parameters_.leave(i);
   }
   for (size_t g = 0; g < all.size(); ++g) {
     scatter_add_rows(floats(d_NH[g]), h, kept.ids.data(), rows, floats(all[g].gradients->root.embed_VH));
+    all[g].gradients->leave(kRoot);
   }
 }
 
 void CpuNetwork::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  packed_.head().multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0),
-                          floats(parameters_.root.score_bias_1), floats(logits_RV), logits_RV.stride(0));
+  const float* bias = floats(head_root().score_bias_1);
+  packed_.head().multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), bias, floats(logits_RV),
+                          logits_RV.stride(0));
 }
 
 }  // namespace gyre

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,8 +39,8 @@ class PackedWeights {
 
   // The parameters changed.
   void touch() { ++version_; }
-  // Packs all blocks unless that has been done for these parameters.
-  void keep_blocks();
+  // Packs all blocks unless that has been done for these parameters; calls also(i) while block i is here.
+  void keep_blocks(const std::function<void(size_t)>& also = [](size_t) {});
   // Frees what keep_blocks() made, and the head's copy.
   void release_blocks();
   // Valid until the next call when the blocks are not kept.
@@ -76,7 +77,8 @@ class CpuNetwork : public Network {
   CpuNetwork(const ModelConfig& config, const ParameterSet& parameters);
 
   void touch() override;
-  void release() override { packed_.release_blocks(); }
+  void release() override;
+  void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                      std::unique_ptr<Activations>* keep) override;
@@ -91,7 +93,9 @@ class CpuNetwork : public Network {
 
  private:
   void place(CpuActivations& keep);
-  at::Tensor run(std::span<const int32_t> ids, const Pass& pass, CpuPages& kv, bool share_pages, CpuActivations* keep);
+  at::Tensor run(const ParameterSet& weights, std::span<const int32_t> ids, const Pass& pass, CpuPages& kv,
+                 bool share_pages, CpuActivations* keep);
+  const RootTensors& head_root();
   void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
   void chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, const Scores& scores,
                       const float* kept, const ScoreGradient& gradient);
@@ -99,6 +103,8 @@ class CpuNetwork : public Network {
   const ModelConfig& config_;
   const ParameterSet& parameters_;
   PackedWeights packed_;
+  // Of parameters that are not here all the time: what inference needs of them besides packed matrices.
+  std::unique_ptr<ParameterSet> beside_packed_;
   RopeTable rope_;
   // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
   std::shared_ptr<Buffer> activations_;

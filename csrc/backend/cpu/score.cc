@@ -136,6 +136,7 @@ Scores CpuNetwork::score(const at::Tensor& hidden_NH, std::span<const Target> ta
                          bool want_entropy) {
   thread_local Buffer block;
   Scores out;
+  parameters_.enter(kRoot);
   for_chunks(targets.size(), kChunk, [&](size_t begin, size_t count) {
     const at::Tensor rows_RH = gather(hidden_NH, targets.subspan(begin, count));
     ChunkScores chunk(targets.subspan(begin, count), inverse, want_entropy);
@@ -153,6 +154,7 @@ void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Tar
                                 const Objective& objective) {
   const int64_t vocab = config_.vocab_size;
   Buffer logits;
+  parameters_.enter(kRoot);
   for_chunks(targets.size(), kept_chunk(vocab), [&](size_t begin, size_t count) {
     const std::span<const Target> here = targets.subspan(begin, count);
     const at::Tensor rows_RH = gather(hidden_NH, here);
@@ -168,6 +170,7 @@ void CpuNetwork::score_backward(const at::Tensor& hidden_NH, std::span<const Tar
     Scores scores;
     chunk.append_to(scores);
     for (const ScoreGradient& gradient : objective(begin, scores)) {
+      gradient.gradients->enter(kRoot);
       chunk_backward(rows_RH, here, inverse, scores, logits.data(), gradient);
     }
   });
@@ -177,6 +180,8 @@ at::Tensor CpuNetwork::value_backward(const at::Tensor& hidden_NH, std::span<con
                                       std::span<const double> d_values, ParameterSet& gradients) {
   const int64_t width = hidden_NH.size(1);
   const float* hidden = hidden_NH.const_data_ptr<float>();
+  parameters_.enter(kRoot);
+  gradients.enter(kRoot);
   const float* head = parameters_.root.score_1H.const_data_ptr<float>();
   at::Tensor d_hidden_NH = at::zeros_like(hidden_NH);
   float* d_hidden = d_hidden_NH.mutable_data_ptr<float>();

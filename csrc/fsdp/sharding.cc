@@ -1,0 +1,210 @@
+#include "fsdp/sharding.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "fsdp/parts.h"
+
+namespace gyre {
+namespace {
+
+int size_of(const Sharding& s) { return s.group == nullptr ? 1 : s.group->size(); }
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
+
+Part& part_of(const ParameterSet& set) { return static_cast<Part&>(*set.residence); }
+
+class ShardedBackend : public Backend {
+ public:
+  ShardedBackend(std::unique_ptr<Backend> inner, const ModelConfig& config, const Sharding& sharding)
+      : inner_(std::move(inner)), config_(config), ranks_(*inner_, config_, sharding) {}
+
+  std::string describe() const override {
+    static constexpr const char* kNames[] = {"whole", "optimizer state in shards", "in shards"};
+    return inner_->describe() + ", " + kNames[static_cast<size_t>(sharding().shard)] + " on " +
+           std::to_string(size_of(sharding())) + " ranks";
+  }
+  std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const override {
+    return inner_->make_network(config, parameters);
+  }
+  std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override { return inner_->make_pages(num_pages); }
+  int64_t bytes_per_page() const override { return inner_->bytes_per_page(); }
+  at::Tensor make_flat(int64_t count) const override { return inner_->make_flat(count); }
+  int64_t dot_block() const override { return inner_->dot_block(); }
+
+  ParameterSet make_set() const override {
+    ParameterSet set = full() ? hollow() : inner_->make_set();
+    set.residence = full() ? std::shared_ptr<Part>(new GatheredPart(ranks_, set.flats()))
+                           : std::make_shared<StillPart>(ranks_, set.flats());
+    return set;
+  }
+  ParameterSet make_gradients() const override {
+    const bool eager = full() && !sharding().deterministic;
+    ParameterSet set = eager ? hollow() : inner_->make_set();
+    set.residence = eager ? std::shared_ptr<Part>(new EagerPart(ranks_, set.flats()))
+                          : std::make_shared<LocalPart>(ranks_, set.flats());
+    return set;
+  }
+  ParameterSet make_moments() const override {
+    const bool whole = sharding().shard == Shard::kNone;
+    ParameterSet set = whole ? inner_->make_set() : hollow();
+    set.residence = whole ? std::make_shared<StillPart>(ranks_, set.flats()) : std::make_shared<StillPart>(ranks_);
+    return set;
+  }
+
+  bool in_step() const override { return full(); }
+  int64_t passes(int64_t own) const override {
+    if (!full() || sharding().group == nullptr) return own;
+    double most = static_cast<double>(own);
+    sharding().group->all_reduce({&most, 1}, Reduction::kMax);
+    return static_cast<int64_t>(most);
+  }
+
+  void zero(ParameterSet& set) const override { part_of(set).zero(); }
+
+  void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
+    Part &into = part_of(to), &of = part_of(from);
+    if (sharding().deterministic) settle({&to, &from});
+    const bool parts = into.whole().empty() || sharding().deterministic;
+    if (parts) {
+      inner_->add(into.own(), of.own(), scale);
+    } else {
+      inner_->add(to, from, scale);
+      into.enter(kRoot);  // not settled from here on
+    }
+  }
+
+  void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const override {
+    settle({&a, &b});
+    const ParameterSet &left = part_of(a).own(), &right = part_of(b).own();
+    std::vector<double> sums(left.named.size());
+    inner_->dot(left, right, sums);
+    ranks_.sum_runs(sums, 1, per_parameter);
+  }
+
+  void products(std::span<const ParameterSet* const> sets, std::span<double> out) const override {
+    settle({sets.begin(), sets.end()});
+    std::vector<const ParameterSet*> own;
+    for (const ParameterSet* set : sets) own.push_back(&part_of(*set).own());
+    const size_t pairs = sets.size() * (sets.size() + 1) / 2;
+    std::vector<double> sums(pairs * own[0]->named.size());
+    inner_->products(own, sums);
+    ranks_.sum_runs(sums, pairs, out);
+  }
+
+  void sketch(const ParameterSet& set, std::span<float> out) const override {
+    settle({&set});
+    const std::vector<SketchRun> whole = sketch_runs(set);
+    std::vector<SketchRun> runs;
+    size_t next = 0;
+    for (size_t flat = 0; flat < ranks_.map().flats(); ++flat) {
+      for (const ShardRun& run : ranks_.map().runs(flat)) {
+        if (run.part != ranks_.part()) continue;
+        const SketchRun& of = whole[run.parameter];
+        runs.push_back({part_of(set).own().named[next++].value, of.entry + run.first,
+                        of.counter + static_cast<uint64_t>(run.first / 64)});
+      }
+    }
+    inner_->sketch_runs_into(runs, out);
+    if (sharding().group == nullptr) return;
+    std::vector<std::string> all =
+        sharding().group->all_gather({reinterpret_cast<const char*>(out.data()), out.size_bytes()});
+    const auto row = [&](size_t p) { return reinterpret_cast<float*>(all[p].data()); };
+    combine_tree(static_cast<size_t>(ranks_.map().parts()), [&](size_t a, size_t b) {
+      for (size_t i = 0; i < out.size(); ++i) row(a)[i] += row(b)[i];
+    });
+    std::memcpy(out.data(), row(0), out.size_bytes());
+  }
+  void sketch_runs_into(std::span<const SketchRun> runs, std::span<float> out) const override {
+    inner_->sketch_runs_into(runs, out);
+  }
+
+  void adamw(ParameterSet& parameters, ParameterSet& first, ParameterSet& second, const ParameterSet& gradients,
+             const AdamWCoefficients& c) const override {
+    settle({&gradients});
+    if (sharding().shard == Shard::kNone) {
+      LocalPart& local = static_cast<LocalPart&>(part_of(gradients));
+      local.complete();
+      inner_->adamw(parameters, first, second, gradients, c);
+      local.keep_own();
+      return;
+    }
+    Part& weights = part_of(parameters);
+    inner_->adamw(weights.own(), part_of(first).own(), part_of(second).own(), part_of(gradients).own(), c);
+    if (!weights.whole().empty()) ranks_.gather_all(weights.own().flats(), weights.whole());
+  }
+
+ private:
+  const Sharding& sharding() const { return ranks_.sharding(); }
+  bool full() const { return sharding().shard == Shard::kFull; }
+  ParameterSet hollow() const {
+    return lay_out(config_, [&](int64_t count) { return Ranks::hollow(*inner_, count); });
+  }
+  // All ranks settle the same sets, or none.
+  void settle(const std::vector<const ParameterSet*>& sets) const {
+    if (full() && !sharding().deterministic) return;
+    const auto unsettled = [](const ParameterSet* set) { return part_of(*set).unsettled(); };
+    if (!ranks_.any(std::ranges::any_of(sets, unsettled))) return;
+    for (size_t i = 0; i < sets.size(); ++i) {
+      if (std::find(sets.begin(), sets.begin() + static_cast<ptrdiff_t>(i), sets[i]) ==
+          sets.begin() + static_cast<ptrdiff_t>(i)) {
+        part_of(*sets[i]).settle();
+      }
+    }
+  }
+
+  const std::unique_ptr<Backend> inner_;
+  const ModelConfig config_;
+  mutable Ranks ranks_;  // keeps memory for what is under way
+};
+
+}  // namespace
+
+void check(const Sharding& s) {
+  const int size = size_of(s);
+  if (s.replicas < 1 || size % s.replicas != 0) {
+    refuse("replicas is " + std::to_string(s.replicas) + ", expected a divisor of the " + std::to_string(size) +
+           " ranks");
+  }
+  if (s.prefetch < 0) refuse("prefetch is " + std::to_string(s.prefetch) + ", expected at least 0");
+  if (!s.deterministic) return;
+  if (s.lanes < 1 || s.lanes % size != 0) {
+    refuse("lanes is " + std::to_string(s.lanes) + ", expected a multiple of the " + std::to_string(size) +
+           " ranks (deterministic sums)");
+  }
+  if (s.replicas > 1) refuse("deterministic sums need replicas = 1, got " + std::to_string(s.replicas));
+  if (s.narrow) refuse("deterministic sums need float32 between ranks, got bfloat16");
+}
+
+std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
+                                     const Sharding& sharding) {
+  check(sharding);
+  return std::make_shared<ShardedBackend>(std::move(inner), config, sharding);
+}
+
+Lanes lanes_of(const Sharding& s) {
+  if (!s.deterministic) return {};
+  const int count = s.lanes / size_of(s);
+  return {.first = (s.group == nullptr ? 0 : s.group->rank()) * count, .count = count};
+}
+
+HeldPart held_part(const ParameterSet& set, int32_t parameter) {
+  const at::Tensor& value = set.named[static_cast<size_t>(parameter)].value;
+  if (set.residence == nullptr) return {value.view({-1}), 0, 0, value.numel()};
+  return part_of(set).held(static_cast<size_t>(parameter), value);
+}
+
+std::vector<at::Tensor> held_flats(const ParameterSet& set) {
+  if (set.residence == nullptr || !part_of(set).whole().empty()) return set.flats();
+  return part_of(set).own().flats();
+}
+
+void begin_lane(ParameterSet& gradients, int lane) {
+  if (gradients.residence == nullptr) refuse("lanes need a sharded model");
+  part_of(gradients).begin_lane(lane);
+}
+
+}  // namespace gyre

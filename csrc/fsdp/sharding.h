@@ -1,0 +1,64 @@
+// How a model is spread over the ranks of a group, and the backend that does it around any other.
+//
+//   full       parameters, gradients and moments in shards (ZeRO-3, Rajbhandari et al. 2020): a block's weights are
+//   gathered before its
+//              forward and its backward pass, the next block's on the way meanwhile; its gradient goes to its owners
+//              when it is complete
+//   optimizer  moments in shards, parameters and gradients whole (ZeRO-1): gradients go to their owners once per step,
+//   and the owners'
+//              updated parameters come back
+//   none       everything whole: owners' sums of gradients come back, and every rank makes the same update
+//
+// Sums over ranks are in the order of a fixed tree (group.h). With `deterministic` a rank's passes belong to lanes,
+// whose gradients are added in one tree over all lanes, whichever rank computed them: the same bits for every number of
+// ranks that divides the lanes.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "fsdp/group.h"
+
+namespace gyre {
+
+enum class Shard { kNone, kOptimizer, kFull };
+
+struct Sharding {
+  Group* group = nullptr;  // must outlive the model; null: one rank
+  Shard shard = Shard::kFull;
+  int replicas = 1;     // full copies of the model, each in shards over ranks / replicas neighbours
+  int prefetch = 1;     // blocks that are under way while one computes
+  bool narrow = false;  // bfloat16 between ranks
+  bool deterministic = false;
+  int lanes = 1;  // of all ranks together
+};
+
+// Throws std::invalid_argument for settings that do not fit each other or the number of ranks.
+void check(const Sharding& sharding);
+
+// Wraps a backend for models of this configuration.
+std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
+                                     const Sharding& sharding);
+
+// The part of a sharded set's parameter that this rank holds (in `optimizer` and `none`, of parameters and gradients:
+// all of it), flat, and the part of it that no other rank of its replica writes to a checkpoint.
+struct HeldPart {
+  at::Tensor values;  // aliases the storage
+  int64_t first = 0;
+  int64_t own_first = 0, own_count = 0;
+};
+HeldPart held_part(const ParameterSet& set, int32_t parameter);
+
+// The flat storages that this rank holds of a set, sharded or not.
+std::vector<at::Tensor> held_flats(const ParameterSet& set);
+
+// With `deterministic`: what is added to the gradients from now on belongs to this lane, one of those of this rank, in
+// rising order.
+void begin_lane(ParameterSet& gradients, int lane);
+// The first lane of this rank and how many it has; 0 and 1 for a set without lanes.
+struct Lanes {
+  int first = 0, count = 1;
+};
+Lanes lanes_of(const Sharding& sharding);
+
+}  // namespace gyre

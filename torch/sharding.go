@@ -1,0 +1,139 @@
+package torch
+
+/*
+#include "gyre.h"
+*/
+import "C"
+
+import "fmt"
+
+// What of a model is kept in shards.
+const (
+	ShardFull      = "full"      // parameters, gradients and moments; weights come block by block, when a pass wants them
+	ShardOptimizer = "optimizer" // moments
+	ShardNone      = "none"      // nothing: every rank makes the same update
+)
+
+var shardModes = map[string]C.int32_t{"": C.GYRE_SHARD_FULL, ShardFull: C.GYRE_SHARD_FULL, ShardOptimizer: C.GYRE_SHARD_OPTIMIZER,
+	ShardNone: C.GYRE_SHARD_NONE}
+
+// ShardConfig says how a model is spread over the ranks of a group.
+type ShardConfig struct {
+	Shard         string // ShardFull, also "", ShardOptimizer or ShardNone
+	Replicas      int    // copies of the model, each spread over WorldSize/Replicas neighbours; 0 is 1
+	Prefetch      int    // blocks under way while one computes
+	WireDtype     string // "float32", also "", or "bfloat16": what is sent between ranks
+	Deterministic bool   // gradients are added by lanes: the same bits for every number of ranks that divides them
+	Lanes         int    // of all ranks together, when Deterministic
+}
+
+// NewShardedModel makes a model on the ranks of a group: all of them call it, with the same arguments. Its parameters are zero, to be
+// filled through [Model.Shard] and then [Model.Touch]. The group, which may be nil, is freed after the model.
+//
+// These become collective, that is, all ranks call them in the same order: [Gradients.Dot], [Gradients.Norm], [Products],
+// [Gradients.Sketch] and [Optimizer.Step], and [Gradients.Add] with deterministic sums. With [ShardFull] so does everything that makes a
+// pass ([Model.Score], [Model.Values], [Model.Logits], [Model.PolicyBackward], [Model.ValueBackward]; a rank without sequences gives
+// Batch{}, and the buffers of PolicyBackward's components are the same on all ranks) and [Model.Gather]. Gradients become the sums of
+// all ranks by themselves; statistics are of this rank's tokens.
+func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
+	mode, known := shardModes[s.Shard]
+	narrow := s.WireDtype == "bfloat16"
+	switch {
+	case !known:
+		return nil, fmt.Errorf("sharding: shard is %q, expected full, optimizer or none: %w", s.Shard, ErrInvalidArgument)
+	case !narrow && s.WireDtype != "" && s.WireDtype != "float32":
+		return nil, fmt.Errorf("sharding: wire dtype is %q, expected float32 or bfloat16: %w", s.WireDtype, ErrInvalidArgument)
+	}
+	m := &Model{Config: config, sharded: true, group: group}
+	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
+			narrow: flag(narrow), deterministic: flag(s.Deterministic), lanes: C.int32_t(s.Lanes)}
+		if group != nil {
+			if sharding.group = group.retain(); sharding.group == nil {
+				return 0, ErrClosed
+			}
+		}
+		c := config.c()
+		status := C.gyre_model_new_sharded(&c, &sharding, &m.handle, err)
+		if status != C.GYRE_OK {
+			group.release()
+		}
+		return status, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Sharded tells whether the model was made by [NewShardedModel].
+func (m *Model) Sharded() bool { return m.sharded }
+
+// Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first [Engine.Step] after
+// an update or [Engine.Sleep]; otherwise it does nothing.
+func (m *Model) Gather() error {
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_gather(h, err) })
+}
+
+// Lanes are those of this rank, for deterministic sums: n of them from first on. Without, 0 and 1.
+func (m *Model) Lanes() (first, n int) {
+	var f, count C.int32_t
+	execute(func() {
+		h, _ := m.open()
+		C.gyre_model_lanes(h, &f, &count)
+	})
+	return int(f), int(count)
+}
+
+// BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order until the buffer is
+// zeroed or read.
+func (g *Gradients) BeginLane(lane int) error {
+	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_begin_lane(h, C.int32_t(lane), err)
+	})
+}
+
+// Shard is the part that this rank holds of a parameter, its gradient or a moment, laid out flat. For checkpoints, OwnCount entries from
+// OwnFirst on are this rank's to write: every entry is one rank's.
+type Shard struct {
+	Tensor             *Tensor // aliases the storage
+	First              int64   // of the tensor's entries in the parameter
+	OwnFirst, OwnCount int64
+}
+
+func shardOf(held C.gyre_held, t *Tensor) Shard {
+	return Shard{Tensor: t, First: int64(held.first), OwnFirst: int64(held.own_first), OwnCount: int64(held.own_count)}
+}
+
+// Shard gives what is held here of parameter i in the order of [Model.Parameters]. After changing values call [Model.Touch].
+func (m *Model) Shard(i int) (Shard, error) {
+	var held C.gyre_held
+	t := new(Tensor)
+	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_held(h, C.int32_t(i), &held, &t.handle, err)
+	})
+	return shardOf(held, t), err
+}
+
+// Shard gives what is held here of the gradient of parameter i.
+func (g *Gradients) Shard(i int) (Shard, error) {
+	var held C.gyre_held
+	t := new(Tensor)
+	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_held(h, C.int32_t(i), &held, &t.handle, err)
+	})
+	return shardOf(held, t), err
+}
+
+// Shard gives what is held here of a moment of parameter i.
+func (o *Optimizer) Shard(which Moment, i int) (Shard, error) {
+	var held C.gyre_held
+	t := new(Tensor)
+	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
+		return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), &held, &t.handle, err), nil
+	})
+	return shardOf(held, t), err
+}

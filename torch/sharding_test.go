@@ -1,0 +1,595 @@
+package torch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func init() {
+	rankBodies["shards"] = shardsEqualOneProcess
+	rankBodies["lanes"] = lanesGiveSameBits
+	rankBodies["memory"] = shardsTakeTheirShare
+}
+
+// shardCase is a model over ranks, and how many sequences it trains on.
+type shardCase struct {
+	name      string
+	config    ModelConfig
+	shard     ShardConfig
+	sequences int
+}
+
+// shardConfigs are three families with tied, untied and value heads, whose parameters are cut inside and between.
+func shardConfigs() map[string]ModelConfig {
+	llama := ModelConfig{Family: Llama, VocabSize: 307, HiddenSize: 96, IntermediateSize: 200, NumLayers: 3, NumHeads: 6, NumKVHeads: 2,
+		HeadDim: 16, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
+	qwen2 := llama
+	qwen2.Family, qwen2.QKVBias, qwen2.TieEmbeddings, qwen2.NumLayers = Qwen2, true, false, 1
+	qwen3 := llama
+	qwen3.Family, qwen3.QKNorm, qwen3.VocabSize = Qwen3, true, 67
+	critic := qwen2
+	critic.Head, critic.NumLayers = HeadValue, 2
+	return map[string]ModelConfig{"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "critic": critic}
+}
+
+func shardCases() []shardCase {
+	models := shardConfigs()
+	return []shardCase{
+		{"full", models["llama"], ShardConfig{Prefetch: 1}, 7},
+		{"full, three sequences", models["llama"], ShardConfig{Prefetch: 2}, 3},
+		{"full, untied, one layer", models["qwen2"], ShardConfig{}, 7},
+		{"full, query and key norms", models["qwen3"], ShardConfig{Prefetch: 1}, 5},
+		{"full, critic", models["critic"], ShardConfig{Prefetch: 1}, 7},
+		{"optimizer", models["llama"], ShardConfig{Shard: ShardOptimizer}, 7},
+		{"optimizer, critic", models["critic"], ShardConfig{Shard: ShardOptimizer}, 3},
+		{"none", models["qwen2"], ShardConfig{Shard: ShardNone}, 7},
+		{"full, lanes", models["llama"], ShardConfig{Prefetch: 1, Deterministic: true, Lanes: 12}, 7},
+		{"optimizer, lanes", models["qwen3"], ShardConfig{Shard: ShardOptimizer, Deterministic: true, Lanes: 12}, 7},
+	}
+}
+
+// initialWeight is entry k of parameter i.
+func initialWeight(name string, i int, k int64) float32 {
+	x := float32(math.Sin(float64(i)*1.7+float64(k)*0.37)) * 0.12
+	if strings.Contains(name, "norm") {
+		x++
+	}
+	return x
+}
+
+// fillHeld gives a model its initial weights, each rank the part that it holds.
+func fillHeld(m *Model) error {
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer CloseParameters(parameters)
+	for i, p := range parameters {
+		held, err := m.Shard(i)
+		if err != nil {
+			return err
+		}
+		shape, err := held.Tensor.Shape()
+		if err != nil {
+			return err
+		}
+		values := make([]float32, shape[0])
+		for k := range values {
+			values[k] = initialWeight(p.Name, i, held.First+int64(k))
+		}
+		if err := held.Tensor.SetFloat32s(values); err != nil {
+			return err
+		}
+		held.Tensor.Close()
+	}
+	return m.Touch()
+}
+
+// trainingData is what one sequence brings to a batch.
+type trainingData struct {
+	ids                             []int32
+	old, advantage, weight, returns []float32
+}
+
+func trainingSequences(n int, vocab int64) []trainingData {
+	var all []trainingData
+	for s := range n {
+		d := trainingData{}
+		for t := range 5 + s%3*4 {
+			d.ids = append(d.ids, int32((s*31+t*t*7+t)%int(vocab)))
+			d.old = append(d.old, -float32(math.Log(float64(vocab)))+0.1*float32(math.Sin(float64(s+t))))
+			d.advantage = append(d.advantage, float32(math.Cos(float64(3*s+t))))
+			d.weight = append(d.weight, 0.02)
+			d.returns = append(d.returns, float32(math.Sin(float64(s-t))))
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// pass makes one backward pass over sequences, none of them too.
+func pass(m *Model, sequences []trainingData, g *Gradients) error {
+	var ids [][]int32
+	var old, advantages, weights, returns []float32
+	for _, s := range sequences {
+		ids = append(ids, s.ids)
+		old, advantages = append(old, s.old...), append(advantages, s.advantage...)
+		weights, returns = append(weights, s.weight...), append(returns, s.returns...)
+	}
+	b := Batch{}
+	if len(ids) > 0 {
+		b = Pack(ids, nil)
+	}
+	if m.Config.Head == HeadValue {
+		_, err := m.ValueBackward(b, ValueInputs{Returns: returns, Weights: weights}, g)
+		return err
+	}
+	_, err := m.PolicyBackward(b, PolicyInputs{OldLogprobs: old, Advantages: advantages, Weights: weights},
+		PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.3, EntropyCoef: 0.01}, Terms(g, g, nil))
+	return err
+}
+
+// backward makes the passes of a rank: its share of the sequences, in two micro-batches, or lane by lane.
+func backward(m *Model, group *Group, s ShardConfig, all []trainingData, g *Gradients) error {
+	if s.Deterministic {
+		first, n := m.Lanes()
+		for lane := first; lane < first+n; lane++ {
+			if err := g.BeginLane(lane); err != nil {
+				return err
+			}
+			var mine []trainingData
+			for i := lane; i < len(all); i += s.Lanes {
+				mine = append(mine, all[i])
+			}
+			if len(mine) == 0 && s.Shard != "" && s.Shard != ShardFull {
+				continue
+			}
+			if err := pass(m, mine, g); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var mine []trainingData
+	for i := group.Rank(); i < len(all); i += group.WorldSize() {
+		mine = append(mine, all[i])
+	}
+	half := (len(mine) + 1) / 2
+	for _, micro := range [][]trainingData{mine[:half], mine[half:]} {
+		if len(micro) == 0 && s.Shard != "" && s.Shard != ShardFull {
+			continue
+		}
+		if err := pass(m, micro, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func relative(got, want float64) float64 { return math.Abs(got-want) / max(math.Abs(want), 1e-300) }
+
+// same says whether two lists agree, relative to the larger list's norm.
+func same(got, want []float64, within float64) error {
+	var difference, norm float64
+	for i := range want {
+		difference += (got[i] - want[i]) * (got[i] - want[i])
+		norm += want[i] * want[i]
+	}
+	if !(math.Sqrt(difference) <= within*math.Sqrt(norm)) {
+		return fmt.Errorf("they differ by %g of %g", math.Sqrt(difference), math.Sqrt(norm))
+	}
+	return nil
+}
+
+// wholeWeights collects a model's parameters from the ranks that write them to a checkpoint.
+func wholeWeights(m *Model, group *Group) ([][]float32, error) {
+	parameters, err := m.Parameters()
+	if err != nil {
+		return nil, err
+	}
+	defer CloseParameters(parameters)
+	var all [][]float32
+	for i, p := range parameters {
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			return nil, err
+		}
+		held, err := m.Shard(i)
+		if err != nil {
+			return nil, err
+		}
+		values, err := held.Tensor.Float32s()
+		held.Tensor.Close()
+		if err != nil {
+			return nil, err
+		}
+		own := values[held.OwnFirst-held.First:][:held.OwnCount]
+		parts, err := group.AllGather(context.Background(), append(binary.LittleEndian.AppendUint64(nil, uint64(held.OwnFirst)), bytesOf(own)...))
+		if err != nil {
+			return nil, err
+		}
+		whole, entries := make([]float32, count(shape)), 0
+		for _, part := range parts {
+			n := (len(part) - 8) / 4
+			if n > 0 {
+				copy(bytesOf(whole[binary.LittleEndian.Uint64(part):][:n]), part[8:])
+			}
+			entries += n
+		}
+		if entries != len(whole) {
+			return nil, fmt.Errorf("%s: the ranks write %d of %d entries", p.Name, entries, len(whole))
+		}
+		all = append(all, whole)
+	}
+	return all, nil
+}
+
+func doubles(values []float32) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func shardsEqualOneProcess(group *Group) error {
+	for _, c := range shardCases() {
+		if err := c.check(group); err != nil {
+			return fmt.Errorf("%s, %d ranks: %w", c.name, group.WorldSize(), err)
+		}
+	}
+	return nil
+}
+
+// check trains three steps on the ranks and on a model of this process alone.
+func (c shardCase) check(group *Group) error {
+	m, err := NewShardedModel(c.config, group, c.shard)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	alone, err := NewModel(c.config)
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	all := trainingSequences(c.sequences, c.config.VocabSize)
+	var optimizers [2]*Optimizer
+	var gradients, second [2]*Gradients
+	for i, model := range []*Model{m, alone} {
+		if err := fillHeld(model); err != nil {
+			return err
+		}
+		// With an eps above the gradients' rounding: without, an entry that is all rounding moves by a full step this way or that.
+		if optimizers[i], err = NewOptimizer(model, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-2, WeightDecay: 0.01}); err != nil {
+			return err
+		}
+		defer optimizers[i].Close()
+		if gradients[i], err = NewGradients(model); err != nil {
+			return err
+		}
+		defer gradients[i].Close()
+		if second[i], err = NewGradients(model); err != nil {
+			return err
+		}
+		defer second[i].Close()
+	}
+	if err := c.sampling(m, alone, all); err != nil {
+		return err
+	}
+	for step := range 3 {
+		for i, model := range []*Model{m, alone} {
+			if err := gradients[i].Zero(); err != nil {
+				return err
+			}
+			if i == 0 {
+				err = backward(model, group, c.shard, all, gradients[i])
+			} else {
+				err = pass(model, all, gradients[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := c.compare(gradients, second, step); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+		var norms [2]float64
+		for i, o := range optimizers {
+			result, err := o.Step(gradients[i], 1e-4, 0.5)
+			if err != nil || !result.Applied {
+				return fmt.Errorf("step: %+v, %v", result, err)
+			}
+			norms[i] = result.GradNorm
+		}
+		if relative(norms[0], norms[1]) > tolerance(step) {
+			return fmt.Errorf("step %d: gradient norm %v, alone %v", step, norms[0], norms[1])
+		}
+	}
+	got, err := wholeWeights(m, group)
+	if err != nil {
+		return err
+	}
+	want, err := wholeWeights(alone, nil)
+	if err != nil {
+		return err
+	}
+	for i := range want {
+		if err := same(doubles(got[i]), doubles(want[i]), 2e-6); err != nil {
+			return fmt.Errorf("parameter %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// sampling checks that scores and the engine's tokens are those of the model alone, bit for bit.
+func (c shardCase) sampling(m, alone *Model, all []trainingData) error {
+	rank := m.group.Rank()
+	mine := all[min(rank, len(all)-1):min(rank+1, len(all))]
+	if rank >= len(all) {
+		mine = nil
+	}
+	b := Batch{}
+	if len(mine) > 0 {
+		b = Pack([][]int32{mine[0].ids}, nil)
+	}
+	if c.config.Head == HeadValue {
+		if len(mine) == 0 && c.shard.Shard == ShardOptimizer {
+			return nil
+		}
+		got, err := m.Values(b)
+		if err != nil || len(mine) == 0 {
+			return err
+		}
+		want, err := alone.Values(b)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("values are %v, alone %v (%v)", got, want, err)
+		}
+		return nil
+	}
+	if len(mine) > 0 || c.shard.Shard == "" {
+		got, err := m.Score(b, 1, true)
+		if err != nil {
+			return err
+		}
+		if len(mine) > 0 {
+			want, err := alone.Score(b, 1, true)
+			if !slices.Equal(got.Logprobs, want.Logprobs) || !slices.Equal(got.Entropies, want.Entropies) {
+				return fmt.Errorf("log-probs are %v, alone %v (%v)", got.Logprobs, want.Logprobs, err)
+			}
+		}
+	}
+	if err := m.Gather(); err != nil {
+		return err
+	}
+	var outputs [2]Output
+	for i, model := range []*Model{m, alone} {
+		e, err := NewEngine(model, EngineConfig{MaxSequences: 2, MaxLength: 24, MaxBatchTokens: 64})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		if err := e.Submit(Request{ID: 1, Prompt: all[rank%len(all)].ids, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 6, Seed: 3}}); err != nil {
+			return err
+		}
+		for n := 1; n > 0; {
+			if n, err = e.Step(); err != nil {
+				return err
+			}
+		}
+		done, err := e.Poll()
+		if err != nil || len(done) != 1 {
+			return fmt.Errorf("engine: %d outputs, %v", len(done), err)
+		}
+		outputs[i] = done[0]
+		if err := e.Sleep(); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(outputs[0].Tokens, outputs[1].Tokens) || !slices.Equal(outputs[0].Logprobs, outputs[1].Logprobs) {
+		return fmt.Errorf("the engine gives %v, alone %v", outputs[0], outputs[1])
+	}
+	return nil
+}
+
+// tolerance of a gradient's norm: that of other orders of addition, and later of the weights that these have moved.
+func tolerance(step int) float64 {
+	if step == 0 {
+		return 5e-7
+	}
+	return 1e-5
+}
+
+// compare holds inner products and sketches of the ranks' gradients against those of one process.
+func (c shardCase) compare(gradients, second [2]*Gradients, step int) error {
+	var dots, products, sketches [2][]float64
+	for i, g := range gradients {
+		if err := second[i].Add(g, 0.5); err != nil { // sums of steps
+			return err
+		}
+		_, dot, err := g.Dot(g)
+		if err != nil {
+			return err
+		}
+		dots[i] = dot
+		pairs, err := Products([]*Gradients{g, second[i]})
+		if err != nil {
+			return err
+		}
+		products[i] = slices.Concat(pairs...)
+		if !slices.Equal(pairs[0], dot) {
+			return fmt.Errorf("products are %v, inner products %v", pairs[0], dot)
+		}
+		sketch, err := g.Sketch(1009)
+		if err != nil {
+			return err
+		}
+		sketches[i] = doubles(sketch)
+	}
+	if err := same(dots[0], dots[1], 2*tolerance(step)); err != nil {
+		return fmt.Errorf("inner products: %w", err)
+	}
+	if err := same(products[0], products[1], 2*tolerance(step)); err != nil {
+		return fmt.Errorf("products: %w", err)
+	}
+	if err := same(sketches[0], sketches[1], 10*tolerance(step)); err != nil {
+		return fmt.Errorf("sketch: %w", err)
+	}
+	return nil
+}
+
+func TestShardsEqualOneProcess(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4} {
+		runRanks(t, "shards", n)
+	}
+}
+
+// lanesGiveSameBits prints the digests of weights and gradient norms after some steps with deterministic sums.
+func lanesGiveSameBits(group *Group) error {
+	for _, shard := range []string{ShardFull, ShardOptimizer, ShardNone} {
+		for _, head := range []string{"llama", "critic"} {
+			config := shardConfigs()[head]
+			s := ShardConfig{Shard: shard, Prefetch: 1, Deterministic: true, Lanes: 12}
+			m, err := NewShardedModel(config, group, s)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			if err := fillHeld(m); err != nil {
+				return err
+			}
+			o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01})
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			g, err := NewGradients(m)
+			if err != nil {
+				return err
+			}
+			defer g.Close()
+			digest := sha256.New()
+			for range 3 {
+				if err := g.Zero(); err != nil {
+					return err
+				}
+				if err := backward(m, group, s, trainingSequences(17, config.VocabSize), g); err != nil {
+					return err
+				}
+				result, err := o.Step(g, 1e-2, 0.1)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(digest, math.Float64bits(result.GradNorm))
+			}
+			weights, err := wholeWeights(m, group)
+			if err != nil {
+				return err
+			}
+			for _, w := range weights {
+				digest.Write(bytesOf(w))
+			}
+			fmt.Printf("%s: %x\n", head, digest.Sum(nil))
+		}
+	}
+	return nil
+}
+
+func TestLanesGiveTheSameBitsOnAnyRanks(t *testing.T) {
+	digests := map[string]bool{}
+	for _, n := range []int{1, 2, 3, 4} {
+		for _, output := range runRanks(t, "lanes", n) {
+			lines := strings.Split(strings.TrimSpace(output), "\n")
+			if len(lines) != 6 {
+				t.Fatalf("%d ranks: %s", n, output)
+			}
+			for _, line := range lines {
+				digests[line] = true
+			}
+		}
+	}
+	if len(digests) != 2 { // one per model, whatever the number of ranks and what is in shards
+		t.Error(digests)
+	}
+}
+
+// shardsTakeTheirShare measures what a model, its gradients and its optimizer add to the memory of a rank.
+func shardsTakeTheirShare(group *Group) error {
+	config := ModelConfig{Family: Llama, VocabSize: 320, HiddenSize: 256, IntermediateSize: 768, NumLayers: 48, NumHeads: 4, NumKVHeads: 2,
+		HeadDim: 64, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
+	before := PeakRSS()
+	m, err := NewShardedModel(config, group, ShardConfig{Prefetch: 1})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := fillHeld(m); err != nil {
+		return err
+	}
+	o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8})
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	g, err := NewGradients(m)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := pass(m, trainingSequences(1, config.VocabSize), g); err != nil {
+		return err
+	}
+	if _, err := o.Step(g, 1e-3, 1); err != nil {
+		return err
+	}
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer CloseParameters(parameters)
+	var entries int64
+	for _, p := range parameters {
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			return err
+		}
+		entries += count(shape)
+	}
+	// What else is there: activations of a pass of few rows, the kernels' packed copy of a block, threads, messages.
+	const besides = 24 << 20
+	took, share := PeakRSS()-before, 16*entries/int64(group.WorldSize())
+	fmt.Printf("%d ranks: %d MiB for a share of %d MiB\n", group.WorldSize(), took>>20, share>>20)
+	if float64(took) > 1.15*float64(share)+besides {
+		return fmt.Errorf("a rank took %d MiB, its share is %d MiB", took>>20, share>>20)
+	}
+	return nil
+}
+
+func TestShardsTakeTheirShareOfMemory(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		for _, line := range runRanks(t, "memory", n) {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+func TestShardConfigsThatDoNotFit(t *testing.T) {
+	for want, s := range map[string]ShardConfig{
+		`shard is "half"`:           {Shard: "half"},
+		`wire dtype is "int8"`:      {WireDtype: "int8"},
+		"replicas is 2":             {Replicas: 2},
+		"prefetch is -1":            {Prefetch: -1},
+		"lanes is 0":                {Deterministic: true},
+		"need float32 between rank": {Deterministic: true, Lanes: 2, WireDtype: "bfloat16"},
+	} {
+		if _, err := NewShardedModel(tinyConfig(HeadLM), nil, s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", s, err, want)
+		}
+	}
+}
