@@ -57,6 +57,7 @@ TEST(PrefixCache, FindsTheLongestCommonPrefix) {
 
   EXPECT_EQ(cache.find(tokens(31)).positions(), 31);
   EXPECT_EQ(cache.find(tokens(60, 1)).positions(), 0);
+  EXPECT_EQ(cache.find(tokens(60, 1)).partial, kNone);
   EXPECT_EQ(cache.find({}).positions(), 0);
 }
 
@@ -95,6 +96,41 @@ TEST(PrefixCache, AnnouncedPagesArePending) {
   EXPECT_EQ(cache.commit(page, std::span(ids).first(16)), page);
   cache.withdraw(page);  // too late: it is computed
   EXPECT_EQ(cache.find(ids).pages, std::vector<int32_t>{page});
+}
+
+TEST(PrefixCache, AnnouncedBeginningsOfPagesArePending) {
+  PrefixCache cache(8, true);
+  const auto ids = tokens(6);
+  const int32_t page = cache.take(kNone);
+  cache.announce(page, ids);
+  EXPECT_TRUE(cache.find(ids).pending);
+  EXPECT_TRUE(cache.find(tokens(4)).pending);
+  EXPECT_FALSE(cache.find(tokens(7)).pending) << "the coming pass computes less than is missing";
+  EXPECT_FALSE(cache.find(tokens(6, 1)).pending);
+  const int32_t computed = cache.commit(cache.take(kNone), tokens(4));
+  EXPECT_FALSE(cache.find(tokens(4)).pending) << "another page has it all";
+  EXPECT_EQ(cache.find(tokens(4)).partial, computed);
+  EXPECT_TRUE(cache.find(ids).pending);
+  EXPECT_EQ(cache.find(ids).positions(), 4);
+}
+
+TEST(PrefixCache, CountsPagesInUse) {
+  PrefixCache cache(8, true);
+  auto table = fill(cache, tokens(40));
+  const auto pages = table;
+  EXPECT_EQ(cache.idle(pages), 0);
+  cache.release(table);
+  EXPECT_EQ(cache.idle(pages), 3);
+  EXPECT_EQ(cache.peak(), 3);
+  cache.use(pages[0]);
+  EXPECT_EQ(cache.idle(pages), 2);
+  EXPECT_EQ(cache.peak(), 3);
+  std::vector<int32_t> more = {cache.take(kNone), cache.take(kNone)};
+  EXPECT_EQ(cache.peak(), 3);
+  cache.use(pages[1]);
+  EXPECT_EQ(cache.peak(), 4) << "a page that is used again counts";
+  EXPECT_EQ(cache.cached(), 1);
+  EXPECT_EQ(cache.available(), 4);
 }
 
 TEST(PrefixCache, TakesBackWhatWasUsedLongestAgo) {

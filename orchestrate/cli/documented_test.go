@@ -5,16 +5,22 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"gyre/orchestrate/config"
 )
 
 // commandLine finds the lines of the guides and configurations that show a command.
 var commandLine = regexp.MustCompile(`^(?:[#$>]\s*)*(?:\./)?((?:gyre|make|bash) [^ ].*)$`)
 
+// commandInText finds commands within a sentence.
+var commandInText = regexp.MustCompile("`(?:\\./)?((?:gyre|make|bash) [^`]*)`")
+
 var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
-// Commands of guides and configurations exist: verbs, flags, scripts, targets, configurations.
+// Commands of guides and configurations exist: verbs, flags, scripts, targets, configurations, and the keys that are set in them.
 func TestDocumentedCommandsExist(t *testing.T) {
 	root := "../.."
 	var files []string
@@ -27,50 +33,61 @@ func TestDocumentedCommandsExist(t *testing.T) {
 	}
 	makefile := string(readFile(t, filepath.Join(root, "Makefile")))
 	app := newApp(commands(), &bytes.Buffer{}, &bytes.Buffer{})
-	checked := 0
+	checked, keys := 0, 0
 	for _, file := range files {
 		if filepath.Base(file) == "LOG.md" { // what was true at its time
 			continue
 		}
 		for number, text := range strings.Split(string(readFile(t, file)), "\n") {
 			match := commandLine.FindStringSubmatch(strings.TrimSpace(text))
-			if match == nil {
-				continue
+			shown := commandInText.FindAllStringSubmatch(text, -1)
+			if match != nil {
+				shown = append(shown, match)
 			}
-			command, _, _ := strings.Cut(match[1], "  ") // two spaces and a remark
-			command, _, _ = strings.Cut(command, " #")
-			words := strings.Fields(quoted.ReplaceAllString(strings.TrimRight(command, "\\"), "x"))
-			if strings.ContainsAny(command, "…|;&<>`") || len(words) < 2 || !strings.ContainsAny(words[1], "abcdefghijklmnopqrstuvwxyz") || words[1] == "is" {
-				continue
-			}
-			checked++
-			fail := func(why any) { t.Errorf("%s:%d: %s: %v", strings.TrimPrefix(file, root+"/"), number+1, command, why) }
-			switch words[0] {
-			case "gyre":
-				if _, err := arrange(app, words); err != nil {
-					fail(err)
+			for _, match := range shown {
+				command, _, _ := strings.Cut(match[1], "  ") // two spaces and a remark
+				command, _, _ = strings.Cut(command, " #")
+				words := strings.Fields(quoted.ReplaceAllString(strings.TrimRight(command, "\\"), "x"))
+				if strings.ContainsAny(command, "…|;&<>`") || len(words) < 2 || !strings.ContainsAny(words[1], "abcdefghijklmnopqrstuvwxyz") || words[1] == "is" || words[1] == "-n" {
+					continue
 				}
-			case "make":
-				for _, target := range words[1:] {
-					if !strings.Contains(target, "=") && !strings.Contains(makefile, "\n"+target+":") {
-						fail("no such target")
+				checked++
+				fail := func(why any) { t.Errorf("%s:%d: %s: %v", strings.TrimPrefix(file, root+"/"), number+1, command, why) }
+				switch words[0] {
+				case "gyre":
+					arranged, err := arrange(app, words)
+					if err != nil && !strings.Contains(err.Error(), " needs ") { // a sentence may leave values out
+						fail(err)
+					}
+					at := slices.IndexFunc(arranged, func(w string) bool { return strings.HasPrefix(w, "configs/") })
+					if slices.Contains([]string{"train", "sft", "eval", "analyze"}, words[1]) && at >= 0 && at < len(arranged)-1 {
+						keys++
+						if _, err := config.Load(filepath.Join(root, arranged[at]), arranged[at+1:]); err != nil {
+							fail(err)
+						}
+					}
+				case "make":
+					for _, target := range words[1:] {
+						if !strings.Contains(target, "=") && !strings.Contains(makefile, "\n"+target+":") {
+							fail("no such target")
+						}
+					}
+				case "bash":
+					if _, err := os.Stat(filepath.Join(root, words[1])); err != nil {
+						fail(err)
 					}
 				}
-			case "bash":
-				if _, err := os.Stat(filepath.Join(root, words[1])); err != nil {
-					fail(err)
-				}
-			}
-			for _, word := range words[1:] {
-				if strings.HasPrefix(word, "configs/") {
-					if _, err := os.Stat(filepath.Join(root, word)); err != nil {
-						fail(err)
+				for _, word := range words[1:] {
+					if strings.HasPrefix(word, "configs/") {
+						if _, err := os.Stat(filepath.Join(root, word)); err != nil {
+							fail(err)
+						}
 					}
 				}
 			}
 		}
 	}
-	if checked < 40 {
-		t.Errorf("only %d commands were found: has their form changed?", checked)
+	if checked < 120 || keys < 8 {
+		t.Errorf("only %d commands were found, %d of them with keys: has their form changed?", checked, keys)
 	}
 }

@@ -18,7 +18,7 @@ An experiment is one TOML file. Every key has a default except ` + "`model.path`
 any key can be overridden on the command line by its dotted name; elements of lists go by index:
 
 ` + "```sh" + `
-gyre train configs/demo.toml filter.value=0.8 run.name=try envs.0.groups=4 envs.0.options.boxes=2
+gyre train configs/sokoban_ppo_filter.toml filter.value=0.8 run.name=try envs.0.groups=4 envs.0.options.boxes=2
 ` + "```" + `
 
 An override's value is read as TOML; anything that is not is a string. Paths are relative to the working directory.
