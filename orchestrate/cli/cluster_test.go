@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -44,6 +46,35 @@ func TestClusterJob(t *testing.T) {
 	}
 	if out, err := job("143"); err != nil || !strings.Contains(out, "requeued requeue 7") {
 		t.Errorf("a run that was stopped: %v\n%s", err, out)
+	}
+	// A signal reaches the run itself, and the job waits until it has saved.
+	if err := os.WriteFile(filepath.Join(bin, "apptainer"), []byte("#!/bin/bash\ncase \"$*\" in *doctor*) exit 0 ;; esac\n"+
+		"trap 'sleep 0.5; echo has saved; exit 143' TERM\necho training\nfor i in $(seq 600); do sleep 0.05; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", filepath.Join(root, "scripts/cluster/math500.slurm"))
+	cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "PATH="+bin+":"+os.Getenv("PATH"))
+	said, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	heard := ""
+	for lines.Scan() {
+		if heard += lines.Text() + "\n"; lines.Text() == "training" {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.HasSuffix(heard, "has saved\nsaved; queueing the job again\nrequeued requeue 7\n") {
+		t.Errorf("after a signal: %v\n%s", err, heard)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "apptainer"), []byte("#!/bin/sh\ncase \"$*\" in *doctor*) exit 0 ;; esac\nprintf '<%s>' \"$@\"\nexit ${STUB:-0}\n"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	if out, err := job("1", "other.toml"); err == nil || strings.Contains(out, "requeued") || !strings.Contains(out, "<train><other.toml>") {
 		t.Errorf("a run that failed: %v\n%s", err, out)

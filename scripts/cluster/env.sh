@@ -21,11 +21,12 @@ prepare() {
   fi
 }
 
-# inside COMMAND...: runs a command in the container, in $BASE, with caches that survive and nothing else of the outside.
+# inside COMMAND...: runs a command in the container, in $BASE, with caches that survive and nothing else of the outside. `run=exec inside … &`
+# leaves no shell between the job and the container that would take a signal for itself.
 inside() {
   local gpu=(--nv)
   [[ -e /dev/nvidiactl ]] || gpu=()
-  "$APPTAINER" exec --cleanenv "${gpu[@]}" \
+  ${run:-} "$APPTAINER" exec --cleanenv "${gpu[@]}" \
     --bind "$BASE":/mnt/user \
     --env HF_HOME=/mnt/user/cache/hf \
     --env XDG_CACHE_HOME=/mnt/user/cache \
