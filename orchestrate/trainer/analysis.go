@@ -265,7 +265,7 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 				for name, c := range stats.Components {
 					losses.addIn(e.lanes.at, name, c.Loss, 0)
 				}
-				count(len(micro)*e.world.Size(), out) // the other ranks are about as far
+				count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
 			}
 			return nil
 		})

@@ -92,6 +92,17 @@ func microBatches(samples []*Sample, indices []int, budget int) [][]stretch {
 	return out
 }
 
+// begun counts the episodes whose first stretch is among these: over all micro-batches, each episode once, however many turns are sequences of
+// their own.
+func begun(micro []stretch) (episodes int) {
+	for _, s := range micro {
+		if s.from == 0 {
+			episodes++
+		}
+	}
+	return episodes
+}
+
 // commonPrefix is the number of tokens that a and b begin with together.
 func commonPrefix(a, b []int32) int {
 	n := 0

@@ -43,6 +43,9 @@ func TestContextsBecomeSequences(t *testing.T) {
 	if !slices.EqualFunc(got, want, slices.Equal[[]stretch]) {
 		t.Fatalf("micro-batches %v, want %v", got, want)
 	}
+	if begun(got[0]) != 2 || begun(got[1]) != 0 {
+		t.Errorf("%d and %d episodes begin in the micro-batches, want 2 and 0: progress counts episodes", begun(got[0]), begun(got[1]))
+	}
 	batch := pack(samples, got[0])
 	if !slices.Equal(batch.Offsets, []int64{0, 3, 6, 9}) || !slices.Equal(batch.IDs, []int32{1, 2, 3, 1, 2, 3, 1, 2, 4}) ||
 		!slices.Equal(batch.Mask, []uint8{0, 1, 0, 0, 1, 0, 1, 0, 1}) {

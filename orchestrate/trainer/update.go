@@ -107,7 +107,7 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 					means.addIn(u.lanes.at, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
 					means.addIn(u.lanes.at, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
 					means.addIn(u.lanes.at, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
-					done += len(micro)
+					done += begun(micro)
 					bar.Set(done)
 				}
 				return nil
@@ -238,7 +238,7 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 					means.addIn(u.lanes.at, "critic/vf_loss", stats.Loss, 0)
 					means.addIn(u.lanes.at, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
 					means.addIn(u.lanes.at, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
-					done += len(micro)
+					done += begun(micro)
 					bar.Set(done)
 				}
 				return nil
