@@ -34,6 +34,15 @@ trap 'rm -f "$translation"' EXIT
 "$gyre" config translate --train-sh "${theirs[0]}" ${theirs[@]+"${theirs[@]:1}"} -o "$translation"
 field() { sed -n "/^\[run\]/,/^\[/s/^$1 = \"\([^\"]*\)\".*/\1/p" "$translation"; }
 name=$(field name)
+# Two of the base experiments have one name and different models: a run keeps its model, so the second has its model's name added.
+folder=$(field output)
+folder=${folder:-runs}/$name
+model() { sed -n '/^\[model\]/,/^\[/s/^path = "\([^"]*\)".*/\1/p' "$1"; }
+if [[ -f $folder/config.toml && $(model "$folder/config.toml") != "$(model "$translation")" ]]; then
+  name=$name-$(basename "$(model "$translation")")
+  echo "note: $folder is a run of another model; this one is $name" >&2
+  ours=(run.name="$name" ${ours[@]+"${ours[@]}"})
+fi
 config=log/configs/$name.toml
 mkdir -p log/configs
 mv "$translation" "$config"

@@ -101,7 +101,8 @@ run_sweep() {
     echo "slots=$slots | gpu_memory_utilization=${gpu_memory:-as needed} | ray_num_cpus=$cpus | save_freq=$save_freq"
     echo
     echo "=== $title Summary ==="
-    summary_lines "$kind" <"$dir/summary.csv"
+    echo "project=ragen_release_$study | steps=$steps | gpus_per_exp=$per_run"
+    summary_lines "$kind" "$logs" <"$dir/summary.csv"
     echo
     cat "$logs/summary.txt"
   } | tee "logs/$name.log"
@@ -111,15 +112,18 @@ run_sweep() {
 # label VALUE: how folders name a value: in lower case, without dots.
 label() { tr A-Z a-z <<<"$1" | tr -d .; }
 
-# summary_lines KIND: a line per run of the study's summary.csv; the script's function line writes how it starts.
+# summary_lines KIND LOGS: a line per run of the study's summary.csv, and the last words of one that failed; the script's function line writes how
+# it starts.
 summary_lines() {
-  local kind=$1 condition seed ended steps peak last mean rule total train eval wall rest value
+  local kind=$1 logs=$2 condition seed ended steps peak last mean rule total train eval wall rest value log
   read -r rest
   while IFS=, read -r condition seed ended steps peak last mean rule total train eval wall rest; do
     for value in ${values//,/ }; do if [[ $(label "$value") == "$condition" ]]; then break; fi; done
     case $ended in finished) ended=success ;; failed) ended=fail ;; esac
+    log=$logs/$condition/seed_$seed.log
     printf '%s | train_time=%s | eval_time=%s | total_time=%s | wall_time=%s | gpu=%s | status=%s%s | seed=%s | steps=%s\n' "$(line "$value")" \
       "$(seconds "$train")" "$(seconds "$eval")" "$(seconds "$total")" "$(seconds "$wall")" "$kind" "$ended" "${rule:+ ($rule)}" "$seed" "$steps"
+    if [[ $ended == fail && -f $log ]]; then tail -n 2 "$log" | sed 's/^/  error: /'; fi
   done
 }
 
