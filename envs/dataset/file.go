@@ -131,7 +131,7 @@ func howToGet(file string) string {
 	set := filepath.Base(dir)
 	split := strings.TrimSuffix(name, filepath.Ext(name))
 	if (set != "gsm8k" && set != "math500") || (split != "train" && split != "test") {
-		return fmt.Sprintf("expected a file of prompts and answers (%s); `gyre data prepare --help` says how GSM8K and MATH-500 become some",
+		return fmt.Sprintf("expected a file of prompts and answers (%s); `gyre data prepare --help` says how GSM8K and MATH-500 become some, scripts/get-reasoning-gym.py writes reasoning-gym's",
 			strings.Join(dataset.Formats, ", "))
 	}
 	command := "gyre data prepare " + set

@@ -122,6 +122,9 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 			if data != "" {
 				hinted = strings.Contains(stderr, "data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
 			}
+			if strings.Contains(string(readFile(t, path)), "data/chain_sum/") {
+				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl does not exist") && strings.Contains(stderr, "scripts/get-reasoning-gym.py")
+			}
 			if code == 0 || !hinted {
 				t.Errorf("gyre %s %s: exit code %d\n%s", verb, file, code, stderr)
 			}

@@ -140,9 +140,10 @@ func (r *Report) analysis(b *strings.Builder) {
 	if len(r.Analysis) == 0 {
 		return
 	}
-	t := table{texts: 1, header: []string{"pass", "seconds", "÷ plain update"}}
+	t := table{texts: 1, header: []string{"pass", "seconds", "÷ plain update", "at most"}}
 	for _, a := range r.Analysis {
-		t.add(a.Name, number(a.Seconds), number(a.Seconds/r.Analysis[0].Seconds))
+		cost, limit := a.Seconds/r.Analysis[0].Seconds, limits[a.Name]
+		t.add(a.Name, number(a.Seconds), number(cost), verdict(limit, cost <= limit, "≤"))
 	}
 	fmt.Fprintf(b, "\n### Gradient analysis\n\nA batch of 48 episodes of 128 tokens and a policy of 3.5 million parameters.\n\n%s", t.String())
 }
@@ -162,6 +163,11 @@ func (r *Report) Missed() []string {
 			if v := Ratio(own, samples, peak).Median; floor.Memory > 0 && v > floor.Memory {
 				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, v, p.Name, floor.Memory))
 			}
+		}
+	}
+	for _, a := range r.Analysis {
+		if cost, limit := a.Seconds/r.Analysis[0].Seconds, limits[a.Name]; limit > 0 && cost > limit {
+			missed = append(missed, fmt.Sprintf("%s: %.2f plain updates, at most %g", a.Name, cost, limit))
 		}
 	}
 	return append(missed, r.missedEnvironments()...)

@@ -129,5 +129,8 @@ var floors = map[string]map[string]Floor{
 	"grpo":             {"trl": {Speed: 2.5}},
 }
 
+// limits are what measurements of gradients may cost, in plain updates of the batch.
+var limits = map[string]float64{"Components/3 parts": 2.2, "Components/8 parts": 4.5}
+
 // FloorOf gives the floor of a case beside a program.
 func FloorOf(name, program string) Floor { return floors[name][program] }

@@ -62,21 +62,21 @@ func example() *Report {
 				Subject: samples(64, 1e9, 2, 2, 2.1), "vllm": samples(64, 4e9, 4, 4.2, 4)}},
 			{Name: "generate/16", Title: "batch 16", Op: work.OpGenerate, Failures: map[string]string{"vllm": "out of blocks"},
 				Samples: map[string][]Sample{Subject: samples(64, 5e9, 3), "vllm": samples(64, 4e9, 3)}},
-		}, Analysis: []Analysis{{"Update/plain", 2}, {"Analysis/exact", 5}}}
+		}, Analysis: []Analysis{{"Update/plain", 2}, {"Analysis/exact", 5}, {"Components/3 parts", 5}, {"Components/8 parts", 8}}}
 }
 
 func TestMarkdown(t *testing.T) {
 	text := example().Markdown()
 	for _, want := range []string{
 		"20.0 GB/s", "100 GFLOP/s", "SKIPPED", "no GGUF", "vllm failed at batch 16: out of blocks",
-		"2.00 (1.90 … 2.10)", "≥ 1.6 ✓", "≤ 1 ✓", "≥ 1.4 ✗", "≤ 1 ✗", "| Analysis/exact", "2.50",
+		"2.00 (1.90 … 2.10)", "≥ 1.6 ✓", "≤ 1 ✓", "≥ 1.4 ✗", "≤ 1 ✗", "| Analysis/exact", "2.50", "≤ 2.2 ✗", "≤ 4.5 ✓",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
 	missed := example().Missed()
-	if len(missed) != 2 || !strings.Contains(missed[0], "generate/16: 1.00 times the speed of vllm, floor 1.4") || !strings.Contains(missed[1], "memory") {
+	if len(missed) != 3 || missed[2] != "Components/3 parts: 2.50 plain updates, at most 2.2" || !strings.Contains(missed[0], "generate/16: 1.00 times the speed of vllm, floor 1.4") || !strings.Contains(missed[1], "memory") {
 		t.Errorf("missed floors are %q, expected speed and memory of generate/16", missed)
 	}
 }
