@@ -101,7 +101,7 @@ func (c *Config) checkComponents(report func(key, format string, args ...any)) {
 
 var devices = regexp.MustCompile(`^(cpu|aten|cuda(:[0-9]{1,3})?)$`)
 
-// leastTemperature is the least that the sampler divides logits by: csrc/engine/limits.cc.
+// leastTemperature is the least that the sampler divides logits by: csrc/engine/request.cc.
 const leastTemperature = 1e-4
 
 func (c *Config) checkRun(report func(key, format string, args ...any)) {

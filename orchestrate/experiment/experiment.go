@@ -157,7 +157,7 @@ func (e *Experiment) checkSizes() (problems []error) {
 	return problems
 }
 
-// kvPage is how many positions of a sequence are kept together: csrc/kernels/page.h.
+// kvPage is how many positions of a sequence are kept together: csrc/kernels/attention.h.
 const kvPage = 16
 
 // checkEngine sees that a budget of keys and values holds the longest episode that may be played.

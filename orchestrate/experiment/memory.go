@@ -26,7 +26,7 @@ type MemoryPlan []MemoryItem
 
 const programBytes = 200 << 20
 
-// The loss is computed for so many targets at a time: csrc/model/score.cc.
+// The loss is computed for so many targets at a time: csrc/backend/cpu/score.cc.
 const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
 
 // divisors are over how many ranks weights, gradients and moments are shared out.

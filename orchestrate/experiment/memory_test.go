@@ -181,9 +181,11 @@ func TestPlanIsWhatIsHeld(t *testing.T) {
 		}
 		cmd := exec.Command(binary)
 		cmd.Env = append(os.Environ(), "GYRE_TEST_MEASURED="+string(text))
+		var said strings.Builder
+		cmd.Stderr = &said
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("%+v: %v", x, err)
+			t.Fatalf("%+v: %v\n%s", x, err, said.String())
 		}
 		held, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
 		if err != nil {
