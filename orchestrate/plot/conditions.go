@@ -177,7 +177,7 @@ func Conditions(title string, list []Condition) Picture {
 				p.Add(dots(mean, paint, 2))
 			}
 			if len(ends) > 0 {
-				p.Add(&plotter.Scatter{XYs: ends, GlyphStyle: draw.GlyphStyle{Color: paint, Radius: vg.Points(3.5), Shape: draw.CrossGlyph{}}})
+				p.Add(&plotter.Scatter{XYs: ends, GlyphStyle: draw.GlyphStyle{Color: paint, Radius: vg.Points(5), Shape: draw.CrossGlyph{}}})
 			}
 			out.legend = append(out.legend, entry{c.Label, paint, markLine})
 		}

@@ -1,12 +1,14 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -39,8 +41,10 @@ type StudyRun struct {
 // Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where two axes make up the
 // conditions, a map of success over them.
 func Study(name string, list []StudyCondition) []Picture {
+	list, names := brief(list)
 	var conditions []Condition
-	for _, c := range list {
+	drawn := best(list, len(conditionColours))
+	for _, c := range drawn {
 		var runs []*rundir.Run
 		for _, r := range c.Runs {
 			if r.Run != nil {
@@ -54,12 +58,19 @@ func Study(name string, list []StudyCondition) []Picture {
 	var out []Picture
 	if curves := Conditions(name, conditions); !curves.Empty() {
 		curves.Name = "learning_curves.png"
+		curves.add(names)
+		if len(drawn) < len(list) {
+			curves.add(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
+		}
 		out = append(out, curves)
 	}
 	if len(list) == 0 {
 		return out
 	}
-	out = append(out, Picture{"final_success.png", finalSuccess(name, list)}, Picture{"collapse_timeline.png", timeline(name, list)})
+	for _, p := range []Picture{{"final_success.png", finalSuccess(name, list)}, {"collapse_timeline.png", timeline(name, list)}} {
+		p.add(names)
+		out = append(out, p)
+	}
 	stages := map[int][]StudyCondition{}
 	for _, c := range list {
 		stages[c.Stage] = append(stages[c.Stage], c)
@@ -74,6 +85,66 @@ func Study(name string, list []StudyCondition) []Picture {
 		}
 	}
 	return out
+}
+
+// longestLabel in characters: longer ones would leave a figure no room.
+const longestLabel = 40
+
+// brief labels conditions with their values on the axes alone where whole labels are too long; what the values are of is for the caption.
+func brief(list []StudyCondition) (out []StudyCondition, names string) {
+	long := false
+	for _, c := range list {
+		long = long || len(c.Label) > longestLabel
+		if len(c.Coordinates) != len(list[0].Coordinates) || len(c.Coordinates) < 2 {
+			return list, ""
+		}
+	}
+	if !long {
+		return list, ""
+	}
+	out = slices.Clone(list)
+	for i, c := range out {
+		var axes, values []string
+		for _, at := range c.Coordinates {
+			axis, value, _ := strings.Cut(at, "=")
+			axes, values = append(axes, axis), append(values, value)
+		}
+		out[i].Label, names = strings.Join(values, " · "), strings.Join(axes, " · ")
+	}
+	return out, names
+}
+
+// best keeps the n conditions of the highest mean, in the order that they have.
+func best(list []StudyCondition, n int) []StudyCondition {
+	if len(list) <= n {
+		return list
+	}
+	means := make([]float64, len(list))
+	for i, c := range list {
+		if means[i] = c.Mean; math.IsNaN(c.Mean) {
+			means[i] = math.Inf(-1)
+		}
+	}
+	ranked := slices.Clone(means)
+	slices.SortFunc(ranked, func(a, b float64) int { return cmp.Compare(b, a) })
+	var out []StudyCondition
+	for i, c := range list {
+		if means[i] >= ranked[n-1] && len(out) < n {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// add adds something to the caption.
+func (p *Picture) add(text string) {
+	switch {
+	case text == "":
+	case p.caption == "":
+		p.caption = text
+	default:
+		p.caption += "; " + text
+	}
 }
 
 // How a run's end is drawn.
@@ -134,7 +205,7 @@ func finalSuccess(name string, list []StudyCondition) figure {
 		for k, r := range c.Runs {
 			at := plotter.XY{X: 100 * r.Success, Y: y + 0.16*(float64(len(c.Runs)-1)/2-float64(k))}
 			style := draw.GlyphStyle{Color: ends[r.Status].color, Radius: vg.Points(2.2), Shape: draw.CircleGlyph{}}
-			if r.Status != "finished" {
+			if r.Status != "finished" && r.Status != "paused" {
 				style.Shape, style.Radius = draw.CrossGlyph{}, vg.Points(3)
 			}
 			if math.IsNaN(r.Success) {
@@ -176,7 +247,7 @@ func timeline(name string, list []StudyCondition) figure {
 		y, end := float64(len(rows)-1-i), ends[r.Status]
 		longest = max(longest, r.Steps)
 		p.Add(line(plotter.XYs{{X: 0, Y: y}, {X: float64(r.Steps), Y: y}}, end.color, 4))
-		if r.Status == "finished" {
+		if r.Status == "finished" || r.Status == "paused" {
 			continue
 		}
 		p.Add(&plotter.Scatter{XYs: plotter.XYs{{X: float64(r.Steps), Y: y}}, GlyphStyle: draw.GlyphStyle{Color: end.color, Radius: vg.Points(4), Shape: draw.CrossGlyph{}}})

@@ -1,9 +1,11 @@
 package plot
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"gonum.org/v1/plot/plotter"
@@ -89,5 +91,34 @@ func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1.
 	if math.Abs(low[0].Y-(2-12.7062)) > 1e-3 || math.Abs(high[0].Y-(2+12.7062)) > 1e-3 || low[1].Y != 2 {
 		t.Errorf("from %v to %v", low, high)
+	}
+}
+
+// A search of many configurations with long names: values stand for names, and curves are drawn of the best.
+func TestManyLongConditions(t *testing.T) {
+	var list []StudyCondition
+	for i := range 12 {
+		at := []string{fmt.Sprint("train_batch_size=", i), "n_rollout=16", "actor_lr=1e-06"}
+		mean := float64(i) / 20
+		if i == 11 {
+			mean = math.NaN()
+		}
+		list = append(list, StudyCondition{Label: strings.Join(at, ","), Coordinates: at, Mean: mean, Low: math.NaN(), High: math.NaN(),
+			Runs: []StudyRun{{Seed: 1, Status: "paused", Steps: 3, Success: mean, Run: logged(t, 3, false)}}})
+	}
+	short, names := brief(list)
+	if names != "train_batch_size · n_rollout · actor_lr" || short[3].Label != "3 · 16 · 1e-06" || list[3].Label == short[3].Label {
+		t.Errorf("%s: %s, from %s", names, short[3].Label, list[3].Label)
+	}
+	if drawn := best(list, 8); len(drawn) != 8 || drawn[0].Mean != 3.0/20 || drawn[7].Mean != 10.0/20 {
+		t.Errorf("the best of them: %+v", drawn)
+	}
+	for _, f := range Study("many", list) {
+		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption(), "the best 8 of 12") || !strings.Contains(f.Caption(), names) {
+			t.Errorf("%s: %s", f.Name, f.Caption())
+		}
+	}
+	if same, names := brief(list[:0:0]); len(same) != 0 || names != "" {
+		t.Error("nothing has names")
 	}
 }
