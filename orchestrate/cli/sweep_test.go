@@ -83,12 +83,12 @@ func TestStudySurvivesKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(testSeed(t), 0))
 	killed := t.TempDir()
 	study := tinyStudy(t, killed)
-	for range 5 {
+	for range 10 {
 		cmd := gyre(t, killed, "sweep", study)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond)
+		time.Sleep(time.Duration(50+random.IntN(1200)) * time.Millisecond)
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
