@@ -173,11 +173,11 @@ void Ranks::add_rows(std::span<const at::Tensor> rows) const {
   });
 }
 
-bool Ranks::any(bool mine) const {
+std::vector<bool> Ranks::any(const std::vector<bool>& mine) const {
   if (sharding_.group == nullptr) return mine;
-  double value = mine;
-  sharding_.group->all_reduce({&value, 1}, Reduction::kMax);
-  return value != 0;
+  std::vector<double> values(mine.begin(), mine.end());
+  sharding_.group->all_reduce(values, Reduction::kMax);
+  return {values.begin(), values.end()};
 }
 
 void Ranks::sum_runs(std::span<const double> numbers, size_t rows, std::span<double> sums) const {
@@ -374,7 +374,11 @@ void LocalPart::zero() {
   ranks_.inner().zero(all);
   nodes_.clear();
   lane_ = lanes_of(ranks_.sharding()).first;
-  unsettled_ = false;
+  unsettled_ = settled_ = false;
+}
+
+void LocalPart::reopen() {
+  if (std::exchange(settled_, false) && ranks_.replica() > 0) ranks_.inner().zero(own_);
 }
 
 void LocalPart::begin_lane(int lane) {
@@ -451,7 +455,20 @@ void LocalPart::settle_lanes() {
   nodes_.clear();
 }
 
+void LocalPart::add(const LocalPart& from, float scale) {
+  if (from.settled_ && !unsettled_) {
+    ranks_.inner().add(own_, from.own_, scale);
+    settled_ = true;
+    return;
+  }
+  enter(kRoot);
+  if (from.settled_ && ranks_.replica() > 0) return;  // the first replica's counts
+  ParameterSet all = set_of(whole_);
+  ranks_.inner().add(all, set_of(from.whole_), scale);
+}
+
 void LocalPart::settle() {
+  reopen();
   if (ranks_.sharding().deterministic) {
     settle_lanes();
   } else {
@@ -471,6 +488,7 @@ void LocalPart::settle() {
     keep_own();
   }
   unsettled_ = false;
+  settled_ = true;
 }
 
 void LocalPart::complete() { ranks_.gather_all(own_.flats(), whole_); }

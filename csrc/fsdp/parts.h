@@ -70,8 +70,8 @@ class Ranks {
   // Collects every run's number from the ranks that hold them, and adds them by parameter: numbers[row * runs of this
   // rank + run] to sums[row * parameters + parameter].
   void sum_runs(std::span<const double> numbers, size_t rows, std::span<double> sums) const;
-  // Whether any rank says so.
-  bool any(bool mine) const;
+  // Which of these any rank says.
+  std::vector<bool> any(const std::vector<bool>& mine) const;
 
   // Starts an exchange with the ranks of this replica (parts) or those that hold the same part in the others.
   Group::Exchange exchange(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,
@@ -178,8 +178,13 @@ class EagerPart : public Part {
 class LocalPart : public Part {
  public:
   LocalPart(Ranks& ranks, const std::vector<at::Tensor>& whole);
-  void enter(int64_t) override { unsettled_ = true; }
+  void enter(int64_t) override {
+    reopen();
+    unsettled_ = true;
+  }
   void begin_lane(int lane) override;
+  // Sums stay sums; with anything else it is one rank's share of a sum to be.
+  void add(const LocalPart& from, float scale);
   void settle() override;
   bool unsettled() const override { return unsettled_ || !nodes_.empty(); }
   void zero() override;
@@ -192,10 +197,12 @@ class LocalPart : public Part {
     int first, lanes;
     ParameterSet sum;
   };
+  // What was a sum is added to again: it counts once, not once per replica.
+  void reopen();
   void end_lane();
   void settle_lanes();
 
-  bool unsettled_ = false;
+  bool unsettled_ = false, settled_ = false;
   int lane_;
   std::vector<Node> nodes_;
 };

@@ -72,8 +72,7 @@ class ShardedBackend : public Backend {
     if (parts) {
       inner_->add(into.own(), of.own(), scale);
     } else {
-      inner_->add(to, from, scale);
-      into.enter(kRoot);  // not settled from here on
+      static_cast<LocalPart&>(into).add(static_cast<const LocalPart&>(of), scale);
     }
   }
 
@@ -143,16 +142,15 @@ class ShardedBackend : public Backend {
   ParameterSet hollow() const {
     return lay_out(config_, [&](int64_t count) { return Ranks::hollow(*inner_, count); });
   }
-  // All ranks settle the same sets, or none.
+  // All ranks settle the same sets.
   void settle(const std::vector<const ParameterSet*>& sets) const {
     if (full() && !sharding().deterministic) return;
-    const auto unsettled = [](const ParameterSet* set) { return part_of(*set).unsettled(); };
-    if (!ranks_.any(std::ranges::any_of(sets, unsettled))) return;
+    std::vector<bool> mine;
+    for (const ParameterSet* set : sets) mine.push_back(part_of(*set).unsettled());
+    const std::vector<bool> wanted = ranks_.any(mine);
     for (size_t i = 0; i < sets.size(); ++i) {
-      if (std::find(sets.begin(), sets.begin() + static_cast<ptrdiff_t>(i), sets[i]) ==
-          sets.begin() + static_cast<ptrdiff_t>(i)) {
-        part_of(*sets[i]).settle();
-      }
+      const auto before = sets.begin() + static_cast<ptrdiff_t>(i);
+      if (wanted[i] && std::find(sets.begin(), before, sets[i]) == before) part_of(*sets[i]).settle();
     }
   }
 
