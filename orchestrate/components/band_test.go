@@ -179,3 +179,27 @@ func TestIntervalByRanks(t *testing.T) {
 		t.Errorf("cosines %v, want 1/3 and none with a gradient of no length", got)
 	}
 }
+
+// Every pair of episodes has its inner product, whichever comes first.
+func TestInnerProductsOfSketches(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	sketches := make([][]float32, 5)
+	for i := range sketches {
+		sketches[i] = make([]float32, sketchDimension)
+		for k := range sketches[i] {
+			sketches[i][k] = float32(r.NormFloat64())
+		}
+	}
+	b := newBands(sketches, nil, 1, .9, r)
+	for i := range sketches {
+		for j := range sketches {
+			want := 0.0
+			for k, v := range sketches[i] {
+				want += float64(v) * float64(sketches[j][k])
+			}
+			if got := b.gram.Data[i*5+j]; math.Abs(got-want) > 1e-3*math.Sqrt(float64(sketchDimension)) {
+				t.Errorf("⟨s_%d, s_%d⟩ = %v, want %v", i, j, got, want)
+			}
+		}
+	}
+}
