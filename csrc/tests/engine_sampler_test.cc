@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "engine/sampler.h"
@@ -146,7 +147,7 @@ TEST(Sampler, LargeVocabulary) {
       {.temperature = 1.5, .top_k = 200, .top_p = 0.9, .min_p = 0.01},
   };
   for (const gyre_sampling& s : cases)
-    for (const std::vector<int32_t>& banned : {std::vector<int32_t>{}, {3, 64, 1500, -1, 9999}})
+    for (const std::vector<int32_t>& banned : {std::vector<int32_t>{}, {3, 64, 1500, -1, 1501, 9999}})
       expect_distribution(logits, s, banned, 1500);
 }
 
@@ -180,6 +181,20 @@ TEST(Sampler, ReachesBothEndsOfTheVocabulary) {
   std::set<int32_t> seen;
   for (uint64_t seed = 0; seed < 3000; ++seed) seen.insert(draw_token(logits, {.seed = seed}, 0, {}).token);
   EXPECT_EQ(seen.size(), 131u);
+}
+
+// The blocks' sums are floats: where they round above the sum of the weights, a draw next to 1 finds no token there.
+TEST(Sampler, DrawsBeyondTheSumAreTheLastLikelyToken) {
+  constexpr uint64_t kNextToOne = 67750675;
+  ASSERT_GT(uniform(kNextToOne, 0), 1 - 1e-9);
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    std::vector<float> logits = random_logits(90, seed);
+    logits.resize(100, -std::numeric_limits<float>::infinity());
+    logits.resize(128, 9.0f);  // none of its business
+    const Draw d = draw_token(std::span(logits).first(100), {.seed = kNextToOne}, 0, {});
+    EXPECT_GE(d.token, 80) << "seed " << seed;
+    EXPECT_LT(d.token, 90) << "seed " << seed;
+  }
 }
 
 TEST(Sampler, LogitsThatAreNotFiniteAreAnError) {

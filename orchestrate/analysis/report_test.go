@@ -71,3 +71,17 @@ func TestTablesWithoutRows(t *testing.T) {
 		t.Errorf("one pair of buckets: %v", table)
 	}
 }
+
+// The table says by which procedure its numbers were made, and what share of the episodes a bucket has.
+func TestConsoleNamesTheProcedure(t *testing.T) {
+	for want, o := range map[string]Options{
+		"x (exact profile)":                {Profile: Exact},
+		"x (exact profile, 95% intervals)": {Profile: Exact, Statistics: true, Confidence: .95},
+		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8, MicroBatch: 2, Ranks: 4, Statistics: true},
+	} {
+		r := Report{Options: o, Results: []Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)}, Samples: 1, Fraction: .125}}}
+		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5%") {
+			t.Errorf("want %q and 12.5%% in\n%s", want, text)
+		}
+	}
+}

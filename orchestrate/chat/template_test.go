@@ -209,3 +209,21 @@ func TestRenderConcurrently(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Separators are a pair; anything else leaves the usual ones.
+func TestSeparatorsOfToJSON(t *testing.T) {
+	for source, want := range map[string]string{
+		`{{ {"a": [1, 2]}|tojson(separators=[",", ":"]) }}`: `{"a":[1,2]}`,
+		`{{ {"a": [1, 2]}|tojson(separators=[","]) }}`:      `{"a": [1, 2]}`,
+		`{{ {"a": [1, 2]}|tojson(separators=none) }}`:       `{"a": [1, 2]}`,
+		`{{ {"a": [1, 2]}|tojson }}`:                        `{"a": [1, 2]}`,
+	} {
+		tokenizer := open(t, map[string]string{})
+		if err := tokenizer.SetTemplate(source); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tokenizer.Render(nil, false); err != nil || got != want {
+			t.Errorf("%s gave %q, %v; want %q", source, got, err, want)
+		}
+	}
+}
