@@ -189,11 +189,11 @@ TEST(Sampler, DrawsBeyondTheSumAreTheLastLikelyToken) {
   ASSERT_GT(uniform(kNextToOne, 0), 1 - 1e-9);
   for (uint32_t seed = 0; seed < 50; ++seed) {
     std::vector<float> logits = random_logits(90, seed);
+    logits[89] = 0;
     logits.resize(100, -std::numeric_limits<float>::infinity());
     logits.resize(128, 9.0f);  // none of its business
     const Draw d = draw_token(std::span(logits).first(100), {.seed = kNextToOne}, 0, {});
-    EXPECT_GE(d.token, 80) << "seed " << seed;
-    EXPECT_LT(d.token, 90) << "seed " << seed;
+    EXPECT_EQ(d.token, 89) << "seed " << seed;
   }
 }
 
