@@ -121,3 +121,31 @@ func TestClusterRanksJob(t *testing.T) {
 		t.Errorf("a run that failed: %v\n%s", err, out)
 	}
 }
+
+// Two ranks under the real launchers, where they are installed: the script says which it has left out.
+func TestLaunchers(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "gyre")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", filepath.Join(root, "scripts/cluster/launchers.sh"), "torchrun", "mpirun")
+	cmd.Env = append(os.Environ(), "GYRE="+program)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	for _, launcher := range []string{"torchrun", "mpirun"} {
+		if text := string(out); !strings.Contains(text, launcher+": not installed here") && !strings.Contains(text, launcher+": gyre: rank 0 of 2 ("+launcher+", 2 on this machine)\n  two ranks agree") {
+			t.Errorf("%s is not accounted for:\n%s", launcher, text)
+		}
+	}
+}
