@@ -72,6 +72,9 @@ func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, e
 // Sharded tells whether the model was made by [NewShardedModel].
 func (m *Model) Sharded() bool { return m.sharded }
 
+// Group is the one that the model was made with; nil for a model in one process.
+func (m *Model) Group() *Group { return m.group }
+
 // Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first [Engine.Step] after
 // an update or [Engine.Sleep]; otherwise it does nothing.
 func (m *Model) Gather() error {

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -30,8 +31,8 @@ func (b buffers) zero() error {
 }
 
 func (b buffers) add(other buffers) error {
-	for name, g := range b {
-		if err := g.Add(other[name], 1); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(b)) { // over ranks these are exchanges, which come in one order
+		if err := b[name].Add(other[name], 1); err != nil {
 			return err
 		}
 	}
@@ -49,8 +50,8 @@ func finite(component string, square float64) error {
 // squares are the components' squared norms, all finite.
 func (b buffers) squares() (map[string]float64, error) {
 	out := map[string]float64{}
-	for name, g := range b {
-		square, _, err := g.Dot(g)
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		square, _, err := b[name].Dot(b[name])
 		if err != nil {
 			return nil, err
 		}

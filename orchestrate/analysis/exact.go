@@ -128,7 +128,8 @@ func (m *measurement) group(g Group, p *pool, r *Result, components []string) (p
 		return nil, t, err
 	}
 	t = trace{squares: map[string]float64{}, vectors: map[string]vector{}}
-	for name, g := range part {
+	for _, name := range components { // in their order: sketches take all ranks
+		g := part[name]
 		v := vector{full: g}
 		if !m.plan.Keep {
 			sketch, err := g.Sketch(sketchDimension)
@@ -156,7 +157,7 @@ func (m *measurement) backward(samples []int, components []string, into buffers,
 			r.Losses[name] += v
 		}
 	}
-	return m.batch.reduce(into)
+	return nil
 }
 
 // separate splits a finished gradient's squared norms into signal and noise, and keeps the gradient for the comparisons.

@@ -22,23 +22,6 @@ type Batch struct {
 	// Alone does the same for one micro-batch under its own normaliser, its gradients multiplied by scale (paper profile). The
 	// losses it returns are not scaled.
 	Alone func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error)
-	// Reduce, if not nil, completes gradients of which Backward and Alone have added a part only: those of other processes join them.
-	Reduce func(gradients ...*torch.Gradients) error
-}
-
-// reduce completes the gradients of a buffer, in the order of components.
-func (b Batch) reduce(from buffers) error {
-	if b.Reduce == nil {
-		return nil
-	}
-	for _, c := range b.Components {
-		if g := from[c.Name]; g != nil {
-			if err := b.Reduce(g); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (b Batch) names() []string {

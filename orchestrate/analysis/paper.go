@@ -97,9 +97,6 @@ func (m *measurement) paperBucket(r *Result, rows []int, components []string, gr
 				micros++
 			}
 		}
-		if err := m.batch.reduce(gradient); err != nil {
-			return err
-		}
 		squares, err := gradient.squares()
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -106,6 +107,11 @@ func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, e
 // head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
 // missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is verified first.
 func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
+	return LoadOver(dir, head, on, Ranks{})
+}
+
+// LoadOver is Load over the processes of a run, all of which call it.
+func LoadOver(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loaded, error) {
 	if err := VerifyModel(dir); err != nil {
 		return Loaded{}, err
 	}
@@ -117,7 +123,7 @@ func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
 	defer found.Weights.Close()
 	config := Config{Config: found.Config, Model: modelConfig(found.Config, head)}
 	config.Model.Placement = on
-	m, err := torch.NewModel(config.Model)
+	m, err := ranks.model(config.Model)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -169,7 +175,7 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 	// The buffer grows to the largest tensor, the embedding, and nothing would collect it while libgyre does the work.
 	defer debug.FreeOSMemory()
 	var buffer []byte
-	for _, p := range parameters {
+	for i, p := range parameters {
 		e, ok := byName[p.Name]
 		if !ok {
 			return fmt.Errorf("checkpoint: the model has a parameter %s that no config.json implies", p.Name)
@@ -180,6 +186,16 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		}
 		if buffer, err = e.Tensor.Load(buffer); err != nil {
 			return err
+		}
+		if m.Sharded() {
+			s, err := m.Shard(i)
+			if err == nil {
+				err = errors.Join(hold(s, e.Tensor, buffer), s.Tensor.Close())
+			}
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		if err := p.Tensor.CopyIn(dtypes[e.Tensor.DType], e.Tensor.Shape, e.Tensor.Strides, buffer); err != nil {
 			return fmt.Errorf("%s: tensor %s: %w", e.Tensor.File, p.Name, err)

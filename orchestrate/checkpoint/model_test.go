@@ -59,7 +59,7 @@ func TestSaveAndLoad(t *testing.T) {
 	for fixture, dtype := range map[string]torch.DType{"llama": torch.F32, "qwen2": torch.BF16, "qwen3": torch.F16} {
 		source := "testdata/" + fixture
 		dir := t.TempDir()
-		if err := SaveModel(load(t, source, torch.HeadLM), dir, source, dtype); err != nil {
+		if err := SaveModel(t.Context(), load(t, source, torch.HeadLM), dir, source, dtype); err != nil {
 			t.Fatal(err)
 		}
 		again := load(t, dir, torch.HeadLM)
@@ -100,7 +100,7 @@ func TestValueHeads(t *testing.T) {
 		t.Fatalf("values %v, %v", want, err)
 	}
 	dir := t.TempDir()
-	if err := SaveModel(critic, dir, "", torch.F32); err != nil {
+	if err := SaveModel(t.Context(), critic, dir, "", torch.F32); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := load(t, dir, torch.HeadValue).Values(batch); err != nil || !slices.Equal(got, want) {
@@ -146,7 +146,7 @@ func TestOptimizerState(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "optimizer.safetensors")
-	if err := SaveOptimizer(path, m, o); err != nil {
+	if err := SaveOptimizer(t.Context(), path, m, o); err != nil {
 		t.Fatal(err)
 	}
 	fill(torch.FirstMoment, 0, 100)

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +14,9 @@ import (
 )
 
 // SaveModel writes the model into the existing directory dir in Hugging Face's layout, as dtype. Token ids come from
-// source's config.json and the tokenizer's files from source; an empty source leaves both out.
-func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
+// source's config.json and the tokenizer's files from source; an empty source leaves both out. Of a model over ranks all call it, those that write
+// nothing with an empty dir.
+func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype torch.DType) error {
 	c, err := describe(m.Config)
 	if err != nil {
 		return err
@@ -34,6 +36,20 @@ func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
 		return err
 	}
 	defer torch.CloseParameters(parameters)
+	if m.Sharded() {
+		g := gatherer{ctx: ctx, group: m.Group()}
+		for i, p := range parameters {
+			shape, err := p.Tensor.Shape()
+			if err != nil {
+				return err
+			}
+			g.add(p.Name, shape, c.DType, func() (torch.Shard, error) { return m.Shard(i) })
+		}
+		if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil || dir == "" {
+			return err
+		}
+		return companions(dir, source)
+	}
 	var list []weights.Source
 	for _, p := range parameters {
 		s, err := sourceOf(p.Name, p.Tensor, c.DType)
@@ -45,6 +61,11 @@ func SaveModel(m *torch.Model, dir, source string, dtype torch.DType) error {
 	if err := hf.Save(dir, c, list, hf.ShardSize); err != nil {
 		return err
 	}
+	return companions(dir, source)
+}
+
+// companions copies the tokenizer's files.
+func companions(dir, source string) error {
 	if source == "" {
 		return nil
 	}
@@ -63,16 +84,42 @@ var moments = map[torch.Moment]string{torch.FirstMoment: "exp_avg", torch.Second
 
 // SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME",
 // "exp_avg_sq.NAME".
-func SaveOptimizer(path string, m *torch.Model, o *torch.Optimizer) (err error) {
+func SaveOptimizer(ctx context.Context, path string, m *torch.Model, o *torch.Optimizer) (err error) {
+	if m.Sharded() {
+		return saveMoments(ctx, path, m, o)
+	}
 	var list []weights.Source
-	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
+	err = eachMoment(m, o, func(name string, t *torch.Tensor, _ torch.Shard) (keep bool, err error) {
 		s, err := sourceOf(name, t, weights.F32)
 		list = append(list, s)
 		return true, err
 	}, func() error {
-		return weights.Write(path, list, map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)})
+		return weights.Write(path, list, stepsOf(o))
 	})
 	return err
+}
+
+func saveMoments(ctx context.Context, path string, m *torch.Model, o *torch.Optimizer) error {
+	parameters, err := m.Parameters()
+	if err != nil {
+		return err
+	}
+	defer torch.CloseParameters(parameters)
+	g := gatherer{ctx: ctx, group: m.Group()}
+	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
+		for i, p := range parameters {
+			shape, err := p.Tensor.Shape()
+			if err != nil {
+				return err
+			}
+			g.add(moments[which]+"."+p.Name, shape, weights.F32, func() (torch.Shard, error) { return o.Shard(which, i) })
+		}
+	}
+	return g.write(path != "", func() error { return weights.Write(path, g.list, stepsOf(o)) })
+}
+
+func stepsOf(o *torch.Optimizer) map[string]string {
+	return map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)}
 }
 
 // LoadOptimizer restores what SaveOptimizer wrote. The optimizer must belong to a model of the same shape.
@@ -95,7 +142,7 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	}
 	defer debug.FreeOSMemory() // the buffer, as in fill
 	var buffer []byte
-	err = eachMoment(m, o, func(name string, t *torch.Tensor) (keep bool, err error) {
+	err = eachMoment(m, o, func(name string, t *torch.Tensor, shard torch.Shard) (keep bool, err error) {
 		from := byName[name]
 		if from == nil || !from.DType.Float() {
 			return false, fmt.Errorf("%s: tensor %s is missing or not of a float type", path, name)
@@ -103,6 +150,9 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 		delete(byName, name)
 		if buffer, err = from.Load(buffer); err != nil {
 			return false, err
+		}
+		if m.Sharded() {
+			return false, hold(shard, from, buffer)
 		}
 		if err := t.CopyIn(dtypes[from.DType], from.Shape, nil, buffer); err != nil {
 			return false, fmt.Errorf("%s: tensor %s: %w", path, name, err)
@@ -120,7 +170,7 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 
 // eachMoment calls visit for every moment of every parameter and then finish; tensors that visit keeps stay open
 // until finish is done.
-func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *torch.Tensor) (keep bool, err error), finish func() error) error {
+func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *torch.Tensor, shard torch.Shard) (keep bool, err error), finish func() error) error {
 	parameters, err := m.Parameters()
 	if err != nil {
 		return err
@@ -128,11 +178,18 @@ func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *t
 	defer torch.CloseParameters(parameters)
 	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
 		for i, p := range parameters {
-			t, err := o.State(which, i)
+			var shard torch.Shard
+			var t *torch.Tensor
+			if m.Sharded() {
+				shard, err = o.Shard(which, i)
+				t = shard.Tensor
+			} else {
+				t, err = o.State(which, i)
+			}
 			if err != nil {
 				return err
 			}
-			keep, err := visit(moments[which]+"."+p.Name, t)
+			keep, err := visit(moments[which]+"."+p.Name, t, shard)
 			if !keep || err != nil {
 				t.Close()
 			} else {

@@ -56,6 +56,9 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err := checkFSDP(cfg.FSDP, size); err != nil {
 		return err
 	}
+	if k := cfg.Components; size > 1 && k.Enabled && k.Save != "none" {
+		return Usagef("components.save = %q: gradients are written by one process only, not over %d ranks; set components.save=none", k.Save, size)
+	}
 	hash, err := configHash(c, cfg)
 	if err != nil {
 		return err
@@ -111,9 +114,8 @@ func checkFSDP(f config.FSDP, size int) error {
 	if f.Replicas > 1 && size%f.Replicas != 0 {
 		return Usagef("fsdp.replicas = %d, but %d ranks cannot be divided into so many equal sets", f.Replicas, size)
 	}
-	if each := f.Lanes / size; f.Deterministic && (f.Lanes%size != 0 || size > 1 && each&(each-1) != 0) {
-		return Usagef("fsdp.lanes = %d for %d ranks: expected the number of ranks times a power of two; set fsdp.lanes=%d, for every number of ranks whose bits are to agree",
-			f.Lanes, size, 4*size)
+	if f.Deterministic && f.Lanes%size != 0 {
+		return Usagef("fsdp.lanes = %d for %d ranks: expected a multiple; set fsdp.lanes=%d, for every number of ranks whose bits are to agree", f.Lanes, size, 4*size)
 	}
 	return nil
 }

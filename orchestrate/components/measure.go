@@ -18,9 +18,8 @@ type Batch struct {
 	// entropy and KL terms (nil: the loss has no such term), all under the normaliser of the whole batch.
 	Backward    func(sample int, tasks []Task, entropy, kl *torch.Gradients) error
 	Entropy, KL bool // the terms that the loss has
-	// Spread, if not nil, has run add the gradients of this process's part of the samples to buffers that stand for into, and those of the other
-	// processes' parts. Share gives every process the sketches that each has taken.
-	Spread func(samples []int, into []*torch.Gradients, run func(samples []int, into []*torch.Gradients) error) error
+	// Spread, if not nil, has run add the gradients of this process's part of the samples to into, which the other processes' parts join. Share gives every process the sketches that each has taken.
+	Spread func(samples []int, into []*torch.Gradients, run func(samples []int) error) error
 	Share  func(own map[int][]float32) (map[int][]float32, error)
 }
 
@@ -185,7 +184,7 @@ func (m *measurement) add(samples []int, into []*torch.Gradients) error {
 	if m.batch.Spread == nil {
 		return m.addOwn(samples, into)
 	}
-	if err := m.batch.Spread(samples, into, m.addOwn); err != nil || m.sketches == nil {
+	if err := m.batch.Spread(samples, into, func(own []int) error { return m.addOwn(own, into) }); err != nil || m.sketches == nil {
 		return err
 	}
 	own := map[int][]float32{}

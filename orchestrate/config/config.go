@@ -507,8 +507,8 @@ type FSDP struct {
 	Prefetch int `toml:"prefetch" default:"1" range:"[0,)"`
 	// Type that weights and gradients travel in; bfloat16 halves the traffic and rounds.
 	WireDType string `toml:"wire_dtype" default:"float32" oneof:"float32,bfloat16"`
-	// Add gradients in an order that does not depend on the number of ranks: 1, 2 and 4 ranks give the same bits. Holds a gradient
-	// buffer for every lane of a rank.
+	// Add gradients in an order that does not depend on the number of ranks: 1, 2 and 4 ranks give the same bits. Holds a few
+	// whole gradient buffers on each rank.
 	Deterministic bool `toml:"deterministic" default:"false"`
 	// Lanes that a step's groups are dealt to when deterministic; the number of ranks must divide it.
 	Lanes int `toml:"lanes" default:"4" range:"[1,1024]"`

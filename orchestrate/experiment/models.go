@@ -70,7 +70,12 @@ func TokenizerOf(found checkpoint.Models, otherwise string) string {
 
 // Load reads the weights. notes are what is worth telling: a value head that starts from zero, say.
 func (m *Model) Load() (model *torch.Model, notes []string, err error) {
-	loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement)
+	return m.LoadOver(checkpoint.Ranks{})
+}
+
+// LoadOver is Load over the processes of a run.
+func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []string, err error) {
+	loaded, err := checkpoint.LoadOver(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
 	return loaded.Model, loaded.Notes, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"gyre/orchestrate/analysis"
@@ -248,11 +247,7 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 		for i, c := range out {
 			into[i] = c.Into
 		}
-		err := e.spread(e.actor.model, s.samples, samples, into, func(samples []int, into []*torch.Gradients) error {
-			out := slices.Clone(out)
-			for i := range out {
-				out[i].Into = into[i]
-			}
+		err := e.spread(e.actor.model, s.samples, samples, into, func(samples []int) error {
 			passes, err := e.micro(ctx, s.samples, samples)
 			if err != nil {
 				return err
@@ -263,7 +258,7 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 					return err
 				}
 				for name, c := range stats.Components {
-					losses.addIn(e.lanes.at, name, c.Loss, 0)
+					losses.addIn(e.lane, name, c.Loss, 0)
 				}
 				count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
 			}
@@ -280,7 +275,6 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 	}
 	b := analysis.Batch{
 		Components: lossComponents(loss),
-		Reduce:     func(gradients ...*torch.Gradients) error { return e.reduce(ctx, e.actor.model, gradients...) },
 		Backward: func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
 			return backward(samples, weights, out)
 		},

@@ -129,19 +129,23 @@ func (c *checkpoints) write(ctx context.Context, state State) (p *checkpoint.Pen
 	}
 	begin := time.Now()
 	defer func() { c.took = time.Since(begin) }()
-	if c.world.Writes() {
-		p, err = c.fill(state)
-	}
+	p, err = c.fill(ctx, state)
 	if failed := c.world.Agree(ctx, err); failed != nil && err == nil {
 		return nil, errors.Join(failed, p.Discard())
 	}
 	return p, err
 }
 
-// fill makes the files of a checkpoint.
-func (c *checkpoints) fill(state State) (p *checkpoint.Pending, err error) {
-	if p, err = checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step)); err != nil {
-		return nil, err
+// fill makes the files of a checkpoint. Ranks that write nothing go along: of what is in shards they hand over theirs.
+func (c *checkpoints) fill(ctx context.Context, state State) (p *checkpoint.Pending, err error) {
+	if c.world.Writes() {
+		p, err = checkpoint.Begin(c.dir, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, state.Step))
+		if err == nil {
+			err = os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755)
+		}
+	}
+	if err = c.world.Agree(ctx, err); err != nil {
+		return nil, errors.Join(err, p.Discard())
 	}
 	defer func() {
 		if err != nil {
@@ -153,21 +157,21 @@ func (c *checkpoints) fill(state State) (p *checkpoint.Pending, err error) {
 	if c.config.Checkpoint.DType == "bfloat16" {
 		dtype = torch.BF16
 	}
-	if err := os.Mkdir(filepath.Join(p.Dir, "optimizer"), 0o755); err != nil {
-		return p, err
-	}
 	return p, c.each(func(name string, l *learner) error {
-		dir := filepath.Join(p.Dir, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		dir, state := "", "" // nothing is written
+		var err error
+		if p != nil {
+			dir, state = filepath.Join(p.Dir, name), moments(p.Dir, name)
+			err = os.Mkdir(dir, 0o755)
+		}
+		if err = c.world.Agree(ctx, err); err != nil {
 			return err
 		}
-		if err := checkpoint.SaveModel(l.model, dir, c.config.Model.Path, dtype); err != nil {
+		err = checkpoint.SaveModel(ctx, l.model, dir, c.config.Model.Path, dtype)
+		if err = c.world.Agree(ctx, err); err != nil || !c.config.Checkpoint.Optimizer {
 			return err
 		}
-		if !c.config.Checkpoint.Optimizer {
-			return nil
-		}
-		return checkpoint.SaveOptimizer(moments(p.Dir, name), l.model, l.optimizer)
+		return checkpoint.SaveOptimizer(ctx, state, l.model, l.optimizer)
 	})
 }
 

@@ -106,11 +106,8 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 	loss := g.policyLoss()
 	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
 	if !g.collective() && (g.world != nil || g.config.FSDP.Deterministic) {
-		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int, []*torch.Gradients) error) error {
-			if err := g.spread(g.actor.model, samples, chosen, into, run); err != nil {
-				return err
-			}
-			return g.reduce(ctx, g.actor.model, into...)
+		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int) error) error {
+			return g.spread(g.actor.model, samples, chosen, into, run)
 		}
 		b.Share = func(own map[int][]float32) (map[int][]float32, error) {
 			return sums(ctx, g.world, own, func(first, _ []float32) []float32 { return first })

@@ -31,12 +31,11 @@ type equipment struct {
 	sampler   *experiment.Sampler // nil when nothing is played
 	replay    *replay             // episodes that are given instead of played; nil as a rule
 	world     *ranks.World        // the other processes of the run; nil when it has one
-	lanes     lanes
+	lane      int                 // that passes belong to, where gradients are added in lanes
 }
 
 // close frees everything. It may be called on half-opened equipment.
 func (e *equipment) close() {
-	e.lanes.close()
 	e.sampler.Close()
 	e.critic.Close()
 	e.actor.Close()
@@ -95,6 +94,9 @@ func (e *equipment) proveExact(ctx context.Context, found float64) (bool, error)
 		e.log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
 		return false, nil
 	}
+	if err := e.actor.model.Gather(); err != nil {
+		return false, err
+	}
 	gap, err := experiment.LogprobGap(e.actor.model, e.sampler.Engine, e.temperature())
 	if err == nil { // on any rank's machine
 		gap, err = e.world.Max(ctx, gap)
@@ -110,7 +112,7 @@ func (e *equipment) proveExact(ctx context.Context, found float64) (bool, error)
 
 // load reads a model's weights and says what is worth knowing about them.
 func (e *equipment) load(who string, from *experiment.Model) (*torch.Model, error) {
-	model, notes, err := from.Load()
+	model, notes, err := from.LoadOver(e.sharding())
 	if err != nil {
 		return nil, fmt.Errorf("loading the %s: %w", who, err)
 	}

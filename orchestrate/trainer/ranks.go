@@ -2,13 +2,11 @@ package trainer
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/ranks"
 	"gyre/torch"
 )
@@ -55,178 +53,42 @@ func (e *equipment) mine(samples []*Sample, indices []int) []int {
 	return cut(samples, indices, e.world.Size())[e.world.Rank()]
 }
 
-// lanes are what gradients are added up in where their bits must not depend on the number of ranks: the samples of a pass are dealt to so many
-// lanes, a rank computes its lanes one after the other, each into a buffer of its own, and the lanes are added in one fixed tree.
-type lanes struct {
-	buffers map[*torch.Gradients][]*torch.Gradients // of this rank's lanes, by the gradient that they are parts of
-	idle    map[*torch.Model][]*torch.Gradients     // zero
-	at      int                                     // the lane that is being computed
+// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits of several.
+func (e *equipment) sharding() checkpoint.Ranks {
+	f := e.config.FSDP
+	if e.world == nil && !f.Deterministic {
+		return checkpoint.Ranks{}
+	}
+	shard := f.Shard
+	if e.world == nil {
+		shard = torch.ShardNone
+	}
+	return checkpoint.Ranks{Group: e.world.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas, Prefetch: f.Prefetch, WireDtype: f.WireDType,
+		Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 
-func (l *lanes) close() {
-	for _, set := range l.buffers {
-		closeGradients(set)
+// spread runs a pass over this rank's part of the chosen samples, whose gradients run adds to the buffers: they become those of all ranks when they are
+// first looked at. Where their bits must not depend on the number of ranks, the samples are dealt to lanes, which a rank computes one after the other.
+func (e *equipment) spread(model *torch.Model, samples []*Sample, indices []int, into []*torch.Gradients, run func(indices []int) error) error {
+	if !e.config.FSDP.Deterministic || !model.Sharded() {
+		return run(e.mine(samples, indices))
 	}
-	for _, set := range l.idle {
-		closeGradients(set)
-	}
-	*l = lanes{}
-}
-
-func closeGradients(set []*torch.Gradients) {
-	for _, g := range set {
-		g.Close()
-	}
-}
-
-// of gives the buffers of a gradient's lanes, zero where the gradient has none yet.
-func (l *lanes) of(model *torch.Model, g *torch.Gradients, n int) (set []*torch.Gradients, err error) {
-	if l.buffers == nil {
-		l.buffers, l.idle = map[*torch.Gradients][]*torch.Gradients{}, map[*torch.Model][]*torch.Gradients{}
-	}
-	if set = l.buffers[g]; set != nil {
-		return set, nil
-	}
-	if set = l.idle[model]; set != nil {
-		delete(l.idle, model)
-	}
-	for len(set) < n {
-		lane, err := torch.NewGradients(model)
-		if err != nil {
-			closeGradients(set)
-			return nil, fmt.Errorf("a gradient buffer for a lane (fsdp.lanes): %w", err)
-		}
-		set = append(set, lane)
-	}
-	l.buffers[g] = set
-	return set, nil
-}
-
-// add puts the lanes of a gradient into it: neighbours, then neighbours of those. Ranks are added in the same order, so that the tree is the same
-// wherever its leaves are computed.
-func (l *lanes) add(model *torch.Model, into *torch.Gradients) error {
-	set := l.buffers[into]
-	if set == nil {
-		return nil
-	}
-	delete(l.buffers, into)
-	for step := 1; step < len(set); step *= 2 {
-		for i := 0; i+step < len(set); i += 2 * step {
-			if err := set[i].Add(set[i+step], 1); err != nil {
-				return err
-			}
-		}
-	}
-	if err := into.Add(set[0], 1); err != nil {
-		return err
-	}
-	if l.idle[model] != nil {
-		closeGradients(set)
-		return nil
-	}
-	for _, g := range set {
-		if err := g.Zero(); err != nil {
-			return err
-		}
-	}
-	l.idle[model] = set
-	return nil
-}
-
-// spread runs a pass over this rank's part of the chosen samples. run adds gradients to the buffers that it is given in place of into (nil ones
-// stay nil); reduce must follow before anything is said about them.
-func (e *equipment) spread(model *torch.Model, samples []*Sample, indices []int, into []*torch.Gradients,
-	run func(indices []int, into []*torch.Gradients) error) error {
-	if !e.config.FSDP.Deterministic {
-		return run(e.mine(samples, indices), into)
-	}
-	each := e.config.FSDP.Lanes / e.world.Size()
-	parts := cut(samples, indices, e.config.FSDP.Lanes)[e.world.Rank()*each:][:each]
-	defer func() { e.lanes.at = 0 }()
-	for lane, part := range parts {
-		e.lanes.at = e.world.Rank()*each + lane
-		buffers := make([]*torch.Gradients, len(into))
-		for i, g := range into {
+	defer func() { e.lane = 0 }()
+	first, n := model.Lanes()
+	for lane, part := range cut(samples, indices, e.config.FSDP.Lanes)[first:][:n] {
+		for _, g := range slices.Compact(slices.Clone(into)) {
 			if g == nil {
 				continue
 			}
-			set, err := e.lanes.of(model, g, each)
-			if err != nil {
+			if err := g.BeginLane(first + lane); err != nil {
 				return err
 			}
-			buffers[i] = set[lane]
 		}
-		if err := run(part, buffers); err != nil {
+		e.lane = first + lane
+		if err := run(part); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// reduce makes gradients that this rank has a part of those of all ranks. It is collective.
-func (e *equipment) reduce(ctx context.Context, model *torch.Model, gradients ...*torch.Gradients) error {
-	for _, g := range gradients {
-		if g == nil {
-			continue
-		}
-		if err := e.lanes.add(model, g); err != nil {
-			return err
-		}
-		if err := addUp(ctx, e.world.Data(), g); err != nil {
-			return fmt.Errorf("adding the ranks' gradients: %w", err)
-		}
-	}
-	return nil
-}
-
-// addUp makes a gradient the sum of all ranks', in the order in which lanes are added.
-func addUp(ctx context.Context, group *torch.Group, g *torch.Gradients) error {
-	if group == nil {
-		return nil
-	}
-	for i := range g.Parameters() {
-		t, err := g.Tensor(i)
-		if err != nil {
-			return err
-		}
-		values, err := t.Float32s()
-		if err == nil {
-			err = addUpValues(ctx, group, values)
-		}
-		if err == nil {
-			err = t.SetFloat32s(values)
-		}
-		if err = errors.Join(err, t.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func addUpValues(ctx context.Context, group *torch.Group, values []float32) error {
-	data, err := binary.Append(nil, binary.LittleEndian, values)
-	if err != nil {
-		return err
-	}
-	parts, err := group.AllGather(ctx, data)
-	if err != nil {
-		return err
-	}
-	all := make([][]float32, len(parts))
-	for r, part := range parts {
-		all[r] = make([]float32, len(values))
-		if _, err := binary.Decode(part, binary.LittleEndian, all[r]); err != nil {
-			return err
-		}
-	}
-	for step := 1; step < len(all); step *= 2 {
-		for r := 0; r+step < len(all); r += 2 * step {
-			for i, v := range all[r+step] {
-				all[r][i] += v
-			}
-		}
-	}
-	copy(values, all[0])
 	return nil
 }
 

@@ -80,6 +80,9 @@ func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([
 		share := r.world.Progress(label, float64(finished)/float64(total))
 		bar.Set(int(share * float64(plan.Episodes())))
 	}
+	if err := r.actor.model.Gather(); err != nil {
+		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
+	}
 	episodes, stats, err := r.sampler.Player.Play(ctx, plan)
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)

@@ -263,7 +263,7 @@ func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, 
 		return 0, 0, err
 	}
 	found := mean{}
-	err = t.spread(t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(indices []int, into []*torch.Gradients) error {
+	err = t.spread(t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(indices []int) error {
 		passes, err := t.micro(ctx, samples, indices)
 		if err != nil {
 			return err
@@ -271,17 +271,14 @@ func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, 
 		for _, micro := range passes {
 			w := gather(micro, func(i int) []float32 { return weights[i] })
 			stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
-				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(into[0], nil, nil)[:1])
+				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(t.actor.gradients, nil, nil)[:1])
 			if err != nil {
 				return err
 			}
-			found.addIn(t.lanes.at, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
+			found.addIn(t.lane, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
 		}
 		return nil
 	})
-	if err == nil {
-		err = t.reduce(ctx, t.actor.model, t.actor.gradients)
-	}
 	if err == nil {
 		found, err = found.ofAll(ctx, t.world)
 	}

@@ -86,8 +86,7 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 			if err := u.actor.gradients.Zero(); err != nil {
 				return err
 			}
-			pass := func(indices []int, out []*torch.Gradients) error {
-				into := out[0]
+			pass := func(indices []int, into *torch.Gradients) error {
 				passes, err := u.micro(ctx, samples, indices)
 				if err != nil {
 					return err
@@ -101,26 +100,25 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 					if epoch == 0 && b == 0 && s.oldFromSampler {
 						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
 					}
-					means.addIn(u.lanes.at, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
-					means.addIn(u.lanes.at, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
-					means.addIn(u.lanes.at, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
-					means.addIn(u.lanes.at, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
-					means.addIn(u.lanes.at, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
-					means.addIn(u.lanes.at, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
+					means.addIn(u.lane, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
+					means.addIn(u.lane, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
+					means.addIn(u.lane, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
+					means.addIn(u.lane, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
+					means.addIn(u.lane, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
+					means.addIn(u.lane, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
 					done += begun(micro)
 					bar.Set(done)
 				}
 				return nil
 			}
 			run := func(indices []int, into *torch.Gradients) error {
-				return u.spread(u.actor.model, samples, indices, []*torch.Gradients{into}, pass)
+				return u.spread(u.actor.model, samples, indices, []*torch.Gradients{into}, func(indices []int) error { return pass(indices, into) })
 			}
 			measured := measure
 			if epoch > 0 {
 				measured = nil
 			}
-			reduce := func(g *torch.Gradients) error { return u.reduce(ctx, u.actor.model, g) }
-			if err := measured.backward(indices, u.actor.gradients, run, reduce); err != nil {
+			if err := measured.backward(indices, u.actor.gradients, run); err != nil {
 				return err
 			}
 			result, lr, err := u.actor.apply()
@@ -221,7 +219,7 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 			if err := u.critic.gradients.Zero(); err != nil {
 				return err
 			}
-			err = u.spread(u.critic.model, samples, indices, []*torch.Gradients{u.critic.gradients}, func(indices []int, into []*torch.Gradients) error {
+			err = u.spread(u.critic.model, samples, indices, []*torch.Gradients{u.critic.gradients}, func(indices []int) error {
 				passes, err := u.micro(ctx, samples, indices)
 				if err != nil {
 					return err
@@ -231,21 +229,18 @@ func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[
 						Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
 						OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
 						Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
-					}, into[0])
+					}, u.critic.gradients)
 					if err != nil {
 						return fmt.Errorf("critic update: %w", err)
 					}
-					means.addIn(u.lanes.at, "critic/vf_loss", stats.Loss, 0)
-					means.addIn(u.lanes.at, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
-					means.addIn(u.lanes.at, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
+					means.addIn(u.lane, "critic/vf_loss", stats.Loss, 0)
+					means.addIn(u.lane, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
+					means.addIn(u.lane, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
 					done += begun(micro)
 					bar.Set(done)
 				}
 				return nil
 			})
-			if err == nil {
-				err = u.reduce(ctx, u.critic.model, u.critic.gradients)
-			}
 			if err != nil {
 				return err
 			}

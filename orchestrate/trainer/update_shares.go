@@ -51,14 +51,10 @@ func (u update) newShares(samples []*Sample, batches int) (*shares, error) {
 	return s, nil
 }
 
-// backward runs one mini-batch and adds its gradient to into; run does the same for some of its samples, and reduce makes what it has added that
-// of all ranks.
-func (s *shares) backward(indices []int, into *torch.Gradients, run func(indices []int, into *torch.Gradients) error, reduce func(*torch.Gradients) error) error {
+// backward runs one mini-batch and adds its gradient to into; run does the same for some of its samples.
+func (s *shares) backward(indices []int, into *torch.Gradients, run func(indices []int, into *torch.Gradients) error) error {
 	if s == nil {
-		if err := run(indices, into); err != nil {
-			return err
-		}
-		return reduce(into)
+		return run(indices, into)
 	}
 	for b := range s.buckets {
 		var own []int
@@ -74,9 +70,6 @@ func (s *shares) backward(indices []int, into *torch.Gradients, run func(indices
 			return err
 		}
 		if err := run(own, s.part); err != nil {
-			return err
-		}
-		if err := reduce(s.part); err != nil {
 			return err
 		}
 		if err := s.sums[b].Add(s.part, s.weight); err != nil {
