@@ -266,3 +266,20 @@ func TestInstancesAreReused(t *testing.T) {
 		t.Errorf("%d closed with the player (%v), want 1", judgesClosed.Load()-closed, err)
 	}
 }
+
+// A part of an empty reply is carried by the last token before it; stretches are carried by the tokens they touch.
+func TestPlacesOfParts(t *testing.T) {
+	empty, three := episode.Turn{Observation: 2, Reply: 6, End: 6}, episode.Turn{Observation: 2, Reply: 6, End: 9}
+	for _, placement := range []string{envs.PlaceMean, envs.PlaceSpread, envs.PlaceLast} {
+		got := place(envs.Part{Value: 3, Placement: placement}, empty, 5, nil)
+		if len(got) != 1 || got[0] != (episode.Reward{Token: 5, Value: 3}) {
+			t.Errorf("placement %s in an empty reply: %v", placement, got)
+		}
+	}
+	if got := place(envs.Part{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
+		t.Errorf("the mean over three tokens: %v", got)
+	}
+	if got := place(envs.Part{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
+		t.Errorf("the middle of three tokens: %v", got)
+	}
+}
