@@ -70,6 +70,15 @@ void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err);
 
+// Variant i of the kernels, for one instruction set each, in ascending order of preference; GYRE_NOT_FOUND past the
+// last. One is in use: the best that runs on this processor, or the one that the variable GYRE_ISA names.
+typedef struct {
+  char name[32];
+  int32_t runs_here, in_use;
+  double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
+} gyre_isa;
+gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err);
+
 // ---- tensors ---------------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -96,7 +105,8 @@ typedef enum { GYRE_ROPE_PLAIN = 0, GYRE_ROPE_LLAMA3 = 1, GYRE_ROPE_LINEAR = 2 }
 typedef enum { GYRE_HEAD_LM = 0, GYRE_HEAD_VALUE = 1 } gyre_head;  // value: one scalar per position (the critic)
 
 // Type of a model's arithmetic; parameters and gradients are f32 in any case. AUTO: bfloat16 on a GPU, float32
-// elsewhere.
+// elsewhere. On the CPU bfloat16 is the type of the factors of matrix products, keys and values among them; sums and
+// all else are f32 (csrc/kernels/precision.h).
 typedef enum { GYRE_COMPUTE_AUTO = 0, GYRE_COMPUTE_F32 = 1, GYRE_COMPUTE_BF16 = 2 } gyre_compute;
 
 typedef struct gyre_model_config {
@@ -111,6 +121,9 @@ typedef struct gyre_model_config {
   // operations on the CPU, to check them, and the kernels against them.
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
+  // 1: for sampling and scoring alone. The model lets go of its f32 parameters as they are filled (gyre_model_freeze),
+  // so that only what inference reads is in memory. On the kernels; elsewhere it changes nothing but what is allowed.
+  int32_t frozen;
 #ifdef __cplusplus
   bool operator==(const gyre_model_config&) const = default;
 #endif
@@ -128,6 +141,9 @@ gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[G
 // Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become
 // invalid.
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
+// Of a frozen model, in place of gyre_model_touch, and as often as one likes before: the first `filled` parameters have
+// their values. Once all have, parameters can no longer be reached, changed or trained.
+gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err);
 uint64_t gyre_model_version(const gyre_model* model);
 // Where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
 gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);

@@ -87,6 +87,15 @@ func (m *Model) Touch() error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_touch(h, err) })
 }
 
+// Freeze takes the place of Touch in a frozen model (Placement.Frozen): the first parameters, so many in the order of Parameters, have
+// their values. On the CPU what sampling and scoring read is copied and the rest lets go of its memory. Once all are filled, parameters
+// can be neither read nor changed, and nothing trains.
+func (m *Model) Freeze(filled int) error {
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_freeze(h, C.int32_t(filled), err)
+	})
+}
+
 // Work is what has been computed: floating-point operations of matrix products and attention as they were carried out (a multiply-add
 // counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys and values that had to be read at least.
 type Work struct{ FLOPs, Bytes float64 }

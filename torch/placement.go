@@ -7,10 +7,11 @@ import "C"
 
 import "fmt"
 
-// Placement says what computes a model. The zero value is Gyre's own kernels on the CPU.
+// Placement says what computes a model, and what for. The zero value is Gyre's own kernels on the CPU.
 type Placement struct {
 	Device  string // "cpu" or ""; "cuda" or "cuda:N", a GPU; "aten", what runs on GPUs, on the CPU
 	Compute Compute
+	Frozen  bool // for sampling and scoring alone: only what these read stays in memory ([Model.Freeze])
 }
 
 // Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.
@@ -40,6 +41,9 @@ func (p Placement) Check() error {
 
 func (p Placement) c(config *C.gyre_model_config) {
 	config.compute = computes[p.Compute]
+	if p.Frozen {
+		config.frozen = 1
+	}
 	for i := range len(p.Device) {
 		config.device[i] = C.char(p.Device[i])
 	}

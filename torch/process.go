@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // maxThreads is the limit of the library.
 const maxThreads = 1024
@@ -25,7 +28,7 @@ func Threads() int {
 	return n
 }
 
-// BuildInfo is one line about the library: libtorch's version, vector width.
+// BuildInfo is one line about the library: libtorch's version, the instruction set in use.
 func BuildInfo() string {
 	var line [256]C.char
 	execute(func() { C.gyre_build_info(&line[0], C.size_t(len(line))) })
@@ -42,4 +45,31 @@ func Measure() (bandwidth, flops float64, err error) {
 		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err), nil
 	})
 	return bandwidth, flops, err
+}
+
+// InstructionSet is one variant of the kernels.
+type InstructionSet struct {
+	Name              string
+	RunsHere, InUse   bool
+	Float32, BFloat16 float64 // FLOP/s of matrix products from the caches, where it runs
+}
+
+// InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs here is in use,
+// or the one that GYRE_ISA names.
+func InstructionSets() ([]InstructionSet, error) {
+	var all []InstructionSet
+	for i := C.int32_t(0); ; i++ {
+		var set C.gyre_isa
+		err := invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_measure_isa(i, &set, err), nil })
+		if failed := (*Error)(nil); errors.As(err, &failed) && failed.Status == StatusNotFound {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, InstructionSet{
+			Name: C.GoString(&set.name[0]), RunsHere: set.runs_here != 0, InUse: set.in_use != 0,
+			Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
+		})
+	}
 }

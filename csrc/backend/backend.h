@@ -83,6 +83,11 @@ class Network {
   // Makes now whatever infer() and logits() need of parameters that are not here all the time. Others make it when it
   // is needed.
   virtual void prepare() {}
+  // Of a frozen configuration: `parameters`, the network's own, are filled up to the first `blocks` blocks, the
+  // embedding before them, and all of them when `all`. What nothing but packing reads may be let go.
+  virtual void freeze(ParameterSet& parameters, size_t blocks, bool all) {
+    if (all) touch();
+  }
 
   // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
   virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;

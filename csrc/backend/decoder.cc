@@ -104,6 +104,27 @@ void Decoder::go_along(bool backward, std::span<ParameterSet* const> gradients) 
   for (const ParameterSet* g : gradients) g->enter(kRoot), g->leave(kRoot);
 }
 
+void Decoder::freeze(int32_t filled) {
+  if (config_.frozen == 0) refuse("model freeze: the configuration does not say that the model is frozen");
+  require_parameters("model freeze");
+  if (!parameters_.always_here()) {  // spread over ranks: what is here at a time is little already
+    if (filled == static_cast<int32_t>(parameters_.named.size())) touch();
+    return;
+  }
+  const auto names = static_cast<int64_t>(parameters_.named.size()), count = static_cast<int64_t>(filled);
+  const bool value_head = config_.head == GYRE_HEAD_VALUE;
+  const int64_t after = 1 + (value_head ? 2 : config_.tie_embeddings != 0 ? 0 : 1);  // the blocks: final norm, head
+  const int64_t each = (names - 1 - after) / config_.num_layers;
+  const int64_t blocks = std::clamp<int64_t>((count - 1) / each, 0, config_.num_layers);
+  if (count > 0) network_->freeze(parameters_, static_cast<size_t>(blocks), count == names);
+  if (count == names) frozen_ = true;
+}
+
+void Decoder::require_parameters(const char* what) const {
+  if (frozen_)
+    refuse(std::string(what) + ": the model was opened for sampling and scoring alone; its parameters are let go");
+}
+
 void Decoder::check(std::span<const int32_t> ids) const {
   for (int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
@@ -121,6 +142,7 @@ at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpa
 }
 
 at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
+  if (keep != nullptr) require_parameters("backward");
   Pass pass = training_pass(config_, packing);
   check(packing.ids);
   work_ += forward_work(config_, pass);
@@ -172,6 +194,7 @@ Scores Decoder::score(const at::Tensor& hidden_NH, std::span<const Target> targe
 
 void Decoder::score_backward(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature,
                              const Objective& objective) {
+  require_parameters("backward");
   network_->score_backward(hidden_NH, targets, inverse_of(temperature), [&](size_t first, const Scores& chunk) {
     std::vector<ScoreGradient> gradients = objective(first, chunk);
     const double products = 1 + 2 * static_cast<double>(gradients.size());

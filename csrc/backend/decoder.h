@@ -29,6 +29,10 @@ class Decoder {
   // Weights changed: packed copies are rebuilt on next use, keys and values of older weights are invalid.
   void touch();
   uint64_t version() const { return version_; }
+  // Of a frozen configuration: the first `filled` parameters, in the order of their names, have their values.
+  void freeze(int32_t filled);
+  // Throws std::invalid_argument when parameters have been let go.
+  void require_parameters(const char* what) const;
   // Frees the packed copies of weights that inference keeps, until it comes again.
   void release_packed() { network_->release(); }
   // Makes what sampling needs of parameters that are not here all the time. All ranks call it together.
@@ -80,7 +84,7 @@ class Decoder {
   ParameterSet parameters_;
   std::unique_ptr<Network> network_;
   uint64_t version_ = 1;
-  bool recompute_ = false;
+  bool recompute_ = false, frozen_ = false;
   gyre_work work_;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "capi/boundary.h"
+#include "kernels/isa.h"
 #include "kernels/parallel.h"
 #include "train/evaluate.h"
 
@@ -33,6 +34,7 @@ using namespace gyre::capi;
 gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err) {
   return guard(err, [&] {
     require_thread_setting();
+    require_isa_setting();
     deref(out, "out") = new gyre_model(ModelConfig(deref(config, "config")));
   });
 }
@@ -79,7 +81,9 @@ int32_t gyre_model_parameter_count(const gyre_model* model) {
 gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
                                  gyre_error* err) {
   return guard(err, [&] {
-    const NamedTensor& parameter = named_parameter(deref(model, "model").decoder.parameters(), i);
+    const Decoder& decoder = deref(model, "model").decoder;
+    decoder.require_parameters("parameter");
+    const NamedTensor& parameter = named_parameter(decoder.parameters(), i);
     if (parameter.name.size() >= GYRE_NAME_SIZE) throw std::length_error("parameter name too long: " + parameter.name);
     std::memcpy(&deref(name, "name"), parameter.name.c_str(), parameter.name.size() + 1);
     deref(out, "out") = new_tensor_handle(parameter.value);
@@ -87,7 +91,19 @@ gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[G
 }
 
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err) {
-  return guard(err, [&] { deref(model, "model").decoder.touch(); });
+  return guard(err, [&] {
+    Decoder& decoder = deref(model, "model").decoder;
+    decoder.require_parameters("touch");
+    decoder.touch();
+  });
+}
+
+gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err) {
+  return guard(err, [&] {
+    Decoder& decoder = deref(model, "model").decoder;
+    if (filled != 0) named_parameter(decoder.parameters(), filled - 1);
+    decoder.freeze(filled);
+  });
 }
 
 uint64_t gyre_model_version(const gyre_model* model) { return model == nullptr ? 0 : model->decoder.version(); }
@@ -113,6 +129,8 @@ gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* 
     const Decoder& from = deref(src, "src").decoder;
     if (!(to.config() == from.config()))
       throw std::invalid_argument("model copy: the two models have different configurations");
+    to.require_parameters("model copy");
+    from.require_parameters("model copy");
     const auto into = held_flats(to.parameters()), values = held_flats(from.parameters());
     if (into[0].numel() != values[0].numel())
       throw std::invalid_argument("model copy: the two models are spread over ranks in different ways");

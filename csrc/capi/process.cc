@@ -13,8 +13,10 @@
 #include "backend/aten/cuda.h"
 #include "capi/boundary.h"
 #include "kernels/buffer.h"
+#include "kernels/isa.h"
 #include "kernels/parallel.h"
-#include "kernels/tile.h"
+#include "kernels/table.h"
+#include "kernels/vec.h"
 
 namespace gyre::capi {
 namespace {
@@ -66,21 +68,12 @@ double read_bandwidth() {
 
 // All threads run the register tile under every matrix product on operands that stay in their first-level caches: the
 // peak that products of any shape can approach.
-double multiply_rate() {
-  constexpr int64_t kDepth = 64, kTiles = 2000;
+double multiply_rate(const Kernels& kernels, Precision precision) {
+  constexpr int64_t kTiles = 2000;
   const int64_t tasks = num_threads();
-  return best_rate(2.0 * tasks * kTiles * kTileRows * kPanel * kDepth, [&] {
-    parallel_for(tasks, 1, [&](int64_t) {
-      thread_local Buffer buffer;
-      constexpr int64_t kA = kTileRows * kDepth, kB = kDepth * kPanel, kC = kTileRows * kPanel;
-      buffer.reserve(kA + kB + kC);
-      float *a = buffer.data(), *b = a + kA, *c = b + kB;
-      std::fill_n(a, kA + kB + kC, 0.5f);
-      for (int64_t i = 0; i < kTiles; ++i) {
-        multiply_tile(kTileRows, kPanel / kLanes, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
-      }
-    });
-  });
+  const FlushDenormals flush;
+  const double work = static_cast<double>(tasks) * kernels.tile_work(precision, 1) * kTiles;
+  return best_rate(work, [&] { parallel_for(tasks, 1, [&](int64_t) { kernels.tile_work(precision, kTiles); }); });
 }
 
 }  // namespace
@@ -91,8 +84,7 @@ using namespace gyre::capi;
 int32_t gyre_abi_version(void) { return GYRE_ABI_VERSION; }
 
 void gyre_build_info(char* out, size_t size) {
-  std::snprintf(out, size, "torch %s, f32 vector width %d, CPU capability %s", TORCH_VERSION, gyre::kLanes,
-                at::get_cpu_capability().c_str());
+  std::snprintf(out, size, "torch %s, kernels for %s", TORCH_VERSION, gyre::variant_in_use().name);
 }
 
 void gyre_cuda_info(char* out, size_t size) {
@@ -121,7 +113,28 @@ int64_t gyre_peak_rss(void) {
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err) {
   return guard(err, [&] {
     gyre::require_thread_setting();
+    gyre::require_isa_setting();
     deref(bandwidth, "bandwidth") = read_bandwidth();
-    deref(gemm_flops, "gemm_flops") = multiply_rate();
+    const gyre::Variant& variant = gyre::variant_in_use();
+    deref(gemm_flops, "gemm_flops") = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
+  });
+}
+
+gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err) {
+  return guard(err, [&] {
+    const auto all = gyre::variants();
+    if (i < 0 || static_cast<size_t>(i) >= all.size()) {
+      throw gyre::NotFoundError("instruction set " + std::to_string(i) + ", expected 0 to " +
+                                std::to_string(all.size() - 1));
+    }
+    const gyre::Variant& variant = all[static_cast<size_t>(i)];
+    gyre_isa& result = deref(out, "out");
+    result = {};
+    std::snprintf(result.name, sizeof result.name, "%s", variant.name);
+    result.runs_here = variant.runs_here;
+    result.in_use = variant.kernels == gyre::variant_in_use().kernels;
+    if (!variant.runs_here) return;
+    result.f32_flops = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
+    result.bf16_flops = multiply_rate(*variant.kernels, gyre::Precision::kBfloat16);
   });
 }

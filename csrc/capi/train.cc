@@ -121,8 +121,11 @@ gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, con
 
 gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out,
                                gyre_error* err) {
-  return guard(err,
-               [&] { deref(out, "out") = new gyre_optimizer(deref(model, "model").decoder, deref(config, "config")); });
+  return guard(err, [&] {
+    Decoder& decoder = deref(model, "model").decoder;
+    decoder.require_parameters("optimizer");
+    deref(out, "out") = new gyre_optimizer(decoder, deref(config, "config"));
+  });
 }
 
 void gyre_optimizer_free(gyre_optimizer* opt) { delete opt; }

@@ -7,8 +7,8 @@
 
 #include "kernels/attention_tile.h"
 #include "kernels/buffer.h"
+#include "kernels/panel.h"
 #include "kernels/parallel.h"
-#include "kernels/tile.h"
 
 namespace gyre {
 namespace {
@@ -51,7 +51,7 @@ struct Call {
   AttentionShape shape;
   const float* q;
   int64_t ld_q;
-  const float *key_pages, *value_pages;
+  const PageMemory& pages;
   float* o;
   int64_t ld_o;
   float* logsumexp;
@@ -64,10 +64,11 @@ struct Queries {
   int64_t limit[kTileRows];  // keys each may see, ascending
 };
 
+template <class T>
 void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Queries& queries) {
   thread_local Buffer scratch;
   const int64_t d = c.shape.head_dim, padded = round_up(d, kLanes);
-  const ptrdiff_t page_floats = c.shape.kv_heads * d * kPageTokens, at = kv_head * d * kPageTokens;
+  const ptrdiff_t page_numbers = c.shape.kv_heads * d * kPageTokens, at = kv_head * d * kPageTokens;
   const int64_t n = queries.count, shared = queries.limit[0];
   const int64_t num_pages = ceil_div(queries.limit[n - 1], kPageTokens), ld = num_pages * kPageTokens;
   scratch.reserve(n * (ld + 2 * padded));
@@ -80,12 +81,13 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
     const float* from = c.q + queries.row[i] * c.ld_q + queries.head[i] * d;
     for (int64_t j = 0; j < d; ++j) q[i * padded + j] = from[j] * scale;
   }
-  score_keys(n, q, padded, d, {c.key_pages + at, page_floats, pages}, num_pages, scores, ld);
+  score_keys(n, q, padded, d, HeadPages<T>{static_cast<const T*>(c.pages.keys) + at, page_numbers, pages}, num_pages,
+             scores, ld);
   float max[kTileRows], total[kTileRows];
   for (int64_t i = 0; i < n; ++i) total[i] = exponentiate(scores + i * ld, queries.limit[i], &max[i]);
 
   std::fill(sums, sums + n * padded, 0.0f);
-  const HeadPages values{c.value_pages + at, page_floats, pages};
+  const HeadPages<T> values{static_cast<const T*>(c.pages.values) + at, page_numbers, pages};
   add_values(n, scores, ld, values, 0, shared, d, sums, padded);  // keys that every query sees, then each query's own
   for (int64_t i = 0; i < n; ++i) {
     add_values(1, scores + i * ld, ld, values, shared, queries.limit[i], d, sums + i * padded, padded);
@@ -98,32 +100,52 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
   }
 }
 
-}  // namespace
-
-void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
-              const float* v, int64_t ld_v, float* key_pages, float* value_pages) {
-  const int64_t d = shape.head_dim, page_floats = shape.kv_heads * d * kPageTokens;
+template <class T>
+void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
+                const float* v, int64_t ld_v, T* key_pages, T* value_pages) {
+  const int64_t d = shape.head_dim, page_numbers = shape.kv_heads * d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
   const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
+  const auto stored = [](float x) {
+    if constexpr (sizeof(T) == 2) {
+      return to_bf16(x);
+    } else {
+      return x;
+    }
+  };
   parallel_for(static_cast<int64_t>(tasks.size()), grain, [&](int64_t t) {
     const PagedRows& rows = tasks[static_cast<size_t>(t)];
     for (int64_t i = 0; i < rows.count; ++i) {
       const int64_t position = rows.position + i, slot = position % kPageTokens;
-      const int64_t page = rows.pages[position / kPageTokens] * page_floats;
+      const int64_t page = rows.pages[position / kPageTokens] * page_numbers;
       const float* from_k = k + (rows.row + i) * ld_k;
       const float* from_v = v + (rows.row + i) * ld_v;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        float* to_k = key_pages + page + h * d * kPageTokens + slot;
-        for (int64_t j = 0; j < d; ++j) to_k[j * kPageTokens] = from_k[h * d + j];
-        std::copy_n(from_v + h * d, d, value_pages + page + (h * kPageTokens + slot) * d);
+        T* to_k = key_pages + page + h * d * kPageTokens + slot;
+        T* to_v = value_pages + page + (h * kPageTokens + slot) * d;
+        for (int64_t j = 0; j < d; ++j) to_k[j * kPageTokens] = stored(from_k[h * d + j]);
+        for (int64_t j = 0; j < d; ++j) to_v[j] = stored(from_v[h * d + j]);
       }
     }
   });
 }
 
+}  // namespace
+
+void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
+              const float* v, int64_t ld_v, const PageMemory& pages) {
+  if (pages.precision == Precision::kBfloat16) {
+    store_rows(shape, sequences, k, ld_k, v, ld_v, static_cast<uint16_t*>(pages.keys),
+               static_cast<uint16_t*>(pages.values));
+  } else {
+    store_rows(shape, sequences, k, ld_k, v, ld_v, static_cast<float*>(pages.keys), static_cast<float*>(pages.values));
+  }
+}
+
 void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
-            const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp) {
-  const Call call{shape, q, ld_q, key_pages, value_pages, o, ld_o, logsumexp};
+            const PageMemory& pages, float* o, int64_t ld_o, float* logsumexp) {
+  const Call call{shape, q, ld_q, pages, o, ld_o, logsumexp};
+  const auto tile = pages.precision == Precision::kBfloat16 ? attend_tile<uint16_t> : attend_tile<float>;
   const std::vector<PagedRows> tasks = cut(sequences);
   int64_t keys = 0;
   for (const PagedRows& rows : sequences) keys += rows.count * (rows.position + rows.count);
@@ -142,7 +164,7 @@ void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, c
         queries.head[i] = kv_head * group + (first + i) % group;
         queries.limit[i] = rows.position + row + 1;
       }
-      attend_tile(call, rows.pages, kv_head, queries);
+      tile(call, rows.pages, kv_head, queries);
     }
   });
 }

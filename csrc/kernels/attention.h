@@ -4,18 +4,29 @@
 //
 // Layouts of one layer's pages (kPageTokens = 16 positions each):
 //   keys   [page][kv_head][head_dim][16]
-//   values [page][kv_head][16][head_dim]   with kLanes readable floats after the last page (vector loads run over a
-//   row's end)
+//   values [page][kv_head][16][head_dim]   with kPageMargin readable numbers after the last page (vector loads run over
+//   a row's end)
+// Their numbers are f32, or bf16 that are widened as they are read: all sums are f32.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "kernels/isa.h"
+#include "kernels/precision.h"
+
 namespace gyre {
 
 // Keys and values live in pages of this many consecutive positions (paged attention as in vLLM, Kwon et al. 2023).
 inline constexpr int64_t kPageTokens = 16;
+inline constexpr int64_t kPageMargin = 16;
+
+// One layer's pages.
+struct PageMemory {
+  void *keys, *values;
+  Precision precision;
+};
 
 struct AttentionShape {
   int64_t heads, kv_heads, head_dim;
@@ -28,13 +39,13 @@ struct PagedRows {
 };
 
 // Writes k and v rows (kv_heads * head_dim wide, row strides ld_k and ld_v) into the sequences' pages.
-void store_kv(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
-              const float* v, int64_t ld_v, float* key_pages, float* value_pages);
+GYRE_KERNEL(void, store_kv, const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k,
+            int64_t ld_k, const float* v, int64_t ld_v, const PageMemory& pages);
 
 // o[row, heads * head_dim] (row stride ld_o) = attention of q (row stride ld_q) over the keys up to the row's own
 // position. logsumexp[row, heads] of the scaled scores is what backward needs; may be null.
-void attend(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q, int64_t ld_q,
-            const float* key_pages, const float* value_pages, float* o, int64_t ld_o, float* logsumexp);
+GYRE_KERNEL(void, attend, const AttentionShape& shape, std::span<const PagedRows> sequences, const float* q,
+            int64_t ld_q, const PageMemory& pages, float* o, int64_t ld_o, float* logsumexp);
 
 // Consecutive positions that the same sequences go through: rows row .. row+count-1 follow the last row of segment
 // `parent`, or begin a sequence where that is -1. In a list of segments rows ascend without gaps and all descendants of
@@ -46,6 +57,7 @@ struct Segment {
 
 // Inputs of the backward pass over whole packed sequences.
 struct AttentionBackward {
+  Precision precision;  // k and v are rounded to it first, as store_kv does
   std::span<const Segment> segments;
   const float *q, *k, *v;  // after rope
   int64_t ld_q, ld_k, ld_v;
@@ -59,6 +71,7 @@ struct AttentionBackward {
 // key/value heads; each part sums the gradients of the keys that it sees in `partials` (scratch, grown as needed: at
 // most 16 times the size of k and v, and less than twice where sequences are short), and these are added up in order.
 // Same bits for any threads.
-void attend_backward(const AttentionShape& shape, const AttentionBackward& args, std::vector<float>& partials);
+GYRE_KERNEL(void, attend_backward, const AttentionShape& shape, const AttentionBackward& args,
+            std::vector<float>& partials);
 
 }  // namespace gyre

@@ -3,8 +3,9 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
 #include "kernels/parallel.h"
-#include "kernels/tile.h"
 
 namespace gyre {
 namespace {
@@ -70,10 +71,13 @@ void load_keys(const Problem& p, const Part& part, int64_t kv_head, Keys& keys) 
   keys.rows.assign(static_cast<size_t>(n * w), 0.0f);
   keys.keys_t.assign(static_cast<size_t>(d * keys.ld), 0.0f);
   keys.values_t.assign(static_cast<size_t>(d * keys.ld), 0.0f);
+  std::vector<float> value(static_cast<size_t>(d));
+  float* v = value.data();
   for (int64_t i = 0; i < n; ++i) {
-    const float* k = p.a.k + (keys.first + i) * p.a.ld_k + kv_head * d;
-    const float* v = p.a.v + (keys.first + i) * p.a.ld_v + kv_head * d;
-    std::copy_n(k, d, &keys.rows[static_cast<size_t>(i * w)]);
+    float* k = &keys.rows[static_cast<size_t>(i * w)];
+    std::copy_n(p.a.k + (keys.first + i) * p.a.ld_k + kv_head * d, d, k);
+    std::copy_n(p.a.v + (keys.first + i) * p.a.ld_v + kv_head * d, d, v);
+    if (p.a.precision == Precision::kBfloat16) round_row(k, d), round_row(v, d);
     for (int64_t j = 0; j < d; ++j) {
       keys.keys_t[static_cast<size_t>(j * keys.ld + i)] = k[j];
       keys.values_t[static_cast<size_t>(j * keys.ld + i)] = v[j];

@@ -4,8 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
 #include "kernels/register_tile.h"
-#include "kernels/tile.h"
 
 namespace gyre {
 namespace {
@@ -20,24 +21,25 @@ constexpr int kValueRows = 6, kValueVectors = 4;
 constexpr int kValueRows = kTileRows, kValueVectors = kTileVectors;
 #endif
 
+template <class T>
 struct ScoreTile {
   const float* q;
   ptrdiff_t ldq;
   int64_t depth;
-  const float* keys[kTileVectors];   // one vector of keys each
-  const float* ahead[kTileVectors];  // as far along as keys
+  const T* keys[kTileVectors];   // one vector of keys each
+  const T* ahead[kTileVectors];  // as far along as keys
   float* scores;
   ptrdiff_t ldc;
 };
 
-template <int R, int C>
-void score_tile(const ScoreTile& t) {
+template <class T, int R, int C>
+void score_tile(const ScoreTile<T>& t) {
   RegisterTile<R, C> acc = {};
   for (int64_t i = 0; i < t.depth; ++i) {
     vf w[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      w[c] = load(t.keys[c] + i * kPageTokens);
+      w[c] = load_elements(t.keys[c] + i * kPageTokens);
       __builtin_prefetch(t.ahead[c] + i * kPageTokens);
     }
     add_products<R, C>(acc, t.q + i, t.ldq, w);
@@ -45,30 +47,31 @@ void score_tile(const ScoreTile& t) {
   store_tile<R, C>(acc, t.scores, t.ldc);
 }
 
+template <class T>
 struct ValueTile {
   const float* p;
   ptrdiff_t ldp;
-  HeadPages values;  // data at the tile's first column
+  HeadPages<T> values;  // data at the tile's first column
   int64_t first, last, width;
   float* sums;
   ptrdiff_t ldc;
 };
 
-template <int R, int C>
-void value_tile(const ValueTile& t) {
+template <class T, int R, int C>
+void value_tile(const ValueTile<T>& t) {
   RegisterTile<R, C> acc;
   load_tile<R, C>(acc, t.sums, t.ldc);
   const int64_t last_page = (t.last - 1) / kPageTokens;
   for (int64_t key = t.first; key < t.last;) {
     const int64_t page = key / kPageTokens, slot = key % kPageTokens;
     const int64_t end = std::min(t.last, key + kPageTokens - slot);
-    const float* v = t.values.page(page) + slot * t.width;
-    const float* ahead = t.values.page(std::min(page + kAhead, last_page)) + slot * t.width;
+    const T* v = t.values.page(page) + slot * t.width;
+    const T* ahead = t.values.page(std::min(page + kAhead, last_page)) + slot * t.width;
     for (; key < end; ++key, v += t.width, ahead += t.width) {
       vf w[C];
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        w[c] = load(v + c * kLanes);
+        w[c] = load_elements(v + c * kLanes);
         __builtin_prefetch(ahead + c * kLanes);
       }
       add_products<R, C>(acc, t.p + key, t.ldp, w);
@@ -77,27 +80,30 @@ void value_tile(const ValueTile& t) {
   store_tile<R, C>(acc, t.sums, t.ldc);
 }
 
-template <int... I>
-constexpr std::array<void (*)(const ScoreTile&), sizeof...(I)> score_tiles(std::integer_sequence<int, I...>) {
-  return {score_tile<I / kTileVectors + 1, I % kTileVectors + 1>...};
+template <class T, int... I>
+constexpr std::array<void (*)(const ScoreTile<T>&), sizeof...(I)> score_tiles(std::integer_sequence<int, I...>) {
+  return {score_tile<T, I / kTileVectors + 1, I % kTileVectors + 1>...};
 }
-constexpr auto kScoreTiles = score_tiles(std::make_integer_sequence<int, kTileRows * kTileVectors>{});
+template <class T>
+constexpr auto kScoreTiles = score_tiles<T>(std::make_integer_sequence<int, kTileRows * kTileVectors>{});
 
-template <int... I>
-constexpr std::array<void (*)(const ValueTile&), sizeof...(I)> value_tiles(std::integer_sequence<int, I...>) {
-  return {value_tile<I / kValueVectors + 1, I % kValueVectors + 1>...};
+template <class T, int... I>
+constexpr std::array<void (*)(const ValueTile<T>&), sizeof...(I)> value_tiles(std::integer_sequence<int, I...>) {
+  return {value_tile<T, I / kValueVectors + 1, I % kValueVectors + 1>...};
 }
-constexpr auto kValueTiles = value_tiles(std::make_integer_sequence<int, kValueRows * kValueVectors>{});
+template <class T>
+constexpr auto kValueTiles = value_tiles<T>(std::make_integer_sequence<int, kValueRows * kValueVectors>{});
 
 }  // namespace
 
-void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages& keys, int64_t num_pages,
+template <class T>
+void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
                 float* scores, ptrdiff_t ldc) {
   const int64_t vectors = num_pages * kPageVectors;
   const auto at = [&](int64_t v) { return keys.page(v / kPageVectors) + v % kPageVectors * kLanes; };
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = std::min<int64_t>(kTileVectors, vectors - v);
-    ScoreTile tile{};
+    ScoreTile<T> tile{};
     tile.ldq = ldq;
     tile.depth = depth;
     tile.ldc = ldc;
@@ -109,12 +115,13 @@ void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, cons
       nr = even_part(rows - r, kTileRows);
       tile.q = q + r * ldq;
       tile.scores = scores + r * ldc + v * kLanes;
-      kScoreTiles[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)](tile);
+      kScoreTiles<T>[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)](tile);
     }
   }
 }
 
-void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages& values, int64_t first, int64_t last,
+template <class T>
+void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>& values, int64_t first, int64_t last,
                 int64_t width, float* sums, ptrdiff_t ldc) {
   if (first >= last) return;
   const int64_t vectors = ceil_div(width, kLanes);
@@ -122,7 +129,7 @@ void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages& va
     nr = even_part(rows - r, kValueRows);
     for (int64_t v = 0, nv; v < vectors; v += nv) {
       nv = even_part(vectors - v, kValueVectors);
-      kValueTiles[static_cast<size_t>((nr - 1) * kValueVectors + nv - 1)](
+      kValueTiles<T>[static_cast<size_t>((nr - 1) * kValueVectors + nv - 1)](
           {p + r * ldp,
            ldp,
            {values.data + v * kLanes, values.stride, values.table},
@@ -134,5 +141,14 @@ void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages& va
     }
   }
 }
+
+#define GYRE_ELEMENTS(T)                                                                                        \
+  template void score_keys<T>(int64_t, const float*, ptrdiff_t, int64_t, const HeadPages<T>&, int64_t, float*,  \
+                              ptrdiff_t);                                                                       \
+  template void add_values<T>(int64_t, const float*, ptrdiff_t, const HeadPages<T>&, int64_t, int64_t, int64_t, \
+                              float*, ptrdiff_t);
+GYRE_ELEMENTS(float)
+GYRE_ELEMENTS(uint16_t)
+#undef GYRE_ELEMENTS
 
 }  // namespace gyre

@@ -11,22 +11,25 @@
 
 namespace gyre {
 
-// The pages of one key/value head of a sequence: page i at data + table[i] * stride.
+// The pages of one key/value head of a sequence: page i at data + table[i] * stride. T: float, or uint16_t for bf16.
+template <class T>
 struct HeadPages {
-  const float* data;
+  const T* data;
   ptrdiff_t stride;
   const int32_t* table;
-  const float* page(int64_t i) const { return data + table[i] * stride; }
+  const T* page(int64_t i) const { return data + table[i] * stride; }
 };
 
 // scores[r][j] = sum over c < depth of q[r][c] * key j's component c, for r < rows and the keys of the first num_pages
 // pages. q's rows are ldq apart, scores' ldc.
-void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages& keys, int64_t num_pages,
+template <class T>
+void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
                 float* scores, ptrdiff_t ldc);
 
 // sums[r][c] += sum over first <= j < last of p[r][j] * value j's component c, for r < rows and c < width; computed in
-// whole vectors, so that up to kLanes - 1 floats beyond width are read in values and written in sums.
-void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages& values, int64_t first, int64_t last,
+// whole vectors, so that up to kLanes - 1 numbers beyond width are read in values and written in sums.
+template <class T>
+void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>& values, int64_t first, int64_t last,
                 int64_t width, float* sums, ptrdiff_t ldc);
 
 }  // namespace gyre

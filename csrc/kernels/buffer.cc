@@ -17,6 +17,15 @@ constexpr size_t kLine = 64, kHugePage = size_t{2} << 20;
 
 void Buffer::Free::operator()(float* p) const { std::free(p); }
 
+void discard_pages(float* data, int64_t count) {
+#ifdef __linux__
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const auto end = reinterpret_cast<uintptr_t>(data + count) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // a refusal costs memory only
+#endif
+}
+
 void Buffer::reserve(int64_t count) {
   if (count <= size_) return;
   data_.reset();

@@ -23,4 +23,7 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// Gives back the memory of these floats, which are no longer needed and may read as zeros from now on.
+void discard_pages(float* data, int64_t count);
+
 }  // namespace gyre

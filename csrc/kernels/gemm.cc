@@ -1,15 +1,16 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
 #include "kernels/parallel.h"
-#include "kernels/tile.h"
-#include "kernels/vec.h"
 
 namespace gyre {
 namespace {
 
-constexpr int64_t kInnerBlock = 768;  // inner positions per pass: a panel (144 KiB) stays in the second-level cache
+constexpr int64_t kInnerBlock = 768;  // rows of a panel per pass: 144 KiB, which stay in the second-level cache
 constexpr int64_t kRowBlock = 96;     // rows per task
 constexpr int64_t kAhead = 4;         // tiles fetched before they are transposed
 
@@ -18,9 +19,41 @@ constexpr int64_t kAhead = 4;         // tiles fetched before they are transpose
 // per thread, and short inner blocks (of a tile's rows alone, each is read only once as it is).
 constexpr int64_t kStreamedRanges = 2, kStreamedBlock = 192;
 
+// Widened in registers, a word is widened once for every tile of rows; for more tiles than these, once for all of them.
+constexpr int64_t kWidenedTiles = 2;
+
+// `steps` rows of a panel of words as the two rows of numbers that each stands for, the odd position's first.
+const float* unpack(const float* panel, int64_t steps) {
+  thread_local Buffer buffer;
+  buffer.reserve(2 * steps * kPanel);
+  float* to = buffer.data();
+  for (int64_t i = 0; i < steps; ++i, panel += kPanel, to += 2 * kPanel) {
+    for (int64_t j = 0; j < kPanel; j += kLanes) {
+      const vi words = reinterpret_cast<vi>(load(panel + j));
+      store(to + j, reinterpret_cast<vf>(words & kUpperHalf));
+      store(to + kPanel + j, reinterpret_cast<vf>(words << 16));
+    }
+  }
+  return buffer.data();
+}
+
+template <class Engine>
+void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel, int64_t steps, const float* start,
+                    ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  const float* next = panel + steps * kPanel;
+  if constexpr (std::is_same_v<Engine, Widened>) {
+    if (rows > kWidenedTiles * kTileRows) {
+      multiply_panel<Floats>(rows, vectors, a, 0, unpack(panel, steps), 2 * steps, next, start, start_row, c, ldc);
+      return;
+    }
+  }
+  multiply_panel<Engine>(rows, vectors, a, 0, panel, steps, next, start, start_row, c, ldc);
+}
+
 // The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
 // past its row.
-void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* panel, int64_t k, const float* bias,
+template <class Engine>
+void multiply_narrow(const float* a, int64_t lda, int64_t rows, const float* panel, int64_t steps, const float* bias,
                      int64_t width, bool resume, float* y, int64_t ldy) {
   float buffer[kTileRows * kPanel];
   const int64_t vectors = ceil_div(width, kLanes);
@@ -31,68 +64,126 @@ void multiply_narrow(const float* x, int64_t ldx, int64_t rows, const float* pan
       const float* start = resume ? y + (first + r) * ldy : bias;
       if (start) std::copy(start, start + width, buffer + r * kPanel);
     }
-    multiply_panel(n, vectors, {x + first * ldx, ldx, 1}, 0, panel, k, buffer, kPanel, buffer, kPanel);
+    multiply_block<Engine>(n, vectors, {a + first * lda, lda, 1}, panel, steps, buffer, kPanel, buffer, kPanel);
     for (int64_t r = 0; r < n; ++r) std::copy(buffer + r * kPanel, buffer + r * kPanel + width, y + (first + r) * ldy);
+  }
+}
+
+// a: the rows of x as the engine takes them, `numbers` of them for each row of a panel.
+template <class Engine>
+void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, int64_t numbers, int64_t rows,
+                   const float* bias, float* y, int64_t ldy) {
+  constexpr bool kPairs = !std::is_same_v<Engine, Floats>;
+  const int64_t panels = ceil_div(out, kPanel), row_blocks = ceil_div(rows, kRowBlock), depth = w.depth();
+  const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
+  const bool streamed = row_blocks == 1;
+  const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
+  const int64_t inner = even_part(depth, streamed && rows > kTileRows ? kStreamedBlock : whole);
+  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
+                                          120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
+  parallel_for(panels * row_blocks, grain, [&](int64_t task) {
+    const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
+    const int64_t width = std::min(kPanel, out - p * kPanel);
+    const float* panel = w.data + p * depth * kPanel;
+    const float* block_bias = bias ? bias + p * kPanel : nullptr;
+    float* block_y = y + first * ldy + p * kPanel;
+    const auto go = [&] {
+      for (int64_t k = 0; k < depth; k += inner) {
+        const int64_t nk = std::min(inner, depth - k);
+        const float* block_a = a + first * lda + k * numbers;
+        if (width % kLanes) {
+          multiply_narrow<Engine>(block_a, lda, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
+        } else {
+          multiply_block<Engine>(n, width / kLanes, {block_a, lda, 1}, panel + k * kPanel, nk, k ? block_y : block_bias,
+                                 k ? ldy : 0, block_y, ldy);
+        }
+      }
+    };
+    if constexpr (kPairs) {
+      const FlushDenormals flush;
+      go();
+    } else {
+      go();
+    }
+  });
+}
+
+// Some rows and columns of a panel, one number or pair at a time.
+void pack_rest(const float* from, int64_t in, int64_t rows, int64_t columns, Precision precision, float* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (precision == Precision::kFloat32) {
+      for (int64_t c = 0; c < columns; ++c) to[c * kPanel + r] = from[r * in + c];
+    } else {
+      float words[kLanes];
+      join_pairs(from + r * in, columns, words);
+      for (int64_t c = 0; c < ceil_div(columns, 2); ++c) to[c * kPanel + r] = words[c];
+    }
   }
 }
 
 }  // namespace
 
-int64_t PackedMatrix::bytes() const {
-  return ceil_div(out_, kPanel) * in_ * kPanel * static_cast<int64_t>(sizeof(float));
-}
-
-void PackedMatrix::pack(const float* weight, int64_t out, int64_t in) {
-  panels_.reserve(ceil_div(out, kPanel) * in * kPanel);
-  out_ = out;
-  in_ = in;
+void pack_panels(const float* weight, int64_t out, int64_t in, Precision precision, float* panels) {
+  const bool pairs = precision == Precision::kBfloat16;
+  const int64_t depth = Panels{panels, in, precision}.depth();
   const int64_t grain = std::max<int64_t>(1, 20000 / (in * kPanel));
   parallel_for(ceil_div(out, kPanel), grain, [&](int64_t p) {
-    float* panel = panels_.data() + p * in * kPanel;
+    float* panel = panels + p * depth * kPanel;
     const int64_t width = std::min(kPanel, out - p * kPanel);
-    if (width < kPanel) std::fill(panel, panel + in * kPanel, 0.0f);
+    if (width < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
     for (int64_t j = 0; j < width; j += kLanes) {
       for (int64_t k = 0; k < in; k += kLanes) {
         const float* from = weight + (p * kPanel + j) * in + k;
-        float* to = panel + k * kPanel + j;
+        float* to = panel + (pairs ? k / 2 : k) * kPanel + j;
         if (j + kLanes <= width && k + kLanes <= in) {
           // Two rows of a page are too many streams for the processor's own prefetching. Past a row's end: harmless.
           for (int64_t r = 0; r < kLanes; ++r) __builtin_prefetch(from + r * in + kAhead * kLanes);
-          transpose_tile(from, in, to, kPanel);
-        } else {
-          const int64_t rows = std::min<int64_t>(kLanes, width - j), columns = std::min<int64_t>(kLanes, in - k);
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t c = 0; c < columns; ++c) to[c * kPanel + r] = from[r * in + c];
+          if (!pairs) {
+            transpose_tile(from, in, to, kPanel);
+          } else {
+            float turned[kLanes * kLanes];
+            transpose_tile(from, in, turned, kLanes);
+            for (int i = 0; i < kLanes; i += 2) {
+              store(to + i / 2 * kPanel, joined(load(turned + i * kLanes), load(turned + (i + 1) * kLanes)));
+            }
           }
+        } else {
+          pack_rest(from, in, std::min<int64_t>(kLanes, width - j), std::min<int64_t>(kLanes, in - k), precision, to);
         }
       }
     }
   });
 }
 
-void PackedMatrix::multiply_columns(int64_t first_column, int64_t count, const float* x, int64_t ldx, int64_t rows,
-                                    const float* bias, float* y, int64_t ldy) const {
-  const int64_t panels = ceil_div(count, kPanel), row_blocks = ceil_div(rows, kRowBlock);
-  const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
-  const float* first_panel = panels_.data() + first_column * in_;
-  const bool streamed = row_blocks == 1;
-  const int64_t inner = even_part(in_, streamed && rows > kTileRows ? kStreamedBlock : kInnerBlock);
-  const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
-                                          120000 / (std::max<int64_t>(block_rows, 4) * in_ * kPanel));
-  parallel_for(panels * row_blocks, grain, [&](int64_t task) {
-    const int64_t p = task % panels, first = task / panels * block_rows, n = std::min(block_rows, rows - first);
-    const int64_t width = std::min(kPanel, count - p * kPanel);
-    const float* panel = first_panel + p * in_ * kPanel;
-    const float* block_bias = bias ? bias + first_column + p * kPanel : nullptr;
-    float* block_y = y + first * ldy + p * kPanel;
-    for (int64_t k = 0; k < in_; k += inner) {
-      const int64_t nk = std::min(inner, in_ - k);
-      const float* block_x = x + first * ldx + k;
-      if (width % kLanes) {
-        multiply_narrow(block_x, ldx, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
+void multiply_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, const float* bias,
+                     float* y, int64_t ldy) {
+  if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, x, ldx, 1, rows, bias, y, ldy);
+  constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
+  const int64_t numbers = kWords ? 1 : 2, lda = w.depth() * numbers;
+  thread_local Buffer converted;
+  converted.reserve(rows * lda);
+  float* a = converted.data();
+  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in), [&](int64_t r) {
+    if constexpr (kWords) {
+      join_pairs(x + r * ldx, w.in, a + r * lda);
+    } else {
+      swap_pairs(x + r * ldx, w.in, a + r * lda);
+    }
+  });
+  multiply_rows<Pairs>(w, out, a, lda, numbers, rows, bias, y, ldy);
+}
+
+void gather_columns(const Panels& w, const int32_t* columns, int64_t rows, float* y) {
+  const int64_t depth = w.depth();
+  parallel_for(rows, std::max<int64_t>(1, 16384 / w.in), [&](int64_t r) {
+    const float* from = w.data + columns[r] / kPanel * depth * kPanel + columns[r] % kPanel;
+    float* to = y + r * w.in;
+    for (int64_t i = 0; i < w.in; ++i) {
+      if (w.precision == Precision::kFloat32) {
+        to[i] = from[i * kPanel];
       } else {
-        multiply_panel(n, width / kLanes, {block_x, ldx, 1}, 0, panel + k * kPanel, nk, k ? block_y : block_bias,
-                       k ? ldy : 0, block_y, ldy);
+        const auto word = std::bit_cast<uint32_t>(from[i / 2 * kPanel]);
+        to[i] = from_bf16(static_cast<uint16_t>(i % 2 ? word >> 16 : word));
       }
     }
   });

@@ -6,30 +6,59 @@
 #include <cstdint>
 
 #include "kernels/buffer.h"
+#include "kernels/isa.h"
+#include "kernels/precision.h"
+#include "kernels/tile.h"
 
 namespace gyre {
+
+// Columns of W^T in panels: [ceil(out/panel)][depth][panel], padded with zeros. A word of a panel is one number in f32
+// and a pair of consecutive inner positions in bf16, the even one in the lower half.
+struct Panels {
+  const float* data;
+  int64_t in;
+  Precision precision;
+
+  int64_t depth() const { return precision == Precision::kBfloat16 ? ceil_div(in, 2) : in; }
+};
+
+// weight: [out, in] row-major.
+GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Precision precision, float* panels);
+// y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
+GYRE_KERNEL(void, multiply_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows,
+            const float* bias, float* y, int64_t ldy);
+// y[r] = row columns[r] of W.
+GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, int64_t rows, float* y);
 
 class PackedMatrix {
  public:
   PackedMatrix() = default;
   // weight: [out, in] row-major.
-  void pack(const float* weight, int64_t out, int64_t in);
+  void pack(const float* weight, int64_t out, int64_t in, Precision precision) {
+    panels_ = {nullptr, in, precision};
+    out_ = out;
+    memory_.reserve(ceil_div(out, kPanel) * kPanel * panels_.depth());
+    panels_.data = memory_.data();
+    pack_panels(weight, out, in, precision, memory_.data());
+  }
   bool empty() const { return out_ == 0; }
   int64_t out() const { return out_; }
-  int64_t in() const { return in_; }
-  int64_t bytes() const;
+  const Panels& panels() const { return panels_; }
 
-  // y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
   void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
-    multiply_columns(0, out_, x, ldx, rows, bias, y, ldy);
+    multiply_panels(panels_, out_, x, ldx, rows, bias, y, ldy);
   }
   // Columns first .. first+count-1 of that; first is a multiple of kPanel.
   void multiply_columns(int64_t first, int64_t count, const float* x, int64_t ldx, int64_t rows, const float* bias,
-                        float* y, int64_t ldy) const;
+                        float* y, int64_t ldy) const {
+    const Panels part{panels_.data + first * panels_.depth(), panels_.in, panels_.precision};
+    multiply_panels(part, count, x, ldx, rows, bias ? bias + first : nullptr, y, ldy);
+  }
 
  private:
-  Buffer panels_;  // [ceil(out/panel)][in][panel], padded with zeros
-  int64_t out_ = 0, in_ = 0;
+  Buffer memory_;
+  Panels panels_{nullptr, 0, Precision::kFloat32};
+  int64_t out_ = 0;
 };
 
 }  // namespace gyre

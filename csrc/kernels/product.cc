@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
+#include "kernels/bf16.h"
 #include "kernels/buffer.h"
+#include "kernels/panel.h"
 #include "kernels/parallel.h"
 
 namespace gyre {
@@ -14,45 +17,173 @@ constexpr int64_t kDepth = 768;  // inner positions per pass: a panel (144 KiB) 
 constexpr int64_t kStrip = 8;    // rows of b packed at a time, which keeps their lines in the first-level cache
 constexpr int64_t kRows = 96;    // rows of a per task, at most
 
-// Rows first .. last-1 of a block of b[depth, n] to their places in the panels, zeros after the last column.
-void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t depth, int64_t first, int64_t last, float* panels) {
-  for (int64_t p = 0; p * kPanel < n; ++p) {
-    const int64_t width = std::min(kPanel, n - p * kPanel);
-    float* panel = panels + p * depth * kPanel;
-    for (int64_t i = first; i < last; ++i) {
-      const float* from = b + i * ldb + p * kPanel;
-      for (int64_t j = 0; j < width; j += kLanes) store(panel + i * kPanel + j, load_first(from + j, width - j));
-    }
-  }
-}
-
 // Rows of a that one task multiplies.
 struct Part {
   Strided a;
   ptrdiff_t tile;  // as multiply_panel's a_tile
 };
 
-// a[rows, depth] whose columns lie side by side, copied tile by tile: [tile][depth][kTileRows].
-Part pack_columns(Strided a, int64_t rows, int64_t depth, float* to) {
-  const int64_t whole = rows / kTileRows * kTileRows;
-  for (int64_t i = 0; i < depth; ++i) {
-    const float* from = a.data + i * a.column;
-    float* column = to + i * kTileRows;
-    for (int64_t r = 0; r < whole; r += kTileRows) std::copy_n(from + r, kTileRows, column + r * depth);
-    std::copy_n(from + whole, rows - whole, column + whole * depth);
-  }
-  return {{to, 1, kTileRows}, depth * kTileRows};
+// Calls body(first, rows) for tiles of a task's rows, and last for what is left of the last one.
+template <class Body>
+void for_tiles(int64_t rows, Body&& body) {
+  for (int64_t first = 0; first < rows; first += kTileRows) body(first, std::min<int64_t>(kTileRows, rows - first));
 }
 
+// How blocks of a and b lie in memory while they are multiplied. A block's `positions` inner positions make depth()
+// rows of a panel. pack_rows: positions first .. last-1 of b[positions, n] to their places in the panels, zeros after
+// the last column. pack: a[rows, positions] as the engine takes it; `to` has room for rows in whole tiles.
+struct Exact {
+  using Engine = Floats;
+  static int64_t depth(int64_t positions) { return positions; }
+
+  static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
+                        float* panels) {
+    for (int64_t p = 0; p * kPanel < n; ++p) {
+      const int64_t width = std::min(kPanel, n - p * kPanel);
+      float* panel = panels + p * positions * kPanel;
+      for (int64_t i = first; i < last; ++i) {
+        const float* from = b + i * ldb + p * kPanel;
+        for (int64_t j = 0; j < width; j += kLanes) store(panel + i * kPanel + j, load_first(from + j, width - j));
+      }
+    }
+  }
+
+  // Columns that lie side by side are copied tile by tile: [tile][depth][kTileRows].
+  static Part pack(Strided a, int64_t rows, int64_t positions, float* to) {
+    if (a.row != 1 || a.column == 1) return {a, 0};
+    const int64_t whole = rows / kTileRows * kTileRows;
+    for (int64_t i = 0; i < positions; ++i) {
+      const float* from = a.data + i * a.column;
+      float* column = to + i * kTileRows;
+      for (int64_t r = 0; r < whole; r += kTileRows) std::copy_n(from + r, kTileRows, column + r * positions);
+      std::copy_n(from + whole, rows - whole, column + whole * positions);
+    }
+    return {{to, 1, kTileRows}, positions * kTileRows};
+  }
+};
+
+// Pairs of numbers rounded to bf16: in words where the processor multiplies those, widened and swapped otherwise.
+struct Rounded {
+  static constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
+  using Engine = std::conditional_t<kWords, Pairs, Floats>;
+  static int64_t depth(int64_t positions) { return kWords ? ceil_div(positions, 2) : round_up(positions, 2); }
+
+  static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
+                        float* panels) {
+    for (int64_t p = 0; p * kPanel < n; ++p) {
+      const int64_t width = std::min(kPanel, n - p * kPanel);
+      float* panel = panels + p * depth(positions) * kPanel;
+      for (int64_t i = first; i < last; i += 2) {
+        const float* from = b + i * ldb + p * kPanel;
+        for (int64_t j = 0; j < width; j += kLanes) {
+          const vf even = load_first(from + j, width - j),
+                   odd = i + 1 < last ? load_first(from + ldb + j, width - j) : vf{};
+          if constexpr (kWords) {
+            store(panel + i / 2 * kPanel + j, joined(even, odd));
+          } else {
+            store(panel + i * kPanel + j, rounded(odd));
+            store(panel + (i + 1) * kPanel + j, rounded(even));
+          }
+        }
+      }
+    }
+  }
+
+  static Part pack(Strided a, int64_t rows, int64_t positions, float* to) {
+    const int64_t steps = depth(positions);
+    if (a.column == 1) {
+      for (int64_t r = 0; r < rows; ++r) {
+        if constexpr (kWords) {
+          join_pairs(a.data + r * a.row, positions, to + r * steps);
+        } else {
+          swap_pairs(a.data + r * a.row, positions, to + r * steps);
+        }
+      }
+      return {{to, steps, 1}, 0};
+    }
+    for_tiles(rows, [&](int64_t first, int64_t count) {  // [tile][depth][kTileRows]
+      const float* from = a.data + first * a.row;
+      float* tile = to + first * steps;
+      for (int64_t i = 0; i < positions; i += 2) {
+        float even[kTileRows + kLanes] = {}, odd[kTileRows + kLanes] = {};
+        for (int64_t r = 0; r < count; ++r) {
+          even[r] = from[i * a.column + r * a.row];
+          odd[r] = i + 1 < positions ? from[(i + 1) * a.column + r * a.row] : 0.0f;
+        }
+        for (int64_t r = 0; r < kTileRows; r += kLanes) {
+          const int64_t n = kTileRows - r;
+          if constexpr (kWords) {
+            store_first(tile + i / 2 * kTileRows + r, joined(load(even + r), load(odd + r)), n);
+          } else {
+            store_first(tile + i * kTileRows + r, rounded(load(odd + r)), n);
+            store_first(tile + (i + 1) * kTileRows + r, rounded(load(even + r)), n);
+          }
+        }
+      }
+    });
+    return {{to, 1, kTileRows}, steps * kTileRows};
+  }
+};
+
 // multiply_panel for a last panel of no whole number of vectors, so that c is never touched past its row.
-void multiply_narrow(int64_t rows, int64_t width, const Part& part, const float* panel, int64_t depth, bool add,
+template <class Engine>
+void multiply_narrow(int64_t rows, int64_t width, const Part& part, const float* panel, int64_t steps, bool add,
                      float* c, ptrdiff_t ldc) {
   thread_local Buffer buffer;
   buffer.reserve(rows * kPanel);
   for (int64_t r = 0; add && r < rows; ++r) std::copy_n(c + r * ldc, width, buffer.data() + r * kPanel);
-  multiply_panel(rows, ceil_div(width, kLanes), part.a, part.tile, panel, depth, add ? buffer.data() : nullptr, kPanel,
-                 buffer.data(), kPanel);
+  multiply_panel<Engine>(rows, ceil_div(width, kLanes), part.a, part.tile, panel, steps, panel + steps * kPanel,
+                         add ? buffer.data() : nullptr, kPanel, buffer.data(), kPanel);
   for (int64_t r = 0; r < rows; ++r) std::copy_n(buffer.data() + r * kPanel, width, c + r * ldc);
+}
+
+template <class Format>
+void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
+                 ptrdiff_t ldc) {
+  using Engine = typename Format::Engine;
+  thread_local Buffer panels;
+  const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2) : 0, most_depth = Format::depth(most);
+  const int64_t num_panels = ceil_div(n, kPanel);
+  // As many for one thread as for another.
+  const int64_t tasks =
+      round_up(std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 16))), num_threads());
+  const int64_t task_rows = round_up(ceil_div(m, tasks), kTileRows);
+  panels.reserve(num_panels * most_depth * kPanel);
+  float* packed = panels.data();
+  for (int64_t first = 0; first < k; first += most) {
+    const int64_t positions = std::min(most, k - first), depth = Format::depth(positions);
+    parallel_for(ceil_div(positions, kStrip), std::max<int64_t>(1, 65536 / (kStrip * n)), [&](int64_t strip) {
+      Format::pack_rows(b + first * ldb, ldb, n, positions, strip * kStrip, std::min(positions, (strip + 1) * kStrip),
+                        packed);
+    });
+    const bool resume = add || first > 0;
+    parallel_for(ceil_div(m, task_rows), std::max<int64_t>(1, 400000 / (task_rows * n * positions)), [&](int64_t t) {
+      thread_local Buffer rows_of_a;
+      const int64_t row = t * task_rows, rows = std::min(task_rows, m - row);
+      rows_of_a.reserve(round_up(task_rows, kTileRows) * most_depth);
+      const Part part =
+          Format::pack({a.data + row * a.row + first * a.column, a.row, a.column}, rows, positions, rows_of_a.data());
+      const auto go = [&] {
+        for (int64_t p = 0; p < num_panels; ++p) {
+          const int64_t width = std::min(kPanel, n - p * kPanel);
+          const float* panel = packed + p * depth * kPanel;
+          float* to = c + row * ldc + p * kPanel;
+          if (width % kLanes) {
+            multiply_narrow<Engine>(rows, width, part, panel, depth, resume, to, ldc);
+          } else {
+            multiply_panel<Engine>(rows, width / kLanes, part.a, part.tile, panel, depth, panel + depth * kPanel,
+                                   resume ? to : nullptr, ldc, to, ldc);
+          }
+        }
+      };
+      if constexpr (std::is_same_v<Format, Rounded>) {
+        const FlushDenormals flush;
+        go();
+      } else {
+        go();
+      }
+    });
+  }
 }
 
 constexpr int kStripes = 8;
@@ -106,44 +237,10 @@ constexpr auto kSquares = squares(std::make_integer_sequence<int, kSide * kSide>
 
 }  // namespace
 
-void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
-              ptrdiff_t ldc) {
+void multiply(Precision precision, int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add,
+              float* c, ptrdiff_t ldc) {
   if (m <= 0 || n <= 0) return;
-  thread_local Buffer panels;
-  const int64_t most_depth = k ? ceil_div(k, ceil_div(k, kDepth)) : 0;
-  const int64_t num_panels = ceil_div(n, kPanel);
-  // As many for one thread as for another.
-  const int64_t tasks =
-      round_up(std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 16))), num_threads());
-  const int64_t task_rows = round_up(ceil_div(m, tasks), kTileRows);
-  panels.reserve(num_panels * most_depth * kPanel);
-  float* packed = panels.data();
-  for (int64_t first = 0; first < k; first += most_depth) {
-    const int64_t depth = std::min(most_depth, k - first);
-    parallel_for(ceil_div(depth, kStrip), std::max<int64_t>(1, 65536 / (kStrip * n)), [&](int64_t strip) {
-      pack_rows(b + first * ldb, ldb, n, depth, strip * kStrip, std::min(depth, (strip + 1) * kStrip), packed);
-    });
-    const bool resume = add || first > 0;
-    parallel_for(ceil_div(m, task_rows), std::max<int64_t>(1, 400000 / (task_rows * n * depth)), [&](int64_t t) {
-      thread_local Buffer columns;
-      const int64_t row = t * task_rows, rows = std::min(task_rows, m - row);
-      Part part{{a.data + row * a.row + first * a.column, a.row, a.column}, 0};
-      if (a.row == 1 && a.column != 1) {
-        columns.reserve(round_up(task_rows, kTileRows) * depth);
-        part = pack_columns(part.a, rows, depth, columns.data());
-      }
-      for (int64_t p = 0; p < num_panels; ++p) {
-        const int64_t width = std::min(kPanel, n - p * kPanel);
-        const float* panel = packed + p * depth * kPanel;
-        float* to = c + row * ldc + p * kPanel;
-        if (width % kLanes) {
-          multiply_narrow(rows, width, part, panel, depth, resume, to, ldc);
-        } else {
-          multiply_panel(rows, width / kLanes, part.a, part.tile, panel, depth, resume ? to : nullptr, ldc, to, ldc);
-        }
-      }
-    });
-  }
+  (precision == Precision::kBfloat16 ? multiply_as<Rounded> : multiply_as<Exact>)(m, n, k, a, b, ldb, add, c, ldc);
 }
 
 double dot(const float* a, const float* b, int64_t n) {

@@ -5,19 +5,22 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/isa.h"
+#include "kernels/precision.h"
 #include "kernels/tile.h"
 
 namespace gyre {
 
 // c[m, n] = a[m, k] · b[k, n], added to c when `add`. b and c are row-major with row strides ldb and ldc. Every element
-// is one chain of fused multiply-adds over k in ascending order: the same bits for any number of threads. Memory beyond
-// the arguments: a block of b of 3 KiB per column, and 0.3 MiB per thread.
-void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
-              ptrdiff_t ldc);
+// is one chain of fused multiply-adds over k, in ascending order in f32 and in that of precision.h in bf16: the same
+// bits for any number of threads. Memory beyond the arguments: a block of b of 3 KiB per column, and 0.3 MiB per
+// thread.
+GYRE_KERNEL(void, multiply, Precision precision, int64_t m, int64_t n, int64_t k, Strided a, const float* b,
+            ptrdiff_t ldb, bool add, float* c, ptrdiff_t ldc);
 
 // In f64: Σ_i a[i]·b[i] over n entries. Product i is added to stripe i mod 8 and the stripes in order at the end, so
 // that dot_pairs gives the same bits: out[pair] for all pairs a <= b of vectors, row by row of the upper triangle.
-double dot(const float* a, const float* b, int64_t n);
-void dot_pairs(std::span<const float* const> vectors, int64_t n, double* out);
+GYRE_KERNEL(double, dot, const float* a, const float* b, int64_t n);
+GYRE_KERNEL(void, dot_pairs, std::span<const float* const> vectors, int64_t n, double* out);
 
 }  // namespace gyre

@@ -13,9 +13,9 @@ using RegisterTile = vf[R][C];
 
 template <int R, int C>
 [[gnu::always_inline]] inline void load_tile(RegisterTile<R, C>& acc, const float* from, ptrdiff_t row) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int c = 0; c < C; ++c) acc[r][c] = load(from + r * row + c * kLanes);
   }
 }
@@ -24,19 +24,19 @@ template <int R, int C>
 template <int R, int C>
 [[gnu::always_inline]] inline void add_products(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row,
                                                 const vf (&w)[C]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     const vf x = splat(a[r * row]);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int c = 0; c < C; ++c) acc[r][c] += x * w[c];
   }
 }
 
 template <int R, int C>
 [[gnu::always_inline]] inline void store_tile(const RegisterTile<R, C>& acc, float* to, ptrdiff_t row) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int c = 0; c < C; ++c) store(to + r * row + c * kLanes, acc[r][c]);
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gyre.h"
+#include "kernels/isa.h"
 
 namespace gyre {
 
@@ -40,12 +41,11 @@ struct HeadLayout {
 
 // out[row] = rope(norm(in[row])) at positions[row], for the (heads + kv_heads) * head_dim leading components of every
 // row.
-void rotate_heads(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
-                  const float* in, int64_t ld_in, float* out, int64_t ld_out);
+GYRE_KERNEL(void, rotate_heads, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
+            int64_t rows, const float* in, int64_t ld_in, float* out, int64_t ld_out);
 
 // In place: d_heads holds d(out) and becomes d(in). Adds to dq_norm and dk_norm [head_dim] when the layout has norms.
-void rotate_heads_backward(const HeadLayout& layout, const RopeTable& table, const int32_t* positions, int64_t rows,
-                           const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm,
-                           float* dk_norm);
+GYRE_KERNEL(void, rotate_heads_backward, const HeadLayout& layout, const RopeTable& table, const int32_t* positions,
+            int64_t rows, const float* in, int64_t ld_in, float* d_heads, int64_t ld_d, float* dq_norm, float* dk_norm);
 
 }  // namespace gyre

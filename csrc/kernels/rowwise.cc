@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/parallel.h"
 #include "kernels/vec.h"
 
@@ -118,9 +119,13 @@ void swiglu_backward(const float* gate_up, const float* d_act, int64_t rows, int
   });
 }
 
-void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, float* out) {
-  parallel_for(rows, std::max<int64_t>(1, 16384 / width),
-               [&](int64_t r) { std::copy_n(table + ids[r] * width, width, out + r * width); });
+void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision, float* out) {
+  parallel_for(rows, std::max<int64_t>(1, 16384 / width), [&](int64_t r) {
+    const float* from = table + ids[r] * width;
+    float* to = out + r * width;
+    std::copy_n(from, width, to);
+    if (precision == Precision::kBfloat16) round_row(to, width);
+  });
 }
 
 void scatter_add_rows(const float* d, int64_t width, const int32_t* ids, int64_t rows, float* table) {

@@ -4,21 +4,25 @@
 
 #include <cstdint>
 
+#include "kernels/isa.h"
+#include "kernels/precision.h"
+
 namespace gyre {
 
 // RMSNorm (Zhang & Sennrich 2019): y = w * x / sqrt(mean(x^2) + eps), row by row.
 //
 // y may be x. rstd (one value per row: 1 / sqrt(mean(x^2) + eps)) may be null.
-void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y, float* rstd);
+GYRE_KERNEL(void, rms_norm, const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y,
+            float* rstd);
 
 // sum = x + delta (sum may be x), then y = rms_norm(sum).
-void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps,
-                  float* sum, float* y, float* rstd);
+GYRE_KERNEL(void, add_rms_norm, const float* x, const float* delta, int64_t rows, int64_t width, const float* weight,
+            float eps, float* sum, float* y, float* rstd);
 
 // Adds to dx and dweight the gradients of rms_norm from dy. The order of additions into dweight does not depend on
 // threads.
-void rms_norm_backward(const float* x, const float* rstd, const float* weight, const float* dy, int64_t rows,
-                       int64_t width, float* dx, float* dweight);
+GYRE_KERNEL(void, rms_norm_backward, const float* x, const float* rstd, const float* weight, const float* dy,
+            int64_t rows, int64_t width, float* dx, float* dweight);
 
 // One row; the building blocks of the functions above and of the per-head norm. `row_backward` overwrites dx when `add`
 // is false.
@@ -29,21 +33,23 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
 // SwiGLU (Shazeer 2020): act = silu(gate) * up, with gate and up side by side in one row of 2 * width.
 //
 // act[rows, width] from gate_up[rows, 2 * width].
-void swiglu(const float* gate_up, int64_t rows, int64_t width, float* act);
+GYRE_KERNEL(void, swiglu, const float* gate_up, int64_t rows, int64_t width, float* act);
 
 // d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
-void swiglu_backward(const float* gate_up, const float* d_act, int64_t rows, int64_t width, float* d_gate_up);
+GYRE_KERNEL(void, swiglu_backward, const float* gate_up, const float* d_act, int64_t rows, int64_t width,
+            float* d_gate_up);
 
-// out[r] = table[ids[r]], rows of `width`.
-void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t rows, float* out);
+// out[r] = table[ids[r]], rows of `width`, rounded to the precision.
+GYRE_KERNEL(void, gather_rows, const float* table, int64_t width, const int32_t* ids, int64_t rows, Precision precision,
+            float* out);
 
 // table[ids[r]] += d[r], in row order.
-void scatter_add_rows(const float* d, int64_t width, const int32_t* ids, int64_t rows, float* table);
+GYRE_KERNEL(void, scatter_add_rows, const float* d, int64_t width, const int32_t* ids, int64_t rows, float* table);
 
 // out = a + b elementwise (out may be either).
-void add(const float* a, const float* b, int64_t count, float* out);
+GYRE_KERNEL(void, add, const float* a, const float* b, int64_t count, float* out);
 
 // sums[j] += sum over rows of d[r][j]: the gradient of a bias.
-void add_column_sums(const float* d, int64_t rows, int64_t width, float* sums);
+GYRE_KERNEL(void, add_column_sums, const float* d, int64_t rows, int64_t width, float* sums);
 
 }  // namespace gyre

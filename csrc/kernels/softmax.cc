@@ -20,15 +20,15 @@ vf load_tail(const float* p, int64_t n) {
 
 }  // namespace
 
-void SoftmaxRow::add(const float* logits, int64_t n, float inverse_temperature, bool want_mean) {
+void add_logits(SoftmaxRow& row, const float* logits, int64_t n, float inverse_temperature, bool want_mean) {
   vf lane_max = splat(-kInfinity);
   for (int64_t j = 0; j < n; j += kLanes) lane_max = maximum(lane_max, load_tail(logits + j, n - j));
   const float max = reduce_max(lane_max) * inverse_temperature;
   // Nothing but minus infinity (or NaN, which must not get lost): no probability, and no maximum to shift by.
   if (max == -kInfinity) {
     if (std::any_of(logits, logits + n, [](float x) { return std::isnan(x); })) {
-      sum_ = std::numeric_limits<float>::quiet_NaN();
-      empty_ = false;
+      row.sum = std::numeric_limits<float>::quiet_NaN();
+      row.empty = false;
     }
     return;
   }
@@ -43,36 +43,31 @@ void SoftmaxRow::add(const float* logits, int64_t n, float inverse_temperature, 
     if (want_mean) firsts += n - j < kLanes ? (lane_index() < static_cast<int32_t>(n - j) ? e * y : vf{}) : e * y;
   }
   const float sum = reduce_sum(sums), first = reduce_sum(firsts);
-  if (empty_) {
-    max_ = max;
-    sum_ = sum;
-    first_ = first;
-    empty_ = false;
+  if (row.empty) {
+    row = {.max = max, .sum = sum, .first = first, .empty = false};
     return;
   }
-  const float top = max > max_ ? max : max_, before = max_ - top, here = max - top;
+  const float top = max > row.max ? max : row.max, before = row.max - top, here = max - top;
   const float weight_before = std::exp(before), weight_here = std::exp(here);
-  first_ = weight_before * (first_ + before * sum_) + weight_here * (first + here * sum);
-  sum_ = weight_before * sum_ + weight_here * sum;
-  max_ = top;
+  row.first = weight_before * (row.first + before * row.sum) + weight_here * (first + here * sum);
+  row.sum = weight_before * row.sum + weight_here * sum;
+  row.max = top;
 }
-
-float SoftmaxRow::logsumexp() const { return max_ + std::log(sum_); }
 
 RowScore score_row(const float* logits, int64_t vocab, float inverse_temperature, bool want_entropy, float* running) {
   SoftmaxRow row;
   std::vector<float> maxima;
   for (int64_t first = 0; first < vocab; first += kSoftmaxBlock) {
-    row.add(logits + first, std::min(kSoftmaxBlock, vocab - first), inverse_temperature, want_entropy);
+    add_logits(row, logits + first, std::min(kSoftmaxBlock, vocab - first), inverse_temperature, want_entropy);
     if (!running) continue;
-    running[maxima.size()] = row.sum();
-    maxima.push_back(row.max());
+    running[maxima.size()] = row.sum;
+    maxima.push_back(row.max);
   }
   for (size_t b = 0; b < maxima.size(); ++b) {  // all relative to the last maximum; rounding must not make them fall
-    running[b] *= std::exp(maxima[b] - row.max());
+    running[b] *= std::exp(maxima[b] - row.max);
     if (b > 0) running[b] = std::max(running[b], running[b - 1]);
   }
-  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0, .max = row.max()};
+  return {.logsumexp = row.logsumexp(), .mean_logit = want_entropy ? row.mean() : 0, .max = row.max};
 }
 
 void softmax_gradient(const float* logits, int64_t n, float inverse_temperature, const SoftmaxGradient& g, float* out) {

@@ -4,60 +4,146 @@
 #include <array>
 #include <utility>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
 #include "kernels/register_tile.h"
 
 namespace gyre {
+
+struct Floats {
+  static constexpr int kNumbers = 1;  // of a that a step takes, where they lie side by side
+  template <int R, int C>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
+    vf w[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
+    add_products<R, C>(acc, a, row, w);
+  }
+};
+
+struct Widened {
+  static constexpr int kNumbers = 2;
+  template <int R, int C>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
+    if constexpr (R < C) {  // few rows: their numbers stay in registers, the panel's pass through
+      vf odd[R], even[R];
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) odd[r] = splat(a[r * row]), even[r] = splat(a[r * row + 1]);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) {
+        const vi words = reinterpret_cast<vi>(load(b + c * kLanes));
+        const vf high = reinterpret_cast<vf>(words & kUpperHalf), low = reinterpret_cast<vf>(words << 16);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) acc[r][c] += odd[r] * high;
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) acc[r][c] += even[r] * low;
+      }
+    } else {
+      vf w[C];
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) & kUpperHalf);
+      add_products<R, C>(acc, a, row, w);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) << 16);
+      add_products<R, C>(acc, a + 1, row, w);
+    }
+  }
+};
+
+#if defined(__AVX512BF16__)
+struct Paired {
+  static constexpr int kNumbers = 1;
+  template <int R, int C>
+  [[gnu::always_inline]] static void step(RegisterTile<R, C>& acc, const float* a, ptrdiff_t row, const float* b) {
+    vf w[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      int32_t word;
+      std::memcpy(&word, a + r * row, sizeof word);
+      const auto x = (__m512bh)_mm512_set1_epi32(word);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], (__m512bh)w[c], x);
+    }
+  }
+};
+#endif
+
 namespace {
 
 constexpr int kLineFloats = 16;  // a cache line of 64 bytes
 constexpr int kRowLines = kPanel / kLineFloats;
 
+// Vectors of a panel that a tile of so many rows takes at a time: as many as there are registers for.
+constexpr int columns_of(int rows) {
+  for (int c = std::min(kTileRows * kTileVectors / rows, kPanelVectors); c > 1; --c) {
+    if (kPanelVectors % c == 0) return c;
+  }
+  return 1;
+}
+constexpr int kMostColumns = columns_of(1);
+
 struct Operands {
   Strided a;
   const float* b;
   ptrdiff_t ldb;
-  int64_t k;
+  int64_t steps;
   const float* start;
   ptrdiff_t start_row;
   float* c;
   ptrdiff_t ldc;
-  const float* ahead;  // what to fetch during the tile, `ahead_step` floats further with every i
+  const float* ahead;  // what to fetch during the tile, `ahead_step` floats further with every step
   ptrdiff_t ahead_step;
 };
 
 // kFetch cache lines are fetched ahead per step; b is a panel then.
-template <int R, int C, bool kUnitColumn, int kFetch>
+template <class Engine, int R, int C, bool kUnitColumn, int kFetch>
 void tile(const Operands& operands) {
   const Operands o = operands;  // c cannot overwrite a copy, so its fields stay in registers
   RegisterTile<R, C> acc = {};
   if (o.start) load_tile<R, C>(acc, o.start, o.start_row);
-  const ptrdiff_t row = o.a.row, column = kUnitColumn ? 1 : o.a.column, ldb = kFetch ? kPanel : o.ldb;
+  const ptrdiff_t row = o.a.row, column = kUnitColumn ? Engine::kNumbers : o.a.column, ldb = kFetch ? kPanel : o.ldb;
   const float* a = o.a.data;
   const float *b = o.b, *ahead = o.ahead;
   const ptrdiff_t ahead_step = o.ahead_step;
-  for (int64_t i = 0; i < o.k; ++i, a += column, b += ldb) {
+  for (int64_t i = 0; i < o.steps; ++i, a += column, b += ldb) {
 #pragma GCC unroll 4
     for (int line = 0; line < kFetch; ++line) __builtin_prefetch(ahead + line * kLineFloats);
     if constexpr (kFetch > 0) ahead += ahead_step;
-    vf w[C];
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) w[c] = load(b + c * kLanes);
-    add_products<R, C>(acc, a, row, w);
+    Engine::template step<R, C>(acc, a, row, b);
   }
   store_tile<R, C>(acc, o.c, o.ldc);
 }
 
 using Tile = void (*)(const Operands&);
+using Tiles = std::array<Tile, kTileRows * kMostColumns>;
 
-template <bool kUnitColumn, int kFetch, int... I>
-constexpr std::array<Tile, sizeof...(I)> tiles(std::integer_sequence<int, I...>) {
-  return {tile<I / kTileVectors + 1, I % kTileVectors + 1, kUnitColumn, kFetch>...};
+// By rows and vectors; null where registers would not do.
+template <class Engine, bool kUnitColumn, int kFetch, int... I>
+constexpr Tiles tiles(std::integer_sequence<int, I...>) {
+  constexpr auto one = []<int R, int C>(std::integral_constant<int, R>, std::integral_constant<int, C>) -> Tile {
+    if constexpr (C <= std::max(columns_of(R), kTileVectors)) return tile<Engine, R, C, kUnitColumn, kFetch>;
+    return nullptr;
+  };
+  return {
+      one(std::integral_constant<int, I / kMostColumns + 1>{}, std::integral_constant<int, I % kMostColumns + 1>{})...};
 }
-using Variants = std::make_integer_sequence<int, kTileRows * kTileVectors>;
+using Sizes = std::make_integer_sequence<int, kTileRows * kMostColumns>;
+
 // By unit column, then by how much is fetched ahead: nothing, a line per step, a row of a panel per step.
-constexpr std::array<Tile, kTileRows * kTileVectors> kTiles[2][3] = {
-    {tiles<false, 0>(Variants{}), tiles<false, 1>(Variants{}), tiles<false, kRowLines>(Variants{})},
-    {tiles<true, 0>(Variants{}), tiles<true, 1>(Variants{}), tiles<true, kRowLines>(Variants{})}};
+template <class Engine>
+constexpr Tiles kTiles[2][3] = {
+    {tiles<Engine, false, 0>(Sizes{}), tiles<Engine, false, 1>(Sizes{}), tiles<Engine, false, kRowLines>(Sizes{})},
+    {tiles<Engine, true, 0>(Sizes{}), tiles<Engine, true, 1>(Sizes{}), tiles<Engine, true, kRowLines>(Sizes{})}};
+
+Tile of(const Tiles& all, int64_t rows, int64_t vectors) {
+  return all[static_cast<size_t>((rows - 1) * kMostColumns + vectors - 1)];
+}
 
 // Brings the start of the coming tile nearer.
 void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t vectors) {
@@ -70,40 +156,61 @@ void fetch_rows(const float* start, ptrdiff_t start_row, int64_t rows, int64_t v
 
 void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptrdiff_t ldb, int64_t k,
                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  const auto& variants = kTiles[a.column == 1][0];
+  const Tiles& variants = kTiles<Floats>[a.column == 1][0];
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = even_part(vectors - v, kTileVectors);
     const ptrdiff_t j = v * kLanes;
     for (int64_t r = 0, nr; r < rows; r += nr) {
       nr = even_part(rows - r, kTileRows);
       const Strided part{a.data + r * a.row, a.row, a.column};
-      variants[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)]({part, b + j, ldb, k,
-                                                                       start ? start + r * start_row + j : nullptr,
-                                                                       start_row, c + r * ldc + j, ldc, nullptr, 0});
+      of(variants, nr, nv)({part, b + j, ldb, k, start ? start + r * start_row + j : nullptr, start_row,
+                            c + r * ldc + j, ldc, nullptr, 0});
     }
   }
 }
 
-void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t k,
-                    const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
-  const int64_t tiles = ceil_div(rows, kTileRows);
-  const float* next = panel + k * kPanel;
-  const ptrdiff_t step = tiles ? ceil_div(kPanel, tiles) : 0;
+template <class Engine>
+void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
+                    const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  const int64_t num_tiles = ceil_div(rows, kTileRows);
+  const ptrdiff_t step = num_tiles ? ceil_div(kPanel, num_tiles) : 0;
   // A single tile runs at the speed of memory: its own panel is fetched shortly ahead. With more, the next panel is on
   // its way during all of them.
-  const auto& variants = kTiles[a.column == 1][tiles < 3 ? 2 : 1];
+  const Tiles& variants = kTiles<Engine>[a.column == 1][num_tiles < 3 ? 2 : 1];
   for (int64_t r = 0, nr, tile = 0; r < rows; r += nr, ++tile) {
     nr = a_tile ? std::min<int64_t>(kTileRows, rows - r) : even_part(rows - r, kTileRows);
     const Strided part{a.data + (a_tile ? tile * a_tile : r * a.row), a.row, a.column};
     if (start_row) fetch_rows(start + (r + nr) * start_row, start_row, std::min(nr, rows - r - nr), vectors);
+    const int64_t most = columns_of(static_cast<int>(nr));
     for (int64_t v = 0, nv; v < vectors; v += nv) {
-      nv = even_part(vectors - v, kTileVectors);
+      nv = even_part(vectors - v, most);
       const ptrdiff_t j = v * kLanes;
-      variants[static_cast<size_t>((nr - 1) * kTileVectors + nv - 1)](
-          {part, panel + j, kPanel, k, start ? start + r * start_row + j : nullptr, start_row, c + r * ldc + j, ldc,
-           tiles == 1 ? panel + 16 * kPanel : next + tile * k * step, step});
+      of(variants, nr,
+         nv)({part, panel + j, kPanel, steps, start ? start + r * start_row + j : nullptr, start_row, c + r * ldc + j,
+              ldc, num_tiles == 1 ? panel + 16 * kPanel : next + tile * steps * step, step});
     }
   }
+}
+
+template void multiply_panel<Floats>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
+                                     const float*, ptrdiff_t, float*, ptrdiff_t);
+template void multiply_panel<Pairs>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
+                                    const float*, ptrdiff_t, float*, ptrdiff_t);
+
+double tile_work(Precision precision, int64_t count) {
+  constexpr int64_t kDepth = 64;
+  alignas(64) float a[kTileRows * kDepth], b[kDepth * kPanel], c[kTileRows * kPanel];
+  std::fill(std::begin(a), std::end(a), 0.5f);
+  std::fill(std::begin(b), std::end(b), 0.5f);
+  const bool pairs = precision == Precision::kBfloat16 && Pairs::kNumbers == 1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (pairs) {
+      multiply_panel<Pairs>(kTileRows, kPanelVectors, {a, kDepth, 1}, 0, b, kDepth, b, nullptr, 0, c, kPanel);
+    } else {
+      multiply_tile(kTileRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
+    }
+  }
+  return 2.0 * static_cast<double>(count * kTileRows * kPanel * kDepth) * (pairs ? 2 : 1);
 }
 
 }  // namespace gyre

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/tile.h"
+
 namespace gyre {
 
 #if defined(__AVX512F__)
@@ -21,9 +23,6 @@ inline constexpr int kLanes = 4;
 typedef float vf __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vi __attribute__((vector_size(4 * kLanes)));
 typedef float unaligned_vf __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
-
-inline constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-inline constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 inline vf load(const float* p) { return *reinterpret_cast<const unaligned_vf*>(p); }
 inline void store(float* p, vf v) { *reinterpret_cast<unaligned_vf*>(p) = v; }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "gyre.h"
+#include "kernels/precision.h"
 
 namespace gyre {
 
@@ -27,6 +28,8 @@ struct ModelConfig : gyre_model_config {
   std::string_view device() const;
   int64_t query_width() const { return num_heads * head_dim; }
   int64_t kv_width() const { return num_kv_heads * head_dim; }
+  // Of the CPU's kernels.
+  Precision precision() const { return compute == GYRE_COMPUTE_BF16 ? Precision::kBfloat16 : Precision::kFloat32; }
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
 };
 

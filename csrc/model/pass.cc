@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 
 namespace gyre {
 namespace {

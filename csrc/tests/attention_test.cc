@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 #include "model_fixture.h"
 #include "reference_decoder.h"
 #include "threads.h"
@@ -18,23 +18,29 @@ using testing::same_bits;
 struct Case {
   AttentionShape shape;
   int64_t length;
+  Precision precision = Precision::kFloat32;
 };
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.shape.heads << "/" << c.shape.kv_heads << "x" << c.shape.head_dim << " len " << c.length;
+  *out << c.shape.heads << "/" << c.shape.kv_heads << "x" << c.shape.head_dim << " len " << c.length
+       << (c.precision == Precision::kBfloat16 ? " bf16" : "");
 }
 
-// One sequence of rows and the pages it lives in. Unwritten page memory is NaN: no result may depend on it.
+// One sequence of rows and the pages it lives in. Unwritten page memory is NaN: no result may depend on it. Keys and
+// values are numbers of the pages' precision, so that storing them changes nothing.
 struct Sequence {
   explicit Sequence(const Case& c, uint64_t seed = 1)
       : shape(c.shape),
         length(c.length),
+        precision(c.precision),
         q(random_tensor({length, shape.heads * shape.head_dim}, seed, 2.0f)),
         k(random_tensor({length, shape.kv_heads * shape.head_dim}, seed + 1, 2.0f)),
         v(random_tensor({length, shape.kv_heads * shape.head_dim}, seed + 2)) {
     const int64_t count = ceil_div(length, kPageTokens);
     for (int64_t i = 0; i < count; ++i) pages.push_back(static_cast<int32_t>(count - 1 - i));
-    const int64_t floats = count * shape.kv_heads * shape.head_dim * kPageTokens + kLanes;
-    key_pages = at::full({floats}, std::numeric_limits<float>::quiet_NaN());
+    const int64_t numbers = count * shape.kv_heads * shape.head_dim * kPageTokens + kPageMargin;
+    const bool half = precision == Precision::kBfloat16;
+    if (half) k = k.to(at::kBFloat16).to(at::kFloat), v = v.to(at::kBFloat16).to(at::kFloat);
+    key_pages = at::full({numbers}, std::numeric_limits<float>::quiet_NaN(), half ? at::kBFloat16 : at::kFloat);
     value_pages = key_pages.clone();
   }
 
@@ -42,10 +48,9 @@ struct Sequence {
   void step(int64_t first, int64_t count, at::Tensor& o, at::Tensor& lse) {
     const int64_t wq = q.size(1), wk = k.size(1);
     const std::vector<PagedRows> rows{{0, count, first, pages.data()}};
-    store_kv(shape, rows, k.data_ptr<float>() + first * wk, wk, v.data_ptr<float>() + first * wk, wk,
-             key_pages.data_ptr<float>(), value_pages.data_ptr<float>());
-    attend(shape, rows, q.data_ptr<float>() + first * wq, wq, key_pages.data_ptr<float>(),
-           value_pages.data_ptr<float>(), o.data_ptr<float>() + first * wq, wq,
+    const PageMemory memory{key_pages.data_ptr(), value_pages.data_ptr(), precision};
+    store_kv(shape, rows, k.data_ptr<float>() + first * wk, wk, v.data_ptr<float>() + first * wk, wk, memory);
+    attend(shape, rows, q.data_ptr<float>() + first * wq, wq, memory, o.data_ptr<float>() + first * wq, wq,
            lse.data_ptr<float>() + first * shape.heads);
   }
 
@@ -53,6 +58,7 @@ struct Sequence {
 
   AttentionShape shape;
   int64_t length;
+  Precision precision;
   at::Tensor q, k, v, key_pages, value_pages;
   std::vector<int32_t> pages;
 };
@@ -63,7 +69,7 @@ at::Tensor backward(const AttentionShape& shape, const std::vector<Segment>& seg
                     const at::Tensor& lse) {
   const int64_t wq = q.size(1), wk = k.size(1);
   at::Tensor d = at::full({q.size(0), wq + 2 * wk}, 1e30f);
-  AttentionBackward a{};
+  AttentionBackward a{.precision = Precision::kFloat32};
   a.segments = segments;
   a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
   a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
@@ -137,7 +143,9 @@ TEST_P(AttentionTest, BackwardMatchesAutograd) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
                          ::testing::Values(Case{{9, 3, 64}, 70}, Case{{2, 2, 16}, 1}, Case{{4, 1, 8}, 17},
                                            Case{{14, 2, 24}, 33}, Case{{3, 3, 20}, 16}, Case{{5, 1, 2}, 40},
-                                           Case{{2, 1, 128}, 131}));
+                                           Case{{2, 1, 128}, 131}, Case{{9, 3, 64}, 70, Precision::kBfloat16},
+                                           Case{{3, 3, 20}, 33, Precision::kBfloat16},
+                                           Case{{5, 1, 2}, 40, Precision::kBfloat16}));
 
 // Trees of segments, long enough for several parts. Each path from a root to a leaf is a sequence; a row's output
 // counts in the first path that has it.

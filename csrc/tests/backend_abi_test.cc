@@ -33,8 +33,8 @@ gyre_model_config shape(const std::string& device, gyre_head head) {
   c.max_positions = 64;
   c.rms_norm_eps = 1e-5, c.rope_theta = 10000, c.rope_factor = 1;
   c.qk_norm = 1;
-  c.compute = GYRE_COMPUTE_F32;
-  std::strncpy(c.device, device.c_str(), GYRE_DEVICE_SIZE - 1);
+  c.compute = device == "bf16" ? GYRE_COMPUTE_BF16 : GYRE_COMPUTE_F32;  // "bf16": the kernels in that type
+  std::strncpy(c.device, device == "bf16" ? "cpu" : device.c_str(), GYRE_DEVICE_SIZE - 1);
   return c;
 }
 
@@ -126,7 +126,7 @@ class Abi {
   void forward() {
     char line[256];
     ok(gyre_model_device(model_.get(), line, sizeof line, &err_));
-    EXPECT_NE(std::string(line).find("float32"), std::string::npos) << line;
+    EXPECT_NE(std::string(line).find(name_ == "bf16" ? "bfloat16" : "float32"), std::string::npos) << line;
     std::vector<float> logprobs(ids_.size()), entropies(ids_.size()), logits(5 * 53), v(ids_.size());
     ok(gyre_model_score(model_.get(), &batch_, 0.8, logprobs.data(), entropies.data(), &err_));
     ok(gyre_model_logits(model_.get(), ids_.data(), 5, logits.data(), &err_));
@@ -344,15 +344,24 @@ TEST_P(BackendAbi, EveryOperationIsTheKernels) {
   const bool bits = device == "cpu" || device == "toy";
   for (const auto& [name, values] : want) {
     ASSERT_EQ(got.at(name).size(), values.size()) << name;
+    if (device == "bf16" &&
+        (name == "tokens" || name == "finish" || name == "rows" || name == "log-probs of samples")) {
+      continue;  // another token may be drawn: EngineExact holds the sampler against the trainer in that type
+    }
     if (bits || name == "tokens" || name == "finish" || name == "rows" || name == "work") {
       EXPECT_EQ(got.at(name), values) << name;
+    } else if (device == "bf16") {
+      // Adam's step of an entry is about the learning rate whatever its gradient, whose sign rounding may turn.
+      const bool stepped = name == "trained weights" || name == "moment";
+      EXPECT_LT(distance(got.at(name), values), stepped ? 0.25 : 0.1) << name;
+      EXPECT_GT(distance(got.at(name), values), 0) << name;
     } else {
       EXPECT_LT(distance(got.at(name), values), 2e-5) << name;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, BackendAbi, ::testing::Values("cpu", "aten", "cuda", "toy"),
+INSTANTIATE_TEST_SUITE_P(Devices, BackendAbi, ::testing::Values("cpu", "bf16", "aten", "cuda", "toy"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BackendToy, IsAskedForEverything) {

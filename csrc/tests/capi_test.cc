@@ -7,6 +7,7 @@
 
 #include "capi/boundary.h"
 #include "gyre.h"
+#include "kernels/isa.h"
 
 namespace gyre::capi {
 namespace {
@@ -234,6 +235,22 @@ TEST(Process, MeasuresTheMachine) {
   EXPECT_GT(bandwidth, 1e8);
   EXPECT_GT(flops, 1e8);
   EXPECT_GT(gyre_peak_rss(), int64_t{64} << 20);
+}
+
+TEST(Process, MeasuresEveryInstructionSet) {
+  gyre_error err{};
+  int used = 0, count = 0;
+  for (gyre_isa set{}; gyre_measure_isa(count, &set, &err) == GYRE_OK; ++count) {
+    used += set.in_use;
+    EXPECT_GT(std::string(set.name).size(), 3u);
+    EXPECT_EQ(set.f32_flops > 1e8, set.runs_here != 0) << set.name;
+    EXPECT_EQ(set.bf16_flops > 1e8, set.runs_here != 0) << set.name;
+    EXPECT_LE(set.in_use, set.runs_here) << set.name;
+  }
+  EXPECT_EQ(used, 1);
+  gyre_isa set{};
+  EXPECT_EQ(gyre_measure_isa(count, &set, &err), GYRE_NOT_FOUND);
+  EXPECT_THROW(use_variant("avx99"), std::invalid_argument);
 }
 
 }  // namespace

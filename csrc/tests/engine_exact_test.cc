@@ -29,19 +29,19 @@ std::vector<Request> groups(uint32_t seed) {
 }
 
 // What the trainer makes of the same requests, one token at a time.
-class EngineExact : public ::testing::Test {
+class EngineExact : public ::testing::TestWithParam<gyre_compute> {
  protected:
   void expect(const gyre_engine_config& config, const std::string& what) {
     expect_same(generate(*decoder_, config, requests_), trained_, what);
   }
 
   const Threads one_{1};
-  std::unique_ptr<Decoder> decoder_ = tiny_decoder();
+  std::unique_ptr<Decoder> decoder_ = tiny_decoder(7, GetParam());
   std::vector<Request> requests_ = groups(6);
   std::map<uint64_t, Output> trained_ = naive_each(*decoder_, requests_);
 };
 
-TEST_F(EngineExact, EveryBatchSizeWithAndWithoutTheCache) {
+TEST_P(EngineExact, EveryBatchSizeWithAndWithoutTheCache) {
   for (const bool cached : {true, false})
     for (int64_t together = 1; together <= 64; ++together) {
       gyre_engine_config config = roomy();
@@ -51,7 +51,7 @@ TEST_F(EngineExact, EveryBatchSizeWithAndWithoutTheCache) {
     }
 }
 
-TEST_F(EngineExact, EveryChunkSize) {
+TEST_P(EngineExact, EveryChunkSize) {
   for (const bool cached : {true, false})
     for (const int64_t rows : {1, 2, 3, 5, 8, 15, 16, 17, 31, 40, 64, 100, 1000}) {
       gyre_engine_config config = roomy();
@@ -61,14 +61,14 @@ TEST_F(EngineExact, EveryChunkSize) {
     }
 }
 
-TEST_F(EngineExact, ForcedPreemption) {
+TEST_P(EngineExact, ForcedPreemption) {
   requests_.resize(20);
   for (Request& r : requests_) r.sampling.max_tokens = 45, r.stop_ids.clear();
   trained_ = naive_each(*decoder_, requests_);
   for (const bool cached : {true, false}) {
     int64_t preemptions = 0;
     for (const int64_t pages : {6, 8, 9, 11, 14, 17, 30}) {
-      gyre_engine_config config = with_pages(pages);
+      gyre_engine_config config = with_pages(pages, GetParam());
       config.prefix_cache = cached;
       Engine engine(*decoder_, config);
       for (const Request& r : requests_) engine.submit(r);
@@ -80,7 +80,7 @@ TEST_F(EngineExact, ForcedPreemption) {
   }
 }
 
-TEST_F(EngineExact, AnyOrderOfArrival) {
+TEST_P(EngineExact, AnyOrderOfArrival) {
   std::mt19937 generator(1);
   for (int i = 0; i < 8; ++i) {
     std::ranges::shuffle(requests_, generator);
@@ -91,7 +91,7 @@ TEST_F(EngineExact, AnyOrderOfArrival) {
   }
 }
 
-TEST_F(EngineExact, LaterArrivalsJoinRunningOnes) {
+TEST_P(EngineExact, LaterArrivalsJoinRunningOnes) {
   Engine engine(*decoder_, roomy());
   for (const Request& r : requests_) {
     engine.submit(r);
@@ -100,17 +100,17 @@ TEST_F(EngineExact, LaterArrivalsJoinRunningOnes) {
   expect_same(drain(engine), trained_, "one arrival a step");
 }
 
-TEST_F(EngineExact, AnyNumberOfThreads) {
+TEST_P(EngineExact, AnyNumberOfThreads) {
   for (const int threads : {2, 4}) {
     const Threads several(threads);
     expect(roomy(), std::to_string(threads) + " threads");
-    gyre_engine_config small = with_pages(11);
+    gyre_engine_config small = with_pages(11, GetParam());
     small.max_batch_tokens = 24;
     expect(small, std::to_string(threads) + " threads, 11 pages");
   }
 }
 
-TEST_F(EngineExact, AWarmCacheChangesNothing) {
+TEST_P(EngineExact, AWarmCacheChangesNothing) {
   Engine engine(*decoder_, roomy());
   int64_t computed = 0;
   for (int round = 0; round < 3; ++round) {
@@ -121,7 +121,7 @@ TEST_F(EngineExact, AWarmCacheChangesNothing) {
   EXPECT_EQ(engine.stats().prefill_tokens - computed, 2 * 64) << "a cached prompt costs the row of its last token";
 }
 
-TEST_F(EngineExact, LogprobsAreThoseOfScore) {
+TEST_P(EngineExact, LogprobsAreThoseOfScore) {
   const auto outputs = generate(*decoder_, roomy(), requests_);
   for (const Request& r : requests_) {
     const Output& out = outputs.at(r.id);
@@ -135,6 +135,9 @@ TEST_F(EngineExact, LogprobsAreThoseOfScore) {
     EXPECT_TRUE(same_bits(out.logprobs, scores.logprobs)) << "request " << r.id << " at temperature " << temperature;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, EngineExact, ::testing::Values(GYRE_COMPUTE_F32, GYRE_COMPUTE_BF16),
+                         [](const auto& info) { return info.param == GYRE_COMPUTE_BF16 ? "bf16" : "f32"; });
 
 // Turns of an episode: each prompt is the history so far plus something new, and a group's first turns are alike.
 TEST(EngineTurns, HistoriesAreReused) {

@@ -17,8 +17,9 @@
 
 namespace gyre::engine_test {
 
-inline ModelConfig tiny_config() {
+inline ModelConfig tiny_config(gyre_compute compute = GYRE_COMPUTE_AUTO) {
   ModelConfig c;
+  c.compute = compute;
   c.family = GYRE_LLAMA;
   c.vocab_size = 101;
   c.hidden_size = 24;
@@ -42,8 +43,8 @@ inline void randomize(Decoder& decoder, uint32_t seed) {
   decoder.touch();
 }
 
-inline std::unique_ptr<Decoder> tiny_decoder(uint32_t seed = 7) {
-  auto decoder = std::make_unique<Decoder>(tiny_config());
+inline std::unique_ptr<Decoder> tiny_decoder(uint32_t seed = 7, gyre_compute compute = GYRE_COMPUTE_AUTO) {
+  auto decoder = std::make_unique<Decoder>(tiny_config(compute));
   randomize(*decoder, seed);
   return decoder;
 }
@@ -53,9 +54,9 @@ inline gyre_engine_config roomy() {
 }
 
 // A pool of exactly this many pages.
-inline gyre_engine_config with_pages(int64_t pages) {
+inline gyre_engine_config with_pages(int64_t pages, gyre_compute compute = GYRE_COMPUTE_AUTO) {
   gyre_engine_config c = roomy();
-  c.kv_bytes = pages * open_backend(tiny_config())->bytes_per_page();
+  c.kv_bytes = pages * open_backend(tiny_config(compute))->bytes_per_page();
   return c;
 }
 

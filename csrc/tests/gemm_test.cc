@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+#include <utility>
+
 #include "kernels/tile.h"
 #include "model_fixture.h"
 #include "threads.h"
@@ -14,12 +18,17 @@ using testing::same_bits;
 
 struct Shape {
   int64_t out, in;
+  Precision precision = Precision::kFloat32;
 };
 
-PackedMatrix pack(const at::Tensor& weight) {
+PackedMatrix pack(const at::Tensor& weight, Precision precision = Precision::kFloat32) {
   PackedMatrix packed;
-  packed.pack(weight.data_ptr<float>(), weight.size(0), weight.size(1));
+  packed.pack(weight.data_ptr<float>(), weight.size(0), weight.size(1), precision);
   return packed;
+}
+
+at::Tensor in_precision(const at::Tensor& t, Precision precision) {
+  return precision == Precision::kBfloat16 ? t.to(at::kBFloat16).to(at::kFloat) : t;
 }
 
 at::Tensor multiply(const PackedMatrix& w, const at::Tensor& x, const float* bias = nullptr) {
@@ -31,20 +40,21 @@ at::Tensor multiply(const PackedMatrix& w, const at::Tensor& x, const float* bia
 class GemmTest : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(GemmTest, MatchesMm) {
-  const auto [out, in] = GetParam();
+  const auto [out, in, precision] = GetParam();
   const at::Tensor weight = random_tensor({out, in}, 1), x = random_tensor({19, in}, 2), bias = random_tensor({out}, 3);
-  const PackedMatrix packed = pack(weight);
-  const at::Tensor product = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+  const PackedMatrix packed = pack(weight, precision);
+  const at::Tensor product =
+      at::mm(in_precision(x, precision).to(at::kDouble), in_precision(weight, precision).to(at::kDouble).t());
   EXPECT_LT(testing::relative_error(multiply(packed, x).to(at::kDouble), product), 1e-6);
   EXPECT_LT(testing::relative_error(multiply(packed, x, bias.data_ptr<float>()).to(at::kDouble), product + bias), 1e-6);
 }
 
 // Every row is the same bits whatever the number of rows around it and the number of threads.
 TEST_P(GemmTest, RowsDoNotDependOnTheirCompany) {
-  const auto [out, in] = GetParam();
+  const auto [out, in, precision] = GetParam();
   constexpr int64_t kRows = 150;
   const at::Tensor x = random_tensor({kRows, in}, 4), bias = random_tensor({out}, 5);
-  const PackedMatrix packed = pack(random_tensor({out, in}, 6));
+  const PackedMatrix packed = pack(random_tensor({out, in}, 6), precision);
   const Threads one(1);
   at::Tensor single = at::empty({kRows, out});
   for (int64_t r = 0; r < kRows; ++r) single[r].copy_(multiply(packed, x.narrow(0, r, 1), bias.data_ptr<float>())[0]);
@@ -74,10 +84,76 @@ TEST(Gemm, ColumnsEqualThoseOfTheWholeProduct) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,
                          ::testing::Values(Shape{48, 64}, Shape{96, 400}, Shape{33, 77}, Shape{1, 40}, Shape{130, 1},
-                                           Shape{49, 769}, Shape{160, 96}),
+                                           Shape{49, 769}, Shape{160, 96}, Shape{48, 64, Precision::kBfloat16},
+                                           Shape{33, 77, Precision::kBfloat16}, Shape{130, 1, Precision::kBfloat16},
+                                           Shape{49, 1601, Precision::kBfloat16}, Shape{96, 400, Precision::kBfloat16}),
                          [](const auto& info) {
-                           return std::to_string(info.param.out) + "x" + std::to_string(info.param.in);
+                           return std::to_string(info.param.out) + "x" + std::to_string(info.param.in) +
+                                  (info.param.precision == Precision::kBfloat16 ? "bf16" : "");
                          });
+
+// What VDPBF16PS adds to c for one inner position: one rounding with unbounded exponent, then denormals to zero.
+float add_flushed(float a, float b, float c) {
+  const auto flush = [](float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; };
+  a = flush(a), b = flush(b), c = flush(c);
+  const float sum = std::fma(a, b, c);
+  // std::fma rounds results in the denormal range to fewer bits and may so arrive at the smallest normal number.
+  if (std::fabs(sum) != 0x1p-126f) return flush(sum);
+  if (std::fabs(a) > std::fabs(b)) std::swap(a, b);
+  return std::fabs(std::fma(a * 0x1p64f, b, c * 0x1p64f)) < 0x1p-62f ? std::copysign(0.0f, sum) : sum;
+}
+
+// Ordinary numbers, and some around the ends of the range.
+at::Tensor mixed_numbers(at::IntArrayRef shape, uint64_t seed) {
+  at::Tensor t = random_tensor(shape, seed);
+  float* x = t.data_ptr<float>();
+  std::mt19937 generator(static_cast<uint32_t>(seed));
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    const uint32_t kind = generator() % 12;
+    if (kind == 0) x[i] *= 1e-38f;
+    if (kind == 1) x[i] *= 0x1p-63f;
+    if (kind == 2) x[i] = -0.0f;
+  }
+  return t;
+}
+
+// The bits of every variant that this processor has are those of the rule, for few rows and many.
+TEST(Gemm, Bf16IsTheInstructionsRule) {
+  const std::string before = variant_in_use().name;
+  for (const auto& [out, in] : {std::pair{int64_t{50}, int64_t{64}}, {48, 385}, {7, 2}, {97, 1600}}) {
+    const at::Tensor weight = mixed_numbers({out, in}, 21), x = mixed_numbers({40, in}, 22);
+    at::Tensor want = at::zeros({40, out});
+    for (int64_t r = 0; r < 40; ++r) {
+      for (int64_t j = 0; j < out; ++j) {
+        const float *a = x.data_ptr<float>() + r * in, *b = weight.data_ptr<float>() + j * in;
+        const auto at = [&](const float* from, int64_t i) { return i < in ? from_bf16(to_bf16(from[i])) : 0.0f; };
+        float sum = 0;
+        for (int64_t i = 0; i < in; i += 2) {
+          sum = add_flushed(at(a, i + 1), at(b, i + 1), sum);
+          sum = add_flushed(at(a, i), at(b, i), sum);
+        }
+        want.data_ptr<float>()[r * out + j] = sum;
+      }
+    }
+    for (const Variant& variant : variants()) {
+      // Without fused operations a product below the range is lost before it is added.
+      if (!variant.runs_here || std::string(variant.name) == "portable") continue;
+      use_variant(variant.name);
+      const PackedMatrix packed = pack(weight, Precision::kBfloat16);
+      for (const int64_t rows : {1, 2, 5, 12, 13, 40}) {
+        EXPECT_TRUE(same_bits(multiply(packed, x.narrow(0, 0, rows)), want.narrow(0, 0, rows)))
+            << variant.name << ": " << out << "x" << in << ", " << rows << " rows";
+      }
+      at::Tensor embedding = at::empty({2, in});
+      const std::vector<int32_t> columns{static_cast<int32_t>(out - 1), 0};
+      gather_columns(packed.panels(), columns.data(), 2, embedding.data_ptr<float>());
+      for (int64_t i = 0; i < in; ++i) {
+        EXPECT_EQ(embedding.data_ptr<float>()[i], from_bf16(to_bf16(weight.data_ptr<float>()[(out - 1) * in + i])));
+      }
+    }
+  }
+  use_variant(before);
+}
 
 TEST(Gemm, StridedRows) {
   const at::Tensor weight = random_tensor({50, 24}, 1), wide = random_tensor({9, 40}, 2);
@@ -91,7 +167,7 @@ TEST(Gemm, StridedRows) {
 TEST(Gemm, RepacksInPlace) {
   const at::Tensor a = random_tensor({70, 30}, 1), b = random_tensor({70, 30}, 2), x = random_tensor({3, 30}, 3);
   PackedMatrix packed = pack(a);
-  packed.pack(b.data_ptr<float>(), 70, 30);
+  packed.pack(b.data_ptr<float>(), 70, 30, Precision::kFloat32);
   EXPECT_TRUE(same_bits(multiply(packed, x), multiply(pack(b), x)));
 }
 

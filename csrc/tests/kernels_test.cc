@@ -139,7 +139,7 @@ TEST(Rows, GatherScatterAndColumnSums) {
   at::Tensor index = at::empty({300}, at::kLong);
   for (int64_t i = 0; i < 300; ++i) index.data_ptr<int64_t>()[i] = ids[static_cast<size_t>(i)];
   at::Tensor gathered = at::empty({300, 70});
-  gather_rows(data(table), 70, ids.data(), 300, mutable_data(gathered));
+  gather_rows(data(table), 70, ids.data(), 300, Precision::kFloat32, mutable_data(gathered));
   EXPECT_TRUE(testing::same_bits(gathered, table.index_select(0, index)));
   at::Tensor scattered = table.clone();
   scatter_add_rows(data(d), 70, ids.data(), 300, mutable_data(scattered));

@@ -14,17 +14,18 @@ using testing::same_bits;
 
 struct Shape {
   int64_t m, n, k;
+  Precision precision = Precision::kFloat32;
 };
 
 class ProductTest : public ::testing::TestWithParam<Shape> {
  protected:
   // a · b, or start + a · b. a lies in memory as it is or transposed.
   at::Tensor product(bool transposed, bool add) const {
-    const auto [m, n, k] = GetParam();
+    const auto [m, n, k, precision] = GetParam();
     const at::Tensor memory = transposed ? a.t().contiguous() : a;
     const Strided view = transposed ? Strided{memory.data_ptr<float>(), 1, m} : Strided{memory.data_ptr<float>(), k, 1};
     at::Tensor c = start.clone();
-    multiply(m, n, k, view, b.data_ptr<float>(), n, add, c.data_ptr<float>(), n);
+    multiply(precision, m, n, k, view, b.data_ptr<float>(), n, add, c.data_ptr<float>(), n);
     return c;
   }
 
@@ -33,7 +34,10 @@ class ProductTest : public ::testing::TestWithParam<Shape> {
 };
 
 TEST_P(ProductTest, MatchesDoublePrecision) {
-  const at::Tensor expected = a.to(at::kDouble).mm(b.to(at::kDouble));
+  const auto rounded = [](const at::Tensor& t) {
+    return (GetParam().precision == Precision::kBfloat16 ? t.to(at::kBFloat16) : t).to(at::kDouble);
+  };
+  const at::Tensor expected = rounded(a).mm(rounded(b));
   for (bool transposed : {false, true}) {
     EXPECT_LT(relative_error(product(transposed, false), expected), 2e-6);
     EXPECT_LT(relative_error(product(transposed, true), expected + start), 2e-6);
@@ -52,10 +56,14 @@ TEST_P(ProductTest, HasOneOrderOfOperations) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ProductTest,
                          ::testing::Values(Shape{1, 1, 1}, Shape{8, 48, 384}, Shape{13, 50, 7}, Shape{96, 96, 900},
-                                           Shape{250, 130, 401}, Shape{9, 31, 1}, Shape{300, 577, 65}),
+                                           Shape{250, 130, 401}, Shape{9, 31, 1}, Shape{300, 577, 65},
+                                           Shape{1, 1, 1, Precision::kBfloat16}, Shape{13, 50, 7, Precision::kBfloat16},
+                                           Shape{96, 96, 900, Precision::kBfloat16},
+                                           Shape{250, 130, 1601, Precision::kBfloat16}),
                          [](const auto& info) {
                            return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" +
-                                  std::to_string(info.param.k);
+                                  std::to_string(info.param.k) +
+                                  (info.param.precision == Precision::kBfloat16 ? "bf16" : "");
                          });
 
 }  // namespace

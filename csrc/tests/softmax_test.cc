@@ -38,11 +38,11 @@ TEST(ScoreRow, MatchesDoubleArithmeticForEveryTail) {
     const std::vector<float> z = random_row(vocab, 4, 1);
     const float inverse = 1 / 0.7f;
     const Exact want(z, inverse);
-    const RowScore got = score_row(z.data(), vocab, inverse, true);
+    const RowScore got = score_row(z.data(), vocab, inverse, true, nullptr);
     EXPECT_NEAR(got.logsumexp, want.logsumexp(), 2e-6 * (1 + std::abs(want.max))) << vocab;
     EXPECT_NEAR(got.mean_logit, want.mean(), 2e-6 * (1 + std::abs(want.max))) << vocab;
     EXPECT_FLOAT_EQ(got.max, static_cast<float>(want.max)) << vocab;
-    const RowScore without = score_row(z.data(), vocab, inverse, false);
+    const RowScore without = score_row(z.data(), vocab, inverse, false, nullptr);
     EXPECT_EQ(without.logsumexp, got.logsumexp);
     EXPECT_EQ(without.mean_logit, 0);
   }
@@ -88,7 +88,7 @@ TEST(ScoreRow, NonFiniteLogitsShow) {
   for (size_t j : {size_t{0}, size_t{20}, size_t{39}}) {
     std::vector<float> broken = z;
     broken[j] = NAN;
-    EXPECT_FALSE(std::isfinite(score_row(broken.data(), 40, 1, true).logsumexp)) << j;
+    EXPECT_FALSE(std::isfinite(score_row(broken.data(), 40, 1, true, nullptr).logsumexp)) << j;
   }
 }
 
@@ -101,16 +101,16 @@ TEST(ScoreRow, ABlockOfMinusInfinityWeighsNothing) {
     std::copy_if(z.begin(), z.end(), std::back_inserter(rest), [](float x) { return std::isfinite(x); });
     std::vector<float> running(3);
     const RowScore got = score_row(z.data(), vocab, 1.25f, true, running.data());
-    const RowScore want = score_row(rest.data(), 2 * kSoftmaxBlock, 1.25f, true);
+    const RowScore want = score_row(rest.data(), 2 * kSoftmaxBlock, 1.25f, true, nullptr);
     EXPECT_EQ(got.logsumexp, want.logsumexp) << empty;
     EXPECT_EQ(got.mean_logit, want.mean_logit) << empty;
     EXPECT_EQ(running[static_cast<size_t>(empty)], empty == 0 ? 0 : running[static_cast<size_t>(empty - 1)]) << empty;
     EXPECT_TRUE(std::isfinite(running[2]));
     z[static_cast<size_t>(empty * kSoftmaxBlock + 5)] = NAN;  // which is not nothing
-    EXPECT_TRUE(std::isnan(score_row(z.data(), vocab, 1.25f, true).logsumexp)) << empty;
+    EXPECT_TRUE(std::isnan(score_row(z.data(), vocab, 1.25f, true, nullptr).logsumexp)) << empty;
   }
   const std::vector<float> nothing(100, -INFINITY);
-  EXPECT_EQ(score_row(nothing.data(), 100, 1, false).logsumexp, -INFINITY);
+  EXPECT_EQ(score_row(nothing.data(), 100, 1, false, nullptr).logsumexp, -INFINITY);
 }
 
 TEST(SoftmaxGradient, MatchesDoubleArithmeticForEveryTail) {

@@ -200,9 +200,21 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		if err := p.Tensor.CopyIn(dtypes[e.Tensor.DType], e.Tensor.Shape, e.Tensor.Strides, buffer); err != nil {
 			return fmt.Errorf("%s: tensor %s: %w", e.Tensor.File, p.Name, err)
 		}
+		if m.Config.Placement.Frozen && i+1 < len(parameters) {
+			if err := m.Freeze(i + 1); err != nil {
+				return err
+			}
+			if i == 0 { // no later tensor is as large as the embedding
+				buffer = nil
+				debug.FreeOSMemory()
+			}
+		}
 	}
 	for name := range byName {
 		return fmt.Errorf("checkpoint: the model has no parameter %s", name)
+	}
+	if m.Config.Placement.Frozen {
+		return m.Freeze(len(parameters))
 	}
 	return m.Touch()
 }

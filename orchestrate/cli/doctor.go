@@ -81,6 +81,21 @@ func diagnose(model string, on torch.Placement) ([]finding, error) {
 	}
 	add("memory bandwidth", fmt.Sprintf("%.1f GB/s", bandwidth/1e9), "")
 	add("matrix products", fmt.Sprintf("%.0f GFLOP/s (f32, packed weights)", flops/1e9), "")
+	sets, err := torch.InstructionSets()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sets {
+		value, advice := "not on this processor", ""
+		if s.RunsHere {
+			value = fmt.Sprintf("%.0f GFLOP/s in float32, %.0f in bfloat16", s.Float32/1e9, s.BFloat16/1e9)
+		}
+		if s.InUse {
+			value += " (in use)"
+			advice = "GYRE_ISA chooses another"
+		}
+		add("kernels: "+s.Name, value, advice)
+	}
 	add("GPUs", torch.CUDAInfo(), "")
 	gap, err := experiment.ProveExact(model, on)
 	if err != nil {

@@ -189,6 +189,7 @@ func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	if err != nil {
 		return nil, err
 	}
+	on.Frozen = true
 	if err := openThreads(c, on); err != nil {
 		return nil, err
 	}

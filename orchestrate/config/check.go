@@ -114,9 +114,6 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if !devices.MatchString(c.Model.Device) {
 		report("model.device", "expected cpu, cuda, cuda:N or aten, got %q", c.Model.Device)
 	}
-	if c.Model.Device == "cpu" && c.Model.DType == "bfloat16" {
-		report("model.dtype", "the CPU's kernels compute in float32: use auto, or a GPU (model.device)")
-	}
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
 	}

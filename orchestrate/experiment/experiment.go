@@ -89,6 +89,10 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	e.Policy.Shape.Frozen = !parts.Learn && !parts.Analyse
+	if e.Reference != nil {
+		e.Reference.Shape.Frozen = true // it only scores
+	}
 	return e, nil
 }
 
@@ -164,7 +168,7 @@ const kvPage = 16
 func (e *Experiment) checkEngine() []error {
 	budget, m := int64(e.config.Engine.KVMiB)<<20, e.Policy.Shape
 	pages := (int64(e.config.Rollout.MaxLength) + kvPage - 1) / kvPage
-	if need := pages * kvPage * kvFloats(m) * 4; budget > 0 && need > budget {
+	if need := pages * kvPage * kvFloats(m) * elementBytes(e.config); budget > 0 && need > budget {
 		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length = %d tokens take %d MiB: raise it, or set it to 0",
 			e.config.Engine.KVMiB, e.config.Rollout.MaxLength, (need+1<<20-1)>>20)}
 	}

@@ -55,6 +55,12 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	add("always", "program and libraries", programBytes)
 	for who, m := range e.models() {
 		n := Parameters(m.Shape)
+		if m.Shape.Frozen {
+			if m != e.Policy { // the policy's are the sampler's
+				add("always", who+": packed weights", elementBytes(c)*n)
+			}
+			continue
+		}
 		add("always", who+": weights (f32)", 4*n/weights)
 		if e.Parts.Learn && m != e.Reference {
 			add("always", who+": gradients", 4*n/gradients)
@@ -101,7 +107,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 
 // elementBytes is the size of a number in matrix products, and of keys and values.
 func elementBytes(c *config.Config) int64 {
-	if strings.HasPrefix(c.Model.Device, "cuda") && c.Model.DType != "float32" {
+	if c.Model.DType == "bfloat16" || strings.HasPrefix(c.Model.Device, "cuda") && c.Model.DType != "float32" {
 		return 2
 	}
 	return 4
@@ -114,7 +120,7 @@ func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what
 		what = "inputs of the blocks"
 	}
 	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
-	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+4*blockMatrices(actor))
+	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+elementBytes(c)*blockMatrices(actor))
 	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
 }
 

@@ -44,7 +44,7 @@ func newBench(o options, console *metrics.Console) (*bench, error) {
 		return nil, err
 	}
 	b := &bench{options: o, console: console, material: material, model: config.Model, greedy: map[string][]int32{}}
-	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), Threads: o.threads, Model: filepath.Base(o.model)}
+	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(), Threads: o.threads, Model: filepath.Base(o.model)}
 	if b.scripts, err = unpackScripts(); err != nil {
 		return nil, err
 	}
@@ -69,12 +69,18 @@ func (b *bench) selected() []work.Case {
 func (b *bench) programs(s work.Session) []string {
 	able := map[work.Session][]string{
 		work.Distinct: {"transformers", "vllm", "llama"}, work.Shared: {"transformers", "vllm", "llama"},
-		work.Scoring: {"transformers"}, work.Update: {"transformers"}, work.Group: {"transformers"}, work.GRPO: {"trl"},
+		work.Scoring: {"transformers"}, work.Update: {"transformers"}, work.Group: {"transformers"}, work.Analysis: {"transformers"},
+		work.GRPO: {"trl"},
 	}[s]
-	out := []string{report.Subject}
-	for _, name := range able {
-		if slices.Contains(b.options.peers, name) {
-			out = append(out, name)
+	var out []string
+	for _, name := range append([]string{report.Subject}, able...) {
+		if name != report.Subject && !slices.Contains(b.options.peers, name) {
+			continue
+		}
+		for _, t := range report.Types(name) {
+			if t == report.Float32 || b.options.types != "f32" {
+				out = append(out, report.In(name, t))
+			}
 		}
 	}
 	return out
@@ -84,7 +90,7 @@ func (b *bench) programs(s work.Session) []string {
 func (b *bench) run(ctx context.Context, cases []work.Case) error {
 	if b.probe == nil {
 		var err error
-		if b.probe, err = worker.Start(ctx, b.gyre()); err != nil {
+		if b.probe, err = worker.Start(ctx, b.gyre(report.Subject, "")); err != nil {
 			return err
 		}
 	}
@@ -152,18 +158,19 @@ func (b *bench) session(ctx context.Context, s work.Session, cases []prepared) e
 				switch {
 				case ctx.Err() != nil:
 					return context.Cause(ctx)
-				case err != nil && m.name == report.Subject:
+				case err != nil && report.Base(m.name) == report.Subject:
 					return fmt.Errorf("%s: %w", c.Name, err)
 				case err != nil:
 					into.Failures[m.name] = err.Error()
 					fmt.Fprintf(b.console, "%s: FAILED: %v\n", c.Name, err)
 				case repeat > 0:
 					sample.Repeat, sample.Machine = len(into.Samples[m.name])+1, machine
-					sample.Nearby = work.Bound(c, task, b.model, machine)
+					half := report.Type(m.name) != report.Float32
+					sample.Nearby = work.Bound(c, task, b.model, machine, half)
 					into.Samples[m.name] = append(into.Samples[m.name], sample)
 					b.atEnd = append(b.atEnd, func() {
 						samples := b.caseReport(c).Samples[m.name]
-						samples[sample.Repeat-1].Bounds = work.Bound(c, task, b.model, b.report.Machine)
+						samples[sample.Repeat-1].Bounds = work.Bound(c, task, b.model, b.report.Machine, half)
 					})
 					b.others = append(b.others, sample.Others)
 					fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, len(p.tasks)-1, m.name, sample.Speed(), sample.Seconds)
@@ -196,8 +203,8 @@ func (b *bench) measure(ctx context.Context) (work.Machine, error) {
 		return work.Machine{}, fmt.Errorf("measuring the machine: %w", err)
 	}
 	best := &b.report.Machine
-	best.Bandwidth, best.FLOPS = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS)
-	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS}, nil
+	best.Bandwidth, best.FLOPS, best.FLOPS16 = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS), max(best.FLOPS16, f.FLOPS16)
+	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS, FLOPS16: f.FLOPS16}, nil
 }
 
 // prepared is a case with its tasks, the warm-up first.
@@ -227,5 +234,5 @@ func (b *bench) prepare(cases []work.Case) ([]prepared, error) {
 
 // weight is how long a task takes, in no unit. The first summand stands for what does not grow with the work.
 func (b *bench) weight(c work.Case, t work.Task) float64 {
-	return 0.2 + work.Bound(c, t, b.model, work.Machine{Bandwidth: 3e10, FLOPS: 1e11}).Total
+	return 0.2 + work.Bound(c, t, b.model, work.Machine{Bandwidth: 3e10, FLOPS: 1e11}, false).Total
 }

@@ -16,6 +16,7 @@ import (
 	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
+	"gyre/torch"
 )
 
 // Exit codes besides 0.
@@ -43,7 +44,7 @@ func run(args []string) int {
 	}
 	switch verb {
 	case workerVerb:
-		err = gyre.Serve(o.model, o.threads, os.Stdin, os.Stdout, os.Stderr)
+		err = gyre.Serve(o.model, torch.Placement{Compute: torch.Compute(o.dtype), Frozen: o.frozen}, o.threads, os.Stdin, os.Stdout, os.Stderr)
 	case "check":
 		err = check(ctx, o)
 	default:
@@ -114,23 +115,38 @@ func check(ctx context.Context, o options) error {
 	if len(cases) == 0 {
 		return fmt.Errorf("%s has none of the cases that are to be checked", path)
 	}
-	slower := 0
+	slower, larger := 0, 0
 	for attempt := range 2 {
 		if err := b.run(ctx, cases); err != nil {
 			return err
 		}
 		cases = slices.DeleteFunc(cases, func(c work.Case) bool {
-			comparison, err := report.Decide(baseline.Cases[c.Name].Shares, b.report.Shares(c.Name))
-			if err != nil {
-				fmt.Printf("%-18s %v\n", c.Name, err)
-				slower++
-				return true
+			clear := true
+			for _, dtype := range report.Types(report.Subject) {
+				name := report.CaseIn(c.Name, dtype)
+				expected, ok := baseline.Cases[name]
+				if !ok {
+					continue
+				}
+				comparison, err := report.Decide(expected.Shares, b.report.Shares(c.Name, dtype))
+				if err != nil {
+					fmt.Printf("%-26s %v\n", name, err)
+					slower++
+					continue
+				}
+				if comparison.Verdict == report.Unclear && attempt == 0 {
+					clear = false
+				}
+				memory, fine := report.CompareMemory(expected.Peaks, b.report.Peaks(c.Name, dtype))
+				fmt.Printf("%-26s %s; memory %.2f\n", name, comparison, memory)
+				if comparison.Verdict == report.Regression {
+					slower++
+				}
+				if !fine {
+					larger++
+				}
 			}
-			fmt.Printf("%-18s %s\n", c.Name, comparison)
-			if comparison.Verdict == report.Regression {
-				slower++
-			}
-			return comparison.Verdict != report.Unclear
+			return clear
 		})
 		if len(cases) == 0 {
 			break
@@ -139,8 +155,9 @@ func check(ctx context.Context, o options) error {
 			fmt.Fprintln(console, "some cases are unclear: measuring them once more")
 		}
 	}
-	if slower > 0 {
-		return fmt.Errorf("%d cases are slower than %.0f %% of %s", slower, 100*report.Tolerated, path)
+	if slower > 0 || larger > 0 {
+		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path, slower, 100*report.Tolerated, larger,
+			report.Tolerated)
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ type options struct {
 	only, peers                      []string
 	pythons                          map[string]string
 	json, markdown                   string
+	types                            string // "all", or "f32" alone
+	dtype                            string // of Gyre's own worker
+	frozen                           bool
 	limit                            time.Duration
 }
 
@@ -37,6 +40,12 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.model, "model", "models/smollm2-135m-instruct", "Hugging Face `DIR` of the model (scripts/get-smollm2.sh makes it)")
 	f.IntVar(&o.threads, "threads", runtime.NumCPU(), "`N` threads for every program")
 	var only, chosen string
+	if verb == workerVerb {
+		f.StringVar(&o.dtype, "dtype", "float32", "`TYPE` of the arithmetic")
+		f.BoolVar(&o.frozen, "frozen", false, "hold the model for sampling and scoring alone")
+	} else {
+		f.StringVar(&o.types, "types", "", "`TYPES` to measure in: f32, or all (also every program's 16-bit types); default all, with -quick f32")
+	}
 	if verb != workerVerb {
 		f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 		f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
@@ -48,7 +57,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		f.BoolVar(&o.baseline, "write-baseline", false, "write this machine's baseline")
 		f.StringVar(&chosen, "peers", strings.Join(peers, ","), "`NAMES` of the programs to compare with; none = Gyre alone")
 		f.StringVar(&o.peersDir, "peers-dir", os.Getenv("GYRE_BENCH_PEERS"), "`DIR` made by scripts/bench/setup-peers.sh (GYRE_BENCH_PEERS)")
-		f.StringVar(&o.gguf, "gguf", os.Getenv("GYRE_BENCH_GGUF"), "`FILE` with the model in f32 for llama.cpp (GYRE_BENCH_GGUF)")
+		f.StringVar(&o.gguf, "gguf", os.Getenv("GYRE_BENCH_GGUF"), "`FILE` with the model in f32 for llama.cpp; with f16 in place of f32 in its name, the one in f16 (GYRE_BENCH_GGUF)")
 		f.Func("python", "`NAME=PATH` of a program's Python; may be repeated", func(value string) error {
 			name, path, ok := strings.Cut(value, "=")
 			if known := append(slices.Clone(peers), "ragen"); !ok || !slices.Contains(known, name) {
@@ -71,6 +80,14 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		if o.quick {
 			o.repeats = 1
 		}
+	}
+	if o.types == "" {
+		if o.types = "all"; o.quick {
+			o.types = "f32"
+		}
+	}
+	if verb != workerVerb && o.types != "all" && o.types != "f32" {
+		return o, fmt.Errorf("-types is %q, expected all or f32", o.types)
 	}
 	if o.threads < 1 || o.repeats < 0 {
 		return o, fmt.Errorf("-threads is %d and -repeats %d: expected at least 1 of each", o.threads, o.repeats)

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
+	"gyre/torch"
 )
 
 // workerVerb makes this program Gyre's own worker.
@@ -33,22 +35,29 @@ func (b *bench) environment(more ...string) []string {
 	return append(append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.threads)), more...)
 }
 
-// gyre is the command of Gyre's own worker: this program.
-func (b *bench) gyre() worker.Command {
+// gyre is the command of Gyre's own worker: this program. Where nothing trains the model is held for sampling alone, as by gyre generate.
+func (b *bench) gyre(name string, s work.Session) worker.Command {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	return worker.Command{Program: report.Subject, Env: b.environment(),
-		Args: []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads)}}
+	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads)}
+	if report.Type(name) != report.Float32 {
+		args = append(args, "-dtype", string(torch.ComputeBF16))
+	}
+	if s == work.Distinct {
+		args = append(args, "-frozen")
+	}
+	return worker.Command{Program: name, Env: b.environment(), Args: args}
 }
 
 // startProgram starts a program's worker for a session.
 func (b *bench) startProgram(ctx context.Context, name string, s work.Session) (*worker.Process, error) {
-	if name == report.Subject {
-		return worker.Start(ctx, b.gyre())
+	base, dtype := report.Base(name), report.Type(name)
+	if base == report.Subject {
+		return worker.Start(ctx, b.gyre(name, s))
 	}
-	python, source, err := worker.Python(name, b.options.pythons[name], b.options.peersDir)
+	python, source, err := worker.Python(base, b.options.pythons[base], b.options.peersDir)
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +65,17 @@ func (b *bench) startProgram(ctx context.Context, name string, s work.Session) (
 	if err != nil {
 		return nil, err
 	}
-	c := worker.Command{Program: name, Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), name,
-		"--model", model, "--threads", strconv.Itoa(b.options.threads)}}
+	c := worker.Command{Program: name, Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
+		"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
 	var more []string
-	switch name {
+	switch base {
 	case "llama":
-		gguf := b.options.gguf
+		gguf := strings.ReplaceAll(b.options.gguf, "f32", dtype)
 		if gguf == "" && b.options.peersDir != "" {
-			gguf = filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-f32.gguf")
+			gguf = filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-"+dtype+".gguf")
 		}
 		if gguf == "" {
-			return nil, fmt.Errorf("%w: no GGUF file of the model in f32 is named (-gguf)", worker.ErrUnavailable)
+			return nil, fmt.Errorf("%w: no GGUF file of the model in %s is named (-gguf)", worker.ErrUnavailable, dtype)
 		}
 		if _, err := os.Stat(gguf); err != nil {
 			return nil, fmt.Errorf("%w: the GGUF file: %w", worker.ErrUnavailable, err)

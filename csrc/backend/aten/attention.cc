@@ -145,8 +145,8 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
   return plan;
 }
 
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
-                  const std::optional<LayerPages>& pages) {
+at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
+                          const std::optional<LayerPages>& pages) {
   if (pages) {
     at::Tensor keys = pages->keys, values = pages->values;
     keys.index_copy_(0, plan.slots_N, k);

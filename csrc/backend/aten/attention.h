@@ -48,7 +48,7 @@ AttentionPlan plan_rows(const Pass& pass, at::Device device);
 
 // q: [N, heads, head_dim], k and v: [N, kv_heads, head_dim], after rope. Stores the rows' keys and values when there
 // are pages, which is for inference only: nothing is differentiated through them. Returns [N, heads * head_dim].
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
-                  const std::optional<LayerPages>& pages);
+at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan,
+                          const std::optional<LayerPages>& pages);
 
 }  // namespace gyre

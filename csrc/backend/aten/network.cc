@@ -164,7 +164,7 @@ at::Tensor AtenNetwork::block_forward(const BlockTensors& w, const at::Tensor& x
   }
   const auto type = v.scalar_type();
   const at::Tensor o =
-      attend(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
+      attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
   const at::Tensor middle_NH = x_NH + project(o, w.out_HQ, w.out_bias_H);
 
   const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);

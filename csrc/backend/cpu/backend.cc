@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "backend/cpu/network.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 
 namespace gyre {
 namespace {
@@ -35,6 +37,14 @@ at::Tensor zeros(int64_t count) {
   });
   return at::from_blob(
       memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
+}
+
+// Zeros that take memory only where they are written to, for parameters that are soon let go.
+at::Tensor lazy_zeros(int64_t count) {
+  void* memory = std::calloc(static_cast<size_t>(count), sizeof(float));
+  if (memory == nullptr) throw std::bad_alloc();
+  return at::from_blob(
+      memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
 }
 
 const float* data(const at::Tensor& t) {
@@ -117,7 +127,9 @@ class CpuBackend : public Backend {
  public:
   explicit CpuBackend(const ModelConfig& config) : config_(config) {}
 
-  std::string describe() const override { return "cpu, float32"; }
+  std::string describe() const override {
+    return std::string("cpu, ") + (config_.precision() == Precision::kBfloat16 ? "bfloat16" : "float32");
+  }
   std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const override {
     return std::make_unique<CpuNetwork>(config, parameters);
   }
@@ -125,10 +137,10 @@ class CpuBackend : public Backend {
     return std::make_unique<CpuPages>(config_, config_.num_layers, num_pages);
   }
   int64_t bytes_per_page() const override {
-    return 2 * config_.num_layers * config_.kv_width() * kPageTokens * static_cast<int64_t>(sizeof(float));
+    return 2 * config_.num_layers * config_.kv_width() * kPageTokens * bytes_of(config_.precision());
   }
   at::Tensor make_flat(int64_t count) const override { return zeros(count); }
-  ParameterSet make_set() const override { return lay_out(config_, zeros); }
+  ParameterSet make_set() const override { return lay_out(config_, config_.frozen != 0 ? lazy_zeros : zeros); }
   int64_t dot_block() const override { return kBlock; }
 
   void zero(ParameterSet& set) const override {
@@ -209,15 +221,7 @@ class CpuBackend : public Backend {
 
 const BackendKind kCpu(
     "cpu", 0, [](const ModelConfig& c) { return c.device() == "cpu"; },
-    [](const ModelConfig& c) -> std::unique_ptr<Backend> {
-      if (c.compute == GYRE_COMPUTE_BF16) {
-        throw std::invalid_argument(
-            "model device: the CPU kernels compute in float32, got bfloat16: "
-            "set model.dtype to auto, "
-            "or use a GPU");
-      }
-      return std::make_unique<CpuBackend>(c);
-    });
+    [](const ModelConfig& c) -> std::unique_ptr<Backend> { return std::make_unique<CpuBackend>(c); });
 
 }  // namespace
 }  // namespace gyre

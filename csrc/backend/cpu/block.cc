@@ -6,7 +6,7 @@
 
 #include "kernels/product.h"
 #include "kernels/rowwise.h"
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 
 namespace gyre {
 namespace {
@@ -33,11 +33,11 @@ int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::mult
 
 // Gradients of y = x W^T + b over `rows` rows, x of width `in` and y of width `out`, all rows side by side: adds dy^T x
 // to d_weight and the column sums of dy to d_bias (may be undefined), and writes dy W to dx.
-void linear_backward(int64_t rows, int64_t in, int64_t out, const float* dy, const float* x, const at::Tensor& weight,
-                     at::Tensor& d_weight, const at::Tensor& d_bias, float* dx) {
-  multiply(out, in, rows, {dy, 1, out}, x, in, true, floats(d_weight), in);
+void linear_backward(Precision p, int64_t rows, int64_t in, int64_t out, const float* dy, const float* x,
+                     const at::Tensor& weight, at::Tensor& d_weight, const at::Tensor& d_bias, float* dx) {
+  multiply(p, out, in, rows, {dy, 1, out}, x, in, true, floats(d_weight), in);
   if (d_bias.defined()) add_column_sums(dy, rows, out, floats(d_bias));
-  multiply(rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
+  multiply(p, rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
 }
 
 }  // namespace
@@ -67,8 +67,8 @@ HeadLayout Block::head_layout() const {
           floats(weights.q_norm_D), floats(weights.k_norm_D), static_cast<float>(config.rms_norm_eps)};
 }
 
-void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
-                    BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const {
+void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemory& pages, BlockActivations& kept,
+                    ForwardWorkspace& work, at::Tensor& output_NH) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
                 f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
@@ -80,8 +80,8 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, float* key_page
   rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
   packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
-  store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, key_pages, value_pages);
-  attend(attention_shape(), pass.attended, heads, q + k, key_pages, value_pages, o, q, floats(kept.logsumexp_NA));
+  store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
+  attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   packed.out.multiply(o, q, n, floats(weights.out_bias_H), delta, h);
 
   add_rms_norm(input, delta, n, h, floats(weights.mlp_norm_H), eps, middle, normed, floats(kept.mlp_rstd_N));
@@ -116,22 +116,24 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
                      BlockTensors& gradients) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width(),
                 f = config.intermediate_size;
+  const Precision p = config.precision();
   float *d = floats(d_NH), *d_normed = floats(work.d_normed_NH);
 
   // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
-  linear_backward(n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
+  linear_backward(p, n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
                   floats(work.d_act_NF));
   swiglu_backward(floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
-  linear_backward(n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
+  linear_backward(p, n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
                   gradients.gate_up_2FH, gradients.gate_up_bias_2F, d_normed);
   rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,
                     floats(gradients.mlp_norm_H));
 
   // Attention: middle = input + out(attend(rope(norm(qkv(norm(input)))))).
-  linear_backward(n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
+  linear_backward(p, n, q, h, d, floats(kept.o_NQ), weights.out_HQ, gradients.out_HQ, gradients.out_bias_H,
                   floats(work.d_o_NQ));
   float *qkv = floats(kept.qkv_NR), *heads = floats(work.heads_NE), *d_qkv = floats(work.d_qkv_NR);
   AttentionBackward attention{};
+  attention.precision = p;
   attention.segments = pass.segments;
   attention.q = heads;
   attention.k = heads + q;
@@ -148,8 +150,8 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   attend_backward(attention_shape(), attention, work.attention);
   rotate_heads_backward(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, d_qkv, q + 2 * k,
                         floats(gradients.q_norm_D), floats(gradients.k_norm_D));
-  linear_backward(n, h, q + 2 * k, floats(work.d_qkv_NR), floats(work.attn_normed_NH), weights.qkv_RH, gradients.qkv_RH,
-                  gradients.qkv_bias_R, d_normed);
+  linear_backward(p, n, h, q + 2 * k, floats(work.d_qkv_NR), floats(work.attn_normed_NH), weights.qkv_RH,
+                  gradients.qkv_RH, gradients.qkv_bias_R, d_normed);
   rms_norm_backward(floats(kept.input_NH), floats(kept.attn_rstd_N), floats(weights.attn_norm_H), d_normed, n, h, d,
                     floats(gradients.attn_norm_H));
 }

@@ -50,8 +50,8 @@ struct Block {
 
   // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
   // the rest of `kept`.
-  void forward(const PackedBlock& packed, const Pass& pass, float* key_pages, float* value_pages,
-               BlockActivations& kept, ForwardWorkspace& work, at::Tensor& output_NH) const;
+  void forward(const PackedBlock& packed, const Pass& pass, const PageMemory& pages, BlockActivations& kept,
+               ForwardWorkspace& work, at::Tensor& output_NH) const;
 
   // Fills the first part of `work` from what the forward pass kept: comes before backward().
   void recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const;

@@ -9,34 +9,46 @@
 #include <utility>
 
 #include "kernels/rowwise.h"
-#include "kernels/vec.h"
+#include "kernels/tile.h"
 
 namespace gyre {
 
 CpuPages::CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages)
-    : num_pages_(num_pages), page_floats_(config.kv_width() * kPageTokens), layers_(layers) {
-  // The attention kernel's vector loads run over the end of the last value row.
-  const int64_t count = layers_ * num_pages_ * page_floats_ + kLanes;
-  keys_ = at::empty({count}, at::kFloat);
-  values_ = at::empty({count}, at::kFloat);
+    : num_pages_(num_pages),
+      page_bytes_(config.kv_width() * kPageTokens * bytes_of(config.precision())),
+      layers_(layers),
+      precision_(config.precision()) {
+  const int64_t count = layers_ * num_pages_ * page_bytes_ + kPageMargin * bytes_of(precision_);
+  keys_ = at::empty({count}, at::kByte);
+  values_ = at::empty({count}, at::kByte);
+}
+
+PageMemory CpuPages::layer(int64_t layer) const {
+  const int64_t at = layer * num_pages_ * page_bytes_;
+  return {keys_.data_ptr<uint8_t>() + at, values_.data_ptr<uint8_t>() + at, precision_};
 }
 
 void CpuPages::copy_page(int64_t from, int64_t to) {
-  for (int64_t layer = 0; layer < layers_; ++layer) {
-    std::copy_n(keys(layer) + from * page_floats_, page_floats_, keys(layer) + to * page_floats_);
-    std::copy_n(values(layer) + from * page_floats_, page_floats_, values(layer) + to * page_floats_);
+  for (int64_t i = 0; i < layers_; ++i) {
+    const PageMemory pages = layer(i);
+    for (void* memory : {pages.keys, pages.values}) {
+      auto* bytes = static_cast<uint8_t*>(memory);
+      std::copy_n(bytes + from * page_bytes_, page_bytes_, bytes + to * page_bytes_);
+    }
   }
 }
 
 namespace {
 
-void pack(PackedMatrix& to, const at::Tensor& weight) { to.pack(floats(weight), weight.size(0), weight.size(1)); }
+void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
+  to.pack(floats(weight), weight.size(0), weight.size(1), precision);
+}
 
-void pack(PackedBlock& to, const BlockTensors& from) {
-  pack(to.qkv, from.qkv_RH);
-  pack(to.out, from.out_HQ);
-  pack(to.gate_up, from.gate_up_2FH);
-  pack(to.down, from.down_HF);
+void pack(PackedBlock& to, const BlockTensors& from, Precision precision) {
+  pack(to.qkv, from.qkv_RH, precision);
+  pack(to.out, from.out_HQ, precision);
+  pack(to.gate_up, from.gate_up_2FH, precision);
+  pack(to.down, from.down_HF, precision);
 }
 
 }  // namespace
@@ -47,14 +59,43 @@ void PackedWeights::keep_blocks(const std::function<void(size_t)>& also) {
   blocks_.resize(parameters_.blocks.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
-    pack(blocks_[i], parameters_.blocks[i]);
+    pack(blocks_[i], parameters_.blocks[i], precision_);
     also(i);
     parameters_.leave(static_cast<int64_t>(i));
   }
   blocks_version_ = version_;
 }
 
+void PackedWeights::freeze(size_t blocks, bool all) {
+  const RootTensors& root = parameters_.root;
+  const auto let_go = [](const at::Tensor& t) { discard_pages(floats(t), t.numel()); };
+  const bool tied = root.head_VH.defined() && root.head_VH.is_same(root.embed_VH);
+  PackedMatrix& embedding = tied ? head_ : embedding_;
+  if (embedding.empty()) {
+    pack(embedding, root.embed_VH, precision_);
+    let_go(root.embed_VH);
+  }
+  blocks_.resize(parameters_.blocks.size());
+  for (; frozen_blocks_ < blocks; ++frozen_blocks_) {
+    const BlockTensors& from = parameters_.blocks[frozen_blocks_];
+    pack(blocks_[frozen_blocks_], from, precision_);
+    for (const at::Tensor* matrix : {&from.qkv_RH, &from.out_HQ, &from.gate_up_2FH, &from.down_HF}) let_go(*matrix);
+  }
+  if (!all) return;
+  if (!tied) {
+    pack(head_, head_weight(), head_precision());
+    if (root.head_VH.defined()) let_go(root.head_VH);
+  }
+  blocks_version_ = head_version_ = version_;
+  frozen_ = true;
+}
+
+const PackedMatrix* PackedWeights::embedding() const {
+  return !frozen_ ? nullptr : embedding_.empty() ? &head_ : &embedding_;
+}
+
 void PackedWeights::release_blocks() {
+  if (frozen_) return;
   blocks_.clear();
   head_ = PackedMatrix();
   blocks_version_ = head_version_ = 0;
@@ -62,13 +103,13 @@ void PackedWeights::release_blocks() {
 
 const PackedBlock& PackedWeights::block(size_t i) {
   if (blocks_version_ == version_) return blocks_[i];
-  pack(one_, parameters_.blocks[i]);
+  pack(one_, parameters_.blocks[i], precision_);
   return one_;
 }
 
 const PackedMatrix& PackedWeights::head() {
   if (head_version_ != version_) {
-    pack(head_, head_weight());
+    pack(head_, head_weight(), head_precision());
     head_version_ = version_;
   }
   return head_;
@@ -77,8 +118,13 @@ const PackedMatrix& PackedWeights::head() {
 PackedWeights::HeadColumns PackedWeights::head_columns(int64_t first, int64_t count) {
   if (blocks_version_ == version_) return {head(), first};
   const at::Tensor& weight = head_weight();
-  head_part_.pack(floats(weight) + first * weight.size(1), count, weight.size(1));
+  head_part_.pack(floats(weight) + first * weight.size(1), count, weight.size(1), head_precision());
   return {head_part_, 0};
+}
+
+// A value head is one row: in f32, as its targets are.
+Precision PackedWeights::head_precision() const {
+  return parameters_.root.score_1H.defined() ? Precision::kFloat32 : precision_;
 }
 
 const at::Tensor& PackedWeights::head_weight() const {
@@ -87,7 +133,10 @@ const at::Tensor& PackedWeights::head_weight() const {
 }
 
 CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters)
-    : config_(config), parameters_(parameters), packed_(parameters), rope_(inverse_frequencies(config)) {}
+    : config_(config),
+      parameters_(parameters),
+      packed_(parameters, config.precision()),
+      rope_(inverse_frequencies(config)) {}
 
 void CpuNetwork::touch() {
   packed_.touch();
@@ -162,8 +211,13 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
   const bool keep_all = keep && !keep->recompute;
   if (keep) place(*keep);
   at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
-  gather_rows(floats(weights.root.embed_VH), config_.hidden_size, ids.data(), static_cast<int64_t>(ids.size()),
-              floats(x_NH));
+  const auto count = static_cast<int64_t>(ids.size());
+  if (const PackedMatrix* embedding = packed_.embedding()) {
+    gather_columns(embedding->panels(), ids.data(), count, floats(x_NH));
+  } else {
+    gather_rows(floats(weights.root.embed_VH), config_.hidden_size, ids.data(), count, config_.precision(),
+                floats(x_NH));
+  }
   rope_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
   Buffer memory;
@@ -180,7 +234,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
     if (keep) x_NH = i + 1 < layers ? keep->blocks[i + 1].input_NH : keep->last_NH;
     weights.enter(static_cast<int64_t>(i));
     const Block block{config_, weights.blocks[i], rope_};
-    block.forward(packed_.block(i), pass, kv.keys(layer), kv.values(layer), kept, work, x_NH);
+    block.forward(packed_.block(i), pass, kv.layer(layer), kept, work, x_NH);
     weights.leave(static_cast<int64_t>(i));
   }
   at::Tensor hidden_NH = at::empty_like(x_NH), rstd_N = at::empty({pass.rows}, at::kFloat);
@@ -244,7 +298,7 @@ void CpuNetwork::backward(const std::vector<HiddenGradient>& all, const Activati
         scratch.place(config_, rows, memory.data());
       }
       scratch.input_NH = activations->input_NH;
-      block.forward(packed_.block(at), kept.pass, kv->keys(0), kv->values(0), scratch, *again, unused_NH);
+      block.forward(packed_.block(at), kept.pass, kv->layer(0), scratch, *again, unused_NH);
       activations = &scratch;
     }
     block.recompute(*activations, kept.pass, work);

@@ -14,19 +14,19 @@
 
 namespace gyre {
 
-// In the layout that the attention kernel reads:
-//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load
-//   gives 16 keys' component d) values [layer][page][kv_head][16][head_dim]
+// In the layout that the attention kernel reads and the configuration's precision:
+//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load gives 16 keys' component d)
+//   values [layer][page][kv_head][16][head_dim]
 class CpuPages : public KvPages {
  public:
   CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages);
   int64_t num_pages() const override { return num_pages_; }
   void copy_page(int64_t from, int64_t to) override;
-  float* keys(int64_t layer) { return keys_.data_ptr<float>() + layer * num_pages_ * page_floats_; }
-  float* values(int64_t layer) { return values_.data_ptr<float>() + layer * num_pages_ * page_floats_; }
+  PageMemory layer(int64_t layer) const;
 
  private:
-  int64_t num_pages_, page_floats_, layers_;
+  int64_t num_pages_, page_bytes_, layers_;
+  Precision precision_;
   at::Tensor keys_, values_;
 };
 
@@ -35,14 +35,18 @@ class CpuPages : public KvPages {
 class PackedWeights {
  public:
   // The parameters must outlive this object.
-  explicit PackedWeights(const ParameterSet& parameters) : parameters_(parameters) {}
+  PackedWeights(const ParameterSet& parameters, Precision precision) : parameters_(parameters), precision_(precision) {}
 
   // The parameters changed.
   void touch() { ++version_; }
   // Packs all blocks unless that has been done for these parameters; calls also(i) while block i is here.
   void keep_blocks(const std::function<void(size_t)>& also = [](size_t) {});
-  // Frees what keep_blocks() made, and the head's copy.
+  // Frees what keep_blocks() made, and the head's copy, unless nothing else holds the weights.
   void release_blocks();
+  // Packs blocks up to `blocks` and the embedding for good and lets the pages of their parameters go.
+  void freeze(size_t blocks, bool all);
+  // The embedding's copy, null while its parameters are there.
+  const PackedMatrix* embedding() const;
   // Valid until the next call when the blocks are not kept.
   const PackedBlock& block(size_t i);
   const PackedMatrix& head();
@@ -56,12 +60,16 @@ class PackedWeights {
 
  private:
   const at::Tensor& head_weight() const;
+  Precision head_precision() const;
 
   const ParameterSet& parameters_;
+  const Precision precision_;
   uint64_t version_ = 1, blocks_version_ = 0, head_version_ = 0;
   std::vector<PackedBlock> blocks_;
   PackedBlock one_;
-  PackedMatrix head_, head_part_;
+  PackedMatrix head_, head_part_, embedding_;
+  size_t frozen_blocks_ = 0;
+  bool frozen_ = false;
 };
 
 struct CpuActivations : Activations {
@@ -79,6 +87,7 @@ class CpuNetwork : public Network {
   void touch() override;
   void release() override;
   void prepare() override;
+  void freeze(ParameterSet&, size_t blocks, bool all) override { packed_.freeze(blocks, all); }
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                      std::unique_ptr<Activations>* keep) override;

@@ -64,7 +64,7 @@ class ChunkScores {
     parallel_for(static_cast<int64_t>(targets_.size()), kGrain, [&](int64_t r) {
       const auto at = static_cast<size_t>(r);
       const float* row = logits + r * kSoftmaxBlock;
-      rows_[at].add(row, columns, inverse_, want_entropy_);
+      add_logits(rows_[at], row, columns, inverse_, want_entropy_);
       const int64_t token = targets_[at].token - first;
       if (token >= 0 && token < columns) chosen_[at] = row[token];
     });
@@ -122,8 +122,10 @@ void CpuNetwork::chunk_backward(const at::Tensor& rows_RH, std::span<const Targe
       const int64_t token = targets[i].token - first;
       if (token >= 0 && token < columns) row[token] += weight * inverse;
     });
-    multiply(columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true, d_head + first * width, width);
-    multiply(rows, width, columns, {d_logits, kSoftmaxBlock, 1}, head + first * width, width, first > 0, dx, width);
+    multiply(config_.precision(), columns, width, rows, {d_logits, 1, kSoftmaxBlock}, x, width, true,
+             d_head + first * width, width);
+    multiply(config_.precision(), rows, width, columns, {d_logits, kSoftmaxBlock, 1}, head + first * width, width,
+             first > 0, dx, width);
     kept += rows * kSoftmaxBlock;
   });
   for (size_t i = 0; i < targets.size(); ++i) {

@@ -19,6 +19,7 @@ import (
 	"gyre/orchestrate/trainer"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
+	"gyre/torch"
 )
 
 // grpo is a training run that stops after every step until the next is asked for.
@@ -43,6 +44,7 @@ save_every = -1
 save_rollouts = "none"
 [model]
 path = %q
+dtype = %q
 [[envs]]
 tag = %q
 groups = %d
@@ -61,7 +63,7 @@ advantage = "grpo"
 entropy_coef = 0
 [actor]
 lr = 1e-7
-mini_batch = %[7]d
+mini_batch = %[8]d
 [analysis]
 enabled = false
 [early_stop]
@@ -71,7 +73,7 @@ empty_steps = 0
 `
 
 // openGRPO starts a run of one step for each list of texts. Its first step begins with the first call of step.
-func openGRPO(dir string, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
+func openGRPO(dir string, compute torch.Compute, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
 	g = &grpo{gate: newGate(log), ended: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -91,7 +93,7 @@ func openGRPO(dir string, threads int, t work.Task, log io.Writer) (g *grpo, err
 		return g, err
 	}
 	groups := len(t.Texts[0])
-	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, textTag, groups,
+	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, string(compute), textTag, groups,
 		t.Copies, t.New, prompt+t.New, groups*t.Copies), nil)
 	if err != nil {
 		return g, err
@@ -112,7 +114,7 @@ func openGRPO(dir string, threads int, t work.Task, log io.Writer) (g *grpo, err
 // step is one training step, from asking for it to its line of metrics.
 func (s *server) step(t work.Task) (worker.Figures, error) {
 	if s.grpo == nil {
-		g, err := openGRPO(s.dir, s.threads, t, s.log)
+		g, err := openGRPO(s.dir, s.on.Compute, s.threads, t, s.log)
 		if err != nil {
 			return worker.Figures{}, err
 		}

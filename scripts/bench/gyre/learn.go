@@ -101,3 +101,50 @@ func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Bat
 	}
 	return batch, in
 }
+
+// analysis takes the gradients of the three terms of a loss for each half of the sequences; those of all are their sums.
+func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
+	var terms, all [3]*torch.Gradients
+	for _, into := range [][]*torch.Gradients{terms[:], all[:]} {
+		for i := range into {
+			if into[i], err = torch.NewGradients(s.model); err != nil {
+				return figures, err
+			}
+			defer into[i].Close()
+		}
+	}
+	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, EntropyCoef: 0.01,
+		KL: torch.KLK3, KLCoef: 0.01}
+	trained := 0
+	for _, ids := range t.Sequences {
+		trained += len(ids) - 1
+	}
+
+	begin := time.Now()
+	for bucket := range slices.Chunk(t.Sequences, (len(t.Sequences)+1)/2) {
+		batch, in := s.trainingBatch(bucket, 0, trained)
+		in.RefLogprobs = in.OldLogprobs
+		for _, g := range terms {
+			if err := g.Zero(); err != nil {
+				return figures, err
+			}
+		}
+		if _, err := s.model.PolicyBackward(batch, in, loss, torch.Terms(terms[0], terms[1], terms[2])); err != nil {
+			return figures, err
+		}
+		for i, g := range terms {
+			if _, err := g.Norm(); err != nil {
+				return figures, err
+			}
+			if err := all[i].Add(g, 1); err != nil {
+				return figures, err
+			}
+		}
+	}
+	for _, g := range all {
+		if _, err := g.Norm(); err != nil {
+			return figures, err
+		}
+	}
+	return worker.Figures{Seconds: time.Since(begin).Seconds()}, nil
+}

@@ -19,20 +19,22 @@ const OpProbe = "probe"
 // server holds what tasks need; each part is made by the first task that needs it.
 type server struct {
 	dir     string
+	on      torch.Placement
 	threads int
 	log     io.Writer
 	model   *torch.Model
 	sampler *sampler
 	learner *learner
 	grpo    *grpo
+	half    float64 // the rate of products in bf16 over that in f32, once it is known
 }
 
 // Serve answers tasks from in on out until in ends. log takes what is not part of the protocol.
-func Serve(dir string, threads int, in io.Reader, out, log io.Writer) error {
+func Serve(dir string, on torch.Placement, threads int, in io.Reader, out, log io.Writer) error {
 	if err := torch.SetThreads(threads); err != nil {
 		return err
 	}
-	s := &server{dir: dir, threads: threads, log: log}
+	s := &server{dir: dir, on: on, threads: threads, log: log}
 	defer s.close()
 	answer := json.NewEncoder(out)
 	hello := worker.Hello{Program: "gyre", Versions: map[string]string{"libgyre": torch.BuildInfo()}}
@@ -67,14 +69,13 @@ func Serve(dir string, threads int, in io.Reader, out, log io.Writer) error {
 
 func (s *server) do(t work.Task) (worker.Figures, error) {
 	if t.Op == OpProbe {
-		bandwidth, flops, err := torch.Measure()
-		return worker.Figures{Bandwidth: bandwidth, FLOPS: flops}, err
+		return s.probe()
 	}
 	if t.Op == work.OpGRPO { // the trainer loads its own model
 		return s.step(t)
 	}
 	if s.model == nil {
-		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM, torch.Placement{})
+		model, err := checkpoint.LoadModel(s.dir, torch.HeadLM, s.on)
 		if err != nil {
 			return worker.Figures{}, err
 		}
@@ -98,8 +99,27 @@ func (s *server) do(t work.Task) (worker.Figures, error) {
 		return s.logprobs(t)
 	case work.OpUpdate:
 		return s.update(t)
+	case work.OpAnalysis:
+		return s.analysis(t)
 	}
 	return worker.Figures{}, fmt.Errorf("unknown operation %q", t.Op)
+}
+
+// probe measures the machine. How much faster products are in bf16 is found out once.
+func (s *server) probe() (worker.Figures, error) {
+	if s.half == 0 {
+		sets, err := torch.InstructionSets()
+		if err != nil {
+			return worker.Figures{}, err
+		}
+		for _, set := range sets {
+			if set.InUse {
+				s.half = set.BFloat16 / set.Float32
+			}
+		}
+	}
+	bandwidth, flops, err := torch.Measure()
+	return worker.Figures{Bandwidth: bandwidth, FLOPS: flops, FLOPS16: s.half * flops}, err
 }
 
 func (s *server) close() {

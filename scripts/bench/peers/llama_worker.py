@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level binding of llama-cpp-python: one batch per step, one sequence per prompt, weights in f32."""
+"""llama.cpp through the low-level binding of llama-cpp-python: one batch per step, one sequence per prompt, weights in f32 or f16."""
 import ctypes
 import time
 
@@ -87,7 +87,7 @@ class Sequences:
 class Worker:
     def __init__(self, options, channel):
         if not options.gguf:
-            raise ImportError("no GGUF file with f32 weights was given (--gguf)")
+            raise ImportError("no GGUF file was given (--gguf)")
         # The callback must outlive the model, and with it this object.
         self.silence = ll.llama_log_callback(lambda level, text, data: None)
         ll.llama_log_set(self.silence, ctypes.c_void_p(0))

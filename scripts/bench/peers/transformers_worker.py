@@ -1,4 +1,4 @@
-"""transformers: generate() with its key-value cache, scoring and training with plain PyTorch, all in float32."""
+"""transformers: generate() with its key-value cache, scoring and training with plain PyTorch, in float32, under bf16 autocast or in pure bf16."""
 import time
 from importlib.metadata import version
 
@@ -30,12 +30,16 @@ def token_logprobs(logits, ids):
 class Worker:
     def __init__(self, options, channel):
         torch.set_num_threads(options.threads)
-        self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+        self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16 if options.dtype == "bf16" else torch.float32)
+        self.autocast = options.dtype == "autocast"
         self.model.generation_config.eos_token_id = None  # never ends early, and costs no logits processor
         self.model.generation_config.pad_token_id = 0
         self.optimizer = None
         self.versions = {name: version(name) for name in ("transformers", "torch")}
         self.notes = [f"attention {self.model.config._attn_implementation}"]
+
+    def _arithmetic(self):
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.autocast)
 
     def _sample(self, rows, new, **sampling):
         """Continues rows of any lengths, padded on the left; gives the new tokens, when it began and when the first were there."""
@@ -43,7 +47,7 @@ class Worker:
         ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         first, begin = FirstToken(), clock()
-        with torch.inference_mode():
+        with torch.inference_mode(), self._arithmetic():
             out = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=new,
                                       stopping_criteria=StoppingCriteriaList([first]), **sampling)
         if out.shape[1] != width + new:
@@ -79,7 +83,7 @@ class Worker:
     def logprobs(self, task):
         ids = torch.tensor(task["sequences"])
         begin = clock()
-        with torch.inference_mode():
+        with torch.inference_mode(), self._arithmetic():
             logits = self.model(input_ids=ids, use_cache=False).logits
             token_logprobs(logits[:, :-1], ids[:, 1:])
         return {"seconds": clock() - begin, "tokens": ids.numel()}
@@ -96,7 +100,8 @@ class Worker:
         advantages = (torch.arange(trained.numel()) % 3 - 1).reshape(trained.shape).float()
         begin = clock()
         self.optimizer.zero_grad(set_to_none=True)
-        logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=count + 1).logits[:, :-1]
+        with self._arithmetic():
+            logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=count + 1).logits[:, :-1]
         ratio = (token_logprobs(logits, trained) - old).exp()
         loss = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).mean()
         del logits
@@ -106,6 +111,35 @@ class Worker:
         self.optimizer.step()
         end = clock()
         return {"seconds": end - begin, "tokens": ids.numel(), "parts": {"passes": passes - begin, "optimizer": end - passes}}
+
+    def analysis(self, task):
+        """Norms of the gradients of three terms for each half of the sequences and for all: a forward and a backward pass for each, half of
+        the sequences at a time, as RAGEN measures them."""
+        self.model.train()
+        half = (len(task["sequences"]) + 1) // 2
+        halves = [torch.tensor(task["sequences"][:half]), torch.tensor(task["sequences"][half:])]
+        old = -torch.tensor(float(self.model.config.vocab_size)).log()
+
+        def term(name, ids):
+            with self._arithmetic():
+                logits = self.model(input_ids=ids, use_cache=False).logits[:, :-1]
+            if name == "entropy":
+                return -torch.stack([(row.log_softmax(-1).exp() * row.log_softmax(-1)).sum(-1) for row in logits]).mean()
+            logprobs = token_logprobs(logits, ids[:, 1:])
+            if name == "kl":
+                return ((old - logprobs).exp() - (old - logprobs) - 1).mean()
+            ratio, advantages = (logprobs - old).exp(), (torch.arange(logprobs.numel()) % 3 - 1).reshape(logprobs.shape).float()
+            return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).mean()
+
+        begin = clock()
+        for bucket in (halves[:1], halves[1:], halves):
+            for name in ("task", "entropy", "kl"):
+                self.model.zero_grad(set_to_none=True)
+                for ids in bucket:
+                    term(name, ids).backward()
+                torch.stack([p.grad.float().norm() for p in self.model.parameters()]).norm().item()
+        self.model.zero_grad(set_to_none=True)
+        return {"seconds": clock() - begin, "tokens": sum(ids.numel() for ids in halves)}
 
     def probe(self, task):
         """The peak of float32 matrix products as libtorch computes them: the shapes of a transformer's blocks, plain and with packed weights."""

@@ -34,9 +34,11 @@ def even_length(completions, **_):
 class Worker:
     def __init__(self, options, channel):
         torch.set_num_threads(options.threads)
-        self.channel, self.path = channel, options.model
+        self.channel, self.path, self.bf16 = channel, options.model, options.dtype == "bf16"
         self.versions = {name: version(name) for name in ("trl", "transformers", "torch")}
         self.notes = [f"gradient checkpointing off, micro-batches of {MICRO}, no reference model"]
+        if self.bf16:
+            self.notes.append("bf16 as its configuration means it: float32 weights under autocast")
 
     def grpo(self, task):
         """The first task starts the trainer, which answers for this one and all that follow."""
@@ -54,7 +56,7 @@ class Worker:
                     num_generations=copies, max_completion_length=new, temperature=1.0, top_k=0, top_p=1.0,
                     generation_kwargs={"min_new_tokens": new},  # no completion is short
                     per_device_train_batch_size=MICRO, gradient_accumulation_steps=rows // MICRO, gradient_checkpointing=False,
-                    use_cpu=True, bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
+                    use_cpu=True, bf16=self.bf16, report_to="none", save_strategy="no", disable_tqdm=True,
                 ),
                 callbacks=[Gate(self.channel, rows * new)],
             )

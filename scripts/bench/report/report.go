@@ -1,12 +1,51 @@
 package report
 
 import (
+	"math"
+	"strings"
+
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 )
 
 // Subject is the program that the others are compared with.
 const Subject = "gyre"
+
+// Float32 is the type in which all programs compute the same. In another type a program is an entry of its own: "vllm/bf16".
+const Float32 = "f32"
+
+// Types are those that a program is measured in: float32 and what it has in 16 bits.
+func Types(program string) []string {
+	switch program {
+	case "transformers":
+		return []string{Float32, "autocast", "bf16"}
+	case "llama":
+		return []string{Float32, "f16"}
+	}
+	return []string{Float32, "bf16"}
+}
+
+// In names a program in a type.
+func In(program, dtype string) string {
+	if dtype == Float32 {
+		return program
+	}
+	return program + "/" + dtype
+}
+
+// Base is the program of an entry, Type its type.
+func Base(entry string) string {
+	base, _, _ := strings.Cut(entry, "/")
+	return base
+}
+
+// Type is described with Base.
+func Type(entry string) string {
+	if _, dtype, ok := strings.Cut(entry, "/"); ok {
+		return dtype
+	}
+	return Float32
+}
 
 // Sample is one measured task.
 type Sample struct {
@@ -57,6 +96,24 @@ type Case struct {
 	Failures map[string]string   `json:"failures,omitempty"`
 }
 
+// best is a program's entry of the highest median figure, "" where it has no samples.
+func (c Case) best(program string, figure func(Sample) float64) string {
+	name, highest := "", math.Inf(-1)
+	for _, dtype := range Types(program) {
+		entry := In(program, dtype)
+		if v := Over(c.Samples[entry], figure).Median; len(c.Samples[entry]) > 0 && (name == "" || v > highest) {
+			name, highest = entry, v
+		}
+	}
+	return name
+}
+
+// fastest and leanest are a program's best entries.
+func (c Case) fastest(program string) string { return c.best(program, Sample.Speed) }
+func (c Case) leanest(program string) string {
+	return c.best(program, func(s Sample) float64 { return -peak(s) })
+}
+
 // Program is one that was to take part.
 type Program struct {
 	Name     string            `json:"name"`
@@ -76,6 +133,7 @@ type Report struct {
 	Date     string       `json:"date"`
 	CPU      string       `json:"cpu"`
 	Threads  int          `json:"threads"`
+	BF16     bool         `json:"bf16,omitempty"` // the processor multiplies numbers of 16 bits
 	Model    string       `json:"model"`
 	Machine  work.Machine `json:"machine"`            // the best of all measurements
 	Libtorch float64      `json:"libtorch,omitempty"` // libtorch's own peak in FLOP/s, where transformers took part
@@ -98,17 +156,24 @@ func (r *Report) Program(name string) *Program {
 	return &r.Programs[len(r.Programs)-1]
 }
 
-// Shares are Gyre's shares, sample by sample, of what the machine allowed at the time: other programs slow down both.
-func (r *Report) Shares(name string) []float64 {
-	var shares []float64
+// Shares are Gyre's shares in a type, sample by sample, of what the machine allowed at the time: other programs slow down both.
+func (r *Report) Shares(name, dtype string) []float64 {
+	return r.own(name, dtype, func(s Sample) float64 { return s.Nearby.Total / s.Seconds })
+}
+
+// Peaks are the bytes that Gyre held at most, sample by sample.
+func (r *Report) Peaks(name, dtype string) []float64 { return r.own(name, dtype, peak) }
+
+func (r *Report) own(name, dtype string, figure func(Sample) float64) []float64 {
+	var values []float64
 	for _, c := range r.Cases {
 		if c.Name == name {
-			for _, s := range c.Samples[Subject] {
-				shares = append(shares, s.Nearby.Total/s.Seconds)
+			for _, s := range c.Samples[In(Subject, dtype)] {
+				values = append(values, figure(s))
 			}
 		}
 	}
-	return shares
+	return values
 }
 
 // Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its peak memory. 0
@@ -132,5 +197,24 @@ var floors = map[string]map[string]Floor{
 // limits are what measurements of gradients may cost, in plain updates of the batch.
 var limits = map[string]float64{"Components/3 parts": 2.2, "Components/8 parts": 4.5}
 
-// FloorOf gives the floor of a case beside a program.
-func FloorOf(name, program string) Floor { return floors[name][program] }
+// halfFloors take the place of those where the processor multiplies numbers of 16 bits, which nearly doubles the programs that use it.
+var halfFloors = map[string]map[string]Floor{
+	"generate/1":       {"vllm": {1.6, 1}, "llama": {Speed: 1}},
+	"generate/4":       {"vllm": {Memory: 1}, "llama": {Speed: 1}},
+	"generate/16":      {"vllm": {1.4, 1}, "llama": {Speed: 1}},
+	"generate/64":      {"vllm": {1.3, 1}, "llama": {Speed: 1}},
+	"generate/shared":  {"vllm": {1.8, 1}, "llama": {Speed: 1}},
+	"rollout":          {"transformers": {Speed: 4}, "vllm": {1.5, 1}, "llama": {Speed: 1}},
+	"logprobs":         {"transformers": {Speed: 1.25}},
+	"update/unrelated": {"transformers": {1.4, 0.6}},
+	"update/group":     {"transformers": {1.8, 0.6}},
+	"grpo":             {"trl": {Speed: 3}},
+}
+
+// FloorOf gives the floor of a case beside a program: Gyre at its best type against the program at its best.
+func (r *Report) FloorOf(name, program string) Floor {
+	if r.BF16 {
+		return halfFloors[name][program]
+	}
+	return floors[name][program]
+}

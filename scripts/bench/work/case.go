@@ -9,6 +9,7 @@ const (
 	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
 	OpLogprobs = "logprobs" // log-probs of given sequences
 	OpUpdate   = "update"   // forward, backward and AdamW of a policy loss
+	OpAnalysis = "analysis" // norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
 	OpGRPO     = "grpo"     // a whole step: sample, reward, advantages, update
 )
 
@@ -35,7 +36,7 @@ func (t Task) Tokens() int {
 		for _, episode := range t.Observations {
 			n += len(episode) * t.New
 		}
-	case OpLogprobs, OpUpdate:
+	case OpLogprobs, OpUpdate, OpAnalysis:
 		for _, ids := range t.Sequences {
 			n += len(ids)
 		}
@@ -69,11 +70,12 @@ const (
 	Scoring  Session = "logprobs" // no optimizer state
 	Update   Session = "update"
 	Group    Session = "group"
+	Analysis Session = "analysis"
 	GRPO     Session = "grpo"
 )
 
 // Sessions lists all.
-var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, GRPO}
+var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, GRPO}
 
 // Cases are all rows.
 func Cases() []Case {
@@ -88,6 +90,7 @@ func Cases() []Case {
 		Case{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256},
 		Case{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256},
 		Case{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8, Length: 192, Context: 128},
+		Case{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true, Rows: 4, Length: 256},
 		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4, Copies: 8, Prompt: 128, New: 64},
 	)
 }
@@ -103,7 +106,7 @@ func (c Case) Repeats(repeats int) int {
 // InQuick reports whether the case belongs to the quick set: what shows most of a change in little time.
 func (c Case) InQuick() bool {
 	switch c.Name {
-	case "generate/4", "generate/64", "rollout", "grpo":
+	case "generate/4", "generate/64", "rollout", "analysis/model", "grpo":
 		return false
 	}
 	return true

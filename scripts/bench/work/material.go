@@ -64,7 +64,7 @@ func (m *Material) Task(c Case, repeat int) (Task, error) {
 			t.New = min(t.New, 4)
 		}
 		t.Observations = observations
-	case OpLogprobs, OpUpdate:
+	case OpLogprobs, OpUpdate, OpAnalysis:
 		shared := m.random(r, 1, c.Context)[0]
 		for _, rest := range m.random(r, c.Rows, c.Length-c.Context) {
 			t.Sequences = append(t.Sequences, append(append([]int32(nil), shared...), rest...))

@@ -2,11 +2,20 @@ package work
 
 import "gyre/torch"
 
-// Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peak of f32 matrix products in
-// FLOP/s.
+// Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peaks of matrix products in FLOP/s,
+// in f32 and in 16 bits.
 type Machine struct {
 	Bandwidth float64 `json:"bandwidth"`
 	FLOPS     float64 `json:"flops"`
+	FLOPS16   float64 `json:"flops16,omitempty"`
+}
+
+// in is the machine as work in 16 bits, or in f32, meets it.
+func (m Machine) in(half bool) Machine {
+	if half && m.FLOPS16 > 0 {
+		m.FLOPS = m.FLOPS16
+	}
+	return m
 }
 
 // Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token, Decode the rest of
@@ -22,15 +31,21 @@ type load struct{ flops, bytes float64 }
 
 func (l load) seconds(m Machine) float64 { return max(l.flops/m.FLOPS, l.bytes/m.Bandwidth) }
 
-// decoder counts a model's work in f32.
+// decoder counts a model's work.
 type decoder struct {
+	number float64 // bytes of a weight, a key or a value as a pass reads it
+
 	body, head float64 // parameters of the blocks' matrices and of the LM head
 	all        float64 // all parameters
 	scores     float64 // FLOPs of one query over one key, all heads and blocks
 	cache      float64 // bytes of keys and values of one position
 }
 
-func newDecoder(m torch.ModelConfig) decoder {
+func newDecoder(m torch.ModelConfig, half bool) decoder {
+	number := 4.0
+	if half {
+		number = 2
+	}
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
 	body := float64(m.NumLayers * (m.HiddenSize*(q+2*kv) + q*m.HiddenSize + 3*m.HiddenSize*m.IntermediateSize))
 	head := float64(m.VocabSize * m.HiddenSize)
@@ -38,7 +53,7 @@ func newDecoder(m torch.ModelConfig) decoder {
 	if !m.TieEmbeddings {
 		all += head
 	}
-	return decoder{body: body, head: head, all: all, scores: float64(4 * m.NumLayers * q), cache: float64(8 * m.NumLayers * kv)}
+	return decoder{number: number, body: body, head: head, all: all, scores: float64(4 * m.NumLayers * q), cache: 2 * number * float64(m.NumLayers*kv)}
 }
 
 // extend runs n new positions after past ones, with logits for some of them.
@@ -50,7 +65,7 @@ func (d decoder) extend(past, n, logits int) load {
 func (l load) plus(other load) load { return load{l.flops + other.flops, l.bytes + other.bytes} }
 
 // weights is what one pass over the model reads.
-func (d decoder) weights() load { return load{bytes: 4 * (d.body + d.head)} }
+func (d decoder) weights() load { return load{bytes: d.number * (d.body + d.head)} }
 
 // decode is one pass in which every sequence, step tokens after its history, gets one token more.
 func (d decoder) decode(histories []int, step int) load {
@@ -62,9 +77,11 @@ func (d decoder) decode(histories []int, step int) load {
 }
 
 // Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read once per pass,
-// and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much room is left.
-func Bound(c Case, t Task, model torch.ModelConfig, m Machine) Bounds {
-	d := newDecoder(model)
+// and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much room is left. half: weights, keys
+// and values are numbers of 16 bits.
+func Bound(c Case, t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
+	d := newDecoder(model, half)
+	m = m.in(half)
 	switch t.Op {
 	case OpGenerate:
 		return d.generation(len(t.Prompts), t.Copies, c.Prompt, t.New, m)
@@ -78,6 +95,8 @@ func Bound(c Case, t Task, model torch.ModelConfig, m Machine) Bounds {
 		return Bounds{Total: pass.seconds(m)}
 	case OpUpdate:
 		return Bounds{Total: d.backward(1, c.Rows, c.Length, c.Context, m) + d.optimizer(m)}
+	case OpAnalysis: // one forward pass, and a backward pass for each of the three gradients
+		return Bounds{Total: 7.0 / 3 * d.backward(1, c.Rows, c.Length, 0, m)}
 	case OpGRPO:
 		generation := d.generation(c.Batch, c.Copies, c.Prompt, c.New, m)
 		update := d.backward(c.Batch, c.Copies, c.Prompt+c.New, c.Prompt, m) + d.optimizer(m)
@@ -165,5 +184,5 @@ func (d decoder) backward(groups, rows, length, context int, m Machine) float64 
 	return pass.seconds(m)
 }
 
-// optimizer reads weights, gradients and two moments and writes all but the gradients.
+// optimizer reads weights, gradients and two moments, all in f32, and writes all but the gradients.
 func (d decoder) optimizer(m Machine) float64 { return load{bytes: 7 * 4 * d.all}.seconds(m) }

@@ -38,7 +38,7 @@ func TestBound(t *testing.T) {
 			task.Prompts = append(task.Prompts, make([]int32, c.Prompt))
 			task.Sequences = append(task.Sequences, make([]int32, c.Length))
 		}
-		got := float64(task.Tokens()) / Bound(c, task, smollm2, machine).Total
+		got := float64(task.Tokens()) / Bound(c, task, smollm2, machine, false).Total
 		if math.Abs(got/want-1) > 0.06 {
 			t.Errorf("%s: %.0f tokens/s, expected about %.0f", name, got, want)
 		}
@@ -51,7 +51,7 @@ func TestBoundCountsSharedTokensOnce(t *testing.T) {
 	group := Case{Op: OpUpdate, Rows: 8, Length: 192, Context: 128}
 	alone := Case{Op: OpUpdate, Rows: 8, Length: 192}
 	task := Task{Op: OpUpdate}
-	ratio := Bound(alone, task, smollm2, machine).Total / Bound(group, task, smollm2, machine).Total
+	ratio := Bound(alone, task, smollm2, machine, false).Total / Bound(group, task, smollm2, machine, false).Total
 	if ratio < 2.2 || ratio > 2.6 {
 		t.Errorf("a group of 1536 tokens, 640 of them distinct, takes 1/%.2f of the time, expected 1/2.2 to 1/2.6", ratio)
 	}

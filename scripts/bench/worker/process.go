@@ -37,6 +37,7 @@ type Figures struct {
 	// Bandwidth and FLOPS answer a probe of the machine.
 	Bandwidth float64 `json:"bandwidth,omitempty"`
 	FLOPS     float64 `json:"flops,omitempty"`
+	FLOPS16   float64 `json:"flops16,omitempty"`
 }
 
 // Line is any line that a worker writes.

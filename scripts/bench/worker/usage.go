@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,22 @@ func Processor() string {
 		}
 	}
 	return runtime.GOOS + " " + runtime.GOARCH
+}
+
+// HasBF16 reports whether the processor multiplies numbers of 16 bits: AVX512_BF16, AMX or Arm's bf16.
+func HasBF16() bool {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		if key = strings.TrimSpace(key); key == "flags" || key == "Features" {
+			has := strings.Fields(value)
+			return slices.Contains(has, "avx512_bf16") || slices.Contains(has, "amx_bf16") || slices.Contains(has, "bf16")
+		}
+	}
+	return false
 }
 
 // PeakBytes is the peak of a process's resident memory since the last reset.

@@ -1,0 +1,111 @@
+#include "kernels/isa.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "kernels/table.h"
+
+extern "C" {
+#if defined(GYRE_X86_VARIANTS)
+extern const gyre::Kernels gyre_kernels_portable, gyre_kernels_avx2, gyre_kernels_avx512, gyre_kernels_avx512_bf16;
+#else
+extern const gyre::Kernels gyre_kernels_native;
+#endif
+}
+
+#if defined(GYRE_X86_VARIANTS) && defined(__AVX2__)
+// What is not a kernel needs these instructions too. Before anything else of the library runs, a processor without them
+// is told so.
+[[gnu::constructor(101), gnu::target("arch=x86-64")]] static void require_baseline() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return;
+  std::fputs(
+      "libgyre: this processor has no AVX2 or FMA, for which the library was built: build it with "
+      "-DGYRE_BASELINE=x86-64\n",
+      stderr);
+  std::_Exit(1);
+}
+#endif
+
+namespace gyre {
+
+#define GYRE_POINTER(name) decltype(name) name = nullptr;
+GYRE_ALL_KERNELS(GYRE_POINTER)
+#undef GYRE_POINTER
+
+namespace {
+
+#if defined(GYRE_X86_VARIANTS)
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+std::array<Variant, 4> make_variants() {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  return {{{"portable", &gyre_kernels_portable, true},
+           {"avx2", &gyre_kernels_avx2, avx2},
+           {"avx512", &gyre_kernels_avx512, avx2 && has_avx512()},
+           {"avx512_bf16", &gyre_kernels_avx512_bf16, avx2 && has_avx512() && __builtin_cpu_supports("avx512bf16")}}};
+}
+#else
+std::array<Variant, 1> make_variants() { return {{{"native", &gyre_kernels_native, true}}}; }
+#endif
+
+const auto kVariants = make_variants();
+const Variant* in_use = nullptr;
+
+void use(const Variant& variant) {
+#define GYRE_USE(name) gyre::name = variant.kernels->name;
+  GYRE_ALL_KERNELS(GYRE_USE)
+#undef GYRE_USE
+  in_use = &variant;
+}
+
+// The variant of that name, null where there is none that runs here.
+const Variant* find(const std::string& name) {
+  const auto at = std::ranges::find_if(kVariants, [&](const Variant& v) { return v.runs_here && name == v.name; });
+  return at == kVariants.end() ? nullptr : &*at;
+}
+
+std::string asked_for() {
+  const char* name = std::getenv("GYRE_ISA");
+  return name == nullptr ? "" : name;
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& name) {
+  std::string known;
+  for (const Variant& v : kVariants) {
+    if (v.runs_here) known += (known.empty() ? "" : ", ") + std::string(v.name);
+  }
+  throw std::invalid_argument(what + " is \"" + name + "\", expected one that this processor can run: " + known);
+}
+
+const bool chosen = [] {
+  const Variant* variant = find(asked_for());
+  const auto best = std::ranges::find_if(kVariants.rbegin(), kVariants.rend(), &Variant::runs_here);
+  use(variant ? *variant : *best);
+  return true;
+}();
+
+}  // namespace
+
+std::span<const Variant> variants() { return kVariants; }
+const Variant& variant_in_use() { return *in_use; }
+
+void use_variant(const std::string& name) {
+  const Variant* variant = find(name);
+  if (variant == nullptr) refuse("instruction set", name);
+  use(*variant);
+}
+
+void require_isa_setting() {
+  const std::string name = asked_for();
+  if (!name.empty() && find(name) == nullptr) refuse("GYRE_ISA", name);
+}
+
+}  // namespace gyre

@@ -1,0 +1,30 @@
+// The kernels of one variant.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/attention.h"
+#include "kernels/gemm.h"
+#include "kernels/product.h"
+#include "kernels/rope.h"
+#include "kernels/rowwise.h"
+#include "kernels/softmax.h"
+#include "kernels/tile.h"
+
+// clang-format off
+#define GYRE_ALL_KERNELS(X)                                                                                      \
+  X(rms_norm) X(add_rms_norm) X(rms_norm_backward) X(swiglu) X(swiglu_backward) X(gather_rows) X(scatter_add_rows) \
+  X(add) X(add_column_sums) X(rotate_heads) X(rotate_heads_backward) X(add_logits) X(softmax_gradient)           \
+  X(score_row) X(store_kv) X(attend) X(attend_backward) X(multiply) X(dot) X(dot_pairs) X(pack_panels)           \
+  X(multiply_panels) X(gather_columns) X(tile_work)
+// clang-format on
+
+namespace gyre {
+
+struct Kernels {
+#define GYRE_MEMBER(name) std::decay_t<decltype(gyre::name)> name;
+  GYRE_ALL_KERNELS(GYRE_MEMBER)
+#undef GYRE_MEMBER
+};
+
+}  // namespace gyre
