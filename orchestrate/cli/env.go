@@ -58,7 +58,7 @@ func envCommand() *cli.Command {
 				Action: playEnv,
 			},
 			{
-				Name: "overlap", Usage: "count held-out first states that training or demonstrations begin with", ArgsUsage: "CONFIG [key=value…]",
+				Name: "overlap", Usage: "count held-out first states that training also begins with", ArgsUsage: "CONFIG [key=value…]",
 				Description: "gyre env overlap configs/demo.toml",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
