@@ -119,7 +119,6 @@ func TestPlacementsThatCannotBe(t *testing.T) {
 		{Placement{Device: "gpu"}, "expected cpu, cuda"},
 		{Placement{Device: "a name that is far too long"}, "expected cpu, cuda"},
 		{Placement{Compute: "int4"}, "expected auto, float32 or bfloat16"},
-		{Placement{Compute: ComputeBF16}, "float32"},
 		{Placement{Device: "cuda:99"}, "cuda:99"},
 	} {
 		config := tinyConfig(HeadLM)

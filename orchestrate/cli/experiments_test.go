@@ -89,8 +89,9 @@ func dataSets(t *testing.T, dir string) {
 		}
 	}
 	rows := []dataset.Training{{Prompt: []dataset.Message{{Role: "user", Content: "1+1?"}}, RewardModel: dataset.RewardModel{GroundTruth: "2"}}}
-	for _, name := range []string{"math500/train", "math500/test", "gsm8k/train", "gsm8k/test"} {
-		if err := dataset.Write(filepath.Join(dir, "data", name+".parquet"), rows); err != nil {
+	for _, name := range []string{"math500/train.parquet", "math500/test.parquet", "gsm8k/train.parquet", "gsm8k/test.parquet",
+		"chain_sum/train.jsonl", "chain_sum/test.jsonl"} {
+		if err := dataset.Write(filepath.Join(dir, "data", name), rows); err != nil {
 			t.Fatal(err)
 		}
 	}
