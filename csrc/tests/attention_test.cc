@@ -69,7 +69,8 @@ at::Tensor backward(const AttentionShape& shape, const std::vector<Segment>& seg
                     const at::Tensor& lse) {
   const int64_t wq = q.size(1), wk = k.size(1);
   at::Tensor d = at::full({q.size(0), wq + 2 * wk}, 1e30f);
-  AttentionBackward a{.precision = Precision::kFloat32};
+  AttentionBackward a{};
+  a.precision = Precision::kFloat32;
   a.segments = segments;
   a.q = q.data_ptr<float>(), a.k = k.data_ptr<float>(), a.v = v.data_ptr<float>();
   a.ld_q = a.ld_o = wq, a.ld_k = a.ld_v = wk, a.ld_d = wq + 2 * wk;
