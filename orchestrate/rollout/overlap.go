@@ -66,8 +66,18 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 	return nil
 }
 
-// firstStates calls add with a source's first state of every seed from first to below end, stride apart. One instance plays them all.
-func firstStates(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) (err error) {
+// firstStates calls add with a source's first state of every seed from first to below end, stride apart.
+func firstStates(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) error {
+	return eachReset(ctx, source, first, end, stride, holdout, func(spec envs.Spec, env envs.Env, _ int64, state envs.Observation) error {
+		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + state.String())))
+		return nil
+	})
+}
+
+// eachReset calls do with a source's environment reset to every seed from first to below end, stride apart: taken is the seed that holdout let it
+// have. One instance takes them all.
+func eachReset(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout,
+	do func(spec envs.Spec, env envs.Env, taken int64, state envs.Observation) error) (err error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
 		return err
@@ -78,14 +88,13 @@ func firstStates(ctx context.Context, source config.Env, first, end, stride int6
 	}
 	defer func() { err = errors.Join(err, env.Close()) }()
 	for seed := first; seed < end; seed += stride {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+		taken, state, err := holdout.reset(ctx, env, seed)
+		if err == nil {
+			err = do(spec, env, taken, state)
 		}
-		_, state, err := holdout.reset(ctx, env, seed)
 		if err != nil {
 			return fmt.Errorf("%s: %w", source.Tag, err)
 		}
-		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + state.String())))
 	}
 	return nil
 }

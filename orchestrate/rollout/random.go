@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
@@ -21,7 +19,7 @@ func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 			sums[source.Tag+"/num_actions"] += float64(o.Actions)
 			sums[source.Tag+"/episodic_return"] += o.Return
 		}); err != nil {
-			return nil, fmt.Errorf("%s: %w", source.Tag, err)
+			return nil, err
 		}
 		seed += int64(source.Groups)
 	}
@@ -33,31 +31,18 @@ func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 	return sums, nil
 }
 
-func playRandomly(ctx context.Context, source config.Env, first int64, holdout Holdout, add func(envs.Outcome)) (err error) {
-	spec, err := envs.Lookup(source.Tag)
-	if err != nil {
-		return err
-	}
-	env, err := spec.Make(source.Options)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, env.Close()) }()
-	limit := source.MaxActions
-	if limit == 0 {
-		limit = spec.MaxActions
-	}
-	limit = min(limit, source.MaxTurns*source.MaxActionsPerTurn)
-	for seed := first; seed < first+int64(source.Groups); seed++ {
-		taken, _, err := holdout.reset(ctx, env, seed)
-		if err != nil {
-			return err
+func playRandomly(ctx context.Context, source config.Env, first int64, holdout Holdout, add func(envs.Outcome)) error {
+	end := first + int64(source.Groups)
+	return eachReset(ctx, source, first, end, 1, holdout, func(spec envs.Spec, env envs.Env, taken int64, _ envs.Observation) error {
+		limit := source.MaxActions
+		if limit == 0 {
+			limit = spec.MaxActions
 		}
+		limit = min(limit, source.MaxTurns*source.MaxActionsPerTurn)
 		o, err := envs.PlayRandom(ctx, env, taken, limit, envs.Rand("random policy", taken))
-		if err != nil {
-			return err
+		if err == nil {
+			add(o)
 		}
-		add(o)
-	}
-	return nil
+		return err
+	})
 }
