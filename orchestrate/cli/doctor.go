@@ -50,19 +50,23 @@ func doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if c.Bool("json") {
-				return json.NewEncoder(c.App.Writer).Encode(findings)
-			}
-			w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-			for _, f := range findings {
-				fmt.Fprintf(w, "%s\t%s\n", f.Check, f.Value)
-				if f.Advice != "" {
-					fmt.Fprintf(w, "\t  %s\n", f.Advice)
-				}
-			}
-			return w.Flush()
+			return writeFindings(c, findings)
 		},
 	}
+}
+
+func writeFindings(c *cli.Context, findings []finding) error {
+	if c.Bool("json") {
+		return json.NewEncoder(c.App.Writer).Encode(findings)
+	}
+	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s\t%s\n", f.Check, f.Value)
+		if f.Advice != "" {
+			fmt.Fprintf(w, "\t  %s\n", f.Advice)
+		}
+	}
+	return w.Flush()
 }
 
 func diagnose(model string, on torch.Placement) ([]finding, error) {

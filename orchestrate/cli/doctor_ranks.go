@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os/exec"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -44,14 +42,7 @@ func doctorRanks(c *cli.Context) error {
 		if !world.Writes() {
 			return nil
 		}
-		if c.Bool("json") {
-			return json.NewEncoder(c.App.Writer).Encode(out)
-		}
-		w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-		for _, f := range out {
-			fmt.Fprintf(w, "%s\t%s\n", f.Check, f.Value)
-		}
-		return w.Flush()
+		return writeFindings(c, out)
 	})
 }
 
