@@ -120,3 +120,22 @@ func TestBaselineIsReadBack(t *testing.T) {
 		t.Errorf("read back %+v", b)
 	}
 }
+
+func TestFloorsOfProcessorsWithHalfTypes(t *testing.T) {
+	for _, c := range []struct {
+		name, program string
+		float, half   Floor
+	}{
+		{"generate/64", "vllm", Floor{1.4, 1}, Floor{1.3, 1}},
+		{"update/unrelated", "transformers", Floor{1.25, 0.6}, Floor{1.4, 0.6}},
+		{"generate/4", "vllm", Floor{Memory: 1}, Floor{Memory: 1}},
+		{"no such case", "vllm", Floor{}, Floor{}},
+	} {
+		if got := (&Report{}).FloorOf(c.name, c.program); got != c.float {
+			t.Errorf("%s beside %s: %+v, expected %+v", c.name, c.program, got, c.float)
+		}
+		if got := (&Report{BF16: true}).FloorOf(c.name, c.program); got != c.half {
+			t.Errorf("%s beside %s in 16 bits: %+v, expected %+v", c.name, c.program, got, c.half)
+		}
+	}
+}
