@@ -247,22 +247,13 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 		for i, c := range out {
 			into[i] = c.Into
 		}
-		err := e.spread(e.actor.model, s.samples, samples, into, func(samples []int) error {
-			passes, err := e.micro(ctx, s.samples, samples)
-			if err != nil {
-				return err
+		err := e.eachPass(ctx, e.actor.model, s.samples, samples, into, func(micro []stretch) error {
+			stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
+			for name, c := range stats.Components {
+				losses.addIn(e.lane, name, c.Loss, 0)
 			}
-			for _, micro := range passes {
-				stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
-				if err != nil {
-					return err
-				}
-				for name, c := range stats.Components {
-					losses.addIn(e.lane, name, c.Loss, 0)
-				}
-				count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
-			}
-			return nil
+			count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
+			return err
 		})
 		if err == nil {
 			losses, err = losses.ofAll(ctx, e.world)

@@ -86,7 +86,7 @@ mini_batch = 48
 			s.samples = append(s.samples, x)
 		}
 	}
-	if err := (&preparation{equipment: t}).logprobColumn(context.Background(), model, s.samples, "", map[string]float64{}, func(x *Sample) *[]float32 { return &x.Old }); err != nil {
+	if err := (&preparation{equipment: t}).logprobColumn(context.Background(), model, s.samples, "", map[string]float64{}, func(i int) *[]float32 { return &s.samples[i].Old }); err != nil {
 		b.Fatal(err)
 	}
 	return t, s

@@ -19,6 +19,15 @@ type Sample struct {
 	Returns    []float32
 }
 
+// wrap makes samples whose columns are still to be filled.
+func wrap(episodes []*episode.Episode) []*Sample {
+	out := make([]*Sample, len(episodes))
+	for i, e := range episodes {
+		out[i] = &Sample{Episode: e}
+	}
+	return out
+}
+
 // miniBatches cuts 0…n-1 into consecutive runs of size; the last may be shorter.
 func miniBatches(n, size int) [][]int {
 	var out [][]int
@@ -131,14 +140,14 @@ func gather(micro []stretch, column func(i int) []float32) []float32 {
 	return out
 }
 
-// scatter puts a packed column back into the samples'.
-func scatter(samples []*Sample, micro []stretch, packed []float32, column func(*Sample) *[]float32) {
+// scatter puts a packed column back into the samples', which is given by sample index.
+func scatter(samples []*Sample, micro []stretch, packed []float32, column func(i int) *[]float32) {
 	offset := 0
 	for _, s := range micro {
-		x, n := samples[s.sample], s.to-s.from
-		into := column(x)
-		if len(*into) != len(x.IDs) {
-			*into = make([]float32, len(x.IDs))
+		n, whole := s.to-s.from, len(samples[s.sample].IDs)
+		into := column(s.sample)
+		if len(*into) != whole {
+			*into = make([]float32, whole)
 		}
 		copy((*into)[s.from:s.to], packed[offset:offset+n])
 		offset += n

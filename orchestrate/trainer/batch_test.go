@@ -53,7 +53,7 @@ func TestContextsBecomeSequences(t *testing.T) {
 	}
 	for _, micro := range got {
 		column := gather(micro, func(i int) []float32 { return samples[i].Old })
-		scatter(samples, micro, column, func(s *Sample) *[]float32 { return &s.Values })
+		scatter(samples, micro, column, func(i int) *[]float32 { return &samples[i].Values })
 	}
 	for i, s := range samples {
 		if !slices.Equal(s.Values, s.Old) {

@@ -8,7 +8,6 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/collapse"
 	"gyre/orchestrate/episode"
-	"gyre/torch"
 )
 
 // collapseDue says whether a step measures what thoughts owe to their prompts.
@@ -33,20 +32,14 @@ func (t *Trainer) measureCollapse(ctx context.Context, step int, episodes []*epi
 // scoreThoughts sums the log-probs of each sequence's thought. Sequences with one prompt share its rows.
 func (e *equipment) scoreThoughts(ctx context.Context, sequences []collapse.Sequence) ([]float64, error) {
 	samples, logprobs := make([]*Sample, len(sequences)), make([][]float32, len(sequences))
-	position := map[*Sample]int{}
 	for i, s := range sequences {
 		mask := make([]bool, len(s.IDs))
 		for k := s.From; k < len(mask); k++ {
 			mask[k] = true
 		}
 		samples[i] = &Sample{Episode: &episode.Episode{IDs: s.IDs, Mask: mask}}
-		position[samples[i]] = i
 	}
-	column := func(s *Sample) *[]float32 { return &logprobs[position[s]] }
-	err := e.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
-		scores, err := e.actor.model.Score(b, e.temperature(), false)
-		return scores.Logprobs, err
-	})
+	err := e.logprobs(ctx, e.actor.model, samples, func(i int) *[]float32 { return &logprobs[i] })
 	sums := make([]float64, len(sequences))
 	for i, list := range logprobs {
 		for _, l := range list {

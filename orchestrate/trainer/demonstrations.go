@@ -34,32 +34,20 @@ func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
 
 // demonstrations returns the episodes to learn from and those held out.
 func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
-	s := t.config.SFT
-	if t.data != nil {
-		all := wrap(t.data)
-		cut := len(all) - s.ValidationEpisodes
-		return all[:cut], all[cut:], nil
-	}
-	episodes, err := show(ctx, t.config, t.sampler.Player, t.console)
-	if err != nil {
-		return nil, nil, err
-	}
-	if t.config.Run.SaveRollouts == "all" && t.world.Writes() {
-		if err := writeDemonstrations(t.dir.File("demonstrations"), t.sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
+	s, episodes := t.config.SFT, t.data
+	if episodes == nil {
+		if episodes, err = show(ctx, t.config, t.sampler.Player, t.console); err != nil {
 			return nil, nil, err
+		}
+		if t.config.Run.SaveRollouts == "all" && t.world.Writes() {
+			if err := writeDemonstrations(t.dir.File("demonstrations"), t.sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	samples := wrap(episodes)
 	cut := len(samples) - s.ValidationEpisodes
 	return samples[:cut], samples[cut:], nil
-}
-
-func wrap(episodes []*episode.Episode) []*Sample {
-	out := make([]*Sample, len(episodes))
-	for i, e := range episodes {
-		out[i] = &Sample{Episode: e}
-	}
-	return out
 }
 
 // show plays the demonstrations that [sft] asks for with the environments' experts.

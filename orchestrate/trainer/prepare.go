@@ -89,14 +89,8 @@ func (p *preparation) filterEntropies(ctx context.Context, episodes []*episode.E
 	if m := p.config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
 		return nil, nil
 	}
-	samples, position := make([]*Sample, len(episodes)), map[*Sample]int{}
-	for i, e := range episodes {
-		samples[i] = &Sample{Episode: e}
-		position[samples[i]] = i
-	}
-	out, entropies := make([]float64, len(episodes)), make([][]float32, len(episodes))
-	column := func(s *Sample) *[]float32 { return &entropies[position[s]] }
-	err := p.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
+	samples, out, entropies := wrap(episodes), make([]float64, len(episodes)), make([][]float32, len(episodes))
+	err := p.fill(ctx, samples, func(i int) *[]float32 { return &entropies[i] }, func(b torch.Batch) ([]float32, error) {
 		scores, err := p.actor.model.Score(b, p.temperature(), true)
 		return scores.Entropies, err
 	})
@@ -119,7 +113,7 @@ func (p *preparation) prepare(ctx context.Context, s *selection, metrics map[str
 	}
 	if p.reference != nil {
 		if err := p.logprobColumn(ctx, p.reference, s.samples, "ref", metrics,
-			func(x *Sample) *[]float32 { return &x.Reference }); err != nil {
+			func(i int) *[]float32 { return &s.samples[i].Reference }); err != nil {
 			return fmt.Errorf("reference log-probs: %w", err)
 		}
 		metrics["rollout/ref_log_prob"] = maskedMean(s.samples, func(x *Sample) []float32 { return x.Reference })
@@ -154,7 +148,7 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *selection, metrics map
 	if len(others) == 0 {
 		return nil
 	}
-	err := p.logprobColumn(ctx, p.actor.model, others, "old_log_prob", metrics, func(x *Sample) *[]float32 { return &x.Old })
+	err := p.logprobColumn(ctx, p.actor.model, others, "old_log_prob", metrics, func(i int) *[]float32 { return &others[i].Old })
 	if err != nil {
 		return fmt.Errorf("old log-probs: %w", err)
 	}
@@ -170,15 +164,18 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *selection, metrics map
 }
 
 func (p *preparation) logprobColumn(ctx context.Context, model *torch.Model, samples []*Sample, phase string, metrics map[string]float64,
-	column func(*Sample) *[]float32) error {
-	return p.measure(metrics, phase, func() error {
-		return p.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
-			scores, err := model.Score(b, p.temperature(), false)
-			return scores.Logprobs, err
-		})
+	column func(i int) *[]float32) error {
+	return p.measure(metrics, phase, func() error { return p.logprobs(ctx, model, samples, column) })
+}
+
+// logprobs fills a column with a model's log-probs at the rollouts' temperature.
+func (e *equipment) logprobs(ctx context.Context, model *torch.Model, samples []*Sample, column func(i int) *[]float32) error {
+	return e.fill(ctx, samples, column, func(b torch.Batch) ([]float32, error) {
+		scores, err := model.Score(b, e.temperature(), false)
+		return scores.Logprobs, err
 	})
 }
 
 func (p *preparation) valueColumn(ctx context.Context, samples []*Sample) error {
-	return p.fill(ctx, samples, func(x *Sample) *[]float32 { return &x.Values }, p.critic.model.Values)
+	return p.fill(ctx, samples, func(i int) *[]float32 { return &samples[i].Values }, p.critic.model.Values)
 }

@@ -92,6 +92,22 @@ func (e *equipment) spread(model *torch.Model, samples []*Sample, indices []int,
 	return nil
 }
 
+// eachPass calls do with every micro-batch of this rank's part of the chosen samples, as spread deals them.
+func (e *equipment) eachPass(ctx context.Context, model *torch.Model, samples []*Sample, indices []int, into []*torch.Gradients, do func(micro []stretch) error) error {
+	return e.spread(model, samples, indices, into, func(indices []int) error {
+		passes, err := e.micro(ctx, samples, indices)
+		if err != nil {
+			return err
+		}
+		for _, micro := range passes {
+			if err := do(micro); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // collective reports whether every pass over a model takes all ranks, because each holds a part of the weights.
 func (e *equipment) collective() bool { return e.world != nil && e.config.FSDP.Shard == "full" }
 
@@ -109,8 +125,8 @@ func (e *equipment) micro(ctx context.Context, samples []*Sample, indices []int)
 	return out, err
 }
 
-// fill computes a token-aligned column of the samples, each rank its part of it. It is collective.
-func (e *equipment) fill(ctx context.Context, samples []*Sample, column func(*Sample) *[]float32, compute func(torch.Batch) ([]float32, error)) error {
+// fill computes a token-aligned column of the samples, which is given by their index, each rank its part of it. It is collective.
+func (e *equipment) fill(ctx context.Context, samples []*Sample, column func(i int) *[]float32, compute func(torch.Batch) ([]float32, error)) error {
 	own := e.mine(samples, all(len(samples)))
 	passes, err := e.micro(ctx, samples, own)
 	if err != nil {
@@ -128,7 +144,7 @@ func (e *equipment) fill(ctx context.Context, samples []*Sample, column func(*Sa
 	}
 	known := map[int][]float32{}
 	for _, i := range own {
-		known[i] = *column(samples[i])
+		known[i] = *column(i)
 	}
 	parts, err := ranks.Gather(ctx, e.world, known)
 	if err != nil {
@@ -136,7 +152,7 @@ func (e *equipment) fill(ctx context.Context, samples []*Sample, column func(*Sa
 	}
 	for _, part := range parts {
 		for i, values := range part {
-			*column(samples[i]) = values
+			*column(i) = values
 		}
 	}
 	return nil

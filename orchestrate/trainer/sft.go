@@ -263,21 +263,12 @@ func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, 
 		return 0, 0, err
 	}
 	found := mean{}
-	err = t.spread(t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(indices []int) error {
-		passes, err := t.micro(ctx, samples, indices)
-		if err != nil {
-			return err
-		}
-		for _, micro := range passes {
-			w := gather(micro, func(i int) []float32 { return weights[i] })
-			stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
-				torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(t.actor.gradients, nil, nil)[:1])
-			if err != nil {
-				return err
-			}
-			found.addIn(t.lane, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
-		}
-		return nil
+	err = t.eachPass(ctx, t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(micro []stretch) error {
+		w := gather(micro, func(i int) []float32 { return weights[i] })
+		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
+			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(t.actor.gradients, nil, nil)[:1])
+		found.addIn(t.lane, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
+		return err
 	})
 	if err == nil {
 		found, err = found.ofAll(ctx, t.world)
@@ -288,8 +279,7 @@ func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, 
 
 // heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
 func (t *SFT) heldOutLoss(ctx context.Context, samples []*Sample) (float64, error) {
-	found := make([]float64, 2)
-	sum, n := &found[0], &found[1]
+	sums := make([]float64, 2) // of negative log-likelihoods, of tokens
 	passes, err := t.micro(ctx, samples, t.mine(samples, all(len(samples))))
 	if err != nil {
 		return 0, err
@@ -303,13 +293,13 @@ func (t *SFT) heldOutLoss(ctx context.Context, samples []*Sample) (float64, erro
 		for _, s := range micro {
 			for i, sampled := range samples[s.sample].Mask[s.from:s.to] {
 				if sampled {
-					*sum -= float64(logprobs[i])
-					*n++
+					sums[0] -= float64(logprobs[i])
+					sums[1]++
 				}
 			}
 			logprobs = logprobs[s.to-s.from:]
 		}
 	}
-	err = t.world.Data().AllReduce(ctx, found, torch.Sum)
-	return *sum / math.Max(*n, 1), err
+	err = t.world.Data().AllReduce(ctx, sums, torch.Sum)
+	return sums[0] / math.Max(sums[1], 1), err
 }

@@ -141,7 +141,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	if t.critic != nil && !t.config.Analysis.Only && !empty {
 		if err := t.measure(m, "update_critic", func() error { return t.update.criticSteps(ctx, chosen.samples, m) }); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("critic update: %w", err)
 		}
 	}
 	ready := step > t.config.Critic.Warmup || t.critic == nil
@@ -170,7 +170,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		m["actor/skipped_for_gradient_analysis_only"], m["critic/skipped_for_gradient_analysis_only"] = 1, 1
 	case ready:
 		if err := t.measure(m, "update_actor", func() error { return t.update.actorSteps(ctx, chosen, m) }); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("actor update: %w", err)
 		}
 		if t.replay == nil {
 			t.judgeSampler(step, m)

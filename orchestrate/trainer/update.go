@@ -60,112 +60,133 @@ func (e *errDiverged) Error() string { return "training diverged: " + e.what }
 // Diverged tells the command line to exit with code 3.
 func (e *errDiverged) Diverged() bool { return true }
 
-// actorSteps runs the PPO epochs over the samples: one optimizer step per mini-batch, gradients accumulated over micro-batches.
-func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]float64) error {
-	samples, c := s.samples, u.config.Actor
-	loss := u.policyLoss()
-	means, norms, batches := mean{}, mean{}, 0.0
-	clippedSteps := 0
-	measure, err := u.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
-	if err != nil {
-		return fmt.Errorf("actor update: %w", err)
-	}
-	defer measure.close()
-	bar := u.console.Bar("actor update", c.Epochs*len(samples))
+// fitting is how a learner is fitted to a batch: one optimizer step per mini-batch, gradients accumulated over micro-batches.
+type fitting struct {
+	*learner
+	who               string // actor or critic, which its metrics are named after
+	epochs, miniBatch int
+	aggregation       string // of tokens in the loss
+	width             int    // see lossWeights
+	measure           *shares
+}
+
+// fit runs the epochs. pass computes a micro-batch with the weights of its tokens in the loss and adds its gradient to into; sampled says that the
+// model's weights are still those that the batch was sampled with. It returns how many mini-batches there were and how many of them changed the model.
+func (u update) fit(ctx context.Context, f fitting, samples []*Sample, metrics map[string]float64,
+	pass func(micro []stretch, weights map[int][]float32, into *torch.Gradients, sampled bool) error) (batches, applied int, err error) {
+	norms, done := mean{}, 0
+	bar := u.console.Bar(f.who+" update", f.epochs*len(samples))
 	defer bar.Close()
-	done := 0
-	for epoch := range c.Epochs {
-		for b, indices := range miniBatches(len(samples), c.MiniBatch) {
-			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
+	for epoch := range f.epochs {
+		for b, indices := range miniBatches(len(samples), f.miniBatch) {
+			if ctx.Err() != nil {
+				return 0, 0, context.Cause(ctx)
 			}
-			weights, err := lossWeights(samples, indices, c.LossAggregation, s.width)
+			weights, err := lossWeights(samples, indices, f.aggregation, f.width)
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
-			if err := u.actor.gradients.Zero(); err != nil {
-				return err
+			if err := f.gradients.Zero(); err != nil {
+				return 0, 0, err
 			}
-			pass := func(indices []int, into *torch.Gradients) error {
-				passes, err := u.micro(ctx, samples, indices)
-				if err != nil {
-					return err
-				}
-				for _, micro := range passes {
-					stats, err := u.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
-					if err != nil {
-						return fmt.Errorf("actor update: %w", err)
+			backward := func(indices []int, into *torch.Gradients) error {
+				return u.eachPass(ctx, f.model, samples, indices, []*torch.Gradients{into}, func(micro []stretch) error {
+					if err := pass(micro, weights, into, epoch == 0 && b == 0); err != nil {
+						return err
 					}
-					// The first mini-batch is computed with the weights that sampled: its gap is the sampler's error.
-					if epoch == 0 && b == 0 && s.oldFromSampler {
-						metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
-					}
-					means.addIn(u.lane, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
-					means.addIn(u.lane, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
-					means.addIn(u.lane, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
-					means.addIn(u.lane, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
-					means.addIn(u.lane, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
-					means.addIn(u.lane, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
 					done += begun(micro)
 					bar.Set(done)
-				}
-				return nil
+					return nil
+				})
 			}
-			run := func(indices []int, into *torch.Gradients) error {
-				return u.spread(u.actor.model, samples, indices, []*torch.Gradients{into}, func(indices []int) error { return pass(indices, into) })
-			}
-			measured := measure
+			measure := f.measure
 			if epoch > 0 {
-				measured = nil
+				measure = nil
 			}
-			if err := measured.backward(indices, u.actor.gradients, run); err != nil {
-				return err
+			if err := measure.backward(indices, f.gradients, backward); err != nil {
+				return 0, 0, err
 			}
-			result, lr, err := u.actor.apply()
+			result, lr, err := f.apply()
 			if err != nil {
-				return fmt.Errorf("actor update: %w", err)
+				return 0, 0, err
 			}
-			// Losses are already normalised over the mini-batch: their sums count once per mini-batch.
 			batches++
 			if !result.Applied {
-				clippedSteps++
-				metrics["actor/skipped_steps"] = float64(clippedSteps)
-				u.log.Warnf("the actor's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
+				metrics[f.who+"/skipped_steps"]++
+				u.log.Warnf("the %s's gradient norm is %v: this optimizer step was skipped", f.who, result.GradNorm)
 				continue
 			}
-			norms.add("actor/grad_norm", result.GradNorm, 1)
-			metrics["actor/lr"] = lr
+			applied++
+			norms.add(f.who+"/grad_norm", result.GradNorm, 1)
+			metrics[f.who+"/lr"] = lr
 		}
 	}
-	if err := measure.into(metrics); err != nil {
-		return fmt.Errorf("actor update: %w", err)
+	norms.into(metrics)
+	return batches, applied, nil
+}
+
+// actorSteps fits the policy to the batch by PPO.
+func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]float64) error {
+	samples, c, loss, means := s.samples, u.config.Actor, u.policyLoss(), mean{}
+	measure, err := u.newShares(samples, len(miniBatches(len(samples), c.MiniBatch)))
+	if err != nil {
+		return err
 	}
-	if means, err = means.ofAll(ctx, u.world); err != nil {
-		return fmt.Errorf("actor update: %w", err)
+	defer measure.close()
+	how := fitting{learner: u.actor, who: "actor", epochs: c.Epochs, miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.width, measure: measure}
+	batches, applied, err := u.fit(ctx, how, samples, metrics, func(micro []stretch, weights map[int][]float32, into *torch.Gradients, sampled bool) error {
+		stats, err := u.policyBackward(samples, micro, weights, loss, torch.Terms(into, into, into))
+		if err != nil {
+			return err
+		}
+		if sampled && s.oldFromSampler { // the gap is the sampler's error
+			metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
+		}
+		means.addIn(u.lane, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
+		means.addIn(u.lane, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
+		means.addIn(u.lane, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
+		means.addIn(u.lane, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
+		means.addIn(u.lane, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
+		means.addIn(u.lane, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := measure.into(metrics); err != nil {
+		return err
 	}
 	if gap, ok := metrics["rollout/logprob_gap_max"]; ok || u.world != nil && s.oldFromSampler {
 		if metrics["rollout/logprob_gap_max"], err = u.world.Max(ctx, gap); err != nil {
-			return fmt.Errorf("actor update: %w", err)
+			return err
 		}
 	}
-	for _, name := range []string{"actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"} {
-		means.add(name, 0, batches)
+	if err := u.average(ctx, means, batches, metrics, "actor/pg_loss", "actor/entropy_loss", "actor/kl_loss"); err != nil {
+		return err
 	}
-	means.into(metrics)
-	norms.into(metrics)
 	if loss.KL == torch.KLNone {
 		delete(metrics, "actor/kl_loss")
 	} else {
 		metrics["actor/kl_coef"] = loss.KLCoef
 	}
 	metrics["actor/entropy"] = metrics["actor/entropy_loss"]
-	if len(norms) == 0 {
+	if applied == 0 {
 		return &errDiverged{"no mini-batch of this step had a finite gradient"}
 	}
 	if v := metrics["actor/pg_loss"]; math.IsNaN(v) || math.IsInf(v, 0) {
 		return &errDiverged{fmt.Sprintf("the policy loss is %v", v)}
 	}
 	return nil
+}
+
+// average writes what the passes of all ranks found. Losses are normalised over a mini-batch already: their sums count once per mini-batch.
+func (u update) average(ctx context.Context, means mean, batches int, metrics map[string]float64, losses ...string) error {
+	means, err := means.ofAll(ctx, u.world)
+	for _, name := range losses {
+		means.add(name, 0, float64(batches))
+	}
+	means.into(metrics)
+	return err
 }
 
 // policyBackward is one forward and backward of the actor on the chosen samples. The analysis uses the same call with one buffer per component.
@@ -202,68 +223,24 @@ func (e *equipment) policyLoss() torch.PolicyLoss {
 
 // criticSteps fits the value network to the returns; its loss is always a token mean, as in verl.
 func (u update) criticSteps(ctx context.Context, samples []*Sample, metrics map[string]float64) error {
-	c := u.config.Critic
-	means, norms, batches := mean{}, mean{}, 0.0
-	bar := u.console.Bar("critic update", c.Epochs*len(samples))
-	defer bar.Close()
-	done := 0
-	for range c.Epochs {
-		for _, indices := range miniBatches(len(samples), c.MiniBatch) {
-			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
-			}
-			weights, err := lossWeights(samples, indices, "token-mean", 0)
-			if err != nil {
-				return err
-			}
-			if err := u.critic.gradients.Zero(); err != nil {
-				return err
-			}
-			err = u.spread(u.critic.model, samples, indices, []*torch.Gradients{u.critic.gradients}, func(indices []int) error {
-				passes, err := u.micro(ctx, samples, indices)
-				if err != nil {
-					return err
-				}
-				for _, micro := range passes {
-					stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
-						Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
-						OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
-						Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
-					}, u.critic.gradients)
-					if err != nil {
-						return fmt.Errorf("critic update: %w", err)
-					}
-					means.addIn(u.lane, "critic/vf_loss", stats.Loss, 0)
-					means.addIn(u.lane, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
-					means.addIn(u.lane, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
-					done += begun(micro)
-					bar.Set(done)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			result, lr, err := u.critic.apply()
-			if err != nil {
-				return fmt.Errorf("critic update: %w", err)
-			}
-			batches++
-			if !result.Applied {
-				metrics["critic/skipped_steps"]++
-				u.log.Warnf("the critic's gradient norm is %v: this optimizer step was skipped", result.GradNorm)
-				continue
-			}
-			norms.add("critic/grad_norm", result.GradNorm, 1)
-			metrics["critic/lr"] = lr
+	c, means := u.config.Critic, mean{}
+	how := fitting{learner: u.critic, who: "critic", epochs: c.Epochs, miniBatch: c.MiniBatch, aggregation: "token-mean"}
+	batches, _, err := u.fit(ctx, how, samples, metrics, func(micro []stretch, weights map[int][]float32, into *torch.Gradients, _ bool) error {
+		stats, err := u.critic.model.ValueBackward(pack(samples, micro), torch.ValueInputs{
+			Returns:   gather(micro, func(i int) []float32 { return samples[i].Returns }),
+			OldValues: gather(micro, func(i int) []float32 { return samples[i].Values }),
+			Weights:   gather(micro, func(i int) []float32 { return weights[i] }), Clip: c.ClipValue,
+		}, into)
+		if err != nil {
+			return err
 		}
-	}
-	means, err := means.ofAll(ctx, u.world)
+		means.addIn(u.lane, "critic/vf_loss", stats.Loss, 0)
+		means.addIn(u.lane, "critic/vf_clipfrac", stats.Clipped, stats.Tokens)
+		means.addIn(u.lane, "critic/vpred_mean", stats.ValueSum, stats.Tokens)
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("critic update: %w", err)
+		return err
 	}
-	means.add("critic/vf_loss", 0, batches)
-	means.into(metrics)
-	norms.into(metrics)
-	return nil
+	return u.average(ctx, means, batches, metrics, "critic/vf_loss")
 }
