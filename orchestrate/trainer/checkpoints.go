@@ -8,11 +8,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"gyre/orchestrate/checkpoint"
-	"gyre/orchestrate/checkpoint/weights"
 	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
@@ -68,27 +66,6 @@ func (c *checkpoints) each(f func(name string, l *learner) error) error {
 		}
 	}
 	return nil
-}
-
-// inexact says what a checkpoint lacks for a run that equals an uninterrupted one, "" where it lacks nothing.
-func inexact(from string) (string, error) {
-	var why []string
-	for _, name := range []string{"actor", "critic"} {
-		c, err := checkpoint.ReadConfig(filepath.Join(from, name))
-		if errors.Is(err, fs.ErrNotExist) && name == "critic" {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if c.DType != weights.F32 {
-			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
-		}
-		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {
-			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)", name))
-		}
-	}
-	return strings.Join(why, "; "), nil
 }
 
 // moments is the file of a model's optimizer in a checkpoint.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/metrics"
 	"gyre/torch"
 )
 
@@ -79,5 +80,41 @@ func (c *clock) into(m map[string]float64, machine *experiment.Machine) {
 			m["perf/mfu/"+name] = x.work.FLOPs / x.seconds / machine.FLOPs
 			m["perf/mbu/"+name] = x.work.Bytes / x.seconds / machine.Bandwidth
 		}
+	}
+}
+
+// totals are the seconds that a run has spent so far, interruptions and repeated steps not counted.
+type totals struct{ train, eval, checkpoints float64 }
+
+// readTotals adds up what a run's metrics say of the steps before.
+func readTotals(path string) (t totals, err error) {
+	for record, err := range metrics.Read(path) {
+		if err != nil {
+			return t, err
+		}
+		t.add(record.Values)
+	}
+	return t, nil
+}
+
+func (t *totals) add(values map[string]any) {
+	for key, sum := range map[string]*float64{"timing_s/step": &t.train, "timing_s/testing": &t.eval, "timing_s/checkpoint": &t.checkpoints} {
+		seconds, _ := values[key].(float64)
+		*sum += seconds
+	}
+}
+
+// into adds a step's line of metrics up and completes it.
+func (t *totals) into(values map[string]any) {
+	t.add(values)
+	values["timing_s/train_total"], values["timing_s/eval_total"], values["timing_s/total"] = t.train, t.eval, t.train+t.eval+t.checkpoints
+}
+
+// throughput relates the tokens of a finished step to its time.
+func throughput(m map[string]float64) {
+	seconds := m["timing_s/step"]
+	m["perf/time_per_step"] = seconds
+	if tokens, ok := m["perf/total_num_tokens"]; ok && seconds > 0 {
+		m["perf/throughput"] = tokens / seconds
 	}
 }

@@ -122,19 +122,6 @@ func (r *rollouts) validation(ctx context.Context, draw, step int) (map[string]f
 	return m, r.save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.config.Run.SaveRollouts != "none")
 }
 
-// validationMetrics names what a validation found.
-func validationMetrics(episodes []*episode.Episode) map[string]float64 {
-	m := map[string]float64{}
-	for name, x := range rollout.Summarize(episodes) {
-		if !strings.Contains(name, "/") {
-			name = "all/" + name
-		}
-		m["val-env/"+name] = x
-	}
-	coreValidation(episodes, m)
-	return m
-}
-
 // replay feeds saved or hand-written episodes to the update instead of played ones. A file whose episodes all carry the same step number
 // (or none) is used at every step; one with several is used in their order, one per training step.
 type replay struct {

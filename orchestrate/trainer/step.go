@@ -194,10 +194,3 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	}
 	return finish(nil)
 }
-
-func flag(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
