@@ -1,0 +1,114 @@
+package coprocess
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"gyre/internal/tail"
+)
+
+// Process is a running program.
+type Process struct {
+	// Lines are the lines that the program writes, without those that are empty; closed when its output ends. Of a line longer than
+	// Limits.Line one byte more than that is kept. A last line without its end is left out: the program ended while it wrote.
+	Lines <-chan []byte
+
+	command *exec.Cmd
+	input   io.WriteCloser
+	stderr  *tail.Writer
+}
+
+// Limits bound what is kept of a program's output, in bytes.
+type Limits struct {
+	Line   int // of a line of its standard output
+	Stderr int // of the end of its standard error
+}
+
+// Start starts a command whose path, arguments and environment are set. What it starts belongs to a process group of its own.
+func Start(command *exec.Cmd, limits Limits) (*Process, error) {
+	p := &Process{command: command, stderr: tail.New(limits.Stderr)}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
+	command.WaitDelay = time.Second                           // for the pipes, which something may keep open that got away
+	command.Stderr = p.stderr
+	var err error
+	if p.input, err = command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	lines := make(chan []byte)
+	p.Lines = lines
+	go func() { // ends when the program's output does, which Stop makes sure of
+		defer close(lines)
+		reader := bufio.NewReaderSize(output, 1<<16)
+		for {
+			line, err := readLine(reader, limits.Line)
+			if err != nil {
+				return
+			}
+			if line = bytes.TrimRight(line, "\r\n"); len(bytes.TrimSpace(line)) > 0 {
+				lines <- line
+			}
+		}
+	}()
+	return p, nil
+}
+
+// readLine reads a line, of which no more than one byte above limit is kept.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := r.ReadSlice('\n')
+		line = append(line, piece[:min(len(piece), limit+1-len(line))]...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// Send writes a line and its end. It does not wait, because a program that reads nothing lets the pipe fill up: the channel says when the
+// program has taken it, or why it does not.
+func (p *Process) Send(line []byte) <-chan error {
+	written := make(chan error, 1)
+	go func() {
+		_, err := p.input.Write(append(line, '\n'))
+		written <- err
+	}()
+	return written
+}
+
+// PID is the program's process id.
+func (p *Process) PID() int { return p.command.Process.Pid }
+
+// LastWords is the end of what the program wrote to its standard error, behind the words that introduce it; "" where there is nothing.
+func (p *Process) LastWords(introduction string) string { return p.stderr.After(introduction) }
+
+// Stop closes the program's input, gives it some time to end by itself, kills it with all that it has started, and waits for it.
+func (p *Process) Stop(politeness time.Duration) {
+	p.input.Close()
+	drained := make(chan struct{})
+	go func() {
+		for range p.Lines { // nobody waits for these any more
+		}
+		close(drained)
+	}()
+	patience := time.NewTimer(politeness)
+	defer patience.Stop()
+	select {
+	case <-drained:
+	case <-patience.C:
+	}
+	syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // the number is still the program's: nobody has waited for it yet
+	p.command.Wait()                                      // how it ended says nothing: it may have been killed
+	<-drained
+}
