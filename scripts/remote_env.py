@@ -28,6 +28,7 @@ import os
 import random
 import sys
 import threading
+import time
 import traceback
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -137,30 +138,58 @@ def shown(state):
 
 
 class Server:
-    """The protocol: create, reset, step, close; each answers a list of items in order."""
+    """The protocol: create, reset, step, close; each answers a list of items in order. At most `batch` of them make a request. With
+    side_by_side each has a thread of its own while they take long, so that those that wait (for a network, a judge) wait at the same time."""
 
-    def __init__(self, factory, capacity=4096):
-        self.factory, self.capacity = factory, capacity
+    LONG = 0.01  # seconds, many times what a thread takes to start
+
+    def __init__(self, factory, capacity=4096, batch=64, side_by_side=False):
+        self.factory, self.capacity, self.batch, self.side_by_side = factory, capacity, batch, side_by_side
         self.places, self.lock = collections.OrderedDict(), threading.Lock()
+        self.pace = collections.defaultdict(float)  # seconds that an item takes, by method, the last ones counting most
 
     def answer(self, method, request):
+        if method not in ("create", "reset", "step", "close"):
+            return {"error": f"unknown method {method!r}: expected create, reset, step or close"}
+        items = [request.get("config") or {}] * int(request.get("count", 1)) if method == "create" else request.get("items", [])
+        if len(items) > self.batch:
+            return {"error": f"{len(items)} items in a request, expected at most {self.batch}"}
         if method == "create":
-            return self.create(request)
-        if method in ("reset", "step", "close"):
-            return {"items": [self.item(method, item) for item in request.get("items", [])]}
-        return {"error": f"unknown method {method!r}: expected create, reset, step or close"}
+            return {"ids": self.keep(self.each(method, lambda config: Place(self.factory(**config)), items)), "batch": self.batch}
+        return {"items": self.each(method, lambda item: self.item(method, item), items)}
 
-    def create(self, request):
-        ids = []
-        for _ in range(int(request.get("count", 1))):
-            place, key = Place(self.factory(**(request.get("config") or {}))), uuid.uuid4().hex
-            with self.lock:
-                self.places[key] = place
-                ids.append(key)
-                old = [self.places.popitem(last=False)[1] for _ in range(len(self.places) - self.capacity)]
-            for forgotten in old:
-                shut(forgotten.env)
-        return {"ids": ids}
+    def each(self, method, function, items):
+        done, problems = [None] * len(items), []
+
+        def one(index):
+            begun = time.monotonic()
+            try:
+                done[index] = function(items[index])
+            except Exception as problem:  # of a factory
+                problems.append(problem)
+            self.pace[method] += 0.2 * (time.monotonic() - begun - self.pace[method])
+
+        index = 0
+        while index < len(items) and not (self.side_by_side and self.pace[method] > self.LONG):
+            one(index)
+            index += 1
+        threads = [threading.Thread(target=one, args=(rest,), daemon=True) for rest in range(index, len(items))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if problems:
+            raise problems[0]
+        return done
+
+    def keep(self, places):
+        keys = [uuid.uuid4().hex for _ in places]
+        with self.lock:
+            self.places.update(zip(keys, places))
+            old = [self.places.popitem(last=False)[1] for _ in range(len(self.places) - self.capacity)]
+        for forgotten in old:
+            shut(forgotten.env)
+        return keys
 
     def item(self, method, item):
         key = item.get("id")
@@ -191,6 +220,7 @@ def shut(env):
 def serve_http(server, host, port, token):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize, disable_nagle_algorithm = -1, True  # an answer is sent at once and as a whole, not after the client's delayed acknowledgement
 
         def reply(self, status, body):
             text = json.dumps(body, allow_nan=False).encode()
@@ -199,10 +229,11 @@ def serve_http(server, host, port, token):
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+            self.wfile.flush()
 
         def do_GET(self):
             if self.path == "/health":
-                self.reply(200, {"status": "ok", "protocol": 1, "environments": len(server.places)})
+                self.reply(200, {"status": "ok", "protocol": 1, "batch": server.batch, "environments": len(server.places)})
             else:
                 self.reply(404, {"error": "expected GET /health, or POST to /create, /reset, /step or /close"})
 
@@ -255,7 +286,10 @@ def main():
     options.add_argument("--stdio", action="store_true", help="talk over stdin and stdout instead of HTTP")
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=8900, help="0 = any free one")
+    options.add_argument("--batch", type=int, default=64, help="items that a request may hold; 1 suits environments that take long and unequally")
     given = options.parse_args()
+    if given.batch < 1:
+        options.error(f"argument --batch: expected at least 1, got {given.batch}")
     if given.factory:
         sys.path.insert(0, os.getcwd())
         module, _, name = given.factory.partition(":")
@@ -276,12 +310,15 @@ def main():
         def shared(config):
             return verifiers.load_environment(given.verifiers, **json.loads(config))
 
+        loading = threading.Lock()
+
         def factory(**config):
-            return Verifiers(shared(json.dumps(config, sort_keys=True)))
+            with loading:
+                return Verifiers(shared(json.dumps(config, sort_keys=True)))
     if given.stdio:
-        serve_stdio(Server(factory))
+        serve_stdio(Server(factory, batch=given.batch))
     else:
-        serve_http(Server(factory), given.host, given.port, os.environ.get("GYRE_ENV_TOKEN", ""))
+        serve_http(Server(factory, batch=given.batch, side_by_side=True), given.host, given.port, os.environ.get("GYRE_ENV_TOKEN", ""))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ type env struct {
 
 // transport carries one call. It asks again where that is safe, until ctx ends.
 type transport interface {
-	call(ctx context.Context, method string, r request) ([]byte, error)
+	call(ctx context.Context, c call) (reply, error)
 }
 
 func (e *env) SetMember(index int) { e.member = index }
@@ -60,33 +60,18 @@ func (e *env) Reset(ctx context.Context, seed int64) error {
 }
 
 func (e *env) create(ctx context.Context) error {
-	text, err := e.line.call(ctx, "create", request{Config: json.RawMessage(e.options.Config), Count: 1})
-	if err != nil {
-		return err
+	made, err := e.line.call(ctx, call{method: "create", config: json.RawMessage(e.options.Config)})
+	if err == nil {
+		e.id = made.id
 	}
-	var a answer
-	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	if a.Error != "" {
-		return fmt.Errorf("the server says: %.300s", a.Error)
-	}
-	if len(a.IDs) != 1 || a.IDs[0] == "" || len(a.IDs[0]) > 200 {
-		return fmt.Errorf("the server made environments %.200q, expected one id", a.IDs)
-	}
-	e.id = a.IDs[0]
-	return nil
+	return err
 }
 
-// ask calls for one item and keeps what comes back.
+// ask calls for the environment's item and keeps the state that comes back.
 func (e *env) ask(ctx context.Context, method string, i item, into **result) error {
-	text, err := e.line.call(ctx, method, request{Items: []item{i}})
-	if err != nil {
-		return err
-	}
-	r, err := decode(text, e.id)
+	got, err := e.line.call(ctx, call{method: method, item: i})
 	if err == nil {
-		*into = r
+		*into = got.state
 	}
 	return err
 }
@@ -167,7 +152,7 @@ func (e *env) Close() error {
 	if id != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
-		_, err = line.call(ctx, "close", request{Items: []item{{ID: id}}})
+		_, err = line.call(ctx, call{method: "close", item: item{ID: id}})
 	}
 	return errors.Join(err, disconnect(line))
 }

@@ -23,111 +23,118 @@ const (
 	longestBreak = 30 * time.Second
 )
 
-// server is an HTTP server, shared by all environments that live there.
+// server is an HTTP server, shared by all environments that live there and are asked under the same conditions.
 type server struct {
-	url    string
+	address
 	client *http.Client
+	queue  *gatherer
 
-	mu    sync.Mutex
-	pause time.Duration // how long it is left alone when it is away again; 0 = it answered last
-	until time.Time     // it is left alone until then
-	cause error
+	mu       sync.Mutex
+	pause    time.Duration // how long it is left alone when it is away again; 0 = it answered last
+	until    time.Time     // it is left alone until then
+	cause    error
+	answered time.Time // last
+}
+
+// address is where a server is, and under what conditions it is asked.
+type address struct {
+	url, token string
+	attempt    time.Duration
+	maxBytes   int
 }
 
 var servers = struct {
 	sync.Mutex
-	all map[string]*server
-}{all: map[string]*server{}}
+	all map[address]*server
+}{all: map[address]*server{}}
 
-// connection is one environment's way to a server.
-type connection struct {
-	*server
-	attempt  time.Duration
-	maxBytes int
-	token    string
-}
-
-func newConnection(o *options) (*connection, error) {
-	token := ""
+func newServer(o *options) (*server, error) {
+	at := address{url: strings.TrimRight(o.URL, "/"), attempt: seconds(o.Attempt), maxBytes: o.MaxBytes}
 	if o.Token != "" {
-		if token = os.Getenv(o.Token); token == "" {
+		if at.token = os.Getenv(o.Token); at.token == "" {
 			return nil, fmt.Errorf("option token_variable: the environment variable %s is empty", o.Token)
 		}
 	}
 	servers.Lock()
 	defer servers.Unlock()
-	s := servers.all[o.URL]
+	s := servers.all[at]
 	if s == nil {
-		s = &server{url: strings.TrimRight(o.URL, "/"), client: &http.Client{Transport: &http.Transport{
+		s = &server{address: at, client: &http.Client{Transport: &http.Transport{
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, Proxy: http.ProxyFromEnvironment,
 		}}}
-		servers.all[o.URL] = s
+		s.queue = &gatherer{post: s.attemptOnce}
+		servers.all[at] = s
 	}
-	return &connection{server: s, attempt: seconds(o.Attempt), maxBytes: o.MaxBytes, token: token}, nil
+	return s, nil
 }
 
-// call posts a request until it is answered, refused, or ctx ends.
-func (c *connection) call(ctx context.Context, method string, r request) ([]byte, error) {
-	if err := c.resting(); err != nil {
-		return nil, err
+// passing is a failure that another attempt may mend.
+type passing struct{ error }
+
+func (p passing) Unwrap() error { return p.error }
+
+// call asks until there is an answer, a refusal, or ctx ends.
+func (s *server) call(ctx context.Context, c call) (reply, error) {
+	if err := s.resting(); err != nil {
+		return reply{}, err
 	}
-	pause := firstPause
+	begun, pause := time.Now(), firstPause
 	for {
-		text, again, err := c.post(ctx, method, r)
-		if err == nil {
-			c.answered()
-			return text, nil
-		}
-		if !again {
-			return nil, fmt.Errorf("%s/%s: %w", c.url, method, err)
+		got, err := s.queue.ask(ctx, c)
+		if again := errors.As(err, new(passing)) || ctx.Err() != nil; err == nil || !again {
+			s.here()
+			if err != nil {
+				err = fmt.Errorf("%s/%s: %w", s.url, c.method, err)
+			}
+			return got, err
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause)) // jitter: many environments must not ask in step
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			err = fmt.Errorf("%s/%s: asked until the time was up (%w): %w", c.url, method, context.Cause(ctx), err)
-			c.away(err)
-			return nil, err
+			err = fmt.Errorf("%s/%s: asked until the time was up (%w): %w", s.url, c.method, context.Cause(ctx), err)
+			s.away(begun, err)
+			return reply{}, err
 		}
 		pause = min(2*pause, lastPause)
 	}
 }
 
-// post makes one attempt; again says whether another may help.
-func (c *connection) post(ctx context.Context, method string, r request) (text []byte, again bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.attempt)
+// attemptOnce posts a request.
+func (s *server) attemptOnce(ctx context.Context, method string, r request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
-	r.Deadline = remaining(ctx)
+	r.Deadline = min(r.Deadline, s.attempt.Seconds())
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/"+method, bytes.NewReader(body))
+	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/"+method, bytes.NewReader(body))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	ask.Header.Set("Content-Type", "application/json")
-	if c.token != "" {
-		ask.Header.Set("Authorization", "Bearer "+c.token)
+	if s.token != "" {
+		ask.Header.Set("Authorization", "Bearer "+s.token)
 	}
-	got, err := c.client.Do(ask)
+	got, err := s.client.Do(ask)
 	if err != nil {
-		return nil, true, err
+		return nil, passing{err}
 	}
 	defer got.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(got.Body, int64(c.maxBytes)+1))
+	text, err := io.ReadAll(io.LimitReader(got.Body, int64(s.maxBytes)+1))
 	switch {
 	case err != nil:
-		return nil, true, err
-	case len(text) > c.maxBytes:
-		return nil, false, fmt.Errorf("the answer has more than max_bytes = %d bytes", c.maxBytes)
+		return nil, passing{err}
+	case len(text) > s.maxBytes:
+		return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", s.maxBytes)
 	case got.StatusCode >= 500 || got.StatusCode == http.StatusTooManyRequests:
-		return nil, true, fmt.Errorf("%s: %.300s", got.Status, text)
+		return nil, passing{fmt.Errorf("%s: %.300s", got.Status, text)}
 	case got.StatusCode != http.StatusOK:
-		return nil, false, fmt.Errorf("%s: %.300s", got.Status, text)
+		return nil, fmt.Errorf("%s: %.300s", got.Status, text)
 	}
-	return text, false, nil
+	return text, nil
 }
 
 var errResting = errors.New("the server did not answer before and is left alone for a while")
@@ -142,23 +149,28 @@ func (s *server) resting() error {
 	return nil
 }
 
-func (s *server) away(cause error) {
+// away has the server left alone, unless it has answered somebody since the failed call began.
+func (s *server) away(begun time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.answered.After(begun) {
+		return
+	}
 	s.pause = min(max(2*s.pause, time.Second), longestBreak)
 	s.until, s.cause = time.Now().Add(s.pause), cause
 }
 
-func (s *server) answered() {
+// here notes an answer, be it a refusal.
+func (s *server) here() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pause, s.until, s.cause = 0, time.Time{}, nil
+	s.pause, s.until, s.cause, s.answered = 0, time.Time{}, nil, time.Now()
 }
 
 // connect finds the way to where an environment lives, disconnect gives it up.
 func connect(o *options) (transport, error) {
 	if o.URL != "" {
-		return newConnection(o)
+		return newServer(o)
 	}
 	return newChannel(o)
 }

@@ -1,20 +1,17 @@
 package remote
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
-	"gyre/internal/tail"
+	"gyre/internal/coprocess"
 )
 
 // process is a local program that serves environments: one JSON object per line in, one out, in order. It is started by the first
@@ -23,22 +20,15 @@ import (
 type process struct {
 	command  []string
 	maxBytes int
+	queue    *gatherer
 
-	turn    chan struct{} // holds a value while nobody talks to the program
-	running *running      // below: whoever has the turn
+	mu      sync.Mutex // held by whoever talks to the program; the queue sees to it that nobody waits long
+	running atomic.Pointer[coprocess.Process]
 	pause   time.Duration
 	until   time.Time
 	cause   error
 
 	users int // under processes
-}
-
-// running is a started program.
-type running struct {
-	command *exec.Cmd
-	in      io.WriteCloser
-	lines   chan []byte // closed when the program has closed its output
-	stderr  *tail.Writer
 }
 
 // channel is one environment's place in a process.
@@ -67,8 +57,8 @@ func newChannel(o *options) (*channel, error) {
 	key := fmt.Sprintf("%s %d", group, n%o.Processes)
 	p := processes.all[key]
 	if p == nil {
-		p = &process{command: o.Command, maxBytes: o.MaxBytes, turn: make(chan struct{}, 1)}
-		p.turn <- struct{}{}
+		p = &process{command: o.Command, maxBytes: o.MaxBytes}
+		p.queue = &gatherer{post: p.talk, single: true}
 		processes.all[key] = p
 	}
 	p.users++
@@ -90,49 +80,63 @@ func (c *channel) leave() error {
 	}
 	processes.Unlock()
 	if last {
-		<-c.turn
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.stop()
-		c.turn <- struct{}{}
 	}
 	return nil
 }
 
-// call sends a request and waits for its line.
-func (p *process) call(ctx context.Context, method string, r request) ([]byte, error) {
-	select {
-	case <-p.turn:
-		defer func() { p.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: busy with another environment: %w", p.name(), context.Cause(ctx))
-	}
-	if left := time.Until(p.until); p.running == nil && left > 0 {
-		if left > lastPause {
-			return nil, fmt.Errorf("%s: it is started again in %.1f s: %w", p.name(), left.Seconds(), p.cause)
-		}
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: it was not started again in time: %w", p.name(), p.cause)
+// call asks once: what a program that ended or hung has lost does not come back.
+func (p *process) call(ctx context.Context, c call) (reply, error) {
+	got, err := p.queue.ask(ctx, c)
+	switch {
+	case err == nil || errors.Is(err, errGone):
+		return got, err
+	case ctx.Err() != nil:
+		if program := p.running.Load(); program != nil && !errors.As(err, new(fatal)) {
+			err = fmt.Errorf("%w%s", err, program.LastWords(lastWords))
 		}
 	}
-	text, err := p.talk(ctx, method, r)
+	return reply{}, fmt.Errorf("%s: %s: %w", strings.Join(p.command, " "), c.method, err)
+}
+
+// lastWords introduce the end of what a program wrote to its standard error.
+const lastWords = "; its last words: "
+
+// talk sends a request and waits for its line. A program that does not answer in time, or ends, is stopped.
+func (p *process) talk(ctx context.Context, method string, r request) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running.Load() == nil {
+		if err := p.start(ctx); err != nil {
+			return nil, fatal{err}
+		}
+	}
+	program := p.running.Load()
+	text, err := p.exchange(ctx, program, method, r)
 	if err != nil {
 		p.stop()
-		p.pause = min(max(2*p.pause, firstPause), longestBreak)
-		p.until, p.cause = time.Now().Add(p.pause), err
-		return nil, fmt.Errorf("%s: %s: %w", p.name(), method, err)
+		err = fmt.Errorf("%w%s", err, program.LastWords(lastWords))
+		p.failed(err)
+		return nil, fatal{err}
 	}
 	p.pause = 0
+	if len(text) > p.maxBytes {
+		return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", p.maxBytes)
+	}
 	return text, nil
 }
 
-func (p *process) talk(ctx context.Context, method string, r request) ([]byte, error) {
-	if p.running == nil {
-		if err := p.start(); err != nil {
-			return nil, err
+func (p *process) exchange(ctx context.Context, program *coprocess.Process, method string, r request) ([]byte, error) {
+	select {
+	case line, open := <-program.Lines:
+		if open {
+			return nil, fmt.Errorf("the program said more than one line to a request: %.80q", line)
 		}
+		return nil, errors.New("the program has ended")
+	default:
 	}
-	r.Deadline = remaining(ctx)
 	line, err := json.Marshal(struct {
 		Method string `json:"method"`
 		request
@@ -140,104 +144,50 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	run := p.running
-	written := make(chan error, 1) // a program that reads nothing makes writing block
-	go func() {
-		_, err := run.in.Write(append(line, '\n'))
-		written <- err
-	}()
+	written := program.Send(line)
 	select {
-	case text, open := <-run.lines:
+	case text, open := <-program.Lines:
 		if !open {
-			return nil, fmt.Errorf("the program has ended%s", run.lastWords())
+			return nil, errors.New("the program has ended")
 		}
-		if len(text) > p.maxBytes {
-			return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", p.maxBytes)
-		}
-		if err := <-written; err != nil {
-			return nil, fmt.Errorf("%w%s", err, run.lastWords())
-		}
-		return text, nil
+		return text, <-written
 	case <-ctx.Done():
-		return nil, fmt.Errorf("no answer in time: %w%s", context.Cause(ctx), run.lastWords())
+		return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
 	}
 }
 
-func (p *process) start() error {
-	command := exec.Command(p.command[0], p.command[1:]...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it starts is killed with it
-	run := &running{command: command, lines: make(chan []byte), stderr: tail.New(2000)}
-	command.Stderr = run.stderr
-	command.WaitDelay = time.Second
-	in, err := command.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := command.Start(); err != nil {
-		return err
-	}
-	run.in = in
-	limit := p.maxBytes
-	go func() { // ends when the program's output does, which stop makes sure of
-		defer close(run.lines)
-		reader := bufio.NewReaderSize(out, 1<<16)
-		for {
-			line, err := readLine(reader, limit)
-			if err != nil {
-				return
-			}
-			if len(bytes.TrimSpace(line)) > 0 {
-				run.lines <- line
-			}
+// start starts the program, unless it has failed too often or too recently for the time there is.
+func (p *process) start(ctx context.Context) error {
+	if left := time.Until(p.until); left > 0 {
+		if left > lastPause {
+			return fmt.Errorf("it is started again in %.1f s: %w", left.Seconds(), p.cause)
 		}
-	}()
-	p.running = run
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return fmt.Errorf("it was not started again in time: %w", p.cause)
+		}
+	}
+	program, err := coprocess.Start(exec.Command(p.command[0], p.command[1:]...), coprocess.Limits{Line: p.maxBytes, Stderr: 2000})
+	if err != nil {
+		p.failed(err)
+		return err
+	}
+	p.running.Store(program)
 	return nil
 }
 
-// readLine reads a line, of which no more than one byte above limit is kept.
-func readLine(r *bufio.Reader, limit int) ([]byte, error) {
-	var line []byte
-	for {
-		piece, err := r.ReadSlice('\n')
-		line = append(line, piece[:min(len(piece), limit+1-len(line))]...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-	}
-}
-
-// stop ends the program: politely if it is still listening, and with all that it has started.
-func (p *process) stop() {
-	run := p.running
-	if run == nil {
-		return
-	}
-	p.running = nil
-	run.in.Close()
-	drained := make(chan struct{})
-	go func() {
-		for range run.lines { // nobody waits for these any more
-		}
-		close(drained)
-	}()
-	select {
-	case <-drained:
-	case <-time.After(politeness):
-	}
-	syscall.Kill(-run.command.Process.Pid, syscall.SIGKILL)
-	<-drained
-	run.command.Wait()
+// failed lets the next start wait.
+func (p *process) failed(cause error) {
+	p.pause = min(max(2*p.pause, firstPause), longestBreak)
+	p.until, p.cause = time.Now().Add(p.pause), cause
 }
 
 // politeness is how long a program may take to end by itself once its input is closed.
 const politeness = 200 * time.Millisecond
 
-// lastWords end a message about the program.
-func (r *running) lastWords() string { return r.stderr.After("; its last words: ") }
-
-func (p *process) name() string { return strings.Join(p.command, " ") }
+func (p *process) stop() {
+	if program := p.running.Swap(nil); program != nil {
+		program.Stop(politeness)
+	}
+}

@@ -20,7 +20,7 @@ import (
 )
 
 // python gives the interpreter, the server script and where its modules are, or skips.
-func python(t *testing.T) []string {
+func python(t testing.TB) []string {
 	t.Helper()
 	interpreter, err := exec.LookPath("python3")
 	if err != nil {
@@ -39,7 +39,7 @@ func python(t *testing.T) []string {
 }
 
 // serve starts an HTTP server and gives its address and what ends it.
-func serve(t *testing.T, arguments ...string) (url string, kill func()) {
+func serve(t testing.TB, arguments ...string) (url string, kill func()) {
 	t.Helper()
 	line := append(python(t), arguments...)
 	command := exec.Command(line[0], line[1:]...)
@@ -64,7 +64,7 @@ func serve(t *testing.T, arguments ...string) (url string, kill func()) {
 	return strings.TrimSpace(strings.TrimPrefix(first, "listening on ")), kill
 }
 
-func open(t *testing.T, tag string, options map[string]any) envs.Env {
+func open(t testing.TB, tag string, options map[string]any) envs.Env {
 	t.Helper()
 	spec, err := envs.Lookup(tag)
 	if err != nil {
@@ -79,7 +79,7 @@ func open(t *testing.T, tag string, options map[string]any) envs.Env {
 }
 
 // ways are the same environment behind HTTP and in a process.
-func ways(t *testing.T, factory, config string) map[string]map[string]any {
+func ways(t testing.TB, factory, config string) map[string]map[string]any {
 	t.Helper()
 	url, _ := serve(t, "--factory", factory, "--port", "0")
 	command := append(python(t), "--factory", factory, "--stdio")

@@ -30,6 +30,7 @@ type item struct {
 type answer struct {
 	Error string   `json:"error"`
 	IDs   []string `json:"ids"`   // create
+	Batch int      `json:"batch"` // create: how many items, or environments to make, a request may hold; absent = 1
 	Items []result `json:"items"` // reset, step, close: one per item, in order
 }
 
@@ -79,30 +80,34 @@ type part struct {
 	To        int     `json:"to"`
 }
 
-// decode reads one item's result out of an answer.
-func decode(text []byte, id string) (*result, error) {
+// longestID bounds the name of an environment.
+const longestID = 200
+
+// decode reads an answer.
+func decode(text []byte) (*answer, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, fmt.Errorf("the server's answer cannot be read: %w", err)
 	}
-	switch {
-	case a.Error != "":
+	if a.Error != "" {
 		return nil, fmt.Errorf("the server says: %.300s", a.Error)
-	case len(a.Items) != 1:
-		return nil, fmt.Errorf("the server answers with %d items, expected one", len(a.Items))
 	}
-	r := &a.Items[0]
+	return &a, nil
+}
+
+// check says what is wrong with the answer about an environment.
+func (r *result) check(id string) error {
 	switch {
 	case r.Gone:
-		return nil, errGone
+		return errGone
 	case r.Error != "":
-		return nil, fmt.Errorf("the environment says: %.300s", r.Error)
+		return fmt.Errorf("the environment says: %.300s", r.Error)
 	case r.ID != id:
-		return nil, fmt.Errorf("the server answers for environment %.80q, expected %q", r.ID, id)
+		return fmt.Errorf("the server answers for environment %.80q, expected %q", r.ID, id)
 	case r.Observation == nil:
-		return nil, errors.New(`the answer has no "observation"`)
+		return errors.New(`the answer has no "observation"`)
 	}
-	return r, nil
+	return nil
 }
 
 // errGone means that the server does not know the environment: it was started again, or has thrown it away.
