@@ -11,13 +11,18 @@ class Walk:
     stop = ["</act>"]
     tools = [{"name": "map", "description": "shows the way", "parameters": {"type": "object", "properties": {}}}]
 
-    def __init__(self, fault="", once="", text=False):
-        self.fault, self.once, self.text = fault, once, text
+    steps = 0  # of all environments of this process
+
+    def __init__(self, fault="", once="", after=0, text=False):
+        self.fault, self.once, self.after, self.text = fault, once, after, text
         if text:
             self.actions = None
 
     def broken(self):
-        """True where the fault is to happen: always, or once for all processes that share a file."""
+        """True where the fault is to happen: always, or once for all processes that share a file, and not in the process's first steps."""
+        Walk.steps += 1
+        if Walk.steps <= self.after:
+            return False
         if self.once:
             try:
                 os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
