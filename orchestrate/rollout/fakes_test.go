@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,6 +124,7 @@ type script struct {
 	episodes map[uint64][]int32 // tokens of the turns so far
 	aborted  int
 	stops    [][]string // of the requests
+	finish   torch.Finish
 
 	vocabulary bool
 
@@ -177,7 +179,7 @@ func (s *script) Step() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		out := torch.Output{ID: r.ID, Tokens: ids, Finish: torch.FinishStop, CachedTokens: len(s.episodes[r.ID])}
+		out := torch.Output{ID: r.ID, Tokens: ids, Finish: cmp.Or(s.finish, torch.FinishStop), CachedTokens: len(s.episodes[r.ID])}
 		for i := range ids {
 			out.Logprobs = append(out.Logprobs, -float32(i+1)/16)
 		}
