@@ -421,6 +421,10 @@ gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_s
 gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
 // The lanes of this rank: *count of them from *first on.
 void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
+// A buffer of this rank alone: _add() to another buffer makes it this rank's share of a sum, in the lane at hand, and
+// _sketch() is of it alone; neither is collective. What sums over ranks refuses it, and so does GYRE_SHARD_FULL without
+// deterministic sums, which keeps no whole gradients. Of a model in one process: gyre_gradients_new.
+gyre_status gyre_gradients_new_own(const gyre_model* model, gyre_gradients** out, gyre_error* err);
 // Passes that follow belong to this lane, one of this rank's, in rising order until the buffer is zeroed or read.
 gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane, gyre_error* err);
 

@@ -15,10 +15,16 @@ type Gradients struct {
 
 // NewGradients makes a zero buffer for the model.
 func NewGradients(m *Model) (*Gradients, error) {
+	return gradientsOf(m, func(h *C.gyre_model, out **C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_new(h, out, err)
+	})
+}
+
+func gradientsOf(m *Model, make func(*C.gyre_model, **C.gyre_gradients, *C.gyre_error) C.gyre_status) (*Gradients, error) {
 	g := new(Gradients)
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		g.parameters = int(C.gyre_model_parameter_count(h))
-		return C.gyre_gradients_new(h, &g.handle, err)
+		return make(h, &g.handle, err)
 	})
 	if err != nil {
 		return nil, err

@@ -91,6 +91,15 @@ func (m *Model) Lanes() (first, n int) {
 	return int(f), int(count)
 }
 
+// NewOwnGradients makes a buffer for what this rank alone adds: [Gradients.Add] to another buffer makes it this rank's share of a sum (in the
+// lane at hand), [Gradients.Sketch] is of it alone, and neither is collective. Everything that sums over ranks refuses it, and so does a model
+// with [ShardFull] and without deterministic sums, which keeps no whole gradients. Of a model in one process it is [NewGradients].
+func NewOwnGradients(m *Model) (*Gradients, error) {
+	return gradientsOf(m, func(h *C.gyre_model, out **C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_new_own(h, out, err)
+	})
+}
+
 // BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order until the buffer is
 // zeroed or read.
 func (g *Gradients) BeginLane(lane int) error {

@@ -153,6 +153,8 @@ class Backend {
   virtual ParameterSet make_set() const = 0;
   virtual ParameterSet make_gradients() const { return make_set(); }
   virtual ParameterSet make_moments() const { return make_set(); }
+  // Gradients of this process alone, where make_gradients() gives such as join those of others.
+  virtual ParameterSet make_own_gradients() const { return make_gradients(); }
   // Whether parameters come from other processes in the course of a pass, so that these must make the same passes; and
   // how many that are when this one needs `own` of them.
   virtual bool in_step() const { return false; }

@@ -37,7 +37,8 @@ struct gyre_model {
 };
 
 struct gyre_gradients {
-  explicit gyre_gradients(const gyre::Decoder& decoder) : gradients(decoder) {}
+  template <typename... Kind>
+  explicit gyre_gradients(const gyre::Decoder& decoder, Kind... kind) : gradients(decoder, kind...) {}
   gyre::Gradients gradients;
 };
 

@@ -27,6 +27,11 @@ gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gy
   return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder); });
 }
 
+gyre_status gyre_gradients_new_own(const gyre_model* model, gyre_gradients** out, gyre_error* err) {
+  return guard(err,
+               [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder, gyre::Gradients::Own{}); });
+}
+
 void gyre_gradients_free(gyre_gradients* g) { delete g; }
 
 gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err) {

@@ -322,6 +322,11 @@ void GatheredPart::change() {
 
 void GatheredPart::zero() { ranks_.inner().zero(own_); }
 
+void OwnPart::zero() {
+  ParameterSet all = set_of(whole_);
+  ranks_.inner().zero(all);
+}
+
 EagerPart::EagerPart(Ranks& ranks, std::vector<at::Tensor> hollow)
     : Part(ranks), hollow_(std::move(hollow)), here_(hollow_.size()) {
   allocate();
@@ -465,6 +470,12 @@ void LocalPart::add(const LocalPart& from, float scale) {
   if (from.settled_ && ranks_.replica() > 0) return;  // the first replica's counts
   ParameterSet all = set_of(whole_);
   ranks_.inner().add(all, set_of(from.whole_), scale);
+}
+
+void LocalPart::add(const OwnPart& from, float scale) {
+  enter(kRoot);
+  ParameterSet all = set_of(whole_);
+  ranks_.inner().add(all, set_of(from.whole()), scale);
 }
 
 void LocalPart::settle() {

@@ -97,6 +97,8 @@ class Part : public Residence {
   // What was added here becomes the sum over all ranks in every rank's own part.
   virtual void settle() {}
   virtual bool unsettled() const { return false; }
+  // Whether it is never summed over ranks.
+  virtual bool alone() const { return false; }
   virtual void begin_lane(int lane);
   HeldPart held(size_t parameter, const at::Tensor& value) const;
   // Back to zeros, or whatever it is now in the own part alone.
@@ -173,6 +175,14 @@ class EagerPart : public Part {
   std::optional<Leaving> leaving_;
 };
 
+// Whole gradients of this rank's passes that stay its own.
+class OwnPart : public Part {
+ public:
+  OwnPart(Ranks& ranks, const std::vector<at::Tensor>& whole) : Part(ranks) { view(whole); }
+  bool alone() const override { return true; }
+  void zero() override;
+};
+
 // Whole gradients of this rank's passes, which become sums over all ranks when they are looked at. With lanes, finished
 // ones wait beside, those of neighbours added up.
 class LocalPart : public Part {
@@ -185,6 +195,7 @@ class LocalPart : public Part {
   void begin_lane(int lane) override;
   // Sums stay sums; with anything else it is one rank's share of a sum to be.
   void add(const LocalPart& from, float scale);
+  void add(const OwnPart& from, float scale);
   void settle() override;
   bool unsettled() const override { return unsettled_ || !nodes_.empty(); }
   void zero() override;

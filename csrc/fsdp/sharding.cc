@@ -42,10 +42,15 @@ class ShardedBackend : public Backend {
     return set;
   }
   ParameterSet make_gradients() const override {
-    const bool eager = full() && !sharding().deterministic;
-    ParameterSet set = eager ? hollow() : inner_->make_set();
-    set.residence = eager ? std::shared_ptr<Part>(new EagerPart(ranks_, set.flats()))
-                          : std::make_shared<LocalPart>(ranks_, set.flats());
+    ParameterSet set = eager() ? hollow() : inner_->make_set();
+    set.residence = eager() ? std::shared_ptr<Part>(new EagerPart(ranks_, set.flats()))
+                            : std::make_shared<LocalPart>(ranks_, set.flats());
+    return set;
+  }
+  ParameterSet make_own_gradients() const override {
+    if (eager()) refuse("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
+    ParameterSet set = inner_->make_set();
+    set.residence = std::make_shared<OwnPart>(ranks_, set.flats());
     return set;
   }
   ParameterSet make_moments() const override {
@@ -67,6 +72,10 @@ class ShardedBackend : public Backend {
 
   void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
     Part &into = part_of(to), &of = part_of(from);
+    if (of.alone() && !into.alone()) {
+      static_cast<LocalPart&>(into).add(static_cast<const OwnPart&>(of), scale);
+      return;
+    }
     if (sharding().deterministic) settle({&to, &from});
     const bool parts = into.whole().empty() || sharding().deterministic;
     if (parts) {
@@ -95,7 +104,18 @@ class ShardedBackend : public Backend {
   }
 
   void sketch(const ParameterSet& set, std::span<float> out) const override {
+    if (part_of(set).alone()) {
+      inner_->sketch(set, out);
+      return;
+    }
     settle({&set});
+    if (sharding().deterministic) {  // entry by entry, as in one process
+      LocalPart& local = static_cast<LocalPart&>(part_of(set));
+      local.complete();
+      inner_->sketch(set, out);
+      local.keep_own();
+      return;
+    }
     const std::vector<SketchRun> whole = sketch_runs(set);
     std::vector<SketchRun> runs;
     size_t next = 0;
@@ -139,14 +159,19 @@ class ShardedBackend : public Backend {
  private:
   const Sharding& sharding() const { return ranks_.sharding(); }
   bool full() const { return sharding().shard == Shard::kFull; }
+  // Whether gradients go to their owners in the course of a pass.
+  bool eager() const { return full() && !sharding().deterministic; }
   ParameterSet hollow() const {
     return lay_out(config_, [&](int64_t count) { return Ranks::hollow(*inner_, count); });
   }
   // All ranks settle the same sets.
   void settle(const std::vector<const ParameterSet*>& sets) const {
-    if (full() && !sharding().deterministic) return;
+    if (eager()) return;
     std::vector<bool> mine;
-    for (const ParameterSet* set : sets) mine.push_back(part_of(*set).unsettled());
+    for (const ParameterSet* set : sets) {
+      if (part_of(*set).alone()) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
+      mine.push_back(part_of(*set).unsettled());
+    }
     const std::vector<bool> wanted = ranks_.any(mine);
     for (size_t i = 0; i < sets.size(); ++i) {
       const auto before = sets.begin() + static_cast<ptrdiff_t>(i);

@@ -16,6 +16,10 @@ class Gradients {
   // For a decoder that may be one of several ranks'.
   explicit Gradients(const Decoder& decoder)
       : config_(decoder.config()), backend_(decoder.shared_backend()), set_(backend_->make_gradients()) {}
+  // The same for what this rank adds, which joins the other ranks' only by way of a buffer that it is added to.
+  struct Own {};
+  Gradients(const Decoder& decoder, Own)
+      : config_(decoder.config()), backend_(decoder.shared_backend()), set_(backend_->make_own_gradients()) {}
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& set() { return set_; }

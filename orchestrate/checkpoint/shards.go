@@ -59,12 +59,12 @@ func (g *gatherer) add(name string, shape []int64, dtype weights.DType, open fun
 			return err
 		}
 		defer s.Tensor.Close()
-		return g.assemble(s, dtypes[dtype], dst)
+		return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
 	}})
 }
 
-// assemble joins the parts of all processes in dst.
-func (g *gatherer) assemble(s torch.Shard, dtype torch.DType, dst []byte) error {
+// Assemble joins the parts that all processes hold of a tensor in dst, as dtype. It is collective.
+func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torch.DType, dst []byte) error {
 	shape, err := s.Tensor.Shape()
 	size := int64(dtype.Size())
 	mine := binary.LittleEndian.AppendUint64(nil, uint64(s.OwnFirst*size))
@@ -74,7 +74,7 @@ func (g *gatherer) assemble(s torch.Shard, dtype torch.DType, dst []byte) error 
 			mine = append(mine, held[(s.OwnFirst-s.First)*size:][:s.OwnCount*size]...)
 		}
 	}
-	parts, failed := g.group.AllGather(g.ctx, mine)
+	parts, failed := group.AllGather(ctx, mine)
 	if err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -17,14 +17,20 @@ import (
 // doctorRanks measures what ranks of this machine send each other, and says which launchers are here.
 func doctorRanks(c *cli.Context) error {
 	cfg := &config.Config{FSDP: config.FSDP{Shard: "none", Replicas: 1, Lanes: 4, Timeout: 120, Bind: c.String("bind")}, Run: config.Run{Output: "."}}
+	on, err := placementOf(c)
+	if err != nil {
+		return err
+	}
+	cfg.Model.Device = on.Device
 	return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, _ *metrics.Console) error {
 		var out []finding
+		on.Device = cfg.Model.Device // this rank's GPU
 		if world == nil {
 			return Usagef("--ranks needs 2 or more: one rank sends nothing")
 		}
 		out = append(out, finding{"ranks", fmt.Sprintf("%d, started by %s", world.Size(), world.Launcher), ""})
 		for _, mib := range []int{1, 16, 64} {
-			found, err := bandwidth(ctx, world, mib<<20)
+			found, err := bandwidth(ctx, world, on, mib)
 			if err != nil {
 				return err
 			}
@@ -49,34 +55,57 @@ func doctorRanks(c *cli.Context) error {
 // repeats of a measurement, of which the fastest counts: others only disturb.
 const repeats = 5
 
-// bandwidth times the collectives on so many bytes in all, as bytes of the whole over the time.
-func bandwidth(ctx context.Context, world *ranks.World, bytes int) ([]finding, error) {
-	group, n := world.Data(), world.Size()
-	part, numbers := make([]byte, bytes/n), make([]float64, bytes/8)
-	var out []finding
-	for _, x := range []struct {
-		name string
-		do   func() error
-	}{
-		{"all-gather", func() error { _, err := group.AllGather(ctx, part); return err }},
-		{"all-reduce", func() error { return group.AllReduce(ctx, numbers, torch.Sum) }},
-	} {
-		best := 0.0
-		for range repeats {
-			if err := group.Barrier(ctx); err != nil {
-				return nil, err
-			}
-			begin := time.Now()
-			if err := x.do(); err != nil {
-				return nil, err
-			}
-			seconds, err := world.Max(ctx, time.Since(begin).Seconds())
-			if err != nil {
-				return nil, err
-			}
-			best = max(best, float64(bytes)/seconds)
+// bandwidth times what an update sends, on a model of so many bytes of weights: gradients to their owners, added up there (reduce-scatter), the owners'
+// parts to everyone (all-gather), and both (all-reduce). Bytes are those of the whole.
+func bandwidth(ctx context.Context, world *ranks.World, on torch.Placement, mib int) (out []finding, err error) {
+	const width = 64
+	shape := torch.ModelConfig{Family: torch.Llama, VocabSize: int64(mib << 20 / 4 / width), HiddenSize: width, IntermediateSize: width, NumLayers: 1, NumHeads: 1, NumKVHeads: 1,
+		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, RopeFactor: 1, TieEmbeddings: true, Placement: on}
+	model, err := torch.NewShardedModel(shape, world.Data(), torch.ShardConfig{Shard: torch.ShardNone})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	optimizer, err := torch.NewOptimizer(model, torch.AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8})
+	if err != nil {
+		return nil, err
+	}
+	defer optimizer.Close()
+	sum, err := torch.NewGradients(model)
+	if err != nil {
+		return nil, err
+	}
+	defer sum.Close()
+	own, err := torch.NewOwnGradients(model)
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	names := []string{"reduce-scatter", "all-gather", "all-reduce"}
+	best := make([]float64, len(names))
+	for range repeats {
+		if err := errors.Join(sum.Zero(), sum.Add(own, 1)); err != nil {
+			return nil, err
 		}
-		out = append(out, finding{fmt.Sprintf("%s of %d MiB", x.name, bytes>>20), fmt.Sprintf("%.2f GB/s", best/1e9), ""})
+		if err := world.Data().Barrier(ctx); err != nil {
+			return nil, err
+		}
+		before := world.Data().Traffic()
+		if _, err := optimizer.Step(sum, 0, 0); err != nil {
+			return nil, err
+		}
+		after := world.Data().Traffic()
+		scatter := (after[torch.CargoGradients].Waited - before[torch.CargoGradients].Waited).Seconds()
+		gather := (after[torch.CargoWeights].Waited - before[torch.CargoWeights].Waited).Seconds()
+		for i, seconds := range []float64{scatter, gather, scatter + gather} {
+			if seconds, err = world.Max(ctx, seconds); err != nil {
+				return nil, err
+			}
+			best[i] = max(best[i], float64(mib<<20)/max(seconds, 1e-9))
+		}
+	}
+	for i, name := range names {
+		out = append(out, finding{fmt.Sprintf("%s of %d MiB", name, mib), fmt.Sprintf("%.2f GB/s", best[i]/1e9), ""})
 	}
 	return out, nil
 }

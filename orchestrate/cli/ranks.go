@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"gyre/orchestrate/interrupt"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/ranks"
+	"gyre/orchestrate/rundir"
 )
 
 // launcherFlags are those that are the launcher's business and not its ranks'.
@@ -56,9 +58,6 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err := checkFSDP(cfg.FSDP, size); err != nil {
 		return err
 	}
-	if k := cfg.Components; size > 1 && k.Enabled && k.Save != "none" {
-		return Usagef("components.save = %q: gradients are written by one process only, not over %d ranks; set components.save=none", k.Save, size)
-	}
 	hash, err := configHash(c, cfg)
 	if err != nil {
 		return err
@@ -66,18 +65,25 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	switch {
 	case n > 1:
 		threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
-		return ranks.Launch{
+		ended := ranks.Launch{
 			Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
 			Version: version(), Config: hash, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
 		}.Run(c.Context)
+		var e *ranks.Ended
+		if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
+			return errors.Join(ended, rundir.Died(runFolder(cfg), e.Error()))
+		}
+		return ended
 	case !many:
 		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
 	}
-	return join(c, cfg, place, hash, work)
+	return join(c, cfg, place, hash, resume != "", work)
 }
 
-// join does this process's part of a run of many.
-func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, work part) error {
+func runFolder(cfg *config.Config) string { return filepath.Join(cfg.Run.Output, cfg.Run.Name) }
+
+// join does this process's part of a run of many. recorded says that there is a run directory, in which the end of a run stands.
+func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, recorded bool, work part) error {
 	if threads := place.Threads(); threads > 0 && os.Getenv("GYRE_THREADS") == "" && cfg.Run.Threads == 0 {
 		os.Setenv("GYRE_THREADS", strconv.Itoa(threads))
 	}
@@ -97,6 +103,13 @@ func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, wo
 	ctx, world, err := ranks.Join(c.Context, place, ranks.Options{
 		Version: version(), Config: hash, Bind: cfg.FSDP.Bind, Folder: cfg.Run.Output, Backend: backend,
 		Timeout: time.Duration(cfg.FSDP.Timeout * float64(time.Second)),
+		Failed: func(f *ranks.Failure) {
+			if recorded {
+				if err := rundir.Died(runFolder(cfg), f.Error()); err != nil {
+					fmt.Fprintf(c.App.ErrWriter, "%s %v\n", paint(c.App.ErrWriter, yellow, "warning:"), err)
+				}
+			}
+		},
 	})
 	if err != nil {
 		return err

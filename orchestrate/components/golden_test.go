@@ -150,7 +150,7 @@ func (g golden) pack(i int) torch.Batch {
 func (g golden) split(parameters []torch.Parameter, gradient *torch.Gradients, t *testing.T) map[string][][]float64 {
 	out := map[string][][]float64{}
 	for i, p := range parameters {
-		values, err := copied(gradient, i)
+		values, err := all(gradient, i, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,9 +18,11 @@ type Batch struct {
 	// entropy and KL terms (nil: the loss has no such term), all under the normaliser of the whole batch.
 	Backward    func(sample int, tasks []Task, entropy, kl *torch.Gradients) error
 	Entropy, KL bool // the terms that the loss has
-	// Spread, if not nil, has run add the gradients of this process's part of the samples to into, which the other processes' parts join. Share gives every process the sketches that each has taken.
+	// Spread, if not nil, has run add the gradients of this process's part of the samples to into, which the other processes' parts join; a
+	// negative sample is none, and only goes along with the others' pass. Share gives every process the sketches that each has taken.
 	Spread func(samples []int, into []*torch.Gradients, run func(samples []int) error) error
 	Share  func(own map[int][]float32) (map[int][]float32, error)
+	InStep bool // processes make every pass together, of different samples, so that each must have the same tasks
 }
 
 // Task is the task term of the loss under some advantages, token-aligned; nil: 1 for every token.
@@ -95,8 +97,12 @@ func Measure(ctx context.Context, model *torch.Model, b Batch, a Advantages, o O
 	}
 	buffers := Buffers(len(a.Names), b.Entropy, b.KL, o.Buckets != nil)
 	m.report.Bytes = Bytes(elements, buffers, len(b.Samples), o.Permutations)
-	for range buffers {
-		g, err := torch.NewGradients(model)
+	for i := range buffers {
+		fresh := torch.NewGradients
+		if i == 0 && b.Spread != nil { // an episode's own: no other process has a part in it
+			fresh = torch.NewOwnGradients
+		}
+		g, err := fresh(model)
 		if err != nil {
 			m.close()
 			return nil, fmt.Errorf("a gradient buffer: %w", err)
@@ -221,7 +227,7 @@ func (m *measurement) addOwn(samples []int, into []*torch.Gradients) error {
 		if err != nil {
 			return err
 		}
-		if m.sketches != nil {
+		if m.sketches != nil && i >= 0 {
 			if m.sketches[i], err = m.unit.Sketch(sketchDimension); err != nil {
 				return err
 			}
@@ -241,6 +247,7 @@ func (m *measurement) scaled(i int, into []*torch.Gradients, entropy, kl *torch.
 	for k := range m.names {
 		a := 0.0
 		switch {
+		case i < 0:
 		case k < m.report.Parts:
 			a = m.advantages.Parts[k][i]
 		case k == len(m.names)-1:
@@ -264,8 +271,12 @@ func (m *measurement) tokenwise(i int, into []*torch.Gradients, entropy, kl *tor
 		if k == m.report.Parts {
 			place = len(m.names) - 1
 		}
-		if slices.ContainsFunc(part[i], func(v float32) bool { return v != 0 }) {
-			tasks = append(tasks, Task{part[i], into[place]})
+		var own []float32
+		if i >= 0 {
+			own = part[i]
+		}
+		if m.batch.InStep || slices.ContainsFunc(own, func(v float32) bool { return v != 0 }) {
+			tasks = append(tasks, Task{own, into[place]})
 		}
 	}
 	if m.sketches != nil {

@@ -226,9 +226,11 @@ func splitmix(x uint64) uint64 {
 
 // Saver writes gradients to files in the background, one file at a time. Wait ends it.
 type Saver struct {
-	Dir        string
-	Projection bool // of every parameter, not all of it
-	pending    chan error
+	Dir        string // "" writes nothing: where gradients are spread over processes, all save, and one writes
+	Projection bool   // of every parameter, not all of it
+	// Values are those of parameter i, of so many entries: in the process that writes, all of them.
+	Values  func(g *torch.Gradients, i int, entries int64) ([]float32, error)
+	pending chan error
 }
 
 // FullBytes is the size of a file of full gradients.
@@ -247,9 +249,16 @@ func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, par
 			if err != nil {
 				return err
 			}
-			values, err := copied(gradients[k], i)
+			entries := int64(1)
+			for _, n := range shape {
+				entries *= n
+			}
+			values, err := s.Values(gradients[k], i, entries)
 			if err != nil {
 				return err
+			}
+			if s.Dir == "" {
+				continue
 			}
 			if s.Projection {
 				if short := project(p.Name, values); len(short) < len(values) {
@@ -258,6 +267,9 @@ func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, par
 			}
 			arrays = append(arrays, Array{Name: name + "/" + p.Name, Shape: shape, Values: values})
 		}
+	}
+	if s.Dir == "" {
+		return nil
 	}
 	path := filepath.Join(s.Dir, fmt.Sprintf("gradients_step_%d.npz", step))
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
@@ -268,15 +280,6 @@ func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, par
 		done <- atomicfile.Write(path, func(w io.Writer) error { return WriteNPZ(w, arrays) })
 	}(s.pending)
 	return nil
-}
-
-func copied(g *torch.Gradients, i int) ([]float32, error) {
-	t, err := g.Tensor(i)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	return t.Float32s()
 }
 
 // Wait until the last file is on the disk. A nil Saver has none.

@@ -29,6 +29,7 @@ type World struct {
 	deadlines Deadlines
 	cancel    context.CancelCauseFunc
 	exit      func(code int)
+	failed    func(*Failure)
 	watching  sync.WaitGroup
 	over      chan struct{}
 }
@@ -41,6 +42,7 @@ type Options struct {
 	Backend         string        // of the process group: gloo, nccl
 	Timeout         time.Duration // of collectives
 	Deadlines       Deadlines
+	Failed          func(*Failure) // called on the rank that says why the run failed
 }
 
 // Join takes this process into its run. The context that it returns ends when another rank fails; Conclude must follow.
@@ -53,7 +55,7 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 		return ctx, nil, fmt.Errorf("%v: ranks on other machines cannot reach loopback: set fsdp.bind to the address or the name of the network interface that joins them (eth0, ib0)", p)
 	}
 	host, _ := os.Hostname()
-	w := &World{Place: p, deadlines: o.Deadlines.filled(), exit: os.Exit, over: make(chan struct{}),
+	w := &World{Place: p, deadlines: o.Deadlines.filled(), exit: os.Exit, failed: o.Failed, over: make(chan struct{}),
 		who: Identity{Rank: p.Rank, Size: p.Size, Version: o.Version, Config: o.Config, Host: host, PID: os.Getpid()}}
 	joining, cancel := context.WithTimeoutCause(ctx, w.deadlines.Join, fmt.Errorf("gave up after %v", w.deadlines.Join))
 	defer cancel()
@@ -124,6 +126,7 @@ func (w *World) watch() {
 	case <-w.over:
 	case <-time.After(w.deadlines.Grace):
 		if w.speaks() {
+			w.tell(w.failure())
 			fmt.Fprintf(os.Stderr, "gyre: %v\n", w.failure())
 		}
 		w.exit(w.failure().Code)
@@ -202,7 +205,17 @@ func (w *World) Conclude(err error, code int, agreed bool) error {
 			failure = first // others had failed before
 		}
 	}
-	return &Ended{failure, failure.Code, !w.speaks()}
+	if !w.speaks() {
+		return &Ended{failure, failure.Code, true}
+	}
+	w.tell(failure)
+	return &Ended{failure, failure.Code, false}
+}
+
+func (w *World) tell(f *Failure) {
+	if w.failed != nil {
+		w.failed(f)
+	}
 }
 
 func (w *World) close() {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"gyre/internal/atomicfile"
 )
@@ -101,6 +102,26 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
 	return lock, nil
+}
+
+// Died records how a run ended that cannot do so itself, since the process that writes in its directory was killed or hangs: its run.json still says
+// "running". A run that has recorded its end, or that another process has taken up, stays as it is.
+func Died(path, reason string) error {
+	lock, err := Lock(path)
+	if err != nil {
+		holder, _ := os.ReadFile(filepath.Join(path, ".lock"))
+		if strings.TrimSpace(string(holder)) != strconv.Itoa(os.Getpid()) { // this process holds it, and hangs elsewhere
+			return nil
+		}
+	} else {
+		defer lock.Close()
+	}
+	info, err := ReadInfo(path)
+	if err != nil || info == nil || info.Status != "running" {
+		return err
+	}
+	info.Status, info.Reason, info.Updated = "failed", reason, time.Now().UTC().Truncate(time.Second)
+	return (&Dir{Path: path, ID: info.ID}).WriteInfo(*info)
 }
 
 func writeAt0(f *os.File, text string) error {

@@ -146,3 +146,54 @@ func TestReopening(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A run whose process was killed is recorded as failed by another, once; one that goes on, or has ended by itself, is left alone.
+func TestDied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	if err := Died(path, "no run"); err == nil {
+		if _, err := os.Stat(path); err == nil {
+			t.Error("a directory was made for a run that never was")
+		}
+	}
+	d, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() string {
+		t.Helper()
+		info, err := ReadInfo(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Status + ": " + info.Reason
+	}
+	if err := d.WriteInfo(Info{Name: "run", Status: "running", Step: 3}); err != nil {
+		t.Fatal(err)
+	}
+	lock := filepath.Join(path, ".lock")
+	if err := os.WriteFile(lock, []byte("1\n"), 0o644); err != nil { // another process's
+		t.Fatal(err)
+	}
+	if err := Died(path, "killed"); err != nil || status() != "running: " {
+		t.Errorf("a run that goes on: %v, %s", err, status())
+	}
+	d.Close()
+	for range 2 {
+		if err := Died(path, "killed"); err != nil || status() != "failed: killed" {
+			t.Errorf("%v, %s", err, status())
+		}
+	}
+	if info, _ := ReadInfo(path); info.ID != d.ID || info.Step != 3 || info.Updated.IsZero() {
+		t.Errorf("%+v", info)
+	}
+	if d, err = Open(path, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.WriteInfo(Info{Status: "running"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Died(path, "hangs"); err != nil || status() != "failed: hangs" { // this process itself, elsewhere
+		t.Errorf("%v, %s", err, status())
+	}
+	d.Close()
+}

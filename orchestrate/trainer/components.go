@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/components"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
@@ -22,6 +24,7 @@ import (
 type componentGradients struct {
 	*equipment
 	dir   string // that files go into; "" writes none
+	saves bool   // the gradients, too: known to the ranks that write nothing
 	files *components.Saver
 }
 
@@ -78,9 +81,9 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 			return "", err
 		}
 	}
-	if g.dir != "" && c.Enabled && c.Save != "none" {
+	if g.saves && c.Enabled && c.Save != "none" {
 		options.Keep = func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-			return g.keep(step, len(advantages.Names), names, gradients, parameters)
+			return g.keep(ctx, step, len(advantages.Names), names, gradients, parameters)
 		}
 	}
 	report, err := components.Measure(ctx, g.actor.model, batch, advantages, options)
@@ -105,25 +108,39 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 	}
 	loss := g.policyLoss()
 	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
-	if !g.collective() && (g.world != nil || g.config.FSDP.Deterministic) {
+	// Gradients in shards are sums of all ranks by the end of a pass: an episode's own is to be had by one pass of all ranks after the other.
+	oneByOne := g.collective() && !g.config.FSDP.Deterministic
+	if !oneByOne && (g.world != nil || g.config.FSDP.Deterministic) {
+		b.InStep = g.collective()
 		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int) error) error {
-			return g.spread(g.actor.model, samples, chosen, into, run)
+			return g.spread(g.actor.model, samples, chosen, into, func(part []int) error {
+				if !b.InStep {
+					return run(part)
+				}
+				most, err := g.world.Max(ctx, float64(len(part)))
+				if err != nil {
+					return err
+				}
+				return run(slices.Concat(part, slices.Repeat([]int{-1}, int(most)-len(part))))
+			})
 		}
 		b.Share = func(own map[int][]float32) (map[int][]float32, error) {
 			return sums(ctx, g.world, own, func(first, _ []float32) []float32 { return first })
 		}
 	}
+	foreign := slices.ContainsFunc(samples, func(x *Sample) bool { return !g.own(x) })
 	b.Backward = func(i int, tasks []components.Task, entropy, kl *torch.Gradients) error {
-		x := samples[i]
-		micro, weight, ones := whole(samples, i), weights[i], slices.Repeat([]float32{1}, len(x.IDs))
-		if g.collective() && i%g.world.Size() != g.world.Rank() { // another rank's: this one goes along with nothing
-			micro, weight, ones = nil, nil, nil
+		var micro []stretch
+		var weight, ones []float32
+		if mine := i >= 0 && !(oneByOne && i%g.world.Size() != g.world.Rank()); mine {
+			micro, weight, ones = whole(samples, i), weights[i], slices.Repeat([]float32{1}, len(samples[i].IDs))
+		} else { // this rank goes along with nothing
 			tasks = slices.Clone(tasks)
 			for k := range tasks {
 				tasks[k].Advantages = nil
 			}
 		}
-		if (entropy != nil || kl != nil) && g.own(x) { // every ratio is 1: one forward pass serves all
+		if (entropy != nil || kl != nil) && !foreign { // every ratio is 1: one forward pass serves all
 			terms := torch.Terms(nil, entropy, kl)
 			for k, task := range tasks {
 				own := task.Advantages
@@ -132,10 +149,11 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 				}
 				terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Advantages: own, Into: task.Into})
 			}
-			one := *x
-			one.Advantages = ones
 			alone := slices.Clone(samples)
-			alone[i] = &one
+			if len(micro) > 0 {
+				one := *samples[i]
+				one.Advantages, alone[i] = ones, &one
+			}
 			_, err := g.policyBackward(alone, micro, weights, loss, terms)
 			return err
 		}
@@ -143,7 +161,7 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 		for k, task := range tasks {
 			own := weight
 			if task.Advantages != nil {
-				own = make([]float32, len(x.IDs))
+				own = make([]float32, len(weight))
 				for t, v := range task.Advantages {
 					own[t] = v * weight[t]
 				}
@@ -189,12 +207,30 @@ func (g *componentGradients) own(x *Sample) bool {
 	return g.replay == nil || x.Logprob == nil || g.config.Actor.RecomputeLogprobs
 }
 
+// wholeGradient is the gradient of parameter i, which every rank holds a part of. It is collective.
+func (g *componentGradients) wholeGradient(ctx context.Context, from *torch.Gradients, i int, entries int64) ([]float32, error) {
+	part, err := from.Shard(i)
+	if err != nil {
+		return nil, err
+	}
+	defer part.Tensor.Close()
+	data, whole := make([]byte, 4*entries), make([]float32, entries)
+	if err := checkpoint.Assemble(ctx, g.world.Data(), part, torch.F32, data); err != nil {
+		return nil, err
+	}
+	_, err = binary.Decode(data, binary.LittleEndian, whole)
+	return whole, err
+}
+
 // keep starts writing the parts' gradients, in full if the configuration allows that much.
-func (g *componentGradients) keep(step, parts int, names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
+func (g *componentGradients) keep(ctx context.Context, step, parts int, names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
 	c := g.config.Components
 	if g.files == nil {
 		full := components.FullBytes(parts, experiment.Parameters(g.actor.model.Config))
-		g.files = &components.Saver{Dir: g.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20}
+		g.files = &components.Saver{Dir: g.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
+			Values: func(from *torch.Gradients, i int, entries int64) ([]float32, error) {
+				return g.wholeGradient(ctx, from, i, entries)
+			}}
 		if g.files.Projection && c.Save == "full" {
 			g.log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead", full>>20, c.SaveMiB)
 		}

@@ -64,7 +64,7 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 		}
 	}
 	if c.Components.Enabled || hasParts(episodes) {
-		t.parts = &componentGradients{equipment: t.equipment}
+		t.parts = &componentGradients{equipment: t.equipment, saves: p.Output != ""}
 		if p.Output != "" && p.World.Writes() {
 			t.parts.dir = filepath.Join(p.Output, componentFolder(c))
 		}

@@ -57,7 +57,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	t.preparation = preparation{equipment: t.equipment, exact: t.exact}
 	t.update = update{t.equipment}
 	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.file("analysis"), nil}
-	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c))}
+	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c)), saves: true}
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
