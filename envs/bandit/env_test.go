@@ -8,18 +8,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, tag string, options map[string]any, seed int64, member int) *machine {
 	t.Helper()
-	spec, err := envs.Lookup(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := envtest.Open(t, tag, options)
 	env.(envs.MemberSetter).SetMember(member)
 	if err := env.Reset(t.Context(), seed); err != nil {
 		t.Fatal(err)

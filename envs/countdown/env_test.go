@@ -10,22 +10,12 @@ import (
 
 	"gyre/envs"
 	"gyre/envs/arithmetic"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup("countdown")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, "countdown", options, seed)
 }
 
 func TestRewards(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 // jsonl writes rows to a file.
@@ -21,20 +22,6 @@ func jsonl(t *testing.T, rows ...string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func open(t *testing.T, tag string, options map[string]any) envs.Env {
-	t.Helper()
-	spec, err := envs.Lookup(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { env.Close() })
-	return env
 }
 
 func reset(t *testing.T, env envs.Env, seed int64) string {
@@ -61,7 +48,7 @@ func TestEpochs(t *testing.T) {
 		rows = append(rows, fmt.Sprintf(`{"question": "q%d", "answer": "%d"}`, i, i))
 	}
 	file := jsonl(t, rows...)
-	a, b := open(t, "dataset", map[string]any{"file": file}), open(t, "dataset", map[string]any{"file": file})
+	a, b := envtest.Open(t, "dataset", map[string]any{"file": file}), envtest.Open(t, "dataset", map[string]any{"file": file})
 	var epochs [3][]string
 	for k := range 60 {
 		epochs[k/20] = append(epochs[k/20], reset(t, a, int64(10000+k)))
@@ -79,7 +66,7 @@ func TestEpochs(t *testing.T) {
 	if got := reset(t, b, 10037); got != epochs[1][17] {
 		t.Errorf("another instance shows %q, want %q", got, epochs[1][17])
 	}
-	ordered := open(t, "dataset", map[string]any{"file": file, "shuffle": false, "first_seed": 123, "rows": 5})
+	ordered := envtest.Open(t, "dataset", map[string]any{"file": file, "shuffle": false, "first_seed": 123, "rows": 5})
 	for k, want := range []string{"q0", "q1", "q2", "q3", "q4", "q0"} {
 		if got := reset(t, ordered, int64(123+k)); got != want {
 			t.Errorf("seed %d shows %q, want %q", 123+k, got, want)
@@ -91,7 +78,7 @@ func TestEpochs(t *testing.T) {
 }
 
 func TestParts(t *testing.T) {
-	env := open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2", "id": "x"}`), "instruction": "boxed"})
+	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2", "id": "x"}`), "instruction": "boxed"})
 	if got := reset(t, env, 0); got != `1+1? Let's think step by step and output the final answer in \boxed{your answer here}.` {
 		t.Errorf("prompt %q", got)
 	}
@@ -121,7 +108,7 @@ func TestParts(t *testing.T) {
 
 // The experiment chooses parts; what it asks for wrongly is refused.
 func TestTakeRewards(t *testing.T) {
-	env := open(t, "Arithmetic", nil)
+	env := envtest.Open(t, "Arithmetic", nil)
 	taker := env.(envs.RewardTaker)
 	err := taker.TakeRewards([]envs.Wanted{{Name: "short", Options: map[string]any{"component": "length", "target": 4, "unit": "tokens"}}, {Name: "truncation"}})
 	if err != nil {
@@ -139,7 +126,7 @@ func TestTakeRewards(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	env := open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`), "attempts": 3, "feedback": "No."})
+	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`), "attempts": 3, "feedback": "No."})
 	reset(t, env, 0)
 	if r := step(t, env, "3"); r.Done || r.Parts != nil || r.Reward != 0 || env.Observe().String() != "No." {
 		t.Errorf("first attempt: %+v, %q", r, env.Observe())
@@ -158,7 +145,7 @@ func TestAttempts(t *testing.T) {
 
 // Several problems make one prompt and one answer; a careless expert forgets leading digits, as often as it is told to.
 func TestManyProblemsAndACarelessExpert(t *testing.T) {
-	one, four := open(t, "Arithmetic", nil), open(t, "Arithmetic", map[string]any{"problems": 4, "suffix": "=", "careless": 0.5})
+	one, four := envtest.Open(t, "Arithmetic", nil), envtest.Open(t, "Arithmetic", map[string]any{"problems": 4, "suffix": "=", "careless": 0.5})
 	long, short := 0, 0
 	for seed := range int64(200) {
 		reset(t, one, seed)
@@ -194,7 +181,7 @@ func TestManyProblemsAndACarelessExpert(t *testing.T) {
 
 // The problem's value is what the text says, products first.
 func TestArithmeticIsRight(t *testing.T) {
-	env := open(t, "arithmetic", map[string]any{"terms": 4, "operators": "+-*", "digits": 2, "prefix": "Q: ", "suffix": " ="})
+	env := envtest.Open(t, "arithmetic", map[string]any{"terms": 4, "operators": "+-*", "digits": 2, "prefix": "Q: ", "suffix": " ="})
 	seen := map[string]bool{}
 	for seed := range int64(200) {
 		shown := reset(t, env, seed)
@@ -253,7 +240,7 @@ func TestWrongOptions(t *testing.T) {
 // A prompt of several messages keeps their roles, but nobody speaks as the assistant.
 func TestMessages(t *testing.T) {
 	file := jsonl(t, `{"prompt": [{"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "1+1?"}], "answer": "2"}`)
-	env := open(t, "dataset", map[string]any{"file": file})
+	env := envtest.Open(t, "dataset", map[string]any{"file": file})
 	reset(t, env, 0)
 	messages := env.Observe().Messages
 	if len(messages) != 3 || messages[0].Role != "system" || messages[1].Role != "user" || messages[2].Content != "1+1?" {
@@ -264,7 +251,7 @@ func TestMessages(t *testing.T) {
 // reasoning-gym's files are played as they are; problems with many solutions are verified. (One problem of each kind, made with
 // reasoning-gym 0.1.25, Apache-2.0.)
 func TestReasoningGym(t *testing.T) {
-	env := open(t, "dataset", map[string]any{"file": "testdata/reasoning_gym.jsonl", "shuffle": false, "first_seed": 0})
+	env := envtest.Open(t, "dataset", map[string]any{"file": "testdata/reasoning_gym.jsonl", "shuffle": false, "first_seed": 0})
 	var kinds []string
 	for seed := range int64(7) {
 		reset(t, env, seed)

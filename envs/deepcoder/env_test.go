@@ -3,33 +3,18 @@ package deepcoder
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"gyre/envs"
-	"gyre/envs/sandbox"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup("deepcoder")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if errors.Is(err, sandbox.ErrNoWalls) || errors.Is(err, exec.ErrNotFound) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, "deepcoder", options, seed)
 }
 
 // The built-in problems are solved by their solutions and by nothing that ignores the input.

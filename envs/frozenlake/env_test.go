@@ -8,22 +8,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup("frozenlake")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, "frozenlake", options, seed)
 }
 
 func TestWalkToTheGoal(t *testing.T) {

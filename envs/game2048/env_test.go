@@ -11,22 +11,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup("game_2048")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, "game_2048", options, seed)
 }
 
 // cells reads sixteen hexadecimal digits.

@@ -8,22 +8,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, options map[string]any) *game {
 	t.Helper()
-	spec, err := envs.Lookup("sokoban")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, "sokoban", options, 0)
 }
 
 func TestRewardsAndRules(t *testing.T) {

@@ -8,22 +8,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, tag string, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, tag, options, seed)
 }
 
 // A right answer earns 1/2^k after k wrong ones; the expert's is right for every question of ours.

@@ -10,22 +10,12 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, tag string, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, tag, options, seed)
 }
 
 // checkFull fails unless every unit of a full grid holds every number once, counted without the grid's own bookkeeping.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -12,26 +11,12 @@ import (
 
 	"gyre/envs"
 	"gyre/envs/arithmetic"
-	"gyre/envs/sandbox"
+	"gyre/envs/envtest"
 )
 
 func play(t *testing.T, tag string, options map[string]any, seed int64) *game {
 	t.Helper()
-	spec, err := envs.Lookup(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := spec.Make(options)
-	if errors.Is(err, sandbox.ErrNoWalls) || errors.Is(err, exec.ErrNotFound) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Reset(t.Context(), seed); err != nil {
-		t.Fatal(err)
-	}
-	return env.(*game)
+	return envtest.Play[*game](t, tag, options, seed)
 }
 
 // callOf writes a reply that calls a tool.
