@@ -361,29 +361,32 @@ func TestShardsEqualOneProcess(t *testing.T) {
 	}
 }
 
+// openShards makes a model with known weights and what changes it. What an error leaves open, the end of the rank's process closes.
+func openShards(config ModelConfig, group *Group, s ShardConfig) (m *Model, o *Optimizer, g *Gradients, err error) {
+	if m, err = NewShardedModel(config, group, s); err == nil {
+		err = fillHeld(m)
+	}
+	if err == nil {
+		o, err = NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01})
+	}
+	if err == nil {
+		g, err = NewGradients(m)
+	}
+	return m, o, g, err
+}
+
 // lanesGiveSameBits prints the digests of weights and gradient norms after some steps with deterministic sums.
 func lanesGiveSameBits(group *Group) error {
 	for _, shard := range []string{ShardFull, ShardOptimizer, ShardNone} {
 		for _, head := range []string{"llama", "critic"} {
 			config := shardConfigs()[head]
 			s := ShardConfig{Shard: shard, Prefetch: 1, Deterministic: true, Lanes: 12}
-			m, err := NewShardedModel(config, group, s)
+			m, o, g, err := openShards(config, group, s)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			if err := fillHeld(m); err != nil {
-				return err
-			}
-			o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01})
-			if err != nil {
-				return err
-			}
 			defer o.Close()
-			g, err := NewGradients(m)
-			if err != nil {
-				return err
-			}
 			defer g.Close()
 			digest := sha256.New()
 			for range 3 {
@@ -435,23 +438,12 @@ func shardsTakeTheirShare(group *Group) error {
 	config := ModelConfig{Family: Llama, VocabSize: 320, HiddenSize: 256, IntermediateSize: 768, NumLayers: 48, NumHeads: 4, NumKVHeads: 2,
 		HeadDim: 64, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
 	before := PeakRSS()
-	m, err := NewShardedModel(config, group, ShardConfig{Prefetch: 1})
+	m, o, g, err := openShards(config, group, ShardConfig{Prefetch: 1})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if err := fillHeld(m); err != nil {
-		return err
-	}
-	o, err := NewOptimizer(m, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8})
-	if err != nil {
-		return err
-	}
 	defer o.Close()
-	g, err := NewGradients(m)
-	if err != nil {
-		return err
-	}
 	defer g.Close()
 	if err := pass(m, trainingSequences(1, config.VocabSize), g); err != nil {
 		return err

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,14 +12,9 @@ import (
 // A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run that never paused.
 func TestSearchSurvivesKills(t *testing.T) {
 	dir := t.TempDir()
-	tinyConfig(t, dir, "")
-	text := `
-[study]
-name = "tiny"
-base = "tiny.toml"
+	studyOf(t, dir, `
 seeds = 1
 slots = 2
-threads_per_run = 1
 set = ["run.steps=4", "run.validate_every=4", "run.save_every=-1", "analysis.enabled=false", "early_stop.low_success_count=0"]
 [search]
 reduction = 2
@@ -31,10 +25,7 @@ values = [1e-4, 1e-3, 1e-2]
 [[conditions]]
 label = "cannot start"
 set = ["model.path=nowhere"]
-`
-	if err := os.WriteFile(filepath.Join(dir, "study.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`)
 	code, stdout, stderr := runGyre(t, dir, "search", "study.toml", "--dry-run")
 	if code != 0 || strings.Count(stdout, "pending") != 4 || !strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
 		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)

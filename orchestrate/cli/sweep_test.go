@@ -18,15 +18,9 @@ import (
 // tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that cannot start.
 func tinyStudy(t *testing.T, dir string) string {
 	t.Helper()
-	tinyConfig(t, dir, "")
-	path := filepath.Join(dir, "study.toml")
-	text := `
-[study]
-name = "tiny"
-base = "tiny.toml"
+	return studyOf(t, dir, `
 seeds = 2
 slots = 2
-threads_per_run = 1
 set = ["run.steps=3", "run.validate_every=1", "analysis.enabled=false", "early_stop.low_success_count=0"]
 baseline = "nofilter"
 [[axes]]
@@ -39,7 +33,15 @@ set = ["early_stop.low_success=1", "early_stop.low_success_count=2"]
 [[conditions]]
 label = "cannot start"
 set = ["model.path=nowhere"]
-`
+`)
+}
+
+// studyOf writes a study of the tiny policy, study.toml: text goes on in its table [study].
+func studyOf(t *testing.T, dir, text string) string {
+	t.Helper()
+	tinyConfig(t, dir, "")
+	text = "[study]\nname = \"tiny\"\nbase = \"tiny.toml\"\nthreads_per_run = 1\n" + text
+	path := filepath.Join(dir, "study.toml")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +149,8 @@ func TestStudyCommandLine(t *testing.T) {
 // Stages: the second starts from the better condition of the first.
 func TestStagedStudy(t *testing.T) {
 	dir := t.TempDir()
-	tinyConfig(t, dir, "")
-	text := `
-[study]
-name = "tiny"
-base = "tiny.toml"
+	studyOf(t, dir, `
 seeds = 1
-threads_per_run = 1
 set = ["run.steps=1", "run.validate_every=1", "analysis.enabled=false"]
 [[axes]]
 key = "filter.include_zero"
@@ -162,10 +159,7 @@ values = [true, false]
 key = "actor.lr"
 values = [1e-6, 1e-5]
 stage = 2
-`
-	if err := os.WriteFile(filepath.Join(dir, "study.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`)
 	mustGyre(t, dir, "sweep", "study.toml")
 	rows := summary(t, dir)
 	best, score := "", -1.0
