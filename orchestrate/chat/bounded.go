@@ -194,10 +194,10 @@ func look(name string, f *nodes.FilterCall) *nodes.FilterCall {
 
 // make spends bytes that a string takes.
 func (b *budget) make(bytes int) error {
-	if bytes > maxMade || b.made > maxMade-bytes {
-		return fmt.Errorf("the template makes more than %d bytes of text", maxMade)
+	if bytes > b.left {
+		return fmt.Errorf("the template makes more than %d bytes of text", b.most)
 	}
-	b.made += bytes
+	b.left -= bytes
 	return b.spend()
 }
 
@@ -241,13 +241,13 @@ var guards = map[string]exec.FilterFunction{
 		if in.IsString() { // numbers are only multiplied
 			length = len(in.String())
 		}
-		b.left = append(b.left, length)
+		b.operands = append(b.operands, length)
 		return in
 	},
 	filterFactor: func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 		b, left := budgetIn(e.Environment.Context), 0
-		if n := len(b.left); n > 0 {
-			left, b.left = b.left[n-1], b.left[:n-1]
+		if n := len(b.operands); n > 0 {
+			left, b.operands = b.operands[n-1], b.operands[:n-1]
 		}
 		return charge(e, in, product(left, in))
 	},

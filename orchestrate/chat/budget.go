@@ -18,8 +18,9 @@ type loader = loaders.Loader
 type budget struct {
 	deadline time.Time
 	depth    int
-	made     int     // bytes of text, written or not
-	left     []int   // sizes of the left operands whose right ones are being evaluated
+	most     int     // bytes of text that may be made in all, written or not
+	left     int     // of them
+	operands []int   // sizes of the left operands whose right ones are being evaluated
 	raised   *raised // what raise_exception said
 }
 

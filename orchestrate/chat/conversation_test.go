@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -162,6 +163,36 @@ func TestContinueAfterEachEnd(t *testing.T) {
 		}
 		if spans[0].Owner != episode.Template {
 			t.Errorf("%s: the first span is owned by %d, want the template", c.name, spans[0].Owner)
+		}
+	}
+}
+
+// A reply that ends with a stop token which the template has further on, or nowhere, is continued behind it; what the environment says is never
+// taken for the reply's end.
+func TestContinueAfterStopTokens(t *testing.T) {
+	letters := open(t, map[string]string{})
+	k, _ := letters.Encode("k", false)
+	for _, c := range []struct{ name, template, stop, reply, next, want string }{
+		{"stands further on", "{% for m in messages %}<|im_start|>{{ m.content | trim }} <|im_end|>{% endfor %}", "2", "yes<|im_end|>", "ok ", "<|im_start|>ok <|im_end|>"},
+		{"stands nowhere", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "[0, 2]", "yes<|endoftext|>", "ok", "<|im_end|><|im_start|>ok<|im_end|>"},
+		{"is in what follows", "{% for m in messages %}{{ m.content }}{% endfor %}", fmt.Sprint(k[0]), "yesk", "okay", "okay"},
+	} {
+		tok := open(t, map[string]string{"chat_template.jinja": c.template, "generation_config.json": `{"eos_token_id": ` + c.stop + `}`})
+		conversation := tok.NewConversation()
+		if _, err := conversation.Open([]Message{{Role: "user", Content: "go"}}, ""); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := tok.EncodeMarkup(c.reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans, err := conversation.Continue(reply, []Message{{Role: "user", Content: c.next}}, "")
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		ids, owned := join(tok, spans)
+		if got := tok.Decode(ids, false); got != c.want || owned[episode.Environment] != strings.TrimSpace(c.next) {
+			t.Errorf("%s: %q follows, of which %q is the environment's; want %q", c.name, got, owned[episode.Environment], c.want)
 		}
 	}
 }

@@ -30,6 +30,7 @@ const (
 type template struct {
 	path   string
 	source string
+	made   int // bytes of text that one rendering may make
 	mu     sync.Mutex
 	idle   []*exec.Template
 }
@@ -77,7 +78,7 @@ func compile(source string) (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &template{source: source, idle: []*exec.Template{first}}, nil
+	return &template{source: source, made: maxMade, idle: []*exec.Template{first}}, nil
 }
 
 func parse(source string) (t *exec.Template, err error) {
@@ -134,7 +135,7 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 		return exec.AsValue(strftime(now, args.First().String()))
 	}
-	b := &budget{deadline: time.Now().Add(maxTime)}
+	b := &budget{deadline: time.Now().Add(maxTime), most: t.made, left: t.made}
 	data[budgetKey] = b
 	out := &boundedOutput{}
 	if err := compiled.Execute(out, exec.NewContext(data)); err != nil {

@@ -104,6 +104,13 @@ var devices = regexp.MustCompile(`^(cpu|aten|cuda(:[0-9]{1,3})?)$`)
 // leastTemperature is the least that the sampler divides logits by: csrc/engine/request.cc.
 const leastTemperature = 1e-4
 
+// checkTemperature refuses what lies between 0, which means something else, and the least temperature.
+func checkTemperature(key, zero string, t float64, report func(key, format string, args ...any)) {
+	if t > 0 && t < leastTemperature {
+		report(key, "expected 0 (%s) or a number >= %v and <= 1e4, got %v", zero, leastTemperature, t)
+	}
+}
+
 func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Run.Name == "" || c.Run.Name == "." || c.Run.Name == ".." || strings.ContainsAny(c.Run.Name, "/\\\x00") {
 		report("run.name", "expected a name for a folder, got %q", c.Run.Name)
@@ -117,9 +124,7 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
 	}
-	if t := c.Validation.Temperature; t > 0 && t < leastTemperature {
-		report("validation.temperature", "expected 0 (greedy) or a number >= %v and <= 1e4, got %v", leastTemperature, t)
-	}
+	checkTemperature("validation.temperature", "greedy", c.Validation.Temperature, report)
 	if c.Rollout.MaxTokens >= c.Rollout.MaxLength {
 		report("rollout.max_length", "%d leaves no room for a prompt and rollout.max_tokens = %d new ones",
 			c.Rollout.MaxLength, c.Rollout.MaxTokens)
@@ -132,6 +137,9 @@ const maxEpisodes = 1 << 24
 func checkEnv(path string, e Env, report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		report(path+".tag", "missing: which environment is it? `gyre env list` names the tags")
+	}
+	for i, s := range e.Sampling {
+		checkTemperature(fmt.Sprintf("%s.sampling.%d.temperature", path, i), "that of [rollout] or [validation]", s.Temperature, report)
 	}
 	// Far beyond what memory holds, and small enough that sums and products of counts never overflow.
 	if episodes := float64(e.Groups) * float64(e.GroupSize); episodes > maxEpisodes {

@@ -98,7 +98,7 @@ type Env struct {
 type Sampling struct {
 	// Sampling temperature; 0 = that of [rollout] or [validation]. Log-probs are taken at rollout.temperature whatever it is: where the
 	// two differ they are computed again before the update.
-	Temperature float64 `toml:"temperature" default:"0" range:"[0,)"`
+	Temperature float64 `toml:"temperature" default:"0" range:"[0,1e4]"`
 	// Nucleus probability; 1 = off.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
 	// Keep only the k most likely tokens; 0 = off.

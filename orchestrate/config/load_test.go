@@ -326,15 +326,17 @@ func FuzzParse(f *testing.F) {
 func TestOverridesAreBlamed(t *testing.T) {
 	document := "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
 	for override, want := range map[string]string{
-		"envs[0].groups=4":             "envs.0.groups=4",
-		"fliter.value=0.8":             "did you mean filter?",
-		"nonsense.deeper.x=1":          "unknown key",
-		"envs.1.groups=3":              "envs.1.tag: missing",
-		"rollout.temperature=0":        ">= 0.0001",
-		"validation.envs.0.goups=4":    "did you mean groups?",
-		"validation.temperature=1e-5":  "0 (greedy)",
-		"rollout.temperature=20000":    "<= 10000",
-		"engine.kv_mib=99999999999999": "<= 1.6777216e+07",
+		"envs[0].groups=4":                     "envs.0.groups=4",
+		"fliter.value=0.8":                     "did you mean filter?",
+		"nonsense.deeper.x=1":                  "unknown key",
+		"envs.1.groups=3":                      "envs.1.tag: missing",
+		"rollout.temperature=0":                ">= 0.0001",
+		"validation.envs.0.goups=4":            "did you mean groups?",
+		"validation.temperature=1e-5":          "0 (greedy)",
+		"rollout.temperature=20000":            "<= 10000",
+		"envs.0.sampling=[{temperature=1e-5}]": "0 (that of [rollout] or [validation])",
+		"envs.0.sampling=[{temperature=2e4}]":  "<= 10000",
+		"engine.kv_mib=99999999999999":         "<= 1.6777216e+07",
 	} {
 		_, err := Parse("x.toml", []byte(document), []string{override})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) || !strings.Contains(err.Error(), want) {

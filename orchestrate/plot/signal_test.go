@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/recorder"
+
 	"gyre/orchestrate/metrics"
 )
 
@@ -75,5 +79,82 @@ func TestFiguresShowIntervals(t *testing.T) {
 	}
 	if ticks := task.plot.X.Tick.Marker.Ticks(0, 3); ticks[0].Label != "Q1\n1\n2\n8" || !strings.Contains(task.plot.X.Label.Text, "groups, episodes") {
 		t.Errorf("below the first bucket: %q, named %q; want its spread, groups and episodes", ticks[0].Label, task.plot.X.Label.Text)
+	}
+}
+
+// Figures say what of their norms is noise.
+func TestCaptionsWarnOfNoise(t *testing.T) {
+	for profile, want := range map[string]string{"exact": "noise, which shrinks as 1/√groups: compare the estimates without noise", "paper": "without intervals, and dependent on a bucket's size"} {
+		values := analysed(true)
+		values["grad_analysis/profile"] = profile
+		record := metrics.Record{Step: 1, Values: values}
+		s := newStep("run", record, postFilter)
+		norms, err := s.norms()
+		if err != nil {
+			t.Fatal(err)
+		}
+		normalized, err := s.normalized()
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, err := compare("steps", []comparedStep{newComparedStep(record, postFilter)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for where, caption := range map[string]string{"norms": norms.caption, "steps": steps.caption} {
+			if !strings.Contains(caption, want) {
+				t.Errorf("%s, %s: caption %q", profile, where, caption)
+			}
+		}
+		if !strings.Contains(normalized.caption, "these shrink as 1/√n") {
+			t.Errorf("%s: caption %q", profile, normalized.caption)
+		}
+	}
+}
+
+// drawnTexts are the texts that a panel draws, each with where it begins, and a panel's place for a value of y.
+func drawnTexts(p panel) (texts map[string]vg.Point, y func(float64) vg.Length) {
+	var record recorder.Canvas
+	canvas := draw.NewCanvas(&record, 4*vg.Inch, 3*vg.Inch)
+	p.plot.Draw(canvas)
+	data := p.plot.DataCanvas(canvas)
+	_, y = p.plot.Transforms(&data)
+	texts = map[string]vg.Point{}
+	for _, action := range record.Actions {
+		if text, ok := action.(*recorder.FillString); ok {
+			texts[text.String] = text.Point
+		}
+	}
+	return texts, y
+}
+
+// A bar's number stands above its error bar, and below the bar stand the bucket's groups and episodes.
+func TestNumbersStandClearOfErrorBars(t *testing.T) {
+	f, err := newStep("run", metrics.Record{Step: 1, Values: analysed(true)}, postFilter).spread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, y := drawnTexts(f.panels[0])
+	for text, whisker := range map[string]float64{"1.00": 1.5, "2.00": 2.5, "3.00": 3.5} {
+		if at, ok := texts[text]; !ok || at.Y <= y(whisker) {
+			t.Errorf("%s stands at %v (drawn: %v), the end of its error bar at %v", text, at.Y, ok, y(whisker))
+		}
+	}
+	if label := f.panels[0].plot.X.Tick.Marker.Ticks(0, 3)[0].Label; label != "Q1\n1\n2\n8" {
+		t.Errorf("below the first bar: %q", label)
+	}
+}
+
+// Where a bucket has no interval the figure says why; and the norm of a sum is per group as its parts are.
+func TestPanelsSayWhyAnIntervalIsMissing(t *testing.T) {
+	few := bucket{name: "bucket_1", label: "Q1", exact: true, values: map[string]float64{"group_rv_count": 2, "task": 6, "signal_per_group/task": 0.5}}
+	many := bucket{name: "bucket_2", label: "Q2", exact: true, values: map[string]float64{"group_rv_count": 4, "task": 6, "kl": 3, "entropy": 4, "cosine/entropy_kl": 0,
+		"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}}
+	texts, _ := drawnTexts(strengthPanel([]bucket{few, many}, "task", components[2:], "interval"))
+	if _, ok := texts["2 groups: no interval"]; !ok {
+		t.Errorf("drawn are %v, want why there is no interval", texts)
+	}
+	if p := strengthPanel([]bucket{many}, sumTitle, regularisers, "interval"); math.Abs(p.plot.Y.Max-1.1*5/4) > 1e-12 {
+		t.Errorf("the axis ends at %v, want a little above the norm of the sum per group, 1.25", p.plot.Y.Max)
 	}
 }

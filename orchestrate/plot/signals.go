@@ -80,6 +80,21 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 	if err != nil {
 		return nil, err
 	}
+	f := t.figure(title)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := atomicfile.Write(out, func(w io.Writer) error { return f.Render(w, dpi) }); err != nil {
+		return nil, err
+	}
+	sentences := make([]string, len(t.columns))
+	for x, column := range t.columns {
+		sentences[x] = t.read(column, t.cells[x])
+	}
+	return sentences, nil
+}
+
+func (t signalTable) figure(title string) figure {
 	profile := profileOf(t.cells[0][0].record)
 	f := figure{title: title, columns: len(t.columns), width: 3.7 * vg.Inch, height: 2.2 * vg.Inch,
 		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest" + caveat(profile)}
@@ -96,17 +111,7 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 		}
 		shareRange(plots)
 	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err := atomicfile.Write(out, func(w io.Writer) error { return f.Render(w, dpi) }); err != nil {
-		return nil, err
-	}
-	sentences := make([]string, len(t.columns))
-	for x, column := range t.columns {
-		sentences[x] = t.read(column, t.cells[x])
-	}
-	return sentences, nil
+	return f
 }
 
 // read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from which spread on the

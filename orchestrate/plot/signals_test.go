@@ -83,4 +83,13 @@ func TestSignalsOfAHoleOrOfTwoProfilesAreRefused(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	for _, profile := range []string{"exact", "paper"} {
+		table, err := readSignals([]Signal{{"a", "before", probe(t, profile, clear, clear)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := table.figure("title"); !strings.HasPrefix(f.caption, profile+" profile; ") {
+			t.Errorf("the caption is %q, want the %s profile in it", f.caption, profile)
+		}
+	}
 }

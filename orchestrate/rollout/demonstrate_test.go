@@ -151,6 +151,10 @@ func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
 			t.Errorf("demonstration %d is of seed %d, want %d", i, e.Seed, 3+2*i)
 		}
 	}
+	hopeless := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "levels"})}, Seed: 4, Episodes: 2}
+	if _, err := p.Demonstrations(context.Background(), hopeless); err == nil || !strings.Contains(err.Error(), "only 0 of 2 demonstrations after 142 levels") {
+		t.Errorf("without any level: %v", err)
+	}
 	silent := source(1, 1, nil)
 	silent.Tag = "mute"
 	if _, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{silent}, Episodes: 1}); err == nil ||

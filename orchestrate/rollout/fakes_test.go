@@ -26,7 +26,7 @@ type corridor struct {
 }
 
 type corridorOptions struct {
-	Fault string `option:"fault" doc:"panic | hang | error | reset | nan, on the second step (reset: at once)"`
+	Fault string `option:"fault" doc:"panic | hang | error | reset | nan, on the second step (reset: at once; levels: with every seed)"`
 	Steps int
 }
 
@@ -52,7 +52,7 @@ func init() {
 func (c *corridor) SetMember(index int) { c.member = index }
 
 func (c *corridor) Reset(_ context.Context, seed int64) error {
-	if c.options.Fault == "reset" && seed%2 == 0 {
+	if c.options.Fault == "levels" || c.options.Fault == "reset" && seed%2 == 0 {
 		return errors.New("no level")
 	}
 	c.length, c.at = 3+int(seed%3), 0

@@ -37,3 +37,34 @@ func TestOverlapCountsSharedFirstStates(t *testing.T) {
 		}
 	}
 }
+
+// With several sources every one of them counts, in training, validation and demonstrations, which take the sources in turn.
+func TestOverlapOfSeveralSources(t *testing.T) {
+	lake := func(groups, size int) config.Env {
+		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 2, Options: map[string]any{"size": size, "p": 0.8}}
+	}
+	c := &config.Config{Run: config.Run{Steps: 1, EnvSeed: 10}, Envs: []config.Env{lake(2, 5), lake(3, 6)}}
+	c.Validation.Envs, c.Validation.Seed = []config.Env{lake(4, 5), lake(6, 6)}, 1000
+	c.SFT.EnvSeed = 2000
+	for _, x := range []struct {
+		name              string
+		train, shown      int64 // the first seeds
+		n, shared, unique int
+	}{
+		{"nothing", 10, 2000, 0, 0, 5},
+		// Validation: seeds 1000 to 1003 of size 5 and 1004 to 1009 of size 6. Training: 1000 and 1001 of size 5, 1002 to 1004 of size 6.
+		{"training", 1000, 2000, 0, 3, 5},
+		// Demonstrations: even seeds of size 5, odd ones of size 6.
+		{"demonstrations", 10, 1000, 10, 2 + 3, 5 + 10},
+		{"odd demonstrations", 10, 1001, 7, 2 + 2, 5 + 7},
+	} {
+		c.Run.EnvSeed, c.SFT.EnvSeed = x.train, x.shown
+		o, err := CountOverlap(t.Context(), c, x.n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Shared != x.shared || o.Distinct != x.unique || o.HeldOut != 10 || o.Different != 10 || o.Training != 5 {
+			t.Errorf("%s: %+v, want %d shared of %d", x.name, o, x.shared, x.unique)
+		}
+	}
+}

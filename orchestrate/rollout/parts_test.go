@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -278,6 +279,15 @@ func TestPlacesOfParts(t *testing.T) {
 	}
 	if got := place(envs.Part{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
 		t.Errorf("the mean over three tokens: %v", got)
+	}
+	for stretch, want := range map[[2]int][]int{{0, 3}: {6, 7, 8}, {0, 1}: {6}, {2, 9}: {8}, {1, 1}: {5}, {-1, 2}: {5}, {3, 4}: {5}} {
+		var got []int
+		for _, share := range place(envs.Part{Value: 3, From: stretch[0], To: stretch[1], Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
+			got = append(got, share.Token)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the bytes %v lie on the tokens %v, want %v", stretch, got, want)
+		}
 	}
 	if got := place(envs.Part{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
 		t.Errorf("the middle of three tokens: %v", got)

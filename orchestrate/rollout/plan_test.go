@@ -54,6 +54,9 @@ func TestAnalysisBatchIsSharedOut(t *testing.T) {
 			t.Errorf("the second source has %d groups, its share is %.2f", p.Sources[1].Groups, exact)
 		}
 	}
+	if p := AnalysisPlan(c, 50); p.EnvSeed != 10000 { // the analysis of step 1 is the only one before
+		t.Errorf("step 50: seeds from %d", p.EnvSeed)
+	}
 	c.Analysis.Groups = 0
 	if p := AnalysisPlan(c, 51); p.Groups() != total || p.EnvSeed != 10000+int64(total) || p.Sources[0].GroupSize != 16 {
 		t.Errorf("without analysis.groups: %+v", p)
@@ -74,6 +77,7 @@ func TestShare(t *testing.T) {
 	}
 	for _, x := range []struct{ got, want []int }{
 		{of(128, 5, 3), []int{80, 48}}, {of(2, 1, 1, 1), []int{1, 1}}, {of(7, 2, 2), []int{4, 3}}, {of(10, 1, 8), []int{1, 9}},
+		{of(3, 1, 2, 3), []int{1, 2}}, {of(4, 1, 3, 2), []int{1, 2, 1}}, {of(5, 3, 3, 1, 1), []int{2, 2, 1}},
 	} {
 		if !slices.Equal(x.got, x.want) {
 			t.Errorf("got %v, want %v", x.got, x.want)

@@ -66,6 +66,23 @@ func TestSingleEpisodesAreNotNormalized(t *testing.T) {
 	}
 }
 
+// Two episodes can be compared, and scores that differ by less than rounding are one score.
+func TestNormalizationOfPairs(t *testing.T) {
+	pair := scored("a", 0, 1, 3)
+	normalize(pair, "mean", "state")
+	if pair[0].Score != -1 || pair[1].Score != 1 {
+		t.Errorf("scores %v and %v, want -1 and 1", pair[0].Score, pair[1].Score)
+	}
+	for _, method := range []string{"mean_std", "asym_clip"} {
+		if got := normalized(method, 1e-7, smallestStd); got != 0 {
+			t.Errorf("%s: a spread of %v is scaled to %v", method, smallestStd, got)
+		}
+		if got, want := normalized(method, 1e-6, 3e-6), 0.25; !near(got, want) {
+			t.Errorf("%s: got %v, want %v", method, got, want)
+		}
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	make := func(tag string, group, tokens int, success bool, metrics map[string]float64) *episode.Episode {
 		e := &episode.Episode{Tag: tag, Group: group, Success: success, Mask: []bool{false}, Metrics: metrics}

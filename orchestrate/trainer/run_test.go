@@ -3,6 +3,7 @@ package trainer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"gyre/orchestrate/advantage"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/metrics"
+	"gyre/torch"
 )
 
 // The configuration's coefficient counts. A controller that has adapted it goes on only under the configuration that it began with.
@@ -208,30 +210,71 @@ func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
-	parameters, err := run.actor.model.Parameters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := parameters[0].Tensor.Float32s()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range values {
-		values[i] = float32(math.Inf(1))
-	}
-	if err := parameters[0].Tensor.SetFloat32s(values); err != nil {
-		t.Fatal(err)
-	}
-	if err := run.actor.model.Touch(); err != nil {
-		t.Fatal(err)
-	}
-	err = run.checkpoints.save(context.Background(), State{Step: 2})
+	spoil(t, run.actor.model, "model.embed_tokens.weight", math.Inf(1))
+	err := run.checkpoints.save(context.Background(), State{Step: 2})
 	if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") {
 		t.Errorf("saving gave %v", err)
 	}
 	if found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
 		t.Errorf("left are %v", found)
 	}
+}
+
+// Steps without anything to learn from end a run early; after gradients that were not finite they mean that it has diverged.
+func TestEmptyStepsAfterUnsoundGradientsAreDivergence(t *testing.T) {
+	same := strings.NewReplacer("[3, 1]", "[3, 0.5]", "[2, 0]", "[2, 0.5]").Replace(twoGroups)
+	for _, unsound := range []int{0, 1} {
+		run := given(t, same, "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false", "early_stop.empty_steps=1")
+		run.state.Step, run.state.Unsound = 1, unsound
+		_, err := run.step(context.Background())
+		var early *StoppedEarly
+		var diverged *errDiverged
+		if errors.As(err, &early) != (unsound == 0) || errors.As(err, &diverged) != (unsound > 0) {
+			t.Errorf("gradients not finite since step %d: %v", unsound, err)
+		}
+	}
+}
+
+// A step whose gradients are not finite is remembered.
+func TestUnsoundStepsAreRemembered(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		run := given(t, twoGroups, "algorithm.advantage=gae", "critic.warmup=5")
+		if broken {
+			spoil(t, run.critic.model, "score.weight", 1e25) // values that are finite, gradients that are not
+		}
+		if _, err := run.step(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if (run.state.Unsound == 1) != broken {
+			t.Errorf("a broken critic %v: unsound since step %d", broken, run.state.Unsound)
+		}
+	}
+}
+
+// spoil gives all elements of a parameter one value.
+func spoil(t *testing.T, model *torch.Model, name string, value float64) {
+	t.Helper()
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parameters {
+		if p.Name != name {
+			continue
+		}
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			values[i] = float32(value)
+		}
+		if err := errors.Join(p.Tensor.SetFloat32s(values), model.Touch()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no parameter %s", name)
 }
 
 // The checkpoint before the newest goes when a step after it was sound; the last one before gradients that are not finite stays.
