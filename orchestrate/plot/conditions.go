@@ -1,13 +1,14 @@
 package plot
 
 import (
+	"fmt"
 	"image/color"
 	"math"
 	"slices"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/rundir"
@@ -63,14 +64,15 @@ var conditionPanels = []struct {
 	title, unit string
 	factor      float64
 	series      func(r *rundir.Run) []rundir.Point
-	sparse      bool // validations: every value is drawn as it is
+	sparse      bool    // validations: every value is drawn as it is
+	least, most float64 // what the values can be
 }{
-	{"Validation success", "episodes (%)", 100, (*rundir.Run).Validations, true},
-	{"Training success", "episodes (%)", 100, meanOf("train/*/success"), false},
-	{"Score of kept episodes", "mean score", 1, meanOf("critic/score/mean"), false},
-	{"Reward spread", "in-group std of returns", 1, meanOf("rollout/in_group_reward_std"), false},
-	{"Policy entropy", "nats per token", 1, meanOf("actor/entropy"), false},
-	{"Gradient norm", "L2 norm", 1, meanOf("actor/grad_norm"), false},
+	{"Validation success", "episodes (%)", 100, (*rundir.Run).Validations, true, 0, 100},
+	{"Training success", "episodes (%)", 100, meanOf("train/*/success"), false, 0, 100},
+	{"Score of kept episodes", "mean score", 1, meanOf("critic/score/mean"), false, math.Inf(-1), math.Inf(1)},
+	{"Reward spread", "in-group std of returns", 1, meanOf("rollout/in_group_reward_std"), false, 0, math.Inf(1)},
+	{"Policy entropy", "nats per token", 1, meanOf("actor/entropy"), false, 0, math.Inf(1)},
+	{"Gradient norm", "L2 norm", 1, meanOf("actor/grad_norm"), false, 0, math.Inf(1)},
 }
 
 // meanOf is the mean of the metrics that a pattern names, step by step.
@@ -96,10 +98,10 @@ func meanOf(pattern string) func(r *rundir.Run) []rundir.Point {
 // mostBands is the number of conditions up to which bands can be told apart.
 const mostBands = 4
 
-// limit keeps the ends of an interval of a share within 0 and 100 %.
-func limit(points plotter.XYs) {
+// limit keeps the ends of an interval where values can be.
+func limit(points plotter.XYs, least, most float64) {
 	for i := range points {
-		points[i].Y = math.Min(math.Max(points[i].Y, 0), 100)
+		points[i].Y = min(max(points[i].Y, least), most)
 	}
 }
 
@@ -132,6 +134,7 @@ func Conditions(title string, list []Condition) Picture {
 		p.X.Tick.Marker = ticks{integer: true}
 		out := panel{title: what.title, plot: p}
 		var all plotter.XYs
+		var bands, runLines, means, marks []plot.Plotter // in this order, so that no curve lies under a band and no mark under a curve
 		for i, c := range list {
 			paint := conditionColours[i%len(conditionColours)]
 			var runs []plotter.XYs
@@ -158,29 +161,30 @@ func Conditions(title string, list []Condition) Picture {
 			}
 			mean, low, high := across(runs)
 			if len(runs) > 1 {
-				if what.factor == 100 {
-					limit(low)
-					limit(high)
-				}
+				limit(low, what.least, what.most)
+				limit(high, what.least, what.most)
 				if len(mean) > 1 && len(list) <= mostBands {
-					p.Add(band(low, high, paint))
+					bands = append(bands, band(low, high, paint))
 				}
 				for _, points := range runs {
-					p.Add(line(points, light(paint), 0.6))
+					runLines = append(runLines, line(points, light(paint), 0.6))
 				}
 				if len(list) <= mostBands {
 					all = append(append(all, low...), high...)
 				}
 			}
-			p.Add(line(mean, paint, 1.5))
+			means = append(means, line(mean, paint, 1.5))
 			if what.sparse || len(mean) == 1 {
-				p.Add(dots(mean, paint, 2))
+				means = append(means, dots(mean, paint, 2))
 			}
+			label := c.Label
 			if len(ends) > 0 {
-				p.Add(&plotter.Scatter{XYs: ends, GlyphStyle: draw.GlyphStyle{Color: paint, Radius: vg.Points(5), Shape: draw.CrossGlyph{}}})
+				marks = append(marks, crosses(ends, paint, 3.5))
+				label += fmt.Sprintf(" (%d of %d stopped early)", len(ends), len(c.Runs))
 			}
-			out.legend = append(out.legend, entry{c.Label, paint, markLine})
+			out.legend = append(out.legend, entry{label, paint, markLine})
 		}
+		p.Add(slices.Concat(bands, runLines, means, marks)...)
 		if len(all) == 0 {
 			continue
 		}

@@ -36,6 +36,7 @@ const (
 	markDot
 	markRing
 	markBox
+	markCross
 	markNone
 )
 
@@ -63,7 +64,7 @@ func (f figure) Render(w io.Writer, dpi int) error {
 	heads := make([]vg.Length, rows) // height of titles and legends above each row
 	for i, p := range f.panels {
 		row := i / columns
-		heads[row] = max(heads[row], vg.Points(sizePanel)+6+rowHeight*vg.Length(len(wrapLegend(p.legend, legendWidth))))
+		heads[row] = max(heads[row], p.titleHeight()+6+rowHeight*vg.Length(len(wrapLegend(p.legend, legendWidth))))
 	}
 	width := f.width*vg.Length(columns) + gap*vg.Length(columns-1) + 2*margin
 	body := f.height*vg.Length(rows) + gap*vg.Length(rows-1)
@@ -106,9 +107,16 @@ func (f figure) Render(w io.Writer, dpi int) error {
 	return err
 }
 
+func (p panel) titleHeight() vg.Length {
+	if p.title == "" {
+		return 0
+	}
+	return vg.Points(sizePanel)
+}
+
 // drawHead writes title and legend into the space above the data.
 func (p panel) drawHead(data draw.Canvas, height, width vg.Length) {
-	y := data.Max.Y + height - vg.Points(sizePanel)
+	y := data.Max.Y + height - p.titleHeight()
 	data.FillText(style(sizePanel, true), vg.Point{X: data.Min.X, Y: y}, p.title)
 	s := style(sizeLegend, false)
 	for _, row := range wrapLegend(p.legend, width) {
@@ -142,6 +150,9 @@ func (e entry) draw(c draw.Canvas, at vg.Point) {
 			vg.Point{X: at.X + swatch/2, Y: at.Y})
 	case markRing:
 		c.DrawGlyphNoClip(draw.GlyphStyle{Color: e.color, Radius: vg.Points(2.4), Shape: draw.RingGlyph{}},
+			vg.Point{X: at.X + swatch/2, Y: at.Y})
+	case markCross:
+		c.DrawGlyphNoClip(draw.GlyphStyle{Color: e.color, Radius: vg.Points(2.8), Shape: boldCross{}},
 			vg.Point{X: at.X + swatch/2, Y: at.Y})
 	case markBox:
 		const half = 3

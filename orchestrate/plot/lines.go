@@ -3,6 +3,7 @@ package plot
 import (
 	"math"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 )
@@ -54,6 +55,7 @@ func (c Chart) panel() panel {
 			low, high, left, right = min(low, y), max(high, y), min(left, x), max(right, x)
 		}
 	}
+	var curves []plot.Plotter // above all bands
 	for i, l := range c.Lines {
 		paint := cycle[i%len(cycle)]
 		if l.Low != nil {
@@ -73,13 +75,14 @@ func (c Chart) panel() panel {
 				points[k] = plotter.XY{X: l.X[at], Y: l.Y[at]}
 				grow(l.X[at], l.Y[at])
 			}
-			p.Add(line(points, paint, 1.3))
+			curves = append(curves, line(points, paint, 1.3))
 			if len(points) <= 60 {
-				p.Add(dots(points, paint, 1.8))
+				curves = append(curves, dots(points, paint, 1.8))
 			}
 		}
 		out.legend = append(out.legend, entry{l.Label, paint, markLine})
 	}
+	p.Add(curves...)
 	if left > right {
 		return panel{title: c.Title, plot: message("nothing is defined")}
 	}

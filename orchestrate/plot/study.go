@@ -156,12 +156,18 @@ var ends = map[string]struct {
 	"paused": {"not promoted further", sky}, "running": {"not finished", grey}, "pending": {"not finished", grey},
 }
 
-// endLegend explains the ends that occur.
+// whole tells whether a run came as far as it was to come.
+func (r StudyRun) whole() bool { return r.Status == "finished" || r.Status == "paused" }
+
+// endLegend explains the ends that occur; the mark is that of whole runs.
 func endLegend(list []StudyCondition, mark mark) (out []entry) {
 	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running"} {
 		occurs := slices.ContainsFunc(list, func(c StudyCondition) bool {
 			return slices.ContainsFunc(c.Runs, func(r StudyRun) bool { return r.Status == status })
 		})
+		if occurs && !(StudyRun{Status: status}).whole() {
+			mark = markCross
+		}
 		if occurs {
 			out = append(out, entry{ends[status].label, ends[status].color, mark})
 		}
@@ -193,7 +199,11 @@ func finalSuccess(name string, list []StudyCondition) figure {
 	for i, c := range list {
 		y := float64(len(list) - 1 - i)
 		if !math.IsNaN(c.Mean) {
-			p.Add(&plotter.BarChart{Values: plotter.Values{100 * c.Mean}, XMin: y, Width: barWidth * 0.9, Color: light(blue), Horizontal: true})
+			paint := blue
+			if c.collapsed() == len(c.Runs) {
+				paint = vermilion
+			}
+			p.Add(&plotter.BarChart{Values: plotter.Values{100 * c.Mean}, XMin: y, Width: barWidth * 0.9, Color: light(paint), Horizontal: true})
 			highest = math.Max(highest, 100*c.Mean)
 		}
 		if !math.IsNaN(c.Mean) && !math.IsNaN(c.Low) {
@@ -204,19 +214,19 @@ func finalSuccess(name string, list []StudyCondition) figure {
 		}
 		for k, r := range c.Runs {
 			at := plotter.XY{X: 100 * r.Success, Y: y + 0.16*(float64(len(c.Runs)-1)/2-float64(k))}
-			style := draw.GlyphStyle{Color: ends[r.Status].color, Radius: vg.Points(2.2), Shape: draw.CircleGlyph{}}
-			if r.Status != "finished" && r.Status != "paused" {
-				style.Shape, style.Radius = draw.CrossGlyph{}, vg.Points(3)
-			}
 			if math.IsNaN(r.Success) {
 				at.X = 0
 			}
-			p.Add(&plotter.Scatter{XYs: plotter.XYs{at}, GlyphStyle: style})
+			if paint := ends[r.Status].color; r.whole() {
+				p.Add(dots(plotter.XYs{at}, paint, 2.2))
+			} else {
+				p.Add(crosses(plotter.XYs{at}, paint, 2.4))
+			}
 			highest = math.Max(highest, at.X)
 		}
 	}
 	p.X.Min, p.X.Max = 0, math.Max(highest*1.05, 1)
-	return figure{title: name + ": final success", caption: "bars: mean over runs with its 95 % interval; marks: the runs; a run without a validation stands at 0",
+	return figure{title: name + ": final success", caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a run without a validation stands at 0",
 		columns: 1, width: 5.4 * vg.Inch, height: rowsHeight(len(list), 20), panels: []panel{{plot: p, legend: endLegend(list, markDot)}}}
 }
 
@@ -247,10 +257,10 @@ func timeline(name string, list []StudyCondition) figure {
 		y, end := float64(len(rows)-1-i), ends[r.Status]
 		longest = max(longest, r.Steps)
 		p.Add(line(plotter.XYs{{X: 0, Y: y}, {X: float64(r.Steps), Y: y}}, end.color, 4))
-		if r.Status == "finished" || r.Status == "paused" {
+		if r.whole() {
 			continue
 		}
-		p.Add(&plotter.Scatter{XYs: plotter.XYs{{X: float64(r.Steps), Y: y}}, GlyphStyle: draw.GlyphStyle{Color: end.color, Radius: vg.Points(4), Shape: draw.CrossGlyph{}}})
+		p.Add(crosses(plotter.XYs{{X: float64(r.Steps), Y: y}}, end.color, 3.5))
 		text := fmt.Sprintf("step %d: %s", r.Steps, ruleText(r))
 		s := style(sizeValue, false)
 		s.YAlign = draw.YCenter
@@ -276,6 +286,16 @@ func ruleText(r StudyRun) string {
 		return r.Rule
 	}
 	return ends[r.Status].label
+}
+
+// collapsed counts the runs that a collapse rule stopped.
+func (c StudyCondition) collapsed() (n int) {
+	for _, r := range c.Runs {
+		if r.Status == "stopped_early" {
+			n++
+		}
+	}
+	return n
 }
 
 // grid is a plotter.GridXYZ of mean success in percent.
@@ -311,6 +331,7 @@ func (blues) Colors() []color.Color {
 // heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values each.
 func heatMap(name string, list []StudyCondition) (figure, bool) {
 	g := grid{z: map[[2]string]float64{}}
+	collapsed, most := map[[2]string]int{}, 0
 	for _, c := range list {
 		if len(c.Coordinates) != 2 {
 			return figure{}, false
@@ -325,6 +346,8 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 		if !math.IsNaN(c.Mean) {
 			g.z[[2]string{x, y}] = 100 * c.Mean
 		}
+		collapsed[[2]string{x, y}] = c.collapsed()
+		most = max(most, c.collapsed())
 	}
 	if len(g.x) < 2 || len(g.y) < 2 || len(g.z) == 0 {
 		return figure{}, false
@@ -358,9 +381,18 @@ func heatMap(name string, list []StudyCondition) (figure, bool) {
 			s := style(sizeLabel, true)
 			s.Color, s.XAlign, s.YAlign = paint, draw.XCenter, draw.YCenter
 			values.XYs, values.Labels, values.TextStyle = append(values.XYs, plotter.XY{X: float64(c), Y: float64(r)}), append(values.Labels, text), append(values.TextStyle, s)
+			if n := collapsed[[2]string{g.x[c], g.y[r]}]; n > 0 {
+				s.Font = style(sizeValue, false).Font
+				s.YAlign = -2.1 // below the value
+				values.XYs, values.Labels, values.TextStyle = append(values.XYs, plotter.XY{X: float64(c), Y: float64(r)}), append(values.Labels, fmt.Sprintf("× %d", n)), append(values.TextStyle, s)
+			}
 		}
 	}
 	p.Add(values)
-	return figure{title: name + ": final success", caption: "mean over runs of the last validation success (%)", columns: 1,
+	caption := "mean over runs of the last validation success (%)"
+	if most > 0 {
+		caption += "; ×: runs that stopped early"
+	}
+	return figure{title: name + ": final success", caption: caption, columns: 1,
 		width: vg.Length(len(g.x))*50 + 60, height: vg.Length(len(g.y))*34 + 30, panels: []panel{{plot: p}}}, true
 }

@@ -95,6 +95,22 @@ func dots(points plotter.XYs, c color.Color, radius float64) *plotter.Scatter {
 	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: c, Radius: vg.Points(radius), Shape: draw.CircleGlyph{}}}
 }
 
+// boldCross is a cross that stands out from curves and bands behind it, and from other crosses.
+type boldCross struct{}
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (boldCross) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
+	for _, l := range []draw.LineStyle{{Color: color.White, Width: vg.Points(3)}, {Color: s.Color, Width: vg.Points(1.5)}} {
+		c.StrokeLine2(l, at.X-s.Radius, at.Y-s.Radius, at.X+s.Radius, at.Y+s.Radius)
+		c.StrokeLine2(l, at.X-s.Radius, at.Y+s.Radius, at.X+s.Radius, at.Y-s.Radius)
+	}
+}
+
+// crosses mark runs that did not come to their end.
+func crosses(points plotter.XYs, c color.Color, radius float64) *plotter.Scatter {
+	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: c, Radius: vg.Points(radius), Shape: boldCross{}}}
+}
+
 // errorBars draws from low to high at each point.
 func errorBars(points plotter.XYs, low, high []float64, c color.Color) *plotter.YErrorBars {
 	errors := make(plotter.YErrors, len(points))
