@@ -16,6 +16,7 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/plot"
 	"gyre/orchestrate/rollout"
@@ -43,6 +44,7 @@ solved by which turn.
 			&cli.BoolFlag{Name: "random", Usage: "play at random instead: the baseline of these levels"},
 			&cli.StringFlag{Name: "by-turns", Usage: "write success by turns to `DIR`: CSV, JSON, PNG"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON objects instead of a table"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "open everything but the weights, print the memory, stop"},
 		},
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, playing)
@@ -52,6 +54,9 @@ solved by which turn.
 			if c.Bool("random") {
 				if len(c.StringSlice("checkpoint")) > 0 || c.String("output")+c.String("by-turns") != "" {
 					return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output and --by-turns")
+				}
+				if c.Bool("dry-run") {
+					return Usagef("--random plays without a policy: there is nothing that --dry-run could open")
 				}
 				result, err := rollout.PlayRandom(c.Context, rollout.ValidationPlan(cfg, 0))
 				if err != nil {
@@ -64,6 +69,9 @@ solved by which turn.
 				return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
 			}
 			console := metrics.NewConsole(c.App.ErrWriter)
+			if c.Bool("dry-run") {
+				return checkEvaluations(c, cfg, list, console)
+			}
 			for i := range list {
 				if len(list) > 1 {
 					fmt.Fprintf(console, "%s\n", list[i].name)
@@ -81,6 +89,41 @@ solved by which turn.
 			return nil
 		},
 	}
+}
+
+// checkEvaluations prints what the checkpoints would be played with, and what each needs.
+func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, console *metrics.Console) error {
+	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "checkpoint\tparameters\tepisodes\tturns\ttokens\tmemory\tweights\n")
+	episodes, turns := 0, 0
+	for _, e := range cfg.Validation.Envs {
+		episodes, turns = episodes+e.Groups*e.GroupSize, max(turns, e.MaxTurns)
+	}
+	for _, e := range list {
+		opened, err := trainer.CheckEvaluation(cfg, e.dir, console)
+		if err != nil {
+			return trainingError(fmt.Errorf("%s: %w", e.name, err))
+		}
+		absent, err := opened.CheckWeights()
+		if err != nil {
+			return trainingError(fmt.Errorf("%s: %w", e.name, err))
+		}
+		weights := "there"
+		if len(absent) > 0 {
+			weights = "not there yet"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%.1f GiB\t%s\n", e.name, millions(experiment.Parameters(opened.Policy.Shape)), episodes, turns, cfg.Rollout.MaxLength,
+			float64(opened.PlanMemory().Peak())/(1<<30), weights)
+	}
+	return t.Flush()
+}
+
+// millions writes a number of parameters.
+func millions(n int64) string {
+	if n < 10e6 {
+		return fmt.Sprintf("%.2f M", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.0f M", float64(n)/1e6)
 }
 
 // successInterval is what stands behind a tag's share of successes: its interval, as of independent episodes.
@@ -206,7 +249,7 @@ func byTurns(c *cli.Context, cfg *config.Config, list []evaluated, dir string) e
 	for _, e := range list {
 		curve := plot.TurnCurve{Label: e.name, Episodes: len(e.result.Episodes), Solved: rollout.SolvedBy(e.result.Episodes, most)}
 		curves = append(curves, curve)
-		fmt.Fprintf(t, "%s\t%.1f M", e.name, float64(e.result.Parameters)/1e6)
+		fmt.Fprintf(t, "%s\t%s", e.name, millions(e.result.Parameters))
 		for turn := 1; turn <= most; turn++ {
 			value, low, high := curve.Share(turn)
 			rows = append(rows, turnRow{e.name, e.result.Parameters, turn, curve.Episodes, curve.Solved[turn-1], value, low, high})

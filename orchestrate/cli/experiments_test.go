@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,6 +43,33 @@ func qwen(t *testing.T, dir string) []string {
 	return paths
 }
 
+// Twenty-five turns at every size, as far as that goes without weights.
+func TestEvaluationsAreReady(t *testing.T) {
+	dir := t.TempDir()
+	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"eval", config, "--dry-run", "--by-turns", "out", "--checkpoint", "tiny=" + tinyPolicy(t), "rollout.max_length=512"}
+	for _, path := range qwen(t, dir) {
+		args = append(args, "--checkpoint", path)
+	}
+	stdout := mustGyre(t, dir, args...)
+	for _, want := range []string{`tiny +0\.0\d M +256 +25 +512 +0\.\d GiB +there\n`, `Qwen2\.5-0\.5B-Instruct +494 M +256 +25 .* not there yet\n`, `Qwen2\.5-7B-Instruct +7616 M +256 `} {
+		if !regexp.MustCompile(want).MatchString(stdout) {
+			t.Errorf("want %s in\n%s", want, stdout)
+		}
+	}
+	if exists(filepath.Join(dir, "out")) {
+		t.Error("a dry run wrote something")
+	}
+	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere", "--random": "nothing that --dry-run could open"} {
+		if code, _, stderr := runGyre(t, dir, append([]string{"eval", config, "--dry-run"}, strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %s", words, code, stderr)
+		}
+	}
+}
+
 // Every experiment passes all that a run would check at its start, RAGEN's base matrix at every size of its model.
 func TestEveryExperimentIsReady(t *testing.T) {
 	dir := t.TempDir()
@@ -61,8 +89,11 @@ func TestEveryExperimentIsReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		models := sizes[:1]
-		if strings.Contains(file, "base/sokoban") {
+		switch {
+		case strings.Contains(file, "base/sokoban"):
 			models = sizes
+		case strings.Contains(file, "/base/"):
+			models = []string{sizes[0], sizes[2]}
 		}
 		for _, model := range models {
 			code, stdout, stderr := runGyre(t, dir, "train", path, "model.path="+model, "--dry-run")

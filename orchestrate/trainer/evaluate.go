@@ -29,11 +29,11 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	}
 	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
 	defer e.close()
-	from, err := e.locate(checkpoint)
+	parts, err := e.evaluated(checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := e.open(experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}, nil, nil)
+	opened, err := e.open(parts, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -48,4 +48,23 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 		}
 	}
 	return &Evaluation{rollout.Summarize(episodes), episodes, experiment.Parameters(opened.Policy.Shape)}, nil
+}
+
+// evaluated are the parts of an experiment that a checkpoint is evaluated with.
+func (e *equipment) evaluated(dir string) (experiment.Parts, error) {
+	from, err := e.locate(dir)
+	if err != nil {
+		return experiment.Parts{}, err
+	}
+	return experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, e.config.Model.Path)}, nil
+}
+
+// CheckEvaluation opens what Evaluate would play with, but for the weights.
+func CheckEvaluation(c *config.Config, checkpoint string, console *metrics.Console) (*experiment.Experiment, error) {
+	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
+	parts, err := e.evaluated(checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	return experiment.Open(c, parts)
 }
