@@ -345,43 +345,48 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	}
 }
 
-// The best epoch by the held-out loss is kept, validated and named, whatever comes after it; RL starts from it.
+// The best epoch by the held-out loss is kept, validated and named, whatever comes after it, with any number of ranks; RL starts from it.
 func TestBestEpochIsKept(t *testing.T) {
 	dir := t.TempDir()
-	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 1.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
-	code, _, stderr := runGyre(t, dir, "sft", config, "run.name=warm", "checkpoint.keep=1")
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s", code, stderr)
+	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
+	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"}, "replicas": {"--ranks", "2", "fsdp.shard=none"}} {
+		t.Run(name, func(t *testing.T) {
+			run := filepath.Join(dir, "runs", name)
+			code, _, stderr := runGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "checkpoint.keep=1"}, ranks...)...)
+			if code != 0 {
+				t.Fatalf("exit code %d\n%s", code, stderr)
+			}
+			values := steadyMetrics(t, filepath.Join(run, "metrics.jsonl"))
+			best, lowest := 0, math.Inf(1)
+			for epoch := 1; epoch <= 4; epoch++ {
+				line := values[8*epoch]
+				if loss := line["val/loss"].(float64); loss < lowest {
+					best, lowest = epoch, loss
+				}
+				if line["val/best_epoch"] != float64(best) || line["val/best_loss"] != lowest {
+					t.Errorf("epoch %d: best %v with %v, want %d with %v", epoch, line["val/best_epoch"], line["val/best_loss"], best, lowest)
+				}
+			}
+			if best == 4 {
+				t.Fatal("the last epoch is the best: this test shows nothing")
+			}
+			if target, err := os.Readlink(filepath.Join(run, "best")); err != nil || target != fmt.Sprint("global_step_", best) || !strings.Contains(stderr, "model.path=runs/"+name+"/best/actor") {
+				t.Errorf("best is %s (%v)\n%s", target, err, stderr)
+			}
+			found, _ := filepath.Glob(filepath.Join(run, "global_step_*"))
+			if len(found) != 2 {
+				t.Errorf("checkpoints %v, want those of the best epoch and of the last", found)
+			}
+			var result map[string]float64
+			if err := json.Unmarshal([]byte(mustGyre(t, dir, "eval", config, "--checkpoint", filepath.Join(run, "best"), "--json")), &result); err != nil {
+				t.Fatal(err)
+			}
+			if got := values[32]["val-env/sokoban/episodic_return"]; got == nil || got != result["sokoban/episodic_return"] {
+				t.Errorf("the run validated %v, the best epoch has %v", got, result["sokoban/episodic_return"])
+			}
+			mustGyre(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" + filepath.Join(run, "best/actor")}, ranks...)...)
+		})
 	}
-	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
-	best, lowest := 0, math.Inf(1)
-	for epoch := 1; epoch <= 4; epoch++ {
-		line := values[8*epoch]
-		if loss := line["val/loss"].(float64); loss < lowest {
-			best, lowest = epoch, loss
-		}
-		if line["val/best_epoch"] != float64(best) || line["val/best_loss"] != lowest {
-			t.Errorf("epoch %d: best %v with %v, want %d with %v", epoch, line["val/best_epoch"], line["val/best_loss"], best, lowest)
-		}
-	}
-	if best == 4 {
-		t.Fatal("the last epoch is the best: this test shows nothing")
-	}
-	if target, err := os.Readlink(filepath.Join(dir, "runs/warm/best")); err != nil || target != fmt.Sprint("global_step_", best) || !strings.Contains(stderr, "model.path=runs/warm/best/actor") {
-		t.Errorf("best is %s (%v)\n%s", target, err, stderr)
-	}
-	found, _ := filepath.Glob(filepath.Join(dir, "runs/warm/global_step_*"))
-	if len(found) != 2 {
-		t.Errorf("checkpoints %v, want those of the best epoch and of the last", found)
-	}
-	var result map[string]float64
-	if err := json.Unmarshal([]byte(mustGyre(t, dir, "eval", config, "--checkpoint", "runs/warm/best", "--json")), &result); err != nil {
-		t.Fatal(err)
-	}
-	if got := values[32]["val-env/sokoban/episodic_return"]; got == nil || got != result["sokoban/episodic_return"] {
-		t.Errorf("the run validated %v, the best epoch has %v", got, result["sokoban/episodic_return"])
-	}
-	mustGyre(t, dir, "train", config, "run.name=after", "run.steps=1", "model.path=runs/warm/best/actor")
 }
 
 // With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.
