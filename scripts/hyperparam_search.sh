@@ -122,7 +122,7 @@ search() {
   echo "=== group $group of $base on $env_name with $model, $slots at a time"
   "$gyre" sweep "$root/configs/studies/hyperparam_search.toml" --base "$config" --name "$base" --stage "$group" \
     --start algorithm.kl_coef="$kl_coef" --start rollout.temperature="$temperature" --seeds "$seeds" --slots "$slots" \
-    ${devices[@]+"${devices[@]}"} --logs log/terminal/hyper_param_search_logs $dry "${words[@]}" ${ours[@]+"${ours[@]}"} || status=$?
+    ${devices[@]+"${devices[@]}"} --logs "log/terminal/hyper_param_search_logs/exp_${base}_{condition}.log" $dry "${words[@]}" ${ours[@]+"${ours[@]}"} || status=$?
   if [[ -n $dry ]] || (( status == 2 || status == 130 || status == 143 )); then return $status; fi
   if (( status != 0 )); then echo "start the search again to repeat what failed"; fi
   remember || return

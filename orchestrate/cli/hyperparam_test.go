@@ -39,7 +39,7 @@ func TestHyperparameterSearch(t *testing.T) {
 	if lr := found["actor_lr"]; found["train_batch_size"] != 4 || found["n_rollout"] != 2 || lr != 5e-7 && lr != 1e-6 && lr != 5e-6 && lr != 1e-5 {
 		t.Errorf("found %v", found)
 	}
-	for _, pattern := range []string{"log/terminal/hyperparam_search_b_*.log", "log/terminal/hyper_param_search_logs/stage2,*/seed_1.log", "studies/b/runs/stage2,*/seed_1/metrics.jsonl",
+	for _, pattern := range []string{"log/terminal/hyperparam_search_b_*.log", "log/terminal/hyper_param_search_logs/exp_b_stage2,*.log", "studies/b/runs/stage2,*/seed_1/metrics.jsonl",
 		"studies/b/figures/final_success.png"} {
 		if paths, _ := filepath.Glob(filepath.Join(dir, pattern)); len(paths) == 0 {
 			t.Errorf("there is no %s", pattern)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"path/filepath"
@@ -52,7 +53,7 @@ set = ["model.path=nowhere"]
 		t.Fatalf("%+v, %v", best, err)
 	}
 	whole := 0
-	for _, row := range summary(t, dir) {
+	for _, row := range summary(t, filepath.Join(dir, "studies/tiny")) {
 		rung, ok := row["rung"].(float64)
 		if !ok {
 			continue
@@ -88,8 +89,15 @@ set = ["model.path=nowhere"]
 	if log := string(readFile(t, filepath.Join(dir, "studies/tiny/logs", best.Condition, "seed_1.log"))); strings.Count(log, "continuing from ") < 2 {
 		t.Errorf("a promoted run did not continue from its checkpoint:\n%s", log)
 	}
-	if code, _, stderr := runGyre(t, dir, "sweep", "study.toml"); code != exitUsage || !strings.Contains(stderr, "that gyre search began") {
-		t.Errorf("a sweep in the search's folder: exit code %d\n%s", code, stderr)
+	// A sweep of the same file finds a search in the folder: it has its own in that, and leaves the search as it is.
+	before := readFile(t, filepath.Join(dir, "studies/tiny/state.json"))
+	code, _, stderr = runGyre(t, dir, "sweep", "study.toml", "run.steps=1", "axes.0.values=[1e-4]", "study.title=One value")
+	if code != exitFailed || !strings.Contains(stderr, "1 of 2 runs failed") || len(summary(t, filepath.Join(dir, "studies/tiny/sweep"))) == 0 ||
+		!bytes.Equal(before, readFile(t, filepath.Join(dir, "studies/tiny/state.json"))) {
+		t.Errorf("a sweep of the search's study: exit code %d\n%s", code, stderr)
+	}
+	if text := string(readFile(t, filepath.Join(dir, "studies/tiny/sweep/summary.log"))); !strings.Contains(text, "\n=== One value Summary ===\n") || !strings.Contains(text, "lr=0.0001 | ") {
+		t.Errorf("its summary:\n%s", text)
 	}
 	for args, want := range map[string]string{
 		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected at least 2", "search study.toml --configurations 5": "the axes have 4",

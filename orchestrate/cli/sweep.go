@@ -30,7 +30,7 @@ func sweepCommand() *cli.Command {
 		Description: `STUDY is a TOML file that names a base configuration and what to vary.
 Everything goes into studies/NAME: runs, logs, state.json, summary and
 figures. Started again, a study goes on with what is missing. Overrides
-apply to every run.
+apply to every run; study.KEY=…, axes.0.KEY=… and search.KEY=… change STUDY.
 
    gyre sweep configs/studies/top_p_sweep.toml --dry-run
    gyre sweep configs/studies/top_p_sweep.toml --slots 2 run.steps=50
@@ -82,8 +82,8 @@ func searchCommand() *cli.Command {
 on with the better ones: at every rung one in --reduction of those that have
 come so far is continued to the next, from its checkpoint, as soon as it is
 known to be among the best by validation success (asynchronous successive
-halving). Files and slots are those of gyre sweep. Started again, a search
-goes on where it was.
+halving). Files and slots are those of gyre sweep; in a sweep's folder a search
+has its own. Started again, it goes on where it was.
 
    gyre search configs/studies/kl_sweep.toml --dry-run
    gyre search configs/studies/hyperparam_search.toml --configurations 27
@@ -197,16 +197,6 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, word := range c.Args().Tail() {
-		if !strings.Contains(word, "=") {
-			return nil, Usagef("expected key=value after the study, got %q", word)
-		}
-		key, _, _ := strings.Cut(word, "=")
-		if slices.ContainsFunc(s.Axes, func(a sweep.Axis) bool { return a.Key == key }) {
-			return nil, Usagef("%s: the study varies %s, one value for every run would undo that", word, key)
-		}
-		s.Override = append(s.Override, word)
-	}
 	for name, value := range map[string]*int{"slots": &s.Slots, "seeds": &s.Seeds, "gpus-per-run": &s.DevicesPerRun, "threads": &s.ThreadsPerRun} {
 		if !c.IsSet(name) {
 			continue
@@ -233,6 +223,21 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 		if err := s.SetValues(strings.Split(list, ","), labels); err != nil {
 			return nil, err
 		}
+	}
+	for _, word := range c.Args().Tail() {
+		if !strings.Contains(word, "=") {
+			return nil, Usagef("expected key=value after the study, got %q", word)
+		}
+		if ours, err := s.Change(word); err != nil {
+			return nil, err
+		} else if ours {
+			continue
+		}
+		key, _, _ := strings.Cut(word, "=")
+		if slices.ContainsFunc(s.Axes, func(a sweep.Axis) bool { return a.Key == key }) {
+			return nil, Usagef("%s: the study varies %s, one value for every run would undo that", word, key)
+		}
+		s.Override = append(s.Override, word)
 	}
 	return s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -48,10 +49,10 @@ func studyOf(t *testing.T, dir, text string) string {
 	return path
 }
 
-// summary reads a study's summary.json without what time is spent on.
-func summary(t *testing.T, dir string) (rows []map[string]any) {
+// summary reads the summary.json in a study's folder without what time is spent on.
+func summary(t *testing.T, study string) (rows []map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "studies/tiny/summary.json")), &rows); err != nil {
+	if err := json.Unmarshal(readFile(t, filepath.Join(study, "summary.json")), &rows); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
@@ -68,7 +69,7 @@ func TestStudySurvivesKills(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout, "figures/collapse_timeline.png") {
 		t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
-	want := summary(t, undisturbed)
+	want := summary(t, filepath.Join(undisturbed, "studies/tiny"))
 	for _, row := range want[:8] {
 		status := map[string]string{"0.9": "finished", "nofilter": "finished", "collapses": "stopped_early", "cannot start": "failed"}[row["condition"].(string)]
 		steps := map[string]float64{"finished": 3, "stopped_early": 2, "failed": 0}[status]
@@ -108,7 +109,7 @@ func TestStudySurvivesKills(t *testing.T) {
 	if code, _, stderr := runGyre(t, killed, "sweep", study); code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	if got := summary(t, killed); !reflect.DeepEqual(got, want) {
+	if got := summary(t, filepath.Join(killed, "studies/tiny")); !reflect.DeepEqual(got, want) {
 		t.Errorf("the summary differs:\n%v\nwant\n%v", got, want)
 	}
 	for path, before := range finished {
@@ -134,11 +135,15 @@ func TestStudyCommandLine(t *testing.T) {
 		t.Error("a dry run wrote something")
 	}
 	for args, want := range map[string]string{
-		"sweep":                      "usage: gyre sweep STUDY",
-		"sweep study.toml extra":     "expected key=value",
-		"sweep study.toml --slots 0": "--slots is 0",
-		"sweep study.toml --dry-run run.steps=many": "8 of 8 runs cannot start",
-		"sweep none.toml": "none.toml",
+		"sweep":                                             "usage: gyre sweep STUDY",
+		"sweep study.toml extra":                            "expected key=value",
+		"sweep study.toml --slots 0":                        "--slots is 0",
+		"sweep study.toml axes.1.labels=[]":                 "the study has 1 axes, the first of them is axes.0",
+		"sweep study.toml study.lenght=1":                   "study.lenght=1: there is no such key",
+		"sweep study.toml study.runs=elsewhere/seed_{seed}": "a path with {condition} in it",
+		"sweep study.toml axes.0.lines=[\"one\"]":           "axes.0 has 1 lines for 2 values",
+		"sweep study.toml --dry-run run.steps=many":         "8 of 8 runs cannot start",
+		"sweep none.toml":                                   "none.toml",
 	} {
 		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
@@ -161,7 +166,7 @@ values = [1e-6, 1e-5]
 stage = 2
 `)
 	mustGyre(t, dir, "sweep", "study.toml")
-	rows := summary(t, dir)
+	rows := summary(t, filepath.Join(dir, "studies/tiny"))
 	best, score := "", -1.0
 	for _, row := range rows[:2] {
 		if v := row["mean_last_success"].(float64); v > score {
@@ -194,15 +199,16 @@ func TestSweepScripts(t *testing.T) {
 		want         []string
 	}{
 		{"run_top_p_sweep.sh", "", []string{"/configs/studies/top_p_sweep.toml>", "<--name><top_p_sweep_Qwen2.5-3B>", "<--values><1.0,0.98,0.95,0.9,0.8,0.6,0.4,nofilter>",
-			"<--labels><10,098,095,09,08,06,04,nofilter>", "<--logs><logs/top_p_sweep_Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
+			"<--labels><10,098,095,09,08,06,04,nofilter>", "<--logs><logs/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B.log>", "<--summary><logs/top_p_sweep_Qwen2.5-3B.log>",
+			"<study.runs=model_saving/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
 			"<run.steps=400>", "<run.save_every=-1>", "<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
 		{"run_top_p_sweep.sh", "--rollout_filter_value 0.9,nofilter --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0.9,nofilter>", "<--gpus-per-run><4>", "<--slots><2>"}},
-		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter>", "<filter.include_zero=true>"}},
+		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter/{condition}/sokoban_kl_sweep_nofilter_{condition}-Qwen2.5-3B.log>", "<filter.include_zero=true>"}},
 		{"run_kl_sweep.sh", "--kl-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0,0.01>", "<--labels><0,001>",
-			"<--logs><logs/kl_sweep_Qwen2.5-3B/filter_zero>", "<--name><kl_sweep_Qwen2.5-3B_filter_zero>", "<filter.include_zero=false>"}},
+			"<study.runs=model_saving/kl_sweep_Qwen2.5-3B/filter_zero/{condition}/sokoban_kl_sweep_filter_zero_{condition}-Qwen2.5-3B>", "<--name><kl_sweep_Qwen2.5-3B_filter_zero>", "<filter.include_zero=false>"}},
 		{"run_entropy_sweep.sh", "", []string{"/configs/studies/entropy_sweep.toml>", "<--values><0,0.001,0.003,0.01,0.03,0.1>", "<filter.include_zero=true>"}},
 		{"run_entropy_sweep.sh", "--entropy-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7 --steps 5 --save-freq 2 --ray-num-cpus 1 --gpu-memory-utilization 0.25",
-			[]string{"<--logs><logs/entropy_sweep_Qwen2.5-3B/filter_zero>", "<run.steps=5>", "<run.save_every=2>", "<--threads><1>", "<engine.kv_mib=20000>"}},
+			[]string{"<--logs><logs/entropy_sweep_Qwen2.5-3B/filter_zero/{condition}/sokoban_entropy_sweep_filter_zero_{condition}-Qwen2.5-3B.log>", "<run.steps=5>", "<run.save_every=2>", "<--threads><1>", "<engine.kv_mib=20000>"}},
 	} {
 		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "runs/"+strings.TrimPrefix(c.script, "runs/"), strings.Fields(c.args)...)
 		for _, want := range c.want {
@@ -274,8 +280,8 @@ func TestSweepSettings(t *testing.T) {
 	}
 }
 
-// A sweep of the seed from end to end with a small policy: logs and summary lie where the seed says and look as it says.
-func TestSweepScriptRuns(t *testing.T) {
+// The sweeps of the seed from end to end with a small policy: logs, results, checkpoints and summary lie where RAGEN's lie and look as they look.
+func TestSweepScriptsRun(t *testing.T) {
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
@@ -283,22 +289,49 @@ func TestSweepScriptRuns(t *testing.T) {
 	}
 	t.Setenv("GYRE_TEST_COMMAND", "1")
 	withGPUs(t, "exit 1\n")
-	code, output := script(t, dir, "exec '"+binary+"' \"$@\"", "runs/run_kl_sweep.sh", "--preset", "small", "--model", tinyPolicy(t), "--steps", "1", "--kl-values", "0,0.1",
-		"--rollout_filter_include_zero", "False", "--ray-num-cpus", "1", "validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s", code, output)
-	}
-	name := filepath.Base(tinyPolicy(t))
-	text := string(readFile(t, filepath.Join(dir, "logs/kl_sweep_"+name+".log")))
-	for _, want := range []string{"=== KL Sweep Summary ===", "kl=0 | filter=filter_zero | include_zero=False | train_time=", "kl=0.1 | filter=filter_zero | include_zero=False | train_time=",
-		"| gpu=cpu | status=success"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the summary lacks %q:\n%s", want, text)
+	model := filepath.Base(tinyPolicy(t))
+	times := `train_time=\d+\.\d\ds \| eval_time=\d+\.\d\ds \| total_time=\d+\.\d\ds \| wall_time=\d+s \| gpu=1xCPU \| `
+	for _, c := range []struct {
+		script, values, more, places, name string
+		lines                              []string // a label, what its line begins with, how it ends
+	}{
+		{"top_p", "--rollout_filter_value 1.0,nofilter", "run.steps=3 run.validate_every=1 early_stop.low_success=1 early_stop.low_success_count=2", "top_p_sweep_" + model, "sokoban_top_p_",
+			[]string{"10", "value=1.0 | include_zero=False | filter_value=1.0", "status=success", // no group has spread: no step, no validation
+				"nofilter", "value=nofilter | include_zero=True | filter_value=1.0", `status=stopped_early \| early_stop=\w+ \| steps=2`}},
+		{"kl", "--kl-values 0,0.1 --rollout_filter_include_zero False", "", "kl_sweep_" + model + "/filter_zero", "sokoban_kl_sweep_filter_zero_",
+			[]string{"0", "kl=0 | filter=filter_zero | include_zero=False", "status=success", "01", "kl=0.1 | filter=filter_zero | include_zero=False", "status=success"}},
+		{"entropy", "--entropy-values 0.003,often", "", "entropy_sweep_" + model + "/nofilter", "sokoban_entropy_sweep_nofilter_",
+			[]string{"0003", "entropy=0.003 | filter=nofilter | include_zero=True", "status=success", "often", "entropy=often | filter=nofilter | include_zero=True", "status=fail"}},
+	} {
+		args := append(strings.Fields(c.values), "--preset", "small", "--model", tinyPolicy(t), "--steps", "1", "--save-freq", "1", "--ray-num-cpus", "1",
+			"validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
+		code, output := script(t, dir, "exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh", append(args, strings.Fields(c.more)...)...)
+		if want := map[bool]int{true: exitFailed}[c.script == "entropy"]; code != want {
+			t.Fatalf("%s: exit code %d, want %d\n%s", c.script, code, want, output)
 		}
-	}
-	for _, label := range []string{"0", "01"} {
-		if log := string(readFile(t, filepath.Join(dir, "logs/kl_sweep_"+name+"/filter_zero", label, "seed_1.log"))); !strings.Contains(log, "step 1/1") {
-			t.Errorf("the log of %s:\n%s", label, log)
+		log := string(readFile(t, filepath.Join(dir, "logs", c.script+"_sweep_"+model+".log")))
+		title := map[string]string{"top_p": "Top-p", "kl": "KL", "entropy": "Entropy"}[c.script]
+		if !strings.HasPrefix(log, "=== "+title+" Sweep: ") || !strings.Contains(log, "\n\n=== "+title+" Sweep Summary ===\nproject=ragen_release_"+c.script+"_sweep | ") {
+			t.Errorf("%s:\n%s", c.script, log)
+		}
+		for i := 0; i < len(c.lines); i += 3 {
+			label, begin, end := c.lines[i], c.lines[i+1], c.lines[i+2]
+			line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begin+" | ") + times + end + "$")
+			at := filepath.Join(c.places, label, c.name+label+"-"+model)
+			if end == "status=fail" {
+				line = regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begin) + ` \| train_time=N/A .* \| status=fail\n  error: .*expected a number`)
+			} else if saved, _ := filepath.Glob(filepath.Join(dir, "model_saving", at, "global_step_*/manifest.json")); len(saved) == 0 {
+				t.Errorf("model_saving/%s has no checkpoint", at)
+			}
+			if found := line.FindAllString(log, -1); len(found) != 2 { // as it ended, and in the summary
+				t.Errorf("the summary log has %q for %s:\n%s", found, line, log)
+			}
+			if result := string(readFile(t, filepath.Join(dir, "logs", at+".result"))); !line.MatchString(result) {
+				t.Errorf("the result of %s: %s", label, result)
+			}
+			if said := string(readFile(t, filepath.Join(dir, "logs", at+".log"))); end == "status=success" && !strings.Contains(said, "step 1/") {
+				t.Errorf("the log of %s:\n%s", label, said)
+			}
 		}
 	}
 }

@@ -39,6 +39,7 @@ type execution struct {
 	options Options
 	state   *state
 	slots   []slot
+	log     *resultLog
 	trials  []trial // of a search
 	rungs   int     // of a search; 0 = this is none
 
@@ -51,16 +52,20 @@ type execution struct {
 type slot struct {
 	devices []string
 	threads int
+	label   string // what the devices are
 }
 
 // Execute runs what is missing of a study, and writes its summary: also when it is interrupted, of what there is.
 func Execute(ctx context.Context, s *Study, o Options) (Summary, error) {
-	return execute(ctx, s, o, "", (*execution).stages)
+	return execute(ctx, s, o, sweeps, (*execution).stages)
 }
 
-func execute(ctx context.Context, s *Study, o Options, kind string, work func(*execution, context.Context) error) (Summary, error) {
+func execute(ctx context.Context, s *Study, o Options, k kind, work func(*execution, context.Context) error) (Summary, error) {
 	base, err := s.base()
 	if err != nil {
+		return Summary{}, err
+	}
+	if err := s.begin(k); err != nil {
 		return Summary{}, err
 	}
 	if err := os.MkdirAll(s.Dir(), 0o755); err != nil {
@@ -75,7 +80,14 @@ func execute(ctx context.Context, s *Study, o Options, kind string, work func(*e
 	if x.slots, err = s.deal(); err != nil {
 		return Summary{}, err
 	}
-	if x.state, err = openState(s, kind); err != nil {
+	for i, label := range deviceLabels(ctx, x.slots) {
+		x.slots[i].label = label
+	}
+	if x.state, err = openState(s); err != nil {
+		return Summary{}, err
+	}
+	x.state.Kind = k
+	if x.log, err = x.beginLog(); err != nil {
 		return Summary{}, err
 	}
 	if n := len(x.slots[0].devices); n > 1 && !o.Ranks {
@@ -167,21 +179,17 @@ func pending(runs []*Run) func(bool) *Run {
 // runs lists the runs of conditions, seed by seed, so that an unfinished study can be compared already.
 func (s *Study) runs(base *config.Config, conditions []Condition, threads int) []*Run {
 	var out []*Run
-	logs := s.Logs
-	if logs == "" {
-		logs = filepath.Join(s.Dir(), "logs")
-	}
 	for seed := 1; seed <= s.Seeds; seed++ {
 		for _, c := range conditions {
-			name, parent := fmt.Sprintf("seed_%d", seed), filepath.Join(s.Dir(), "runs", c.Folder())
+			dir := s.runDir(c, seed)
 			overrides := append([]string{}, s.Set...)
 			overrides = append(overrides, c.Overrides...)
 			overrides = append(overrides, s.Override...)
 			overrides = append(overrides, seedOverrides(base, seed)...)
 			// Threads may change the order of sums: they belong to what a run is.
-			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+parent, "run.name="+name)
-			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: filepath.Join(parent, name), Status: Pending,
-				Log: filepath.Join(logs, c.Folder(), name+".log"), Overrides: overrides, Setting: c.Overrides, Coordinates: c.Coordinates})
+			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+filepath.Dir(dir), "run.name="+filepath.Base(dir))
+			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: dir, Status: Pending, Log: s.logFile(c, seed), Overrides: overrides,
+				Setting: c.Overrides, Coordinates: c.Coordinates, Line: c.Line})
 		}
 	}
 	return out
@@ -203,7 +211,7 @@ func (x *execution) run(ctx context.Context, next func(busy bool) *Run, count pr
 		turn.Lock()
 		defer turn.Unlock()
 		for {
-			r, err := x.take(next, underWay > 0)
+			r, err := x.take(next, underWay > 0, place)
 			if r != nil {
 				underWay++
 				turn.Unlock()
@@ -242,7 +250,7 @@ func (x *execution) run(ctx context.Context, next func(busy bool) *Run, count pr
 }
 
 // take marks the next run as running; nil when none may start.
-func (x *execution) take(next func(busy bool) *Run, busy bool) (r *Run, err error) {
+func (x *execution) take(next func(busy bool) *Run, busy bool, place slot) (r *Run, err error) {
 	if x.spent() {
 		return nil, nil
 	}
@@ -251,7 +259,7 @@ func (x *execution) take(next func(busy bool) *Run, busy bool) (r *Run, err erro
 	if r = next(busy); r == nil {
 		return nil, nil
 	}
-	r.Status = Running
+	r.Status, r.Devices = Running, place.label
 	return r, x.state.write()
 }
 
@@ -287,7 +295,7 @@ func (x *execution) one(r *Run, place slot) error {
 		status, what = Failed, "failed"
 	}
 	fmt.Fprintf(x.options.Console, "%s, seed %d %s (exit code %d): %s\n", r.Condition, r.Seed, what, code, message)
-	return x.state.change(func() {
+	return x.change(r, func() {
 		r.Attempts++
 		r.Error, r.Status = message, status
 	})
@@ -301,7 +309,7 @@ func (x *execution) settle(r *Run, status Status) error {
 		var ok bool
 		if score, ok = x.study.score(newRow(r, x.study.Objective), true); !ok {
 			fmt.Fprintf(x.options.Console, "%s, seed %d has no %s at step %d\n", r.Condition, r.Seed, x.study.objective(), r.Target)
-			return x.state.change(func() { r.Error, r.Status = "no "+x.study.objective()+" was logged", Failed })
+			return x.change(r, func() { r.Error, r.Status = "no "+x.study.objective()+" was logged", Failed })
 		}
 	}
 	if status != Pending {
@@ -311,12 +319,26 @@ func (x *execution) settle(r *Run, status Status) error {
 		}
 		fmt.Fprintf(x.options.Console, "%s, seed %d: %s\n", r.Condition, r.Seed, text)
 	}
-	return x.state.change(func() {
+	return x.change(r, func() {
 		r.Status, r.Error = status, ""
 		if rung {
 			r.Scores = append(r.Scores[:r.Rung], score)
 		}
 	})
+}
+
+// change writes down how far a run came, and if it ended, what it took.
+func (x *execution) change(r *Run, apply func()) error {
+	line := ""
+	err := x.state.change(func() {
+		if apply(); r.Status != Pending {
+			line = x.log.line(r) // now: as soon as others see it, a search may let it go on
+		}
+	})
+	if err != nil || line == "" {
+		return err
+	}
+	return x.log.ended(r, line)
 }
 
 // spent tells whether no further run may start.

@@ -63,7 +63,7 @@ func (s *Study) configurations(seed uint64) ([]Condition, error) {
 					label = strings.Join(setting.Coordinates, ",")
 				}
 				next = append(next, Condition{Stage: 1, Label: strings.TrimPrefix(c.Label+","+label, ","), Overrides: slices.Concat(c.Overrides, setting.Overrides),
-					Coordinates: slices.Concat(c.Coordinates, setting.Coordinates)})
+					Coordinates: slices.Concat(c.Coordinates, setting.Coordinates), Line: joined(c.Line, setting.Line)})
 			}
 		}
 		grid = next

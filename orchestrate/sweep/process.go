@@ -76,7 +76,7 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 	}
 	code = cmd.ProcessState.ExitCode()
 	if code != 0 {
-		message = lastLine(log)
+		message = strings.Join(lastLines(r.Log, 1), "")
 	}
 	return code, message, true, nil
 }
@@ -139,18 +139,22 @@ func (x *execution) ended() bool {
 	return x.ending
 }
 
-// lastLine is the last line of a log that says something.
-func lastLine(log *os.File) string {
+// lastLines are the last lines of a run's log that say something, at most so many.
+func lastLines(path string, most int) (lines []string) {
+	log, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
 	info, err := log.Stat()
 	if err != nil {
-		return ""
+		return nil
 	}
 	reader := bufio.NewScanner(io.NewSectionReader(log, max(0, info.Size()-1<<14), 1<<14))
-	last := ""
 	for reader.Scan() {
-		if line := strings.TrimSpace(reader.Text()); line != "" {
-			last = line
+		if line := strings.TrimSpace(reader.Text()); line != "" && !strings.HasPrefix(line, "$ ") { // the command, which process wrote
+			lines = append(lines, line)
 		}
 	}
-	return last
+	return lines[max(0, len(lines)-most):]
 }

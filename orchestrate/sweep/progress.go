@@ -81,6 +81,9 @@ type Previewed struct {
 
 // Preview lists the runs of a study's first stage, and of later ones as far as it got, without changing anything.
 func Preview(s *Study) (list []Previewed, slots int, err error) {
+	if err := s.begin(sweeps); err != nil {
+		return nil, 0, err
+	}
 	base, err := s.base()
 	if err != nil {
 		return nil, 0, err
@@ -89,7 +92,7 @@ func Preview(s *Study) (list []Previewed, slots int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	st, err := openState(s, "")
+	st, err := openState(s)
 	if err != nil {
 		return nil, 0, err
 	}

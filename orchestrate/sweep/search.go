@@ -10,7 +10,7 @@ import (
 
 // Search runs what is missing of a search by successive halving over a study's axes, and writes the files that Execute writes.
 func Search(ctx context.Context, s *Study, o Options) (Summary, error) {
-	return execute(ctx, s, o, "search", (*execution).search)
+	return execute(ctx, s, o, searches, (*execution).search)
 }
 
 // trialRuns are a search's runs, those of a configuration side by side, with the steps to the first rung.
@@ -147,6 +147,9 @@ type Rung struct{ Steps, Configurations int }
 
 // PreviewSearch lists a search's configurations in the order in which they start, and its rungs, without changing anything.
 func PreviewSearch(s *Study) (list []Previewed, rungs []Rung, slots int, err error) {
+	if err := s.begin(searches); err != nil {
+		return nil, nil, 0, err
+	}
 	base, err := s.base()
 	if err != nil {
 		return nil, nil, 0, err
@@ -155,7 +158,7 @@ func PreviewSearch(s *Study) (list []Previewed, rungs []Rung, slots int, err err
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	st, err := openState(s, "search")
+	st, err := openState(s)
 	if err != nil {
 		return nil, nil, 0, err
 	}

@@ -1,7 +1,6 @@
 package sweep
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"sync"
 
 	"gyre/internal/atomicfile"
-	"gyre/orchestrate/config"
 )
 
 // Status of a run in a study.
@@ -44,6 +42,8 @@ type Run struct {
 
 	Setting     []string `json:"setting"` // the condition's own overrides: what another stage starts from
 	Coordinates []string `json:"coordinates,omitempty"`
+	Line        string   `json:"line"`              // what its line in the summary log begins with
+	Devices     string   `json:"devices,omitempty"` // what it computed on, such as 4xH100
 
 	// Of a search: the rung that the run has reached or goes to, the steps there, and its scores at the rungs that it has reached.
 	Rung   int       `json:"rung,omitempty"`
@@ -62,25 +62,21 @@ type state struct {
 	path string
 	Name string `json:"study"`
 	Base string `json:"base"`
-	Kind string `json:"kind,omitempty"` // search, or nothing
+	Kind kind   `json:"kind"`
 	Runs []*Run `json:"runs"`
 }
 
-func openState(s *Study, kind string) (*state, error) {
-	st := &state{path: filepath.Join(s.Dir(), "state.json"), Name: s.Name, Base: s.BasePath(), Kind: kind}
+func openState(s *Study) (*state, error) {
+	st := &state{path: filepath.Join(s.Dir(), "state.json"), Name: s.Name, Base: s.BasePath()}
 	data, err := os.ReadFile(st.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil
 	}
 	if err == nil {
-		st.Kind = ""
 		err = json.Unmarshal(data, st)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", st.path, err)
-	}
-	if st.Kind != kind {
-		return nil, fmt.Errorf("%w: %s is of a study that gyre %s began: choose another --name", config.ErrInvalid, st.path, cmp.Or(st.Kind, "sweep"))
 	}
 	for _, r := range st.Runs {
 		switch {
@@ -113,7 +109,7 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 			}
 			*known = *r
 		}
-		known.Setting, known.Coordinates, known.Log = r.Setting, r.Coordinates, r.Log
+		known.Setting, known.Coordinates, known.Line, known.Log = r.Setting, r.Coordinates, r.Line, r.Log
 		out = append(out, known)
 	}
 	return out, st.write()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -46,9 +45,14 @@ type Study struct {
 	Baseline string `toml:"baseline"`
 	// Objective is the metric that says which condition is best, by its last value; by default the mean of the last validations' success.
 	Objective string `toml:"objective"`
-	// Logs is the folder of what the runs say, and SummaryLog the file of the summary as text; in the study's folder when empty.
+	// Runs and Logs are where runs lie and where they say what they do: folders, or paths with {condition} and {seed} in them. SummaryLog is the file
+	// of the summary as text. All are in the study's folder when empty.
+	Runs       string `toml:"runs"`
 	Logs       string `toml:"logs"`
 	SummaryLog string `toml:"summary_log"`
+	// Title and Header begin the summary log; the study's name, and what is run, when empty.
+	Title  string   `toml:"title"`
+	Header []string `toml:"header"`
 
 	Axes       []Axis          `toml:"axes"`
 	Conditions []ConditionSpec `toml:"conditions"`
@@ -58,7 +62,8 @@ type Study struct {
 	OnlyStage int      `toml:"-"`
 	Start     []string `toml:"-"`
 
-	file string
+	file   string
+	beside string // the folder in the study's, where that is of another kind; see begin
 }
 
 // Axis varies one key. Axes make a grid, but those with the same Zip change together, and those of a later Stage start from the best
@@ -66,8 +71,9 @@ type Study struct {
 type Axis struct {
 	Key    string `toml:"key"`
 	Values []any  `toml:"values"`
-	// Labels stand for the values in names and folders; the values' own texts when empty.
+	// Labels stand for the values in names and folders, Lines in the lines of the summary log; the values' own texts when empty.
 	Labels []string `toml:"labels"`
+	Lines  []string `toml:"lines"`
 	// Named are values that stand for several overrides: nofilter = ["filter.value=1", "filter.include_zero=true"].
 	Named map[string][]string `toml:"named"`
 	// Name stands for the key in the names of conditions; the last part of the key when empty.
@@ -92,6 +98,8 @@ type Condition struct {
 	Overrides []string
 	// Coordinates are the values on the axes, for figures; empty for a condition that is written out.
 	Coordinates []string
+	// Line is what its lines in the summary log begin with.
+	Line string
 }
 
 // Folder is the condition's name in paths.
@@ -122,7 +130,7 @@ func Load(path string) (*Study, error) {
 	s.Search = document.Search
 	var problems []string
 	legal := []string{"study", "axes", "conditions", "name", "base", "output", "set", "seeds", "slots", "devices", "devices_per_run", "threads_per_run", "retries",
-		"budget_hours", "baseline", "objective", "search", "reduction", "min_steps", "configurations", "at", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage"}
+		"budget_hours", "baseline", "objective", "search", "reduction", "min_steps", "configurations", "at", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage", "lines", "runs", "title", "header"}
 	for _, key := range meta.Undecoded() {
 		problems = append(problems, fmt.Sprintf("unknown key %s%s", key, nearest.Hint(key[len(key)-1], legal)))
 	}
@@ -144,10 +152,14 @@ func (s *Study) problems() (out []string) {
 	complain(s.Seeds < 1, "study.seeds is %d, expected at least 1", s.Seeds)
 	complain(s.Slots < 0 || s.DevicesPerRun < 0 || s.ThreadsPerRun < 0 || s.Retries < 0 || s.BudgetHours < 0,
 		"study.slots, devices_per_run, threads_per_run, retries and budget_hours cannot be negative")
+	for key, path := range map[string]string{"runs": s.Runs, "logs": s.Logs} {
+		complain(strings.Contains(path, "{") && !strings.Contains(path, "{condition}"), "study.%s is %q, expected a folder or a path with {condition} in it", key, path)
+	}
 	complain(len(s.Axes)+len(s.Conditions) == 0, "nothing is varied: expected [[axes]] or [[conditions]]")
 	for i, a := range s.Axes {
 		complain(a.Key == "" || len(a.Values) == 0, "axes.%d needs key and values", i)
 		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), "axes.%d has %d labels for %d values", i, len(a.Labels), len(a.Values))
+		complain(len(a.Lines) > 0 && len(a.Lines) != len(a.Values), "axes.%d has %d lines for %d values", i, len(a.Lines), len(a.Values))
 		complain(a.Stage < 0, "axes.%d.stage is %d, expected 1 or more", i, a.Stage)
 		for _, other := range s.Axes[:i] {
 			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage),
@@ -165,9 +177,6 @@ func (s *Study) problems() (out []string) {
 	complain(s.Search.MinSteps < 0 || s.Search.Configurations < 0, "search.min_steps and search.configurations cannot be negative")
 	return out
 }
-
-// Dir is the study's folder.
-func (s *Study) Dir() string { return filepath.Join(s.Output, s.Name) }
 
 // BasePath is where the base configuration lies.
 func (s *Study) BasePath() string {
@@ -206,7 +215,7 @@ func (s *Study) SetValues(list, labels []string) error {
 		return fmt.Errorf("%w: %d labels for %d values", config.ErrInvalid, len(labels), len(list))
 	}
 	a := &s.Axes[0]
-	a.Values, a.Labels = nil, labels
+	a.Values, a.Labels, a.Lines = nil, labels, nil
 	for _, text := range list {
 		var document struct{ V any }
 		if _, err := toml.Decode("V = "+text, &document); err != nil {
@@ -265,11 +274,12 @@ func (s *Study) conditions(stage int, start []string) []Condition {
 		var next []Condition
 		for _, c := range out {
 			for i := range group[0].Values {
-				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides), Coordinates: slices.Clone(c.Coordinates)}
+				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides), Coordinates: slices.Clone(c.Coordinates), Line: c.Line}
 				for _, a := range group {
 					label, overrides := a.setting(i)
 					grown.Overrides = append(grown.Overrides, overrides...)
 					grown.Coordinates = append(grown.Coordinates, a.name()+"="+label)
+					grown.Line = joined(grown.Line, a.line(i))
 					if axes > 1 {
 						label = a.name() + "=" + label
 					}
@@ -282,7 +292,9 @@ func (s *Study) conditions(stage int, start []string) []Condition {
 	}
 	for _, c := range s.Conditions {
 		if max(c.Stage, 1) == stage {
-			out = append(out, Condition{Label: cmp.Or(c.Label, strings.Join(c.At, ",")), Stage: stage, Overrides: slices.Concat(start, c.Set), Coordinates: c.At})
+			label := cmp.Or(c.Label, strings.Join(c.At, ","))
+			out = append(out, Condition{Label: label, Stage: stage, Overrides: slices.Concat(start, c.Set), Coordinates: c.At,
+				Line: cmp.Or(strings.Join(c.At, separator), "condition="+label)})
 		}
 	}
 	return out
@@ -306,6 +318,15 @@ func (a Axis) setting(i int) (label string, overrides []string) {
 		label = a.Labels[i]
 	}
 	return label, overrides
+}
+
+// line is what a value adds to the lines of its conditions.
+func (a Axis) line(i int) string {
+	if len(a.Lines) > 0 {
+		return a.Lines[i]
+	}
+	label, _ := a.setting(i)
+	return a.name() + "=" + label
 }
 
 // valueText writes a TOML value as an override has it.
@@ -333,10 +354,4 @@ const envSeedStride = 10_000_019
 func seedOverrides(base *config.Config, seed int) []string {
 	n := uint64(seed - 1)
 	return []string{fmt.Sprintf("run.seed=%d", base.Run.Seed+n), fmt.Sprintf("run.env_seed=%d", base.Run.EnvSeed+int64(n)*envSeedStride)}
-}
-
-// exists tells whether a path is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

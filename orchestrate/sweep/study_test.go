@@ -168,7 +168,7 @@ func TestAChangedStudyIsRefused(t *testing.T) {
 // What a failed run lacked may be there when the study is started again; a diverged one would diverge again, and results stay.
 func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 	s := &Study{Name: "s", Output: t.TempDir()}
-	st, err := openState(s, "")
+	st, err := openState(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 	if err := st.change(func() { st.Runs = written }); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = openState(s, ""); err != nil {
+	if st, err = openState(s); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {

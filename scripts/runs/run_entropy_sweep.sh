@@ -20,4 +20,4 @@ parse "$@"
 include_zero=$(truth "$include_zero")
 if [[ $include_zero == true ]]; then tag=nofilter; else tag=filter_zero; fi
 line() { echo "entropy=$1 | filter=$tag | include_zero=$([[ $include_zero == true ]] && echo True || echo False)"; }
-run_sweep entropy_sweep 'Entropy Sweep' "$tag" filter.include_zero="$include_zero"
+run_sweep entropy_sweep entropy_sweep 'Entropy Sweep' "$tag" filter.include_zero="$include_zero"

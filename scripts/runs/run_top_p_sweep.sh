@@ -16,4 +16,4 @@ own() {
 parse "$@"
 # nofilter is the value 1.0 with groups of zero variance kept.
 line() { if [[ $1 == nofilter ]]; then echo "value=$1 | include_zero=True | filter_value=1.0"; else echo "value=$1 | include_zero=False | filter_value=$1"; fi; }
-run_sweep top_p_sweep 'Top-p Sweep' ''
+run_sweep top_p_sweep top_p 'Top-p Sweep' ''

@@ -1,5 +1,5 @@
 # What the three intervention sweeps share; sourced, not run. Each is a study (configs/studies) run by `gyre sweep`; this file reads the options,
-# chooses devices, and writes the summary log. Folders are relative to the working directory.
+# chooses devices, and names places. Folders are relative to the working directory.
 
 source "$(dirname "${BASH_SOURCE[0]}")/gradient_analysis_setup.sh"
 steps=400 per_run=1 save_freq=-1 seeds=1 values='' include_zero=True dry=''
@@ -50,10 +50,11 @@ truth() {
   esac
 }
 
-# run_sweep STUDY TITLE FILTER_TAG OVERRIDES ...: STUDY is the file in configs/studies and the start of folders, FILTER_TAG a folder below or nothing.
+# run_sweep STUDY EXPERIMENT TITLE FILTER_TAG OVERRIDES ...: STUDY is the file in configs/studies and the start of folders, EXPERIMENT that of the runs'
+# names, FILTER_TAG a folder below or nothing.
 run_sweep() {
-  local study=$1 title=$2 tag=$3 count=0 slots=1 devices=() common=() threads kind
-  shift 3
+  local study=$1 experiment=$2 title=$3 tag=$4 count=0 slots=1 devices=() common=() threads
+  shift 4
   find_gyre
   if [[ $preset == small && -z $model ]]; then small_policy; fi
   model=${model:-models/Qwen2.5-3B}
@@ -61,20 +62,17 @@ run_sweep() {
   if [[ $model_name == actor ]]; then model_name=$(basename "$(dirname "$(dirname "$model")")"); fi
   [[ -n $dry || -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
   if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
+  if [[ -z $gpus ]] && (( count > 0 )); then gpus=$(seq -s, 0 $((count - 1))); fi
+  local list=(${gpus//,/ }) gpu
+  (( ${#list[@]} % per_run == 0 )) || fail "--gpus-per-exp is $per_run, which does not divide the ${#list[@]} devices of --gpus"
   threads=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
   threads=$((cpus < threads ? cpus : threads))
   if (( count == 0 )); then
     echo "note: no GPU found: computing on the CPU, one run at a time" >&2
-    kind=cpu
   else
-    gpus=${gpus:-$(seq -s, 0 $((count - 1)))}
-    local list=(${gpus//,/ }) gpu
     for gpu in "${list[@]}"; do (( gpu < count )) || fail "--gpus names GPU $gpu; nvidia-smi lists $count, numbered from 0"; done
-    (( ${#list[@]} % per_run == 0 )) || fail "--gpus-per-exp is $per_run, which does not divide the ${#list[@]} devices of --gpus"
     slots=$((${#list[@]} / per_run))
     devices=(--gpus "$gpus" --gpus-per-run "$per_run")
-    kind=$(nvidia-smi -L | grep -oE '[BHAL][0-9]{2,3}|V100|T4|P100|K80' | sort -u | head -1)
-    kind=${per_run}x${kind:-GPU}
     gpu_memory=${gpu_memory:-0.5}
   fi
   if [[ -n $gpu_memory ]]; then
@@ -86,45 +84,19 @@ run_sweep() {
     common+=(rollout.prompt=compact rollout.think=false rollout.max_tokens=16 rollout.max_length=400 actor.lr=1e-4 critic.lr=1e-3 actor.mini_batch=16 critic.mini_batch=16
       envs.0.tag=sokoban envs.0.groups=4 envs.0.group_size=8 validation.envs.0.tag=sokoban validation.envs.0.groups=32)
   fi
-  local name=${study}_$model_name labels='' value status=0
-  for value in ${values//,/ }; do labels+=,$(label "$value"); done
-  local logs=logs/$name${tag:+/$tag} dir=studies/$name${tag:+_$tag}
+  local name=${study}_$model_name labels='' lines='' value
+  for value in ${values//,/ }; do
+    labels+=,$(label "$value")
+    lines+=,\"$(line "$value")\"
+  done
   threads=$((threads / slots > 0 ? threads / slots : 1))
-  "$gyre" sweep "$root/configs/studies/$study.toml" --name "${dir#studies/}" --values "$values" --labels "${labels#,}" --seeds "$seeds" \
-    --logs "$logs" --summary "$logs/summary.txt" --slots "$slots" --threads "$threads" ${devices[@]+"${devices[@]}"} $dry \
-    model.path="$model" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"} || status=$?
-  if [[ -n $dry ]]; then return $status; fi
-  [[ -f $dir/summary.csv ]] || return $status
-  {
-    echo "=== $title, $model_name: $(date '+%Y-%m-%d %H:%M:%S')"
-    echo "values=$values | steps=$steps | gpus_per_exp=$per_run | seeds=$seeds"
-    echo "slots=$slots | gpu_memory_utilization=${gpu_memory:-as needed} | ray_num_cpus=$cpus | save_freq=$save_freq"
-    echo
-    echo "=== $title Summary ==="
-    echo "project=ragen_release_$study | steps=$steps | gpus_per_exp=$per_run"
-    summary_lines "$kind" "$logs" <"$dir/summary.csv"
-    echo
-    cat "$logs/summary.txt"
-  } | tee "logs/$name.log"
-  return $status
+  local run="{condition}/sokoban_${experiment}_${tag:+${tag}_}{condition}-$model_name"
+  "$gyre" sweep "$root/configs/studies/$study.toml" --name "$name${tag:+_$tag}" --values "$values" --labels "${labels#,}" --seeds "$seeds" \
+    --logs "logs/$name/${tag:+$tag/}$run.log" --summary "logs/$name.log" --slots "$slots" --threads "$threads" ${devices[@]+"${devices[@]}"} $dry \
+    study.runs="model_saving/$name/${tag:+$tag/}$run" study.title="$title" axes.0.lines="[${lines#,}]" \
+    study.header="[\"project=ragen_release_$study | model=$model_name | values=$values | steps=$steps | gpus_per_exp=$per_run\", \"slots=$slots | gpu_memory_utilization=${gpu_memory:-as needed} | ray_num_cpus=$cpus | save_freq=$save_freq\"]" \
+    model.path="$model" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"}
 }
 
 # label VALUE: how folders name a value: in lower case, without dots.
 label() { tr A-Z a-z <<<"$1" | tr -d .; }
-
-# summary_lines KIND LOGS: a line per run of the study's summary.csv, and the last words of one that failed; the script's function line writes how
-# it starts.
-summary_lines() {
-  local kind=$1 logs=$2 condition seed ended steps peak last mean rule total train eval wall rest value log
-  read -r rest
-  while IFS=, read -r condition seed ended steps peak last mean rule total train eval wall rest; do
-    for value in ${values//,/ }; do if [[ $(label "$value") == "$condition" ]]; then break; fi; done
-    case $ended in finished) ended=success ;; failed) ended=fail ;; esac
-    log=$logs/$condition/seed_$seed.log
-    printf '%s | train_time=%s | eval_time=%s | total_time=%s | wall_time=%s | gpu=%s | status=%s%s | seed=%s | steps=%s\n' "$(line "$value")" \
-      "$(seconds "$train")" "$(seconds "$eval")" "$(seconds "$total")" "$(seconds "$wall")" "$kind" "$ended" "${rule:+ ($rule)}" "$seed" "$steps"
-    if [[ $ended == fail && -f $log ]]; then tail -n 2 "$log" | sed 's/^/  error: /'; fi
-  done
-}
-
-seconds() { if [[ -n $1 ]]; then printf '%.2fs' "$1"; else printf 'N/A'; fi; }
