@@ -172,3 +172,46 @@ func TestCreateDir(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be published gives the name back to what had it before.
+func TestReplaceGivesTheOldBack(t *testing.T) {
+	parent := t.TempDir()
+	if err := begin(t, parent, "model").Publish(); err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, parent, "model")
+	if err := os.RemoveAll(p.Path); err != nil { // a user's rm, or a full disk
+		t.Fatal(err)
+	}
+	if err := p.Replace(); err == nil {
+		t.Fatal("a directory that is gone was published")
+	}
+	if content, err := os.ReadFile(filepath.Join(parent, "model", "sub", "file")); string(content) != "model" || names(t, parent) != "model" {
+		t.Errorf("%q (%v) is left, beside it %q", content, err, names(t, parent))
+	}
+}
+
+func TestRemoveDir(t *testing.T) {
+	parent := t.TempDir()
+	if err := begin(t, parent, "old").Publish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveDir(filepath.Join(parent, "old")); err != nil || names(t, parent) != "" {
+		t.Errorf("%v, %q is left", err, names(t, parent))
+	}
+	if err := RemoveDir(filepath.Join(parent, "old")); !errors.Is(err, fs.ErrNotExist) || names(t, parent) != "" {
+		t.Errorf("a directory that is not there: %v, %q is left", err, names(t, parent))
+	}
+}
+
+// A tree with something that is neither a file nor a directory is not published: nobody could say that it is on the disk.
+func TestOddEntriesAreRefused(t *testing.T) {
+	parent := t.TempDir()
+	p := begin(t, parent, "model")
+	if err := os.Symlink("/dev/null", filepath.Join(p.Path, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") || names(t, parent) != "" {
+		t.Errorf("%v, %q is left", err, names(t, parent))
+	}
+}

@@ -73,3 +73,29 @@ func TestUnavailableName(t *testing.T) {
 }
 
 func second(_ int, err error) error { return err }
+
+func TestSymlinkTakesTheNameAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sub", "best")
+	for _, target := range []string{"step_1", "step_2"} {
+		if err := Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(path); got != target || err != nil {
+			t.Errorf("the link goes to %q (%v), expected %q", got, err, target)
+		}
+	}
+	if got := names(t, filepath.Dir(path)); got != "best" {
+		t.Errorf("beside the link lies %q", got)
+	}
+	taken := filepath.Join(dir, "folder")
+	if err := os.Mkdir(taken, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Symlink("step_1", taken); err == nil || names(t, dir) != "folder sub" {
+		t.Errorf("a folder's name: %v, %q", err, names(t, dir))
+	}
+	if err := Symlink("step_1", filepath.Join(path, "below a link to nothing")); err == nil {
+		t.Error("a link below something that is no folder")
+	}
+}

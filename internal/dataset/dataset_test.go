@@ -66,6 +66,23 @@ func TestMATHColumns(t *testing.T) {
 	}
 }
 
+// The prompt and the columns are those of verl's own script for GSM8K.
+func TestGSMColumns(t *testing.T) {
+	table, err := Read(file(t, "g.jsonl", `{"question": "How many?", "answer": "Two and three.\n#### 1,005"}`+"\n"+`{"question": "Why?", "answer": "Because."}`+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := GSM(table, []int{0}, "test", " Think.")
+	want := Training{DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: "How many? Think."}}, Ability: "math", RewardModel: RewardModel{"rule", "1005"},
+		ExtraInfo: ExtraInfo{"test", 0, "Two and three.\n#### 1,005", "How many?"}}
+	if err != nil || len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
+		t.Errorf("got %+v (%v)\nwant %+v", rows, err, want)
+	}
+	if _, err := GSM(table, All(2), "test", ""); err == nil || !strings.Contains(err.Error(), `g.jsonl row 1: expected the columns question and answer`) {
+		t.Errorf("an answer without its line: %v", err)
+	}
+}
+
 // A prepared file reads back the same from each format, and as prompts.
 func TestFormatsAgree(t *testing.T) {
 	table, err := Read(file(t, "m.json", problems))

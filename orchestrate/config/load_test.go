@@ -53,6 +53,44 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+func TestReplyForms(t *testing.T) {
+	const two = smallest + "\n[[envs]]\ntag = \"Bandit\"\ngroups = 1\ngroup_size = 2\nthink = false\n"
+	for _, c := range []struct {
+		text, override string
+		want           []string
+	}{
+		{smallest, "rollout.think=true", []string{"the policy thinks and answers"}},
+		{smallest, "rollout.replies=action", []string{"the bare action takes the reply's place"}},
+		{two, "rollout.think=true", []string{"thinks and answers", "Bandit: the policy answers without thinking"}},
+		{two, "rollout.think=false", []string{"answers without thinking"}},
+	} {
+		got := parse(t, c.text, c.override).ReplyForms()
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q, expected %d forms", c.override, got, len(c.want))
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(got[i], want) {
+				t.Errorf("%s: form %d is %q, expected %q in it", c.override, i, got[i], want)
+			}
+		}
+	}
+}
+
+// Gradients are analysed on a batch of its own as soon as its shape is another than the training batch's.
+func TestSeparate(t *testing.T) {
+	c := parse(t, smallest)
+	groups, size := c.Envs[0].Groups, c.Envs[0].GroupSize
+	for _, x := range []struct {
+		groups, size int
+		want         bool
+	}{{0, 0, false}, {groups, size, false}, {groups + 1, 0, true}, {0, size + 1, true}} {
+		if c.Analysis.Groups, c.Analysis.GroupSize = x.groups, x.size; c.Separate() != x.want {
+			t.Errorf("%d groups of %d beside %d of %d: %v", x.groups, x.size, groups, size, !x.want)
+		}
+	}
+}
+
 func TestFile(t *testing.T) {
 	c, err := Load("testdata/full.toml", nil)
 	if err != nil {
