@@ -136,6 +136,12 @@ func (s *Summary) Text(w io.Writer) error {
 		fmt.Fprintf(t, "\nagainst %s\tmetric\tdifference\t95 %% interval\tpairs\tbetter with probability\n", s.Differences[0].Versus)
 	}
 	for _, d := range s.Differences {
+		if d.Pairs == 0 {
+			if d.Improvement != nil { // one line for all metrics
+				fmt.Fprintf(t, "%s\tno run to compare\n", d.Condition)
+			}
+			continue
+		}
 		p := ""
 		if d.Improvement != nil {
 			p = short(d.Improvement.Value) + " " + d.Improvement.interval(short)
