@@ -58,7 +58,7 @@ $gyre report runs/demo
 title "6/6  what was learned ($(( ($(date +%s) - begin) / 60 )) min $(( ($(date +%s) - begin) % 60 )) s)"
 $gyre plot runs/demo --terminal
 printf '%s\n' "$random" | awk '{gsub(/[][,]/, ""); printf "  random moves    %5.1f %%  [%.1f, %.1f] of %d episodes\n", 100 * $2, 100 * $3, 100 * $4, $6}'
-printf '  %s\n\n' "$overlap"
+printf '  %s\n  (in the middle of episodes training does come across some of them: docs/demo.md)\n\n' "$overlap"
 printf '%s\n' "$sentences" | head -2 | sed G | fold -s -w 110
 cat <<END
 
