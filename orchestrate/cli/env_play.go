@@ -29,28 +29,44 @@ func playEnv(c *cli.Context) error {
 		return err
 	}
 	defer env.Close()
-	seed := c.Int64("seed")
-	if c.Bool("random") {
-		return playRandomly(c.Context, c.App.Writer, spec, env, seed, c.Int("episodes"))
+	if n := c.Int("actions"); n < 0 {
+		return Usagef("--actions: expected at least 0, got %d", n)
+	} else if n > 0 {
+		spec.MaxActions = n
+	}
+	seed, episodes := c.Int64("seed"), c.Int("episodes")
+	switch {
+	case c.Bool("random"):
+		return measure(c.Context, c.App.Writer, spec, "random policy", seed, episodes, func(seed int64) (envs.Outcome, error) {
+			return envs.PlayRandom(c.Context, env, seed, spec.MaxActions, envs.Rand("gyre env play --random", seed))
+		})
+	case c.Bool("expert") && c.IsSet("episodes"):
+		return measure(c.Context, c.App.Writer, spec, "expert", seed, episodes, func(seed int64) (envs.Outcome, error) {
+			if err := env.Reset(c.Context, seed); err != nil {
+				return envs.Outcome{}, err
+			}
+			_, o, err := playExpert(c.Context, spec, env)
+			return o, err
+		})
 	}
 	if err := env.Reset(c.Context, seed); err != nil {
 		return err
 	}
 	if c.Bool("expert") {
-		return playExpert(c.Context, c.App.Writer, spec, env)
+		return showExpert(c.Context, c.App.Writer, spec, env)
 	}
 	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env)
 }
 
-// playRandomly measures the baseline: uniformly random actions, the tag's number of them.
-func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64, episodes int) error {
+// measure plays episodes from a seed on and says how they ended.
+func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed int64, episodes int, play func(seed int64) (envs.Outcome, error)) error {
 	var successes, actions float64
 	var returns statistics.Moments
 	for i := range int64(episodes) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		o, err := envs.PlayRandom(ctx, env, seed+i, spec.MaxActions, envs.Rand("gyre env play --random", seed+i))
+		o, err := play(seed + i)
 		if err != nil {
 			return err
 		}
@@ -62,41 +78,55 @@ func playRandomly(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env
 	}
 	n := float64(returns.Count())
 	rate := successes / n
-	_, err := fmt.Fprintf(w, "%s, random policy: %d episodes from seed %d, at most %d actions each\n"+
+	_, err := fmt.Fprintf(w, "%s, %s: %d episodes from seed %d, at most %d actions each\n"+
 		"success rate  %.1f %% ± %.1f\nmean return   %+.3f ± %.3f\nmean actions  %.2f\n(± is twice the standard error)\n",
-		spec.Tag, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
+		spec.Tag, who, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
 	return err
 }
 
 // playExpert lets the expert play the episode. It is asked again after every action: what it would do may depend on luck, or on what it is told.
-func playExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) error {
+func playExpert(ctx context.Context, spec envs.Spec, env envs.Env) ([]string, envs.Outcome, error) {
+	var done []string
+	var o envs.Outcome
 	solver, ok := env.(envs.Solver)
 	if !ok {
-		return Usagef("%s has no expert", spec.Tag)
+		return nil, o, Usagef("%s has no expert", spec.Tag)
 	}
-	fmt.Fprintf(w, "%s\n\n", env.Observe())
-	var done []string
-	var last envs.Result
-	total := 0.0
-	for len(done) < spec.MaxActions && !last.Done {
+	for over := false; len(done) < spec.MaxActions && !over; {
 		actions, ok := solver.Solve()
 		if len(actions) == 0 || !ok {
 			break
 		}
 		r, err := env.Step(ctx, actions[0])
 		if err != nil {
-			return err
+			return done, o, err
 		}
-		last, total, done = r, total+r.Reward, append(done, actions[0])
+		done = append(done, actions[0])
+		o.Return, o.Success, over = o.Return+r.Reward, r.Done && r.Success, r.Done
+	}
+	o.Actions = len(done)
+	return done, o, nil
+}
+
+// showExpert prints what the expert does.
+func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) error {
+	fmt.Fprintf(w, "%s\n\n", env.Observe())
+	done, o, err := playExpert(ctx, spec, env)
+	if err != nil {
+		return err
 	}
 	if len(done) == 0 {
 		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Observe())
 	}
-	outcome := "no success"
-	if last.Success {
-		outcome = "success"
+	outcome := "success"
+	switch {
+	case o.Success:
+	case len(done) == spec.MaxActions:
+		outcome = "no success within the actions that there are (--actions allows more)"
+	default:
+		outcome = "no success"
 	}
-	_, err := fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), env.Observe(), outcome, total)
+	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), env.Observe(), outcome, o.Return)
 	return err
 }
 

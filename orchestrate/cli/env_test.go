@@ -72,6 +72,13 @@ func TestEnvPlay(t *testing.T) {
 	if _, out, _ := env("", "play", "calculatorqa", "--expert", "--seed", "3"); !strings.Contains(out, `"name": "calculator"`) || !strings.Contains(out, "success, return 1") {
 		t.Errorf("--expert of a tool: %s", out)
 	}
+	if _, out, _ := env("", "play", "sokoban", `level=["########", "#@  $ .#", "########"]`, "--expert", "--actions", "3"); !strings.Contains(out, "no success within the actions") {
+		t.Errorf("--expert with too few actions: %s", out)
+	}
+	if _, out, _ := env("", "play", "sokoban", "--expert", "--episodes", "20", "--actions", "100"); !strings.Contains(out, "sokoban, expert: 20 episodes from seed 123, at most 100") ||
+		!strings.Contains(out, "success rate  100.0 %") {
+		t.Errorf("--expert over many episodes: %s", out)
+	}
 	code, out, _ = env("", "play", "frozenlake", "--random", "--episodes", "40", "slippery=false")
 	_, again, _ := env("", "play", "frozenlake", "--random", "--episodes=40", "slippery=false")
 	if code != 0 || !strings.Contains(out, "success rate") || out != again {
@@ -87,6 +94,7 @@ func TestEnvUsageErrors(t *testing.T) {
 		"info sokoban boxes":                     "expected key=value",
 		"play bandit --random --epis":            "did you mean --episodes?",
 		"play sokoban --random --episodes 0":     "expected at least 1",
+		"play sokoban --actions -1":              "--actions: expected",
 		"play sokoban --random --expert boxes=1": "exclude each other",
 		"play sokoban size=3x3 observation=rgb_": "expected one of grid",
 	} {
