@@ -1,11 +1,8 @@
 package envs
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -185,38 +182,4 @@ func whole(value any) (int, error) {
 
 func expected(what string, got any) error {
 	return fmt.Errorf("expected %s, got %#v", what, got)
-}
-
-// ReadRows reads the JSON Lines file that an option names and makes something of every row. Errors name the option, the file and the
-// line; thing is what a row holds.
-func ReadRows[Row, Thing any](option, path, thing string, take func(Row) (Thing, error)) ([]Thing, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("option %s: %w", option, err)
-	}
-	defer file.Close()
-	var things []Thing
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		var row Row
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return nil, fmt.Errorf("option %s: %s, line %d: %w", option, path, n, err)
-		}
-		one, err := take(row)
-		if err != nil {
-			return nil, fmt.Errorf("option %s: %s, line %d: %w", option, path, n, err)
-		}
-		things = append(things, one)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("option %s: %s: %w", option, path, err)
-	}
-	if len(things) == 0 {
-		return nil, fmt.Errorf("option %s: %s holds no %s", option, path, thing)
-	}
-	return things, nil
 }

@@ -11,6 +11,7 @@ import (
 	"gyre/envs"
 	"gyre/envs/arithmetic"
 	"gyre/envs/envtest"
+	"gyre/internal/dataset"
 )
 
 func play(t *testing.T, options map[string]any, seed int64) *game {
@@ -25,6 +26,17 @@ func TestRewards(t *testing.T) {
 	}
 	if got, want := play(t, map[string]any{"problems": path}, 1).Observe().Text, "Target: 24, nums: [4, 6, 25]"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	type row struct {
+		Target int64   `parquet:"target"`
+		Nums   []int64 `parquet:"nums,list"` // as RAGEN's file has it
+	}
+	table := filepath.Join(t.TempDir(), "problems.parquet")
+	if err := dataset.Write(table, []row{{3, []int64{1, 2}}, {24, []int64{4, 6, 25}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := play(t, map[string]any{"train_path": table}, 3).Observe().Text, "Target: 24, nums: [4, 6, 25]"; got != want {
+		t.Errorf("row 1 of a Parquet file: %q, want %q", got, want)
 	}
 	for _, c := range []struct {
 		answer  string

@@ -59,7 +59,7 @@ func take(values *[]float64, i int) float64 {
 	return v
 }
 
-// readProblems reads a JSON Lines file of {"target", "nums"} or of reasoning-gym's rows, whose metadata hold "target" and
+// readProblems reads a JSON Lines or Parquet file of {"target", "nums"} or of reasoning-gym's rows, whose metadata hold "target" and
 // "numbers".
 func readProblems(path string) ([]problem, error) {
 	type fields struct {

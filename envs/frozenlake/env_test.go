@@ -86,8 +86,8 @@ func TestOtherNamesAndSeparator(t *testing.T) {
 
 func TestCoordinates(t *testing.T) {
 	g := play(t, map[string]any{"map": "SFH\nFHG\nFFF", "observation": "grid_coord"}, 1)
-	want := "Coordinates:\nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, 0)\nHoles: (0, 2), (1, 1)" +
-		"\nGrid Map:\nP_O\n_OG\n___"
+	want := "Coordinates: \nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, 0)\nHoles: (0, 2), (1, 1)" +
+		"\nGrid Map: \nP_O\n_OG\n___"
 	if g.Observe().Text != want {
 		t.Errorf("got\n%s\nwant\n%s", g.Observe().Text, want)
 	}

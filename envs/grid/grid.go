@@ -125,7 +125,7 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 	}
 	if l.Format != "grid" {
 		if l.Format == "grid_coord" {
-			text = append(text, "Coordinates:\n"...)
+			text = append(text, "Coordinates: \n"...)
 		}
 		text = fmt.Appendf(text, "Board size: %d rows x %d cols (zero-indexed).", rows, cols)
 		for _, o := range objects() {
@@ -148,7 +148,7 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 		if l.Format == "coord" {
 			return string(text)
 		}
-		text = append(text, "\nGrid Map:\n"...)
+		text = append(text, "\nGrid Map: \n"...)
 	}
 	for i := range rows * cols {
 		switch {

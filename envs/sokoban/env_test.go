@@ -95,7 +95,7 @@ func TestRenderFormats(t *testing.T) {
 	coord := "Board size: 4 rows x 6 cols (zero-indexed).\nTargets: (1, 1), (2, 3)\nBoxes: (1, 2)\nBoxes on target: (2, 3)\nPlayer on target: (1, 1)"
 	drawing := "######\n#SX__#\n#__√_#\n######"
 	for format, want := range map[string]string{
-		"grid": drawing, "coord": coord, "grid_coord": "Coordinates:\n" + coord + "\nGrid Map:\n" + drawing,
+		"grid": drawing, "coord": coord, "grid_coord": "Coordinates: \n" + coord + "\nGrid Map: \n" + drawing,
 	} {
 		if got := play(t, map[string]any{"level": level, "observation": format}).Observe().Text; got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)

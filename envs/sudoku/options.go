@@ -14,7 +14,7 @@ type options struct {
 	Difficulty string  `option:"difficulty" doc:"share of empty cells: easy (40 %), medium (50 %) or hard (60 %)"`
 	Blanks     int     `option:"blanks" doc:"number of empty cells; 0: as difficulty says"`
 	Unique     bool    `option:"unique" doc:"generated puzzles have a single solution"`
-	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this JSON Lines file ({\"puzzle\": [[0, 3, …], …]}), chosen by the seed"`
+	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this JSON Lines or Parquet file ({\"puzzle\": [[0, 3, …], …]}), chosen by the seed"`
 	MaxSteps   int     `option:"max_steps" doc:"actions after which the game ends unsolved"`
 	Format     string  `option:"observation,render_format" doc:"simple, detailed or with_feedback"`
 	Conflicts  bool    `option:"show_conflicts" doc:"feedback names the rows, columns and boxes that a move clashes with"`
