@@ -25,7 +25,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 4
+#define GYRE_ABI_VERSION 5
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -394,6 +394,12 @@ gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err)
 // requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
+// Of a model that several ranks share (gyre_model_share): waits for the first rank's engine to make a step and makes
+// its part of it. *more = 0 when that has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
+// followed further: the group is to be aborted.
+gyre_status gyre_engine_follow(gyre_engine* engine, int32_t* more, gyre_error* err);
+// Lets the ranks that follow this engine go on. Does nothing for a model that is not shared.
+gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------
 // Functions marked COLLECTIVE are called by all ranks, in the same order. With GYRE_SHARD_FULL that is everything that
@@ -419,6 +425,14 @@ gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_s
 // COLLECTIVE. Makes an engine's copy of the weights, block by block: with GYRE_SHARD_FULL before the first step of any
 // engine after an update or gyre_engine_sleep. Does nothing in the other modes.
 gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
+// COLLECTIVE over the group, which must outlive the model: engines made from here on sample with all of its ranks
+// together, each of which has some heads, columns and rows of the vocabulary of the packed weights, and the keys and
+// values of its heads. Tokens and log-probs are those of one rank, bit for bit on the CPU's kernels. Requests go to the
+// engine of the group's first rank; the others call gyre_engine_follow. A group of one changes nothing.
+gyre_status gyre_model_share(gyre_model* model, gyre_group* group, gyre_error* err);
+// Whether gyre_model_share would divide a model of this configuration over so many ranks: GYRE_INVALID_ARGUMENT says
+// which numbers it can be divided over.
+gyre_status gyre_check_share(const gyre_model_config* config, int32_t ranks, gyre_error* err);
 // The lanes of this rank: *count of them from *first on.
 void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
 // A buffer of this rank alone: _add() to another buffer makes it this rank's share of a sum, in the lane at hand, and
@@ -471,6 +485,7 @@ typedef struct {
   const char* backend;  // "gloo"
   const char* bind;     // address, host name or interface of the connections between ranks
   double timeout;       // seconds that a rank waits for another
+  int32_t first;        // what messages call rank 0 of this group: its rank in the run
 } gyre_group_config;
 
 gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gyre_error* err);
@@ -495,7 +510,8 @@ typedef enum {
   GYRE_CARGO_WEIGHTS = 1,
   GYRE_CARGO_GRADIENTS = 2,
   GYRE_CARGO_CHECKPOINT = 3,
-  GYRE_CARGO_KINDS = 4
+  GYRE_CARGO_ACTIVATIONS = 4,
+  GYRE_CARGO_KINDS = 5
 } gyre_cargo;
 typedef struct {
   int64_t operations;

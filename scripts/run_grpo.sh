@@ -42,7 +42,8 @@ for word in "$@"; do
     actor_rollout_ref.rollout.n) n=$value; put "envs.0.group_size=$value" ;;
     actor_rollout_ref.rollout.temperature) put "rollout.temperature=$value" ;;
     actor_rollout_ref.rollout.name) ;; # Gyre has one engine
-    actor_rollout_ref.rollout.tensor_model_parallel_size | trainer.n_gpus_per_node | trainer.nnodes)
+    actor_rollout_ref.rollout.tensor_model_parallel_size) put "engine.tensor_parallel=$value" ;; # one process samples alone
+    trainer.n_gpus_per_node | trainer.nnodes)
       echo "run_grpo.sh: note: $key is not a setting of gyre: see gyre train --help for processes and devices" >&2 ;;
     trainer.total_epochs) epochs=$value ;;
     trainer.save_freq) put "run.save_every=$value" ;;

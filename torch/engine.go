@@ -6,6 +6,8 @@ package torch
 import "C"
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -290,6 +292,44 @@ func (e *Engine) Abort(id uint64) error {
 func (e *Engine) Sleep() error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
 }
+
+// Together samples with the ranks that share the model ([Model.Share]), all of which call it: on the first of them lead runs, which
+// submits requests and makes steps; the others make their parts of these steps until lead returns. The end of ctx, and an error of lead,
+// fail the group. In one process it is lead alone.
+func (e *Engine) Together(ctx context.Context, lead func() error) error {
+	var group *Group
+	if err := e.with(func(*C.gyre_engine, *C.gyre_error) C.gyre_status { group = e.model.sampling; return C.GYRE_OK }); err != nil {
+		return err
+	}
+	if group == nil {
+		return lead()
+	}
+	stop := context.AfterFunc(ctx, group.Abort) // not through the executor, which may be waiting for another rank
+	defer stop()
+	if group.Rank() > 0 {
+		return e.follow(ctx)
+	}
+	if err := lead(); err != nil {
+		group.Abort()
+		return err
+	}
+	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_dismiss(h, err) })
+}
+
+func (e *Engine) follow(ctx context.Context) error {
+	for more := C.int32_t(1); more != 0; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_follow(h, &more, err) }); err != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+	return nil
+}
+
+// Follows tells whether another rank's engine takes the requests.
+func (e *Engine) Follows() bool { return e.model.follows() }
 
 // Stats reports the engine's state.
 func (e *Engine) Stats() (EngineStats, error) {

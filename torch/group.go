@@ -44,6 +44,7 @@ type GroupConfig struct {
 	Backend         string        // "gloo", also ""
 	Bind            string        // address, host name or interface that connections between ranks use; "" is 127.0.0.1
 	Timeout         time.Duration // how long a rank waits for another before the group has failed; 0 is ten minutes
+	First           int           // what messages call rank 0: its rank in the run that this group is a part of
 }
 
 // Group is the processes ("ranks") of a run. A nil *Group is a world of one: all methods work.
@@ -106,7 +107,7 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 	g := &Group{config: config}
 	c := (*C.gyre_group_config)(C.calloc(1, C.sizeof_gyre_group_config))
 	defer C.free(unsafe.Pointer(c))
-	c.rank, c.size, c.timeout = C.int32_t(config.Rank), C.int32_t(config.WorldSize), C.double(config.Timeout.Seconds())
+	c.rank, c.size, c.timeout, c.first = C.int32_t(config.Rank), C.int32_t(config.WorldSize), C.double(config.Timeout.Seconds()), C.int32_t(config.First)
 	for field, value := range map[**C.char]string{&c.prefix: config.Prefix, &c.backend: config.Backend, &c.bind: config.Bind} {
 		*field = C.CString(value)
 		defer C.free(unsafe.Pointer(*field))
@@ -237,12 +238,13 @@ func (g *Group) Barrier(ctx context.Context) error {
 type Cargo int
 
 // Control: numbers and bytes of this type's methods, norms and sums. Weights and gradients: of sharded models. Checkpoint: parameters
-// and moments on their way to and from files.
+// and moments on their way to and from files. Activations: of ranks that sample together.
 const (
-	CargoControl    Cargo = C.GYRE_CARGO_CONTROL
-	CargoWeights    Cargo = C.GYRE_CARGO_WEIGHTS
-	CargoGradients  Cargo = C.GYRE_CARGO_GRADIENTS
-	CargoCheckpoint Cargo = C.GYRE_CARGO_CHECKPOINT
+	CargoControl     Cargo = C.GYRE_CARGO_CONTROL
+	CargoWeights     Cargo = C.GYRE_CARGO_WEIGHTS
+	CargoGradients   Cargo = C.GYRE_CARGO_GRADIENTS
+	CargoCheckpoint  Cargo = C.GYRE_CARGO_CHECKPOINT
+	CargoActivations Cargo = C.GYRE_CARGO_ACTIVATIONS
 )
 
 // Flow is what one kind of traffic has taken so far.

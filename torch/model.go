@@ -19,6 +19,8 @@ type Model struct {
 
 	sharded bool   // made by NewShardedModel
 	group   *Group // of a sharded model; may be nil
+
+	sampling *Group // of ranks that sample together; nil: this one alone. Executor thread only.
 }
 
 // NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
@@ -58,6 +60,7 @@ func (m *Model) free() {
 		C.gyre_model_free(m.handle)
 		m.handle = nil
 		m.group.release()
+		m.sampling.release()
 	}
 }
 

@@ -81,6 +81,50 @@ func (m *Model) Gather() error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_gather(h, err) })
 }
 
+// Share makes the ranks of a group, all of which call it, sample from the model together: of engines made from here on each has some heads,
+// columns and rows of the vocabulary, a share of the packed weights, keys and values. Tokens and log-probs are those of one rank, on the CPU
+// bit for bit. Requests go to the engine of the group's first rank, see [Engine.Together]. A group of one, or nil, changes nothing. Scoring
+// and training are not touched by it. The group is freed after the model.
+func (m *Model) Share(group *Group) error {
+	if group.WorldSize() == 1 {
+		return nil
+	}
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		h, closed := m.open()
+		if closed != nil {
+			return 0, closed
+		}
+		if m.sampling != nil {
+			return 0, fmt.Errorf("the model is shared already: %w", ErrInvalidArgument)
+		}
+		g := group.retain()
+		if g == nil {
+			return 0, ErrClosed
+		}
+		status := C.gyre_model_share(h, g, err)
+		if status != C.GYRE_OK {
+			group.release()
+		} else {
+			m.sampling = group
+		}
+		return status, nil
+	})
+}
+
+// CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many would do.
+func (c ModelConfig) CheckShare(ranks int) error {
+	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+		config := c.c()
+		return C.gyre_check_share(&config, C.int32_t(ranks), err), nil
+	})
+}
+
+func (m *Model) follows() bool {
+	follows := false
+	execute(func() { follows = m.sampling.Rank() > 0 })
+	return follows
+}
+
 // Lanes are those of this rank, for deterministic sums: n of them from first on. Without, 0 and 1.
 func (m *Model) Lanes() (first, n int) {
 	var f, count C.int32_t

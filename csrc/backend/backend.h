@@ -2,9 +2,10 @@
 // speaks to these interfaces and never asks which implementation stands behind them:
 //
 //   Backend   operations on sets of parameters: gradients, inner products,
-//   sketches, AdamW; makes the two below Network   one model's mathematics:
-//   forward, backward, logits, scores, values KvPages   a pool of keys and
-//   values
+//             sketches, AdamW; makes those below
+//   Network   one model's mathematics: forward, backward, logits, scores, values
+//   Inference what of it the engine reads, whole or a part
+//   KvPages   a pool of keys and values
 //
 // An implementation is a folder here (cpu/: Gyre's kernels; aten/: libtorch's tensors, on the CPU and on GPUs) that
 // registers itself with BackendKind; docs/backend.md says how to add one. Arguments are checked and work is counted
@@ -25,6 +26,8 @@
 #include "model/pass.h"
 
 namespace gyre {
+
+class Peers;  // peers.h
 
 // Keys and values in pages of kPageTokens positions.
 class KvPages {
@@ -72,9 +75,10 @@ struct HiddenGradient {
   ParameterSet* gradients;
 };
 
-class Network {
+// A model as the engine reads it.
+class Inference {
  public:
-  virtual ~Network() = default;
+  virtual ~Inference() = default;
 
   // The parameters changed: whatever was derived from them is stale.
   virtual void touch() = 0;
@@ -83,14 +87,24 @@ class Network {
   // Makes now whatever infer() and logits() need of parameters that are not here all the time. Others make it when it
   // is needed.
   virtual void prepare() {}
+  // Writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
+  virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;
+  // logits_RV = hidden_RH · head^T; a value head gives [R, 1], bias included. Rows may be part of a wider tensor. Of
+  // several processes that infer together the first receives them.
+  virtual void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) = 0;
+};
+
+// Throws std::invalid_argument when an Inference has not been prepared whose parameters are not here all the time.
+void require_gathered(const ParameterSet& parameters, bool prepared);
+
+class Network : public Inference {
+ public:
   // Of a frozen configuration: `parameters`, the network's own, are filled up to the first `blocks` blocks, the
   // embedding before them, and all of them when `all`. What nothing but packing reads may be let go.
   virtual void freeze(ParameterSet& parameters, size_t blocks, bool all) {
     if (all) touch();
   }
 
-  // Inference: writes the rows' keys and values into `kv` and returns the final-norm hidden states of all rows, [N, H].
-  virtual at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) = 0;
   // Training: whole packed sequences, whose keys and values need no pool. The hidden states are those of infer(), bit
   // for bit where the backend promises it. `keep` (may be null) receives what backward() needs.
   virtual at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
@@ -99,8 +113,6 @@ class Network {
   // after the other together: what they have in common is computed once.
   virtual void backward(const std::vector<HiddenGradient>& all, const Activations& kept) = 0;
 
-  // logits_RV = hidden_RH · head^T; a value head gives [R, 1], bias included. Rows may be part of a wider tensor.
-  virtual void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) = 0;
   // Log-probs and entropies (zeros unless wanted) of the targets, in chunks: no [tokens, V] tensor of a whole
   // micro-batch is ever there.
   virtual Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, float inverse_temperature,
@@ -144,6 +156,10 @@ class Backend {
 
   // Neither the configuration nor the parameters may go before the network does.
   virtual std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const = 0;
+  // What infers together with its peers, each having a part of the parameters' heads, columns and rows. This backend's
+  // configuration is that of the part, `config` and the parameters are whole.
+  virtual std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
+                                               std::shared_ptr<Peers> peers) const = 0;
   virtual std::unique_ptr<KvPages> make_pages(int64_t num_pages) const = 0;
   virtual int64_t bytes_per_page() const = 0;
 

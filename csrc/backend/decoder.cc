@@ -65,6 +65,12 @@ std::vector<SketchRun> sketch_runs(const ParameterSet& set) {
   return runs;
 }
 
+void require_gathered(const ParameterSet& parameters, bool prepared) {
+  if (!parameters.always_here() && !prepared) {
+    refuse("sampling from a model in shards: its weights must be gathered first, by all ranks together");
+  }
+}
+
 Decoder::Decoder(const ModelConfig& config) : Decoder(config, open_backend(config)) {}
 
 Decoder::Decoder(const ModelConfig& config, std::shared_ptr<const Backend> backend)
@@ -77,12 +83,29 @@ void Decoder::touch() {
   ++version_;
   if (parameters_.residence) parameters_.residence->change();
   network_->touch();
+  if (part_) part_->touch();
 }
 
 void Decoder::prepare() {
-  network_->prepare();
+  sampling().prepare();
   rest();
 }
+
+void Decoder::share(std::shared_ptr<Peers> peers) {
+  require_parameters("sampling over several ranks together");
+  if (config_.head != GYRE_HEAD_LM) refuse("sampling over several ranks together: the model has a value head");
+  const Slicing slicing(config_, peers->parts());
+  part_backend_ = open_backend(slicing.config(peers->part()));
+  largest_part_ = open_backend(slicing.largest());
+  part_ = part_backend_->make_part(config_, parameters_, peers);
+  peers_ = std::move(peers);
+}
+
+std::unique_ptr<KvPages> Decoder::make_pages(int64_t num_pages) const {
+  return (part_ ? *part_backend_ : *backend_).make_pages(num_pages);
+}
+
+int64_t Decoder::bytes_per_page() const { return (part_ ? *largest_part_ : *backend_).bytes_per_page(); }
 
 void Decoder::rest() {
   if (parameters_.residence) parameters_.residence->rest();
@@ -107,7 +130,7 @@ void Decoder::go_along(bool backward, std::span<ParameterSet* const> gradients) 
 void Decoder::freeze(int32_t filled) {
   if (config_.frozen == 0) refuse("model freeze: the configuration does not say that the model is frozen");
   require_parameters("model freeze");
-  if (!parameters_.always_here()) {  // spread over ranks: what is here at a time is little already
+  if (!parameters_.always_here() || part_) {  // spread over ranks: what is here at a time is little already
     if (filled == static_cast<int32_t>(parameters_.named.size())) touch();
     return;
   }
@@ -137,8 +160,8 @@ void Decoder::check(std::span<const int32_t> ids) const {
 at::Tensor Decoder::forward(std::span<const int32_t> ids, std::span<const RowSpan> spans, KvPages& kv) {
   const Pass pass = inference_pass(config_, static_cast<int64_t>(ids.size()), spans, kv.num_pages());
   check(ids);
-  work_ += forward_work(config_, pass);
-  return network_->infer(ids, pass, kv);
+  work_ += forward_work(config_, pass) * own_share();
+  return sampling().infer(ids, pass, kv);
 }
 
 at::Tensor Decoder::forward(const Packing& packing, std::unique_ptr<Activations>* keep) {
@@ -181,7 +204,8 @@ at::Tensor Decoder::row_logits(const at::Tensor& hidden_NH, std::span<const int6
   const at::Tensor rows_R = at::from_blob(const_cast<int64_t*>(rows.data()), {n}, at::kLong).to(hidden_NH.device());
   const at::Tensor hidden_RH = hidden_NH.index_select(0, rows_R);
   at::Tensor logits_RV = at::empty({n, head_width()}, hidden_RH.options());
-  logits(hidden_RH, logits_RV);
+  sampling().logits(hidden_RH, logits_RV);
+  work_ += head_work(config_, n) * own_share();
   return logits_RV.to(at::kCPU);
 }
 
@@ -216,6 +240,19 @@ std::vector<float> Decoder::values(const at::Tensor& hidden_NH, std::span<const 
 at::Tensor Decoder::value_backward(const at::Tensor& hidden_NH, std::span<const Target> targets,
                                    std::span<const double> d_values, ParameterSet& gradients) {
   return network_->value_backward(hidden_NH, targets, d_values, gradients);
+}
+
+TokenOwners::TokenOwners(const Slicing& slicing, int part, std::span<const int32_t> ids)
+    : counts(static_cast<size_t>(slicing.parts())), places(ids.size()) {
+  std::vector<int> owner(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    while (ids[i] >= slicing[owner[i]].vocab.first + slicing[owner[i]].vocab.count) ++owner[i];
+    places[i] = counts[static_cast<size_t>(owner[i])]++;
+    if (owner[i] == part) own.push_back(static_cast<int32_t>(ids[i] - slicing[part].vocab.first));
+  }
+  std::vector<int64_t> before(counts.size());
+  for (size_t p = 1; p < counts.size(); ++p) before[p] = before[p - 1] + counts[p - 1];
+  for (size_t i = 0; i < ids.size(); ++i) places[i] += before[static_cast<size_t>(owner[i])];
 }
 
 }  // namespace gyre

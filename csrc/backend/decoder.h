@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/peers.h"
 
 namespace gyre {
 
@@ -34,9 +35,17 @@ class Decoder {
   // Throws std::invalid_argument when parameters have been let go.
   void require_parameters(const char* what) const;
   // Frees the packed copies of weights that inference keeps, until it comes again.
-  void release_packed() { network_->release(); }
+  void release_packed() { sampling().release(); }
   // Makes what sampling needs of parameters that are not here all the time. All ranks call it together.
   void prepare();
+  // From here on inference is these processes' together, each with a part of the model; training is not touched by it.
+  // Throws std::invalid_argument when the model cannot be divided so.
+  void share(std::shared_ptr<Peers> peers);
+  // Null for one process.
+  Peers* peers() const { return peers_.get(); }
+  // A pool for inference here; bytes_per_page is the same on all peers.
+  std::unique_ptr<KvPages> make_pages(int64_t num_pages) const;
+  int64_t bytes_per_page() const;
 
   // Where parameters come from other ranks in the course of a pass, these make the same passes: one without anything to
   // compute goes along, for the gradients of a backward pass (all ranks the same, in the same order) or none, and at
@@ -58,7 +67,8 @@ class Decoder {
 
   // logits_RV = hidden_RH · head^T for a few rows. A value head gives [R, 1], bias included.
   void logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV);
-  // The logits of some rows of hidden_NH, dense in this process's memory, [R, V].
+  // Inference: the logits of some rows of hidden_NH, dense in this process's memory, [R, V]. Of peers the first has
+  // them.
   at::Tensor row_logits(const at::Tensor& hidden_NH, std::span<const int64_t> rows);
 
   Scores score(const at::Tensor& hidden_NH, std::span<const Target> targets, double temperature, bool want_entropy);
@@ -78,11 +88,17 @@ class Decoder {
  private:
   int64_t head_width() const { return config_.head == GYRE_HEAD_VALUE ? 1 : config_.vocab_size; }
   void check(std::span<const int32_t> ids) const;
+  Inference& sampling() const { return part_ ? *part_ : *network_; }
+  // Of what all peers compute together.
+  double own_share() const { return peers_ ? 1.0 / peers_->parts() : 1.0; }
 
   ModelConfig config_;
   std::shared_ptr<const Backend> backend_;
   ParameterSet parameters_;
   std::unique_ptr<Network> network_;
+  std::shared_ptr<Peers> peers_;
+  std::unique_ptr<Backend> part_backend_, largest_part_;  // of the part's configuration, and of the largest
+  std::unique_ptr<Inference> part_;
   uint64_t version_ = 1;
   bool recompute_ = false, frozen_ = false;
   gyre_work work_;

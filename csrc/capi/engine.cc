@@ -149,3 +149,14 @@ gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err) {
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err) {
   return guard(err, [&] { deref(out, "out") = deref(engine, "engine").engine.stats(); });
 }
+
+gyre_status gyre_engine_follow(gyre_engine* engine, int32_t* more, gyre_error* err) {
+  return guard(err, [&] {
+    int32_t& out = deref(more, "more");
+    out = deref(engine, "engine").engine.follow() ? 1 : 0;
+  });
+}
+
+gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err) {
+  return guard(err, [&] { deref(engine, "engine").engine.dismiss(); });
+}

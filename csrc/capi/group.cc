@@ -104,7 +104,8 @@ gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gy
                          .prefix = &deref(c.prefix, "prefix"),
                          .backend = &deref(c.backend, "backend"),
                          .bind = &deref(c.bind, "bind"),
-                         .timeout = c.timeout};
+                         .timeout = c.timeout,
+                         .first = c.first};
     if (c.store.set != nullptr && c.store.get != nullptr && c.store.add != nullptr) {
       options.store = std::make_shared<CallbackStore>(c.store);
     }

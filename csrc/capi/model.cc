@@ -6,6 +6,7 @@
 #include <string>
 
 #include "capi/boundary.h"
+#include "fsdp/peers.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
 #include "train/evaluate.h"
@@ -61,6 +62,22 @@ gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_s
 
 gyre_status gyre_model_gather(gyre_model* model, gyre_error* err) {
   return guard(err, [&] { deref(model, "model").decoder.prepare(); });
+}
+
+gyre_status gyre_model_share(gyre_model* model, gyre_group* group, gyre_error* err) {
+  return guard(err, [&] {
+    Decoder& decoder = deref(model, "model").decoder;
+    Group& all = deref(group, "group").group;
+    if (all.size() > 1) decoder.share(std::make_shared<GroupPeers>(all));
+  });
+}
+
+gyre_status gyre_check_share(const gyre_model_config* config, int32_t ranks, gyre_error* err) {
+  return guard(err, [&] {
+    const ModelConfig c(deref(config, "config"));
+    validate(c);
+    const Slicing slicing(c, ranks);
+  });
 }
 
 void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count) {

@@ -13,7 +13,7 @@ namespace gyre {
 namespace {
 
 const gyre_engine_config& checked(const gyre_engine_config& config, const Decoder& decoder) {
-  check(config, decoder.config(), decoder.backend().bytes_per_page());
+  check(config, decoder.config(), decoder.bytes_per_page());
   return config;
 }
 
@@ -37,15 +37,22 @@ class Meter {
 
 constexpr int64_t kHeadRows = 64;  // rows of logits kept at once
 
+// Calls body(first, count, logits of these rows) a few rows at a time.
+template <typename Body>
+void for_logits(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows, Body&& body) {
+  const auto count = static_cast<int64_t>(rows.size());
+  for (int64_t begin = 0; begin < count; begin += kHeadRows) {
+    const int64_t n = std::min(kHeadRows, count - begin);
+    body(begin, n, decoder.row_logits(hidden_NH, rows.subspan(begin, n)));
+  }
+}
+
 // Draws the next token of sequences[i] from row rows[i] of the hidden states. Throws what draw_token throws.
 std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std::span<const int64_t> rows,
                               std::span<Sequence* const> sequences) {
   const int64_t vocab = decoder.config().vocab_size;
-  const int64_t count = static_cast<int64_t>(rows.size());
-  std::vector<Draw> draws(count);
-  for (int64_t begin = 0; begin < count; begin += kHeadRows) {
-    const int64_t n = std::min(kHeadRows, count - begin);
-    const at::Tensor logits_RV = decoder.row_logits(hidden_NH, rows.subspan(begin, n));
+  std::vector<Draw> draws(rows.size());
+  for_logits(decoder, hidden_NH, rows, [&](int64_t begin, int64_t n, const at::Tensor& logits_RV) {
     const float* logits = logits_RV.const_data_ptr<float>();
     parallel_for(n, std::max<int64_t>(1, 16384 / vocab), [&](int64_t r) {
       const Sequence& s = *sequences[begin + r];
@@ -54,7 +61,7 @@ std::vector<Draw> draw_tokens(Decoder& decoder, const at::Tensor& hidden_NH, std
       draws[begin + r] = draw_token({logits + r * vocab, static_cast<size_t>(vocab)}, sampling, s.outputs(),
                                     may_stop ? std::span<const int32_t>() : std::span(s.request.stop_ids));
     });
-  }
+  });
   return draws;
 }
 
@@ -64,7 +71,7 @@ Engine::Engine(Decoder& decoder, const gyre_engine_config& config)
     : decoder_(decoder),
       config_(checked(config, decoder)),
       weights_(decoder.version()),
-      scheduler_(pool_pages(config, decoder.backend().bytes_per_page()), config.max_sequences, config.max_batch_tokens,
+      scheduler_(pool_pages(config, decoder.bytes_per_page()), config.max_sequences, config.max_batch_tokens,
                  config.prefix_cache) {}
 
 void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
@@ -73,8 +80,10 @@ void Engine::set_vocabulary(std::string data, std::vector<int64_t> offsets) {
 
 void Engine::submit(Request request) {
   const std::string name = "request " + std::to_string(request.id) + ": ";
+  if (decoder_.peers() && decoder_.peers()->part() > 0)
+    throw std::invalid_argument(name + "this rank samples together with others, of which the first takes requests");
   if (scheduler_.contains(request.id)) throw std::invalid_argument(name + "an unfinished request has the same id");
-  check(request, config_, decoder_.config(), decoder_.backend().bytes_per_page());
+  check(request, config_, decoder_.config(), decoder_.bytes_per_page());
   if (!request.stop_strings.empty() && !stop_matcher_.has_vocabulary())
     throw std::invalid_argument(name + "stop strings need the vocabulary to be set first");
   scheduler_.add(std::make_unique<Sequence>(std::move(request)));
@@ -89,14 +98,23 @@ void Engine::forget_older_weights() {
 int64_t Engine::step() {
   forget_older_weights();
   if (scheduler_.unfinished() == 0) return 0;
-  if (!kv_) kv_ = decoder_.backend().make_pages(scheduler_.pages().total());
-  scheduler_.schedule([this](int32_t from, int32_t to) { kv_->copy_page(from, to); });
+  if (!kv_) kv_ = decoder_.make_pages(scheduler_.pages().total());
+  std::vector<int32_t> copies;
+  scheduler_.schedule([&](int32_t from, int32_t to) {
+    kv_->copy_page(from, to);
+    copies.insert(copies.end(), {from, to});
+  });
 
   std::vector<Sequence*> sampled;
-  std::vector<int64_t> sampled_rows;
-  const at::Tensor hidden_NH = forward(sampled, sampled_rows);
+  EnginePass pass = plan(sampled);
+  if (Peers* const peers = decoder_.peers()) {
+    pass.num_pages = kv_->num_pages();
+    pass.copies = std::move(copies);
+    peers->tell(pass.encode());
+  }
+  const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);
-  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, sampled_rows, sampled);
+  const std::vector<Draw> draws = draw_tokens(decoder_, hidden_NH, pass.sampled, sampled);
   meter.charge(counts_.sample, 1);
   counts_.head_rows += static_cast<int64_t>(draws.size());
 
@@ -111,32 +129,59 @@ int64_t Engine::step() {
   return scheduler_.unfinished();
 }
 
-// Runs the scheduled rows through the decoder. `sampled` receives the sequences that are to have a new token and the
-// row that each of them is drawn from.
-at::Tensor Engine::forward(std::vector<Sequence*>& sampled, std::vector<int64_t>& sampled_rows) {
-  std::vector<int32_t> ids;
-  std::vector<RowSpan> spans;
-  int64_t decode_rows = 0;
+// The scheduled rows. `sampled` receives the sequences that are to have a new token.
+EnginePass Engine::plan(std::vector<Sequence*>& sampled) const {
+  EnginePass pass;
   for (const auto& s : scheduler_.running()) {
     if (s->scheduled == 0) continue;
-    spans.push_back({static_cast<int64_t>(ids.size()), s->scheduled, s->computed, s->pages});
+    const auto row = static_cast<int64_t>(pass.ids.size());
+    pass.spans.push_back({row, s->scheduled, s->computed, s->pages});
     const auto first = s->tokens.begin() + s->computed;
-    ids.insert(ids.end(), first, first + s->scheduled);
-    if (s->decoding()) ++decode_rows;
+    pass.ids.insert(pass.ids.end(), first, first + s->scheduled);
+    if (s->decoding()) ++pass.decode_rows;
     if (!s->samples()) continue;
     sampled.push_back(s.get());
-    sampled_rows.push_back(static_cast<int64_t>(ids.size()) - 1);
+    pass.sampled.push_back(row + s->scheduled - 1);
   }
-  if (ids.empty()) throw std::logic_error("engine: nothing could be scheduled although requests are waiting");
-  const int64_t rows = static_cast<int64_t>(ids.size());
+  if (pass.ids.empty()) throw std::logic_error("engine: nothing could be scheduled although requests are waiting");
+  return pass;
+}
+
+// Runs the rows through the decoder.
+at::Tensor Engine::forward(const EnginePass& pass) {
+  const auto rows = static_cast<int64_t>(pass.ids.size());
   const Meter meter(decoder_);
-  at::Tensor hidden_NH = decoder_.forward(ids, spans, *kv_);
-  const double decode_share = static_cast<double>(decode_rows) / static_cast<double>(rows);
-  counts_.decode_tokens += decode_rows;
-  counts_.prefill_tokens += rows - decode_rows;
+  at::Tensor hidden_NH = decoder_.forward(pass.ids, pass.spans, *kv_);
+  const double decode_share = static_cast<double>(pass.decode_rows) / static_cast<double>(rows);
+  counts_.decode_tokens += pass.decode_rows;
+  counts_.prefill_tokens += rows - pass.decode_rows;
   meter.charge(counts_.decode, decode_share);
   meter.charge(counts_.prefill, 1 - decode_share);
   return hidden_NH;
+}
+
+bool Engine::follow() {
+  Peers* const peers = decoder_.peers();
+  if (peers == nullptr || peers->part() == 0) {
+    throw std::invalid_argument("engine: it has no peer to follow: it takes requests itself");
+  }
+  const std::string told = peers->tell({});
+  if (told.empty()) return false;
+  const EnginePass pass(told);
+  if (kv_ && kv_->num_pages() != pass.num_pages) kv_.reset();
+  if (!kv_) kv_ = decoder_.make_pages(pass.num_pages);
+  for (size_t i = 0; i + 1 < pass.copies.size(); i += 2) kv_->copy_page(pass.copies[i], pass.copies[i + 1]);
+  const at::Tensor hidden_NH = forward(pass);
+  const Meter meter(decoder_);
+  for_logits(decoder_, hidden_NH, pass.sampled, [](int64_t, int64_t, const at::Tensor&) {});
+  meter.charge(counts_.sample, 1);
+  counts_.head_rows += static_cast<int64_t>(pass.sampled.size());
+  ++counts_.steps;
+  return true;
+}
+
+void Engine::dismiss() {
+  if (Peers* const peers = decoder_.peers()) peers->tell({});
 }
 
 // Appends the drawn token and says whether it ends the sequence.
@@ -224,7 +269,7 @@ gyre_engine_stats_t Engine::stats() const {
   s.prompt_tokens = scheduler_.prompt_tokens();
   s.cached_tokens = scheduler_.cached_tokens();
   s.preemptions = scheduler_.preemptions();
-  s.kv_bytes = kv_ ? s.blocks_total * decoder_.backend().bytes_per_page() : 0;
+  s.kv_bytes = kv_ ? s.blocks_total * decoder_.bytes_per_page() : 0;
   return s;
 }
 

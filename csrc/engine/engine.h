@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backend/decoder.h"
+#include "engine/pass.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -45,6 +46,11 @@ class Engine {
   // Ends an unfinished request: its output so far is polled with GYRE_FINISH_ABORT. Nothing to do for a request that
   // has just finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
+  // Of peers that sample together (Decoder::share) the first one's engine takes the requests; those of the others make
+  // its passes: one for each call, until it says that there are no more, which gives false.
+  bool follow();
+  // Says so.
+  void dismiss();
   // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
   // computed again.
   void sleep();
@@ -52,7 +58,8 @@ class Engine {
 
  private:
   void forget_older_weights();
-  at::Tensor forward(std::vector<Sequence*>& sampled, std::vector<int64_t>& sampled_rows);
+  EnginePass plan(std::vector<Sequence*>& sampled) const;
+  at::Tensor forward(const EnginePass& pass);
   gyre_finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;
   void finish(uint64_t id, gyre_finish finish, int64_t stop_index);
 

@@ -111,12 +111,11 @@ void Group::meet() {
       theirs = options_.store->get(options_.prefix + "here/" + std::to_string(r),
                                    std::max(0.1, options_.timeout - since(begin)));
     } catch (const std::exception& e) {
-      throw GroupError("process group: rank " + std::to_string(r) + " of " + size + " has not come within " +
+      throw GroupError("process group: " + name(r) + " of " + size + " has not come within " +
                        seconds_text(since(begin)) + " (" + e.what() + ")");
     }
     if (theirs != size) {
-      throw GroupError("process group: rank " + std::to_string(r) + " was started for " + theirs +
-                       " ranks, this one for " + size);
+      throw GroupError("process group: " + name(r) + " was started for " + theirs + " ranks, this one for " + size);
     }
   }
 }
@@ -158,7 +157,7 @@ void Group::look_for_failures() {
   for (int r = 0; r < options_.size; ++r) {
     const std::string rank = std::to_string(r);
     if (r == options_.rank || options_.store->add(options_.prefix + "failed/" + rank, 0) == 0) continue;
-    abort("rank " + rank + " has failed: " + options_.store->get(options_.prefix + "failure/" + rank, kListen));
+    abort(name(r) + " has failed: " + options_.store->get(options_.prefix + "failure/" + rank, kListen));
     return;
   }
 }
@@ -186,7 +185,7 @@ void Group::fail(const std::string& message, int peer) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
       if (options_.store->add(options_.prefix + "failed/" + rank, 0) > 0) {
-        why += "; rank " + rank + " says: " + options_.store->get(options_.prefix + "failure/" + rank, kListen);
+        why += "; " + name(peer) + " says: " + options_.store->get(options_.prefix + "failure/" + rank, kListen);
       }
     } catch (const std::exception&) {  // the store has gone with the rank that kept it
     }
@@ -254,7 +253,7 @@ void Group::finish(Exchange& exchange) {
       if (!problem.empty() && !s.failure.empty()) throw GroupError(what + s.failure);
     }
     if (problem.empty()) continue;
-    const std::string rank = "rank " + std::to_string(work->peer);
+    const std::string rank = name(work->peer);
     if (since(begin) >= options_.timeout)
       fail(what + rank + " has not answered for " + seconds_text(since(begin)), work->peer);
     fail(what + rank + " has gone: its connection broke", work->peer);

@@ -35,11 +35,12 @@ struct GroupOptions {
   std::string backend = "gloo";          // gloo, nccl
   std::string bind = "127.0.0.1";        // address, host name or interface that connections between ranks use
   double timeout = 600;                  // seconds that a rank waits for another
+  int first = 0;                         // what messages call rank 0 of this group: its rank in the run
 };
 
 // What is sent, for the count of it.
-enum class Cargo { kControl, kWeights, kGradients, kCheckpoint };
-constexpr size_t kCargoKinds = 4;
+enum class Cargo { kControl, kWeights, kGradients, kCheckpoint, kActivations };
+constexpr size_t kCargoKinds = 5;
 
 struct Traffic {
   int64_t operations = 0;
@@ -126,6 +127,7 @@ class Group {
                  bool control);
   void finish(Exchange& exchange);
   [[noreturn]] void fail(const std::string& message, int peer);
+  std::string name(int rank) const { return "rank " + std::to_string(options_.first + rank); }
   void meet();
   void watch();
   void look_for_failures();

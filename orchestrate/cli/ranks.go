@@ -58,6 +58,9 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err := checkFSDP(cfg.FSDP, size); err != nil {
 		return err
 	}
+	if err := checkTogether(cfg.Engine, size); err != nil {
+		return err
+	}
 	hash, err := configHash(c, cfg)
 	if err != nil {
 		return err
@@ -129,6 +132,15 @@ func checkFSDP(f config.FSDP, size int) error {
 	}
 	if f.Deterministic && f.Lanes%size != 0 {
 		return Usagef("fsdp.lanes = %d for %d ranks: expected a multiple; set fsdp.lanes=%d, for every number of ranks whose bits are to agree", f.Lanes, size, 4*size)
+	}
+	return nil
+}
+
+// checkTogether reports a number of ranks that cannot be divided into those that sample together. One process samples alone.
+func checkTogether(e config.Engine, size int) error {
+	if n := e.TensorParallel; size > 1 && n > 1 && size%n != 0 {
+		return Usagef("engine.tensor_parallel = %d, but %d ranks cannot be divided into sets of so many: take %d ranks, or set engine.tensor_parallel to a divisor of %d", n, size,
+			(size+n-1)/n*n, size)
 	}
 	return nil
 }

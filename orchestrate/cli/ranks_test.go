@@ -411,7 +411,8 @@ func TestPlans(t *testing.T) {
 		"does NOT fit in the 80 GiB":               plan("qwen2.5-3b", "--ranks", "8"),
 		"would do: fsdp.shard=full":                plan("qwen2.5-3b", "--ranks", "8"),
 		"would do: 128 ranks with fsdp.shard=full": plan("qwen2.5-32b", "--ranks", "8"),
-		"no setting: a rank's copy of":             plan("llama-3-70b", "--ranks", "8"),
+		"engine.tensor_parallel=2:":                plan("llama-3-70b", "--ranks", "8"),
+		"128 episodes over 64":                     plan("llama-3-70b", "--ranks", "256", "fsdp.shard=full", "engine.tensor_parallel=4"),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, got)

@@ -494,6 +494,9 @@ type Engine struct {
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"2048" range:"[1,)"`
 	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
+	// Ranks that sample together, each with some heads, columns and rows of the vocabulary of the weights: for policies whose copy for sampling does not
+	// fit one. It divides the number of ranks; one process samples alone.
+	TensorParallel int `toml:"tensor_parallel" default:"1" range:"[1,1024]"`
 }
 
 // FSDP says how a run is spread over the ranks that it was started with (`--ranks N`, torchrun, mpirun, srun). One process ignores it, but for

@@ -24,7 +24,7 @@ func ProveExact(dir string, on torch.Placement) (float64, error) {
 		return 0, err
 	}
 	defer engine.Close()
-	return LogprobGap(model, engine, 1)
+	return LogprobGap(context.Background(), model, engine, 1)
 }
 
 func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
@@ -65,7 +65,8 @@ func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 
 // LogprobGap is the self-test of a machine: it samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
 // log-probs. On a CPU whose kernels are row-invariant it is exactly 0, and the old-log-prob pass can be left out.
-func LogprobGap(model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
+// Ranks that sample together call it together: the first compares, the others make the same passes.
+func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
 	vocab := int32(model.Config.VocabSize)
 	prompts := make([][]int32, 5)
 	for i := range prompts {
@@ -74,16 +75,19 @@ func LogprobGap(model *torch.Model, engine *torch.Engine, temperature float64) (
 		}
 	}
 	driver := generation.New(engine, nil)
-	for i, prompt := range prompts {
-		err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{
-			Temperature: temperature, TopP: 1, MaxTokens: 4 + 7*i, Seed: uint64(i), IgnoreEOS: true,
-		}}})
-		if err != nil {
-			return 0, err
-		}
-	}
 	outputs := map[uint64]torch.Output{}
-	if err := driver.Run(context.Background(), func(o torch.Output) error { outputs[o.ID] = o; return nil }); err != nil {
+	err := driver.Together(ctx, func() error {
+		for i, prompt := range prompts {
+			err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{
+				Temperature: temperature, TopP: 1, MaxTokens: 4 + 7*i, Seed: uint64(i), IgnoreEOS: true,
+			}}})
+			if err != nil {
+				return err
+			}
+		}
+		return driver.Run(ctx, func(o torch.Output) error { outputs[o.ID] = o; return nil })
+	})
+	if err != nil {
 		return 0, err
 	}
 	gap := 0.0

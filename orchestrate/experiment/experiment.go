@@ -166,7 +166,13 @@ const kvPage = 16
 
 // checkEngine sees that a budget of keys and values holds the longest episode that may be played.
 func (e *Experiment) checkEngine() []error {
-	budget, m := int64(e.config.Engine.KVMiB)<<20, e.Policy.Shape
+	budget, m, n := int64(e.config.Engine.KVMiB)<<20, e.Policy.Shape, e.config.Engine.TensorParallel
+	if n > 1 {
+		if err := m.CheckShare(n); err != nil {
+			return []error{fmt.Errorf("engine.tensor_parallel = %d, the policy in %s: %w", n, e.Policy.Dir, err)}
+		}
+		m = headsOfOne(m, n)
+	}
 	pages := (int64(e.config.Rollout.MaxLength) + kvPage - 1) / kvPage
 	if need := pages * kvPage * kvFloats(m) * elementBytes(e.config); budget > 0 && need > budget {
 		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length = %d tokens take %d MiB: raise it, or set it to 0",
@@ -177,6 +183,12 @@ func (e *Experiment) checkEngine() []error {
 
 // kvFloats is what a position's keys and values take.
 func kvFloats(m torch.ModelConfig) int64 { return 2 * m.NumLayers * m.NumKVHeads * m.HeadDim }
+
+// headsOfOne is a shape with the most key/value heads that one of n ranks has which sample together.
+func headsOfOne(m torch.ModelConfig, n int) torch.ModelConfig {
+	m.NumKVHeads = (m.NumKVHeads + int64(n) - 1) / int64(n)
+	return m
+}
 
 // Sampler is everything that plays episodes with a policy.
 type Sampler struct {

@@ -93,15 +93,23 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 
 func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	c, actor := e.config, e.Policy.Shape
-	ranks := max(e.Parts.Ranks, 1)
-	sequences := min((c.Episodes()+ranks-1)/ranks, c.Engine.MaxSequences)
+	ranks, together := max(e.Parts.Ranks, 1), 1
+	if ranks > 1 {
+		together = max(c.Engine.TensorParallel, 1)
+	}
+	teams := ranks / together
+	sequences := min((c.Episodes()+teams-1)/teams, c.Engine.MaxSequences)
 	kv := int64(c.Engine.KVMiB) << 20
 	if kv == 0 {
 		// An idle episode keeps its history while its environment moves: every running one counts.
-		kv = int64(sequences) * int64(c.Rollout.MaxLength) * elementBytes(c) * kvFloats(actor)
+		kv = int64(sequences) * int64(c.Rollout.MaxLength) * elementBytes(c) * kvFloats(headsOfOne(actor, together))
+	}
+	tables := actor.VocabSize * actor.HiddenSize // the head, and of ranks that sample together the embedding
+	if together > 1 && !actor.TieEmbeddings {
+		tables *= 2
 	}
 	add("rollout", "KV cache", kv)
-	add("rollout", "packed copies of the matrices", elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+actor.VocabSize*actor.HiddenSize))
+	add("rollout", "packed copies of the matrices", elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
 	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
 }
 

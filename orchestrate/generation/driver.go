@@ -29,6 +29,12 @@ type vocabularyTaker interface {
 	SetVocabulary([][]byte) error
 }
 
+// Sharing is implemented by engines that several ranks may be together; see [torch.Engine.Together].
+type Sharing interface {
+	Together(ctx context.Context, lead func() error) error
+	Follows() bool
+}
+
 // Tokenizer gives tokens their text.
 type Tokenizer interface {
 	TokenBytes(id int32) []byte
@@ -186,6 +192,21 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 		}
 	}
 	return nil
+}
+
+// Together runs lead, which submits and steps, where this rank's engine takes requests. Where it follows another's it makes that one's steps until
+// lead has returned there.
+func (d *Driver) Together(ctx context.Context, lead func() error) error {
+	if sharing, ok := d.engine.(Sharing); ok {
+		return sharing.Together(ctx, lead)
+	}
+	return lead()
+}
+
+// Follows tells whether requests go to another rank's engine.
+func (d *Driver) Follows() bool {
+	sharing, ok := d.engine.(Sharing)
+	return ok && sharing.Follows()
 }
 
 // Abort ends a reply early: the next Step returns it as far as it is, with torch.FinishAbort.

@@ -22,6 +22,8 @@ type World struct {
 	Place
 	Group *torch.Group
 
+	groups    torch.GroupConfig // how it was opened
+	team      *torch.Group      // of the ranks that sample together; see Team
 	who       Identity
 	client    *client
 	server    *server // on the rank that holds the rendezvous, unless a launcher of ours does
@@ -83,9 +85,8 @@ func (w *World) open(ctx context.Context, bind string, o Options) (err error) {
 	if w.client, err = dial(ctx, address, token, w.who, silence); err != nil {
 		return err
 	}
-	w.Group, err = torch.OpenGroup(ctx, torch.GroupConfig{Rank: w.Place.Rank, WorldSize: w.Place.Size, Store: w.client, Prefix: "run", Backend: o.Backend, Bind: bind,
-		Timeout: o.Timeout})
-	if err != nil {
+	w.groups = torch.GroupConfig{Rank: w.Place.Rank, WorldSize: w.Place.Size, Store: w.client, Prefix: "run", Backend: o.Backend, Bind: bind, Timeout: o.Timeout}
+	if w.Group, err = torch.OpenGroup(ctx, w.groups); err != nil {
 		return fmt.Errorf("the process group: %w", err)
 	}
 	return nil
@@ -224,9 +225,8 @@ func (w *World) close() {
 	default:
 		close(w.over)
 	}
-	if w.Group != nil {
-		w.Group.Close()
-	}
+	w.team.Close()
+	w.Group.Close()
 	if w.client != nil {
 		w.client.close()
 	}

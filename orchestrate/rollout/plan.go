@@ -31,6 +31,8 @@ type Plan struct {
 	Progress func(finished, total int)
 	// World are the processes that play the plan together, each every World.Size()-th group; nil = this one plays all of it.
 	World *ranks.World
+	// Together is how many neighbouring ranks sample together and play as one; 0 = 1.
+	Together int
 }
 
 // Episodes counts the episodes of the plan.

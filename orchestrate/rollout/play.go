@@ -20,9 +20,12 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if err != nil {
 		return nil, Stats{}, err
 	}
-	seats = slices.DeleteFunc(seats, func(s *seat) bool { return s.group%plan.World.Size() != plan.World.Rank() })
+	seats = slices.DeleteFunc(seats, func(s *seat) bool { return !p.plays(plan, s.group) })
 	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}}
-	if err := round.run(ctx); err != nil {
+	if len(seats) == 0 && plan.Progress != nil {
+		plan.Progress(1, 1) // nobody waits for this rank
+	}
+	if err := p.driver.Together(ctx, func() error { return round.run(ctx) }); err != nil {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
 	}
 	episodes := make([]*episode.Episode, len(seats))
@@ -49,6 +52,12 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
 	markPasses(episodes)
 	return episodes, round.stats, nil
+}
+
+// plays tells whether this rank has a group's environments: of ranks that sample together the first does.
+func (p *Player) plays(plan Plan, group int) bool {
+	together := max(plan.Together, 1)
+	return group%(plan.World.Size()/together) == plan.World.Rank()/together && !p.driver.Follows()
 }
 
 // played is what a rank has to tell of a round.

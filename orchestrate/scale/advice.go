@@ -27,6 +27,9 @@ func New(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (Plan
 	if c.FSDP.Replicas > 1 && ranks%c.FSDP.Replicas != 0 {
 		return Plan{}, fmt.Errorf("fsdp.replicas = %d does not divide %d ranks", c.FSDP.Replicas, ranks)
 	}
+	if n := c.Engine.TensorParallel; n > 1 && ranks%n != 0 {
+		return Plan{}, fmt.Errorf("engine.tensor_parallel = %d does not divide %d ranks", n, ranks)
+	}
 	p := Plan{Step: NewStep(e, c, ranks, m), Memory: memory(e, c, ranks), Machine: m}
 	p.Fits = fits(p.Memory, m)
 	if !p.Fits {
@@ -68,6 +71,9 @@ func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (o
 	if c.FSDP.Shard != "full" || c.FSDP.Replicas > 1 {
 		try("fsdp.shard=full", ranks, sharded)
 	}
+	if x := *c; split(e, &x, ranks, m) {
+		try(fmt.Sprintf("engine.tensor_parallel=%d", x.Engine.TensorParallel), ranks, func(y *config.Config) { *y = x })
+	}
 	if kv := keep(e, c, ranks, m); kv > 0 {
 		try(fmt.Sprintf("engine.kv_mib=%d", kv), ranks, func(x *config.Config) { x.Engine.KVMiB = kv })
 	}
@@ -77,7 +83,7 @@ func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (o
 	if try("fsdp.shard=full, actor.recompute_activations=true", ranks, func(x *config.Config) { sharded(x); lean(x) }) {
 		return out
 	}
-	for n := 2 * ranks; n <= 4096; n *= 2 {
+	for n := ranks; n <= 4096; n *= 2 {
 		name := fmt.Sprintf("%d ranks with fsdp.shard=full, actor.recompute_activations=true", n)
 		kv := keep(e, c, n, m)
 		if try(name, n, func(x *config.Config) { sharded(x); lean(x) }) {
@@ -86,8 +92,28 @@ func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (o
 		if kv > 0 && try(fmt.Sprintf("%s, engine.kv_mib=%d", name, kv), n, func(x *config.Config) { sharded(x); lean(x); x.Engine.KVMiB = kv }) {
 			return out
 		}
+		x := *c
+		sharded(&x)
+		lean(&x)
+		if split(e, &x, n, m) {
+			try(fmt.Sprintf("%s, engine.tensor_parallel=%d", name, x.Engine.TensorParallel), n, func(y *config.Config) { *y = x })
+			return out
+		}
 	}
-	return []string{"no setting: a rank's copy of the weights for sampling, or one episode's activations, is larger than this device; take a larger one"}
+	return []string{"no setting: a rank's share of the weights for sampling, or one episode's activations, is larger than this device; take a larger one"}
+}
+
+// split lets the fewest ranks sample together with which the rest of a configuration fits, if there are any.
+func split(e *experiment.Experiment, c *config.Config, ranks int, m Machine) bool {
+	for n := 2; n <= ranks; n++ {
+		other := *c
+		other.Engine.TensorParallel = n
+		if ranks%n == 0 && e.Policy.Shape.CheckShare(n) == nil && fits(memory(e, &other, ranks), m) {
+			*c = other
+			return true
+		}
+	}
+	return false
 }
 
 // keep is a budget of keys and values that would leave room for the rest of a rollout, 0 if that is too little to play with.
@@ -108,9 +134,13 @@ func (p *Plan) note(c *config.Config, ranks int) {
 	for _, e := range c.Envs {
 		groups += e.Groups
 	}
-	if groups%ranks != 0 {
-		most := math.Ceil(float64(groups) / float64(ranks))
-		p.Notes = append(p.Notes, fmt.Sprintf("%d groups over %d ranks: some play %.0f, others fewer; groups are not split", groups, ranks, most))
+	players, who := ranks, "ranks"
+	if n := c.Engine.TensorParallel; n > 1 {
+		players, who = ranks/n, fmt.Sprintf("teams of %d ranks", n)
+	}
+	if groups%players != 0 {
+		most := math.Ceil(float64(groups) / float64(players))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d groups over %d %s: some play %.0f, others fewer; groups are not split", groups, players, who, most))
 	}
 	compute, wire := 0.0, 0.0
 	for _, x := range p.Step.Phases {

@@ -136,21 +136,24 @@ func attention(m torch.ModelConfig, length float64) float64 {
 
 func (p *planner) rollout(m torch.ModelConfig) {
 	blocks, head := matrices(m)
-	perEpisode := float64(p.Episodes) / p.ranks
-	weights := (blocks + head) * float64(p.machine.Bytes)
+	n := math.Max(float64(p.config.Engine.TensorParallel), 1) // ranks that sample together, each 1/n of everything
+	perEpisode := float64(p.Episodes) / p.ranks * n
+	weights := (blocks + head) * float64(p.machine.Bytes) / n
+	// What they show one another of a token: attention's outputs, the feed-forward's inner ones, and what both add to the residual stream.
+	shown := float64(m.NumLayers*(m.NumHeads*m.HeadDim+m.IntermediateSize+2*m.HiddenSize)) * 4 * (n - 1) / n
 	if p.config.FSDP.Shard == "full" && p.set > 1 {
 		p.add(Phase{Name: "weights for sampling", Sent: (blocks + head) * p.wire * (p.set - 1) / p.set}, false)
 	}
 	prompts := perEpisode * (p.Tokens - p.Replies)
-	work := prompts * (2*blocks + attention(m, p.Tokens))
-	p.add(Phase{Name: "rollout: prompts", FLOPs: work, Compute: work / (p.machine.FLOPs * p.machine.Prefill)}, false)
+	work := prompts * (2*blocks + attention(m, p.Tokens)) / n
+	p.add(Phase{Name: "rollout: prompts", FLOPs: work, Sent: prompts * shown, Compute: work / (p.machine.FLOPs * p.machine.Prefill)}, false)
 	// So many decode together; one token of each per pass over the weights, and each reads its history.
 	together := math.Min(math.Ceil(perEpisode), float64(p.config.Engine.MaxSequences))
 	rounds := math.Ceil(perEpisode/together) * p.Replies
-	history := together * p.Tokens / 2 * float64(2*m.NumLayers*m.NumKVHeads*m.HeadDim) * float64(p.machine.Bytes)
-	work = perEpisode * p.Replies * (2*(blocks+head) + attention(m, p.Tokens))
+	history := together * p.Tokens / 2 * float64(2*m.NumLayers*m.NumKVHeads*m.HeadDim) * float64(p.machine.Bytes) / n
+	work = perEpisode * p.Replies * (2*(blocks+head) + attention(m, p.Tokens)) / n
 	read := rounds * (weights + history)
-	p.add(Phase{Name: "rollout: replies", FLOPs: work, Bytes: read,
+	p.add(Phase{Name: "rollout: replies", FLOPs: work, Bytes: read, Sent: perEpisode * p.Replies * shown,
 		Compute: math.Max(read/(p.machine.Bandwidth*p.machine.Decode), work/(p.machine.FLOPs*p.machine.Prefill))}, false)
 }
 

@@ -33,7 +33,7 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	if err != nil {
 		return nil, err
 	}
-	opened, err := e.open(parts, nil, nil)
+	opened, err := e.open(ctx, parts, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (e *equipment) locate(path string) (checkpoint.Models, error) {
 }
 
 // open opens an experiment and loads its models and its sampler.
-func (e *equipment) open(parts experiment.Parts, actor, critic *learning) (*experiment.Experiment, error) {
+func (e *equipment) open(ctx context.Context, parts experiment.Parts, actor, critic *learning) (*experiment.Experiment, error) {
 	opened, err := experiment.Open(e.config, parts)
 	if err != nil {
 		return nil, err
@@ -82,9 +82,41 @@ func (e *equipment) open(parts experiment.Parts, actor, critic *learning) (*expe
 		return nil, err
 	}
 	if parts.Play {
+		if err := e.share(ctx); err != nil {
+			return nil, err
+		}
 		e.sampler, err = opened.NewSampler(e.actor.model)
 	}
 	return opened, err
+}
+
+// share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is collective.
+func (e *equipment) share(ctx context.Context) error {
+	switch n := e.config.Engine.TensorParallel; {
+	case n <= 1:
+		return nil
+	case e.world == nil:
+		e.log.Infof("engine.tensor_parallel = %d: this is one process, which samples alone", n)
+		return nil
+	default:
+		e.log.Infof("every %d neighbouring ranks sample together", n)
+	}
+	team, err := e.world.Team(ctx, e.together())
+	if err == nil {
+		err = e.actor.model.Share(team)
+	}
+	if err != nil {
+		return fmt.Errorf("engine.tensor_parallel = %d: %w", e.together(), err)
+	}
+	return nil
+}
+
+// together is how many ranks sample together: one process does so alone.
+func (e *equipment) together() int {
+	if e.world == nil {
+		return 1
+	}
+	return e.config.Engine.TensorParallel
 }
 
 // proveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then. A gap that
@@ -97,7 +129,7 @@ func (e *equipment) proveExact(ctx context.Context, found float64) (bool, error)
 	if err := e.actor.model.Gather(); err != nil {
 		return false, err
 	}
-	gap, err := experiment.LogprobGap(e.actor.model, e.sampler.Engine, e.temperature())
+	gap, err := experiment.LogprobGap(ctx, e.actor.model, e.sampler.Engine, e.temperature())
 	if err == nil { // on any rank's machine
 		gap, err = e.world.Max(ctx, gap)
 	}

@@ -144,7 +144,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 			return err
 		}
 	}
-	if _, err := p.equipment.open(parts, nil, nil); err != nil || p.sampler == nil {
+	if _, err := p.equipment.open(ctx, parts, nil, nil); err != nil || p.sampler == nil {
 		return err
 	}
 	p.preparation.exact, err = p.proveExact(ctx, state.SamplerGap)

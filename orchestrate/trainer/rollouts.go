@@ -75,7 +75,7 @@ func (r *rollouts) analysis(ctx context.Context, step int, m map[string]float64)
 func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
 	bar := r.console.Bar(label, plan.Episodes())
 	defer bar.Close()
-	plan.World = r.world
+	plan.World, plan.Together = r.world, r.together()
 	plan.Progress = func(finished, total int) { // of the slowest rank
 		share := r.world.Progress(label, float64(finished)/float64(total))
 		bar.Set(int(share * float64(plan.Episodes())))

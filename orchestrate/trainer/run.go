@@ -112,7 +112,7 @@ func (r *run) abandon(err error) error {
 func (r *run) openModels(ctx context.Context, from string, parts experiment.Parts, actor, critic *learning) error {
 	parts.Learn = true
 	parts = parts.Continue(from)
-	opened, err := r.open(parts, actor, critic)
+	opened, err := r.open(ctx, parts, actor, critic)
 	if err != nil {
 		return err
 	}

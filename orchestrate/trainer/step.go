@@ -58,7 +58,7 @@ func (t *Trainer) judgeSampler(step int, m map[string]float64) {
 // Order (RAGEN's): rollout, collapse diagnostics, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
 func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	step := t.state.Step + 1
-	begin, waited := time.Now(), t.world.Data().Traffic().Total().Waited
+	begin, waited := time.Now(), t.world.Waited()
 	m := map[string]float64{}
 	tables := map[string]any{}
 	if t.checkpoints.took > 0 {
@@ -69,7 +69,7 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
 		throughput(m)
 		if t.world != nil {
-			m["perf/comm_share"] = (t.world.Data().Traffic().Total().Waited - waited).Seconds() / m["timing_s/step"]
+			m["perf/comm_share"] = (t.world.Waited() - waited).Seconds() / m["timing_s/step"]
 		}
 		m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
 		if problem := t.machine.Measure(); problem != nil {

@@ -123,7 +123,7 @@ var ragen = []Section{
 		{"actor_rollout_ref.rollout.max_num_seqs", "engine.max_sequences", "", nil},
 		{"actor_rollout_ref.rollout.enable_prefix_caching", "engine.prefix_cache", "", nil},
 		{"actor_rollout_ref.rollout.gpu_memory_utilization", "", "the KV cache takes what the batch needs; engine.kv_mib bounds it in MiB", nil},
-		{"actor_rollout_ref.rollout.tensor_model_parallel_size", "", "one process computes", nil},
+		{"actor_rollout_ref.rollout.tensor_model_parallel_size", "engine.tensor_parallel", "over --ranks; one process samples alone", nil},
 		{"actor_rollout_ref.rollout.prompt_length", "", "an episode's prompt grows with it; rollout.max_length bounds the whole", nil},
 		{"ctx_manager.*", "", "Gyre has no such part", nil},
 	}},

@@ -16,6 +16,7 @@
 
 #include "backend/aten/cuda.h"
 #include "backend/aten/network.h"
+#include "backend/aten/part.h"
 
 namespace gyre {
 namespace {
@@ -94,6 +95,10 @@ class AtenBackend : public Backend {
   }
   std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const override {
     return std::make_unique<AtenNetwork>(config, parameters, placement_);
+  }
+  std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
+                                       std::shared_ptr<Peers> peers) const override {
+    return std::make_unique<AtenPart>(config, parameters, placement_, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override {
     return std::make_unique<AtenPages>(config_, placement_, num_pages);

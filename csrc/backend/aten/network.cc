@@ -49,11 +49,6 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return at::linear(x.to(weight.scalar_type()), weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
-// RMSNorm over the last dimension of f32.
-at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config) {
-  return at::rms_norm(x, {x.size(-1)}, weight, config.rms_norm_eps);
-}
-
 // x: f32 [N, heads, head_dim].
 at::Tensor rotate(const at::Tensor& x, const RowAngles& angles) {
   const int64_t half = x.size(-1) / 2;
@@ -73,6 +68,66 @@ at::Tensor differentiate(const at::Tensor& output, const at::Tensor& input, std:
 
 }  // namespace
 
+at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config) {
+  return at::rms_norm(x, {x.size(-1)}, weight, config.rms_norm_eps);
+}
+
+at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device) {
+  return to_device(ids.data(), {static_cast<int64_t>(ids.size())}, device).to(at::kLong);
+}
+
+RowAngles AngleTable::of(const Pass& pass) {
+  if (pass.end > uploaded_) {
+    uploaded_ = std::max<int64_t>({pass.end, 2 * uploaded_, 256});
+    rope_.reserve(uploaded_);
+    cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, device_);
+    sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, device_);
+  }
+  const at::Tensor positions_N = upload_ids(pass.positions, device_);
+  return {cosines_.index_select(0, positions_N).unsqueeze(1), sines_.index_select(0, positions_N).unsqueeze(1)};
+}
+
+BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
+  BlockTensors copy;
+  const auto add = [&](const auto& fields, at::ScalarType type) {
+    for (const auto field : fields) {
+      const at::Tensor& t = from.*field;
+      if (t.defined()) copy.*field = t.to(type, /*non_blocking=*/false, /*copy=*/true);
+    }
+  };
+  add(kNorms, at::kFloat);
+  add(kProjections, compute);
+  return copy;
+}
+
+at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
+                         const std::optional<LayerPages>& pages, const Joints* joints) {
+  const at::Tensor qkv = project(normalize(x_NH, w.attn_norm_H, c), w.qkv_RH, w.qkv_bias_R)
+                             .view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
+  at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
+  at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
+  const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
+  if (c.qk_norm) {
+    q = normalize(q, w.q_norm_D, c);
+    k = normalize(k, w.k_norm_D, c);
+  }
+  const auto type = v.scalar_type();
+  at::Tensor o =
+      attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
+  if (joints) o = joints->query(o);
+  const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to) {
+    const at::Tensor own = project(x, weight, bias);
+    return to + (joints ? joints->hidden(own) : own);
+  };
+  const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH);
+
+  const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);
+  const int64_t f = c.intermediate_size;
+  at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
+  if (joints) act = joints->intermediate(act);
+  return added(act, w.down_HF, w.down_bias_H, middle_NH);
+}
+
 AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages) : num_pages_(num_pages) {
   // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
   keys_ = at::zeros({config.num_layers, num_pages * kPageTokens, config.num_kv_heads, config.head_dim},
@@ -88,7 +143,7 @@ void AtenPages::copy_page(int64_t from, int64_t to) {
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
-    : config_(config), parameters_(parameters), placement_(placement), rope_(inverse_frequencies(config)) {
+    : config_(config), parameters_(parameters), placement_(placement), angles_(config, placement) {
   touch();
 }
 
@@ -121,56 +176,10 @@ void AtenNetwork::prepare() {
     copies->root.score_1H = root.score_1H.clone(), copies->root.score_bias_1 = root.score_bias_1.clone();
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
-    BlockTensors& copy = copies->blocks.emplace_back();
-    const auto add = [&](const auto& fields, at::ScalarType type) {
-      for (const auto field : fields) {
-        const at::Tensor& t = parameters_.blocks[i].*field;
-        if (t.defined()) copy.*field = t.to(type, /*non_blocking=*/false, /*copy=*/true);
-      }
-    };
-    add(kNorms, at::kFloat);
-    add(kProjections, placement_.compute);
+    copies->blocks.push_back(block_copy(parameters_.blocks[i], placement_.compute));
     parameters_.leave(static_cast<int64_t>(i));
   }
   sampled_ = std::move(copies);
-}
-
-at::Tensor AtenNetwork::ids_tensor(std::span<const int32_t> ids) const {
-  return to_device(ids.data(), {static_cast<int64_t>(ids.size())}, placement_.device).to(at::kLong);
-}
-
-RowAngles AtenNetwork::angles(const Pass& pass) {
-  if (pass.end > uploaded_) {
-    uploaded_ = std::max<int64_t>({pass.end, 2 * uploaded_, 256});
-    rope_.reserve(uploaded_);
-    cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, placement_.device);
-    sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, placement_.device);
-  }
-  const at::Tensor positions_N = ids_tensor(pass.positions);
-  return {cosines_.index_select(0, positions_N).unsqueeze(1), sines_.index_select(0, positions_N).unsqueeze(1)};
-}
-
-at::Tensor AtenNetwork::block_forward(const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
-                                      const std::optional<LayerPages>& pages) const {
-  const ModelConfig& c = config_;
-  const at::Tensor qkv = project(normalize(x_NH, w.attn_norm_H, c), w.qkv_RH, w.qkv_bias_R)
-                             .view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
-  at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
-  at::Tensor k = qkv.narrow(1, c.num_heads, c.num_kv_heads).to(at::kFloat);
-  const at::Tensor v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
-  if (c.qk_norm) {
-    q = normalize(q, w.q_norm_D, c);
-    k = normalize(k, w.k_norm_D, c);
-  }
-  const auto type = v.scalar_type();
-  const at::Tensor o =
-      attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
-  const at::Tensor middle_NH = x_NH + project(o, w.out_HQ, w.out_bias_H);
-
-  const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);
-  const int64_t f = c.intermediate_size;
-  const at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
-  return middle_NH + project(act, w.down_HF, w.down_bias_H);
 }
 
 at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv) {
@@ -182,29 +191,27 @@ at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenP
     std::optional<LayerPages> pages;
     if (kv != nullptr) pages = kv->layer(static_cast<int64_t>(i));
     from.enter(static_cast<int64_t>(i));
-    x_NH = block_forward(&from == &parameters_ ? block(i) : from.blocks[i], x_NH, pass, pages);
+    x_NH = block_forward(config_, &from == &parameters_ ? block(i) : from.blocks[i], x_NH, pass, pages);
     from.leave(static_cast<int64_t>(i));
   }
   return normalize(x_NH, from.root.final_norm_H, config_);
 }
 
 at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
-  if (!parameters_.always_here() && sampled_ == nullptr) {
-    throw std::invalid_argument(
-        "sampling from a model in shards: its weights must be gathered first, by all ranks together");
-  }
-  return run(ids_tensor(ids), {plan_paged(pass, placement_.device), angles(pass)}, &dynamic_cast<AtenPages&>(kv));
+  require_gathered(parameters_, sampled_ != nullptr);
+  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)},
+             &dynamic_cast<AtenPages&>(kv));
 }
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,
                                 std::unique_ptr<Activations>* keep) {
-  AtenPass shared{plan_rows(pass, placement_.device), angles(pass)};
-  if (keep == nullptr) return run(ids_tensor(ids), shared, nullptr);
+  AtenPass shared{plan_rows(pass, placement_.device), angles_.of(pass)};
+  if (keep == nullptr) return run(upload_ids(ids, placement_.device), shared, nullptr);
   auto kept = std::make_unique<AtenActivations>();
   kept->pass = std::move(pass);
   kept->recompute = recompute;
   kept->shared = std::move(shared);
-  kept->ids_N = ids_tensor(ids);
+  kept->ids_N = upload_ids(ids, placement_.device);
   at::AutoGradMode grad(true);
   parameters_.enter(kRoot);
   at::Tensor x_NH = parameters_.root.embed_VH.index_select(0, kept->ids_N);
@@ -212,7 +219,7 @@ at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool re
     kept->inputs_NH.push_back(cut(x_NH));
     at::AutoGradMode record(!recompute);
     parameters_.enter(static_cast<int64_t>(i));
-    x_NH = block_forward(block(i), kept->inputs_NH.back(), kept->shared, std::nullopt);
+    x_NH = block_forward(config_, block(i), kept->inputs_NH.back(), kept->shared, std::nullopt);
     parameters_.leave(static_cast<int64_t>(i));
     if (!recompute) kept->outputs_NH.push_back(x_NH);
   }
@@ -238,7 +245,7 @@ void AtenNetwork::backward(const std::vector<HiddenGradient>& all, const Activat
     at::Tensor output_NH;
     if (kept.recompute) {
       at::AutoGradMode grad(true);
-      output_NH = block_forward(block(i), kept.inputs_NH[i], kept.shared, std::nullopt);
+      output_NH = block_forward(config_, block(i), kept.inputs_NH[i], kept.shared, std::nullopt);
     } else {
       output_NH = kept.outputs_NH[i];
     }

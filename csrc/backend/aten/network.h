@@ -14,6 +14,7 @@
 
 #include "backend/aten/attention.h"
 #include "backend/backend.h"
+#include "backend/peers.h"
 #include "kernels/rope.h"
 
 namespace gyre {
@@ -52,6 +53,29 @@ struct AtenPass {
   RowAngles angles;
 };
 
+// The CPU kernels' angles on the device.
+class AngleTable {
+ public:
+  AngleTable(const ModelConfig& config, const Placement& placement)
+      : device_(placement.device), rope_(inverse_frequencies(config)) {}
+  RowAngles of(const Pass& pass);
+
+ private:
+  at::Device device_;
+  RopeTable rope_;
+  int64_t uploaded_ = 0;
+  at::Tensor cosines_, sines_;  // [positions, head_dim / 2]
+};
+
+at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device);  // int64
+// Norms in f32 and projections in the compute type: copies, also where the type is the same.
+BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute);
+// RMSNorm over the last dimension of f32.
+at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config);
+// One block. Of a part, whose configuration and weights these are, `joints` put what the parts compute together.
+at::Tensor block_forward(const ModelConfig& config, const BlockTensors& weights, const at::Tensor& x_NH,
+                         const AtenPass& pass, const std::optional<LayerPages>& pages, const Joints* joints = nullptr);
+
 // One small graph per block, so that its gradients are freed before the next block's.
 struct AtenActivations : Activations {
   AtenPass shared;
@@ -84,10 +108,6 @@ class AtenNetwork : public Network {
 
  private:
   const BlockTensors& block(size_t i);
-  at::Tensor ids_tensor(std::span<const int32_t> ids) const;
-  RowAngles angles(const Pass& pass);
-  at::Tensor block_forward(const BlockTensors& weights, const at::Tensor& x_NH, const AtenPass& pass,
-                           const std::optional<LayerPages>& pages) const;
   at::Tensor run(const at::Tensor& ids_N, const AtenPass& pass, AtenPages* kv);
   at::Tensor logits_of(const at::Tensor& rows_RH);
 
@@ -98,10 +118,7 @@ class AtenNetwork : public Network {
   // again after each change. Norms are f32. Leaves of autograd's graphs.
   std::vector<BlockTensors> blocks_;       // without flat_P
   std::unique_ptr<ParameterSet> sampled_;  // of parameters that are not here all the time: copies for inference
-  // The CPU kernels' angles.
-  RopeTable rope_;
-  int64_t uploaded_ = 0;
-  at::Tensor cosines_, sines_;  // [positions, head_dim / 2]
+  AngleTable angles_;
 };
 
 }  // namespace gyre

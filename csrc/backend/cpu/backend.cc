@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/network.h"
+#include "backend/cpu/part.h"
 #include "kernels/parallel.h"
 #include "kernels/product.h"
 #include "kernels/tile.h"
@@ -132,6 +133,10 @@ class CpuBackend : public Backend {
   }
   std::unique_ptr<Network> make_network(const ModelConfig& config, const ParameterSet& parameters) const override {
     return std::make_unique<CpuNetwork>(config, parameters);
+  }
+  std::unique_ptr<Inference> make_part(const ModelConfig& config, const ParameterSet& parameters,
+                                       std::shared_ptr<Peers> peers) const override {
+    return std::make_unique<CpuPart>(config, parameters, std::move(peers));
   }
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const override {
     return std::make_unique<CpuPages>(config_, config_.num_layers, num_pages);

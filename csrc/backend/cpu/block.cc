@@ -40,7 +40,31 @@ void linear_backward(Precision p, int64_t rows, int64_t in, int64_t out, const f
   multiply(p, rows, in, out, {dy, out, 1}, floats(weight), in, false, dx, in);
 }
 
+// The tensors that a forward pass does not read in packed form.
+constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
+    &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
+    &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
+
 }  // namespace
+
+void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
+  to.pack(floats(weight), weight.size(0), weight.size(1), precision);
+}
+
+void pack(PackedBlock& to, const BlockTensors& from, Precision precision) {
+  pack(to.qkv, from.qkv_RH, precision);
+  pack(to.out, from.out_HQ, precision);
+  pack(to.gate_up, from.gate_up_2FH, precision);
+  pack(to.down, from.down_HF, precision);
+}
+
+BlockTensors beside_packed(const BlockTensors& from) {
+  BlockTensors copies;
+  for (const auto field : kBesidePacked) {
+    if ((from.*field).defined()) copies.*field = (from.*field).clone();
+  }
+  return copies;
+}
 
 void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
   for_tensors(c, rows, [&](at::Tensor BlockActivations::*tensor, const std::vector<int64_t>& shape) {
@@ -73,22 +97,31 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
                 f = config.intermediate_size;
   const auto eps = static_cast<float>(config.rms_norm_eps);
   const float* input = floats(kept.input_NH);
-  float *normed = floats(work.normed_NH), *delta = floats(work.delta_NH), *heads = floats(work.heads_NE);
+  float *normed = floats(work.normed_NH), *heads = floats(work.heads_NE);
   float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),
         *gate_up = floats(kept.gate_up_N2F);
+
+  // Back to the residual stream: a part makes some of the columns.
+  const auto project = [&](const PackedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias) {
+    const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * matrix.out()).view({n, matrix.out()});
+    matrix.multiply(floats(x), x.size(1), n, floats(bias), floats(own), matrix.out());
+    return joints ? joints->hidden(own) : own;
+  };
 
   rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
   packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
-  packed.out.multiply(o, q, n, floats(weights.out_bias_H), delta, h);
+  const at::Tensor o_NQ = joints ? joints->query(kept.o_NQ) : kept.o_NQ;
+  const at::Tensor attended_NH = project(packed.out, o_NQ, weights.out_bias_H);
 
-  add_rms_norm(input, delta, n, h, floats(weights.mlp_norm_H), eps, middle, normed, floats(kept.mlp_rstd_N));
+  add_rms_norm(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, middle, normed,
+               floats(kept.mlp_rstd_N));
   packed.gate_up.multiply(normed, h, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
   swiglu(gate_up, n, f, floats(work.act_NF));
-  packed.down.multiply(floats(work.act_NF), f, n, floats(weights.down_bias_H), delta, h);
-  add(middle, delta, n * h, floats(output_NH));
+  const at::Tensor act_NF = joints ? joints->intermediate(work.act_NF) : work.act_NF;
+  add(middle, floats(project(packed.down, act_NF, weights.down_bias_H)), n * h, floats(output_NH));
 }
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)

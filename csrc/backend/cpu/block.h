@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/peers.h"
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
 #include "kernels/rope.h"
@@ -18,6 +19,10 @@ namespace gyre {
 struct PackedBlock {
   PackedMatrix qkv, out, gate_up, down;
 };
+void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision);
+void pack(PackedBlock& to, const BlockTensors& from, Precision precision);
+// Copies of the tensors that a forward pass does not read in packed form.
+BlockTensors beside_packed(const BlockTensors& from);
 
 // What the backward pass of a block needs (A = heads). Norms, rotated heads and the SwiGLU product are recomputed from
 // these.
@@ -47,6 +52,9 @@ struct Block {
   const ModelConfig& config;
   const BlockTensors& weights;
   const RopeTable& rope;
+  // Of a part of a block, whose configuration and weights those above are: forward() puts what the parts compute
+  // together. Null for a whole block.
+  const Joints* joints = nullptr;
 
   // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
   // the rest of `kept`.

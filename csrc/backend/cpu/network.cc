@@ -38,21 +38,6 @@ void CpuPages::copy_page(int64_t from, int64_t to) {
   }
 }
 
-namespace {
-
-void pack(PackedMatrix& to, const at::Tensor& weight, Precision precision) {
-  to.pack(floats(weight), weight.size(0), weight.size(1), precision);
-}
-
-void pack(PackedBlock& to, const BlockTensors& from, Precision precision) {
-  pack(to.qkv, from.qkv_RH, precision);
-  pack(to.out, from.out_HQ, precision);
-  pack(to.gate_up, from.gate_up_2FH, precision);
-  pack(to.down, from.down_HF, precision);
-}
-
-}  // namespace
-
 void PackedWeights::keep_blocks(const std::function<void(size_t)>& also) {
   if (blocks_version_ == version_) return;
   one_ = PackedBlock();
@@ -151,11 +136,6 @@ void CpuNetwork::release() {
 
 namespace {
 
-// The tensors that inference does not read in packed form.
-constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
-    &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
-    &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
-
 at::Tensor copy(const at::Tensor& t) { return t.defined() ? t.clone() : t; }
 
 }  // namespace
@@ -169,10 +149,7 @@ void CpuNetwork::prepare() {
   beside->root.embed_VH = copy(root.embed_VH);
   beside->root.final_norm_H = copy(root.final_norm_H);
   beside->root.score_bias_1 = copy(root.score_bias_1);
-  packed_.keep_blocks([&](size_t i) {
-    BlockTensors& block = beside->blocks.emplace_back();
-    for (const auto field : kBesidePacked) block.*field = copy(parameters_.blocks[i].*field);
-  });
+  packed_.keep_blocks([&](size_t i) { beside->blocks.push_back(beside_packed(parameters_.blocks[i])); });
   packed_.head();
   beside_packed_ = std::move(beside);
 }
@@ -246,10 +223,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
 
 at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
   activations_.reset();
-  if (!parameters_.always_here() && beside_packed_ == nullptr) {
-    throw std::invalid_argument(
-        "sampling from a model in shards: its weights must be gathered first, by all ranks together");
-  }
+  require_gathered(parameters_, beside_packed_ != nullptr);
   packed_.keep_blocks();
   return run(beside_packed_ ? *beside_packed_ : parameters_, ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);
 }

@@ -1,0 +1,83 @@
+#include "backend/cpu/part.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <utility>
+
+#include "backend/cpu/network.h"
+#include "kernels/rowwise.h"
+
+namespace gyre {
+
+CpuPart::CpuPart(const ModelConfig& config, const ParameterSet& parameters, std::shared_ptr<Peers> peers)
+    : parameters_(parameters),
+      joints_(config, std::move(peers)),
+      config_(joints_.slicing().config(joints_.part())),
+      rope_(inverse_frequencies(config)) {}
+
+void CpuPart::release() {
+  blocks_.clear();
+  embedding_ = PackedMatrix();
+  head_ = PackedMatrix();
+}
+
+void CpuPart::prepare() {
+  if (!blocks_.empty()) return;
+  const RootTensors& root = parameters_.root;
+  const Precision precision = config_.precision();
+  const Range rows = joints_.mine().vocab;
+  parameters_.enter(kRoot);
+  pack(head_, root.head_VH.narrow(0, rows.first, rows.count), precision);
+  if (!root.head_VH.is_same(root.embed_VH))
+    pack(embedding_, root.embed_VH.narrow(0, rows.first, rows.count), precision);
+  final_norm_H_ = root.final_norm_H.clone();
+  std::vector<PartBlock> blocks(parameters_.blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    parameters_.enter(static_cast<int64_t>(i));
+    const BlockTensors own = joints_.slicing().block(parameters_.blocks[i], joints_.part());
+    pack(blocks[i].packed, own, precision);
+    blocks[i].beside = beside_packed(own);
+    parameters_.leave(static_cast<int64_t>(i));
+  }
+  blocks_ = std::move(blocks);
+}
+
+at::Tensor CpuPart::embed(std::span<const int32_t> ids) const {
+  const PackedMatrix& table = embedding_.empty() ? head_ : embedding_;
+  return joints_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
+    at::Tensor own = at::empty({static_cast<int64_t>(rows.size()), config_.hidden_size}, at::kFloat);
+    gather_columns(table.panels(), rows.data(), static_cast<int64_t>(rows.size()), floats(own));
+    return own;
+  });
+}
+
+at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
+  require_gathered(parameters_, !blocks_.empty());
+  prepare();
+  const auto& pages = dynamic_cast<CpuPages&>(kv);
+  at::Tensor x_NH = embed(ids);
+  rope_.reserve(pass.end);
+  ForwardWorkspace work(config_, pass.rows);
+  Buffer memory;
+  memory.reserve(BlockActivations::size(config_, pass.rows));
+  BlockActivations scratch;
+  scratch.place(config_, pass.rows, memory.data());
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    scratch.input_NH = x_NH;
+    Block{config_, blocks_[i].beside, rope_, &joints_}.forward(
+        blocks_[i].packed, pass, pages.layer(static_cast<int64_t>(i)), scratch, work, x_NH);
+  }
+  at::Tensor hidden_NH = at::empty_like(x_NH);
+  rms_norm(floats(x_NH), pass.rows, config_.hidden_size, floats(final_norm_H_),
+           static_cast<float>(config_.rms_norm_eps), floats(hidden_NH), nullptr);
+  return hidden_NH;
+}
+
+void CpuPart::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
+  at::Tensor own_RV = at::empty({hidden_RH.size(0), head_.out()}, at::kFloat);
+  head_.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), nullptr, floats(own_RV), head_.out());
+  if (const at::Tensor all = joints_.logits(own_RV); all.defined()) logits_RV.copy_(all);
+}
+
+}  // namespace gyre

@@ -1,0 +1,31 @@
+// One forward pass of an engine, as it tells its peers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/pass.h"
+
+namespace gyre {
+
+struct EnginePass {
+  EnginePass() = default;
+  // What encode() gave. Throws std::invalid_argument for anything else.
+  explicit EnginePass(std::string_view bytes);
+  EnginePass(EnginePass&&) = default;  // moving keeps the page tables in place, copying would not
+  std::string encode() const;
+
+  int64_t num_pages = 0;         // of the pool
+  std::vector<int32_t> copies;   // pages from, to, from, to, ...: copied one after another before the pass
+  std::vector<int32_t> ids;      // of the rows
+  std::vector<RowSpan> spans;    // of sequences; page tables are elsewhere, of a decoded pass in tables_
+  std::vector<int64_t> sampled;  // rows that a token is drawn from
+  int64_t decode_rows = 0;
+
+ private:
+  std::vector<int32_t> tables_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,26 @@
+#include "fsdp/peers.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <vector>
+
+namespace gyre {
+
+at::Tensor GroupPeers::join(const at::Tensor& mine_NW, std::span<const int64_t> widths, bool first_alone) {
+  const auto n = static_cast<size_t>(parts()), self = static_cast<size_t>(part());
+  const bool receives = !first_alone || self == 0;
+  const at::Tensor mine = mine_NW.contiguous();
+  std::vector<at::Tensor> to(n), from(n);
+  for (size_t p = 0; p < n; ++p) {
+    if (p == self) continue;
+    if (!first_alone || p == 0) to[p] = mine;
+    if (receives) from[p] = at::empty({mine.size(0), widths[p]}, mine.options());
+  }
+  group_.exchange("sampling together", Cargo::kActivations, to, from).wait();
+  if (!receives) return {};
+  from[self] = mine;
+  return at::cat(from, 1);
+}
+
+}  // namespace gyre

@@ -1,0 +1,106 @@
+#include "model/slice.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace gyre {
+namespace {
+
+// Heads that share a key/value head stay together, or are divided evenly where that head is kept more than once.
+bool divides(const ModelConfig& c, int64_t parts) {
+  const int64_t group = c.num_heads / c.num_kv_heads;
+  return parts <= c.num_kv_heads || (parts % c.num_kv_heads == 0 && group % (parts / c.num_kv_heads) == 0);
+}
+
+[[noreturn]] void refuse(const ModelConfig& c, int parts) {
+  std::string fitting;
+  for (int64_t n = 1; n <= c.num_heads; ++n) {
+    if (divides(c, n)) fitting += (fitting.empty() ? "" : ", ") + std::to_string(n);
+  }
+  throw std::invalid_argument("sampling over " + std::to_string(parts) + " ranks together: the model's " +
+                              std::to_string(c.num_heads) + " heads and " + std::to_string(c.num_kv_heads) +
+                              " key/value heads can be divided over " + fitting + " of them");
+}
+
+// Part `part` of so many equal ones, which begin at whole vectors where there are enough.
+Range share(int64_t total, int part, int parts) {
+  constexpr int64_t kVector = 16;
+  const int64_t unit = total >= kVector * parts ? kVector : 1;
+  const auto cut = [&](int64_t p) { return p == parts ? total : total * p / parts / unit * unit; };
+  return {cut(part), cut(part + 1) - cut(part)};
+}
+
+Slice slice_of(const ModelConfig& c, int part, int parts) {
+  Slice s{.heads = {},
+          .kv_heads = {},
+          .hidden = share(c.hidden_size, part, parts),
+          .intermediate = share(c.intermediate_size, part, parts),
+          .vocab = share(c.vocab_size, part, parts)};
+  const int64_t group = c.num_heads / c.num_kv_heads;
+  if (parts <= c.num_kv_heads) {
+    const int64_t first = c.num_kv_heads * part / parts, end = c.num_kv_heads * (part + 1) / parts;
+    s.kv_heads = {first, end - first};
+    s.heads = {first * group, (end - first) * group};
+  } else {
+    const int64_t each = group / (parts / c.num_kv_heads);
+    s.heads = {part * each, each};
+    s.kv_heads = {s.heads.first / group, 1};
+  }
+  return s;
+}
+
+at::Tensor rows(const at::Tensor& t, const Range& range) { return t.narrow(0, range.first, range.count); }
+
+}  // namespace
+
+Slicing::Slicing(const ModelConfig& config, int parts) : config_(config) {
+  if (parts < 1 || !divides(config, parts)) refuse(config, parts);
+  for (int part = 0; part < parts; ++part) slices_.push_back(slice_of(config, part, parts));
+}
+
+std::vector<int64_t> Slicing::widths(Range Slice::*of, int64_t each) const {
+  std::vector<int64_t> all;
+  for (const Slice& s : slices_) all.push_back(each * (s.*of).count);
+  return all;
+}
+
+ModelConfig Slicing::config(int part) const {
+  ModelConfig c = config_;
+  const Slice& s = (*this)[part];
+  c.num_heads = s.heads.count, c.num_kv_heads = s.kv_heads.count, c.intermediate_size = s.intermediate.count;
+  return c;
+}
+
+ModelConfig Slicing::largest() const {
+  const auto fewer = [](const Slice& a, const Slice& b) { return a.kv_heads.count < b.kv_heads.count; };
+  return config(static_cast<int>(std::ranges::max_element(slices_, fewer) - slices_.begin()));
+}
+
+BlockTensors Slicing::block(const BlockTensors& whole, int part) const {
+  const Slice& s = (*this)[part];
+  const int64_t d = config_.head_dim, q = config_.query_width(), k = config_.kv_width();
+  const auto heads = [&](const at::Tensor& fused) {
+    if (!fused.defined()) return fused;
+    const Range own{s.kv_heads.first * d, s.kv_heads.count * d};
+    return at::cat({rows(fused, {s.heads.first * d, s.heads.count * d}), rows(fused, {q + own.first, own.count}),
+                    rows(fused, {q + k + own.first, own.count})});
+  };
+  const auto gates = [&](const at::Tensor& fused) {
+    if (!fused.defined()) return fused;
+    return at::cat({rows(fused, s.intermediate),
+                    rows(fused, {config_.intermediate_size + s.intermediate.first, s.intermediate.count})});
+  };
+  const auto outputs = [&](const at::Tensor& t) { return t.defined() ? rows(t, s.hidden) : t; };
+  BlockTensors own = whole;
+  own.flat_P = at::Tensor();
+  own.qkv_RH = heads(whole.qkv_RH), own.qkv_bias_R = heads(whole.qkv_bias_R);
+  own.out_HQ = outputs(whole.out_HQ), own.out_bias_H = outputs(whole.out_bias_H);
+  own.gate_up_2FH = gates(whole.gate_up_2FH), own.gate_up_bias_2F = gates(whole.gate_up_bias_2F);
+  own.down_HF = outputs(whole.down_HF), own.down_bias_H = outputs(whole.down_bias_H);
+  return own;
+}
+
+}  // namespace gyre

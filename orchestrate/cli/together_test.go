@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has no environments.
+func TestRanksThatSampleTogether(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	train := func(name string, args ...string) {
+		t.Helper()
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true", "fsdp.lanes=4"}, args...)...)
+	}
+	train("one", "engine.tensor_parallel=2")
+	if log := string(readFile(t, filepath.Join(dir, "runs/one/log.txt"))); !strings.Contains(log, "this is one process, which samples alone") {
+		t.Errorf("the log does not say that one process samples alone:\n%s", log)
+	}
+	cases := map[string][]string{"shards": {"--ranks", "2", "fsdp.shard=full"}}
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		cases["whole"] = []string{"--ranks", "2"}
+		cases["two teams"] = []string{"--ranks", "4", "fsdp.shard=full"}
+	}
+	for name, args := range cases {
+		train(name, append(args, "engine.tensor_parallel=2")...)
+		sameRun(t, filepath.Join(dir, "runs/one"), filepath.Join(dir, "runs", name))
+	}
+}
+
+func TestWhatCannotSampleTogether(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	for want, args := range map[string][]string{
+		"engine.tensor_parallel = 2, but 3 ranks cannot be divided": {"--ranks", "3", "engine.tensor_parallel=2"},
+		"did you mean tensor_parallel":                              {"--ranks", "2", "engine.tensor_paralel=2"},
+		"2 heads and 1 key/value heads can be divided over 1, 2":    {"--ranks", "3", "engine.tensor_parallel=3"},
+		"engine.tensor_parallel does not go with 0":                 {"--ranks", "2", "engine.tensor_parallel=0"},
+	} {
+		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
+		if code == exitDone || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
+		}
+	}
+}
