@@ -25,6 +25,19 @@ struct Floats {
   }
 };
 
+// Does nothing, but has all accumulators in registers at this point: the compiler would otherwise begin the products
+// after it early and, where every register is taken, spill accumulators to do so.
+template <int R, int C>
+[[gnu::always_inline]] inline void settle([[maybe_unused]] RegisterTile<R, C>& acc) {
+#if defined(__x86_64__)
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) asm("" : "+v"(acc[r][c]));
+  }
+#endif
+}
+
 struct Widened {
   static constexpr int kNumbers = 2;
   template <int R, int C>
@@ -47,6 +60,7 @@ struct Widened {
 #pragma GCC unroll 16
       for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) & kUpperHalf);
       add_products<R, C>(acc, a, row, w);
+      settle<R, C>(acc);
 #pragma GCC unroll 16
       for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) << 16);
       add_products<R, C>(acc, a + 1, row, w);
