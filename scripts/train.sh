@@ -40,7 +40,8 @@ folder=${folder:-runs}/$name
 model() { sed -n '/^\[model\]/,/^\[/s/^path = "\([^"]*\)".*/\1/p' "$1"; }
 if [[ -f $folder/config.toml && $(model "$folder/config.toml") != "$(model "$translation")" ]]; then
   name=$name-$(basename "$(model "$translation")")
-  echo "note: $folder is a run of another model; this one is $name" >&2
+  folder=$(dirname "$folder")/$name
+  echo "note: there is a run of another model with this name; this one is $folder" >&2
   ours=(run.name="$name" ${ours[@]+"${ours[@]}"})
 fi
 config=log/configs/$name.toml
@@ -57,4 +58,6 @@ done
   cat "$config"
   echo "==="
   "$gyre" "$verb" "$config" ${ours[@]+"${ours[@]}"} --resume
+  # Where the first RAGEN leaves the model to go on with; not where words after -- have put the run elsewhere.
+  if [[ $verb == sft && -d $folder/best/actor ]]; then ln -sfn best/actor "$folder/merged_model"; fi
 } 2>&1 | tee "${DEBUG_LOG:-debug.log}"

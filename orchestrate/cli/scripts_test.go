@@ -225,9 +225,9 @@ func TestTrainSh(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	code, output = script(t, dir, gyre, "train.sh", append([]string{"frozenlake", "model.base_model=models/sft/lake/best/actor", "model.experiment_name=after",
+	code, output = script(t, dir, gyre, "train.sh", append([]string{"frozenlake", "model.base_model=models/sft/lake/merged_model", "model.experiment_name=after",
 		"training.train_batch_size=4", "training.ppo_batch_size=4", "training.max_turns=1", "training.n_rollout=1", "optimization.adv_estimator=brpo"}, small...)...)
-	if code != 0 || !strings.Contains(output, `path = "models/sft/lake/best/actor"`) || !strings.Contains(output, "runs/after") {
+	if code != 0 || !strings.Contains(output, `path = "models/sft/lake/merged_model"`) || !strings.Contains(output, "runs/after") {
 		t.Errorf("RL after it: exit code %d\n%s", code, output)
 	}
 	for args, want := range map[string]string{"": "usage:", "chess": "chess is no environment", "sokoban training.max_turn=3": "did you mean training.max_turns?"} {
