@@ -34,6 +34,7 @@ type server struct {
 	until    time.Time     // it is left alone until then
 	cause    error
 	answered time.Time // last
+	left     time.Time // when it was last left alone
 }
 
 // address is where a server is, and under what conditions it is asked.
@@ -149,15 +150,17 @@ func (s *server) resting() error {
 	return nil
 }
 
-// away has the server left alone, unless it has answered somebody since the failed call began.
+// away has the server left alone, unless it has answered somebody since the failed call began, or was left alone for another call of the
+// same outage: many fail at once.
 func (s *server) away(begun time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.answered.After(begun) {
+	if s.answered.After(begun) || s.left.After(begun) {
 		return
 	}
+	s.left = time.Now()
 	s.pause = min(max(2*s.pause, time.Second), longestBreak)
-	s.until, s.cause = time.Now().Add(s.pause), cause
+	s.until, s.cause = s.left.Add(s.pause), cause
 }
 
 // here notes an answer, be it a refusal.

@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -285,6 +286,29 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	}
 	if r, err := e.Step(t.Context(), "Right"); err != nil || !r.Valid {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// However many calls an outage fails, the server is left alone once for it; and not at all for a call that ran out of time while others were
+// answered.
+func TestAnOutageCountsOnce(t *testing.T) {
+	s := &server{}
+	begun := time.Now()
+	for range 5 {
+		s.away(begun, errors.New("no answer"))
+	}
+	if s.pause != time.Second || !errors.Is(s.resting(), errResting) {
+		t.Errorf("left alone for %v after one outage, want a second", s.pause)
+	}
+	s.away(time.Now(), errors.New("no answer again"))
+	if s.pause != 2*time.Second {
+		t.Errorf("left alone for %v after another, want two seconds", s.pause)
+	}
+	begun = time.Now()
+	s.here()
+	s.away(begun, errors.New("too late for one"))
+	if err := s.resting(); err != nil {
+		t.Error(err)
 	}
 }
 
