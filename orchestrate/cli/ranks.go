@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,28 +66,32 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err != nil {
 		return err
 	}
-	switch {
-	case n > 1:
-		threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
-		ended := ranks.Launch{
-			Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
-			Version: version(), Config: hash, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
-		}.Run(c.Context)
-		var e *ranks.Ended
-		if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
-			return errors.Join(ended, rundir.Died(runFolder(cfg), e.Error()))
-		}
-		return ended
-	case !many:
+	if n <= 1 && !many {
 		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
 	}
-	return join(c, cfg, place, hash, resume != "", work)
+	sameBuild, err := build()
+	if err != nil {
+		return err
+	}
+	if many {
+		return join(c, cfg, place, sameBuild, hash, resume != "", work)
+	}
+	threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
+	ended := ranks.Launch{
+		Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
+		Version: sameBuild, Config: hash, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+	}.Run(c.Context)
+	var e *ranks.Ended
+	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
+		return errors.Join(ended, rundir.Died(runFolder(cfg), e.Error()))
+	}
+	return ended
 }
 
 func runFolder(cfg *config.Config) string { return filepath.Join(cfg.Run.Output, cfg.Run.Name) }
 
 // join does this process's part of a run of many. recorded says that there is a run directory, in which the end of a run stands.
-func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, recorded bool, work part) error {
+func join(c *cli.Context, cfg *config.Config, place ranks.Place, sameBuild, hash string, recorded bool, work part) error {
 	if threads := place.Threads(); threads > 0 && os.Getenv("GYRE_THREADS") == "" && cfg.Run.Threads == 0 {
 		os.Setenv("GYRE_THREADS", strconv.Itoa(threads))
 	}
@@ -104,7 +109,7 @@ func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, re
 	}
 	// The end of another rank comes as the end of this context, a signal by itself.
 	ctx, world, err := ranks.Join(c.Context, place, ranks.Options{
-		Version: version(), Config: hash, Bind: cfg.FSDP.Bind, Folder: cfg.Run.Output, Backend: backend,
+		Version: sameBuild, Config: hash, Bind: cfg.FSDP.Bind, Folder: cfg.Run.Output, Backend: backend,
 		Timeout: time.Duration(cfg.FSDP.Timeout * float64(time.Second)),
 		Failed: func(f *ranks.Failure) {
 			if recorded {
@@ -143,6 +148,33 @@ func checkTogether(e config.Engine, size int) error {
 			(size+n-1)/n*n, size)
 	}
 	return nil
+}
+
+// build is equal where the same program runs: what a version says of itself does not tell builds of a changed tree apart.
+func build() (string, error) {
+	files := []string{"/proc/self/exe"}
+	if mapped, err := os.ReadFile("/proc/self/maps"); err == nil {
+		for line := range strings.Lines(string(mapped)) {
+			if at := strings.Index(line, "/"); at >= 0 && strings.Contains(line[at:], "libgyre.") && !slices.Contains(files, strings.TrimSpace(line[at:])) {
+				files = append(files, strings.TrimSpace(line[at:]))
+			}
+		}
+	}
+	sum := sha256.New()
+	for _, path := range files {
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) { // no such system, or replaced since
+			continue
+		}
+		if err == nil {
+			_, err = io.Copy(sum, file)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			return "", fmt.Errorf("which build this is: %w", err)
+		}
+	}
+	return fmt.Sprintf("%s, build %.12s", version(), hex.EncodeToString(sum.Sum(nil))), nil
 }
 
 // configHash is equal on ranks that do the same.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -264,17 +265,23 @@ func undone(t *testing.T, dir, name string, args []string, moment func(), rank i
 	if err != nil || info != nil && !(info.Status == "failed" && strings.Contains(info.Reason, "rank ") || info.Status == "done") {
 		t.Errorf("run.json after rank %d was sent %v: %+v, %v", rank, signal, info, err)
 	}
-	if info != nil {
-		t.Logf("rank %d was sent %v after step %d: the run ended within %v", rank, signal, info.Step, took.Round(time.Millisecond))
-	}
+	saved, _ := filepath.Glob(filepath.Join(dir, "runs", name, "global_step_*"))
+	t.Logf("rank %d was sent %v: the run ended within %v; its newest checkpoint is %s", rank, signal, took.Round(time.Millisecond), filepath.Base(append([]string{"none"}, saved...)[len(saved)]))
 	return false
 }
 
-// saving returns when a checkpoint is being written in a run's folder, or after so long.
-func saving(folder string, atMost time.Duration) {
-	for begun := time.Now(); time.Since(begun) < atMost; time.Sleep(time.Millisecond) {
-		if found, _ := filepath.Glob(filepath.Join(folder, atomicfile.Prefix+"global_step_*")); len(found) > 0 {
-			return
+// saving gives a wait for the next checkpoint of a run to be under way, of at most so long; what earlier runs left half written is not meant.
+func saving(folder string, atMost time.Duration) func() {
+	unfinished := func() []string {
+		found, _ := filepath.Glob(filepath.Join(folder, atomicfile.Prefix+"global_step_*"))
+		return found
+	}
+	before := unfinished()
+	return func() {
+		for begun := time.Now(); time.Since(begun) < atMost; time.Sleep(time.Millisecond) {
+			if slices.ContainsFunc(unfinished(), func(name string) bool { return !slices.Contains(before, name) }) {
+				return
+			}
 		}
 	}
 }
@@ -284,7 +291,9 @@ func saving(folder string, atMost time.Duration) {
 func TestLostRanksEndTheRun(t *testing.T) {
 	calm, stormy := t.TempDir(), t.TempDir()
 	sure := []string{"fsdp.deterministic=true", "fsdp.lanes=12"}
-	mustGyre(t, calm, append([]string{"train", ranksConfig(t, calm)}, sure...)...)
+	begun := time.Now()
+	mustGyre(t, calm, append([]string{"train", ranksConfig(t, calm), "--ranks", "3"}, sure...)...)
+	whole := time.Since(begun)
 	ranksConfig(t, stormy)
 	random := rand.New(rand.NewPCG(testSeed(t), 2))
 	kills := 2
@@ -293,9 +302,9 @@ func TestLostRanksEndTheRun(t *testing.T) {
 	}
 	folder := filepath.Join(stormy, "runs/tiny")
 	for n := 0; n < kills; n++ {
-		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) }
+		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(random.Int64N(int64(whole)))) }
 		if n%3 == 2 {
-			moment = func() { saving(folder, 30*time.Second) }
+			moment = saving(folder, time.Minute)
 		}
 		args := append(sure, "fsdp.shard="+[]string{"none", "full"}[n%2]) // another mode may go on
 		if !undone(t, stormy, "tiny", args, moment, rank, syscall.SIGKILL, "SIGKILL") {
@@ -394,6 +403,56 @@ func TestWrongRequestsForRanks(t *testing.T) {
 	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--ranks", "2")
 	if code != exitFailed || strings.Count(stderr, "already holds a run") != 1 {
 		t.Errorf("exit code %d:\n%s", code, stderr)
+	}
+}
+
+// A rank of another size, configuration or build (the same program, but for one byte) is named by every rank.
+func TestRanksThatDoNotFitAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	config := ranksConfig(t, dir)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, append(readFile(t, program), 0), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for want, x := range map[string]struct {
+		program, size string
+		args          []string
+	}{
+		"it takes part in a run of 3 ranks, expected 2": {program, "3", nil},
+		"its configuration has the hash ":               {program, "2", []string{"actor.lr=0.5"}},
+		"install the same build on every machine":       {other, "2", nil},
+	} {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := free.Addr().String()
+		free.Close()
+		var said [2]bytes.Buffer
+		var all [2]*exec.Cmd
+		for rank := range all {
+			cmd := gyre(t, dir, "train", config)
+			cmd.Env = append(cmd.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2", "GYRE_RENDEZVOUS="+address, "GYRE_RENDEZVOUS_TOKEN=x", "GYRE_THREADS=1")
+			if rank == 1 {
+				cmd.Path, cmd.Args = x.program, append(cmd.Args, x.args...)
+				cmd.Env = append(cmd.Env, "WORLD_SIZE="+x.size)
+			}
+			cmd.Stderr = &said[rank]
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			all[rank] = cmd
+		}
+		for rank, cmd := range all {
+			cmd.Wait()
+			if text := said[rank].String(); cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text, "rank 1 on ") || !strings.Contains(text, want) {
+				t.Errorf("rank %d: exit code %d, want %d and %q of rank 1:\n%s", rank, cmd.ProcessState.ExitCode(), exitFailed, want, text)
+			}
+		}
 	}
 }
 

@@ -149,7 +149,7 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 
 func waitFor(t *testing.T, path string) {
 	t.Helper()
-	for range 600 {
+	for range 3600 { // three minutes: other programs may be running
 		if _, err := os.Stat(path); err == nil {
 			return
 		}

@@ -63,7 +63,7 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	defer cancel()
 	if err := w.open(joining, bind, o); err != nil {
 		if failure := w.failure(); failure != nil {
-			err = failure
+			err = w.ended(failure)
 		}
 		w.close()
 		return ctx, nil, err
@@ -206,11 +206,16 @@ func (w *World) Conclude(err error, code int, agreed bool) error {
 			failure = first // others had failed before
 		}
 	}
+	return w.ended(failure)
+}
+
+// ended is the end of this process's part in a failed run.
+func (w *World) ended(f *Failure) *Ended {
 	if !w.speaks() {
-		return &Ended{failure, failure.Code, true}
+		return &Ended{f, f.Code, true}
 	}
-	w.tell(failure)
-	return &Ended{failure, failure.Code, false}
+	w.tell(f)
+	return &Ended{f, f.Code, false}
 }
 
 func (w *World) tell(f *Failure) {

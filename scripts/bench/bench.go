@@ -44,7 +44,8 @@ func newBench(o options, console *metrics.Console) (*bench, error) {
 		return nil, err
 	}
 	b := &bench{options: o, console: console, material: material, model: config.Model, greedy: map[string][]int32{}}
-	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(), Threads: o.threads, Model: filepath.Base(o.model)}
+	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(), Threads: o.threads, Model: filepath.Base(o.model),
+		Device: o.device}
 	if b.scripts, err = unpackScripts(); err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func run(args []string) int {
 	}
 	switch verb {
 	case workerVerb:
-		err = gyre.Serve(o.model, torch.Placement{Compute: torch.Compute(o.dtype), Frozen: o.frozen}, o.threads, os.Stdin, os.Stdout, os.Stderr)
+		err = gyre.Serve(o.model, torch.Placement{Device: o.device, Compute: torch.Compute(o.dtype), Frozen: o.frozen}, o.threads, os.Stdin, os.Stdout, os.Stderr)
 	case "check":
 		err = check(ctx, o)
 	default:
@@ -80,9 +80,14 @@ func compare(ctx context.Context, o options) error {
 	if err := b.run(ctx, b.selected()); err != nil {
 		return err
 	}
-	if o.includes("analysis") && !o.quick {
+	if o.includes("analysis") && !o.quick && !b.report.OnDevice() {
 		if b.report.Analysis, err = analysisCost(ctx, console); err != nil {
 			fmt.Fprintln(console, "gradient analysis: SKIPPED:", err)
+		}
+	}
+	if o.includes("ranks") && !o.quick {
+		if b.report.Ranks, err = ranksCost(ctx, o, b.material, console); err != nil {
+			fmt.Fprintln(console, "ranks: SKIPPED:", err)
 		}
 	}
 	if o.includes("environments") {

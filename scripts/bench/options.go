@@ -14,6 +14,7 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
+	"gyre/torch"
 )
 
 // peers are the programs that Gyre is compared with.
@@ -28,6 +29,7 @@ type options struct {
 	pythons                          map[string]string
 	json, markdown                   string
 	types                            string // "all", or "f32" alone
+	device                           string // that models compute on: "cpu", or one of model.device
 	dtype                            string // of Gyre's own worker
 	frozen                           bool
 	limit                            time.Duration
@@ -39,6 +41,9 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	f.SetOutput(out)
 	f.StringVar(&o.model, "model", "models/smollm2-135m-instruct", "Hugging Face `DIR` of the model (scripts/get-smollm2.sh makes it)")
 	f.IntVar(&o.threads, "threads", runtime.NumCPU(), "`N` threads for every program")
+	if verb != "check" {
+		f.StringVar(&o.device, "device", "cpu", "compute on `NAME`: cpu, cuda (Gyre, transformers, vLLM and TRL there), or aten, which is Gyre's GPU code on the CPU")
+	}
 	var only, chosen string
 	if verb == workerVerb {
 		f.StringVar(&o.dtype, "dtype", "float32", "`TYPE` of the arithmetic")
@@ -49,7 +54,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	if verb != workerVerb {
 		f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 		f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
-		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases (generate/16,rollout,logprobs,update,grpo,analysis,environments)")
+		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases (generate/16,rollout,logprobs,update,grpo,analysis,ranks,environments)")
 		f.DurationVar(&o.limit, "limit", 15*time.Minute, "`TIME` that a program may take for one task")
 	}
 	if verb == "compare" {
@@ -89,6 +94,9 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	if verb != workerVerb && o.types != "all" && o.types != "f32" {
 		return o, fmt.Errorf("-types is %q, expected all or f32", o.types)
 	}
+	if err := (torch.Placement{Device: o.device}).Check(); err != nil {
+		return o, fmt.Errorf("-device: %w", err)
+	}
 	if o.threads < 1 || o.repeats < 0 {
 		return o, fmt.Errorf("-threads is %d and -repeats %d: expected at least 1 of each", o.threads, o.repeats)
 	}
@@ -102,7 +110,7 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		}
 	}
 	for _, name := range o.only {
-		if name != "analysis" && name != "environments" && !slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
+		if !slices.Contains([]string{"analysis", "ranks", "environments"}, name) && !slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
 			return o, fmt.Errorf("-only: there is no case %q", name)
 		}
 	}

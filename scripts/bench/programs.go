@@ -41,7 +41,7 @@ func (b *bench) gyre(name string, s work.Session) worker.Command {
 	if err != nil {
 		self = os.Args[0]
 	}
-	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads)}
+	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads), "-device", b.options.device}
 	if report.Type(name) != report.Float32 {
 		args = append(args, "-dtype", string(torch.ComputeBF16))
 	}
@@ -67,9 +67,16 @@ func (b *bench) startProgram(ctx context.Context, name string, s work.Session) (
 	}
 	c := worker.Command{Program: name, Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
 		"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
+	onGPU := strings.HasPrefix(b.options.device, "cuda")
+	if onGPU {
+		c.Args = append(c.Args, "--device", b.options.device)
+	}
 	var more []string
 	switch base {
 	case "llama":
+		if onGPU {
+			return nil, fmt.Errorf("%w: it is compared on CPUs only", worker.ErrUnavailable)
+		}
 		gguf := strings.ReplaceAll(b.options.gguf, "f32", dtype)
 		if gguf == "" && b.options.peersDir != "" {
 			gguf = filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-"+dtype+".gguf")
@@ -85,7 +92,7 @@ func (b *bench) startProgram(ctx context.Context, name string, s work.Session) (
 		if s == work.Shared {
 			c.Args = append(c.Args, "--prefix-cache")
 		}
-		if library := worker.Preload(python); library != "" {
+		if library := worker.Preload(python); library != "" && !onGPU {
 			more = append(more, "LD_PRELOAD="+library)
 		}
 	}

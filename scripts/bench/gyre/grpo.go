@@ -45,6 +45,7 @@ save_rollouts = "none"
 [model]
 path = %q
 dtype = %q
+device = %q
 [[envs]]
 tag = %q
 groups = %d
@@ -63,7 +64,7 @@ advantage = "grpo"
 entropy_coef = 0
 [actor]
 lr = 1e-7
-mini_batch = %[8]d
+mini_batch = %[9]d
 [analysis]
 enabled = false
 [early_stop]
@@ -73,7 +74,7 @@ empty_steps = 0
 `
 
 // openGRPO starts a run of one step for each list of texts. Its first step begins with the first call of step.
-func openGRPO(dir string, compute torch.Compute, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
+func openGRPO(dir string, on torch.Placement, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
 	g = &grpo{gate: newGate(log), ended: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -93,7 +94,7 @@ func openGRPO(dir string, compute torch.Compute, threads int, t work.Task, log i
 		return g, err
 	}
 	groups := len(t.Texts[0])
-	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, string(compute), textTag, groups,
+	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, string(on.Compute), on.Device, textTag, groups,
 		t.Copies, t.New, prompt+t.New, groups*t.Copies), nil)
 	if err != nil {
 		return g, err
@@ -114,7 +115,7 @@ func openGRPO(dir string, compute torch.Compute, threads int, t work.Task, log i
 // step is one training step, from asking for it to its line of metrics.
 func (s *server) step(t work.Task) (worker.Figures, error) {
 	if s.grpo == nil {
-		g, err := openGRPO(s.dir, s.on.Compute, s.threads, t, s.log)
+		g, err := openGRPO(s.dir, s.on, s.threads, t, s.log)
 		if err != nil {
 			return worker.Figures{}, err
 		}

@@ -5,7 +5,12 @@ from importlib.metadata import version
 import torch
 from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
 
-clock = time.perf_counter
+
+def clock():
+    """The time when everything that was asked of a GPU is done."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class FirstToken(StoppingCriteria):
@@ -17,7 +22,7 @@ class FirstToken(StoppingCriteria):
     def __call__(self, input_ids, scores, **_):
         if self.at is None:
             self.at = clock()
-        return torch.zeros(len(input_ids), dtype=torch.bool)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 def token_logprobs(logits, ids):
@@ -31,6 +36,8 @@ class Worker:
     def __init__(self, options, channel):
         torch.set_num_threads(options.threads)
         self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16 if options.dtype == "bf16" else torch.float32)
+        self.device = torch.device(options.device)
+        self.model.to(self.device)
         self.autocast = options.dtype == "autocast"
         self.model.generation_config.eos_token_id = None  # never ends early, and costs no logits processor
         self.model.generation_config.pad_token_id = 0
@@ -39,13 +46,13 @@ class Worker:
         self.notes = [f"attention {self.model.config._attn_implementation}"]
 
     def _arithmetic(self):
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.autocast)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def _sample(self, rows, new, **sampling):
         """Continues rows of any lengths, padded on the left; gives the new tokens, when it began and when the first were there."""
         width = max(map(len, rows))
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=self.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
         first, begin = FirstToken(), clock()
         with torch.inference_mode(), self._arithmetic():
             out = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=new,
@@ -81,7 +88,7 @@ class Worker:
         return {"seconds": sum(turns), "tokens": len(histories) * len(turns) * task["new"], "turn_seconds": turns}
 
     def logprobs(self, task):
-        ids = torch.tensor(task["sequences"])
+        ids = torch.tensor(task["sequences"], device=self.device)
         begin = clock()
         with torch.inference_mode(), self._arithmetic():
             logits = self.model(input_ids=ids, use_cache=False).logits
@@ -93,11 +100,11 @@ class Worker:
         if self.optimizer is None:
             self.model.train()
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-7, fused=True)
-        ids = torch.tensor(task["sequences"])
+        ids = torch.tensor(task["sequences"], device=self.device)
         trained = ids[:, max(task.get("context", 0), 1):]
         count = trained.shape[1]
-        old = torch.full(trained.shape, -torch.tensor(float(self.model.config.vocab_size)).log().item())
-        advantages = (torch.arange(trained.numel()) % 3 - 1).reshape(trained.shape).float()
+        old = torch.full(trained.shape, -torch.tensor(float(self.model.config.vocab_size)).log().item(), device=self.device)
+        advantages = (torch.arange(trained.numel(), device=self.device) % 3 - 1).reshape(trained.shape).float()
         begin = clock()
         self.optimizer.zero_grad(set_to_none=True)
         with self._arithmetic():
@@ -117,8 +124,8 @@ class Worker:
         the sequences at a time, as RAGEN measures them."""
         self.model.train()
         half = (len(task["sequences"]) + 1) // 2
-        halves = [torch.tensor(task["sequences"][:half]), torch.tensor(task["sequences"][half:])]
-        old = -torch.tensor(float(self.model.config.vocab_size)).log()
+        halves = [torch.tensor(part, device=self.device) for part in (task["sequences"][:half], task["sequences"][half:])]
+        old = -torch.tensor(float(self.model.config.vocab_size)).log().to(self.device)
 
         def term(name, ids):
             with self._arithmetic():
@@ -128,7 +135,7 @@ class Worker:
             logprobs = token_logprobs(logits, ids[:, 1:])
             if name == "kl":
                 return ((old - logprobs).exp() - (old - logprobs) - 1).mean()
-            ratio, advantages = (logprobs - old).exp(), (torch.arange(logprobs.numel()) % 3 - 1).reshape(logprobs.shape).float()
+            ratio, advantages = (logprobs - old).exp(), (torch.arange(logprobs.numel(), device=self.device) % 3 - 1).reshape(logprobs.shape).float()
             return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).mean()
 
         begin = clock()

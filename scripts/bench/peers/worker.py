@@ -1,6 +1,6 @@
 """Runs one program's side of the benchmark.
 
-    worker.py transformers|vllm|llama|trl --model DIR --threads N [--dtype f32|bf16|f16|autocast] [--gguf FILE] [--prefix-cache]
+    worker.py transformers|vllm|llama|trl --model DIR --threads N [--dtype f32|bf16|f16|autocast] [--gguf FILE] [--prefix-cache] [--device cuda]
 """
 import argparse
 import importlib
@@ -17,6 +17,7 @@ def main():
     parser.add_argument("--dtype", choices=["f32", "bf16", "f16", "autocast"], default="f32")
     parser.add_argument("--gguf", default="")
     parser.add_argument("--prefix-cache", action="store_true")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     channel = Channel()
     try:

@@ -45,12 +45,16 @@ func (r *Report) Markdown() string {
 		}
 	}
 	r.analysis(&b)
+	r.ranks(&b)
 	r.environments(&b)
 	return b.String()
 }
 
 func (r *Report) head(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s.\n\n", r.CPU, r.Threads, r.Date, r.Model)
+	if r.OnDevice() {
+		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. No floors are asked there.\n\n", r.Device)
+	}
 	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9, r.Machine.FLOPS/1e9)
 	if r.Machine.FLOPS16 > 0 {
 		fmt.Fprintf(b, " in float32 and %.0f in bfloat16", r.Machine.FLOPS16/1e9)
@@ -91,7 +95,7 @@ func (r *Report) comparison(cases []Case) string {
 			if len(samples) == 0 {
 				continue
 			}
-			row := []string{title, Base(p.Name), Type(p.Name), Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), shares(samples),
+			row := []string{title, Base(p.Name), Type(p.Name), Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
 				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
 			if base := Base(p.Name); base != Subject && c.fastest(Subject) != "" {
 				speed, memory := Ratio(c.Samples[c.fastest(Subject)], samples, Sample.Speed), Ratio(c.Samples[c.leanest(Subject)], samples, peak)
@@ -112,7 +116,10 @@ func (r *Report) comparison(cases []Case) string {
 }
 
 // shares of the bound: of the whole, and of first tokens and decoding where they are known.
-func shares(samples []Sample) string {
+func (r *Report) shares(samples []Sample) string {
+	if r.OnDevice() {
+		return ""
+	}
 	whole := percent(Over(samples, Sample.Share).Median)
 	if first := percent(Over(samples, Sample.FirstShare).Median); first != "" {
 		whole += fmt.Sprintf(" (%s, %s)", first, percent(Over(samples, Sample.DecodeShare).Median))
@@ -187,7 +194,7 @@ func (r *Report) Missed() []string {
 			missed = append(missed, fmt.Sprintf("%s: %.2f plain updates, at most %g", a.Name, cost, limit))
 		}
 	}
-	return append(missed, r.missedEnvironments()...)
+	return append(append(missed, r.missedRanks()...), r.missedEnvironments()...)
 }
 
 // The marks between which a document holds the tables.

@@ -137,6 +137,7 @@ type Report struct {
 	Threads  int          `json:"threads"`
 	BF16     bool         `json:"bf16,omitempty"` // the processor multiplies numbers of 16 bits
 	Model    string       `json:"model"`
+	Device   string       `json:"device,omitempty"`   // that models compute on, cpu where empty
 	Machine  work.Machine `json:"machine"`            // the best of all measurements
 	Libtorch float64      `json:"libtorch,omitempty"` // libtorch's own peak in FLOP/s, where transformers took part
 	Others   float64      `json:"others"`             // processors that other programs kept busy, on average over the samples
@@ -145,7 +146,11 @@ type Report struct {
 	Analysis []Analysis   `json:"analysis,omitempty"`
 	// Environments are timed apart: they need no model.
 	Environments []Environment `json:"environments,omitempty"`
+	Ranks        *Ranks        `json:"ranks,omitempty"`
 }
+
+// OnDevice reports whether models compute elsewhere than in the CPU's kernels: the machine's measured peaks, and the floors, are those of the CPU.
+func (r *Report) OnDevice() bool { return r.Device != "" && r.Device != "cpu" }
 
 // Program finds or adds a program.
 func (r *Report) Program(name string) *Program {
@@ -209,6 +214,9 @@ var limits = map[string]float64{"Components/3 parts": 2.2, "Components/8 parts":
 
 // FloorOf gives the floor of a case beside a program: Gyre at its best type against the program at its best.
 func (r *Report) FloorOf(name, program string) Floor {
+	if r.OnDevice() {
+		return Floor{}
+	}
 	floor := floors[name][program]
 	if speed, ok := halfSpeeds[name][program]; ok && r.BF16 {
 		floor.Speed = speed

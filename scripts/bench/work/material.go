@@ -92,6 +92,11 @@ func (m *Material) Greedy() Task {
 	return Task{Op: OpGreedy, Prompts: [][]int32{prompt}, Copies: 1, New: 16}
 }
 
+// Random are the same ids in every run of the benchmark.
+func (m *Material) Random(count, length int) [][]int32 {
+	return m.random(rand.New(rand.NewPCG(1, 1)), count, length)
+}
+
 // random draws ids evenly from the ordinary tokens: speed does not depend on what they say.
 func (m *Material) random(r *rand.Rand, count, length int) [][]int32 {
 	out := make([][]int32, count)
