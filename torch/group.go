@@ -41,7 +41,7 @@ type GroupConfig struct {
 	Rank, WorldSize int
 	Store           Store         // may be nil when WorldSize is 1
 	Prefix          string        // of the keys in the store: one per group
-	Backend         string        // "gloo", also ""
+	Backend         string        // "gloo", also "", or "nccl": NCCL between GPUs and Gloo for the rest
 	Bind            string        // address, host name or interface that connections between ranks use; "" is 127.0.0.1
 	Timeout         time.Duration // how long a rank waits for another before the group has failed; 0 is ten minutes
 	First           int           // what messages call rank 0: its rank in the run that this group is a part of

@@ -1,11 +1,15 @@
-// PyTorch's process groups as transport, and its TCPStore as a place to meet. The only file that includes c10d.
+// PyTorch's process groups as transport, and its TCPStore as a place to meet. Of NCCL only the making of a group is
+// elsewhere (nccl/).
 #ifdef GYRE_C10D
 #define USE_C10D_GLOO
+#include <dlfcn.h>
 #include <net/if.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "fsdp/nccl/nccl.h"
 #endif
 
 #include <algorithm>
@@ -114,6 +118,67 @@ class GlooTransport : public Transport {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
+// libgyre_nccl.so, which lies beside this library where CUDA's and NCCL's headers were there to build it.
+decltype(&gyre_make_nccl) nccl_maker() {
+  Dl_info self{};
+  std::string path = "libgyre_nccl.so";
+  if (dladdr(reinterpret_cast<const void*>(&open_transport), &self) != 0 && self.dli_fname != nullptr) {
+    const std::string own = self.dli_fname;
+    if (const size_t slash = own.rfind('/'); slash != std::string::npos) path = own.substr(0, slash + 1) + path;
+  }
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const char* const problem = library == nullptr ? dlerror() : nullptr;
+  void* const maker = library == nullptr ? nullptr : dlsym(library, "gyre_make_nccl");
+  if (maker == nullptr) {
+    throw std::invalid_argument("process group: backend nccl is not in this build (" +
+                                std::string(problem ? problem : path.c_str()) +
+                                "): build against a CUDA libtorch with NCCL's headers (pip install torch, then "
+                                "LIBTORCH=<its folder> make setup build), or set model.device=cpu, which uses gloo");
+  }
+  return reinterpret_cast<decltype(&gyre_make_nccl)>(maker);
+}
+
+// Tensors of devices by NCCL, others by Gloo. Waiting for NCCL lets the device's stream wait, not this process: its
+// timeout is watched by c10d, and what a rank could not go on for shows where results are read.
+class NcclTransport : public Transport {
+ public:
+  explicit NcclTransport(const GroupOptions& options)
+      : host_(options),
+        rank_(static_cast<size_t>(options.rank)),
+        store_(c10::make_intrusive<c10d::PrefixStore>(options.prefix + "nccl",
+                                                      c10::make_intrusive<C10dStore>(options.store, options.timeout))),
+        device_(c10::intrusive_ptr<c10d::Backend>::reclaim(
+            nccl_maker()(store_.get(), options.rank, options.size, options.timeout))) {}
+
+  std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                                           int tag) override {
+    at::Tensor nothing;
+    for (const std::vector<at::Tensor>* all : {&to, &from}) {
+      for (const at::Tensor& t : *all) {
+        if (t.defined() && !t.is_cpu()) nothing = t.reshape({-1}).narrow(0, 0, 0);
+      }
+    }
+    if (!nothing.defined()) return host_.start(to, from, tag);
+    const auto others = [&](std::vector<at::Tensor> parts) {
+      for (size_t r = 0; r < parts.size(); ++r) {
+        if (!parts[r].defined() || r == rank_) parts[r] = nothing;
+      }
+      return parts;
+    };
+    std::vector<at::Tensor> inputs = others(to), outputs = others(from);
+    const std::lock_guard<std::mutex> lock(one_at_a_time_);
+    return {std::make_shared<C10dWork>(device_->alltoall(outputs, inputs), -1)};
+  }
+  void abort() override { device_->abort(); }
+
+ private:
+  GlooTransport host_;
+  size_t rank_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Backend> device_;
+  std::mutex one_at_a_time_;
+};
+
 class TcpClient : public TcpStore {
  public:
   TcpClient(const std::string& host, int port, double seconds) {
@@ -139,7 +204,8 @@ class TcpClient : public TcpStore {
 
 std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
   if (options.backend == "gloo") return std::make_unique<GlooTransport>(options);
-  throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo");
+  if (options.backend == "nccl") return std::make_unique<NcclTransport>(options);
+  throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo or nccl");
 }
 
 std::unique_ptr<TcpStore> open_tcp_store(const std::string& host, int port, double seconds) {

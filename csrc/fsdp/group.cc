@@ -165,12 +165,15 @@ void Group::look_for_failures() {
 void Group::abort(const std::string& reason) {
   State& s = *state_;
   std::set<std::shared_ptr<Transport::Work>> works;
+  bool first;
   {
     const std::lock_guard<std::mutex> lock(s.mutex);
-    if (s.failure.empty()) s.failure = reason.empty() ? "stopped" : reason;
+    first = s.failure.empty();
+    if (first) s.failure = reason.empty() ? "stopped" : reason;
     works = s.waited_for;
   }
   s.changed.notify_all();
+  if (first && s.transport) s.transport->abort();
   for (const auto& work : works) work->abort();
 }
 

@@ -69,13 +69,15 @@ class Transport {
     // Throws std::runtime_error when it fails or takes longer than so many seconds.
     virtual void wait(double seconds) = 0;
     virtual void abort() = 0;
-    int peer = -1;  // the rank it depends on, if it is one
+    int peer = -1;  // the rank it depends on; -1: several
   };
   virtual ~Transport() = default;
   // Starts one exchange: to[r] goes to rank r, from[r] comes from it. Undefined or empty: nothing. Entries of this rank
   // are ignored.
   virtual std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to,
                                                    const std::vector<at::Tensor>& from, int tag) = 0;
+  // Ends what is under way although nobody waits for it here: on a device.
+  virtual void abort() {}
 };
 
 class Group {
@@ -127,7 +129,9 @@ class Group {
                  bool control);
   void finish(Exchange& exchange);
   [[noreturn]] void fail(const std::string& message, int peer);
-  std::string name(int rank) const { return "rank " + std::to_string(options_.first + rank); }
+  std::string name(int rank) const {
+    return rank < 0 ? "another rank" : "rank " + std::to_string(options_.first + rank);
+  }
   void meet();
   void watch();
   void look_for_failures();

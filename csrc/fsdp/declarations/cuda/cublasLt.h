@@ -1,0 +1,3 @@
+// A declaration that stands in for a CUDA header, of which libtorch's only mention this: nothing is defined or called.
+#pragma once
+typedef struct cublasLtContext* cublasLtHandle_t;
