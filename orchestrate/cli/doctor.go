@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/ranks"
 	"gyre/torch"
@@ -140,8 +141,11 @@ func placementFlags() []cli.Flag {
 
 func placementOf(c *cli.Context) (torch.Placement, error) {
 	p := torch.Placement{Device: c.String("device"), Compute: torch.Compute(c.String("dtype"))}
+	if err := config.CheckDevice(p.Device); err != nil {
+		return p, Usagef("--device: %w", err)
+	}
 	if err := p.Check(); err != nil {
-		return p, Usagef("--device, --dtype: %w", err)
+		return p, Usagef("--dtype: %w", err)
 	}
 	return p, nil
 }

@@ -23,6 +23,12 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("threads: %q, expected the 1 of GYRE_THREADS", v)
 	}
 
+	for _, args := range [][]string{{"--device", "gpu"}, {"--dtype", "float16"}, {"--threads", "2"}} {
+		code, out, stderr := runGyre(t, dir, append([]string{"doctor"}, args...)...)
+		if code != 2 || out != "" || !strings.Contains(stderr, args[0]) {
+			t.Errorf("%v: code %d, printed %q, said %q", args, code, out, stderr)
+		}
+	}
 	code, out, _ := runGyre(t, dir, "doctor", "--model", dir)
 	if code != 1 || out != "" {
 		t.Errorf("a model that is none: code %d, printed %q", code, out)

@@ -115,11 +115,7 @@ func plotSignal(c *cli.Context) error {
 }
 
 func plotRun(c *cli.Context) error {
-	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
-	if err != nil {
-		return err
-	}
-	run, err := rundir.Read(name)
+	run, steps, err := openPlotted(c)
 	if err != nil {
 		return err
 	}
@@ -156,6 +152,15 @@ func drawRun(c *cli.Context, run *rundir.Run, o plot.Options) error {
 		return &ExitError{Code: exitUsage, Err: err}
 	}
 	return err
+}
+
+// openPlotted reads the run that is to be drawn, and says which of its steps.
+func openPlotted(c *cli.Context) (run *rundir.Run, steps []int, err error) {
+	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
+	if err == nil {
+		run, err = rundir.Read(name)
+	}
+	return run, steps, err
 }
 
 // plotArguments tells RUN from further step numbers: "--step 1 51 RUN" and "RUN --step 1 51" both arrive with 1 as the flag's value
@@ -202,11 +207,7 @@ var notInFolderNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // plotHistory draws the analysed steps of an exported history, as RAGEN's script does with a run on W&B.
 func plotHistory(c *cli.Context) error {
-	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
-	if err != nil {
-		return err
-	}
-	run, err := rundir.Read(name)
+	run, steps, err := openPlotted(c)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func plotHistory(c *cli.Context) error {
 	}
 	if len(steps) == 0 {
 		if steps = plot.AnalysedSteps(run, false); len(steps) == 0 {
-			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…", name)
+			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…", c.Args().First())
 		}
 	}
 	dir := c.String("output-dir")

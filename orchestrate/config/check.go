@@ -101,6 +101,14 @@ func (c *Config) checkComponents(report func(key, format string, args ...any)) {
 
 var devices = regexp.MustCompile(`^(cpu|aten|cuda(:[0-9]{1,3})?)$`)
 
+// CheckDevice says what is wrong with the name of a device, but not whether the machine has it.
+func CheckDevice(name string) error {
+	if !devices.MatchString(name) {
+		return fmt.Errorf("expected cpu, cuda, cuda:N or aten, got %q", name)
+	}
+	return nil
+}
+
 // leastTemperature is the least that the sampler divides logits by: csrc/engine/request.cc.
 const leastTemperature = 1e-4
 
@@ -118,8 +126,8 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if c.Model.Path == "" {
 		report("model.path", "missing: name a Hugging Face directory; `gyre model` makes or fetches one")
 	}
-	if !devices.MatchString(c.Model.Device) {
-		report("model.device", "expected cpu, cuda, cuda:N or aten, got %q", c.Model.Device)
+	if err := CheckDevice(c.Model.Device); err != nil {
+		report("model.device", "%v", err)
 	}
 	if c.Rollout.ActionSeparator == "" {
 		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
