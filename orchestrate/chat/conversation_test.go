@@ -175,6 +175,7 @@ func TestContinueAfterStopTokens(t *testing.T) {
 	for _, c := range []struct{ name, template, stop, reply, next, want string }{
 		{"stands further on", "{% for m in messages %}<|im_start|>{{ m.content | trim }} <|im_end|>{% endfor %}", "2", "yes<|im_end|>", "ok ", "<|im_start|>ok <|im_end|>"},
 		{"stands nowhere", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "[0, 2]", "yes<|endoftext|>", "ok", "<|im_end|><|im_start|>ok<|im_end|>"},
+		{"begins with what is said", "{% for m in messages %}{{ m.content | trim }}<|im_end|>{% endfor %}", "2", "yes<|im_end|>", "\x1fok\x1c ", "ok<|im_end|>"},
 		{"is in what follows", "{% for m in messages %}{{ m.content }}{% endfor %}", fmt.Sprint(k[0]), "yesk", "okay", "okay"},
 	} {
 		tok := open(t, map[string]string{"chat_template.jinja": c.template, "generation_config.json": `{"eos_token_id": ` + c.stop + `}`})
@@ -191,7 +192,7 @@ func TestContinueAfterStopTokens(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		ids, owned := join(tok, spans)
-		if got := tok.Decode(ids, false); got != c.want || owned[episode.Environment] != strings.TrimSpace(c.next) {
+		if got := tok.Decode(ids, false); got != c.want || owned[episode.Environment] != strings.Trim(c.next, " \x1c\x1f") {
 			t.Errorf("%s: %q follows, of which %q is the environment's; want %q", c.name, got, owned[episode.Environment], c.want)
 		}
 	}

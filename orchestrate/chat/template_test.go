@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,6 +179,7 @@ func TestWhatTextCosts(t *testing.T) {
 		`{% set y %}abc{% endset %}abc{{ y }}`:               3 + 3,
 		`{% set y %}{{ m }}{% endset %}`:                     10,
 		`{% set y %}{% set z %}ab{% endset %}c{% endset %}`:  2 + 1,
+		`{% generation %}{{ m ~ m }}{% endgeneration %}`:     20,
 		`{% if m %}abc{% endif %}`:                           0,
 		`{% macro f() %}abc{% endmacro %}{{ f() }}{{ f() }}`: 2 * (3 + 3),
 	} {
@@ -198,6 +200,7 @@ func TestWhatTextCosts(t *testing.T) {
 	}
 	for source, refused := range map[string]bool{
 		`{{ "x" | center(65536) }}`: false, `{{ "x" | center(65537) }}`: true, `{{ "%65536d" | format(1) }}`: false, `{{ "%65537d" | format(1) }}`: true,
+		`{{ "%70000d" | format(1) }}`: true, `{{ "%99999d" | format(1) }}`: true,
 		`{{ "%9s %65537d" | format(1, 2) }}`: true, `{{ "x" | replace("x", "%65537d") }}`: false,
 	} {
 		if err := tok.SetTemplate(source); err != nil {
@@ -298,6 +301,40 @@ func TestBoundedTemplatesWriteTheSame(t *testing.T) {
 			continue
 		}
 		if got, err := tok.Render([]Message{{Role: "user", Content: "x"}}, true); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
+		}
+	}
+}
+
+// Bounds of Python's methods and of tojson, at the bounds.
+func TestMethodsAtTheirBounds(t *testing.T) {
+	tok := open(t, map[string]string{})
+	nested := func(levels int) string {
+		return "{% set n = namespace(l=1) %}{% for i in range(" + strconv.Itoa(levels) + ") %}{% set n.l = KIND %}{% endfor %}{{ n.l | tojson | length }}"
+	}
+	for source, want := range map[string]string{ // "": refused
+		`{{ "a,b,c".split(",", 0) | join("|") }}`:            "a,b,c",
+		`{{ "a,b,c".split(",", 1) | join("|") }}`:            "a|b,c",
+		`{{ "a,b,c".rsplit(",", 1) | join("|") }}`:           "a,b|c",
+		`{{ "a,b,c".rsplit(",", 2) | join("|") }}`:           "a|b|c",
+		`{{ "a,b,c".rsplit(",", 0) | join("|") }}`:           "a,b,c",
+		`{{ "aaa".replace("a", "b", 2) }}`:                   "bba",
+		`{{ "aaa".replace("a") }}`:                           "",
+		`{{ "aaa".replace("a", "b", 1, 2) }}`:                "",
+		`{{ [1] | tojson(indent=64) | length }}`:             "69",
+		`{{ [1] | tojson(indent=65) | length }}`:             "",
+		strings.ReplaceAll(nested(64), "KIND", "[n.l]"):      "129",
+		strings.ReplaceAll(nested(65), "KIND", "[n.l]"):      "",
+		strings.ReplaceAll(nested(64), "KIND", "{'a': n.l}"): "449",
+		strings.ReplaceAll(nested(65), "KIND", "{'a': n.l}"): "",
+		`{% for m in messages %}{{ m.name }}{% if m.tool_call_id is defined %}{{ m.tool_call_id }}{% endif %};{% endfor %}`: "tool7;;",
+	} {
+		if err := tok.SetTemplate(source); err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		got, err := tok.Render([]Message{{Role: "tool", Name: "tool", ToolCallID: "7"}, {Role: "user"}}, false)
+		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
 		}
 	}

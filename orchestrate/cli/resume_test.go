@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -209,6 +210,41 @@ func TestInexactResumesSaySo(t *testing.T) {
 			if inexact == (name == "exact") {
 				t.Errorf("%s %v: told\n%s", name, how, stderr)
 			}
+		}
+	}
+}
+
+// A coefficient of the divergence in the rewards is the configuration's, in a resumed run and in an analysis of its checkpoint, whatever the
+// checkpoint had. Every step says whether the sampler is the trainer, and log.txt has each step's whole line.
+func TestThePenaltyIsTheConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "[algorithm]\nkl_in = \"reward\"\nkl_coef = 0.125\n[filter]\nstrategy = \"none\"\n")
+	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_every=0")
+	mustGyre(t, dir, "train", config, "run.steps=2", "run.validate_every=0", "--resume", "algorithm.kl_coef=0.5")
+	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
+	for step, want := range map[int]float64{1: 0.125, 2: 0.5} {
+		if got := values[step]["actor/reward_kl_penalty_coeff"]; got != want || values[step]["rollout/sampler_equals_trainer"] != 1.0 {
+			t.Errorf("step %d: the coefficient is %v, want %v; the sampler is the trainer: %v", step, got, want, values[step]["rollout/sampler_equals_trainer"])
+		}
+	}
+	analysed := func(coef, checkpoint string) float64 {
+		found := mustGyre(t, dir, "analyze", config, "algorithm.kl_coef="+coef, "rollout.format_penalty=0", "--checkpoint", checkpoint, "--critic", "runs/tiny", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json")
+		var values map[string]any
+		if err := json.Unmarshal([]byte(found), &values); err != nil {
+			t.Fatal(err)
+		}
+		return values["grad_norm/all/task"].(float64)
+	}
+	weights := filepath.Join(dir, "runs/tiny/global_step_2/actor") // without the state that has a coefficient
+	for _, coef := range []string{"0", "0.25"} {
+		if with, without := analysed(coef, "runs/tiny"), analysed(coef, weights); with != without {
+			t.Errorf("kl_coef = %s: the task's gradient of the checkpoint is %v, that of its weights %v", coef, with, without)
+		}
+	}
+	log := string(readFile(t, filepath.Join(dir, "runs/tiny/log.txt")))
+	for _, want := range []string{"step 1/1  ", "step 2/2  ", "update_tok/s "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("log.txt lacks %q:\n%s", want, log)
 		}
 	}
 }

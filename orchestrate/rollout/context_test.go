@@ -154,16 +154,20 @@ func TestWindowTokenByToken(t *testing.T) {
 // nothing. (The second prompt is a token shorter, as Left is shorter than Right, and still fits.)
 func TestQuotedRepliesTakeRoom(t *testing.T) {
 	const most = 20
-	play := func(limit int) *episode.Episode {
+	windowed := func(window, limit int) *episode.Episode {
 		return threeTurns(t, func(r *config.Rollout) {
-			r.Context, r.Window, r.MaxTokens, r.MaxLength = "window", 2, most, limit
+			r.Context, r.Window, r.MaxTokens, r.MaxLength = "window", window, most, limit
 		}, left, right, right)
 	}
+	play := func(limit int) *episode.Episode { return windowed(2, limit) }
 	last := func(e *episode.Episode) int { return e.Turns[2].Reply - e.Contexts[len(e.Contexts)-1] } // the third prompt
 	roomy := play(4096)
 	limit := last(roomy) + most
 	if e := play(limit); last(e) != last(roomy) || e.Metrics["context_squeezed"] != 0 {
 		t.Errorf("with exact room the third prompt has %d tokens, want %d; metrics %v", last(e), last(roomy), e.Metrics)
+	}
+	if e := windowed(0, limit-1); e.Metrics["context_squeezed"] != 2 || len(e.Contexts) != 2 {
+		t.Errorf("a window without a bound: metrics %v, sequences from %v; want two turns forgotten at once", e.Metrics, e.Contexts)
 	}
 	compare(t, play(limit-1),
 		[]said{
@@ -198,6 +202,22 @@ func TestWindowThatIsTooNarrowForTheLimit(t *testing.T) {
 	}
 }
 
+// Where only the present turn fits, all others are forgotten.
+func TestOnlyThePresentTurnFits(t *testing.T) {
+	const most = 20
+	alone := threeTurns(t, func(r *config.Rollout) { r.Context, r.Window, r.MaxTokens = "single_turn", 1, most }, left, right, right)
+	limit := 0
+	for i, turn := range alone.Turns {
+		limit = max(limit, turn.Reply-alone.Contexts[i]+most)
+	}
+	for _, mode := range []string{"single_turn", "window"} {
+		e := threeTurns(t, func(r *config.Rollout) { r.Context, r.MaxTokens, r.MaxLength = mode, most, limit }, left, right, right)
+		if e.Stop != episode.Terminated || !slices.Equal(e.IDs, alone.IDs) || e.Metrics["context_squeezed"] != 2 {
+			t.Errorf("%s: stop %s, metrics %v\n%s", mode, e.Stop, e.Metrics, tokenizer(t).Decode(e.IDs, false))
+		}
+	}
+}
+
 func TestSingleTurnTokenByToken(t *testing.T) {
 	for memory, lines := range map[string][2]string{
 		"replies": {"cell 0 of 3\n<answer>" + left + "\n", "cell 0 of 3\n<answer>" + right + "\n"},
@@ -226,6 +246,13 @@ func TestSummaryOfTurns(t *testing.T) {
 		"\nReward: -0.1\n\nTurn 3\nState:\ncell 1 of 3\n\nYou have 4 actions left."
 	if !strings.Contains(last, want) || strings.Contains(last, "Turn 1") {
 		t.Errorf("the third prompt is\n%s\nwant in it\n%s", last, want)
+	}
+	whole := threeTurns(t, func(r *config.Rollout) { r.Context, r.Prompt = "single_turn", "chat" }, left, right, right)
+	last = tokenizer(t).Decode(whole.IDs[whole.Contexts[2]:whole.Turns[2].Reply], false)
+	for _, want := range []string{"These are all of them.\n\nTurn 1\n", "\n\nTurn 2\n", "\n\nTurn 3\n"} {
+		if !strings.Contains(last, want) {
+			t.Errorf("the third prompt is\n%s\nwant in it %q", last, want)
+		}
 	}
 	if second := tokenizer(t).Decode(e.IDs[e.Contexts[1]:e.Turns[1].Reply], false); !strings.Contains(second, "You have played 1 turn. These are all of them.") {
 		t.Errorf("the second prompt is\n%s", second)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	_ "gyre/envs/tools"
+	"gyre/orchestrate/chat"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/episode"
 	"gyre/torch"
@@ -139,12 +140,50 @@ func TestToolDemonstrations(t *testing.T) {
 	}
 }
 
+// Where actions have no names nobody can err at random: the expert's own replies are shown.
+func TestMistakesNeedNamedActions(t *testing.T) {
+	show := func(plan DemonstrationPlan) []*episode.Episode {
+		plan.Seed, plan.Episodes, plan.Envs = 3, 5, []config.Env{{Tag: "CalculatorQA", MaxTurns: 3, MaxActionsPerTurn: 1}}
+		shown, err := player(t, nil, defaults()).Demonstrations(context.Background(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shown
+	}
+	flawless := show(DemonstrationPlan{})
+	for _, plan := range []DemonstrationPlan{{Noise: 0.9}, {Mistakes: 0.9}} {
+		if !reflect.DeepEqual(show(plan), flawless) {
+			t.Errorf("%+v changes demonstrations whose actions have no names", plan)
+		}
+	}
+}
+
+// A demonstration ends with the stop token that the template writes at the end of a turn, not with the first one that there is.
+func TestDemonstrationsEndAsTheTemplateEndsTurns(t *testing.T) {
+	tok := load(t)
+	if err := tok.SetTemplate(strings.ReplaceAll(chat.ChatML, "<|im_end|>", "<|im_start|>")); err != nil {
+		t.Fatal(err)
+	}
+	p := player(t, nil, defaults())
+	p.tokenizer, p.stopIDs = tok, []int32{257, 256}
+	shown, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if turn := shown[0].Turns[0]; shown[0].IDs[turn.End-1] != 256 {
+		t.Errorf("the reply ends with token %d, the template's turns with 256", shown[0].IDs[turn.End-1])
+	}
+}
+
 func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
 	p := player(t, nil, defaults())
 	broken := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "reset"})}, Seed: 3, Episodes: 4}
 	shown, err := p.Demonstrations(context.Background(), broken) // even seeds have no level
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(shown) != 4 {
+		t.Errorf("%d demonstrations, want 4", len(shown))
 	}
 	for i, e := range shown {
 		if e.Seed != int64(3+2*i) {

@@ -117,6 +117,7 @@ type script struct {
 	reply     func(id uint64, turn int) string
 	shuffle   *rand.Rand // finishes requests in random order and not all at once
 	stepErr   error
+	submitErr error
 
 	waiting  []torch.Request
 	ready    []torch.Output
@@ -137,6 +138,9 @@ type script struct {
 func (s *script) Submit(r torch.Request) error {
 	if s.turns == nil {
 		s.turns, s.episodes, s.seeds = map[uint64]int{}, map[uint64][]int32{}, map[uint64]bool{}
+	}
+	if s.submitErr != nil {
+		return s.submitErr
 	}
 	known := s.episodes[r.ID]
 	if s.forgets {

@@ -246,6 +246,56 @@ func TestEpisodeThatWouldGrowTooLong(t *testing.T) {
 	}
 }
 
+// A sampler that refuses a request ends the round, and environments that were in use are given back.
+func TestRefusedRequestsEndTheRound(t *testing.T) {
+	refused := errors.New("no room")
+	for _, groups := range []int{1, 40} {
+		sampler := &script{t: t, tokenizer: tokenizer(t), submitErr: refused}
+		_, _, err := player(t, sampler, defaults()).Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{source(groups, 1, nil)}})
+		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "corridor episode") {
+			t.Errorf("%d groups: %v", groups, err)
+		}
+	}
+	p, sampler := saying(t, nil, "abc", "abc")
+	sampler.stepErr = refused
+	made, closed := judgesMade.Load(), judgesClosed.Load()
+	if _, _, err := judged(t, p, nil); !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+	if err := p.Close(); err != nil || judgesMade.Load() == made || judgesMade.Load()-made != judgesClosed.Load()-closed {
+		t.Errorf("%d environments were made and %d closed (%v)", judgesMade.Load()-made, judgesClosed.Load()-closed, err)
+	}
+}
+
+// Replies are cut off at max_tokens unless they end there by themselves; the shortest episode is found wherever it stands.
+func TestLastReplies(t *testing.T) {
+	p := player(t, nil, defaults())
+	const most = 64 // of defaults
+	long := slices.Repeat([]int32{'a'}, most)
+	end := append(slices.Clone(long[1:]), 257)
+	for _, x := range []struct {
+		name   string
+		reply  []int32
+		tokens int
+		cut    bool
+	}{{"cut", long, most, true}, {"shorter", long[1:], most - 1, false}, {"ended in time", end, most, false}, {"empty", nil, 0, false}} {
+		e := &episode.Episode{IDs: append([]int32{1, 2}, x.reply...), Turns: []episode.Turn{{Reply: 2, End: 2 + len(x.reply)}}}
+		if text, tokens, cut := p.LastReply(e); tokens != x.tokens || cut != x.cut || strings.Trim(text, "a") != "" {
+			t.Errorf("%s: %q of %d tokens, cut %v", x.name, text, tokens, cut)
+		}
+	}
+	if got := p.lengths([]int32{'a', 257, 'b', 257}); !slices.Equal(got, []int{1, len(eos), 1, 0}) {
+		t.Errorf("bytes of each token: %v; only the token that ends the reply has none", got)
+	}
+	var stats Stats
+	for _, n := range []int{5, 3, 4} {
+		stats.add(&seat{stop: episode.Length, talk: transcript{ids: make([]int32, n)}})
+	}
+	if stats.Shortest != 3 {
+		t.Errorf("the shortest of 5, 3 and 4 tokens has %d", stats.Shortest)
+	}
+}
+
 func TestInterruptLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -51,6 +51,37 @@ func TestAnswerOnlyChatPromptAsksForNoThinking(t *testing.T) {
 	}
 }
 
+// The least that can work does, and single actions are asked for in the singular.
+func TestPromptOfSingleActions(t *testing.T) {
+	few := defaults()
+	few.MaxTokens, few.EnvWorkers = 1, 1
+	if _, err := NewPlayer(tokenizer(t), nil, few, nil, 1); err != nil {
+		t.Error(err)
+	}
+	p, err := newPrompts(defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		rules            rules
+		several, example string
+		words            bool
+	}{
+		{rules{actions: []string{"Left", "Right"}, maxActions: 6, maxActionsPerTurn: 2, replyWords: 20}, ", up to 2 in one reply", "Right || Left", true},
+		{rules{actions: []string{"Left", "Right"}, maxActions: 6, maxActionsPerTurn: 1}, "", "Right", false},
+		{rules{actions: []string{"Left", "Right"}, maxActions: 1, maxActionsPerTurn: 2}, "", "Right", false},
+		{rules{actions: []string{"Right"}, maxActions: 6, maxActionsPerTurn: 2}, ", up to 2 in one reply", "Right", false},
+	} {
+		system, turn := p.system(x.rules), p.turn(x.rules, view{turn: 1, actionsLeft: 1})
+		if strings.Contains(system, "in one reply") != (x.several != "") || !strings.Contains(system, x.several) {
+			t.Errorf("%+v: %s", x.rules, system)
+		}
+		if !strings.Contains(turn, "<answer>"+x.example+"</answer>") || strings.Contains(turn, "words") != x.words || !strings.Contains(turn, "You have 1 action left.") {
+			t.Errorf("%+v: %s", x.rules, turn)
+		}
+	}
+}
+
 // Every source may ask for replies of its own form, in play and in demonstrations.
 func TestSourcesHaveTheirOwnForm(t *testing.T) {
 	rollout := defaults()
@@ -114,6 +145,8 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"rollout.normalize is":     func(r *config.Rollout) { r.Normalize = "std" },
 		"rollout.normalize_within": func(r *config.Rollout) { r.NormalizeWithin = "group" },
 		"rollout.max_length":       func(r *config.Rollout) { r.MaxTokens = r.MaxLength },
+		"rollout.max_tokens is 0":  func(r *config.Rollout) { r.MaxTokens = 0 },
+		"rollout.env_workers":      func(r *config.Rollout) { r.EnvWorkers = 0 },
 		"rollout.env_timeout":      func(r *config.Rollout) { r.EnvTimeout = 0 },
 	} {
 		rollout := defaults()

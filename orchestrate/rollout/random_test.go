@@ -31,3 +31,23 @@ func TestRandomBaseline(t *testing.T) {
 		t.Errorf("%v, %v: want other levels", held, err)
 	}
 }
+
+// A batch's baseline is the mean of its levels', each of which has random moves of its own.
+func TestRandomBaselineCountsItsLevels(t *testing.T) {
+	play := func(seed int64, groups int) map[string]float64 {
+		source := config.Env{Tag: "sokoban", Groups: groups, GroupSize: 1, MaxTurns: 5, MaxActionsPerTurn: 2}
+		found, err := PlayRandom(t.Context(), Plan{Sources: []config.Env{source}, EnvSeed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	const levels = 7
+	sum := 0.0
+	for seed := range int64(levels) {
+		sum += play(1+seed, 1)["sokoban/episodic_return"]
+	}
+	if got := play(1, levels)["sokoban/episodic_return"]; math.Abs(got-sum/levels) > 1e-9 {
+		t.Errorf("mean return %v, that of the levels one by one %v", got, sum/levels)
+	}
+}
