@@ -466,12 +466,12 @@ func TestPlans(t *testing.T) {
 		return mustGyre(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml", "model.path=configs/shapes/" + shape, "--dry-run", "--device", "h100"}, args...)...)
 	}
 	for want, got := range map[string]string{
-		"fits in the 80 GiB of h100":               plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=full"),
-		"does NOT fit in the 80 GiB":               plan("qwen2.5-3b", "--ranks", "8"),
-		"would do: fsdp.shard=full":                plan("qwen2.5-3b", "--ranks", "8"),
-		"would do: 128 ranks with fsdp.shard=full": plan("qwen2.5-32b", "--ranks", "8"),
-		"engine.tensor_parallel=2:":                plan("llama-3-70b", "--ranks", "8"),
-		"128 episodes over 64":                     plan("llama-3-70b", "--ranks", "256", "fsdp.shard=full", "engine.tensor_parallel=4"),
+		"fits in the 80 GiB of h100": plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=full"),
+		"does NOT fit in the 80 GiB": plan("qwen2.5-3b", "--ranks", "8"),
+		"would do: fsdp.shard=full":  plan("qwen2.5-3b", "--ranks", "8"),
+		"would do: 64 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=2": plan("qwen2.5-32b", "--ranks", "8"),
+		"128 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=4":          plan("llama-3-70b", "--ranks", "8"),
+		"groups over 32 teams of 4 ranks": plan("llama-3-70b", "--ranks", "128", "fsdp.shard=full", "engine.tensor_parallel=4"),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, got)
