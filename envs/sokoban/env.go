@@ -38,6 +38,7 @@ type game struct {
 	placed  int // boxes on targets
 	steps   int
 	running bool
+	plan    []int // of the solution found last, what is still to be done; empty when the player went another way
 }
 
 func newGame(o *options) (*game, error) {
@@ -81,7 +82,7 @@ func (g *game) Reset(_ context.Context, seed int64) error {
 		g.board = b
 	}
 	_, g.placed = g.board.boxes()
-	g.steps, g.running = 0, true
+	g.steps, g.running, g.plan = 0, true, nil
 	return nil
 }
 
@@ -96,6 +97,11 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	a := slices.IndexFunc(g.options.Actions, func(name string) bool { return strings.EqualFold(name, action) })
 	if a < 0 {
 		return envs.Result{}, nil
+	}
+	if len(g.plan) > 0 && g.plan[0] == a {
+		g.plan = g.plan[1:]
+	} else {
+		g.plan = nil
 	}
 	moved := g.board.move(directions[a])
 	g.steps++
@@ -126,14 +132,21 @@ func (g *game) Instruction() string {
 		g.look.Explain(g.board.rows, g.board.cols, meanings, marks, "walls")
 }
 
-// Solve returns a shortest solution.
+// Solve returns a shortest solution. Who follows it pays for one search: what is left of a shortest solution is the one that a search
+// from there would find, since both are the first in the order of the directions.
 func (g *game) Solve() ([]string, bool) {
-	way, ok := g.board.solve()
-	names := make([]string, len(way))
-	for i, a := range way {
+	if len(g.plan) == 0 {
+		way, ok := g.board.solve()
+		if !ok {
+			return nil, false
+		}
+		g.plan = way
+	}
+	names := make([]string, len(g.plan))
+	for i, a := range g.plan {
 		names[i] = g.options.Actions[a]
 	}
-	return names, ok
+	return names, true
 }
 
 func (g *game) Close() error {

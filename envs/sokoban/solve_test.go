@@ -96,3 +96,34 @@ func TestSolveFourBoxes(t *testing.T) {
 		t.Errorf("%v places %d of %d boxes", solution, placed, all)
 	}
 }
+
+// What the environment remembers of a solution is at every step, wrong turns included, what a search from there finds.
+func TestRememberedSolution(t *testing.T) {
+	g := play(t, map[string]any{"size": []any{6, 6}, "boxes": 2})
+	for seed := range int64(100) {
+		if err := g.Reset(t.Context(), seed); err != nil {
+			t.Fatal(err)
+		}
+		for step := 0; g.running; step++ {
+			fresh, solvable := g.board.solve()
+			got, ok := g.Solve()
+			want := make([]string, len(fresh))
+			for i, a := range fresh {
+				want[i] = g.options.Actions[a]
+			}
+			if ok != solvable || !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: %v, %v; a search finds %v, %v", seed, step, got, ok, want, solvable)
+			}
+			if !ok {
+				break
+			}
+			action := got[0]
+			if step%4 == 3 {
+				action = g.options.Actions[(seed+int64(step))%4]
+			}
+			if _, err := g.Step(t.Context(), action); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
