@@ -1,4 +1,3 @@
-// Package envtest opens environments in the tests of their packages.
 package envtest
 
 import (

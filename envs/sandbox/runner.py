@@ -1,4 +1,4 @@
-"""Runs one job of the sandbox; see sandbox.go. Reads it as JSON from stdin, writes one JSON line per call to stdout.
+"""Runs one job of the sandbox; see doc.go. Reads it as JSON from stdin, writes one JSON line per call to stdout.
 
 The parent keeps the clock and never executes a line of the program. Each call gets a child that is locked up first.
 """

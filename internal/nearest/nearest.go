@@ -1,4 +1,3 @@
-// Package nearest finds the name somebody probably meant.
 package nearest
 
 import (

@@ -1,4 +1,3 @@
-// Command reference writes docs/from-ragen.md from the tables of package translate. `go generate ./orchestrate/translate` runs it.
 package main
 
 import (

@@ -1,0 +1,2 @@
+// Package envtest opens environments in the tests of their packages.
+package envtest

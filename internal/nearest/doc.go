@@ -1,0 +1,2 @@
+// Package nearest finds the name somebody probably meant.
+package nearest
