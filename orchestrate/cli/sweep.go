@@ -53,12 +53,12 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 					return Usagef("--start %s: expected key=value", word)
 				}
 			}
-			if !c.Bool("dry-run") {
-				return runStudy(c, s, sweep.Execute)
-			}
 			runs, slots, err := sweep.Preview(s)
 			if err != nil {
 				return err
+			}
+			if !c.Bool("dry-run") {
+				return runStudy(c, s, runs, sweep.Execute)
 			}
 			wall, known, err := listRuns(c, s, runs)
 			if err != nil {
@@ -110,12 +110,12 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 					return Usagef("--%s is %d, expected at least %d", name, *value, least)
 				}
 			}
-			if !c.Bool("dry-run") {
-				return runStudy(c, s, sweep.Search)
-			}
 			runs, rungs, slots, err := sweep.PreviewSearch(s)
 			if err != nil {
 				return err
+			}
+			if !c.Bool("dry-run") {
+				return runStudy(c, s, runs, sweep.Search)
 			}
 			whole, known, err := listRuns(c, s, runs)
 			if err != nil {
@@ -162,8 +162,11 @@ func studyFlags() []cli.Flag {
 	}
 }
 
-// runStudy runs a sweep or a search and prints the files of its summary.
-func runStudy(c *cli.Context, s *sweep.Study, execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
+// runStudy runs a sweep or a search, of which runs are the first, and prints the files of its summary.
+func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
+	if err := startable(c, s, runs); err != nil {
+		return err
+	}
 	binary, err := os.Executable()
 	if err != nil {
 		return err
@@ -186,6 +189,25 @@ func runStudy(c *cli.Context, s *sweep.Study, execute func(context.Context, *swe
 		return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows), strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
 	}
 	return nil
+}
+
+// startable is an error when not one of the runs can be opened, as when the model is not there yet: that costs no process a run and
+// leaves nothing behind. Some that cannot start are a result of the study.
+func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
+	var first error
+	for _, r := range runs {
+		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
+		if err == nil {
+			_, err = memoryOf(cfg)
+		}
+		if err == nil || r.Over {
+			return nil
+		}
+		if first == nil {
+			first = fmt.Errorf("no run of the study can start; the first, %s: %w", r.Condition, err)
+		}
+	}
+	return first
 }
 
 // loadStudy reads the study's file and what the command line changes about it.

@@ -151,6 +151,21 @@ func TestStudyCommandLine(t *testing.T) {
 	}
 }
 
+// A study none of whose runs can start, here for want of a model, says so at once.
+func TestStudyWithoutAModel(t *testing.T) {
+	dir := t.TempDir()
+	study := tinyStudy(t, dir)
+	for _, args := range [][]string{{"sweep", study}, {"search", study, "--seeds", "1"}} {
+		code, _, stderr := runGyre(t, dir, append(args, "model.path=nowhere")...)
+		if code != exitFailed || !strings.Contains(stderr, "no run of the study can start") || !strings.Contains(stderr, "nowhere has no config.json") {
+			t.Errorf("gyre %s: exit code %d\n%s", args[0], code, stderr)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "studies")); !os.IsNotExist(err) {
+		t.Error("the refused study left a folder")
+	}
+}
+
 // Stages: the second starts from the better condition of the first.
 func TestStagedStudy(t *testing.T) {
 	dir := t.TempDir()
