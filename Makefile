@@ -28,7 +28,7 @@ test-cpp: lib
 
 test-go: build
 	go vet ./...
-	go test -count=1 ./... # the Go tool does not see that libgyre.so has changed
+	go test -count=1 -timeout 30m ./... # the Go tool does not see that libgyre.so has changed
 
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
 

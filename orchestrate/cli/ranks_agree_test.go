@@ -122,7 +122,7 @@ func TestTenStepsAgree(t *testing.T) {
 				many := run(strconv.Itoa(n), "--ranks", strconv.Itoa(n), "fsdp.shard="+mode)
 				a := apart(t, one, many, weights)
 				t.Logf("%-5s %-5s %d ranks, %-9s %v", task, family, n, mode, a)
-				if a.norm1 > 1e-6 || a.loss1 > 1e-6 || a.norm > 1e-5 || a.loss > 1e-5 || a.weight > 1e-6 {
+				if a.norm1 > 1e-6 || a.loss1 > 3e-6 || a.norm > 1e-5 || a.loss > 1e-5 || a.weight > 1e-6 {
 					t.Errorf("%s of %s on %d ranks, shard = %s: %v", task, family, n, mode, a)
 				}
 			}
