@@ -82,8 +82,8 @@ func searchCommand() *cli.Command {
 on with the better ones: at every rung one in --reduction of those that have
 come so far is continued to the next, from its checkpoint, as soon as it is
 known to be among the best by validation success (asynchronous successive
-halving). Files and slots are those of gyre sweep; in a sweep's folder a search
-has its own. Started again, it goes on where it was.
+halving). Files and slots are those of gyre sweep; in a sweep's folder it has
+one of its own. Started again, it goes on where it was.
 
    gyre search configs/studies/kl_sweep.toml --dry-run
    gyre search configs/studies/hyperparam_search.toml --configurations 27

@@ -37,7 +37,7 @@ func TestWhatCannotSampleTogether(t *testing.T) {
 		"engine.tensor_parallel = 2, but 3 ranks cannot be divided": {"--ranks", "3", "engine.tensor_parallel=2"},
 		"did you mean tensor_parallel":                              {"--ranks", "2", "engine.tensor_paralel=2"},
 		"2 heads and 1 key/value heads can be divided over 1, 2":    {"--ranks", "3", "engine.tensor_parallel=3"},
-		"engine.tensor_parallel does not go with 0":                 {"--ranks", "2", "engine.tensor_parallel=0"},
+		"engine.tensor_parallel: expected an integer >= 1":          {"--ranks", "2", "engine.tensor_parallel=0"},
 	} {
 		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
 		if code == exitDone || !strings.Contains(stderr, want) {
