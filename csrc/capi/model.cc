@@ -51,7 +51,7 @@ gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_s
     }
     deref(out, "out") =
         new gyre_model(ModelConfig(deref(config, "config")), {.group = s.group == nullptr ? nullptr : &s.group->group,
-                                                              .shard = static_cast<Shard>(s.shard),
+                                                              .shard = static_cast<gyre_shard>(s.shard),
                                                               .replicas = s.replicas,
                                                               .prefetch = s.prefetch,
                                                               .narrow = s.narrow != 0,

@@ -58,7 +58,7 @@ class ShardedBackend : public Backend {
     return set;
   }
   ParameterSet make_moments() const override {
-    const bool whole = sharding().shard == Shard::kNone;
+    const bool whole = sharding().shard == GYRE_SHARD_NONE;
     ParameterSet set = whole ? inner_->make_set() : hollow();
     set.residence = whole ? std::make_shared<StillPart>(ranks_, set.flats()) : std::make_shared<StillPart>(ranks_);
     return set;
@@ -148,7 +148,7 @@ class ShardedBackend : public Backend {
   void adamw(ParameterSet& parameters, ParameterSet& first, ParameterSet& second, const ParameterSet& gradients,
              const AdamWCoefficients& c) const override {
     settle({&gradients});
-    if (sharding().shard == Shard::kNone) {
+    if (sharding().shard == GYRE_SHARD_NONE) {
       LocalPart& local = static_cast<LocalPart&>(part_of(gradients));
       local.complete();
       inner_->adamw(parameters, first, second, gradients, c);
@@ -162,7 +162,7 @@ class ShardedBackend : public Backend {
 
  private:
   const Sharding& sharding() const { return ranks_.sharding(); }
-  bool full() const { return sharding().shard == Shard::kFull; }
+  bool full() const { return sharding().shard == GYRE_SHARD_FULL; }
   // Whether gradients go to their owners in the course of a pass.
   bool eager() const { return full() && !sharding().deterministic; }
   ParameterSet hollow() const {

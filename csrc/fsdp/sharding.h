@@ -18,14 +18,13 @@
 
 #include "backend/backend.h"
 #include "fsdp/group.h"
+#include "gyre.h"
 
 namespace gyre {
 
-enum class Shard { kNone, kOptimizer, kFull };
-
 struct Sharding {
   Group* group = nullptr;  // must outlive the model; null: one rank
-  Shard shard = Shard::kFull;
+  gyre_shard shard = GYRE_SHARD_FULL;
   int replicas = 1;     // full copies of the model, each in shards over ranks / replicas neighbours
   int prefetch = 1;     // blocks that are under way while one computes
   bool narrow = false;  // bfloat16 between ranks
