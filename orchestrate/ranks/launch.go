@@ -1,7 +1,6 @@
 package ranks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gyre/internal/child"
+	"gyre/internal/tail"
 	"gyre/orchestrate/interrupt"
 )
 
@@ -59,7 +60,7 @@ func (l Launch) Run(ctx context.Context) error {
 type process struct {
 	rank    int
 	cmd     *exec.Cmd
-	tail    tail // of what it wrote to stderr
+	said    *tail.Writer // the end of its standard error; of rank 0, whose standard error is the launcher's, nothing
 	started chan struct{}
 	ended   chan struct{}
 	failed  error // of starting it
@@ -70,7 +71,7 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 	token, kills := NewToken(), outOfMemoryKills()
 	processes := make([]*process, l.Ranks)
 	for rank := range processes {
-		processes[rank] = &process{rank: rank, started: make(chan struct{}), ended: make(chan struct{})}
+		processes[rank] = &process{rank: rank, said: tail.New(4 << 10), started: make(chan struct{}), ended: make(chan struct{})}
 	}
 	explain := func(who Identity, err error) string {
 		select {
@@ -96,14 +97,14 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 		p.cmd = exec.Command(program, l.Args...)
 		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks), envAddress+"="+s.address, envToken+"="+token,
 			fmt.Sprintf("GYRE_THREADS=%d", max(1, threads/l.Ranks)))
-		p.cmd.Stderr = &p.tail
+		p.cmd.Stderr = p.said
 		if p.rank == 0 {
 			p.cmd.Stdout, p.cmd.Stderr = l.Stdout, l.Stderr
 		}
-		p.cmd.SysProcAttr = attributes()
+		p.cmd.SysProcAttr = child.Attributes()
 		p.cmd.WaitDelay = 2 * time.Second
 		running.Go(func() {
-			// The kernel ends the process with the thread that started it.
+			// See child.Attributes.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			p.failed = p.cmd.Start()
@@ -203,36 +204,9 @@ func (p *process) how(kills int) string {
 	case status.Signaled() && status.Signal() == syscall.SIGKILL:
 		return "it was ended by SIGKILL (the kernel's way where memory is short)"
 	case status.Signaled():
-		return "it was ended by " + unix.SignalName(status.Signal()) + p.tail.last()
+		return "it was ended by " + unix.SignalName(status.Signal()) + p.said.After("; the last it said:\n")
 	}
-	return fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode()) + p.tail.last()
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailBytes = 4 << 10
-
-func (t *tail) Write(data []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, data...)
-	if n := len(t.text) - tailBytes; n > 0 {
-		t.text = append(t.text[:0], t.text[n:]...)
-	}
-	return len(data), nil
-}
-
-func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if text := bytes.TrimSpace(t.text); len(text) > 0 {
-		return "; the last it said:\n" + string(text)
-	}
-	return ""
+	return fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode()) + p.said.After("; the last it said:\n")
 }
 
 // outOfMemoryKills counts the processes of this control group that the kernel has ended for want of memory; 0 where that cannot be read.

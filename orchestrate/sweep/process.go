@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"gyre/internal/child"
 	"gyre/orchestrate/rundir"
 )
 
@@ -59,8 +60,8 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 		}
 	}
 	fmt.Fprintf(log, "$ %s\n", strings.Join(cmd.Args, " "))
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, attributes()
-	runtime.LockOSThread() // see attributes
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, child.Attributes()
+	runtime.LockOSThread() // see child.Attributes
 	defer runtime.UnlockOSThread()
 	x.awaitOrphan(r)
 	if started, err = x.start(r, cmd); !started || err != nil {
