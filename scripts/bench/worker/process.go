@@ -1,17 +1,15 @@
 package worker
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"sync"
 	"time"
 
-	"gyre/internal/tail"
+	"gyre/internal/coprocess"
 )
 
 // Hello is a worker's first line.
@@ -61,36 +59,27 @@ type Command struct {
 	Env     []string // as in exec.Cmd
 }
 
+// limits bound what is kept of a worker's output: a line holds a task's figures and, of a greedy continuation, its tokens.
+var limits = coprocess.Limits{Line: 64 << 20, Stderr: 4000}
+
 // Process is a running worker. It is used by one goroutine at a time.
 type Process struct {
 	Hello Hello
 
 	program string
-	command *exec.Cmd
-	input   io.WriteCloser
-	lines   chan []byte // closed at the end of output
-	log     *tail.Writer
-	reader  sync.WaitGroup
+	running *coprocess.Process
 	ended   sync.Once
 }
 
 // Start starts a worker and waits for its first line. An error that matches ErrUnavailable says why the program cannot take part.
 func Start(ctx context.Context, c Command) (*Process, error) {
-	p := &Process{program: c.Program, command: exec.Command(c.Args[0], c.Args[1:]...), lines: make(chan []byte), log: tail.New(4000)}
-	p.command.Env, p.command.Stderr = c.Env, p.log
-	input, err := p.command.StdinPipe()
+	command := exec.Command(c.Args[0], c.Args[1:]...)
+	command.Env = c.Env
+	running, err := coprocess.Start(command, limits)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Program, err)
-	}
-	output, err := p.command.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Program, err)
-	}
-	p.input = input
-	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("%w: %s cannot be started: %w", ErrUnavailable, c.Args[0], err)
 	}
-	p.reader.Go(func() { p.read(output) })
+	p := &Process{program: c.Program, running: running}
 	line, err := p.receive(ctx)
 	switch {
 	case err != nil:
@@ -107,27 +96,15 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-func (p *Process) read(output io.Reader) {
-	defer close(p.lines)
-	r := bufio.NewReader(output)
-	for {
-		line, err := r.ReadBytes('\n')
-		if err != nil {
-			return // what stands there is cut off
-		}
-		p.lines <- line
-	}
-}
-
 func (p *Process) receive(ctx context.Context) (Line, error) {
 	var line Line
 	select {
 	case <-ctx.Done():
 		return line, fmt.Errorf("%s: %w", p.program, context.Cause(ctx))
-	case text, ok := <-p.lines:
+	case text, ok := <-p.running.Lines:
 		if !ok {
 			p.end(2 * time.Second) // what it wrote to its standard error is complete then
-			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.log.After(lastWords))
+			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.running.LastWords(lastWords))
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
 			return line, fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.program, text, err)
@@ -144,8 +121,13 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 	if err != nil {
 		return Figures{}, fmt.Errorf("%s: encoding the task: %w", p.program, err)
 	}
-	if _, err := p.input.Write(append(text, '\n')); err != nil {
-		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err, p.log.After(lastWords))
+	select {
+	case <-ctx.Done():
+		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w", ErrGone, p.program, context.Cause(ctx))
+	case err := <-p.running.Send(text):
+		if err != nil {
+			return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err, p.running.LastWords(lastWords))
+		}
 	}
 	line, err := p.receive(ctx)
 	switch {
@@ -163,20 +145,9 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 var ErrGone = errors.New("the worker is gone")
 
 // PID is the worker's process id.
-func (p *Process) PID() int { return p.command.Process.Pid }
+func (p *Process) PID() int { return p.running.PID() }
 
 // Close ends the worker: politely at first. It may be called twice.
 func (p *Process) Close() { p.end(10 * time.Second) }
 
-// end closes the worker's input, kills it if that has not ended it after some time, and waits.
-func (p *Process) end(patience time.Duration) {
-	p.ended.Do(func() {
-		p.input.Close()
-		impatient := time.AfterFunc(patience, func() { p.command.Process.Kill() })
-		defer impatient.Stop()
-		for range p.lines { // nobody wants them any more, but the reader must not block
-		}
-		p.reader.Wait()
-		p.command.Wait() // how it ended no longer matters
-	})
-}
+func (p *Process) end(patience time.Duration) { p.ended.Do(func() { p.running.Stop(patience) }) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -115,7 +116,8 @@ func TestCloseEndsTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close()
-	if p.command.ProcessState == nil {
-		t.Error("the process was not waited for")
+	if err := syscall.Kill(p.PID(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d is still there (%v): it was not ended, or not waited for", p.PID(), err)
 	}
+	p.Close() // once more does no harm
 }
