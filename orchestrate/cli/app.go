@@ -68,6 +68,7 @@ func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
 		Commands:             commands,
 		EnableBashCompletion: true,
 		HideHelpCommand:      true,
+		Flags:                []cli.Flag{cli.HelpFlag}, // which the library leaves out where a command is called help
 		// A comma in --stop is a comma.
 		DisableSliceFlagSeparator: true,
 		Writer:                    stdout,

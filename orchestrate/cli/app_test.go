@@ -82,6 +82,35 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
+// The program's own help, with its real verbs, whichever way somebody asks for it.
+func TestProgramHelp(t *testing.T) {
+	var want string
+	for _, line := range []string{"", "--help", "-h", "help"} {
+		var out, errs bytes.Buffer
+		code := run(context.Background(), newApp(commands(), &out, &errs), strings.Fields("gyre "+line))
+		if want == "" {
+			want = out.String()
+		}
+		if code != 0 || errs.Len() > 0 || out.String() != want || !strings.Contains(want, "analyze ") {
+			t.Errorf("gyre %s: exit %d, stderr %q, stdout:\n%s", line, code, errs.String(), out.String())
+		}
+	}
+	for _, line := range strings.Split(want, "\n") {
+		if n := utf8.RuneCountInString(line); n > 80 {
+			t.Errorf("gyre --help: %d columns: %s", n, line)
+		}
+	}
+	for line, want := range map[string]string{
+		"help model convert": "gyre model convert", "help train": "gyre train", "help trian": "did you mean train?", "help model inof": "did you mean info?",
+	} {
+		var out bytes.Buffer
+		code := run(context.Background(), newApp(commands(), &out, &out), strings.Fields("gyre "+line))
+		if refused := strings.Contains(want, "?"); code != map[bool]int{false: 0, true: exitUsage}[refused] || !strings.Contains(out.String(), want) {
+			t.Errorf("gyre %s: exit %d, wrote:\n%s\nwant %q", line, code, out.String(), want)
+		}
+	}
+}
+
 // Every level has help that fits a terminal of 80 columns, and every verb that takes something shows how.
 func TestHelpFits(t *testing.T) {
 	var visit func(path string, level []*cli.Command)
