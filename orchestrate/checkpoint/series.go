@@ -133,18 +133,29 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	return found, skipped, nil
 }
 
-// VerifyModel verifies the actor or critic of a checkpoint alone: what lies beside it may have been removed to save space. Other
-// directories and files are taken as they are.
-func VerifyModel(dir string) error {
-	full, err := filepath.Abs(dir)
+// VerifyModel verifies the actor or critic of a checkpoint alone, whatever links lead to it: what lies beside it may have been removed to save
+// space. Of a file the folder is looked at. Other directories and files are taken as they are.
+func VerifyModel(path string) error {
+	full, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	root, part := filepath.Split(full)
-	if (part == "actor" || part == "critic") && exists(root, ManifestName) {
-		return verifyBelow(filepath.Dir(full), part+"/")
+	if resolved, err := filepath.EvalSymlinks(full); err == nil && !inCheckpoint(full) {
+		full = resolved
+	}
+	if info, err := os.Stat(full); err == nil && !info.IsDir() {
+		full = filepath.Dir(full)
+	}
+	if inCheckpoint(full) {
+		return verifyBelow(filepath.Dir(full), filepath.Base(full)+"/")
 	}
 	return nil
+}
+
+// inCheckpoint reports whether a directory is a model beside a manifest.
+func inCheckpoint(dir string) bool {
+	root, part := filepath.Split(dir)
+	return (part == "actor" || part == "critic") && exists(root, ManifestName)
 }
 
 func exists(elements ...string) bool {

@@ -184,6 +184,13 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	if found, _, err := Find(actor, prefix); err != nil || found != (Models{Actor: actor}) {
 		t.Fatalf("%+v, %v", found, err)
 	}
+	best, start := filepath.Join(run, "best"), filepath.Join(run, "merged_model") // links to a step and to its model, as fine-tuning leaves them
+	if err := errors.Join(os.Symlink(prefix+"7", best), os.Symlink("best/actor", start)); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := Find(start, prefix); err != nil || found != (Models{Actor: start}) {
+		t.Fatalf("%+v, %v", found, err)
+	}
 	err = filepath.WalkDir(step, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -200,10 +207,15 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 			}
 			asked := []string{run, step}
 			if strings.HasPrefix(file, actor) || e.Name() == ManifestName {
-				asked = append(asked, actor)
+				asked = append(asked, actor, start, filepath.Join(best, "actor"))
+				if err := VerifyModel(filepath.Join(start, "model.safetensors")); !errors.Is(err, ErrCorrupt) {
+					t.Errorf("the weights' own path with byte %d of %s flipped: %v", at, file, err)
+				}
 			}
-			for _, path := range asked {
-				if _, _, err := Find(path, prefix); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), file) {
+			for _, path := range append(asked, best) {
+				_, _, err := Find(path, prefix)
+				named := err != nil && (strings.Contains(err.Error(), file) || strings.Contains(err.Error(), strings.Replace(file, step, best, 1)))
+				if !errors.Is(err, ErrCorrupt) || !named {
 					t.Errorf("%s with byte %d of %s flipped: %v", path, at, file, err)
 				}
 			}
