@@ -90,6 +90,7 @@ func csvOf(t *testing.T, logged any, columns string) string {
 
 // What the run logged at a step comes out again, bit for bit, from the checkpoint before it: from the saved episodes, and played again.
 func TestProbeRepeatsTheRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=3", "checkpoint.keep=0")
@@ -138,6 +139,7 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 
 // The same for a separate analysis batch, which is scored by the critic as it is after the step.
 func TestProbeRepeatsASeparateBatch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	separate := []string{"analysis.groups=3", "analysis.group_size=3", "analysis.log_prefilter=true", "filter.strategy=top_k", "filter.value=0.7", "algorithm.kl_coef=0.01"}
@@ -153,6 +155,7 @@ func TestProbeRepeatsASeparateBatch(t *testing.T) {
 
 // A run directory means its newest checkpoint, a plain Hugging Face directory works without tokenizer files, and --output can be drawn.
 func TestProbeFindsCheckpoints(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=2", "analysis.enabled=false")
@@ -192,6 +195,7 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 }
 
 func TestProbeOutcomes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	write := func(name string, lines ...string) string {

@@ -13,6 +13,7 @@ import (
 // The job of the cluster starts the run in the container with its folders and caches, passes the signal of the scheduler on, and queues
 // itself again when the run has saved.
 func TestClusterJob(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +90,7 @@ func TestClusterJob(t *testing.T) {
 
 // The job over many nodes starts a container per rank, lets in what says which rank it is, and names the network between the nodes.
 func TestClusterRanksJob(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +126,7 @@ func TestClusterRanksJob(t *testing.T) {
 
 // Two ranks under the real launchers, where they are installed: the script says which it has left out.
 func TestLaunchers(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

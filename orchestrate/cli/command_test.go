@@ -16,7 +16,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GYRE_TEST_COMMAND") == "1" {
 		os.Exit(Main(os.Args))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if tiny.dir != "" {
+		os.RemoveAll(filepath.Dir(tiny.dir))
+	}
+	os.Exit(code)
 }
 
 // gyre prepares the command in a working directory, with one kernel thread so that tests do not fight over cores.

@@ -7,6 +7,7 @@ import (
 )
 
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var found []finding
 	if err := json.Unmarshal([]byte(mustGyre(t, dir, "doctor", "--json", "--model", tinyPolicy(t))), &found); err != nil {
@@ -36,6 +37,7 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestDoctorOfRanks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd := gyre(t, dir, "doctor", "--ranks", "2")
 	cmd.Env = append(cmd.Env, "PATH=") // no launcher is found

@@ -12,6 +12,7 @@ import (
 
 // Several checkpoints, of whatever kind, in one table and one figure, up to 25 turns in a window that fits.
 func TestTwentyFiveTurns(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	mustGyre(t, dir, "sft", tinyConfig(t, dir, "[sft]\nepisodes = 200\nvalidation_episodes = 4\nepochs = 2\nbatch = 4\nlr = 1e-2\n"), "run.name=shown", "run.validate_every=0")
 	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")

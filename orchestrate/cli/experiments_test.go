@@ -45,6 +45,7 @@ func qwen(t *testing.T, dir string) []string {
 
 // Twenty-five turns at every size, as far as that goes without weights.
 func TestEvaluationsAreReady(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")
 	if err != nil {
@@ -72,6 +73,7 @@ func TestEvaluationsAreReady(t *testing.T) {
 
 // Every experiment passes all that a run would check at its start, RAGEN's base matrix at every size of its model.
 func TestEveryExperimentIsReady(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	sizes := qwen(t, dir)
 	dataSets(t, dir)
@@ -130,6 +132,7 @@ func dataSets(t *testing.T, dir string) {
 
 // The base matrix is what train.sh makes of the commands that stand in its files.
 func TestBaseMatrixFollowsItsCommands(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../configs/base/*.toml")
 	if err != nil || len(files) != 9 {
 		t.Fatalf("%d files (%v), want three environments with thinking, without and supervised", len(files), err)

@@ -12,12 +12,13 @@ import (
 // The first RAGEN's search, group by group, for real with a tiny policy: every group starts from what those before it found best, repeats nothing,
 // and leaves its files where RAGEN's does.
 func TestHyperparameterSearch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	withGPUs(t, "exit 1\n")
+	withGPUs(t, dir, "exit 1\n")
 	gyre := fmt.Sprintf("echo \"$*\" >>%q; GYRE_TEST_COMMAND=1 exec %q \"$@\"", filepath.Join(dir, "called"), binary)
 	search := func(group string, more ...string) (int, string) {
 		return script(t, dir, gyre, "hyperparam_search.sh", append([]string{"--env_name=two_armed_bandit", "--exp_base_name=b", "--search_group", group, "--micro_batch_size", "4",
@@ -74,6 +75,7 @@ func TestHyperparameterSearch(t *testing.T) {
 
 // The four groups are those of the seed, with its batch rules.
 func TestHyperparameterGrid(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	qwen(t, dir)
 	study, err := filepath.Abs("../../configs/studies/hyperparam_search.toml")

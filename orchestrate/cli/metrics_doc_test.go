@@ -33,6 +33,7 @@ func documented(t *testing.T) []*regexp.Regexp {
 
 // The page on metrics names what runs really log. (The gradient analysis composes its names from buckets and components.)
 func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_coef = 0.1\n")
 	mustGyre(t, dir, "train", config, "run.name=ppo", "run.steps=3", "collapse.every=2")

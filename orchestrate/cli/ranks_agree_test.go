@@ -89,6 +89,7 @@ func rewarded(t *testing.T, run, path string) {
 // tied and untied heads, three groups of four episodes, and mini-batches of three samples, of which one of four ranks has none.
 // The order of additions is all that differs.
 func TestTenStepsAgree(t *testing.T) {
+	t.Parallel()
 	thorough(t)
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)

@@ -14,6 +14,7 @@ import (
 // The gradients of the reward's parts over ranks: their files and numbers are those of one process, whatever is in shards, and its bits where sums are
 // deterministic; and so are those of analyze on given episodes.
 func TestComponentsOverRanks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, partsOfTheReward)
 	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1", "envs.0.groups=3", "run.validate_every=0", "run.validate_first=false",

@@ -90,6 +90,7 @@ func testSeed(t *testing.T) uint64 {
 
 // A run that is killed at twenty random moments and resumed each time equals an undisturbed one, bit for bit.
 func TestKilledRunsResumeExactly(t *testing.T) {
+	t.Parallel()
 	calm, stormy := t.TempDir(), t.TempDir()
 	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, stormy, "")
@@ -126,6 +127,7 @@ func TestKilledRunsResumeExactly(t *testing.T) {
 
 // Ctrl-C once: the step is finished and saved, the exit code is 130, and the run can be continued.
 func TestInterruptSavesAndExits130(t *testing.T) {
+	t.Parallel()
 	calm, dir := t.TempDir(), t.TempDir()
 	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, dir, "")
@@ -161,6 +163,7 @@ func waitFor(t *testing.T, path string) {
 
 // A run whose metrics were cut does not go on with a silent hole: what is missing is named, and nothing is changed.
 func TestResumeNamesMissingMetrics(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=3")
@@ -188,6 +191,7 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 
 // A run that goes on without its moments or with rounded weights does not call that a continuation: it says what is missing, for each model.
 func TestInexactResumesSaySo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	for name, x := range map[string]struct {
@@ -217,6 +221,7 @@ func TestInexactResumesSaySo(t *testing.T) {
 // A coefficient of the divergence in the rewards is the configuration's, in a resumed run and in an analysis of its checkpoint, whatever the
 // checkpoint had. Every step says whether the sampler is the trainer, and log.txt has each step's whole line.
 func TestThePenaltyIsTheConfigurations(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_in = \"reward\"\nkl_coef = 0.125\n[filter]\nstrategy = \"none\"\n")
 	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_every=0")

@@ -27,7 +27,7 @@ func script(t *testing.T, dir, gyre, name string, args ...string) (code int, out
 	}
 	cmd := exec.Command("bash", append([]string{path}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GYRE="+stub, "GYRE_THREADS=1")
+	cmd.Env = append(os.Environ(), scriptPath(dir), "GYRE="+stub, "GYRE_THREADS=1")
 	out, err := cmd.CombinedOutput()
 	if _, ok := err.(*exec.ExitError); err != nil && !ok {
 		t.Fatal(err)
@@ -45,20 +45,28 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// withGPUs puts a stand-in for nvidia-smi before the machine's own.
-func withGPUs(t *testing.T, answers string) {
+// withGPUs puts a stand-in for nvidia-smi before the machine's own, for scripts that run in dir.
+func withGPUs(t *testing.T, dir, answers string) {
 	t.Helper()
-	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte("#!/bin/sh\n"+answers), 0o755); err != nil {
+	path := filepath.Join(dir, "bin", "nvidia-smi")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+answers), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scriptPath is the PATH of scripts that run in dir: what a test has put into dir/bin comes first.
+func scriptPath(dir string) string {
+	return "PATH=" + filepath.Join(dir, "bin") + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
 // Defaults, names, logs and folders are those of RAGEN's scripts.
 func TestExperimentScripts(t *testing.T) {
-	withGPUs(t, "exit 1\n")
+	t.Parallel()
 	dir := t.TempDir()
+	withGPUs(t, dir, "exit 1\n")
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
 	touch(t, filepath.Join(dir, "models/other/config.json"))
 	ppo := "sokoban-PPO-filter-topp09-Qwen2.5-3B-train8x16-analysis128x16-grad-every50"
@@ -109,9 +117,10 @@ func TestExperimentScripts(t *testing.T) {
 
 // On a machine with GPUs the one that is asked for computes, and its memory is what shares are of.
 func TestExperimentScriptsChooseTheDevice(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
-	withGPUs(t, "case $1 in -L) echo 'GPU 0: A'; echo 'GPU 1: B' ;; *) [ \"$*\" = '--query-gpu=memory.total --format=csv,noheader,nounits -i 1' ] && echo 81920 ;; esac\n")
+	withGPUs(t, dir, "case $1 in -L) echo 'GPU 0: A'; echo 'GPU 1: B' ;; *) [ \"$*\" = '--query-gpu=memory.total --format=csv,noheader,nounits -i 1' ] && echo 81920 ;; esac\n")
 	print := `echo "visible=$CUDA_VISIBLE_DEVICES"; printf '<%s>' "$@"; echo`
 	for args, want := range map[string][]string{
 		"":                                       {"visible=0,1\n", "<model.device=cuda>", "gpus=0,1 ", "computes on GPU 0"},
@@ -131,6 +140,7 @@ func TestExperimentScriptsChooseTheDevice(t *testing.T) {
 }
 
 func TestExperimentScriptsRefuse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, "elsewhere/global_step_51/manifest.json"))
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
@@ -163,8 +173,9 @@ func TestExperimentScriptsRefuse(t *testing.T) {
 
 // The two scripts in a row, for real, with a tiny policy: train and analyse, then probe what was saved.
 func TestExperimentScriptsRun(t *testing.T) {
-	withGPUs(t, "exit 1\n")
+	t.Parallel()
 	dir := t.TempDir()
+	withGPUs(t, dir, "exit 1\n")
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -199,6 +210,7 @@ func TestExperimentScriptsRun(t *testing.T) {
 
 // The first RAGEN's commands, for real with a tiny policy: the words are mapped and shown, the run ends where they say.
 func TestTrainSh(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
@@ -240,6 +252,7 @@ func TestTrainSh(t *testing.T) {
 
 // The C++ tests need GoogleTest: set-up finds it, installs it where it can, and otherwise fails with what to install.
 func TestGoogleTestIsBroughtOrAskedFor(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		tools map[string]string // by name, what they do
 		code  int
@@ -273,6 +286,38 @@ func TestGoogleTestIsBroughtOrAskedFor(t *testing.T) {
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: exit code %d, want %d with %q\n%s", name, code, c.code, c.want, out)
+		}
+	}
+}
+
+// scripts/run_grpo.sh understands the command line of the seed on reward components.
+func TestRunGRPOScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for args, want := range map[string][]string{
+		"": {"<train>", "/configs/math500_grpo.toml>", "<actor.mini_batch=256>", "<actor.micro_batch_tokens=6144>", "<rollout.max_length=1536>"},
+		"data.train_batch_size=16 actor_rollout_ref.rollout.n=4 trainer.total_epochs=5 data.max_response_length=2048 --dry-run": {
+			"<envs.0.groups=16>", "<envs.0.group_size=4>", "<actor.mini_batch=64>", "<run.steps=145>", "<rollout.max_length=2560>", "<--dry-run>"},
+		"algorithm.adv_estimator=rloo actor_rollout_ref.actor.optim.lr=5e-6 actor_rollout_ref.actor.kl_loss_coef=0.01 actor_rollout_ref.model.path=m run.seed=3": {
+			"<algorithm.advantage=rloo>", "<actor.lr=5e-6>", "<algorithm.kl_coef=0.01>", "<model.path=m>", `<envs.0.options.tokenizer="m">`, "<run.seed=3>"},
+		"custom_reward_function.path=r.py custom_reward_function.name=f": {`component = "command"`, `"r.py", "f"`},
+		"custom_reward_function.name=compute_score":                      {"<rewards.0.weight=0.34><rewards.1.weight=0.33><rewards.2.weight=0.33>"},
+	} {
+		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "run_grpo.sh", strings.Fields(args)...)
+		for _, w := range want {
+			if code != 0 || !strings.Contains(output, w) {
+				t.Errorf("%s: exit code %d, does not say %s:\n%s", args, code, w, output)
+			}
+		}
+	}
+	for args, want := range map[string]string{
+		"data.shuffle=true":                                 "data.shuffle is not understood",
+		"data.train_batch_size=many":                        "'many' is not a whole number",
+		"data.train_batch_size=1000 trainer.total_epochs=1": "there are 470 problems",
+		"custom_reward_function.name=f":                     "without a path it is",
+	} {
+		if code, output := script(t, dir, "echo never", "run_grpo.sh", strings.Fields(args)...); code != 2 || !strings.Contains(output, want) {
+			t.Errorf("%s: exit code %d, want %q:\n%s", args, code, want, output)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 // A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run that never paused.
 func TestSearchSurvivesKills(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	studyOf(t, dir, `
 seeds = 1

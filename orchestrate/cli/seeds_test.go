@@ -28,6 +28,7 @@ GYRE_TEST_COMMAND=1 exec "$GYRE_TEST_BINARY" "$@" $small`
 
 // Every command line of the experiment documents runs as it stands there, and leaves its outputs where the documents say.
 func TestCommandsOfTheDocuments(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
@@ -60,12 +61,12 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	for _, size := range []string{"-3B", "-0.5B-Instruct", "-1.5B-Instruct", "-3B-Instruct", "-7B-Instruct"} {
 		link(tinyPolicy(t), "models/Qwen2.5"+size)
 	}
-	withGPUs(t, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
+	withGPUs(t, dir, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
 	bash := func(line string) string {
 		t.Helper()
 		cmd := exec.Command("bash", "-c", "set -o pipefail; mkdir -p ./log/terminal; "+line)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GYRE="+stub, "GYRE_TEST_BINARY="+binary, "GYRE_THREADS=1", "NO_COLOR=1")
+		cmd.Env = append(os.Environ(), scriptPath(dir), "GYRE="+stub, "GYRE_TEST_BINARY="+binary, "GYRE_THREADS=1", "NO_COLOR=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			logs, _ := filepath.Glob(filepath.Join(dir, "log/terminal/*.log"))

@@ -28,6 +28,7 @@ func broken(t *testing.T, name string, change func(text string) string) string {
 
 // What a run would refuse at its start, its dry run refuses too, and neither leaves anything.
 func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	chat := filepath.Join(dir, "chat.jinja")
@@ -82,6 +83,7 @@ func wide(t *testing.T) string {
 
 // A dry run of a run that can start writes nothing, and says which directory is taken.
 func TestDryRunOfARunThatCanStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	stdout := mustGyre(t, dir, "train", config, "run.steps=1", "--dry-run")
@@ -100,6 +102,7 @@ func TestDryRunOfARunThatCanStart(t *testing.T) {
 
 // Every configuration that comes with Gyre says how to get the model it names, or the data that it needs before.
 func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../configs/*.toml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d configurations, %v", len(files), err)
@@ -134,6 +137,7 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 
 // What a run would have made is named with what makes it, and a model of a known organisation with its whole name.
 func TestMissingPathsSayWhatMakesThem(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(`{"question": "1+1?", "answer": "2"}`), 0o644); err != nil {
@@ -164,6 +168,7 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 
 // A run that is done is not changed by overrides that are then ignored, and a resumed one keeps its model.
 func TestFinishedRunsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=2")
@@ -197,6 +202,7 @@ func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 
 // The record of a supervised run is the configuration that was given, and its hash is that of the file.
 func TestSFTRecordsItsConfiguration(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 1\nbatch = 4\n[algorithm]\nkl_coef = 0.125\n")
 	resolved := mustGyre(t, dir, "train", config, "--dry-run")
@@ -217,6 +223,7 @@ func TestSFTRecordsItsConfiguration(t *testing.T) {
 
 // The last step is validated whatever validate_every divides, and a policy that learns nothing is told why and what to do.
 func TestTheEndOfARun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "run.validate_every=5", "rollout.max_tokens=1", "filter.include_zero=false",
 		"filter.value=0.9", "early_stop.empty_steps=0")
@@ -239,6 +246,7 @@ func TestTheEndOfARun(t *testing.T) {
 
 // A run that diverges ends with 3, says so, and leaves the last checkpoint from before.
 func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=2", "checkpoint.keep=1")
@@ -254,6 +262,7 @@ func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
 
 // Steps whose gradients are analysed can leave checkpoints that stay.
 func TestAnalysedCheckpointsStay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=4", "run.save_every=0", "checkpoint.keep=1", "checkpoint.analysed=true", "analysis.every=2")
@@ -270,6 +279,7 @@ func TestAnalysedCheckpointsStay(t *testing.T) {
 }
 
 func TestHelpVersionAndCompletions(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, x := range []struct{ args, want string }{
 		{"help", "COMMANDS"}, {"help train", "--replay"}, {"help model convert", "--dtype"}, {"version", "go1."},

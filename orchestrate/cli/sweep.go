@@ -171,10 +171,7 @@ func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute fu
 	if err != nil {
 		return err
 	}
-	summary, err := execute(c.Context, s, sweep.Options{
-		Command: binary, Console: metrics.NewConsole(c.App.ErrWriter),
-		Ranks: slices.ContainsFunc(trainCommand().Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "ranks") }),
-	})
+	summary, err := execute(c.Context, s, sweep.Options{Command: binary, Console: metrics.NewConsole(c.App.ErrWriter)})
 	var interrupted *interrupt.Error
 	if err != nil && !errors.As(err, &interrupted) {
 		return err

@@ -64,6 +64,7 @@ func summary(t *testing.T, study string) (rows []map[string]any) {
 }
 
 func TestStudySurvivesKills(t *testing.T) {
+	t.Parallel()
 	undisturbed := t.TempDir()
 	code, stdout, stderr := runGyre(t, undisturbed, "sweep", tinyStudy(t, undisturbed))
 	if code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout, "figures/collapse_timeline.png") {
@@ -120,6 +121,7 @@ func TestStudySurvivesKills(t *testing.T) {
 }
 
 func TestStudyCommandLine(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
 	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values", "0.5,nofilter,0.25")
@@ -153,6 +155,7 @@ func TestStudyCommandLine(t *testing.T) {
 
 // A study none of whose runs can start, here for want of a model, says so at once.
 func TestStudyWithoutAModel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
 	for _, args := range [][]string{{"sweep", study}, {"search", study, "--seeds", "1"}} {
@@ -168,6 +171,7 @@ func TestStudyWithoutAModel(t *testing.T) {
 
 // Stages: the second starts from the better condition of the first.
 func TestStagedStudy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	studyOf(t, dir, `
 seeds = 1
@@ -206,9 +210,10 @@ stage = 2
 
 // The commands of the seed on intervention sweeps: options, defaults, settings and places of outputs.
 func TestSweepScripts(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
-	withGPUs(t, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
+	withGPUs(t, dir, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
 	for _, c := range []struct {
 		script, args string
 		want         []string
@@ -297,13 +302,13 @@ func TestSweepSettings(t *testing.T) {
 
 // The sweeps of the seed from end to end with a small policy: logs, results, checkpoints and summary lie where RAGEN's lie and look as they look.
 func TestSweepScriptsRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GYRE_TEST_COMMAND", "1")
-	withGPUs(t, "exit 1\n")
+	withGPUs(t, dir, "exit 1\n")
 	model := filepath.Base(tinyPolicy(t))
 	times := `train_time=\d+\.\d\ds \| eval_time=\d+\.\d\ds \| total_time=\d+\.\d\ds \| wall_time=\d+s \| gpu=1xCPU \| `
 	for _, c := range []struct {
@@ -320,7 +325,7 @@ func TestSweepScriptsRun(t *testing.T) {
 	} {
 		args := append(strings.Fields(c.values), "--preset", "small", "--model", tinyPolicy(t), "--steps", "1", "--save-freq", "1", "--ray-num-cpus", "1",
 			"validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
-		code, output := script(t, dir, "exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh", append(args, strings.Fields(c.more)...)...)
+		code, output := script(t, dir, "GYRE_TEST_COMMAND=1 exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh", append(args, strings.Fields(c.more)...)...)
 		if want := map[bool]int{true: exitFailed}[c.script == "entropy"]; code != want {
 			t.Fatalf("%s: exit code %d, want %d\n%s", c.script, code, want, output)
 		}

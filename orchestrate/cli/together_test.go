@@ -9,6 +9,7 @@ import (
 
 // Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has no environments.
 func TestRanksThatSampleTogether(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	train := func(name string, args ...string) {
@@ -31,6 +32,7 @@ func TestRanksThatSampleTogether(t *testing.T) {
 }
 
 func TestWhatCannotSampleTogether(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	for want, args := range map[string][]string{

@@ -31,6 +31,7 @@ permutations = 100
 // The gradients of the reward's parts, of a run with an environment that is graded by parts: the files of a resumed run are those of an undisturbed
 // one byte by byte, the run's weights those of a run that measures nothing, and analyze repeats what a step logged from its checkpoint and episodes.
 func TestComponentsOfARun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, partsOfTheReward)
 	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1", "run.validate_every=0", "run.validate_first=false",

@@ -27,6 +27,7 @@ func readFile(t *testing.T, path string) []byte {
 
 // The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's own.
 func TestAnalysisHasNoSideEffects(t *testing.T) {
+	t.Parallel()
 	with, without := t.TempDir(), t.TempDir()
 	mustGyre(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true", "collapse.every=1")
 	mustGyre(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
@@ -63,6 +64,7 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 
 // Updating on a step's saved episodes repeats that step, and every run proves its sampler exact.
 func TestReplayRepeatsAStep(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=1")
@@ -79,6 +81,7 @@ func TestReplayRepeatsAStep(t *testing.T) {
 
 // Hand-written groups may have one member: PPO needs no comparison, and the gradient analysis says why it is left out.
 func TestReplayOfSingleEpisodes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	episodes := filepath.Join(dir, "episodes.jsonl")
@@ -98,6 +101,7 @@ func TestReplayOfSingleEpisodes(t *testing.T) {
 
 // Threads change nothing on the sampling side: the first step's episodes are the same with one and with two.
 func TestThreadsDoNotChangeEpisodes(t *testing.T) {
+	t.Parallel()
 	one, two := t.TempDir(), t.TempDir()
 	mustGyre(t, one, "train", tinyConfig(t, one, ""), "run.steps=1", "run.threads=1")
 	mustGyre(t, two, "train", tinyConfig(t, two, ""), "run.steps=1", "run.threads=2")
@@ -108,6 +112,7 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 }
 
 func TestCollapseRulesExitWithFive(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	// One token is never a whole answer: every episode earns the same penalties and no group has a spread.
 	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
@@ -132,6 +137,7 @@ func TestCollapseRulesExitWithFive(t *testing.T) {
 
 // Errors of usage and configuration: exit code 2, everything at once, and no run directory.
 func TestConfigurationErrorsLeaveNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[filtr]\nvalue = 1\n[engine]\nkv_mib = \"lots\"\n")
 	code, stdout, stderr := runGyre(t, dir, "train", config, "actor.lrr=1")
@@ -153,6 +159,7 @@ func TestConfigurationErrorsLeaveNothing(t *testing.T) {
 }
 
 func TestARunIsNeverOverwritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=1")
@@ -167,6 +174,7 @@ func TestARunIsNeverOverwritten(t *testing.T) {
 }
 
 func TestCorruptCheckpoints(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustGyre(t, dir, "train", config, "run.steps=2")
@@ -197,6 +205,7 @@ func TestCorruptCheckpoints(t *testing.T) {
 
 // Whoever uses a checkpoint finds the damage, whichever byte of whichever file it is in, before anything else is said of it.
 func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 2\nbatch = 4\n")
 	mustGyre(t, dir, "train", config, "run.steps=1")
@@ -270,6 +279,7 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 }
 
 func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 24\nvalidation_episodes = 8\nepochs = 3\nbatch = 4\nlr = 1e-2\n")
 	mustGyre(t, dir, "sft", config, "run.name=warm")
@@ -347,6 +357,7 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 
 // The best epoch by the held-out loss is kept, validated and named, whatever comes after it, with any number of ranks; RL starts from it.
 func TestBestEpochIsKept(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
 	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"}, "replicas": {"--ranks", "2", "fsdp.shard=none"}} {
@@ -391,6 +402,7 @@ func TestBestEpochIsKept(t *testing.T) {
 
 // With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.
 func TestSharesOfTheUpdate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	mustGyre(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true", "actor.mini_batch=8",
 		"algorithm.entropy_coef=0", "filter.strategy=none")

@@ -28,7 +28,6 @@ const (
 // Options of Execute.
 type Options struct {
 	Command string // the gyre binary
-	Ranks   bool   // its train takes --ranks: a run computes on all of its devices, not on the first
 	Console *metrics.Console
 }
 
@@ -89,9 +88,6 @@ func execute(ctx context.Context, s *Study, o Options, k kind, work func(*execut
 	x.state.Kind = k
 	if x.log, err = x.beginLog(); err != nil {
 		return Summary{}, err
-	}
-	if n := len(x.slots[0].devices); n > 1 && !o.Ranks {
-		fmt.Fprintf(o.Console, "a run has %d devices and computes on the first of them: gyre train has no ranks yet\n", n)
 	}
 	failure := work(x, ctx)
 	summary, err := x.summarise()

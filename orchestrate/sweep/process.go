@@ -55,7 +55,7 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 	if len(place.devices) > 0 {
 		cmd.Args = append(cmd.Args, "model.device=cuda")
 		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(place.devices, ","))
-		if n := len(place.devices); n > 1 && x.options.Ranks {
+		if n := len(place.devices); n > 1 {
 			cmd.Args = append(cmd.Args, "--ranks", fmt.Sprint(n))
 		}
 	}

@@ -98,5 +98,30 @@ run_sweep() {
     model.path="$model" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"}
 }
 
+# sweep_coefficient NAME TITLE WORDS ...: the command line of a sweep of a coefficient of the loss; the study is NAME_sweep, the option --NAME-values.
+sweep_coefficient() {
+  coefficient=$1
+  local title=$2 tag=filter_zero
+  shift 2
+  values=0,0.001,0.003,0.01,0.03,0.1
+  usage() {
+    sweep_usage "$(printf '  --%-25s values (%s)' "$coefficient-values LIST" "$values")
+  --rollout_filter_include_zero BOOL
+                              keep groups without reward variance (True)"
+  }
+  own() {
+    case $1 in
+      "--$coefficient-values") values=$2 ;;
+      --rollout_filter_include_zero) include_zero=$(truth "$2") || fail "$1 is '$2', expected True or False" ;;
+      *) return 1 ;;
+    esac
+  }
+  parse "$@"
+  include_zero=$(truth "$include_zero")
+  if [[ $include_zero == true ]]; then tag=nofilter; fi
+  line() { echo "$coefficient=$1 | filter=$tag | include_zero=$([[ $include_zero == true ]] && echo True || echo False)"; }
+  run_sweep "${coefficient}_sweep" "${coefficient}_sweep" "$title" "$tag" filter.include_zero="$include_zero"
+}
+
 # label VALUE: how folders name a value: in lower case, without dots.
 label() { tr A-Z a-z <<<"$1" | tr -d .; }
