@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/precision.h"
 #include "kernels/vec.h"
 
@@ -47,7 +51,13 @@ inline void swap_pairs(const float* x, int64_t n, float* to) {
 
 // The same as multiply_panel<Paired> takes them: two bf16 numbers in each of ceil_div(n, 2) words.
 inline void join_pairs(const float* x, int64_t n, float* to) {
-  for (int64_t j = 0; j < n; j += 2) {
+  int64_t j = 0;
+#if defined(__AVX512BF16__)
+  for (; j + 2 * kLanes <= n; j += 2 * kLanes) {
+    store(to + j / 2, (vf)_mm512_cvtne2ps_pbh((__m512)load(x + j + kLanes), (__m512)load(x + j)));
+  }
+#endif
+  for (; j < n; j += 2) {
     const uint32_t odd = j + 1 < n ? to_bf16(x[j + 1]) : 0, word = odd << 16 | to_bf16(x[j]);
     std::memcpy(to + j / 2, &word, sizeof word);
   }
@@ -55,7 +65,13 @@ inline void join_pairs(const float* x, int64_t n, float* to) {
 
 // Rows of even and odd inner positions of a panel as words of pairs.
 inline vf joined(vf even, vf odd) {
+#if defined(__AVX512BF16__)
+  const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)even)),
+                high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)odd));
+  return (vf)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+#else
   return reinterpret_cast<vf>(((rounded_bits(even) >> 16) & 0xffff) | rounded_bits(odd));
+#endif
 }
 
 }  // namespace gyre

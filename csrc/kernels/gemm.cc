@@ -78,7 +78,7 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
-  const int64_t inner = even_part(depth, streamed && rows > kTileRows ? kStreamedBlock : whole);
+  const int64_t inner = round_up(even_part(depth, streamed && rows > kTileRows ? kStreamedBlock : whole), kBlock);
   const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
                                           120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
@@ -100,7 +100,7 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
       }
     };
     if constexpr (kPairs) {
-      const FlushDenormals flush;
+      const PairsScope scope;
       go();
     } else {
       go();
@@ -158,7 +158,6 @@ void pack_panels(const float* weight, int64_t out, int64_t in, Precision precisi
 void multiply_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, const float* bias,
                      float* y, int64_t ldy) {
   if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, x, ldx, 1, rows, bias, y, ldy);
-  constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
   const int64_t numbers = kWords ? 1 : 2, lda = w.depth() * numbers;
   thread_local Buffer converted;
   converted.reserve(rows * lda);

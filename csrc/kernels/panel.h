@@ -1,6 +1,9 @@
 // Register tiles over panels: what products.cc, gemm.cc and the attention kernels are made of.
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/precision.h"
 #include "kernels/tile.h"
 #include "kernels/vec.h"
 
@@ -20,14 +23,38 @@ static_assert(kPanel % kLanes == 0);
 //   Widened   two positions, a word of two bf16 numbers for each column, which are widened in registers; a holds f32
 //             numbers, the odd position before the even one
 //   Paired    two positions, words of two bf16 numbers in a and in the panel, by the processor's instruction
+//   Blocked   the same words, kBlock steps at a time in the order of the matrix unit (precision.h)
 struct Floats;
 struct Widened;
 struct Paired;
+struct Blocked;
 // The instruction, or what gives the same bits.
-#if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__) && !defined(GYRE_BLOCKED)
+#define GYRE_BLOCKED
+#endif
+#if defined(GYRE_BLOCKED)
+using Pairs = Blocked;
+#elif defined(__AVX512BF16__)
 using Pairs = Paired;
 #else
 using Pairs = Widened;
+#endif
+inline constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
+
+// Inner positions in bf16 may be cut after these many steps, counted from the product's first, and nowhere else.
+inline constexpr int64_t kBlock = 16;
+
+// Lives while a thread multiplies pairs.
+#if defined(__AMX_BF16__)
+class PairsScope {
+ public:
+  PairsScope() = default;
+  PairsScope(const PairsScope&) = delete;
+  PairsScope& operator=(const PairsScope&) = delete;
+  ~PairsScope();  // gives the tile registers back, which are large to save
+};
+#else
+using PairsScope = FlushDenormals;
 #endif
 
 // c[r][j] = start[r][j] + sum over i < k of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors *
@@ -37,9 +64,15 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
 
 // multiply_tile for b = a panel of `steps` rows, which also brings `next`, where the next panel lies, nearer. a_tile:
 // 0, or the distance of one tile of kTileRows rows to the next where it is not kTileRows * a.row. a.column of Widened
-// is 1.
+// is 1, and of Blocked too, whose a_tile is 0.
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+#if defined(GYRE_BLOCKED)
+template <>  // blocked.cc
+void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel,
+                             int64_t steps, const float* next, const float* start, ptrdiff_t start_row, float* c,
+                             ptrdiff_t ldc);
+#endif
 
 }  // namespace gyre

@@ -1,7 +1,11 @@
 // In which type products are computed. bfloat16 means: both factors rounded to bf16 (to nearest even, denormals to
-// zero), sums in f32, in the order of the processors' own instruction VDPBF16PS: of every pair of inner positions first
-// the odd one's product is added, then the even one's, each with one rounding, and denormal numbers count as zeros.
-// Ordinary fused multiply-adds give the same bits when they treat denormals in that way.
+// zero), sums in f32, denormal numbers as zeros, in the order of one of the processors' own instructions:
+//   VDPBF16PS  of every pair of inner positions first the odd one's product is added, then the even one's, each with
+//   one
+//              rounding
+//   TDPBF16PS  (AMX) of every 16 pairs the even ones' products make one chain of fused multiply-adds that starts at
+//              zero, the odd ones' another; the sum of both is added
+// Ordinary fused multiply-adds give the bits of either when they treat denormals in that way.
 #pragma once
 
 #include <bit>

@@ -64,7 +64,6 @@ struct Exact {
 
 // Pairs of numbers rounded to bf16: in words where the processor multiplies those, widened and swapped otherwise.
 struct Rounded {
-  static constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
   using Engine = std::conditional_t<kWords, Pairs, Floats>;
   static int64_t depth(int64_t positions) { return kWords ? ceil_div(positions, 2) : round_up(positions, 2); }
 
@@ -101,6 +100,7 @@ struct Rounded {
       }
       return {{to, steps, 1}, 0};
     }
+    if constexpr (std::is_same_v<Pairs, Blocked>) return turn(a, rows, positions, to);
     for_tiles(rows, [&](int64_t first, int64_t count) {  // [tile][depth][kTileRows]
       const float* from = a.data + first * a.row;
       float* tile = to + first * steps;
@@ -123,6 +123,29 @@ struct Rounded {
     });
     return {{to, 1, kTileRows}, steps * kTileRows};
   }
+
+  // Rows of words from a whose rows do not lie one number after the other: squares of words are transposed.
+  static Part turn(Strided a, int64_t rows, int64_t positions, float* to) {
+    const int64_t steps = depth(positions);
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      const int64_t count = std::min<int64_t>(kLanes, rows - r);
+      for (int64_t i = 0; i < steps; i += kLanes) {
+        const int64_t some = std::min<int64_t>(kLanes, steps - i);
+        float words[kLanes * kLanes], turned[kLanes * kLanes];
+        for (int64_t s = 0; s < some; ++s) {
+          float column[2][kLanes] = {};
+          for (int64_t half = 0; half < 2 && 2 * (i + s) + half < positions; ++half) {
+            const float* from = a.data + (2 * (i + s) + half) * a.column + r * a.row;
+            for (int64_t j = 0; j < count; ++j) column[half][j] = from[j * a.row];
+          }
+          store(words + s * kLanes, joined(load(column[0]), load(column[1])));
+        }
+        transpose_tile(words, kLanes, turned, kLanes);
+        for (int64_t j = 0; j < count; ++j) std::copy_n(turned + j * kLanes, some, to + (r + j) * steps + i);
+      }
+    }
+    return {{to, steps, 1}, 0};
+  }
 };
 
 // multiply_panel for a last panel of no whole number of vectors, so that c is never touched past its row.
@@ -142,7 +165,7 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
                  ptrdiff_t ldc) {
   using Engine = typename Format::Engine;
   thread_local Buffer panels;
-  const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2) : 0, most_depth = Format::depth(most);
+  const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2 * kBlock) : 0, most_depth = Format::depth(most);
   const int64_t num_panels = ceil_div(n, kPanel);
   // As many for one thread as for another.
   const int64_t tasks =
@@ -177,7 +200,7 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
         }
       };
       if constexpr (std::is_same_v<Format, Rounded>) {
-        const FlushDenormals flush;
+        const PairsScope scope;
         go();
       } else {
         go();

@@ -208,23 +208,27 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
 
 template void multiply_panel<Floats>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                      const float*, ptrdiff_t, float*, ptrdiff_t);
+#if !defined(GYRE_BLOCKED)
 template void multiply_panel<Pairs>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                     const float*, ptrdiff_t, float*, ptrdiff_t);
+#endif
 
 double tile_work(Precision precision, int64_t count) {
-  constexpr int64_t kDepth = 64;
-  alignas(64) float a[kTileRows * kDepth], b[kDepth * kPanel], c[kTileRows * kPanel];
+  constexpr int64_t kDepth = 64, kRows = 4 * kTileRows;  // rows of the largest tile
+  alignas(64) float a[kRows * kDepth], b[kDepth * kPanel], c[kRows * kPanel];
   std::fill(std::begin(a), std::end(a), 0.5f);
   std::fill(std::begin(b), std::end(b), 0.5f);
-  const bool pairs = precision == Precision::kBfloat16 && Pairs::kNumbers == 1;
-  for (int64_t i = 0; i < count; ++i) {
+  const bool pairs = precision == Precision::kBfloat16 && kWords;
+  const auto work = [&](int64_t i) {
     if (pairs) {
-      multiply_panel<Pairs>(kTileRows, kPanelVectors, {a, kDepth, 1}, 0, b, kDepth, b, nullptr, 0, c, kPanel);
+      multiply_panel<Pairs>(kRows, kPanelVectors, {a, kDepth, 1}, 0, b, kDepth, b, nullptr, 0, c, kPanel);
     } else {
-      multiply_tile(kTileRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
+      multiply_tile(kRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
     }
-  }
-  return 2.0 * static_cast<double>(count * kTileRows * kPanel * kDepth) * (pairs ? 2 : 1);
+  };
+  const PairsScope scope;
+  for (int64_t i = 0; i < count; ++i) work(i);
+  return 2.0 * static_cast<double>(count * kRows * kPanel * kDepth) * (pairs ? 2 : 1);
 }
 
 }  // namespace gyre

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "kernels/tile.h"
@@ -92,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GemmTest,
                                   (info.param.precision == Precision::kBfloat16 ? "bf16" : "");
                          });
 
-// What VDPBF16PS adds to c for one inner position: one rounding with unbounded exponent, then denormals to zero.
+// What VDPBF16PS and AMX add to c for one inner position: one rounding with unbounded exponent, then denormals to zero.
 float add_flushed(float a, float b, float c) {
   const auto flush = [](float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; };
   a = flush(a), b = flush(b), c = flush(c);
@@ -101,6 +103,29 @@ float add_flushed(float a, float b, float c) {
   if (std::fabs(sum) != 0x1p-126f) return flush(sum);
   if (std::fabs(a) > std::fabs(b)) std::swap(a, b);
   return std::fabs(std::fma(a * 0x1p64f, b, c * 0x1p64f)) < 0x1p-62f ? std::copysign(0.0f, sum) : sum;
+}
+
+// The inner product of `in` numbers as VDPBF16PS takes it.
+float paired(const float* a, const float* b, int64_t in) {
+  float sum = 0;
+  for (int64_t i = 0; i < in; i += 2) {
+    if (i + 1 < in) sum = add_flushed(from_bf16(to_bf16(a[i + 1])), from_bf16(to_bf16(b[i + 1])), sum);
+    sum = add_flushed(from_bf16(to_bf16(a[i])), from_bf16(to_bf16(b[i])), sum);
+  }
+  return sum;
+}
+
+// As TDPBF16PS does: of 32 numbers the even ones and the odd ones in a chain of their own.
+float blocked(const float* a, const float* b, int64_t in) {
+  float sum = 0;
+  for (int64_t block = 0; block < in; block += 32) {
+    float chains[2] = {};
+    for (int64_t i = block; i < std::min(in, block + 32); ++i) {
+      chains[i % 2] = add_flushed(from_bf16(to_bf16(a[i])), from_bf16(to_bf16(b[i])), chains[i % 2]);
+    }
+    sum = add_flushed(1.0f, add_flushed(1.0f, chains[0], chains[1]), sum);
+  }
+  return sum;
 }
 
 // Ordinary numbers, and some around the ends of the range.
@@ -122,25 +147,21 @@ TEST(Gemm, Bf16IsTheInstructionsRule) {
   const std::string before = variant_in_use().name;
   for (const auto& [out, in] : {std::pair{int64_t{50}, int64_t{64}}, {48, 385}, {7, 2}, {97, 1600}}) {
     const at::Tensor weight = mixed_numbers({out, in}, 21), x = mixed_numbers({40, in}, 22);
-    at::Tensor want = at::zeros({40, out});
+    at::Tensor in_pairs = at::zeros({40, out}), in_blocks = at::zeros({40, out});
     for (int64_t r = 0; r < 40; ++r) {
       for (int64_t j = 0; j < out; ++j) {
         const float *a = x.data_ptr<float>() + r * in, *b = weight.data_ptr<float>() + j * in;
-        const auto at = [&](const float* from, int64_t i) { return i < in ? from_bf16(to_bf16(from[i])) : 0.0f; };
-        float sum = 0;
-        for (int64_t i = 0; i < in; i += 2) {
-          sum = add_flushed(at(a, i + 1), at(b, i + 1), sum);
-          sum = add_flushed(at(a, i), at(b, i), sum);
-        }
-        want.data_ptr<float>()[r * out + j] = sum;
+        in_pairs.data_ptr<float>()[r * out + j] = paired(a, b, in);
+        in_blocks.data_ptr<float>()[r * out + j] = blocked(a, b, in);
       }
     }
     for (const Variant& variant : variants()) {
       // Without fused operations a product below the range is lost before it is added.
       if (!variant.runs_here || std::string(variant.name) == "portable") continue;
       use_variant(variant.name);
+      const at::Tensor& want = std::string(variant.name).starts_with("amx") ? in_blocks : in_pairs;
       const PackedMatrix packed = pack(weight, Precision::kBfloat16);
-      for (const int64_t rows : {1, 2, 5, 12, 13, 40}) {
+      for (const int64_t rows : {1, 2, 5, 12, 13, 31, 40}) {
         EXPECT_TRUE(same_bits(multiply(packed, x.narrow(0, 0, rows)), want.narrow(0, 0, rows)))
             << variant.name << ": " << out << "x" << in << ", " << rows << " rows";
       }

@@ -1,0 +1,230 @@
+// multiply_panel<Blocked>: by the processor's matrix unit (AMX), or by fused multiply-adds that give the same bits.
+#include <algorithm>
+
+#include "kernels/bf16.h"
+#include "kernels/panel.h"
+
+#if defined(__AMX_BF16__)
+#include <array>
+#endif
+
+namespace gyre {
+
+#if defined(GYRE_BLOCKED)
+namespace {
+
+// A block of rows, by all vectors of a panel, for all of its steps.
+struct Operands {
+  int64_t vectors;
+  const float* a;
+  ptrdiff_t lda;
+  const float* panel;
+  int64_t steps;
+  const float* start;
+  ptrdiff_t start_row;
+  float* c;
+  ptrdiff_t ldc;
+  const float* ahead;  // fetched meanwhile, `ahead_step` lines with every kBlock steps
+  int64_t ahead_lines;
+};
+
+#if defined(__AMX_BF16__)
+
+static_assert(kLanes == 16 && kPanelVectors == 3 && kBlock == 16);
+constexpr int64_t kMatrixRows = 16;  // of a tile register
+constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
+constexpr int kLineFloats = 16;
+
+// The registers' shapes: 0 to 5 are sums of `rows` rows, 6 as many rows of a, 7 a block of the panel.
+struct alignas(64) Shapes {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t column_bytes[16] = {};
+  uint8_t rows[16] = {};
+
+  Shapes(int64_t num_rows, int64_t steps) {
+    for (int i = 0; i < 6; ++i) column_bytes[i] = 64, rows[i] = static_cast<uint8_t>(num_rows);
+    column_bytes[6] = static_cast<uint16_t>(4 * steps), rows[6] = static_cast<uint8_t>(num_rows);
+    column_bytes[7] = 64, rows[7] = static_cast<uint8_t>(steps);
+  }
+};
+
+thread_local int64_t rows_set = 0, steps_set = 0;
+
+void set_shapes(int64_t rows, int64_t steps) {
+  if (rows == rows_set && steps == steps_set) return;
+  const Shapes shapes(rows, steps);
+  asm volatile("ldtilecfg %0" ::"m"(shapes));
+  rows_set = rows, steps_set = steps;
+}
+
+// The compiler's own functions for these do not say which memory they read.
+#define GYRE_LOAD(tile, from, row)                                                                               \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile::"r"(from), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
+               : "memory")
+#define GYRE_STORE(tile, to, row)                                                                                   \
+  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
+               : "memory")
+#define GYRE_ZERO(tile) asm volatile("tilezero %%tmm" #tile::)
+#define GYRE_MULTIPLY(sum) asm volatile("tdpbf16ps %%tmm7, %%tmm6, %%tmm" #sum::)
+
+// kVectors columns of sums of one or two tiles of rows, the second `second` rows after the first (which may overlap it:
+// the rows of both are the same sums).
+template <bool kTwo, int kVectors>
+void multiply_block(const Operands& o, int64_t steps, int64_t second) {
+  const auto load = [&]<int kFirst>(const float* from, std::integral_constant<int, kFirst>) {
+    if constexpr (kFirst == 0) {
+      GYRE_LOAD(0, from, o.start_row);
+      if constexpr (kVectors > 1) GYRE_LOAD(1, from + kLanes, o.start_row);
+      if constexpr (kVectors > 2) GYRE_LOAD(2, from + 2 * kLanes, o.start_row);
+    } else {
+      GYRE_LOAD(3, from, o.start_row);
+      if constexpr (kVectors > 1) GYRE_LOAD(4, from + kLanes, o.start_row);
+      if constexpr (kVectors > 2) GYRE_LOAD(5, from + 2 * kLanes, o.start_row);
+    }
+  };
+  if (o.start) {
+    load(o.start, std::integral_constant<int, 0>{});
+    if constexpr (kTwo) load(o.start + second * o.start_row, std::integral_constant<int, 3>{});
+  } else {
+    GYRE_ZERO(0);
+    GYRE_ZERO(1);
+    GYRE_ZERO(2);
+    if constexpr (kTwo) {
+      GYRE_ZERO(3);
+      GYRE_ZERO(4);
+      GYRE_ZERO(5);
+    }
+  }
+  const float *a = o.a, *b = o.panel, *ahead = o.ahead;
+  for (int64_t i = 0; i < steps; i += kBlock, a += kBlock, b += kBlock * kPanel) {
+    for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead);
+    GYRE_LOAD(6, a, o.lda);
+    GYRE_LOAD(7, b, kPanel);
+    GYRE_MULTIPLY(0);
+    if constexpr (kVectors > 1) {
+      GYRE_LOAD(7, b + kLanes, kPanel);
+      GYRE_MULTIPLY(1);
+    }
+    if constexpr (kVectors > 2) {
+      GYRE_LOAD(7, b + 2 * kLanes, kPanel);
+      GYRE_MULTIPLY(2);
+    }
+    if constexpr (kTwo) {
+      GYRE_LOAD(6, a + second * o.lda, o.lda);
+      if constexpr (kVectors > 2) {
+        GYRE_MULTIPLY(5);
+        GYRE_LOAD(7, b + kLanes, kPanel);
+      }
+      if constexpr (kVectors > 1) {
+        GYRE_MULTIPLY(4);
+        GYRE_LOAD(7, b, kPanel);
+      }
+      GYRE_MULTIPLY(3);
+    }
+  }
+  GYRE_STORE(0, o.c, o.ldc);
+  if constexpr (kVectors > 1) GYRE_STORE(1, o.c + kLanes, o.ldc);
+  if constexpr (kVectors > 2) GYRE_STORE(2, o.c + 2 * kLanes, o.ldc);
+  if constexpr (kTwo) {
+    float* c = o.c + second * o.ldc;
+    GYRE_STORE(3, c, o.ldc);
+    if constexpr (kVectors > 1) GYRE_STORE(4, c + kLanes, o.ldc);
+    if constexpr (kVectors > 2) GYRE_STORE(5, c + 2 * kLanes, o.ldc);
+  }
+}
+
+#undef GYRE_LOAD
+#undef GYRE_STORE
+#undef GYRE_ZERO
+#undef GYRE_MULTIPLY
+
+using Block = void (*)(const Operands&, int64_t, int64_t);
+constexpr std::array<Block, 6> kBlocks{multiply_block<false, 1>, multiply_block<false, 2>, multiply_block<false, 3>,
+                                       multiply_block<true, 1>,  multiply_block<true, 2>,  multiply_block<true, 3>};
+
+void multiply_rows(int64_t rows, Operands o) {
+  const bool two = rows > kMatrixRows;
+  const int64_t height = two ? ceil_div(rows, 2) : rows;
+  const Block block = kBlocks[static_cast<size_t>(3 * two + o.vectors - 1)];
+  const int64_t whole = o.steps / kBlock * kBlock, rest = o.steps - whole;
+  if (whole > 0) {
+    set_shapes(height, kBlock);
+    block(o, whole, rows - height);
+  }
+  if (rest > 0) {
+    set_shapes(height, rest);
+    o.a += whole, o.panel += whole * kPanel;
+    if (whole > 0) o.start = o.c, o.start_row = o.ldc;
+    o.ahead_lines = 0;
+    block(o, rest, rows - height);
+  }
+}
+
+#else
+
+constexpr int64_t kRowsAtOnce = 4;  // by one vector: twice as many registers are the two chains of every element
+constexpr int kLineFloats = 16;
+
+template <int R>
+void multiply_vector(const Operands& o) {
+  const auto word = [](float x) { return std::bit_cast<int32_t>(x) + vi{}; };
+  vf sum[R] = {};
+  if (o.start) {
+    for (int r = 0; r < R; ++r) sum[r] = load(o.start + r * o.start_row);
+  }
+  for (int64_t block = 0; block < o.steps; block += kBlock) {
+    vf even[R] = {}, odd[R] = {};
+    for (int64_t i = block; i < std::min(o.steps, block + kBlock); ++i) {
+      const vi words = reinterpret_cast<vi>(load(o.panel + i * kPanel));
+      const vf high = reinterpret_cast<vf>(words & kUpperHalf), low = reinterpret_cast<vf>(words << 16);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const vi pair = word(o.a[r * o.lda + i]);
+        even[r] += reinterpret_cast<vf>(pair << 16) * low;
+        odd[r] += reinterpret_cast<vf>(pair & kUpperHalf) * high;
+      }
+    }
+    for (int r = 0; r < R; ++r) sum[r] += even[r] + odd[r];
+  }
+  for (int r = 0; r < R; ++r) store(o.c + r * o.ldc, sum[r]);
+}
+
+void multiply_rows(int64_t rows, const Operands& all) {
+  constexpr void (*kByRows[])(const Operands&) = {multiply_vector<1>, multiply_vector<2>, multiply_vector<3>,
+                                                  multiply_vector<4>};
+  for (int64_t v = 0; v < all.vectors; ++v) {
+    Operands o = all;
+    o.panel += v * kLanes, o.c += v * kLanes;
+    if (o.start) o.start += v * kLanes;
+    kByRows[rows - 1](o);
+  }
+}
+
+#endif
+}  // namespace
+
+#if defined(__AMX_BF16__)
+PairsScope::~PairsScope() {
+  asm volatile("tilerelease" ::);
+  rows_set = steps_set = 0;
+}
+#endif
+
+template <>
+void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t, const float* panel, int64_t steps,
+                             const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
+  // A single block of rows runs at the speed of memory: what follows is fetched shortly ahead. With more, the next
+  // panel is on its way during all of them.
+  constexpr int64_t kBlockLines = kBlock * kPanel / kLineFloats;
+  const int64_t blocks = ceil_div(rows, kRowsAtOnce), lines = blocks > 0 ? ceil_div(kBlockLines, blocks) : 0;
+  for (int64_t r = 0, index = 0; r < rows; r += kRowsAtOnce, ++index) {
+    const float* from = start ? start + r * start_row : nullptr;
+    const float* ahead =
+        blocks == 1 ? panel + 2 * kBlock * kPanel : next + index * steps / kBlock * lines * kLineFloats;
+    multiply_rows(std::min(kRowsAtOnce, rows - r),
+                  {vectors, a.data + r * a.row, a.row, panel, steps, from, start_row, c + r * ldc, ldc, ahead, lines});
+  }
+}
+
+#endif
+}  // namespace gyre
