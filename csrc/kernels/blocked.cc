@@ -97,7 +97,7 @@ void multiply_block(const Operands& o, int64_t steps, int64_t second) {
   }
   const float *a = o.a, *b = o.panel, *ahead = o.ahead;
   for (int64_t i = 0; i < steps; i += kBlock, a += kBlock, b += kBlock * kPanel) {
-    for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead);
+    for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
     GYRE_LOAD(6, a, o.lda);
     GYRE_LOAD(7, b, kPanel);
     GYRE_MULTIPLY(0);
@@ -220,7 +220,7 @@ void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t
   for (int64_t r = 0, index = 0; r < rows; r += kRowsAtOnce, ++index) {
     const float* from = start ? start + r * start_row : nullptr;
     const float* ahead =
-        blocks == 1 ? panel + 2 * kBlock * kPanel : next + index * steps / kBlock * lines * kLineFloats;
+        blocks == 1 ? panel + 8 * kBlock * kPanel : next + index * steps / kBlock * lines * kLineFloats;
     multiply_rows(std::min(kRowsAtOnce, rows - r),
                   {vectors, a.data + r * a.row, a.row, panel, steps, from, start_row, c + r * ldc, ldc, ahead, lines});
   }

@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kInnerBlock = 768;  // rows of a panel per pass: 144 KiB, which stay in the second-level cache
 constexpr int64_t kRowBlock = 96;     // rows per task
-constexpr int64_t kAhead = 4;         // tiles fetched before they are transposed
+constexpr int64_t kMatrixRowBlock =
+    384;                       // for the matrix unit, which is done with a panel before the next one has come
+constexpr int64_t kAhead = 4;  // tiles fetched before they are transposed
 
 // Few rows read every panel once, from memory, and what comes next is fetched during the work on what is there. That is
 // lost at the start of every range of panels, and long panels do not fit the first-level cache meanwhile: a few ranges
@@ -73,12 +75,14 @@ void multiply_narrow(const float* a, int64_t lda, int64_t rows, const float* pan
 template <class Engine>
 void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, int64_t numbers, int64_t rows,
                    const float* bias, float* y, int64_t ldy) {
-  constexpr bool kPairs = !std::is_same_v<Engine, Floats>;
-  const int64_t panels = ceil_div(out, kPanel), row_blocks = ceil_div(rows, kRowBlock), depth = w.depth();
+  constexpr bool kPairs = !std::is_same_v<Engine, Floats>, kBlocked = std::is_same_v<Engine, Blocked>;
+  const int64_t panels = ceil_div(out, kPanel), depth = w.depth();
+  const int64_t row_blocks = ceil_div(rows, kBlocked ? kMatrixRowBlock : kRowBlock);
   const int64_t block_rows = row_blocks > 1 ? round_up(ceil_div(rows, row_blocks), kTileRows) : rows;
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
-  const int64_t inner = round_up(even_part(depth, streamed && rows > kTileRows ? kStreamedBlock : whole), kBlock);
+  const bool in_strips = streamed && rows > kTileRows && !kBlocked;
+  const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kBlock);
   const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
                                           120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kDepth = 768;  // inner positions per pass: a panel (144 KiB) stays in the second-level cache
 constexpr int64_t kStrip = 8;    // rows of b packed at a time, which keeps their lines in the first-level cache
-constexpr int64_t kRows = 96;    // rows of a per task, at most
 
 // Rows of a that one task multiplies.
 struct Part {
@@ -34,6 +33,7 @@ void for_tiles(int64_t rows, Body&& body) {
 // the last column. pack: a[rows, positions] as the engine takes it; `to` has room for rows in whole tiles.
 struct Exact {
   using Engine = Floats;
+  static constexpr int64_t kRows = 96;  // of a per task, at most
   static int64_t depth(int64_t positions) { return positions; }
 
   static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
@@ -65,6 +65,8 @@ struct Exact {
 // Pairs of numbers rounded to bf16: in words where the processor multiplies those, widened and swapped otherwise.
 struct Rounded {
   using Engine = std::conditional_t<kWords, Pairs, Floats>;
+  // The matrix unit is done with a panel sooner than the next one has come: each is used for twice as many rows.
+  static constexpr int64_t kRows = std::is_same_v<Engine, Blocked> ? 192 : 96;
   static int64_t depth(int64_t positions) { return kWords ? ceil_div(positions, 2) : round_up(positions, 2); }
 
   static void pack_rows(const float* b, ptrdiff_t ldb, int64_t n, int64_t positions, int64_t first, int64_t last,
@@ -127,21 +129,32 @@ struct Rounded {
   // Rows of words from a whose rows do not lie one number after the other: squares of words are transposed.
   static Part turn(Strided a, int64_t rows, int64_t positions, float* to) {
     const int64_t steps = depth(positions);
-    for (int64_t r = 0; r < rows; r += kLanes) {
-      const int64_t count = std::min<int64_t>(kLanes, rows - r);
-      for (int64_t i = 0; i < steps; i += kLanes) {
-        const int64_t some = std::min<int64_t>(kLanes, steps - i);
-        float words[kLanes * kLanes], turned[kLanes * kLanes];
+    const auto gather = [&](int64_t r, int64_t position,
+                            float* column) {  // kLanes rows at a position, zeros past the end
+      const int64_t count = position < positions ? std::min<int64_t>(kLanes, rows - r) : 0;
+      const float* from = a.data + position * a.column + r * a.row;
+      if (a.row == 1 && count == kLanes) return store(column, load(from));
+      for (int64_t j = 0; j < kLanes; ++j) column[j] = j < count ? from[j * a.row] : 0.0f;
+    };
+    for (int64_t i = 0; i < steps; i += kLanes) {
+      const int64_t some = std::min<int64_t>(kLanes, steps - i);
+      for (int64_t r = 0; r < rows; r += kLanes) {
+        alignas(64) float words[kLanes * kLanes] = {}, even[kLanes], odd[kLanes];
         for (int64_t s = 0; s < some; ++s) {
-          float column[2][kLanes] = {};
-          for (int64_t half = 0; half < 2 && 2 * (i + s) + half < positions; ++half) {
-            const float* from = a.data + (2 * (i + s) + half) * a.column + r * a.row;
-            for (int64_t j = 0; j < count; ++j) column[half][j] = from[j * a.row];
-          }
-          store(words + s * kLanes, joined(load(column[0]), load(column[1])));
+          gather(r, 2 * (i + s), even);
+          gather(r, 2 * (i + s) + 1, odd);
+          store(words + s * kLanes, joined(load(even), load(odd)));
         }
-        transpose_tile(words, kLanes, turned, kLanes);
-        for (int64_t j = 0; j < count; ++j) std::copy_n(turned + j * kLanes, some, to + (r + j) * steps + i);
+        float* square = to + r * steps + i;
+        if (some == kLanes && rows - r >= kLanes) {
+          transpose_tile(words, kLanes, square, steps);
+        } else {
+          alignas(64) float turned[kLanes * kLanes];
+          transpose_tile(words, kLanes, turned, kLanes);
+          for (int64_t j = 0; j < std::min<int64_t>(kLanes, rows - r); ++j) {
+            std::copy_n(turned + j * kLanes, some, square + j * steps);
+          }
+        }
       }
     }
     return {{to, steps, 1}, 0};
@@ -168,8 +181,8 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
   const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2 * kBlock) : 0, most_depth = Format::depth(most);
   const int64_t num_panels = ceil_div(n, kPanel);
   // As many for one thread as for another.
-  const int64_t tasks =
-      round_up(std::max(ceil_div(m, kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 16))), num_threads());
+  const int64_t tasks = round_up(
+      std::max(ceil_div(m, Format::kRows), std::min<int64_t>(4 * num_threads(), ceil_div(m, 16))), num_threads());
   const int64_t task_rows = round_up(ceil_div(m, tasks), kTileRows);
   panels.reserve(num_panels * most_depth * kPanel);
   float* packed = panels.data();
