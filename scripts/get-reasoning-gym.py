@@ -10,8 +10,6 @@ import json
 import pathlib
 import sys
 
-import reasoning_gym
-
 options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 options.add_argument("kind", help="the library's name of the data set")
 options.add_argument("dir", type=pathlib.Path)
@@ -20,6 +18,11 @@ options.add_argument("--train", type=int, default=1000, help="problems for train
 options.add_argument("--test", type=int, default=200, help="problems held out")
 options.add_argument("--seed", type=int, default=1)
 given = options.parse_intermixed_args()
+
+try:
+    import reasoning_gym
+except ModuleNotFoundError:
+    sys.exit(f"get-reasoning-gym: {sys.executable} has no reasoning-gym: install it with `{sys.executable} -m pip install reasoning-gym`")
 
 
 def different(count, seed, without):

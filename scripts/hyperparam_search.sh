@@ -106,7 +106,7 @@ fi
 # remember: what the stage found best, with what was known, for the groups after it.
 remember() {
   local best key value line
-  best=$(grep "\"stage\":$group," "studies/$base/best.json") || { echo "no run of group $group has a score"; return 1; }
+  best=$(grep "\"stage\":$group," "studies/$base/best.json" 2>/dev/null) || { echo "no run of group $group has a score"; return 1; }
   for key in train_batch_size n_rollout actor_lr kl_coef max_turns temperature; do
     value=$(sed -n "s/.*\"$key\":\"\([^\"]*\)\".*/\1/p" <<<"$best")
     if [[ -n $value ]]; then printf -v "$key" %s "$value"; fi

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -94,6 +95,9 @@ func (s *server) call(ctx context.Context, c call) (reply, error) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				err = fmt.Errorf("%w (nobody listens there: scripts/remote_env.py serves environments)", err)
+			}
 			err = fmt.Errorf("%s/%s: asked until the time was up (%w): %w", s.url, c.method, context.Cause(ctx), err)
 			s.away(begun, err)
 			return reply{}, err

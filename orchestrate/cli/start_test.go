@@ -122,6 +122,9 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 				}
 			}
 			hinted := strings.Contains(stderr, "gyre model init models/") || strings.Contains(stderr, "bash scripts/get-smollm2.sh")
+			if filepath.Base(file) == "demo.toml" {
+				hinted = strings.Contains(stderr, "`make demo` makes it")
+			}
 			if data != "" {
 				hinted = strings.Contains(stderr, "data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
 			}
@@ -145,6 +148,7 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"train CONFIG model.path=runs/sft/global_step_5/actor": "`gyre sft` saves it in step 5 of the run runs/sft",
+		"train CONFIG model.path=runs/warm/best/actor":         "`gyre sft` with run.name=warm leaves its best epoch there",
 		"train CONFIG model.path=models/Qwen2.5-3B":            "`gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B`",
 		"generate --model runs/tiny/global_step_35/actor":      "`gyre train` or `gyre sft` saves it in step 35 of the run runs/tiny",
 		"eval CONFIG --checkpoint runs/tiny":                   "`gyre train` or `gyre sft` makes a run's directory",

@@ -49,15 +49,21 @@ func HowToGet(dir string) string {
 	if strings.Contains(strings.ToLower(filepath.Base(dir)), "smollm2") {
 		return "`bash scripts/get-smollm2.sh` downloads SmolLM2-135M-Instruct to models/smollm2-135m-instruct"
 	}
+	if filepath.Base(dir) == "demo-policy" {
+		return "`make demo` makes it, and fine-tunes and trains it"
+	}
+	if run, ok := strings.CutSuffix(strings.TrimSuffix(dir, "/actor"), "/best"); ok {
+		return fmt.Sprintf("`gyre sft` with run.name=%s leaves its best epoch there", filepath.Base(run))
+	}
 	if run, step, ok := strings.Cut(dir, "/global_step_"); ok {
 		step, _, _ = strings.Cut(step, "/")
 		return fmt.Sprintf("`gyre train` or `gyre sft` saves it in step %s of the run %s", step, run)
 	}
-	name := "ORG/NAME"
+	name, options := "ORG/NAME", " (the first lines of an example configuration show its options)"
 	if base := filepath.Base(dir); strings.HasPrefix(base, "Qwen") {
-		name = "Qwen/" + base
+		name, options = "Qwen/"+base, ""
 	}
-	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there, `gyre model pull %s %s` downloads one", dir, name, dir)
+	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there%s, `gyre model pull %s %s` downloads one", dir, options, name, dir)
 }
 
 // TokenizerOf is the directory that a checkpoint's tokenizer is read from: its own, or the given one where it has none.

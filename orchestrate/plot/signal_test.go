@@ -77,6 +77,9 @@ func TestFiguresShowIntervals(t *testing.T) {
 	if task.plot.Y.Max < 4 || math.IsInf(task.plot.Y.Max, 0) || len(task.legend) != 2 || task.legend[1].label != "without noise, 90% interval" {
 		t.Errorf("the axis ends at %v, the legend is %v", task.plot.Y.Max, task.legend)
 	}
+	if n := drawnLines(task, 0.01, 4); n != 2 {
+		t.Errorf("%d error bars reach from 0.01 to 4, want one for each of two buckets", n)
+	}
 	if ticks := task.plot.X.Tick.Marker.Ticks(0, 3); ticks[0].Label != "Q1\n1\n2\n8" || !strings.Contains(task.plot.X.Label.Text, "groups, episodes") {
 		t.Errorf("below the first bucket: %q, named %q; want its spread, groups and episodes", ticks[0].Label, task.plot.X.Label.Text)
 	}
@@ -112,15 +115,36 @@ func TestCaptionsWarnOfNoise(t *testing.T) {
 	}
 }
 
-// drawnTexts are the texts that a panel draws, each with where it begins, and a panel's place for a value of y.
-func drawnTexts(p panel) (texts map[string]vg.Point, y func(float64) vg.Length) {
+// recorded is what a panel draws, and its place for a value of y.
+func recorded(p panel) (actions []recorder.Action, y func(float64) vg.Length) {
 	var record recorder.Canvas
 	canvas := draw.NewCanvas(&record, 4*vg.Inch, 3*vg.Inch)
 	p.plot.Draw(canvas)
 	data := p.plot.DataCanvas(canvas)
 	_, y = p.plot.Transforms(&data)
+	return record.Actions, y
+}
+
+// drawnLines counts the upright lines that a panel draws from one value of y to another.
+func drawnLines(p panel, from, to float64) (n int) {
+	actions, y := recorded(p)
+	near := func(a, b vg.Length) bool { return math.Abs(float64(a-b)) < 1e-6 }
+	for _, action := range actions {
+		if s, ok := action.(*recorder.Stroke); ok && len(s.Path) == 2 {
+			a, b := s.Path[0].Pos, s.Path[1].Pos
+			if near(a.X, b.X) && near(min(a.Y, b.Y), y(from)) && near(max(a.Y, b.Y), y(to)) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// drawnTexts are the texts that a panel draws, each with where it begins, and a panel's place for a value of y.
+func drawnTexts(p panel) (texts map[string]vg.Point, y func(float64) vg.Length) {
+	actions, y := recorded(p)
 	texts = map[string]vg.Point{}
-	for _, action := range record.Actions {
+	for _, action := range actions {
 		if text, ok := action.(*recorder.FillString); ok {
 			texts[text.String] = text.Point
 		}
