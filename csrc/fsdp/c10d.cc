@@ -147,7 +147,7 @@ class NcclTransport : public Transport {
         rank_(static_cast<size_t>(options.rank)),
         store_(c10::make_intrusive<c10d::PrefixStore>(options.prefix + "nccl",
                                                       c10::make_intrusive<C10dStore>(options.store, options.timeout))),
-        device_(c10::intrusive_ptr<c10d::Backend>::reclaim(
+        nccl_(c10::intrusive_ptr<c10d::Backend>::reclaim(
             nccl_maker()(store_.get(), options.rank, options.size, options.timeout))) {}
 
   std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
@@ -167,15 +167,15 @@ class NcclTransport : public Transport {
     };
     std::vector<at::Tensor> inputs = others(to), outputs = others(from);
     const std::lock_guard<std::mutex> lock(one_at_a_time_);
-    return {std::make_shared<C10dWork>(device_->alltoall(outputs, inputs), -1)};
+    return {std::make_shared<C10dWork>(nccl_->alltoall(outputs, inputs), -1)};
   }
-  void abort() override { device_->abort(); }
+  void abort() override { nccl_->abort(); }
 
  private:
   GlooTransport host_;
   size_t rank_;
   c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::Backend> device_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;
   std::mutex one_at_a_time_;
 };
 

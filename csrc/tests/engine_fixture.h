@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -13,40 +12,25 @@
 
 #include "backend/decoder.h"
 #include "engine/engine.h"
+#include "model_fixture.h"
 #include "threads.h"
 
 namespace gyre::engine_test {
 
+using testing::same_bits;
+
 inline ModelConfig tiny_config(gyre_compute compute = GYRE_COMPUTE_AUTO) {
-  ModelConfig c;
+  ModelConfig c = testing::llama_config();
   c.compute = compute;
-  c.family = GYRE_LLAMA;
-  c.vocab_size = 101;
-  c.hidden_size = 24;
-  c.intermediate_size = 40;
-  c.num_layers = 2;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 8;
-  c.max_positions = 512;
-  c.rms_norm_eps = 1e-5;
+  c.hidden_size = 24, c.intermediate_size = 40, c.num_heads = 4;
+  c.rms_norm_eps = 1e-5, c.tie_embeddings = false;
   return c;
 }
 
-inline void randomize(Decoder& decoder, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, 0.35f);
-  for (at::Tensor flat : decoder.parameters().flats()) {
-    float* p = flat.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < flat.numel(); ++i) p[i] = normal(generator);
-  }
-  decoder.touch();
-}
+inline void randomize(Decoder& decoder, uint32_t seed) { testing::randomize_normal(decoder, seed, 0.35f); }
 
 inline std::unique_ptr<Decoder> tiny_decoder(uint32_t seed = 7, gyre_compute compute = GYRE_COMPUTE_AUTO) {
-  auto decoder = std::make_unique<Decoder>(tiny_config(compute));
-  randomize(*decoder, seed);
-  return decoder;
+  return testing::normal_decoder(tiny_config(compute), seed, 0.35f);
 }
 
 inline gyre_engine_config roomy() {
@@ -134,11 +118,6 @@ inline Output naive(Decoder& decoder, const Request& r) {
     }
   }
   return out;
-}
-
-// Bits, not values.
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 inline void expect_same(const std::map<uint64_t, Output>& got, const std::map<uint64_t, Output>& want,

@@ -27,7 +27,7 @@ Output run(Decoder& decoder, const Request& r) {
   return drain(engine).at(r.id);
 }
 
-struct StopStrings : testing::Test {
+struct StopStrings : ::testing::Test {
   std::unique_ptr<Decoder> decoder = tiny_decoder();
   Request request{.id = 1, .prompt = {9, 8, 7}, .sampling = {.max_tokens = 16, .seed = 5}};
   Output whole = run(*decoder, request);

@@ -12,8 +12,8 @@ namespace {
 
 struct Three {
   explicit Three(const ModelConfig& config) : a(config), b(config), c(config) {
-    train_test::fill_normal(a.set().flats(), 1, 1);
-    train_test::fill_normal(b.set().flats(), 2, 1);
+    testing::fill_normal(a.set().flats(), 1, 1);
+    testing::fill_normal(b.set().flats(), 2, 1);
     b.add(a, 1);
     c.add(a, 1);
     c.add(b, 1);

@@ -3,8 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+#include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/decoder.h"
@@ -76,6 +79,28 @@ inline void randomize(Decoder& decoder, uint64_t seed) {
   decoder.touch();
 }
 
+// Normal numbers of one stream, for tensors of floats in host memory.
+inline void fill_normal(std::vector<at::Tensor> tensors, uint32_t seed, float deviation) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  for (const at::Tensor& tensor : tensors) {
+    float* p = tensor.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < tensor.numel(); ++i) p[i] = normal(generator);
+  }
+}
+
+// All weights from one normal distribution, wide enough that what is sampled varies.
+inline void randomize_normal(Decoder& decoder, uint32_t seed, float deviation) {
+  fill_normal(decoder.parameters().flats(), seed, deviation);
+  decoder.touch();
+}
+
+inline std::unique_ptr<Decoder> normal_decoder(const ModelConfig& config, uint32_t seed, float deviation) {
+  auto decoder = std::make_unique<Decoder>(config);
+  randomize_normal(*decoder, seed, deviation);
+  return decoder;
+}
+
 inline std::vector<int32_t> random_ids(int64_t count, int64_t vocab, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> ids(static_cast<size_t>(count));
@@ -83,8 +108,13 @@ inline std::vector<int32_t> random_ids(int64_t count, int64_t vocab, uint64_t se
   return ids;
 }
 
+// Bits, not values.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // |a - b| / |b| in the Euclidean norm (|a| when b is zero).

@@ -16,7 +16,7 @@ using train_test::tiny_decoder;
 
 at::Tensor normal(at::IntArrayRef shape, float deviation, uint32_t seed) {
   at::Tensor out = at::empty(shape);
-  train_test::fill_normal({out}, seed, deviation);
+  testing::fill_normal({out}, seed, deviation);
   return out;
 }
 
@@ -46,8 +46,7 @@ TEST_P(ScoreBackward, MatchesAutograd) {
   ModelConfig config = train_test::tiny_config();
   config.vocab_size = vocab;
   Decoder decoder(config);
-  train_test::fill_normal(decoder.parameters().flats(), 11, 0.4f);
-  decoder.touch();
+  testing::randomize_normal(decoder, 11, 0.4f);
   const int64_t rows = count + 3;
   const at::Tensor hidden_NH = normal({rows, 16}, 1, 2);
   std::vector<Target> targets;

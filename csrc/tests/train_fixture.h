@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/decoder.h"
+#include "tests/model_fixture.h"
 #include "train/batch.h"
 #include "train/gradients.h"
 #include "train/policy.h"
@@ -15,36 +16,16 @@
 namespace gyre::train_test {
 
 inline ModelConfig tiny_config(gyre_head head = GYRE_HEAD_LM) {
-  ModelConfig c;
-  c.family = GYRE_QWEN2;
-  c.head = head;
-  c.vocab_size = 37;
-  c.hidden_size = 16;
-  c.intermediate_size = 24;
-  c.num_layers = 2;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 4;
-  c.max_positions = 64;
-  c.qkv_bias = true;
-  c.tie_embeddings = head == GYRE_HEAD_LM;
+  ModelConfig c = testing::llama_config();
+  c.family = GYRE_QWEN2, c.head = head;
+  c.vocab_size = 37, c.hidden_size = 16, c.intermediate_size = 24, c.max_positions = 64;
+  c.num_heads = 4, c.head_dim = 4;
+  c.qkv_bias = true, c.tie_embeddings = head == GYRE_HEAD_LM;
   return c;
 }
 
-inline void fill_normal(std::vector<at::Tensor> tensors, uint32_t seed, float deviation) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, deviation);
-  for (const at::Tensor& tensor : tensors) {
-    float* p = tensor.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < tensor.numel(); ++i) p[i] = normal(generator);
-  }
-}
-
 inline std::unique_ptr<Decoder> tiny_decoder(gyre_head head = GYRE_HEAD_LM) {
-  auto decoder = std::make_unique<Decoder>(tiny_config(head));
-  fill_normal(decoder->parameters().flats(), 11, 0.4f);
-  decoder->touch();
-  return decoder;
+  return testing::normal_decoder(tiny_config(head), 11, 0.4f);
 }
 
 // Owns the arrays of a batch, with token-aligned random inputs of a loss.

@@ -90,8 +90,8 @@ TEST(ValueBackward, RejectsThePolicyAndReportsDivergence) {
 TEST(Gradients, DotIsTheSameForAnyNumberOfThreads) {
   const ModelConfig config = train_test::tiny_config();
   Gradients a(config), b(config);
-  train_test::fill_normal(a.set().flats(), 1, 1);
-  train_test::fill_normal(b.set().flats(), 2, 1);
+  testing::fill_normal(a.set().flats(), 1, 1);
+  testing::fill_normal(b.set().flats(), 2, 1);
   std::vector<double> parts(a.set().named.size());
   double one = 0;
   {

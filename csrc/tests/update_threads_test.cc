@@ -1,7 +1,6 @@
 // A whole update is the same bits for any number of threads.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "tests/threads.h"
@@ -11,6 +10,8 @@
 
 namespace gyre {
 namespace {
+
+using testing::same_bits;
 
 // Large enough that every loop of a pass is shared between threads.
 ModelConfig shared_config() {
@@ -32,8 +33,7 @@ struct Update {
 Update run(int threads) {
   const Threads several(threads);
   Decoder decoder(shared_config());
-  train_test::fill_normal(decoder.parameters().flats(), 3, 0.1f);
-  decoder.touch();
+  testing::randomize_normal(decoder, 3, 0.1f);
   const train_test::OwnedBatch b = train_test::random_batch({90, 128, 101, 77, 128});
   gyre_policy_loss loss{};
   loss.temperature = 0.9;
@@ -54,10 +54,6 @@ Update run(int threads) {
     u.parameters.insert(u.parameters.end(), flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
   }
   return u;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 TEST(Update, IsTheSameBitsForAnyNumberOfThreads) {
