@@ -82,3 +82,17 @@ func TestMakeReportsEverything(t *testing.T) {
 		t.Errorf("%v, %v: an unknown option must not make an environment", env, err)
 	}
 }
+
+// Two spellings of one option are no way to say which counts.
+func TestDecodeRefusesASettingTwice(t *testing.T) {
+	var got settings
+	err := Decode(&got, map[string]any{"count": 1, "number": 2})
+	if err == nil || !strings.Contains(err.Error(), `options "count" and "number" are the same setting: keep one`) {
+		t.Errorf("got %v", err)
+	}
+	for _, value := range []any{"maybe", 2, nil} {
+		if err := Decode(&got, map[string]any{"flag": value}); err == nil || !strings.Contains(err.Error(), "option flag: expected true or false") {
+			t.Errorf("flag = %v: %v", value, err)
+		}
+	}
+}

@@ -45,9 +45,6 @@ func readProblems(path string) ([]problem, error) {
 			return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
 		}
 	}
-	if len(problems) == 0 {
-		return nil, fmt.Errorf("option problems: %s holds no problem", path)
-	}
 	return problems, nil
 }
 

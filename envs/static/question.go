@@ -65,9 +65,6 @@ func (f form) questions(name, path string) ([]question, error) {
 			return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
 		}
 	}
-	if len(questions) == 0 {
-		return nil, fmt.Errorf("option problems: %s holds no question", path)
-	}
 	return questions, nil
 }
 

@@ -25,9 +25,6 @@ func readQuestions(path string) ([]question, error) {
 		}
 		questions = append(questions, question{text: row.Question, gold: row.Gold})
 	}
-	if len(questions) == 0 {
-		return nil, fmt.Errorf("option problems: %s holds no question", path)
-	}
 	return questions, nil
 }
 

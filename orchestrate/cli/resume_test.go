@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,6 +38,7 @@ func steadyMetrics(t *testing.T, path string) map[int]map[string]any {
 	return out
 }
 
+// sameRun holds the metrics, the episodes and the last checkpoint of a run against another's, bit for bit.
 func sameRun(t *testing.T, want, got string) {
 	t.Helper()
 	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
@@ -53,7 +56,8 @@ func sameRun(t *testing.T, want, got string) {
 			}
 		}
 	}
-	for _, pattern := range []string{"global_step_6/actor/*.safetensors", "global_step_6/critic/*.safetensors", "global_step_6/optimizer/*", "rollouts/*"} {
+	last := fmt.Sprintf("global_step_%d/", slices.Max(slices.Collect(maps.Keys(a))))
+	for _, pattern := range []string{last + "actor/*.safetensors", last + "critic/*.safetensors", last + "optimizer/*", "rollouts/*"} {
 		files, err := filepath.Glob(filepath.Join(want, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no files (%v)", pattern, err)
