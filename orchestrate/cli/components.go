@@ -167,7 +167,12 @@ func componentRewards(c *cli.Context) error {
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", offline.HistoryFile))
-		found = append(found, filepath.Join(path, offline.HistoryFile))
+		if own := filepath.Join(path, offline.HistoryFile); exists(own) {
+			found = append(found, own)
+		}
+		if found == nil {
+			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes them", path, offline.HistoryFile)
+		}
 		path = found[0]
 	}
 	history, err := offline.ReadHistory(path)
