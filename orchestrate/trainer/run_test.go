@@ -204,19 +204,24 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 	}
 }
 
-// Weights whose gradients are not finite are not saved.
+// Weights whose gradients are not finite are not saved, whether a forward pass shows it or not.
 func TestUnsoundWeightsAreNotSaved(t *testing.T) {
-	run := given(t, twoGroups)
-	if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
-		t.Fatal(err)
-	}
-	spoil(t, run.actor.model, "model.embed_tokens.weight", math.Inf(1))
-	err := run.checkpoints.save(context.Background(), State{Step: 2})
-	if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") {
-		t.Errorf("saving gave %v", err)
-	}
-	if found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
-		t.Errorf("left are %v", found)
+	for why, spoilt := range map[string]func(*Trainer){
+		"step 2":                    func(run *Trainer) { spoil(t, run.actor.model, "model.embed_tokens.weight", math.Inf(1)) },
+		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.critic.model, "score.weight", 1e25) },
+	} {
+		run := given(t, twoGroups, "algorithm.advantage=gae")
+		if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
+			t.Fatal(err)
+		}
+		spoilt(run)
+		err := run.checkpoints.save(context.Background(), State{Step: 2})
+		if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") || !strings.Contains(err.Error(), why) {
+			t.Errorf("saving gave %v, want %q", err, why)
+		}
+		if found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
+			t.Errorf("left are %v", found)
+		}
 	}
 }
 
