@@ -71,6 +71,13 @@ func TestStudyFigures(t *testing.T) {
 	if p := names["collapse_timeline.png"].panels[0]; len(p.legend) != 2 || p.plot.Y.Max < 11 {
 		t.Errorf("the timeline has the legend %v and rows up to %v, want two ends and twelve runs", p.legend, p.plot.Y.Max)
 	}
+	for _, p := range names["learning_curves.png"].panels {
+		for _, e := range p.legend {
+			if !strings.HasSuffix(e.label, " (1 of 2 stopped early)") {
+				t.Errorf("%s: the legend says %q, want how many runs a rule ended", p.title, e.label)
+			}
+		}
+	}
 	list[2].Coordinates = nil
 	for _, f := range Study("grid", list) {
 		if f.Name == "heat_map.png" {
