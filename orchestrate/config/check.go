@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -236,6 +237,24 @@ func (c *Config) Episodes() int {
 		n += e.Groups * e.GroupSize
 	}
 	return n
+}
+
+// AtOnce is the most episodes that a run plays together: those of a step, of a validation or of a separate analysis.
+func (c *Config) AtOnce() int {
+	most, validated, analysed := c.Episodes(), 0, 0
+	for _, e := range c.Validation.Envs {
+		validated += e.Groups * e.GroupSize
+	}
+	if c.Run.ValidateFirst || c.Run.ValidateEvery > 0 {
+		most = max(most, validated)
+	}
+	for _, e := range c.Envs {
+		analysed = max(analysed, cmp.Or(c.Analysis.Groups, c.groups())*cmp.Or(c.Analysis.GroupSize, e.GroupSize))
+	}
+	if c.Analysis.Enabled && c.Separate() {
+		most = max(most, analysed)
+	}
+	return most
 }
 
 // Filters reports whether the filter may leave groups out.

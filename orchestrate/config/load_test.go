@@ -418,3 +418,28 @@ func TestGivenEpisodesNeedNoEnvironments(t *testing.T) {
 		t.Error("clip_dual = 0.5 was accepted")
 	}
 }
+
+// What a run holds in its rollouts follows the most episodes that it ever plays together.
+func TestEpisodesAtOnce(t *testing.T) {
+	document := "[model]\npath = 'm'\n[run]\nvalidate_first = false\nvalidate_every = 0\n[analysis]\nenabled = false\n" +
+		"[[envs]]\ntag = 'bandit'\ngroups = 4\ngroup_size = 8\n[[validation.envs]]\ntag = 'bandit'\ngroups = 50\ngroup_size = 2\n"
+	for overrides, want := range map[string]int{
+		"":                        32,
+		"run.validate_every=5":    100,
+		"run.validate_first=true": 100,
+		"analysis.enabled=true":   32,
+		"analysis.enabled=true analysis.groups=6":                          48,
+		"analysis.enabled=true analysis.group_size=16":                     64,
+		"analysis.groups=600":                                              32,
+		"run.validate_every=5 analysis.enabled=true analysis.groups=20":    160,
+		"run.validate_every=5 envs.0.groups=20 validation.envs.0.groups=1": 160,
+	} {
+		c, err := Parse("x.toml", []byte(document), strings.Fields(overrides))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.AtOnce(); got != want {
+			t.Errorf("%s: %d episodes at once, want %d", overrides, got, want)
+		}
+	}
+}

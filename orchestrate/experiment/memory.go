@@ -98,7 +98,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 		together = max(c.Engine.TensorParallel, 1)
 	}
 	teams := ranks / together
-	sequences := min((c.Episodes()+teams-1)/teams, c.Engine.MaxSequences)
+	sequences := min((c.AtOnce()+teams-1)/teams, c.Engine.MaxSequences)
 	kv := int64(c.Engine.KVMiB) << 20
 	if kv == 0 {
 		// An idle episode keeps its history while its environment moves: every running one counts.

@@ -58,14 +58,19 @@ type measured struct {
 	Recompute bool
 	Sequences int // of a rollout, each of Length tokens
 	Length    int
+	Slim      bool // few weights, so that what lies beside them shows
+	KVMiB     int
 }
 
 func (x measured) experiment() *Experiment {
 	c := &config.Config{Envs: []config.Env{{Groups: x.Sequences, GroupSize: 1}}}
 	c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.Rows, x.Recompute
-	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens = x.Length, x.Sequences, 512
+	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens, c.Engine.KVMiB = x.Length, x.Sequences, 512, x.KVMiB
 	shape := torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 8192, HiddenSize: 512, IntermediateSize: 1536, NumLayers: 8, NumHeads: 8, NumKVHeads: 8,
 		HeadDim: 64, MaxPositions: 2048, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true}
+	if x.Slim {
+		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize = 512, 64, 128
+	}
 	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"}, Policy: &Model{Shape: shape}, config: c}
 }
 
@@ -116,7 +121,7 @@ func (x measured) learn(model *torch.Model) error {
 	}
 	ids, weights, mask := make([]int32, x.Rows), make([]float32, x.Rows), make([]bool, x.Rows)
 	for i := range ids {
-		ids[i], weights[i], mask[i] = int32(i*i%8000), 1/float32(x.Rows), i > 0
+		ids[i], weights[i], mask[i] = int32(i*i%500), 1/float32(x.Rows), i > 0
 	}
 	weights[0] = 0
 	if _, err := model.PolicyBackward(torch.Pack([][]int32{ids}, [][]bool{mask}), torch.PolicyInputs{Weights: weights},
@@ -128,14 +133,14 @@ func (x measured) learn(model *torch.Model) error {
 }
 
 func (x measured) play(model *torch.Model) error {
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: int64(x.Sequences), MaxLength: int64(x.Length), MaxBatchTokens: 512, PrefixCache: true})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: int64(x.Sequences), MaxLength: int64(x.Length), MaxBatchTokens: 512, PrefixCache: true, KVBytes: int64(x.KVMiB) << 20})
 	if err != nil {
 		return err
 	}
 	for i := range x.Sequences {
 		prompt := make([]int32, x.Length-8)
 		for k := range prompt {
-			prompt[k] = int32((i + 1) * (k + 3) % 8000)
+			prompt[k] = int32((i + 1) * (k + 3) % 500)
 		}
 		if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8, IgnoreEOS: true}}); err != nil {
 			return err
@@ -174,6 +179,7 @@ func TestPlanIsWhatIsHeld(t *testing.T) {
 	}
 	for _, x := range []measured{
 		{Phase: "update", Rows: 512, Length: 256}, {Phase: "update", Rows: 512, Length: 256, Recompute: true}, {Phase: "rollout", Sequences: 8, Length: 256},
+		{Phase: "rollout", Sequences: 16, Length: 512, Slim: true}, {Phase: "rollout", Sequences: 16, Length: 512, Slim: true, KVMiB: 160}, {Phase: "update", Rows: 2048, Length: 256, Slim: true},
 	} {
 		text, err := json.Marshal(x)
 		if err != nil {
