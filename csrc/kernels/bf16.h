@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/panel.h"
 #include "kernels/precision.h"
 #include "kernels/vec.h"
 
@@ -60,6 +61,15 @@ inline void join_pairs(const float* x, int64_t n, float* to) {
   for (; j < n; j += 2) {
     const uint32_t odd = j + 1 < n ? to_bf16(x[j + 1]) : 0, word = odd << 16 | to_bf16(x[j]);
     std::memcpy(to + j / 2, &word, sizeof word);
+  }
+}
+
+// What multiply_operands() takes of a row of n numbers.
+inline void to_operand(const float* x, int64_t n, float* to) {
+  if constexpr (kWords) {
+    join_pairs(x, n, to);
+  } else {
+    swap_pairs(x, n, to);
   }
 }
 

@@ -24,13 +24,13 @@ struct Operands {
   ptrdiff_t start_row;
   float* c;
   ptrdiff_t ldc;
-  const float* ahead;  // fetched meanwhile, `ahead_step` lines with every kBlock steps
+  const float* ahead;  // fetched meanwhile, `ahead_step` lines with every kChainSteps steps
   int64_t ahead_lines;
 };
 
 #if defined(__AMX_BF16__)
 
-static_assert(kLanes == 16 && kPanelVectors == 3 && kBlock == 16);
+static_assert(kLanes == 16 && kPanelVectors == 3 && kChainSteps == 16);
 constexpr int64_t kMatrixRows = 16;  // of a tile register
 constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
 constexpr int kLineFloats = 16;
@@ -96,7 +96,7 @@ void multiply_block(const Operands& o, int64_t steps, int64_t second) {
     }
   }
   const float *a = o.a, *b = o.panel, *ahead = o.ahead;
-  for (int64_t i = 0; i < steps; i += kBlock, a += kBlock, b += kBlock * kPanel) {
+  for (int64_t i = 0; i < steps; i += kChainSteps, a += kChainSteps, b += kChainSteps * kPanel) {
     for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
     GYRE_LOAD(6, a, o.lda);
     GYRE_LOAD(7, b, kPanel);
@@ -146,9 +146,9 @@ void multiply_rows(int64_t rows, Operands o) {
   const bool two = rows > kMatrixRows;
   const int64_t height = two ? ceil_div(rows, 2) : rows;
   const Block block = kBlocks[static_cast<size_t>(3 * two + o.vectors - 1)];
-  const int64_t whole = o.steps / kBlock * kBlock, rest = o.steps - whole;
+  const int64_t whole = o.steps / kChainSteps * kChainSteps, rest = o.steps - whole;
   if (whole > 0) {
-    set_shapes(height, kBlock);
+    set_shapes(height, kChainSteps);
     block(o, whole, rows - height);
   }
   if (rest > 0) {
@@ -172,9 +172,9 @@ void multiply_vector(const Operands& o) {
   if (o.start) {
     for (int r = 0; r < R; ++r) sum[r] = load(o.start + r * o.start_row);
   }
-  for (int64_t block = 0; block < o.steps; block += kBlock) {
+  for (int64_t block = 0; block < o.steps; block += kChainSteps) {
     vf even[R] = {}, odd[R] = {};
-    for (int64_t i = block; i < std::min(o.steps, block + kBlock); ++i) {
+    for (int64_t i = block; i < std::min(o.steps, block + kChainSteps); ++i) {
       const vi words = reinterpret_cast<vi>(load(o.panel + i * kPanel));
       const vf high = reinterpret_cast<vf>(words & kUpperHalf), low = reinterpret_cast<vf>(words << 16);
 #pragma GCC unroll 4
@@ -215,12 +215,12 @@ void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t
                              const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc) {
   // A single block of rows runs at the speed of memory: what follows is fetched shortly ahead. With more, the next
   // panel is on its way during all of them.
-  constexpr int64_t kBlockLines = kBlock * kPanel / kLineFloats;
+  constexpr int64_t kBlockLines = kChainSteps * kPanel / kLineFloats;
   const int64_t blocks = ceil_div(rows, kRowsAtOnce), lines = blocks > 0 ? ceil_div(kBlockLines, blocks) : 0;
   for (int64_t r = 0, index = 0; r < rows; r += kRowsAtOnce, ++index) {
     const float* from = start ? start + r * start_row : nullptr;
     const float* ahead =
-        blocks == 1 ? panel + 8 * kBlock * kPanel : next + index * steps / kBlock * lines * kLineFloats;
+        blocks == 1 ? panel + 8 * kChainSteps * kPanel : next + index * steps / kChainSteps * lines * kLineFloats;
     multiply_rows(std::min(kRowsAtOnce, rows - r),
                   {vectors, a.data + r * a.row, a.row, panel, steps, from, start_row, c + r * ldc, ldc, ahead, lines});
   }

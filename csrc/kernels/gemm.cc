@@ -12,8 +12,9 @@ namespace {
 
 constexpr int64_t kInnerBlock = 768;  // rows of a panel per pass: 144 KiB, which stay in the second-level cache
 constexpr int64_t kRowBlock = 96;     // rows per task
-constexpr int64_t kMatrixRowBlock =
-    384;                       // for the matrix unit, which is done with a panel before the next one has come
+
+// The matrix unit is done with a panel before the next one has come: each serves more rows.
+constexpr int64_t kMatrixRowBlock = 384;
 constexpr int64_t kAhead = 4;  // tiles fetched before they are transposed
 
 // Few rows read every panel once, from memory, and what comes next is fetched during the work on what is there. That is
@@ -82,7 +83,7 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
   const bool streamed = row_blocks == 1;
   const int64_t whole = kPairs ? kInnerBlock / 2 : kInnerBlock;
   const bool in_strips = streamed && rows > kTileRows && !kBlocked;
-  const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kBlock);
+  const int64_t inner = round_up(even_part(depth, in_strips ? kStreamedBlock : whole), kChainSteps);
   const int64_t grain = std::max<int64_t>(streamed ? ceil_div(panels, kStreamedRanges * num_threads()) : 1,
                                           120000 / (std::max<int64_t>(block_rows, 4) * depth * kPanel));
   parallel_for(panels * row_blocks, grain, [&](int64_t task) {
@@ -136,7 +137,21 @@ void pack_panels(const float* weight, int64_t out, int64_t in, Precision precisi
     const int64_t width = std::min(kPanel, out - p * kPanel);
     if (width < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
     for (int64_t j = 0; j < width; j += kLanes) {
-      for (int64_t k = 0; k < in; k += kLanes) {
+      int64_t k = 0;
+#if defined(__AVX512BF16__)  // whose conversion makes words of two vectors: half as many squares to transpose
+      for (; pairs && j + kLanes <= width && k + 2 * kLanes <= in; k += 2 * kLanes) {
+        const float* from = weight + (p * kPanel + j) * in + k;
+        float words[kLanes * kLanes];
+        for (int64_t r = 0; r < kLanes; ++r) {
+          for (int64_t line = 0; line < 2; ++line) {
+            __builtin_prefetch(from + r * in + (kAhead + line) * kLanes);
+          }
+          join_pairs(from + r * in, 2 * kLanes, words + r * kLanes);
+        }
+        transpose_tile(words, kLanes, panel + k / 2 * kPanel + j, kPanel);
+      }
+#endif
+      for (; k < in; k += kLanes) {
         const float* from = weight + (p * kPanel + j) * in + k;
         float* to = panel + (pairs ? k / 2 : k) * kPanel + j;
         if (j + kLanes <= width && k + kLanes <= in) {
@@ -159,21 +174,28 @@ void pack_panels(const float* weight, int64_t out, int64_t in, Precision precisi
   });
 }
 
+int64_t operand_width(Precision precision, int64_t in) {
+  if (precision == Precision::kFloat32) return in;
+  return ceil_div(in, 2) * (kWords ? 1 : 2);
+}
+
+void multiply_operands(const Panels& w, int64_t out, const float* operands, int64_t rows, const float* bias, float* y,
+                       int64_t ldy) {
+  const int64_t lda = operand_width(w.precision, w.in);
+  if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, operands, lda, 1, rows, bias, y, ldy);
+  multiply_rows<Pairs>(w, out, operands, lda, kWords ? 1 : 2, rows, bias, y, ldy);
+}
+
 void multiply_panels(const Panels& w, int64_t out, const float* x, int64_t ldx, int64_t rows, const float* bias,
                      float* y, int64_t ldy) {
   if (w.precision == Precision::kFloat32) return multiply_rows<Floats>(w, out, x, ldx, 1, rows, bias, y, ldy);
-  const int64_t numbers = kWords ? 1 : 2, lda = w.depth() * numbers;
+  const int64_t lda = operand_width(w.precision, w.in);
   thread_local Buffer converted;
   converted.reserve(rows * lda);
   float* a = converted.data();
-  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in), [&](int64_t r) {
-    if constexpr (kWords) {
-      join_pairs(x + r * ldx, w.in, a + r * lda);
-    } else {
-      swap_pairs(x + r * ldx, w.in, a + r * lda);
-    }
-  });
-  multiply_rows<Pairs>(w, out, a, lda, numbers, rows, bias, y, ldy);
+  parallel_for(rows, std::max<int64_t>(1, 32768 / w.in),
+               [&](int64_t r) { to_operand(x + r * ldx, w.in, a + r * lda); });
+  multiply_operands(w, out, a, rows, bias, y, ldy);
 }
 
 void gather_columns(const Panels& w, const int32_t* columns, int64_t rows, float* y) {

@@ -27,6 +27,11 @@ GYRE_KERNEL(void, pack_panels, const float* weight, int64_t out, int64_t in, Pre
 // y[rows, out] (row stride ldy) = x[rows, in] (row stride ldx) · W^T (+ bias[out] when not null).
 GYRE_KERNEL(void, multiply_panels, const Panels& panels, int64_t out, const float* x, int64_t ldx, int64_t rows,
             const float* bias, float* y, int64_t ldy);
+// The same for x as operands: what the kernel makes of rows first. Rows lie operand_width() floats apart.
+GYRE_KERNEL(void, multiply_operands, const Panels& panels, int64_t out, const float* operands, int64_t rows,
+            const float* bias, float* y, int64_t ldy);
+// Floats of an operand's row of `in` numbers: as many in f32, words of bf16 numbers where the variant multiplies those.
+GYRE_KERNEL(int64_t, operand_width, Precision precision, int64_t in);
 // y[r] = row columns[r] of W.
 GYRE_KERNEL(void, gather_columns, const Panels& panels, const int32_t* columns, int64_t rows, float* y);
 
@@ -47,6 +52,9 @@ class PackedMatrix {
 
   void multiply(const float* x, int64_t ldx, int64_t rows, const float* bias, float* y, int64_t ldy) const {
     multiply_panels(panels_, out_, x, ldx, rows, bias, y, ldy);
+  }
+  void multiply_operands(const float* operands, int64_t rows, const float* bias, float* y, int64_t ldy) const {
+    gyre::multiply_operands(panels_, out_, operands, rows, bias, y, ldy);
   }
   // Columns first .. first+count-1 of that; first is a multiple of kPanel.
   void multiply_columns(int64_t first, int64_t count, const float* x, int64_t ldx, int64_t rows, const float* bias,

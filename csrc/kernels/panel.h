@@ -23,7 +23,7 @@ static_assert(kPanel % kLanes == 0);
 //   Widened   two positions, a word of two bf16 numbers for each column, which are widened in registers; a holds f32
 //             numbers, the odd position before the even one
 //   Paired    two positions, words of two bf16 numbers in a and in the panel, by the processor's instruction
-//   Blocked   the same words, kBlock steps at a time in the order of the matrix unit (precision.h)
+//   Blocked   the same words, kChainSteps steps at a time in the order of the matrix unit (precision.h)
 struct Floats;
 struct Widened;
 struct Paired;
@@ -42,7 +42,7 @@ using Pairs = Widened;
 inline constexpr bool kWords = !std::is_same_v<Pairs, Widened>;
 
 // Inner positions in bf16 may be cut after these many steps, counted from the product's first, and nowhere else.
-inline constexpr int64_t kBlock = 16;
+inline constexpr int64_t kChainSteps = 16;
 
 // Lives while a thread multiplies pairs.
 #if defined(__AMX_BF16__)

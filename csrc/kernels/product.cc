@@ -178,7 +178,8 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
                  ptrdiff_t ldc) {
   using Engine = typename Format::Engine;
   thread_local Buffer panels;
-  const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2 * kBlock) : 0, most_depth = Format::depth(most);
+  const int64_t most = k ? round_up(ceil_div(k, ceil_div(k, kDepth)), 2 * kChainSteps) : 0,
+                most_depth = Format::depth(most);
   const int64_t num_panels = ceil_div(n, kPanel);
   // As many for one thread as for another.
   const int64_t tasks = round_up(

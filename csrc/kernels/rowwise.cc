@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "kernels/bf16.h"
+#include "kernels/buffer.h"
+#include "kernels/gemm.h"
 #include "kernels/parallel.h"
 #include "kernels/vec.h"
 
@@ -22,6 +24,28 @@ constexpr int64_t kBlock = 4096;
 int64_t swiglu_grain(int64_t width) { return std::max<int64_t>(1, 4096 / width); }
 
 vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
+
+void swiglu_row(const float* gate, int64_t width, float* act) {
+  const float* up = gate + width;
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const int64_t n = width - j;
+    const vf g = load_first(gate + j, n);
+    store_first(act + j, g * sigmoid(g) * load_first(up + j, n), n);
+  }
+}
+
+// Calls row(r, y) for all rows, whose y become operands.
+template <class Row>
+void for_operands(int64_t rows, int64_t width, int64_t grain, Precision precision, float* operands, Row&& row) {
+  const int64_t each = operand_width(precision, width);
+  parallel_for(rows, grain, [&](int64_t r) {
+    if (precision == Precision::kFloat32) return row(r, operands + r * each);
+    thread_local Buffer buffer;
+    buffer.reserve(width);
+    row(r, buffer.data());
+    to_operand(buffer.data(), width, operands + r * each);
+  });
+}
 
 }  // namespace
 
@@ -64,12 +88,20 @@ void rms_norm(const float* x, int64_t rows, int64_t width, const float* weight, 
   });
 }
 
-void add_rms_norm(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight, float eps,
-                  float* sum, float* y, float* rstd) {
-  parallel_for(rows, norm_grain(width), [&](int64_t r) {
+void rms_norm_operands(const float* x, int64_t rows, int64_t width, const float* weight, float eps, Precision precision,
+                       float* operands, float* rstd) {
+  for_operands(rows, width, norm_grain(width), precision, operands, [&](int64_t r, float* y) {
+    const float value = rms_norm_row(x + r * width, width, weight, eps, y);
+    if (rstd) rstd[r] = value;
+  });
+}
+
+void add_rms_norm_operands(const float* x, const float* delta, int64_t rows, int64_t width, const float* weight,
+                           float eps, Precision precision, float* sum, float* operands, float* rstd) {
+  for_operands(rows, width, norm_grain(width), precision, operands, [&](int64_t r, float* y) {
     const int64_t at = r * width;
     for (int64_t j = 0; j < width; ++j) sum[at + j] = x[at + j] + delta[at + j];
-    const float value = rms_norm_row(sum + at, width, weight, eps, y + at);
+    const float value = rms_norm_row(sum + at, width, weight, eps, y);
     if (rstd) rstd[r] = value;
   });
 }
@@ -90,16 +122,13 @@ void rms_norm_backward(const float* x, const float* rstd, const float* weight, c
 }
 
 void swiglu(const float* gate_up, int64_t rows, int64_t width, float* act) {
-  parallel_for(rows, swiglu_grain(width), [&](int64_t r) {
-    const float* gate = gate_up + r * 2 * width;
-    const float* up = gate + width;
-    float* y = act + r * width;
-    for (int64_t j = 0; j < width; j += kLanes) {
-      const int64_t n = width - j;
-      const vf g = load_first(gate + j, n);
-      store_first(y + j, g * sigmoid(g) * load_first(up + j, n), n);
-    }
-  });
+  parallel_for(rows, swiglu_grain(width),
+               [&](int64_t r) { swiglu_row(gate_up + r * 2 * width, width, act + r * width); });
+}
+
+void swiglu_operands(const float* gate_up, int64_t rows, int64_t width, Precision precision, float* operands) {
+  for_operands(rows, width, swiglu_grain(width), precision, operands,
+               [&](int64_t r, float* act) { swiglu_row(gate_up + r * 2 * width, width, act); });
 }
 
 void swiglu_backward(const float* gate_up, const float* d_act, int64_t rows, int64_t width, float* d_gate_up) {

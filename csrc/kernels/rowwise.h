@@ -15,9 +15,13 @@ namespace gyre {
 GYRE_KERNEL(void, rms_norm, const float* x, int64_t rows, int64_t width, const float* weight, float eps, float* y,
             float* rstd);
 
-// sum = x + delta (sum may be x), then y = rms_norm(sum).
-GYRE_KERNEL(void, add_rms_norm, const float* x, const float* delta, int64_t rows, int64_t width, const float* weight,
-            float eps, float* sum, float* y, float* rstd);
+// rms_norm(x) as operands of multiply_operands() in that precision: the rows are converted while they are in the cache.
+GYRE_KERNEL(void, rms_norm_operands, const float* x, int64_t rows, int64_t width, const float* weight, float eps,
+            Precision precision, float* operands, float* rstd);
+
+// sum = x + delta (sum may be x), then rms_norm_operands(sum).
+GYRE_KERNEL(void, add_rms_norm_operands, const float* x, const float* delta, int64_t rows, int64_t width,
+            const float* weight, float eps, Precision precision, float* sum, float* operands, float* rstd);
 
 // Adds to dx and dweight the gradients of rms_norm from dy. The order of additions into dweight does not depend on
 // threads.
@@ -34,6 +38,9 @@ void rms_norm_row_backward(const float* x, float rstd, const float* weight, cons
 //
 // act[rows, width] from gate_up[rows, 2 * width].
 GYRE_KERNEL(void, swiglu, const float* gate_up, int64_t rows, int64_t width, float* act);
+// The same as operands of multiply_operands().
+GYRE_KERNEL(void, swiglu_operands, const float* gate_up, int64_t rows, int64_t width, Precision precision,
+            float* operands);
 
 // d_gate_up[rows, 2 * width] (overwritten) from d_act[rows, width].
 GYRE_KERNEL(void, swiglu_backward, const float* gate_up, const float* d_act, int64_t rows, int64_t width,

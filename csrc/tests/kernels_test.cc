@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/gemm.h"
 #include "kernels/rope.h"
 #include "kernels/rowwise.h"
 #include "kernels/vec.h"
@@ -57,10 +58,37 @@ TEST(RmsNorm, ForwardAndBackward) {
 TEST(RmsNorm, AddingFirstIsTheSame) {
   const at::Tensor x = random_tensor({5, 37}, 1), delta = random_tensor({5, 37}, 2), weight = random_tensor({37}, 3);
   at::Tensor sum = at::empty_like(x), y = at::empty_like(x), expected = at::empty_like(x);
-  add_rms_norm(data(x), data(delta), 5, 37, data(weight), 1e-6f, mutable_data(sum), mutable_data(y), nullptr);
+  add_rms_norm_operands(data(x), data(delta), 5, 37, data(weight), 1e-6f, Precision::kFloat32, mutable_data(sum),
+                        mutable_data(y), nullptr);
   EXPECT_TRUE(testing::same_bits(sum, x + delta));
   rms_norm(data(sum), 5, 37, data(weight), 1e-6f, mutable_data(expected), nullptr);
   EXPECT_TRUE(testing::same_bits(y, expected));
+}
+
+// Rows that become operands where they are made give the products of rows that are converted later.
+TEST(Operands, MultiplyLikeTheirRows) {
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    for (const int64_t width : {1, 37, 64}) {
+      const at::Tensor gate_up = random_tensor({7, 2 * width}, 1), scale = random_tensor({width}, 2),
+                       weight = random_tensor({20, width}, 3);
+      const at::Tensor x = gate_up.narrow(1, 0, width).contiguous();
+      PackedMatrix packed;
+      packed.pack(data(weight), 20, width, precision);
+      at::Tensor rows = at::empty({7, width}), operands = at::empty({7, operand_width(precision, width)}),
+                 want = at::empty({7, 20}), got = at::empty({7, 20});
+      const auto expect_same = [&] {
+        packed.multiply(data(rows), width, 7, nullptr, mutable_data(want), 20);
+        packed.multiply_operands(data(operands), 7, nullptr, mutable_data(got), 20);
+        EXPECT_TRUE(testing::same_bits(got, want)) << width;
+      };
+      rms_norm(data(x), 7, width, data(scale), 1e-6f, mutable_data(rows), nullptr);
+      rms_norm_operands(data(x), 7, width, data(scale), 1e-6f, precision, mutable_data(operands), nullptr);
+      expect_same();
+      swiglu(data(gate_up), 7, width, mutable_data(rows));
+      swiglu_operands(data(gate_up), 7, width, precision, mutable_data(operands));
+      expect_same();
+    }
+  }
 }
 
 TEST(Swiglu, ForwardAndBackward) {

@@ -1,9 +1,11 @@
 #include "backend/cpu/block.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 
+#include <memory>
+
+#include "kernels/buffer.h"
 #include "kernels/product.h"
 #include "kernels/rowwise.h"
 #include "kernels/tile.h"
@@ -11,7 +13,12 @@
 namespace gyre {
 namespace {
 
-at::Tensor rows_of(int64_t rows, int64_t width) { return at::empty({rows, width}, at::kFloat); }
+// In memory of huge pages: products write 16 rows at a time, each on a small page of its own.
+at::Tensor rows_of(int64_t rows, int64_t width) {
+  auto memory = std::make_shared<Buffer>();
+  memory->reserve(rows * width);
+  return at::from_blob(memory->data(), {rows, width}, [memory](void*) {});
+}
 
 // Calls body(tensor, shape) for all that a block's backward pass needs.
 template <class Body>
@@ -41,7 +48,7 @@ void linear_backward(Precision p, int64_t rows, int64_t in, int64_t out, const f
 }
 
 // The tensors that a forward pass does not read in packed form.
-constexpr at::Tensor BlockTensors::*kBesidePacked[] = {
+constexpr at::Tensor BlockTensors::* kBesidePacked[] = {
     &BlockTensors::attn_norm_H, &BlockTensors::qkv_bias_R, &BlockTensors::q_norm_D,        &BlockTensors::k_norm_D,
     &BlockTensors::out_bias_H,  &BlockTensors::mlp_norm_H, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_bias_H};
 
@@ -67,7 +74,7 @@ BlockTensors beside_packed(const BlockTensors& from) {
 }
 
 void BlockActivations::place(const ModelConfig& c, int64_t rows, float* memory) {
-  for_tensors(c, rows, [&](at::Tensor BlockActivations::*tensor, const std::vector<int64_t>& shape) {
+  for_tensors(c, rows, [&](at::Tensor BlockActivations::* tensor, const std::vector<int64_t>& shape) {
     this->*tensor = at::from_blob(memory, shape);
     memory += floats_of(shape);
   });
@@ -80,11 +87,12 @@ int64_t BlockActivations::size(const ModelConfig& c, int64_t rows) {
   return size;
 }
 
+// Operands of odd widths are one number wider than their rows.
 ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
-    : normed_NH(rows_of(rows, c.hidden_size)),
+    : normed_NH(rows_of(rows, round_up(c.hidden_size, 2))),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
       delta_NH(rows_of(rows, c.hidden_size)),
-      act_NF(rows_of(rows, c.intermediate_size)) {}
+      act_NF(rows_of(rows, round_up(c.intermediate_size, 2))) {}
 
 HeadLayout Block::head_layout() const {
   return {config.num_heads,         config.num_kv_heads,      config.head_dim,
@@ -101,27 +109,42 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),
         *gate_up = floats(kept.gate_up_N2F);
 
+  const Precision p = config.precision();
+
   // Back to the residual stream: a part makes some of the columns.
-  const auto project = [&](const PackedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias) {
+  const auto project = [&](const PackedMatrix& matrix, const at::Tensor& bias, auto&& multiply) {
     const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * matrix.out()).view({n, matrix.out()});
-    matrix.multiply(floats(x), x.size(1), n, floats(bias), floats(own), matrix.out());
+    multiply(floats(bias), floats(own), matrix.out());
     return joints ? joints->hidden(own) : own;
   };
+  const auto project_rows = [&](const PackedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias) {
+    return project(matrix, bias,
+                   [&](const float* b, float* y, int64_t ldy) { matrix.multiply(floats(x), x.size(1), n, b, y, ldy); });
+  };
 
-  rms_norm(input, n, h, floats(weights.attn_norm_H), eps, normed, floats(kept.attn_rstd_N));
-  packed.qkv.multiply(normed, h, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
+  rms_norm_operands(input, n, h, floats(weights.attn_norm_H), eps, p, normed, floats(kept.attn_rstd_N));
+  packed.qkv.multiply_operands(normed, n, floats(weights.qkv_bias_R), qkv, q + 2 * k);
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
   const at::Tensor o_NQ = joints ? joints->query(kept.o_NQ) : kept.o_NQ;
-  const at::Tensor attended_NH = project(packed.out, o_NQ, weights.out_bias_H);
+  const at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
 
-  add_rms_norm(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, middle, normed,
-               floats(kept.mlp_rstd_N));
-  packed.gate_up.multiply(normed, h, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
-  swiglu(gate_up, n, f, floats(work.act_NF));
-  const at::Tensor act_NF = joints ? joints->intermediate(work.act_NF) : work.act_NF;
-  add(middle, floats(project(packed.down, act_NF, weights.down_bias_H)), n * h, floats(output_NH));
+  add_rms_norm_operands(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, p, middle, normed,
+                        floats(kept.mlp_rstd_N));
+  packed.gate_up.multiply_operands(normed, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
+  float* act = floats(work.act_NF);
+  at::Tensor down_NH;
+  if (joints) {
+    swiglu(gate_up, n, f, act);
+    down_NH = project_rows(packed.down, joints->intermediate(at::from_blob(act, {n, f})), weights.down_bias_H);
+  } else {
+    swiglu_operands(gate_up, n, f, p, act);
+    down_NH = project(packed.down, weights.down_bias_H, [&](const float* bias, float* y, int64_t ldy) {
+      packed.down.multiply_operands(act, n, bias, y, ldy);
+    });
+  }
+  add(middle, floats(down_NH), n * h, floats(output_NH));
 }
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)

@@ -125,8 +125,13 @@ CpuNetwork::CpuNetwork(const ModelConfig& config, const ParameterSet& parameters
 
 void CpuNetwork::touch() {
   packed_.touch();
-  activations_.reset();
+  forget_training();
   beside_packed_.reset();
+}
+
+void CpuNetwork::forget_training() {
+  activations_.reset();
+  logits_ = Buffer();
 }
 
 void CpuNetwork::release() {
@@ -142,7 +147,7 @@ at::Tensor copy(const at::Tensor& t) { return t.defined() ? t.clone() : t; }
 
 void CpuNetwork::prepare() {
   if (parameters_.always_here() || beside_packed_ != nullptr) return;
-  activations_.reset();
+  forget_training();
   const RootTensors& root = parameters_.root;
   parameters_.enter(kRoot);
   auto beside = std::make_unique<ParameterSet>();
@@ -222,7 +227,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
 }
 
 at::Tensor CpuNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
-  activations_.reset();
+  forget_training();
   require_gathered(parameters_, beside_packed_ != nullptr);
   packed_.keep_blocks();
   return run(beside_packed_ ? *beside_packed_ : parameters_, ids, pass, dynamic_cast<CpuPages&>(kv), false, nullptr);

@@ -106,6 +106,8 @@ class CpuNetwork : public Network {
                  bool share_pages, CpuActivations* keep);
   const RootTensors& head_root();
   void logits_block(const at::Tensor& rows_RH, int64_t first, int64_t columns, float* logits);
+  // Lets go of the memory of the last training pass.
+  void forget_training();
   void chunk_backward(const at::Tensor& rows_RH, std::span<const Target> targets, float inverse, const Scores& scores,
                       const float* kept, const ScoreGradient& gradient);
 
@@ -117,6 +119,7 @@ class CpuNetwork : public Network {
   RopeTable rope_;
   // What the last training pass kept: the next one uses the same memory, until an update or inference frees it.
   std::shared_ptr<Buffer> activations_;
+  Buffer logits_;  // of the targets that were last trained on, for as long
 };
 
 }  // namespace gyre
