@@ -67,9 +67,6 @@ func (g *Gradients) Close() error {
 	return nil
 }
 
-// Parameters counts those that the buffer has a part for.
-func (g *Gradients) Parameters() int { return g.parameters }
-
 // Zero sets every entry to 0.
 func (g *Gradients) Zero() error {
 	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status { return C.gyre_gradients_zero(h, err) })

@@ -73,7 +73,6 @@ func TestEvaluationsAreReady(t *testing.T) {
 
 // Every experiment passes all that a run would check at its start, RAGEN's base matrix at every size of its model.
 func TestEveryExperimentIsReady(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	sizes := qwen(t, dir)
 	dataSets(t, dir)
@@ -83,24 +82,27 @@ func TestEveryExperimentIsReady(t *testing.T) {
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: no files (%v)", pattern, err)
 		}
-		files = append(files, found...)
-	}
-	for _, file := range files {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			t.Fatal(err)
+		for _, file := range found {
+			path, err := filepath.Abs(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, path)
 		}
+	}
+	t.Chdir(dir)
+	for _, path := range files {
 		models := sizes[:1]
 		switch {
-		case strings.Contains(file, "base/sokoban"):
+		case strings.Contains(path, "base/sokoban"):
 			models = sizes
-		case strings.Contains(file, "/base/"):
+		case strings.Contains(path, "/base/"):
 			models = []string{sizes[0], sizes[2]}
 		}
 		for _, model := range models {
-			code, stdout, stderr := runGyre(t, dir, "train", path, "model.path="+model, "--dry-run")
+			code, stdout, stderr := runHere(t, "train", path, "model.path="+model, "--dry-run")
 			if code != 0 || !strings.Contains(stdout, "[run]") || !strings.Contains(stderr, "memory") {
-				t.Errorf("%s on %s: exit code %d\n%s", file, model, code, stderr)
+				t.Errorf("%s on %s: exit code %d\n%s", path, model, code, stderr)
 			}
 		}
 	}

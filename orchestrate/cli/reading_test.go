@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"math"
@@ -165,11 +163,9 @@ func TestWrongArguments(t *testing.T) {
 		"generate --model x --stop=":             "--stop",
 		"sweep ../../configs/studies/hyperparam_search.toml --stage 9 --dry-run": "--stage is 9, and the study has 4",
 	} {
-		var out, errs bytes.Buffer
-		words := strings.Fields("gyre " + strings.ReplaceAll(args, "CONFIG", config+" analysis.num_buckets=2"))
-		code := run(context.Background(), newApp(commands(), &out, &errs), words)
-		if code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), want) || strings.Count(errs.String(), "\n") != 1 {
-			t.Errorf("gyre %s: exit code %d, printed %q, said %q; want %d and one line with %q", args, code, out.String(), errs.String(), exitUsage, want)
+		code, stdout, stderr := runHere(t, strings.Fields(strings.ReplaceAll(args, "CONFIG", config+" analysis.num_buckets=2"))...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("gyre %s: exit code %d, printed %q, said %q; want %d and one line with %q", args, code, stdout, stderr, exitUsage, want)
 		}
 	}
 }

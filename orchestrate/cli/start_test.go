@@ -28,9 +28,9 @@ func broken(t *testing.T, name string, change func(text string) string) string {
 
 // What a run would refuse at its start, its dry run refuses too, and neither leaves anything.
 func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
+	t.Chdir(dir)
 	chat := filepath.Join(dir, "chat.jinja")
 	for file, text := range map[string]string{chat: "{{ raise_exception('never') }}", filepath.Join(dir, "huge.jsonl"): `{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[[1,1e300]]}`} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -58,7 +58,7 @@ func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, mode := range [][]string{{"--dry-run"}, nil} {
-				code, stdout, stderr := runGyre(t, dir, append(append([]string{"train", config}, x.args...), mode...)...)
+				code, stdout, stderr := runHere(t, append(append([]string{"train", config}, x.args...), mode...)...)
 				if code == 0 || stdout != "" || !strings.Contains(stderr, x.want) {
 					t.Errorf("%v: exit code %d, want %q in\n%s", mode, code, x.want, stderr)
 				}
@@ -102,19 +102,19 @@ func TestDryRunOfARunThatCanStart(t *testing.T) {
 
 // Every configuration that comes with Gyre says how to get the model it names, or the data that it needs before.
 func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
-	t.Parallel()
 	files, err := filepath.Glob("../../configs/*.toml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d configurations, %v", len(files), err)
 	}
-	dir := t.TempDir()
-	for _, file := range files {
-		path, err := filepath.Abs(file)
-		if err != nil {
+	for i := range files {
+		if files[i], err = filepath.Abs(files[i]); err != nil {
 			t.Fatal(err)
 		}
+	}
+	t.Chdir(t.TempDir())
+	for _, path := range files {
 		for _, verb := range []string{"train", "eval", "sft", "analyze"} {
-			code, _, stderr := runGyre(t, dir, verb, path)
+			code, _, stderr := runHere(t, verb, path)
 			data := ""
 			for _, set := range []string{"gsm8k", "math500"} {
 				if strings.Contains(string(readFile(t, path)), "data/"+set+"/") {
@@ -122,7 +122,7 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 				}
 			}
 			hinted := strings.Contains(stderr, "gyre model init models/") || strings.Contains(stderr, "bash scripts/get-smollm2.sh")
-			if filepath.Base(file) == "demo.toml" {
+			if filepath.Base(path) == "demo.toml" {
 				hinted = strings.Contains(stderr, "`make demo` makes it")
 			}
 			if data != "" {
@@ -132,7 +132,7 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl does not exist") && strings.Contains(stderr, "scripts/get-reasoning-gym.py")
 			}
 			if code == 0 || !hinted {
-				t.Errorf("gyre %s %s: exit code %d\n%s", verb, file, code, stderr)
+				t.Errorf("gyre %s %s: exit code %d\n%s", verb, path, code, stderr)
 			}
 		}
 	}
@@ -140,9 +140,9 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 
 // What a run would have made is named with what makes it, and a model of a known organisation with its whole name.
 func TestMissingPathsSayWhatMakesThem(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
+	t.Chdir(dir)
 	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(`{"question": "1+1?", "answer": "2"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 		`train CONFIG envs.0.tag=Dataset envs.0.options={file="mine.jsonl"}`:            "`gyre data prepare --help`",
 		`train CONFIG envs.0.tag=Dataset envs.0.options={file="rows.jsonl",max_prompt_length=9,tokenizer="models/none"}`: "option tokenizer: models/none",
 	} {
-		code, _, stderr := runGyre(t, dir, strings.Fields(strings.ReplaceAll(command, "CONFIG", config))...)
+		code, _, stderr := runHere(t, strings.Fields(strings.ReplaceAll(command, "CONFIG", config))...)
 		if code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, want %q in\n%s", command, code, want, stderr)
 		}

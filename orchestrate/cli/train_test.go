@@ -205,11 +205,11 @@ func TestCorruptCheckpoints(t *testing.T) {
 
 // Whoever uses a checkpoint finds the damage, whichever byte of whichever file it is in, before anything else is said of it.
 func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 2\nbatch = 4\n")
 	mustGyre(t, dir, "train", config, "run.steps=1")
 	mustGyre(t, dir, "sft", config, "run.name=warm", "sft.epochs=1")
+	t.Chdir(dir)
 	const step, warm = "runs/tiny/global_step_1", "runs/warm/global_step_1"
 	uses := []struct{ part, command string }{ // what a command reads of a step's folder: all of it, or one model
 		{"", "eval CONFIG --checkpoint STEP"},
@@ -263,7 +263,7 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 			if err := os.WriteFile(path, damaged, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, _, stderr := runGyre(t, dir, strings.Fields(command)...)
+			code, _, stderr := runHere(t, strings.Fields(command)...)
 			if code != 4 || !strings.Contains(stderr, filepath.Join(folder, name)) {
 				t.Errorf("gyre %s with byte %d of %s changed by %#x: exit code %d, want 4\n%s", command, at, name, change, code, stderr)
 			}
