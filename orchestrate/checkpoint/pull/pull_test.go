@@ -196,3 +196,52 @@ func TestWrongDownloads(t *testing.T) {
 		}
 	}
 }
+
+// Without safetensors the pickled weights are taken, and nothing else that is called .bin.
+func TestPullTakesPickledWeightsWhereThereAreNoOthers(t *testing.T) {
+	h, dir := newHub(), filepath.Join(t.TempDir(), "model")
+	delete(h.files, "model.safetensors")
+	h.files["adapter_model.safetensors"], h.files["training_args.bin"] = "no", "no"
+	if err := get(t, h, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, dir); got != "LICENSE config.json pytorch_model.bin tokenizer.json" {
+		t.Errorf("downloaded %s", got)
+	}
+}
+
+// The token goes with every request, and a hub that wants one is told how to give it.
+func TestTheTokenIsSent(t *testing.T) {
+	h := newHub()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	pulled := func(token string) error {
+		return Model(t.Context(), Hub{Endpoint: server.URL, Client: Client(), Token: token}, "org/model", "main", filepath.Join(t.TempDir(), "model"), func(string, int64, int64) {})
+	}
+	if err := pulled("secret"); err != nil {
+		t.Errorf("with its token: %v", err)
+	}
+	if err := pulled(""); err == nil || !strings.Contains(err.Error(), "set HF_TOKEN") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("without: %v", err)
+	}
+}
+
+// A log gets a line when a file begins and one when it is complete, not one for every piece.
+func TestProgressInLines(t *testing.T) {
+	var text strings.Builder
+	report := Lines(&text)
+	for done := int64(0); done <= 3_000_000; done += 100_000 {
+		report("a", done, 3_000_000)
+	}
+	report("b", 500_000, -1)
+	report("b", 900_000, -1)
+	if want := "a  0.0 of 3.0 MB\na  3.0 of 3.0 MB\nb  0.5 MB\n"; text.String() != want {
+		t.Errorf("%q, want %q", text.String(), want)
+	}
+}
