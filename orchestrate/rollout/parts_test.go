@@ -59,6 +59,9 @@ func (j *judge) StopStrings() []string {
 }
 
 func (j *judge) TakeRewards(wanted []envs.Wanted) error {
+	if len(wanted) == 0 {
+		return errors.New("asked for no part")
+	}
 	for _, w := range wanted {
 		if w.Name == "refused" {
 			return fmt.Errorf("no part %q", w.Name)

@@ -61,6 +61,12 @@ func TestAnalysisBatchIsSharedOut(t *testing.T) {
 	if p := AnalysisPlan(c, 51); p.Groups() != total || p.EnvSeed != 10000+int64(total) || p.Sources[0].GroupSize != 16 {
 		t.Errorf("without analysis.groups: %+v", p)
 	}
+	c.Analysis.GroupSize = 0
+	for i, s := range AnalysisPlan(c, 1).Sources {
+		if s.GroupSize != c.Envs[i].GroupSize {
+			t.Errorf("without analysis.group_size source %d has groups of %d, want its own %d", i, s.GroupSize, c.Envs[i].GroupSize)
+		}
+	}
 }
 
 // 128 groups over sources of 5 and 3: 80 and 48; 2 over 1, 1 and 1: the first two; the third is left out.
