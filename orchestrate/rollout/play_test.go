@@ -267,6 +267,23 @@ func TestRefusedRequestsEndTheRound(t *testing.T) {
 	}
 }
 
+// What went wrong with a seat ends the round, whether somebody waited for the seat or it was back before that.
+func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
+	failed := errors.New("no cell")
+	for _, wait := range []time.Duration{0, 20 * time.Millisecond} {
+		crew := newCrew(t.Context(), 1, 1)
+		if wait == 0 {
+			crew.done <- result{err: failed}
+		} else {
+			time.AfterFunc(wait, func() { crew.done <- result{err: failed} })
+		}
+		if err := (&round{away: 1}).collect(t.Context(), crew); !errors.Is(err, failed) {
+			t.Errorf("after %v: %v", wait, err)
+		}
+		crew.close()
+	}
+}
+
 // Replies are cut off at max_tokens unless they end there by themselves; the shortest episode is found wherever it stands.
 func TestLastReplies(t *testing.T) {
 	p := player(t, nil, defaults())
