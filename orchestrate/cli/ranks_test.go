@@ -95,20 +95,26 @@ func closeMetrics(t *testing.T, want, got string, tolerance float64) {
 		t.Fatalf("%d lines of metrics, want %d", len(b), len(a))
 	}
 	for step, values := range a {
-		for name, v := range values {
-			x, number := v.(float64)
-			y, ok := b[step][name].(float64)
-			if number != ok {
-				t.Errorf("step %d: %s = %v, want %v", step, name, b[step][name], v)
-			}
-			// Means of what cancels out have no digits of their own, nor have cosines of gradients that are nearly rounding alone.
-			least := 1e-2
-			if strings.Contains(name, "cosine") {
-				least = 0.1
-			}
-			if number && math.Abs(x-y) > tolerance*math.Max(math.Abs(x), least) {
-				t.Errorf("step %d: %s = %v, want %v", step, name, y, x)
-			}
+		closeValues(t, step, values, b[step], tolerance)
+	}
+}
+
+// closeValues compares the numbers of one step.
+func closeValues(t *testing.T, step int, want, got map[string]any, tolerance float64) {
+	t.Helper()
+	for name, v := range want {
+		x, number := v.(float64)
+		y, ok := got[name].(float64)
+		if number != ok {
+			t.Errorf("step %d: %s = %v, want %v", step, name, got[name], v)
+		}
+		// Means of what cancels out have no digits of their own, nor have cosines of gradients that are nearly rounding alone.
+		least := 1e-2
+		if strings.Contains(name, "cosine") {
+			least = 0.1
+		}
+		if number && math.Abs(x-y) > tolerance*math.Max(math.Abs(x), least) {
+			t.Errorf("step %d: %s = %v, want %v", step, name, y, x)
 		}
 	}
 }
