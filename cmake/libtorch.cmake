@@ -63,15 +63,17 @@ else()
 endif()
 
 # NCCL's group (csrc/fsdp/nccl): where libtorch has its CUDA half, and CUDA's and NCCL's headers are there. They come with the wheels that
-# torch asks for (nvidia/ beside torch/) or with a CUDA toolkit.
+# torch asks for (nvidia/ beside torch/), but for crt/, or with a CUDA toolkit.
 set(GYRE_NCCL OFF)
 if(GYRE_C10D AND EXISTS "${GYRE_TORCH_LIB}/libtorch_cuda.so")
   file(GLOB _nvidia "${GYRE_TORCH_ROOT}/../nvidia/*/include")
   find_path(GYRE_NCCL_INCLUDE nccl.h HINTS ${_nvidia})
   find_path(GYRE_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_nvidia} /usr/local/cuda/include)
-  if(GYRE_NCCL_INCLUDE AND GYRE_CUDA_INCLUDE)
+  find_path(GYRE_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${_nvidia} /usr/local/cuda/include)  # which cuda_runtime.h includes
+  if(GYRE_NCCL_INCLUDE AND GYRE_CUDA_INCLUDE AND GYRE_CUDA_CRT_INCLUDE)
     set(GYRE_NCCL ON)
   else()
-    message(STATUS "  no NCCL: nccl.h or cuda_runtime_api.h is missing (pip install nvidia-nccl-cu13 nvidia-cuda-runtime)")
+    message(STATUS "  no NCCL, so a model on GPUs is one process: nccl.h, cuda_runtime_api.h or crt/host_config.h is missing "
+      "(pip install nvidia-nccl-cu13 nvidia-cuda-runtime nvidia-cuda-crt)")
   endif()
 endif()

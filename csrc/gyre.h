@@ -482,7 +482,7 @@ typedef struct {
   int32_t rank, size;
   gyre_store store;     // must outlive the group; not used by a group of one
   const char* prefix;   // of the group's keys
-  const char* backend;  // "gloo"
+  const char* backend;  // "gloo"; "nccl" for models on GPUs (libgyre_nccl.so: compiled and linked, never run)
   const char* bind;     // address, host name or interface of the connections between ranks
   double timeout;       // seconds that a rank waits for another
   int32_t first;        // what messages call rank 0 of this group: its rank in the run

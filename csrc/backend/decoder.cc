@@ -88,7 +88,7 @@ void Decoder::touch() {
 
 void Decoder::prepare() {
   sampling().prepare();
-  rest();
+  parameters_.let_go();
 }
 
 void Decoder::share(std::shared_ptr<Peers> peers) {

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "backend/decoder.h"
@@ -68,7 +69,7 @@ T& deref(T* pointer, const char* name) {
 
 // Runs `body` without autograd and turns its exceptions into a status:
 //   std::invalid_argument, std::out_of_range, c10::ValueError, c10::IndexError → INVALID_ARGUMENT
-//   std::bad_alloc, c10::OutOfMemoryError                                     → OUT_OF_MEMORY
+//   std::bad_alloc, c10::OutOfMemoryError, std::system_error of no memory    → OUT_OF_MEMORY
 //   GroupError → DISCONNECTED, NotFiniteError → NOT_FINITE, NotFoundError → NOT_FOUND,
 //   c10::NotImplementedError → UNSUPPORTED, anything else → INTERNAL
 template <typename Body>
@@ -89,6 +90,11 @@ gyre_status guard(gyre_error* err, Body&& body) noexcept {
     return fail(err, GYRE_INVALID_ARGUMENT, e.what());
   } catch (const std::bad_alloc&) {
     return fail(err, GYRE_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::system_error& e) {  // a thread that could not be started, as a rule
+    const bool memory =
+        e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
+    const std::string message = (memory ? "out of memory, or of threads: " : "") + std::string(e.what());
+    return fail(err, memory ? GYRE_OUT_OF_MEMORY : GYRE_INTERNAL, message);
   } catch (const c10::OutOfMemoryError& e) {
     return fail(err, GYRE_OUT_OF_MEMORY, e.what_without_backtrace());
   } catch (const c10::ValueError& e) {

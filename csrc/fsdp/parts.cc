@@ -315,7 +315,7 @@ void GatheredPart::rest() {
   direction_ = 1;
 }
 
-void GatheredPart::change() {
+void GatheredPart::let_go() {
   rest();
   ranks_.free_buffers();
 }

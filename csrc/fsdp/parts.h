@@ -137,7 +137,7 @@ class GatheredPart : public Part {
   void enter(int64_t unit) override;
   void leave(int64_t unit) override;
   void rest() override;
-  void change() override;
+  void let_go() override;
   void zero() override;
 
  private:

@@ -42,8 +42,10 @@ class Residence {
   virtual void leave(int64_t unit) = 0;
   // The pass is over: nothing of the set is used until the next.
   virtual void rest() {}
+  // Nor will there be one soon: memory that it would use again is freed.
+  virtual void let_go() { rest(); }
   // And the values have changed.
-  virtual void change() { rest(); }
+  virtual void change() { let_go(); }
   // Whether enter() and leave() need not be called.
   virtual bool always_here() const { return false; }
 };
@@ -62,6 +64,9 @@ struct ParameterSet {
   }
   void leave(int64_t unit) const {
     if (residence) residence->leave(unit);
+  }
+  void let_go() const {
+    if (residence) residence->let_go();
   }
 
   // The flat storages in a fixed order: root first, then blocks.

@@ -101,6 +101,8 @@ TEST(Guard, GivesEveryExceptionItsStatus) {
   EXPECT_EQ(guard(&err, [] { throw std::invalid_argument("what is wrong"); }), GYRE_INVALID_ARGUMENT);
   EXPECT_STREQ(err.message, "what is wrong");
   EXPECT_EQ(guard(&err, [] { throw std::bad_alloc(); }), GYRE_OUT_OF_MEMORY);
+  EXPECT_EQ(guard(&err, [] { throw std::system_error(EAGAIN, std::generic_category()); }), GYRE_OUT_OF_MEMORY);
+  EXPECT_EQ(guard(&err, [] { throw std::system_error(EPIPE, std::generic_category()); }), GYRE_INTERNAL);
   EXPECT_EQ(guard(&err, [] { throw NotFiniteError("nan"); }), GYRE_NOT_FINITE);
   EXPECT_EQ(guard(&err, [] { throw NotFoundError("id"); }), GYRE_NOT_FOUND);
   EXPECT_EQ(guard(&err, [] { TORCH_CHECK_NOT_IMPLEMENTED(false, "nope"); }), GYRE_UNSUPPORTED);

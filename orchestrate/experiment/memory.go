@@ -70,6 +70,13 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	if weights > 1 { // the blocks at hand, the next ones, and what is no block: embedding and head
 		block := blockMatrices(actor)
 		add("update", "weights and gradients of the blocks at hand", 4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-actor.NumLayers*block)))
+		if e.Parts.Play {
+			atHand := Parameters(actor) - actor.NumLayers*block + int64(1+c.FSDP.Prefetch)*block
+			add("rollout", "weights at hand while the sampler is compared with the trainer", 4*atHand)
+			if c.Engine.TensorParallel <= 1 && !actor.TieEmbeddings {
+				add("rollout", "the sampler's copy of the embedding", 4*actor.VocabSize*actor.HiddenSize)
+			}
+		}
 	}
 	if e.Parts.Play {
 		e.planRollouts(add)

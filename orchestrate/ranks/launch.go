@@ -10,15 +10,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"gyre/internal/child"
-	"gyre/internal/tail"
 	"gyre/orchestrate/interrupt"
 )
 
@@ -60,7 +58,7 @@ func (l Launch) Run(ctx context.Context) error {
 type process struct {
 	rank    int
 	cmd     *exec.Cmd
-	said    *tail.Writer // the end of its standard error; of rank 0, whose standard error is the launcher's, nothing
+	said    *words // what it wrote to stderr, unless that went to a terminal
 	started chan struct{}
 	ended   chan struct{}
 	failed  error // of starting it
@@ -71,7 +69,7 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 	token, kills := NewToken(), outOfMemoryKills()
 	processes := make([]*process, l.Ranks)
 	for rank := range processes {
-		processes[rank] = &process{rank: rank, said: tail.New(4 << 10), started: make(chan struct{}), ended: make(chan struct{})}
+		processes[rank] = &process{rank: rank, said: newWords(), started: make(chan struct{}), ended: make(chan struct{})}
 	}
 	explain := func(who Identity, err error) string {
 		select {
@@ -100,6 +98,9 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 		p.cmd.Stderr = p.said
 		if p.rank == 0 {
 			p.cmd.Stdout, p.cmd.Stderr = l.Stdout, l.Stderr
+			if f, ok := l.Stderr.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) { // which it must see itself, to draw on it
+				p.cmd.Stderr = io.MultiWriter(l.Stderr, p.said)
+			}
 		}
 		p.cmd.SysProcAttr = child.Attributes()
 		p.cmd.WaitDelay = 2 * time.Second
@@ -179,53 +180,4 @@ func (l Launch) watch(ctx context.Context, s *server, processes []*process, ends
 func hostname() string {
 	name, _ := os.Hostname()
 	return name
-}
-
-// agreedCodes are exit codes that all ranks come to together: a rule that ended the run, an interruption.
-var agreedCodes = []int{0, 5, 128 + int(syscall.SIGINT), 128 + int(syscall.SIGTERM)}
-
-// fault is what was wrong with the end of a process, "" if it ended in good order.
-func (p *process) fault(kills int) string {
-	if p.failed == nil && slices.Contains(agreedCodes, p.cmd.ProcessState.ExitCode()) {
-		return ""
-	}
-	return p.how(kills)
-}
-
-// how a process ended.
-func (p *process) how(kills int) string {
-	if p.failed != nil {
-		return fmt.Sprintf("it could not be started: %v", p.failed)
-	}
-	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	switch {
-	case status.Signaled() && status.Signal() == syscall.SIGKILL && outOfMemoryKills() > kills:
-		return "out of memory: the kernel ended it (SIGKILL); lower actor.micro_batch_tokens, set actor.recompute_activations = true, or start fewer ranks"
-	case status.Signaled() && status.Signal() == syscall.SIGKILL:
-		return "it was ended by SIGKILL (the kernel's way where memory is short)"
-	case status.Signaled():
-		return "it was ended by " + unix.SignalName(status.Signal()) + p.said.After("; the last it said:\n")
-	}
-	return fmt.Sprintf("it ended with exit code %d", p.cmd.ProcessState.ExitCode()) + p.said.After("; the last it said:\n")
-}
-
-// outOfMemoryKills counts the processes of this control group that the kernel has ended for want of memory; 0 where that cannot be read.
-func outOfMemoryKills() int {
-	path := "/sys/fs/cgroup/memory.events"
-	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
-		if _, group, ok := strings.Cut(string(own), "0::"); ok {
-			nested := "/sys/fs/cgroup" + strings.TrimSpace(group) + "/memory.events"
-			if _, err := os.Stat(nested); err == nil {
-				path = nested
-			}
-		}
-	}
-	text, _ := os.ReadFile(path)
-	for line := range strings.Lines(string(text)) {
-		var n int
-		if found, _ := fmt.Sscanf(line, "oom_kill %d", &n); found == 1 {
-			return n
-		}
-	}
-	return 0
 }

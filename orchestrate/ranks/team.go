@@ -27,10 +27,11 @@ func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	return w.team, nil
 }
 
-// Waited is the time in which this rank could not go on because of what others had not sent.
-func (w *World) Waited() time.Duration {
+// Traffic is what this rank has sent to others so far, and the time in which it could not go on because of what they had not sent.
+func (w *World) Traffic() (sent float64, waited time.Duration) {
 	if w == nil {
-		return 0
+		return 0, 0
 	}
-	return w.Group.Traffic().Total().Waited + w.team.Traffic().Total().Waited
+	all, team := w.Group.Traffic().Total(), w.team.Traffic().Total()
+	return all.Sent + team.Sent, all.Waited + team.Waited
 }

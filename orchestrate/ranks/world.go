@@ -64,6 +64,9 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	if err := w.open(joining, bind, o); err != nil {
 		if failure := w.failure(); failure != nil {
 			err = w.ended(failure)
+		} else if w.client != nil && !errors.Is(err, context.Canceled) { // it has joined: the run is told why it does not come
+			w.client.fail(err.Error(), 1)
+			err = w.ended(&Failure{Rank: p.Rank, Host: host, Cause: err.Error(), Code: 1})
 		}
 		w.close()
 		return ctx, nil, err

@@ -58,7 +58,8 @@ func (t *Trainer) judgeSampler(step int, m map[string]float64) {
 // Order (RAGEN's): rollout, collapse diagnostics, filter, collapse checks, log-probs and values, advantages, critic, gradient analysis, actor.
 func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 	step := t.state.Step + 1
-	begin, waited := time.Now(), t.world.Waited()
+	begin := time.Now()
+	sent, waited := t.world.Traffic()
 	m := map[string]float64{}
 	tables := map[string]any{}
 	if t.checkpoints.took > 0 {
@@ -69,11 +70,13 @@ func (t *Trainer) step(ctx context.Context) (map[string]any, error) {
 		m["timing_s/step"] = time.Since(begin).Seconds()
 		throughput(m)
 		if t.world != nil {
-			m["perf/comm_share"] = (t.world.Waited() - waited).Seconds() / m["timing_s/step"]
+			sentNow, waitedNow := t.world.Traffic()
+			m["perf/comm_share"] = (waitedNow - waited).Seconds() / m["timing_s/step"]
+			m["perf/comm_sent_gb"] = (sentNow - sent) / 1e9
 		}
 		m["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
-		if problem := t.machine.Measure(); problem != nil {
-			return nil, problem
+		if problem := t.machine.Measure(); problem != nil { // which takes memory that the run itself may not need
+			t.log.Warnf("shares of the machine's peak (perf/mfu, perf/mbu) are left out: %v", problem)
 		}
 		t.clock.into(m, t.machine)
 		if problem := t.ofAllRanks(ctx, m); problem != nil {

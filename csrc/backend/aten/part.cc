@@ -28,6 +28,7 @@ void AtenPart::prepare() {
   root_.head_VH =
       root.head_VH.is_same(root.embed_VH) ? root_.embed_VH : root.head_VH.narrow(0, rows.first, rows.count).clone();
   root_.final_norm_H = root.final_norm_H.clone();
+  parameters_.let_go();
   std::vector<BlockTensors> blocks;
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));

@@ -151,11 +151,12 @@ void CpuNetwork::prepare() {
   const RootTensors& root = parameters_.root;
   parameters_.enter(kRoot);
   auto beside = std::make_unique<ParameterSet>();
-  beside->root.embed_VH = copy(root.embed_VH);
+  if (!root.head_VH.is_same(root.embed_VH)) beside->root.embed_VH = copy(root.embed_VH);  // else the head's is read
   beside->root.final_norm_H = copy(root.final_norm_H);
   beside->root.score_bias_1 = copy(root.score_bias_1);
-  packed_.keep_blocks([&](size_t i) { beside->blocks.push_back(beside_packed(parameters_.blocks[i])); });
   packed_.head();
+  parameters_.let_go();  // embedding and head are the largest storage: not held beside the blocks' copies
+  packed_.keep_blocks([&](size_t i) { beside->blocks.push_back(beside_packed(parameters_.blocks[i])); });
   beside_packed_ = std::move(beside);
 }
 
@@ -194,7 +195,8 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
   if (keep) place(*keep);
   at::Tensor x_NH = keep ? keep->blocks[0].input_NH : at::empty({pass.rows, config_.hidden_size}, at::kFloat);
   const auto count = static_cast<int64_t>(ids.size());
-  if (const PackedMatrix* embedding = packed_.embedding()) {
+  const PackedMatrix* embedding = weights.root.embed_VH.defined() ? packed_.embedding() : &packed_.head();
+  if (embedding != nullptr) {
     gather_columns(embedding->panels(), ids.data(), count, floats(x_NH));
   } else {
     gather_rows(floats(weights.root.embed_VH), config_.hidden_size, ids.data(), count, config_.precision(),

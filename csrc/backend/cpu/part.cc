@@ -32,6 +32,7 @@ void CpuPart::prepare() {
   if (!root.head_VH.is_same(root.embed_VH))
     pack(embedding_, root.embed_VH.narrow(0, rows.first, rows.count), precision);
   final_norm_H_ = root.final_norm_H.clone();
+  parameters_.let_go();
   std::vector<PartBlock> blocks(parameters_.blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
