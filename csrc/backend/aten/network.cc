@@ -174,7 +174,6 @@ void AtenNetwork::prepare() {
     copies->root.head_VH = config_.tie_embeddings ? copies->root.embed_VH : root.head_VH.clone();
   if (root.score_1H.defined())
     copies->root.score_1H = root.score_1H.clone(), copies->root.score_bias_1 = root.score_bias_1.clone();
-  parameters_.let_go();
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
     copies->blocks.push_back(block_copy(parameters_.blocks[i], placement_.compute));
