@@ -169,6 +169,12 @@ func TestQuotedRepliesTakeRoom(t *testing.T) {
 	if e := windowed(0, limit-1); e.Metrics["context_squeezed"] != 2 || len(e.Contexts) != 2 {
 		t.Errorf("a window without a bound: metrics %v, sequences from %v; want two turns forgotten at once", e.Metrics, e.Contexts)
 	}
+	back := func(limit int) *episode.Episode { // its third prompt with the second turn is a token shorter than the second with the first
+		return threeTurns(t, func(r *config.Rollout) { r.Context, r.Window, r.MaxTokens, r.MaxLength = "window", 0, most, limit }, right, left, right)
+	}
+	if e := back(back(4096).Turns[1].Reply + most - 1); e.Metrics["context_squeezed"] != 1 || len(e.Contexts) != 2 {
+		t.Errorf("after a turn was forgotten: metrics %v, sequences from %v; want that the next turn follows in the second", e.Metrics, e.Contexts)
+	}
 	compare(t, play(limit-1),
 		[]said{
 			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),

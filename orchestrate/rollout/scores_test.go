@@ -97,13 +97,13 @@ func TestSummarize(t *testing.T) {
 		make("a", 0, 1, false, map[string]float64{"episodic_return": -1}),
 		make("a", 1, 2, false, map[string]float64{"episodic_return": -1}),
 		make("a", 1, 2, false, map[string]float64{"episodic_return": -1}),
-		make("b", 2, 2, true, map[string]float64{"episodic_return": 4}),
+		make("b", 2, 2, true, map[string]float64{"episodic_return": 4, "action_is_valid": 0}),
 	}
 	markPasses(episodes)
 	want := map[string]float64{
 		"a/success": 0.25, "a/non-zero/success": 1, "a/pass@1": 0.25, "a/non-zero/pass@1": 0.5, "a/pass@2": 0.5, "a/non-zero/pass@2": 1, "a/action_is_valid": 0.125,
 		"a/non-zero/action_is_valid": 0.5, "a/episodic_return": -0.25, "a/non-zero/episodic_return": -0.25,
-		"b/success": 1, "b/non-zero/success": 1, "b/pass@1": 1, "b/non-zero/pass@1": 1, "b/episodic_return": 4,
+		"b/action_is_valid": 0, "b/success": 1, "b/non-zero/success": 1, "b/pass@1": 1, "b/non-zero/pass@1": 1, "b/episodic_return": 4,
 		"b/non-zero/episodic_return": 4, "response_length": 2, "charts/avg_episode_return": 1.875,
 	}
 	if got := Summarize(episodes); !reflect.DeepEqual(got, want) {
