@@ -140,6 +140,20 @@ func TestFloorsOfProcessorsWithHalfTypes(t *testing.T) {
 	}
 }
 
+// Beside an update in pure bf16, which trains in 16 bits, speed is compared and memory is not.
+func TestMemoryOfPureBF16(t *testing.T) {
+	sample := func(seconds, bytes float64) []Sample {
+		return []Sample{{Figures: worker.Figures{Tokens: 100, Seconds: seconds, PeakBytes: int64(bytes)}}}
+	}
+	samples := map[string][]Sample{Subject: sample(1, 5e9), "transformers": sample(4, 1e10), "transformers/bf16": sample(2, 6e9)}
+	for name, lean := range map[string]string{"update/unrelated": "transformers", "logprobs": "transformers/bf16"} {
+		c := Case{Name: name, Samples: samples}
+		if c.leanest("transformers") != lean || c.fastest("transformers") != "transformers/bf16" {
+			t.Errorf("%s: leanest %s, expected %s; fastest %s", name, c.leanest("transformers"), lean, c.fastest("transformers"))
+		}
+	}
+}
+
 // Ranks are held against one process run by run; the floor is asked where nothing is in shards.
 func TestRanks(t *testing.T) {
 	r := Report{Ranks: &Ranks{Threads: 2, Modes: []Sharing{
