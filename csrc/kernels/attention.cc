@@ -95,7 +95,7 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
   for (int64_t i = 0; i < n; ++i) {
     float* to = c.o + queries.row[i] * c.ld_o + queries.head[i] * d;
     const float inverse = 1.0f / total[i];
-    for (int64_t j = 0; j < d; ++j) to[j] = sums[i * padded + j] * inverse;
+    for (int64_t j = 0; j < d; ++j) to[j] = sums[i * padded + sum_place<T>(j, d)] * inverse;
     if (c.logsumexp) c.logsumexp[queries.row[i] * c.shape.heads + queries.head[i]] = max[i] + std::log(total[i]);
   }
 }
@@ -103,6 +103,7 @@ void attend_tile(const Call& c, const int32_t* pages, int64_t kv_head, const Que
 template <class T>
 void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequences, const float* k, int64_t ld_k,
                 const float* v, int64_t ld_v, T* key_pages, T* value_pages) {
+  constexpr int64_t kWord = components_per_word<T>;
   const int64_t d = shape.head_dim, page_numbers = shape.kv_heads * d * kPageTokens;
   const std::vector<PagedRows> tasks = cut(sequences);
   const int64_t grain = std::max<int64_t>(1, 8192 / (shape.kv_heads * d));
@@ -121,9 +122,9 @@ void store_rows(const AttentionShape& shape, std::span<const PagedRows> sequence
       const float* from_k = k + (rows.row + i) * ld_k;
       const float* from_v = v + (rows.row + i) * ld_v;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        T* to_k = key_pages + page + h * d * kPageTokens + slot;
+        T* to_k = key_pages + page + h * d * kPageTokens + slot * kWord;
         T* to_v = value_pages + page + (h * kPageTokens + slot) * d;
-        for (int64_t j = 0; j < d; ++j) to_k[j * kPageTokens] = stored(from_k[h * d + j]);
+        for (int64_t j = 0; j < d; ++j) to_k[j / kWord * kWord * kPageTokens + j % kWord] = stored(from_k[h * d + j]);
         for (int64_t j = 0; j < d; ++j) to_v[j] = stored(from_v[h * d + j]);
       }
     }

@@ -13,13 +13,14 @@ namespace {
 
 constexpr int64_t kPageVectors = kPageTokens / kLanes;  // of keys
 static_assert(kPageTokens % kLanes == 0);
-constexpr int64_t kAhead = 2;  // pages of values between what is multiplied and what is fetched
+constexpr int64_t kAhead = 5;  // pages of values between what is multiplied and what is fetched
 
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kValueRows = 6, kValueVectors = 4;
 #else
 constexpr int kValueRows = kTileRows, kValueVectors = kTileVectors;
 #endif
+static_assert(kValueVectors % 2 == 0);
 
 template <class T>
 struct ScoreTile {
@@ -32,17 +33,38 @@ struct ScoreTile {
   ptrdiff_t ldc;
 };
 
+// Words of two bf16 numbers, which widen faster than numbers side by side.
+inline vi load_words(const uint16_t* p) { return reinterpret_cast<vi>(load(reinterpret_cast<const float*>(p))); }
+inline vf lower(vi words) { return reinterpret_cast<vf>(words << 16); }
+inline vf upper(vi words) { return reinterpret_cast<vf>(words & kUpperHalf); }
+
 template <class T, int R, int C>
 void score_tile(const ScoreTile<T>& t) {
+  constexpr int kStep = components_per_word<T>;
   RegisterTile<R, C> acc = {};
-  for (int64_t i = 0; i < t.depth; ++i) {
-    vf w[C];
+  for (int64_t i = 0; i < t.depth; i += kStep) {
+    if constexpr (kStep == 2) {
+      vi words[C];
+      vf w[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      w[c] = load_elements(t.keys[c] + i * kPageTokens);
-      __builtin_prefetch(t.ahead[c] + i * kPageTokens);
+      for (int c = 0; c < C; ++c) {
+        words[c] = load_words(t.keys[c] + i * kPageTokens);
+        __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
+        w[c] = lower(words[c]);
+      }
+      add_products<R, C>(acc, t.q + i, t.ldq, w);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) w[c] = upper(words[c]);
+      add_products<R, C>(acc, t.q + i + 1, t.ldq, w);
+    } else {
+      vf w[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        w[c] = load(t.keys[c] + i * kPageTokens);
+        __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
+      }
+      add_products<R, C>(acc, t.q + i, t.ldq, w);
     }
-    add_products<R, C>(acc, t.q + i, t.ldq, w);
   }
   store_tile<R, C>(acc, t.scores, t.ldc);
 }
@@ -71,8 +93,15 @@ void value_tile(const ValueTile<T>& t) {
       vf w[C];
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        w[c] = load_elements(v + c * kLanes);
-        __builtin_prefetch(ahead + c * kLanes);
+        if (components_per_word<T> == 1 || (c % 2 == 0 && c + 1 == C)) {
+          w[c] = load_elements(v + c * kLanes);
+          __builtin_prefetch(ahead + c * kLanes, 0, 2);
+        } else if (c % 2 == 0) {
+          const vi words = load_words(reinterpret_cast<const uint16_t*>(v) + c * kLanes);
+          __builtin_prefetch(ahead + c * kLanes, 0, 2);
+          w[c] = lower(words);
+          w[c + 1] = upper(words);
+        }
       }
       add_products<R, C>(acc, t.p + key, t.ldp, w);
     }
@@ -100,7 +129,9 @@ template <class T>
 void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
                 float* scores, ptrdiff_t ldc) {
   const int64_t vectors = num_pages * kPageVectors;
-  const auto at = [&](int64_t v) { return keys.page(v / kPageVectors) + v % kPageVectors * kLanes; };
+  const auto at = [&](int64_t v) {
+    return keys.page(v / kPageVectors) + v % kPageVectors * kLanes * components_per_word<T>;
+  };
   for (int64_t v = 0, nv; v < vectors; v += nv) {
     nv = std::min<int64_t>(kTileVectors, vectors - v);
     ScoreTile<T> tile{};
@@ -128,7 +159,8 @@ void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>&
   for (int64_t r = 0, nr; r < rows; r += nr) {
     nr = even_part(rows - r, kValueRows);
     for (int64_t v = 0, nv; v < vectors; v += nv) {
-      nv = even_part(vectors - v, kValueVectors);
+      nv = components_per_word<T> == 2 ? std::min<int64_t>(kValueVectors, vectors - v)
+                                       : even_part(vectors - v, kValueVectors);
       kValueTiles<T>[static_cast<size_t>((nr - 1) * kValueVectors + nv - 1)](
           {p + r * ldp,
            ldp,

@@ -15,7 +15,8 @@
 namespace gyre {
 
 // In the layout that the attention kernel reads and the configuration's precision:
-//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load gives 16 keys' component d)
+//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load gives 16 keys' component d; in bf16
+//                                                  [head_dim / 2][16][2], two components)
 //   values [layer][page][kv_head][16][head_dim]
 class CpuPages : public KvPages {
  public:
