@@ -491,7 +491,7 @@ type Engine struct {
 	// Sequences that decode together.
 	MaxSequences int `toml:"max_sequences" default:"128" range:"[1,)"`
 	// Rows of one forward pass; longer prompts are prefilled in chunks.
-	MaxBatchTokens int `toml:"max_batch_tokens" default:"2048" range:"[1,)"`
+	MaxBatchTokens int `toml:"max_batch_tokens" default:"1024" range:"[1,)"`
 	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
 	// Ranks that sample together, each with some heads, columns and rows of the vocabulary of the weights: for policies whose copy for sampling does not

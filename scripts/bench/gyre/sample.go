@@ -11,7 +11,7 @@ import (
 )
 
 // batchTokens is the trainer's default (engine.max_batch_tokens).
-const batchTokens = 2048
+const batchTokens = 1024
 
 // sampler is an engine that fits a shape of requests.
 type sampler struct {
