@@ -76,7 +76,6 @@ func ranksCost(ctx context.Context, o options, material *work.Material, log io.W
 		row := report.Sharing{Shard: mode}
 		for range 3 { // runs in turns, of which each has a step to warm up
 			for _, n := range []int{1, o.threads} {
-				fmt.Fprintf(log, "ranks: %d of %d threads, fsdp.shard = %s\n", n, o.threads/n, mode)
 				args := []string{"train", config, "--replay", episodes}
 				if n > 1 {
 					args = append(args, "--ranks", strconv.Itoa(n), "fsdp.shard="+mode)
@@ -85,6 +84,7 @@ func ranksCost(ctx context.Context, o options, material *work.Material, log io.W
 				if err != nil {
 					return nil, err
 				}
+				fmt.Fprintf(log, "ranks: %d of %d threads, fsdp.shard = %s: %.1f update tokens/s, %.0f %% waiting\n", n, o.threads/n, mode, speeds, 100*waited)
 				if n == 1 {
 					row.One = append(row.One, speeds)
 				} else {
