@@ -143,12 +143,13 @@ decltype(&gyre_make_nccl) nccl_maker() {
 class NcclTransport : public Transport {
  public:
   explicit NcclTransport(const GroupOptions& options)
-      : host_(options),
+      : make_(nccl_maker()),
+        host_(options),
         rank_(static_cast<size_t>(options.rank)),
         store_(c10::make_intrusive<c10d::PrefixStore>(options.prefix + "nccl",
                                                       c10::make_intrusive<C10dStore>(options.store, options.timeout))),
         nccl_(c10::intrusive_ptr<c10d::Backend>::reclaim(
-            nccl_maker()(store_.get(), options.rank, options.size, options.timeout))) {}
+            make_(store_.get(), options.rank, options.size, options.timeout))) {}
 
   std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                                            int tag) override {
@@ -172,6 +173,8 @@ class NcclTransport : public Transport {
   void abort() override { nccl_->abort(); }
 
  private:
+  // First: a build without it says so before its peers are connected, who would otherwise see it go.
+  decltype(&gyre_make_nccl) make_;
   GlooTransport host_;
   size_t rank_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -481,8 +481,8 @@ func TestPlans(t *testing.T) {
 		"fits in the 80 GiB of h100": plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=full"),
 		"does NOT fit in the 80 GiB": plan("qwen2.5-3b", "--ranks", "8"),
 		"would do: fsdp.shard=full":  plan("qwen2.5-3b", "--ranks", "8"),
-		"would do: 64 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=2": plan("qwen2.5-32b", "--ranks", "8"),
-		"128 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=4":          plan("llama-3-70b", "--ranks", "8"),
+		"would do: 64 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=4": plan("qwen2.5-32b", "--ranks", "8"),
+		"128 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=8":          plan("llama-3-70b", "--ranks", "8"),
 		"groups over 32 teams of 4 ranks": plan("llama-3-70b", "--ranks", "128", "fsdp.shard=full", "engine.tensor_parallel=4"),
 	} {
 		if !strings.Contains(got, want) {
