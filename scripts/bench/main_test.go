@@ -146,8 +146,11 @@ func TestCompareAndCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range b.Cases["logprobs"].Shares {
-			b.Cases["logprobs"].Shares[i] = factor * (1 + 0.001*float64(i))
+		for _, dtype := range report.Types(report.Subject) {
+			shares := b.Cases[report.CaseIn("logprobs", dtype)].Shares
+			for i := range shares {
+				shares[i] = factor * (1 + 0.001*float64(i))
+			}
 		}
 		if err := b.Write(files[0]); err != nil {
 			t.Fatal(err)
