@@ -103,8 +103,12 @@ class GlooTransport : public Transport {
         const at::Tensor& part = parts[static_cast<size_t>(peer)];
         if (!part.defined() || part.numel() == 0) continue;
         std::vector<at::Tensor> one{part};
-        works.push_back(
-            std::make_shared<C10dWork>(receive ? group_->recv(one, peer, tag) : group_->send(one, peer, tag), peer));
+        try {
+          works.push_back(
+              std::make_shared<C10dWork>(receive ? group_->recv(one, peer, tag) : group_->send(one, peer, tag), peer));
+        } catch (const std::exception& e) {
+          throw Broken(peer, e.what());
+        }
       }
     };
     add(from, true);

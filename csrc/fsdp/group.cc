@@ -219,6 +219,8 @@ Group::Exchange Group::start(const char* what, Cargo cargo, const std::vector<at
   }
   try {
     exchange.works_ = s.transport->start(to, from, tag);
+  } catch (const Transport::Broken& e) {
+    fail(std::string(what) + ": " + name(e.peer) + " has gone: its connection broke (" + e.what() + ")", e.peer);
   } catch (const std::exception& e) {
     fail(std::string(what) + ": a connection is broken (" + e.what() + ")", -1);
   }

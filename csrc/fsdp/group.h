@@ -71,6 +71,11 @@ class Transport {
     virtual void abort() = 0;
     int peer = -1;  // the rank it depends on; -1: several
   };
+  // What start() throws when the connection to a rank is known to be broken.
+  struct Broken : std::runtime_error {
+    Broken(int rank, const std::string& why) : std::runtime_error(why), peer(rank) {}
+    int peer;
+  };
   virtual ~Transport() = default;
   // Starts one exchange: to[r] goes to rank r, from[r] comes from it. Undefined or empty: nothing. Entries of this rank
   // are ignored.
