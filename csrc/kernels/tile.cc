@@ -219,15 +219,14 @@ double tile_work(Precision precision, int64_t count) {
   std::fill(std::begin(a), std::end(a), 0.5f);
   std::fill(std::begin(b), std::end(b), 0.5f);
   const bool pairs = precision == Precision::kBfloat16 && kWords;
-  const auto work = [&](int64_t i) {
+  const PairsScope scope;
+  for (int64_t i = 0; i < count; ++i) {
     if (pairs) {
       multiply_panel<Pairs>(kRows, kPanelVectors, {a, kDepth, 1}, 0, b, kDepth, b, nullptr, 0, c, kPanel);
     } else {
       multiply_tile(kRows, kPanelVectors, {a, kDepth, 1}, b, kPanel, kDepth, nullptr, 0, c, kPanel);
     }
-  };
-  const PairsScope scope;
-  for (int64_t i = 0; i < count; ++i) work(i);
+  }
   return 2.0 * static_cast<double>(count * kRows * kPanel * kDepth) * (pairs ? 2 : 1);
 }
 
