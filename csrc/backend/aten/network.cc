@@ -17,9 +17,9 @@
 namespace gyre {
 namespace {
 
-constexpr at::Tensor BlockTensors::*kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
-                                                &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
-constexpr at::Tensor BlockTensors::*kProjections[] = {
+constexpr at::Tensor BlockTensors::* kNorms[] = {&BlockTensors::attn_norm_H, &BlockTensors::q_norm_D,
+                                                 &BlockTensors::k_norm_D, &BlockTensors::mlp_norm_H};
+constexpr at::Tensor BlockTensors::* kProjections[] = {
     &BlockTensors::qkv_RH,      &BlockTensors::qkv_bias_R,      &BlockTensors::out_HQ,  &BlockTensors::out_bias_H,
     &BlockTensors::gate_up_2FH, &BlockTensors::gate_up_bias_2F, &BlockTensors::down_HF, &BlockTensors::down_bias_H};
 

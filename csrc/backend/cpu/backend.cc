@@ -36,16 +36,14 @@ at::Tensor zeros(int64_t count) {
   parallel_for(ceil_div(count, kPiece), 1, [&](int64_t i) {
     std::fill_n(memory->data() + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0f);
   });
-  return at::from_blob(
-      memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(memory->data(), {count}, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
 }
 
 // Zeros that take memory only where they are written to, for parameters that are soon let go.
 at::Tensor lazy_zeros(int64_t count) {
   void* memory = std::calloc(static_cast<size_t>(count), sizeof(float));
   if (memory == nullptr) throw std::bad_alloc();
-  return at::from_blob(
-      memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(memory, {count}, [](void* p) { std::free(p); }, at::TensorOptions().dtype(at::kFloat));
 }
 
 const float* data(const at::Tensor& t) {
