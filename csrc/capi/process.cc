@@ -71,7 +71,6 @@ double read_bandwidth() {
 double multiply_rate(const Kernels& kernels, Precision precision) {
   constexpr int64_t kTiles = 2000;
   const int64_t tasks = num_threads();
-  const FlushDenormals flush;
   const double work = static_cast<double>(tasks) * kernels.tile_work(precision, 1) * kTiles;
   return best_rate(work, [&] { parallel_for(tasks, 1, [&](int64_t) { kernels.tile_work(precision, kTiles); }); });
 }

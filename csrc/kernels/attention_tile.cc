@@ -33,37 +33,33 @@ struct ScoreTile {
   ptrdiff_t ldc;
 };
 
-// Words of two bf16 numbers, which widen faster than numbers side by side.
-inline vi load_words(const uint16_t* p) { return reinterpret_cast<vi>(load(reinterpret_cast<const float*>(p))); }
-inline vf lower(vi words) { return reinterpret_cast<vf>(words << 16); }
-inline vf upper(vi words) { return reinterpret_cast<vf>(words & kUpperHalf); }
+// A vector of numbers, or of words of two, which widen faster than numbers side by side.
+template <class T>
+vf load_words(const T* p) {
+  return load(reinterpret_cast<const float*>(p));
+}
+// Component `which` of words.
+template <class T>
+vf component(vf words, int which) {
+  return components_per_word<T> == 1 ? words : which ? upper(words) : lower(words);
+}
 
 template <class T, int R, int C>
 void score_tile(const ScoreTile<T>& t) {
   constexpr int kStep = components_per_word<T>;
   RegisterTile<R, C> acc = {};
   for (int64_t i = 0; i < t.depth; i += kStep) {
-    if constexpr (kStep == 2) {
-      vi words[C];
-      vf w[C];
+    vf words[C], w[C];
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        words[c] = load_words(t.keys[c] + i * kPageTokens);
-        __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
-        w[c] = lower(words[c]);
-      }
-      add_products<R, C>(acc, t.q + i, t.ldq, w);
+    for (int c = 0; c < C; ++c) {
+      words[c] = load_words(t.keys[c] + i * kPageTokens);
+      __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
+    }
+#pragma GCC unroll 2
+    for (int which = 0; which < kStep; ++which) {
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) w[c] = upper(words[c]);
-      add_products<R, C>(acc, t.q + i + 1, t.ldq, w);
-    } else {
-      vf w[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        w[c] = load(t.keys[c] + i * kPageTokens);
-        __builtin_prefetch(t.ahead[c] + i * kPageTokens, 0, 2);
-      }
-      add_products<R, C>(acc, t.q + i, t.ldq, w);
+      for (int c = 0; c < C; ++c) w[c] = component<T>(words[c], which);
+      add_products<R, C>(acc, t.q + i + which, t.ldq, w);
     }
   }
   store_tile<R, C>(acc, t.scores, t.ldc);
@@ -97,7 +93,7 @@ void value_tile(const ValueTile<T>& t) {
           w[c] = load_elements(v + c * kLanes);
           __builtin_prefetch(ahead + c * kLanes, 0, 2);
         } else if (c % 2 == 0) {
-          const vi words = load_words(reinterpret_cast<const uint16_t*>(v) + c * kLanes);
+          const vf words = load_words(v + c * kLanes);
           __builtin_prefetch(ahead + c * kLanes, 0, 2);
           w[c] = lower(words);
           w[c + 1] = upper(words);

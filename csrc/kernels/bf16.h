@@ -18,6 +18,10 @@ typedef uint16_t vh __attribute__((vector_size(2 * kLanes)));  // as many bf16 n
 
 inline constexpr int32_t kUpperHalf = static_cast<int32_t>(0xffff0000u);
 
+// The numbers of words of two, widened: those in the lower halves, and those in the upper ones.
+inline vf lower(vf words) { return reinterpret_cast<vf>(reinterpret_cast<vi>(words) << 16); }
+inline vf upper(vf words) { return reinterpret_cast<vf>(reinterpret_cast<vi>(words) & kUpperHalf); }
+
 // The numbers that to_bf16() would give, in the upper halves of the lanes: valid floats.
 inline vi rounded_bits(vf x) {
   const vi bits = reinterpret_cast<vi>(x), even = bits + 0x7fff + ((bits >> 16) & 1);

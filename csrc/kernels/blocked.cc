@@ -167,7 +167,6 @@ constexpr int kLineFloats = 16;
 
 template <int R>
 void multiply_vector(const Operands& o) {
-  const auto word = [](float x) { return std::bit_cast<int32_t>(x) + vi{}; };
   vf sum[R] = {};
   if (o.start) {
     for (int r = 0; r < R; ++r) sum[r] = load(o.start + r * o.start_row);
@@ -175,13 +174,12 @@ void multiply_vector(const Operands& o) {
   for (int64_t block = 0; block < o.steps; block += kChainSteps) {
     vf even[R] = {}, odd[R] = {};
     for (int64_t i = block; i < std::min(o.steps, block + kChainSteps); ++i) {
-      const vi words = reinterpret_cast<vi>(load(o.panel + i * kPanel));
-      const vf high = reinterpret_cast<vf>(words & kUpperHalf), low = reinterpret_cast<vf>(words << 16);
+      const vf words = load(o.panel + i * kPanel), high = upper(words), low = lower(words);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        const vi pair = word(o.a[r * o.lda + i]);
-        even[r] += reinterpret_cast<vf>(pair << 16) * low;
-        odd[r] += reinterpret_cast<vf>(pair & kUpperHalf) * high;
+        const vf pair = reinterpret_cast<vf>(std::bit_cast<int32_t>(o.a[r * o.lda + i]) + vi{});
+        even[r] += lower(pair) * low;
+        odd[r] += upper(pair) * high;
       }
     }
     for (int r = 0; r < R; ++r) sum[r] += even[r] + odd[r];

@@ -32,9 +32,9 @@ const float* unpack(const float* panel, int64_t steps) {
   float* to = buffer.data();
   for (int64_t i = 0; i < steps; ++i, panel += kPanel, to += 2 * kPanel) {
     for (int64_t j = 0; j < kPanel; j += kLanes) {
-      const vi words = reinterpret_cast<vi>(load(panel + j));
-      store(to + j, reinterpret_cast<vf>(words & kUpperHalf));
-      store(to + kPanel + j, reinterpret_cast<vf>(words << 16));
+      const vf words = load(panel + j);
+      store(to + j, upper(words));
+      store(to + kPanel + j, lower(words));
     }
   }
   return buffer.data();

@@ -93,13 +93,7 @@ struct Rounded {
   static Part pack(Strided a, int64_t rows, int64_t positions, float* to) {
     const int64_t steps = depth(positions);
     if (a.column == 1) {
-      for (int64_t r = 0; r < rows; ++r) {
-        if constexpr (kWords) {
-          join_pairs(a.data + r * a.row, positions, to + r * steps);
-        } else {
-          swap_pairs(a.data + r * a.row, positions, to + r * steps);
-        }
-      }
+      for (int64_t r = 0; r < rows; ++r) to_operand(a.data + r * a.row, positions, to + r * steps);
       return {{to, steps, 1}, 0};
     }
     if constexpr (std::is_same_v<Pairs, Blocked>) return turn(a, rows, positions, to);
@@ -129,8 +123,8 @@ struct Rounded {
   // Rows of words from a whose rows do not lie one number after the other: squares of words are transposed.
   static Part turn(Strided a, int64_t rows, int64_t positions, float* to) {
     const int64_t steps = depth(positions);
-    const auto gather = [&](int64_t r, int64_t position,
-                            float* column) {  // kLanes rows at a position, zeros past the end
+    // kLanes rows at a position, zeros past the end.
+    const auto gather = [&](int64_t r, int64_t position, float* column) {
       const int64_t count = position < positions ? std::min<int64_t>(kLanes, rows - r) : 0;
       const float* from = a.data + position * a.column + r * a.row;
       if (a.row == 1 && count == kLanes) return store(column, load(from));

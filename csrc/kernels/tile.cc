@@ -48,8 +48,7 @@ struct Widened {
       for (int r = 0; r < R; ++r) odd[r] = splat(a[r * row]), even[r] = splat(a[r * row + 1]);
 #pragma GCC unroll 16
       for (int c = 0; c < C; ++c) {
-        const vi words = reinterpret_cast<vi>(load(b + c * kLanes));
-        const vf high = reinterpret_cast<vf>(words & kUpperHalf), low = reinterpret_cast<vf>(words << 16);
+        const vf words = load(b + c * kLanes), high = upper(words), low = lower(words);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) acc[r][c] += odd[r] * high;
 #pragma GCC unroll 16
@@ -58,11 +57,11 @@ struct Widened {
     } else {
       vf w[C];
 #pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) & kUpperHalf);
+      for (int c = 0; c < C; ++c) w[c] = upper(load(b + c * kLanes));
       add_products<R, C>(acc, a, row, w);
       settle<R, C>(acc);
 #pragma GCC unroll 16
-      for (int c = 0; c < C; ++c) w[c] = reinterpret_cast<vf>(reinterpret_cast<vi>(load(b + c * kLanes)) << 16);
+      for (int c = 0; c < C; ++c) w[c] = lower(load(b + c * kLanes));
       add_products<R, C>(acc, a + 1, row, w);
     }
   }
