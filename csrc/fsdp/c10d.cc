@@ -4,6 +4,7 @@
 #define USE_C10D_GLOO
 #include <dlfcn.h>
 #include <net/if.h>
+#include <signal.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -79,10 +80,21 @@ class C10dWork : public Transport::Work {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
+// Gloo writes to its sockets without MSG_NOSIGNAL, so that a rank would die of the signal where another has gone,
+// before it can say so. A handler, not SIG_IGN: programs that this process starts do not inherit it. Of Go's own
+// writes, those to standard output and error raise the signal again by themselves.
+void outlive_broken_connections() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
 // Every pair of ranks has a connection of its own; what arrives is written to its place without another copy.
 class GlooTransport : public Transport {
  public:
   explicit GlooTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {
+    outlive_broken_connections();
     auto settings = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout));
     const bool interface = if_nametoindex(options.bind.c_str()) != 0;
     settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)

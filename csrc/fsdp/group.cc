@@ -64,6 +64,7 @@ struct Group::State {
   std::unique_ptr<Transport> transport;
 
   std::mutex control;  // one control operation at a time
+  std::mutex telling;  // until the others can read this rank's failure
 
   mutable std::mutex mutex;  // of everything below
   std::condition_variable changed;
@@ -128,27 +129,45 @@ void Group::watch() {
   std::unique_lock<std::mutex> lock(s.mutex);
   while (!s.closing) {
     s.changed.wait_for(lock, std::chrono::duration<double>(kLook));
-    if (s.closing || s.told) continue;
-    const std::string failure = s.failure;
-    const bool waiting = !s.waited_for.empty();
-    if (failure.empty() && !waiting) continue;
+    if (s.closing) break;
+    const bool failed = !s.failure.empty();
+    if (!failed && s.waited_for.empty()) continue;
     lock.unlock();
-    try {
-      if (!failure.empty()) {
-        options_.store->set(options_.prefix + "failure/" + std::to_string(options_.rank), failure);
-        options_.store->add(options_.prefix + "failed/" + std::to_string(options_.rank), 1);
-        options_.store->add(options_.prefix + "failed", 1);
-      } else {
+    if (failed) {
+      tell();
+    } else {
+      try {
         look_for_failures();
-      }
-      silent = 0;
-    } catch (const std::exception& e) {
-      if (++silent == 3 && failure.empty()) {
-        abort("the store where the ranks met does not answer any more (" + std::string(e.what()) + ")");
+        silent = 0;
+      } catch (const std::exception& e) {
+        if (++silent == 3) {
+          abort("the store where the ranks met does not answer any more (" + std::string(e.what()) + ")");
+        }
       }
     }
     lock.lock();
+  }
+  lock.unlock();
+  tell();  // of a group that failed and was closed at once
+}
+
+// Writes this rank's failure, if there is one, to the store. Once: a store that does not answer is not asked again.
+void Group::tell() {
+  State& s = *state_;
+  const std::lock_guard<std::mutex> one(s.telling);
+  std::string failure;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    if (!s.told) failure = s.failure;
     s.told = s.told || !failure.empty();
+  }
+  if (failure.empty()) return;
+  const std::string rank = std::to_string(options_.rank);
+  try {
+    options_.store->set(options_.prefix + "failure/" + rank, failure);
+    options_.store->add(options_.prefix + "failed/" + rank, 1);
+    options_.store->add(options_.prefix + "failed", 1);
+  } catch (const std::exception&) {  // the others see the connections break
   }
 }
 
@@ -194,6 +213,7 @@ void Group::fail(const std::string& message, int peer) {
     }
   }
   abort(why);
+  tell();  // before the error is seen here: a process that ends of it would take the reason along
   throw GroupError(why);
 }
 

@@ -139,6 +139,7 @@ class Group {
   }
   void meet();
   void watch();
+  void tell();
   void look_for_failures();
   std::vector<at::Tensor> exchange_bytes(const char* what, const std::vector<at::Tensor>& to,
                                          std::span<const int64_t> sizes);
