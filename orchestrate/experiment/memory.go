@@ -29,6 +29,9 @@ const programBytes = 200 << 20
 // The loss is computed for so many targets at a time: csrc/backend/cpu/score.cc.
 const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
 
+// The sampler draws from so many rows of logits at a time: csrc/engine/engine.cc.
+const headRows = 64
+
 // divisors are over how many ranks weights, gradients and moments are shared out.
 func (e *Experiment) divisors() (weights, gradients, moments int64) {
 	f := e.config.FSDP
@@ -117,7 +120,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 	}
 	add("rollout", "KV cache", kv)
 	add("rollout", "packed copies of the matrices", elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
-	add("rollout", "logits of one decode step", int64(sequences)*actor.VocabSize*4)
+	add("rollout", "logits of a decode step", 4*actor.VocabSize*int64(min(sequences, headRows)))
 }
 
 // elementBytes is the size of a number in matrix products, and of keys and values.

@@ -60,6 +60,7 @@ type measured struct {
 	Length    int
 	Slim      bool // few weights, so that what lies beside them shows
 	KVMiB     int
+	Vocab     int64 // next to nothing but logits, of so many tokens
 }
 
 func (x measured) experiment() *Experiment {
@@ -70,6 +71,9 @@ func (x measured) experiment() *Experiment {
 		HeadDim: 64, MaxPositions: 2048, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true}
 	if x.Slim {
 		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize = 512, 64, 128
+	}
+	if x.Vocab > 0 {
+		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize, shape.NumLayers, shape.NumHeads, shape.NumKVHeads, shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
 	}
 	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"}, Policy: &Model{Shape: shape}, config: c}
 }
@@ -85,6 +89,9 @@ func (x measured) run() error {
 		return err
 	}
 	for _, p := range parameters {
+		if x.Vocab > 0 { // zeros do: the copy that is filled here would be a peak of its own
+			break
+		}
 		values, err := p.Tensor.Float32s()
 		if err != nil {
 			return err
@@ -173,36 +180,80 @@ func TestMain(m *testing.M) {
 
 // The plan is what a process really held at its peak, by phase, rows and recomputation.
 func TestPlanIsWhatIsHeld(t *testing.T) {
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, x := range []measured{
 		{Phase: "update", Rows: 512, Length: 256}, {Phase: "update", Rows: 512, Length: 256, Recompute: true}, {Phase: "rollout", Sequences: 8, Length: 256},
 		{Phase: "rollout", Sequences: 16, Length: 512, Slim: true}, {Phase: "rollout", Sequences: 16, Length: 512, Slim: true, KVMiB: 160}, {Phase: "update", Rows: 2048, Length: 256, Slim: true},
 	} {
-		text, err := json.Marshal(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(binary)
-		cmd.Env = append(os.Environ(), "GYRE_TEST_MEASURED="+string(text))
-		var said strings.Builder
-		cmd.Stderr = &said
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%+v: %v\n%s", x, err, said.String())
-		}
-		held, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		planned := float64(x.experiment().PlanMemory().Phase(x.Phase))
-		t.Logf("%+v: planned %.0f MiB, held %.0f MiB", x, planned/(1<<20), held/(1<<20))
+		planned, held := x.planned(), x.held(t)
+		t.Logf("%+v: planned %.0f MiB, held %.0f MiB", x, planned, held)
 		if planned < 0.95*held || planned > 1.2*held {
-			t.Errorf("%+v: %.0f MiB planned, %.0f MiB held", x, planned/(1<<20), held/(1<<20))
+			t.Errorf("%+v: %.0f MiB planned, %.0f MiB held", x, planned, held)
 		}
 	}
+}
+
+// Logits are a small part of most plans, and would be within the tolerance of a whole: here they are nearly all of what a larger vocabulary adds, so many
+// targets at a time as fit into 128 MiB, but at least 256 and at most 512, or 64 rows of a decode step.
+func TestLogitsInThePlanAreWhatIsHeld(t *testing.T) {
+	for _, x := range []struct {
+		name         string
+		phase        string
+		rows         int // of an update, or sequences of a decode step
+		small, large int64
+		logits       float64 // MiB that the larger vocabulary's take more, counted by hand
+	}{
+		{"fewer rows than a chunk", "update", 192, 8192, 131072, 4 * 192 * (131072 - 8192)},
+		{"as many targets as may be", "update", 1025, 8192, 49152, 4 * 512 * (49152 - 8192)},
+		{"as many as fit", "update", 2*341 + 1, 8192, 98304, 4 * (341*98304 - 512*8192)},
+		{"no fewer than pays", "update", 513, 8192, 262144, 4 * (256*262144 - 512*8192)},
+		{"a decode step", "rollout", 128, 8192, 262144, 4 * 64 * (262144 - 8192)},
+	} {
+		small := measured{Phase: x.phase, Rows: x.rows, Length: 16, Sequences: 1, Vocab: x.small}
+		if x.phase == "rollout" {
+			small.Rows, small.Sequences = 0, x.rows
+		}
+		large := small
+		large.Vocab = x.large
+		planned, held, logits := large.planned()-small.planned(), large.held(t)-small.held(t), x.logits/(1<<20)
+		t.Logf("%s: planned %.0f MiB more, held %.0f MiB more, logits %.0f MiB", x.name, planned, held, logits)
+		if planned < 0.85*held || planned > 1.15*held {
+			t.Errorf("%s: of %d instead of %d tokens %.0f MiB more planned, %.0f MiB more held", x.name, x.large, x.small, planned, held)
+		}
+		if planned < logits {
+			t.Errorf("%s: %.0f MiB more planned, the logits alone are %.0f MiB", x.name, planned, logits)
+		}
+	}
+}
+
+// planned is what the plan says, in MiB.
+func (x measured) planned() float64 {
+	return float64(x.experiment().PlanMemory().Phase(x.Phase)) / (1 << 20)
+}
+
+// held is what a process of its own held at its peak, in MiB.
+func (x measured) held(t *testing.T) float64 {
+	t.Helper()
+	text, err := json.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), "GYRE_TEST_MEASURED="+string(text))
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%+v: %v\n%s", x, err, said.String())
+	}
+	held, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held / (1 << 20)
 }
 
 func TestMemTotal(t *testing.T) {
