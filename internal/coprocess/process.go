@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"gyre/internal/tail"
+	"gyre/internal/child"
 )
 
 // Process is a running program.
@@ -20,7 +20,7 @@ type Process struct {
 
 	command *exec.Cmd
 	input   io.WriteCloser
-	stderr  *tail.Writer
+	stderr  *child.LastWords
 }
 
 // Limits bound what is kept of a program's output, in bytes.
@@ -31,7 +31,7 @@ type Limits struct {
 
 // Start starts a command whose path, arguments and environment are set. What it starts belongs to a process group of its own.
 func Start(command *exec.Cmd, limits Limits) (*Process, error) {
-	p := &Process{command: command, stderr: tail.New(limits.Stderr)}
+	p := &Process{command: command, stderr: child.KeepWords(limits.Stderr)}
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
 	command.WaitDelay = time.Second                           // for the pipes, which something may keep open that got away
 	command.Stderr = p.stderr

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gyre/internal/tail"
+	"gyre/internal/child"
 )
 
 // agreedCodes are exit codes that all ranks come to together: a rule that ended the run, an interruption.
@@ -70,7 +70,7 @@ var memoryShort = regexp.MustCompile(`out of memory|[Cc]annot allocate memory|ba
 
 // words keeps what matters of what a process says: the end, and how its dying begins.
 type words struct {
-	last  *tail.Writer
+	last  *child.LastWords
 	mu    sync.Mutex
 	line  []byte // that has begun: a line may come in pieces
 	dying []byte
@@ -78,7 +78,7 @@ type words struct {
 
 const keptWords = 4 << 10
 
-func newWords() *words { return &words{last: tail.New(keptWords)} }
+func newWords() *words { return &words{last: child.KeepWords(keptWords)} }
 
 func (w *words) Write(data []byte) (int, error) {
 	w.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -112,3 +113,14 @@ func recognise(getenv func(string) string) (Place, bool, error) {
 
 // Alone reports whether all ranks are on this machine, as far as anybody tells.
 func (p Place) Alone() bool { return p.LocalSize == p.Size }
+
+// Threads is how many kernel threads this process should take of a machine's cores, 0 where nobody tells how many share it.
+func (p Place) Threads() int {
+	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_PER_TASK")); err == nil && p.Launcher == "srun" {
+		return n
+	}
+	if p.LocalSize == 0 {
+		return 0
+	}
+	return max(1, runtime.NumCPU()/p.LocalSize)
+}

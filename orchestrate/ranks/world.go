@@ -1,15 +1,11 @@
 package ranks
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -284,101 +280,6 @@ func (w *World) Progress(phase string, share float64) float64 {
 		return share
 	}
 	return w.client.progress(phase, share)
-}
-
-// Gather gives every rank what each of them has, in the order of ranks. It is collective.
-func Gather[T any](ctx context.Context, w *World, mine T) ([]T, error) {
-	if w == nil {
-		return []T{mine}, nil
-	}
-	var data bytes.Buffer
-	if err := gob.NewEncoder(&data).Encode(&mine); err != nil {
-		return nil, fmt.Errorf("what ranks tell each other: %w", err)
-	}
-	parts, err := w.Group.AllGather(ctx, data.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	all := make([]T, len(parts))
-	for rank, part := range parts {
-		if err := gob.NewDecoder(bytes.NewReader(part)).Decode(&all[rank]); err != nil {
-			return nil, fmt.Errorf("what rank %d told: %w", rank, err)
-		}
-	}
-	return all, nil
-}
-
-// Tell gives every rank what rank 0 has. It is collective.
-func Tell[T any](ctx context.Context, w *World, mine T) (T, error) {
-	if w == nil {
-		return mine, nil
-	}
-	var data bytes.Buffer
-	if w.Writes() {
-		if err := gob.NewEncoder(&data).Encode(&mine); err != nil {
-			return mine, fmt.Errorf("what rank 0 tells: %w", err)
-		}
-	}
-	got, err := w.Group.Broadcast(ctx, data.Bytes(), 0)
-	if err != nil || w.Writes() {
-		return mine, err
-	}
-	var told T
-	if err := gob.NewDecoder(bytes.NewReader(got)).Decode(&told); err != nil {
-		return told, fmt.Errorf("what rank 0 told: %w", err)
-	}
-	return told, nil
-}
-
-// Any reports whether any rank says yes. It is collective.
-func (w *World) Any(ctx context.Context, yes bool) (bool, error) {
-	if w == nil {
-		return yes, nil
-	}
-	most, err := w.Max(ctx, map[bool]float64{true: 1}[yes])
-	return most > 0, err
-}
-
-// Max is the largest of what the ranks have. It is collective.
-func (w *World) Max(ctx context.Context, mine float64) (float64, error) {
-	if w == nil {
-		return mine, nil
-	}
-	values := []float64{mine}
-	err := w.Group.AllReduce(ctx, values, torch.Max)
-	return values[0], err
-}
-
-// Agree tells every rank of an error that one of them has met, so that none goes on alone. It is collective.
-func (w *World) Agree(ctx context.Context, err error) error {
-	if w == nil {
-		return err
-	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	all, failed := Gather(ctx, w, text)
-	if err != nil || failed != nil {
-		return errors.Join(err, failed)
-	}
-	for rank, other := range all {
-		if other != "" {
-			return fmt.Errorf("rank %d: %s", rank, other)
-		}
-	}
-	return nil
-}
-
-// Threads is how many kernel threads this process should take of a machine's cores, 0 where nobody tells how many share it.
-func (p Place) Threads() int {
-	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_PER_TASK")); err == nil && p.Launcher == "srun" {
-		return n
-	}
-	if p.LocalSize == 0 {
-		return 0
-	}
-	return max(1, runtime.NumCPU()/p.LocalSize)
 }
 
 // Describe is one line about the run for its log.

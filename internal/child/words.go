@@ -1,4 +1,4 @@
-package tail
+package child
 
 import (
 	"bytes"
@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Writer keeps the last bytes of what is written to it. It is safe for concurrent use.
-type Writer struct {
+// LastWords keeps the end of what a program writes to its standard error, which says best why it failed. It is safe for concurrent use.
+type LastWords struct {
 	most int
 	mu   sync.Mutex
 	text []byte
 }
 
-// New returns a writer that keeps at most so many bytes.
-func New(most int) *Writer { return &Writer{most: most} }
+// KeepWords returns a writer that keeps at most so many bytes.
+func KeepWords(most int) *LastWords { return &LastWords{most: most} }
 
-func (w *Writer) Write(b []byte) (int, error) {
+func (w *LastWords) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.text = append(w.text, b...)
@@ -27,7 +27,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 }
 
 // After is what was kept, without the space around it, behind the words that introduce it in a message; "" where there is nothing.
-func (w *Writer) After(introduction string) string {
+func (w *LastWords) After(introduction string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := strings.TrimSpace(string(w.text))

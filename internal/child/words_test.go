@@ -1,12 +1,12 @@
-package tail
+package child
 
 import (
 	"fmt"
 	"testing"
 )
 
-func TestKeepsTheEnd(t *testing.T) {
-	w := New(8)
+func TestKeepsTheLastWords(t *testing.T) {
+	w := KeepWords(8)
 	for _, c := range []struct{ write, want string }{
 		{"", ""},
 		{" \n", ""},
