@@ -3,7 +3,10 @@ package torch
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -55,5 +58,37 @@ func TestProcess(t *testing.T) {
 	}
 	if PeakRSS() < 1<<20 {
 		t.Errorf("peak memory %d", PeakRSS())
+	}
+}
+
+// The peak is that of the process, not of the larger one that has started it, which getrusage would say.
+func TestPeakMemoryIsNotTheParents(t *testing.T) {
+	if os.Getenv("GYRE_TEST_PEAK") != "" {
+		fmt.Printf("peak %d\n", PeakRSS())
+		return
+	}
+	const held = 1 << 30
+	large, err := syscall.Mmap(-1, 0, held, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(large)
+	for i := 0; i < held; i += 4096 {
+		large[i] = 1
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self, "-test.run=^TestPeakMemoryIsNotTheParents$", "-test.v")
+	command.Env = append(os.Environ(), "GYRE_TEST_PEAK=1")
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(out), "peak ")
+	var peak int64
+	if _, err := fmt.Sscan(after, &peak); err != nil || peak < 1<<20 || peak >= held {
+		t.Errorf("started by a process of more than 1 GiB: peak %d (%v), expected its own\n%s", peak, err, out)
 	}
 }
