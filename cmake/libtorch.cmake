@@ -62,18 +62,22 @@ else()
   message(STATUS "  it has no process groups (c10d): a run is one process")
 endif()
 
-# NCCL's group (csrc/fsdp/nccl): where libtorch has its CUDA half, and CUDA's and NCCL's headers are there. They come with the wheels that
-# torch asks for (nvidia/ beside torch/), but for crt/, or with a CUDA toolkit.
+# CUDA graphs (csrc/backend/aten/graphs) and NCCL's group (csrc/fsdp/nccl): where libtorch has its CUDA half, and CUDA's and NCCL's headers are
+# there. They come with the wheels that torch asks for (nvidia/ beside torch/), but for crt/, or with a CUDA toolkit.
+set(GYRE_GRAPHS OFF)
 set(GYRE_NCCL OFF)
-if(GYRE_C10D AND EXISTS "${GYRE_TORCH_LIB}/libtorch_cuda.so")
+if(EXISTS "${GYRE_TORCH_LIB}/libtorch_cuda.so")
   file(GLOB _nvidia "${GYRE_TORCH_ROOT}/../nvidia/*/include")
   find_path(GYRE_NCCL_INCLUDE nccl.h HINTS ${_nvidia})
   find_path(GYRE_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_nvidia} /usr/local/cuda/include)
   find_path(GYRE_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${_nvidia} /usr/local/cuda/include)  # which cuda_runtime.h includes
-  if(GYRE_NCCL_INCLUDE AND GYRE_CUDA_INCLUDE AND GYRE_CUDA_CRT_INCLUDE)
+  if(GYRE_CUDA_INCLUDE AND GYRE_CUDA_CRT_INCLUDE)
+    set(GYRE_GRAPHS ON)
+  endif()
+  if(GYRE_GRAPHS AND GYRE_NCCL_INCLUDE AND GYRE_C10D)
     set(GYRE_NCCL ON)
-  else()
-    message(STATUS "  no NCCL, so a model on GPUs is one process: nccl.h, cuda_runtime_api.h or crt/host_config.h is missing "
+  elseif(GYRE_C10D)
+    message(STATUS "  no NCCL (and without CUDA's headers no CUDA graphs), so a model on GPUs is one process: nccl.h, cuda_runtime_api.h or crt/host_config.h is missing "
       "(pip install nvidia-nccl-cu13 nvidia-cuda-runtime nvidia-cuda-crt)")
   endif()
 endif()

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 5
+#define GYRE_ABI_VERSION 6
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -304,6 +304,8 @@ typedef struct gyre_engine_config {
   int64_t max_batch_tokens GYRE_DEFAULT(0);  // rows of one forward pass (prefill is chunked to fit)
   // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
   int32_t prefix_cache GYRE_DEFAULT(1);
+  // 1: steps that only decode have fixed shapes on libtorch's tensors, and a GPU repeats them as CUDA graphs
+  int32_t cuda_graphs GYRE_DEFAULT(1);
 } gyre_engine_config;
 
 // How the next token is chosen. Order, as in vLLM: stop ids are masked while min_tokens forbids them, logits are

@@ -21,6 +21,7 @@ import (
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
+	NoCUDAGraphs                                     bool
 }
 
 // Sampling says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
@@ -122,7 +123,7 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		c := C.gyre_engine_config{kv_bytes: C.int64_t(config.KVBytes), max_sequences: C.int64_t(config.MaxSequences),
 			max_length: C.int64_t(config.MaxLength), max_batch_tokens: C.int64_t(config.MaxBatchTokens),
-			prefix_cache: flag(config.PrefixCache)}
+			prefix_cache: flag(config.PrefixCache), cuda_graphs: flag(!config.NoCUDAGraphs)}
 		status := C.gyre_engine_new(h, &c, &e.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()

@@ -36,6 +36,9 @@ class KvPages {
   virtual int64_t num_pages() const = 0;
   // Copies the contents of one page to another in every layer (copy-on-write).
   virtual void copy_page(int64_t from, int64_t to) = 0;
+  // Passes in which each sequence has one row may be computed in round shapes, so that a device can record and repeat
+  // them. Backends without such a device go on as they do.
+  virtual void decode_in_fixed_shapes(bool on) {}
 };
 
 // What the backward pass needs of one training forward; each backend keeps what it wants.

@@ -98,7 +98,7 @@ void Engine::forget_older_weights() {
 int64_t Engine::step() {
   forget_older_weights();
   if (scheduler_.unfinished() == 0) return 0;
-  if (!kv_) kv_ = decoder_.make_pages(scheduler_.pages().total());
+  if (!kv_) make_pages(scheduler_.pages().total());
   std::vector<int32_t> copies;
   scheduler_.schedule([&](int32_t from, int32_t to) {
     kv_->copy_page(from, to);
@@ -127,6 +127,11 @@ int64_t Engine::step() {
     if (reason != GYRE_FINISH_NONE) finish(sampled[i]->request.id, reason, stop_index);
   }
   return scheduler_.unfinished();
+}
+
+void Engine::make_pages(int64_t count) {
+  kv_ = decoder_.make_pages(count);
+  kv_->decode_in_fixed_shapes(config_.cuda_graphs != 0);
 }
 
 // The scheduled rows. `sampled` receives the sequences that are to have a new token.
@@ -169,7 +174,7 @@ bool Engine::follow() {
   if (told.empty()) return false;
   const EnginePass pass(told);
   if (kv_ && kv_->num_pages() != pass.num_pages) kv_.reset();
-  if (!kv_) kv_ = decoder_.make_pages(pass.num_pages);
+  if (!kv_) make_pages(pass.num_pages);
   for (size_t i = 0; i + 1 < pass.copies.size(); i += 2) kv_->copy_page(pass.copies[i], pass.copies[i + 1]);
   const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);

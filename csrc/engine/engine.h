@@ -58,6 +58,7 @@ class Engine {
 
  private:
   void forget_older_weights();
+  void make_pages(int64_t count);
   EnginePass plan(std::vector<Sequence*>& sampled) const;
   at::Tensor forward(const EnginePass& pass);
   gyre_finish advance(Sequence& sequence, const Draw& draw, int64_t* stop_index) const;

@@ -2,7 +2,6 @@
 // elsewhere (nccl/).
 #ifdef GYRE_C10D
 #define USE_C10D_GLOO
-#include <dlfcn.h>
 #include <net/if.h>
 #include <signal.h>
 
@@ -10,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "backend/aten/cuda.h"
 #include "fsdp/nccl/nccl.h"
 #endif
 
@@ -134,20 +134,11 @@ class GlooTransport : public Transport {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
-// libgyre_nccl.so, which lies beside this library where CUDA's and NCCL's headers were there to build it.
 decltype(&gyre_make_nccl) nccl_maker() {
-  Dl_info self{};
-  std::string path = "libgyre_nccl.so";
-  if (dladdr(reinterpret_cast<const void*>(&open_transport), &self) != 0 && self.dli_fname != nullptr) {
-    const std::string own = self.dli_fname;
-    if (const size_t slash = own.rfind('/'); slash != std::string::npos) path = own.substr(0, slash + 1) + path;
-  }
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const char* const problem = library == nullptr ? dlerror() : nullptr;
-  void* const maker = library == nullptr ? nullptr : dlsym(library, "gyre_make_nccl");
+  std::string problem;
+  void* const maker = cuda_part("libgyre_nccl.so", "gyre_make_nccl", &problem);
   if (maker == nullptr) {
-    throw std::invalid_argument("process group: backend nccl is not in this build (" +
-                                std::string(problem ? problem : path.c_str()) +
+    throw std::invalid_argument("process group: backend nccl is not in this build (" + problem +
                                 "): build against a CUDA libtorch with NCCL's headers (pip install torch, then "
                                 "LIBTORCH=<its folder> make setup build), or set model.device=cpu, which uses gloo");
   }

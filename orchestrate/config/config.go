@@ -494,6 +494,9 @@ type Engine struct {
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"1024" range:"[1,)"`
 	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
+	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device = "aten" they only have these shapes.
+	// Costs memory for what lies between, and some of the device's time for rows and pages that a shape has too many.
+	CUDAGraphs bool `toml:"cuda_graphs" default:"true"`
 	// Ranks that sample together, each with some heads, columns and rows of the vocabulary of the weights: for policies whose copy for sampling does not
 	// fit one. It divides the number of ranks; one process samples alone.
 	TensorParallel int `toml:"tensor_parallel" default:"1" range:"[1,1024]"`
@@ -507,7 +510,7 @@ type FSDP struct {
 	Shard string `toml:"shard" default:"none" oneof:"full,optimizer,none"`
 	// Copies of what is shared out: each set of ranks/replicas ranks holds one.
 	Replicas int `toml:"replicas" default:"1" range:"[1,)"`
-	// Blocks whose weights are fetched ahead of their use (shard = "full").
+	// Blocks whose weights are fetched ahead of their use (shard = "full"). With 0 nothing is sent beside computing, gradients neither.
 	Prefetch int `toml:"prefetch" default:"1" range:"[0,)"`
 	// Type that weights and gradients travel in; bfloat16 halves the traffic and rounds.
 	WireDType string `toml:"wire_dtype" default:"float32" oneof:"float32,bfloat16"`

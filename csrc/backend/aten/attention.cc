@@ -136,7 +136,7 @@ AttentionPlan plan_paged(const Pass& pass, at::Device device) {
       tables.insert(tables.end(), pages.begin(), pages.end());
     }
     const auto count = static_cast<int64_t>(decode_rows.size());
-    plan.decode_rows_R = upload(decode_rows, device);
+    if (count < pass.rows || !std::ranges::is_sorted(decode_rows)) plan.decode_rows_R = upload(decode_rows, device);
     plan.decode_pages_RP = to_device(tables.data(), {count, widest}, device);
     const at::Tensor seen = upload(decode_positions, device).unsqueeze(1);
     plan.decode_mask_R11S = (range_to(widest * kPageTokens, device).unsqueeze(0) <= seen).view({count, 1, 1, -1});
@@ -157,7 +157,10 @@ at::Tensor attend_tensors(const at::Tensor& q, const at::Tensor& k, const at::Te
     parts.push_back(attend_segment(q.narrow(0, s.row, s.count), keys_of(s, k, pages ? &pages->keys : nullptr),
                                    keys_of(s, v, pages ? &pages->values : nullptr), s.mask_NS));
   }
-  if (plan.decode_rows_R.defined()) parts.push_back(attend_decode(q.index_select(0, plan.decode_rows_R), plan, *pages));
+  if (plan.decode_pages_RP.defined()) {
+    const at::Tensor& rows = plan.decode_rows_R;
+    parts.push_back(attend_decode(rows.defined() ? q.index_select(0, rows) : q, plan, *pages));
+  }
   const at::Tensor all = parts.size() == 1 ? parts.front() : at::cat(parts);
   return plan.order_N.defined() ? all.index_select(0, plan.order_N) : all;
 }

@@ -33,7 +33,8 @@ struct AttentionRows {
 // How the rows of a pass attend, the same for all layers.
 struct AttentionPlan {
   std::vector<AttentionRows> segments;
-  // Decoding rows (R of them, at most P pages each); undefined when there are none.
+  // Decoding rows (R of them, at most P pages each); undefined when there are none. decode_rows_R is undefined too when
+  // they are all rows of the pass in order.
   at::Tensor decode_rows_R, decode_pages_RP, decode_mask_R11S;
   at::Tensor slots_N;  // page * 16 + offset where each row's key and value go; undefined when not paged
   at::Tensor order_N;  // row i of the result is row order[i] of the segments'

@@ -18,15 +18,17 @@ void* driver() {
   return handle;
 }
 
-// Beside libtorch_cpu, whose place the loader knows.
-std::string cuda_library() {
+// A library in the folder of the one that an address belongs to, which the loader knows.
+std::string beside(const void* address, const std::string& library) {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&at::get_cpu_capability), &info) == 0 || info.dli_fname == nullptr) {
-    return "libtorch_cuda.so";
-  }
-  const std::string_view cpu = info.dli_fname;
-  const size_t slash = cpu.rfind('/');
-  return std::string(slash == std::string_view::npos ? "" : cpu.substr(0, slash + 1)) + "libtorch_cuda.so";
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return library;
+  const std::string_view other = info.dli_fname;
+  const size_t slash = other.rfind('/');
+  return std::string(slash == std::string_view::npos ? "" : other.substr(0, slash + 1)) + library;
+}
+
+std::string cuda_library() {
+  return beside(reinterpret_cast<const void*>(&at::get_cpu_capability), "libtorch_cuda.so");
 }
 
 // The same results from the same numbers where libtorch knows how; cuBLAS reads the variable when it starts.
@@ -62,6 +64,17 @@ CudaState look() {
 }
 
 }  // namespace
+
+void* cuda_part(const std::string& library, const char* function, std::string* problem) {
+  const std::string path = beside(reinterpret_cast<const void*>(&cuda_state), library);
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const found = handle == nullptr ? nullptr : dlsym(handle, function);
+  if (found == nullptr) {
+    const char* const error = dlerror();
+    *problem = error ? error : path;
+  }
+  return found;
+}
 
 // From the driver's C interface, which needs no CUDA headers.
 std::string describe_gpu(int index) {

@@ -15,6 +15,10 @@ struct CudaState {
 // libtorch remembers too.
 const CudaState& cuda_state();
 
+// A function of a library of ours that is linked against libtorch's CUDA half and lies beside this one where it could
+// be built. Null, and why, where it is not.
+void* cuda_part(const std::string& library, const char* function, std::string* problem);
+
 // "NVIDIA H200 (139 GiB)"; empty when the driver does not say.
 std::string describe_gpu(int index);
 

@@ -12,7 +12,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
+
+#include "backend/aten/cuda.h"
 
 namespace gyre {
 namespace {
@@ -76,14 +79,20 @@ at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device) {
   return to_device(ids.data(), {static_cast<int64_t>(ids.size())}, device).to(at::kLong);
 }
 
+void AngleTable::reserve(int64_t end) {
+  if (end <= uploaded_) return;
+  uploaded_ = std::max<int64_t>({end, 2 * uploaded_, 256});
+  rope_.reserve(uploaded_);
+  cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, device_);
+  sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, device_);
+}
+
 RowAngles AngleTable::of(const Pass& pass) {
-  if (pass.end > uploaded_) {
-    uploaded_ = std::max<int64_t>({pass.end, 2 * uploaded_, 256});
-    rope_.reserve(uploaded_);
-    cosines_ = to_device(rope_.cosines(0), {uploaded_, rope_.half()}, device_);
-    sines_ = to_device(rope_.sines(0), {uploaded_, rope_.half()}, device_);
-  }
-  const at::Tensor positions_N = upload_ids(pass.positions, device_);
+  reserve(pass.end);
+  return at(upload_ids(pass.positions, device_));
+}
+
+RowAngles AngleTable::at(const at::Tensor& positions_N) const {
   return {cosines_.index_select(0, positions_N).unsqueeze(1), sines_.index_select(0, positions_N).unsqueeze(1)};
 }
 
@@ -130,16 +139,31 @@ at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::
 
 AtenPages::AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages) : num_pages_(num_pages) {
   // Zeros: what a masked-out position holds is multiplied by 0, so it must be finite.
-  keys_ = at::zeros({config.num_layers, num_pages * kPageTokens, config.num_kv_heads, config.head_dim},
+  keys_ = at::zeros({config.num_layers, (num_pages + 1) * kPageTokens, config.num_kv_heads, config.head_dim},
                     at::TensorOptions().dtype(placement.compute).device(placement.device));
   values_ = at::zeros_like(keys_);
 }
 
 void AtenPages::copy_page(int64_t from, int64_t to) {
   for (const at::Tensor* pool : {&keys_, &values_}) {
-    const at::Tensor pages = pool->view({pool->size(0), num_pages_, -1});
+    const at::Tensor pages = pool->view({pool->size(0), num_pages_ + 1, -1});
     pages.select(1, to).copy_(pages.select(1, from));
   }
+}
+
+void AtenPages::decode_in_fixed_shapes(bool on) {
+  steps_.reset();
+  if (!on) return;
+  const at::Device device = keys_.device();
+  std::function<std::unique_ptr<Recorder>()> recorders;
+  if (device.is_cuda()) {  // where nothing can be recorded, the shapes would only cost
+    std::string problem;
+    auto* const make =
+        reinterpret_cast<decltype(&gyre_make_recorder)>(cuda_part("libgyre_graphs.so", "gyre_make_recorder", &problem));
+    if (make == nullptr) return;
+    recorders = [make, index = device.index()] { return std::unique_ptr<Recorder>(make(index)); };
+  }
+  steps_ = std::make_unique<DecodeSteps>(device, num_pages_, std::move(recorders));
 }
 
 AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement)
@@ -149,7 +173,14 @@ AtenNetwork::AtenNetwork(const ModelConfig& config, const ParameterSet& paramete
 
 void AtenNetwork::touch() {
   blocks_.assign(parameters_.blocks.size(), {});
+  release();
+}
+
+// No two networks ever have the same number: a pool of pages may serve one after the other.
+void AtenNetwork::release() {
+  static std::atomic<uint64_t> last{0};
   sampled_.reset();
+  weights_ = ++last;
 }
 
 // Of a block that is here. Of shards, leaves in float32 follow the storage's memory as it comes and goes, and
@@ -199,8 +230,13 @@ at::Tensor AtenNetwork::run(const at::Tensor& ids_N, const AtenPass& pass, AtenP
 
 at::Tensor AtenNetwork::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
   require_gathered(parameters_, sampled_ != nullptr);
-  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)},
-             &dynamic_cast<AtenPages&>(kv));
+  auto& pages = dynamic_cast<AtenPages&>(kv);
+  if (const auto shape = pages.steps() ? decode_shape(pass) : std::nullopt) {
+    return pages.steps()->infer(
+        ids, pass, *shape, angles_, weights_,
+        [&](const at::Tensor& ids_R, const AtenPass& fixed) { return run(ids_R, fixed, &pages); });
+  }
+  return run(upload_ids(ids, placement_.device), {plan_paged(pass, placement_.device), angles_.of(pass)}, &pages);
 }
 
 at::Tensor AtenNetwork::forward(std::span<const int32_t> ids, Pass pass, bool recompute,

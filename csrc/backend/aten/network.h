@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/aten/attention.h"
+#include "backend/aten/decode.h"
 #include "backend/backend.h"
 #include "backend/peers.h"
 #include "kernels/rope.h"
@@ -29,17 +30,21 @@ struct Placement {
 template <typename T>
 at::Tensor to_device(const T* data, at::IntArrayRef shape, at::Device device);
 
-// Both as [layer][page * 16][kv_head][head_dim] in the compute type.
+// Both as [layer][page * 16][kv_head][head_dim] in the compute type. The page after the last is scratch (decode.h).
 class AtenPages : public KvPages {
  public:
   AtenPages(const ModelConfig& config, const Placement& placement, int64_t num_pages);
   int64_t num_pages() const override { return num_pages_; }
   void copy_page(int64_t from, int64_t to) override;
+  void decode_in_fixed_shapes(bool on) override;
+  // Null: they do not.
+  DecodeSteps* steps() const { return steps_.get(); }
   LayerPages layer(int64_t layer) const { return {keys_.select(0, layer), values_.select(0, layer)}; }
 
  private:
   int64_t num_pages_;
   at::Tensor keys_, values_;
+  std::unique_ptr<DecodeSteps> steps_;
 };
 
 // The angles of a pass's rows, f32 [N, 1, head_dim / 2].
@@ -59,6 +64,12 @@ class AngleTable {
   AngleTable(const ModelConfig& config, const Placement& placement)
       : device_(placement.device), rope_(inverse_frequencies(config)) {}
   RowAngles of(const Pass& pass);
+  // Of positions on the device, less than positions().
+  RowAngles at(const at::Tensor& positions_N) const;
+  // Makes the angles of positions 0 .. end-1 available.
+  void reserve(int64_t end);
+  // Another number whenever the angles lie elsewhere.
+  int64_t positions() const { return uploaded_; }
 
  private:
   at::Device device_;
@@ -91,7 +102,7 @@ class AtenNetwork : public Network {
   AtenNetwork(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement);
 
   void touch() override;
-  void release() override { sampled_.reset(); }
+  void release() override;
   void prepare() override;
   at::Tensor infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) override;
   at::Tensor forward(std::span<const int32_t> ids, Pass pass, bool recompute,
@@ -117,6 +128,7 @@ class AtenNetwork : public Network {
   // Projections in the compute type: in float32 they share the parameters' storage, otherwise they are copies, made
   // again after each change. Norms are f32. Leaves of autograd's graphs.
   std::vector<BlockTensors> blocks_;       // without flat_P
+  uint64_t weights_ = 0;                   // another number whenever those that infer() reads may lie elsewhere
   std::unique_ptr<ParameterSet> sampled_;  // of parameters that are not here all the time: copies for inference
   AngleTable angles_;
 };

@@ -1,0 +1,112 @@
+#include "backend/aten/decode.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "backend/aten/network.h"
+
+namespace gyre {
+namespace {
+
+// Above that, kernels take longer than their launches, and a shape's rows that are too many cost more than it saves.
+constexpr int64_t kMostRows = 512;
+
+int64_t pages_of(const PagedRows& s) { return s.position / kPageTokens + 1; }
+
+// What Step::inputs holds.
+std::vector<int64_t> inputs_of(std::span<const int32_t> ids, const Pass& pass, DecodeShape shape, int64_t scratch) {
+  const auto [rows, width] = shape;
+  std::vector<int64_t> inputs(static_cast<size_t>(rows * (3 + width)));
+  const auto at = [&](int64_t list, int64_t row) -> int64_t& { return inputs[static_cast<size_t>(list * rows + row)]; };
+  int64_t* const pages = &inputs[static_cast<size_t>(3 * rows)];
+  std::fill(pages, pages + rows * width, scratch);
+  for (int64_t r = pass.rows; r < rows; ++r) at(2, r) = scratch * kPageTokens + r % kPageTokens;
+  for (const PagedRows& s : pass.attended) {
+    at(0, s.row) = ids[static_cast<size_t>(s.row)];
+    at(1, s.row) = s.position;
+    at(2, s.row) = s.pages[s.position / kPageTokens] * kPageTokens + s.position % kPageTokens;
+    std::copy_n(s.pages, pages_of(s), pages + s.row * width);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+int64_t round_shape(int64_t n) {
+  int64_t power = 1;
+  while (power < n) power *= 2;
+  return power >= 4 && power / 4 * 3 >= n ? power / 4 * 3 : power;
+}
+
+std::optional<DecodeShape> decode_shape(const Pass& pass) {
+  if (pass.rows > kMostRows) return std::nullopt;
+  int64_t widest = 1;
+  for (const PagedRows& s : pass.attended) {
+    if (s.count != 1) return std::nullopt;
+    widest = std::max(widest, pages_of(s));
+  }
+  return DecodeShape{round_shape(pass.rows), round_shape(widest)};
+}
+
+DecodeSteps::Step& DecodeSteps::step_of(DecodeShape shape, int64_t angles, uint64_t weights) {
+  if (angles != angles_ || weights != weights_) {
+    steps_.clear();
+    recorder_.reset();
+    angles_ = angles, weights_ = weights;
+  }
+  Step& step = steps_[shape];
+  if (!step.inputs.defined()) {
+    const auto numbers = at::TensorOptions().dtype(at::kLong).device(device_);
+    step.inputs = at::empty({shape.rows * (3 + shape.pages)}, numbers);
+    step.keys_S = at::arange(shape.pages * kPageTokens, numbers);
+  }
+  return step;
+}
+
+at::Tensor DecodeSteps::infer(std::span<const int32_t> ids, const Pass& pass, DecodeShape shape, AngleTable& angles,
+                              uint64_t weights, const Run& run) {
+  angles.reserve(pass.end);
+  Step& step = step_of(shape, angles.positions(), weights);
+  std::vector<int64_t> inputs = inputs_of(ids, pass, shape, scratch_page_);
+  step.inputs.copy_(at::from_blob(inputs.data(), {static_cast<int64_t>(inputs.size())}, at::kLong));
+
+  const auto [rows, width] = shape;
+  const auto list = [&](int64_t i) { return step.inputs.narrow(0, i * rows, rows); };
+  const auto operations = [&] {
+    const at::Tensor positions_R = list(1);
+    AtenPass fixed;
+    fixed.angles = angles.at(positions_R);
+    fixed.attention.slots_N = list(2);
+    fixed.attention.decode_pages_RP = step.inputs.narrow(0, 3 * rows, rows * width).view({rows, width});
+    fixed.attention.decode_mask_R11S = (step.keys_S.unsqueeze(0) <= positions_R.unsqueeze(1)).view({rows, 1, 1, -1});
+    const at::Tensor hidden_RH = run(list(0), fixed);
+    if (!step.hidden_RH.defined()) step.hidden_RH = at::empty_like(hidden_RH);
+    step.hidden_RH.copy_(hidden_RH);
+  };
+  // A shape that occurs once is not worth recording.
+  if (recorders_ && step.met) {
+    if (!step.recording) {
+      if (!recorder_) recorder_ = recorders_();
+      try {
+        step.recording = recorder_->record(operations);
+      } catch (const std::exception& e) {
+        throw std::runtime_error("recording a decoding step of " + std::to_string(rows) + " rows and " +
+                                 std::to_string(width) + " pages as a CUDA graph: " + e.what() +
+                                 "; engine.cuda_graphs=false decodes without");
+      }
+    }
+    step.recording->replay();
+  } else {
+    operations();
+    step.met = true;
+  }
+  return step.hidden_RH.narrow(0, 0, pass.rows).clone();  // the next step of the shape writes over it
+}
+
+}  // namespace gyre
