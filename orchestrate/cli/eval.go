@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
 	"gyre/orchestrate/plot"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/rollout"
 	"gyre/orchestrate/trainer"
 )
@@ -38,14 +40,14 @@ solved by which turn.
    gyre eval configs/demo.toml --checkpoint runs/demo --json
    gyre eval configs/sokoban_25_turns.toml --by-turns studies/25_turns \\
      --checkpoint small=models/a --checkpoint large=runs/b`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "checkpoint", Usage: "`[NAME=]DIR`: run, global_step_N or Hugging Face directory"},
 			&cli.StringFlag{Name: "output", Usage: "write the episodes to this JSONL `FILE`"},
 			&cli.BoolFlag{Name: "random", Usage: "play at random instead: the baseline of these levels"},
 			&cli.StringFlag{Name: "by-turns", Usage: "write success by turns to `DIR`: CSV, JSON, PNG"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON objects instead of a table"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "open everything but the weights, print the memory, stop"},
-		},
+		}, ranksFlags(false)...),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, playing)
 			if err != nil {
@@ -54,6 +56,9 @@ solved by which turn.
 			if c.Bool("random") {
 				if len(c.StringSlice("checkpoint")) > 0 || c.String("output")+c.String("by-turns") != "" {
 					return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output and --by-turns")
+				}
+				if c.IsSet("ranks") {
+					return Usagef("--random plays without a policy, in one process: leave out --ranks")
 				}
 				if c.Bool("dry-run") {
 					return Usagef("--random plays without a policy: there is nothing that --dry-run could open")
@@ -68,25 +73,32 @@ solved by which turn.
 			if len(list) > 1 && c.String("output") != "" {
 				return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
 			}
-			console := metrics.NewConsole(c.App.ErrWriter)
 			if c.Bool("dry-run") {
-				return checkEvaluations(c, cfg, list, console)
-			}
-			for i := range list {
-				if len(list) > 1 {
-					fmt.Fprintf(console, "%s\n", list[i].name)
+				if c.IsSet("ranks") {
+					return Usagef("--dry-run says what one process would need: leave out --ranks")
 				}
-				if list[i].result, err = trainer.Evaluate(c.Context, cfg, list[i].dir, c.String("output"), console); err != nil {
-					return trainingError(err)
+				return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
+			}
+			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+				for i := range list {
+					if len(list) > 1 {
+						fmt.Fprintf(console, "%s\n", list[i].name)
+					}
+					if list[i].result, err = trainer.Evaluate(ctx, cfg, list[i].dir, c.String("output"), world, console); err != nil {
+						return trainingError(err)
+					}
 				}
-			}
-			if err := printEvaluations(c, cfg, list); err != nil {
-				return err
-			}
-			if dir := c.String("by-turns"); dir != "" {
-				return byTurns(c, cfg, list, dir)
-			}
-			return nil
+				if !world.Writes() {
+					return nil
+				}
+				if err := printEvaluations(c, cfg, list); err != nil {
+					return err
+				}
+				if dir := c.String("by-turns"); dir != "" {
+					return byTurns(c, cfg, list, dir)
+				}
+				return nil
+			})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -56,5 +57,53 @@ func TestTwentyFiveTurns(t *testing.T) {
 	}
 	if code, _, stderr := runGyre(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a", "--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
 		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+// Any number of ranks finds the numbers of one process, whose episodes one file holds.
+func TestEvalOverRanks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	evaluate := func(name string, args ...string) (string, []byte) {
+		t.Helper()
+		out := mustGyre(t, dir, append([]string{"eval", config, "validation.envs.0.group_size=3", "--json", "--output", name + ".jsonl"}, args...)...)
+		return out, readFile(t, filepath.Join(dir, name+".jsonl"))
+	}
+	want, episodes := evaluate("one")
+	if !strings.Contains(want, "sokoban/success") || strings.Count(string(episodes), "\n") != 12 {
+		t.Fatalf("one process: %s\n%d episodes", want, strings.Count(string(episodes), "\n"))
+	}
+	cases := map[string][]string{"three": {"--ranks", "3"}}
+	if os.Getenv("GYRE_TEST_RANKS") != "" {
+		cases["shards"] = []string{"--ranks", "2", "fsdp.shard=full"}
+		cases["together"] = []string{"--ranks", "4", "fsdp.shard=full", "engine.tensor_parallel=2"}
+	}
+	for name, args := range cases {
+		got, played := evaluate(name, args...)
+		if got != want {
+			t.Errorf("%v: %s\nwant %s", args, got, want)
+		}
+		if !bytes.Equal(played, episodes) {
+			t.Errorf("%v: other episodes", args)
+		}
+	}
+	// Several checkpoints one after the other, each opened and closed by all ranks.
+	two := []string{"eval", config, "--checkpoint", "a=" + tinyPolicy(t), "--checkpoint", "b=" + tinyPolicy(t), "--by-turns"}
+	one, many := mustGyre(t, dir, append(two, "turns1")...), mustGyre(t, dir, append(two, "turns2", "--ranks", "2")...)
+	if strings.ReplaceAll(many, "turns2/", "turns1/") != one {
+		t.Errorf("two ranks: %s\nwant %s", many, one)
+	}
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "turns1/success_by_turns.csv")), readFile(t, filepath.Join(dir, "turns2/success_by_turns.csv"))) {
+		t.Error("other tables by turns")
+	}
+	for want, args := range map[string][]string{
+		"--random plays without a policy, in one process": {"--random", "--ranks", "2"},
+		"what one process would need":                     {"--dry-run", "--ranks", "2"},
+		"--ranks is 0":                                    {"--ranks", "0"},
+	} {
+		if code, _, stderr := runGyre(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"gyre/orchestrate/episode"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/ranks"
 	"gyre/orchestrate/rollout"
 	"gyre/orchestrate/rundir"
 )
@@ -22,12 +23,12 @@ type Evaluation struct {
 
 // Evaluate plays the validation set of a configuration with the policy in model.path, or with that of a checkpoint (a run directory, a
 // global_step_N folder or a Hugging Face directory). It needs no run directory; episodes go to output unless that is
-// empty.
-func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, console *metrics.Console) (*Evaluation, error) {
+// empty. Every process of world plays some of the groups and returns the whole; nil is this process alone.
+func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, world *ranks.World, console *metrics.Console) (*Evaluation, error) {
 	if info, err := os.Stat(output); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
-	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
+	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}, world: world}
 	defer e.close()
 	parts, err := e.evaluated(checkpoint)
 	if err != nil {
@@ -42,7 +43,7 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	if err != nil {
 		return nil, err
 	}
-	if output != "" {
+	if output != "" && world.Writes() {
 		if err := episode.WriteFile(output, episodes); err != nil {
 			return nil, err
 		}
