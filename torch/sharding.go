@@ -21,7 +21,7 @@ var shardModes = map[string]C.int32_t{"": C.GYRE_SHARD_FULL, ShardFull: C.GYRE_S
 type ShardConfig struct {
 	Shard         string // ShardFull, also "", ShardOptimizer or ShardNone
 	Replicas      int    // copies of the model, each spread over WorldSize/Replicas neighbours; 0 is 1
-	Prefetch      int    // blocks under way while one computes
+	Prefetch      int    // blocks under way while one computes; 0: nothing is, gradients neither
 	WireDtype     string // "float32", also "", or "bfloat16": what is sent between ranks
 	Deterministic bool   // gradients are added by lanes: the same bits for every number of ranks that divides them
 	Lanes         int    // of all ranks together, when Deterministic

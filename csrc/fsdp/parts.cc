@@ -347,7 +347,7 @@ void EagerPart::leave(int64_t unit) {
   take_back(hollow_[flat]);
   finish();
   leaving_.emplace(Leaving{flat, buffer, Ranks::Reduce(ranks_, flat, buffer)});
-  if (unit == kRoot) finish();
+  if (unit == kRoot || ranks_.sharding().prefetch == 0) finish();
 }
 
 void EagerPart::finish() {

@@ -26,7 +26,7 @@ struct Sharding {
   Group* group = nullptr;  // must outlive the model; null: one rank
   gyre_shard shard = GYRE_SHARD_FULL;
   int replicas = 1;     // full copies of the model, each in shards over ranks / replicas neighbours
-  int prefetch = 1;     // blocks that are under way while one computes
+  int prefetch = 1;     // blocks that are under way while one computes; 0: nothing is, gradients neither
   bool narrow = false;  // bfloat16 between ranks
   bool deterministic = false;
   int lanes = 1;  // of all ranks together

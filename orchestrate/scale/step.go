@@ -120,6 +120,18 @@ func matrices(m torch.ModelConfig) (blocks, head float64) {
 	return n, head
 }
 
+// units are what is fetched at a time: the root (embedding, final norm, head) and a block.
+func units(m torch.ModelConfig) (root, block float64) {
+	root = float64(m.VocabSize*m.HiddenSize + m.HiddenSize)
+	switch {
+	case m.Head == torch.HeadValue:
+		root += float64(m.HiddenSize + 1)
+	case !m.TieEmbeddings:
+		root += float64(m.VocabSize * m.HiddenSize)
+	}
+	return root, (float64(experiment.Parameters(m)) - root) / float64(m.NumLayers)
+}
+
 // attention is the work of scores and sums over a history, per token of an episode: on average half of it.
 func attention(m torch.ModelConfig, length float64) float64 {
 	return 4 * float64(m.NumLayers*m.NumHeads*m.HeadDim) * length / 2
@@ -133,7 +145,7 @@ func (p *planner) rollout(m torch.ModelConfig) {
 	// What they show one another of a token: attention's outputs, the feed-forward's inner ones, and what both add to the residual stream.
 	shown := float64(m.NumLayers*(m.NumHeads*m.HeadDim+m.IntermediateSize+2*m.HiddenSize)) * 4 * (n - 1) / n
 	if p.config.FSDP.Shard == "full" && p.set > 1 {
-		p.add(Phase{Name: "weights for sampling", Sent: (blocks + head) * p.wire * (p.set - 1) / p.set}, false)
+		p.add(Phase{Name: "weights for sampling", Sent: float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set}, false)
 	}
 	prompts := perEpisode * (p.Tokens - p.Replies)
 	work := prompts * (2*blocks + attention(m, p.Tokens)) / n
@@ -177,11 +189,12 @@ func (p *planner) update(name string, m torch.ModelConfig, tokens float64, miniB
 	n := float64(experiment.Parameters(m))
 	sent, hidden := 0.0, false
 	switch p.config.FSDP.Shard {
-	case "full": // every micro-batch fetches the weights twice and hands its gradient over
+	case "full": // every micro-batch fetches the weights twice, but for what stays from its forward to its backward pass, and hands its gradient over
 		each := p.micro(tokens * float64(epochs) / steps)
-		sent = steps * each * 3 * n * p.wire * (p.set - 1) / p.set
-		if copies := p.ranks / p.set; copies > 1 {
-			sent += steps * 2 * n / p.set * p.wire * (copies - 1) / copies
+		root, block := units(m)
+		sent = steps * each * (3*n - root - block) * p.wire * (p.set - 1) / p.set
+		if copies := p.ranks / p.set; copies > 1 { // its sum goes to every other copy in float32
+			sent += steps * each * n / p.set * 4 * (copies - 1)
 		}
 		hidden = p.config.FSDP.Prefetch > 0
 	default: // gradients are added up, and weights or sums come back

@@ -77,7 +77,8 @@ func work(s Step) (total float64) {
 	return total
 }
 
-// A ring sends (n-1)/n of what is gathered or reduced: weights twice and gradients once per micro-batch with shards, sums and what comes back without.
+// (n-1)/n of what is gathered or reduced goes to others: weights and gradients with shards, weights once more but for the root and the last block; sums and what comes
+// back without.
 func TestBytesBetweenRanks(t *testing.T) {
 	sent := func(p Plan, phase string) float64 {
 		for _, x := range p.Step.Phases {
@@ -94,10 +95,19 @@ func TestBytesBetweenRanks(t *testing.T) {
 	weights := 4 * float64(experiment.Parameters(e.Policy.Shape))
 	none, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=none")...)
 	narrow, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=full", "fsdp.wire_dtype=bfloat16")...)
+	copies, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=full", "fsdp.replicas=4")...)
+	root, block := units(e.Policy.Shape)
+	if got, want := root+36*block, weights/4; math.Abs(got/want-1) > 1e-12 || root < 151936*2048 || root > 151936*2048*1.001 {
+		t.Fatalf("a root of %v and blocks of %v parameters, %v in all, want %v", root, block, got, want)
+	}
+	gone := 3*weights - 4*(root+block)
 	for name, c := range map[string][2]float64{
-		"full":   {sent(full, "actor update"), 3 * weights * (ranks - 1) / ranks},
-		"none":   {sent(none, "actor update"), 2 * weights * (ranks - 1) / ranks},
-		"narrow": {sent(narrow, "actor update"), 1.5 * weights * (ranks - 1) / ranks},
+		"full": {sent(full, "actor update"), gone * (ranks - 1) / ranks},
+		// Four copies on two ranks each: a rank hands the sum of its half to the three others that have this half.
+		"copies":   {sent(copies, "actor update"), gone/2 + 3*weights/2},
+		"sampling": {sent(full, "weights for sampling"), weights * (ranks - 1) / ranks},
+		"none":     {sent(none, "actor update"), 2 * weights * (ranks - 1) / ranks},
+		"narrow":   {sent(narrow, "actor update"), gone / 2 * (ranks - 1) / ranks},
 	} {
 		if math.Abs(c[0]/c[1]-1) > 1e-9 {
 			t.Errorf("%s: %v bytes, want %v", name, c[0], c[1])
