@@ -336,7 +336,7 @@ func TestStoppedRankIsMissed(t *testing.T) {
 	for n, mode := range []string{"none", "full", "optimizer"} {
 		name := "stop-" + mode
 		args := append(sure, "fsdp.shard="+mode)
-		moment := func() { waitFor(t, filepath.Join(dir, "runs", name, "rollouts/step_2.jsonl")) }
+		moment := func() { waitFor(t, nil, filepath.Join(dir, "runs", name, "rollouts/step_2.jsonl")) }
 		if undone(t, dir, name, args, moment, n, syscall.SIGSTOP, "no sign of life for 15s") {
 			t.Errorf("%s: the run was through before", mode)
 		}
@@ -355,7 +355,7 @@ func TestInterruptReachesAllRanks(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
+	waitFor(t, cmd, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestRestarts(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, filepath.Join(dir, "runs/tiny/global_step_2/manifest.json"))
+	waitFor(t, cmd, filepath.Join(dir, "runs/tiny/global_step_2/manifest.json"))
 	if err := syscall.Kill(ranksOf(t, cmd.Process.Pid)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func TestNoRankOutlivesItsLauncher(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	waitFor(t, cmd, filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
 	pids := ranksOf(t, cmd.Process.Pid)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

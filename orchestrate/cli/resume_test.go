@@ -139,7 +139,7 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
+	waitFor(t, cmd, filepath.Join(dir, "runs/tiny/rollouts/step_2.jsonl"))
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +154,19 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(dir, "runs/tiny"))
 }
 
-func waitFor(t *testing.T, path string) {
+// waitFor waits for a file of a command that has been started, nil where somebody else waits for its end. One that has ended will not write it, and says why.
+func waitFor(t *testing.T, cmd *exec.Cmd, path string) {
 	t.Helper()
 	for range 3600 { // three minutes: other programs may be running
 		if _, err := os.Stat(path); err == nil {
 			return
+		}
+		if cmd != nil {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+			if bytes.Contains(stat, []byte(") Z ")) {
+				err := cmd.Wait()
+				t.Fatalf("%s did not appear: the command ended (%v):\n%v", path, err, cmd.Stderr)
+			}
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

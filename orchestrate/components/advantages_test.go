@@ -182,6 +182,35 @@ func TestIndependentPartsAreOnTheirOwn(t *testing.T) {
 	}
 }
 
+// Parts on their own add up only where the estimator is linear in rewards, and where the parts are all that the score holds.
+func TestIndependentPartsThatAddUp(t *testing.T) {
+	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
+	for _, c := range []struct {
+		estimator       string
+		normed, penalty bool
+		linear          bool
+	}{
+		{"rloo", true, false, true}, {"rloo", false, false, true}, {"rloo", false, true, false},
+		{"grpo", true, false, false}, {"grpo", false, false, true}, {"grpo", false, true, false},
+		{"brpo", true, false, false}, {"brpo", false, false, true}, {"brpo", false, true, false},
+		{"reinforce_pp_baseline", false, false, false}, {"reinforce_pp", false, false, false}, {"gae", false, false, false}, {"bi_level_gae", false, false, false},
+	} {
+		r := rand.New(rand.NewPCG(9, 9))
+		samples := drawn(r, weights, c.penalty)
+		algorithm := config.Algorithm{Advantage: c.estimator, NormByStd: c.normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
+		if !algorithm.ComparesEpisodes() {
+			walked(r, samples, weights)
+		}
+		a, err := Estimate(samples, config.Components{Mode: Independent}, weights, algorithm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Linear != c.linear {
+			t.Errorf("%+v: linear %v", c, a.Linear)
+		}
+	}
+}
+
 func TestPartsThatAreNotThere(t *testing.T) {
 	samples := []Sample{{Tokens: 1, Parts: map[string]float64{"format": 1}}, {Tokens: 1}}
 	for want, c := range map[string]config.Components{`lists "correctness"`: {Names: []string{"correctness"}}} {
