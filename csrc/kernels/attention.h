@@ -2,11 +2,13 @@
 // (row, head) the scores of keys 0 .. position, then max, exponentials and their sum, then the weighted sum of values,
 // each in key order, whatever other rows are in the call.
 //
-// Layouts of one layer's pages (kPageTokens = 16 positions each):
-//   keys   [page][kv_head][head_dim][16]
-//   values [page][kv_head][16][head_dim]   with kPageMargin readable numbers after the last page (vector loads run over
-//   a row's end)
-// Their numbers are f32, or bf16 that are widened as they are read: all sums are f32.
+// Layouts of one layer's pages (kPageTokens = 16 positions each), with kPageMargin readable numbers after the last page
+// (vector loads run over a row's end):
+//              keys                                  values
+//   float32    [page][kv_head][head_dim][16]         [page][kv_head][16][head_dim]
+//   bfloat16   [page][kv_head][head_dim / 2][16][2]  [page][kv_head][8][head_dim][2]
+// bf16 numbers are widened as they are read, or, with AMX, multiplied as they are by queries and probabilities that are
+// each the sum of two bf16 numbers (attention_blocked.cc): all sums are f32.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ namespace gyre {
 
 // Keys and values live in pages of this many consecutive positions (paged attention as in vLLM, Kwon et al. 2023).
 inline constexpr int64_t kPageTokens = 16;
-inline constexpr int64_t kPageMargin = 16;
+inline constexpr int64_t kPageMargin = 32;
 
 // One layer's pages.
 struct PageMemory {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "kernels/bf16.h"
+#include "kernels/buffer.h"
 #include "kernels/panel.h"
 #include "kernels/register_tile.h"
 
@@ -20,7 +22,6 @@ constexpr int kValueRows = 6, kValueVectors = 4;
 #else
 constexpr int kValueRows = kTileRows, kValueVectors = kTileVectors;
 #endif
-static_assert(kValueVectors % 2 == 0);
 
 template <class T>
 struct ScoreTile {
@@ -77,29 +78,29 @@ struct ValueTile {
 
 template <class T, int R, int C>
 void value_tile(const ValueTile<T>& t) {
+  constexpr int64_t kStep = components_per_word<T>;
   RegisterTile<R, C> acc;
   load_tile<R, C>(acc, t.sums, t.ldc);
   const int64_t last_page = (t.last - 1) / kPageTokens;
   for (int64_t key = t.first; key < t.last;) {
-    const int64_t page = key / kPageTokens, slot = key % kPageTokens;
-    const int64_t end = std::min(t.last, key + kPageTokens - slot);
-    const T* v = t.values.page(page) + slot * t.width;
-    const T* ahead = t.values.page(std::min(page + kAhead, last_page)) + slot * t.width;
-    for (; key < end; ++key, v += t.width, ahead += t.width) {
-      vf w[C];
+    const int64_t page = key / kPageTokens, row = key % kPageTokens / kStep * kStep * t.width;
+    const int64_t end = std::min(t.last, (page + 1) * kPageTokens);
+    const T* v = t.values.page(page) + row;
+    const T* ahead = t.values.page(std::min(page + kAhead, last_page)) + row;
+    for (; key < end; v += kStep * t.width, ahead += kStep * t.width) {
+      vf words[C], w[C];
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        if (components_per_word<T> == 1 || (c % 2 == 0 && c + 1 == C)) {
-          w[c] = load_elements(v + c * kLanes);
-          __builtin_prefetch(ahead + c * kLanes, 0, 2);
-        } else if (c % 2 == 0) {
-          const vf words = load_words(v + c * kLanes);
-          __builtin_prefetch(ahead + c * kLanes, 0, 2);
-          w[c] = lower(words);
-          w[c + 1] = upper(words);
-        }
+        words[c] = load_words(v + c * kLanes * kStep);
+        __builtin_prefetch(ahead + c * kLanes * kStep, 0, 2);
       }
-      add_products<R, C>(acc, t.p + key, t.ldp, w);
+#pragma GCC unroll 2
+      for (int which = 0; which < kStep; ++which) {
+        if (kStep > 1 && (key % kStep != which || key == end)) continue;
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) w[c] = component<T>(words[c], which);
+        add_products<R, C>(acc, t.p + key++, t.ldp, w);
+      }
     }
   }
   store_tile<R, C>(acc, t.sums, t.ldc);
@@ -119,8 +120,8 @@ constexpr std::array<void (*)(const ValueTile<T>&), sizeof...(I)> value_tiles(st
 template <class T>
 constexpr auto kValueTiles = value_tiles<T>(std::make_integer_sequence<int, kValueRows * kValueVectors>{});
 
-}  // namespace
-
+// scores[r][j] = sum over c < depth of q[r][c] * key j's component c, for r < rows and the keys of the first num_pages
+// pages. q's rows are ldq apart, scores' ldc.
 template <class T>
 void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
                 float* scores, ptrdiff_t ldc) {
@@ -147,6 +148,8 @@ void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, cons
   }
 }
 
+// sums[r][c] += sum over first <= j < last of p[r][j] * value j's component c, for r < rows and c < width; computed in
+// whole vectors, so that up to kLanes - 1 words beyond width are read in values and numbers written in sums.
 template <class T>
 void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>& values, int64_t first, int64_t last,
                 int64_t width, float* sums, ptrdiff_t ldc) {
@@ -155,12 +158,11 @@ void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>&
   for (int64_t r = 0, nr; r < rows; r += nr) {
     nr = even_part(rows - r, kValueRows);
     for (int64_t v = 0, nv; v < vectors; v += nv) {
-      nv = components_per_word<T> == 2 ? std::min<int64_t>(kValueVectors, vectors - v)
-                                       : even_part(vectors - v, kValueVectors);
+      nv = even_part(vectors - v, kValueVectors);
       kValueTiles<T>[static_cast<size_t>((nr - 1) * kValueVectors + nv - 1)](
           {p + r * ldp,
            ldp,
-           {values.data + v * kLanes, values.stride, values.table},
+           {values.data + v * kLanes * components_per_word<T>, values.stride, values.table},
            first,
            last,
            width,
@@ -170,13 +172,56 @@ void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>&
   }
 }
 
-#define GYRE_ELEMENTS(T)                                                                                        \
-  template void score_keys<T>(int64_t, const float*, ptrdiff_t, int64_t, const HeadPages<T>&, int64_t, float*,  \
-                              ptrdiff_t);                                                                       \
-  template void add_values<T>(int64_t, const float*, ptrdiff_t, const HeadPages<T>&, int64_t, int64_t, int64_t, \
-                              float*, ptrdiff_t);
-GYRE_ELEMENTS(float)
-GYRE_ELEMENTS(uint16_t)
-#undef GYRE_ELEMENTS
+// Turns n scores into exp(score - max), zeros after them in the last vector. Returns their sum.
+float exponentiate(float* scores, int64_t n, float max) {
+  vf sum{};
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const vf p = exponential(load(scores + j) - max);
+    store(scores + j, p);
+    sum += p;
+  }
+  return reduce_sum(sum);
+}
+
+thread_local Buffer scratch;  // of the function below
+
+}  // namespace
+
+template <class T>
+void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values) {
+  const int64_t n = queries.count, padded = round_up(depth, kLanes), shared = queries.limit[0];
+  const int64_t num_pages = queries.pages(), ld = num_pages * kPageTokens;
+  scratch.reserve(n * (ld + 2 * padded));
+  float* scores = scratch.data();
+  float* sums = scores + n * ld;
+  float* q = sums + n * padded;
+
+  const float scale = 1.0f / std::sqrt(static_cast<float>(depth));
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < depth; ++j) q[i * padded + j] = queries.q[i][j] * scale;
+  }
+  score_keys(n, q, padded, depth, keys, num_pages, scores, ld);
+  float max[kTileRows], total[kTileRows];
+  for (int64_t i = 0; i < n; ++i) {
+    max[i] = largest_score(scores + i * ld, queries.limit[i]);
+    total[i] = exponentiate(scores + i * ld, queries.limit[i], max[i]);
+  }
+
+  std::fill(sums, sums + n * padded, 0.0f);
+  add_values(n, scores, ld, values, 0, shared, depth, sums, padded);  // keys that every query sees, then each one's own
+  for (int64_t i = 0; i < n; ++i) {
+    add_values(1, scores + i * ld, ld, values, shared, queries.limit[i], depth, sums + i * padded, padded);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const float inverse = 1.0f / total[i];
+    for (int64_t j = 0; j < depth; ++j) queries.o[i][j] = sums[i * padded + j] * inverse;
+    if (queries.logsumexp[i]) *queries.logsumexp[i] = max[i] + std::log(total[i]);
+  }
+}
+
+template void attend_tile<float>(const QueryTile&, int64_t, const HeadPages<float>&, const HeadPages<float>&);
+#if !defined(GYRE_BLOCKED)
+template void attend_tile<uint16_t>(const QueryTile&, int64_t, const HeadPages<uint16_t>&, const HeadPages<uint16_t>&);
+#endif
 
 }  // namespace gyre

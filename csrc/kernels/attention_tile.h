@@ -1,4 +1,4 @@
-// The two products of attention over paged keys and values, on register tiles of a few queries. As in tile.h every
+// Attention of a few queries over paged keys and values, and its two products, on register tiles. As in tile.h every
 // element is one chain of fused multiply-adds in ascending order, resumed exactly from memory, so queries and keys may
 // be cut in any way without changing a bit. While a page is multiplied, a later one is fetched: pages lie anywhere in
 // memory, and no hardware prefetcher guesses where.
@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/attention.h"
+#include "kernels/panel.h"
 #include "kernels/vec.h"
 
 namespace gyre {
@@ -21,31 +23,48 @@ struct HeadPages {
   const T* page(int64_t i) const { return data + table[i] * stride; }
 };
 
-// Numbers of bf16 are read as words of two: a key's components 2c and 2c + 1 lie side by side,
-//   keys [head_dim / 2][kPageTokens][2],
-// and sums of values come with the even columns of every two vectors before the odd ones (sum_place).
+// Numbers of bf16 are read as words of two inner positions: of keys components 2c and 2c + 1, of values keys 2j and
+// 2j + 1.
 template <class T>
 inline constexpr int components_per_word = sizeof(T) == 2 ? 2 : 1;
 
-// scores[r][j] = sum over c < depth of q[r][c] * key j's component c, for r < rows and the keys of the first num_pages
-// pages. q's rows are ldq apart, scores' ldc.
-template <class T>
-void score_keys(int64_t rows, const float* q, ptrdiff_t ldq, int64_t depth, const HeadPages<T>& keys, int64_t num_pages,
-                float* scores, ptrdiff_t ldc);
+// Queries that share one key/value head: their components, where their results go, and how many keys each may see.
+inline constexpr int64_t kMostQueries = 16;
+struct QueryTile {
+  int64_t count;
+  const float* q[kMostQueries];
+  float* o[kMostQueries];
+  float* logsumexp[kMostQueries];  // or null
+  int64_t limit[kMostQueries];     // ascending
+  int64_t pages() const { return (limit[count - 1] + kPageTokens - 1) / kPageTokens; }
+};
 
-// sums[r][c] += sum over first <= j < last of p[r][j] * value j's component c, for r < rows and c < width; computed in
-// whole vectors, so that up to kLanes - 1 numbers beyond width are read in values and written in sums. Column c of the
-// sums is at sum_place<T>(c, width).
+// o of every query: the values weighted with the softmax of its scores. At most kQueriesAtOnce<T> queries.
 template <class T>
-void add_values(int64_t rows, const float* p, ptrdiff_t ldp, const HeadPages<T>& values, int64_t first, int64_t last,
-                int64_t width, float* sums, ptrdiff_t ldc);
+void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values);
+template <class T>
+inline constexpr int64_t kQueriesAtOnce = kTileRows;
+#if defined(GYRE_BLOCKED)
+template <>  // attention_blocked.cc
+void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
+                           const HeadPages<uint16_t>& values);
+template <>
+inline constexpr int64_t kQueriesAtOnce<uint16_t> = kMostQueries;
+#endif
 
-template <class T>
-int64_t sum_place(int64_t column, int64_t width) {
-  constexpr int64_t kTwo = 2 * kLanes;
-  const int64_t first = column / kTwo * kTwo, at = column - first;
-  if (components_per_word<T> == 1 || first + kLanes >= width) return column;  // a vector by itself
-  return first + at % 2 * kLanes + at / 2;
+// The largest of the first n scores. What is after them in their last vector becomes -infinity: scores of keys that
+// must not be seen.
+inline float largest_score(float* scores, int64_t n) {
+  const vf lowest = splat(-std::numeric_limits<float>::infinity());
+  const int64_t whole = n / kLanes * kLanes;
+  vf best = lowest;
+  for (int64_t j = 0; j < whole; j += kLanes) best = maximum(load(scores + j), best);
+  if (whole < n) {
+    const vi past = lane_index() >= static_cast<int32_t>(n - whole);
+    store(scores + whole, past ? lowest : load(scores + whole));
+    best = maximum(load(scores + whole), best);
+  }
+  return reduce_max(best);
 }
 
 }  // namespace gyre

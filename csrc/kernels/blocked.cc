@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/bf16.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
 
 #if defined(__AMX_BF16__)
@@ -31,41 +32,8 @@ struct Operands {
 #if defined(__AMX_BF16__)
 
 static_assert(kLanes == 16 && kPanelVectors == 3 && kChainSteps == 16);
-constexpr int64_t kMatrixRows = 16;  // of a tile register
 constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
 constexpr int kLineFloats = 16;
-
-// The registers' shapes: 0 to 5 are sums of `rows` rows, 6 as many rows of a, 7 a block of the panel.
-struct alignas(64) Shapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t column_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  Shapes(int64_t num_rows, int64_t steps) {
-    for (int i = 0; i < 6; ++i) column_bytes[i] = 64, rows[i] = static_cast<uint8_t>(num_rows);
-    column_bytes[6] = static_cast<uint16_t>(4 * steps), rows[6] = static_cast<uint8_t>(num_rows);
-    column_bytes[7] = 64, rows[7] = static_cast<uint8_t>(steps);
-  }
-};
-
-thread_local int64_t rows_set = 0, steps_set = 0;
-
-void set_shapes(int64_t rows, int64_t steps) {
-  if (rows == rows_set && steps == steps_set) return;
-  const Shapes shapes(rows, steps);
-  asm volatile("ldtilecfg %0" ::"m"(shapes));
-  rows_set = rows, steps_set = steps;
-}
-
-// The compiler's own functions for these do not say which memory they read.
-#define GYRE_LOAD(tile, from, row)                                                                               \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile::"r"(from), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
-               : "memory")
-#define GYRE_STORE(tile, to, row)                                                                                   \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"((row) * static_cast<ptrdiff_t>(sizeof(float))) \
-               : "memory")
-#define GYRE_ZERO(tile) asm volatile("tilezero %%tmm" #tile::)
-#define GYRE_MULTIPLY(sum) asm volatile("tdpbf16ps %%tmm7, %%tmm6, %%tmm" #sum::)
 
 // kVectors columns of sums of one or two tiles of rows, the second `second` rows after the first (which may overlap it:
 // the rows of both are the same sums).
@@ -100,26 +68,26 @@ void multiply_block(const Operands& o, int64_t steps, int64_t second) {
     for (int64_t line = 0; line < o.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
     GYRE_LOAD(6, a, o.lda);
     GYRE_LOAD(7, b, kPanel);
-    GYRE_MULTIPLY(0);
+    GYRE_MULTIPLY(0, 6, 7);
     if constexpr (kVectors > 1) {
       GYRE_LOAD(7, b + kLanes, kPanel);
-      GYRE_MULTIPLY(1);
+      GYRE_MULTIPLY(1, 6, 7);
     }
     if constexpr (kVectors > 2) {
       GYRE_LOAD(7, b + 2 * kLanes, kPanel);
-      GYRE_MULTIPLY(2);
+      GYRE_MULTIPLY(2, 6, 7);
     }
     if constexpr (kTwo) {
       GYRE_LOAD(6, a + second * o.lda, o.lda);
       if constexpr (kVectors > 2) {
-        GYRE_MULTIPLY(5);
+        GYRE_MULTIPLY(5, 6, 7);
         GYRE_LOAD(7, b + kLanes, kPanel);
       }
       if constexpr (kVectors > 1) {
-        GYRE_MULTIPLY(4);
+        GYRE_MULTIPLY(4, 6, 7);
         GYRE_LOAD(7, b, kPanel);
       }
-      GYRE_MULTIPLY(3);
+      GYRE_MULTIPLY(3, 6, 7);
     }
   }
   GYRE_STORE(0, o.c, o.ldc);
@@ -133,11 +101,6 @@ void multiply_block(const Operands& o, int64_t steps, int64_t second) {
   }
 }
 
-#undef GYRE_LOAD
-#undef GYRE_STORE
-#undef GYRE_ZERO
-#undef GYRE_MULTIPLY
-
 using Block = void (*)(const Operands&, int64_t, int64_t);
 constexpr std::array<Block, 6> kBlocks{multiply_block<false, 1>, multiply_block<false, 2>, multiply_block<false, 3>,
                                        multiply_block<true, 1>,  multiply_block<true, 2>,  multiply_block<true, 3>};
@@ -148,11 +111,11 @@ void multiply_rows(int64_t rows, Operands o) {
   const Block block = kBlocks[static_cast<size_t>(3 * two + o.vectors - 1)];
   const int64_t whole = o.steps / kChainSteps * kChainSteps, rest = o.steps - whole;
   if (whole > 0) {
-    set_shapes(height, kChainSteps);
+    set_shapes({height, kChainSteps, 6, 1});
     block(o, whole, rows - height);
   }
   if (rest > 0) {
-    set_shapes(height, rest);
+    set_shapes({height, rest, 6, 1});
     o.a += whole, o.panel += whole * kPanel;
     if (whole > 0) o.start = o.c, o.start_row = o.ldc;
     o.ahead_lines = 0;
@@ -172,17 +135,7 @@ void multiply_vector(const Operands& o) {
     for (int r = 0; r < R; ++r) sum[r] = load(o.start + r * o.start_row);
   }
   for (int64_t block = 0; block < o.steps; block += kChainSteps) {
-    vf even[R] = {}, odd[R] = {};
-    for (int64_t i = block; i < std::min(o.steps, block + kChainSteps); ++i) {
-      const vf words = load(o.panel + i * kPanel), high = upper(words), low = lower(words);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        const vf pair = reinterpret_cast<vf>(std::bit_cast<int32_t>(o.a[r * o.lda + i]) + vi{});
-        even[r] += lower(pair) * low;
-        odd[r] += upper(pair) * high;
-      }
-    }
-    for (int r = 0; r < R; ++r) sum[r] += even[r] + odd[r];
+    add_block<R>(sum, o.a + block, o.lda, o.panel + block * kPanel, kPanel, std::min(kChainSteps, o.steps - block));
   }
   for (int r = 0; r < R; ++r) store(o.c + r * o.ldc, sum[r]);
 }
@@ -202,9 +155,34 @@ void multiply_rows(int64_t rows, const Operands& all) {
 }  // namespace
 
 #if defined(__AMX_BF16__)
+namespace {
+
+thread_local TileShapes in_use{};
+
+// What the processor reads.
+struct alignas(64) TileConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t column_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+}  // namespace
+
+void set_shapes(const TileShapes& shapes) {
+  if (shapes == in_use) return;
+  TileConfiguration c;
+  for (int i = 0; i < 8; ++i) {
+    const bool operand = i >= shapes.sums && i < shapes.sums + shapes.operands, block = !operand && i >= shapes.sums;
+    c.column_bytes[i] = static_cast<uint16_t>(operand ? 4 * shapes.steps : 64);
+    c.rows[i] = static_cast<uint8_t>(block ? shapes.steps : shapes.rows);
+  }
+  asm volatile("ldtilecfg %0" ::"m"(c));
+  in_use = shapes;
+}
+
 PairsScope::~PairsScope() {
   asm volatile("tilerelease" ::);
-  rows_set = steps_set = 0;
+  in_use = {};
 }
 #endif
 

@@ -14,21 +14,19 @@
 
 namespace gyre {
 
-// In the layout that the attention kernel reads and the configuration's precision:
-//   keys   [layer][page][kv_head][head_dim][16]   (transposed: one vector load gives 16 keys' component d; in bf16
-//                                                  [head_dim / 2][16][2], two components)
-//   values [layer][page][kv_head][16][head_dim]
+// In the layout that the attention kernel reads (kernels/attention.h) and the configuration's precision. A page's
+// layers lie side by side, so that the first pages take little of the memory, which asks for huge pages.
 class CpuPages : public KvPages {
  public:
   CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages);
   int64_t num_pages() const override { return num_pages_; }
   void copy_page(int64_t from, int64_t to) override;
-  PageMemory layer(int64_t layer) const;
+  PageMemory layer(int64_t layer);
 
  private:
   int64_t num_pages_, page_bytes_, layers_;
   Precision precision_;
-  at::Tensor keys_, values_;
+  Buffer keys_, values_;
 };
 
 // Copies of a model's matrices in the layout of the multiply kernel. The engine reads all of them for a few rows at a

@@ -56,7 +56,7 @@ at::Tensor CpuPart::embed(std::span<const int32_t> ids) const {
 at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPages& kv) {
   require_gathered(parameters_, !blocks_.empty());
   prepare();
-  const auto& pages = dynamic_cast<CpuPages&>(kv);
+  auto& pages = dynamic_cast<CpuPages&>(kv);
   at::Tensor x_NH = embed(ids);
   rope_.reserve(pass.end);
   ForwardWorkspace work(config_, pass.rows);
