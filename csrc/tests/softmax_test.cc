@@ -1,10 +1,14 @@
 #include "kernels/softmax.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace gyre {
@@ -134,6 +138,45 @@ TEST(SoftmaxGradient, MatchesDoubleArithmeticForEveryTail) {
     std::vector<float> in_place = z;
     softmax_gradient(in_place.data(), n, inverse, g, in_place.data());
     EXPECT_TRUE(std::equal(in_place.begin(), in_place.end(), out.begin()));
+  }
+}
+
+// A row behind whose last logit the process has no memory.
+class RowAtTheEdge {
+ public:
+  RowAtTheEdge() {
+    void* all = mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    memory_ = static_cast<char*>(all);
+    mprotect(memory_ + page_, page_, PROT_NONE);
+  }
+  ~RowAtTheEdge() { munmap(memory_, 2 * page_); }
+  RowAtTheEdge(const RowAtTheEdge&) = delete;
+  RowAtTheEdge& operator=(const RowAtTheEdge&) = delete;
+
+  float* of(int64_t n) { return reinterpret_cast<float*>(memory_ + page_) - n; }
+
+ private:
+  const size_t page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  char* memory_;
+};
+
+// Whatever a row's length, nothing behind it is read or written.
+TEST(SoftmaxGradient, StaysWithinTheRow) {
+  RowAtTheEdge edge;
+  for (int64_t n = 1; n <= 70; ++n) {
+    float* z = edge.of(n);
+    const std::vector<float> row = random_row(n, 2, static_cast<uint32_t>(n));
+    std::ranges::copy(row, z);
+    const RowScore at_edge = score_row(z, n, 0.9f, true, nullptr);
+    const RowScore anywhere = score_row(row.data(), n, 0.9f, true, nullptr);
+    EXPECT_EQ(at_edge.logsumexp, anywhere.logsumexp) << n;
+    const SoftmaxGradient g{
+        .logsumexp = at_edge.logsumexp, .mean = at_edge.mean_logit, .d_logprob = 1, .d_entropy = 0.5f};
+    std::vector<float> want(row.size());
+    softmax_gradient(row.data(), n, 0.9f, g, want.data());
+    softmax_gradient(z, n, 0.9f, g, z);
+    EXPECT_TRUE(std::ranges::equal(want, std::span(z, row.size()))) << n;
   }
 }
 
