@@ -375,20 +375,21 @@ TEST(BackendToy, IsAskedForEverything) {
   }
 }
 
-// Elements that were copied from the GPU to this process while this object lived.
+// Elements that were copied to this process's memory while this object lived. Where from cannot be asked: inputs() of a
+// release build of libtorch refuses callers that are compiled without NDEBUG.
 class HostCopies {
  public:
   HostCopies() {
     elements() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-          const auto inputs = call.inputs();
-          if (std::string(call.name()) == "aten::copy_" && inputs.size() > 1 && inputs[0].isTensor() &&
-              inputs[1].isTensor() && inputs[0].toTensor().is_cpu() && inputs[1].toTensor().is_cuda()) {
-            elements() += inputs[1].toTensor().numel();
-          }
-          return nullptr;
-        }).needsInputs(true));
+    const auto begin = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; };
+    const auto end = [](const at::RecordFunction& call, at::ObserverContext*) {
+      const auto& outputs = call.outputs();
+      if (std::string(call.name()) == "aten::copy_" && !outputs.empty() && outputs[0].isTensor() &&
+          outputs[0].toTensor().is_cpu()) {
+        elements() += outputs[0].toTensor().numel();
+      }
+    };
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end).needsOutputs(true));
   }
   ~HostCopies() { at::removeCallback(handle_); }
   static int64_t& elements() {
@@ -399,6 +400,13 @@ class HostCopies {
  private:
   at::CallbackHandle handle_;
 };
+
+TEST(BackendGpu, CopiesToTheHostAreSeen) {
+  const at::Tensor from = at::zeros({7});
+  const HostCopies copies;
+  at::empty({7}).copy_(from);
+  EXPECT_EQ(copies.elements(), 7);
+}
 
 TEST(BackendGpu, CopiesNothingButResultsToTheHost) {
   if (cuda_state().devices == 0) GTEST_SKIP() << cuda_state().problem;
