@@ -75,9 +75,12 @@ gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err)
 typedef struct {
   char name[32];
   int32_t runs_here, in_use;
+  int32_t bf16_is_faster;        // products of bf16 numbers take clearly less time than those of f32 ones
   double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
 } gyre_isa;
 gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err);
+// The one in use, without measuring: its rates are 0.
+gyre_status gyre_isa_in_use(gyre_isa* out, gyre_error* err);
 
 // ---- tensors ---------------------------------------------------------------------------------------------------
 

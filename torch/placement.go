@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Placement says what computes a model, and what for. The zero value is Gyre's own kernels on the CPU.
 type Placement struct {
@@ -17,7 +20,7 @@ type Placement struct {
 // Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.
 type Compute string
 
-// ComputeAuto, also spelled "", is bfloat16 on a GPU and float32 elsewhere.
+// ComputeAuto is a wish that [Placement.Settled] makes a type of. Unsettled, it is, like "", bfloat16 on a GPU and float32 elsewhere.
 const (
 	ComputeAuto Compute = "auto"
 	ComputeF32  Compute = "float32"
@@ -26,6 +29,38 @@ const (
 
 var computes = map[Compute]C.int32_t{
 	"": C.GYRE_COMPUTE_AUTO, ComputeAuto: C.GYRE_COMPUTE_AUTO, ComputeF32: C.GYRE_COMPUTE_F32, ComputeBF16: C.GYRE_COMPUTE_BF16,
+}
+
+// Settled is the placement with the faster type in place of auto: bfloat16 on a GPU and on CPUs whose kernels multiply faster in it, float32
+// elsewhere. why is the reason, "" where the type was given.
+func (p Placement) Settled() (settled Placement, why string, err error) {
+	if p.Compute != ComputeAuto {
+		return p, "", nil
+	}
+	p.Compute = ComputeF32
+	switch {
+	case strings.HasPrefix(p.Device, "cuda"):
+		p.Compute, why = ComputeBF16, "GPUs multiply faster in it"
+	case p.Device != "" && p.Device != "cpu":
+		why = "what " + p.Device + " computes in on a CPU"
+	default:
+		set, err := InstructionSetInUse()
+		if err != nil {
+			return p, "", err
+		}
+		why = set.reason()
+		if set.BF16IsFaster {
+			p.Compute = ComputeBF16
+		}
+	}
+	return p, why, nil
+}
+
+func (s InstructionSet) reason() string {
+	if s.BF16IsFaster {
+		return fmt.Sprintf("this processor's kernels (%s) multiply faster in it", s.Name)
+	}
+	return fmt.Sprintf("this processor's kernels (%s) multiply no faster in bfloat16", s.Name)
 }
 
 // Check says what is wrong with a placement, but not whether the GPU is there: making a model does.

@@ -128,3 +128,37 @@ func TestPlacementsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// auto is the faster type, with the reason; what was chosen stays.
+func TestSettled(t *testing.T) {
+	set, err := InstructionSetInUse()
+	if err != nil || set.Name == "" || !set.RunsHere || !set.InUse || set.Float32 != 0 {
+		t.Fatalf("in use is %+v (%v)", set, err)
+	}
+	if !strings.Contains(BuildInfo(), set.Name) {
+		t.Errorf("%s is in use, but the build says %s", set.Name, BuildInfo())
+	}
+	here := ComputeF32
+	if set.BF16IsFaster {
+		here = ComputeBF16
+	}
+	for _, c := range []struct {
+		device string
+		asked  Compute
+		want   Compute
+		why    string
+	}{
+		{"cpu", ComputeF32, ComputeF32, ""}, {"cpu", ComputeBF16, ComputeBF16, ""}, {"cuda:1", ComputeF32, ComputeF32, ""}, {"", "", "", ""},
+		{"cuda", ComputeAuto, ComputeBF16, "GPUs"}, {"aten", ComputeAuto, ComputeF32, "aten"}, {"cpu", ComputeAuto, here, set.Name}, {"", ComputeAuto, here, set.Name},
+	} {
+		got, why, err := Placement{Device: c.device, Compute: c.asked, Frozen: true}.Settled()
+		if err != nil || got.Compute != c.want || got.Device != c.device || !got.Frozen || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%q, %q: %+v, %q, %v; want %q", c.device, c.asked, got, why, err, c.want)
+		}
+	}
+	for faster, want := range map[bool]string{true: "multiply faster in it", false: "multiply no faster in bfloat16"} {
+		if why := (InstructionSet{Name: "abc", BF16IsFaster: faster}).reason(); !strings.Contains(why, "abc") || !strings.Contains(why, want) {
+			t.Errorf("the reason is %q, want %q", why, want)
+		}
+	}
+}

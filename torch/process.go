@@ -51,7 +51,22 @@ func Measure() (bandwidth, flops float64, err error) {
 type InstructionSet struct {
 	Name              string
 	RunsHere, InUse   bool
-	Float32, BFloat16 float64 // FLOP/s of matrix products from the caches, where it runs
+	BF16IsFaster      bool    // products of bf16 numbers take clearly less time than those of f32 ones
+	Float32, BFloat16 float64 // FLOP/s of matrix products from the caches, where it runs and was measured
+}
+
+// InstructionSetInUse is the variant that computes, not measured.
+func InstructionSetInUse() (InstructionSet, error) {
+	var set C.gyre_isa
+	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_isa_in_use(&set, err), nil })
+	return instructionSet(set), err
+}
+
+func instructionSet(set C.gyre_isa) InstructionSet {
+	return InstructionSet{
+		Name: C.GoString(&set.name[0]), RunsHere: set.runs_here != 0, InUse: set.in_use != 0, BF16IsFaster: set.bf16_is_faster != 0,
+		Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
+	}
 }
 
 // InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs here is in use,
@@ -67,9 +82,6 @@ func InstructionSets() ([]InstructionSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, InstructionSet{
-			Name: C.GoString(&set.name[0]), RunsHere: set.runs_here != 0, InUse: set.in_use != 0,
-			Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
-		})
+		all = append(all, instructionSet(set))
 	}
 }

@@ -89,6 +89,16 @@ double multiply_rate(const Kernels& kernels, Precision precision) {
   return best_rate(work, [&] { parallel_for(tasks, 1, [&](int64_t) { kernels.tile_work(precision, kTiles); }); });
 }
 
+// What needs no measuring.
+gyre_isa described(const Variant& variant) {
+  gyre_isa result{};
+  std::snprintf(result.name, sizeof result.name, "%s", variant.name);
+  result.runs_here = variant.runs_here;
+  result.in_use = variant.kernels == variant_in_use().kernels;
+  result.bf16_is_faster = variant.bf16_is_faster;
+  return result;
+}
+
 }  // namespace
 }  // namespace gyre::capi
 
@@ -145,12 +155,16 @@ gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err) {
     }
     const gyre::Variant& variant = all[static_cast<size_t>(i)];
     gyre_isa& result = deref(out, "out");
-    result = {};
-    std::snprintf(result.name, sizeof result.name, "%s", variant.name);
-    result.runs_here = variant.runs_here;
-    result.in_use = variant.kernels == gyre::variant_in_use().kernels;
+    result = described(variant);
     if (!variant.runs_here) return;
     result.f32_flops = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
     result.bf16_flops = multiply_rate(*variant.kernels, gyre::Precision::kBfloat16);
+  });
+}
+
+gyre_status gyre_isa_in_use(gyre_isa* out, gyre_error* err) {
+  return guard(err, [&] {
+    gyre::require_isa_setting();
+    deref(out, "out") = described(gyre::variant_in_use());
   });
 }

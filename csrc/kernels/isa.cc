@@ -70,10 +70,13 @@ std::array<Variant, 6> make_variants() {
                               {"portable", &gyre_kernels_portable, true},
                               {"avx2", &gyre_kernels_avx2, avx2},
                               {"avx512", &gyre_kernels_avx512, avx512},
-                              {"avx512_bf16", &gyre_kernels_avx512_bf16, bf16},
-                              {"amx", &gyre_kernels_amx, bf16 && has_amx()}}};
+                              {"avx512_bf16", &gyre_kernels_avx512_bf16, bf16, true},
+                              {"amx", &gyre_kernels_amx, bf16 && has_amx(), true}}};
   // Intel's VDPBF16PS takes twice as long as the two fused operations that give the same bits.
-  if (__builtin_cpu_is("intel")) std::swap(all[3], all[4]);
+  if (__builtin_cpu_is("intel")) {
+    all[4].bf16_is_faster = false;
+    std::swap(all[3], all[4]);
+  }
   return all;
 }
 #else

@@ -251,6 +251,13 @@ TEST(Process, MeasuresEveryInstructionSet) {
   }
   EXPECT_EQ(used, 1);
   gyre_isa set{};
+  ASSERT_EQ(gyre_isa_in_use(&set, &err), GYRE_OK) << err.message;
+  EXPECT_EQ(std::string(set.name), variant_in_use().name);
+  EXPECT_TRUE(set.runs_here == 1 && set.in_use == 1 && set.f32_flops == 0) << set.name;
+  // Only instructions for bf16 make it faster.
+  if (std::string(set.name).find("avx512_bf16") == std::string::npos) {
+    EXPECT_EQ(set.bf16_is_faster != 0, std::string(set.name) == "amx") << set.name;
+  }
   EXPECT_EQ(gyre_measure_isa(count, &set, &err), GYRE_NOT_FOUND);
   EXPECT_THROW(use_variant("avx99"), std::invalid_argument);
 }

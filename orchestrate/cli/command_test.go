@@ -113,6 +113,7 @@ save_every = 1
 output = "runs"
 [model]
 path = %q
+dtype = "float32"
 [[envs]]
 tag = "sokoban"
 groups = 2

@@ -47,7 +47,11 @@ func doctorCommand() *cli.Command {
 			if err := openThreads(c, on); err != nil {
 				return err
 			}
-			findings, err := diagnose(c.String("model"), on)
+			on, why, err := experiment.Settle(on, c.String("model"))
+			if err != nil {
+				return err
+			}
+			findings, err := diagnose(c.String("model"), on, why)
 			if err != nil {
 				return err
 			}
@@ -70,7 +74,8 @@ func writeFindings(c *cli.Context, findings []finding) error {
 	return w.Flush()
 }
 
-func diagnose(model string, on torch.Placement) ([]finding, error) {
+// diagnose examines this machine and computes on it. why is the reason for the type of the arithmetic, "" where it was given.
+func diagnose(model string, on torch.Placement, why string) ([]finding, error) {
 	var out []finding
 	add := func(check, value, advice string) { out = append(out, finding{check, value, advice}) }
 	add("gyre", version(), "")
@@ -100,6 +105,9 @@ func diagnose(model string, on torch.Placement) ([]finding, error) {
 			advice = "GYRE_ISA chooses another"
 		}
 		add("kernels: "+s.Name, value, advice)
+	}
+	if why != "" {
+		add("model.dtype = auto", fmt.Sprintf("%s, %s", on.Compute, why), "float32 and bfloat16 can be chosen on any machine")
 	}
 	add("GPUs", torch.CUDAInfo(), "")
 	gap, err := experiment.ProveExact(model, on)

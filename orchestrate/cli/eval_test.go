@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -105,5 +106,62 @@ func TestEvalOverRanks(t *testing.T) {
 		if code, _, stderr := runGyre(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}
+	}
+}
+
+// model.dtype = auto is decided when a run begins, and recorded: resumed, evaluated and analysed it keeps its type on processors that prefer another.
+func TestTypeIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := tinyConfig(t, dir, "")
+	command := func(args ...string) (stdout, stderr string) {
+		t.Helper()
+		cmd := gyre(t, dir, append(args, "run.validate_every=0", "analysis.enabled=false", "actor.lr=1e-3")...)
+		if runtime.GOARCH == "amd64" {
+			cmd.Env = append(cmd.Env, "GYRE_ISA=portable") // which is no faster in bfloat16; other processors have no variants
+		}
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("gyre %v: %v\n%s", args, err, errs.String())
+		}
+		return out.String(), errs.String()
+	}
+	recorded := func(run, want string) {
+		t.Helper()
+		text := string(readFile(t, filepath.Join(dir, "runs", run, "config.toml")))
+		if !strings.Contains(text, `dtype = "`+want+`"`) || strings.Contains(text, `dtype = "auto"`) {
+			t.Errorf("config.toml of %s does not say %s:\n%s", run, want, text)
+		}
+	}
+	said := func(stderr, want string) {
+		t.Helper()
+		if !strings.Contains(stderr, `model.dtype = "auto": `+want) {
+			t.Errorf("not said: %q\n%s", want, stderr)
+		}
+	}
+
+	stdout, stderr := command("train", config, "--dry-run", "model.dtype=auto")
+	if said(stderr, "float32, this processor's kernels ("); !strings.Contains(stdout, `dtype = "float32"`) {
+		t.Errorf("the plan's configuration is\n%s", stdout)
+	}
+	_, stderr = command("train", config, "model.dtype=auto", "run.name=fresh", "run.steps=1", "--ranks", "2")
+	said(stderr, "float32, this processor's kernels (")
+	recorded("fresh", "float32")
+
+	command("train", config, "model.dtype=bfloat16", "run.steps=1")
+	recorded("tiny", "bfloat16")
+	_, stderr = command("train", config, "model.dtype=auto", "run.steps=2", "--resume")
+	if said(stderr, "bfloat16, as in runs/tiny"); strings.Contains(stderr, "another configuration") {
+		t.Errorf("the type of the run is called a change:\n%s", stderr)
+	}
+	recorded("tiny", "bfloat16")
+	_, stderr = command("analyze", config, "model.dtype=auto", "--checkpoint", "runs/tiny/global_step_2")
+	said(stderr, "bfloat16, as in runs/tiny")
+	_, stderr = command("eval", config, "model.dtype=auto", "--checkpoint", "runs/tiny/global_step_2/actor")
+	said(stderr, "bfloat16, as in runs/tiny")
+	_, stderr = command("train", config, "model.dtype=float32", "run.steps=3", "--resume")
+	if !strings.Contains(stderr, `model.dtype = "float32" was "bfloat16"`) {
+		t.Errorf("a run that goes on in another type does not say so:\n%s", stderr)
 	}
 }

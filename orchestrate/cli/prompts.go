@@ -189,6 +189,9 @@ func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if on, _, err = experiment.Settle(on, dir); err != nil {
+		return nil, err
+	}
 	on.Frozen = true
 	if err := openThreads(c, on); err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ func TestTransformersOpensCheckpointOfRanks(t *testing.T) {
 		if len(theirs.Wrong) > 0 {
 			t.Errorf("%s: from_pretrained says %v", folder, theirs.Wrong)
 		}
-		ours := json.NewDecoder(strings.NewReader(mustGyre(t, dir, "score", "--model", folder, "--input", folder+".ids.jsonl")))
+		ours := json.NewDecoder(strings.NewReader(mustGyre(t, dir, "score", "--model", folder, "--dtype", "float32", "--input", folder+".ids.jsonl")))
 		worst := 0.0
 		for _, row := range theirs.Logprobs {
 			var line scored

@@ -138,6 +138,7 @@ func dryRun(c *cli.Context, cfg *config.Config, o trainer.Options) error {
 	if err != nil {
 		return trainingError(err)
 	}
+	cfg = opened.Config() // with the type that auto came to
 	resolved, err := config.Resolved(cfg)
 	if err != nil {
 		return err

@@ -63,8 +63,10 @@ type Model struct {
 	ChatTemplate string `toml:"chat_template"`
 	// What computes: cpu, a GPU as cuda or cuda:N, or aten (the GPU's operations on the CPU, slow: to check them).
 	Device string `toml:"device" default:"cpu"`
-	// Type of the arithmetic; auto is bfloat16 on a GPU and float32 elsewhere. Weights and optimizer are float32 in any case. On the CPU
-	// bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else are float32.
+	// Type of the arithmetic. auto is what is faster: bfloat16 on a GPU and on processors with AMX, or of AMD with AVX512_BF16, float32 elsewhere; a
+	// run that is resumed, and a checkpoint that is analysed or evaluated, keep the type that the run began with (config.toml names it). Weights and
+	// optimizer are float32 in any case. On the CPU bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else
+	// are float32.
 	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16"`
 }
 

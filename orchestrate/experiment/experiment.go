@@ -53,6 +53,9 @@ func (e *Experiment) With(c *config.Config, ranks int) *Experiment {
 	return &other
 }
 
+// Config is the configuration that was opened.
+func (e *Experiment) Config() *config.Config { return e.config }
+
 // Memory is what this process may fill, 0 where that cannot be read.
 func Memory() int64 { return physicalMemory() }
 

@@ -125,7 +125,7 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 
 // elementBytes is the size of a number in matrix products, and of keys and values.
 func elementBytes(c *config.Config) int64 {
-	if c.Model.DType == "bfloat16" || strings.HasPrefix(c.Model.Device, "cuda") && c.Model.DType != "float32" {
+	if Placement(c).Compute == torch.ComputeBF16 {
 		return 2
 	}
 	return 4

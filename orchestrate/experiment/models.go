@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/chat"
 	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/rundir"
 	"gyre/torch"
 )
 
@@ -21,9 +22,31 @@ type Model struct {
 	config checkpoint.Config
 }
 
+// Wished is what a configuration says of what computes its models: the type may be auto.
+func Wished(c *config.Config) torch.Placement {
+	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType)}
+}
+
 // Placement says what computes an experiment's models.
 func Placement(c *config.Config) torch.Placement {
-	return torch.Placement{Device: c.Model.Device, Compute: torch.Compute(c.Model.DType)}
+	on := Wished(c)
+	if settled, _, err := on.Settled(); err == nil {
+		return settled // for plans: whoever loads models has settled the configuration and told of it
+	}
+	return on
+}
+
+// Settle chooses the type of the arithmetic where it is auto: that of the run which a checkpoint or model belongs to ([rundir.ArithmeticOf]), or else the
+// faster one. why is told to people; "" where the type was given.
+func Settle(on torch.Placement, from string) (settled torch.Placement, why string, err error) {
+	if on.Compute != torch.ComputeAuto {
+		return on, "", nil
+	}
+	if dtype, run := rundir.ArithmeticOf(from); dtype == string(torch.ComputeF32) || dtype == string(torch.ComputeBF16) {
+		on.Compute = torch.Compute(dtype)
+		return on, "as in " + run, nil
+	}
+	return on.Settled()
 }
 
 // OpenModel reads what a Hugging Face directory says of its model. A directory that is not there gives an error that matches

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -55,6 +56,25 @@ func ReadInfo(dir string) (*Info, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return info, nil
+}
+
+// ArithmeticOf is the type in which the run computed that a path belongs to: its directory, one of its checkpoints, or a model in one. All are
+// "" where there is none, or its run.json does not tell.
+func ArithmeticOf(path string) (dtype, run string) {
+	if path == "" {
+		return "", ""
+	}
+	dir := filepath.Clean(path)
+	for range 3 {
+		if info, err := ReadInfo(dir); err == nil && info != nil {
+			if at := strings.LastIndex(info.Device, ", "); at >= 0 {
+				return info.Device[at+2:], dir
+			}
+			return "", ""
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", ""
 }
 
 // WriteInfo saves run.json.

@@ -23,6 +23,7 @@ func benchTrainer(b *testing.B, overrides ...string) (*equipment, selection) {
 	c, err := config.Parse("bench.toml", []byte(`
 [model]
 path = "none"
+dtype = "float32"
 [[envs]]
 tag = "sokoban"
 groups = 6

@@ -30,7 +30,7 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	}
 	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}, world: world}
 	defer e.close()
-	parts, err := e.evaluated(checkpoint)
+	parts, err := e.evaluated(ctx, checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 }
 
 // evaluated are the parts of an experiment that a checkpoint is evaluated with.
-func (e *equipment) evaluated(dir string) (experiment.Parts, error) {
-	from, err := e.locate(dir)
+func (e *equipment) evaluated(ctx context.Context, dir string) (experiment.Parts, error) {
+	from, err := e.locate(ctx, dir)
 	if err != nil {
 		return experiment.Parts{}, err
 	}
@@ -63,9 +63,9 @@ func (e *equipment) evaluated(dir string) (experiment.Parts, error) {
 // CheckEvaluation opens what Evaluate would play with, but for the weights.
 func CheckEvaluation(c *config.Config, checkpoint string, console *metrics.Console) (*experiment.Experiment, error) {
 	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
-	parts, err := e.evaluated(checkpoint)
+	parts, err := e.evaluated(context.Background(), checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	return experiment.Open(c, parts)
+	return experiment.Open(e.config, parts)
 }

@@ -52,8 +52,8 @@ func (e *equipment) temperature() float64 {
 	return e.config.Rollout.Temperature
 }
 
-// locate finds a checkpoint, model.path when none is named, and says which damaged ones were passed over.
-func (e *equipment) locate(path string) (checkpoint.Models, error) {
+// locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the type. It is collective.
+func (e *equipment) locate(ctx context.Context, path string) (checkpoint.Models, error) {
 	if path == "" {
 		path = e.config.Model.Path
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,45 @@ func (e *equipment) locate(path string) (checkpoint.Models, error) {
 	for _, problem := range passed {
 		e.log.Warnf("passed over: %v", problem)
 	}
-	return from, err
+	if err != nil {
+		return from, err
+	}
+	return from, e.settle(ctx, path)
+}
+
+// settle chooses the type of the arithmetic where the configuration leaves it open. It is collective.
+func (e *equipment) settle(ctx context.Context, from string) error {
+	dtype, why, err := e.agreed(ctx, from)
+	if err != nil {
+		return err
+	}
+	e.useType(dtype, why)
+	return nil
+}
+
+// agreed is the type of the run which the models in from belong to, or the one that is faster on the processors of all ranks; why is "" where the
+// configuration says it. It is collective.
+func (e *equipment) agreed(ctx context.Context, from string) (dtype torch.Compute, why string, err error) {
+	on, why, err := experiment.Settle(experiment.Wished(e.config), from)
+	if err != nil || why == "" {
+		return on.Compute, "", err
+	}
+	other, err := e.world.Any(ctx, on.Compute != torch.ComputeBF16)
+	if other && on.Compute == torch.ComputeBF16 {
+		return torch.ComputeF32, "not every rank's processor multiplies faster in bfloat16", err
+	}
+	return on.Compute, why, err
+}
+
+// useType replaces the type in this equipment's configuration, and says so if there is a reason: others may use the caller's.
+func (e *equipment) useType(dtype torch.Compute, why string) {
+	if why == "" {
+		return
+	}
+	own := *e.config
+	own.Model.DType = string(dtype)
+	e.config = &own
+	e.log.Infof("model.dtype = \"auto\": %s, %s", dtype, why)
 }
 
 // open opens an experiment and loads its models and its sampler.

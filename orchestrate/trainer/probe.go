@@ -108,7 +108,7 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 
 func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.config
-	from, err := p.locate(o.Checkpoint)
+	from, err := p.locate(ctx, o.Checkpoint)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.episodes == nil || o.Validate, Policy: from.Actor,
 		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
 	if c.Algorithm.UsesCritic() {
-		if parts.Values, err = p.locateCritic(from, o.Critic); err != nil {
+		if parts.Values, err = p.locateCritic(ctx, from, o.Critic); err != nil {
 			return err
 		}
 	}
@@ -152,9 +152,9 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 }
 
 // locateCritic finds the value network: the one asked for, the checkpoint's own, or the configuration's.
-func (p *probe) locateCritic(from checkpoint.Models, critic string) (string, error) {
+func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic string) (string, error) {
 	if critic != "" {
-		other, err := p.locate(critic)
+		other, err := p.locate(ctx, critic)
 		if err != nil {
 			return "", fmt.Errorf("the critic: %w", err)
 		}

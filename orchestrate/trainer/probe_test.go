@@ -59,6 +59,7 @@ func (c slowCase) toml() string {
 	return fmt.Sprintf(`
 [model]
 path = "%[1]s/llama"
+dtype = "float32"
 reference = "%[1]s/reference"
 [critic]
 path = "%[1]s/critic"

@@ -47,6 +47,7 @@ steps = %d
 output = %q
 [model]
 path = "%s/%s"
+dtype = "float32"
 reference = "%s/reference"
 [critic]
 path = "%s/critic"

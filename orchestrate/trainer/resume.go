@@ -13,6 +13,7 @@ import (
 	"gyre/orchestrate/checkpoint/weights"
 	"gyre/orchestrate/collapse"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/rundir"
 )
 
 // State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
@@ -101,6 +102,10 @@ func (r *run) compare(from string, resolved []byte) error {
 	for _, change := range changes {
 		switch key, _, _ := strings.Cut(change, " "); key {
 		case "run.steps", "sft.epochs":
+		case "model.dtype":
+			if before, _ := rundir.ArithmeticOf(from); before != r.config.Model.DType { // config.toml may have said auto
+				r.log.Warnf("another configuration than before: %s", change)
+			}
 		case "run.name", "run.output":
 			if r.options.ResumeFrom == "" {
 				r.log.Warnf("another configuration than before: %s", change)

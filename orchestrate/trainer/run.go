@@ -143,14 +143,19 @@ func (r *run) openModels(ctx context.Context, from string, parts experiment.Part
 type beginning struct {
 	From      string // the checkpoint to continue from; "" = start at the beginning
 	FirstStep int
+	Type      torch.Compute // of the arithmetic, and why where nobody chose it
+	Why       string
 }
 
 // openDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning). Only rank 0 has
 // the directory; the others learn what it found.
 func (r *run) openDirectory(ctx context.Context) (from string, err error) {
 	var found beginning
+	if found.Type, found.Why, err = r.agreed(ctx, ""); err != nil {
+		return "", err
+	}
 	if r.world.Writes() {
-		if found.From, err = r.holdDirectory(); err != nil {
+		if err = r.holdDirectory(&found); err != nil {
 			return "", err
 		}
 		found.FirstStep = r.firstStep
@@ -163,6 +168,7 @@ func (r *run) openDirectory(ctx context.Context) (from string, err error) {
 		return found.From, err
 	}
 	r.firstStep, r.logger = found.FirstStep, silent{}
+	r.useType(found.Type, found.Why)
 	if found.From != "" {
 		if err := checkpoint.ReadState(found.From, &r.state); err != nil {
 			return "", err
@@ -172,26 +178,34 @@ func (r *run) openDirectory(ctx context.Context) (from string, err error) {
 	return found.From, nil
 }
 
-func (r *run) holdDirectory() (from string, err error) {
-	c, o := r.config, r.options
+// holdDirectory fills in where the run goes on, and in which type.
+func (r *run) holdDirectory(found *beginning) (err error) {
+	o := r.options
 	path := r.checkpoints.dir
 	if r.dir, err = rundir.Open(path, o.Resume); err != nil {
-		return "", err
+		return err
 	}
 	r.log = r.dir.Log
 	r.log.Console = r.console
+	if found.From, err = r.checkpoints.find(o); err != nil {
+		return err
+	}
+	if on, why, err := experiment.Settle(experiment.Wished(r.config), found.From); err != nil {
+		return err
+	} else if found.From != "" && why != "" {
+		found.Type, found.Why = on.Compute, why
+	}
+	r.useType(found.Type, found.Why)
+	c, from := r.config, found.From
 	resolved, err := config.Resolved(c)
 	if err != nil {
-		return "", err
-	}
-	if from, err = r.checkpoints.find(o); err != nil {
-		return "", err
+		return err
 	}
 	if err := r.continueFrom(from, resolved); err != nil {
-		return "", err
+		return err
 	}
 	if r.finished = r.state.Step >= r.until; r.finished {
-		return from, r.markDone()
+		return r.markDone()
 	}
 	// Lines after the checkpoint are of steps that will be done again, to the same values.
 	last := -1
@@ -209,12 +223,12 @@ func (r *run) holdDirectory() (from string, err error) {
 	if r.logger, err = metrics.OpenSinks(metrics.Run{
 		Dir: r.dir.Path, ID: r.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, First: r.firstStep, Last: last, Sparse: r.sparse,
 	}); err != nil {
-		return "", err
+		return err
 	}
 	if r.totals, err = readTotals(r.dir.File(metrics.File)); err != nil {
-		return "", err
+		return err
 	}
-	return from, r.dir.WriteConfig(resolved)
+	return r.dir.WriteConfig(resolved)
 }
 
 // conclude fills the outcome and records in run.json how the run ended.

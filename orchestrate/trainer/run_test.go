@@ -65,7 +65,7 @@ func given(t *testing.T, lines string, overrides ...string) *Trainer {
 	t.Helper()
 	dir := t.TempDir()
 	file, path := filepath.Join(dir, "episodes.jsonl"), filepath.Join(dir, "c.toml")
-	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n[analysis]\nenabled = false\n",
+	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = 'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n[analysis]\nenabled = false\n",
 		dir, fixtures)
 	for name, text := range map[string]string{file: lines, path: document} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {

@@ -71,14 +71,18 @@ func (t *Trainer) begin(ctx context.Context) error {
 // Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would refuse.
 func Check(c *config.Config, o Options) (*experiment.Experiment, error) {
 	t := &Trainer{run: newRun(c, o, c.Run.Steps)}
-	resolved, err := config.Resolved(c)
-	if err != nil {
-		return nil, err
-	}
 	if err := rundir.Check(t.checkpoints.dir, o.Resume); err != nil {
 		return nil, err
 	}
 	from, err := t.checkpoints.find(o)
+	if err == nil {
+		err = t.settle(context.Background(), from) // one process
+	}
+	if err != nil {
+		return nil, err
+	}
+	c = t.config
+	resolved, err := config.Resolved(c)
 	if err == nil {
 		err = t.continueFrom(from, resolved)
 	}
