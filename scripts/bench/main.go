@@ -143,7 +143,7 @@ func check(ctx context.Context, o options) error {
 					clear = false
 				}
 				memory, fine := report.CompareMemory(expected.Peaks, b.report.Peaks(c.Name, dtype))
-				fmt.Printf("%-26s %s; memory %.2f\n", name, comparison, memory)
+				fmt.Printf("%-26s %s; %s\n", name, comparison, memory)
 				if comparison.Verdict == report.Regression {
 					slower++
 				}

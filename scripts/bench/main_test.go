@@ -141,24 +141,35 @@ func TestCompareAndCheck(t *testing.T) {
 		t.Fatalf("baselines are %v, expected one", files)
 	}
 	arguments := []string{"check", "-model", model, "-threads", "1", "-baselines", baselines, "-only", "logprobs", "-repeats", "2"}
-	raise := func(factor float64) {
+	raise := func(factor float64, peaks ...float64) {
 		b, err := report.ReadBaseline(files[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, dtype := range report.Types(report.Subject) {
-			shares := b.Cases[report.CaseIn("logprobs", dtype)].Shares
-			for i := range shares {
-				shares[i] = factor * (1 + 0.001*float64(i))
+			name := report.CaseIn("logprobs", dtype)
+			c := b.Cases[name]
+			for i := range c.Shares {
+				c.Shares[i] = factor * (1 + 0.001*float64(i))
 			}
+			c.Peaks = peaks
+			b.Cases[name] = c
 		}
 		if err := b.Write(files[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	raise(1e-9)
-	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "fine") {
-		t.Errorf("against a slow baseline: exit code %d\n%s", code, out)
+	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "fine; memory") || !strings.Contains(out, "the baseline has none") {
+		t.Errorf("against a slow baseline without memory: exit code %d\n%s", code, out)
+	}
+	raise(1e-9, 1e13, 1e13)
+	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "memory 0.00 of the baseline\n") {
+		t.Errorf("against a large baseline: exit code %d\n%s", code, out)
+	}
+	raise(1e-9, 1, 1)
+	if code, out := quietly(t, arguments...); code != exitFailed || strings.Count(out, "of the baseline: regression") != 2 {
+		t.Errorf("against a baseline of a byte: exit code %d\n%s", code, out)
 	}
 	raise(1e9)
 	if code, out := quietly(t, arguments...); code != exitFailed || !strings.Contains(out, "regression") {

@@ -56,13 +56,19 @@ func Decide(baseline, now []float64) (Comparison, error) {
 	return c, nil
 }
 
-// CompareMemory compares peaks with those of the baseline. They hardly vary: the medians decide.
-func CompareMemory(baseline, now []float64) (ratio float64, fine bool) {
-	if len(baseline) == 0 || len(now) == 0 {
-		return math.NaN(), true
+// CompareMemory compares peaks with those of the baseline, in words too. They hardly vary: the medians decide. Older baselines have none.
+func CompareMemory(baseline, now []float64) (text string, fine bool) {
+	switch {
+	case len(now) == 0:
+		return "memory not measured", true
+	case len(baseline) == 0:
+		return fmt.Sprintf("memory %.2f GB, not compared: the baseline has none (-write-baseline adds it)", median(now)/1e9), true
 	}
-	ratio = median(now) / median(baseline)
-	return ratio, ratio*Tolerated <= 1
+	ratio := median(now) / median(baseline)
+	if fine = ratio*Tolerated <= 1; !fine {
+		return fmt.Sprintf("memory %.2f of the baseline: regression", ratio), false
+	}
+	return fmt.Sprintf("memory %.2f of the baseline", ratio), true
 }
 
 func logarithms(values []float64) []float64 {

@@ -64,6 +64,23 @@ func TestDecisionOnSyntheticNumbers(t *testing.T) {
 	}
 }
 
+func TestMemoryIsComparedWhereTheBaselineHasIt(t *testing.T) {
+	for _, c := range []struct {
+		baseline, now []float64
+		want          string
+		fine          bool
+	}{
+		{[]float64{1e9, 1e9}, []float64{1.05e9, 9e9, 1.05e9}, "memory 1.05 of the baseline", true},
+		{[]float64{1e9, 1e9}, []float64{1.2e9, 1.2e9}, "memory 1.20 of the baseline: regression", false},
+		{nil, []float64{7e8}, "memory 0.70 GB, not compared: the baseline has none (-write-baseline adds it)", true},
+		{[]float64{1e9}, nil, "memory not measured", true},
+	} {
+		if text, fine := CompareMemory(c.baseline, c.now); text != c.want || fine != c.fine {
+			t.Errorf("%v against %v: %q, %v; want %q, %v", c.now, c.baseline, text, fine, c.want, c.fine)
+		}
+	}
+}
+
 func TestDecisionNeedsSamples(t *testing.T) {
 	if _, err := Decide([]float64{1}, []float64{1, 1}); err == nil {
 		t.Error("one sample is enough for a decision")
