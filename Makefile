@@ -5,10 +5,10 @@ BUILD := build
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
 
-.PHONY: help setup lib build test test-cpp test-go mutants bench bench-check demo lint clean
+.PHONY: help setup lib build test test-cpp test-go test-aarch64 mutants bench bench-check demo lint clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## find or install libtorch, check the prerequisites
 	@bash scripts/setup.sh
@@ -29,6 +29,9 @@ test-cpp: lib
 test-go: build
 	go vet ./...
 	go test -count=1 -timeout 30m ./... # the Go tool does not see that libgyre.so has changed
+
+test-aarch64: ## the kernels' tests, compiled for AArch64 (NEON), under qemu; skipped where its tools are missing
+	@JOBS=$(JOBS) bash scripts/test-aarch64 $(FILTER)
 
 test: test-cpp test-go ## every test: C++ kernels and engine, Go packages, the command line
 
