@@ -20,7 +20,7 @@ tiny_run() {
   local gyre="$1" device="$2" dir
   dir="$(mktemp -d)"
   trap 'rm -rf "$dir"' RETURN
-  local few="model.device=$device run.output=$dir run.validate_every=0 run.validate_first=false validation.envs.0.groups=4"
+  local few="model.device=$device model.dtype=auto run.output=$dir run.validate_every=0 run.validate_first=false validation.envs.0.groups=4"
   "$gyre" model init "$dir/model" >"$dir/log" 2>&1 || { cat "$dir/log"; die "no model could be made"; }
   # shellcheck disable=SC2086
   "$gyre" sft configs/demo_sokoban.toml model.path="$dir/model" run.name=sft $few sft.epochs=1 sft.episodes=64 >"$dir/log" 2>&1 ||
