@@ -18,11 +18,8 @@ var fields = []string{"step", "group", "episode", "tag", "label", "gold", "seed"
 // noNulls are the lists in which encoding/json would silently read a null as 0.
 var noNulls = []string{"ids", "mask", "rewards", "turns", "contexts"}
 
-// ParseJSON reads one line. Errors name the field and what was expected there. Fields it does not know are ignored
-// unless they look like a misspelling of one it knows.
-func ParseJSON(line []byte) (*Episode, error) { return parse(line, 0) }
-
-// parse takes the index of an episode whose line does not give one.
+// parse reads one line; index is that of an episode whose line does not give one. Errors name the field and what was expected there. Fields it
+// does not know are ignored unless they look like a misspelling of one it knows.
 func parse(line []byte, index int) (*Episode, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"gyre/orchestrate/config"
@@ -16,13 +17,16 @@ import (
 
 func handwritten(t *testing.T, lines ...string) []*episode.Episode {
 	t.Helper()
-	var all []*episode.Episode
-	for _, line := range lines {
-		e, err := episode.ParseJSON([]byte(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, e)
+	for i, line := range lines {
+		lines[i] = strings.ReplaceAll(line, "\n", " ") // an episode is a line
+	}
+	path := filepath.Join(t.TempDir(), "episodes.jsonl")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	all, err := episode.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
