@@ -48,6 +48,19 @@ func measured(t *testing.T, o Options, change func(*Batch)) (*Report, Advantages
 var twoBuckets = []analysis.Bucket{{Name: "bucket_1", Groups: []analysis.Group{{ID: 0, Samples: []int{0, 1, 2, 3}}}},
 	{Name: "bucket_2", Groups: []analysis.Group{{ID: 1, Samples: []int{4, 5, 6, 7}}}}}
 
+// Both parts of a pair are dealt anew, so that half of the permutations, rounded up, are rounds: at a confidence of 0.8 a band needs nine of them.
+func TestBandsNeedRounds(t *testing.T) {
+	for permutations, want := range map[int]bool{0: false, 16: false, 17: true} {
+		r, _, err := measured(t, Options{Permutations: permutations, Confidence: .8, Seed: 3, Step: 5}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, banded := r.Values()["grad_components/cosine/format/length/low"]; banded != want {
+			t.Errorf("%d permutations: band %v, want %v", permutations, banded, want)
+		}
+	}
+}
+
 // The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are there where rewards are, and
 // the same for the same seed; what does not exist is null everywhere.
 func TestBucketsTermsAndBands(t *testing.T) {
