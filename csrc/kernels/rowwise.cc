@@ -157,6 +157,23 @@ void gather_rows(const float* table, int64_t width, const int32_t* ids, int64_t 
   });
 }
 
+void narrow(const float* x, int64_t count, uint16_t* y) {
+  parallel_for(ceil_div(count, kGrainFloats), 1, [&](int64_t i) {
+    const int64_t first = i * kGrainFloats, n = std::min(kGrainFloats, count - first), whole = n / 2 * 2;
+    join_pairs(x + first, whole, reinterpret_cast<float*>(y + first));
+    if (whole < n) y[first + whole] = to_bf16(x[first + whole]);
+  });
+}
+
+void widen(const uint16_t* x, int64_t count, float* y) {
+  parallel_for(ceil_div(count, kGrainFloats), 1, [&](int64_t i) {
+    const int64_t last = std::min(count, (i + 1) * kGrainFloats);
+    int64_t j = i * kGrainFloats;
+    for (; j + kLanes <= last; j += kLanes) store(y + j, load_elements(x + j));
+    for (; j < last; ++j) y[j] = from_bf16(x[j]);
+  });
+}
+
 void scatter_add_rows(const float* d, int64_t width, const int32_t* ids, int64_t rows, float* table) {
   parallel_for(ceil_div(width, kStrip), std::max<int64_t>(1, 256 / std::max<int64_t>(rows, 1)), [&](int64_t s) {
     const int64_t first = s * kStrip, last = std::min(width, first + kStrip);

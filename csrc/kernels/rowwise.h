@@ -56,6 +56,10 @@ GYRE_KERNEL(void, scatter_add_rows, const float* d, int64_t width, const int32_t
 // out = a + b elementwise (out may be either).
 GYRE_KERNEL(void, add, const float* a, const float* b, int64_t count, float* out);
 
+// bf16 numbers from f32, rounded, and back.
+GYRE_KERNEL(void, narrow, const float* x, int64_t count, uint16_t* y);
+GYRE_KERNEL(void, widen, const uint16_t* x, int64_t count, float* y);
+
 // sums[j] += sum over rows of d[r][j]: the gradient of a bias.
 GYRE_KERNEL(void, add_column_sums, const float* d, int64_t rows, int64_t width, float* sums);
 

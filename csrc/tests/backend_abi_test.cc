@@ -352,8 +352,9 @@ TEST_P(BackendAbi, EveryOperationIsTheKernels) {
       EXPECT_EQ(got.at(name), values) << name;
     } else if (device == "bf16") {
       // Adam's step of an entry is about the learning rate whatever its gradient, whose sign rounding may turn.
-      const bool stepped = name == "trained weights" || name == "moment";
-      EXPECT_LT(distance(got.at(name), values), stepped ? 0.25 : 0.1) << name;
+      // The one inner product is of two gradients that are nearly orthogonal.
+      const bool loose = name == "trained weights" || name == "moment" || name == "inner product";
+      EXPECT_LT(distance(got.at(name), values), loose ? 0.25 : 0.1) << name;
       EXPECT_GT(distance(got.at(name), values), 0) << name;
     } else {
       EXPECT_LT(distance(got.at(name), values), 2e-5) << name;

@@ -27,7 +27,7 @@ type MemoryPlan []MemoryItem
 const programBytes = 200 << 20
 
 // The loss is computed for so many targets at a time: csrc/backend/cpu/score.cc.
-const keptLogits, leastKept, mostKept = 32 << 20, 256, 512
+const keptLogits, leastKept, mostKept = 16 << 20, 256, 512
 
 // The sampler draws from so many rows of logits at a time: csrc/engine/engine.cc.
 const headRows = 64
@@ -137,8 +137,8 @@ func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what
 	if c.Actor.RecomputeActivations {
 		what = "inputs of the blocks"
 	}
-	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, c.Actor.RecomputeActivations))
-	add("update", "work space of a block", 4*rows*workFloats(actor, c.Actor.RecomputeActivations)+elementBytes(c)*blockMatrices(actor))
+	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, elementBytes(c), c.Actor.RecomputeActivations))
+	add("update", "work space of a block", 4*rows*workFloats(actor, elementBytes(c), c.Actor.RecomputeActivations)+elementBytes(c)*blockMatrices(actor))
 	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
 }
 
@@ -253,25 +253,31 @@ func blockMatrices(m torch.ModelConfig) int64 {
 }
 
 // keptFloats is what the training forward keeps per row for the backward pass.
-func keptFloats(m torch.ModelConfig, recompute bool) int64 {
+func keptFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 	perBlock := m.HiddenSize
 	if !recompute {
-		perBlock = blockFloats(m)
+		perBlock = blockFloats(m, bytes)
 	}
 	return m.NumLayers*perBlock + 3*m.HiddenSize // the last block's output, the final hidden states and their gradient
 }
 
-func blockFloats(m torch.ModelConfig) int64 {
+// blockFloats is what a block keeps per row. Gates and values before SwiGLU are kept in the products' type.
+func blockFloats(m torch.ModelConfig, bytes int64) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
-	return 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize + 2
+	return 2*m.HiddenSize + 2*q + 2*kv + m.NumHeads + 2*m.IntermediateSize*bytes/4 + 2
 }
 
 // workFloats is the scratch of a block's backward pass per row, and with recomputation of its forward pass too.
-func workFloats(m torch.ModelConfig, recompute bool) int64 {
+func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 	q, kv := m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
 	n := 3*m.HiddenSize + 3*q + 7*kv + 4*m.IntermediateSize
+	widened := int64(0) // gates and values in float32 again
+	if bytes < 4 {
+		widened = 2 * m.IntermediateSize
+	}
+	n += widened
 	if recompute {
-		n += blockFloats(m) + 3*m.HiddenSize + q + 3*kv + m.IntermediateSize
+		n += blockFloats(m, bytes) + 3*m.HiddenSize + q + 3*kv + m.IntermediateSize + widened
 	}
 	return n
 }

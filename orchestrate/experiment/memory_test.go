@@ -193,7 +193,7 @@ func TestPlanIsWhatIsHeld(t *testing.T) {
 }
 
 // Logits are a small part of most plans, and would be within the tolerance of a whole: here they are nearly all of what a larger vocabulary adds, so many
-// targets at a time as fit into 128 MiB, but at least 256 and at most 512, or 64 rows of a decode step.
+// targets at a time as fit into 64 MiB, but at least 256 and at most 512, or 64 rows of a decode step.
 func TestLogitsInThePlanAreWhatIsHeld(t *testing.T) {
 	for _, x := range []struct {
 		name         string
@@ -203,8 +203,8 @@ func TestLogitsInThePlanAreWhatIsHeld(t *testing.T) {
 		logits       float64 // MiB that the larger vocabulary's take more, counted by hand
 	}{
 		{"fewer rows than a chunk", "update", 192, 8192, 131072, 4 * 192 * (131072 - 8192)},
-		{"as many targets as may be", "update", 1025, 8192, 49152, 4 * 512 * (49152 - 8192)},
-		{"as many as fit", "update", 2*341 + 1, 8192, 98304, 4 * (341*98304 - 512*8192)},
+		{"as many targets as may be", "update", 1025, 8192, 32768, 4 * 512 * (32768 - 8192)},
+		{"as many as fit", "update", 2*341 + 1, 8192, 49152, 4 * (341*49152 - 512*8192)},
 		{"no fewer than pays", "update", 513, 8192, 262144, 4 * (256*262144 - 512*8192)},
 		{"a decode step", "rollout", 128, 8192, 262144, 4 * 64 * (262144 - 8192)},
 	} {

@@ -32,8 +32,11 @@ void for_tensors(const ModelConfig& c, int64_t rows, Body&& body) {
   body(&B::logsumexp_NA, Shape{rows, c.num_heads});
   body(&B::middle_NH, Shape{rows, c.hidden_size});
   body(&B::mlp_rstd_N, Shape{rows});
-  body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size});
+  const auto per_float = static_cast<int64_t>(sizeof(float)) / bytes_of(c.precision());
+  body(&B::gate_up_N2F, Shape{rows, 2 * c.intermediate_size / per_float});
 }
+
+uint16_t* halves(const at::Tensor& words) { return reinterpret_cast<uint16_t*>(floats(words)); }
 
 // Every tensor begins on a cache line.
 int64_t floats_of(const std::vector<int64_t>& shape) { return round_up(c10::multiply_integers(shape), 16); }
@@ -92,7 +95,9 @@ ForwardWorkspace::ForwardWorkspace(const ModelConfig& c, int64_t rows)
     : normed_NH(rows_of(rows, round_up(c.hidden_size, 2))),
       heads_NE(rows_of(rows, c.query_width() + c.kv_width())),
       delta_NH(rows_of(rows, c.hidden_size)),
-      act_NF(rows_of(rows, round_up(c.intermediate_size, 2))) {}
+      act_NF(rows_of(rows, round_up(c.intermediate_size, 2))) {
+  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+}
 
 HeadLayout Block::head_layout() const {
   return {config.num_heads,         config.num_kv_heads,      config.head_dim,
@@ -107,7 +112,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   const float* input = floats(kept.input_NH);
   float *normed = floats(work.normed_NH), *heads = floats(work.heads_NE);
   float *qkv = floats(kept.qkv_NR), *o = floats(kept.o_NQ), *middle = floats(kept.middle_NH),
-        *gate_up = floats(kept.gate_up_N2F);
+        *gate_up = floats(work.gate_up_N2F.defined() ? work.gate_up_N2F : kept.gate_up_N2F);
 
   const Precision p = config.precision();
 
@@ -145,6 +150,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
     });
   }
   add(middle, floats(down_NH), n * h, floats(output_NH));
+  if (work.gate_up_N2F.defined() && kept.read_again) narrow(gate_up, n * 2 * f, halves(kept.gate_up_N2F));
 }
 
 BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
@@ -156,7 +162,9 @@ BackwardWorkspace::BackwardWorkspace(const ModelConfig& c, int64_t rows)
       d_qkv_NR(rows_of(rows, c.qkv_width())),
       d_o_NQ(rows_of(rows, c.query_width())),
       d_act_NF(rows_of(rows, c.intermediate_size)),
-      d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {}
+      d_gate_up_N2F(rows_of(rows, 2 * c.intermediate_size)) {
+  if (c.precision() == Precision::kBfloat16) gate_up_N2F = rows_of(rows, 2 * c.intermediate_size);
+}
 
 void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work) const {
   const int64_t n = pass.rows, h = config.hidden_size, q = config.query_width(), k = config.kv_width();
@@ -165,7 +173,12 @@ void Block::recompute(const BlockActivations& kept, const Pass& pass, BackwardWo
   rotate_heads(head_layout(), rope, pass.positions.data(), n, floats(kept.qkv_NR), q + 2 * k, floats(work.heads_NE),
                q + k);
   rms_norm(floats(kept.middle_NH), n, h, floats(weights.mlp_norm_H), eps, floats(work.mlp_normed_NH), nullptr);
-  swiglu(floats(kept.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
+  if (config.precision() == Precision::kBfloat16) {
+    widen(halves(kept.gate_up_N2F), n * 2 * config.intermediate_size, floats(work.gate_up_N2F));
+  } else {
+    work.gate_up_N2F = kept.gate_up_N2F;
+  }
+  swiglu(floats(work.gate_up_N2F), n, config.intermediate_size, floats(work.act_NF));
 }
 
 void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWorkspace& work, at::Tensor& d_NH,
@@ -178,7 +191,7 @@ void Block::backward(const BlockActivations& kept, const Pass& pass, BackwardWor
   // MLP: output = middle + down(swiglu(gate_up(norm(middle)))).
   linear_backward(p, n, f, h, d, floats(work.act_NF), weights.down_HF, gradients.down_HF, gradients.down_bias_H,
                   floats(work.d_act_NF));
-  swiglu_backward(floats(kept.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
+  swiglu_backward(floats(work.gate_up_N2F), floats(work.d_act_NF), n, f, floats(work.d_gate_up_N2F));
   linear_backward(p, n, h, 2 * f, floats(work.d_gate_up_N2F), floats(work.mlp_normed_NH), weights.gate_up_2FH,
                   gradients.gate_up_2FH, gradients.gate_up_bias_2F, d_normed);
   rms_norm_backward(floats(kept.middle_NH), floats(kept.mlp_rstd_N), floats(weights.mlp_norm_H), d_normed, n, h, d,

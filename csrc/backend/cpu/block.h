@@ -28,22 +28,24 @@ BlockTensors beside_packed(const BlockTensors& from);
 // these.
 struct BlockActivations {
   at::Tensor input_NH, attn_rstd_N, qkv_NR /* before q/k norm and rope */, o_NQ, logsumexp_NA;
-  at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F;
+  at::Tensor middle_NH /* after the attention residual */, mlp_rstd_N, gate_up_N2F /* in the precision of products */;
+  bool read_again = true;  // false: forward() leaves out what costs time to keep
 
   // Makes the tensors of a pass of `rows` rows in `memory`, size() floats that must outlive them.
   void place(const ModelConfig& config, int64_t rows, float* memory);
   static int64_t size(const ModelConfig& config, int64_t rows);
 };
 
-// Scratch that all blocks of a pass share. E = Q + K, the rotated heads.
+// Scratch that all blocks of a pass share. E = Q + K, the rotated heads. gate_up_N2F is float32 where what is kept of
+// it is not.
 struct ForwardWorkspace {
   ForwardWorkspace(const ModelConfig& config, int64_t rows);
-  at::Tensor normed_NH, heads_NE, delta_NH, act_NF;
+  at::Tensor normed_NH, heads_NE, delta_NH, act_NF, gate_up_N2F;
 };
 struct BackwardWorkspace {
   BackwardWorkspace(const ModelConfig& config, int64_t rows);
   // Recomputed once per block, for all gradients that go back through it.
-  at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF;
+  at::Tensor attn_normed_NH, heads_NE, mlp_normed_NH, act_NF, gate_up_N2F;
   at::Tensor d_normed_NH, d_qkv_NR, d_o_NQ, d_act_NF, d_gate_up_N2F;
   std::vector<float> attention;
 };

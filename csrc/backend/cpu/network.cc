@@ -209,6 +209,7 @@ at::Tensor CpuNetwork::run(const ParameterSet& weights, std::span<const int32_t>
   if (!keep_all) {
     memory.reserve(BlockActivations::size(config_, pass.rows));
     scratch.place(config_, pass.rows, memory.data());
+    scratch.read_again = false;
   }
   const auto layers = static_cast<size_t>(config_.num_layers);
   for (size_t i = 0; i < layers; ++i) {

@@ -64,6 +64,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   memory.reserve(BlockActivations::size(config_, pass.rows));
   BlockActivations scratch;
   scratch.place(config_, pass.rows, memory.data());
+  scratch.read_again = false;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     scratch.input_NH = x_NH;
     Block{config_, blocks_[i].beside, rope_, &joints_}.forward(

@@ -22,7 +22,7 @@ static_assert(kSoftmaxBlock % kPanel == 0);
 
 // Where the logits of a chunk are kept for the backward pass: memory for them, but so many targets that reading the
 // head's weights and writing their gradient costs little.
-constexpr int64_t kKeptLogits = (int64_t{128} << 20) / sizeof(float), kLeastKept = 256;
+constexpr int64_t kKeptLogits = (int64_t{64} << 20) / sizeof(float), kLeastKept = 256;
 
 int64_t kept_chunk(int64_t vocab) { return std::clamp(kKeptLogits / vocab, kLeastKept, kChunk); }
 
