@@ -18,14 +18,14 @@ CpuPages::CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages)
       page_bytes_(config.kv_width() * kPageTokens * bytes_of(config.precision())),
       layers_(layers),
       precision_(config.precision()) {
-  const int64_t bytes = layers_ * num_pages_ * page_bytes_ + kPageMargin * bytes_of(precision_);
-  for (Buffer* memory : {&keys_, &values_}) memory->reserve(ceil_div(bytes, static_cast<int64_t>(sizeof(float))));
+  const int64_t count = layers_ * num_pages_ * page_bytes_ + kPageMargin * bytes_of(precision_);
+  keys_ = at::empty({count}, at::kByte);
+  values_ = at::empty({count}, at::kByte);
 }
 
 PageMemory CpuPages::layer(int64_t layer) {
   const int64_t at = layer * num_pages_ * page_bytes_;
-  const auto bytes = [&](Buffer& memory) { return reinterpret_cast<uint8_t*>(memory.data()) + at; };
-  return {bytes(keys_), bytes(values_), precision_};
+  return {keys_.data_ptr<uint8_t>() + at, values_.data_ptr<uint8_t>() + at, precision_};
 }
 
 void CpuPages::copy_page(int64_t from, int64_t to) {

@@ -14,8 +14,8 @@
 
 namespace gyre {
 
-// In the layout that the attention kernel reads (kernels/attention.h) and the configuration's precision. A page's
-// layers lie side by side, so that the first pages take little of the memory, which asks for huge pages.
+// In the layout that the attention kernel reads (kernels/attention.h) and the configuration's precision, [layer][page].
+// Not in huge pages: a rollout would wait longer for the system to clear those than attention gains by them.
 class CpuPages : public KvPages {
  public:
   CpuPages(const ModelConfig& config, int64_t layers, int64_t num_pages);
@@ -26,7 +26,7 @@ class CpuPages : public KvPages {
  private:
   int64_t num_pages_, page_bytes_, layers_;
   Precision precision_;
-  Buffer keys_, values_;
+  at::Tensor keys_, values_;
 };
 
 // Copies of a model's matrices in the layout of the multiply kernel. The engine reads all of them for a few rows at a
