@@ -12,7 +12,7 @@
 //
 // All randomness of an episode comes from its seed, so that the members of a group, reset with one seed, start from the
 // same state and see the same luck. How replies become actions, how many actions an episode has and what happens when
-// an environment fails is the business of gyre/orchestrate/rollout.
+// an environment fails is the business of gyre/orchestrate/loop/rollout.
 //
 // The games, their rewards and their calibration follow RAGEN (arXiv 2504.20073 and 2604.06268), Sokoban levels are
 // generated in the manner of gym-sokoban, FrozenLake follows Gymnasium. Image observations (RAGEN's

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes orchestrate/trainer/testdata/analysis: what PyTorch says about the gradients of hand-written episodes, the slow way.
+"""Makes orchestrate/loop/trainer/testdata/analysis: what PyTorch says about the gradients of hand-written episodes, the slow way.
 
-    python scripts/fixtures_analysis.py orchestrate/trainer/testdata
+    python scripts/fixtures_analysis.py orchestrate/loop/trainer/testdata
 
 Needs torch, transformers and the checkpoints of scripts/fixtures_pytorch.py in TESTDATA/pytorch. In float64. The exact profile: one full
 backward pass per component and group, every inner product between them. The paper profile, step by step as RAGEN 2 goes about it: for each bucket

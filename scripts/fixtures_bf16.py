@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes orchestrate/checkpoint/testdata/bf16.json: what transformers computes with the tiny checkpoints of
-orchestrate/trainer/testdata/pytorch in float32, and how far its own bfloat16 is from that.
+"""Makes orchestrate/model/checkpoint/testdata/bf16.json: what transformers computes with the tiny checkpoints of
+orchestrate/loop/trainer/testdata/pytorch in float32, and how far its own bfloat16 is from that.
 
     python scripts/fixtures_bf16.py          needs torch and transformers; run it outside the repository's torch/ folder's reach (-P)
 

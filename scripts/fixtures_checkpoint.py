@@ -1,4 +1,4 @@
-"""Makes the small files under orchestrate/checkpoint/*/testdata that the Go tests read.
+"""Makes the small files under orchestrate/model/checkpoint/*/testdata that the Go tests read.
 
     python scripts/fixtures_checkpoint.py
 

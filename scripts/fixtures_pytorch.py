@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes orchestrate/trainer/testdata/pytorch: tiny random checkpoints, hand-written episodes, and what PyTorch makes of them.
+"""Makes orchestrate/loop/trainer/testdata/pytorch: tiny random checkpoints, hand-written episodes, and what PyTorch makes of them.
 
-    python scripts/fixtures_pytorch.py orchestrate/trainer/testdata/pytorch
+    python scripts/fixtures_pytorch.py orchestrate/loop/trainer/testdata/pytorch
 
 Needs torch, transformers and safetensors. Each case replays the same episodes for ten steps with a plain PyTorch training loop:
 log-probs by transformers' own forward pass, losses written out below, torch.optim.AdamW, clip_grad_norm_. `gyre train --replay` has to

@@ -1,4 +1,4 @@
-"""Writes the tokenizer and chat-template fixtures of orchestrate/chat: small tokenizers in four styles, and what Hugging
+"""Writes the tokenizer and chat-template fixtures of orchestrate/model/chat: small tokenizers in four styles, and what Hugging
 Face's tokenizers and transformers make of nasty strings and of chats. Needs: pip install tokenizers transformers jinja2.
 
     python scripts/fixtures_tokenizer.py

@@ -52,7 +52,7 @@ var Characters = Measure{"characters", func(prompt []Message) (int, error) {
 func CountTokens(count func(dir string) (func([]Message) (int, error), error)) { countTokens = count }
 
 var countTokens = func(string) (func([]Message) (int, error), error) {
-	return nil, errors.New("this program knows no tokenizers: import gyre/orchestrate/chat")
+	return nil, errors.New("this program knows no tokenizers: import gyre/orchestrate/model/chat")
 }
 
 // Tokens measures prompts as a model's chat template writes them, generation prompt included.

@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/ranks"
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/run/metrics"
 )
 
 func analyzeCommand() *cli.Command {

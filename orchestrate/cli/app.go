@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/run/interrupt"
 )
 
 // commands lists every verb, in the order of a project's life.

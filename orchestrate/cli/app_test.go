@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/interrupt"
+	"gyre/orchestrate/run/interrupt"
 )
 
 // call runs one command line against a small set of commands and returns what came out.

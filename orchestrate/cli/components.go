@@ -15,9 +15,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
-	"gyre/orchestrate/offline"
-	"gyre/orchestrate/plot"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/offline"
+	"gyre/orchestrate/study/plot"
 )
 
 func componentsCommand() *cli.Command {

@@ -12,7 +12,7 @@ import (
 
 	"gyre/internal/dataset"
 	"gyre/internal/nearest"
-	"gyre/orchestrate/checkpoint/pull"
+	"gyre/orchestrate/model/checkpoint/pull"
 )
 
 // The ways to divide MATH-500.

@@ -13,7 +13,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/ranks"
+	"gyre/orchestrate/loop/ranks"
 	"gyre/torch"
 )
 

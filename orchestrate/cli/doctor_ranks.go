@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/ranks"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"gyre/envs"
 	_ "gyre/envs/builtin"
-	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/loop/rollout"
 )
 
 func envCommand() *cli.Command {

@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/term"
 
-	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/interrupt"
-	"gyre/orchestrate/ranks"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/interrupt"
 )
 
 // Exit codes of gyre. A command that a signal ended exits with 128 + the signal's number: 130 or 143.

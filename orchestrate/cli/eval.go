@@ -18,11 +18,11 @@ import (
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/plot"
-	"gyre/orchestrate/ranks"
-	"gyre/orchestrate/rollout"
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/plot"
 )
 
 func evalCommand() *cli.Command {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"gyre/internal/dataset"
-	"gyre/orchestrate/translate"
+	"gyre/orchestrate/compat/translate"
 )
 
 // qwen puts the configurations of Qwen2.5's sizes, without weights and with a tiny tokenizer, where `gyre model pull` would put the models.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/generation"
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/model/chat"
 	"gyre/torch"
 )
 

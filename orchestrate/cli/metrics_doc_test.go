@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/run/metrics"
 )
 
 // documented turns the names in docs/metrics.md into patterns: {a,b} are alternatives, {tag} is any word, … any beginning.

@@ -12,13 +12,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
-	"gyre/orchestrate/checkpoint"
-	"gyre/orchestrate/checkpoint/convert"
-	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/policyinit"
-	"gyre/orchestrate/checkpoint/pull"
-	"gyre/orchestrate/checkpoint/weights"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/model/checkpoint/convert"
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/policyinit"
+	"gyre/orchestrate/model/checkpoint/pull"
+	"gyre/orchestrate/model/checkpoint/weights"
 )
 
 func modelCommand() *cli.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/plot"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/plot"
 )
 
 func plotCommand() *cli.Command {

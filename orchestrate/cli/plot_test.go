@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/run/metrics"
 )
 
 func TestPlotArguments(t *testing.T) {

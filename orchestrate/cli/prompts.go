@@ -15,8 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
 	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/model/chat"
 	"gyre/torch"
 )
 

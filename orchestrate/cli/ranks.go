@@ -18,10 +18,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/interrupt"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/ranks"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
 )
 
 // launcherFlags are those that are the launcher's business and not its ranks'.

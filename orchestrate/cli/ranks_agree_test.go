@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/episode"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/rundir"
 )
 
 // agreement is how far two runs are apart: the largest relative difference of a gradient norm and of a loss in the first step and in any, and of a weight beside

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/components"
+	"gyre/orchestrate/loop/components"
 )
 
 // The gradients of the reward's parts over ranks: their files and numbers are those of one process, whatever is in shards, and its bits where sums are

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"gyre/internal/atomicfile"
-	"gyre/orchestrate/checkpoint/weights"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/orchestrate/run/rundir"
 )
 
 // thorough tests take minutes: GYRE_TEST_RANKS=1 runs them.

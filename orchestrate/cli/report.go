@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/report"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/report"
 )
 
 func reportCommand() *cli.Command {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/run/metrics"
 )
 
 // steadyMetrics reads a run's metrics without those that measure the machine.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/run/rundir"
 )
 
 // broken is a copy of the tiny policy with one file changed.

@@ -16,10 +16,10 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/interrupt"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/sweep"
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/sweep"
 )
 
 func sweepCommand() *cli.Command {

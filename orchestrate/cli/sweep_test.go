@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/sweep"
+	"gyre/orchestrate/study/sweep"
 )
 
 // tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that cannot start.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/checkpoint"
 )
 
 func tokenizeCommand() *cli.Command {

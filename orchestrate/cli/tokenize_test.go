@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/chat/bpe"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/chat/bpe"
 )
 
 // tokenizerDir writes a directory with tokenizer files only; its BOS is id 0, its end of turn 2.

@@ -8,13 +8,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/ranks"
-	"gyre/orchestrate/scale"
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/scale"
 	"gyre/torch"
 )
 

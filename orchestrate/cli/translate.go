@@ -8,8 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/compat/translate"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/translate"
 )
 
 func configCommand() *cli.Command {

@@ -7,8 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gyre/orchestrate/checkpoint"
-	"gyre/orchestrate/generation"
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 

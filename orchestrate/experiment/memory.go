@@ -8,9 +8,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"gyre/orchestrate/analysis"
-	"gyre/orchestrate/components"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/analysis"
+	"gyre/orchestrate/loop/components"
 	"gyre/torch"
 )
 

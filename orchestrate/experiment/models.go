@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"gyre/orchestrate/chat"
-	"gyre/orchestrate/checkpoint"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/rundir"
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
 )
 

@@ -16,8 +16,8 @@ import (
 
 // analysisCost runs the trainer's own benchmark: what a gradient analysis costs beside a plain update.
 func analysisCost(ctx context.Context, log io.Writer) ([]report.Analysis, error) {
-	fmt.Fprintln(log, "gradient analysis: go test ./orchestrate/trainer -bench .")
-	command := exec.CommandContext(ctx, "go", "test", "./orchestrate/trainer", "-run", "^$", "-bench", ".", "-benchtime", "2x")
+	fmt.Fprintln(log, "gradient analysis: go test ./orchestrate/loop/trainer -bench .")
+	command := exec.CommandContext(ctx, "go", "test", "./orchestrate/loop/trainer", "-run", "^$", "-bench", ".", "-benchtime", "2x")
 	out, err := command.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("go test: %w: %s", err, bytes.TrimSpace(out))

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"gyre/orchestrate/checkpoint"
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"

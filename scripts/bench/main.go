@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/gyre"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"

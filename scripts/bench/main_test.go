@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/policyinit"
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
 )

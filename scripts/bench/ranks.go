@@ -12,7 +12,7 @@ import (
 	"strconv"
 
 	"gyre/internal/statistics"
-	"gyre/orchestrate/metrics"
+	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
 )

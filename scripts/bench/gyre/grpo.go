@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/metrics"
-	"gyre/orchestrate/trainer"
+	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 	"gyre/torch"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"gyre/orchestrate/generation"
+	"gyre/orchestrate/loop/generation"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 	"gyre/torch"

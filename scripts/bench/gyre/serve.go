@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"gyre/orchestrate/checkpoint"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 	"gyre/torch"

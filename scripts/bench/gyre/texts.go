@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"gyre/envs"
-	"gyre/orchestrate/chat"
+	"gyre/orchestrate/model/chat"
 )
 
 // textTag is an environment whose states are given texts and whose reward is 1 for a reply of an even number of characters.

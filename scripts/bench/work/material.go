@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"gyre/orchestrate/chat"
+	"gyre/orchestrate/model/chat"
 )
 
 // firstOrdinary is the first id drawn for random prompts: the ids below are special tokens in the vocabularies concerned.

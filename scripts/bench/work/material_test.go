@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"gyre/orchestrate/checkpoint/hf"
-	"gyre/orchestrate/checkpoint/policyinit"
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/policyinit"
 )
 
 func material(t *testing.T) *Material {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/rollout"
+	"gyre/orchestrate/loop/rollout"
 
 	_ "gyre/envs/builtin" // registers sokoban
 )

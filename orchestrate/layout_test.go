@@ -1,0 +1,27 @@
+// Package orchestrate_test holds the rules between the packages below this folder.
+package orchestrate_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestLayers checks what the folders promise: a training step does not depend on what reads finished runs or on other programs' spellings.
+func TestLayers(t *testing.T) {
+	for _, rule := range []struct{ from, to string }{
+		{"./loop/...", "gyre/orchestrate/compat/"}, {"./loop/...", "gyre/orchestrate/cli"},
+		{"./model/...", "gyre/orchestrate/study/"}, {"./run/...", "gyre/orchestrate/loop/"}, {"../envs/...", "gyre/orchestrate/"},
+		{"../internal/...", "gyre/orchestrate/"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", rule.from).CombinedOutput()
+		if err != nil {
+			t.Fatalf("go list: %v\n%s", err, out)
+		}
+		for _, path := range strings.Fields(string(out)) {
+			if strings.HasPrefix(path, rule.to) {
+				t.Errorf("%s imports %s", rule.from, path)
+			}
+		}
+	}
+}

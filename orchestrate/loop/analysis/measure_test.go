@@ -1,0 +1,494 @@
+package analysis
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
+)
+
+// fixture is a tiny policy, episodes of different length in groups of different size, and a loss of four components: two task terms with
+// advantages of their own, of which one is the other's double, one that is neither, and the entropy.
+type fixture struct {
+	model      *torch.Model
+	ids        [][]int32
+	advantages map[string][]float32 // one per episode
+	groups     []Group
+	batch      Batch
+	calls      int
+}
+
+const tokenWeight = 1. / 40
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 40, HiddenSize: 16, IntermediateSize: 24,
+		NumLayers: 2, NumHeads: 2, NumKVHeads: 1, HeadDim: 8, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 1e4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { model.Close() })
+	r := rand.New(rand.NewPCG(6, 7))
+	fill(t, model, func() float32 { return float32(0.3 * r.NormFloat64()) })
+	f := &fixture{model: model, advantages: map[string][]float32{}}
+	f.batch.Components = []torch.Component{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Term: torch.TermEntropy}}
+	for g, size := range []int{2, 3, 2, 1, 2} {
+		group := Group{ID: 10 - g, Spread: float64(g)}
+		for range size {
+			i := len(f.ids)
+			group.Samples = append(group.Samples, i)
+			f.ids = append(f.ids, nil)
+			for range 3 + i%3 {
+				f.ids[i] = append(f.ids[i], int32(r.IntN(40)))
+			}
+			a, b := float32(r.NormFloat64()), float32(r.NormFloat64())
+			f.advantages["first"] = append(f.advantages["first"], a)
+			f.advantages["double"] = append(f.advantages["double"], 2*a)
+			f.advantages["other"] = append(f.advantages["other"], b)
+			f.batch.Tokens = append(f.batch.Tokens, len(f.ids[i])-1)
+		}
+		f.groups = append(f.groups, group)
+	}
+	f.batch.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+		return f.backward(samples, tokenWeight, out)
+	}
+	f.batch.Alone = func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
+		tokens := 0
+		for _, i := range samples {
+			tokens += f.batch.Tokens[i]
+		}
+		stats, err := f.backward(samples, scale/float64(tokens), out)
+		for name, c := range stats.Components {
+			stats.Components[name] = torch.ComponentStats{Loss: c.Loss / scale}
+		}
+		return stats, err
+	}
+	return f
+}
+
+func fill(t *testing.T, model *torch.Model, value func() float32) {
+	t.Helper()
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer torch.CloseParameters(parameters)
+	for _, p := range parameters {
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			values[i] = value()
+		}
+		if err := p.Tensor.SetFloat32s(values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := model.Touch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) backward(samples []int, weight float64, out []torch.Component) (torch.PolicyStats, error) {
+	f.calls++
+	var chosen [][]int32
+	for _, i := range samples {
+		chosen = append(chosen, f.ids[i])
+	}
+	b := torch.Pack(chosen, nil)
+	scores, err := f.model.Score(b, 1, false)
+	if err != nil {
+		return torch.PolicyStats{}, err
+	}
+	for k, c := range out {
+		if own := f.advantages[c.Name]; own != nil {
+			out[k].Advantages = nil
+			for _, i := range samples {
+				out[k].Advantages = append(out[k].Advantages, slices.Repeat([]float32{own[i]}, len(f.ids[i]))...)
+			}
+		}
+	}
+	return f.model.PolicyBackward(b, torch.PolicyInputs{OldLogprobs: scores.Logprobs, Weights: slices.Repeat([]float32{float32(weight)}, len(b.IDs))},
+		torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}, out)
+}
+
+// slowly is the gradient of one component of some episodes, by parameter, and its loss: a buffer of its own, one episode after the other.
+func (f *fixture) slowly(t *testing.T, samples []int, name string, weight func(i int) float64) (gradient map[string][]float64, loss float64) {
+	t.Helper()
+	g, err := torch.NewGradients(f.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	term := torch.TermTask
+	if name == "entropy" {
+		term = torch.TermEntropy
+	}
+	for _, i := range samples {
+		stats, err := f.backward([]int{i}, weight(i), []torch.Component{{Name: name, Term: term, Into: g}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss += stats.Components[name].Loss
+	}
+	parameters, err := f.model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer torch.CloseParameters(parameters)
+	gradient = map[string][]float64{}
+	for i, p := range parameters {
+		tensor, err := g.Tensor(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensor.Close()
+		for _, v := range values {
+			gradient[p.Name] = append(gradient[p.Name], float64(v))
+		}
+	}
+	return gradient, loss
+}
+
+func dot(a, b map[string][]float64) (sum float64) {
+	for name, values := range a {
+		for i, v := range values {
+			sum += v * b[name][i]
+		}
+	}
+	return sum
+}
+
+// Every number of the exact profile equals what single gradients, taken one after the other, say: with the groups' gradients kept, from sketches,
+// and one component at a time. What sketches touch is within their error.
+func TestExactNumbersOneByOne(t *testing.T) {
+	f := newFixture(t)
+	names := f.batch.names()
+	all := slices.Concat(f.groups[0].Samples, f.groups[1].Samples, f.groups[2].Samples, f.groups[3].Samples, f.groups[4].Samples)
+	weight := func(int) float64 { return tokenWeight }
+	for mode, o := range map[string]Options{"kept": {KeepBytes: 1 << 30}, "sketches": {}, "one after the other": {LowMemory: true}} {
+		o.Profile, o.Statistics, o.Confidence = Exact, true, .9
+		report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slack := 1e-4
+		if mode != "kept" {
+			slack = .05
+		}
+		check := func(what string, got, want, scale, slack float64) {
+			t.Helper()
+			if !(math.Abs(got-want) <= slack*scale) {
+				t.Errorf("%s: %s = %.8g, want %.8g", mode, what, got, want)
+			}
+		}
+		m := report.Metrics("p")
+		if len(report.Results) != 3 || !slices.Equal(report.Components, names) {
+			t.Fatalf("%s: %d results of %v", mode, len(report.Results), report.Components)
+		}
+		whole := map[string]map[string][]float64{}
+		for _, name := range names {
+			whole[name], _ = f.slowly(t, all, name, weight)
+		}
+		buckets := map[string]map[string]map[string][]float64{}
+		for b, x := range report.Results {
+			p := "p/" + x.Name + "/"
+			buckets[x.Name] = map[string]map[string][]float64{}
+			total, tokens := 0.0, 0
+			for _, i := range x.Bucket.Samples() {
+				tokens += f.batch.Tokens[i]
+			}
+			check("count", m[p+"sample_count"], float64(len(x.Bucket.Samples())), 1, 0)
+			check("share", m[p+"sample_pct"], float64(len(x.Bucket.Samples()))/10, 1, 1e-12)
+			check("groups", m[p+"group_rv_count"], []float64{2, 3, 5}[b], 1, 0)
+			check("smallest spread", m[p+"reward_std_min"], []float64{0, 2, 0}[b], 1, 0)
+			check("largest spread", m[p+"reward_std_max"], []float64{1, 4, 4}[b], 1, 0)
+			check("mean spread", m[p+"reward_std_mean"], []float64{.5, 3, 2}[b], 1, 1e-12)
+			for _, name := range names {
+				gradient, loss := f.slowly(t, x.Bucket.Samples(), name, weight)
+				buckets[x.Name][name] = gradient
+				total += loss
+				square := dot(gradient, gradient)
+				norm := math.Sqrt(square)
+				check(p+name, m[p+name], norm, norm, 1e-5)
+				check(p+"per sample", m[p+"per_sample/"+name], norm/float64(len(x.Bucket.Samples())), norm, 1e-5)
+				check(p+"per token", m[p+"per_token/"+name], norm/float64(tokens), norm, 1e-5)
+				check(p+"loss", m[p+"loss/"+name], loss, 1, 1e-6)
+				if _, found := m[p+"cosine_all/"+name]; found != (x.Name != "all") {
+					t.Errorf("%s: %s has a cosine with all: %v", mode, x.Name, found)
+				} else if found {
+					check(p+"cosine with all", m[p+"cosine_all/"+name], dot(gradient, whole[name])/math.Sqrt(square*dot(whole[name], whole[name])), 1, slack)
+				}
+				var squares, products []float64
+				mean := 0.0
+				for g, group := range x.Groups {
+					own, _ := f.slowly(t, group.Samples, name, weight)
+					squares, products = append(squares, dot(own, own)), append(products, dot(own, gradient))
+					mean += math.Sqrt(dot(own, own)) / float64(len(x.Groups))
+					check(p+"group norm", x.GroupNorms[g][name], math.Sqrt(dot(own, own)), norm, 1e-5)
+				}
+				check(p+"mean group norm", m[p+"group_norm_mean/"+name], mean, mean, 1e-5)
+				s, _ := Separate(square, squares, products, .9)
+				check(p+"signal", m[p+"signal_sq/"+name], s.Square, square, 1e-4)
+				check(p+"noise", m[p+"noise_sq/"+name], s.Noise, square, 1e-4)
+				if _, found := m[p+"signal_sq_low/"+name]; found != (len(x.Groups) > 2) {
+					t.Errorf("%s: %s of %d groups has an interval: %v", mode, p, len(x.Groups), found)
+				} else if found {
+					check(p+"low", m[p+"signal_sq_low/"+name], s.Low, math.Abs(s.High-s.Low), 5*slack)
+					check(p+"high", m[p+"signal_sq_high/"+name], s.High, math.Abs(s.High-s.Low), 5*slack)
+				}
+				blocks := 0.0
+				for _, block := range x.Blocks {
+					want := 0.0
+					for parameter, values := range gradient {
+						if strings.HasPrefix(strings.TrimPrefix(parameter, "model."), block.Name+".") {
+							for _, v := range values {
+								want += v * v
+							}
+						}
+					}
+					check(p+block.Name, block.Norms[name], math.Sqrt(want), norm, 1e-5)
+					blocks += want
+				}
+				check(p+"blocks together", blocks, square, square, 1e-6)
+			}
+			check(p+"total loss", m[p+"loss/total"], total, 1, 1e-6)
+			for k, name := range names {
+				for _, other := range names[k+1:] {
+					a, b := buckets[x.Name][name], buckets[x.Name][other]
+					check(p+name+"_"+other, m[p+"cosine/"+name+"_"+other], dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1, slack)
+				}
+			}
+		}
+		if len(report.Pairs) != len(names) {
+			t.Errorf("%s: %d pairs of buckets", mode, len(report.Pairs))
+		}
+		for _, pair := range report.Pairs {
+			a, b := buckets[pair.First][pair.Component], buckets[pair.Second][pair.Component]
+			check(fmt.Sprint(pair), pair.Cosine, dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1, slack)
+			if sa, sb := m["p/bucket_1/signal_sq/"+pair.Component], m["p/bucket_2/signal_sq/"+pair.Component]; sa > 0 && sb > 0 {
+				check(fmt.Sprint("unbiased ", pair), pair.Unbiased, dot(a, b)/math.Sqrt(sa*sb), dot(a, a)/sa+dot(b, b)/sb, slack)
+			} else if !math.IsNaN(pair.Unbiased) {
+				t.Errorf("%s: %v has an unbiased cosine of signals %v and %v", mode, pair, sa, sb)
+			}
+		}
+		top := report.TopLevel()
+		check("top level", top["actor/grad_norm/other"], m["p/all/other"], 1, 0)
+		check("top level", top["actor/loss/total"], m["p/all/loss/total"], 1, 0)
+	}
+}
+
+// Norms alone take one buffer per component and bucket, and no statistics.
+func TestNormsAlone(t *testing.T) {
+	f := newFixture(t)
+	f.calls = 0
+	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, Options{Profile: Exact})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.calls != 2 {
+		t.Errorf("%d passes for two buckets", f.calls)
+	}
+	m := report.Metrics("p")
+	if _, found := m["p/all/signal_sq/first"]; found || m["p/all/first"] == 0 || len(report.Pairs) > 0 {
+		t.Errorf("statistics were not asked for: %v", m)
+	}
+}
+
+// The paper profile is the mean over mini-batches of the norms of micro-batch means, each divided by the micro-batches of a full mini-batch.
+// paperByHand makes RAGEN's numbers from gradients that are taken one by one: every rank goes through its run of the rows, mini-batches are divided by the
+// micro-batches of a full one, norms are averaged over mini-batches and losses over micro-batches.
+func (f fixture) paperByHand(t *testing.T, report Report) {
+	t.Helper()
+	o := report.Options
+	for _, x := range report.Results {
+		rows := x.Bucket.Samples()[:x.Samples]
+		share, mini := x.Samples/o.Ranks, o.MiniBatch/o.Ranks
+		for _, name := range f.batch.names() {
+			norms, minis, loss, micros := 0.0, 0.0, 0.0, 0.0
+			for begin := 0; begin < share; begin += mini {
+				var gradient map[string][]float64
+				for rank := range o.Ranks {
+					own := rows[rank*share+begin : rank*share+min(begin+mini, share)]
+					for micro := range slices.Chunk(own, o.MicroBatch) {
+						tokens := 0.0
+						for _, i := range micro {
+							tokens += float64(f.batch.Tokens[i])
+						}
+						part, l := f.slowly(t, micro, name, func(int) float64 { return 1 / tokens })
+						loss += l
+						micros++
+						if gradient == nil {
+							gradient = part
+							continue
+						}
+						for parameter := range gradient {
+							for i, v := range part[parameter] {
+								gradient[parameter][i] += v
+							}
+						}
+					}
+				}
+				norms += math.Sqrt(dot(gradient, gradient)) * float64(o.MicroBatch) / float64(o.MiniBatch)
+				minis++
+			}
+			if want := norms / minis; math.Abs(x.Norms[name]-want) > 1e-5*want {
+				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.Ranks, o.MicroBatch, x.Name, name, x.Norms[name], want)
+			}
+			if want := loss / micros; math.Abs(x.Losses[name]-want) > 1e-5 {
+				t.Errorf("%d ranks, %s: loss of %s = %v, want %v", o.Ranks, x.Name, name, x.Losses[name], want)
+			}
+		}
+	}
+}
+
+func TestPaperNumbersOneByOne(t *testing.T) {
+	f := newFixture(t)
+	o := Options{Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1}
+	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, true), f.batch, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.paperByHand(t, report)
+	// Two ranks: rows are cut to an even number and dealt in equal runs; a bucket of one row is left out.
+	o.Ranks = 2
+	groups := []Group{{ID: 1, Samples: []int{3}}, {ID: 2, Spread: 7, Samples: []int{0, 1, 2}}}
+	f.batch.Tokens = f.batch.Tokens[:4]
+	report, err = Measure(context.Background(), f.model, Quantile(groups, 2, true), f.batch, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 2 || report.Results[0].Name != "bucket_2" || report.Results[0].Samples != 2 || report.Results[1].Samples != 4 ||
+		report.Results[0].Fraction != .5 || report.Results[1].Low != 0 || report.Results[0].Low != 7 || report.Results[0].High != 7 ||
+		report.Results[0].Tokens != f.batch.Tokens[0]+f.batch.Tokens[1] {
+		t.Errorf("two ranks: %+v", report.Results)
+	}
+	f.paperByHand(t, report)
+	o.MicroBatch = 1
+	if report, err = Measure(context.Background(), f.model, Quantile(groups, 1, true), f.batch, o); err != nil {
+		t.Fatal(err)
+	}
+	f.paperByHand(t, report)
+	for _, bad := range []Options{{Profile: Paper, MiniBatch: 5, MicroBatch: 1, Ranks: 2}, {Profile: Paper, MiniBatch: 4, MicroBatch: 3, Ranks: 1},
+		{Profile: Paper, MiniBatch: 4, MicroBatch: 4, Ranks: 2}, {Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}} {
+		if _, err := Measure(context.Background(), f.model, Quantile(groups, 2, true), f.batch, bad); err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+}
+
+func TestMeasureThatCannotGoOn(t *testing.T) {
+	f := newFixture(t)
+	o := Options{Profile: Exact, Statistics: true, Confidence: .9}
+	if _, err := Measure(context.Background(), f.model, nil, f.batch, o); err == nil {
+		t.Error("no groups: no error")
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stop := errors.New("enough")
+	cancel(stop)
+	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1}} {
+		if _, err := Measure(ctx, f.model, Quantile(f.groups, 2, false), f.batch, profile); !errors.Is(err, stop) {
+			t.Errorf("cancelled: %v", err)
+		}
+	}
+	finite := f.batch.Backward
+	f.batch.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+		stats, err := finite(samples, out)
+		tensor, problem := out[2].Into.Tensor(0)
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		defer tensor.Close()
+		values, problem := tensor.Float32s()
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		values[5] = float32(math.Inf(1))
+		return stats, errors.Join(err, tensor.SetFloat32s(values))
+	}
+	for _, keep := range []int64{0, 1 << 30} {
+		o.KeepBytes = keep
+		if _, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, o); !errors.Is(err, torch.ErrNotFinite) {
+			t.Errorf("an infinite gradient: %v", err)
+		}
+	}
+}
+
+// The files hold every group with its spread and gradient norms, and every number, under the names of their batch.
+func TestFiles(t *testing.T) {
+	f := newFixture(t)
+	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{"grad_analysis/profile": "exact", "x": math.NaN(), "nothing": nil}
+	for prefix := range map[string]bool{"grad_norm": true, "grad_norm_prefilter": true} {
+		for name, table := range report.Tables(prefix) {
+			values[name] = table
+		}
+	}
+	blocks := values["grad_norm/block_table"].(metrics.Table)
+	if len(blocks.Rows) != 3*5 || blocks.Rows[0][1] != "embed_tokens" || len(blocks.Columns) != 6 {
+		t.Errorf("blocks: %v", blocks)
+	}
+	dir := filepath.Join(t.TempDir(), "analysis")
+	if err := WriteFiles(dir, 7, values); err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) [][]string {
+		t.Helper()
+		file, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		rows, err := csv.NewReader(file).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	for _, before := range []string{"", "prefilter_"} {
+		spreads := read("gradient_analysis_bucket_rv_table_" + before + "step_7.csv")
+		if len(spreads) != 6 || strings.Join(spreads[0], " ") != "bucket group_id reward_std profile" || strings.Join(spreads[1], " ") != "bucket_1 10 0 exact" ||
+			strings.Join(spreads[5], " ") != "bucket_2 6 4 exact" {
+			t.Errorf("spreads: %v", spreads)
+		}
+		groups := read("gradient_analysis_group_table_" + before + "step_7.csv")
+		if len(groups) != 6 || strings.Join(groups[0], " ") != "bucket group_id reward_std episodes first double other entropy profile" ||
+			groups[2][3] != "3" || groups[2][4] != fmt.Sprint(report.Results[0].GroupNorms[1]["first"]) {
+			t.Errorf("groups: %v", groups)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "gradient_analysis_metrics_step_7.json"))
+	if err != nil || !strings.Contains(string(data), `"step": 7`) || !strings.Contains(string(data), `"x": "NaN"`) || !strings.Contains(string(data), `"nothing": null`) {
+		t.Errorf("%v %.200s", err, data)
+	}
+	if p := report.Plan.String(); !strings.Contains(p, "32 gradient buffers") || !strings.Contains(p, "every group's gradient kept") || !strings.Contains(p, "one forward pass") {
+		t.Errorf("plan: %s", p)
+	}
+}
+
+func TestLayers(t *testing.T) {
+	for parameter, want := range map[string]string{"model.layers.11.mlp.up_proj.weight": "layers.11", "model.embed_tokens.weight": "embed_tokens", "lm_head.weight": "lm_head",
+		"layers": "layers"} {
+		if got := Layer(parameter); got != want {
+			t.Errorf("%s is of %q, want %q", parameter, got, want)
+		}
+	}
+}

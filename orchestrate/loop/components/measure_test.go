@@ -1,0 +1,399 @@
+package components
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/analysis"
+	"gyre/torch"
+)
+
+// measured runs the golden episodes with bands, buckets and a regulariser made of the episodes' own gradients.
+func measured(t *testing.T, o Options, change func(*Batch)) (*Report, Advantages, error) {
+	t.Helper()
+	g := readGolden(t)
+	m := g.model(t)
+	b := g.batch(t, m)
+	unit := b.Backward
+	b.Entropy, b.KL = true, true
+	b.Backward = func(i int, tasks []Task, entropy, kl *torch.Gradients) error {
+		if entropy == nil || kl == nil {
+			t.Error("a term of the loss has no buffer")
+		}
+		return errors.Join(unit(i, tasks, nil, nil), unit(i, []Task{{Into: entropy}}, nil, nil))
+	}
+	if change != nil {
+		change(&b)
+	}
+	for i := range b.Samples {
+		b.Samples[i].Parts["same"] = .1
+	}
+	a, err := Estimate(b.Samples, config.Components{Mode: Exact, Names: []string{"correctness", "format", "length", "same"}},
+		map[string]float64{"correctness": .34, "format": .33, "length": .33, "same": 0}, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Measure(context.Background(), m, b, a, o)
+	return r, a, err
+}
+
+var twoBuckets = []analysis.Bucket{{Name: "bucket_1", Groups: []analysis.Group{{ID: 0, Samples: []int{0, 1, 2, 3}}}},
+	{Name: "bucket_2", Groups: []analysis.Group{{ID: 1, Samples: []int{4, 5, 6, 7}}}}}
+
+// Both parts of a pair are dealt anew, so that half of the permutations, rounded up, are rounds: at a confidence of 0.8 a band needs nine of them.
+func TestBandsNeedRounds(t *testing.T) {
+	for permutations, want := range map[int]bool{0: false, 16: false, 17: true} {
+		r, _, err := measured(t, Options{Permutations: permutations, Confidence: .8, Seed: 3, Step: 5}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, banded := r.Values()["grad_components/cosine/format/length/low"]; banded != want {
+			t.Errorf("%d permutations: band %v, want %v", permutations, banded, want)
+		}
+	}
+}
+
+// The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are there where rewards are, and
+// the same for the same seed; what does not exist is null everywhere.
+func TestBucketsTermsAndBands(t *testing.T) {
+	o := Options{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}
+	whole, _, err := measured(t, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Buckets = twoBuckets
+	cut, _, err := measured(t, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"correctness", "format", "length", "same", Entropy, KL, Total}
+	if !slices.Equal(whole.Names, want) || whole.Parts != 4 || len(cut.Buckets) != 2 {
+		t.Fatalf("names %v, %d parts, %d buckets", whole.Names, whole.Parts, len(cut.Buckets))
+	}
+	one, other := whole.Values(), cut.Values()
+	n := len(want)
+	for i, a := range want {
+		for j := i; j < n; j++ {
+			// One group has no correctness: the other bucket's gradient of it is the batch's.
+			x, y := whole.grams.total(i, j, n), cut.grams.total(i, j, n)
+			if math.Abs(x-y) > 1e-5*math.Sqrt(whole.grams.total(i, i, n)*whole.grams.total(j, j, n)) {
+				t.Errorf("%s and %s: %v in one piece, %v in two", a, want[j], x, y)
+			}
+			if j == i {
+				continue
+			}
+			key := "grad_components/cosine/" + a + "/" + want[j]
+			_, banded := one[key+"/low"]
+			undefined := a == "same" || want[j] == "same" || a == KL || want[j] == KL
+			if expected := !undefined && (a != Entropy || want[j] == Total); banded != expected {
+				t.Errorf("%s: band %v, expected %v", key, banded, expected)
+			}
+			if v := one[key]; (v == nil) != undefined || one[key+"/low"] != other[key+"/low"] && math.Abs(one[key+"/low"].(float64)-other[key+"/low"].(float64)) > .02 {
+				t.Errorf("%s = %v, band from %v and %v", key, v, one[key+"/low"], other[key+"/low"])
+			}
+		}
+	}
+	if v := other["grad_components/bucket_2/cosine/correctness/format"]; v != nil {
+		t.Errorf("a bucket without the part has the cosine %v", v)
+	}
+	if a, b := other["grad_components/bucket_1/norm/correctness"].(float64), other["grad_components/norm/correctness"].(float64); math.Abs(a-b) > 1e-6*b {
+		t.Errorf("the part's norm is %v in its bucket and %v in all", a, b)
+	}
+	again, _, err := measured(t, Options{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key := "grad_components/cosine/correctness/format/low"; again.Values()[key] != one[key] {
+		t.Errorf("%s differs between two measurements", key)
+	}
+	var table strings.Builder
+	if err := whole.WriteCSV(&table, true); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
+	scopes := 1 + 4 + 5 + 12 // all; embedding, layer, norm, head; five kinds; parameters
+	if len(lines) != 1+scopes*n*(n-1)/2 || !strings.HasPrefix(lines[3], "global,all,correctness,same,,,,") || strings.Contains(table.String(), "NaN") {
+		t.Errorf("%d lines\n%s", len(lines), strings.Join(lines[:8], "\n"))
+	}
+	text := whole.Console()
+	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "\n") != n+2 {
+		t.Errorf("table for people:\n%s", text)
+	}
+	if whole.Bytes <= Bytes(1000, Buffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {
+		t.Errorf("%d and %d bytes", whole.Bytes, cut.Bytes)
+	}
+}
+
+// Layers' and kinds' inner products add up to the whole's.
+func TestScopesAddUp(t *testing.T) {
+	r, _, err := measured(t, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, s := range r.scopes(true) {
+		sums[s.kind] += r.grams.over(0, 2, len(r.Names), s.holds)
+	}
+	for kind, sum := range sums {
+		if math.Abs(sum-sums["global"]) > 1e-12*math.Abs(sum) {
+			t.Errorf("%s: %v, all of it is %v", kind, sum, sums["global"])
+		}
+	}
+	for name, want := range map[string][2]string{
+		"model.embed_tokens.weight": {"embed_tokens", "embedding"}, "model.layers.12.self_attn.q_proj.bias": {"layers.12", "attention"},
+		"model.layers.0.self_attn.q_norm.weight": {"layers.0", "norm"}, "model.layers.3.mlp.up_proj.weight": {"layers.3", "mlp"},
+		"model.norm.weight": {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"}, "score.weight": {"score", "other"}, "layers": {"layers", "other"},
+	} {
+		if got := [2]string{analysis.Layer(name), Kind(name)}; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of the parts is the total.
+func TestTokenwiseAdvantages(t *testing.T) {
+	g := readGolden(t)
+	m := g.model(t)
+	b := g.batch(t, m)
+	weights := map[string]float64{"correctness": .34, "format": .33, "length": .33}
+	r := rand.New(rand.NewPCG(2, 9))
+	walked(r, b.Samples, weights)
+	for i := range b.Samples { // the golden replies are what was sampled
+		p, n := b.Samples[i].Path, len(g.Responses[i])
+		for name, rewards := range p.Parts {
+			p.Parts[name] = slices.Concat(rewards[:1], make([]float64, max(0, n-len(rewards))), rewards[max(1, len(rewards)-n+1):])
+		}
+		p.Mask, p.Rewards, p.Values = slices.Repeat([]bool{true}, n), make([]float64, n), p.Values[:min(n, len(p.Values))]
+		p.Values = append(p.Values, make([]float64, n-len(p.Values))...)
+		for name, rewards := range p.Parts {
+			for t, v := range rewards {
+				p.Rewards[t] += weights[name] * v
+			}
+		}
+		p.TurnEnds, b.Samples[i].Tokens = []int{n - 1}, n
+	}
+	a, err := Estimate(b.Samples, config.Components{Mode: Exact, Names: []string{"correctness", "format", "length"}}, weights,
+		config.Algorithm{Advantage: "gae", Gamma: .9, Lambda: .8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept map[string][]float32
+	for _, buckets := range [][]analysis.Bucket{nil, twoBuckets} {
+		report, err := Measure(context.Background(), m, b, a, Options{Permutations: 40, Confidence: .8, Buckets: buckets,
+			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) error {
+				kept = map[string][]float32{}
+				for k, name := range names {
+					values, err := all(gradients[k], 0, 0)
+					if err != nil {
+						return err
+					}
+					kept[name] = values
+				}
+				return nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"correctness", "format", "length", Baseline, Total}; !slices.Equal(report.Names, want) {
+			t.Fatalf("names %v", report.Names)
+		}
+		if report.sumError > 1e-5 {
+			t.Errorf("the parts' sum is off by %v", report.sumError)
+		}
+		if low, high, ok := report.band(0, 1); !ok || low >= high {
+			t.Errorf("band [%v, %v], %v", low, high, ok)
+		}
+		sum, err := torch.NewGradients(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Samples {
+			for token := range a.Tokens[0][i] {
+				one := make([]float32, len(a.Tokens[0][i]))
+				one[token] = a.Tokens[0][i][token]
+				if err := b.Backward(i, []Task{{one, sum}}, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want, err := all(sum, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range want {
+			if math.Abs(float64(v-kept["correctness"][i])) > 1e-6 {
+				t.Errorf("entry %d: %v, token by token %v", i, kept["correctness"][i], v)
+			}
+		}
+		sum.Close()
+	}
+}
+
+func TestMeasureThatFails(t *testing.T) {
+	stop := errors.New("no")
+	if _, _, err := measured(t, Options{}, func(b *Batch) {
+		b.Backward = func(int, []Task, *torch.Gradients, *torch.Gradients) error { return stop }
+	}); !errors.Is(err, stop) {
+		t.Errorf("a backward pass that fails: %v", err)
+	}
+	if _, _, err := measured(t, Options{Keep: func([]string, []*torch.Gradients, []torch.Parameter) error { return stop }}, nil); !errors.Is(err, stop) {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
+	_, _, err := measured(t, Options{Buckets: twoBuckets}, func(b *Batch) {
+		b.Backward = func(_ int, tasks []Task, _, _ *torch.Gradients) error {
+			tensor, err := tasks[0].Into.Tensor(0)
+			if err != nil {
+				return err
+			}
+			defer tensor.Close()
+			values, err := tensor.Float32s()
+			values[0] = float32(math.NaN())
+			return errors.Join(err, tensor.SetFloat32s(values))
+		}
+	})
+	if !errors.Is(err, torch.ErrNotFinite) || !strings.Contains(err.Error(), "model.embed_tokens.weight") {
+		t.Errorf("a gradient that is not finite: %v", err)
+	}
+}
+
+// all are the values of a gradient that is here whole.
+func all(g *torch.Gradients, i int, _ int64) ([]float32, error) {
+	t, err := g.Tensor(i)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	return t.Float32s()
+}
+
+// Files appear whole under their names, in full or as projections that keep inner products; a folder that cannot be made is said at the next call.
+func TestSaver(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gradient_analysis_x")
+	var none *Saver
+	if err := none.Wait(); err != nil {
+		t.Error(err)
+	}
+	s := &Saver{Dir: dir, Values: all}
+	keep := func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
+		return errors.Join(s.Save(0, names[:2], gradients, parameters), s.Save(1, names[1:3], gradients[1:], parameters))
+	}
+	r, _, err := measured(t, Options{Keep: keep}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Wait(), s.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for step, parts := range [][]string{{"correctness", "format"}, {"format", "length"}} {
+		arrays, err := ReadNPZ(filepath.Join(dir, []string{"gradients_step_0.npz", "gradients_step_1.npz"}[step]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		squares := map[string]float64{}
+		for _, a := range arrays {
+			part, parameter, _ := strings.Cut(a.Name, "/")
+			if !strings.HasPrefix(parameter, "model.") && parameter != "lm_head.weight" {
+				t.Errorf("key %q", a.Name)
+			}
+			for _, v := range a.Values {
+				squares[part] += float64(v) * float64(v)
+			}
+		}
+		for _, part := range parts {
+			i := slices.Index(r.Names, part)
+			if want := r.grams.total(i, i, len(r.Names)); len(squares) != 2 || math.Abs(squares[part]-want) > 1e-9*want {
+				t.Errorf("step %d: the square of %s is %v, want %v", step, part, squares[part], want)
+			}
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("%d files in the folder", len(left))
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = &Saver{Dir: filepath.Join(filepath.Dir(dir), "file", "x"), Values: all}
+	if _, _, err := measured(t, Options{Keep: keep}, nil); err == nil {
+		t.Error("a folder below a file: no error")
+	}
+}
+
+func TestProjection(t *testing.T) {
+	const n = 200000
+	a, b := make([]float32, n), make([]float32, n)
+	var aa, bb, ab float64
+	for i := range a {
+		x := math.Sin(float64(i * i % 1009))
+		a[i], b[i] = float32(x), float32(0.6*x+0.8*math.Cos(float64(i*7%911)))
+		aa, bb, ab = aa+float64(a[i])*float64(a[i]), bb+float64(b[i])*float64(b[i]), ab+float64(a[i])*float64(b[i])
+	}
+	p, q := project("w", a), project("w", b)
+	if len(p) != projected || !slices.Equal(p, project("w", a)) || slices.Equal(p, project("v", a)) {
+		t.Fatalf("%d numbers", len(p))
+	}
+	var pp, qq, pq float64
+	for i := range p {
+		pp, qq, pq = pp+float64(p[i])*float64(p[i]), qq+float64(q[i])*float64(q[i]), pq+float64(p[i])*float64(q[i])
+	}
+	if got, want := pq/math.Sqrt(pp*qq), ab/math.Sqrt(aa*bb); math.Abs(got-want) > 4/math.Sqrt(projected) {
+		t.Errorf("cosine of the projections %v, of the vectors %v", got, want)
+	}
+	if math.Abs(pp/aa-1) > 6/math.Sqrt(projected) {
+		t.Errorf("the square became %v times itself", pp/aa)
+	}
+	if short := []float32{1, 2}; !slices.Equal(project("w", short), short) {
+		t.Error("a short vector is projected")
+	}
+	if got := FullBytes(3, 1000); got != 12000 {
+		t.Errorf("%d bytes", got)
+	}
+}
+
+// (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
+func TestSelfChecks(t *testing.T) {
+	r := &Report{Names: []string{"a", "b", Total}, Parts: 2, Bytes: 3 << 19, grams: grams{{1}, {0}, {2}, {4}, {4}, {8}}}
+	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
+	v := r.Values()
+	if got := v["grad_components/check/sum_error"].(float64); math.Abs(got-.5) > 1e-12 {
+		t.Errorf("the sum is off by %v, want 0.5", got)
+	}
+	if got, want := v["grad_components/check/sum_cosine"].(float64), 6/math.Sqrt(40); math.Abs(got-want) > 1e-12 {
+		t.Errorf("cosine of the sum %v, want %v", got, want)
+	}
+	if v["grad_components/memory_mib"] != 1.5 {
+		t.Errorf("%v MiB", v["grad_components/memory_mib"])
+	}
+	pairs := 0
+	for key := range v {
+		if strings.HasPrefix(key, "grad_components/cosine/") {
+			pairs++
+		}
+	}
+	if pairs != 3 {
+		t.Errorf("%d cosines of three gradients", pairs)
+	}
+	r.grams = grams{{1}, {0}, {0}, {4}, {0}, {0}}
+	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
+	for key, value := range r.Values() {
+		if (strings.HasPrefix(key, "grad_components/check/") || strings.Contains(key, "cosine/b/total")) && value != nil {
+			t.Errorf("without a total %s = %v", key, value)
+		}
+	}
+	if got := Buffers(3, true, true, true); got != 13 {
+		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
+	}
+	if got, want := Bytes(1000, 13, 10, 7), int64(13*4*1000+2*10*sketchDimension*4+10*10*12+10*4*8*13); got != want {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+	if got := Bytes(1000, 13, 10, 0); got != 52000 {
+		t.Errorf("%d bytes without bands", got)
+	}
+}

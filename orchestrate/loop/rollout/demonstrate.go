@@ -1,0 +1,229 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gyre/envs"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/model/chat"
+)
+
+// DemonstrationPlan says what an expert is to show.
+type DemonstrationPlan struct {
+	Envs     []config.Env // taken in turn, one level each; groups and group sizes do not matter
+	Seed     int64        // of the first level tried; levels the expert cannot begin to solve are passed over
+	Episodes int
+	Holdout  Holdout
+	// Noise is the probability of a turn that executes one random legal action instead of the expert's. Such a reply is
+	// part of the episode but not of its mask: the policy sees mistakes and learns how to go on, not how to make them.
+	Noise float64
+	// Mistakes is the probability of a turn of random legal actions that the policy does learn, as many as the expert would take: the
+	// demonstrations of a teacher that errs, which practice can surpass.
+	Mistakes float64
+	// Progress, if not nil, is called with the number of demonstrations collected so far.
+	Progress func(finished int)
+}
+
+// Demonstrations plays with the environments' own solvers in place of a policy. The episodes have exactly the tokens that
+// Play would have made of the same replies; a reply is the shortest text for its actions (with an empty think block if
+// one is asked for) and the token that ends an assistant's turn. Log-probs are unknown.
+func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]*episode.Episode, error) {
+	if len(plan.Envs) == 0 || plan.Noise < 0 || plan.Noise >= 1 || plan.Mistakes < 0 || plan.Mistakes >= 1 {
+		return nil, fmt.Errorf("demonstrations need an environment, and noise and mistakes from 0 to below 1; got %d environments, %g and %g",
+			len(plan.Envs), plan.Noise, plan.Mistakes)
+	}
+	eos, err := p.eos()
+	if err != nil {
+		return nil, err
+	}
+	sources := slices.Clone(plan.Envs)
+	specs, worded := make([]envs.Spec, len(sources)), make([]prompts, len(sources))
+	for i := range sources {
+		if specs[i], err = p.spec(&sources[i]); err != nil {
+			return nil, err
+		}
+		if worded[i], err = newPrompts(p.rollout.For(sources[i])); err != nil {
+			return nil, fmt.Errorf("%s: %w", sources[i].Tag, err)
+		}
+	}
+	var shown []*episode.Episode
+	for tried := 0; len(shown) < plan.Episodes; {
+		missing := plan.Episodes - len(shown)
+		if tried > 20*plan.Episodes+100 {
+			return nil, fmt.Errorf("only %d of %d demonstrations after %d levels: the expert seldom finds a solution", len(shown), plan.Episodes, tried)
+		}
+		seats := make([]*seat, missing)
+		for i := range seats {
+			n := (tried + i) % len(sources)
+			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i), holdout: plan.Holdout}
+		}
+		tried += missing
+		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
+			return nil, err
+		}
+		for _, s := range seats { // in the order of seeds, whoever was ready first
+			if !slices.Contains(s.talk.mask, true) {
+				continue
+			}
+			s.index, s.group = len(shown), len(shown)
+			e := s.episode(0)
+			e.Logprob = nil
+			shown = append(shown, e)
+		}
+		if plan.Progress != nil {
+			plan.Progress(len(shown))
+		}
+	}
+	return shown, nil
+}
+
+func (p *Player) showAll(ctx context.Context, seats []*seat, x expert) error {
+	ctx, cancel := context.WithCancel(ctx)
+	crew := newCrew(ctx, min(len(seats), p.rollout.EnvWorkers), len(seats))
+	for _, s := range seats {
+		crew.do(s, func(ctx context.Context) error { return x.show(ctx, s) })
+	}
+	var problems []error
+	for range seats {
+		if done := <-crew.done; done.err != nil {
+			problems = append(problems, done.err)
+			cancel()
+		}
+	}
+	crew.close()
+	cancel()
+	if len(problems) > 0 {
+		for _, s := range seats {
+			s.leave() // its problems do not matter any more
+		}
+		return problems[0]
+	}
+	return nil
+}
+
+// expert writes the replies of a solver.
+type expert struct {
+	eos             int32
+	noise, mistakes float64
+}
+
+var errNoExpert = errors.New("the environment has no expert to learn from")
+
+func (x expert) show(ctx context.Context, s *seat) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	for s.stop == "" {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		actions, trained, err := x.choose(ctx, s)
+		if errors.Is(err, errNoExpert) {
+			return fmt.Errorf("%s: %w", s.source.Tag, err)
+		}
+		if err != nil {
+			s.game.fail(err)
+			s.finish(s.game.stop)
+			return ctx.Err()
+		}
+		if len(actions) == 0 { // no way to success from here: what was shown before stays good
+			s.finish("") // none of the reasons for which a policy's episode ends
+			return nil
+		}
+		reply, err := x.write(ctx, s, actions)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		if err := s.answer(ctx, reply, nil, trained); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// choose gives the next turn's actions and whether they are the expert's.
+func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
+	rng := envs.Rand("demonstration", int64(s.player.seed), s.seed, int64(len(s.talk.turns)))
+	if legal := s.game.rules.actions; len(legal) > 0 && rng.Float64() < x.noise {
+		return []string{legal[rng.IntN(len(legal))]}, false, nil
+	}
+	actions, err := s.game.solve(ctx)
+	actions = actions[:min(len(actions), s.source.MaxActionsPerTurn, s.game.actionsLeft)]
+	if legal := s.game.rules.actions; len(legal) > 0 && x.mistakes > 0 && rng.Float64() < x.mistakes {
+		actions = slices.Clone(actions)
+		for i := range actions {
+			actions[i] = legal[rng.IntN(len(legal))]
+		}
+	}
+	return actions, true, err
+}
+
+// write makes the reply's tokens and checks that they are read as they are meant.
+func (x expert) write(ctx context.Context, s *seat, actions []string) ([]int32, error) {
+	p := s.player
+	if s.game.reads { // in the environment's own words
+		text := s.game.write(ctx, actions)
+		reply, err := p.tokenizer.EncodeMarkup(text)
+		if err != nil {
+			return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
+		}
+		if read := s.game.read(ctx, p.text(reply), len(actions)); s.game.stop == "" && !slices.Equal(read, actions) {
+			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
+		}
+		if slices.ContainsFunc(s.game.stopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+			return reply, nil // sampling would end here, before the turn's last token
+		}
+		return append(reply, x.eos), nil
+	}
+	if s.spec.PlainReplies { // the action is the reply
+		reply, err := p.tokenizer.Encode(actions[0], false)
+		if err != nil {
+			return nil, fmt.Errorf("the expert's reply %q: %w", actions[0], err)
+		}
+		return append(reply, x.eos), nil
+	}
+	f := s.prompts.format
+	text := f.write(actions)
+	reply, err := p.tokenizer.EncodeMarkup(text)
+	if err != nil {
+		return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
+	}
+	reply = append(reply, x.eos)
+	if read := f.parse(p.text(reply), len(actions)); !slices.Equal(read, actions) {
+		return nil, fmt.Errorf("the expert's reply %q is read as %q: does an action contain rollout.action_separator %q?",
+			text, read, f.separator)
+	}
+	return reply, nil
+}
+
+// endOfTurn finds the token with which an assistant ends its turn: the stop token that the chat template writes there,
+// else the first stop token.
+func (p *Player) endOfTurn() (int32, error) {
+	conversation := p.tokenizer.NewConversation()
+	message := []chat.Message{{Role: "user", Content: "."}}
+	if _, err := conversation.Open(message, ""); err != nil {
+		return 0, err
+	}
+	reply, err := p.tokenizer.Encode(".", false)
+	if err != nil {
+		return 0, err
+	}
+	spans, err := conversation.Continue(reply, message, "")
+	if err != nil {
+		return 0, err
+	}
+	for _, span := range spans {
+		if len(span.IDs) > 0 {
+			if slices.Contains(p.stopIDs, span.IDs[0]) {
+				return span.IDs[0], nil
+			}
+			break
+		}
+	}
+	return p.stopIDs[0], nil
+}

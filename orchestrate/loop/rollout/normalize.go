@@ -1,0 +1,94 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gyre/internal/statistics"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+)
+
+var (
+	normalizeMethods = []string{"identity", "mean", "mean_std", "asym_clip"}
+	normalizeScopes  = []string{"state", "tag", "batch"}
+)
+
+func checkNormalize(c config.Rollout) error {
+	if !slices.Contains(normalizeMethods, c.Normalize) {
+		return fmt.Errorf("rollout.normalize is %q, expected one of %v", c.Normalize, normalizeMethods)
+	}
+	if !slices.Contains(normalizeScopes, c.NormalizeWithin) {
+		return fmt.Errorf("rollout.normalize_within is %q, expected one of %v", c.NormalizeWithin, normalizeScopes)
+	}
+	return nil
+}
+
+// Sources: RAGEN's reward normalisation. The deviation is the unbiased one, and a set whose deviation is at most
+// smallestStd becomes all zeros.
+const (
+	smallestStd = 1e-6
+	clipLow     = -1
+	clipHigh    = 3
+)
+
+// normalize replaces scores within each set of episodes (of one group, tag or batch). Where every set holds a single
+// episode there is nothing to compare with, and scores stay as they are. Rewards are never changed.
+func normalize(episodes []*episode.Episode, method, within string) {
+	if method == "identity" {
+		return
+	}
+	type key struct {
+		group int
+		tag   string
+	}
+	sets := map[key][]*episode.Episode{}
+	largest := 0
+	for _, e := range episodes {
+		var k key
+		switch within {
+		case "state":
+			k.group = e.Group
+		case "tag":
+			k.tag = e.Tag
+		}
+		sets[k] = append(sets[k], e)
+		largest = max(largest, len(sets[k]))
+	}
+	if largest < 2 {
+		return
+	}
+	for _, set := range sets {
+		mean, std := moments(set)
+		for _, e := range set {
+			e.Score = normalized(method, e.Score-mean, std)
+		}
+	}
+}
+
+func normalized(method string, centred, std float64) float64 {
+	switch {
+	case method == "mean":
+		return centred
+	case std <= smallestStd:
+		return 0
+	case method == "asym_clip":
+		return min(max(centred/(std+smallestStd), clipLow), clipHigh)
+	}
+	return centred / (std + smallestStd)
+}
+
+// moments gives the mean score and the unbiased standard deviation, 0 for a single episode.
+func moments(set []*episode.Episode) (mean, std float64) {
+	scores := make([]float64, len(set))
+	for i, e := range set {
+		scores[i] = e.Score
+	}
+	if len(set) > 1 {
+		std = statistics.Deviation(scores)
+	}
+	return statistics.Mean(scores), std
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -1,0 +1,298 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"gyre/envs"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+	"gyre/torch"
+)
+
+// judge names three parts of its reward, one in each placement: the letters "abc" of a reply carry the second.
+type judge struct {
+	options *judgeOptions
+	running bool
+	played  int
+}
+
+type judgeOptions struct {
+	Bad  string `option:"bad" doc:"a part that no episode can hold"`
+	Stop string `option:"stop" doc:"a string that ends a reply"`
+}
+
+var judgesMade, judgesClosed atomic.Int32
+
+func init() {
+	envs.Register(envs.Spec{
+		Tag: "judge", Type: "judge", MaxActions: 4, PlainReplies: true,
+		NewOptions: func() any { return new(judgeOptions) },
+		New: func(o any) (envs.Env, error) {
+			judgesMade.Add(1)
+			return &judge{options: o.(*judgeOptions)}, nil
+		},
+	})
+}
+
+func (j *judge) Reset(context.Context, int64) error {
+	j.running = true
+	j.played++
+	return nil
+}
+func (j *judge) Observe() envs.Observation { return envs.Observation{Text: "say abc"} }
+func (j *judge) Actions() []string         { return nil }
+func (j *judge) Instruction() string       { return "" }
+func (j *judge) Close() error              { judgesClosed.Add(1); return nil }
+
+func (j *judge) StopStrings() []string {
+	if j.options.Stop == "" {
+		return nil
+	}
+	return []string{j.options.Stop}
+}
+
+func (j *judge) TakeRewards(wanted []envs.Wanted) error {
+	if len(wanted) == 0 {
+		return errors.New("asked for no part")
+	}
+	for _, w := range wanted {
+		if w.Name == "refused" {
+			return fmt.Errorf("no part %q", w.Name)
+		}
+	}
+	return nil
+}
+
+func (j *judge) Step(_ context.Context, reply string) (envs.Result, error) {
+	if reply == "fail" {
+		return envs.Result{}, errors.New("cannot judge")
+	}
+	at := strings.Index(reply, "abc")
+	parts := []envs.Part{
+		{Name: "correctness", Value: 1},
+		{Name: "letters", Value: 0.6, Placement: envs.PlaceSpread, From: at, To: at + 3},
+		{Name: "length", Value: float64(len(reply)), Placement: envs.PlaceMean},
+	}
+	switch j.options.Bad {
+	case "name":
+		parts[0].Name = ""
+	case "value":
+		parts[0].Value /= 0 * parts[0].Value
+	case "placement":
+		parts[0].Placement = "middle"
+	}
+	return envs.Result{Reward: 7, Parts: parts, Valid: true, Success: true}, nil
+}
+
+// judged plays one episode of two turns with the judge.
+func judged(t *testing.T, p *Player, options map[string]any) (*episode.Episode, Stats, error) {
+	t.Helper()
+	from := config.Env{Tag: "judge", Groups: 1, GroupSize: 1, MaxTurns: 2, MaxActionsPerTurn: 1, Options: options}
+	episodes, stats, err := p.Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{from}, Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
+	if err != nil {
+		return nil, stats, err
+	}
+	return episodes[0], stats, nil
+}
+
+func saying(t *testing.T, rewards []config.Reward, replies ...string) (*Player, *script) {
+	t.Helper()
+	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(_ uint64, turn int) string { return replies[turn] + eos }}
+	p, err := NewPlayer(tokenizer(t), sampler, defaults(), rewards, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, sampler
+}
+
+func first(p *Player, _ *script) *Player { return p }
+
+// sum adds up what a part gives to the tokens [from, to).
+func sum(shares []episode.Reward, from, to int) (total float64, tokens int) {
+	for _, s := range shares {
+		if s.Token >= from && s.Token < to {
+			total += s.Value
+			tokens++
+		}
+	}
+	return total, tokens
+}
+
+func TestNamedPartsReachTheEpisode(t *testing.T) {
+	e, _, err := judged(t, first(saying(t, nil, "so: abc!", "xyz")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Check(); err != nil {
+		t.Error(err)
+	}
+	if e.Score != 14 || len(e.Rewards) != 2 || e.Rewards[1].Token != len(e.IDs)-1 {
+		t.Errorf("score %v of rewards %v, want the environment's own 7 on the last token of both replies", e.Score, e.Rewards)
+	}
+	first, second := e.Turns[0], e.Turns[1]
+	want := []episode.Reward{{Token: first.End - 1, Value: 1}, {Token: second.End - 1, Value: 1}}
+	if !reflect.DeepEqual(e.Components["correctness"], want) {
+		t.Errorf("correctness %v, want %v", e.Components["correctness"], want)
+	}
+	if total, tokens := sum(e.Components["length"], first.Reply, first.End); !near(total, 8) || tokens != first.End-first.Reply {
+		t.Errorf("length gives %v to %d tokens of the first reply, want 8 to all %d", total, tokens, first.End-first.Reply)
+	}
+	text := ""
+	for _, share := range e.Components["letters"] {
+		if share.Token < first.End {
+			text += string(tokenizer(t).TokenBytes(e.IDs[share.Token]))
+		}
+	}
+	if total, _ := sum(e.Components["letters"], first.Reply, first.End); !near(total, 0.6) || text != "abc" {
+		t.Errorf("letters gives %v to %q, want 0.6 to abc", total, text)
+	}
+	// In the second reply there is no such stretch: its last token carries the part.
+	if total, tokens := sum(e.Components["letters"], second.End-1, second.End); !near(total, 0.6) || tokens != 1 {
+		t.Errorf("letters gives %v to %d tokens at the end of the second reply, want 0.6 to 1", total, tokens)
+	}
+	m := Summarize([]*episode.Episode{e})
+	if m["judge/reward/correctness"] != 2 || !near(m["judge/reward/letters"], 1.2) || !near(m["judge/reward/length"], 11) {
+		t.Errorf("metrics %v, want the sums of the parts", m)
+	}
+}
+
+func TestWeightedParts(t *testing.T) {
+	rewards := []config.Reward{
+		{Name: "correctness", Weight: 2, Placement: "environment"}, {Name: "length", Weight: -0.5, Placement: "last"},
+		{Name: "letters", Weight: 10, Placement: "environment"},
+	}
+	e, _, err := judged(t, first(saying(t, rewards, "so: abc!", "abc")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2*(2+6) - 0.5*(8+3); !near(e.Score, want) || !near(e.Return(), want) || !near(e.Metrics["episodic_return"], want) {
+		t.Errorf("score %v, return %v, metric %v, want %v", e.Score, e.Return(), e.Metrics["episodic_return"], want)
+	}
+	if total, _ := sum(e.Components["length"], 0, len(e.IDs)); !near(total, 11) {
+		t.Errorf("components are weighted: length is %v, want 11", total)
+	}
+	first := e.Turns[0]
+	if total, tokens := sum(e.Rewards, first.End-1, first.End); !near(total, 2-4) || tokens != 1 {
+		t.Errorf("the first reply's last token earns %v, want 2 - 4", total)
+	}
+	if total, _ := sum(e.Rewards, first.Reply, first.End-1); !near(total, 6) {
+		t.Errorf("the letters of the first reply earn %v, want 6", total)
+	}
+}
+
+// [[rewards]] weigh what the environment pays; the penalty for a reply of the wrong form is training's own and stays.
+func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
+	w := newWeighting([]config.Reward{{Name: "correctness", Weight: 2, Placement: "environment"}})
+	for _, c := range []struct {
+		parts []envs.Part
+		want  float64
+	}{
+		{nil, -0.25},
+		{[]envs.Part{{Name: "correctness", Value: 1}, {Name: "unweighted", Value: 5}}, 2 - 0.25},
+	} {
+		talk := &transcript{}
+		talk.reply([]int32{1, 2, 3}, nil, true)
+		w.credit(talk, outcome{parts: c.parts, penalty: -0.25}, []int{1, 1, 1})
+		if want := []episode.Reward{{Token: 2, Value: c.want}}; !reflect.DeepEqual(talk.rewards, want) {
+			t.Errorf("parts %v: rewards %v, want %v", c.parts, talk.rewards, want)
+		}
+	}
+}
+
+// A name that weighs nothing, or that an environment refuses, is an error and not a reward of zero.
+func TestRewardNamesAreChecked(t *testing.T) {
+	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness", `no part "refused"`: "refused"} {
+		_, _, err := judged(t, first(saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc")), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, want)
+		}
+	}
+}
+
+func TestPartsThatNoEpisodeCanHold(t *testing.T) {
+	for bad, want := range map[string]string{"name": "has no name", "value": "+Inf", "placement": `placement "middle"`} {
+		e, stats, err := judged(t, first(saying(t, nil, "abc", "abc")), map[string]any{"bad": bad})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Problem, want) {
+			t.Errorf("%s: stop %s, failures %v, want an error with %q", bad, e.Stop, stats.Failures, want)
+		}
+	}
+}
+
+// Sampling stops where the environment says.
+func TestEnvironmentsNameStopStrings(t *testing.T) {
+	p, sampler := saying(t, nil, "abc", "abc")
+	if _, _, err := judged(t, p, map[string]any{"stop": "</tool>"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(sampler.stops) != 2 || sampler.stops[1][0] != "</tool>" || !sampler.vocabulary {
+		t.Errorf("asked for %v (vocabulary %v), want </tool> twice", sampler.stops, sampler.vocabulary)
+	}
+}
+
+// Instances are made once and reused by later episodes and steps; one that fails is closed and replaced.
+func TestInstancesAreReused(t *testing.T) {
+	p, sampler := saying(t, nil, "abc", "fail")
+	made, closed := judgesMade.Load(), judgesClosed.Load()
+	for i, c := range []struct {
+		turn         int // from which the sampler goes on
+		made, closed int32
+	}{{0, 1, 1}, {0, 2, 2}, {1, 3, 3}} { // "fail" is the last reply of every episode
+		sampler.turns, sampler.seeds, sampler.episodes = map[uint64]int{1: c.turn}, map[uint64]bool{}, map[uint64][]int32{}
+		if _, stats, err := judged(t, p, nil); err != nil || len(stats.Failures) != 1 {
+			t.Fatalf("failures %v, error %v", stats.Failures, err)
+		}
+		if m, n := judgesMade.Load()-made, judgesClosed.Load()-closed; m != c.made || n != c.closed {
+			t.Errorf("play %d: %d made and %d closed, want %+v", i, m, n, c)
+		}
+	}
+	p, sampler = saying(t, nil, "abc", "abc")
+	made, closed = judgesMade.Load(), judgesClosed.Load()
+	for range 3 {
+		sampler.turns, sampler.seeds, sampler.episodes = map[uint64]int{}, map[uint64]bool{}, map[uint64][]int32{}
+		if _, _, err := judged(t, p, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, n := judgesMade.Load()-made, judgesClosed.Load()-closed; m != 1 || n != 0 {
+		t.Errorf("three plays made %d environments and closed %d, want 1 and 0", m, n)
+	}
+	if err := p.Close(); err != nil || judgesClosed.Load()-closed != 1 {
+		t.Errorf("%d closed with the player (%v), want 1", judgesClosed.Load()-closed, err)
+	}
+}
+
+// A part of an empty reply is carried by the last token before it; stretches are carried by the tokens they touch.
+func TestPlacesOfParts(t *testing.T) {
+	empty, three := episode.Turn{Observation: 2, Reply: 6, End: 6}, episode.Turn{Observation: 2, Reply: 6, End: 9}
+	for _, placement := range []string{envs.PlaceMean, envs.PlaceSpread, envs.PlaceLast} {
+		got := place(envs.Part{Value: 3, Placement: placement}, empty, 5, nil)
+		if len(got) != 1 || got[0] != (episode.Reward{Token: 5, Value: 3}) {
+			t.Errorf("placement %s in an empty reply: %v", placement, got)
+		}
+	}
+	if got := place(envs.Part{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
+		t.Errorf("the mean over three tokens: %v", got)
+	}
+	for stretch, want := range map[[2]int][]int{{0, 3}: {6, 7, 8}, {0, 1}: {6}, {2, 9}: {8}, {1, 1}: {5}, {-1, 2}: {5}, {3, 4}: {5}} {
+		var got []int
+		for _, share := range place(envs.Part{Value: 3, From: stretch[0], To: stretch[1], Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
+			got = append(got, share.Token)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the bytes %v lie on the tokens %v, want %v", stretch, got, want)
+		}
+	}
+	if got := place(envs.Part{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
+		t.Errorf("the middle of three tokens: %v", got)
+	}
+}

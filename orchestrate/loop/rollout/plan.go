@@ -1,0 +1,128 @@
+package rollout
+
+import (
+	"slices"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/torch"
+)
+
+// Stream separates the random draws of different purposes.
+type Stream string
+
+// The streams of a run.
+const (
+	Train      Stream = "train"
+	Validation Stream = "validation"
+	Analysis   Stream = "analysis"
+)
+
+// Plan says what to play.
+type Plan struct {
+	Stream  Stream
+	Step    int
+	Sources []config.Env // groups are numbered over all sources, in order
+	EnvSeed int64        // seed of group 0's environment; group g plays EnvSeed + g
+	Holdout Holdout
+	// Sampling of replies. Seed and MaxTokens are set by the player.
+	Sampling torch.Sampling
+	// Progress, if not nil, is called by Play's goroutine after every finished episode.
+	Progress func(finished, total int)
+	// World are the processes that play the plan together, each every World.Size()-th group; nil = this one plays all of it.
+	World *ranks.World
+	// Together is how many neighbouring ranks sample together and play as one; 0 = 1.
+	Together int
+}
+
+// Episodes counts the episodes of the plan.
+func (p Plan) Episodes() int {
+	n := 0
+	for _, s := range p.Sources {
+		n += s.Groups * s.GroupSize
+	}
+	return n
+}
+
+// Groups counts the groups of the plan.
+func (p Plan) Groups() int { return groups(p.Sources) }
+
+func groups(sources []config.Env) int {
+	n := 0
+	for _, s := range sources {
+		n += s.Groups
+	}
+	return n
+}
+
+// TrainingPlan is the batch of a training step (counted from 1). Environment seeds count up from run.env_seed without
+// gaps or repetition, so that they follow from the step alone.
+func TrainingPlan(c *config.Config, step int) Plan {
+	return Plan{
+		Stream: Train, Step: step, Sources: c.Envs,
+		EnvSeed:  c.Run.EnvSeed + int64(step-1)*int64(groups(c.Envs)),
+		Sampling: trainSampling(c.Rollout),
+		Holdout:  Holdout{Share: c.Validation.Holdout},
+	}
+}
+
+// ValidationPlan is the fixed held-out set: the same environments whatever the step.
+func ValidationPlan(c *config.Config, step int) Plan {
+	return Plan{
+		Stream: Validation, Step: step, Sources: c.Validation.Envs, EnvSeed: c.Validation.Seed,
+		Sampling: torch.Sampling{Temperature: c.Validation.Temperature, TopP: c.Validation.TopP},
+		Holdout:  Holdout{Share: c.Validation.Holdout, Held: true},
+	}
+}
+
+// AnalysisPlan is the separate batch of a gradient analysis: the training sources with analysis.groups groups in all (0 = as many as
+// training plays) of analysis.group_size members (0 = the source's own). Its environment seeds count up from run.env_seed over the
+// analyses of the run.
+func AnalysisPlan(c *config.Config, step int) Plan {
+	sources := share(c.Envs, c.Analysis.Groups)
+	for i := range sources {
+		if c.Analysis.GroupSize > 0 {
+			sources[i].GroupSize = c.Analysis.GroupSize
+		}
+	}
+	pass := 0
+	if c.Analysis.Every > 0 {
+		pass = (step - 1) / c.Analysis.Every
+	}
+	return Plan{
+		Stream: Analysis, Step: step, Sources: sources,
+		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(groups(sources)),
+		Sampling: trainSampling(c.Rollout),
+		Holdout:  Holdout{Share: c.Validation.Holdout},
+	}
+}
+
+// share gives the sources total groups in proportion to those they have: the floors first, the rest to the largest fractions, ties to the
+// source with more groups. A source that gets none is left out. A total of 0 changes nothing.
+func share(sources []config.Env, total int) []config.Env {
+	out := slices.Clone(sources)
+	if total == 0 {
+		return out
+	}
+	all, given := groups(sources), 0
+	fraction := make([]int, len(out)) // numerators over all
+	for i, s := range sources {
+		out[i].Groups, fraction[i] = total*s.Groups/all, total*s.Groups%all
+		given += out[i].Groups
+	}
+	for ; given < total; given++ {
+		best := 0
+		for i := range fraction {
+			if fraction[i] > fraction[best] || fraction[i] == fraction[best] && sources[i].Groups > sources[best].Groups {
+				best = i
+			}
+		}
+		out[best].Groups++
+		fraction[best] = -1
+	}
+	return slices.DeleteFunc(out, func(s config.Env) bool { return s.Groups == 0 })
+}
+
+func trainSampling(c config.Rollout) torch.Sampling {
+	return torch.Sampling{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, MinP: c.MinP}
+}

@@ -1,0 +1,146 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"gyre/envs"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/generation"
+	"gyre/orchestrate/model/chat"
+	"gyre/torch"
+)
+
+// Player plays episodes with one policy. It is used by one goroutine at a time.
+type Player struct {
+	tokenizer *chat.Tokenizer
+	driver    *generation.Driver // nil for a player that only demonstrates
+	rollout   config.Rollout
+	seed      uint64
+	stopIDs   []int32
+	weights   weighting
+	instances instances
+	eos       func() (int32, error) // the token that ends an assistant's turn
+	named     bool                  // the names of weights were seen in episodes
+}
+
+// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may be nil for a
+// player that only demonstrates.
+func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
+	if _, err := newPrompts(rollout); err != nil {
+		return nil, err
+	}
+	if err := checkNormalize(rollout); err != nil {
+		return nil, err
+	}
+	if rollout.MaxTokens < 1 || rollout.MaxTokens >= rollout.MaxLength {
+		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit in an episode of "+
+			"max_length beside its prompt", rollout.MaxTokens, rollout.MaxLength)
+	}
+	if rollout.EnvWorkers < 1 {
+		return nil, fmt.Errorf("rollout.env_workers is %d, expected at least 1", rollout.EnvWorkers)
+	}
+	if rollout.EnvTimeout <= 0 {
+		return nil, fmt.Errorf("rollout.env_timeout is %g, expected a positive number of seconds", rollout.EnvTimeout)
+	}
+	if !tokenizer.HasTemplate() {
+		return nil, fmt.Errorf("the model has no chat template: set model.chat_template to a Jinja file")
+	}
+	stopIDs := tokenizer.StopIDs()
+	if len(stopIDs) == 0 {
+		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
+	}
+	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed, stopIDs: stopIDs,
+		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}
+	p.eos = sync.OnceValues(p.endOfTurn)
+	return p, nil
+}
+
+// Close closes the environments that the player keeps between episodes.
+func (p *Player) Close() error { return p.instances.close(seconds(p.rollout.EnvTimeout)) }
+
+// text is what a sampled reply says.
+func (p *Player) text(reply []int32) string {
+	if n := len(reply); n > 0 && slices.Contains(p.stopIDs, reply[n-1]) {
+		reply = reply[:n-1]
+	}
+	return p.tokenizer.Decode(reply, false)
+}
+
+// cut says whether a sampled reply ended for want of room.
+func (p *Player) cut(reply []int32, most int) bool {
+	return len(reply) >= most && !slices.Contains(p.stopIDs, reply[len(reply)-1])
+}
+
+// repliesAction is the value of config.Rollout.Replies that puts the action in a reply's place.
+const repliesAction = "action"
+
+// bare makes the reply that stands for actions: the answer block alone, "none" where nothing was executed.
+func (p *Player) bare(f replyFormat, actions []string) ([]int32, error) {
+	text := "none"
+	if len(actions) > 0 {
+		text = strings.Join(actions, " "+f.separator+" ")
+	}
+	block := "<answer>" + text + "</answer>"
+	reply, err := p.tokenizer.Encode(strings.TrimPrefix(block, f.prefix()), false)
+	if err != nil {
+		return nil, err
+	}
+	eos, err := p.eos()
+	return append(reply, eos), err
+}
+
+// LastReply gives the text of an episode's last reply, its tokens, and whether it ended for want of room.
+func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut bool) {
+	if len(e.Turns) == 0 {
+		return "", 0, false
+	}
+	turn := e.Turns[len(e.Turns)-1]
+	reply := e.IDs[turn.Reply:turn.End]
+	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
+}
+
+// Text gives the text of some tokens, without the end of a reply.
+func (p *Player) Text(ids []int32) string { return p.text(ids) }
+
+// TokenTexts gives the text of each token by itself.
+func (p *Player) TokenTexts(ids []int32) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = strings.ToValidUTF8(string(p.tokenizer.TokenBytes(id)), "\uFFFD")
+	}
+	return list
+}
+
+// lengths are the bytes of text that each token of a reply stands for.
+func (p *Player) lengths(reply []int32) []int {
+	list := make([]int, len(reply))
+	for i, id := range reply {
+		if i < len(reply)-1 || !slices.Contains(p.stopIDs, id) {
+			list[i] = len(p.tokenizer.TokenBytes(id))
+		}
+	}
+	return list
+}
+
+// request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one
+// request at a time.
+func (p *Player) request(plan Plan, s *seat) generation.Request {
+	sampling := plan.Sampling
+	if own := s.source.Sampling; len(own) > 0 {
+		policy := own[s.member%len(own)]
+		if policy.Temperature > 0 && policy.Temperature != sampling.Temperature {
+			sampling.Temperature, s.temperature = policy.Temperature, true
+		}
+		sampling.TopP, sampling.TopK, sampling.MinP = policy.TopP, policy.TopK, policy.MinP
+	}
+	sampling.MaxTokens = s.maxTokens()
+	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
+		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
+	return generation.Request{Request: torch.Request{
+		ID: uint64(s.index) + 1, Prompt: s.talk.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.stopStrings,
+	}}
+}

@@ -1,0 +1,99 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"gyre/orchestrate/loop/episode"
+)
+
+// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without repetition has succeeded
+// (Chen et al., 2021), for k = n (whether any has) and the powers of two below.
+func markPasses(episodes []*episode.Episode) {
+	size, passed := map[int]int{}, map[int]int{}
+	for _, e := range episodes {
+		size[e.Group]++
+		if e.Success {
+			passed[e.Group]++
+		}
+	}
+	for _, e := range episodes {
+		n, c := size[e.Group], passed[e.Group]
+		for k := 1; k < n; k *= 2 {
+			e.Metrics[fmt.Sprintf("pass@%d", k)] = passAt(k, n, c)
+		}
+		e.Metrics[fmt.Sprintf("pass@%d", n)] = passAt(n, n, c)
+	}
+}
+
+// passAt is 1 - C(n-c, k) / C(n, k), as a product that does not overflow.
+func passAt(k, n, c int) float64 {
+	if n-c < k {
+		return 1
+	}
+	none := 1.0
+	for i := n - c + 1; i <= n; i++ {
+		none *= 1 - float64(k)/float64(i)
+	}
+	return 1 - none
+}
+
+// SolvedBy counts the episodes that had succeeded by the end of their first turn, their second, … up to most turns.
+func SolvedBy(episodes []*episode.Episode, most int) []int {
+	out := make([]int, most)
+	for _, e := range episodes {
+		for turn := len(e.Turns); e.Success && turn <= most; turn++ {
+			out[turn-1]++
+		}
+	}
+	return out
+}
+
+// Summarize averages the episodes' own metrics under RAGEN's names:
+//
+//	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return (rewards
+//	                       without penalties), and turn means such as action_is_valid, action_is_effective
+//	{tag}/non-zero/{key}   mean over those where it is not zero, absent if there are none
+//	response_length        mean number of sampled tokens
+//	charts/avg_episode_return  mean over tags of episodic_return
+func Summarize(episodes []*episode.Episode) map[string]float64 {
+	type sum struct{ total, nonZero float64 }
+	sums := map[string]map[string]*sum{}
+	count := map[string]float64{}
+	tokens := 0.0
+	for _, e := range episodes {
+		if sums[e.Tag] == nil {
+			sums[e.Tag] = map[string]*sum{}
+		}
+		count[e.Tag]++
+		tokens += float64(e.PolicyTokens())
+		for key, value := range e.Metrics {
+			s := sums[e.Tag][key]
+			if s == nil {
+				s = &sum{}
+				sums[e.Tag][key] = s
+			}
+			s.total += value
+			s.nonZero += indicator(value != 0)
+		}
+	}
+	out := map[string]float64{}
+	if len(episodes) == 0 {
+		return out
+	}
+	out["response_length"] = tokens / float64(len(episodes))
+	for _, tag := range slices.Sorted(maps.Keys(sums)) { // in order: a sum's rounding must not differ between runs
+		keys := sums[tag]
+		for key, s := range keys {
+			out[tag+"/"+key] = s.total / count[tag]
+			if s.nonZero > 0 {
+				out[tag+"/non-zero/"+key] = s.total / s.nonZero
+			}
+		}
+		if s := keys["episodic_return"]; s != nil {
+			out["charts/avg_episode_return"] += s.total / count[tag] / float64(len(sums))
+		}
+	}
+	return out
+}

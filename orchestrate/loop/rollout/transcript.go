@@ -1,0 +1,107 @@
+package rollout
+
+import (
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/model/chat"
+)
+
+// transcript is the token side of one episode. Its ids only ever grow; a prompt extends the sequence before it or starts another.
+type transcript struct {
+	conversation *chat.Conversation
+	ids          []int32
+	mask         []bool
+	logprob      []float32
+	rewards      []episode.Reward
+	components   map[string][]episode.Reward
+	turns        []episode.Turn
+	observation  int   // where the pending turn's observation starts
+	contexts     []int // where sequences start; nil = there is one
+	start        int   // of the present one
+	unknown      bool  // some of logprob are not those of the policy
+}
+
+// observe appends what the environment and the template say before the next reply.
+func (t *transcript) observe(spans []chat.Span) {
+	t.observation = len(t.ids)
+	for _, span := range spans {
+		t.grow(span.IDs, nil, false)
+	}
+}
+
+// restart begins another sequence: the prompts of some turns with the replies between them, of which nothing is trained here.
+func (t *transcript) restart(conversation *chat.Conversation, prompts [][]chat.Span, replies [][]int32) {
+	t.conversation = conversation
+	if len(t.ids) > 0 {
+		if t.contexts == nil {
+			t.contexts = []int{0}
+		}
+		t.contexts = append(t.contexts, len(t.ids))
+		t.start = len(t.ids)
+	}
+	t.observation = len(t.ids)
+	for i, spans := range prompts {
+		for _, span := range spans {
+			t.grow(span.IDs, nil, false)
+		}
+		if i < len(replies) {
+			t.grow(replies[i], nil, false)
+		}
+	}
+}
+
+// prompt is the sequence that the pending reply continues.
+func (t *transcript) prompt() []int32 { return t.ids[t.start:] }
+
+// length is that of the present sequence.
+func (t *transcript) length() int { return len(t.ids) - t.start }
+
+// reply appends a turn's reply; trained says whether the policy is to learn from it. logprobs may be nil.
+func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
+	t.unknown = t.unknown || logprobs == nil && trained
+	start := len(t.ids)
+	t.grow(ids, logprobs, trained)
+	t.turns = append(t.turns, episode.Turn{Observation: t.observation, Reply: start, End: len(t.ids)})
+}
+
+// reward credits the last token of the last reply. Zero needs no entry.
+func (t *transcript) reward(value float64) {
+	if value != 0 {
+		t.rewards = append(t.rewards, episode.Reward{Token: len(t.ids) - 1, Value: value})
+	}
+}
+
+// component records what a named part gives to tokens, zeros too: that a part was judged 0 is something else than that nobody
+// judged it.
+func (t *transcript) component(name string, shares []episode.Reward) {
+	if t.components == nil {
+		t.components = map[string][]episode.Reward{}
+	}
+	for _, share := range shares {
+		list := t.components[name]
+		if n := len(list); n > 0 && list[n-1].Token == share.Token { // another action of the same reply
+			list[n-1].Value += share.Value
+			continue
+		}
+		t.components[name] = append(list, share)
+	}
+}
+
+func (t *transcript) grow(ids []int32, logprobs []float32, masked bool) {
+	t.ids = append(t.ids, ids...)
+	for i := range ids {
+		t.mask = append(t.mask, masked)
+		value := float32(0)
+		if logprobs != nil {
+			value = logprobs[i]
+		}
+		t.logprob = append(t.logprob, value)
+	}
+}
+
+func length(spans []chat.Span) int {
+	n := 0
+	for _, span := range spans {
+		n += len(span.IDs)
+	}
+	return n
+}

@@ -1,0 +1,164 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/analysis"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
+	"gyre/torch"
+)
+
+// benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
+func benchTrainer(b *testing.B, overrides ...string) (*equipment, selection) {
+	b.Helper()
+	c, err := config.Parse("bench.toml", []byte(`
+[model]
+path = "none"
+dtype = "float32"
+[[envs]]
+tag = "sokoban"
+groups = 6
+group_size = 8
+[algorithm]
+advantage = "grpo"
+kl_coef = 0.001
+[actor]
+lr = 1e-7
+mini_batch = 48
+`), overrides)
+	if err != nil {
+		b.Fatal(err)
+	}
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4096, HiddenSize: 192, IntermediateSize: 768,
+		NumLayers: 5, NumHeads: 6, NumKVHeads: 2, HeadDim: 32, MaxPositions: 256, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	parameters, err := model.Parameters()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range parameters {
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range values {
+			values[i] = float32(r.NormFloat64() * 0.05)
+		}
+		if err := p.Tensor.SetFloat32s(values); err != nil {
+			b.Fatal(err)
+		}
+	}
+	torch.CloseParameters(parameters)
+	if err := model.Touch(); err != nil {
+		b.Fatal(err)
+	}
+	lr, err := schedule.New(schedule.Schedule{Kind: "constant", Peak: c.Actor.LR})
+	if err != nil {
+		b.Fatal(err)
+	}
+	console := metrics.NewConsole(io.Discard)
+	t := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
+	if t.actor, err = newLearner(model, &learning{torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, 1, lr}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(t.actor.Close)
+	var s selection
+	for g := range 6 {
+		for range 8 {
+			x := &Sample{Episode: &episode.Episode{Group: g}, Spread: float64(g)}
+			for i := range 128 {
+				x.IDs = append(x.IDs, int32(r.IntN(4096)))
+				x.Mask = append(x.Mask, i >= 64)
+				x.Reference = append(x.Reference, -8+float32(r.NormFloat64()))
+				x.Advantages = append(x.Advantages, float32(r.NormFloat64()))
+			}
+			s.samples = append(s.samples, x)
+		}
+	}
+	if err := (&preparation{equipment: t}).logprobColumn(context.Background(), model, s.samples, "", map[string]float64{}, func(i int) *[]float32 { return &s.samples[i].Old }); err != nil {
+		b.Fatal(err)
+	}
+	return t, s
+}
+
+// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms on the way.
+func BenchmarkUpdate(b *testing.B) {
+	run := func(b *testing.B, overrides ...string) {
+		t, s := benchTrainer(b, overrides...)
+		for b.Loop() {
+			if err := (update{t}).actorSteps(context.Background(), s, map[string]float64{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("plain", func(b *testing.B) { run(b) })
+	b.Run("with bucket norms", func(b *testing.B) { run(b, "analysis.in_update=true") })
+}
+
+func benchAnalysis(b *testing.B, overrides ...string) {
+	t, s := benchTrainer(b, overrides...)
+	for b.Loop() {
+		buckets, err := t.buckets(s.samples)
+		if err != nil {
+			b.Fatal(err)
+		}
+		batch, err := t.analysisBatch(context.Background(), s, func(int, []torch.Component) {})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := analysis.Measure(context.Background(), t.actor.model, buckets, batch, experiment.AnalysisOptions(t.config)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAnalysis(b *testing.B) {
+	b.Run("exact", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=1024") })
+	b.Run("exact, sketches", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=0") })
+	b.Run("exact, norms only", func(b *testing.B) { benchAnalysis(b, "analysis.statistics=false") })
+	b.Run("exact, low memory", func(b *testing.B) { benchAnalysis(b, "analysis.low_memory=true") })
+	b.Run("exact, task only", func(b *testing.B) { benchAnalysis(b, "algorithm.kl_coef=0", "algorithm.entropy_coef=0") })
+	// RAGEN's procedure on the same kernels: a forward pass for each component, each bucket and again for all of them.
+	b.Run("RAGEN's procedure", func(b *testing.B) { benchAnalysis(b, "analysis.profile=paper", "analysis.low_memory=true") })
+}
+
+// BenchmarkComponents measures the gradients of the reward's parts on the same batch, with their bands: without and with the loss's other terms.
+func BenchmarkComponents(b *testing.B) {
+	for _, parts := range []int{3, 8} {
+		for _, terms := range []bool{false, true} {
+			name, overrides := fmt.Sprintf("%d parts", parts), []string{"algorithm.kl_coef=0", "algorithm.entropy_coef=0"}
+			if terms {
+				name, overrides = name+", entropy and KL", nil
+			}
+			b.Run(name, func(b *testing.B) {
+				t, s := benchTrainer(b, append(overrides, "algorithm.advantage=grpo", "components.enabled=true", "components.mode=exact")...)
+				r := rand.New(rand.NewPCG(1, 1))
+				for _, x := range s.samples {
+					x.Components, x.Score = map[string][]episode.Reward{}, 0
+					for k := range parts {
+						v := r.NormFloat64()
+						x.Components[string(rune('a'+k))] = []episode.Reward{{Token: 127, Value: v}}
+						x.Score += v
+					}
+				}
+				for b.Loop() {
+					if _, err := (&componentGradients{equipment: t}).run(context.Background(), 1, s, map[string]any{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package trainer
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
+)
+
+// Buckets add up to the whole batch, components to the gradient of the whole loss as the update computes it.
+func TestGradientsAddUp(t *testing.T) {
+	want := readSlow(t)["exact_gae_old"]
+	cfg, err := config.Parse("slow.toml", []byte(want.toml()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	chosen, err := p.preparation.choose(context.Background(), p.episodes, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
+		t.Fatal(err)
+	}
+	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Component) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buckets, err := p.buckets(chosen.samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffer := func() *torch.Gradients {
+		g, err := torch.NewGradients(p.actor.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close() })
+		return g
+	}
+	backward := func(samples []int, out []torch.Component) {
+		if _, err := batch.Backward(samples, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts := torch.Terms(buffer(), buffer(), buffer())
+	for _, b := range buckets {
+		backward(b.Samples(), parts)
+	}
+	everything := all(len(chosen.samples))
+	whole := torch.Terms(buffer(), buffer(), buffer())
+	backward(everything, whole)
+	total, together := buffer(), buffer()
+	backward(everything, torch.Terms(together, together, together))
+	pairs := [][2]*torch.Gradients{{total, together}}
+	for i, part := range parts {
+		pairs = append(pairs, [2]*torch.Gradients{part.Into, whole[i].Into})
+		if err := total.Add(part.Into, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pair := range pairs {
+		norm, err := pair[1].Norm()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pair[0].Add(pair[1], -1); err != nil {
+			t.Fatal(err)
+		}
+		difference, err := pair[0].Norm()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if difference > 1e-5*norm || norm == 0 {
+			t.Errorf("the sum of the parts is %.2g away from a whole of norm %.2g", difference, norm)
+		}
+	}
+}

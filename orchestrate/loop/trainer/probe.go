@@ -1,0 +1,270 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/analysis"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
+)
+
+// Probe is one gradient analysis of one checkpoint.
+type Probe struct {
+	Checkpoint string // a run directory, a global_step_N folder or a Hugging Face directory; model.path when empty
+	Critic     string // the same for the critic; the checkpoint's own when empty
+	Rollouts   string // JSONL of episodes to analyse instead of playing
+	Step       int    // whose random draws are used, or whose episodes; 0 = the episodes', or the checkpoint's
+	Validate   bool   // play the validation set first
+	Output     string // folder for metrics.jsonl and the folder analysis; "" writes nothing
+	Console    *metrics.Console
+	World      *ranks.World // the processes that measure together; nil = this one
+}
+
+// Probed is what a probe found.
+type Probed struct {
+	Step   int
+	Values map[string]any // as in metrics.jsonl
+	Text   string         // tables for people
+}
+
+// Analyze measures the gradients of a checkpoint as a training step would after its critic update, and changes nothing. Episodes
+// are played as the run plays them at that step, or read from a file. Old log-probs are the file's where every episode has them, and the
+// policy's own otherwise; advantages, filter and buckets are the configuration's.
+func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
+	t, err := openProbe(ctx, c, p)
+	if err != nil {
+		return Probed{}, err
+	}
+	defer t.close()
+	out := newAnalysed(c.Analysis.Profile)
+	out.numbers["trainer/gradient_analysis_only"], out.numbers["trainer/exited_after_gradient_analysis"] = 1, 1
+	out.numbers["grad_analysis/uses_training_batch"] = flag(!c.Separate())
+	if p.Validate {
+		if err := t.validateProbe(ctx, out); err != nil {
+			return Probed{}, err
+		}
+	}
+	episodes := t.episodes
+	if episodes == nil {
+		if episodes, err = t.playProbe(ctx, out); err != nil {
+			return Probed{}, err
+		}
+	}
+	if c.Components.Enabled || hasParts(episodes) {
+		t.parts = &componentGradients{equipment: t.equipment, saves: p.Output != ""}
+		if p.Output != "" && p.World.Writes() {
+			t.parts.dir = filepath.Join(p.Output, componentFolder(c))
+		}
+	}
+	if err := t.analyseEpisodes(ctx, t.step, episodes, c.Analysis.LogPrefilter && (c.Separate() || p.Rollouts != ""), out); err != nil {
+		return Probed{}, fmt.Errorf("gradient analysis: %w", err)
+	}
+	if out.text == "" {
+		return Probed{}, fmt.Errorf("gradient analysis: the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
+			"before the filter, filter.strategy=none keeps all", len(episodes))
+	}
+	if t.parts != nil {
+		if err := t.parts.files.Wait(); err != nil {
+			return Probed{}, err
+		}
+	}
+	result := Probed{Step: t.step, Values: out.values(), Text: out.text}
+	return result, t.write(p.Output, result)
+}
+
+// probe is one analysis at work: models without optimizers, no run directory.
+type probe struct {
+	gradientAnalysis
+	step     int
+	episodes []*episode.Episode
+	logger   *metrics.Logger
+}
+
+func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
+	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}, world: o.World}
+	if !o.World.Writes() {
+		o.Output = ""
+	}
+	p := &probe{gradientAnalysis: gradientAnalysis{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
+	if err := p.open(ctx, o); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *probe) open(ctx context.Context, o Probe) error {
+	c := p.config
+	from, err := p.locate(ctx, o.Checkpoint)
+	if err != nil {
+		return err
+	}
+	var state State
+	if from.Root != "" {
+		if err := checkpoint.ReadState(from.Root, &state); err != nil {
+			return err
+		}
+	}
+	var note string
+	if p.preparation.penalty, note = state.penalty(c.Algorithm); note != "" {
+		p.log.Warnf("%s", note)
+	}
+	p.step = max(state.Step, 1)
+	if o.Rollouts != "" {
+		if err := p.read(o.Rollouts, o.Step); err != nil {
+			return err
+		}
+	}
+	if o.Step > 0 {
+		p.step = o.Step
+	}
+	if o.Output != "" {
+		if err := p.openOutput(o.Output); err != nil {
+			return err
+		}
+	}
+	p.log.Infof("analysing %s as of step %d", from.Actor, p.step)
+	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.episodes == nil || o.Validate, Policy: from.Actor,
+		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
+	if c.Algorithm.UsesCritic() {
+		if parts.Values, err = p.locateCritic(ctx, from, o.Critic); err != nil {
+			return err
+		}
+	}
+	if _, err := p.equipment.open(ctx, parts, nil, nil); err != nil || p.sampler == nil {
+		return err
+	}
+	p.preparation.exact, err = p.proveExact(ctx, state.SamplerGap)
+	return err
+}
+
+// locateCritic finds the value network: the one asked for, the checkpoint's own, or the configuration's.
+func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic string) (string, error) {
+	if critic != "" {
+		other, err := p.locate(ctx, critic)
+		if err != nil {
+			return "", fmt.Errorf("the critic: %w", err)
+		}
+		if other.Critic != "" {
+			return other.Critic, nil
+		}
+		return other.Actor, nil
+	}
+	if from.Critic != "" {
+		return from.Critic, nil
+	}
+	dir := p.config.Critic.Path
+	if dir == "" {
+		dir = from.Actor
+	}
+	p.log.Warnf("the checkpoint has no critic: values are those of %s", dir)
+	return dir, nil
+}
+
+func (p *probe) close() {
+	p.equipment.close()
+	if p.logger != nil {
+		p.logger.Close()
+	}
+}
+
+// read takes the episodes of one step from a file.
+func (p *probe) read(path string, step int) error {
+	episodes, err := readGiven(path)
+	if err != nil {
+		return err
+	}
+	var steps []int
+	for _, e := range episodes {
+		if !slices.Contains(steps, e.Step) {
+			steps = append(steps, e.Step)
+		}
+	}
+	slices.Sort(steps)
+	only := steps[0]
+	switch {
+	case len(steps) > 1 && !slices.Contains(steps, step):
+		return fmt.Errorf("%s holds episodes of the steps %v: choose one with --step", path, steps)
+	case len(steps) > 1:
+		only = step
+	case only > 0 && step > 0 && only != step:
+		return fmt.Errorf("%s holds episodes of step %d, not of step %d", path, only, step)
+	}
+	if only > 0 {
+		p.step = only
+	}
+	p.episodes = slices.DeleteFunc(episodes, func(e *episode.Episode) bool { return e.Step != only })
+	p.replay = &replay{path: path, steps: [][]*episode.Episode{p.episodes}}
+	return nil
+}
+
+// playProbe plays what the run would: its separate analysis batch of the step, or its training batch.
+func (p *probe) playProbe(ctx context.Context, out *analysed) ([]*episode.Episode, error) {
+	if p.config.Separate() {
+		return p.rollouts.analysis(ctx, p.step, out.numbers)
+	}
+	episodes, _, err := p.rollouts.play(ctx, rollout.TrainingPlan(p.config, p.step), fmt.Sprintf("step %d rollout", p.step))
+	return episodes, err
+}
+
+func (p *probe) validateProbe(ctx context.Context, out *analysed) error {
+	found, err := p.rollouts.validation(ctx, p.step, p.step)
+	if err != nil {
+		return err
+	}
+	delete(found, "timing_s/testing")
+	maps.Copy(out.numbers, found)
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if strings.HasSuffix(name, "/success") {
+			fmt.Fprintf(&text, "validation: %s = %.3f\n", strings.TrimPrefix(name, "val-env/"), found[name])
+		}
+	}
+	fmt.Fprint(p.console, text.String())
+	return nil
+}
+
+// openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a run's own may not be used.
+func (p *probe) openOutput(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
+		return fmt.Errorf("%s is a training run's directory: choose another folder for the probe", dir)
+	}
+	path := filepath.Join(dir, "metrics.jsonl")
+	for record, err := range metrics.Read(path) {
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if record.Step >= p.step {
+			return fmt.Errorf("%s already holds step %d: remove it, or choose another folder for step %d", path, record.Step, p.step)
+		}
+	}
+	var err error
+	p.logger, err = metrics.Open(path)
+	return err
+}
+
+func (p *probe) write(dir string, result Probed) error {
+	if dir == "" || !p.world.Writes() {
+		return nil
+	}
+	if err := analysis.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {
+		return err
+	}
+	return p.logger.Log(result.Step, result.Values)
+}

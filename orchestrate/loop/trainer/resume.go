@@ -1,0 +1,166 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/advantage"
+	"gyre/orchestrate/loop/collapse"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/orchestrate/run/rundir"
+)
+
+// State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
+type State struct {
+	Step       int                  `json:"step"` // steps done
+	EarlyStop  EarlyStop            `json:"early_stop"`
+	Collapse   collapse.Meter       `json:"collapse"`
+	KL         advantage.Controller `json:"kl"`          // of the divergence in the rewards
+	KLFrom     *penaltySettings     `json:"kl_from"`     // the configuration that KL began with
+	ActorSteps int64                `json:"actor_steps"` // optimizer steps of supervised fine-tuning, which its metrics count
+	BestEpoch  int                  `json:"best_epoch"`  // of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none
+	BestLoss   float64              `json:"best_loss"`
+	SamplerGap float64              `json:"sampler_gap"` // the most that a step found between the sampler's log-probs and the trainer's
+	Unsound    int                  `json:"unsound"`     // the step since which gradients are not finite; 0 = they are
+	Sound      int                  `json:"sound"`       // the newest checkpoint before that
+}
+
+// penaltySettings are what the configuration says of the divergence in the rewards.
+type penaltySettings struct {
+	Coef    float64 `json:"coef"`
+	Target  float64 `json:"target"` // this and the horizon are 0 when the coefficient is fixed
+	Horizon float64 `json:"horizon"`
+}
+
+// penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's coefficient counts; a controller
+// that has adapted it goes on only under the configuration that it began with. note says where it does not.
+func (s *State) penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
+	if a.KLIn != "reward" {
+		return nil, ""
+	}
+	settings := penaltySettings{Coef: a.KLCoef}
+	if a.KLControl == "adaptive" {
+		settings.Target, settings.Horizon = a.KLTarget, a.KLHorizon
+	}
+	fresh := advantage.Controller{Coef: settings.Coef, Target: settings.Target, Horizon: settings.Horizon}
+	switch before := s.KLFrom; {
+	case before != nil && *before == settings && settings.Horizon > 0: // adapted: goes on
+	case s.KL.Coef != fresh.Coef && s.Step > 0:
+		note = fmt.Sprintf("the KL coefficient begins anew at %g (algorithm.kl_coef): the checkpoint's was %g, under another algorithm.kl_*", fresh.Coef, s.KL.Coef)
+		s.KL = fresh
+	default:
+		s.KL = fresh
+	}
+	s.KLFrom = &settings
+	return &s.KL, note
+}
+
+// continueFrom reads where a checkpoint stopped, if there is one.
+func (r *run) continueFrom(from string, resolved []byte) error {
+	if from == "" {
+		return nil
+	}
+	if err := checkpoint.ReadState(from, &r.state); err != nil {
+		return err
+	}
+	why, err := inexact(from)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		r.log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from, r.state.Step, why)
+	} else {
+		r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+	}
+	return r.compare(from, resolved)
+}
+
+// compare says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change; another
+// model.path is an error, since policy, tokenizer and reference of the run come from it.
+func (r *run) compare(from string, resolved []byte) error {
+	path := filepath.Join(r.checkpoints.dir, "config.toml")
+	if r.options.ResumeFrom != "" {
+		path = filepath.Join(filepath.Dir(filepath.Clean(from)), "config.toml")
+	}
+	before, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a checkpoint without its run: there is nothing to compare with
+	}
+	if err != nil {
+		return err
+	}
+	changes, err := config.Changes(before, resolved)
+	if err != nil {
+		r.log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
+	}
+	for _, change := range changes {
+		switch key, _, _ := strings.Cut(change, " "); key {
+		case "run.steps", "sft.epochs":
+		case "model.dtype":
+			if before, _ := rundir.ArithmeticOf(from); before != r.config.Model.DType { // config.toml may have said auto
+				r.log.Warnf("another configuration than before: %s", change)
+			}
+		case "run.name", "run.output":
+			if r.options.ResumeFrom == "" {
+				r.log.Warnf("another configuration than before: %s", change)
+			}
+		case "model.path":
+			if !r.sameModel(path) {
+				return fmt.Errorf("%s (%s): a resumed run keeps its policy, tokenizer and reference; give the model.path that it began with, or begin a new run with "+
+					"model.path=%s/actor", change, path, from)
+			}
+		default:
+			r.log.Warnf("another configuration than before: %s", change)
+		}
+	}
+	return nil
+}
+
+// sameModel reports whether the model.path of another configuration is this one's directory under another name.
+func (r *run) sameModel(other string) bool {
+	c, err := config.Load(other, nil)
+	if err != nil {
+		return false
+	}
+	a, errA := os.Stat(c.Model.Path)
+	b, errB := os.Stat(r.config.Model.Path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// markDone leaves a finished run as it is, but for one that was killed between its last checkpoint and its last word.
+func (r *run) markDone() error {
+	r.log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to continue it", r.state.Step)
+	before := r.dir.Before
+	if before == nil || before.Status != "running" {
+		return nil
+	}
+	before.Status, before.Step = r.goal(), r.state.Step
+	return r.dir.WriteInfo(*before)
+}
+
+// inexact says what a checkpoint lacks for a run that equals an uninterrupted one, "" where it lacks nothing.
+func inexact(from string) (string, error) {
+	var why []string
+	for _, name := range []string{"actor", "critic"} {
+		c, err := checkpoint.ReadConfig(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) && name == "critic" {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if c.DType != weights.F32 {
+			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
+		}
+		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {
+			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)", name))
+		}
+	}
+	return strings.Join(why, "; "), nil
+}

@@ -1,0 +1,324 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/advantage"
+	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
+)
+
+// The configuration's coefficient counts. A controller that has adapted it goes on only under the configuration that it began with.
+func TestPenaltyFollowsTheConfiguration(t *testing.T) {
+	fixed := config.Algorithm{KLIn: "reward", KLCoef: 0.1, KLControl: "fixed", KLTarget: 0.2, KLHorizon: 100}
+	adaptive := fixed
+	adaptive.KLControl = "adaptive"
+	other, target := adaptive, adaptive
+	other.KLCoef, target.KLTarget = 0.5, 0.3
+	loss := fixed
+	loss.KLIn = "loss"
+	for _, x := range []struct {
+		name        string
+		first, then config.Algorithm
+		adapted     float64 // what the coefficient had become
+		want        float64
+		told        bool
+	}{
+		{"adaptive goes on", adaptive, adaptive, 0.13, 0.13, false},
+		{"another coefficient", adaptive, other, 0.13, 0.5, true},
+		{"another target", adaptive, target, 0.13, 0.1, true},
+		{"fixed now", adaptive, fixed, 0.13, 0.1, true},
+		{"fixed before", fixed, adaptive, 0.1, 0.1, false},
+		{"fixed, another", fixed, config.Algorithm{KLIn: "reward", KLCoef: 0.3, KLControl: "fixed"}, 0.1, 0.3, true},
+	} {
+		var s State
+		if c, note := s.penalty(x.first); c == nil || note != "" {
+			t.Fatalf("%s: a new run has %v, %q", x.name, c, note)
+		}
+		s.Step, s.KL.Coef = 3, x.adapted
+		c, note := s.penalty(x.then)
+		if c.Coef != x.want || (note != "") != x.told {
+			t.Errorf("%s: coefficient %v, told %q; want %v", x.name, c.Coef, note, x.want)
+		}
+		if adapts := x.then.KLControl == "adaptive"; (c.Horizon > 0) != adapts {
+			t.Errorf("%s: %+v", x.name, *c)
+		}
+	}
+	s := State{KL: advantage.Controller{Coef: 1}}
+	if c, _ := s.penalty(loss); c != nil {
+		t.Errorf("a KL term in the loss has the penalty %+v", c)
+	}
+}
+
+// given opens a run on episodes that are given, in which nothing is played.
+func given(t *testing.T, lines string, overrides ...string) *Trainer {
+	t.Helper()
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "episodes.jsonl"), filepath.Join(dir, "c.toml")
+	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = 'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n[analysis]\nenabled = false\n",
+		dir, fixtures)
+	for name, text := range map[string]string{file: lines, path: document} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := config.LoadFor(func(*config.Config) bool { return true }, path, overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := New(context.Background(), c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(run.Close)
+	return run
+}
+
+const twoGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rewards": [[3, 1]]}
+{"group": 4, "ids": [3, 4, 7], "mask": [0, 0, 1], "rewards": [[2, 0]]}
+{"group": 9, "ids": [3, 5, 5, 8, 9, 9, 9], "mask": [0, 1, 0, 1, 1, 1, 1], "rewards": [[3, 0.5]]}
+{"group": 9, "ids": [3, 5, 5, 9], "mask": [0, 1, 0, 1], "rewards": [[3, 0.5]]}
+`
+
+// An update that measures a gap between the sampler's log-probs and the trainer's withdraws the proof: from then on they are recomputed, the
+// run says so, and a resumed one remembers.
+func TestAGapWithdrawsTheProof(t *testing.T) {
+	run := given(t, twoGroups)
+	run.replay, run.exact, run.preparation.exact = nil, true, true
+	s := selection{}
+	for _, e := range handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...) {
+		s.samples = append(s.samples, &Sample{Episode: e})
+	}
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
+		t.Fatalf("episodes without log-probs: %v, %v", s.oldFromSampler, err)
+	}
+	for _, x := range s.samples {
+		x.Logprob, x.Advantages = append([]float32(nil), x.Old...), make([]float32, len(x.Old))
+	}
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || !s.oldFromSampler {
+		t.Fatalf("the sampler's log-probs are not used: %v, %v", s.oldFromSampler, err)
+	}
+	for _, gap := range []float32{0, 1e-3} {
+		s.samples[0].Old[2] += gap
+		m := map[string]float64{}
+		if err := run.update.actorSteps(context.Background(), s, m); err != nil {
+			t.Fatal(err)
+		}
+		run.judgeSampler(1, m)
+		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.info("running", "").Exact == withdrawn || (run.state.SamplerGap > 0) != withdrawn ||
+			(m["rollout/sampler_equals_trainer"] == 0) != withdrawn {
+			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.info("", "").Exact, run.state.SamplerGap, m)
+		}
+	}
+	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
+		t.Errorf("after the gap the sampler's log-probs are still used: %v", err)
+	}
+	if again, err := run.proveExact(context.Background(), run.state.SamplerGap); again || err != nil {
+		t.Errorf("a resumed run proves itself exact again: %v, %v", again, err)
+	}
+}
+
+// Whatever takes long in a step says how far it is, to the end and not beyond it: updates too, and every way to analyse.
+func TestLongWorkShowsItsProgress(t *testing.T) {
+	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.statistics=false", "analysis.profile=paper", "analysis.in_update=true"} {
+		text := expectation{Case: "ppo", Model: "llama"}.toml(t.TempDir())
+		text = strings.NewReplacer("steps = 0", "steps = 1", "mini_batch = 0", "mini_batch = 4", "lr = 0\n", "lr = 0.001\n", "temperature = 0", "temperature = 1",
+			"kl_coef = 0", "kl_coef = 0.1", "entropy_coef = 0", "entropy_coef = 0.01", `loss_aggregation = ""`, `loss_aggregation = "token-mean"`,
+			"gamma = 0", "gamma = 1", "lambda = 0", "lambda = 1", "enabled = false", "enabled = true").Replace(text)
+		c, err := config.Parse("progress.toml", []byte(text), []string{how, "filter.strategy=none", "analysis.num_buckets=2", "actor.epochs=2", "actor.micro_batch_tokens=16"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		console := metrics.NewConsole(&out)
+		console.Quiet = 0
+		run, err := New(context.Background(), c, Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		run.Close()
+		samples := 12
+		for label, total := range map[string]int{"actor update": 2 * samples, "critic update": samples, "gradient analysis": 3 * samples} {
+			if strings.HasSuffix(how, "paper") && label == "gradient analysis" {
+				total *= 2
+			}
+			last, lines := 0, 0
+			for _, line := range strings.Split(out.String(), "\n") {
+				var done, of int
+				if n, _ := fmt.Sscanf(line, label+" %d/%d", &done, &of); n < 2 {
+					continue
+				}
+				if lines++; of != total || done <= last || done > total {
+					t.Errorf("%s: %q after %d of %d", how, line, last, total)
+				}
+				last = done
+			}
+			if last != total || lines < 3 {
+				t.Errorf("%s: %s was told in %d lines, the last at %d of %d\n%s", how, label, lines, last, total, out.String())
+			}
+		}
+	}
+}
+
+// verl's tensors keep the width of the whole rollout: the filter must not change what seq-mean-token-sum-norm divides by.
+func TestWidthIsTheRollouts(t *testing.T) {
+	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1", "actor.loss_aggregation=seq-mean-token-sum-norm")
+	chosen, err := run.preparation.choose(context.Background(), run.replay.at(1), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(chosen.samples) != 2 || chosen.samples[0].Group != 4 {
+		t.Fatalf("kept %d episodes", len(chosen.samples))
+	}
+	weights, err := lossWeights(chosen.samples, all(2), "seq-mean-token-sum-norm", chosen.width)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := float32(1.0 / 6); weights[0][2] != want { // the longest of the rollout, which was dropped, has 7 tokens
+		t.Errorf("a token weighs %v, want %v", weights[0][2], want)
+	}
+}
+
+// A reward that no float32 holds is refused where it is read, with its place.
+func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "e.jsonl")
+	line := `{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 0]]}` + "\n" + `{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 1e300]]}` + "\n"
+	if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openReplay(path, 1); err == nil || !strings.Contains(err.Error(), "episode 2 (group 0) has a reward or score of 1e+300") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Weights whose gradients are not finite are not saved, whether a forward pass shows it or not.
+func TestUnsoundWeightsAreNotSaved(t *testing.T) {
+	for why, spoilt := range map[string]func(*Trainer){
+		"step 2":                    func(run *Trainer) { spoil(t, run.actor.model, "model.embed_tokens.weight", math.Inf(1)) },
+		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.critic.model, "score.weight", 1e25) },
+	} {
+		run := given(t, twoGroups, "algorithm.advantage=gae")
+		if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
+			t.Fatal(err)
+		}
+		spoilt(run)
+		err := run.checkpoints.save(context.Background(), State{Step: 2})
+		if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") || !strings.Contains(err.Error(), why) {
+			t.Errorf("saving gave %v, want %q", err, why)
+		}
+		if found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
+			t.Errorf("left are %v", found)
+		}
+	}
+}
+
+// Steps without anything to learn from end a run early; after gradients that were not finite they mean that it has diverged.
+func TestEmptyStepsAfterUnsoundGradientsAreDivergence(t *testing.T) {
+	same := strings.NewReplacer("[3, 1]", "[3, 0.5]", "[2, 0]", "[2, 0.5]").Replace(twoGroups)
+	for _, unsound := range []int{0, 1} {
+		run := given(t, same, "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false", "early_stop.empty_steps=1")
+		run.state.Step, run.state.Unsound = 1, unsound
+		_, err := run.step(context.Background())
+		var early *StoppedEarly
+		var diverged *errDiverged
+		if errors.As(err, &early) != (unsound == 0) || errors.As(err, &diverged) != (unsound > 0) {
+			t.Errorf("gradients not finite since step %d: %v", unsound, err)
+		}
+	}
+}
+
+// A step whose gradients are not finite is remembered.
+func TestUnsoundStepsAreRemembered(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		run := given(t, twoGroups, "algorithm.advantage=gae", "critic.warmup=5")
+		if broken {
+			spoil(t, run.critic.model, "score.weight", 1e25) // values that are finite, gradients that are not
+		}
+		if _, err := run.step(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if (run.state.Unsound == 1) != broken {
+			t.Errorf("a broken critic %v: unsound since step %d", broken, run.state.Unsound)
+		}
+	}
+}
+
+// spoil gives all elements of a parameter one value.
+func spoil(t *testing.T, model *torch.Model, name string, value float64) {
+	t.Helper()
+	parameters, err := model.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parameters {
+		if p.Name != name {
+			continue
+		}
+		values, err := p.Tensor.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			values[i] = float32(value)
+		}
+		if err := errors.Join(p.Tensor.SetFloat32s(values), model.Touch()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no parameter %s", name)
+}
+
+// The checkpoint before the newest goes when a step after it was sound; the last one before gradients that are not finite stays.
+func TestCheckpointsWaitForTheirProof(t *testing.T) {
+	run := given(t, twoGroups)
+	left := func(want ...string) {
+		t.Helper()
+		found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*"))
+		var names []string
+		for _, path := range found {
+			names = append(names, strings.TrimPrefix(filepath.Base(path), "global_step_"))
+		}
+		if strings.Join(names, " ") != strings.Join(want, " ") {
+			t.Errorf("left are the checkpoints %v, want %v", names, want)
+		}
+	}
+	step := func(n int, skipped float64) {
+		t.Helper()
+		if err := run.noteSoundness(n, map[string]float64{"actor/skipped_steps": skipped}); err != nil {
+			t.Fatal(err)
+		}
+		run.state.Step = n
+		if err := run.checkpoints.save(context.Background(), run.state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(1, 0)
+	step(2, 0)
+	left("1", "2")
+	step(3, 1)
+	left("2", "3")
+	step(4, 2)
+	left("2", "3", "4")
+	step(5, 1)
+	left("2", "4", "5")
+	step(6, 0)
+	left("5", "6")
+	if err := run.checkpoints.proven(run.state); err != nil {
+		t.Fatal(err)
+	}
+	left("6")
+}

@@ -1,0 +1,98 @@
+package trainer
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"gyre/internal/atomicfile"
+
+	"gyre/envs/reward"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/study/offline"
+)
+
+// rewardTracking is the phase that records what every reply of a step earned, before the filter drops any.
+type rewardTracking struct {
+	*equipment
+	tracker *offline.Tracker // nil when nothing is recorded
+}
+
+// openTracking opens the files of components.tracking; replayed episodes were recorded when they were played.
+func (t *Trainer) openTracking() (rewardTracking, error) {
+	r := rewardTracking{equipment: t.equipment}
+	c := t.config
+	if !c.Components.Tracking || t.replay != nil || !t.world.Writes() {
+		return r, nil
+	}
+	data := dataName(c)
+	var err error
+	r.tracker, err = offline.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
+	return r, err
+}
+
+func (r *rewardTracking) add(step int, episodes []*episode.Episode) error {
+	if r.tracker == nil {
+		return nil
+	}
+	rows := make([]offline.Tracked, len(episodes))
+	members := map[int]int{}
+	for i, e := range episodes {
+		text, tokens, cut := r.sampler.Player.LastReply(e)
+		row := offline.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
+			Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score), Components: map[string]reward.Float{}}
+		members[e.Group]++
+		for name, parts := range e.Components {
+			sum := 0.0
+			for _, p := range parts {
+				sum += p.Value
+			}
+			row.Components[name] = reward.Float(sum)
+		}
+		row.Complete(text, e.Success)
+		rows[i] = row
+	}
+	statistics, err := r.tracker.Add(rows)
+	if err == nil {
+		r.log.Infof("step %d rewards: %s", step, statistics)
+	}
+	return err
+}
+
+func (r *rewardTracking) flush() error { return r.tracker.Flush() }
+func (r *rewardTracking) close() error { return r.tracker.Close() }
+
+// track writes validation replies with the log-probs of their tokens.
+func (r *rollouts) track(episodes []*episode.Episode, step int) error {
+	if !r.config.Validation.Tracking || r.dir == "" || !r.world.Writes() {
+		return nil
+	}
+	replies := make([]offline.Reply, 0, len(episodes))
+	members := map[int]int{}
+	for _, e := range episodes {
+		if len(e.Turns) == 0 {
+			continue
+		}
+		turn := e.Turns[len(e.Turns)-1]
+		ids := e.IDs[turn.Reply:turn.End]
+		reply := offline.Reply{Prompt: r.sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
+			Response: r.sampler.Player.Text(ids), ResponseTokens: r.sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
+			RolloutIndex: members[e.Group]}
+		members[e.Group]++
+		if e.Label == "" {
+			reply.UID = fmt.Sprintf("%s/%d", e.Tag, e.Seed)
+		}
+		for t := turn.Reply; t < turn.End; t++ {
+			p := float64(e.Logprob[t])
+			reply.TokenLogProbs = append(reply.TokenLogProbs, &p)
+		}
+		replies = append(replies, reply)
+	}
+	path := filepath.Join(filepath.Dir(r.dir), "ppl_tracking_"+dataName(r.config), fmt.Sprintf("validation_step_%d.json", step))
+	return atomicfile.Write(path, func(w io.Writer) error {
+		out := json.NewEncoder(w)
+		out.SetEscapeHTML(false)
+		return out.Encode(replies)
+	})
+}

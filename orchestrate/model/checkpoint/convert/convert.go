@@ -1,0 +1,114 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/weights"
+)
+
+// Summary says what was converted.
+type Summary struct {
+	Config     hf.Config
+	Parameters int64
+	Kinds      map[string]int // tensors of each stored type
+	Notes      []string
+}
+
+// Convert writes the checkpoint at source, a GGUF file or a Hugging Face directory, into the existing directory dir.
+// A nil dtype keeps the type of a Hugging Face directory and makes float32 of a GGUF file.
+func Convert(source, dir string, dtype *weights.DType) (Summary, error) {
+	info, err := os.Stat(source)
+	switch {
+	case err != nil:
+		return Summary{}, err
+	case info.IsDir():
+		return fromDirectory(source, dir, dtype)
+	case filepath.Ext(source) == ".gguf":
+		return fromGGUF(source, dir, dtype)
+	}
+	return Summary{}, fmt.Errorf("%s: expected a .gguf file or a Hugging Face model directory", source)
+}
+
+func fromDirectory(source, dir string, dtype *weights.DType) (Summary, error) {
+	m, err := hf.Open(source, nil)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer m.Weights.Close()
+	s, err := write(m, dir, dtype)
+	if err != nil {
+		return Summary{}, err
+	}
+	return s, hf.CopyCompanions(dir, source)
+}
+
+func fromGGUF(source, dir string, dtype *weights.DType) (Summary, error) {
+	f, err := weights.Open(source)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer f.Close()
+	c, w, err := readModel(f)
+	if err != nil {
+		return Summary{}, fmt.Errorf("%s: %w", source, err)
+	}
+	files, err := tokenizerFiles(f.GGUF, c)
+	if err != nil {
+		return Summary{}, fmt.Errorf("%s: %w", source, err)
+	}
+	m, err := hf.Match(source, c, hf.LanguageModel, w)
+	if err != nil {
+		return Summary{}, err
+	}
+	s, err := write(m, dir, dtype)
+	if err != nil {
+		return Summary{}, err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return Summary{}, err
+		}
+	}
+	return s, nil
+}
+
+// write stores the model's tensors as dtype; nil keeps the type of its configuration.
+func write(m *hf.Model, dir string, dtype *weights.DType) (Summary, error) {
+	c := m.Config
+	if dtype != nil {
+		c.DType = *dtype
+	}
+	s := Summary{Config: c, Parameters: c.Count(m.Head), Kinds: map[string]int{}, Notes: m.Notes}
+	var scratch []byte
+	var list []weights.Source
+	for _, e := range m.Entries {
+		if e.Tensor != nil {
+			s.Kinds[e.Tensor.Kind()]++
+		}
+		list = append(list, weights.Source{Name: e.Name, DType: c.DType, Shape: e.Shape, Fill: func(dst []byte) error {
+			if e.Tensor == nil { // a value head that starts from zero
+				clear(dst)
+				return nil
+			}
+			_, used, err := e.Tensor.Dense(c.DType, dst, scratch)
+			scratch = used
+			return err
+		}})
+	}
+	return s, hf.Save(dir, c, list, hf.ShardSize)
+}
+
+// KindsText names the stored types with their number of tensors: "61 float32, 210 Q4_1".
+func (s Summary) KindsText() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Kinds)) {
+		parts = append(parts, fmt.Sprintf("%d %s", s.Kinds[name], name))
+	}
+	return strings.Join(parts, ", ") + " tensors"
+}

@@ -1,0 +1,226 @@
+package convert
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/weights"
+)
+
+// names of tensors outside and inside blocks, GGUF to Hugging Face.
+var (
+	rootNames  = map[string]string{"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+	blockNames = map[string]string{"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+		"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+		"ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+)
+
+// ropeFactors is the tensor in which GGUF keeps what Llama 3's rotary scaling comes to.
+const ropeFactors = "rope_freqs.weight"
+
+// readModel sees a GGUF file as a Hugging Face checkpoint.
+func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
+	byName := map[string]*weights.Tensor{}
+	for _, t := range f.Tensors {
+		byName[t.Name] = t
+	}
+	c, err := readConfig(f.GGUF, byName)
+	if err != nil {
+		return c, nil, err
+	}
+	w := &hf.Weights{Tensors: map[string]*weights.Tensor{}}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if name == ropeFactors {
+			continue
+		}
+		renamed, part, err := huggingFaceName(name)
+		if err != nil {
+			return c, nil, err
+		}
+		t := *byName[name]
+		t.Name = renamed
+		if c.Family == hf.Llama {
+			switch part {
+			case "attn_q":
+				unpermute(&t, c.NumHeads, c.HeadDim)
+			case "attn_k":
+				unpermute(&t, c.NumKVHeads, c.HeadDim)
+			}
+		}
+		w.Tensors[renamed] = &t
+	}
+	return c, w, nil
+}
+
+// huggingFaceName translates "blk.3.attn_q.weight"; part is "attn_q".
+func huggingFaceName(name string) (renamed, part string, err error) {
+	stem, kind := name, ""
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		stem, kind = name[:i], name[i:]
+	}
+	if root, ok := rootNames[stem]; ok && kind == ".weight" {
+		return root + kind, stem, nil
+	}
+	fields := strings.Split(stem, ".")
+	if len(fields) == 3 && fields[0] == "blk" && (kind == ".weight" || kind == ".bias") {
+		block, err := strconv.ParseUint(fields[1], 10, 16)
+		if short, ok := blockNames[fields[2]]; ok && err == nil {
+			return fmt.Sprintf("model.layers.%d.%s%s", block, short, kind), fields[2], nil
+		}
+	}
+	return "", "", fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model", name)
+}
+
+// unpermute puts the rows of each head in Hugging Face's order: GGUF's llama files interleave the two halves of the
+// rotary pairs.
+func unpermute(t *weights.Tensor, heads, headDim int64) {
+	load, rows := t.Load, heads*headDim
+	if len(t.Shape) == 0 || t.Shape[0] != rows { // misshapen: matching with the configuration reports it
+		return
+	}
+	t.Load = func(buffer []byte) ([]byte, error) {
+		raw, err := load(nil)
+		if err != nil {
+			return nil, err
+		}
+		buffer = weights.Resize(buffer, int64(len(raw)))
+		row := int64(len(raw)) / rows
+		for to := range rows {
+			head, i := to/headDim, to%headDim
+			from := head*headDim + i%(headDim/2)*2 + i/(headDim/2)
+			copy(buffer[to*row:(to+1)*row], raw[from*row:])
+		}
+		return buffer, nil
+	}
+}
+
+// readConfig translates the metadata into a config.json and lets package hf judge it, so that the same rules hold for
+// both.
+func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Config, error) {
+	arch, _ := m.Text("general.architecture")
+	if arch != "llama" && arch != "qwen2" && arch != "qwen3" {
+		return hf.Config{}, fmt.Errorf("general.architecture %q is not supported: expected llama, qwen2 or qwen3", arch)
+	}
+	embedding := byName["token_embd.weight"]
+	if embedding == nil || len(embedding.Shape) != 2 {
+		return hf.Config{}, errors.New("no matrix token_embd.weight")
+	}
+	config := map[string]any{"model_type": arch, "vocab_size": embedding.Shape[0], "bos_token_id": nil, "eos_token_id": nil,
+		"tie_word_embeddings": byName["output.weight"] == nil,
+		"attention_bias":      byName["blk.0.attn_q.bias"] != nil, "mlp_bias": byName["blk.0.ffn_up.bias"] != nil}
+	for from, to := range map[string]string{"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
+		"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+		"attention.layer_norm_rms_epsilon": "rms_norm_eps"} {
+		v, ok := m.Number(arch + "." + from)
+		if !ok {
+			return hf.Config{}, fmt.Errorf("metadata key %s.%s is missing or not a number", arch, from)
+		}
+		config[to] = v
+	}
+	config["num_key_value_heads"] = config["num_attention_heads"]
+	for from, to := range map[string]string{"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+		"rope.freq_base": "rope_theta"} {
+		if v, ok := m.Number(arch + "." + from); ok {
+			config[to] = v
+		}
+	}
+	for _, name := range []string{"bos", "eos"} {
+		if id, ok := m.Integer("tokenizer.ggml." + name + "_token_id"); ok {
+			config[name+"_token_id"] = id
+		}
+	}
+	if id, ok := m.Integer("tokenizer.ggml.padding_token_id"); ok {
+		config["pad_token_id"] = id
+	}
+	scaling, err := ropeScaling(m, arch, byName[ropeFactors])
+	if err != nil {
+		return hf.Config{}, err
+	}
+	if scaling != nil {
+		config["rope_scaling"] = scaling
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return hf.Config{}, err
+	}
+	c, err := hf.ParseConfig(text)
+	if err != nil {
+		return hf.Config{}, err
+	}
+	for _, key := range []string{"attention.value_length", "rope.dimension_count"} {
+		if v, ok := m.Integer(arch + "." + key); ok && v != c.HeadDim {
+			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch, key, v, c.HeadDim)
+		}
+	}
+	if scaling != nil && scaling["rope_type"] == hf.RopeLlama3 {
+		return c, checkRopeFactors(c, byName[ropeFactors])
+	}
+	return c, nil
+}
+
+func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[string]any, error) {
+	kind, _ := m.Text(arch + ".rope.scaling.type")
+	factor, hasFactor := m.Number(arch + ".rope.scaling.factor")
+	if !hasFactor {
+		factor, hasFactor = m.Number(arch + ".rope.scale_linear")
+	}
+	switch {
+	case factors != nil:
+		values, err := float32s(factors)
+		if err != nil || len(values) == 0 {
+			return nil, errors.Join(fmt.Errorf("%s is empty or unreadable", ropeFactors), err)
+		}
+		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
+		// for the largest factor.
+		return map[string]any{"rope_type": hf.RopeLlama3, "factor": values[len(values)-1], "low_freq_factor": 1, "high_freq_factor": 4,
+			"original_max_position_embeddings": 8192}, nil
+	case kind == "linear" || kind == "" && hasFactor && factor != 1:
+		return map[string]any{"rope_type": hf.RopeLinear, "factor": factor}, nil
+	case kind == "" || kind == "none":
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("metadata key %s.rope.scaling.type %q is not supported: expected none or linear", arch, kind)
+	}
+}
+
+// checkRopeFactors proves that the assumed Llama 3 parameters give the factors in the file.
+func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
+	values, err := float32s(t)
+	if err != nil {
+		return err
+	}
+	if int64(len(values)) != c.HeadDim/2 {
+		return fmt.Errorf("%s has %d values, expected %d", ropeFactors, len(values), c.HeadDim/2)
+	}
+	original := float64(c.Rope.OriginalMaxPositions)
+	for i, got := range values {
+		wavelength := 2 * math.Pi * math.Pow(c.Rope.Theta, 2*float64(i)/float64(c.HeadDim))
+		smooth := (original/wavelength - c.Rope.LowFreqFactor) / (c.Rope.HighFreqFactor - c.Rope.LowFreqFactor)
+		smooth = min(max(smooth, 0), 1)
+		want := 1 / ((1-smooth)/c.Rope.Factor + smooth)
+		if math.Abs(got-want) > 1e-3*want {
+			return fmt.Errorf("%s[%d] is %v, Llama 3's rotary scaling gives %v: this scaling is not supported", ropeFactors, i, got, want)
+		}
+	}
+	return nil
+}
+
+func float32s(t *weights.Tensor) ([]float64, error) {
+	data, _, err := t.Dense(weights.F32, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float64, len(data)/4)
+	for i := range out {
+		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
+	}
+	return out, nil
+}

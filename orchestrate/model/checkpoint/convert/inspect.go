@@ -1,0 +1,239 @@
+package convert
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"gyre/orchestrate/model/chat"
+	"gyre/orchestrate/model/checkpoint/hf"
+	"gyre/orchestrate/model/checkpoint/weights"
+)
+
+// Info describes a checkpoint. Model and Tokenizer are nil where there is none.
+type Info struct {
+	Path       string     `json:"path"`
+	Layout     string     `json:"layout"` // "safetensors, 2 shards", "GGUF version 3"
+	Bytes      int64      `json:"bytes"`  // of the files that hold tensors
+	Parameters int64      `json:"parameters"`
+	DTypes     []DType    `json:"dtypes"`
+	Model      *Model     `json:"model,omitempty"`
+	Tokenizer  *Tokenizer `json:"tokenizer,omitempty"`
+	Memory     *Memory    `json:"memory,omitempty"`
+	Tensors    []Tensor   `json:"tensors,omitempty"`
+	Notes      []string   `json:"notes,omitempty"`
+}
+
+// DType counts the tensors of one stored type.
+type DType struct {
+	Name     string `json:"name"`
+	Tensors  int    `json:"tensors"`
+	Elements int64  `json:"elements"`
+}
+
+// Tensor is one tensor in a file.
+type Tensor struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+	File  string  `json:"file"`
+}
+
+// Model is what config.json says.
+type Model struct {
+	Family           string  `json:"family"`
+	Head             string  `json:"head"` // "language model, tied", "language model" or "value"
+	HiddenSize       int64   `json:"hidden_size"`
+	Layers           int64   `json:"layers"`
+	Heads            int64   `json:"heads"`
+	KVHeads          int64   `json:"kv_heads"`
+	HeadDim          int64   `json:"head_dim"`
+	IntermediateSize int64   `json:"intermediate_size"`
+	VocabSize        int64   `json:"vocab_size"`
+	MaxPositions     int64   `json:"max_positions"`
+	RopeType         string  `json:"rope_type"`
+	RopeTheta        float64 `json:"rope_theta"`
+}
+
+// Tokenizer is what the tokenizer's files give.
+type Tokenizer struct {
+	VocabSize    int     `json:"vocab_size"`
+	StopIDs      []int32 `json:"stop_ids"`
+	ChatTemplate bool    `json:"chat_template"`
+}
+
+// Memory is what weights and what grows with them take in f32 (bytes). Activations and KV cache come on top.
+type Memory struct {
+	Sampling int64 `json:"sampling"` // weights and their packed copies
+	Training int64 `json:"training"` // and gradients and AdamW's moments
+	KVToken  int64 `json:"kv_per_token"`
+}
+
+// Inspect says what a model directory or a file of tensors holds without loading it.
+func Inspect(path string) (Info, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Info{}, err
+	}
+	if info.IsDir() {
+		return directory(path)
+	}
+	f, err := weights.Open(path)
+	if err != nil {
+		return Info{}, fmt.Errorf("%w (a model directory is read as well)", err)
+	}
+	defer f.Close()
+	out := describe(path, f.Layout, f.Tensors)
+	if f.GGUF != nil {
+		if name, ok := f.GGUF.Text("general.name"); ok {
+			arch, _ := f.GGUF.Text("general.architecture")
+			out.Notes = append(out.Notes, fmt.Sprintf("%s, architecture %s", name, arch))
+		}
+		out.Notes = append(out.Notes, "`gyre model convert` makes a model directory of it")
+	}
+	return out, nil
+}
+
+// describe fills in what follows from the tensors alone.
+func describe(path, layout string, list []*weights.Tensor) Info {
+	out := Info{Path: path, Layout: layout}
+	kinds := map[string]*DType{}
+	files := map[string]bool{}
+	for _, t := range list {
+		n := t.Elements()
+		out.Parameters += n
+		k := kinds[t.Kind()]
+		if k == nil {
+			k = &DType{Name: t.Kind()}
+			kinds[t.Kind()] = k
+		}
+		k.Tensors++
+		k.Elements += n
+		if !files[t.File] {
+			files[t.File] = true
+			if info, err := os.Stat(t.File); err == nil {
+				out.Bytes += info.Size()
+			}
+		}
+		out.Tensors = append(out.Tensors, Tensor{Name: t.Name, DType: t.Kind(), Shape: append([]int64{}, t.Shape...), File: filepath.Base(t.File)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		out.DTypes = append(out.DTypes, *kinds[name])
+	}
+	return out
+}
+
+func directory(path string) (Info, error) {
+	m, err := hf.Open(path, nil)
+	if err != nil {
+		return Info{}, err
+	}
+	defer m.Weights.Close()
+	c, w := m.Config, m.Weights
+	var list []*weights.Tensor
+	for _, name := range slices.Sorted(maps.Keys(w.Tensors)) {
+		list = append(list, w.Tensors[name])
+	}
+	out := describe(path, w.Layout, list)
+	out.Notes = m.Notes
+	out.Parameters = c.Count(m.Head)
+	out.Model = shapeOf(c)
+	out.Memory = memory(c, out.Parameters)
+	if _, err := os.Stat(filepath.Join(path, "tokenizer.json")); err == nil {
+		t, err := chat.Load(path)
+		if err != nil {
+			out.Notes = append(out.Notes, "tokenizer: "+err.Error())
+		} else {
+			out.Tokenizer = &Tokenizer{VocabSize: t.VocabSize(), StopIDs: t.StopIDs(), ChatTemplate: t.HasTemplate()}
+		}
+	}
+	return out, nil
+}
+
+func shapeOf(c hf.Config) *Model {
+	head := "language model"
+	if c.Value {
+		head = "value"
+	} else if c.Tie {
+		head += ", tied"
+	}
+	return &Model{Family: string(c.Family), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers, Heads: c.NumHeads,
+		KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions,
+		RopeType: c.Rope.Type, RopeTheta: c.Rope.Theta}
+}
+
+// memory counts four bytes per number: weights and packed copies; for training as much again for gradients, twice for
+// moments.
+func memory(c hf.Config, parameters int64) *Memory {
+	return &Memory{Sampling: 8 * parameters, Training: 20 * parameters, KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
+}
+
+// Print writes the description for people; the tensors only if wanted.
+func (i Info) Print(w io.Writer, withTensors bool) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("path", "%s", i.Path)
+	row("layout", "%s, %s", i.Layout, Size(i.Bytes))
+	row("parameters", "%s", grouped(i.Parameters))
+	var kinds []string
+	for _, d := range i.DTypes {
+		kinds = append(kinds, fmt.Sprintf("%s × %d", d.Name, d.Tensors))
+	}
+	row("tensors", "%s", strings.Join(kinds, ", "))
+	if m := i.Model; m != nil {
+		row("family", "%s (%s)", m.Family, m.Head)
+		row("shape", "%d layers, width %d, %d heads of %d (%d for keys and values), intermediate %d", m.Layers, m.HiddenSize, m.Heads, m.HeadDim,
+			m.KVHeads, m.IntermediateSize)
+		row("vocabulary", "%d", m.VocabSize)
+		row("positions", "%d, rotary base %g (%s)", m.MaxPositions, m.RopeTheta, m.RopeType)
+	}
+	if k := i.Tokenizer; k != nil {
+		template := "no chat template"
+		if k.ChatTemplate {
+			template = "chat template"
+		}
+		row("tokenizer", "%d tokens, stops at %v, %s", k.VocabSize, k.StopIDs, template)
+	} else if i.Model != nil {
+		row("tokenizer", "none: rows of token ids only")
+	}
+	if m := i.Memory; m != nil {
+		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", Size(m.Sampling), Size(m.Training), Size(m.KVToken))
+	}
+	for _, n := range i.Notes {
+		row("note", "%s", n)
+	}
+	if withTensors {
+		fmt.Fprintln(t)
+		for _, x := range i.Tensors {
+			fmt.Fprintf(t, "%s\t%s\t%v\t%s\n", x.Name, x.DType, x.Shape, x.File)
+		}
+	}
+	return t.Flush()
+}
+
+// Size writes bytes with a unit.
+func Size(n int64) string {
+	for _, u := range []struct {
+		unit string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.unit)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// grouped writes 134515008 as 134,515,008.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

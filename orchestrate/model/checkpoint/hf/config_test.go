@@ -1,0 +1,152 @@
+package hf
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/model/checkpoint/weights"
+)
+
+func parse(t *testing.T, text string) Config {
+	t.Helper()
+	c, err := ParseConfig([]byte(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return c
+}
+
+func TestBothSpellingsAndEncodeAgree(t *testing.T) {
+	new, err := ReadConfig("../testdata/llama")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := ReadConfig("../testdata/llama-sharded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(new, old) {
+		t.Errorf("spellings differ:\n%+v\n%+v", new, old)
+	}
+	want := Rope{Type: RopeLlama3, Theta: 500000, Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 32}
+	if new.Rope != want {
+		t.Errorf("rope %+v, want %+v", new.Rope, want)
+	}
+	for _, name := range []string{"llama", "qwen2", "qwen3", "critic"} {
+		c, err := ReadConfig("../testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := c.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := parse(t, string(text)); !reflect.DeepEqual(c, again) {
+			t.Errorf("%s: written and read again:\n%+v\n%+v", name, c, again)
+		}
+	}
+}
+
+func TestDefaultsAreTransformers(t *testing.T) {
+	one := int64(1)
+	for text, want := range map[string]Config{
+		`{"model_type":"llama"}`: {Family: Llama, VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, Rope: Rope{Type: RopeDefault, Theta: 10000}, BOS: &one, EOS: []int64{2}},
+		`{"model_type":"qwen2"}`: {Family: Qwen2, VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true},
+		`{"model_type":"qwen3","hidden_size":64,"attention_bias":true,"dtype":"bfloat16"}`: {Family: Qwen3, VocabSize: 151936, HiddenSize: 64, IntermediateSize: 22016,
+			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, DType: weights.BF16,
+			Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true, OutBias: true, QKNorm: true},
+	} {
+		if got := parse(t, text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", text, got, want)
+		}
+	}
+	if c := parse(t, `{"architectures":["Qwen2ForCausalLM"],"num_attention_heads":64,"num_key_value_heads":null}`); c.Family != Qwen2 || c.NumKVHeads != 64 {
+		t.Errorf("null num_key_value_heads: %+v", c)
+	}
+}
+
+func TestRopeSpellings(t *testing.T) {
+	linear := Rope{Type: RopeLinear, Theta: 5000, Factor: 2}
+	for text, want := range map[string]Rope{
+		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2}`:                                            linear,
+		`"rope_theta":5000,"rope_scaling":{"rope_type":"linear","factor":2.0}`:                                     linear,
+		`"rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":5000}`:                                    linear,
+		`"rope_theta":1,"rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":5000}`:                     linear,
+		`"rope_theta":5000,"rope_parameters":{"rope_type":"linear","factor":2}`:                                    linear,
+		`"rope_parameters":{"full_attention":{"rope_type":"linear","factor":2,"rope_theta":5000}}`:                 linear,
+		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"nonsense"}`: linear,
+		`"rope_theta":5000,"rope_scaling":null`:                                                                    {Type: RopeDefault, Theta: 5000},
+		`"rope_theta":5000,"rope_scaling":{}`:                                                                      {Type: RopeDefault, Theta: 5000},
+		`"rope_parameters":{"rope_theta":5000.0,"rope_type":"default"}`:                                            {Type: RopeDefault, Theta: 5000},
+		`"max_position_embeddings":77,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}`: {Type: RopeLlama3, Theta: 10000,
+			Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 77},
+	} {
+		if got := parse(t, `{"model_type":"llama",`+text+`}`).Rope; got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	for text, want := range map[string]string{
+		`{`:                        "not a JSON object",
+		`{}`:                       `model_type ""`,
+		`{"model_type":"mistral"}`: `model_type "mistral"`,
+		`{"model_type":"llama","hidden_size":"a"}`:                                                              `hidden_size: expected an integer, got "a"`,
+		`{"model_type":"llama","hidden_size":1.5}`:                                                              "hidden_size: expected an integer",
+		`{"model_type":"llama","hidden_size":100}`:                                                              "hidden_size: 100 is not a multiple of num_attention_heads 32",
+		`{"model_type":"llama","hidden_size":-64}`:                                                              "hidden_size: must be between 1",
+		`{"model_type":"llama","vocab_size":1e15}`:                                                              "vocab_size: must be between 1",
+		`{"model_type":"llama","head_dim":7}`:                                                                   "head_dim: 7 is odd",
+		`{"model_type":"llama","num_key_value_heads":5}`:                                                        "not a multiple of num_key_value_heads 5",
+		`{"model_type":"llama","num_attention_heads":0}`:                                                        "num_attention_heads: must be between 1",
+		`{"model_type":"llama","hidden_act":"gelu"}`:                                                            `hidden_act: "gelu"`,
+		`{"model_type":"llama","rms_norm_eps":-1}`:                                                              "rms_norm_eps",
+		`{"model_type":"llama","rope_theta":0}`:                                                                 "rope_theta",
+		`{"model_type":"llama","quantization_config":{"bits":4}}`:                                               "quantization_config",
+		`{"model_type":"llama","torch_dtype":"int8"}`:                                                           `torch_dtype: unknown weight type "int8"`,
+		`{"model_type":"llama","rope_scaling":{"type":"dynamic","factor":2}}`:                                   `rope_scaling.type: "dynamic"`,
+		`{"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2}}`:                                 `rope_scaling.rope_type: "yarn"`,
+		`{"model_type":"llama","rope_parameters":{"rope_type":"longrope","factor":2}}`:                          `rope_parameters.rope_type: "longrope"`,
+		`{"model_type":"llama","rope_parameters":{"partial_rotary_factor":0.5}}`:                                "rope_parameters.partial_rotary_factor",
+		`{"model_type":"llama","rope_scaling":{"rope_type":"linear"}}`:                                          "rope_scaling.factor: must be a positive number",
+		`{"model_type":"llama","rope_scaling":7}`:                                                               "rope_scaling: expected an object",
+		`{"model_type":"qwen2","use_sliding_window":true}`:                                                      "use_sliding_window: attention within a window of 4096",
+		`{"model_type":"qwen3","use_sliding_window":true,"layer_types":["full_attention","sliding_attention"]}`: "use_sliding_window",
+	} {
+		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v; want one with %q", text, err, want)
+		}
+	}
+	// Windows that hide nothing are no obstacle, and all problems are reported together.
+	for _, text := range []string{
+		`{"model_type":"qwen2","use_sliding_window":true,"max_window_layers":32}`,
+		`{"model_type":"qwen2","use_sliding_window":true,"sliding_window":32768}`,
+		`{"model_type":"qwen2","use_sliding_window":true,"sliding_window":null}`,
+		`{"model_type":"qwen2","use_sliding_window":false,"sliding_window":4096,"layer_types":["full_attention"]}`,
+	} {
+		parse(t, text)
+	}
+	_, err := ParseConfig([]byte(`{"model_type":"llama","hidden_act":"relu","rope_scaling":{"type":"yarn"}}`))
+	if err == nil || !strings.Contains(err.Error(), "hidden_act") || !strings.Contains(err.Error(), "yarn") {
+		t.Errorf("two problems, error %v", err)
+	}
+	if _, err := ReadConfig(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no config.json") {
+		t.Errorf("empty directory: %v", err)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add(`{"model_type":"llama","rope_scaling":{"type":"linear","factor":2}}`)
+	f.Add(`{"model_type":"qwen3","rope_parameters":{"full_attention":{"rope_theta":1e6}},"eos_token_id":[1,2]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if c, err := ParseConfig([]byte(text)); err == nil {
+			if n := c.Count(LanguageModel); n < 1 || n > weights.MaxElements {
+				t.Fatalf("%d parameters", n)
+			}
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package hf
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gyre/orchestrate/model/checkpoint/weights"
+)
+
+// Head is what sits on the last hidden state.
+type Head int
+
+// LanguageModel gives logits over the vocabulary, ValueModel one number per position (…ForTokenClassification with
+// one label).
+const (
+	LanguageModel Head = iota
+	ValueModel
+)
+
+// Parameter is a weight by its Hugging Face name.
+type Parameter struct {
+	Name  string
+	Shape []int64
+}
+
+// The names of the weights outside the blocks.
+const (
+	EmbeddingName = "model.embed_tokens.weight"
+	LMHeadName    = "lm_head.weight"
+	ScoreName     = "score.weight"
+	ScoreBiasName = "score.bias"
+)
+
+// Parameters lists the weights of a configuration: embedding, blocks in order, final norm, head. A tied head is not
+// listed.
+func (c Config) Parameters(head Head) []Parameter {
+	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
+	for i := range c.NumLayers {
+		list = append(list, c.block(fmt.Sprintf("model.layers.%d.", i))...)
+	}
+	list = append(list, Parameter{"model.norm.weight", []int64{c.HiddenSize}})
+	switch {
+	case head == ValueModel:
+		list = append(list, Parameter{ScoreName, []int64{1, c.HiddenSize}}, Parameter{ScoreBiasName, []int64{1}})
+	case !c.Tie:
+		list = append(list, Parameter{LMHeadName, []int64{c.VocabSize, c.HiddenSize}})
+	}
+	return list
+}
+
+func (c Config) block(prefix string) []Parameter {
+	h, q, k, f := c.HiddenSize, c.NumHeads*c.HeadDim, c.NumKVHeads*c.HeadDim, c.IntermediateSize
+	var list []Parameter
+	linear := func(name string, out, in int64, bias bool) {
+		list = append(list, Parameter{prefix + name + ".weight", []int64{out, in}})
+		if bias {
+			list = append(list, Parameter{prefix + name + ".bias", []int64{out}})
+		}
+	}
+	norm := func(name string, n int64) { list = append(list, Parameter{prefix + name + ".weight", []int64{n}}) }
+	norm("input_layernorm", h)
+	linear("self_attn.q_proj", q, h, c.QKVBias)
+	linear("self_attn.k_proj", k, h, c.QKVBias)
+	linear("self_attn.v_proj", k, h, c.QKVBias)
+	if c.QKNorm {
+		norm("self_attn.q_norm", c.HeadDim)
+		norm("self_attn.k_norm", c.HeadDim)
+	}
+	linear("self_attn.o_proj", h, q, c.OutBias)
+	norm("post_attention_layernorm", h)
+	linear("mlp.gate_proj", f, h, c.MLPBias)
+	linear("mlp.up_proj", f, h, c.MLPBias)
+	linear("mlp.down_proj", h, f, c.MLPBias)
+	return list
+}
+
+// Count is the number of parameters, a tied head counted once.
+func (c Config) Count(head Head) int64 {
+	one := c
+	one.NumLayers = 0
+	total, block := int64(0), int64(0)
+	for _, p := range one.Parameters(head) {
+		total += elements(p.Shape)
+	}
+	for _, p := range c.block("") {
+		block += elements(p.Shape)
+	}
+	return total + c.NumLayers*block
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, size := range shape {
+		n *= size
+	}
+	return n
+}
+
+// Entry pairs a parameter with the tensor that fills it; nil leaves it zero (a new value head).
+type Entry struct {
+	Parameter
+	Tensor *weights.Tensor
+}
+
+// Model is a model directory whose weights fit its configuration.
+type Model struct {
+	Config  Config
+	Head    Head
+	Entries []Entry
+	Notes   []string // what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
+	Weights *Weights // to be closed when all are loaded
+}
+
+// Open reads the configuration of a Hugging Face directory and matches its weights with it, for the given head or else the one it was saved
+// with.
+func Open(dir string, head *Head) (*Model, error) {
+	c, err := ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	if head == nil {
+		head = new(Head)
+		if c.Value {
+			*head = ValueModel
+		}
+	}
+	w, err := OpenWeights(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Match(dir, c, *head, w)
+	if err != nil {
+		w.Close()
+	}
+	return m, err
+}
+
+// Match finds the tensor of every parameter. Tensors that are missing, too many, of the wrong shape or not of a float
+// type are listed in one error.
+//
+// The head follows transformers: a tied model may carry a copy of its embedding as lm_head.weight, or only that copy;
+// when the two differ the model is not tied, whatever config.json says, and the configuration of the result says so. For a
+// value model, lm_head.weight is left out and an absent score starts from zero. Notes say what of this happened.
+func Match(dir string, c Config, head Head, w *Weights) (*Model, error) {
+	var notes []string
+	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
+	alias := map[string]*weights.Tensor{}
+	if c.Tie && lm != nil && embedding == nil {
+		alias[EmbeddingName] = lm
+	} else if c.Tie && lm != nil && head == LanguageModel {
+		if equal, err := sameValues(lm, embedding); err != nil {
+			return nil, err
+		} else if !equal {
+			c.Tie = false
+			notes = append(notes, fmt.Sprintf("%s: config.json ties the head to the embedding, but the two differ in the file: loaded untied",
+				filepath.Base(lm.File)))
+		}
+	}
+	var problems []string
+	var list []Entry
+	used := map[string]bool{LMHeadName: head == ValueModel || c.Tie}
+	for _, p := range c.Parameters(head) {
+		t := w.Tensors[p.Name]
+		if t == nil {
+			t = alias[p.Name]
+		}
+		used[p.Name] = true
+		list = append(list, Entry{p, t})
+		switch {
+		case t == nil && head == ValueModel && (p.Name == ScoreName || p.Name == ScoreBiasName):
+			if p.Name == ScoreName {
+				notes = append(notes, dir+" has no value head (score.weight): it starts from zero")
+			}
+		case t == nil:
+			problems = append(problems, fmt.Sprintf("missing  %s %v%s", p.Name, p.Shape, hintMissing(p.Name)))
+		case !slices.Equal(t.Shape, p.Shape):
+			problems = append(problems, fmt.Sprintf("shape    %s in %s: expected %v, got %v", p.Name, filepath.Base(t.File), p.Shape, t.Shape))
+		case !t.DType.Float():
+			problems = append(problems, fmt.Sprintf("type     %s in %s: %v, expected float32, bfloat16, float16 or float64", p.Name,
+				filepath.Base(t.File), t.DType))
+		}
+	}
+	var extra []string
+	for name, t := range w.Tensors {
+		if !used[name] {
+			extra = append(extra, fmt.Sprintf("extra    %s %v in %s", name, t.Shape, filepath.Base(t.File)))
+		}
+	}
+	slices.Sort(extra)
+	if problems = append(problems, extra...); len(problems) > 0 {
+		return nil, mismatch(dir, c, problems)
+	}
+	return &Model{c, head, list, notes, w}, nil
+}
+
+func hintMissing(name string) string {
+	if name == LMHeadName {
+		return " (config.json has tie_word_embeddings false; if the model ties its head, set it to true)"
+	}
+	return ""
+}
+
+func mismatch(dir string, c Config, problems []string) error {
+	const most = 20
+	rest := ""
+	if n := len(problems); n > most {
+		problems, rest = problems[:most], fmt.Sprintf("\n  … and %d more", n-most)
+	}
+	return fmt.Errorf("%s: the weights do not fit config.json (%s, %d layers of width %d):\n  %s%s", dir, c.Family, c.NumLayers, c.HiddenSize,
+		strings.Join(problems, "\n  "), rest)
+}
+
+// sameValues compares two tensors element by element, as float32.
+func sameValues(a, b *weights.Tensor) (bool, error) {
+	if !slices.Equal(a.Shape, b.Shape) || !a.DType.Float() || !b.DType.Float() {
+		return false, nil
+	}
+	x, _, err := a.Dense(weights.F32, nil, nil)
+	if err != nil {
+		return false, err
+	}
+	y, _, err := b.Dense(weights.F32, nil, nil)
+	return bytes.Equal(x, y), err
+}

@@ -1,0 +1,121 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
+)
+
+// Ranks says how a model lies on the processes of a run. The zero value is a model in one process.
+type Ranks struct {
+	Group  *torch.Group
+	Shards *torch.ShardConfig // nil: an ordinary model
+}
+
+// model makes the model of a configuration where it belongs.
+func (r Ranks) model(config torch.ModelConfig) (*torch.Model, error) {
+	if r.Shards == nil {
+		return torch.NewModel(config)
+	}
+	return torch.NewShardedModel(config, r.Group, *r.Shards)
+}
+
+// hold copies what a process holds of a tensor out of the whole of it.
+func hold(s torch.Shard, from *weights.Tensor, data []byte) error {
+	if from.Strides != nil {
+		return fmt.Errorf("%s: tensor %s is not stored row by row, so that ranks cannot read their parts: convert the model with `gyre model convert`", from.File, from.Name)
+	}
+	shape, err := s.Tensor.Shape()
+	if err != nil || len(shape) != 1 || shape[0] == 0 {
+		return err
+	}
+	size := int64(dtypes[from.DType].Size())
+	first, last := s.First*size, (s.First+shape[0])*size
+	if int64(len(data)) < last {
+		return fmt.Errorf("%s: tensor %s has %d bytes, expected at least %d", from.File, from.Name, len(data), last)
+	}
+	return s.Tensor.CopyIn(dtypes[from.DType], shape, nil, data[first:last])
+}
+
+// gatherer writes tensors of which every process holds a part. All processes go through the same tensors in the same order, one at a time, so that none
+// ever holds the whole model; one of them writes.
+type gatherer struct {
+	ctx   context.Context
+	group *torch.Group
+	list  []weights.Source
+	done  int
+}
+
+// add is a tensor of some shape, of which open gives this process's part.
+func (g *gatherer) add(name string, shape []int64, dtype weights.DType, open func() (torch.Shard, error)) {
+	g.list = append(g.list, weights.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
+		g.done++
+		s, err := open()
+		if err != nil {
+			return err
+		}
+		defer s.Tensor.Close()
+		return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
+	}})
+}
+
+// Assemble joins the parts that all processes hold of a tensor in dst, as dtype. It is collective.
+func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torch.DType, dst []byte) error {
+	shape, err := s.Tensor.Shape()
+	size := int64(dtype.Size())
+	mine := binary.LittleEndian.AppendUint64(nil, uint64(s.OwnFirst*size))
+	if err == nil && len(shape) == 1 && shape[0] > 0 {
+		held := make([]byte, shape[0]*size)
+		if err = s.Tensor.CopyOut(dtype, held); err == nil {
+			mine = append(mine, held[(s.OwnFirst-s.First)*size:][:s.OwnCount*size]...)
+		}
+	}
+	parts, failed := group.AllGather(ctx, mine)
+	if err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	filled := int64(0)
+	for rank, part := range parts {
+		if len(part) < 8 {
+			return fmt.Errorf("rank %d gave no part", rank)
+		}
+		first, data := int64(binary.LittleEndian.Uint64(part)), part[8:]
+		if len(data) > 0 && (first < 0 || first+int64(len(data)) > int64(len(dst))) {
+			return fmt.Errorf("rank %d gave bytes %d to %d of %d", rank, first, first+int64(len(data)), len(dst))
+		}
+		filled += int64(len(data))
+		if len(data) > 0 {
+			copy(dst[first:], data)
+		}
+	}
+	if filled != int64(len(dst)) {
+		return fmt.Errorf("the ranks hold %d of %d bytes", filled, len(dst))
+	}
+	return nil
+}
+
+// write runs a writer of the list on the process that writes, and goes along on the others. Where writing fails the rest is gathered all the same:
+// the others wait for it.
+func (g *gatherer) write(writes bool, with func() error) error {
+	var err error
+	if writes {
+		err = with()
+	}
+	var scratch []byte
+	for g.done < len(g.list) {
+		s := g.list[g.done]
+		size, bad := s.Bytes()
+		if bad != nil {
+			return errors.Join(err, bad)
+		}
+		scratch = weights.Resize(scratch, size)
+		if failed := s.Fill(scratch); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return err
+}

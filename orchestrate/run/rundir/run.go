@@ -1,0 +1,196 @@
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/metrics"
+)
+
+// Run is what a run has left so far, for those who read it: nothing is locked, nothing changed.
+type Run struct {
+	Name    string // of its directory
+	Dir     string
+	Records []metrics.Record // in the order of steps
+	// Broken says why the metrics could not be read beyond Records; nil when they were read to their end.
+	Broken error
+	Config *config.Config // nil where config.toml is missing or not readable (a metrics.jsonl on its own)
+	Info   *Info          // nil without run.json
+
+	names []string // of all metrics; nil until they are needed
+}
+
+// ErrEmpty means that nothing was logged yet.
+var ErrEmpty = errors.New("no step was logged yet")
+
+// Read reads a run directory, a metrics.jsonl, or an exported history of Weights & Biases (a file or the folder of one). A line that cannot be read ends the reading and is kept in Broken: what comes before it
+// can still be used.
+func Read(name string) (*Run, error) {
+	file := name
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("expected a run directory (`gyre train` makes one) or a metrics.jsonl: %w", err)
+	}
+	if info.IsDir() {
+		file = filepath.Join(name, metrics.File)
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return readHistory(name)
+		}
+	} else if isHistory(name) {
+		return readHistoryFile(name)
+	}
+	absolute, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{Name: filepath.Base(absolute), Dir: filepath.Dir(file)}
+	for record, err := range metrics.Read(file) {
+		if err != nil {
+			r.Broken = err
+			break
+		}
+		r.Records = append(r.Records, record)
+	}
+	if len(r.Records) == 0 {
+		if r.Broken != nil {
+			return nil, r.Broken
+		}
+		return nil, fmt.Errorf("%s: %w", file, ErrEmpty)
+	}
+	// A broken description must not hide the measurements: it is left out.
+	if c, err := config.Load(r.File("config.toml"), nil); err == nil {
+		r.Config = c
+	}
+	if info, err := ReadInfo(r.Dir); err == nil {
+		r.Info = info
+	}
+	return r, nil
+}
+
+// ID is the run's, "" where it is not known.
+func (r *Run) ID() string {
+	if r.Info == nil {
+		return ""
+	}
+	return r.Info.ID
+}
+
+// File names something inside the directory.
+func (r *Run) File(elements ...string) string {
+	return filepath.Join(append([]string{r.Dir}, elements...)...)
+}
+
+// Point is a metric at a step.
+type Point struct {
+	Step  int
+	Value float64
+}
+
+// Series returns a metric over the steps. Steps without a finite value are left out.
+func (r *Run) Series(key string) []Point {
+	var out []Point
+	for _, record := range r.Records {
+		if v, ok := Number(record, key); ok {
+			out = append(out, Point{record.Step, v})
+		}
+	}
+	return out
+}
+
+// Number is a metric that is there and finite.
+func Number(record metrics.Record, key string) (v float64, ok bool) {
+	v, ok = record.Float(key)
+	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
+}
+
+// Keys lists the metrics whose names match a pattern of path.Match, in alphabetical order.
+func (r *Run) Keys(pattern string) []string {
+	if r.names == nil {
+		found := map[string]bool{}
+		for _, record := range r.Records {
+			for key := range record.Values {
+				found[key] = true
+			}
+		}
+		r.names = slices.Sorted(maps.Keys(found))
+	}
+	var out []string
+	for _, key := range r.names {
+		if ok, _ := path.Match(pattern, key); ok {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// At returns the record of a step; false where there is none.
+func (r *Run) At(step int) (metrics.Record, bool) {
+	i := slices.IndexFunc(r.Records, func(record metrics.Record) bool { return record.Step == step })
+	if i < 0 {
+		return metrics.Record{}, false
+	}
+	return r.Records[i], true
+}
+
+// ValidationEpisodes tells how many episodes each tag's validation has; nil where the configuration is not known.
+func (r *Run) ValidationEpisodes() map[string]int {
+	if r.Config == nil {
+		return nil
+	}
+	out := map[string]int{}
+	for _, e := range r.Config.Validation.Envs {
+		out[e.Tag] += e.Groups * e.GroupSize
+	}
+	return out
+}
+
+// Stored is something of a step that lies in the directory.
+type Stored struct {
+	Kind string // of episodes: step, validation or analysis
+	Step int
+	Path string
+}
+
+var (
+	checkpointName = regexp.MustCompile(`^(` + CheckpointPrefix + `)(\d+)$`)
+	rolloutName    = regexp.MustCompile(`^(step|validation|analysis)_(\d+)\.jsonl$`)
+)
+
+// Checkpoints lists the complete checkpoints, oldest first.
+func (r *Run) Checkpoints() []Stored {
+	return slices.DeleteFunc(stored(r.Dir, checkpointName), func(s Stored) bool {
+		_, err := os.Stat(filepath.Join(s.Path, "manifest.json"))
+		return err != nil
+	})
+}
+
+// Rollouts lists the files of episodes by step.
+func (r *Run) Rollouts() []Stored { return stored(r.File("rollouts"), rolloutName) }
+
+// stored lists a folder's entries that a pattern of kind and step matches. A folder that cannot be read has none.
+func stored(folder string, pattern *regexp.Regexp) []Stored {
+	entries, _ := os.ReadDir(folder)
+	var out []Stored
+	for _, e := range entries {
+		parts := pattern.FindStringSubmatch(e.Name())
+		if parts == nil {
+			continue
+		}
+		step, err := strconv.Atoi(parts[2])
+		if err == nil {
+			out = append(out, Stored{parts[1], step, filepath.Join(folder, e.Name())})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Stored) int { return a.Step - b.Step })
+	return out
+}

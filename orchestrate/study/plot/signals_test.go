@@ -1,0 +1,95 @@
+package plot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/run/metrics"
+)
+
+// probe logs an analysis of two buckets with these estimates and intervals of the task's signal per group.
+func probe(t *testing.T, profile string, lowest, highest [3]float64) string {
+	t.Helper()
+	dir := t.TempDir()
+	logger, err := metrics.Open(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logger.Close()
+	m := map[string]any{"grad_analysis/profile": profile, "grad_analysis/confidence": 0.95}
+	for i, estimate := range [][3]float64{lowest, highest} {
+		p := fmt.Sprintf("grad_norm/bucket_%d/", i+1)
+		m[p+"sample_count"], m[p+"group_rv_count"], m[p+"reward_std_mean"] = 32.0, 4.0, float64(i+1)
+		m[p+"task"] = 4 * 0.05 * float64(i+1) // the measured norm per group is 0.05 and 0.1
+		m[p+"signal_per_group/task"], m[p+"signal_per_group_low/task"], m[p+"signal_per_group_high/task"] = estimate[0], estimate[1], estimate[2]
+	}
+	if err := logger.Log(1, m); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A sentence claims what the intervals say and no more.
+func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
+	nothing, clear := [3]float64{0, 0, 0.02}, [3]float64{0.09, 0.06, 0.11}
+	strong := [3]float64{0.18, 0.12, 0.22}
+	out := filepath.Join(t.TempDir(), "signal.png")
+	sentences, err := DrawSignals(context.Background(), "title", []Signal{
+		{"a", "before", probe(t, "exact", nothing, clear)}, {"a", "after", probe(t, "exact", nothing, nothing)},
+		{"b", "before", probe(t, "exact", nothing, nothing)}, {"b", "after", probe(t, "exact", nothing, nothing)},
+		{"c", "before", probe(t, "exact", clear, strong)}, {"c", "after", probe(t, "exact", nothing, clear)},
+	}, out, testDPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if picture, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || picture.Width < 800 || picture.Height < 450 {
+		t.Errorf("%+v, %v: want three columns and two rows", picture, err)
+	}
+	const half = "give a gradient that is not zero before only (9 [6, 11] before, 0 [0, 2] after)"
+	const none = "give one that cannot be told from zero (0 [0, 2] before, 0 [0, 2] after)"
+	want := []string{
+		"With a, groups that differ most " + half + ", groups that differ least " + none + "; norms per group (× 1e−2).",
+		strings.ReplaceAll("With b nothing can be told apart here: groups that differ most "+none+", groups that differ least "+none+".", "[0, 2]", "[0, 0.02]"),
+		"With c, groups that differ most give a gradient that is not zero (0.18 [0.12, 0.22] before, 0.09 [0.06, 0.11] after), " +
+			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); a gradient is seen from a spread of 1 on (Q1, 0.5 times as strong as Q2) before; norms per group.",
+	}
+	for i := range want {
+		if sentences[i] != want[i] {
+			t.Errorf("got  %s\nwant %s", sentences[i], want[i])
+		}
+	}
+}
+
+func TestSignalsOfAHoleOrOfTwoProfilesAreRefused(t *testing.T) {
+	clear := [3]float64{0.09, 0.06, 0.11}
+	one, paper := probe(t, "exact", clear, clear), probe(t, "paper", clear, clear)
+	for want, list := range map[string][]Signal{
+		"b/after is missing":      {{"a", "before", one}, {"a", "after", one}, {"b", "before", one}},
+		"a/before is given twice": {{"a", "before", one}, {"a", "before", one}},
+		"paper profile":           {{"a", "before", one}, {"a", "after", paper}},
+		"no step has":             {{"a", "before", writeRun(t)}},
+	} {
+		if _, err := DrawSignals(context.Background(), "", list, filepath.Join(t.TempDir(), "x.png"), testDPI); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for _, profile := range []string{"exact", "paper"} {
+		table, err := readSignals([]Signal{{"a", "before", probe(t, profile, clear, clear)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := table.figure("title"); !strings.HasPrefix(f.caption, profile+" profile; ") {
+			t.Errorf("the caption is %q, want the %s profile in it", f.caption, profile)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
+)
+
+const hostile = `</pre><script>alert("x")</script><img src=https://example.org/x onerror=alert(1)>`
+
+// writeRun leaves a run of five steps as a trainer does, with text that would like to be markup wherever others write text.
+func writeRun(t *testing.T, name, config string, analysed ...int) *rundir.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	l, err := metrics.Open(filepath.Join(dir, metrics.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range 5 {
+		m := map[string]any{"timing_s/step": 2.0, "actor/entropy": 1 - float64(step)/8, "note": hostile}
+		if step%2 == 0 {
+			m["val-env/<b>tag/success"], m["timing_s/testing"] = float64(step)/8, 1.0
+		}
+		for _, at := range analysed {
+			if at != step {
+				continue
+			}
+			m["grad_analysis/profile"] = "exact"
+			for _, bucket := range []string{"bucket_1", "bucket_2", "all"} {
+				p := "grad_norm/" + bucket + "/"
+				m[p+"sample_count"], m[p+"group_rv_count"], m[p+"task"], m[p+"reward_std_mean"] = 8.0, 2.0, 0.25, 1.5
+				m[p+"reward_std_min"], m[p+"reward_std_max"] = 1.0, 2.0
+			}
+		}
+		if err := l.Log(step, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Close()
+	for file, text := range map[string]string{
+		"config.toml": config,
+		"log.txt":     "2026-01-02 03:04:05 hello\n2026-01-02 03:04:06 warning: mind " + hostile + "\n2026-01-02 03:04:07 warning: mind " + hostile + "\n",
+		"run.json":    `{"id": "abcd1234", "status": "stopped_early", "reason": "` + strings.ReplaceAll(hostile, `"`, `\"`) + `", "model": "m"}`,
+		"rollouts/validation_4.jsonl": `{"step": 4, "group": 0, "episode": 0, "tag": "<i>sokoban", "ids": [1, 319, 7, 8], "mask": [0, 0, 1, 1], "rewards": [[3, 1.5]], "score": 1.5, "success": true}` + "\n" +
+			`{"step": 4, "group": 1, "episode": 1, "ids": [1, 9], "mask": [0, 1], "rewards": [[1, -1]], "score": -1, "success": false}` + "\n",
+	} {
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := rundir.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func pageOf(t *testing.T, runs ...*rundir.Run) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "page.html")
+	if err := Write(context.Background(), runs, path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestPageHoldsTheRun(t *testing.T) {
+	page := pageOf(t, writeRun(t, "demo", "[run]\nname = \"demo\" # "+hostile+"\n", 1, 3))
+	for _, want := range []string{"demo", "stopped early at step 4", "id abcd1234", "Step 1 (exact profile)", "Step 3 (exact profile)", "validation after step 4, highest score",
+		"score 1.5", "1 319", "7 8", "50.0 %", "Every metric of the last step", "[run]", "mind &lt;/pre&gt;"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+	if n := strings.Count(page, "data:image/png;base64,"); n != 1+2*2 {
+		t.Errorf("%d pictures, want the training curves and two of each analysed step", n)
+	}
+}
+
+// What policies, environments and failed runs write stays text, and the page asks for nothing.
+func TestPageIsInertAndSelfContained(t *testing.T) {
+	page := pageOf(t, writeRun(t, "demo", "# "+hostile), writeRun(t, "other", "# "+hostile))
+	if strings.Contains(page, "<script") || strings.Contains(page, "<i>sokoban") || strings.Contains(page, "<b>tag") || strings.Contains(page, "<img src=https") {
+		t.Error("text of others is markup in the page")
+	}
+	if !strings.Contains(page, "&lt;script&gt;") {
+		t.Error("the hostile text is not shown at all")
+	}
+	for _, reference := range regexp.MustCompile(`(?i)<[^>]*\b(?:src|href|srcset|action)\s*=\s*"([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(reference[1], "data:") && !strings.HasPrefix(reference[1], "#") {
+			t.Errorf("the page refers to %.60s", reference[1])
+		}
+	}
+	if !strings.Contains(page, "default-src 'none'") || strings.Contains(page, "url(") || strings.Contains(page, "@import") {
+		t.Error("the page could load something")
+	}
+}
+
+func TestSeveralRunsAreCompared(t *testing.T) {
+	a, b := writeRun(t, "a", "[filter]\nvalue = 0.9\n[actor]\nlr = 1e-4\n"), writeRun(t, "b", "[filter]\nvalue = 0.5\n[actor]\nlr = 1e-4\n")
+	p, err := newPage(context.Background(), []*rundir.Run{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Comparison) != 1 || len(p.Runs) != 2 || len(p.Outcomes.Rows) != 2 {
+		t.Errorf("%d comparisons of %d runs, %d outcomes", len(p.Comparison), len(p.Runs), len(p.Outcomes.Rows))
+	}
+	if d := p.Differences.Rows; len(d) != 1 || d[0][0].Value != "filter.value" || d[0][1].Value != "0.9" || d[0][2].Value != "0.5" {
+		t.Errorf("differences %v, want that of filter.value", d)
+	}
+	if row := p.Outcomes.Rows[0]; row[4].Value != "50.0 %" || row[5].Value != "4" || row[7].Value != "25.0 %" {
+		t.Errorf("outcome %v, want a peak of 50 %% at step 4 and 25 %% for the mean of the last three", row)
+	}
+}
+
+func TestNumbersThatAreNotThere(t *testing.T) {
+	if number(math.NaN()).Value != "–" || percent(math.NaN()).Value != "–" {
+		t.Error("NaN is shown as a number")
+	}
+}
