@@ -211,11 +211,11 @@ typedef enum {
 } gyre_policy_objective;
 typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
 
-// What a component of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the
+// What a term of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the
 // reference.
-typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term;
+typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term_kind;
 
-// loss = Σ over components Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t )  over tokens with mask 1.
+// loss = Σ over terms Σ_t weight[t] · ( L_t  |  -entropy_coef · H_t  |  kl_coef · KL_t )  over tokens with mask 1.
 // The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so
 // the sum over micro-batches is the batch loss exactly.
 typedef struct {
@@ -233,18 +233,18 @@ typedef struct {
   const float* old_logprobs;  // token-aligned
   const float* advantages;    // token-aligned, of task terms that bring none of their own
   const float* ref_logprobs;  // token-aligned, NULL when kl is GYRE_KL_NONE
-  const float* weights;       // token-aligned, of components that bring none of their own
+  const float* weights;       // token-aligned, of terms that bring none of their own
 } gyre_policy_inputs;
 
-// One part of the loss, by name: a term, what weighs it, and where its gradient goes. Any number of components share
+// One term of the loss, by name: its kind, what weighs it, and where its gradient goes. Any number of terms share
 // one forward pass, and those that share a buffer one backward pass.
 typedef struct {
   const char* name;         // NUL-terminated, unique in a call; for messages
-  int32_t term;             // gyre_term; a KL term without an estimator is zero
+  int32_t kind;             // gyre_term_kind; a KL term without an estimator is zero
   const float* advantages;  // token-aligned, of a task term; NULL: those of the inputs
   const float* weights;     // token-aligned; NULL: those of the inputs
   gyre_gradients* into;     // the gradient is ADDED; NULL: statistics only
-} gyre_component;
+} gyre_term;
 
 // Sums over the masked tokens of this call, in f64.
 typedef struct {
@@ -252,7 +252,7 @@ typedef struct {
   double value;          // Σ weight · L, H or KL, without the coefficient
   double clipped;        // tokens where the clipped branch was larger
   double clipped_lower;  // tokens where the dual clip acted
-} gyre_component_stats;
+} gyre_term_stats;
 
 typedef struct {
   double tokens;
@@ -260,12 +260,12 @@ typedef struct {
   double logprob_gap_max, logprob_gap_sum;  // |new - old|
 } gyre_policy_stats;
 
-// Forward and backward of one micro-batch. component_stats holds one entry per component (both may be empty: a forward
+// Forward and backward of one micro-batch. term_stats holds one entry per term (both may be empty: a forward
 // pass). logprobs_out / entropies_out (token-aligned) may be NULL.
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
-                                 const gyre_policy_loss* loss, const gyre_component* components, int32_t num_components,
+                                 const gyre_policy_loss* loss, const gyre_term* terms, int32_t num_terms,
                                  float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
-                                 gyre_component_stats* component_stats, gyre_error* err);
+                                 gyre_term_stats* term_stats, gyre_error* err);
 
 typedef struct {
   double tokens, loss;  // Σ weight·½·max(...)

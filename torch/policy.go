@@ -33,14 +33,14 @@ const (
 	KLK3   KLEstimator = C.GYRE_KL_K3
 )
 
-// Term is what a component of the loss measures of a token.
-type Term int
+// TermKind is what a term of the loss measures of a token.
+type TermKind int
 
 // TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the reference.
 const (
-	TermTask    Term = C.GYRE_TERM_TASK
-	TermEntropy Term = C.GYRE_TERM_ENTROPY
-	TermKL      Term = C.GYRE_TERM_KL
+	TermTask    TermKind = C.GYRE_TERM_TASK
+	TermEntropy TermKind = C.GYRE_TERM_ENTROPY
+	TermKL      TermKind = C.GYRE_TERM_KL
 )
 
 // PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t) over the masked tokens.
@@ -60,37 +60,37 @@ type PolicyLoss struct {
 type PolicyInputs struct {
 	OldLogprobs []float32 // may be nil for ObjectiveNLL
 	RefLogprobs []float32 // may be nil when KL is KLNone
-	// Of components that bring none of their own: may be nil when all do. ObjectiveNLL needs no advantages.
+	// Of terms that bring none of their own: may be nil when all do. ObjectiveNLL needs no advantages.
 	Advantages, Weights []float32
 
 	LogprobsOut, EntropiesOut []float32 // filled when not nil
 }
 
-// Component is one part of the loss: a term, what weighs it, and where its gradient goes. Any number of them share one forward pass,
-// and those that share a buffer one backward pass.
-type Component struct {
+// Term is one term of the loss: its kind, what weighs it, and where its gradient goes. Any number of terms share one forward pass, and
+// those that share a buffer one backward pass.
+type Term struct {
 	Name       string // unique in a call
-	Term       Term
+	Kind       TermKind
 	Advantages []float32  // token-aligned, of a task term; nil: those of the inputs
 	Weights    []float32  // token-aligned; nil: those of the inputs
 	Into       *Gradients // the gradient is added; nil: statistics only
 }
 
-// Names of the components that [Terms] makes.
+// Names of the terms that [Terms] makes.
 const (
 	Task    = "task"
 	Entropy = "entropy"
 	KL      = "kl"
 )
 
-// Terms are the three components of the usual loss; nil skips a gradient.
-func Terms(task, entropy, kl *Gradients) []Component {
-	return []Component{{Name: Task, Term: TermTask, Into: task}, {Name: Entropy, Term: TermEntropy, Into: entropy},
-		{Name: KL, Term: TermKL, Into: kl}}
+// Terms are the three terms of the usual loss; nil skips a gradient.
+func Terms(task, entropy, kl *Gradients) []Term {
+	return []Term{{Name: Task, Kind: TermTask, Into: task}, {Name: Entropy, Kind: TermEntropy, Into: entropy},
+		{Name: KL, Kind: TermKL, Into: kl}}
 }
 
-// ComponentStats are sums over the masked tokens of one call.
-type ComponentStats struct {
+// TermStats are sums over the masked tokens of one call.
+type TermStats struct {
 	Loss                  float64 // what Into holds the gradient of: the term with its weights and its coefficient
 	Value                 float64 // Σ weight·(L, H or KL), without the coefficient
 	Clipped, ClippedLower float64 // tokens where the clip, the dual clip acted
@@ -101,12 +101,12 @@ type PolicyStats struct {
 	Tokens                       float64
 	LogRatio                     float64 // Σ clamp(old - new, ±20)
 	LogprobGapMax, LogprobGapSum float64 // of |new - old|
-	Components                   map[string]ComponentStats
+	Terms                        map[string]TermStats
 }
 
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
 // [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
-func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, components []Component) (PolicyStats, error) {
+func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms []Term) (PolicyStats, error) {
 	nll := loss.Objective == ObjectiveNLL
 	type slice struct {
 		name     string
@@ -118,8 +118,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, compon
 		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || nll}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
-	for _, c := range components {
-		slices = append(slices, slice{"advantages of " + c.Name, c.Advantages, true}, slice{"weights of " + c.Name, c.Weights, true})
+	for _, t := range terms {
+		slices = append(slices, slice{"advantages of " + t.Name, t.Advantages, true}, slice{"weights of " + t.Name, t.Weights, true})
 	}
 	for _, s := range slices {
 		if err := b.aligned(s.name, s.values, s.optional); err != nil {
@@ -127,7 +127,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, compon
 		}
 	}
 	var stats C.gyre_policy_stats
-	sums := make([]C.gyre_component_stats, len(components)+1)
+	sums := make([]C.gyre_term_stats, len(terms)+1)
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
 		var pin runtime.Pinner
 		defer pin.Unpin()
@@ -137,16 +137,16 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, compon
 			}
 			return floats(s)
 		}
-		list := make([]C.gyre_component, len(components)+1)
-		for i, c := range components {
-			into, closed := c.Into.optional()
+		list := make([]C.gyre_term, len(terms)+1)
+		for i, t := range terms {
+			into, closed := t.Into.optional()
 			if closed != nil {
 				return 0, closed
 			}
-			name := append([]byte(c.Name), 0)
+			name := append([]byte(t.Name), 0)
 			pin.Pin(&name[0])
-			list[i] = C.gyre_component{name: (*C.char)(unsafe.Pointer(&name[0])), term: C.int32_t(c.Term),
-				advantages: view(c.Advantages), weights: view(c.Weights), into: into}
+			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind),
+				advantages: view(t.Advantages), weights: view(t.Weights), into: into}
 		}
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), advantages: view(in.Advantages),
@@ -158,7 +158,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, compon
 			entropy_coef: C.double(loss.EntropyCoef),
 			kl:           C.int32_t(loss.KL), kl_straight_through: flag(loss.KLStraightThrough), kl_coef: C.double(loss.KLCoef),
 		}
-		return C.gyre_policy_backward(h, batch, &inputs, &c, &list[0], C.int32_t(len(components)),
+		return C.gyre_policy_backward(h, batch, &inputs, &c, &list[0], C.int32_t(len(terms)),
 			floats(in.LogprobsOut), floats(in.EntropiesOut), &stats, &sums[0], err), nil
 	})
 	if err != nil {
@@ -167,11 +167,11 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, compon
 	out := PolicyStats{
 		Tokens: float64(stats.tokens), LogRatio: float64(stats.log_ratio),
 		LogprobGapMax: float64(stats.logprob_gap_max), LogprobGapSum: float64(stats.logprob_gap_sum),
-		Components: make(map[string]ComponentStats, len(components)),
+		Terms: make(map[string]TermStats, len(terms)),
 	}
-	for i, c := range components {
+	for i, t := range terms {
 		s := sums[i]
-		out.Components[c.Name] = ComponentStats{Loss: float64(s.loss), Value: float64(s.value),
+		out.Terms[t.Name] = TermStats{Loss: float64(s.loss), Value: float64(s.value),
 			Clipped: float64(s.clipped), ClippedLower: float64(s.clipped_lower)}
 	}
 	return out, nil

@@ -33,7 +33,7 @@ type ShardConfig struct {
 // These become collective, that is, all ranks call them in the same order: [Gradients.Dot], [Gradients.Norm], [Products],
 // [Gradients.Sketch] and [Optimizer.Step], and [Gradients.Add] with deterministic sums. With [ShardFull] so does everything that makes a
 // pass ([Model.Score], [Model.Values], [Model.Logits], [Model.PolicyBackward], [Model.ValueBackward]; a rank without sequences gives
-// Batch{}, and the buffers of PolicyBackward's components are the same on all ranks) and [Model.Gather]. Gradients become the sums of
+// Batch{}, and the buffers of PolicyBackward's terms are the same on all ranks) and [Model.Gather]. Gradients become the sums of
 // all ranks by themselves; statistics are of this rank's tokens.
 func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
 	if err := config.Check(); err != nil {

@@ -52,7 +52,7 @@ func TestLogRatiosAreClamped(t *testing.T) {
 	}
 }
 
-func TestComponentGradientsSumToTheWhole(t *testing.T) {
+func TestTermGradientsSumToTheWhole(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
 	in.LogprobsOut = make([]float32, len(b.IDs))
@@ -64,7 +64,7 @@ func TestComponentGradientsSumToTheWhole(t *testing.T) {
 	if _, err := m.PolicyBackward(b, in, ppo, Terms(all, all, all)); err != nil {
 		t.Fatal(err)
 	}
-	if c := stats.Components; stats.Tokens != 6 || c[Task].Loss == 0 || c[Entropy].Loss >= 0 || c[KL].Loss <= 0 {
+	if c := stats.Terms; stats.Tokens != 6 || c[Task].Loss == 0 || c[Entropy].Loss >= 0 || c[KL].Loss <= 0 {
 		t.Errorf("stats %+v", stats)
 	}
 	scores, err := m.Score(b, 1, false)
@@ -88,7 +88,7 @@ func TestComponentGradientsSumToTheWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rest > 1e-5*math.Sqrt(whole) {
-		t.Errorf("components leave %v of %v", rest, math.Sqrt(whole))
+		t.Errorf("terms leave %v of %v", rest, math.Sqrt(whole))
 	}
 	var sum float64
 	for _, p := range parts {
@@ -100,7 +100,7 @@ func TestComponentGradientsSumToTheWhole(t *testing.T) {
 }
 
 // Rewards in parts: each has its own advantages and its own gradient, beside the usual terms and from the same forward pass.
-func TestComponentsOfARewardAddUp(t *testing.T) {
+func TestTermsOfARewardAddUp(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
 	loss := ppo
@@ -110,15 +110,15 @@ func TestComponentsOfARewardAddUp(t *testing.T) {
 		correct[i], format[i] = 0.75*a, 0.25*a
 	}
 	task, first, second := newGradients(t, m), newGradients(t, m), newGradients(t, m)
-	components := append(Terms(task, nil, nil),
-		Component{Name: "correctness", Advantages: correct, Into: first},
-		Component{Name: "format", Advantages: format, Into: second},
-		Component{Name: "format, unweighted", Advantages: format, Weights: slices.Repeat([]float32{1}, len(b.IDs))})
-	stats, err := m.PolicyBackward(b, in, loss, components)
+	terms := append(Terms(task, nil, nil),
+		Term{Name: "correctness", Advantages: correct, Into: first},
+		Term{Name: "format", Advantages: format, Into: second},
+		Term{Name: "format, unweighted", Advantages: format, Weights: slices.Repeat([]float32{1}, len(b.IDs))})
+	stats, err := m.PolicyBackward(b, in, loss, terms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := stats.Components
+	c := stats.Terms
 	if len(c) != 6 || math.Abs(c["correctness"].Loss+c["format"].Loss-c[Task].Loss) > 1e-6 ||
 		math.Abs(c["format, unweighted"].Loss-6*c["format"].Loss) > 1e-6 {
 		t.Errorf("stats %+v", c)
@@ -138,10 +138,10 @@ func TestComponentsOfARewardAddUp(t *testing.T) {
 	if rest, err := task.Norm(); err != nil || rest > 1e-5*whole {
 		t.Errorf("the parts leave %v of %v (%v)", rest, whole, err)
 	}
-	for what, bad := range map[string][]Component{
+	for what, bad := range map[string][]Term{
 		"a name twice":      {{Name: "format"}, {Name: "format"}},
 		"short advantages":  {{Name: "format", Advantages: format[1:]}},
-		"an unknown term":   {{Name: "format", Term: 7}},
+		"an unknown term":   {{Name: "format", Kind: 7}},
 		"no advantages":     {{Name: "format", Advantages: nil}},
 		"gradients of none": {{Name: "format", Into: new(Gradients)}},
 	} {
@@ -194,7 +194,7 @@ func TestOptimizerLowersTheLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		losses = append(losses, stats.Components[Task].Loss)
+		losses = append(losses, stats.Terms[Task].Loss)
 		norm, err := g.Norm()
 		if err != nil {
 			t.Fatal(err)

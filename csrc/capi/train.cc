@@ -79,33 +79,33 @@ gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tenso
 }
 
 gyre_status gyre_policy_backward(gyre_model* model, const gyre_batch* batch, const gyre_policy_inputs* inputs,
-                                 const gyre_policy_loss* loss, const gyre_component* components, int32_t num_components,
+                                 const gyre_policy_loss* loss, const gyre_term* terms, int32_t num_terms,
                                  float* logprobs_out, float* entropies_out, gyre_policy_stats* stats,
-                                 gyre_component_stats* component_stats, gyre_error* err) {
+                                 gyre_term_stats* term_stats, gyre_error* err) {
   return guard(err, [&] {
     const Batch view = batch_view(batch);
     const gyre_policy_inputs& in = deref(inputs, "inputs");
-    const gyre_policy_loss& terms = deref(loss, "loss");
+    const gyre_policy_loss& settings = deref(loss, "loss");
     PolicyInputs spans{.old_logprobs = {},
                        .advantages = optional(in.advantages, view),
                        .ref_logprobs = {},
                        .weights = optional(in.weights, view)};
-    if (terms.objective == GYRE_POLICY_PPO) spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
-    if (has_kl(terms)) spans.ref_logprobs = required(in.ref_logprobs, view, "ref_logprobs");
-    std::vector<Component> list;
-    for (int32_t i = 0; i < num_components; ++i) {
-      const gyre_component& c = (&deref(components, "components"))[i];
-      list.push_back({.name = &deref(c.name, "a component's name"),
-                      .term = static_cast<gyre_term>(c.term),
-                      .advantages = optional(c.advantages, view),
-                      .weights = optional(c.weights, view),
-                      .into = c.into == nullptr ? nullptr : &c.into->gradients});
+    if (settings.objective == GYRE_POLICY_PPO) spans.old_logprobs = required(in.old_logprobs, view, "old_logprobs");
+    if (has_kl(settings)) spans.ref_logprobs = required(in.ref_logprobs, view, "ref_logprobs");
+    std::vector<Term> list;
+    for (int32_t i = 0; i < num_terms; ++i) {
+      const gyre_term& term = (&deref(terms, "terms"))[i];
+      list.push_back({.name = &deref(term.name, "a term's name"),
+                      .kind = static_cast<gyre_term_kind>(term.kind),
+                      .advantages = optional(term.advantages, view),
+                      .weights = optional(term.weights, view),
+                      .into = term.into == nullptr ? nullptr : &term.into->gradients});
     }
     const PolicyResult result =
-        policy_backward(deref(model, "model").decoder, view, spans, terms, list,
+        policy_backward(deref(model, "model").decoder, view, spans, settings, list,
                         {.logprobs = optional(logprobs_out, view), .entropies = optional(entropies_out, view)});
     deref(stats, "stats") = result.stats;
-    if (!list.empty()) std::ranges::copy(result.components, &deref(component_stats, "component_stats"));
+    if (!list.empty()) std::ranges::copy(result.terms, &deref(term_stats, "term_stats"));
   });
 }
 

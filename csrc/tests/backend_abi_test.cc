@@ -140,16 +140,16 @@ class Abi {
     keep("work", work.flops);
   }
 
-  gyre_status backward(const std::vector<gyre_component>& components, std::vector<gyre_component_stats>& of) {
+  gyre_status backward(const std::vector<gyre_term>& terms, std::vector<gyre_term_stats>& of) {
     gyre_policy_loss loss{};
     loss.temperature = 0.9;
     loss.clip_low = 0.2, loss.clip_high = 0.3, loss.clip_dual = 3;
     loss.entropy_coef = 0.05, loss.kl = GYRE_KL_K3, loss.kl_coef = 0.1;
-    of.resize(components.size());
+    of.resize(terms.size());
     gyre_policy_stats stats{};
     const gyre_status status =
-        gyre_policy_backward(model_.get(), &batch_, &inputs_, &loss, components.data(),
-                             static_cast<int32_t>(components.size()), nullptr, nullptr, &stats, of.data(), &err_);
+        gyre_policy_backward(model_.get(), &batch_, &inputs_, &loss, terms.data(),
+                             static_cast<int32_t>(terms.size()), nullptr, nullptr, &stats, of.data(), &err_);
     keep("policy statistics", std::vector<double>{stats.tokens, stats.log_ratio, stats.logprob_gap_max});
     return status;
   }
@@ -157,18 +157,18 @@ class Abi {
   void gradients() {
     std::vector<Handle<gyre_gradients>> g;
     for (int i = 0; i < 4; ++i) g.push_back(buffer(model_.get()));
-    const std::vector<gyre_component> components = {{"task", GYRE_TERM_TASK, nullptr, nullptr, g[0].get()},
+    const std::vector<gyre_term> terms = {{"task", GYRE_TERM_TASK, nullptr, nullptr, g[0].get()},
                                                     {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1].get()},
                                                     {"kl", GYRE_TERM_KL, nullptr, nullptr, g[2].get()},
                                                     {"format", GYRE_TERM_TASK, weights_.data(), nullptr, g[3].get()}};
     for (const int32_t recompute : {1, 0}) {
       ok(gyre_model_set_recompute(model_.get(), recompute, &err_));
       for (const auto& b : g) ok(gyre_gradients_zero(b.get(), &err_));
-      std::vector<gyre_component_stats> of;
-      ok(backward(components, of));
+      std::vector<gyre_term_stats> of;
+      ok(backward(terms, of));
       for (size_t i = 0; i < g.size(); ++i) {
-        keep("component losses", std::vector<double>{of[i].loss, of[i].value, of[i].clipped});
-        keep(std::string("gradient of ") + components[i].name, flat(model_.get(), g[i].get()));
+        keep("term losses", std::vector<double>{of[i].loss, of[i].value, of[i].clipped});
+        keep(std::string("gradient of ") + terms[i].name, flat(model_.get(), g[i].get()));
       }
     }
     const auto parameters = static_cast<size_t>(gyre_model_parameter_count(model_.get()));
@@ -215,7 +215,7 @@ class Abi {
     const uint64_t version = gyre_model_version(model_.get());
     for (int step = 0; step < 3; ++step) {
       ok(gyre_gradients_zero(g.get(), &err_));
-      std::vector<gyre_component_stats> of;
+      std::vector<gyre_term_stats> of;
       ok(backward({{"task", GYRE_TERM_TASK, nullptr, nullptr, g.get()}}, of));
       double norm = 0;
       int32_t applied = 0;

@@ -84,8 +84,8 @@ TEST_P(BackendTraining, PolicyGradientsAreTheKernels) {
   };
   const Result want = run(twins.kernels), got = run(*twins.other);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_NEAR(got.result.components[i].loss, want.result.components[i].loss, 1e-5);
-    EXPECT_NEAR(got.result.components[i].value, want.result.components[i].value, 1e-5);
+    EXPECT_NEAR(got.result.terms[i].loss, want.result.terms[i].loss, 1e-5);
+    EXPECT_NEAR(got.result.terms[i].value, want.result.terms[i].value, 1e-5);
   }
   EXPECT_LT(error(*got.task, *want.task), kTolerance);
   EXPECT_LT(error(*got.entropy, *want.entropy), kTolerance);

@@ -154,8 +154,8 @@ TEST(Model, RejectsBadConfigurationsAndNulls) {
   EXPECT_EQ(model, nullptr);
 }
 
-// Five components through the C ABI: the three usual ones and two parts of the reward with advantages of their own.
-TEST(Policy, TakesAnyNumberOfComponents) {
+// Five terms through the C ABI: the three usual ones and two parts of the reward with advantages of their own.
+TEST(Policy, TakesAnyNumberOfTerms) {
   gyre_error err{};
   gyre_model* model = nullptr;
   const gyre_model_config c = config();
@@ -193,7 +193,7 @@ TEST(Policy, TakesAnyNumberOfComponents) {
 
   std::vector<gyre_gradients*> g(5);
   for (gyre_gradients*& buffer : g) ASSERT_EQ(gyre_gradients_new(model, &buffer, &err), GYRE_OK);
-  std::vector<gyre_component> components = {
+  std::vector<gyre_term> terms = {
       {"task", GYRE_TERM_TASK, nullptr, nullptr, g[0]},
       {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1]},
       {"kl", GYRE_TERM_KL, nullptr, nullptr, g[2]},
@@ -201,9 +201,9 @@ TEST(Policy, TakesAnyNumberOfComponents) {
       {"format", GYRE_TERM_TASK, format.data(), nullptr, g[4]},
   };
   gyre_policy_stats stats{};
-  std::vector<gyre_component_stats> of(5);
+  std::vector<gyre_term_stats> of(5);
   const auto run = [&] {
-    return gyre_policy_backward(model, &batch, &inputs, &loss, components.data(), 5, nullptr, nullptr, &stats,
+    return gyre_policy_backward(model, &batch, &inputs, &loss, terms.data(), 5, nullptr, nullptr, &stats,
                                 of.data(), &err);
   };
   ASSERT_EQ(run(), GYRE_OK) << err.message;
@@ -221,10 +221,10 @@ TEST(Policy, TakesAnyNumberOfComponents) {
   ASSERT_EQ(gyre_gradients_add(g[0], g[4], -1, &err), GYRE_OK);
   EXPECT_LT(norm(g[0]), 1e-5 * whole);
 
-  components[4].name = "task";
+  terms[4].name = "task";
   EXPECT_EQ(run(), GYRE_INVALID_ARGUMENT);
   EXPECT_NE(std::string(err.message).find("\"task\""), std::string::npos) << err.message;
-  components[4].name = nullptr;
+  terms[4].name = nullptr;
   EXPECT_EQ(run(), GYRE_INVALID_ARGUMENT);
   for (gyre_gradients* buffer : g) gyre_gradients_free(buffer);
   gyre_model_free(model);

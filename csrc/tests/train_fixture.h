@@ -60,10 +60,10 @@ inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 
 }
 
 // The three terms of the usual loss.
-inline std::vector<Component> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
-  return {{.name = "task", .term = GYRE_TERM_TASK, .into = task},
-          {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = entropy},
-          {.name = "kl", .term = GYRE_TERM_KL, .into = kl}};
+inline std::vector<Term> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+  return {{.name = "task", .kind = GYRE_TERM_TASK, .into = task},
+          {.name = "entropy", .kind = GYRE_TERM_ENTROPY, .into = entropy},
+          {.name = "kl", .kind = GYRE_TERM_KL, .into = kl}};
 }
 
 // Makes sequence s begin with the first `count` tokens of sequence `from`.

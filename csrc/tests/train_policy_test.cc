@@ -34,22 +34,22 @@ gyre_policy_loss full_loss() {
 PolicyInputs inputs_of(const OwnedBatch& b) { return {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}; }
 
 PolicyResult run(Decoder& decoder, const OwnedBatch& b, const gyre_policy_loss& loss,
-                 const std::vector<Component>& into, const PolicyOutputs& outputs = {}) {
+                 const std::vector<Term>& into, const PolicyOutputs& outputs = {}) {
   return policy_backward(decoder, b.view(), inputs_of(b), loss, into, outputs);
 }
 
 double total(const PolicyResult& r) {
   double sum = 0;
-  for (const gyre_component_stats& c : r.components) sum += c.loss;
+  for (const gyre_term_stats& c : r.terms) sum += c.loss;
   return sum;
 }
 
-std::vector<Component> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+std::vector<Term> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
   return train_test::terms(task, entropy, kl);
 }
-std::vector<Component> terms(Gradients* all) { return terms(all, all, all); }
+std::vector<Term> terms(Gradients* all) { return terms(all, all, all); }
 
-TEST(PolicyBackward, ComponentsSumToTheWhole) {
+TEST(PolicyBackward, TermsSumToTheWhole) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
   Gradients task(decoder->config()), entropy(decoder->config()), kl(decoder->config()), all(decoder->config());
@@ -63,7 +63,7 @@ TEST(PolicyBackward, ComponentsSumToTheWhole) {
 }
 
 // Rewards in parts: the advantages of each give their own gradient, beside entropy and KL, from one forward pass.
-TEST(PolicyBackward, EveryComponentHasItsOwnAdvantagesWeightsAndBuffer) {
+TEST(PolicyBackward, EveryTermHasItsOwnAdvantagesWeightsAndBuffer) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
   OwnedBatch first = b, second = b, light = b;
@@ -81,19 +81,19 @@ TEST(PolicyBackward, EveryComponentHasItsOwnAdvantagesWeightsAndBuffer) {
                                   {.name = "second", .advantages = second.advantages, .into = &two},
                                   {.name = "task", .into = &whole},
                                   {.name = "light", .weights = light.weights, .into = &half},
-                                  {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = &together},
+                                  {.name = "entropy", .kind = GYRE_TERM_ENTROPY, .into = &together},
                                   {.name = "again", .into = &together}});
-  ASSERT_EQ(parts.components.size(), 6u);
-  EXPECT_NEAR(parts.components[0].loss + parts.components[1].loss, parts.components[2].loss, 1e-6);
-  EXPECT_NEAR(parts.components[3].loss, 0.5 * parts.components[2].loss, 1e-9);
-  EXPECT_EQ(parts.components[5].loss, parts.components[2].loss);
+  ASSERT_EQ(parts.terms.size(), 6u);
+  EXPECT_NEAR(parts.terms[0].loss + parts.terms[1].loss, parts.terms[2].loss, 1e-6);
+  EXPECT_NEAR(parts.terms[3].loss, 0.5 * parts.terms[2].loss, 1e-9);
+  EXPECT_EQ(parts.terms[5].loss, parts.terms[2].loss);
 
   // Each is the gradient that it would have alone.
   Gradients alone = buffer(), both = buffer();
   run(*decoder, first, loss, {{.name = "alone", .into = &alone}});
   EXPECT_EQ(relative_distance(one, alone), 0);
   run(*decoder, b, loss,
-      {{.name = "task", .into = &both}, {.name = "entropy", .term = GYRE_TERM_ENTROPY, .into = &both}});
+      {{.name = "task", .into = &both}, {.name = "entropy", .kind = GYRE_TERM_ENTROPY, .into = &both}});
   EXPECT_LT(relative_distance(together, both), 1e-6);
   one.add(two, 1);
   EXPECT_LT(relative_distance(one, whole), 1e-5);
@@ -101,14 +101,14 @@ TEST(PolicyBackward, EveryComponentHasItsOwnAdvantagesWeightsAndBuffer) {
   EXPECT_LT(relative_distance(half, whole), 1e-6);
 }
 
-// However many components there are, the forward pass runs once and every buffer costs one backward pass.
-TEST(PolicyBackward, ComponentsShareTheForwardPassAndBuffersTheBackwardPass) {
+// However many terms there are, the forward pass runs once and every buffer costs one backward pass.
+TEST(PolicyBackward, TermsShareTheForwardPassAndBuffersTheBackwardPass) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
   Gradients one(decoder->config()), two(decoder->config());
-  const auto flops = [&](const std::vector<Component>& components) {
+  const auto flops = [&](const std::vector<Term>& list) {
     const double before = decoder->work().flops;
-    run(*decoder, b, full_loss(), components);
+    run(*decoder, b, full_loss(), list);
     return decoder->work().flops - before;
   };
   const double forward = flops({}), backward = flops({{.name = "task", .into = &one}}) - forward;
@@ -118,12 +118,12 @@ TEST(PolicyBackward, ComponentsShareTheForwardPassAndBuffersTheBackwardPass) {
   EXPECT_EQ(flops(terms(nullptr)), forward);
 }
 
-TEST(PolicyBackward, RefusesComponentsThatMakeNoSense) {
+TEST(PolicyBackward, RefusesTermsThatMakeNoSense) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({4, 6});
-  const auto message = [&](const std::vector<Component>& components, PolicyInputs inputs) -> std::string {
+  const auto message = [&](const std::vector<Term>& terms, PolicyInputs inputs) -> std::string {
     try {
-      policy_backward(*decoder, b.view(), inputs, full_loss(), components, {});
+      policy_backward(*decoder, b.view(), inputs, full_loss(), terms, {});
     } catch (const std::invalid_argument& e) {
       return e.what();
     }
@@ -132,10 +132,10 @@ TEST(PolicyBackward, RefusesComponentsThatMakeNoSense) {
   const auto expect = [](const std::string& got, const std::string& part) {
     EXPECT_NE(got.find(part), std::string::npos) << got;
   };
-  const std::vector<Component> named = {{.name = "format"}};
+  const std::vector<Term> named = {{.name = "format"}};
   EXPECT_EQ(message(named, inputs_of(b)), "no error");
   expect(message({{.name = "format"}, {.name = "format"}}, inputs_of(b)), "\"format\": the name is given twice");
-  expect(message({{.name = "format", .term = static_cast<gyre_term>(3)}}, inputs_of(b)), "term is 3");
+  expect(message({{.name = "format", .kind = static_cast<gyre_term_kind>(3)}}, inputs_of(b)), "kind is 3");
   PolicyInputs bare = inputs_of(b);
   bare.advantages = {};
   expect(message(named, bare), "\"format\": no advantages");
@@ -238,7 +238,7 @@ TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
     gap = std::max(gap, std::abs(static_cast<double>(logprobs[t]) - b.old_logprobs[t]));
   }
   EXPECT_EQ(stats.tokens, tokens);
-  EXPECT_NEAR(result.components[1].value, entropy, 1e-12);
+  EXPECT_NEAR(result.terms[1].value, entropy, 1e-12);
   EXPECT_NEAR(stats.log_ratio, log_ratio, 1e-9);
   EXPECT_EQ(stats.logprob_gap_max, gap);
 }
@@ -252,7 +252,7 @@ TEST(PolicyBackward, OnPolicyStepIsTheVanillaPolicyGradient) {
   Gradients surrogate(decoder->config()), nll(decoder->config());
   const PolicyResult result = run(*decoder, b, loss, terms(&surrogate));
   EXPECT_EQ(result.stats.logprob_gap_max, 0);
-  EXPECT_EQ(result.components[0].clipped, 0);
+  EXPECT_EQ(result.terms[0].clipped, 0);
   for (size_t t = 0; t < b.ids.size(); ++t) b.weights[t] *= b.advantages[t];
   loss.objective = GYRE_POLICY_NLL;
   run(*decoder, b, loss, terms(&nll, nullptr, nullptr));

@@ -60,7 +60,7 @@ TEST(Update, IsTheSameBitsForAnyNumberOfThreads) {
   const Update one = run(1);
   for (int threads : {2, 3}) {
     const Update other = run(threads);
-    EXPECT_EQ(one.result.components[0].loss, other.result.components[0].loss);
+    EXPECT_EQ(one.result.terms[0].loss, other.result.terms[0].loss);
     EXPECT_TRUE(same_bits(one.logprobs, other.logprobs));
     EXPECT_TRUE(same_bits(one.sketch, other.sketch));
     EXPECT_EQ(one.grad_norm, other.grad_norm);

@@ -15,26 +15,26 @@
 namespace gyre {
 namespace {
 
-[[noreturn]] void refuse(const Component& c, const std::string& what) {
-  throw std::invalid_argument("policy loss: component \"" + std::string(c.name) + "\": " + what);
+[[noreturn]] void refuse(const Term& c, const std::string& what) {
+  throw std::invalid_argument("policy loss: term \"" + std::string(c.name) + "\": " + what);
 }
 
-// The components with the inputs' advantages and weights where they bring none of their own.
-std::vector<Component> complete(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
-                                const gyre_policy_loss& loss, std::span<const Component> components) {
+// The terms with the inputs' advantages and weights where they bring none of their own.
+std::vector<Term> complete(const Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
+                                const gyre_policy_loss& loss, std::span<const Term> terms) {
   const bool ppo = loss.objective == GYRE_POLICY_PPO;
-  std::vector<Component> all(components.begin(), components.end());
+  std::vector<Term> all(terms.begin(), terms.end());
   std::set<std::string_view> names;
-  for (Component& c : all) {
+  for (Term& c : all) {
     if (!names.insert(c.name).second) refuse(c, "the name is given twice");
-    if (c.term < GYRE_TERM_TASK || c.term > GYRE_TERM_KL) {
-      refuse(c, "term is " + std::to_string(c.term) + ", expected 0 to 2 (task, entropy, KL)");
+    if (c.kind < GYRE_TERM_TASK || c.kind > GYRE_TERM_KL) {
+      refuse(c, "kind is " + std::to_string(c.kind) + ", expected 0 to 2 (task, entropy, KL)");
     }
     if (c.weights.empty()) c.weights = inputs.weights;
     if (c.weights.size() != batch.ids.size()) refuse(c, "no weights, neither its own nor the inputs'");
     require_finite(batch, c.weights, "weight");
     if (c.into != nullptr) c.into->require_config(decoder.config());
-    if (c.term != GYRE_TERM_TASK || !ppo) continue;
+    if (c.kind != GYRE_TERM_TASK || !ppo) continue;
     if (c.advantages.empty()) c.advantages = inputs.advantages;
     if (c.advantages.size() != batch.ids.size()) refuse(c, "no advantages, neither its own nor the inputs'");
     require_finite(batch, c.advantages, "advantage");
@@ -65,16 +65,16 @@ void add_tokens(std::span<const int64_t> tokens, const Scores& scores, std::span
   }
 }
 
-// Adds a component's values at the tokens to stats and returns their derivatives with respect to each token's log-prob,
-// or entropy for that term.
-std::vector<float> evaluate(const Component& c, std::span<const int64_t> tokens, const Scores& scores,
-                            const PolicyInputs& inputs, const gyre_policy_loss& loss, gyre_component_stats& stats) {
+// Adds a term's values at the tokens to stats and returns their derivatives with respect to each token's log-prob,
+// or entropy for an entropy term.
+std::vector<float> evaluate(const Term& c, std::span<const int64_t> tokens, const Scores& scores,
+                            const PolicyInputs& inputs, const gyre_policy_loss& loss, gyre_term_stats& stats) {
   const bool ppo = loss.objective == GYRE_POLICY_PPO;
   std::vector<float> d(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const int64_t t = tokens[i];
     const double weight = c.weights[t], logprob = scores.logprobs[i], entropy = scores.entropies[i];
-    switch (c.term) {
+    switch (c.kind) {
       case GYRE_TERM_TASK: {
         const TokenLoss task =
             policy_term(loss, logprob, ppo ? inputs.old_logprobs[t] : logprob, ppo ? c.advantages[t] : 0);
@@ -99,7 +99,7 @@ std::vector<float> evaluate(const Component& c, std::span<const int64_t> tokens,
       }
     }
   }
-  if (c.term == GYRE_TERM_TASK) stats.value = stats.loss;
+  if (c.kind == GYRE_TERM_TASK) stats.value = stats.loss;
   return d;
 }
 
@@ -112,14 +112,14 @@ void add_to(std::vector<float>& sum, std::span<const float> values) {
   for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
 }
 
-// The components that go into one buffer, summed: one backward pass.
+// The terms that go into one buffer, summed: one backward pass.
 struct BackwardPass {
   Gradients* into;
-  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no component depends on it
+  std::vector<float> d_logprob, d_entropy;  // of a chunk of targets; empty when no term depends on it
   at::Tensor d_hidden_NH;
 };
 
-// One pass per distinct buffer; a component whose derivatives are all zero needs none.
+// One pass per distinct buffer; a term whose derivatives are all zero needs none.
 class BackwardPasses {
  public:
   // Passes write gradients shaped like hidden_NH.
@@ -129,14 +129,14 @@ class BackwardPasses {
   void begin() {
     for (BackwardPass& pass : passes_) pass.d_logprob.clear(), pass.d_entropy.clear();
   }
-  // Takes the derivatives of a component.
-  void join(const Component& c, std::span<const float> values) {
+  // Takes the derivatives of a term.
+  void join(const Term& c, std::span<const float> values) {
     if (c.into == nullptr || all_zero(values)) return;
     auto pass = std::find_if(passes_.begin(), passes_.end(), [&](const BackwardPass& p) { return p.into == c.into; });
     if (pass == passes_.end()) pass = passes_.insert(passes_.end(), {c.into, {}, {}, at::zeros_like(hidden_NH_)});
-    add_to(c.term == GYRE_TERM_ENTROPY ? pass->d_entropy : pass->d_logprob, values);
+    add_to(c.kind == GYRE_TERM_ENTROPY ? pass->d_entropy : pass->d_logprob, values);
   }
-  // What the chunk's components have given. Valid until begin().
+  // What the chunk's terms have given. Valid until begin().
   std::vector<ScoreGradient> gradients() const {
     std::vector<ScoreGradient> all;
     for (const BackwardPass& pass : passes_) {
@@ -146,11 +146,11 @@ class BackwardPasses {
     return all;
   }
 
-  // A pass for each of these buffers, in their order, whatever the components give: other ranks wait for them.
-  void begin_with(std::span<ParameterSet* const> buffers, std::span<const Component> components) {
+  // A pass for each of these buffers, in their order, whatever the terms give: other ranks wait for them.
+  void begin_with(std::span<ParameterSet* const> buffers, std::span<const Term> terms) {
     for (const ParameterSet* buffer : buffers) {
       const auto c = std::ranges::find_if(
-          components, [&](const Component& c) { return c.into != nullptr && &c.into->set() == buffer; });
+          terms, [&](const Term& c) { return c.into != nullptr && &c.into->set() == buffer; });
       passes_.push_back({c->into, {}, {}, at::zeros_like(hidden_NH_)});
     }
   }
@@ -166,10 +166,10 @@ class BackwardPasses {
   std::vector<BackwardPass> passes_;
 };
 
-// The buffers of the components, each once, in their order.
-std::vector<ParameterSet*> buffers_of(std::span<const Component> components) {
+// The buffers of the terms, each once, in their order.
+std::vector<ParameterSet*> buffers_of(std::span<const Term> terms) {
   std::vector<ParameterSet*> all;
-  for (const Component& c : components) {
+  for (const Term& c : terms) {
     if (c.into != nullptr && std::ranges::find(all, &c.into->set()) == all.end()) all.push_back(&c.into->set());
   }
   return all;
@@ -178,16 +178,16 @@ std::vector<ParameterSet*> buffers_of(std::span<const Component> components) {
 }  // namespace
 
 PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
-                             const gyre_policy_loss& loss, std::span<const Component> components,
+                             const gyre_policy_loss& loss, std::span<const Term> terms,
                              const PolicyOutputs& outputs) {
-  const std::vector<ParameterSet*> buffers = decoder.in_step() ? buffers_of(components) : std::vector<ParameterSet*>();
+  const std::vector<ParameterSet*> buffers = decoder.in_step() ? buffers_of(terms) : std::vector<ParameterSet*>();
   if (decoder.in_step() && batch.ids.empty()) {
     decoder.go_along(!buffers.empty(), buffers);
     decoder.rest();
-    return {.stats = {}, .components = std::vector<gyre_component_stats>(components.size())};
+    return {.stats = {}, .terms = std::vector<gyre_term_stats>(terms.size())};
   }
   check(decoder, batch, inputs, loss);
-  const std::vector<Component> all = complete(decoder, batch, inputs, loss, components);
+  const std::vector<Term> all = complete(decoder, batch, inputs, loss, terms);
   const auto old_logprobs = loss.objective == GYRE_POLICY_PPO ? inputs.old_logprobs : std::span<const float>();
   const Packing packing = pack(batch.ids, batch.offsets);
   const Predicted p = predicted(batch, packing);
@@ -196,7 +196,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
   const at::Tensor hidden_NH = decoder.forward(packing, &kept);
   BackwardPasses passes(hidden_NH);
   passes.begin_with(buffers, all);
-  PolicyResult result{.stats = {}, .components = std::vector<gyre_component_stats>(all.size())};
+  PolicyResult result{.stats = {}, .terms = std::vector<gyre_term_stats>(all.size())};
   std::vector<float> logprobs, entropies;  // per target
   decoder.score_backward(hidden_NH, p.targets, loss.temperature, [&](size_t first, const Scores& chunk) {
     const auto here = std::span(tokens).subspan(first, chunk.logprobs.size());
@@ -207,7 +207,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
     add_tokens(here, chunk, old_logprobs, result.stats);
     passes.begin();
     for (size_t i = 0; i < all.size(); ++i) {
-      passes.join(all[i], evaluate(all[i], here, chunk, inputs, loss, result.components[i]));
+      passes.join(all[i], evaluate(all[i], here, chunk, inputs, loss, result.terms[i]));
     }
     return passes.gradients();
   });

@@ -1,5 +1,5 @@
-// Forward and backward of the policy loss on one micro-batch: the sum of any number of named components, each one term
-// (task, entropy or KL) under its own weights, with its own gradient.
+// Forward and backward of the policy loss on one micro-batch: the sum of any number of named terms, each of one
+// kind (task, entropy or KL) under its own weights, with its own gradient.
 #pragma once
 
 #include <span>
@@ -14,15 +14,15 @@
 namespace gyre {
 
 // Token-aligned; old_logprobs and advantages may be empty for GYRE_POLICY_NLL, ref_logprobs when there is no KL term,
-// advantages and weights when every component brings its own.
+// advantages and weights when every term brings its own.
 struct PolicyInputs {
   std::span<const float> old_logprobs, advantages, ref_logprobs, weights;
 };
 
-// See gyre_component. Empty spans: those of the inputs.
-struct Component {
+// See gyre_term. Empty spans: those of the inputs.
+struct Term {
   std::string_view name;
-  gyre_term term = GYRE_TERM_TASK;
+  gyre_term_kind kind = GYRE_TERM_TASK;
   std::span<const float> advantages{}, weights{};
   Gradients* into = nullptr;  // null: statistics only
 };
@@ -34,13 +34,13 @@ struct PolicyOutputs {
 
 struct PolicyResult {
   gyre_policy_stats stats{};
-  std::vector<gyre_component_stats> components;  // in the order given
+  std::vector<gyre_term_stats> terms;  // in the order given
 };
 
 // Throws std::invalid_argument for inconsistent inputs and NotFiniteError when a log-prob or entropy is not finite. The
 // gradients may then hold a part of the micro-batch.
 PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyInputs& inputs,
-                             const gyre_policy_loss& loss, std::span<const Component> components,
+                             const gyre_policy_loss& loss, std::span<const Term> terms,
                              const PolicyOutputs& outputs);
 
 }  // namespace gyre

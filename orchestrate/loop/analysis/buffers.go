@@ -13,7 +13,7 @@ import (
 type buffers map[string]*torch.Gradients
 
 // into gives the components their buffers; those without one still say their losses.
-func (b buffers) into(components []torch.Component) []torch.Component {
+func (b buffers) into(components []torch.Term) []torch.Term {
 	out := slices.Clone(components)
 	for i, c := range out {
 		out[i].Into = b[c.Name]

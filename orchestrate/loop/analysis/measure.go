@@ -15,13 +15,13 @@ import (
 type Batch struct {
 	Tokens []int // sampled tokens per episode
 	// Components of the loss, in the order of reports: names and terms. Any number of them, by any names.
-	Components []torch.Component
+	Components []torch.Term
 	// Backward runs the chosen episodes forward and backward, adding each component's gradient to its buffer, and returns the sums of
 	// their losses. All losses are weighted under the normaliser of the whole batch.
-	Backward func(samples []int, out []torch.Component) (torch.PolicyStats, error)
+	Backward func(samples []int, out []torch.Term) (torch.PolicyStats, error)
 	// Alone does the same for one micro-batch under its own normaliser, its gradients multiplied by scale (paper profile). The
 	// losses it returns are not scaled.
-	Alone func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error)
+	Alone func(samples []int, scale float64, out []torch.Term) (torch.PolicyStats, error)
 }
 
 func (b Batch) names() []string {
@@ -36,7 +36,7 @@ func (b Batch) names() []string {
 func (b Batch) losses(s torch.PolicyStats) map[string]float64 {
 	out := map[string]float64{}
 	for _, c := range b.Components {
-		loss, name := s.Components[c.Name].Loss, c.Name
+		loss, name := s.Terms[c.Name].Loss, c.Name
 		out["total"] += loss
 		if name == torch.Task {
 			name = "policy"

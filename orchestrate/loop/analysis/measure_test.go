@@ -41,7 +41,7 @@ func newFixture(t *testing.T) *fixture {
 	r := rand.New(rand.NewPCG(6, 7))
 	fill(t, model, func() float32 { return float32(0.3 * r.NormFloat64()) })
 	f := &fixture{model: model, advantages: map[string][]float32{}}
-	f.batch.Components = []torch.Component{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Term: torch.TermEntropy}}
+	f.batch.Components = []torch.Term{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Kind: torch.TermEntropy}}
 	for g, size := range []int{2, 3, 2, 1, 2} {
 		group := Group{ID: 10 - g, Spread: float64(g)}
 		for range size {
@@ -59,17 +59,17 @@ func newFixture(t *testing.T) *fixture {
 		}
 		f.groups = append(f.groups, group)
 	}
-	f.batch.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+	f.batch.Backward = func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
 		return f.backward(samples, tokenWeight, out)
 	}
-	f.batch.Alone = func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
+	f.batch.Alone = func(samples []int, scale float64, out []torch.Term) (torch.PolicyStats, error) {
 		tokens := 0
 		for _, i := range samples {
 			tokens += f.batch.Tokens[i]
 		}
 		stats, err := f.backward(samples, scale/float64(tokens), out)
-		for name, c := range stats.Components {
-			stats.Components[name] = torch.ComponentStats{Loss: c.Loss / scale}
+		for name, c := range stats.Terms {
+			stats.Terms[name] = torch.TermStats{Loss: c.Loss / scale}
 		}
 		return stats, err
 	}
@@ -100,7 +100,7 @@ func fill(t *testing.T, model *torch.Model, value func() float32) {
 	}
 }
 
-func (f *fixture) backward(samples []int, weight float64, out []torch.Component) (torch.PolicyStats, error) {
+func (f *fixture) backward(samples []int, weight float64, out []torch.Term) (torch.PolicyStats, error) {
 	f.calls++
 	var chosen [][]int32
 	for _, i := range samples {
@@ -136,11 +136,11 @@ func (f *fixture) slowly(t *testing.T, samples []int, name string, weight func(i
 		term = torch.TermEntropy
 	}
 	for _, i := range samples {
-		stats, err := f.backward([]int{i}, weight(i), []torch.Component{{Name: name, Term: term, Into: g}})
+		stats, err := f.backward([]int{i}, weight(i), []torch.Term{{Name: name, Kind: term, Into: g}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		loss += stats.Components[name].Loss
+		loss += stats.Terms[name].Loss
 	}
 	parameters, err := f.model.Parameters()
 	if err != nil {
@@ -407,7 +407,7 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 		}
 	}
 	finite := f.batch.Backward
-	f.batch.Backward = func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+	f.batch.Backward = func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
 		stats, err := finite(samples, out)
 		tensor, problem := out[2].Into.Tensor(0)
 		if problem != nil {

@@ -123,13 +123,13 @@ func (g golden) batch(t *testing.T, m *torch.Model) Batch {
 	}
 	return Batch{Samples: g.samples(), Backward: func(i int, tasks []Task, _, _ *torch.Gradients) error {
 		size := len(g.Prompts[g.UID[i]]) + len(g.Responses[i])
-		var terms []torch.Component
+		var terms []torch.Term
 		for k, task := range tasks {
 			weights := slices.Repeat([]float32{1 / float32(tokens)}, size)
 			for t, a := range task.Advantages {
 				weights[size-len(task.Advantages)+t] *= a
 			}
-			terms = append(terms, torch.Component{Name: strconv.Itoa(k), Weights: weights, Into: task.Into})
+			terms = append(terms, torch.Term{Name: strconv.Itoa(k), Weights: weights, Into: task.Into})
 		}
 		_, err := m.PolicyBackward(g.pack(i), torch.PolicyInputs{}, torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, terms)
 		return err

@@ -184,13 +184,13 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 }
 
 // bar counts the samples that went through the passes of a batch, once for each of the loss's terms.
-func (g *gradientAnalysis) bar(samples int) (bar *metrics.Bar, count func(samples int, out []torch.Component)) {
+func (g *gradientAnalysis) bar(samples int) (bar *metrics.Bar, count func(samples int, out []torch.Term)) {
 	total, done := samples*len(lossComponents(g.policyLoss())), 0
 	if g.config.Analysis.Profile == analysis.Paper { // bucket by bucket, and all of them again
 		total *= 2
 	}
 	bar = g.console.Bar("gradient analysis", total)
-	return bar, func(samples int, out []torch.Component) {
+	return bar, func(samples int, out []torch.Term) {
 		for _, c := range out {
 			if c.Into != nil {
 				done += samples
@@ -236,20 +236,20 @@ func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
 }
 
 // analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component. count hears of every micro-batch.
-func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(samples int, out []torch.Component)) (analysis.Batch, error) {
+func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(samples int, out []torch.Term)) (analysis.Batch, error) {
 	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
 	weights, err := lossWeights(s.samples, all(len(s.samples)), mode, s.width)
 	if err != nil {
 		return analysis.Batch{}, err
 	}
-	backward := func(samples []int, weights map[int][]float32, out []torch.Component) (torch.PolicyStats, error) {
+	backward := func(samples []int, weights map[int][]float32, out []torch.Term) (torch.PolicyStats, error) {
 		losses, into := mean{}, make([]*torch.Gradients, len(out))
 		for i, c := range out {
 			into[i] = c.Into
 		}
 		err := e.eachPass(ctx, e.actor.model, s.samples, samples, into, func(micro []stretch) error {
 			stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
-			for name, c := range stats.Components {
+			for name, c := range stats.Terms {
 				losses.addIn(e.lane, name, c.Loss, 0)
 			}
 			count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
@@ -258,18 +258,18 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 		if err == nil {
 			losses, err = losses.ofAll(ctx, e.world)
 		}
-		total := torch.PolicyStats{Components: map[string]torch.ComponentStats{}}
+		total := torch.PolicyStats{Terms: map[string]torch.TermStats{}}
 		for name, v := range losses.total() {
-			total.Components[name] = torch.ComponentStats{Loss: v[0]}
+			total.Terms[name] = torch.TermStats{Loss: v[0]}
 		}
 		return total, err
 	}
 	b := analysis.Batch{
 		Components: lossComponents(loss),
-		Backward: func(samples []int, out []torch.Component) (torch.PolicyStats, error) {
+		Backward: func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
 			return backward(samples, weights, out)
 		},
-		Alone: func(samples []int, scale float64, out []torch.Component) (torch.PolicyStats, error) {
+		Alone: func(samples []int, scale float64, out []torch.Term) (torch.PolicyStats, error) {
 			weights, err := lossWeights(s.samples, samples, mode, s.width)
 			if err != nil {
 				return torch.PolicyStats{}, err
@@ -280,8 +280,8 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 				}
 			}
 			stats, err := backward(samples, weights, out)
-			for name, c := range stats.Components {
-				stats.Components[name] = torch.ComponentStats{Loss: c.Loss / scale}
+			for name, c := range stats.Terms {
+				stats.Terms[name] = torch.TermStats{Loss: c.Loss / scale}
 			}
 			return stats, err
 		},
@@ -293,13 +293,13 @@ func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(s
 }
 
 // lossComponents are the terms that the loss has.
-func lossComponents(loss torch.PolicyLoss) []torch.Component {
-	out := []torch.Component{{Name: torch.Task, Term: torch.TermTask}}
+func lossComponents(loss torch.PolicyLoss) []torch.Term {
+	out := []torch.Term{{Name: torch.Task, Kind: torch.TermTask}}
 	if loss.EntropyCoef != 0 {
-		out = append(out, torch.Component{Name: torch.Entropy, Term: torch.TermEntropy})
+		out = append(out, torch.Term{Name: torch.Entropy, Kind: torch.TermEntropy})
 	}
 	if loss.KL != torch.KLNone {
-		out = append(out, torch.Component{Name: torch.KL, Term: torch.TermKL})
+		out = append(out, torch.Term{Name: torch.KL, Kind: torch.TermKL})
 	}
 	return out
 }

@@ -114,7 +114,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		batch, err := t.analysisBatch(context.Background(), s, func(int, []torch.Component) {})
+		batch, err := t.analysisBatch(context.Background(), s, func(int, []torch.Term) {})
 		if err != nil {
 			b.Fatal(err)
 		}

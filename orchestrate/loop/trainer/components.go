@@ -147,7 +147,7 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 				if own == nil {
 					own = ones
 				}
-				terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Advantages: own, Into: task.Into})
+				terms = append(terms, torch.Term{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Advantages: own, Into: task.Into})
 			}
 			alone := slices.Clone(samples)
 			if len(micro) > 0 {
@@ -157,7 +157,7 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 			_, err := g.policyBackward(alone, micro, weights, loss, terms)
 			return err
 		}
-		var terms []torch.Component
+		var terms []torch.Term
 		for k, task := range tasks {
 			own := weight
 			if task.Advantages != nil {
@@ -166,7 +166,7 @@ func (g *componentGradients) batch(ctx context.Context, s selection) (components
 					own[t] = v * weight[t]
 				}
 			}
-			terms = append(terms, torch.Component{Name: fmt.Sprintf("task %d", k), Term: torch.TermTask, Weights: own, Into: task.Into})
+			terms = append(terms, torch.Term{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Weights: own, Into: task.Into})
 		}
 		_, err := g.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: weight},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, terms)

@@ -29,7 +29,7 @@ func TestGradientsAddUp(t *testing.T) {
 	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
 		t.Fatal(err)
 	}
-	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Component) {})
+	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Term) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Cleanup(func() { g.Close() })
 		return g
 	}
-	backward := func(samples []int, out []torch.Component) {
+	backward := func(samples []int, out []torch.Term) {
 		if _, err := batch.Backward(samples, out); err != nil {
 			t.Fatal(err)
 		}

@@ -267,7 +267,7 @@ func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, 
 		w := gather(micro, func(i int) []float32 { return weights[i] })
 		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
 			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(t.actor.gradients, nil, nil)[:1])
-		found.addIn(t.lane, "loss", stats.Components[torch.Task].Loss, stats.Tokens)
+		found.addIn(t.lane, "loss", stats.Terms[torch.Task].Loss, stats.Tokens)
 		return err
 	})
 	if err == nil {

@@ -142,11 +142,11 @@ func (u update) actorSteps(ctx context.Context, s selection, metrics map[string]
 		if sampled && s.oldFromSampler { // the gap is the sampler's error
 			metrics["rollout/logprob_gap_max"] = math.Max(metrics["rollout/logprob_gap_max"], stats.LogprobGapMax)
 		}
-		means.addIn(u.lane, "actor/pg_loss", stats.Components[torch.Task].Loss, 0)
-		means.addIn(u.lane, "actor/entropy_loss", stats.Components[torch.Entropy].Value, 0)
-		means.addIn(u.lane, "actor/kl_loss", stats.Components[torch.KL].Value, 0)
-		means.addIn(u.lane, "actor/pg_clipfrac", stats.Components[torch.Task].Clipped, stats.Tokens)
-		means.addIn(u.lane, "actor/pg_clipfrac_lower", stats.Components[torch.Task].ClippedLower, stats.Tokens)
+		means.addIn(u.lane, "actor/pg_loss", stats.Terms[torch.Task].Loss, 0)
+		means.addIn(u.lane, "actor/entropy_loss", stats.Terms[torch.Entropy].Value, 0)
+		means.addIn(u.lane, "actor/kl_loss", stats.Terms[torch.KL].Value, 0)
+		means.addIn(u.lane, "actor/pg_clipfrac", stats.Terms[torch.Task].Clipped, stats.Tokens)
+		means.addIn(u.lane, "actor/pg_clipfrac_lower", stats.Terms[torch.Task].ClippedLower, stats.Tokens)
 		means.addIn(u.lane, "actor/ppo_kl", stats.LogRatio, stats.Tokens)
 		return nil
 	})
@@ -191,7 +191,7 @@ func (u update) average(ctx context.Context, means mean, batches int, metrics ma
 
 // policyBackward is one forward and backward of the actor on the chosen samples. The analysis uses the same call with one buffer per component.
 func (e *equipment) policyBackward(samples []*Sample, micro []stretch, weights map[int][]float32, loss torch.PolicyLoss,
-	out []torch.Component) (torch.PolicyStats, error) {
+	out []torch.Term) (torch.PolicyStats, error) {
 	in := torch.PolicyInputs{
 		OldLogprobs: gather(micro, func(i int) []float32 { return samples[i].Old }),
 		Advantages:  gather(micro, func(i int) []float32 { return samples[i].Advantages }),
