@@ -1,0 +1,147 @@
+// Package train is one training step's arithmetic over one process or many: a batch of sequences, the columns of numbers that belong to its
+// tokens, and the policy that scores them, takes gradients of them and steps. It knows nothing of environments, files, metrics or
+// configurations, so that a server can offer the same to other programs' training loops.
+//
+//	Batch ──Score──▶ log-probs, entropies, values ──(advantages)──▶ Columns ──Backward──▶ Gradients ──Step──▶ weights
+package train
+
+import "fmt"
+
+// Sequence is one episode as the policy saw it.
+type Sequence struct {
+	IDs    []int32
+	Mask   []bool // true where the policy sampled the token
+	Starts []int  // where the segments begin that the policy saw by themselves; nil: the sequence is one segment
+}
+
+// Sampled counts the tokens that the policy sampled.
+func (s Sequence) Sampled() int {
+	n := 0
+	for _, sampled := range s.Mask {
+		if sampled {
+			n++
+		}
+	}
+	return n
+}
+
+// Batch is sequences with token-aligned columns: entry i of a column is as long as sequence i. A column is nil until somebody fills it.
+type Batch struct {
+	Sequences  []Sequence
+	Rows       []int       // positions in the batch that this one was taken from; nil: it was not taken from another
+	Old        [][]float32 // log-probs of the policy that is about to be updated
+	Reference  [][]float32 // log-probs of the reference policy
+	Values     [][]float32 // of the value network before its update
+	Advantages [][]float32
+	Returns    [][]float32
+	Weights    [][]float32 // of the tokens in the loss: see Weigh
+
+	// Progress, if not nil, hears how many sequences each pass has begun, those of other ranks included.
+	Progress func(sequences int)
+}
+
+// Len is the number of sequences.
+func (b *Batch) Len() int { return len(b.Sequences) }
+
+// Take is the batch of some rows, which shares their columns with this one.
+func (b *Batch) Take(rows []int) *Batch {
+	from := rows
+	if b.Rows != nil {
+		from = Rows(b.Rows, rows)
+	}
+	return &Batch{
+		Sequences: Rows(b.Sequences, rows), Rows: from, Progress: b.Progress,
+		Old: Rows(b.Old, rows), Reference: Rows(b.Reference, rows), Values: Rows(b.Values, rows),
+		Advantages: Rows(b.Advantages, rows), Returns: Rows(b.Returns, rows), Weights: Rows(b.Weights, rows),
+	}
+}
+
+// Rows picks rows of a column; of a column that is not filled there are none.
+func Rows[T any](column []T, rows []int) []T {
+	if column == nil {
+		return nil
+	}
+	out := make([]T, len(rows))
+	for i, row := range rows {
+		out[i] = column[row]
+	}
+	return out
+}
+
+// All lists 0 … n-1.
+func All(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// MiniBatches cuts 0 … n-1 into consecutive runs of size; the last may be shorter.
+func MiniBatches(n, size int) [][]int {
+	var out [][]int
+	rows := All(n)
+	for len(rows) > 0 {
+		k := min(size, len(rows))
+		out = append(out, rows[:k])
+		rows = rows[k:]
+	}
+	return out
+}
+
+// Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The normaliser is that of this
+// whole batch, which should be a mini-batch however it is later cut into passes. width is what seq-mean-token-sum-norm divides by.
+func (b *Batch) Weigh(aggregation string, width int) error {
+	masks := make([][]bool, len(b.Sequences))
+	for i, s := range b.Sequences {
+		masks[i] = s.Mask
+	}
+	var err error
+	b.Weights, err = weights(aggregation, masks, width)
+	return err
+}
+
+// Aggregations are the ways of joining token losses, by the names of actor.loss_aggregation. Each gives the weight of a token in a sequence of
+// so many sampled tokens. Sequences without sampled tokens do not count.
+var Aggregations = []struct {
+	Name   string
+	Weight func(a aggregate, length int) float64
+}{
+	{"token-mean", func(a aggregate, _ int) float64 { return 1 / float64(a.tokens) }},
+	{"token-sum", func(aggregate, int) float64 { return 1 }},
+	{"seq-mean-token-sum", func(a aggregate, _ int) float64 { return 1 / float64(a.sequences) }},
+	{"seq-mean-token-mean", func(a aggregate, length int) float64 { return 1 / float64(a.sequences) / float64(length) }},
+	// Dr.GRPO: the sum over tokens divided by the longest episode possible.
+	{"seq-mean-token-sum-norm", func(a aggregate, _ int) float64 { return 1 / float64(a.width) }},
+}
+
+// aggregate is what a batch's weights are normalised by.
+type aggregate struct{ tokens, sequences, width int }
+
+func weights(aggregation string, masks [][]bool, width int) ([][]float32, error) {
+	a, lengths := aggregate{width: width}, make([]int, len(masks))
+	for i, mask := range masks {
+		lengths[i] = Sequence{Mask: mask}.Sampled()
+		a.tokens += lengths[i]
+		a.sequences += min(lengths[i], 1)
+	}
+	for _, mode := range Aggregations {
+		if mode.Name != aggregation {
+			continue
+		}
+		if aggregation == "seq-mean-token-sum-norm" && width <= 0 {
+			return nil, fmt.Errorf("loss weights: %s needs a positive width, got %d", aggregation, width)
+		}
+		out := make([][]float32, len(masks))
+		for i, mask := range masks {
+			out[i] = make([]float32, len(mask))
+			for t, sampled := range mask {
+				if sampled {
+					out[i][t] = float32(mode.Weight(a, lengths[i]))
+				}
+			}
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("loss weights: unknown aggregation %q", aggregation)
+}

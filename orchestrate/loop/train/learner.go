@@ -1,0 +1,273 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gyre/orchestrate/loop/ranks"
+	"gyre/torch"
+)
+
+// Learner is a model on the ranks of a run: a policy, a value network, or a reference that only scores. It belongs to one goroutine.
+type Learner struct {
+	Model     *torch.Model
+	Optimizer *torch.Optimizer // nil where nothing changes the weights
+	gradients *torch.Gradients // nil where nothing changes the weights
+	clip      float64
+	on        Placement
+}
+
+// Placement says over what a model's passes are dealt.
+type Placement struct {
+	World      *ranks.World // nil: one process
+	PassTokens int          // that a forward pass takes at most
+	// InStep: the weights are in shards, so that every pass takes all ranks.
+	InStep bool
+	// Lanes fix the order of sums over ranks, whose bits then do not depend on how many there are; 0: they may.
+	Lanes int
+}
+
+// Optimization says how a model's weights change.
+type Optimization struct {
+	torch.AdamW
+	ClipGrad float64 // the largest norm of a gradient; longer ones are scaled down
+}
+
+// NewLearner takes over a model. Without an optimization it only computes. Close it; after an error the model is still the caller's.
+func NewLearner(model *torch.Model, on Placement, how *Optimization) (l *Learner, err error) {
+	l = &Learner{Model: model, on: on}
+	if how == nil {
+		return l, nil
+	}
+	l.clip = how.ClipGrad
+	if l.Optimizer, err = torch.NewOptimizer(model, how.AdamW); err != nil {
+		return nil, fmt.Errorf("creating the optimizer: %w", err)
+	}
+	if l.gradients, err = torch.NewGradients(model); err != nil {
+		l.Optimizer.Close()
+		return nil, fmt.Errorf("creating the gradient buffer: %w", err)
+	}
+	return l, nil
+}
+
+// Close frees model, optimizer and gradients; nil is closed already.
+func (l *Learner) Close() {
+	if l == nil {
+		return
+	}
+	if l.Optimizer != nil {
+		l.gradients.Close()
+		l.Optimizer.Close()
+	}
+	l.Model.Close()
+}
+
+// Gradients implements Policy.
+func (l *Learner) Gradients() *torch.Gradients { return l.gradients }
+
+// World is the processes of the run; nil is this one alone.
+func (l *Learner) World() *ranks.World { return l.on.World }
+
+// InStep reports whether every pass takes all ranks.
+func (l *Learner) InStep() bool { return l.on.World != nil && l.on.InStep }
+
+// Step implements Policy.
+func (l *Learner) Step(lr float64) (torch.StepResult, error) {
+	result, err := l.Optimizer.Step(l.gradients, lr, l.clip)
+	if err != nil {
+		return result, err
+	}
+	return result, l.gradients.Zero()
+}
+
+// Score implements Policy.
+func (l *Learner) Score(ctx context.Context, b *Batch, what What) ([][]float32, error) {
+	rows, column := l.mine(b), make([][]float32, b.Len())
+	passes, err := l.passes(ctx, b, rows)
+	if err != nil {
+		return nil, err
+	}
+	for _, micro := range passes {
+		values, err := l.compute(b.pack(micro), what)
+		if err != nil {
+			return nil, err
+		}
+		b.scatter(micro, values, column)
+	}
+	if l.on.World == nil {
+		return column, nil
+	}
+	known := map[int][]float32{}
+	for _, row := range rows {
+		known[row] = column[row]
+	}
+	parts, err := ranks.Gather(ctx, l.on.World, known)
+	for _, part := range parts {
+		for row, values := range part {
+			column[row] = values
+		}
+	}
+	return column, err
+}
+
+func (l *Learner) compute(packed torch.Batch, what What) ([]float32, error) {
+	if l.Model.Config.Head == torch.HeadValue {
+		return l.Model.Values(packed)
+	}
+	scores, err := l.Model.Score(packed, what.Temperature, what.Entropy)
+	if what.Entropy {
+		return scores.Entropies, err
+	}
+	return scores.Logprobs, err
+}
+
+// Backward implements Policy.
+func (l *Learner) Backward(ctx context.Context, b *Batch, o Objective, columns []Column) (Losses, error) {
+	if ctx.Err() != nil {
+		return Losses{}, context.Cause(ctx)
+	}
+	into := make([]*torch.Gradients, len(columns))
+	for i, c := range columns {
+		into[i] = c.Into
+	}
+	found := map[int]Losses{}
+	err := l.Deal(b, into, func(lane int, rows []int) error {
+		passes, err := l.passes(ctx, b, rows)
+		if err != nil {
+			return err
+		}
+		for _, micro := range passes {
+			losses, err := l.pass(b, micro, o, columns)
+			if err != nil {
+				return err
+			}
+			sum := found[lane]
+			sum.add(losses)
+			found[lane] = sum
+			if b.Progress != nil {
+				b.Progress(begun(micro) * l.on.World.Size()) // the other ranks are about as far
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Losses{}, err
+	}
+	return l.total(ctx, len(columns), found)
+}
+
+// total adds up what the lanes of all ranks found, in the order of lanes and then of ranks.
+func (l *Learner) total(ctx context.Context, columns int, found map[int]Losses) (Losses, error) {
+	all, err := ranks.Gather(ctx, l.on.World, found)
+	if err != nil {
+		return Losses{}, err
+	}
+	lanes := map[int]Losses{}
+	for _, part := range all {
+		for lane, losses := range part {
+			sum := lanes[lane]
+			sum.add(losses)
+			lanes[lane] = sum
+		}
+	}
+	total := Losses{Columns: make([]Loss, columns)}
+	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
+		total.add(lanes[lane])
+	}
+	return total, nil
+}
+
+// Alone runs one pass over a single row, or of none where this rank goes along with the others' passes, and gives what this rank found. It is
+// for measurements of single sequences, which Deal hands out.
+func (l *Learner) Alone(b *Batch, row int, o Objective, columns []Column) (Losses, error) {
+	if row < 0 {
+		return l.pass(b, nil, o, columns)
+	}
+	return l.pass(b, b.segments(row), o, columns)
+}
+
+// pass runs one forward pass and the backward passes of the columns.
+func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column) (Losses, error) {
+	if l.Model.Config.Head == torch.HeadValue {
+		return l.valuePass(b, micro, o, columns)
+	}
+	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages), Weights: gather(micro, b.Weights)}
+	if o.KL != torch.KLNone {
+		in.RefLogprobs = gather(micro, b.Reference)
+	}
+	components := make([]torch.Component, len(columns))
+	for i, c := range columns {
+		components[i] = torch.Component{Name: c.Name, Term: c.Term, Advantages: gather(micro, c.Advantages), Weights: gather(micro, c.Weights), Into: c.Into}
+	}
+	stats, err := l.Model.PolicyBackward(b.pack(micro), in, o.PolicyLoss, components)
+	if err != nil {
+		return Losses{}, err
+	}
+	out := Losses{Tokens: stats.Tokens, LogRatio: stats.LogRatio, LogprobGapMax: stats.LogprobGapMax}
+	for _, c := range columns {
+		out.Columns = append(out.Columns, stats.Components[c.Name])
+	}
+	return out, nil
+}
+
+func (l *Learner) valuePass(b *Batch, micro []segment, o Objective, columns []Column) (Losses, error) {
+	var out Losses
+	for _, c := range columns {
+		weights := c.Weights
+		if weights == nil {
+			weights = b.Weights
+		}
+		stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns), OldValues: gather(micro, b.Values),
+			Weights: gather(micro, weights), Clip: o.ClipValue}, c.Into)
+		if err != nil {
+			return Losses{}, err
+		}
+		out.Tokens, out.ValueSum = stats.Tokens, stats.ValueSum
+		out.Columns = append(out.Columns, Loss{Loss: stats.Loss, Clipped: stats.Clipped})
+	}
+	return out, nil
+}
+
+// mine are this rank's rows of a batch.
+func (l *Learner) mine(b *Batch) []int {
+	return b.partition(All(b.Len()), l.on.World.Size())[l.on.World.Rank()]
+}
+
+// Deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks when they are first looked
+// at. Where sums have a fixed order, the rows are dealt to lanes, and run is called for each lane of this rank in turn.
+func (l *Learner) Deal(b *Batch, into []*torch.Gradients, run func(lane int, rows []int) error) error {
+	if l.on.Lanes == 0 || !l.Model.Sharded() {
+		return run(0, l.mine(b))
+	}
+	first, n := l.Model.Lanes()
+	for k, rows := range b.partition(All(b.Len()), l.on.Lanes)[first:][:n] {
+		for _, g := range slices.Compact(slices.Clone(into)) {
+			if g == nil {
+				continue
+			}
+			if err := g.BeginLane(first + k); err != nil {
+				return err
+			}
+		}
+		if err := run(first+k, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passes cuts rows, this rank's, into micro-batches. Where passes take all ranks, each gets as many as the rank with most: the last ones of the
+// others are empty.
+func (l *Learner) passes(ctx context.Context, b *Batch, rows []int) ([][]segment, error) {
+	out := b.microBatches(rows, l.on.PassTokens)
+	if !l.InStep() {
+		return out, nil
+	}
+	most, err := l.on.World.Max(ctx, float64(len(out)))
+	for len(out) < int(most) {
+		out = append(out, nil)
+	}
+	return out, err
+}
