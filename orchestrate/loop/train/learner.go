@@ -197,17 +197,17 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 	if o.KL != torch.KLNone {
 		in.RefLogprobs = gather(micro, b.Reference)
 	}
-	components := make([]torch.Component, len(columns))
+	terms := make([]torch.Term, len(columns))
 	for i, c := range columns {
-		components[i] = torch.Component{Name: c.Name, Term: c.Term, Advantages: gather(micro, c.Advantages), Weights: gather(micro, c.Weights), Into: c.Into}
+		terms[i] = torch.Term{Name: c.Name, Kind: c.Kind, Advantages: gather(micro, c.Advantages), Weights: gather(micro, c.Weights), Into: c.Into}
 	}
-	stats, err := l.Model.PolicyBackward(b.pack(micro), in, o.PolicyLoss, components)
+	stats, err := l.Model.PolicyBackward(b.pack(micro), in, o.PolicyLoss, terms)
 	if err != nil {
 		return Losses{}, err
 	}
 	out := Losses{Tokens: stats.Tokens, LogRatio: stats.LogRatio, LogprobGapMax: stats.LogprobGapMax}
 	for _, c := range columns {
-		out.Columns = append(out.Columns, stats.Components[c.Name])
+		out.Columns = append(out.Columns, stats.Terms[c.Name])
 	}
 	return out, nil
 }

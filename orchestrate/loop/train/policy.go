@@ -39,7 +39,7 @@ func Likelihood(temperature float64) Objective {
 // Column asks for one gradient of a batch. All columns of a call share its forward passes, and those that share a buffer its backward passes.
 type Column struct {
 	Name       string           // unique in a call
-	Term       torch.Term       // of the objective; a value network has one loss only
+	Kind       torch.TermKind   // of the objective; a value network has one loss only
 	Advantages [][]float32      // by row; nil: the batch's
 	Weights    [][]float32      // by row; nil: the batch's
 	Into       *torch.Gradients // the gradient is added to it; nil: only the loss is wanted
@@ -47,12 +47,12 @@ type Column struct {
 
 // Terms are the columns of the usual loss: task, entropy and KL, into one buffer.
 func Terms(into *torch.Gradients) []Column {
-	return []Column{{Name: torch.Task, Term: torch.TermTask, Into: into}, {Name: torch.Entropy, Term: torch.TermEntropy, Into: into},
-		{Name: torch.KL, Term: torch.TermKL, Into: into}}
+	return []Column{{Name: torch.Task, Kind: torch.TermTask, Into: into}, {Name: torch.Entropy, Kind: torch.TermEntropy, Into: into},
+		{Name: torch.KL, Kind: torch.TermKL, Into: into}}
 }
 
 // Loss is what a backward pass found of one column: sums over the masked tokens.
-type Loss = torch.ComponentStats
+type Loss = torch.TermStats
 
 // Losses are what Backward found, summed over all passes and ranks.
 type Losses struct {
