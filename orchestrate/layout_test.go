@@ -11,6 +11,7 @@ import (
 func TestLayers(t *testing.T) {
 	for _, rule := range []struct{ from, to string }{
 		{"./loop/...", "gyre/orchestrate/compat/"}, {"./loop/...", "gyre/orchestrate/cli"},
+		{"./loop/...", "gyre/orchestrate/study/"}, {"./study/plot", "gyre/torch"},
 		{"./model/...", "gyre/orchestrate/study/"}, {"./run/...", "gyre/orchestrate/loop/"}, {"../envs/...", "gyre/orchestrate/"},
 		{"../internal/...", "gyre/orchestrate/"},
 	} {

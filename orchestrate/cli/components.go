@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/offline"
 	"gyre/orchestrate/study/plot"
@@ -166,12 +167,12 @@ func componentRewards(c *cli.Context) error {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", offline.HistoryFile))
-		if own := filepath.Join(path, offline.HistoryFile); exists(own) {
+		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", tracking.HistoryFile))
+		if own := filepath.Join(path, tracking.HistoryFile); exists(own) {
 			found = append(found, own)
 		}
 		if found == nil {
-			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes them", path, offline.HistoryFile)
+			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes them", path, tracking.HistoryFile)
 		}
 		path = found[0]
 	}

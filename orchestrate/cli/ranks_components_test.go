@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/loop/components"
+	"gyre/internal/npz"
 )
 
 // The gradients of the reward's parts over ranks: their files and numbers are those of one process, whatever is in shards, and its bits where sums are
@@ -88,11 +88,11 @@ func sameNumbers(t *testing.T, want, got string) {
 // sameGradients compares two files of gradients, of which the second may hold projections.
 func sameGradients(t *testing.T, want, got string, projected bool) {
 	t.Helper()
-	a, err := components.ReadNPZ(want)
+	a, err := npz.ReadFile(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := components.ReadNPZ(got)
+	b, err := npz.ReadFile(got)
 	if err != nil {
 		t.Fatal(err)
 	}

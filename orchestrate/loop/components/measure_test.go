@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/npz"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/analysis"
 	"gyre/torch"
@@ -293,7 +294,7 @@ func TestSaver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for step, parts := range [][]string{{"correctness", "format"}, {"format", "length"}} {
-		arrays, err := ReadNPZ(filepath.Join(dir, []string{"gradients_step_0.npz", "gradients_step_1.npz"}[step]))
+		arrays, err := npz.ReadFile(filepath.Join(dir, []string{"gradients_step_0.npz", "gradients_step_1.npz"}[step]))
 		if err != nil {
 			t.Fatal(err)
 		}

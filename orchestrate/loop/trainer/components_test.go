@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/npz"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/components"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/run/metrics"
 )
@@ -87,7 +87,7 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 				t.Errorf("%s = %v", key, number)
 			}
 		}
-		arrays, err := components.ReadNPZ(filepath.Join(out, "gradient_analysis_given", "gradients_step_0.npz"))
+		arrays, err := npz.ReadFile(filepath.Join(out, "gradient_analysis_given", "gradients_step_0.npz"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 	if read("with") != read("without") {
 		t.Error("the weights after the update differ")
 	}
-	arrays, err := components.ReadNPZ(filepath.Join(dir, "with", "gradient_analysis_x", "gradients_step_0.npz"))
+	arrays, err := npz.ReadFile(filepath.Join(dir, "with", "gradient_analysis_x", "gradients_step_0.npz"))
 	if err != nil || len(arrays) == 0 {
 		t.Fatalf("%d arrays, %v", len(arrays), err)
 	}

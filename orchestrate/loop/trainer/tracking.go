@@ -1,22 +1,18 @@
 package trainer
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"path/filepath"
-
-	"gyre/internal/atomicfile"
 
 	"gyre/envs/reward"
 	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/study/offline"
+	"gyre/orchestrate/loop/tracking"
 )
 
 // rewardTracking is the phase that records what every reply of a step earned, before the filter drops any.
 type rewardTracking struct {
 	*equipment
-	tracker *offline.Tracker // nil when nothing is recorded
+	tracker *tracking.Tracker // nil when nothing is recorded
 }
 
 // openTracking opens the files of components.tracking; replayed episodes were recorded when they were played.
@@ -28,7 +24,7 @@ func (t *Trainer) openTracking() (rewardTracking, error) {
 	}
 	data := dataName(c)
 	var err error
-	r.tracker, err = offline.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
+	r.tracker, err = tracking.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
 	return r, err
 }
 
@@ -36,11 +32,11 @@ func (r *rewardTracking) add(step int, episodes []*episode.Episode) error {
 	if r.tracker == nil {
 		return nil
 	}
-	rows := make([]offline.Tracked, len(episodes))
+	rows := make([]tracking.Tracked, len(episodes))
 	members := map[int]int{}
 	for i, e := range episodes {
 		text, tokens, cut := r.sampler.Player.LastReply(e)
-		row := offline.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
+		row := tracking.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
 			Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score), Components: map[string]reward.Float{}}
 		members[e.Group]++
 		for name, parts := range e.Components {
@@ -68,7 +64,7 @@ func (r *rollouts) track(episodes []*episode.Episode, step int) error {
 	if !r.config.Validation.Tracking || r.dir == "" || !r.world.Writes() {
 		return nil
 	}
-	replies := make([]offline.Reply, 0, len(episodes))
+	replies := make([]tracking.Reply, 0, len(episodes))
 	members := map[int]int{}
 	for _, e := range episodes {
 		if len(e.Turns) == 0 {
@@ -76,7 +72,7 @@ func (r *rollouts) track(episodes []*episode.Episode, step int) error {
 		}
 		turn := e.Turns[len(e.Turns)-1]
 		ids := e.IDs[turn.Reply:turn.End]
-		reply := offline.Reply{Prompt: r.sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
+		reply := tracking.Reply{Prompt: r.sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
 			Response: r.sampler.Player.Text(ids), ResponseTokens: r.sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
 			RolloutIndex: members[e.Group]}
 		members[e.Group]++
@@ -89,10 +85,5 @@ func (r *rollouts) track(episodes []*episode.Episode, step int) error {
 		}
 		replies = append(replies, reply)
 	}
-	path := filepath.Join(filepath.Dir(r.dir), "ppl_tracking_"+dataName(r.config), fmt.Sprintf("validation_step_%d.json", step))
-	return atomicfile.Write(path, func(w io.Writer) error {
-		out := json.NewEncoder(w)
-		out.SetEscapeHTML(false)
-		return out.Encode(replies)
-	})
+	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.dir), "ppl_tracking_"+dataName(r.config)), step, replies)
 }

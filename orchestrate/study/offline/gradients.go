@@ -12,12 +12,12 @@ import (
 	"strings"
 
 	"gyre/internal/nearest"
-	"gyre/orchestrate/loop/components"
+	"gyre/internal/npz"
 )
 
 // Gradients is one file of component gradients, with keys COMPONENT/PARAMETER.
 type Gradients struct {
-	file       *components.NPZ
+	file       *npz.File
 	Path       string
 	Step       int // in its name; -1 = none
 	Components []string
@@ -29,7 +29,7 @@ var stepInName = regexp.MustCompile(`step[_-]?(\d+)`)
 
 // OpenGradients opens a file. Close it.
 func OpenGradients(path string) (*Gradients, error) {
-	file, err := components.OpenNPZ(path)
+	file, err := npz.Open(path)
 	if err != nil {
 		return nil, err
 	}

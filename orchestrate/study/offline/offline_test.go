@@ -12,17 +12,18 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/loop/components"
+	"gyre/internal/npz"
+	"gyre/orchestrate/loop/tracking"
 )
 
 // save writes a file of gradients, keys in order.
-func save(t *testing.T, path string, arrays ...components.Array) {
+func save(t *testing.T, path string, arrays ...npz.Array) {
 	t.Helper()
 	for i := range arrays {
 		arrays[i].Shape = []int64{int64(len(arrays[i].Values))}
 	}
 	var out bytes.Buffer
-	if err := components.WriteNPZ(&out, arrays); err != nil {
+	if err := npz.Write(&out, arrays); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
@@ -30,8 +31,8 @@ func save(t *testing.T, path string, arrays ...components.Array) {
 	}
 }
 
-func array(name string, values ...float32) components.Array {
-	return components.Array{Name: name, Values: values}
+func array(name string, values ...float32) npz.Array {
+	return npz.Array{Name: name, Values: values}
 }
 
 // Layers are grouped and ordered by number, cosines are those of all their parameters together, and what is not defined is NaN.
@@ -175,19 +176,19 @@ func TestPrefixes(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	dir := t.TempDir()
-	tracker, err := OpenTracker(dir, "m", "d", 0)
+	tracker, err := tracking.OpenTracker(dir, "m", "d", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for step := range 3 {
-		if _, err := tracker.Add([]Tracked{{Step: step, Correctness: 1, Format: 0.5, ActualLength: 10 * step}}); err != nil {
+		if _, err := tracker.Add([]tracking.Tracked{{Step: step, Correctness: 1, Format: 0.5, ActualLength: 10 * step}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := tracker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h, err := ReadHistory(filepath.Join(dir, HistoryFile))
+	h, err := ReadHistory(filepath.Join(dir, tracking.HistoryFile))
 	if err != nil {
 		t.Fatal(err)
 	}

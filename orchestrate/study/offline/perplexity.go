@@ -14,21 +14,12 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"gyre/internal/statistics"
+	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/study/plot"
 )
 
-// Reply is a validation reply with the log-probs of its tokens, in the schema of rldynamic's validation_step_N.json.
-type Reply struct {
-	Prompt         string     `json:"prompt"`
-	UID            any        `json:"uid"`
-	GroundTruth    any        `json:"ground_truth"`
-	Response       string     `json:"response"`
-	ResponseTokens []string   `json:"response_tokens"`
-	TokenLogProbs  []*float64 `json:"token_log_probs"` // null where it is not known
-	Reward         float64    `json:"reward"`
-	Step           int        `json:"step"`
-	RolloutIndex   int        `json:"rollout_idx"`
-}
+// Reply is a validation reply with the log-probs of its tokens.
+type Reply = tracking.Reply
 
 // ReadReplies reads files of validation replies; of a folder, its validation_step_*.json.
 func ReadReplies(paths []string) ([]Reply, error) {
@@ -58,21 +49,6 @@ func ReadReplies(paths []string) ([]Reply, error) {
 	}
 	slices.SortStableFunc(all, func(a, b Reply) int { return cmp.Compare(a.Step, b.Step) })
 	return all, nil
-}
-
-// Score is the mean log-prob of a reply's first k tokens (of all, if there are fewer); NaN when none is known.
-func (r Reply) Score(k int) float64 {
-	sum, n := 0.0, 0
-	for _, p := range r.TokenLogProbs[:min(max(k, 0), len(r.TokenLogProbs))] {
-		if p != nil {
-			sum += *p
-			n++
-		}
-	}
-	if n == 0 {
-		return math.NaN()
-	}
-	return sum / float64(n)
 }
 
 // AUROC is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are only

@@ -7,15 +7,16 @@ import (
 	"os"
 
 	"gyre/envs/reward"
+	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/study/plot"
 )
 
 // History is an all_rewards.json.
 type History struct {
-	Metadata Metadata
+	Metadata tracking.Metadata
 	Steps    []struct {
 		Step       int
-		Statistics *Statistics
+		Statistics *tracking.Statistics
 	}
 }
 

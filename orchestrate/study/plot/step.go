@@ -1,15 +1,16 @@
 package plot
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
 
-	"gyre/orchestrate/loop/analysis"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -90,7 +91,7 @@ func (s step) draw(out *output) error {
 	if err := out.file(name("metrics", "json"), s.writeJSON); err != nil {
 		return err
 	}
-	return out.file(name("bucket_rv_table", "csv"), func(w io.Writer) error { return analysis.WriteSpreads(w, s.profile, s.spreadTables()) })
+	return out.file(name("bucket_rv_table", "csv"), s.writeSpreads)
 }
 
 func (s step) hasSpread() bool {
@@ -146,12 +147,22 @@ func plain(value any) any {
 	return value
 }
 
-// spreadTables are the buckets' groups with their spreads. Buckets whose groups were not logged have none.
-func (s step) spreadTables() (out []metrics.Table) {
+// writeSpreads writes every group's reward standard deviation as CSV, as a run does. Buckets whose groups were not logged have none.
+func (s step) writeSpreads(w io.Writer) error {
+	rows := [][]string{{"bucket", "group_id", "reward_std", "profile"}}
 	for _, b := range proper(s.buckets) {
-		if b.spreads != nil {
-			out = append(out, b.table)
+		if b.spreads == nil {
+			continue
+		}
+		for _, row := range b.table.Rows {
+			cells := []string{"", "", "", s.profile}
+			for i, name := range b.table.Columns {
+				if at := slices.Index(rows[0], name); at >= 0 && i < len(row) && row[i] != nil {
+					cells[at] = fmt.Sprint(row[i])
+				}
+			}
+			rows = append(rows, cells)
 		}
 	}
-	return out
+	return csv.NewWriter(w).WriteAll(rows)
 }

@@ -1,4 +1,6 @@
-package offline
+// Package tracking records what the replies of a run earned (rewards.jsonl and rldynamic's all_rewards.json) and how likely validation replies
+// were (validation_step_N.json). Package offline reads these files.
+package tracking
 
 import (
 	"bufio"

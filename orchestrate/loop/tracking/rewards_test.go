@@ -1,4 +1,4 @@
-package offline
+package tracking
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package components
+package npz
 
 import (
 	"archive/zip"
@@ -11,7 +11,7 @@ import (
 
 // numpy's own file reads as what numpy put in (testdata/numpy.npz is np.savez_compressed's), and ours reads back.
 func TestNPZ(t *testing.T) {
-	got, err := ReadNPZ("testdata/numpy.npz")
+	got, err := ReadFile("testdata/numpy.npz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +30,13 @@ func TestNPZ(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "x.npz")
 	var b bytes.Buffer
-	if err := WriteNPZ(&b, want); err != nil {
+	if err := Write(&b, want); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := ReadNPZ(path)
+	again, err := ReadFile(path)
 	if err != nil || !reflect.DeepEqual(again, want) {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -49,7 +49,7 @@ func TestNPYHeader(t *testing.T) {
 		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }                                                          \n": {2, 3},
 		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (), }                                                              \n": nil,
 	} {
-		if got := string(npyHeader(shape)); got != want {
+		if got := string(header(shape)); got != want {
 			t.Errorf("%v: %q, numpy has %q", shape, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestNPZRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	var own bytes.Buffer
-	if err := WriteNPZ(&own, []Array{{"a", []int64{3}, []float32{1, 2, 3}}}); err != nil {
+	if err := Write(&own, []Array{{"a", []int64{3}, []float32{1, 2, 3}}}); err != nil {
 		t.Fatal(err)
 	}
 	flipped := own.Bytes()
@@ -72,7 +72,7 @@ func TestNPZRefusals(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadNPZ(path); err == nil {
+		if _, err := ReadFile(path); err == nil {
 			t.Errorf("%s: read without an error", name)
 		}
 	}
@@ -116,7 +116,7 @@ func TestForeignHeaders(t *testing.T) {
 		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadNPZ(path)
+		got, err := ReadFile(path)
 		if (err == nil) != c.good || c.good && len(got[0].Values) == 1 && got[0].Values[0] != 1 {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
