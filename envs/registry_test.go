@@ -37,8 +37,8 @@ func (s *scripted) Step(_ context.Context, action string) (Result, error) {
 }
 
 func specOf(tag string, made *int) Spec {
-	return Spec{Tag: tag, Type: "scripted", MaxActions: 3, NewOptions: func() any { return &settings{Count: 1} }, New: func(o any) (Env, error) {
-		if *made++; o.(*settings).Count < 1 {
+	return Spec{Tag: tag, Type: "scripted", MaxActions: 3, NewOptions: func() any { return &sample{Count: 1} }, New: func(o any) (Env, error) {
+		if *made++; o.(*sample).Count < 1 {
 			return nil, errors.New("option count: expected at least 1")
 		}
 		return &scripted{closed: made}, nil

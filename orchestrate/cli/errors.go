@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"gyre/orchestrate/config"
+	"gyre/internal/settings"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
@@ -44,7 +44,7 @@ var exitCodes = []struct {
 	target error
 	code   int
 }{
-	{config.ErrInvalid, exitUsage},
+	{settings.ErrInvalid, exitUsage},
 	{checkpoint.ErrNone, exitUsage},
 	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,18 +96,6 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			s, err := loadStudy(c)
 			if err != nil {
 				return err
-			}
-			for name, value := range map[string]*int{"configurations": &s.Search.Configurations, "reduction": &s.Search.Reduction, "min-steps": &s.Search.MinSteps} {
-				if !c.IsSet(name) {
-					continue
-				}
-				least := 1
-				if name == "reduction" {
-					least = 2
-				}
-				if *value = c.Int(name); *value < least {
-					return Usagef("--%s is %d, expected at least %d", name, *value, least)
-				}
 			}
 			runs, rungs, slots, err := sweep.PreviewSearch(s)
 			if err != nil {
@@ -207,57 +194,66 @@ func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
 	return first
 }
 
+// studyKeys are the flags that set a key of the study's file.
+var studyKeys = map[string]string{
+	"slots": "study.slots", "seeds": "study.seeds", "gpus-per-run": "study.devices_per_run", "threads": "study.threads_per_run", "name": "study.name",
+	"objective": "study.objective", "logs": "study.logs", "summary": "study.summary_log",
+	"configurations": "search.configurations", "reduction": "search.reduction", "min-steps": "search.min_steps",
+}
+
 // loadStudy reads the study's file and what the command line changes about it.
 func loadStudy(c *cli.Context) (*sweep.Study, error) {
 	if c.NArg() == 0 || strings.Contains(c.Args().First(), "=") {
 		return nil, Usagef("usage: gyre %s STUDY [key=value ...]; see gyre %[1]s --help", c.Command.Name)
 	}
-	s, err := sweep.Load(c.Args().First())
-	if err != nil {
-		return nil, err
-	}
-	for name, value := range map[string]*int{"slots": &s.Slots, "seeds": &s.Seeds, "gpus-per-run": &s.DevicesPerRun, "threads": &s.ThreadsPerRun} {
-		if !c.IsSet(name) {
+	var changes, overrides []string
+	for flag, key := range studyKeys {
+		if !c.IsSet(flag) {
 			continue
 		}
-		if *value = c.Int(name); *value < 1 {
-			return nil, Usagef("--%s is %d, expected at least 1", name, *value)
+		if c.Value(flag) == 0 {
+			return nil, Usagef("--%s is 0, expected at least 1", flag)
 		}
+		changes = append(changes, fmt.Sprintf("%s=%v", key, c.Value(flag)))
 	}
-	s.Objective = cmp.Or(c.String("objective"), s.Objective)
 	if base := c.String("base"); base != "" {
-		if s.Base, err = filepath.Abs(base); err != nil {
+		path, err := filepath.Abs(base)
+		if err != nil {
 			return nil, err
 		}
+		changes = append(changes, "study.base="+path)
 	}
-	s.Name, s.Logs, s.SummaryLog = cmp.Or(c.String("name"), s.Name), cmp.Or(c.String("logs"), s.Logs), cmp.Or(c.String("summary"), s.SummaryLog)
 	if list := c.String("gpus"); list != "" {
-		s.Devices = strings.Split(list, ",")
+		changes = append(changes, fmt.Sprintf("study.devices=[\"%s\"]", strings.ReplaceAll(list, ",", `", "`)))
 	}
 	if list := c.String("values"); list != "" {
 		var labels []string
 		if names := c.String("labels"); names != "" {
 			labels = strings.Split(names, ",")
 		}
-		if err := s.SetValues(strings.Split(list, ","), labels); err != nil {
-			return nil, err
-		}
+		changes = append(changes, sweep.Values(strings.Split(list, ","), labels)...)
 	}
 	for _, word := range c.Args().Tail() {
-		if !strings.Contains(word, "=") {
+		switch {
+		case !strings.Contains(word, "="):
 			return nil, Usagef("expected key=value after the study, got %q", word)
+		case sweep.Changes(word):
+			changes = append(changes, word)
+		default:
+			overrides = append(overrides, word)
 		}
-		if ours, err := s.Change(word); err != nil {
-			return nil, err
-		} else if ours {
-			continue
-		}
+	}
+	s, err := sweep.Load(c.Args().First(), changes...)
+	if err != nil {
+		return nil, err
+	}
+	for _, word := range overrides {
 		key, _, _ := strings.Cut(word, "=")
 		if slices.ContainsFunc(s.Axes, func(a sweep.Axis) bool { return a.Key == key }) {
 			return nil, Usagef("%s: the study varies %s, one value for every run would undo that", word, key)
 		}
-		s.Override = append(s.Override, word)
 	}
+	s.Override = overrides
 	return s, nil
 }
 

@@ -137,15 +137,14 @@ func TestStudyCommandLine(t *testing.T) {
 		t.Error("a dry run wrote something")
 	}
 	for args, want := range map[string]string{
-		"sweep":                                             "usage: gyre sweep STUDY",
-		"sweep study.toml extra":                            "expected key=value",
-		"sweep study.toml --slots 0":                        "--slots is 0",
-		"sweep study.toml axes.1.labels=[]":                 "the study has 1 axes, the first of them is axes.0",
-		"sweep study.toml study.lenght=1":                   "study.lenght=1: there is no such key",
+		"sweep":                           "usage: gyre sweep STUDY",
+		"sweep study.toml extra":          "expected key=value",
+		"sweep study.toml --slots 0":      "--slots is 0",
+		"sweep study.toml study.lenght=1": "study.lenght: unknown key",
 		"sweep study.toml study.runs=elsewhere/seed_{seed}": "a path with {condition} in it",
-		"sweep study.toml axes.0.lines=[\"one\"]":           "axes.0 has 1 lines for 2 values",
+		"sweep study.toml axes.0.lines=[\"one\"]":           "axes.0.lines: 1 lines for 2 values",
 		"sweep study.toml --dry-run run.steps=many":         "8 of 8 runs cannot start",
-		"sweep none.toml":                                   "none.toml",
+		"sweep none.toml": "none.toml",
 	} {
 		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 )
@@ -48,11 +49,11 @@ func flatten(document []byte) (map[string]string, error) {
 		switch v := value.(type) {
 		case map[string]any:
 			for key, inner := range v {
-				walk(join(path, key), inner)
+				walk(strings.TrimPrefix(path+"."+key, "."), inner)
 			}
 		case []map[string]any:
 			for i, inner := range v {
-				walk(join(path, fmt.Sprint(i)), inner)
+				walk(fmt.Sprintf("%s.%d", path, i), inner)
 			}
 		case string:
 			out[path] = fmt.Sprintf("%q", v)

@@ -67,7 +67,7 @@ type Model struct {
 	// run that is resumed, and a checkpoint that is analysed or evaluated, keep the type that the run began with (config.toml names it). Weights and
 	// optimizer are float32 in any case. On the CPU bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else
 	// are float32.
-	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16"`
+	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
 }
 
 // Env is one training source: groups environments of one tag, each played group_size times per step.
@@ -211,7 +211,7 @@ type Rollout struct {
 	Prompt string `toml:"prompt" default:"chat" oneof:"chat,compact"`
 	// What the policy sees of the turns before: full, all of them in one conversation; window, the last of them, as a conversation of
 	// its own wherever the window moves; single_turn, a summary of them in one message. Training sees what the policy saw.
-	Context string `toml:"context" default:"full" oneof:"full,window,single_turn"`
+	Context string `toml:"context" default:"full" oneof:"full,window,single_turn" aliases:"limited_multi_turn=window"`
 	// Turns in the window or the summary, the present one included; 0 = as many as fit in max_length.
 	Window int `toml:"window" default:"0" range:"[0,)"`
 	// What the summary of single_turn tells of a turn beside its state and reward: the whole reply, or the actions only.
@@ -222,7 +222,7 @@ type Rollout struct {
 	// Per-turn credit: each turn's reward on its own last token instead of the whole return on the episode's last token.
 	TurnRewards bool `toml:"turn_rewards" default:"false"`
 	// Whose returns a return is normalised against: its group's (state), its tag's or the batch's.
-	NormalizeWithin string `toml:"normalize_within" default:"state" oneof:"state,tag,batch"`
+	NormalizeWithin string `toml:"normalize_within" default:"state" oneof:"state,tag,batch" aliases:"group=state"`
 	// How returns are normalised.
 	Normalize string `toml:"normalize" default:"identity" oneof:"identity,mean,mean_std,asym_clip"`
 	// Seconds one environment call may take before its episode is ended with the reason "timeout".
@@ -242,7 +242,7 @@ type Filter struct {
 	ProbMode string `toml:"prob_mode" default:"linear" oneof:"linear,softmax"`
 	// What a group is scored by. The two called variance are standard deviations, as in RAGEN; the entropy metrics cost a
 	// forward pass.
-	Metric string `toml:"metric" default:"reward_variance" oneof:"reward_variance,reward,reward_sum,entropy,entropy_variance,length"`
+	Metric string `toml:"metric" default:"reward_variance" oneof:"reward_variance,reward,reward_sum,entropy,entropy_variance,length" aliases:"reward_std=reward_variance,entropy_std=entropy_variance"`
 	// Whether the largest or the smallest scores are preferred.
 	Type string `toml:"type" default:"largest" oneof:"largest,smallest"`
 	// Keep groups whose score is zero in the running.
@@ -256,7 +256,7 @@ type Filter struct {
 // Algorithm turns rewards into advantages.
 type Algorithm struct {
 	// Advantage estimator; gae and bi_level_gae train a critic.
-	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo"`
+	Advantage string `toml:"advantage" default:"gae" oneof:"gae,bi_level_gae,grpo,rloo,reinforce_pp,reinforce_pp_baseline,brpo" aliases:"bilevel_gae=bi_level_gae,reinforce_plus_plus=reinforce_pp,reinforce++=reinforce_pp,reinforce_plus_plus_baseline=reinforce_pp_baseline,reinforce++_baseline=reinforce_pp_baseline" hints:"ppo=gae: PPO is the loss, gae its advantages"`
 	// Discount per token.
 	Gamma float64 `toml:"gamma" default:"1.0" range:"[0,1]"`
 	// GAE lambda.
@@ -268,7 +268,7 @@ type Algorithm struct {
 	// Coefficient of the KL term; 0 skips the reference pass altogether.
 	KLCoef float64 `toml:"kl_coef" default:"0.0" range:"[0,)"`
 	// KL estimator; a trailing + keeps the value and takes k2's gradient. RAGEN's and verl's spellings are accepted.
-	KLEstimator string `toml:"kl_estimator" default:"k3" oneof:"k1,abs,k2,k3,k1+,abs+,k2+,k3+"`
+	KLEstimator string `toml:"kl_estimator" default:"k3" oneof:"k1,abs,k2,k3,k1+,abs+,k2+,k3+" aliases:"kl=k1,mse=k2,low_var_kl=k3"`
 	// Whether the KL term is part of the loss or subtracted from the token rewards.
 	KLIn string `toml:"kl_in" default:"loss" oneof:"loss,reward"`
 	// Controller of kl_coef when kl_in is reward.
@@ -483,7 +483,7 @@ type Checkpoint struct {
 	// Save optimizer state (needed for an exact resume).
 	Optimizer bool `toml:"optimizer" default:"true"`
 	// Element type of saved actor and critic weights; an exact resume needs float32.
-	DType string `toml:"dtype" default:"float32" oneof:"float32,bfloat16"`
+	DType string `toml:"dtype" default:"float32" oneof:"float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
 }
 
 // Engine bounds the sampler's memory.

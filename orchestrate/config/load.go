@@ -2,15 +2,15 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"gyre/internal/settings"
 )
 
 // Check is a further test of a configuration by somebody who knows more than this package (which environments there
@@ -19,7 +19,7 @@ type Check func(c *Config, report func(key, format string, args ...any))
 
 // Load reads a TOML file, applies overrides such as "filter.value=0.8" or "envs.0.options.boxes=2" and the defaults of
 // keys that neither mentions, and checks the result. Paths in it are relative to the working directory, not to the file.
-// The error is an *Error with every problem found.
+// The error is a *settings.Error with every problem found.
 func Load(path string, overrides []string, checks ...Check) (*Config, error) {
 	return LoadFor(nil, path, overrides, checks...)
 }
@@ -29,7 +29,7 @@ func Load(path string, overrides []string, checks ...Check) (*Config, error) {
 func LoadFor(given func(*Config) bool, path string, overrides []string, checks ...Check) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &Error{File: path, Problems: []Problem{{File: path, Message: fmt.Sprintf("cannot be read: %v", err)}}}
+		return nil, settings.Unreadable(path, err)
 	}
 	return interpret(given, path, data, overrides, checks)
 }
@@ -40,37 +40,32 @@ func Parse(name string, data []byte, overrides []string, checks ...Check) (*Conf
 }
 
 func interpret(given func(*Config) bool, name string, data []byte, overrides []string, checks []Check) (*Config, error) {
-	problems := newProblems(name, data)
-	raw := map[string]any{}
-	written, err := toml.Decode(string(data), &raw)
-	if err != nil {
-		problems.syntax(err)
-		return nil, problems.err()
+	document := settings.Parse(name, data)
+	if err := document.Err(); err != nil {
+		return nil, err
 	}
 	for _, text := range overrides {
-		override(raw, text, problems)
+		document.Override(text)
 	}
 	c := &Config{}
-	setDefaults(reflect.ValueOf(c).Elem())
-	d := decoder{problems: problems, defined: map[string]bool{}}
-	d.table("", raw, reflect.ValueOf(c).Elem())
-	c.inheritValidation(d.defined)
-	c.Components.inheritNames(written.Keys())
+	document.Decode(c)
+	c.inheritValidation(document.Defined)
+	c.Components.inheritNames(document.Keys)
 	if c.Critic.MiniBatch == 0 {
 		c.Critic.MiniBatch = c.Actor.MiniBatch
 	}
-	c.check(given != nil && given(c), problems.add)
+	c.check(given != nil && given(c), document.Report)
 	for _, check := range checks {
-		check(c, problems.add)
+		check(c, document.Report)
 	}
-	if err := problems.err(); err != nil {
+	if err := document.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // inheritValidation completes the validation sources from the training sources.
-func (c *Config) inheritValidation(defined map[string]bool) {
+func (c *Config) inheritValidation(defined func(path string) bool) {
 	if len(c.Validation.Envs) == 0 {
 		for _, e := range c.Envs {
 			e.Groups, e.GroupSize = 512, 1
@@ -91,7 +86,7 @@ func (c *Config) inheritValidation(defined map[string]bool) {
 			for f := range to.NumField() {
 				key := to.Type().Field(f).Tag.Get("toml")
 				if key == "tag" || key == "groups" || key == "group_size" ||
-					defined[fmt.Sprintf("validation.envs.%d.%s", i, key)] {
+					defined(fmt.Sprintf("validation.envs.%d.%s", i, key)) {
 					continue
 				}
 				to.Field(f).Set(from.Field(f))
@@ -129,17 +124,4 @@ func Resolved(c *Config) ([]byte, error) {
 		return nil, fmt.Errorf("config: cannot write the resolved configuration: %w", err)
 	}
 	return out.Bytes(), nil
-}
-
-func (p *problems) syntax(err error) {
-	var parse toml.ParseError
-	if !errors.As(err, &parse) {
-		p.list = append(p.list, Problem{File: p.file, Message: err.Error()})
-		return
-	}
-	problem := Problem{File: p.file, Line: parse.Position.Line, Message: "not valid TOML: " + parse.Message}
-	if problem.Line >= 1 && problem.Line <= len(p.lines) {
-		problem.Text = strings.TrimSpace(p.lines[problem.Line-1])
-	}
-	p.list = append(p.list, problem)
 }

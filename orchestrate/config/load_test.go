@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"gyre/internal/settings"
 )
 
 const smallest = "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
@@ -23,12 +25,12 @@ func parse(t *testing.T, document string, overrides ...string) *Config {
 }
 
 // failures returns the problems of a document that must have some.
-func failures(t *testing.T, document string, overrides ...string) []Problem {
+func failures(t *testing.T, document string, overrides ...string) []settings.Problem {
 	t.Helper()
 	_, err := Parse("x.toml", []byte(document), overrides)
-	var all *Error
-	if !errors.As(err, &all) || !errors.Is(err, ErrInvalid) {
-		t.Fatalf("error %v, want an *Error", err)
+	var all *settings.Error
+	if !errors.As(err, &all) || !errors.Is(err, settings.ErrInvalid) {
+		t.Fatalf("error %v, want an *settings.Error", err)
 	}
 	return all.Problems
 }
@@ -176,6 +178,8 @@ func TestProblems(t *testing.T) {
 		{"[actor]\nbetas = [0.9]", "actor.betas", "a list of 2 numbers, got a list of 1"},
 		{"[actor]\nbetas = [0.9, 1.0]", "actor.betas.1", ">= 0 and < 1"},
 		{"[algorithm]\nadvantage = 'grppo'", "algorithm.advantage", "did you mean grpo?"},
+		{"[algorithm]\nadvantage = 'ppo'", "algorithm.advantage", "did you mean gae"},
+		{"[run]\nloggers = 'wandb'", "run.loggers", `a list is written ["wandb"], on a command line 'run.loggers=["wandb"]'`},
 		{"[algorithm]\nadvantage = 'magic'", "algorithm.advantage", "expected one of gae, bi_level_gae, grpo"},
 		{"[algorithm]\nadvantage = 'bi_level_gae'", "algorithm.advantage", "rollout.turn_rewards = true"},
 		{"[algorithm]\nsoft_reweight = true", "algorithm.soft_reweight", "grpo"},
@@ -246,8 +250,10 @@ func TestSyntaxErrors(t *testing.T) {
 	if p := failures(t, "name = \x1b[31m\x01"+strings.Repeat("é", 1000))[0].String(); len(p) > 400 || strings.Contains(p, "\x1b") {
 		t.Errorf("a file's control characters reach the terminal, or too much of it: %q", p)
 	}
-	if _, err := Load("testdata/none.toml", nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "none.toml") {
-		t.Errorf("missing file: %v", err)
+	for path, want := range map[string]string{"testdata/none.toml": "none.toml: cannot be read", "testdata/fll.toml": "did you mean testdata/full.toml?"} {
+		if _, err := Load(path, nil); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("missing file: %v, want %q", err, want)
+		}
 	}
 }
 
@@ -343,7 +349,7 @@ func TestExperimentsLoad(t *testing.T) {
 	}
 }
 
-// Any document must come back as a configuration or an *Error, never as a panic.
+// Any document must come back as a configuration or an *settings.Error, never as a panic.
 func FuzzParse(f *testing.F) {
 	full, err := os.ReadFile("testdata/full.toml")
 	if err != nil {
@@ -354,7 +360,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("[envs]\ntag = 1\n[run.name]\nx = 1"), "envs.0=3")
 	f.Add([]byte("validation = 3\n[[run]]\n[[run]]"), "run.0.name=4")
 	f.Fuzz(func(t *testing.T, data []byte, override string) {
-		if _, err := Parse("x", data, []string{override}); err != nil && !errors.Is(err, ErrInvalid) {
+		if _, err := Parse("x", data, []string{override}); err != nil && !errors.Is(err, settings.ErrInvalid) {
 			t.Errorf("%v is no configuration error", err)
 		}
 	})

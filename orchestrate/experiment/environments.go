@@ -10,6 +10,7 @@ import (
 
 	"gyre/envs"
 	_ "gyre/envs/builtin" // configurations name any of them
+	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 )
 
@@ -41,12 +42,10 @@ func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64
 		return
 	}
 	faulty := false
-	for key, value := range e.Options { // one by one, so that each is reported where it is set
-		if err := envs.Decode(spec.NewOptions(), map[string]any{key: value}); err != nil {
-			report(path+".options."+key, "environment %s: %v", e.Tag, err)
-			faulty = true
-		}
-	}
+	settings.DecodeOptions(spec.NewOptions(), e.Options, func(key, format string, args ...any) { // each where it is set
+		report(path+".options."+key, "environment %s: "+format, append([]any{e.Tag}, args...)...)
+		faulty = true
+	})
 	if faulty {
 		return
 	}

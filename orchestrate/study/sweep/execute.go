@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
@@ -100,13 +101,13 @@ func (s *Study) deal() ([]slot, error) {
 	if len(s.Devices) > 0 {
 		each = max(each, 1)
 		if len(s.Devices) < each {
-			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", config.ErrInvalid, each, len(s.Devices))
+			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each, len(s.Devices))
 		}
 		if n == 0 {
 			n = len(s.Devices) / each
 		}
 		if n*each > len(s.Devices) {
-			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", config.ErrInvalid, n, each, n*each, len(s.Devices))
+			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n, each, n*each, len(s.Devices))
 		}
 	}
 	n = max(n, 1)

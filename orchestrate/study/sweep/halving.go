@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/settings"
 	"gyre/internal/statistics"
-	"gyre/orchestrate/config"
 )
 
 // Halving are the settings of a search by asynchronous successive halving (Li et al., "A system for massively parallel hyperparameter tuning",
@@ -16,11 +16,11 @@ import (
 // is known to be among them. Nobody waits for a rung to be full.
 type Halving struct {
 	// Reduction is what the number of configurations is divided by, and the steps multiplied by, from rung to rung.
-	Reduction int `toml:"reduction"`
+	Reduction int `toml:"reduction" default:"3" range:"[2,)"`
 	// MinSteps to the first rung, at least; 0 = such that there are four rungs.
-	MinSteps int `toml:"min_steps"`
+	MinSteps int `toml:"min_steps" range:"[0,)"`
 	// Configurations that are drawn from the grid of all axes, of all stages; 0 = every one.
-	Configurations int `toml:"configurations"`
+	Configurations int `toml:"configurations" range:"[0,)"`
 }
 
 // defaultRungs of a search that does not say how long its first rung is.
@@ -73,7 +73,7 @@ func (s *Study) configurations(seed uint64) ([]Condition, error) {
 	}
 	n := len(grid)
 	if wanted := s.Search.Configurations; wanted > n {
-		return nil, fmt.Errorf("%w: %s: search.configurations is %d, and the axes have %d", config.ErrInvalid, s.file, wanted, n)
+		return nil, fmt.Errorf("%w: %s: search.configurations is %d, and the axes have %d", settings.ErrInvalid, s.file, wanted, n)
 	} else if wanted > 0 {
 		n = wanted
 	}

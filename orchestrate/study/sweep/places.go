@@ -2,15 +2,10 @@ package sweep
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/BurntSushi/toml"
-
-	"gyre/orchestrate/config"
 )
 
 // Dir is the study's folder.
@@ -74,44 +69,6 @@ func (s *Study) summaryLog() string {
 		return strings.TrimSuffix(s.SummaryLog, ".log") + "_" + s.beside + ".log"
 	}
 	return s.SummaryLog
-}
-
-// Change sets a key of the study's file, as study.title=…, axes.0.labels=… or search.reduction=…; false if the word is none of these.
-func (s *Study) Change(word string) (ours bool, err error) {
-	key, value, _ := strings.Cut(word, "=")
-	table, key, _ := strings.Cut(key, ".")
-	var into any
-	switch table {
-	case "study":
-		into = s
-	case "search":
-		into = &s.Search
-	case "axes":
-		n, rest, _ := strings.Cut(key, ".")
-		i := 0
-		if _, err := fmt.Sscan(n, &i); err != nil || i < 0 || i >= len(s.Axes) {
-			return true, fmt.Errorf("%w: %s: the study has %d axes, the first of them is axes.0", config.ErrInvalid, word, len(s.Axes))
-		}
-		into, key = &s.Axes[i], rest
-	default:
-		return false, nil
-	}
-	meta, err := toml.Decode(key+" = "+value, into)
-	if err != nil { // a text without quotes
-		meta, err = toml.Decode(fmt.Sprintf("%s = %q", key, value), into)
-	}
-	if err == nil && len(meta.Undecoded()) > 0 {
-		err = errors.New("there is no such key")
-	}
-	if err == nil {
-		if problems := s.problems(); len(problems) > 0 {
-			err = errors.New(strings.Join(problems, "; "))
-		}
-	}
-	if err != nil {
-		return true, fmt.Errorf("%w: %s: %w", config.ErrInvalid, word, err)
-	}
-	return true, nil
 }
 
 // separator is between what a line of the summary log says.

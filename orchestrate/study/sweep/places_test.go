@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/config"
+	"gyre/internal/settings"
 )
 
 // Slots get their own devices and their share of the threads; what does not go round is refused with the numbers.
@@ -30,7 +30,7 @@ func TestDevicesAreDealtOut(t *testing.T) {
 		c.study.ThreadsPerRun = 7
 		slots, err := c.study.deal()
 		if err != nil {
-			if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			if !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%+v: %v, want %q", c.study, err, c.want)
 			}
 			continue
@@ -108,13 +108,7 @@ func TestPlaces(t *testing.T) {
 
 // Words of the command line set keys of the study's file, with or without quotes; everything else is an override of the runs.
 func TestWordsThatChangeAStudy(t *testing.T) {
-	fresh := func() *Study {
-		s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1, 2]\n[[axes]]\nkey = \"k\"\nvalues = [3]\n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	const text = "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1, 2]\n[[axes]]\nkey = \"k\"\nvalues = [3]\n"
 	for word, is := range map[string]func(*Study) bool{
 		"study.title=No quotes":         func(s *Study) bool { return s.Title == "No quotes" },
 		`study.title="Quotes"`:          func(s *Study) bool { return s.Title == "Quotes" },
@@ -125,46 +119,44 @@ func TestWordsThatChangeAStudy(t *testing.T) {
 		`study.set=["a=1", "b=[1, 2]"]`: func(s *Study) bool { return slices.Equal(s.Set, []string{"a=1", "b=[1, 2]"}) },
 		"study.objective=val/x=y":       func(s *Study) bool { return s.Objective == "val/x=y" },
 	} {
-		s := fresh()
-		if ours, err := s.Change(word); !ours || err != nil || !is(s) {
-			t.Errorf("%s: %v, %v: %+v", word, ours, err, s)
+		if s, err := load(t, text, word); !Changes(word) || err != nil || !is(s) {
+			t.Errorf("%s: %v: %+v", word, err, s)
 		}
 	}
 	for word, want := range map[string]string{
-		"study.lenght=1":        "study.lenght=1: there is no such key",
-		"axes.2.key=x":          "the study has 2 axes, the first of them is axes.0",
-		"axes.first.key=x":      "the study has 2 axes",
+		"study.lenght=1":        "unknown key",
+		"axes.3.key=x":          "axes has 2 elements",
+		"axes.first.key=x":      "axes has 2 elements",
 		"axes.0.labels=[\"a\"]": "1 labels for 2 values",
-		"study.seeds=0":         "seeds is 0",
-		"study.seeds=many":      "study.seeds=many",
+		"study.seeds=0":         "expected an integer >= 1, got 0",
+		"study.seeds=many":      "expected an integer",
+		"study.seed=3":          "did you mean seeds?",
 	} {
-		if ours, err := fresh().Change(word); !ours || !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, %v, want %q", word, ours, err, want)
+		if _, err := load(t, text, word); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "override") {
+			t.Errorf("%s: %v, want %q", word, err, want)
 		}
 	}
-	if ours, err := fresh().Change("actor.lr=1"); ours || err != nil {
-		t.Errorf("an override of the runs is taken for the study's: %v", err)
+	if Changes("actor.lr=1") {
+		t.Error("an override of the runs is taken for the study's")
 	}
 }
 
 // --values gives names or TOML values, whose labels the file's own do not survive.
 func TestValuesOfTheCommandLine(t *testing.T) {
-	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"filter.value\"\nvalues = [1.0]\nlabels = [\"whole\"]\nnamed = { off = [\"filter.strategy=none\"] }\n")
+	const text = "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"filter.value\"\nvalues = [1.0]\nlabels = [\"whole\"]\n" +
+		"named = { off = [\"filter.strategy=none\"] }\n"
+	s, err := load(t, text, Values([]string{"0.50", "off", "[1, 2]"}, nil)...)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SetValues([]string{"0.50", "off", "[1, 2]"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	labels, overrides := plan(t, s, 1)
 	if !slices.Equal(labels, []string{"0.5", "off", "[1,2]"}) || !slices.Equal(overrides, []string{"filter.value=0.5", "filter.strategy=none", "filter.value=[1,2]"}) {
 		t.Errorf("%q: %q", labels, overrides)
 	}
-	if err := s.SetValues([]string{"1", "2"}, []string{"one"}); err == nil || !strings.Contains(err.Error(), "1 labels for 2 values") {
+	if _, err := load(t, text, Values([]string{"1", "2"}, []string{"one"})...); err == nil || !strings.Contains(err.Error(), "1 labels for 2 values") {
 		t.Errorf("too few labels: %v", err)
 	}
-	s.Axes = nil
-	if err := s.SetValues([]string{"1"}, nil); err == nil || !strings.Contains(err.Error(), "no axis whose values could be set") {
+	if _, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n", Values([]string{"1"}, nil)...); err == nil || !strings.Contains(err.Error(), "needs key and values") {
 		t.Errorf("without an axis: %v", err)
 	}
 }

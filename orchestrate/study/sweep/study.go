@@ -3,17 +3,15 @@ package sweep
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/BurntSushi/toml"
-
-	"gyre/internal/nearest"
+	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 )
 
@@ -23,24 +21,24 @@ type Study struct {
 	// Base is the experiment's configuration, relative to the study's file.
 	Base string `toml:"base"`
 	// Output is the folder of studies; Name is made in it.
-	Output string `toml:"output"`
+	Output string `toml:"output" default:"studies"`
 	// Set are key=value overrides of every run, before those of its condition.
 	Set []string `toml:"set"`
 	// Override are those of the command line: they come after the condition's.
 	Override []string `toml:"-"`
 	// Seeds is the number of runs per condition. Seed n of every condition draws the same environments and random numbers.
-	Seeds int `toml:"seeds"`
+	Seeds int `toml:"seeds" default:"3" range:"[1,)"`
 	// Slots run at a time; 1 by default, or as many as Devices give.
-	Slots int `toml:"slots"`
+	Slots int `toml:"slots" range:"[0,)"`
 	// Devices are GPUs, dealt out to the slots, DevicesPerRun each.
 	Devices       []string `toml:"devices"`
-	DevicesPerRun int      `toml:"devices_per_run"`
+	DevicesPerRun int      `toml:"devices_per_run" range:"[0,)"`
 	// ThreadsPerRun of the kernels; 0 shares the cores among the slots.
-	ThreadsPerRun int `toml:"threads_per_run"`
+	ThreadsPerRun int `toml:"threads_per_run" range:"[0,)"`
 	// Retries of a run that failed.
-	Retries int `toml:"retries"`
+	Retries int `toml:"retries" default:"1" range:"[0,)"`
 	// BudgetHours, once spent by the runs together, lets no further run start; 0 = none.
-	BudgetHours float64 `toml:"budget_hours"`
+	BudgetHours float64 `toml:"budget_hours" range:"[0,)"`
 	// Baseline is the condition that others are compared with; the first when empty.
 	Baseline string `toml:"baseline"`
 	// Objective is the metric that says which condition is best, by its last value; by default the mean of the last validations' success.
@@ -54,9 +52,9 @@ type Study struct {
 	Title  string   `toml:"title"`
 	Header []string `toml:"header"`
 
-	Axes       []Axis          `toml:"axes"`
-	Conditions []ConditionSpec `toml:"conditions"`
-	Search     Halving         `toml:"search"`
+	Axes       []Axis          `toml:"-"`
+	Conditions []ConditionSpec `toml:"-"`
+	Search     Halving         `toml:"-"`
 
 	// OnlyStage, if not 0, is the stage that is run alone, from Start or the best condition of the stage before.
 	OnlyStage int      `toml:"-"`
@@ -79,7 +77,7 @@ type Axis struct {
 	// Name stands for the key in the names of conditions; the last part of the key when empty.
 	Name  string `toml:"name"`
 	Zip   string `toml:"zip"`
-	Stage int    `toml:"stage"`
+	Stage int    `toml:"stage" range:"[0,)"`
 }
 
 // ConditionSpec is a condition that is written out.
@@ -88,7 +86,7 @@ type ConditionSpec struct {
 	Set   []string `toml:"set"`
 	// At are its values on axes, as name=value, for names and figures.
 	At    []string `toml:"at"`
-	Stage int      `toml:"stage"`
+	Stage int      `toml:"stage" range:"[0,)"`
 }
 
 // Condition is one setting of what is varied.
@@ -107,75 +105,89 @@ func (c Condition) Folder() string { return unsafeInPaths.ReplaceAllString(c.Lab
 
 var unsafeInPaths = regexp.MustCompile(`[^A-Za-z0-9._=,+-]`)
 
-// Load reads a study's file. The error names what is wrong with it, all at once.
-func Load(path string) (*Study, error) {
-	var document struct {
-		Study      Study           `toml:"study"`
-		Axes       []Axis          `toml:"axes"`
-		Conditions []ConditionSpec `toml:"conditions"`
-		Search     Halving         `toml:"search"`
-	}
-	document.Search = Halving{Reduction: 3}
-	document.Study = Study{Output: "studies", Seeds: 3, Retries: 1}
-	meta, err := toml.DecodeFile(path, &document)
-	if err != nil {
-		var parse toml.ParseError
-		if errors.As(err, &parse) {
-			return nil, fmt.Errorf("%w: %s:%d: %s", config.ErrInvalid, path, parse.Position.Line, parse.Message)
-		}
-		return nil, fmt.Errorf("%w: %s: %w", config.ErrInvalid, path, err)
-	}
-	s := document.Study
-	s.Axes, s.Conditions, s.file = append(s.Axes, document.Axes...), append(s.Conditions, document.Conditions...), path
-	s.Search = document.Search
-	var problems []string
-	legal := []string{"study", "axes", "conditions", "name", "base", "output", "set", "seeds", "slots", "devices", "devices_per_run", "threads_per_run", "retries",
-		"budget_hours", "baseline", "objective", "search", "reduction", "min_steps", "configurations", "at", "logs", "summary_log", "key", "values", "labels", "named", "label", "zip", "stage", "lines", "runs", "title", "header"}
-	for _, key := range meta.Undecoded() {
-		problems = append(problems, fmt.Sprintf("unknown key %s%s", key, nearest.Hint(key[len(key)-1], legal)))
-	}
-	problems = append(problems, s.problems()...)
-	if len(problems) > 0 {
-		return nil, fmt.Errorf("%w: %s: %s", config.ErrInvalid, path, strings.Join(problems, "; "))
-	}
-	return &s, nil
+// document is a study's file.
+type document struct {
+	Study      Study           `toml:"study"`
+	Axes       []Axis          `toml:"axes"`
+	Conditions []ConditionSpec `toml:"conditions"`
+	Search     Halving         `toml:"search"`
 }
 
-func (s *Study) problems() (out []string) {
-	complain := func(bad bool, format string, args ...any) {
-		if bad {
-			out = append(out, fmt.Sprintf(format, args...))
+// Load reads a study's file with overrides such as study.seeds=5, axes.0.values=[1, 2] or search.reduction=2. The error names what is wrong with them,
+// all at once.
+func Load(path string, overrides ...string) (*Study, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, settings.Unreadable(path, err)
+	}
+	file := settings.Parse(path, data)
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	for _, text := range overrides {
+		file.Override(text)
+	}
+	var d document
+	file.Decode(&d)
+	s := &d.Study
+	s.Axes, s.Conditions, s.Search, s.file = d.Axes, d.Conditions, d.Search, path
+	s.check(file.Report)
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Changes reports whether a key=value belongs to the study's file and not to the experiment.
+func Changes(word string) bool {
+	table, _, _ := strings.Cut(word, ".")
+	return table == "study" || table == "axes" || table == "conditions" || table == "search"
+}
+
+// Values are the overrides that replace the values of the first axis (names of it, or TOML values) and their labels, which may be none.
+func Values(list, labels []string) []string {
+	values, names := make([]string, len(list)), make([]string, len(labels))
+	for i, text := range list {
+		if values[i] = text; settings.Value(text) == any(text) {
+			values[i] = strconv.Quote(text)
 		}
 	}
-	complain(s.Name == "" || unsafeInPaths.MatchString(s.Name), "study.name is %q, expected letters, digits and ._=,+- ", s.Name)
-	complain(s.Base == "", "study.base is missing: the experiment's configuration")
-	complain(s.Seeds < 1, "study.seeds is %d, expected at least 1", s.Seeds)
-	complain(s.Slots < 0 || s.DevicesPerRun < 0 || s.ThreadsPerRun < 0 || s.Retries < 0 || s.BudgetHours < 0,
-		"study.slots, devices_per_run, threads_per_run, retries and budget_hours cannot be negative")
-	for key, path := range map[string]string{"runs": s.Runs, "logs": s.Logs} {
-		complain(strings.Contains(path, "{") && !strings.Contains(path, "{condition}"), "study.%s is %q, expected a folder or a path with {condition} in it", key, path)
+	for i, label := range labels {
+		names[i] = strconv.Quote(label)
 	}
-	complain(len(s.Axes)+len(s.Conditions) == 0, "nothing is varied: expected [[axes]] or [[conditions]]")
+	return []string{"axes.0.values=[" + strings.Join(values, ", ") + "]", "axes.0.labels=[" + strings.Join(names, ", ") + "]", "axes.0.lines=[]"}
+}
+
+// check reports what does not go together. Single values are checked while decoding.
+func (s *Study) check(report func(key, format string, args ...any)) {
+	complain := func(bad bool, key, format string, args ...any) {
+		if bad {
+			report(key, format, args...)
+		}
+	}
+	complain(s.Name == "" || unsafeInPaths.MatchString(s.Name), "study.name", "is %q, expected letters, digits and ._=,+-", s.Name)
+	complain(s.Base == "", "study.base", "missing: the experiment's configuration")
+	for key, path := range map[string]string{"study.runs": s.Runs, "study.logs": s.Logs} {
+		complain(strings.Contains(path, "{") && !strings.Contains(path, "{condition}"), key, "is %q, expected a folder or a path with {condition} in it", path)
+	}
+	complain(len(s.Axes)+len(s.Conditions) == 0, "axes", "nothing is varied: expected [[axes]] or [[conditions]]")
 	for i, a := range s.Axes {
-		complain(a.Key == "" || len(a.Values) == 0, "axes.%d needs key and values", i)
-		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), "axes.%d has %d labels for %d values", i, len(a.Labels), len(a.Values))
-		complain(len(a.Lines) > 0 && len(a.Lines) != len(a.Values), "axes.%d has %d lines for %d values", i, len(a.Lines), len(a.Values))
-		complain(a.Stage < 0, "axes.%d.stage is %d, expected 1 or more", i, a.Stage)
+		at := fmt.Sprintf("axes.%d", i)
+		complain(a.Key == "" || len(a.Values) == 0, at, "needs key and values")
+		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), at+".labels", "%d labels for %d values", len(a.Labels), len(a.Values))
+		complain(len(a.Lines) > 0 && len(a.Lines) != len(a.Values), at+".lines", "%d lines for %d values", len(a.Lines), len(a.Values))
 		for _, other := range s.Axes[:i] {
-			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage),
+			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage), at+".zip",
 				"axes %s and %s change together (zip = %q) and need equally many values in one stage", other.Key, a.Key, a.Zip)
 		}
 	}
 	for i, c := range s.Conditions {
-		complain(c.Label == "" && len(c.At) == 0, "conditions.%d needs a label", i)
-		complain(c.Stage < 0, "conditions.%d.stage is %d, expected 1 or more", i, c.Stage)
-		for _, at := range c.At {
-			complain(!strings.Contains(at, "="), "conditions.%d.at has %q, expected name=value", i, at)
+		at := fmt.Sprintf("conditions.%d", i)
+		complain(c.Label == "" && len(c.At) == 0, at, "needs a label")
+		for _, value := range c.At {
+			complain(!strings.Contains(value, "="), at+".at", "has %q, expected name=value", value)
 		}
 	}
-	complain(s.Search.Reduction < 2, "search.reduction is %d, expected at least 2", s.Search.Reduction)
-	complain(s.Search.MinSteps < 0 || s.Search.Configurations < 0, "search.min_steps and search.configurations cannot be negative")
-	return out
 }
 
 // BasePath is where the base configuration lies.
@@ -206,26 +218,6 @@ func (s *Study) Stages() int {
 	return last
 }
 
-// SetValues replaces the values of the first axis (names of it, or TOML values) and their labels, which may be none.
-func (s *Study) SetValues(list, labels []string) error {
-	if len(s.Axes) == 0 {
-		return fmt.Errorf("%w: the study has no axis whose values could be set", config.ErrInvalid)
-	}
-	if len(labels) > 0 && len(labels) != len(list) {
-		return fmt.Errorf("%w: %d labels for %d values", config.ErrInvalid, len(labels), len(list))
-	}
-	a := &s.Axes[0]
-	a.Values, a.Labels, a.Lines = nil, labels, nil
-	for _, text := range list {
-		var document struct{ V any }
-		if _, err := toml.Decode("V = "+text, &document); err != nil {
-			document.V = text
-		}
-		a.Values = append(a.Values, document.V)
-	}
-	return nil
-}
-
 // Plan lists the conditions of a stage; start are the overrides of the condition to start from.
 func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
 	out := s.conditions(stage, start)
@@ -242,7 +234,7 @@ func (s *Study) distinct(list []Condition) error {
 	seen := map[string]string{}
 	for _, c := range list {
 		if other, ok := seen[c.Folder()]; ok {
-			return fmt.Errorf("%w: %s: two conditions are named %q and %q", config.ErrInvalid, s.file, other, c.Label)
+			return fmt.Errorf("%w: %s: two conditions are named %q and %q", settings.ErrInvalid, s.file, other, c.Label)
 		}
 		seen[c.Folder()] = c.Label
 	}

@@ -8,16 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 )
 
-func load(t *testing.T, text string) (*Study, error) {
+func load(t *testing.T, text string, overrides ...string) (*Study, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "study.toml")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return Load(path)
+	return Load(path, overrides...)
 }
 
 func plan(t *testing.T, s *Study, stage int, start ...string) (labels []string, overrides []string) {
@@ -120,15 +121,15 @@ func TestSeedsArePaired(t *testing.T) {
 func TestBadStudiesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"[study]\nname = \"s\"\nbase = \"b\"\n":                        "nothing is varied",
-		"[study]\nname = \"a/b\"\nbase = \"b\"\n":                      `study.name is "a/b"`,
-		"[study]\nname = \"s\"\n":                                      "study.base is missing",
-		"[study]\nname = \"s\"\nbase = \"b\"\nseed = 3\n":              "unknown key study.seed (did you mean seeds?)",
-		"[study]\nname = \"s\"\nbase = \"b\"\nseeds = 0\n":             "seeds is 0",
-		"[study]\nname = \"s\"\nbase = \"b\"\n[[axes]]\nkey = \"k\"\n": "axes.0 needs key and values",
+		"[study]\nname = \"a/b\"\nbase = \"b\"\n":                      `study.name: is "a/b"`,
+		"[study]\nname = \"s\"\n":                                      "study.base: missing",
+		"[study]\nname = \"s\"\nbase = \"b\"\nseed = 3\n":              "study.toml:4: study.seed: unknown key (did you mean seeds?)",
+		"[study]\nname = \"s\"\nbase = \"b\"\nseeds = 0\n":             "study.seeds: expected an integer >= 1, got 0",
+		"[study]\nname = \"s\"\nbase = \"b\"\n[[axes]]\nkey = \"k\"\n": "study.toml:4: axes.0: needs key and values",
 		"[study]\nname =\n":                                            "study.toml:2:",
 		"[[axes]]\nkey = \"a\"\nvalues = [1]\nzip = \"z\"\n[[axes]]\nkey = \"b\"\nvalues = [1, 2]\nzip = \"z\"\n": "change together",
 	} {
-		if _, err := load(t, text); !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := load(t, text); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

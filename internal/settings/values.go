@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"fmt"
@@ -8,28 +8,27 @@ import (
 	"strings"
 )
 
-// aliases are other systems' spellings of legal values, by key. Case and - or _ do not matter anyway.
-var aliases = map[string]map[string]string{
-	"kl_estimator": {"kl": "k1", "mse": "k2", "low_var_kl": "k3"},
-	"metric":       {"reward_std": "reward_variance", "entropy_std": "entropy_variance"},
-	"advantage": {
-		"bilevel_gae": "bi_level_gae", "reinforce_plus_plus": "reinforce_pp", "reinforce++": "reinforce_pp",
-		"reinforce_plus_plus_baseline": "reinforce_pp_baseline", "reinforce++_baseline": "reinforce_pp_baseline",
-	},
-	"context":          {"limited_multi_turn": "window"},
-	"normalize_within": {"group": "state"},
-	"dtype":            {"fp32": "float32", "f32": "float32", "bf16": "bfloat16"},
+// pairs reads a tag of the form "a=b,c=d".
+func pairs(tag reflect.StructTag, name string) map[string]string {
+	out := map[string]string{}
+	if text := tag.Get(name); text != "" {
+		for _, pair := range strings.Split(text, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			out[key] = value
+		}
+	}
+	return out
 }
 
-// canonical returns the legal value that text spells.
-func canonical(key, text string, legal []string) (string, bool) {
+// canonical returns the legal value that text spells. Case and - or _ do not matter, and a spelling's + stands behind its value too.
+func canonical(text string, legal []string, aliases map[string]string) (string, bool) {
 	folded := fold(text)
 	base, plus := strings.CutSuffix(folded, "+")
 	switch {
-	case aliases[key][folded] != "":
-		folded = aliases[key][folded]
-	case plus && aliases[key][base] != "":
-		folded = aliases[key][base] + "+"
+	case aliases[folded] != "":
+		folded = aliases[folded]
+	case plus && aliases[base] != "":
+		folded = aliases[base] + "+"
 	}
 	for _, value := range legal {
 		if fold(value) == fold(folded) {
@@ -80,8 +79,11 @@ func typeName(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "a table"
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.String {
+		switch t.Elem().Kind() {
+		case reflect.String:
 			return "a list of strings"
+		case reflect.Interface:
+			return "a list of values"
 		}
 		return "a list of tables"
 	case reflect.Array:
@@ -98,9 +100,11 @@ func typeName(t reflect.Type) string {
 
 func describe(v any) string {
 	switch v := v.(type) {
+	case nil:
+		return "nothing"
 	case string:
 		return fmt.Sprintf("the string %q", v)
-	case int64:
+	case int, int64:
 		return fmt.Sprintf("the integer %d", v)
 	case float64:
 		return fmt.Sprintf("the number %v", v)
@@ -108,8 +112,9 @@ func describe(v any) string {
 		return fmt.Sprint(v)
 	case map[string]any:
 		return "a table"
-	case []any, []map[string]any:
-		return fmt.Sprintf("a list of %d", reflect.ValueOf(v).Len())
+	}
+	if list := reflect.ValueOf(v); list.Kind() == reflect.Slice {
+		return fmt.Sprintf("a list of %d", list.Len())
 	}
 	return fmt.Sprintf("%v", v)
 }
