@@ -12,6 +12,7 @@ import (
 	"github.com/nikolalohinski/gonja/v2/builtins"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/loaders"
 	"github.com/nikolalohinski/gonja/v2/nodes"
 	"github.com/nikolalohinski/gonja/v2/parser"
 )
@@ -20,9 +21,9 @@ import (
 const (
 	maxSource   = 1 << 20          // bytes of a template
 	maxRendered = 64 << 20         // bytes of output
+	maxTime     = 20 * time.Second // of one rendering
 	maxRange    = 1 << 16          // numbers of range()
 	maxDepth    = 64               // macro calls inside each other
-	maxTime     = 20 * time.Second // of one rendering
 )
 
 // template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as many as are
@@ -30,7 +31,6 @@ const (
 type template struct {
 	path   string
 	source string
-	made   int // bytes of text that one rendering may make
 	mu     sync.Mutex
 	idle   []*exec.Template
 }
@@ -38,7 +38,7 @@ type template struct {
 // dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson that
 // keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
 var dialect = sync.OnceValue(func() *exec.Environment {
-	filters := exec.NewFilterSet(maps.Clone(guards)).Update(builtins.Filters)
+	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
 	for name, filter := range map[string]exec.FilterFunction{"tojson": toJSON, "trim": trim} {
 		if err := filters.Replace(name, filter); err != nil {
 			panic(err) // filters of these names come with gonja
@@ -57,11 +57,9 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 	globals := exec.EmptyContext().Update(builtins.GlobalFunctions).Update(exec.NewContext(map[string]any{
 		"range": rangeList,
 		"raise_exception": func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-			r := &raised{args.First().String()}
-			if b, ok := e.Environment.Context.Get(budgetKey); ok {
-				b.(*budget).raised = r
-			}
-			return exec.AsValue(r)
+			b := budgetIn(e.Environment.Context)
+			b.raised = &raised{args.First().String()}
+			return exec.AsValue(b.raised)
 		},
 	}))
 	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: methods()}
@@ -78,7 +76,7 @@ func compile(source string) (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &template{source: source, made: maxMade, idle: []*exec.Template{first}}, nil
+	return &template{source: source, idle: []*exec.Template{first}}, nil
 }
 
 func parse(source string) (t *exec.Template, err error) {
@@ -95,7 +93,6 @@ func parse(source string) (t *exec.Template, err error) {
 		}
 		return nil, fmt.Errorf("not a chat template: %w (a conditional expression inside parentheses is not supported: use {%% set %%} or {%% if %%})", err)
 	}
-	boundTemplate(compiled.Root())
 	return compiled, nil
 }
 
@@ -118,7 +115,7 @@ func (t *template) give(compiled *exec.Template) {
 	t.mu.Unlock()
 }
 
-// execute renders the template, or fails after maxTime, maxRendered bytes written or maxMade bytes made.
+// execute renders the template. It fails after maxTime or maxRendered bytes.
 func (t *template) execute(variables map[string]any, now time.Time) (text string, err error) {
 	defer func() {
 		if err != nil {
@@ -135,7 +132,7 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 		return exec.AsValue(strftime(now, args.First().String()))
 	}
-	b := &budget{deadline: time.Now().Add(maxTime), most: t.made, left: t.made}
+	b := &budget{deadline: time.Now().Add(maxTime)}
 	data[budgetKey] = b
 	out := &boundedOutput{}
 	if err := compiled.Execute(out, exec.NewContext(data)); err != nil {
@@ -179,7 +176,7 @@ func (s onlySource) Read(name string) (io.Reader, error) {
 func (s onlySource) Resolve(name string) (string, error) { return name, nil }
 
 // Inherit has the signature of gonja's loaders.Loader.
-func (s onlySource) Inherit(string) (loader, error) { return s, nil }
+func (s onlySource) Inherit(string) (loaders.Loader, error) { return s, nil }
 
 // generation is the block {% generation %}…{% endgeneration %}, by which transformers marks the assistant's tokens; it
 // renders its body.

@@ -4,27 +4,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// form is a Unicode normal form computed from x/text's character data. x/text's own normalizer cannot be used where a
-// string needs work: it inserts U+034F after 30 combining marks, and it is of a later Unicode version.
+// form is a Unicode normal form as the crate unicode-normalization-alignments computes it. x/text gives decompositions, combining
+// classes and compositions of single characters and pairs; whole strings it would change otherwise: it inserts U+034F after 30 combining
+// marks, and it knows the characters of later Unicode versions (inert).
 type form struct {
-	name      string
 	decompose norm.Form // NFD or NFKD: which decompositions apply
 	done      norm.Form // strings that are wholly in this form need no work
 	compose   bool
 }
 
 var forms = map[string]form{
-	"NFC":  {"NFC", norm.NFD, norm.NFC, true},
-	"NFD":  {"NFD", norm.NFD, norm.NFD, false},
-	"NFKC": {"NFKC", norm.NFKD, norm.NFKC, true},
-	"NFKD": {"NFKD", norm.NFKD, norm.NFKD, false},
+	"NFC":  {norm.NFD, norm.NFC, true},
+	"NFD":  {norm.NFD, norm.NFD, false},
+	"NFKC": {norm.NFKD, norm.NFKC, true},
+	"NFKD": {norm.NFKD, norm.NFKD, false},
 }
 
 // parseNormalizer reads the "normalizer" of a tokenizer.json: null, a normal form, or a Sequence of them.
@@ -63,30 +62,18 @@ func (f form) apply(s string) string {
 		return s
 	}
 	runes := make([]rune, 0, len(s))
-	classes := make([]uint8, 0, len(s))
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		p := f.decompose.PropertiesString(s[i : i+n])
+	for _, r := range s {
 		if unicode.Is(inert, r) {
-			p = norm.Properties{}
-		}
-		if d := p.Decomposition(); d != nil {
-			for j := 0; j < len(d); {
-				r, m := utf8.DecodeRune(d[j:])
-				runes = append(runes, r)
-				classes = append(classes, f.decompose.Properties(d[j:j+m]).CCC())
-				j += m
-			}
-		} else if r >= hangulBase && r < hangulBase+hangulCount {
-			runes = appendHangul(runes, r)
-			for len(classes) < len(runes) {
-				classes = append(classes, 0)
-			}
-		} else {
 			runes = append(runes, r)
-			classes = append(classes, p.CCC())
+		} else {
+			runes = append(runes, []rune(f.decompose.String(string(r)))...)
 		}
-		i += n
+	}
+	classes := make([]uint8, len(runes))
+	for i, r := range runes {
+		if !unicode.Is(inert, r) {
+			classes[i] = f.decompose.PropertiesString(string(r)).CCC()
+		}
 	}
 	order(runes, classes)
 	if f.compose {
@@ -140,54 +127,12 @@ func compose(runes []rune, classes []uint8) []rune {
 	return runes[:out]
 }
 
-const (
-	hangulBase, hangulCount      = 0xac00, 11172
-	leadBase, vowelBase          = 0x1100, 0x1161
-	tailBase                     = 0x11a7
-	leads, vowels, tails         = 19, 21, 28
-	maxRune                 rune = unicode.MaxRune
-)
-
-func appendHangul(runes []rune, r rune) []rune {
-	s := r - hangulBase
-	runes = append(runes, leadBase+s/(vowels*tails), vowelBase+s%(vowels*tails)/tails)
-	if t := s % tails; t != 0 {
-		runes = append(runes, tailBase+t)
-	}
-	return runes
-}
-
 // pair returns the primary composite of two characters.
 func pair(a, b rune) (rune, bool) {
-	if a >= leadBase && a < leadBase+leads && b >= vowelBase && b < vowelBase+vowels {
-		return hangulBase + ((a-leadBase)*vowels+b-vowelBase)*tails, true
+	if b < 0x300 || norm.NFC.PropertiesString(string(b)).BoundaryBefore() { // composes with nothing before it
+		return 0, false
 	}
-	if a >= hangulBase && a < hangulBase+hangulCount && (a-hangulBase)%tails == 0 && b > tailBase && b < tailBase+tails {
-		return a + b - tailBase, true
-	}
-	r, ok := composites()[[2]rune{a, b}]
-	return r, ok
+	joined := norm.NFC.String(string([]rune{a, b}))
+	r, n := utf8.DecodeRuneInString(joined)
+	return r, n == len(joined) && !unicode.Is(inert, r)
 }
-
-// composites inverts the canonical decompositions: x/text gives them in full, so the first half is composed again.
-var composites = sync.OnceValue(func() map[[2]rune]rune {
-	table := map[[2]rune]rune{}
-	var buf [utf8.UTFMax]byte
-	for r := rune(0xa0); r <= maxRune; r++ {
-		if r == hangulBase {
-			r += hangulCount
-		}
-		enc := buf[:utf8.EncodeRune(buf[:], r)]
-		d := norm.NFD.Properties(enc).Decomposition()
-		if d == nil || unicode.Is(inert, r) || !norm.NFC.IsNormal(enc) {
-			continue
-		}
-		_, n := utf8.DecodeLastRune(d)
-		first := []rune(norm.NFC.String(string(d[:len(d)-n])))
-		if len(first) == 1 {
-			second, _ := utf8.DecodeLastRune(d)
-			table[[2]rune{first[0], second}] = r
-		}
-	}
-	return table
-})

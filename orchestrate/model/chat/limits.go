@@ -7,26 +7,20 @@ import (
 
 	structures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/exec"
-	"github.com/nikolalohinski/gonja/v2/loaders"
 	"github.com/nikolalohinski/gonja/v2/nodes"
 	"github.com/nikolalohinski/gonja/v2/parser"
 )
 
-type loader = loaders.Loader
-
-// budget is what one rendering may still spend. Templates cannot spell its key.
+// budget is what one rendering may still spend. It travels in the rendering's context under a key that templates cannot spell.
 type budget struct {
 	deadline time.Time
-	depth    int
-	most     int     // bytes of text that may be made in all, written or not
-	left     int     // of them
-	operands []int   // sizes of the left operands whose right ones are being evaluated
-	raised   *raised // what raise_exception said
+	depth    int     // macro calls under way
+	raised   *raised // what raise_exception was called with
 }
 
 const budgetKey = "\x00budget"
 
-func (b *budget) spend() error {
+func (b *budget) late() error {
 	if time.Now().After(b.deadline) {
 		return fmt.Errorf("the template takes longer than %v", maxTime)
 	}
@@ -43,7 +37,7 @@ type guard struct{ exec.ControlStructure }
 
 func (g guard) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) error {
 	b := budgetIn(r.Environment.Context)
-	if err := b.spend(); err != nil {
+	if err := b.late(); err != nil {
 		return err
 	}
 	if err := g.ControlStructure.Execute(r, block); err != nil {
@@ -66,7 +60,7 @@ func limitMacro(r *exec.Renderer, name string, b *budget) {
 		if b.depth >= maxDepth {
 			return exec.AsValue(fmt.Errorf("macro %q calls itself more than %d times", name, maxDepth))
 		}
-		if err := b.spend(); err != nil {
+		if err := b.late(); err != nil {
 			return exec.AsValue(err)
 		}
 		b.depth++
