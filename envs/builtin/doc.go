@@ -11,6 +11,7 @@ import (
 	_ "gyre/envs/game2048"
 	_ "gyre/envs/remote"
 	_ "gyre/envs/rubikscube"
+	_ "gyre/envs/search"
 	_ "gyre/envs/sokoban"
 	_ "gyre/envs/static"
 	_ "gyre/envs/sudoku"

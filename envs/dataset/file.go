@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 
 	"gyre/envs"
 	"gyre/internal/dataset"
@@ -54,7 +51,7 @@ func (o *options) make() (envs.Env, error) {
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}
-	set, err := loaded.get(*o)
+	set, err := o.load()
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
@@ -85,44 +82,20 @@ func (r *rows) row(seed int64) dataset.Row {
 	return r.list[r.order[position]]
 }
 
-// loaded keeps files in memory, once for all environments that play them.
-var loaded = files{sets: map[options]*loadedFile{}}
+// loaded are files by the settings that they are read with.
+var loaded envs.Files[options, []dataset.Row]
 
-type files struct {
-	mu   sync.Mutex
-	sets map[options]*loadedFile
-}
-
-type loadedFile struct {
-	changed time.Time
-	size    int64
-	rows    []dataset.Row
-}
-
-func (f *files) get(o options) ([]dataset.Row, error) {
+func (o options) load() ([]dataset.Row, error) {
 	if o.File == "" {
 		return samples(), nil
 	}
-	info, err := os.Stat(o.File)
+	key := o
+	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
+	list, err := loaded.Get(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
 	}
-	if err != nil {
-		return nil, err
-	}
-	key := o // the settings that a file is read with
-	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if known := f.sets[key]; known != nil && known.changed.Equal(info.ModTime()) && known.size == info.Size() {
-		return known.rows, nil
-	}
-	list, err := read(o)
-	if err != nil {
-		return nil, err
-	}
-	f.sets[key] = &loadedFile{info.ModTime(), info.Size(), list}
-	return list, nil
+	return list, err
 }
 
 // howToGet says what to run where a file is missing.

@@ -123,7 +123,7 @@ func TestReadReply(t *testing.T) {
 		"<tool_call></tool_call>":                nil,
 		one + "\n" + two + one + one + one + one: {one, two, one},
 	} {
-		if got := readReply(reply, 3); !reflect.DeepEqual(got, want) {
+		if got := new(Conversation).ReadReply(reply, 3); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is read as %q, want %q", reply, got, want)
 		}
 	}

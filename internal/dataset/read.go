@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,8 +38,24 @@ func Read(path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parse(path, content)
+}
+
+// ReadOr reads the file at path or, where path is empty, one that a program brings with it.
+func ReadOr(path string, own fs.FS, name string) (*Table, error) {
+	if path != "" {
+		return Read(path)
+	}
+	content, err := fs.ReadFile(own, name)
+	if err != nil {
+		return nil, err
+	}
+	return parse(name, content)
+}
+
+func parse(path string, content []byte) (t *Table, err error) {
 	sum := sha256.Sum256(content)
-	t := &Table{Path: path, Hash: hex.EncodeToString(sum[:])}
+	t = &Table{Path: path, Hash: hex.EncodeToString(sum[:])}
 	switch ending := strings.ToLower(filepath.Ext(path)); ending {
 	case ".json":
 		err = decode(content, &t.Rows)

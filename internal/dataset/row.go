@@ -54,18 +54,23 @@ func Load(path string, fields Fields) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{Path: path, Hash: table.Hash}
-	for i, columns := range table.Rows {
+	return table.Set(fields)
+}
+
+// Set finds prompts and answers in the columns of a table.
+func (t *Table) Set(fields Fields) (*Set, error) {
+	set := &Set{Path: t.Path, Hash: t.Hash}
+	for i, columns := range t.Rows {
 		row, err := rowOf(columns, fields)
 		if err != nil {
-			return nil, fmt.Errorf("%s row %d: %w", path, i, err)
+			return nil, fmt.Errorf("%s row %d: %w", t.Path, i, err)
 		}
 		row.Index = i
 		if row.ID == "" {
 			row.ID = fmt.Sprint(i)
 		}
 		if row.Source == "" {
-			base := filepath.Base(path)
+			base := filepath.Base(t.Path)
 			row.Source = strings.TrimSuffix(base, filepath.Ext(base))
 		}
 		set.Rows = append(set.Rows, row)

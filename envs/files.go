@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"gyre/internal/dataset"
 )
@@ -65,4 +66,42 @@ func ReadRows[Row, Thing any](option, path, thing string, take func(Row) (Thing,
 		return nil, fmt.Errorf("option %s: %s holds no %s", option, path, thing)
 	}
 	return things, nil
+}
+
+// Files keeps what has been read from files, for all environments that read the same with the same settings (Key). What has
+// been read is shared: nobody may change it. A file that has changed is read again. It may be used by many goroutines.
+type Files[Key comparable, Value any] struct {
+	mu    sync.Mutex
+	known map[Key]fileValue[Value]
+}
+
+type fileValue[Value any] struct {
+	state string // of the files, when they were read
+	value Value
+}
+
+// Get gives what read makes of the files at paths. Empty paths are no files.
+func (f *Files[Key, Value]) Get(key Key, paths []string, read func() (Value, error)) (value Value, err error) {
+	var state strings.Builder
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil { // else read says what is wrong
+			fmt.Fprintln(&state, info.ModTime().UnixNano(), info.Size())
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.known[key]; ok && known.state == state.String() {
+		return known.value, nil
+	}
+	if value, err = read(); err != nil {
+		return value, err
+	}
+	if f.known == nil {
+		f.known = map[Key]fileValue[Value]{}
+	}
+	f.known[key] = fileValue[Value]{state.String(), value}
+	return value, nil
 }

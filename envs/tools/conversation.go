@@ -1,0 +1,209 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gyre/envs"
+	"gyre/internal/answer"
+	"gyre/internal/nearest"
+)
+
+// Tool is something that a policy may call. Its argument is one text.
+type Tool struct {
+	Name, Description, Argument, Meaning string
+	// Use returns what the policy is shown. An error is a failure of the tool itself and ends the episode.
+	Use func(ctx context.Context, argument string) (string, error)
+}
+
+// Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then answers.
+// Environments embed it. It implements envs.Tooled, envs.ReplyReader, envs.ReplyWriter, envs.Stopper and, of envs.Env,
+// what does not depend on how an answer is judged.
+type Conversation struct {
+	Offered  []Tool
+	CallCost float64 // taken off the reward for every call
+
+	question string
+	replies  []envs.Message // of tools, to the latest reply
+	shown    bool           // replies have been observed
+	calls    int
+	outcome  string // of the answer
+	running  bool
+}
+
+// Begin starts an episode with a question.
+func (c *Conversation) Begin(question string) {
+	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question, running: true}
+}
+
+// End ends the episode; outcome is what Observe shows from now on.
+func (c *Conversation) End(outcome string) { c.outcome, c.running = outcome, false }
+
+// Running says whether an episode has begun and not ended.
+func (c *Conversation) Running() bool { return c.running }
+
+// Calls is how many tools have been called in this episode.
+func (c *Conversation) Calls() int { return c.calls }
+
+func (c *Conversation) Observe() envs.Observation {
+	c.shown = true
+	switch {
+	case c.outcome != "":
+		return envs.Observation{Text: c.outcome}
+	case c.replies != nil:
+		return envs.Observation{Messages: c.replies}
+	}
+	return envs.Observation{Text: c.question}
+}
+
+const (
+	openCall  = "<tool_call>"
+	closeCall = "</tool_call>"
+)
+
+var (
+	calls       = regexp.MustCompile(`(?s)` + openCall + `(.*?)(?:` + closeCall + `|$)`)
+	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+)
+
+// ReadReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last \boxed{}.
+// What is thought before </think> does not count.
+func (c *Conversation) ReadReply(reply string, limit int) []string {
+	if _, after, found := strings.Cut(reply, "</think>"); found {
+		reply = after
+	}
+	var actions []string
+	for _, match := range calls.FindAllStringSubmatch(reply, -1) {
+		if text := strings.TrimSpace(match[1]); text != "" && len(actions) < limit {
+			actions = append(actions, openCall+text+closeCall)
+		}
+	}
+	if actions != nil || limit < 1 {
+		return actions
+	}
+	if match := answerBlock.FindStringSubmatch(reply); match != nil {
+		return []string{strings.TrimSpace(match[1])}
+	}
+	if before, _, closed := strings.Cut(reply, "</answer>"); closed { // the prompt has opened the block
+		return []string{strings.TrimSpace(before)}
+	}
+	if boxed, ok := answer.Boxed(reply); ok {
+		return []string{boxed}
+	}
+	return nil
+}
+
+// WriteReply writes tool calls, or an answer, as ReadReply reads them.
+func (c *Conversation) WriteReply(actions []string) string {
+	if len(actions) > 0 && strings.HasPrefix(actions[0], openCall) {
+		return strings.Join(actions, "\n")
+	}
+	return "<answer>" + strings.Join(actions, "") + "</answer>"
+}
+
+// StopStrings end a reply after a call, before the policy goes on to make up what the tool says.
+func (c *Conversation) StopStrings() []string { return []string{closeCall} }
+
+// CallOf is the action that calls a tool.
+func CallOf(t Tool, argument string) string {
+	var arguments strings.Builder
+	encoder := json.NewEncoder(&arguments)
+	encoder.SetEscapeHTML(false)                                        // for people and for tokens
+	if encoder.Encode(map[string]string{t.Argument: argument}) != nil { // texts can always be encoded
+		return ""
+	}
+	return fmt.Sprintf(`%s{"name": %q, "arguments": %s}%s`, openCall, t.Name, strings.TrimSpace(arguments.String()), closeCall)
+}
+
+// Call carries out an action that calls a tool; any other action is not its business (isCall is false). An action before
+// Begin or after End is envs.ErrNotRunning.
+func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, isCall bool, err error) {
+	if !c.running {
+		return r, false, envs.ErrNotRunning
+	}
+	if c.shown { // what comes now is another reply
+		c.replies, c.shown = nil, false
+	}
+	text, isCall := strings.CutPrefix(action, openCall)
+	if !isCall {
+		return r, false, nil
+	}
+	name, says, valid, err := c.invoke(ctx, strings.TrimSuffix(text, closeCall))
+	if err != nil {
+		return r, true, err
+	}
+	c.calls++
+	id := "call_" + strconv.Itoa(c.calls)
+	c.replies = append(c.replies, envs.Message{Role: "tool", Name: name, CallID: id, Content: says})
+	return envs.Result{
+		Reward: 0 - c.CallCost, Valid: valid, Effective: valid,
+		Parts: []envs.Part{{Name: "tool_calls", Value: 1}}, Info: map[string]float64{"tool_calls": 1},
+	}, true, nil
+}
+
+// invoke uses the tool that a call names. What is wrong with the call is said to the policy; an error is the tool's own.
+func (c *Conversation) invoke(ctx context.Context, text string) (name, says string, valid bool, err error) {
+	var call struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	}
+	if err := json.Unmarshal([]byte(text), &call); err != nil {
+		return call.Name, "error: this is no JSON: " + err.Error(), false, nil
+	}
+	var inner string // some templates write the arguments as JSON inside a string
+	if json.Unmarshal(call.Arguments, &inner) == nil {
+		call.Arguments = json.RawMessage(inner)
+	}
+	names := make([]string, len(c.Offered))
+	for i, t := range c.Offered {
+		names[i] = t.Name
+		if t.Name != call.Name {
+			continue
+		}
+		var arguments map[string]any
+		if json.Unmarshal(call.Arguments, &arguments) != nil {
+			return t.Name, "error: arguments must be an object with " + strconv.Quote(t.Argument), false, nil
+		}
+		argument, ok := arguments[t.Argument].(string)
+		if !ok || len(arguments) != 1 {
+			return t.Name, "error: " + t.Name + " takes the one argument " + strconv.Quote(t.Argument) + ", a string", false, nil
+		}
+		says, err = t.Use(ctx, argument)
+		return t.Name, says, err == nil, err
+	}
+	says = fmt.Sprintf("error: no tool %q%s; there is %s", call.Name, nearest.Hint(call.Name, names), strings.Join(names, ", "))
+	return call.Name, says, false, nil
+}
+
+// Tools describes the tools to the chat template.
+func (c *Conversation) Tools() []envs.Tool {
+	specs := make([]envs.Tool, len(c.Offered))
+	for i, t := range c.Offered {
+		specs[i] = envs.Tool{Name: t.Name, Description: t.Description, Parameters: map[string]any{
+			"type":       "object",
+			"properties": map[string]any{t.Argument: map[string]any{"type": "string", "description": t.Meaning}},
+			"required":   []string{t.Argument},
+		}}
+	}
+	return specs
+}
+
+func (c *Conversation) Actions() []string { return nil }
+
+func (c *Conversation) Instruction() string {
+	text := "Answer the question."
+	for _, t := range c.Offered {
+		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: \"…\"}}%s, where %q is %s.",
+			t.Name, openCall, t.Name, t.Argument, closeCall, t.Argument, t.Meaning)
+	}
+	return text + " A reply that calls a tool ends there; its result follows. Give the final answer alone, in <answer> and </answer>."
+}
+
+func (c *Conversation) Close() error {
+	c.running = false
+	return nil
+}
