@@ -73,6 +73,10 @@ func (l *Learner) World() *ranks.World { return l.on.World }
 // InStep reports whether every pass takes all ranks.
 func (l *Learner) InStep() bool { return l.on.World != nil && l.on.InStep }
 
+// OneByOne reports whether the gradient of a single sequence takes a pass of all ranks: shards hold sums over ranks only, unless these have a fixed
+// order.
+func (l *Learner) OneByOne() bool { return l.InStep() && l.on.Lanes == 0 }
+
 // Step implements Policy.
 func (l *Learner) Step(lr float64) (torch.StepResult, error) {
 	result, err := l.Optimizer.Step(l.gradients, lr, l.clip)
@@ -144,7 +148,7 @@ func (l *Learner) Backward(ctx context.Context, b *Batch, o Objective, columns [
 				return err
 			}
 			sum := found[lane]
-			sum.add(losses)
+			sum.Add(losses)
 			found[lane] = sum
 			if b.Progress != nil {
 				b.Progress(begun(micro) * l.on.World.Size()) // the other ranks are about as far
@@ -168,13 +172,13 @@ func (l *Learner) total(ctx context.Context, columns int, found map[int]Losses) 
 	for _, part := range all {
 		for lane, losses := range part {
 			sum := lanes[lane]
-			sum.add(losses)
+			sum.Add(losses)
 			lanes[lane] = sum
 		}
 	}
 	total := Losses{Columns: make([]Loss, columns)}
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
-		total.add(lanes[lane])
+		total.Add(lanes[lane])
 	}
 	return total, nil
 }

@@ -63,7 +63,8 @@ type Losses struct {
 	ValueSum      float64 // of a value network
 }
 
-func (l *Losses) add(other Losses) {
+// Add adds what another pass found of the same columns.
+func (l *Losses) Add(other Losses) {
 	if l.Columns == nil {
 		l.Columns = make([]Loss, len(other.Columns))
 	}
