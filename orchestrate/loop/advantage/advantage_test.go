@@ -191,8 +191,8 @@ func TestModifiers(t *testing.T) {
 	}
 	near(t, "soft weight × loss scale", lastOf(e.Advantages), []float64{1, -1, .0625, -.0625})
 	near(t, "returns are not scaled", lastOf(e.Returns), []float64{2, -2, .5, -.5})
-	near(t, "metrics", []float64{e.Metrics["train/soft_reweight_min"], e.Metrics["train/soft_reweight_max"],
-		e.Metrics["train/soft_reweight_mean"]}, []float64{.25, 1, .625})
+	near(t, "metrics", []float64{e.Reweighting.Min, e.Reweighting.Max,
+		e.Reweighting.Mean}, []float64{.25, 1, .625})
 
 	a = config.Algorithm{Advantage: "grpo", LengthWeight: true}
 	if e, err = Compute(rows, a, 1); err != nil {

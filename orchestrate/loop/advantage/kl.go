@@ -68,9 +68,9 @@ type Controller struct {
 	Horizon float64 // in episodes
 }
 
-// Update adapts Coef after a batch of n episodes that measured the given mean divergence.
+// Update adapts Coef after a batch of n episodes that measured the given mean divergence. A nil controller has nothing to adapt.
 func (c *Controller) Update(divergence float64, n int) {
-	if c.Horizon <= 0 {
+	if c == nil || c.Horizon <= 0 {
 		return
 	}
 	proportional := min(max(divergence/c.Target-1, -0.2), 0.2)

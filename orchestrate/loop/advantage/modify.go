@@ -20,9 +20,16 @@ func Whiten(advantages [][]float64, masks [][]bool) {
 	}
 }
 
+// Reweighting describes the weights that soft re-weighting gave to groups.
+type Reweighting struct {
+	Min  float64 `metric:"train/soft_reweight_min" doc:"smallest weight of a group (algorithm.soft_reweight)"`
+	Max  float64 `metric:"train/soft_reweight_max" doc:"largest weight of a group"`
+	Mean float64 `metric:"train/soft_reweight_mean" doc:"mean weight of a group"`
+}
+
 // SoftReweight multiplies advantages, in place, by their group's standard deviation over the largest one, so that groups
-// with little spread count less. It adds train/soft_reweight_{min,max,mean} over the groups to metrics.
-func SoftReweight(advantages [][]float64, episodes []Trajectory, metrics map[string]float64) {
+// whose rewards hardly differ count less. It is nil where there is no group.
+func SoftReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
 	_, groups := groupStatistics(episodes)
 	largest, smallest, sum := 0.0, math.Inf(1), 0.0
 	for _, g := range groups {
@@ -38,11 +45,10 @@ func SoftReweight(advantages [][]float64, episodes []Trajectory, metrics map[str
 		smallest = min(smallest, weight(id))
 		sum += weight(id)
 	}
-	if len(groups) > 0 {
-		metrics["train/soft_reweight_min"] = smallest
-		metrics["train/soft_reweight_max"] = largest / (largest + 1e-6)
-		metrics["train/soft_reweight_mean"] = sum / float64(len(groups))
+	if len(groups) == 0 {
+		return nil
 	}
+	return &Reweighting{smallest, largest / (largest + 1e-6), sum / float64(len(groups))}
 }
 
 // LengthWeight divides each episode's advantages, in place, by its number of sampled tokens over the mean number.

@@ -199,8 +199,8 @@ func TestSoftReweight(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for range 50 {
 		batch := randomBatch(r)
-		advantages, before, metrics := GRPO(batch, true), GRPO(batch, true), map[string]float64{}
-		SoftReweight(advantages, batch, metrics)
+		advantages, before := GRPO(batch, true), GRPO(batch, true)
+		told := SoftReweight(advantages, batch)
 		members := map[int][]float64{}
 		for _, e := range batch {
 			members[e.Group] = append(members[e.Group], statistics.Sum(e.Rewards))
@@ -222,14 +222,12 @@ func TestSoftReweight(t *testing.T) {
 				close12(t, "reweighted", v, before[i][at]*stds[e.Group]/(largest+1e-6))
 			}
 		}
-		close12(t, "least", metrics["train/soft_reweight_min"], least)
-		close12(t, "most", metrics["train/soft_reweight_max"], most)
-		close12(t, "mean", metrics["train/soft_reweight_mean"], mean)
+		close12(t, "least", told.Min, least)
+		close12(t, "most", told.Max, most)
+		close12(t, "mean", told.Mean, mean)
 	}
-	none := map[string]float64{}
-	SoftReweight(nil, nil, none)
-	if len(none) > 0 {
-		t.Errorf("no groups: %v", none)
+	if told := SoftReweight(nil, nil); told != nil {
+		t.Errorf("no groups: %v", told)
 	}
 }
 
@@ -242,7 +240,7 @@ func TestSmallDeviations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	close12(t, "largest weight", e.Metrics["train/soft_reweight_max"]*(std+1e-6), std)
+	close12(t, "largest weight", e.Reweighting.Max*(std+1e-6), std)
 	lengths := [][]float64{{1}, {1, 1}}
 	LengthWeight(lengths, [][]bool{{false}, {true, true}})
 	close12(t, "an episode without tokens", lengths[0][0], 1/1e-6)

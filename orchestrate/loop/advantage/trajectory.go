@@ -19,7 +19,8 @@ type Trajectory struct {
 type Estimate struct {
 	Advantages [][]float64
 	Returns    [][]float64 // what the critic should predict
-	Metrics    map[string]float64
+	// Reweighting is nil unless groups were re-weighted.
+	Reweighting *Reweighting
 }
 
 // Compute estimates advantages as the configuration says: estimator, whitening (gae, bi_level_gae and the REINFORCE++
@@ -64,9 +65,8 @@ func Compute(episodes []Trajectory, a config.Algorithm, lossScale float64) (Esti
 	if e.Returns == nil {
 		e.Returns = clone(e.Advantages)
 	}
-	e.Metrics = map[string]float64{}
 	if a.SoftReweight {
-		SoftReweight(e.Advantages, episodes, e.Metrics)
+		e.Reweighting = SoftReweight(e.Advantages, episodes)
 	}
 	Scale(e.Advantages, lossScale)
 	if a.LengthWeight {

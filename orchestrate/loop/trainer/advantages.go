@@ -2,45 +2,47 @@ package trainer
 
 import (
 	"slices"
+	"time"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/metrics"
 )
 
-// estimate computes token rewards, the KL penalty in them, advantages and returns.
-func (p *preparation) estimate(s *selection, metrics map[string]float64) error {
-	a := p.config.Algorithm
-	trajectories := make([]advantage.Trajectory, len(s.samples))
-	for i, x := range s.samples {
-		trajectories[i] = advantage.Trajectory{
-			Group: x.Group, Mask: x.Mask, Rewards: tokenRewards(x.Episode, creditsTurns(p.config)),
-			Values: widen(x.Values), TurnEnds: turnEnds(x.Episode),
+// advantages computes token rewards, the KL penalty in them, advantages and returns.
+func (p *preparation) advantages(s *Selection, line metrics.Line) error {
+	begin := time.Now()
+	defer func() { p.clock.add("adv", time.Since(begin)) }()
+	a, b := p.config.Algorithm, s.Batch
+	trajectories := make([]advantage.Trajectory, b.Len())
+	for i, e := range s.Episodes {
+		trajectories[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(p.config)), TurnEnds: turnEnds(e)}
+		if b.Values != nil {
+			trajectories[i].Values = widen(b.Values[i])
 		}
 	}
 	if p.penalty != nil && p.penalty.Coef != 0 {
-		divergences := make([][]float64, len(s.samples))
-		for i, x := range s.samples {
+		divergences := make([][]float64, b.Len())
+		for i, e := range s.Episodes {
 			var err error
-			if divergences[i], err = advantage.KL(a.KLEstimator, x.Old, x.Reference, x.Mask); err != nil {
+			if divergences[i], err = advantage.KL(a.KLEstimator, b.Old[i], b.Reference[i], e.Mask); err != nil {
 				return err
 			}
 		}
-		metrics["actor/reward_kl_penalty_coeff"] = p.penalty.Coef
 		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
-		metrics["actor/reward_kl_penalty"] = s.divergence
+		line.Add(penaltyMetrics{p.penalty.Coef, s.divergence})
 	}
 	estimate, err := advantage.Compute(trajectories, a, s.scale)
 	if err != nil {
 		return err
 	}
-	for name, v := range estimate.Metrics {
-		metrics[name] = v
+	line.Add(estimate.Reweighting)
+	b.Advantages, b.Returns = make([][]float32, b.Len()), make([][]float32, b.Len())
+	for i := range trajectories {
+		b.Advantages[i], b.Returns[i] = narrow(estimate.Advantages[i]), narrow(estimate.Returns[i])
 	}
-	for i, x := range s.samples {
-		x.Advantages, x.Returns = narrow(estimate.Advantages[i]), narrow(estimate.Returns[i])
-	}
-	dataMetrics(s.samples, trajectories, metrics, p.critic != nil)
+	line.Add(newDataMetrics(s, trajectories))
 	return nil
 }
 

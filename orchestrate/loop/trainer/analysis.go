@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/analysis"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -44,15 +45,15 @@ type gradientAnalysis struct {
 	parts       *componentGradients // measured with it; nil in a run, which measures them at steps of their own
 }
 
-// due reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
-func (g *gradientAnalysis) due(step int) bool {
+// Due reports whether the gradients of this step are analysed: at steps 1, 1 + every, 1 + 2·every, …
+func (g *gradientAnalysis) Due(step int) bool {
 	return analysisDue(g.config.Analysis, step)
 }
 
 func analysisDue(a config.Analysis, step int) bool { return a.Enabled && (step-1)%a.Every == 0 }
 
 // possible reports whether a step's gradients can be analysed: replayed groups may have one member, and nothing plays a separate batch.
-func (g *gradientAnalysis) possible(step int, s selection) bool {
+func (g *gradientAnalysis) possible(step int, s Selection) bool {
 	if g.replay == nil {
 		return true
 	}
@@ -60,33 +61,41 @@ func (g *gradientAnalysis) possible(step int, s selection) bool {
 		g.log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", step)
 		return false
 	}
-	for _, x := range s.samples {
-		if math.IsNaN(x.Spread) {
-			g.log.Warnf("step %d: no gradient analysis: group %d has one member, so it has no reward spread", step, x.Group)
+	for i, std := range s.RewardStd {
+		if math.IsNaN(std) {
+			g.log.Warnf("step %d: no gradient analysis: group %d has one member, so it has no reward standard deviation", step, s.Episodes[i].Group)
 			return false
 		}
 	}
 	return true
 }
 
-// run takes bucket gradients of the training batch, or of a batch played for the purpose, and writes the step's files into the folder
+// Look takes bucket gradients of the training batch, or of a batch played for the purpose, and writes the step's files into the folder
 // analysis. Weights, optimizer, counters of the training batch and every random stream are left as they are.
-func (g *gradientAnalysis) run(ctx context.Context, step int, training selection, m map[string]float64, tables map[string]any) error {
+func (g *gradientAnalysis) Look(ctx context.Context, s *Step) error {
+	if !g.possible(s.Number, s.Chosen) {
+		return nil
+	}
 	out := newAnalysed(g.config.Analysis.Profile)
-	err := g.analyseStep(ctx, step, training, out)
+	err := g.analyseStep(ctx, s.Number, s.Chosen, out)
 	if err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}
-	maps.Copy(m, out.numbers)
-	maps.Copy(tables, out.others)
+	maps.Copy(s.Line, out.values())
 	fmt.Fprint(g.console, out.text)
-	if !g.world.Writes() {
-		return nil
+	if g.world.Writes() {
+		if err := analysis.WriteFiles(g.dir, s.Number, out.values()); err != nil {
+			return err
+		}
 	}
-	return analysis.WriteFiles(g.dir, step, out.values())
+	if g.config.Analysis.ExitAfter {
+		s.Line["trainer/exited_after_gradient_analysis"] = 1.0
+		return errAnalysed
+	}
+	return nil
 }
 
-func (g *gradientAnalysis) analyseStep(ctx context.Context, step int, training selection, out *analysed) error {
+func (g *gradientAnalysis) analyseStep(ctx context.Context, step int, training Selection, out *analysed) error {
 	out.numbers["grad_analysis/uses_training_batch"] = flag(!g.config.Separate())
 	if !g.config.Separate() {
 		return g.analyseBatch(ctx, training, "grad_norm", out)
@@ -101,34 +110,36 @@ func (g *gradientAnalysis) analyseStep(ctx context.Context, step int, training s
 // analyseEpisodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if asked.
 func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episodes []*episode.Episode, prefilter bool, out *analysed) error {
 	out.numbers["grad_analysis/source_batch_size"] = float64(len(episodes))
+	prepare := *g.preparation
+	prepare.clock = nil // its times are the analysis'
 	if prefilter {
-		whole, err := g.preparation.choose(ctx, episodes, true)
+		whole, err := prepare.choose(ctx, episodes, true)
 		if err != nil {
 			return err
 		}
 		out.numbers["grad_analysis_prefilter/source_batch_size"] = float64(len(episodes))
-		out.numbers["grad_analysis_prefilter/adjusted_batch_size"] = float64(len(whole.samples))
-		if err := g.preparation.prepare(ctx, &whole, map[string]float64{}); err != nil {
+		out.numbers["grad_analysis_prefilter/adjusted_batch_size"] = float64(whole.Batch.Len())
+		if err := prepare.prepare(ctx, &whole, metrics.Line{}); err != nil {
 			return err
 		}
 		if err := g.analyseBatch(ctx, whole, "grad_norm_prefilter", out); err != nil {
 			return err
 		}
 	}
-	chosen, err := g.preparation.choose(ctx, episodes, false)
+	chosen, err := prepare.choose(ctx, episodes, false)
 	if err != nil {
 		return err
 	}
 	for name, v := range chosen.Metrics {
 		out.numbers["grad_analysis/"+strings.TrimPrefix(name, "rollout/")] = v
 	}
-	out.numbers["grad_analysis/adjusted_batch_size"] = float64(len(chosen.samples))
-	if len(chosen.samples) > 0 {
-		if err := g.preparation.prepare(ctx, &chosen, map[string]float64{}); err != nil {
+	out.numbers["grad_analysis/adjusted_batch_size"] = float64(chosen.Batch.Len())
+	if chosen.Batch.Len() > 0 {
+		if err := prepare.prepare(ctx, &chosen, metrics.Line{}); err != nil {
 			return err
 		}
 	}
-	if err := g.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || g.parts == nil || len(chosen.samples) == 0 {
+	if err := g.analyseBatch(ctx, chosen, "grad_norm", out); err != nil || g.parts == nil || chosen.Batch.Len() == 0 {
 		return err
 	}
 	text, err := g.parts.run(ctx, step, chosen, out.others)
@@ -140,26 +151,26 @@ func (g *gradientAnalysis) analyseEpisodes(ctx context.Context, step int, episod
 }
 
 // analyseBatch measures one prepared batch and names its metrics with the prefix. A batch without episodes has none.
-func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix string, out *analysed) error {
+func (g *gradientAnalysis) analyseBatch(ctx context.Context, s Selection, prefix string, out *analysed) error {
 	if prefix == "grad_norm" {
-		out.numbers["grad_analysis/empty_after_filter"] = flag(len(s.samples) == 0)
+		out.numbers["grad_analysis/empty_after_filter"] = flag(s.Batch.Len() == 0)
 	}
-	if len(s.samples) == 0 {
+	if s.Batch.Len() == 0 {
 		g.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", prefix, len(s.groups))
 		return nil
 	}
-	buckets, err := g.buckets(s.samples)
+	buckets, err := g.buckets(s)
 	if err != nil {
 		return err
 	}
 	g.noteBuckets(buckets)
-	bar, count := g.bar(len(s.samples))
+	bar, count := g.bar(s.Batch.Len())
 	defer bar.Close()
 	batch, err := g.analysisBatch(ctx, s, count)
 	if err != nil {
 		return err
 	}
-	report, err := analysis.Measure(ctx, g.actor.model, buckets, batch, experiment.AnalysisOptions(g.config))
+	report, err := analysis.Measure(ctx, g.actor.Model, buckets, batch, experiment.AnalysisOptions(g.config))
 	if err != nil {
 		return err
 	}
@@ -185,7 +196,7 @@ func (g *gradientAnalysis) analyseBatch(ctx context.Context, s selection, prefix
 
 // bar counts the samples that went through the passes of a batch, once for each of the loss's terms.
 func (g *gradientAnalysis) bar(samples int) (bar *metrics.Bar, count func(samples int, out []torch.Term)) {
-	total, done := samples*len(lossComponents(g.policyLoss())), 0
+	total, done := samples*len(lossComponents(objective(g.config).PolicyLoss)), 0
 	if g.config.Analysis.Profile == analysis.Paper { // bucket by bucket, and all of them again
 		total *= 2
 	}
@@ -201,13 +212,13 @@ func (g *gradientAnalysis) bar(samples int) (bar *metrics.Bar, count func(sample
 }
 
 // buckets sorts the batch's groups by their spread.
-func (e *equipment) buckets(samples []*Sample) ([]analysis.Bucket, error) {
+func (e *equipment) buckets(s Selection) ([]analysis.Bucket, error) {
 	groups := map[int]*analysis.Group{}
 	var order []int
-	for i, x := range samples {
+	for i, x := range s.Episodes {
 		g, ok := groups[x.Group]
 		if !ok {
-			g = &analysis.Group{ID: x.Group, Spread: x.Spread}
+			g = &analysis.Group{ID: x.Group, Spread: s.RewardStd[i]}
 			groups[x.Group] = g
 			order = append(order, x.Group)
 		}
@@ -235,59 +246,53 @@ func (e *equipment) noteBuckets(buckets []analysis.Bucket) {
 	}
 }
 
-// analysisBatch gives the analysis its backward passes: the update's own, with a buffer per component. count hears of every micro-batch.
-func (e *equipment) analysisBatch(ctx context.Context, s selection, count func(samples int, out []torch.Term)) (analysis.Batch, error) {
-	loss, mode := e.policyLoss(), e.config.Actor.LossAggregation
-	weights, err := lossWeights(s.samples, all(len(s.samples)), mode, s.width)
-	if err != nil {
+// analysisBatch gives the analysis its backward passes: the update's own, with a buffer per term. count hears of every micro-batch.
+func (e *equipment) analysisBatch(ctx context.Context, s Selection, count func(samples int, out []torch.Term)) (analysis.Batch, error) {
+	o, mode := objective(e.config), e.config.Actor.LossAggregation
+	whole := *s.Batch
+	if err := whole.Weigh(mode, s.width); err != nil {
 		return analysis.Batch{}, err
 	}
-	backward := func(samples []int, weights map[int][]float32, out []torch.Term) (torch.PolicyStats, error) {
-		losses, into := mean{}, make([]*torch.Gradients, len(out))
-		for i, c := range out {
-			into[i] = c.Into
+	backward := func(batch *train.Batch, out []torch.Term) (torch.PolicyStats, error) {
+		columns := make([]train.Column, len(out))
+		for i, term := range out {
+			columns[i] = train.Column{Name: term.Name, Kind: term.Kind, Into: term.Into}
 		}
-		err := e.eachPass(ctx, e.actor.model, s.samples, samples, into, func(micro []stretch) error {
-			stats, err := e.policyBackward(s.samples, micro, weights, loss, out)
-			for name, c := range stats.Terms {
-				losses.addIn(e.lane, name, c.Loss, 0)
-			}
-			count(begun(micro)*e.world.Size(), out) // the other ranks are about as far
-			return err
-		})
-		if err == nil {
-			losses, err = losses.ofAll(ctx, e.world)
+		batch.Progress = func(sequences int) { count(sequences, out) }
+		losses, err := e.actor.Backward(ctx, batch, o, columns)
+		if err != nil {
+			return torch.PolicyStats{}, err
 		}
-		total := torch.PolicyStats{Terms: map[string]torch.TermStats{}}
-		for name, v := range losses.total() {
-			total.Terms[name] = torch.TermStats{Loss: v[0]}
+		stats := torch.PolicyStats{Terms: map[string]torch.TermStats{}}
+		for i, term := range out {
+			stats.Terms[term.Name] = losses.Columns[i]
 		}
-		return total, err
+		return stats, nil
 	}
 	b := analysis.Batch{
-		Components: lossComponents(loss),
+		Components: lossComponents(o.PolicyLoss),
 		Backward: func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
-			return backward(samples, weights, out)
+			return backward(whole.Take(samples), out)
 		},
 		Alone: func(samples []int, scale float64, out []torch.Term) (torch.PolicyStats, error) {
-			weights, err := lossWeights(s.samples, samples, mode, s.width)
-			if err != nil {
+			batch := whole.Take(samples)
+			if err := batch.Weigh(mode, s.width); err != nil {
 				return torch.PolicyStats{}, err
 			}
-			for _, w := range weights {
+			for _, w := range batch.Weights {
 				for i := range w {
 					w[i] *= float32(scale)
 				}
 			}
-			stats, err := backward(samples, weights, out)
+			stats, err := backward(batch, out)
 			for name, c := range stats.Terms {
 				stats.Terms[name] = torch.TermStats{Loss: c.Loss / scale}
 			}
 			return stats, err
 		},
 	}
-	for _, x := range s.samples {
-		b.Tokens = append(b.Tokens, x.PolicyTokens())
+	for _, x := range whole.Sequences {
+		b.Tokens = append(b.Tokens, x.Sampled())
 	}
 	return b, nil
 }

@@ -12,13 +12,14 @@ import (
 	"gyre/orchestrate/loop/analysis"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
 )
 
 // benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
-func benchTrainer(b *testing.B, overrides ...string) (*equipment, selection) {
+func benchTrainer(b *testing.B, overrides ...string) (*equipment, Selection) {
 	b.Helper()
 	c, err := config.Parse("bench.toml", []byte(`
 [model]
@@ -64,30 +65,29 @@ mini_batch = 48
 	if err := model.Touch(); err != nil {
 		b.Fatal(err)
 	}
-	lr, err := schedule.New(schedule.Schedule{Kind: "constant", Peak: c.Actor.LR})
-	if err != nil {
-		b.Fatal(err)
-	}
 	console := metrics.NewConsole(io.Discard)
 	t := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
-	if t.actor, err = newLearner(model, &learning{torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, 1, lr}); err != nil {
+	if t.actor, err = train.NewLearner(model, t.placement(), &train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(t.actor.Close)
-	var s selection
+	s := Selection{Batch: &train.Batch{}}
 	for g := range 6 {
 		for range 8 {
-			x := &Sample{Episode: &episode.Episode{Group: g}, Spread: float64(g)}
+			x := &episode.Episode{Group: g}
+			var reference, advantages []float32
 			for i := range 128 {
 				x.IDs = append(x.IDs, int32(r.IntN(4096)))
 				x.Mask = append(x.Mask, i >= 64)
-				x.Reference = append(x.Reference, -8+float32(r.NormFloat64()))
-				x.Advantages = append(x.Advantages, float32(r.NormFloat64()))
+				reference = append(reference, -8+float32(r.NormFloat64()))
+				advantages = append(advantages, float32(r.NormFloat64()))
 			}
-			s.samples = append(s.samples, x)
+			s.Episodes, s.RewardStd = append(s.Episodes, x), append(s.RewardStd, float64(g))
+			s.Batch.Reference, s.Batch.Advantages = append(s.Batch.Reference, reference), append(s.Batch.Advantages, advantages)
 		}
 	}
-	if err := (&preparation{equipment: t}).logprobColumn(context.Background(), model, s.samples, "", map[string]float64{}, func(i int) *[]float32 { return &s.samples[i].Old }); err != nil {
+	s.Batch.Sequences = batchOf(s.Episodes).Sequences
+	if s.Batch.Old, err = t.actor.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
 		b.Fatal(err)
 	}
 	return t, s
@@ -98,7 +98,8 @@ func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
 		for b.Loop() {
-			if err := (update{t}).actorSteps(context.Background(), s, map[string]float64{}); err != nil {
+			u := update{equipment: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}, watch: t.watchShares()}
+			if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -110,7 +111,7 @@ func BenchmarkUpdate(b *testing.B) {
 func benchAnalysis(b *testing.B, overrides ...string) {
 	t, s := benchTrainer(b, overrides...)
 	for b.Loop() {
-		buckets, err := t.buckets(s.samples)
+		buckets, err := t.buckets(s)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := analysis.Measure(context.Background(), t.actor.model, buckets, batch, experiment.AnalysisOptions(t.config)); err != nil {
+		if _, err := analysis.Measure(context.Background(), t.actor.Model, buckets, batch, experiment.AnalysisOptions(t.config)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -145,7 +146,7 @@ func BenchmarkComponents(b *testing.B) {
 			b.Run(name, func(b *testing.B) {
 				t, s := benchTrainer(b, append(overrides, "algorithm.advantage=grpo", "components.enabled=true", "components.mode=exact")...)
 				r := rand.New(rand.NewPCG(1, 1))
-				for _, x := range s.samples {
+				for _, x := range s.Episodes {
 					x.Components, x.Score = map[string][]episode.Reward{}, 0
 					for k := range parts {
 						v := r.NormFloat64()

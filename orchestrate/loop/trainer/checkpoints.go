@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
@@ -53,10 +54,10 @@ func (c *checkpoints) find(o Options) (string, error) {
 }
 
 // each calls f for every model that learns, with its name in a checkpoint.
-func (c *checkpoints) each(f func(name string, l *learner) error) error {
+func (c *checkpoints) each(f func(name string, l *train.Learner) error) error {
 	for _, x := range []struct {
 		name string
-		l    *learner
+		l    *train.Learner
 	}{{"actor", c.actor}, {"critic", c.critic}} {
 		if x.l == nil {
 			continue
@@ -76,8 +77,8 @@ func moments(step, name string) string {
 // restore loads the optimizer moments of a checkpoint, where it has them; weights and State are already there.
 func (c *checkpoints) restore(from string, step int) error {
 	c.saved = step
-	return c.each(func(name string, l *learner) error {
-		err := checkpoint.LoadOptimizer(moments(from, name), l.model, l.optimizer)
+	return c.each(func(name string, l *train.Learner) error {
+		err := checkpoint.LoadOptimizer(moments(from, name), l.Model, l.Optimizer)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("restoring the %s's optimizer: %w", name, err)
 		}
@@ -101,7 +102,7 @@ func (c *checkpoints) write(ctx context.Context, state State) (p *checkpoint.Pen
 	if c.saved == state.Step {
 		return nil, nil
 	}
-	if err := c.sound(); err != nil {
+	if err := c.sound(ctx); err != nil {
 		return nil, fmt.Errorf("no checkpoint of step %d is saved: %w", state.Step, err)
 	}
 	begin := time.Now()
@@ -134,7 +135,7 @@ func (c *checkpoints) fill(ctx context.Context, state State) (p *checkpoint.Pend
 	if c.config.Checkpoint.DType == "bfloat16" {
 		dtype = torch.BF16
 	}
-	return p, c.each(func(name string, l *learner) error {
+	return p, c.each(func(name string, l *train.Learner) error {
 		dir, state := "", "" // nothing is written
 		var err error
 		if p != nil {
@@ -144,11 +145,11 @@ func (c *checkpoints) fill(ctx context.Context, state State) (p *checkpoint.Pend
 		if err = c.world.Agree(ctx, err); err != nil {
 			return err
 		}
-		err = checkpoint.SaveModel(ctx, l.model, dir, c.config.Model.Path, dtype)
+		err = checkpoint.SaveModel(ctx, l.Model, dir, c.config.Model.Path, dtype)
 		if err = c.world.Agree(ctx, err); err != nil || !c.config.Checkpoint.Optimizer {
 			return err
 		}
-		return checkpoint.SaveOptimizer(ctx, state, l.model, l.optimizer)
+		return checkpoint.SaveOptimizer(ctx, state, l.Model, l.Optimizer)
 	})
 }
 
@@ -195,26 +196,18 @@ func (c *checkpoints) kept(step int) bool {
 }
 
 // sound refuses weights that cannot learn any more: a run that has diverged keeps its last good checkpoint instead of saving another.
-func (c *checkpoints) sound() error {
-	batch := torch.Pack([][]int32{{0, 1, 2, 3}}, [][]bool{{false, true, true, true}})
-	ones := []float32{0, 1, 1, 1}
-	return c.each(func(name string, l *learner) error {
-		err := l.gradients.Zero()
+func (c *checkpoints) sound(ctx context.Context) error {
+	ones := [][]float32{{0, 1, 1, 1}}
+	b := &train.Batch{Sequences: []train.Sequence{{IDs: []int32{0, 1, 2, 3}, Mask: []bool{false, true, true, true}}}, Weights: ones, Returns: ones, Values: ones}
+	return c.each(func(name string, l *train.Learner) error {
+		gradients := l.Gradients()
+		_, err := l.Alone(b, 0, train.Likelihood(1), []train.Column{{Name: name, Into: gradients}})
 		if err != nil {
 			return err
 		}
-		if l.model.Config.Head == torch.HeadValue {
-			_, err = l.model.ValueBackward(batch, torch.ValueInputs{Returns: ones, OldValues: ones, Weights: ones}, l.gradients)
-		} else {
-			_, err = l.model.PolicyBackward(batch, torch.PolicyInputs{Weights: ones}, torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1},
-				torch.Terms(l.gradients, nil, nil)[:1])
-		}
-		if err != nil {
-			return err
-		}
-		if norm, err := l.gradients.Norm(); err != nil || math.IsNaN(norm) || math.IsInf(norm, 0) {
+		if norm, err := gradients.Norm(); err != nil || math.IsNaN(norm) || math.IsInf(norm, 0) {
 			return errors.Join(err, &errDiverged{fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)", norm, name)})
 		}
-		return nil
+		return gradients.Zero()
 	})
 }

@@ -32,7 +32,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...), From: len(prompt)})
 		}
 	}
-	together, err := p.scoreThoughts(context.Background(), sequences)
+	together, err := (&collapseObserver{equipment: p.equipment}).scoreThoughts(context.Background(), sequences)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for k := range mask {
 			mask[k] = k >= s.From
 		}
-		scores, err := p.actor.model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), p.temperature(), false)
+		scores, err := p.actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), temperature(cfg), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,8 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/components"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
@@ -28,8 +30,8 @@ type componentGradients struct {
 	files *components.Saver
 }
 
-// due reports whether the gradients of the reward's parts are measured at this step: at steps 1, 1 + every, 1 + 2·every, …
-func (g *componentGradients) due(step int) bool {
+// Due reports whether the gradients of the reward's parts are measured at this step: at steps 1, 1 + every, 1 + 2·every, …
+func (g *componentGradients) Due(step int) bool {
 	c := g.config.Components
 	return c.Enabled && (step-1)%c.Every == 0
 }
@@ -62,10 +64,23 @@ func dataName(c *config.Config) string {
 	return c.Components.Data
 }
 
+// Look measures the gradients of the parts, unless the filter kept nothing, and writes them to the log.
+func (g *componentGradients) Look(ctx context.Context, s *Step) error {
+	if s.Chosen.Batch.Len() == 0 {
+		return nil
+	}
+	text, err := g.run(ctx, s.Number, s.Chosen, s.Line)
+	if err != nil {
+		return fmt.Errorf("gradients of the reward components: %w", err)
+	}
+	g.log.File(strings.TrimSpace(text))
+	return nil
+}
+
 // run measures the gradients of the parts of a prepared batch's reward, at the present weights, and leaves everything as it was.
 // Files count the updates before the step: the first step's have the number 0.
-func (g *componentGradients) run(ctx context.Context, step int, s selection, values map[string]any) (string, error) {
-	c, samples := g.config.Components, s.samples
+func (g *componentGradients) run(ctx context.Context, step int, s Selection, values map[string]any) (string, error) {
+	c := g.config.Components
 	c.Names = experiment.RewardParts(g.config)
 	batch, err := g.batch(ctx, s)
 	if err != nil {
@@ -76,8 +91,8 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 		return "", err
 	}
 	options := components.Options{Permutations: c.Permutations, Confidence: g.config.Analysis.Confidence, Seed: g.config.Run.Seed, Step: uint64(step)}
-	if c.Buckets && !slices.ContainsFunc(samples, func(x *Sample) bool { return math.IsNaN(x.Spread) }) {
-		if options.Buckets, err = g.buckets(samples); err != nil {
+	if c.Buckets && !slices.ContainsFunc(s.RewardStd, math.IsNaN) {
+		if options.Buckets, err = g.buckets(s); err != nil {
 			return "", err
 		}
 	}
@@ -86,7 +101,7 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 			return g.keep(ctx, step, len(advantages.Names), names, gradients, parameters)
 		}
 	}
-	report, err := components.Measure(ctx, g.actor.model, batch, advantages, options)
+	report, err := components.Measure(ctx, g.actor.Model, batch, advantages, options)
 	if err != nil {
 		return "", err
 	}
@@ -100,102 +115,115 @@ func (g *componentGradients) run(ctx context.Context, step int, s selection, val
 
 // batch gives the measurement its backward passes: of single episodes, as of the policy that sampled them, and of the loss's other terms as
 // in the update.
-func (g *componentGradients) batch(ctx context.Context, s selection) (components.Batch, error) {
-	samples := s.samples
-	weights, err := lossWeights(samples, all(len(samples)), g.config.Actor.LossAggregation, s.width)
-	if err != nil {
+func (g *componentGradients) batch(ctx context.Context, s Selection) (components.Batch, error) {
+	batch := *s.Batch
+	if err := batch.Weigh(g.config.Actor.LossAggregation, s.width); err != nil {
 		return components.Batch{}, err
 	}
-	loss := g.policyLoss()
-	b := components.Batch{Entropy: loss.EntropyCoef != 0, KL: loss.KL != torch.KLNone}
+	o := objective(g.config)
+	b := components.Batch{Entropy: o.EntropyCoef != 0, KL: o.KL != torch.KLNone}
 	// Gradients in shards are sums of all ranks by the end of a pass: an episode's own is to be had by one pass of all ranks after the other.
-	oneByOne := g.collective() && !g.config.FSDP.Deterministic
+	oneByOne := g.actor.InStep() && !g.config.FSDP.Deterministic
 	if !oneByOne && (g.world != nil || g.config.FSDP.Deterministic) {
-		b.InStep = g.collective()
+		b.InStep = g.actor.InStep()
 		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int) error) error {
-			return g.spread(g.actor.model, samples, chosen, into, func(part []int) error {
+			return g.actor.Deal(batch.Take(chosen), into, func(_ int, part []int) error {
+				own := train.Rows(chosen, part)
 				if !b.InStep {
-					return run(part)
+					return run(own)
 				}
-				most, err := g.world.Max(ctx, float64(len(part)))
+				most, err := g.world.Max(ctx, float64(len(own)))
 				if err != nil {
 					return err
 				}
-				return run(slices.Concat(part, slices.Repeat([]int{-1}, int(most)-len(part))))
+				return run(slices.Concat(own, slices.Repeat([]int{-1}, int(most)-len(own))))
 			})
 		}
 		b.Share = func(own map[int][]float32) (map[int][]float32, error) {
-			return sums(ctx, g.world, own, func(first, _ []float32) []float32 { return first })
+			all, err := ranks.Gather(ctx, g.world, own)
+			for _, part := range all {
+				maps.Copy(own, part)
+			}
+			return own, err
 		}
 	}
-	foreign := slices.ContainsFunc(samples, func(x *Sample) bool { return !g.own(x) })
+	foreign := slices.ContainsFunc(s.Episodes, func(x *episode.Episode) bool { return !g.own(x) })
 	b.Backward = func(i int, tasks []components.Task, entropy, kl *torch.Gradients) error {
-		var micro []stretch
-		var weight, ones []float32
-		if mine := i >= 0 && !(oneByOne && i%g.world.Size() != g.world.Rank()); mine {
-			micro, weight, ones = whole(samples, i), weights[i], slices.Repeat([]float32{1}, len(samples[i].IDs))
-		} else { // this rank goes along with nothing
-			tasks = slices.Clone(tasks)
-			for k := range tasks {
-				tasks[k].Advantages = nil
-			}
+		if i >= 0 && oneByOne && i%g.world.Size() != g.world.Rank() {
+			i = -1 // this rank goes along with nothing
 		}
-		if (entropy != nil || kl != nil) && !foreign { // every ratio is 1: one forward pass serves all
-			terms := torch.Terms(nil, entropy, kl)
-			for k, task := range tasks {
-				own := task.Advantages
-				if own == nil {
-					own = ones
-				}
-				terms = append(terms, torch.Term{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Advantages: own, Into: task.Into})
-			}
-			alone := slices.Clone(samples)
-			if len(micro) > 0 {
-				one := *samples[i]
-				one.Advantages, alone[i] = ones, &one
-			}
-			_, err := g.policyBackward(alone, micro, weights, loss, terms)
-			return err
-		}
-		var terms []torch.Term
-		for k, task := range tasks {
-			own := weight
-			if task.Advantages != nil {
-				own = make([]float32, len(weight))
-				for t, v := range task.Advantages {
-					own[t] = v * weight[t]
-				}
-			}
-			terms = append(terms, torch.Term{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Weights: own, Into: task.Into})
-		}
-		_, err := g.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: weight},
-			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: g.temperature()}, terms)
-		if err != nil || entropy == nil && kl == nil {
-			return err
-		}
-		_, err = g.policyBackward(samples, micro, weights, loss, torch.Terms(nil, entropy, kl))
-		return err
+		return g.backward(&batch, i, o, tasks, entropy, kl, foreign)
 	}
-	for _, x := range samples {
-		s := components.Sample{Group: x.Group, Tokens: x.PolicyTokens(), Score: x.Score, Parts: map[string]float64{}}
+	for i, x := range s.Episodes {
+		row := components.Sample{Group: x.Group, Tokens: x.PolicyTokens(), Score: x.Score, Parts: map[string]float64{}}
 		for name, rewards := range x.Components {
 			for _, r := range rewards {
-				s.Parts[name] += r.Value
+				row.Parts[name] += r.Value
 			}
 		}
 		if a := g.config.Algorithm; !a.ComparesEpisodes() {
-			s.Path = tokenPath(x, s.Parts, creditsTurns(g.config))
+			row.Path = tokenPath(x, batch.Values, i, row.Parts, creditsTurns(g.config))
 		}
-		b.Samples = append(b.Samples, s)
+		b.Samples = append(b.Samples, row)
 	}
 	return b, nil
 }
 
+// backward takes the gradients of one row: of the on-policy loss under several advantages, and of the loss's other terms.
+func (g *componentGradients) backward(batch *train.Batch, i int, o train.Objective, tasks []components.Task, entropy, kl *torch.Gradients, foreign bool) error {
+	alone, row := *batch, i
+	var weight, ones []float32
+	if i >= 0 {
+		alone, row, weight = *batch.Take([]int{i}), 0, batch.Weights[i]
+		ones = slices.Repeat([]float32{1}, len(weight))
+	}
+	one := func(values []float32) [][]float32 {
+		if i < 0 {
+			return nil
+		}
+		return [][]float32{values}
+	}
+	others := []train.Column{{Name: torch.Task, Kind: torch.TermTask}, {Name: torch.Entropy, Kind: torch.TermEntropy, Into: entropy},
+		{Name: torch.KL, Kind: torch.TermKL, Into: kl}}
+	if (entropy != nil || kl != nil) && !foreign { // every ratio is 1: one forward pass serves all
+		alone.Advantages = one(ones)
+		for k, task := range tasks {
+			own := task.Advantages
+			if own == nil {
+				own = ones
+			}
+			others = append(others, train.Column{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Advantages: one(own), Into: task.Into})
+		}
+		_, err := g.actor.Alone(&alone, row, o, others)
+		return err
+	}
+	var columns []train.Column
+	for k, task := range tasks {
+		own := weight
+		if task.Advantages != nil && i >= 0 {
+			own = make([]float32, len(weight))
+			for t, v := range task.Advantages {
+				own[t] = v * weight[t]
+			}
+		}
+		columns = append(columns, train.Column{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Weights: one(own), Into: task.Into})
+	}
+	_, err := g.actor.Alone(&alone, row, train.Likelihood(o.Temperature), columns)
+	if err != nil || entropy == nil && kl == nil {
+		return err
+	}
+	_, err = g.actor.Alone(&alone, row, o, others)
+	return err
+}
+
 // tokenPath is an episode token by token, its rewards placed as in the update.
-func tokenPath(x *Sample, totals map[string]float64, perTurn bool) *components.Path {
-	p := &components.Path{Mask: x.Mask, Rewards: tokenRewards(x.Episode, perTurn), Parts: map[string][]float64{}, Values: widen(x.Values), TurnEnds: turnEnds(x.Episode)}
+func tokenPath(x *episode.Episode, values [][]float32, row int, totals map[string]float64, perTurn bool) *components.Path {
+	p := &components.Path{Mask: x.Mask, Rewards: tokenRewards(x, perTurn), Parts: map[string][]float64{}, TurnEnds: turnEnds(x)}
+	if values != nil {
+		p.Values = widen(values[row])
+	}
 	for name, rewards := range x.Components {
-		part := *x.Episode
+		part := *x
 		part.Score, part.Rewards = totals[name], rewards
 		p.Parts[name] = tokenRewards(&part, perTurn)
 	}
@@ -203,7 +231,7 @@ func tokenPath(x *Sample, totals map[string]float64, perTurn bool) *components.P
 }
 
 // own reports whether a sample's old log-probs are the policy's own: those that given episodes bring may be another's.
-func (g *componentGradients) own(x *Sample) bool {
+func (g *componentGradients) own(x *episode.Episode) bool {
 	return g.replay == nil || x.Logprob == nil || g.config.Actor.RecomputeLogprobs
 }
 
@@ -226,7 +254,7 @@ func (g *componentGradients) wholeGradient(ctx context.Context, from *torch.Grad
 func (g *componentGradients) keep(ctx context.Context, step, parts int, names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
 	c := g.config.Components
 	if g.files == nil {
-		full := components.FullBytes(parts, experiment.Parameters(g.actor.model.Config))
+		full := components.FullBytes(parts, experiment.Parameters(g.actor.Model.Config))
 		g.files = &components.Saver{Dir: g.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
 			Values: func(from *torch.Gradients, i int, entries int64) ([]float32, error) {
 				return g.wholeGradient(ctx, from, i, entries)

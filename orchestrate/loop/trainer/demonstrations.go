@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
 )
@@ -33,7 +34,7 @@ func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
 }
 
 // demonstrations returns the episodes to learn from and those held out.
-func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err error) {
+func (t *SFT) demonstrations(ctx context.Context) (learnt, held *train.Batch, err error) {
 	s, episodes := t.config.SFT, t.data
 	if episodes == nil {
 		if episodes, err = show(ctx, t.config, t.sampler.Player, t.console); err != nil {
@@ -45,9 +46,8 @@ func (t *SFT) demonstrations(ctx context.Context) (train, held []*Sample, err er
 			}
 		}
 	}
-	samples := wrap(episodes)
-	cut := len(samples) - s.ValidationEpisodes
-	return samples[:cut], samples[cut:], nil
+	cut := len(episodes) - s.ValidationEpisodes
+	return batchOf(episodes[:cut]), batchOf(episodes[cut:]), nil
 }
 
 // show plays the demonstrations that [sft] asks for with the environments' experts.

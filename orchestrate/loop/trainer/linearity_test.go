@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -26,19 +27,19 @@ func TestGradientsAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.preparation.prepare(context.Background(), &chosen, map[string]float64{}); err != nil {
+	if err := p.preparation.prepare(context.Background(), &chosen, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}
 	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Term) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	buckets, err := p.buckets(chosen.samples)
+	buckets, err := p.buckets(chosen)
 	if err != nil {
 		t.Fatal(err)
 	}
 	buffer := func() *torch.Gradients {
-		g, err := torch.NewGradients(p.actor.model)
+		g, err := torch.NewGradients(p.actor.Model)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestGradientsAddUp(t *testing.T) {
 	for _, b := range buckets {
 		backward(b.Samples(), parts)
 	}
-	everything := all(len(chosen.samples))
+	everything := train.All(chosen.Batch.Len())
 	whole := torch.Terms(buffer(), buffer(), buffer())
 	backward(everything, whole)
 	total, together := buffer(), buffer()

@@ -11,14 +11,240 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
 )
 
-// record adds numbers to a line of metrics, which may also hold tables.
-func record(line map[string]any, numbers map[string]float64) {
-	for name, v := range numbers {
-		line[name] = v
+// extent is what a quantity goes from and to over a batch, and its mean.
+type extent struct {
+	Mean float64 `metric:"mean"`
+	Min  float64 `metric:"min"`
+	Max  float64 `metric:"max"`
+
+	sum, n float64
+}
+
+func (e *extent) add(v float64) {
+	if e.n == 0 {
+		e.Min, e.Max = math.Inf(1), math.Inf(-1)
 	}
+	e.sum += v
+	e.n++
+	e.Mean, e.Min, e.Max = e.sum/e.n, math.Min(e.Min, v), math.Max(e.Max, v)
+}
+
+// lengthMetrics describe the episodes that were played.
+type lengthMetrics struct {
+	Prompt extent  `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
+	Cut    float64 `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
+}
+
+func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
+	if len(episodes) == 0 {
+		return nil
+	}
+	var m lengthMetrics
+	cut := 0
+	for _, e := range episodes {
+		n := slices.Index(e.Mask, true)
+		if n < 0 {
+			n = len(e.IDs)
+		}
+		m.Prompt.add(float64(n))
+		if e.Stop == "length" {
+			cut++
+		}
+	}
+	m.Cut = float64(cut) / float64(len(episodes))
+	return &m
+}
+
+// samplingMetrics describe how a rollout was played.
+type samplingMetrics struct {
+	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work"`
+}
+
+// engineMetrics describe what a rollout asked of the sampler's engine.
+type engineMetrics struct {
+	HitRate     *float64 `metric:"perf/kv_hit_rate" unit:"share" doc:"of the prompts' tokens whose keys and values were there already"`
+	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
+}
+
+// selectionMetrics say whether a step had anything to learn from.
+type selectionMetrics struct {
+	Attempts    int  `metric:"train/rollout_attempts" doc:"1: a step plays once, also when the filter keeps nothing"`
+	Empty       bool `metric:"rollout/empty_after_filter" doc:"1 if the filter kept nothing: the step is skipped"`
+	EmptyInARow int  `metric:"rollout/consecutive_empty_after_filter_steps" doc:"steps in a row in which the filter kept nothing"`
+}
+
+// analysisOnly marks the steps of a run that only analyses.
+type analysisOnly struct {
+	Only          int `metric:"trainer/gradient_analysis_only" doc:"1: the run analyses and changes nothing (analysis.only)"`
+	ActorSkipped  int `metric:"actor/skipped_for_gradient_analysis_only" doc:"1: the policy was not updated"`
+	CriticSkipped int `metric:"critic/skipped_for_gradient_analysis_only" doc:"1: the critic was not updated"`
+}
+
+// batchMetrics are the sizes of the batch trained on.
+type batchMetrics struct {
+	Episodes    int `metric:"train/batch_size,omitzero" doc:"episodes trained on"`
+	MiniBatches int `metric:"train/num_mini_batches,omitzero" doc:"optimizer steps that they make per epoch"`
+	Tokens      int `metric:"perf/total_num_tokens" doc:"tokens of the episodes trained on, prompts included"`
+}
+
+// gapMetrics compare the sampler with the trainer.
+type gapMetrics struct {
+	Gap *float64 `metric:"rollout/logprob_gap_max" unit:"nats" doc:"largest difference between the sampler's and the trainer's log-prob of a sampled token: exactly 0 on the CPU"`
+}
+
+type samplerMetrics struct {
+	Equal bool `metric:"rollout/sampler_equals_trainer" doc:"1 while the sampler's log-probs serve as old log-probs; 0 from the step on that measured a gap: they are computed again then"`
+}
+
+type referenceMetrics struct {
+	Logprob float64 `metric:"rollout/ref_log_prob" unit:"nats" doc:"mean log-prob of the sampled tokens under the KL reference"`
+}
+
+// penaltyMetrics describe a KL penalty in the rewards.
+type penaltyMetrics struct {
+	Coef       float64 `metric:"actor/reward_kl_penalty_coeff" doc:"coefficient of the KL penalty, where it is in the rewards"`
+	Divergence float64 `metric:"actor/reward_kl_penalty" unit:"nats" doc:"mean KL estimate per token that was charged"`
+}
+
+// dataMetrics are verl's data metrics of a prepared batch.
+type dataMetrics struct {
+	Score      extent   `metric:"critic/score,omitzero" unit:"reward" doc:"scores of the episodes trained on"`
+	Rewards    extent   `metric:"critic/rewards,omitzero" unit:"reward" doc:"sums of their token rewards, with the KL penalty in them"`
+	Advantages extent   `metric:"critic/advantages,omitzero" doc:"per sampled token"`
+	Returns    extent   `metric:"critic/returns,omitzero" unit:"reward" doc:"per sampled token"`
+	Values     extent   `metric:"critic/values,omitzero" unit:"reward" doc:"per sampled token, before the critic's update"`
+	Length     extent   `metric:"response_length,omitzero" unit:"tokens" doc:"sampled per episode trained on"`
+	Explained  *float64 `metric:"critic/vf_explained_var" unit:"share" doc:"1 − Var(R−V)/Var(R) over sampled tokens: towards 1"`
+}
+
+func newDataMetrics(s *Selection, trajectories []advantage.Trajectory) *dataMetrics {
+	var m dataMetrics
+	var residual, target statistics.Moments
+	for i, e := range s.Episodes {
+		m.Score.add(e.Score)
+		total := 0.0
+		for _, r := range trajectories[i].Rewards {
+			total += r
+		}
+		m.Rewards.add(total)
+		m.Length.add(float64(e.PolicyTokens()))
+		for t, sampled := range e.Mask {
+			if !sampled {
+				continue
+			}
+			ret := float64(s.Batch.Returns[i][t])
+			m.Advantages.add(float64(s.Batch.Advantages[i][t]))
+			m.Returns.add(ret)
+			if s.Batch.Values != nil {
+				v := float64(s.Batch.Values[i][t])
+				m.Values.add(v)
+				residual.Add(ret - v)
+				target.Add(ret)
+			}
+		}
+	}
+	if s.Batch.Values != nil {
+		explained := 1 - residual.Variance()/(target.Variance()+1e-5)
+		m.Explained = &explained
+	}
+	return &m
+}
+
+// fitMetrics are those of the optimizer steps of actor or critic.
+type fitMetrics struct {
+	GradNorm *float64 `metric:"grad_norm" doc:"global L2 norm of the gradient before clipping, mean of the step's optimizer steps: no spikes of 10×"`
+	Rate     *float64 `metric:"lr" doc:"learning rate of the last optimizer step"`
+	Skipped  int      `metric:"skipped_steps,omitzero" doc:"optimizer steps that were skipped because the norm was not finite"`
+
+	batches, applied int
+}
+
+// actorMetrics are those of the policy's update.
+type actorMetrics struct {
+	Fit          fitMetrics `metric:"actor"`
+	PolicyLoss   float64    `metric:"actor/pg_loss" doc:"clipped surrogate L = max(−Aρ, −A·clip(ρ, 1−lo, 1+hi)), dual clip −A·c for A < 0 (PPO, arXiv 1707.06347; dual clip, 1912.09729): around 0"`
+	Clipped      *float64   `metric:"actor/pg_clipfrac" unit:"share" doc:"of tokens where the clip acted: below 0.3"`
+	ClippedLower *float64   `metric:"actor/pg_clipfrac_lower" unit:"share" doc:"of tokens where the dual clip acted"`
+	LogRatio     *float64   `metric:"actor/ppo_kl" unit:"nats" doc:"mean of old − new log-prob, each clamped to ±20 as in verl: below 0.05"`
+	Entropy      float64    `metric:"actor/entropy" unit:"nats" doc:"aggregated entropy of the policy: falls slowly; towards 0 it has collapsed"`
+	EntropyLoss  float64    `metric:"actor/entropy_loss" unit:"nats" doc:"the same, under verl's name"`
+	KLLoss       *float64   `metric:"actor/kl_loss" unit:"nats" doc:"aggregated KL estimate to the reference, where it is in the loss"`
+	KLCoef       *float64   `metric:"actor/kl_coef" doc:"its coefficient"`
+}
+
+func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorMetrics {
+	task, entropy, kl, n := sum.Columns[0], sum.Columns[1], sum.Columns[2], float64(fit.batches)
+	m := actorMetrics{Fit: fit, PolicyLoss: task.Loss / n, Entropy: entropy.Value / n, EntropyLoss: entropy.Value / n}
+	if t := sum.Tokens; t > 0 {
+		m.Clipped, m.ClippedLower, m.LogRatio = of(task.Clipped/t), of(task.ClippedLower/t), of(sum.LogRatio/t)
+	}
+	if o.KL != torch.KLNone {
+		m.KLLoss, m.KLCoef = of(kl.Value/n), of(o.KLCoef)
+	}
+	return m
+}
+
+func of(v float64) *float64 { return &v }
+
+// criticMetrics are those of the value network's update.
+type criticMetrics struct {
+	Fit     fitMetrics `metric:"critic"`
+	Loss    float64    `metric:"critic/vf_loss" doc:"½·max((V−R)², (clip(V)−R)²): falling"`
+	Clipped *float64   `metric:"critic/vf_clipfrac" unit:"share" doc:"of tokens where the clipped branch was larger"`
+	Value   *float64   `metric:"critic/vpred_mean" unit:"reward" doc:"mean value per sampled token"`
+}
+
+func newCriticMetrics(fit fitMetrics, sum train.Losses) criticMetrics {
+	m := criticMetrics{Fit: fit, Loss: sum.Columns[0].Loss / float64(fit.batches)}
+	if t := sum.Tokens; t > 0 {
+		m.Clipped, m.Value = of(sum.Columns[0].Clipped/t), of(sum.ValueSum/t)
+	}
+	return m
+}
+
+// timeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
+type timeMetrics struct {
+	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
+	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
+	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
+	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`
+	PeakBytes  float64            `metric:"perf/peak_gbytes_per_s,omitzero" unit:"GB/s" doc:"the machine's memory bandwidth as measured"`
+	Step       float64            `metric:"perf/time_per_step" unit:"s" doc:"the same as timing_s/step"`
+	Throughput float64            `metric:"perf/throughput,omitzero" unit:"tokens/s" doc:"tokens trained on over the time of the step"`
+	UpdateRate float64            `metric:"perf/update_tokens_per_s,omitzero" unit:"tokens/s" doc:"tokens of all epochs over the time of the actor's update"`
+	Overhead   float64            `metric:"perf/grad_components_overhead,omitzero" unit:"share" doc:"time of the reward components' gradients over that of the actor's update"`
+}
+
+// trafficMetrics describe what ranks sent to one another.
+type trafficMetrics struct {
+	Share float64 `metric:"perf/comm_share" unit:"share" doc:"of the step in which a rank waited for others"`
+	Sent  float64 `metric:"perf/comm_sent_gb" unit:"GB" doc:"sent by a rank"`
+}
+
+// totalMetrics are the seconds that the run has spent so far.
+type totalMetrics struct {
+	Train float64 `metric:"timing_s/train_total" unit:"s" doc:"steps so far"`
+	Eval  float64 `metric:"timing_s/eval_total" unit:"s" doc:"validations so far"`
+	All   float64 `metric:"timing_s/total" unit:"s" doc:"steps, validations and checkpoints so far; interruptions and repeated steps do not count"`
+}
+
+// sampledMean is the mean of a column over all sampled tokens.
+func sampledMean(b *train.Batch, column [][]float32) float64 {
+	sum, n := 0.0, 0.0
+	for i, s := range b.Sequences {
+		for t, sampled := range s.Mask {
+			if sampled {
+				sum += float64(column[i][t])
+				n++
+			}
+		}
+	}
+	return sum / math.Max(n, 1)
 }
 
 func flag(b bool) float64 {
@@ -26,94 +252,6 @@ func flag(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// lengths describes the prompts that episodes began with, and how many episodes were cut because they grew too long.
-func lengths(episodes []*episode.Episode, m map[string]float64) {
-	if len(episodes) == 0 {
-		return
-	}
-	prompt, cut := newExtent(), 0.0
-	for _, e := range episodes {
-		n := slices.Index(e.Mask, true)
-		if n < 0 {
-			n = len(e.IDs)
-		}
-		prompt.add(float64(n))
-		cut += flag(e.Stop == "length")
-	}
-	prompt.into(m, "prompt_length")
-	m["response_length/clip_ratio"] = cut / float64(len(episodes))
-}
-
-// extent is what a quantity goes from and to over a batch, and its mean.
-type extent struct{ sum, n, min, max float64 }
-
-func newExtent() extent { return extent{min: math.Inf(1), max: math.Inf(-1)} }
-
-func (e *extent) add(v float64) {
-	e.sum += v
-	e.n++
-	e.min, e.max = math.Min(e.min, v), math.Max(e.max, v)
-}
-
-func (e *extent) into(metrics map[string]float64, name string) {
-	if e.n == 0 {
-		return
-	}
-	metrics[name+"/mean"], metrics[name+"/min"], metrics[name+"/max"] = e.sum/e.n, e.min, e.max
-}
-
-// dataMetrics records verl's data metrics of a prepared batch: scores per episode, advantages, returns and values per sampled token, and
-// how much of the returns' variance the critic explains.
-func dataMetrics(samples []*Sample, trajectories []advantage.Trajectory, metrics map[string]float64, critic bool) {
-	score, reward, adv, ret, value, length := newExtent(), newExtent(), newExtent(), newExtent(), newExtent(), newExtent()
-	var residual, target statistics.Moments
-	for i, s := range samples {
-		score.add(s.Score)
-		total := 0.0
-		for _, r := range trajectories[i].Rewards {
-			total += r
-		}
-		reward.add(total)
-		length.add(float64(s.PolicyTokens()))
-		for t, sampled := range s.Mask {
-			if !sampled {
-				continue
-			}
-			adv.add(float64(s.Advantages[t]))
-			ret.add(float64(s.Returns[t]))
-			if critic {
-				value.add(float64(s.Values[t]))
-				residual.Add(float64(s.Returns[t]) - float64(s.Values[t]))
-				target.Add(float64(s.Returns[t]))
-			}
-		}
-	}
-	score.into(metrics, "critic/score")
-	reward.into(metrics, "critic/rewards")
-	adv.into(metrics, "critic/advantages")
-	ret.into(metrics, "critic/returns")
-	length.into(metrics, "response_length")
-	if critic {
-		value.into(metrics, "critic/values")
-		metrics["critic/vf_explained_var"] = 1 - residual.Variance()/(target.Variance()+1e-5)
-	}
-}
-
-// maskedMean of a column over all sampled tokens.
-func maskedMean(samples []*Sample, column func(*Sample) []float32) float64 {
-	sum, n := 0.0, 0.0
-	for _, s := range samples {
-		values := column(s)
-		for t, sampled := range s.Mask {
-			if sampled {
-				sum += float64(values[t])
-				n++
-			}
-		}
-	}
-	return sum / math.Max(n, 1)
 }
 
 // members lists the episodes of each group in the order of groups.

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -21,8 +22,10 @@ func TestFamiliarNames(t *testing.T) {
 		played(1, "b", "turns", 0.5, false, false, false, true),
 	}
 	m := map[string]float64{}
-	lengths(episodes, m)
 	coreValidation(episodes, m)
+	line := metrics.Line{}
+	line.Add(lengthsOf(episodes))
+	maps.Copy(m, line.Floats())
 	want := map[string]float64{
 		"prompt_length/mean": 2, "prompt_length/min": 1, "prompt_length/max": 3, "response_length/clip_ratio": 1.0 / 3,
 		"val-core/a/reward/mean@2": 4, "val-core/a/reward/best@2": 6, "val-core/a/reward/worst@2": 2,
@@ -35,11 +38,6 @@ func TestFamiliarNames(t *testing.T) {
 	if !reflect.DeepEqual(table.Columns, []string{"group_0", "group_1"}) || len(table.Rows) != 2 || table.Rows[0][0] != 0.5 || table.Rows[0][1] != 1.0 || table.Rows[1][1] != 3.0 ||
 		!math.IsNaN(table.Rows[1][0].(float64)) {
 		t.Errorf("reward table %v", table)
-	}
-	m = map[string]float64{"timing_s/step": 4, "perf/total_num_tokens": 10}
-	throughput(m)
-	if m["perf/throughput"] != 2.5 || m["perf/time_per_step"] != 4 {
-		t.Errorf("throughput %v", m)
 	}
 }
 

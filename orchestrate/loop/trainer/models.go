@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
@@ -24,14 +25,12 @@ type equipment struct {
 	console   *metrics.Console
 	log       *rundir.Log
 	machine   *experiment.Machine
-	clock     clock
-	actor     *learner
-	critic    *learner            // nil unless the estimator needs one
-	reference *torch.Model        // nil unless something uses it
+	actor     *train.Learner
+	critic    *train.Learner      // nil unless the estimator needs one
+	reference *train.Learner      // nil unless something uses it
 	sampler   *experiment.Sampler // nil when nothing is played
 	replay    *replay             // episodes that are given instead of played; nil as a rule
 	world     *ranks.World        // the other processes of the run; nil when it has one
-	lane      int                 // that passes belong to, where gradients are added in lanes
 }
 
 // close frees everything. It may be called on half-opened equipment.
@@ -39,17 +38,7 @@ func (e *equipment) close() {
 	e.sampler.Close()
 	e.critic.Close()
 	e.actor.Close()
-	if e.reference != nil {
-		e.reference.Close()
-	}
-}
-
-// temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
-func (e *equipment) temperature() float64 {
-	if e.config.Rollout.Temperature <= 0 {
-		return 1
-	}
-	return e.config.Rollout.Temperature
+	e.reference.Close()
 }
 
 // locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the type. It is collective.
@@ -106,7 +95,7 @@ func (e *equipment) useType(dtype torch.Compute, why string) {
 }
 
 // open opens an experiment and loads its models and its sampler.
-func (e *equipment) open(ctx context.Context, parts experiment.Parts, actor, critic *learning) (*experiment.Experiment, error) {
+func (e *equipment) open(ctx context.Context, parts experiment.Parts, actor, critic *train.Optimization) (*experiment.Experiment, error) {
 	opened, err := experiment.Open(e.config, parts)
 	if err != nil {
 		return nil, err
@@ -123,7 +112,7 @@ func (e *equipment) open(ctx context.Context, parts experiment.Parts, actor, cri
 		if err := e.share(ctx); err != nil {
 			return nil, err
 		}
-		e.sampler, err = opened.NewSampler(e.actor.model)
+		e.sampler, err = opened.NewSampler(e.actor.Model)
 	}
 	return opened, err
 }
@@ -141,7 +130,7 @@ func (e *equipment) share(ctx context.Context) error {
 	}
 	team, err := e.world.Team(ctx, e.together())
 	if err == nil {
-		err = e.actor.model.Share(team)
+		err = e.actor.Model.Share(team)
 	}
 	if err != nil {
 		return fmt.Errorf("engine.tensor_parallel = %d: %w", e.together(), err)
@@ -164,10 +153,10 @@ func (e *equipment) proveExact(ctx context.Context, found float64) (bool, error)
 		e.log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
 		return false, nil
 	}
-	if err := e.actor.model.Gather(); err != nil {
+	if err := e.actor.Model.Gather(); err != nil {
 		return false, err
 	}
-	gap, err := experiment.LogprobGap(ctx, e.actor.model, e.sampler.Engine, e.temperature())
+	gap, err := experiment.LogprobGap(ctx, e.actor.Model, e.sampler.Engine, temperature(e.config))
 	if err == nil { // on any rank's machine
 		gap, err = e.world.Max(ctx, gap)
 	}
@@ -193,7 +182,7 @@ func (e *equipment) load(who string, from *experiment.Model) (*torch.Model, erro
 }
 
 // loadModels loads what an experiment has; learners without a way of learning only compute.
-func (e *equipment) loadModels(from *experiment.Experiment, actor, critic *learning) (err error) {
+func (e *equipment) loadModels(from *experiment.Experiment, actor, critic *train.Optimization) (err error) {
 	if e.actor, err = e.loadLearner("policy", from.Policy, actor); err != nil {
 		return err
 	}
@@ -203,17 +192,17 @@ func (e *equipment) loadModels(from *experiment.Experiment, actor, critic *learn
 		}
 	}
 	if from.Reference != nil {
-		e.reference, err = e.load("KL reference", from.Reference)
+		e.reference, err = e.loadLearner("KL reference", from.Reference, nil)
 	}
 	return err
 }
 
-func (e *equipment) loadLearner(who string, from *experiment.Model, how *learning) (*learner, error) {
+func (e *equipment) loadLearner(who string, from *experiment.Model, how *train.Optimization) (*train.Learner, error) {
 	model, err := e.load(who, from)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLearner(model, how)
+	l, err := train.NewLearner(model, e.placement(), how)
 	if err == nil {
 		err = model.SetRecompute(e.config.Actor.RecomputeActivations)
 	}
@@ -224,68 +213,45 @@ func (e *equipment) loadLearner(who string, from *experiment.Model, how *learnin
 	return l, nil
 }
 
-// learning says how a model's weights change.
-type learning struct {
-	adamw    torch.AdamW
-	clipGrad float64
-	lr       schedule.Schedule
-}
-
-// policyLearning is the optimizer of [actor], criticLearning that of [critic], for runs of so many optimizer steps.
-func policyLearning(a config.Actor, steps int) (*learning, error) {
+// policyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
+func policyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule, error) {
 	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps})
 	if err != nil {
-		return nil, fmt.Errorf("actor.schedule: %w", err)
+		return nil, lr, fmt.Errorf("actor.schedule: %w", err)
 	}
-	return &learning{torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}, a.ClipGrad, lr}, nil
+	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, lr, nil
 }
 
-func criticLearning(k config.Critic, steps int) (*learning, error) {
+// criticOptimization is that of [critic].
+func criticOptimization(k config.Critic, steps int) (*train.Optimization, schedule.Schedule, error) {
 	lr, err := schedule.New(schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps, Total: steps})
 	if err != nil {
-		return nil, fmt.Errorf("critic.schedule: %w", err)
+		return nil, lr, fmt.Errorf("critic.schedule: %w", err)
 	}
-	return &learning{torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}, k.ClipGrad, lr}, nil
+	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad}, lr, nil
 }
 
-// learner is a model with what it takes to change it; optimizer and gradients are nil where nothing changes it.
-type learner struct {
-	model     *torch.Model
-	optimizer *torch.Optimizer
-	gradients *torch.Gradients
-	how       *learning
+// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits of several.
+func (e *equipment) sharding() checkpoint.Ranks {
+	f := e.config.FSDP
+	if e.world == nil && !f.Deterministic {
+		return checkpoint.Ranks{}
+	}
+	shard := f.Shard
+	if e.world == nil {
+		shard = torch.ShardNone
+	}
+	return checkpoint.Ranks{Group: e.world.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas, Prefetch: f.Prefetch, WireDtype: f.WireDType,
+		Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 
-func newLearner(model *torch.Model, how *learning) (*learner, error) {
-	if how == nil {
-		return &learner{model: model}, nil
+// placement says over what passes are dealt.
+func (e *equipment) placement() train.Placement {
+	p := train.Placement{World: e.world, PassTokens: e.config.Actor.MicroBatchTokens, InStep: e.config.FSDP.Shard == torch.ShardFull}
+	if e.config.FSDP.Deterministic {
+		p.Lanes = e.config.FSDP.Lanes
 	}
-	optimizer, err := torch.NewOptimizer(model, how.adamw)
-	if err != nil {
-		return nil, fmt.Errorf("creating the optimizer: %w", err)
-	}
-	gradients, err := torch.NewGradients(model)
-	if err != nil {
-		optimizer.Close()
-		return nil, fmt.Errorf("creating the gradient buffer: %w", err)
-	}
-	return &learner{model, optimizer, gradients, how}, nil
-}
-
-func (l *learner) Close() {
-	if l == nil {
-		return
-	}
-	if l.how != nil {
-		l.gradients.Close()
-		l.optimizer.Close()
-	}
-	l.model.Close()
-}
-
-// apply takes one optimizer step with the accumulated gradients. A gradient norm that is not finite leaves the weights as they are.
-func (l *learner) apply() (torch.StepResult, float64, error) {
-	lr := l.how.lr.At(int(l.optimizer.Steps()))
-	result, err := l.optimizer.Step(l.gradients, lr, l.how.clipGrad)
-	return result, lr, err
+	return p
 }

@@ -110,7 +110,7 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareMetrics(t, want, filepath.Join(run, "replay", "metrics.jsonl"))
-			compareWeights(t, strings.TrimSuffix(file, ".json")+".safetensors", trainer.actor.model)
+			compareWeights(t, strings.TrimSuffix(file, ".json")+".safetensors", trainer.actor.Model)
 		})
 	}
 }

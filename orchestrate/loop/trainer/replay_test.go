@@ -87,12 +87,13 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	if len(rates) != 2 || rates[0] < 0.66e-3 || rates[0] > 0.67e-3 || rates[1] != 0 {
 		t.Errorf("learning rates %v, want [0.000667 0]", rates)
 	}
-	samples := wrap(handwritten(t, `{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": [], "logprobs": [null, -1.5]}`,
-		`{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": []}`))
-	if err := tr.preparation.oldLogprobs(context.Background(), &selection{samples: samples}, map[string]float64{}); err != nil {
+	given := handwritten(t, `{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": [], "logprobs": [null, -1.5]}`,
+		`{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": []}`)
+	s := &Selection{Episodes: given, Batch: batchOf(given)}
+	if err := tr.preparation.oldLogprobs(context.Background(), s, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}
-	if samples[0].Old[1] != -1.5 || samples[1].Old[1] >= 0 || samples[1].Old[1] == -1.5 {
-		t.Errorf("old log-probs %v and %v, want the given -1.5 and a computed one", samples[0].Old, samples[1].Old)
+	if old := s.Batch.Old; old[0][1] != -1.5 || old[1][1] >= 0 || old[1][1] == -1.5 {
+		t.Errorf("old log-probs %v, want the given -1.5 and a computed one", old)
 	}
 }

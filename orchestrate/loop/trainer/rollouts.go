@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -12,19 +11,21 @@ import (
 
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/run/metrics"
 )
 
 // rollouts is the phase that gets the episodes of a step: it plays them, or takes those that were given.
 type rollouts struct {
 	*equipment
-	dir string // folder that episodes are saved in; "" saves none
+	clock *clock
+	dir   string // folder that episodes are saved in; "" saves none
 }
 
 // training plays (or replays) the step's episodes, saves them, and records what they were like.
-func (r *rollouts) training(ctx context.Context, step int, m map[string]float64) ([]*episode.Episode, error) {
+func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
 	if r.replay != nil {
 		episodes := r.replay.at(step)
-		r.describe(episodes, "train/", m)
+		r.describe(episodes, line)
 		return episodes, nil
 	}
 	c := r.config
@@ -40,11 +41,12 @@ func (r *rollouts) training(ctx context.Context, step int, m map[string]float64)
 	if err != nil {
 		return nil, err
 	}
-	r.clock.sampling(before, after, m)
-	maps.Copy(m, stats.Metrics())
-	m["timing_s/gen"], m["timing_s/env_wait"] = stats.Generation.Seconds(), stats.EnvWait.Seconds()
-	m["perf/gen_tokens_per_s"] = float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)
-	r.describe(episodes, "train/", m)
+	r.clock.sampling(before, after)
+	r.clock.add("gen", stats.Generation)
+	r.clock.add("env_wait", stats.EnvWait)
+	line.Copy(stats.Metrics())
+	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
+	r.describe(episodes, line)
 	return episodes, r.save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
 }
 
@@ -80,7 +82,7 @@ func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([
 		share := r.world.Progress(label, float64(finished)/float64(total))
 		bar.Set(int(share * float64(plan.Episodes())))
 	}
-	if err := r.actor.model.Gather(); err != nil {
+	if err := r.actor.Model.Gather(); err != nil {
 		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
 	}
 	episodes, stats, err := r.sampler.Player.Play(ctx, plan)
@@ -93,13 +95,13 @@ func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([
 	return episodes, stats, r.sampler.Engine.Sleep()
 }
 
-// describe adds the environments' metrics under a prefix. The two keys that are not an environment's keep their own names.
-func (r *rollouts) describe(episodes []*episode.Episode, prefix string, m map[string]float64) {
+// describe adds the environments' metrics. The two keys that are not an environment's keep their own names.
+func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
 	for name, v := range rollout.Summarize(episodes) {
 		if strings.Contains(name, "/") {
-			name = prefix + name
+			name = "train/" + name
 		}
-		m[name] = v
+		line[name] = v
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
@@ -109,7 +110,7 @@ func (r *run) abandon(err error) error {
 
 // openModels loads models and sampler, those that learn from the checkpoint when there is one and from their configured directories
 // otherwise, and proves the sampler equal to the trainer. The reference is always the configured one (or the initial policy): it never moves.
-func (r *run) openModels(ctx context.Context, from string, parts experiment.Parts, actor, critic *learning) error {
+func (r *run) openModels(ctx context.Context, from string, parts experiment.Parts, actor, critic *train.Optimization) error {
 	parts.Learn = true
 	parts = parts.Continue(from)
 	opened, err := r.open(ctx, parts, actor, critic)
@@ -167,7 +168,7 @@ func (r *run) openDirectory(ctx context.Context) (from string, err error) {
 	if found, err = ranks.Tell(ctx, r.world, found); err != nil || r.world.Writes() {
 		return found.From, err
 	}
-	r.firstStep, r.logger = found.FirstStep, silent{}
+	r.firstStep, r.logger = found.FirstStep, metrics.Discard{}
 	r.useType(found.Type, found.Why)
 	if found.From != "" {
 		if err := checkpoint.ReadState(found.From, &r.state); err != nil {
@@ -293,7 +294,7 @@ func (r *run) info(status, reason string) rundir.Info {
 		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: r.exact,
 		Replay: r.options.Replay, PeakRSS: torch.PeakRSS(),
 	}
-	if device, err := r.actor.model.Device(); err == nil {
+	if device, err := r.actor.Model.Device(); err == nil {
 		info.Device = device
 	}
 	info.Data = r.dataFiles()

@@ -95,32 +95,35 @@ const twoGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rewa
 func TestAGapWithdrawsTheProof(t *testing.T) {
 	run := given(t, twoGroups)
 	run.replay, run.exact, run.preparation.exact = nil, true, true
-	s := selection{}
-	for _, e := range handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...) {
-		s.samples = append(s.samples, &Sample{Episode: e})
+	s := &Step{Number: 1, Line: metrics.Line{}}
+	s.Chosen.Episodes = handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...)
+	s.Chosen.Batch = batchOf(s.Chosen.Episodes)
+	score := func() (bool, error) {
+		err := run.preparation.oldLogprobs(context.Background(), &s.Chosen, metrics.Line{})
+		return s.Chosen.oldFromSampler, err
 	}
-	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
-		t.Fatalf("episodes without log-probs: %v, %v", s.oldFromSampler, err)
+	if sampled, err := score(); err != nil || sampled {
+		t.Fatalf("episodes without log-probs: %v, %v", sampled, err)
 	}
-	for _, x := range s.samples {
-		x.Logprob, x.Advantages = append([]float32(nil), x.Old...), make([]float32, len(x.Old))
+	for i, e := range s.Chosen.Episodes {
+		e.Logprob = append([]float32(nil), s.Chosen.Batch.Old[i]...)
+		s.Chosen.Batch.Advantages = append(s.Chosen.Batch.Advantages, make([]float32, len(e.IDs)))
 	}
-	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || !s.oldFromSampler {
-		t.Fatalf("the sampler's log-probs are not used: %v, %v", s.oldFromSampler, err)
+	if sampled, err := score(); err != nil || !sampled {
+		t.Fatalf("the sampler's log-probs are not used: %v, %v", sampled, err)
 	}
 	for _, gap := range []float32{0, 1e-3} {
-		s.samples[0].Old[2] += gap
-		m := map[string]float64{}
-		if err := run.update.actorSteps(context.Background(), s, m); err != nil {
+		s.Chosen.Batch.Old[0][2] += gap
+		if err := run.update.actor(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}
-		run.judgeSampler(1, m)
+		run.judgeSampler(s)
 		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.info("running", "").Exact == withdrawn || (run.state.SamplerGap > 0) != withdrawn ||
-			(m["rollout/sampler_equals_trainer"] == 0) != withdrawn {
-			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.info("", "").Exact, run.state.SamplerGap, m)
+			(s.Line["rollout/sampler_equals_trainer"] == 0.0) != withdrawn {
+			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.info("", "").Exact, run.state.SamplerGap, s.Line)
 		}
 	}
-	if err := run.preparation.oldLogprobs(context.Background(), &s, map[string]float64{}); err != nil || s.oldFromSampler {
+	if sampled, err := score(); err != nil || sampled {
 		t.Errorf("after the gap the sampler's log-probs are still used: %v", err)
 	}
 	if again, err := run.proveExact(context.Background(), run.state.SamplerGap); again || err != nil {
@@ -180,15 +183,14 @@ func TestWidthIsTheRollouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(chosen.samples) != 2 || chosen.samples[0].Group != 4 {
-		t.Fatalf("kept %d episodes", len(chosen.samples))
+	if len(chosen.Episodes) != 2 || chosen.Episodes[0].Group != 4 {
+		t.Fatalf("kept %d episodes", len(chosen.Episodes))
 	}
-	weights, err := lossWeights(chosen.samples, all(2), "seq-mean-token-sum-norm", chosen.width)
-	if err != nil {
+	if err := chosen.Batch.Weigh("seq-mean-token-sum-norm", chosen.width); err != nil {
 		t.Fatal(err)
 	}
-	if want := float32(1.0 / 6); weights[0][2] != want { // the longest of the rollout, which was dropped, has 7 tokens
-		t.Errorf("a token weighs %v, want %v", weights[0][2], want)
+	if got, want := chosen.Batch.Weights[0][2], float32(1.0/6); got != want { // the longest of the rollout, which was dropped, has 7 tokens
+		t.Errorf("a token weighs %v, want %v", got, want)
 	}
 }
 
@@ -207,8 +209,8 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 // Weights whose gradients are not finite are not saved, whether a forward pass shows it or not.
 func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	for why, spoilt := range map[string]func(*Trainer){
-		"step 2":                    func(run *Trainer) { spoil(t, run.actor.model, "model.embed_tokens.weight", math.Inf(1)) },
-		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.critic.model, "score.weight", 1e25) },
+		"step 2":                    func(run *Trainer) { spoil(t, run.actor.Model, "model.embed_tokens.weight", math.Inf(1)) },
+		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.critic.Model, "score.weight", 1e25) },
 	} {
 		run := given(t, twoGroups, "algorithm.advantage=gae")
 		if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
@@ -245,7 +247,7 @@ func TestUnsoundStepsAreRemembered(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		run := given(t, twoGroups, "algorithm.advantage=gae", "critic.warmup=5")
 		if broken {
-			spoil(t, run.critic.model, "score.weight", 1e25) // values that are finite, gradients that are not
+			spoil(t, run.critic.Model, "score.weight", 1e25) // values that are finite, gradients that are not
 		}
 		if _, err := run.step(context.Background()); err != nil {
 			t.Fatal(err)
@@ -298,7 +300,12 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	}
 	step := func(n int, skipped float64) {
 		t.Helper()
-		if err := run.noteSoundness(n, map[string]float64{"actor/skipped_steps": skipped}); err != nil {
+		s := &Step{Number: n, Line: metrics.Line{}}
+		s.Chosen.Batch = batchOf(run.replay.at(1))
+		if skipped > 0 {
+			s.Line["actor/skipped_steps"] = skipped
+		}
+		if err := run.noteSoundness(s); err != nil {
 			t.Fatal(err)
 		}
 		run.state.Step = n

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -14,8 +13,11 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
 )
@@ -26,6 +28,7 @@ import (
 type SFT struct {
 	run
 	rollouts rollouts
+	rate     schedule.Schedule
 	data     []*episode.Episode // demonstrations that were given (sft.data)
 }
 
@@ -54,11 +57,11 @@ func (t *SFT) begin(ctx context.Context) error {
 	}
 	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
 	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	learning, err := policyLearning(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
+	learning, rate, err := policyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
 	if err != nil {
 		return fmt.Errorf("[sft]: %w", err)
 	}
-	t.rollouts = rollouts{t.equipment, t.file("rollouts")}
+	t.rate, t.rollouts = rate, rollouts{equipment: t.equipment, dir: t.file("rollouts")}
 	return t.openModels(ctx, from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
 }
 
@@ -73,24 +76,24 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 		return outcome, err
 	}
 	s := t.config.SFT
-	train, held, err := t.demonstrations(ctx)
+	learnt, held, err := t.demonstrations(ctx)
 	if err != nil {
 		return outcome, err
 	}
 	stopping := interrupt.Graceful(ctx)
 	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
-		line, err := t.epoch(ctx, train, epoch)
-		if err == nil && len(held) > 0 {
+		line, err := t.epoch(ctx, learnt, epoch)
+		if err == nil && held.Len() > 0 {
 			err = t.judge(ctx, line, held, epoch)
 		}
 		if err != nil {
 			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
 		}
-		t.state.Step, t.state.ActorSteps = epoch, t.actor.optimizer.Steps()
+		t.state.Step, t.state.ActorSteps = epoch, t.actor.Optimizer.Steps()
 		if epoch == s.Epochs {
-			return outcome, t.end(ctx, line, len(train))
+			return outcome, t.end(ctx, line, learnt.Len())
 		}
-		if err := t.write(line, len(train)); err != nil {
+		if err := t.write(line, learnt.Len()); err != nil {
 			return outcome, err
 		}
 		stop, err := t.stopping(ctx, stopping)
@@ -111,7 +114,7 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 }
 
 // judge measures the loss on held-out demonstrations, by which the best epoch is chosen.
-func (t *SFT) judge(ctx context.Context, line *sftLine, held []*Sample, epoch int) error {
+func (t *SFT) judge(ctx context.Context, line *sftLine, held *train.Batch, epoch int) error {
 	loss, err := t.heldOutLoss(ctx, held)
 	if err != nil {
 		return err
@@ -119,7 +122,7 @@ func (t *SFT) judge(ctx context.Context, line *sftLine, held []*Sample, epoch in
 	if t.state.BestEpoch == 0 || loss < t.state.BestLoss {
 		t.state.BestEpoch, t.state.BestLoss = epoch, loss
 	}
-	line.m["val/loss"], line.m["val/best_loss"], line.m["val/best_epoch"] = loss, t.state.BestLoss, float64(t.state.BestEpoch)
+	line.HeldOut = &heldOut{loss, t.state.BestLoss, t.state.BestEpoch}
 	return nil
 }
 
@@ -146,7 +149,7 @@ func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
 		if err != nil {
 			return errors.Join(err, pending.Discard())
 		}
-		maps.Copy(line.m, v)
+		line.others.Copy(v)
 	}
 	// The metrics line comes before the checkpoint, as after every step.
 	if err := t.write(line, samples); err != nil {
@@ -175,7 +178,7 @@ func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
 // validateEpoch plays the validation set, with the weights of a checkpoint if they are not those in memory.
 func (t *SFT) validateEpoch(ctx context.Context, dir string, reload bool) (map[string]float64, error) {
 	if reload {
-		if err := checkpoint.Reload(t.actor.model, dir); err != nil {
+		if err := checkpoint.Reload(t.actor.Model, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -184,25 +187,49 @@ func (t *SFT) validateEpoch(ctx context.Context, dir string, reload bool) (map[s
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.
 type sftLine struct {
-	begin time.Time
-	means mean
-	m     map[string]float64
+	sftMetrics
+	others                    metrics.Line
+	begin                     time.Time
+	losses, tokens, norms, of float64 // sums, and the number of optimizer steps
 }
 
-func newSFTLine() *sftLine { return &sftLine{time.Now(), mean{}, map[string]float64{}} }
+// sftMetrics are those of supervised fine-tuning.
+type sftMetrics struct {
+	Loss     *float64 `metric:"train/loss" unit:"nats" doc:"mean cross-entropy per token of the expert's replies since the line before"`
+	GradNorm *float64 `metric:"train/grad_norm" doc:"mean norm of the gradient before clipping"`
+	Rate     *float64 `metric:"train/lr" doc:"learning rate of the last optimizer step"`
+	Epoch    float64  `metric:"train/epoch" doc:"epochs done"`
+	Seconds  float64  `metric:"timing_s/step" unit:"s" doc:"since the line before"`
+	HeldOut  *heldOut `metric:"val"`
+}
+
+type heldOut struct {
+	Loss      float64 `metric:"loss" unit:"nats" doc:"mean cross-entropy per token of held-out demonstrations, at the end of an epoch"`
+	BestLoss  float64 `metric:"best_loss" unit:"nats" doc:"the lowest so far"`
+	BestEpoch int     `metric:"best_epoch" doc:"the epoch that had it"`
+}
+
+func newSFTLine() *sftLine { return &sftLine{begin: time.Now(), others: metrics.Line{}} }
+
+func (l *sftLine) add(loss, tokens, norm, rate float64) {
+	l.losses, l.tokens, l.norms, l.of = l.losses+loss*tokens, l.tokens+tokens, l.norms+norm, l.of+1
+	l.Rate = &rate
+}
 
 // linesPerEpoch is how often an epoch is logged at least, if it has that many optimizer steps.
 const linesPerEpoch = 10
 
 // write logs a line under the number of optimizer steps taken.
 func (t *SFT) write(line *sftLine, samples int) error {
-	line.means.into(line.m)
+	if line.of > 0 {
+		line.Loss, line.GradNorm = of(line.losses/line.tokens), of(line.norms/line.of)
+	}
 	perEpoch := (samples + t.config.SFT.Batch - 1) / t.config.SFT.Batch
-	steps, all := int(t.actor.optimizer.Steps()), perEpoch*t.config.SFT.Epochs
-	line.m["train/epoch"] = float64(steps) / float64(perEpoch)
-	line.m["timing_s/step"] = time.Since(line.begin).Seconds()
-	values := map[string]any{}
-	record(values, line.m)
+	steps, all := int(t.actor.Optimizer.Steps()), perEpoch*t.config.SFT.Epochs
+	line.Epoch = float64(steps) / float64(perEpoch)
+	line.Seconds = time.Since(line.begin).Seconds()
+	values := line.others
+	values.Add(line.sftMetrics)
 	if err := t.logger.Log(steps, values); err != nil {
 		return err
 	}
@@ -212,44 +239,40 @@ func (t *SFT) write(line *sftLine, samples int) error {
 }
 
 // epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the last line unwritten.
-func (t *SFT) epoch(ctx context.Context, samples []*Sample, epoch int) (*sftLine, error) {
+func (t *SFT) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftLine, error) {
 	s := t.config.SFT
-	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(len(samples))
-	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), len(samples))
+	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(samples.Len())
+	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), samples.Len())
 	defer bar.Close()
-	every := max((len(samples)+s.Batch*linesPerEpoch-1)/(s.Batch*linesPerEpoch), 1)
+	every := max((samples.Len()+s.Batch*linesPerEpoch-1)/(s.Batch*linesPerEpoch), 1)
 	line := newSFTLine()
 	for done, steps := 0, 0; done < len(order); done += s.Batch {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if steps == every {
-			if err := t.write(line, len(samples)); err != nil {
+			if err := t.write(line, samples.Len()); err != nil {
 				return nil, err
 			}
 			line, steps = newSFTLine(), 0
 		}
 		indices := order[done:min(done+s.Batch, len(order))]
-		if err := t.actor.gradients.Zero(); err != nil {
-			return nil, err
-		}
-		loss, tokens, err := t.nll(ctx, samples, indices)
+		loss, tokens, err := t.nll(ctx, samples.Take(indices))
 		if err != nil {
 			return nil, err
 		}
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
 			return nil, &errDiverged{fmt.Sprintf("the loss is %v", loss)}
 		}
-		result, lr, err := t.actor.apply()
+		lr := t.rate.At(int(t.actor.Optimizer.Steps()))
+		result, err := t.actor.Step(lr)
 		if err != nil {
 			return nil, err
 		}
 		if !result.Applied {
 			return nil, &errDiverged{fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
 		}
-		line.means.add("train/loss", loss*tokens, tokens)
-		line.means.add("train/grad_norm", result.GradNorm, 1)
-		line.m["train/lr"] = lr
+		line.add(loss, tokens, result.GradNorm, lr)
 		bar.Set(done + len(indices))
 		steps++
 	}
@@ -257,49 +280,22 @@ func (t *SFT) epoch(ctx context.Context, samples []*Sample, epoch int) (*sftLine
 }
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient is added to the actor's.
-func (t *SFT) nll(ctx context.Context, samples []*Sample, indices []int) (loss, tokens float64, err error) {
-	weights, err := lossWeights(samples, indices, "token-mean", 0)
+func (t *SFT) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64, err error) {
+	if err := mini.Weigh("token-mean", 0); err != nil {
+		return 0, 0, err
+	}
+	found, err := t.actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task, Into: t.actor.Gradients()}})
 	if err != nil {
 		return 0, 0, err
 	}
-	found := mean{}
-	err = t.eachPass(ctx, t.actor.model, samples, indices, []*torch.Gradients{t.actor.gradients}, func(micro []stretch) error {
-		w := gather(micro, func(i int) []float32 { return weights[i] })
-		stats, err := t.actor.model.PolicyBackward(pack(samples, micro), torch.PolicyInputs{Weights: w},
-			torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(t.actor.gradients, nil, nil)[:1])
-		found.addIn(t.lane, "loss", stats.Terms[torch.Task].Loss, stats.Tokens)
-		return err
-	})
-	if err == nil {
-		found, err = found.ofAll(ctx, t.world)
-	}
-	sum := found.total()["loss"]
-	return sum[0], sum[1], err
+	return found.Columns[0].Loss, found.Tokens, nil
 }
 
 // heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
-func (t *SFT) heldOutLoss(ctx context.Context, samples []*Sample) (float64, error) {
-	sums := make([]float64, 2) // of negative log-likelihoods, of tokens
-	passes, err := t.micro(ctx, samples, t.mine(samples, all(len(samples))))
+func (t *SFT) heldOutLoss(ctx context.Context, held *train.Batch) (float64, error) {
+	logprobs, err := t.actor.Score(ctx, held, train.What{Temperature: 1})
 	if err != nil {
 		return 0, err
 	}
-	for _, micro := range passes {
-		scores, err := t.actor.model.Score(pack(samples, micro), 1, false)
-		if err != nil {
-			return 0, err
-		}
-		logprobs := scores.Logprobs
-		for _, s := range micro {
-			for i, sampled := range samples[s.sample].Mask[s.from:s.to] {
-				if sampled {
-					sums[0] -= float64(logprobs[i])
-					sums[1]++
-				}
-			}
-			logprobs = logprobs[s.to-s.from:]
-		}
-	}
-	err = t.world.Data().AllReduce(ctx, sums, torch.Sum)
-	return sums[0] / math.Max(sums[1], 1), err
+	return -sampledMean(held, logprobs), nil
 }

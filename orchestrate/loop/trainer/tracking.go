@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 
@@ -28,10 +29,10 @@ func (t *Trainer) openTracking() (rewardTracking, error) {
 	return r, err
 }
 
-func (r *rewardTracking) add(step int, episodes []*episode.Episode) error {
-	if r.tracker == nil {
-		return nil
-	}
+func (r *rewardTracking) Due(int) bool { return r.tracker != nil }
+
+func (r *rewardTracking) Look(_ context.Context, s *Step) error {
+	step, episodes := s.Number, s.Episodes
 	rows := make([]tracking.Tracked, len(episodes))
 	members := map[int]int{}
 	for i, e := range episodes {

@@ -8,18 +8,21 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
 
 // Trainer is one run of reinforcement learning. Each phase of its steps has a type of its own, with the state that belongs to it.
 type Trainer struct {
 	run
+	clock       *clock
 	rollouts    rollouts
 	preparation preparation
 	update      update
-	analysis    gradientAnalysis
 	components  componentGradients
 	tracking    rewardTracking
+	ofRollouts  []observer // of what was played, before the filter
+	ofBatches   []observer // of what is trained on, between the critic's update and the actor's
 }
 
 // New opens the run directory and loads or restores everything a step needs. Close it.
@@ -42,29 +45,41 @@ func (t *Trainer) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	actor, err := policyLearning(c.Actor, t.optimizerSteps(c.Actor.MiniBatch, c.Actor.Epochs))
+	actor, actorRate, err := policyOptimization(c.Actor, t.optimizerSteps(c.Actor.MiniBatch, c.Actor.Epochs))
 	if err != nil {
 		return err
 	}
-	critic, err := criticLearning(c.Critic, t.optimizerSteps(c.Critic.MiniBatch, c.Critic.Epochs))
+	critic, criticRate, err := criticOptimization(c.Critic, t.optimizerSteps(c.Critic.MiniBatch, c.Critic.Epochs))
 	if err != nil {
 		return err
 	}
 	if err := t.openModels(ctx, from, TrainingParts(t.replay != nil), actor, critic); err != nil {
 		return err
 	}
-	t.rollouts = rollouts{t.equipment, t.file("rollouts")}
-	t.preparation = preparation{equipment: t.equipment, exact: t.exact}
-	t.update = update{t.equipment}
-	t.analysis = gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.file("analysis"), nil}
-	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c)), saves: true}
-	if t.tracking, err = t.openTracking(); err != nil {
+	t.clock = newClock(t.equipment)
+	t.rollouts = rollouts{equipment: t.equipment, clock: t.clock, dir: t.file("rollouts")}
+	t.preparation = preparation{equipment: t.equipment, clock: t.clock, exact: t.exact}
+	t.update = update{equipment: t.equipment, clock: t.clock, actorRate: actorRate, criticRate: criticRate, watch: t.watchShares()}
+	if err := t.observe(); err != nil {
 		return err
 	}
 	var note string
 	if t.preparation.penalty, note = t.state.penalty(c.Algorithm); note != "" {
 		t.log.Warnf("%s", note)
 	}
+	return nil
+}
+
+// observe puts the observers of the configuration in front of the run's steps.
+func (t *Trainer) observe() (err error) {
+	c := t.config
+	if t.tracking, err = t.openTracking(); err != nil {
+		return err
+	}
+	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c)), saves: true}
+	buckets := &gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.file("analysis"), nil}
+	t.ofRollouts = []observer{{"", lengths{}}, {"", &t.tracking}, {"collapse_metrics", &collapseObserver{t.equipment, &t.state.Collapse}}}
+	t.ofBatches = []observer{{"gradient_analysis", buckets}, {"grad_components", &t.components}}
 	return nil
 }
 
@@ -118,9 +133,6 @@ func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
 	return t.config.Run.Steps * perStep(t.config.Episodes())
 }
 
-// errAnalysed ends a run after its gradient analysis (analysis.exit_after).
-var errAnalysed = errors.New("the gradient analysis is done")
-
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.
 func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 	if t.finished {
@@ -136,9 +148,9 @@ func (t *Trainer) Run(ctx context.Context) (outcome Outcome, err error) {
 	if err := t.validateFirst(ctx); err != nil {
 		return outcome, err
 	}
-	before := t.actor.optimizer.Steps()
+	before := t.actor.Optimizer.Steps()
 	defer func() {
-		if err == nil && !t.config.Analysis.Only && t.actor.optimizer.Steps() == before {
+		if err == nil && !t.config.Analysis.Only && t.actor.Optimizer.Steps() == before {
 			t.log.Warnf("the policy is the one that the run began with: no step had anything to learn from")
 		}
 	}()
@@ -177,8 +189,8 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	values := map[string]any{}
-	record(values, m)
+	values := metrics.Line{}
+	values.Copy(m)
 	t.totals.into(values)
 	if err := t.logger.Log(0, values); err != nil {
 		return err
@@ -189,6 +201,9 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 
 // advance does one step with everything around it: validation, checkpoint, metrics.
 func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
+	if problem := t.machine.Measure(); problem != nil { // which takes memory that the run itself may not need
+		t.log.Warnf("shares of the machine's peak (perf/mfu, perf/mbu) are left out: %v", problem)
+	}
 	values, err := t.step(ctx)
 	var early *StoppedEarly
 	if err != nil && !errors.As(err, &early) && !errors.Is(err, errAnalysed) {
@@ -205,7 +220,7 @@ func (t *Trainer) advance(ctx context.Context) (*StoppedEarly, error) {
 		if err != nil {
 			return nil, fmt.Errorf("validation after step %d: %w", step, err)
 		}
-		record(values, m)
+		values.Copy(m)
 		if due { // the last one is no verdict on the training
 			early = t.state.EarlyStop.Validated(m, t.config.EarlyStop)
 		}

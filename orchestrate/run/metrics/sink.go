@@ -148,3 +148,9 @@ func (s sinks) Close() error {
 	}
 	return errors.Join(problems...)
 }
+
+// Discard is where the metrics of processes go that write nothing.
+type Discard struct{}
+
+func (Discard) Log(int, map[string]any) error { return nil }
+func (Discard) Close() error                  { return nil }

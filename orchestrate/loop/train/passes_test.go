@@ -1,27 +1,25 @@
-package trainer
+package train
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"gyre/orchestrate/loop/episode"
 )
 
-func samplesOf(ids ...[]int32) []*Sample {
-	var out []*Sample
+func batchOf(ids ...[]int32) *Batch {
+	b := &Batch{}
 	for _, x := range ids {
-		out = append(out, &Sample{Episode: &episode.Episode{IDs: x, Mask: make([]bool, len(x))}})
+		b.Sequences = append(b.Sequences, Sequence{IDs: x, Mask: make([]bool, len(x))})
 	}
-	return out
+	return b
 }
 
 // chosen are the samples of micro-batches.
-func chosen(micro [][]stretch) [][]int {
+func chosen(micro [][]segment) [][]int {
 	out := make([][]int, len(micro))
 	for j, batch := range micro {
 		for _, s := range batch {
-			out[j] = append(out[j], s.sample)
+			out[j] = append(out[j], s.row)
 		}
 	}
 	return out
@@ -30,40 +28,41 @@ func chosen(micro [][]stretch) [][]int {
 // An episode of several contexts becomes sequences of their own, which may lie in different micro-batches; columns are cut and put
 // together accordingly.
 func TestContextsBecomeSequences(t *testing.T) {
-	samples := samplesOf([]int32{1, 2, 3, 9, 8, 1, 2, 4}, []int32{1, 2, 3})
-	samples[0].Contexts = []int{0, 3, 5}
-	for i, s := range samples {
+	b := batchOf([]int32{1, 2, 3, 9, 8, 1, 2, 4}, []int32{1, 2, 3})
+	b.Sequences[0].Starts = []int{0, 3, 5}
+	b.Old = make([][]float32, 2)
+	for i, s := range b.Sequences {
 		for j := range s.IDs {
-			s.Old = append(s.Old, float32(10*i+j))
-			s.Mask = append(s.Mask[:j], j%2 == 1)
+			b.Old[i] = append(b.Old[i], float32(10*i+j))
+			s.Mask[j] = j%2 == 1
 		}
 	}
-	got := microBatches(samples, all(2), 4)
-	want := [][]stretch{{{0, 0, 3}, {1, 0, 3}, {0, 5, 8}}, {{0, 3, 5}}} // 3 + 0 + 1 rows; 2
-	if !slices.EqualFunc(got, want, slices.Equal[[]stretch]) {
+	got := b.microBatches(All(2), 4)
+	want := [][]segment{{{0, 0, 3}, {1, 0, 3}, {0, 5, 8}}, {{0, 3, 5}}} // 3 + 0 + 1 rows; 2
+	if !slices.EqualFunc(got, want, slices.Equal[[]segment]) {
 		t.Fatalf("micro-batches %v, want %v", got, want)
 	}
 	if begun(got[0]) != 2 || begun(got[1]) != 0 {
 		t.Errorf("%d and %d episodes begin in the micro-batches, want 2 and 0: progress counts episodes", begun(got[0]), begun(got[1]))
 	}
-	batch := pack(samples, got[0])
+	batch := b.pack(got[0])
 	if !slices.Equal(batch.Offsets, []int64{0, 3, 6, 9}) || !slices.Equal(batch.IDs, []int32{1, 2, 3, 1, 2, 3, 1, 2, 4}) ||
 		!slices.Equal(batch.Mask, []uint8{0, 1, 0, 0, 1, 0, 1, 0, 1}) {
 		t.Errorf("packed %+v", batch)
 	}
+	back := make([][]float32, 2)
 	for _, micro := range got {
-		column := gather(micro, func(i int) []float32 { return samples[i].Old })
-		scatter(samples, micro, column, func(i int) *[]float32 { return &samples[i].Values })
+		b.scatter(micro, gather(micro, b.Old), back)
 	}
-	for i, s := range samples {
-		if !slices.Equal(s.Values, s.Old) {
-			t.Errorf("sample %d: %v came back as %v", i, s.Old, s.Values)
+	for i := range back {
+		if !slices.Equal(back[i], b.Old[i]) {
+			t.Errorf("row %d: %v came back as %v", i, b.Old[i], back[i])
 		}
 	}
 }
 
 func TestMicroBatchesCountACommonPrefixOnce(t *testing.T) {
-	samples := samplesOf(
+	samples := batchOf(
 		[]int32{1, 2, 3, 4, 5}, // 0: the group of 1 2 3
 		[]int32{7, 8, 9},       // 1: alone
 		[]int32{1, 2, 3, 6},    // 2
@@ -76,11 +75,11 @@ func TestMicroBatchesCountACommonPrefixOnce(t *testing.T) {
 		5: {{0, 3}, {2}, {4}, {1}},
 		1: {{0, 3}, {2}, {4}, {1}}, // a copy takes no row
 	} {
-		if got := chosen(microBatches(samples, all(5), budget)); !slices.EqualFunc(got, want, slices.Equal[[]int]) {
+		if got := chosen(samples.microBatches(All(5), budget)); !slices.EqualFunc(got, want, slices.Equal[[]int]) {
 			t.Errorf("budget %d: got %v, want %v", budget, got, want)
 		}
 	}
-	if got := chosen(microBatches(samples, []int{3, 1, 0}, 100)); !slices.EqualFunc(got, [][]int{{3, 0, 1}}, slices.Equal[[]int]) {
+	if got := chosen(samples.microBatches([]int{3, 1, 0}, 100)); !slices.EqualFunc(got, [][]int{{3, 0, 1}}, slices.Equal[[]int]) {
 		t.Errorf("equal samples lost their order: %v", got)
 	}
 }
@@ -97,13 +96,13 @@ func TestMicroBatchesHoldEverySampleOnce(t *testing.T) {
 			}
 			ids = append(ids, x)
 		}
-		samples, budget := samplesOf(ids...), 1+r.IntN(30)
+		samples, budget := batchOf(ids...), 1+r.IntN(30)
 		var seen []int
-		for _, micro := range microBatches(samples, all(len(samples)), budget) {
+		for _, micro := range samples.microBatches(All(samples.Len()), budget) {
 			histories := map[string]bool{}
 			longest := 0
 			for _, s := range micro {
-				i := s.sample
+				i := s.row
 				seen = append(seen, i)
 				longest = max(longest, len(ids[i]))
 				key := ""
@@ -117,7 +116,7 @@ func TestMicroBatchesHoldEverySampleOnce(t *testing.T) {
 			}
 		}
 		slices.Sort(seen)
-		if !slices.Equal(seen, all(len(samples))) {
+		if !slices.Equal(seen, All(samples.Len())) {
 			t.Fatalf("samples %v", seen)
 		}
 	}

@@ -1,0 +1,65 @@
+package train
+
+import (
+	"math"
+	"testing"
+)
+
+func TestLossWeights(t *testing.T) {
+	x := [][]float64{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 9, 9, 9}}
+	masks := [][]bool{bits("1100"), bits("1110"), bits("0000")}
+	for mode, want := range map[string]float64{
+		"token-mean": 4.2, "token-sum": 21, "seq-mean-token-sum": 10.5, "seq-mean-token-mean": 3.75,
+		"seq-mean-token-sum-norm": 5.25,
+	} {
+		found, err := weights(mode, masks, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0.0
+		for i := range x {
+			for j := range x[i] {
+				got += float64(found[i][j]) * x[i][j]
+			}
+		}
+		if math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s = %v, want %v", mode, got, want)
+		}
+	}
+	if _, err := weights("mean-ish", masks, 4); err == nil {
+		t.Error("unknown mode accepted")
+	}
+	if _, err := weights("seq-mean-token-sum-norm", masks, 0); err == nil {
+		t.Error("width 0 accepted")
+	}
+	empty, err := weights("token-mean", masks[2:], 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range empty[0] {
+		if w != 0 {
+			t.Errorf("weights of nothing: %v", empty)
+		}
+	}
+}
+
+func bits(mask string) []bool {
+	out := make([]bool, len(mask))
+	for i, c := range mask {
+		out[i] = c == '1'
+	}
+	return out
+}
+
+// A batch that is taken from another shares its columns, and knows its rows in the whole.
+func TestTake(t *testing.T) {
+	b := &Batch{Sequences: make([]Sequence, 4), Old: [][]float32{{0}, {1}, {2}, {3}}}
+	part := b.Take([]int{3, 1, 0}).Take([]int{2, 0})
+	if part.Len() != 2 || part.Rows[0] != 0 || part.Rows[1] != 3 || part.Old[1][0] != 3 || part.Values != nil {
+		t.Errorf("taken: %+v", part)
+	}
+	part.Old[0][0] = 7
+	if b.Old[0][0] != 7 {
+		t.Error("the column was copied")
+	}
+}
