@@ -33,11 +33,11 @@ if ! ls runs/demo-sft/global_step_*/manifest.json >/dev/null 2>&1; then
 fi
 before=$(ls -d runs/demo-sft/global_step_*/actor)
 
-title "4/6  reinforcement learning: GRPO, groups without reward spread filtered out"
+title "4/6  reinforcement learning: GRPO, groups without reward variance filtered out"
 $gyre train $config model.path="$before" --resume
 last=$(ls -d runs/demo/global_step_* | sort -t_ -k3 -n | tail -1)
 
-title "5/6  where the gradient comes from: groups sorted by the spread of their rewards, before and after training"
+title "5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before and after training"
 for form in true false; do
   for moment in before after; do
     policy=$before
@@ -49,22 +49,22 @@ for form in true false; do
 done
 sentences=$($gyre plot signal --title "Demo: where the gradient of the task comes from" --out $analyses/signal.png \
   "centred returns/before training=$analyses/before-norm_by_std-false" "centred returns/after training=$analyses/after-norm_by_std-false" \
-  "returns divided by their spread/before training=$analyses/before-norm_by_std-true" \
-  "returns divided by their spread/after training=$analyses/after-norm_by_std-true")
+  "returns divided by their std/before training=$analyses/before-norm_by_std-true" \
+  "returns divided by their std/after training=$analyses/after-norm_by_std-true")
 $gyre plot runs/demo
 $gyre plot runs/demo-sft
 $gyre report runs/demo
 
 title "6/6  what was learned ($(( ($(date +%s) - begin) / 60 )) min $(( ($(date +%s) - begin) % 60 )) s)"
 $gyre plot runs/demo --terminal
-printf '%s\n' "$random" | awk '{gsub(/[][,]/, ""); printf "  random moves    %5.1f %%  [%.1f, %.1f] of %d episodes\n", 100 * $2, 100 * $3, 100 * $4, $6}'
+printf '  random moves    %s episodes\n' "${random#* }"
 printf '  %s\n  (in the middle of episodes training does come across some of them: docs/demo.md)\n\n' "$overlap"
 printf '%s\n' "$sentences" | head -2 | sed G | fold -s -w 110
 cat <<END
 
   runs/demo/report.html               the run on one page
   runs/demo/plots/training.png        the curves
-  $analyses/signal.png       the gradients by reward spread: groups and episodes stand under each bucket
+  $analyses/signal.png       the gradients by reward variance: the range of each bucket stands under it
   runs/demo/metrics.jsonl             every metric of every step; runs/demo/rollouts/ every episode
   $last/actor    the trained policy, a Hugging Face directory
 

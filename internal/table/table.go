@@ -41,8 +41,13 @@ func New(names ...string) *Table {
 	return t
 }
 
-// Add appends a row.
-func (t *Table) Add(cells ...any) { t.Rows = append(t.Rows, cells) }
+// Add appends a row; cells that it lacks are not known.
+func (t *Table) Add(cells ...any) {
+	for len(cells) < len(t.Columns) {
+		cells = append(cells, nil)
+	}
+	t.Rows = append(t.Rows, cells)
+}
 
 // Percent is a share that people read in percent.
 func Percent(share float64) Cell {
@@ -60,6 +65,25 @@ func Share(share float64, n int) Cell {
 		c.Text += fmt.Sprintf(" [%.1f, %.1f]", 100*low, 100*high)
 	}
 	return c
+}
+
+// Turned is the table with a row for each column, for people: what one result holds, from the top down.
+func (t *Table) Turned() *Table {
+	out := New("")
+	for i, c := range t.Columns {
+		if i == 0 {
+			continue
+		}
+		line := []any{cmp.Or(c.Head, c.Name)}
+		for _, row := range t.Rows {
+			line = append(line, c.text(row[i]))
+		}
+		out.Add(line...)
+	}
+	for _, row := range t.Rows {
+		out.Columns = append(out.Columns, Column{Name: t.Columns[0].text(row[0])})
+	}
+	return out
 }
 
 // unknown tells whether a cell has no value.
@@ -103,9 +127,6 @@ func (c Column) text(cell any) string {
 // isText tells whether a column holds text: it is aligned to the left and its lines may be broken.
 func (t *Table) isText(column int) bool {
 	for _, row := range t.Rows {
-		if column >= len(row) {
-			continue
-		}
 		if _, ok := value(row[column]).(string); ok {
 			return true
 		}
@@ -136,26 +157,47 @@ func (t *Table) WriteCSV(w io.Writer) error {
 // WriteJSON writes an object per line, its keys in the order of the columns; a cell that is not known is null.
 func (t *Table) WriteJSON(w io.Writer) error {
 	for _, row := range t.Rows {
-		line := []byte{'{'}
-		for i, cell := range row {
-			name, err := json.Marshal(t.Columns[i].Name)
-			if err != nil {
-				return err
-			}
-			encoded, err := json.Marshal(value(cell))
-			if err != nil {
-				return fmt.Errorf("column %s: %w", t.Columns[i].Name, err)
-			}
-			if i > 0 {
-				line = append(line, ',')
-			}
-			line = append(append(append(line, name...), ':'), encoded...)
+		line, err := t.object(row)
+		if err != nil {
+			return err
 		}
-		if _, err := fmt.Fprintf(w, "%s}\n", line); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n", line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// WriteJSONArray writes the objects of WriteJSON as one list.
+func (t *Table) WriteJSONArray(w io.Writer) error {
+	list := make([]json.RawMessage, len(t.Rows))
+	for i, row := range t.Rows {
+		line, err := t.object(row)
+		if err != nil {
+			return err
+		}
+		list[i] = line
+	}
+	return json.NewEncoder(w).Encode(list)
+}
+
+func (t *Table) object(row []any) ([]byte, error) {
+	line := []byte{'{'}
+	for i, cell := range row {
+		name, err := json.Marshal(t.Columns[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		encoded, err := json.Marshal(value(cell))
+		if err != nil {
+			return nil, fmt.Errorf("column %s: %w", t.Columns[i].Name, err)
+		}
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = append(append(append(line, name...), ':'), encoded...)
+	}
+	return append(line, '}'), nil
 }
 
 // HTML is the table as an element of a page.

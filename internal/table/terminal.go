@@ -29,10 +29,9 @@ func Width(w io.Writer) int {
 	return UnknownWidth
 }
 
-// gap is the number of spaces between columns, narrowest what a column of text is broken to at most.
 const (
-	gap       = 2
-	narrowest = 14
+	gap         = 2  // spaces between columns
+	longestWord = 24 // longer ones are broken where a column has to become narrower
 )
 
 // Write lays the table out for the terminal behind w. Where it is too wide, columns of text are broken into several lines; where that is not
@@ -71,13 +70,17 @@ func (t *Table) widths() (natural, least []int) {
 		head := text.StringWidthWithoutEscSequences(cmp.Or(c.Head, c.Name))
 		width := head
 		for _, row := range t.Rows {
-			if i < len(row) {
-				width = max(width, text.LongestLineLen(c.text(row[i])))
-			}
+			width = max(width, text.LongestLineLen(c.text(row[i])))
 		}
 		natural, least = append(natural, width), append(least, width)
 		if t.isText(i) {
-			least[i] = min(width, max(narrowest, head))
+			word := 0
+			for _, row := range t.Rows {
+				for _, w := range strings.Fields(c.text(row[i])) {
+					word = max(word, text.StringWidthWithoutEscSequences(w))
+				}
+			}
+			least[i] = min(width, max(min(word, longestWord), head))
 		}
 	}
 	return natural, least
@@ -132,12 +135,7 @@ func (t *Table) writer(columns []int, widths map[int]int) table.Writer {
 	out.SetColumnConfigs(configs)
 	out.AppendHeader(row(func(i int) string { return cmp.Or(t.Columns[i].Head, t.Columns[i].Name) }))
 	for _, cells := range t.Rows {
-		out.AppendRow(row(func(i int) string {
-			if i >= len(cells) {
-				return ""
-			}
-			return t.Columns[i].text(cells[i])
-		}))
+		out.AppendRow(row(func(i int) string { return t.Columns[i].text(cells[i]) }))
 	}
 	return out
 }

@@ -1,24 +1,21 @@
 package cli
 
 import (
-	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/offline"
-	"gyre/orchestrate/study/plot"
 )
 
 func componentsCommand() *cli.Command {
@@ -27,7 +24,7 @@ func componentsCommand() *cli.Command {
 			&cli.StringFlag{Name: "figure", Usage: "PNG `FILE`, or none; in plots/ if left out"},
 			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "print the table as JSON"},
-			&cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "of the figure"},
+			&cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "of the figure"},
 		}
 	}
 	return &cli.Command{
@@ -123,9 +120,8 @@ func componentLayers(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	header, rows := offline.LayersTable(g.Components, layers)
-	return present(c, header, rows, offline.LayersFigure("layers", fmt.Sprintf("Component gradients by layer, step %d", g.Step), g.Components, layers),
-		fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)))
+	name, title := fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)), fmt.Sprintf("Component gradients by layer, step %d", g.Step)
+	return present(c, offline.LayersTable(g.Components, layers), offline.LayersFigure(name, title, g.Components, layers))
 }
 
 func componentParameter(c *cli.Context) error {
@@ -140,8 +136,7 @@ func componentParameter(c *cli.Context) error {
 	for _, why := range s.Skipped {
 		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
 	}
-	header, rows := s.Table()
-	return present(c, header, rows, s.Figure("parameter", "Component gradients of "+c.String("name")), "parameter_similarity_over_time.png")
+	return present(c, s.Table(), s.Figure("parameter_similarity_over_time.png", "Component gradients of "+c.String("name")))
 }
 
 func componentCosines(c *cli.Context) error {
@@ -157,8 +152,7 @@ func componentCosines(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	header, rows := s.Table()
-	return present(c, header, rows, s.Figure("cosines", run.Name+": component gradients"), "component_cosines.png")
+	return present(c, s.Table(), s.Figure("component_cosines.png", run.Name+": component gradients"))
 }
 
 func componentRewards(c *cli.Context) error {
@@ -180,8 +174,7 @@ func componentRewards(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	header, rows := history.Table()
-	return present(c, header, rows, history.Figure("rewards"), "reward_trends.png")
+	return present(c, history.Table(), history.Figure("reward_trends.png"))
 }
 
 func componentPerplexity(c *cli.Context) error {
@@ -200,105 +193,30 @@ func componentPerplexity(c *cli.Context) error {
 		return err
 	}
 	list := offline.Prefixes(replies, ks)
-	header, rows := offline.PrefixTable(list)
-	return present(c, header, rows, offline.PrefixFigure("perplexity", replies, list, c.Int("fixed")), "perplexity.png")
+	return present(c, offline.PrefixTable(list), offline.PrefixFigure("perplexity.png", replies, list, c.Int("fixed")))
 }
 
-// present prints a table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says otherwise. Values that are not defined are "-", null or empty.
-func present(c *cli.Context, header []string, rows [][]any, picture plot.Picture, name string) error {
+// present prints a table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says otherwise.
+func present(c *cli.Context, t *table.Table, f figure.Figure) error {
 	if n := c.Int("dpi"); n < 30 || n > 1200 {
 		return Usagef("--dpi is %d, expected 30 to 1200", n)
 	}
 	var err error
-	switch {
-	case c.String("csv") != "":
-		err = atomicfile.Write(c.String("csv"), func(w io.Writer) error { return writeCSV(w, header, rows) })
-	case c.Bool("json"):
-		err = writeObjects(c.App.Writer, header, rows)
-	default:
-		err = writeTable(c.App.Writer, header, rows)
+	if path := c.String("csv"); path != "" {
+		err = atomicfile.Write(path, t.WriteCSV)
+	} else {
+		err = show(c, t)
 	}
-	figure := c.String("figure")
-	if err != nil || figure == "none" {
+	path := c.String("figure")
+	if err != nil || path == "none" {
 		return err
 	}
-	if figure == "" {
-		figure = filepath.Join("plots", name)
+	if path == "" {
+		path = filepath.Join("plots", f.Name)
 	}
-	if err := atomicfile.Write(figure, func(w io.Writer) error { return picture.Render(w, c.Int("dpi")) }); err != nil {
+	if err := atomicfile.Write(path, func(w io.Writer) error { return f.PNG(w, c.Int("dpi")) }); err != nil {
 		return err
 	}
-	fmt.Fprintln(c.App.ErrWriter, figure)
-	return nil
-}
-
-func undefined(v any) bool { x, is := v.(float64); return is && math.IsNaN(x) }
-
-func writeTable(w io.Writer, header []string, rows [][]any) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, strings.Join(header, "\t")+"\t")
-	for _, row := range rows {
-		for _, v := range row {
-			switch x := v.(type) {
-			case float64:
-				if math.IsNaN(x) {
-					fmt.Fprint(table, "-\t")
-				} else {
-					fmt.Fprintf(table, "%.4g\t", x)
-				}
-			default:
-				fmt.Fprintf(table, "%v\t", x)
-			}
-		}
-		fmt.Fprintln(table)
-	}
-	return table.Flush()
-}
-
-func writeCSV(w io.Writer, header []string, rows [][]any) error {
-	out := csv.NewWriter(w)
-	if err := out.Write(header); err != nil {
-		return err
-	}
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, v := range row {
-			if !undefined(v) {
-				cells[i] = fmt.Sprint(v)
-			}
-		}
-		if err := out.Write(cells); err != nil {
-			return err
-		}
-	}
-	out.Flush()
-	return out.Error()
-}
-
-// writeObjects writes one JSON object per row, keys in the order of the columns.
-func writeObjects(w io.Writer, header []string, rows [][]any) error {
-	for _, row := range rows {
-		line := []byte{'{'}
-		for i, v := range row {
-			if undefined(v) {
-				v = nil
-			}
-			key, err := json.Marshal(header[i])
-			if err != nil {
-				return err
-			}
-			value, err := json.Marshal(v)
-			if err != nil {
-				return err
-			}
-			if i > 0 {
-				line = append(line, ',')
-			}
-			line = append(append(append(line, key...), ':'), value...)
-		}
-		if _, err := fmt.Fprintf(w, "%s}\n", line); err != nil {
-			return err
-		}
-	}
+	fmt.Fprintln(c.App.ErrWriter, path)
 	return nil
 }

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
-	"gyre/internal/statistics"
+	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
@@ -105,8 +105,7 @@ solved by which turn.
 
 // checkEvaluations prints what the checkpoints would be played with, and what each needs.
 func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, console *metrics.Console) error {
-	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "checkpoint\tparameters\tepisodes\tturns\ttokens\tmemory\tweights\n")
+	t := table.New("checkpoint", "parameters", "episodes", "turns", "tokens", "memory", "weights")
 	episodes, turns := 0, 0
 	for _, e := range cfg.Validation.Envs {
 		episodes, turns = episodes+e.Groups*e.GroupSize, max(turns, e.MaxTurns)
@@ -124,38 +123,23 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 		if len(absent) > 0 {
 			weights = "not there yet"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%.1f GiB\t%s\n", e.name, millions(experiment.Parameters(opened.Policy.Shape)), episodes, turns, cfg.Rollout.MaxLength,
-			float64(opened.PlanMemory().Peak())/(1<<30), weights)
+		t.Add(e.name, parameters(experiment.Parameters(opened.Policy.Shape)), episodes, turns, cfg.Rollout.MaxLength,
+			gibibytes(opened.PlanMemory().Peak()), weights)
 	}
-	return t.Flush()
+	return show(c, t)
 }
 
-// millions writes a number of parameters.
-func millions(n int64) string {
+// gibibytes is a number of bytes that people read in GiB.
+func gibibytes(n int64) table.Cell {
+	return table.Cell{Value: n, Text: fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))}
+}
+
+// parameters is a number of parameters that people read in millions.
+func parameters(n int64) table.Cell {
 	if n < 10e6 {
-		return fmt.Sprintf("%.2f M", float64(n)/1e6)
+		return table.Cell{Value: n, Text: fmt.Sprintf("%.2f M", float64(n)/1e6)}
 	}
-	return fmt.Sprintf("%.0f M", float64(n)/1e6)
-}
-
-// successInterval is what stands behind a tag's share of successes: its interval, as of independent episodes.
-func successInterval(cfg *config.Config, name string, share float64, once bool) string {
-	episodes := 0
-	for _, e := range cfg.Validation.Envs {
-		if name != e.Tag+"/success" {
-			continue
-		}
-		if once {
-			episodes += e.Groups
-		} else {
-			episodes += e.Groups * e.GroupSize
-		}
-	}
-	if episodes == 0 {
-		return ""
-	}
-	low, high := statistics.Wilson(share, episodes, 0.95)
-	return fmt.Sprintf("\t[%.4f, %.4f] of %d", low, high, episodes)
+	return table.Cell{Value: n, Text: fmt.Sprintf("%.0f M", float64(n)/1e6)}
 }
 
 // evaluated is a checkpoint with what its validation found.
@@ -199,47 +183,69 @@ func printEvaluations(c *cli.Context, cfg *config.Config, list []evaluated) erro
 		}
 		return nil
 	}
+	t := table.New("metric")
+	for _, e := range list {
+		head := e.name
+		if len(list) == 1 {
+			head = "value"
+		}
+		t.Columns = append(t.Columns, table.Column{Name: e.name, Head: head, Format: "%.4f"})
+	}
+	for _, name := range evaluationOrder(list) {
+		row := []any{name}
+		for _, e := range list {
+			v, ok := e.result.Metrics[name]
+			if n := episodesOf(cfg, name, c.Bool("random")); ok && n > 0 {
+				cell := table.Share(v, n)
+				cell.Text += fmt.Sprintf(" of %d", n)
+				row = append(row, cell)
+			} else if ok {
+				row = append(row, v)
+			} else {
+				row = append(row, nil)
+			}
+		}
+		t.Add(row...)
+	}
+	return t.Write(c.App.Writer)
+}
+
+// evaluationOrder is the names of the metrics that people read: successes first, then the rest in alphabetical order. Means over the episodes in
+// which a metric is not zero are for --json: that of a success is 1.
+func evaluationOrder(list []evaluated) []string {
 	names := map[string]bool{}
 	for _, e := range list {
 		for name := range e.result.Metrics {
-			names[name] = true
-		}
-	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-	if len(list) > 1 {
-		for _, e := range list {
-			fmt.Fprintf(w, "\t%s", e.name)
-		}
-		fmt.Fprintln(w)
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		fmt.Fprint(w, name)
-		for _, e := range list {
-			if v, ok := e.result.Metrics[name]; ok {
-				interval := successInterval(cfg, name, v, c.Bool("random"))
-				if len(list) > 1 { // a column each
-					interval = strings.Replace(interval, "\t", " ", 1)
-				}
-				fmt.Fprintf(w, "\t%.4f%s", v, interval)
-			} else {
-				fmt.Fprint(w, "\t-")
+			if !strings.Contains(name, "/non-zero/") {
+				names[name] = true
 			}
 		}
-		fmt.Fprintln(w)
 	}
-	return w.Flush()
+	order := slices.Sorted(maps.Keys(names))
+	slices.SortStableFunc(order, func(a, b string) int {
+		rank := func(name string) int {
+			if strings.HasSuffix(name, "/success") {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Compare(rank(a), rank(b))
+	})
+	return order
 }
 
-// turnRow is a checkpoint's success by the end of a turn, with its 95 % interval.
-type turnRow struct {
-	Checkpoint string  `json:"checkpoint"`
-	Parameters int64   `json:"parameters"`
-	Turn       int     `json:"turn"`
-	Episodes   int     `json:"episodes"`
-	Solved     int     `json:"solved"`
-	Success    float64 `json:"success"`
-	Low        float64 `json:"low"`
-	High       float64 `json:"high"`
+// episodesOf is the number of independent episodes that a share of successes is over; 0 for other metrics.
+func episodesOf(cfg *config.Config, name string, random bool) (n int) {
+	for _, e := range cfg.Validation.Envs {
+		switch {
+		case name != e.Tag+"/success":
+		case random: // plays each group's state once
+			n += e.Groups
+		default:
+			n += e.Groups * e.GroupSize
+		}
+	}
+	return n
 }
 
 // byTurns prints and saves how many episodes were solved by which turn.
@@ -248,48 +254,38 @@ func byTurns(c *cli.Context, cfg *config.Config, list []evaluated, dir string) e
 	for _, e := range cfg.Validation.Envs {
 		most = max(most, e.MaxTurns)
 	}
-	var rows []turnRow
 	var curves []plot.TurnCurve
-	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "\nsolved by turn\tparameters")
 	shown := slices.DeleteFunc([]int{1, 2, 3, 5, 10, 15, 20, 25, 50, 100}, func(n int) bool { return n >= most })
 	shown = append(shown, most)
+	all, brief := table.New("checkpoint", "parameters", "turn", "episodes", "solved", "success", "low", "high"), table.New("solved by turn", "parameters")
 	for _, turn := range shown {
-		fmt.Fprintf(t, "\t%d", turn)
+		brief.Columns = append(brief.Columns, table.Column{Name: fmt.Sprint(turn)})
 	}
-	fmt.Fprintln(t)
 	for _, e := range list {
 		curve := plot.TurnCurve{Label: e.name, Episodes: len(e.result.Episodes), Solved: rollout.SolvedBy(e.result.Episodes, most)}
 		curves = append(curves, curve)
-		fmt.Fprintf(t, "%s\t%s", e.name, millions(e.result.Parameters))
+		row := []any{e.name, parameters(e.result.Parameters)}
 		for turn := 1; turn <= most; turn++ {
 			value, low, high := curve.Share(turn)
-			rows = append(rows, turnRow{e.name, e.result.Parameters, turn, curve.Episodes, curve.Solved[turn-1], value, low, high})
+			all.Add(e.name, e.result.Parameters, turn, curve.Episodes, curve.Solved[turn-1], value, low, high)
 			if slices.Contains(shown, turn) {
-				fmt.Fprintf(t, "\t%.1f%% [%.1f, %.1f]", 100*value, 100*low, 100*high)
+				row = append(row, table.Share(value, curve.Episodes))
 			}
 		}
-		fmt.Fprintln(t)
+		brief.Add(row...)
 	}
-	if err := t.Flush(); err != nil {
+	fmt.Fprintln(c.App.Writer)
+	if err := brief.Write(c.App.Writer); err != nil {
 		return err
 	}
-	title := fmt.Sprintf("%s: success by turns", cfg.Run.Name)
+	drawn := plot.SuccessByTurns(cfg.Run.Name+": success by turns", curves)
 	for _, f := range []struct {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"success_by_turns.csv", func(w io.Writer) error {
-			out := csv.NewWriter(w)
-			lines := [][]string{{"checkpoint", "parameters", "turn", "episodes", "solved", "success", "low", "high"}}
-			for _, r := range rows {
-				lines = append(lines, []string{r.Checkpoint, fmt.Sprint(r.Parameters), fmt.Sprint(r.Turn), fmt.Sprint(r.Episodes), fmt.Sprint(r.Solved), fmt.Sprint(r.Success),
-					fmt.Sprint(r.Low), fmt.Sprint(r.High)})
-			}
-			return out.WriteAll(lines)
-		}},
-		{"success_by_turns.json", func(w io.Writer) error { return json.NewEncoder(w).Encode(rows) }},
-		{"success_by_turns.png", func(w io.Writer) error { return plot.SuccessByTurns(title, curves).Render(w, plot.PrintDPI) }},
+		{"success_by_turns.csv", all.WriteCSV},
+		{"success_by_turns.json", all.WriteJSONArray},
+		{drawn.Name, func(w io.Writer) error { return drawn.PNG(w, figure.PrintDPI) }},
 	} {
 		path := filepath.Join(dir, f.name)
 		if err := atomicfile.Write(path, f.write); err != nil {

@@ -28,7 +28,12 @@ func TestTwentyFiveTurns(t *testing.T) {
 			t.Errorf("%s is missing:\n%s", want, stdout)
 		}
 	}
-	var rows []turnRow
+	var rows []struct {
+		Checkpoint             string
+		Parameters             int64
+		Turn, Episodes, Solved int
+		Success, Low, High     float64
+	}
 	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "out/success_by_turns.json")), &rows); err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
 )
 
 func plotCommand() *cli.Command {
 	dpi := func() cli.Flag {
-		return &cli.IntFlag{Name: "dpi", Value: plot.PrintDPI, Usage: "resolution of the pictures",
+		return &cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "resolution of the pictures",
 			Action: func(_ *cli.Context, n int) error {
 				if n < 30 || n > 1200 {
 					return Usagef("--dpi is %d, expected 30 to 1200", n)

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/internal/table"
 )
 
 // openInput gives the rows' source.
@@ -67,4 +69,12 @@ func lines(w io.Writer) *json.Encoder {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	return out
+}
+
+// show prints a table: for people, or as JSON lines with --json.
+func show(c *cli.Context, t *table.Table) error {
+	if c.Bool("json") {
+		return t.WriteJSON(c.App.Writer)
+	}
+	return t.Write(c.App.Writer)
 }

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
-	"gyre/orchestrate/study/plot"
 )
 
 const cosineKey = "grad_components/cosine/"
@@ -48,12 +49,13 @@ func Logged(r *rundir.Run) (*Series, error) {
 }
 
 // Table is the series for reading and for CSV.
-func (s *Series) Table() (header []string, rows [][]any) {
-	header = []string{"step"}
+func (s *Series) Table() *table.Table {
+	t := table.New("step")
 	for _, p := range s.Pairs {
-		header = append(header, p[0]+"_"+p[1])
+		name := p[0] + "_" + p[1]
+		t.Columns = append(t.Columns, table.Column{Name: name})
 		if s.Low != nil {
-			header = append(header, p[0]+"_"+p[1]+"_low", p[0]+"_"+p[1]+"_high")
+			t.Columns = append(t.Columns, table.Column{Name: name + "_low"}, table.Column{Name: name + "_high"})
 		}
 	}
 	for i, step := range s.Steps {
@@ -64,50 +66,46 @@ func (s *Series) Table() (header []string, rows [][]any) {
 				row = append(row, s.Low[i][k], s.High[i][k])
 			}
 		}
-		rows = append(rows, row)
+		t.Add(row...)
 	}
-	return header, rows
+	return t
 }
 
+var cosineAxis = figure.Axis{Label: "cosine", Low: -1, High: 1}
+
 // Figure draws the series: one panel, or one per pair where there are bands.
-func (s *Series) Figure(name, title string) plot.Picture {
-	column := func(of [][]float64, k int) (out []float64) {
-		for _, row := range of {
-			out = append(out, row[k])
-		}
-		return out
-	}
-	steps := make([]float64, len(s.Steps))
-	for i, step := range s.Steps {
-		steps[i] = float64(step)
-	}
-	var charts []plot.Chart
-	single := plot.Chart{X: "training step", Y: "cosine", Within: [2]float64{-1, 1}}
+func (s *Series) Figure(name, title string) figure.Figure {
+	f := figure.Figure{Name: name, Title: title, Columns: 3, Width: 3.4, Height: 2.3,
+		Caption: "line: cosine of the gradients; band: where it would lie if the rewards were dealt at random; inside it, nothing is known"}
+	single := figure.Panel{X: figure.Axis{Label: "training step", Integer: true}, Y: cosineAxis}
 	for k, p := range s.Pairs {
-		l := plot.Line{Label: p[0] + " · " + p[1], X: steps, Y: column(s.Cosines, k)}
+		m := figure.Mark{Label: p[0] + " · " + p[1], Color: figure.Color(k)}
+		for i, step := range s.Steps {
+			if m.Add(float64(step), s.Cosines[i][k]); s.Low != nil {
+				m.Low, m.High = append(m.Low, s.Low[i][k]), append(m.High, s.High[i][k])
+			}
+		}
 		if s.Low == nil {
-			single.Lines = append(single.Lines, l)
+			single.Add(m)
 			continue
 		}
-		l.Low, l.High = column(s.Low, k), column(s.High, k)
-		charts = append(charts, plot.Chart{Title: l.Label, X: "training step", Y: "cosine", Within: [2]float64{-1, 1}, Lines: []plot.Line{l}})
+		m.Color = figure.Blue
+		f.Panels = append(f.Panels, figure.Panel{Title: m.Label, X: single.X, Y: cosineAxis, Marks: []figure.Mark{m}})
 	}
 	if s.Low == nil {
-		return plot.Lines(name, title, "cosines of the gradients; a gap is a step at which one of them is zero", 1, single)
+		f.Caption, f.Panels, f.Width, f.Height = "cosines of the gradients; a gap is a step at which one of them is zero", []figure.Panel{single}, 5.2, 3
 	}
-	return plot.Lines(name, title, "line: cosine of the gradients; band: where it would lie if the rewards were dealt at random; inside it, nothing is known",
-		3, charts...)
+	return f
 }
 
 // LayersTable is the layers for reading and for CSV.
-func LayersTable(components []string, layers []Layer) (header []string, rows [][]any) {
-	header = []string{"layer", "parameters", "elements"}
+func LayersTable(components []string, layers []Layer) *table.Table {
+	t := table.New("layer", "parameters", "elements")
 	for _, c := range components {
-		header = append(header, "norm_"+c)
+		t.Columns = append(t.Columns, table.Column{Name: "norm_" + c})
 	}
-	pairs := pairsOf(components)
-	for _, p := range pairs {
-		header = append(header, p[0]+"_"+p[1])
+	for _, p := range pairsOf(components) {
+		t.Columns = append(t.Columns, table.Column{Name: p[0] + "_" + p[1]})
 	}
 	for _, l := range layers {
 		row := []any{l.Name, l.Parameters, l.Elements}
@@ -119,26 +117,27 @@ func LayersTable(components []string, layers []Layer) (header []string, rows [][
 				row = append(row, l.Cosine(i, j))
 			}
 		}
-		rows = append(rows, row)
+		t.Add(row...)
 	}
-	return header, rows
+	return t
 }
 
 // LayersFigure draws the cosines by layer.
-func LayersFigure(name, title string, components []string, layers []Layer) plot.Picture {
-	chart := plot.Chart{X: "layer", Y: "cosine", Within: [2]float64{-1, 1}}
+func LayersFigure(name, title string, components []string, layers []Layer) figure.Figure {
+	p := figure.Panel{X: figure.Axis{Label: "layer", Slanted: true}, Y: cosineAxis}
 	layers = slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return l.Name == All })
 	for _, l := range layers {
-		chart.Names = append(chart.Names, l.Name)
+		p.X.Names = append(p.X.Names, l.Name)
 	}
 	for i, a := range components {
 		for j := i + 1; j < len(components); j++ {
-			line := plot.Line{Label: a + " · " + components[j]}
+			m := figure.Mark{Label: a + " · " + components[j], Color: figure.Color(len(p.Marks))}
 			for x, l := range layers {
-				line.X, line.Y = append(line.X, float64(x)), append(line.Y, l.Cosine(i, j))
+				m.Add(float64(x), l.Cosine(i, j))
 			}
-			chart.Lines = append(chart.Lines, line)
+			p.Add(m)
 		}
 	}
-	return plot.Lines(name, title, "cosines of the gradients of a layer; a gap is a layer in which one of them is zero", 1, chart)
+	return figure.Figure{Name: name, Title: title, Caption: "cosines of the gradients of a layer; a gap is a layer in which one of them is zero", Columns: 1,
+		Width: min(max(5.2, float64(len(layers))*0.3+1.2), 16), Height: 3, Panels: []figure.Panel{p}}
 }

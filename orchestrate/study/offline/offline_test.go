@@ -71,7 +71,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("all: %d parameters", total.Parameters)
 	}
 	var picture bytes.Buffer
-	if err := LayersFigure("f", "title", g.Components, layers).Render(&picture, 40); err != nil || !bytes.HasPrefix(picture.Bytes(), []byte("\x89PNG")) {
+	if err := LayersFigure("f", "title", g.Components, layers).PNG(&picture, 40); err != nil || !bytes.HasPrefix(picture.Bytes(), []byte("\x89PNG")) {
 		t.Errorf("figure: %v", err)
 	}
 }
@@ -169,7 +169,7 @@ func TestPrefixes(t *testing.T) {
 		t.Errorf("%+v ... %+v", pruned[0], pruned[len(pruned)-1])
 	}
 	var picture bytes.Buffer
-	if err := PrefixFigure("f", replies, list, 1).Render(&picture, 40); err != nil {
+	if err := PrefixFigure("f", replies, list, 1).PNG(&picture, 40); err != nil {
 		t.Error(err)
 	}
 }
@@ -192,7 +192,7 @@ func TestHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rows := h.Table()
+	rows := h.Table().Rows
 	if len(rows) != 3 || rows[2][0] != 2 || rows[2][1] != 1.0 || rows[2][4] != 20.0 {
 		t.Errorf("%v", rows)
 	}

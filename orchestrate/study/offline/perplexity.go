@@ -13,9 +13,10 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"gyre/internal/figure"
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
-	"gyre/orchestrate/study/plot"
 )
 
 // Reply is a validation reply with the log-probs of its tokens.
@@ -181,12 +182,12 @@ func bySteps(replies []Reply) [][]Reply {
 }
 
 // PrefixTable is the measurements for reading and for CSV.
-func PrefixTable(list []Prefix) (header []string, rows [][]any) {
-	header = []string{"step", "k", "replies", "nll", "ppl", "auroc", "auroc_low", "auroc_high", "prompts", "auroc_of_length", "correlation"}
+func PrefixTable(list []Prefix) *table.Table {
+	t := table.New("step", "k", "replies", "nll", "ppl", "auroc", "auroc_low", "auroc_high", "prompts", "auroc_of_length", "correlation")
 	for _, p := range list {
-		rows = append(rows, []any{p.Step, p.K, p.Replies, p.NLL, p.PPL, p.AUROC.Mean, p.AUROC.Low, p.AUROC.High, p.AUROC.Prompts, p.Length.Mean, p.Correlation})
+		t.Add(p.Step, p.K, p.Replies, p.NLL, p.PPL, p.AUROC.Mean, p.AUROC.Low, p.AUROC.High, p.AUROC.Prompts, p.Length.Mean, p.Correlation)
 	}
-	return header, rows
+	return t
 }
 
 // Pruned is what is left when the replies with the worst first k tokens are stopped there. All but Share are in percent.
@@ -237,65 +238,60 @@ func Prune(replies []Reply, k int) []Pruned {
 
 // PrefixFigure draws what prefixes tell: at the last step by k, over the steps, the loss of right and wrong replies, and what
 // stopping the worst of them would save.
-func PrefixFigure(name string, replies []Reply, list []Prefix, fixed int) plot.Picture {
-	nan := math.NaN()
+func PrefixFigure(name string, replies []Reply, list []Prefix, fixed int) figure.Figure {
 	last := list[len(list)-1].Step
-	byK := plot.Chart{Title: fmt.Sprintf("AUROC at step %d", last), X: "first k tokens", Y: "mean over prompts", Within: [2]float64{0, 1}, Reference: 0.5}
-	score, length := plot.Line{Label: "mean log-prob"}, plot.Line{Label: "number of tokens"}
-	correlation := plot.Line{Label: "Pearson"}
-	overSteps := plot.Chart{Title: "AUROC over training", X: "training step", Y: "mean over prompts", Within: [2]float64{0, 1}, Reference: 0.5}
-	lines := map[int]*plot.Line{}
-	var ks []int
+	steps, tokens := figure.Axis{Label: "training step", Integer: true}, figure.Axis{Label: "first k tokens", Integer: true}
+	auroc := figure.Axis{Label: "mean over prompts", Low: 0, High: 1}
+	score, length := figure.Mark{Label: "mean log-prob", Color: figure.Color(0)}, figure.Mark{Label: "number of tokens", Color: figure.Color(1)}
+	correlation := figure.Mark{Label: "Pearson", Color: figure.Color(0)}
+	overSteps := figure.Panel{Title: "AUROC over training", X: steps, Y: auroc}
+	at := map[int]int{} // the mark of a k
 	for _, p := range list {
 		if p.Step == last {
-			k := float64(p.K)
-			score = extend(score, k, p.AUROC)
-			length = extend(length, k, p.Length)
-			correlation.X, correlation.Y = append(correlation.X, k), append(correlation.Y, p.Correlation)
+			extend(&score, p.K, p.AUROC)
+			extend(&length, p.K, p.Length)
+			correlation.Add(float64(p.K), p.Correlation)
 		}
-		if lines[p.K] == nil {
-			lines[p.K], ks = &plot.Line{Label: fmt.Sprintf("k = %d", p.K)}, append(ks, p.K)
+		if _, known := at[p.K]; !known {
+			at[p.K] = len(overSteps.Marks)
+			overSteps.Add(figure.Mark{Label: fmt.Sprintf("k = %d", p.K), Color: figure.Color(at[p.K])})
 		}
-		*lines[p.K] = extend(*lines[p.K], float64(p.Step), p.AUROC)
+		extend(&overSteps.Marks[at[p.K]], p.Step, p.AUROC)
 	}
-	byK.Lines = []plot.Line{score, length}
-	for _, k := range ks {
-		overSteps.Lines = append(overSteps.Lines, *lines[k])
-	}
-	loss := plot.Chart{Title: fmt.Sprintf("Loss of the first %d tokens", fixed), X: "training step", Y: "nats per token", Reference: nan}
-	right, wrong := plot.Line{Label: "right replies"}, plot.Line{Label: "wrong replies"}
+	right, wrong := figure.Mark{Label: "right replies", Color: figure.Color(0)}, figure.Mark{Label: "wrong replies", Color: figure.Color(1)}
 	for _, of := range bySteps(replies) {
-		mean := func(is bool) float64 {
-			var values []float64
-			for _, r := range of {
-				if s := r.Score(fixed); !math.IsNaN(s) && (r.Reward == 1) == is {
-					values = append(values, -s)
-				}
-			}
-			if values == nil {
-				return nan
-			}
-			return statistics.Mean(values)
-		}
-		step := float64(of[0].Step)
-		right.X, right.Y = append(right.X, step), append(right.Y, mean(true))
-		wrong.X, wrong.Y = append(wrong.X, step), append(wrong.Y, mean(false))
+		right.Add(float64(of[0].Step), meanLoss(of, fixed, true))
+		wrong.Add(float64(of[0].Step), meanLoss(of, fixed, false))
 	}
-	loss.Lines = []plot.Line{right, wrong}
-	pruning := plot.Chart{Title: fmt.Sprintf("Stopping the worst after %d tokens", fixed), X: "replies stopped (%)", Y: "%", Within: [2]float64{0, 100}, Reference: nan}
-	accuracy, recall, saved := plot.Line{Label: "right among the rest"}, plot.Line{Label: "right ones kept"}, plot.Line{Label: "tokens saved"}
+	accuracy, recall := figure.Mark{Label: "right among the rest", Color: figure.Color(0)}, figure.Mark{Label: "right ones kept", Color: figure.Color(1)}
+	saved := figure.Mark{Label: "tokens saved", Color: figure.Color(2)}
 	for _, p := range Prune(replies, fixed) {
-		accuracy.X, accuracy.Y = append(accuracy.X, 100*p.Share), append(accuracy.Y, p.Accuracy)
-		recall.X, recall.Y = append(recall.X, 100*p.Share), append(recall.Y, p.Recall)
-		saved.X, saved.Y = append(saved.X, 100*p.Share), append(saved.Y, p.Saved)
+		accuracy.Add(100*p.Share, p.Accuracy)
+		recall.Add(100*p.Share, p.Recall)
+		saved.Add(100*p.Share, p.Saved)
 	}
-	pruning.Lines = []plot.Line{accuracy, recall, saved}
-	return plot.Lines(name, "What the log-probs of validation replies tell", "bands: 95 % bootstrap interval over prompts", 3, byK, overSteps,
-		plot.Chart{Title: fmt.Sprintf("Correlation at step %d", last), X: "first k tokens", Y: "of score and reward", Within: [2]float64{-1, 1}, Lines: []plot.Line{correlation}},
-		loss, pruning)
+	return figure.Figure{Name: name, Title: "What the log-probs of validation replies tell", Caption: "bands: 95 % bootstrap interval over prompts", Columns: 3,
+		Width: 3.4, Height: 2.3, Panels: []figure.Panel{
+			{Title: fmt.Sprintf("AUROC at step %d", last), X: tokens, Y: auroc, Marks: []figure.Mark{score, length}}, overSteps,
+			{Title: fmt.Sprintf("Correlation at step %d", last), X: tokens, Y: figure.Axis{Label: "of score and reward", Low: -1, High: 1}, Marks: []figure.Mark{correlation}},
+			{Title: fmt.Sprintf("Loss of the first %d tokens", fixed), X: steps, Y: figure.Axis{Label: "nats per token"}, Marks: []figure.Mark{right, wrong}},
+			{Title: fmt.Sprintf("Stopping the worst after %d tokens", fixed), X: figure.Axis{Label: "replies stopped (%)"}, Y: figure.Axis{Label: "%", Low: 0, High: 100},
+				Marks: []figure.Mark{accuracy, recall, saved}},
+		}}
 }
 
-func extend(l plot.Line, x float64, e Estimate) plot.Line {
-	l.X, l.Y, l.Low, l.High = append(l.X, x), append(l.Y, e.Mean), append(l.Low, e.Low), append(l.High, e.High)
-	return l
+// meanLoss is the mean loss of the first k tokens of right or of wrong replies; NaN without any.
+func meanLoss(replies []Reply, k int, right bool) float64 {
+	var values []float64
+	for _, r := range replies {
+		if s := r.Score(k); !math.IsNaN(s) && (r.Reward == 1) == right {
+			values = append(values, -s)
+		}
+	}
+	if values == nil {
+		return math.NaN()
+	}
+	return statistics.Mean(values)
 }
+
+func extend(m *figure.Mark, x int, e Estimate) { m.AddInterval(float64(x), e.Mean, e.Low, e.High) }

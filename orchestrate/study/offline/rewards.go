@@ -3,12 +3,12 @@ package offline
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 
 	"gyre/envs/reward"
+	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
-	"gyre/orchestrate/study/plot"
 )
 
 // History is an all_rewards.json.
@@ -42,29 +42,25 @@ func ReadHistory(path string) (*History, error) {
 }
 
 // Table is the history for reading and for CSV.
-func (h *History) Table() (header []string, rows [][]any) {
-	header = []string{"step", "correctness", "format", "length_reward", "actual_length", "correct", "samples"}
+func (h *History) Table() *table.Table {
+	t := table.New("step", "correctness", "format", "length_reward", "actual_length", "correct", "samples")
 	for _, s := range h.Steps {
-		t := s.Statistics
-		rows = append(rows, []any{s.Step, float64(t.AvgCorrectness), float64(t.AvgFormat), float64(t.AvgLengthReward), float64(t.AvgActualLength),
-			t.CorrectCount, t.TotalSamples})
+		x := s.Statistics
+		t.Add(s.Step, float64(x.AvgCorrectness), float64(x.AvgFormat), float64(x.AvgLengthReward), float64(x.AvgActualLength), x.CorrectCount, x.TotalSamples)
 	}
-	return header, rows
+	return t
 }
 
 // Figure draws the trends.
-func (h *History) Figure(name string) plot.Picture {
-	var x []float64
-	columns := make([][]float64, 4)
+func (h *History) Figure(name string) figure.Figure {
+	marks := []figure.Mark{{Label: "correctness", Color: figure.Color(0)}, {Label: "format", Color: figure.Color(1)}, {Label: "length", Color: figure.Color(2)}, {Color: figure.Color(0)}}
 	for _, s := range h.Steps {
-		x = append(x, float64(s.Step))
 		for i, v := range []reward.Float{s.Statistics.AvgCorrectness, s.Statistics.AvgFormat, s.Statistics.AvgLengthReward, s.Statistics.AvgActualLength} {
-			columns[i] = append(columns[i], float64(v))
+			marks[i].Add(float64(s.Step), float64(v))
 		}
 	}
-	title := fmt.Sprintf("Rewards of %s on %s", h.Metadata.Model, h.Metadata.Dataset)
-	return plot.Lines(name, title, "", 2,
-		plot.Chart{Title: "Rewards", X: "step", Y: "mean", Reference: math.NaN(), Lines: []plot.Line{
-			{Label: "correctness", X: x, Y: columns[0]}, {Label: "format", X: x, Y: columns[1]}, {Label: "length", X: x, Y: columns[2]}}},
-		plot.Chart{Title: "Length of replies", X: "step", Y: "characters", Reference: math.NaN(), Lines: []plot.Line{{Label: "mean", X: x, Y: columns[3]}}})
+	x := figure.Axis{Label: "step", Integer: true}
+	return figure.Figure{Name: name, Title: fmt.Sprintf("Rewards of %s on %s", h.Metadata.Model, h.Metadata.Dataset), Columns: 2, Width: 3.4, Height: 2.3, Panels: []figure.Panel{
+		{Title: "Rewards", X: x, Y: figure.Axis{Label: "mean"}, Marks: marks[:3]},
+		{Title: "Length of replies", X: x, Y: figure.Axis{Label: "characters"}, Marks: marks[3:]}}}
 }

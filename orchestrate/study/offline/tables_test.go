@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -27,6 +28,14 @@ func written(t *testing.T, lines ...string) *rundir.Run {
 	return run
 }
 
+// columns are a table's names, and its rows.
+func columns(t *table.Table) (names []string, rows [][]any) {
+	for _, c := range t.Columns {
+		names = append(names, c.Name)
+	}
+	return names, t.Rows
+}
+
 // same compares cells, with NaN equal to itself.
 func same(got, want [][]any) bool { return fmt.Sprint(got) == fmt.Sprint(want) }
 
@@ -40,7 +49,7 @@ func TestLoggedCosines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, rows := s.Table()
+	header, rows := columns(s.Table())
 	if want := []string{"step", "a_b", "a_b_low", "a_b_high", "a_c", "a_c_low", "a_c_high"}; !reflect.DeepEqual(header, want) {
 		t.Errorf("header %v, want %v", header, want)
 	}
@@ -51,15 +60,15 @@ func TestLoggedCosines(t *testing.T) {
 	// Without bands all pairs share a panel, and the table has a column for each.
 	plain := *s
 	plain.Low, plain.High = nil, nil
-	header, rows = plain.Table()
+	header, rows = columns(plain.Table())
 	if want := []string{"step", "a_b", "a_c"}; !reflect.DeepEqual(header, want) || !same(rows, [][]any{{1, 0.5, -1.0}, {3, gap, 0.25}}) {
 		t.Errorf("without bands %v %v", header, rows)
 	}
 	var banded, single bytes.Buffer
-	if err := s.Figure("f", "title").Render(&banded, 40); err != nil {
+	if err := s.Figure("f", "title").PNG(&banded, 40); err != nil {
 		t.Error(err)
 	}
-	if err := plain.Figure("f", "title").Render(&single, 40); err != nil || bytes.Equal(banded.Bytes(), single.Bytes()) {
+	if err := plain.Figure("f", "title").PNG(&single, 40); err != nil || bytes.Equal(banded.Bytes(), single.Bytes()) {
 		t.Errorf("the figures with and without bands are the same (%v)", err)
 	}
 	if _, err := Logged(written(t, `{"schema": 1, "step": 1, "actor/loss": 3}`)); err == nil || !strings.Contains(err.Error(), "[components]") {
@@ -83,7 +92,7 @@ func TestLayersTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, rows := LayersTable(g.Components, layers)
+	header, rows := columns(LayersTable(g.Components, layers))
 	if want := []string{"layer", "parameters", "elements", "norm_a", "norm_b", "a_b"}; !reflect.DeepEqual(header, want) {
 		t.Errorf("header %v, want %v", header, want)
 	}
@@ -94,7 +103,7 @@ func TestLayersTable(t *testing.T) {
 }
 
 func TestPrefixTable(t *testing.T) {
-	header, rows := PrefixTable([]Prefix{{Step: 4, K: 5, Replies: 6, NLL: 1, PPL: 2, AUROC: Estimate{Mean: .5, Low: .25, High: .75, Prompts: 3}, Length: Estimate{Mean: .125}, Correlation: -1}})
+	header, rows := columns(PrefixTable([]Prefix{{Step: 4, K: 5, Replies: 6, NLL: 1, PPL: 2, AUROC: Estimate{Mean: .5, Low: .25, High: .75, Prompts: 3}, Length: Estimate{Mean: .125}, Correlation: -1}}))
 	got := map[string]any{}
 	for i, name := range header {
 		got[name] = rows[0][i]

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -17,17 +18,13 @@ const (
 	preFilter  = "grad_norm_prefilter"
 )
 
-func prefixOf(prefilter bool) string {
-	if prefilter {
-		return preFilter
-	}
-	return postFilter
-}
-
 // AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a bucket metric that
 // is not zero.
 func AnalysedSteps(r *rundir.Run, prefilter bool) []int {
-	prefix := prefixOf(prefilter)
+	prefix := postFilter
+	if prefilter {
+		prefix = preFilter
+	}
 	var out []int
 	for _, record := range r.Records {
 		if isAnalysed(record, prefix) {
@@ -61,14 +58,14 @@ func describeProfile(profile string) string {
 	return profile + " profile"
 }
 
-// bucket is one reward-spread bucket of an analysed step.
+// bucket is one bucket of an analysed step: groups of similar reward standard deviation.
 type bucket struct {
-	name    string // bucket_1 …, all
-	label   string // Q1 …, all
-	values  map[string]float64
-	spreads []float64 // of its groups; nil when they were not logged, or do not have the logged mean
-	table   metrics.Table
-	exact   bool // norms are those of sums over groups (exact profile)
+	name   string // bucket_1 …, all
+	label  string // Q1 …, all
+	values map[string]float64
+	stds   []float64 // reward standard deviations of its groups; nil when they were not logged, or do not have the logged mean
+	table  metrics.Table
+	exact  bool // norms are those of sums over groups (exact profile)
 }
 
 // get returns a metric by its name after the bucket's; ok is false when it was not computed or is not finite.
@@ -83,29 +80,31 @@ func (b bucket) groups() float64 {
 	return n
 }
 
-// tick is what stands below a bucket: its name, and each in a row the mean spread, groups and episodes where they are known.
-func (b bucket) tick() string {
-	parts := []string{b.label}
-	if mean, ok := b.get("reward_std_mean"); ok {
-		parts = append(parts, short(mean, 2))
-	}
-	if n := b.groups(); n > 0 {
-		parts = append(parts, strconv.Itoa(int(n)))
-		if episodes, ok := b.get("sample_count"); ok {
-			parts = append(parts, strconv.Itoa(int(episodes)))
-		}
-	}
-	return strings.Join(parts, "\n")
-}
-
-// tickRows names the rows of tick for the axis.
-func tickRows(list []bucket) string {
+// axis has the buckets as places, with a line each for the range of their groups' reward standard deviations and the number of groups: the
+// buckets of two analyses have the same names and other ranges.
+func axis(list []bucket) figure.Axis {
+	a := figure.Axis{Names: []string{}}
+	rows := []struct{ head, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"}, {"mean", "reward_std_mean"}, {"groups", "group_rv_count"}}
 	for _, b := range list {
-		if b.groups() > 0 {
-			return "bucket, mean spread, groups, episodes"
-		}
+		a.Names = append(a.Names, b.label)
 	}
-	return "bucket, mean spread"
+	for _, row := range rows {
+		if !computed(list, row.name) || row.name == "reward_std_mean" && computed(list, "reward_std_min") {
+			continue
+		}
+		line := figure.Row{Head: row.head}
+		for _, b := range list {
+			text := ""
+			if v, ok := b.get(row.name); ok {
+				if text = figure.Short(v, 2); row.name == "group_rv_count" {
+					text = strconv.Itoa(int(v))
+				}
+			}
+			line.Cells = append(line.Cells, text)
+		}
+		a.Rows = append(a.Rows, line)
+	}
+	return a
 }
 
 // strength is a component's gradient norm in a form that can be compared between buckets.
@@ -194,7 +193,7 @@ func buckets(record metrics.Record, prefix string) []bucket {
 			b.values[metric] = v
 		case metrics.Table:
 			if metric == "group_rv_table" {
-				b.spreads, b.table = column(v, "reward_std"), v
+				b.stds, b.table = column(v, "reward_std"), v
 			}
 		}
 	}
@@ -207,7 +206,7 @@ func buckets(record metrics.Record, prefix string) []bucket {
 	for i, n := range numbers {
 		out[i] = *found[n]
 		if !agrees(out[i]) {
-			out[i].spreads = nil
+			out[i].stds = nil
 		}
 	}
 	return out
@@ -215,12 +214,12 @@ func buckets(record metrics.Record, prefix string) []bucket {
 
 // agrees tells whether the table's mean is the logged one, to RAGEN's tolerance.
 func agrees(b bucket) bool {
-	if mean, ok := b.get("reward_std_mean"); ok && len(b.spreads) > 0 {
+	if mean, ok := b.get("reward_std_mean"); ok && len(b.stds) > 0 {
 		sum := 0.0
-		for _, s := range b.spreads {
+		for _, s := range b.stds {
 			sum += s
 		}
-		return math.Abs(sum/float64(len(b.spreads))-mean) <= 1e-3
+		return math.Abs(sum/float64(len(b.stds))-mean) <= 1e-3
 	}
 	return true
 }
@@ -248,4 +247,12 @@ func proper(list []bucket) []bucket {
 // computed tells whether any of the buckets has the metric.
 func computed(list []bucket, name string) bool {
 	return slices.ContainsFunc(list, func(b bucket) bool { _, ok := b.get(name); return ok })
+}
+
+// Buckets are the names of a record's buckets in their order, and last "all".
+func Buckets(record metrics.Record) (names []string) {
+	for _, b := range buckets(record, postFilter) {
+		names = append(names, b.name)
+	}
+	return names
 }

@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -51,7 +49,7 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dp
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return atomicfile.Write(out, func(w io.Writer) error { return f.Render(w, dpi) })
+	return atomicfile.Write(out, func(w io.Writer) error { return f.PNG(w, dpi) })
 }
 
 // readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as well.
@@ -89,69 +87,73 @@ func readExported(d StepDir) (metrics.Record, error) {
 	return record, nil
 }
 
-// threeSteps compares the first, the middle and the last analysed step of a run; false with fewer than three.
-func threeSteps(r *rundir.Run, prefix string) (figure, bool, error) {
+// threeSteps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than three.
+func threeSteps(r *rundir.Run, prefix string) (figure.Figure, error) {
 	available := AnalysedSteps(r, prefix == preFilter)
 	n := len(available)
 	if n < 3 {
-		return figure{}, false, nil
+		return figure.Figure{}, nil
 	}
 	var rows []comparedStep
 	for _, step := range []int{available[0], available[n/2], available[n-1]} {
 		record, _ := r.At(step)
 		rows = append(rows, newComparedStep(record, prefix))
 	}
-	f, err := compare(r.Name+": gradient analysis over training", rows)
-	return f, err == nil, err
+	return compare(r.Name+": gradient analysis over training", rows)
 }
 
-// compare has a row per step with the buckets' spreads and the gradients of the task and of the regularisers. Only buckets that all steps have
-// are shown, and each column has one range, so that rows can be compared. Steps that were measured by different procedures cannot be.
-func compare(title string, rows []comparedStep) (figure, error) {
+// Steps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than three.
+func Steps(r *rundir.Run) (figure.Figure, error) { return threeSteps(r, postFilter) }
+
+// compare has a row per step with the gradients of the task and of the regularisers and the buckets' reward standard deviations. Only buckets
+// that all steps have are shown, and each column has one range, so that rows can be compared. Steps that were measured by different procedures
+// cannot be.
+func compare(title string, rows []comparedStep) (figure.Figure, error) {
 	shared := func(b bucket) bool {
 		return !slices.ContainsFunc(rows, func(row comparedStep) bool {
 			return !slices.ContainsFunc(row.buckets, func(other bucket) bool { return other.name == b.name })
 		})
 	}
 	profile := profileOf(rows[0].record)
-	f := figure{title: title, columns: 3, width: 2.7 * vg.Inch, height: 2.1 * vg.Inch,
-		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest; spreads: mean, smallest and largest group"}
-	f.caption += caveat(profile)
-	log := positive(rows, "reward_std_min") && positive(rows, "reward_std_mean")
+	f := figure.Figure{Name: "gradient_analysis_steps.png", Title: title, Columns: 3, Height: 2,
+		Caption: describeProfile(profile) + "; buckets by reward variance, Q1 = lowest; std: mean, smallest and largest group"}
+	f.Note(caveat(profile))
+	columns := make([][]figure.Panel, 3)
 	for _, row := range rows {
 		if other := profileOf(row.record); other != profile {
-			return figure{}, fmt.Errorf("the steps cannot be compared: step %d has the %s, step %d the %s, and their norms mean different things",
+			return f, fmt.Errorf("the steps cannot be compared: step %d has the %s, step %d the %s, and their norms mean different things",
 				rows[0].record.Step, describeProfile(profile), row.record.Step, describeProfile(other))
 		}
 		list := slices.DeleteFunc(proper(row.buckets), func(b bucket) bool { return !shared(b) })
 		if len(list) == 0 {
-			return figure{}, errors.New("the steps cannot be compared: they have no bucket in common")
+			return f, errors.New("the steps cannot be compared: they have no bucket in common")
 		}
 		intervals := intervalText(row.record.Float("grad_analysis/confidence"))
 		label := fmt.Sprintf("Step %d: ", row.record.Step)
-		f.panels = append(f.panels,
-			spreadIntervals(list, label+"reward spread", log),
-			strengthPanel(list, label+"task gradient", components[2:], intervals),
-			strengthPanel(list, label+sumTitle, regularisers, intervals))
+		columns[0] = append(columns[0], strengthPanel(list, label+"task gradient", task, intervals))
+		columns[1] = append(columns[1], stdIntervals(list, label+"reward std"))
+		columns[2] = append(columns[2], strengthPanel(list, label+regulariserTitle(list), regularisers, intervals))
 	}
-	for column := range 3 {
-		var plots []*plot.Plot
-		for i := column; i < len(f.panels); i += 3 {
-			plots = append(plots, f.panels[i].plot)
-		}
-		shareRange(plots)
-	}
+	arrange(&f, columns)
 	return f, nil
 }
 
-// positive tells whether a metric is positive wherever the rows have it, so that logarithms of it can be drawn.
-func positive(rows []comparedStep, name string) bool {
-	for _, row := range rows {
-		for _, b := range row.buckets {
-			if v, ok := b.get(name); ok && v <= 0 {
-				return false
-			}
+// arrange puts columns of panels into a figure, each with one range of values. A column without anything to show is left out.
+func arrange(f *figure.Figure, columns [][]figure.Panel) {
+	columns = slices.DeleteFunc(columns, func(c []figure.Panel) bool {
+		return !slices.ContainsFunc(c, func(p figure.Panel) bool { return !p.Empty() })
+	})
+	f.Columns = max(len(columns), 1)
+	for _, c := range columns {
+		var panels []*figure.Panel
+		for i := range c {
+			panels = append(panels, &c[i])
+		}
+		figure.ShareY(panels...)
+	}
+	for i := 0; len(columns) > 0 && i < len(columns[0]); i++ {
+		for _, c := range columns {
+			f.Panels = append(f.Panels, c[i])
 		}
 	}
-	return true
 }

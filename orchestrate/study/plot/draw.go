@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -17,9 +18,9 @@ import (
 type Options struct {
 	Dir       string // where the files go; the run's plots folder when empty
 	Steps     []int  // draw the gradient analysis of these steps only
-	DPI       int    // resolution of the pictures; PrintDPI when 0
+	DPI       int    // resolution of the pictures; figure.PrintDPI when 0
 	Prefilter bool   // draw the analysis of the episodes before filtering (analysis.log_prefilter)
-	// Wrote is told every file's path, Note what could not be drawn and why.
+	// Wrote is called with every file's path, Note with what could not be drawn and why.
 	Wrote, Note func(string)
 }
 
@@ -34,24 +35,18 @@ func (e *StepsError) Error() string {
 }
 
 func join(steps []int) string {
-	texts := make([]string, len(steps))
-	for i, s := range steps {
-		texts[i] = fmt.Sprint(s)
-	}
-	return strings.Join(texts, ", ")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(steps), "[]"), " ", ", ")
 }
 
 // Draw writes a run's figures: without Steps the training curves, the gradient analysis of every analysed step and, from three of
 // them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still holds is drawn before
 // its error is returned.
 func Draw(ctx context.Context, r *rundir.Run, o Options) error {
-	dir, prefix := o.Dir, prefixOf(o.Prefilter)
-	if dir == "" {
-		dir = filepath.Join(r.Dir, "plots")
-		if o.Prefilter {
-			dir = filepath.Join(dir, "prefilter")
-		}
+	prefix := postFilter
+	if o.Prefilter {
+		prefix = preFilter
 	}
+	dir := cmp.Or(o.Dir, filepath.Join(r.Dir, "plots", strings.TrimPrefix(strings.TrimPrefix(prefix, postFilter), "_")))
 	out := output{ctx: ctx, dir: dir, options: o}
 	available := AnalysedSteps(r, o.Prefilter)
 	steps := available
@@ -61,11 +56,10 @@ func Draw(ctx context.Context, r *rundir.Run, o Options) error {
 		if len(missing) > 0 {
 			return &StepsError{Missing: missing, Available: available}
 		}
+	} else if f := Training(r); !o.Prefilter && len(f.Panels) == 0 {
+		o.Note("no training curves: the metrics file has none of the metrics they show")
 	} else if !o.Prefilter {
-		f := training(r)
-		if len(f.panels) == 0 {
-			o.Note("no training curves: the metrics file has none of the metrics they show")
-		} else if err := out.figure("training.png", f); err != nil {
+		if err := out.figure(f); err != nil {
 			return err
 		}
 	}
@@ -79,11 +73,10 @@ func Draw(ctx context.Context, r *rundir.Run, o Options) error {
 	case len(available) == 0:
 		o.Note("no step has a gradient analysis")
 	case len(o.Steps) == 0:
-		f, ok, err := threeSteps(r, prefix)
-		if err != nil {
+		if f, err := threeSteps(r, prefix); err != nil {
 			o.Note(err.Error())
-		} else if ok {
-			if err := out.figure("gradient_analysis_steps.png", f); err != nil {
+		} else if len(f.Panels) > 0 {
+			if err := out.figure(f); err != nil {
 				return err
 			}
 		}
@@ -98,8 +91,8 @@ type output struct {
 	options Options
 }
 
-func (o *output) figure(name string, f figure) error {
-	return o.file(name, func(w io.Writer) error { return f.Render(w, cmp.Or(o.options.DPI, PrintDPI)) })
+func (o *output) figure(f figure.Figure) error {
+	return o.file(f.Name, func(w io.Writer) error { return f.PNG(w, cmp.Or(o.options.DPI, figure.PrintDPI)) })
 }
 
 // file writes one file, unless the caller wants to stop.

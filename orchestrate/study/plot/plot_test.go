@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -204,16 +205,13 @@ func TestAbsentIsNotZero(t *testing.T) {
 	if want := []string{"Q1", "Q2", "Q10", "all"}; !reflect.DeepEqual(labels, want) {
 		t.Errorf("buckets %q, want %q", labels, want)
 	}
-	f, err := s.norms()
-	if err != nil {
-		t.Fatal(err)
+	if f := s.norms(); len(f.Panels) != 4 || !strings.Contains(f.Caption, "not computed: KL") {
+		t.Errorf("%d panels, caption %q; want two each of entropy and task, and KL named as not computed", len(f.Panels), f.Caption)
 	}
-	if f.panels[0].plot.X.Width != 0 || f.panels[1].plot.X.Width == 0 {
-		t.Error("want a message for KL, which was not computed, and bars for entropy")
-	}
-	p := strengthPanel(proper(s.buckets), sumTitle, regularisers, "interval")
-	if len(p.legend) != 2 || p.legend[0].label != "Entropy" || p.legend[1].label != "KL not computed" {
-		t.Errorf("KL + entropy: legend %v; want the entropy alone", p.legend)
+	list := proper(s.buckets)
+	p := strengthPanel(list, regulariserTitle(list), regularisers, "interval")
+	if p.Title != "Entropy gradient" || p.Marks[0].Label != "Entropy" {
+		t.Errorf("%q, first mark %q; want the entropy alone", p.Title, p.Marks[0].Label)
 	}
 }
 
@@ -221,12 +219,11 @@ func TestTablesThatDisagreeAreNotUsed(t *testing.T) {
 	values := analysed(true)
 	values["grad_norm/bucket_2/reward_std_mean"] = 2.1
 	list := buckets(metrics.Record{Values: values}, postFilter)
-	if list[0].spreads == nil || list[1].spreads != nil {
-		t.Errorf("spreads %v and %v, want only the first", list[0].spreads, list[1].spreads)
+	if list[0].stds == nil || list[1].stds != nil {
+		t.Errorf("standard deviations %v and %v, want only the first", list[0].stds, list[1].stds)
 	}
-	p, err := spreadBoxes(list)
-	if err != nil || len(p.legend) != 1 {
-		t.Errorf("legend %v, error %v; want an entry for means with bars", p.legend, err)
+	if p := stdBoxes(list); len(p.Marks) != 2 || len(p.Marks[0].X) != 3 || len(p.Marks[1].X) != 1 {
+		t.Errorf("marks %+v; want three boxes, and a mean with its range", p.Marks)
 	}
 }
 
@@ -275,14 +272,14 @@ func TestDrawSteps(t *testing.T) {
 	}
 	dirs := []StepDir{{0, filepath.Join(root, "a")}, {20, filepath.Join(root, "b")}, {40, filepath.Join(root, "c.json")}}
 	out := filepath.Join(root, "figures", "grid.png")
-	if err := DrawSteps(context.Background(), "PPO", dirs, out, PrintDPI); err != nil {
+	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err != nil {
 		t.Fatal(err)
 	}
-	checkPNG(t, out, PrintDPI)
+	checkPNG(t, out, figure.PrintDPI)
 	if err := os.WriteFile(filepath.Join(root, "c.json"), []byte(`{"step": 3, "actor/pg_loss": 1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := DrawSteps(context.Background(), "PPO", dirs, out, PrintDPI); err == nil || !strings.Contains(err.Error(), "c.json has no gradient analysis") {
+	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err == nil || !strings.Contains(err.Error(), "c.json has no gradient analysis") {
 		t.Errorf("a file without analysis: %v", err)
 	}
 }
@@ -316,13 +313,13 @@ func TestProfilesAreNotMixed(t *testing.T) {
 			}
 			continue
 		}
-		if want := describeProfile(profileOf(rows[0].record)); err != nil || !strings.HasPrefix(f.caption, want) {
-			t.Errorf("%v: caption %q (%v), want it to begin with %q", c.profiles, f.caption, err, want)
+		if want := describeProfile(profileOf(rows[0].record)); err != nil || !strings.HasPrefix(f.Caption, want) {
+			t.Errorf("%v: caption %q (%v), want it to begin with %q", c.profiles, f.Caption, err, want)
 		}
 		s := newStep("demo", rows[0].record, postFilter)
-		for _, make := range []func() (figure, error){s.summary, s.norms, s.losses, s.spread, s.normalized} {
-			if f, err := make(); err != nil || !strings.Contains(f.caption, describeProfile(s.profile)) {
-				t.Errorf("%v: caption %q (%v)", c.profiles, f.caption, err)
+		for _, f := range []figure.Figure{s.summary(), s.norms(), s.losses(), s.std(), s.normalized()} {
+			if !strings.Contains(f.Caption, describeProfile(s.profile)) {
+				t.Errorf("%v: caption %q", c.profiles, f.Caption)
 			}
 		}
 	}

@@ -1,13 +1,9 @@
 package plot
 
 import (
-	"math"
+	"fmt"
 	"strings"
 	"testing"
-
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/recorder"
 
 	"gyre/orchestrate/run/metrics"
 )
@@ -68,20 +64,19 @@ func TestFiguresShowIntervals(t *testing.T) {
 		p := "grad_norm/" + name + "/"
 		values[p+"signal_per_group/task"], values[p+"signal_per_group_low/task"], values[p+"signal_per_group_high/task"] = 0.25, 0.01, 4.0
 	}
-	s := newStep("run", metrics.Record{Step: 1, Values: values}, postFilter)
-	summary, err := s.summary()
-	if err != nil {
-		t.Fatal(err)
+	f := newStep("run", metrics.Record{Step: 1, Values: values}, postFilter).summary()
+	p := f.Panels[0]
+	estimate := p.Marks[1]
+	if estimate.Label != "without noise, 90% interval" || len(estimate.X) != 2 || estimate.Low[0] != 0.01 || estimate.High[1] != 4 {
+		t.Errorf("the estimates are %+v", estimate)
 	}
-	task := summary.panels[1]
-	if task.plot.Y.Max < 4 || math.IsInf(task.plot.Y.Max, 0) || len(task.legend) != 2 || task.legend[1].label != "without noise, 90% interval" {
-		t.Errorf("the axis ends at %v, the legend is %v", task.plot.Y.Max, task.legend)
+	// The ranges of the groups' standard deviations and their number stand below each bucket, each line with what it is.
+	rows := ""
+	for _, row := range p.X.Rows {
+		rows += fmt.Sprintf("%s %v; ", row.Head, row.Cells)
 	}
-	if n := drawnLines(task, 0.01, 4); n != 2 {
-		t.Errorf("%d error bars reach from 0.01 to 4, want one for each of two buckets", n)
-	}
-	if ticks := task.plot.X.Tick.Marker.Ticks(0, 3); ticks[0].Label != "Q1\n1\n2\n8" || !strings.Contains(task.plot.X.Label.Text, "groups, episodes") {
-		t.Errorf("below the first bucket: %q, named %q; want its spread, groups and episodes", ticks[0].Label, task.plot.X.Label.Text)
+	if want := "std from [0.5 1.5 2.5]; to [1.5 2.5 3.5]; groups [2 2 2]; "; rows != want {
+		t.Errorf("below the buckets: %s, want %s", rows, want)
 	}
 }
 
@@ -92,80 +87,19 @@ func TestCaptionsWarnOfNoise(t *testing.T) {
 		values["grad_analysis/profile"] = profile
 		record := metrics.Record{Step: 1, Values: values}
 		s := newStep("run", record, postFilter)
-		norms, err := s.norms()
-		if err != nil {
-			t.Fatal(err)
-		}
-		normalized, err := s.normalized()
-		if err != nil {
-			t.Fatal(err)
-		}
+		norms, normalized := s.norms(), s.normalized()
 		steps, err := compare("steps", []comparedStep{newComparedStep(record, postFilter)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for where, caption := range map[string]string{"norms": norms.caption, "steps": steps.caption} {
+		for where, caption := range map[string]string{"norms": norms.Caption, "steps": steps.Caption} {
 			if !strings.Contains(caption, want) {
 				t.Errorf("%s, %s: caption %q", profile, where, caption)
 			}
 		}
-		if !strings.Contains(normalized.caption, "these shrink as 1/√n") {
-			t.Errorf("%s: caption %q", profile, normalized.caption)
+		if !strings.Contains(normalized.Caption, "these shrink as 1/√n") {
+			t.Errorf("%s: caption %q", profile, normalized.Caption)
 		}
-	}
-}
-
-// recorded is what a panel draws, and its place for a value of y.
-func recorded(p panel) (actions []recorder.Action, y func(float64) vg.Length) {
-	var record recorder.Canvas
-	canvas := draw.NewCanvas(&record, 4*vg.Inch, 3*vg.Inch)
-	p.plot.Draw(canvas)
-	data := p.plot.DataCanvas(canvas)
-	_, y = p.plot.Transforms(&data)
-	return record.Actions, y
-}
-
-// drawnLines counts the upright lines that a panel draws from one value of y to another.
-func drawnLines(p panel, from, to float64) (n int) {
-	actions, y := recorded(p)
-	near := func(a, b vg.Length) bool { return math.Abs(float64(a-b)) < 1e-6 }
-	for _, action := range actions {
-		if s, ok := action.(*recorder.Stroke); ok && len(s.Path) == 2 {
-			a, b := s.Path[0].Pos, s.Path[1].Pos
-			if near(a.X, b.X) && near(min(a.Y, b.Y), y(from)) && near(max(a.Y, b.Y), y(to)) {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// drawnTexts are the texts that a panel draws, each with where it begins, and a panel's place for a value of y.
-func drawnTexts(p panel) (texts map[string]vg.Point, y func(float64) vg.Length) {
-	actions, y := recorded(p)
-	texts = map[string]vg.Point{}
-	for _, action := range actions {
-		if text, ok := action.(*recorder.FillString); ok {
-			texts[text.String] = text.Point
-		}
-	}
-	return texts, y
-}
-
-// A bar's number stands above its error bar, and below the bar stand the bucket's groups and episodes.
-func TestNumbersStandClearOfErrorBars(t *testing.T) {
-	f, err := newStep("run", metrics.Record{Step: 1, Values: analysed(true)}, postFilter).spread()
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts, y := drawnTexts(f.panels[0])
-	for text, whisker := range map[string]float64{"1.00": 1.5, "2.00": 2.5, "3.00": 3.5} {
-		if at, ok := texts[text]; !ok || at.Y <= y(whisker) {
-			t.Errorf("%s stands at %v (drawn: %v), the end of its error bar at %v", text, at.Y, ok, y(whisker))
-		}
-	}
-	if label := f.panels[0].plot.X.Tick.Marker.Ticks(0, 3)[0].Label; label != "Q1\n1\n2\n8" {
-		t.Errorf("below the first bar: %q", label)
 	}
 }
 
@@ -174,11 +108,11 @@ func TestPanelsSayWhyAnIntervalIsMissing(t *testing.T) {
 	few := bucket{name: "bucket_1", label: "Q1", exact: true, values: map[string]float64{"group_rv_count": 2, "task": 6, "signal_per_group/task": 0.5}}
 	many := bucket{name: "bucket_2", label: "Q2", exact: true, values: map[string]float64{"group_rv_count": 4, "task": 6, "kl": 3, "entropy": 4, "cosine/entropy_kl": 0,
 		"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}}
-	texts, _ := drawnTexts(strengthPanel([]bucket{few, many}, "task", components[2:], "interval"))
-	if _, ok := texts["2 groups: no interval"]; !ok {
-		t.Errorf("drawn are %v, want why there is no interval", texts)
+	p := strengthPanel([]bucket{few, many}, "task", task, "interval")
+	if words := p.Marks[2].Text; len(words) != 1 || words[0] != "2 groups: no interval" {
+		t.Errorf("written are %q, want why there is no interval", words)
 	}
-	if p := strengthPanel([]bucket{many}, sumTitle, regularisers, "interval"); math.Abs(p.plot.Y.Max-1.1*5/4) > 1e-12 {
-		t.Errorf("the axis ends at %v, want a little above the norm of the sum per group, 1.25", p.plot.Y.Max)
+	if p := strengthPanel([]bucket{many}, "both", regularisers, "interval"); p.Marks[len(p.Marks)-1].Y[0] != 5.0/4 {
+		t.Errorf("%+v, want the norm of the sum per group, 1.25", p.Marks)
 	}
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -84,7 +83,7 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if err := atomicfile.Write(out, func(w io.Writer) error { return f.Render(w, dpi) }); err != nil {
+	if err := atomicfile.Write(out, func(w io.Writer) error { return f.PNG(w, dpi) }); err != nil {
 		return nil, err
 	}
 	sentences := make([]string, len(t.columns))
@@ -94,27 +93,22 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 	return sentences, nil
 }
 
-func (t signalTable) figure(title string) figure {
+func (t signalTable) figure(title string) figure.Figure {
 	profile := profileOf(t.cells[0][0].record)
-	f := figure{title: title, columns: len(t.columns), width: 3.7 * vg.Inch, height: 2.2 * vg.Inch,
-		caption: describeProfile(profile) + "; reward-spread buckets, Q1 = lowest" + caveat(profile)}
-	for y, row := range t.rows {
-		for x, column := range t.columns {
+	f := figure.Figure{Title: title, Width: 3.7, Height: 2, Caption: describeProfile(profile) + "; buckets by reward variance, Q1 = lowest"}
+	f.Note(caveat(profile))
+	columns := make([][]figure.Panel, len(t.columns)) // each form of the gradient has a range of its own
+	for x, column := range t.columns {
+		for y, row := range t.rows {
 			cell := t.cells[x][y]
-			f.panels = append(f.panels, strengthPanel(cell.buckets, column+", "+row, components[2:], intervalText(cell.record.Float("grad_analysis/confidence"))))
+			columns[x] = append(columns[x], strengthPanel(cell.buckets, column+", "+row, task, intervalText(cell.record.Float("grad_analysis/confidence"))))
 		}
 	}
-	for x := range t.columns { // each form of the gradient has a scale of its own
-		var plots []*plot.Plot
-		for i := x; i < len(f.panels); i += len(t.columns) {
-			plots = append(plots, f.panels[i].plot)
-		}
-		shareRange(plots)
-	}
+	arrange(&f, columns)
 	return f
 }
 
-// read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from which spread on the
+// read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from which reward standard deviation on the
 // gradient can be told from zero.
 func (t signalTable) read(column string, cells []signalCell) string {
 	largest := 0.0
@@ -124,7 +118,7 @@ func (t signalTable) read(column string, cells []signalCell) string {
 			largest = max(largest, s.signal)
 		}
 	}
-	factor, power := scale(largest)
+	factor, power := unit(largest)
 	most, told := t.end(cells, factor, func(list []bucket) bucket { return list[len(list)-1] })
 	least, toldLeast := t.end(cells, factor, func(list []bucket) bucket { return list[0] })
 	var from []string
@@ -149,7 +143,7 @@ func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) b
 	for y, cell := range cells {
 		estimate := "no interval"
 		if s, ok := at(cell.buckets).strength("task"); ok && s.hasIntervals {
-			estimate = fmt.Sprintf("%s [%s, %s]", short(factor*s.signal, 2), short(factor*s.low, 2), short(factor*s.high, 2))
+			estimate = fmt.Sprintf("%s [%s, %s]", figure.Short(factor*s.signal, 2), figure.Short(factor*s.low, 2), figure.Short(factor*s.high, 2))
 			if s.low > 0 {
 				rows = append(rows, t.rows[y])
 			}
@@ -173,10 +167,19 @@ func threshold(list []bucket) (string, bool) {
 	last, _ := list[len(list)-1].strength("task")
 	for _, b := range list[:len(list)-1] {
 		s, ok := b.strength("task")
-		spread, known := b.get("reward_std_mean")
+		std, known := b.get("reward_std_mean")
 		if ok && known && s.hasIntervals && s.low > 0 && last.signal > 0 {
-			return fmt.Sprintf("a spread of %s on (%s, %s times as strong as %s)", short(spread, 2), b.label, short(s.signal/last.signal, 2), list[len(list)-1].label), true
+			return fmt.Sprintf("an in-group std of %s on (%s, %s times as strong as %s)", figure.Short(std, 2), b.label, figure.Short(s.signal/last.signal, 2), list[len(list)-1].label), true
 		}
 	}
 	return "", false
+}
+
+// unit is a power of ten that makes values of a magnitude readable, and its name.
+func unit(largest float64) (factor float64, power string) {
+	if largest == 0 || largest >= 0.1 && largest < 1000 {
+		return 1, ""
+	}
+	exponent := int(math.Floor(math.Log10(largest)))
+	return math.Pow(10, float64(-exponent)), figure.Typographic(fmt.Sprintf(" (× 1e%d)", exponent))
 }

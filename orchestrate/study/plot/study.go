@@ -10,11 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
+	"gyre/internal/figure"
+	"gyre/internal/statistics"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -40,10 +37,10 @@ type StudyRun struct {
 
 // Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where two axes make up the
 // conditions, a map of success over them.
-func Study(name string, list []StudyCondition) []Picture {
+func Study(name string, list []StudyCondition) []figure.Figure {
 	list, names := brief(list)
 	var conditions []Condition
-	drawn := best(list, len(conditionColours))
+	drawn := best(list, figure.Colors)
 	for _, c := range drawn {
 		var runs []*rundir.Run
 		for _, r := range c.Runs {
@@ -55,21 +52,21 @@ func Study(name string, list []StudyCondition) []Picture {
 			conditions = append(conditions, Condition{c.Label, runs})
 		}
 	}
-	var out []Picture
-	if curves := Conditions(name, conditions); !curves.Empty() {
+	var out []figure.Figure
+	if curves := Conditions(name, conditions); len(curves.Panels) > 0 {
 		curves.Name = "learning_curves.png"
-		curves.add(names)
+		curves.Note(names)
 		if len(drawn) < len(list) {
-			curves.add(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
+			curves.Note(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
 		}
 		out = append(out, curves)
 	}
 	if len(list) == 0 {
 		return out
 	}
-	for _, p := range []Picture{{"final_success.png", finalSuccess(name, list)}, {"collapse_timeline.png", timeline(name, list)}} {
-		p.add(names)
-		out = append(out, p)
+	for _, f := range []figure.Figure{finalSuccess(name, list), timeline(name, list)} {
+		f.Note(names)
+		out = append(out, f)
 	}
 	stages := map[int][]StudyCondition{}
 	for _, c := range list {
@@ -81,7 +78,8 @@ func Study(name string, list []StudyCondition) []Picture {
 			file, title = fmt.Sprintf("heat_map_stage_%d.png", stage), fmt.Sprintf("%s, stage %d", name, stage)
 		}
 		if f, ok := heatMap(title, stages[stage]); ok {
-			out = append(out, Picture{file, f})
+			f.Name = file
+			out = append(out, f)
 		}
 	}
 	return out
@@ -90,8 +88,18 @@ func Study(name string, list []StudyCondition) []Picture {
 // longestLabel in characters: longer ones would leave a figure no room.
 const longestLabel = 40
 
-// brief labels conditions with their values on the axes alone where whole labels are too long; what the values are of is for the caption.
+// brief labels conditions: a value on a single axis with the axis's name; values on several axes alone where whole labels are too long, and what
+// they are of is for the caption.
 func brief(list []StudyCondition) (out []StudyCondition, names string) {
+	if !slices.ContainsFunc(list, func(c StudyCondition) bool { return len(c.Coordinates) > 1 }) {
+		out = slices.Clone(list)
+		for i, c := range out {
+			if len(c.Coordinates) == 1 {
+				out[i].Label = c.Coordinates[0]
+			}
+		}
+		return out, ""
+	}
 	long := false
 	for _, c := range list {
 		long = long || len(c.Label) > longestLabel
@@ -136,106 +144,78 @@ func best(list []StudyCondition, n int) []StudyCondition {
 	return out
 }
 
-// add adds something to the caption.
-func (p *Picture) add(text string) {
-	switch {
-	case text == "":
-	case p.caption == "":
-		p.caption = text
-	default:
-		p.caption += "; " + text
-	}
-}
-
 // How a run's end is drawn.
 var ends = map[string]struct {
 	label string
 	color color.NRGBA
 }{
-	"finished": {"finished", green}, "stopped_early": {"stopped early by a collapse rule", vermilion}, "failed": {"failed", ink},
-	"paused": {"not promoted further", sky}, "running": {"not finished", grey}, "pending": {"not finished", grey},
+	"finished": {"finished", figure.Green}, "stopped_early": {"stopped early by a collapse rule", figure.Vermilion}, "failed": {"failed", figure.Ink},
+	"paused": {"not promoted further", figure.Sky}, "running": {"not finished", figure.Grey}, "pending": {"not finished", figure.Grey},
 }
 
 // whole tells whether a run came as far as it was to come.
 func (r StudyRun) whole() bool { return r.Status == "finished" || r.Status == "paused" }
 
-// endLegend explains the ends that occur; the mark is that of whole runs.
-func endLegend(list []StudyCondition, mark mark) (out []entry) {
-	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running"} {
+// endMarks are empty marks for the ends that occur, in the order of the legend; a run that came as far as it was to come has a mark of that kind.
+func endMarks(list []StudyCondition, kind figure.Kind) (out []figure.Mark, of map[string]int) {
+	of = map[string]int{}
+	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running", "pending"} {
 		occurs := slices.ContainsFunc(list, func(c StudyCondition) bool {
 			return slices.ContainsFunc(c.Runs, func(r StudyRun) bool { return r.Status == status })
 		})
-		if occurs && !(StudyRun{Status: status}).whole() {
-			mark = markCross
+		if !occurs {
+			continue
 		}
-		if occurs {
-			out = append(out, entry{ends[status].label, ends[status].color, mark})
+		m := figure.Mark{Kind: kind, Color: ends[status].color, Label: ends[status].label, Width: 2.2}
+		if !(StudyRun{Status: status}).whole() {
+			m.Kind, m.Width = figure.Crosses, 2.6
 		}
+		of[status] = len(out)
+		out = append(out, m)
 	}
-	return out
+	return out, of
 }
 
-// rowNames are labels from the top down.
-func rowNames(labels []string) constants {
+// rowAxis has labels from the top down.
+func rowAxis(labels []string) figure.Axis {
 	out := slices.Clone(labels)
 	slices.Reverse(out)
-	return out
-}
-
-func labelsOf(list []StudyCondition) []string {
-	var out []string
-	for _, c := range list {
-		out = append(out, c.Label)
-	}
-	return out
+	return figure.Axis{Names: out}
 }
 
 // finalSuccess has a bar per condition: the mean of the last validations with its interval, and a mark per run.
-func finalSuccess(name string, list []StudyCondition) figure {
-	p := newPlot("validation success at the end (%)", "")
-	p.Y.Tick.Marker, p.Y.Tick.Length = rowNames(labelsOf(list)), 0
-	p.Y.Min, p.Y.Max = -0.6, float64(len(list))-0.4
-	highest := 0.0
+func finalSuccess(name string, list []StudyCondition) figure.Figure {
+	var labels []string
+	runs, of := endMarks(list, figure.Dots)
+	means := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Blue), Horizontal: true}
+	stopped := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Vermilion), Horizontal: true}
 	for i, c := range list {
+		labels = append(labels, c.Label)
 		y := float64(len(list) - 1 - i)
-		if !math.IsNaN(c.Mean) {
-			paint := blue
-			if c.collapsed() == len(c.Runs) {
-				paint = vermilion
-			}
-			p.Add(&plotter.BarChart{Values: plotter.Values{100 * c.Mean}, XMin: y, Width: barWidth * 0.9, Color: light(paint), Horizontal: true})
-			highest = math.Max(highest, 100*c.Mean)
+		m := &means
+		if c.collapsed() == len(c.Runs) {
+			m = &stopped
 		}
-		if !math.IsNaN(c.Mean) && !math.IsNaN(c.Low) {
-			low, high := math.Max(c.Low, 0), math.Min(c.High, 1)
-			p.Add(&plotter.XErrorBars{XYs: plotter.XYs{{X: 100 * c.Mean, Y: y}}, XErrors: plotter.XErrors{{Low: 100 * (c.Mean - low), High: 100 * (high - c.Mean)}},
-				CapWidth: vg.Points(5), LineStyle: draw.LineStyle{Color: ink, Width: vg.Points(0.9)}})
-			highest = math.Max(highest, 100*high)
-		}
+		m.AddInterval(100*c.Mean, y, 100*math.Max(c.Low, 0), 100*math.Min(c.High, 1))
 		for k, r := range c.Runs {
-			at := plotter.XY{X: 100 * r.Success, Y: y + 0.16*(float64(len(c.Runs)-1)/2-float64(k))}
-			if math.IsNaN(r.Success) {
-				at.X = 0
+			x := 100 * r.Success
+			if math.IsNaN(x) {
+				x = 0
 			}
-			if paint := ends[r.Status].color; r.whole() {
-				p.Add(dots(plotter.XYs{at}, paint, 2.2))
-			} else {
-				p.Add(crosses(plotter.XYs{at}, paint, 2.4))
-			}
-			highest = math.Max(highest, at.X)
+			runs[of[r.Status]].Add(x, y+0.16*(float64(len(c.Runs)-1)/2-float64(k)))
 		}
 	}
-	p.X.Min, p.X.Max = 0, math.Max(highest*1.05, 1)
-	return figure{title: name + ": final success", caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a run without a validation stands at 0",
-		columns: 1, width: 5.4 * vg.Inch, height: rowsHeight(len(list), 20), panels: []panel{{plot: p, legend: endLegend(list, markDot)}}}
+	p := figure.Panel{X: figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, Y: rowAxis(labels), Marks: append([]figure.Mark{means, stopped}, runs...)}
+	return figure.Figure{Name: "final_success.png", Title: name + ": final success",
+		Caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a run without a validation stands at 0",
+		Columns: 1, Width: 5.4, Height: rowsHeight(len(list), 20), Panels: []figure.Panel{p}}
 }
 
-func rowsHeight(rows int, each vg.Length) vg.Length {
-	return max(vg.Length(rows)*each, 50) + 34
-}
+// rowsHeight in inches of a panel of rows of so many points.
+func rowsHeight(rows int, each float64) float64 { return (math.Max(float64(rows)*each, 50) + 34) / 72 }
 
 // timeline has a row per run: how many steps it did, and how it ended.
-func timeline(name string, list []StudyCondition) figure {
+func timeline(name string, list []StudyCondition) figure.Figure {
 	var labels []string
 	var rows []StudyRun
 	for _, c := range list {
@@ -247,37 +227,30 @@ func timeline(name string, list []StudyCondition) figure {
 			labels, rows = append(labels, label), append(rows, r)
 		}
 	}
-	p := newPlot("training steps done", "")
-	p.Y.Tick.Marker, p.Y.Tick.Length = rowNames(labels), 0
-	p.Y.Min, p.Y.Max = -0.6, math.Max(float64(len(rows))-0.4, 0.4)
-	p.X.Tick.Marker = ticks{integer: true}
+	marks, of := endMarks(list, figure.Line)
+	reasons := figure.Mark{Kind: figure.Words, Color: figure.Ink}
 	longest := 1
-	reasons := &plotter.Labels{Offset: vg.Point{X: 7}}
+	p := figure.Panel{Y: rowAxis(labels)}
 	for i, r := range rows {
-		y, end := float64(len(rows)-1-i), ends[r.Status]
+		y, steps := float64(len(rows)-1-i), float64(r.Steps)
 		longest = max(longest, r.Steps)
-		p.Add(line(plotter.XYs{{X: 0, Y: y}, {X: float64(r.Steps), Y: y}}, end.color, 4))
+		p.Add(figure.Mark{X: []float64{0, steps}, Y: []float64{y, y}, Color: ends[r.Status].color, Width: 4})
 		if r.whole() {
 			continue
 		}
-		p.Add(crosses(plotter.XYs{{X: float64(r.Steps), Y: y}}, end.color, 3.5))
-		text := fmt.Sprintf("step %d: %s", r.Steps, ruleText(r))
-		s := style(sizeValue, false)
-		s.YAlign = draw.YCenter
-		reasons.XYs, reasons.Labels, reasons.TextStyle = append(reasons.XYs, plotter.XY{X: float64(r.Steps), Y: y}), append(reasons.Labels, text), append(reasons.TextStyle, s)
+		marks[of[r.Status]].Add(steps, y)
+		reasons.Add(steps, y)
+		reasons.Text = append(reasons.Text, fmt.Sprintf("step %d: %s", r.Steps, ruleText(r)))
 	}
-	p.Add(reasons)
-	p.X.Min, p.X.Max = 0, float64(longest)*1.05
-	if len(reasons.Labels) > 0 {
-		p.X.Max = float64(longest) * 1.5 // room for the reasons
-	}
-	return figure{title: name + ": how far each run got", columns: 1, width: 5.4 * vg.Inch, height: rowsHeight(len(rows), 13), panels: []panel{{plot: p, legend: endLegend(list, markLine)}}}
+	p.X = figure.Axis{Label: "training steps done", Integer: true, Low: 0, High: float64(longest)}
+	p.Add(append(marks, reasons)...)
+	return figure.Figure{Name: "collapse_timeline.png", Title: name + ": how far each run got", Columns: 1, Width: 5.4, Height: rowsHeight(len(rows), 13), Panels: []figure.Panel{p}}
 }
 
 func ruleText(r StudyRun) string {
 	switch {
 	case r.Rule == "reward_variance_collapse":
-		return "reward spread collapsed"
+		return "reward variance collapsed"
 	case r.Rule == "low_validation_success":
 		return "low validation success"
 	case r.Rule == "empty_filtered_steps":
@@ -298,101 +271,72 @@ func (c StudyCondition) collapsed() (n int) {
 	return n
 }
 
-// grid is a plotter.GridXYZ of mean success in percent.
-type grid struct {
-	x, y []string
-	z    map[[2]string]float64
-}
-
-func (g grid) Dims() (columns, rows int) { return len(g.x), len(g.y) }
-func (g grid) Z(c, r int) float64 {
-	if v, ok := g.z[[2]string{g.x[c], g.y[r]}]; ok {
-		return v
-	}
-	return math.NaN()
-}
-func (g grid) X(c int) float64 { return float64(c) }
-func (g grid) Y(r int) float64 { return float64(r) }
-
-// blues go from almost white to blue: more is darker, in print too.
-type blues struct{}
-
-// Colors implements palette.Palette.
-func (blues) Colors() []color.Color {
-	out := make([]color.Color, 64)
-	for i := range out {
-		t := float64(i) / float64(len(out)-1)
-		mix := func(from, to uint8) uint8 { return uint8(float64(from) + t*(float64(to)-float64(from))) }
-		out[i] = color.NRGBA{mix(238, 0), mix(244, 90), mix(250, 150), 255}
-	}
-	return out
-}
-
 // heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values each.
-func heatMap(name string, list []StudyCondition) (figure, bool) {
-	g := grid{z: map[[2]string]float64{}}
-	collapsed, most := map[[2]string]int{}, 0
+func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
+	var x, y []string
+	place := func(names *[]string, name string) float64 {
+		if !slices.Contains(*names, name) {
+			*names = append(*names, name)
+		}
+		return float64(slices.Index(*names, name))
+	}
+	m, most, known := figure.Mark{Kind: figure.Tiles}, 0, false
 	for _, c := range list {
 		if len(c.Coordinates) != 2 {
-			return figure{}, false
+			return figure.Figure{}, false
 		}
-		x, y := c.Coordinates[0], c.Coordinates[1]
-		if !slices.Contains(g.x, x) {
-			g.x = append(g.x, x)
-		}
-		if !slices.Contains(g.y, y) {
-			g.y = append(g.y, y)
-		}
+		text := "–"
 		if !math.IsNaN(c.Mean) {
-			g.z[[2]string{x, y}] = 100 * c.Mean
+			text, known = strconv.FormatFloat(100*c.Mean, 'f', 1, 64), true
 		}
-		collapsed[[2]string{x, y}] = c.collapsed()
-		most = max(most, c.collapsed())
-	}
-	if len(g.x) < 2 || len(g.y) < 2 || len(g.z) == 0 {
-		return figure{}, false
-	}
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, v := range g.z {
-		low, high = math.Min(low, v), math.Max(high, v)
-	}
-	if low == high {
-		high = low + 1
-	}
-	p := plot.New()
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Padding, axis.Tick.Length, axis.LineStyle.Width = 0, 0, 0
-		axis.Tick.Label.Font = style(sizeTick, false).Font
-	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = constants(g.x), constants(g.y)
-	heat := plotter.NewHeatMap(g, blues{})
-	heat.Min, heat.Max, heat.NaN = low, high, gridGrey
-	p.Add(heat)
-	values := &plotter.Labels{}
-	for c := range g.x {
-		for r := range g.y {
-			text, paint := "–", color.Color(ink)
-			if v := g.Z(c, r); !math.IsNaN(v) {
-				text = strconv.FormatFloat(v, 'f', 1, 64)
-				if v > (low+high)/2 {
-					paint = color.White
-				}
-			}
-			s := style(sizeLabel, true)
-			s.Color, s.XAlign, s.YAlign = paint, draw.XCenter, draw.YCenter
-			values.XYs, values.Labels, values.TextStyle = append(values.XYs, plotter.XY{X: float64(c), Y: float64(r)}), append(values.Labels, text), append(values.TextStyle, s)
-			if n := collapsed[[2]string{g.x[c], g.y[r]}]; n > 0 {
-				s.Font = style(sizeValue, false).Font
-				s.YAlign = -2.1 // below the value
-				values.XYs, values.Labels, values.TextStyle = append(values.XYs, plotter.XY{X: float64(c), Y: float64(r)}), append(values.Labels, fmt.Sprintf("× %d", n)), append(values.TextStyle, s)
-			}
+		if n := c.collapsed(); n > 0 {
+			text += fmt.Sprintf("\n× %d", n)
+			most = max(most, n)
 		}
+		m.Add(place(&x, c.Coordinates[0]), place(&y, c.Coordinates[1]))
+		m.Z, m.Text = append(m.Z, 100*c.Mean), append(m.Text, text)
 	}
-	p.Add(values)
-	caption := "mean over runs of the last validation success (%)"
+	if len(x) < 2 || len(y) < 2 || !known {
+		return figure.Figure{}, false
+	}
+	f := figure.Figure{Title: name + ": final success", Caption: "mean over runs of the last validation success (%)", Columns: 1,
+		Width: (float64(len(x))*50 + 60) / 72, Height: (float64(len(y))*34 + 30) / 72,
+		Panels: []figure.Panel{{X: figure.Axis{Names: x}, Y: figure.Axis{Names: y}, Marks: []figure.Mark{m}}}}
 	if most > 0 {
-		caption += "; ×: runs that stopped early"
+		f.Note("×: runs that stopped early")
 	}
-	return figure{title: name + ": final success", caption: caption, columns: 1,
-		width: vg.Length(len(g.x))*50 + 60, height: vg.Length(len(g.y))*34 + 30, panels: []panel{{plot: p}}}, true
+	return f, true
+}
+
+// TurnCurve is how many episodes of a policy had succeeded by the end of each turn.
+type TurnCurve struct {
+	Label    string
+	Episodes int
+	Solved   []int
+}
+
+// Share that had succeeded by the end of a turn (from 1), with its 95 % interval (Wilson's).
+func (c TurnCurve) Share(turn int) (value, low, high float64) {
+	value = float64(c.Solved[turn-1]) / float64(c.Episodes)
+	low, high = statistics.Wilson(value, c.Episodes, 0.95)
+	return value, low, high
+}
+
+// SuccessByTurns draws the success of policies over the number of turns.
+func SuccessByTurns(title string, curves []TurnCurve) figure.Figure {
+	p := figure.Panel{X: figure.Axis{Label: "turns", Integer: true}, Y: figure.Axis{Label: "levels solved by then (%)", Low: 0, High: 1}}
+	f := figure.Figure{Name: "success_by_turns.png", Title: title, Caption: "bands: 95 % intervals", Columns: 1, Width: 5.2, Height: 3}
+	for i, c := range curves {
+		m := figure.Mark{Label: c.Label, Color: figure.Color(i)}
+		for turn := range c.Solved {
+			value, low, high := c.Share(turn + 1)
+			m.AddInterval(float64(turn+1), 100*value, 100*low, 100*high)
+		}
+		p.Add(m)
+	}
+	if len(curves) > 0 {
+		f.Caption += fmt.Sprintf(" over %d episodes", curves[0].Episodes)
+	}
+	f.Panels = []figure.Panel{p}
+	return f
 }

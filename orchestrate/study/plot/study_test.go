@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/plot/plotter"
-
+	"gyre/internal/figure"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -49,7 +48,7 @@ func TestStudyFigures(t *testing.T) {
 				{Seed: 2, Status: "stopped_early", Rule: "reward_variance_collapse", Steps: 6, Success: mean, Run: logged(t, 6, true)}}})
 		}
 	}
-	names := map[string]Picture{}
+	names := map[string]figure.Figure{}
 	for _, f := range Study("grid", list) {
 		names[f.Name] = f
 		if path := os.Getenv("GYRE_TEST_FIGURES"); path != "" {
@@ -57,24 +56,24 @@ func TestStudyFigures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Render(file, 110); err != nil {
+			if err := f.PNG(file, 110); err != nil {
 				t.Fatal(err)
 			}
 			file.Close()
 		}
 	}
 	for _, name := range []string{"learning_curves.png", "final_success.png", "collapse_timeline.png", "heat_map.png"} {
-		if names[name].Empty() {
+		if len(names[name].Panels) == 0 {
 			t.Errorf("no %s", name)
 		}
 	}
-	if p := names["collapse_timeline.png"].panels[0]; len(p.legend) != 2 || p.plot.Y.Max < 11 {
-		t.Errorf("the timeline has the legend %v and rows up to %v, want two ends and twelve runs", p.legend, p.plot.Y.Max)
+	if p := names["collapse_timeline.png"].Panels[0]; len(labelled(p)) != 2 || len(p.Y.Names) != 12 {
+		t.Errorf("the timeline has the legend %v and rows %v, want two ends and twelve runs", labelled(p), p.Y.Names)
 	}
-	for _, p := range names["learning_curves.png"].panels {
-		for _, e := range p.legend {
-			if !strings.HasSuffix(e.label, " (1 of 2 stopped early)") {
-				t.Errorf("%s: the legend says %q, want how many runs a rule ended", p.title, e.label)
+	for _, p := range names["learning_curves.png"].Panels {
+		for _, label := range labelled(p) {
+			if !strings.HasSuffix(label, " (1 of 2 stopped early)") {
+				t.Errorf("%s: the legend says %q, want how many runs a rule ended", p.Title, label)
 			}
 		}
 	}
@@ -91,13 +90,44 @@ func TestStudyFigures(t *testing.T) {
 
 // The mean goes as far as all runs do: beyond that it would be of those that survived.
 func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
-	mean, low, high := across([]plotter.XYs{{{X: 0, Y: 1}, {X: 1, Y: 2}, {X: 2, Y: 9}}, {{X: 0, Y: 3}, {X: 1, Y: 2}}})
-	if len(mean) != 2 || mean[0].Y != 2 || mean[1].Y != 2 {
-		t.Errorf("mean %v", mean)
+	percent := conditionPanel{factor: 1, least: math.Inf(-1), most: 10}
+	m := across([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}}, {{Step: 0, Value: 3}, {Step: 1, Value: 2}}}, percent)
+	if len(m.Y) != 2 || m.Y[0] != 2 || m.Y[1] != 2 {
+		t.Errorf("mean %v", m.Y)
 	}
-	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1.
-	if math.Abs(low[0].Y-(2-12.7062)) > 1e-3 || math.Abs(high[0].Y-(2+12.7062)) > 1e-3 || low[1].Y != 2 {
-		t.Errorf("from %v to %v", low, high)
+	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10 at most.
+	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
+		t.Errorf("from %v to %v", m.Low, m.High)
+	}
+}
+
+func labelled(p figure.Panel) (labels []string) {
+	for _, m := range p.Marks {
+		if m.Label != "" {
+			labels = append(labels, m.Label)
+		}
+	}
+	return labels
+}
+
+// Values of a single axis are named with it: a legend of bare numbers says nothing.
+func TestLegendsNameWhatVaries(t *testing.T) {
+	list := []StudyCondition{{Label: "0", Coordinates: []string{"kl_coef=0"}}, {Label: "0.001", Coordinates: []string{"kl_coef=0.001"}}, {Label: "no critic"}}
+	got, _ := brief(list)
+	if got[0].Label != "kl_coef=0" || got[1].Label != "kl_coef=0.001" || got[2].Label != "no critic" {
+		t.Errorf("labels %+v", got)
+	}
+}
+
+// People read why a run was stopped, not the name of a metric; a rule that is not known here is named as it is.
+func TestRulesInWords(t *testing.T) {
+	for rule, want := range map[string]string{
+		"reward_variance_collapse": "reward variance collapsed", "low_validation_success": "low validation success",
+		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule",
+	} {
+		if got := ruleText(StudyRun{Rule: rule, Status: "stopped_early"}); got != want {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
 	}
 }
 
@@ -121,8 +151,8 @@ func TestManyLongConditions(t *testing.T) {
 		t.Errorf("the best of them: %+v", drawn)
 	}
 	for _, f := range Study("many", list) {
-		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption(), "the best 8 of 12") || !strings.Contains(f.Caption(), names) {
-			t.Errorf("%s: %s", f.Name, f.Caption())
+		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption, "the best 8 of 12") || !strings.Contains(f.Caption, names) {
+			t.Errorf("%s: %s", f.Name, f.Caption)
 		}
 	}
 	if same, names := brief(list[:0:0]); len(same) != 0 || names != "" {

@@ -3,41 +3,43 @@ package plot
 import (
 	"fmt"
 	"image/color"
-	"math"
+	"io"
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-
+	"gyre/internal/figure"
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
 )
 
-// trainingPanels are the panels of training.png in their order; those without data are left out.
+// success is the panel that matters most: it stands first and is wide.
+var success = curves{title: "Success", unit: "episodes (%)", factor: 100, low: 0, high: 100, list: []curve{
+	{key: "train/*/success", label: "training"},
+	{key: "val-env/*/success", label: "validation", validation: true, share: true},
+}}
+
+// trainingPanels are the panels of training.png below it, in their order; those without data are left out.
 var trainingPanels = []curves{
-	{title: "Success rate", unit: "episodes (%)", factor: 100, low: 0, high: 100, list: []curve{
-		{key: "train/*/success", label: "training"},
-		{key: "val-env/*/success", label: "validation", validation: true, share: true},
-	}},
 	{title: "Return", unit: "mean return per episode", list: []curve{
 		{key: "train/charts/avg_episode_return", label: "training"},
 		{key: "val-env/charts/avg_episode_return", label: "validation", validation: true},
 		{key: "critic/score/mean", label: "score of kept episodes"},
 	}},
-	{title: "Turns with a valid action", unit: "turns (%)", factor: 100, low: 0, high: 100, list: []curve{
-		{key: "train/*/action_is_valid", label: "training"},
-		{key: "val-env/*/action_is_valid", label: "validation", validation: true},
-	}},
-	{title: "Reward spread", unit: "in-group std of returns", list: []curve{
+	{title: "Reward std", unit: stdLabel, list: []curve{
 		{key: "rollout/in_group_reward_std", label: "all groups"},
 		{key: "rollout/chosen_in_group_reward_std", label: "kept groups"},
 	}},
-	{title: "Groups kept by the filter", unit: "groups (%)", factor: 100, low: 0, high: 100, list: []curve{
-		{key: "rollout/filter_kept_ratio"},
-	}},
+	{title: "Groups kept by the filter", unit: "groups (%)", factor: 100, low: 0, high: 100, list: []curve{{key: "rollout/filter_kept_ratio"}}},
 	{title: "Policy entropy", unit: "nats per token", list: []curve{{key: "actor/entropy"}}},
+	{title: "Learning rate", unit: "learning rate", low: 0, high: 1e-12, list: []curve{
+		{key: "actor/lr", label: "actor"}, {key: "critic/lr", label: "critic"}, {key: "train/lr", label: "supervised"},
+	}},
+	{title: "Gradient norm before clipping", unit: "L2 norm", log: true, list: []curve{
+		{key: "actor/grad_norm", label: "actor"},
+		{key: "critic/grad_norm", label: "critic"},
+		{key: "train/grad_norm", label: "supervised"},
+	}},
 	{title: "Policy change per update", unit: "KL(old || new) (nats)", list: []curve{{key: "actor/ppo_kl"}}},
 	{title: "Distance to the reference", unit: "KL (nats per token)", list: []curve{
 		{key: "actor/kl_loss", label: "in the loss"},
@@ -47,11 +49,6 @@ var trainingPanels = []curves{
 		{key: "actor/pg_clipfrac", label: "ratio clip"},
 		{key: "actor/pg_clipfrac_lower", label: "dual clip"},
 	}},
-	{title: "Gradient norm before clipping", unit: "L2 norm", log: true, list: []curve{
-		{key: "actor/grad_norm", label: "actor"},
-		{key: "critic/grad_norm", label: "critic"},
-		{key: "train/grad_norm", label: "supervised"},
-	}},
 	{title: "Policy loss", unit: "loss", list: []curve{{key: "actor/pg_loss"}}},
 	{title: "Value loss", unit: "loss", log: true, list: []curve{{key: "critic/vf_loss"}}},
 	{title: "Variance explained by the critic", unit: "1 − Var(R − V) / Var(R)", list: []curve{{key: "critic/vf_explained_var"}}},
@@ -59,36 +56,45 @@ var trainingPanels = []curves{
 		{key: "train/loss", label: "training"},
 		{key: "val/loss", label: "held out", validation: true},
 	}},
-	{title: "Learning rate", unit: "learning rate", list: []curve{{key: "train/lr"}}},
+	{title: "Turns with a valid action", unit: "turns (%)", factor: 100, low: 0, high: 100, list: []curve{
+		{key: "train/*/action_is_valid", label: "training"},
+		{key: "val-env/*/action_is_valid", label: "validation", validation: true},
+	}},
 	{title: "Response length", unit: "tokens per episode", list: []curve{{key: "response_length"}}},
 }
 
-// training is the figure of training curves; it has no panels when nothing of them was logged.
-func training(r *rundir.Run) figure {
+// Training is the figure of a run's training curves; it has no panels when nothing of them was logged.
+func Training(r *rundir.Run) figure.Figure {
 	xLabel, what := "training step", "every step"
 	if len(r.Keys("train/loss")) > 0 {
 		xLabel, what = "optimizer step", "every line of metrics"
 	}
-	var notes []string
+	f := figure.Figure{Name: "training.png", Title: r.Name, Columns: 3, Height: 1.75}
 	if n := window(len(r.Records)); n > 1 {
-		notes = append(notes, fmt.Sprintf("thin: %s; thick: moving average over about %d of them", what, n))
+		f.Note(fmt.Sprintf("thin: %s; thick: moving average over about %d of them", what, n))
 	}
-	if note := validationIntervals(r); note != "" {
-		notes = append(notes, note)
-	}
-	f := figure{title: r.Name, caption: strings.Join(notes, "; "), columns: 3, width: 2.7 * vg.Inch, height: 1.75 * vg.Inch}
+	f.Note(validationIntervals(r))
+	x := stepAxis(r, xLabel)
+	lead := success.panel(r, x)
+	lead.Wide = true
+	panels := []figure.Panel{lead}
 	for _, c := range trainingPanels {
-		if p, ok := c.panel(r, xLabel); ok {
-			f.panels = append(f.panels, p)
-		}
+		panels = append(panels, c.panel(r, x))
 	}
-	if p, ok := timePanel(r, xLabel); ok {
-		f.panels = append(f.panels, p)
-	}
+	f.Panels = slices.DeleteFunc(append(panels, timePanel(r, x)), figure.Panel.Empty)
 	return f
 }
 
-// intervals describes the error bars of validation results, if there are any.
+// stepAxis shows all logged steps in every panel.
+func stepAxis(r *rundir.Run, label string) figure.Axis {
+	first, last := float64(r.Records[0].Step), float64(r.Records[len(r.Records)-1].Step)
+	if first > 0 && first < last/10 {
+		first = 0
+	}
+	return figure.Axis{Label: label, Integer: true, Low: first, High: last}
+}
+
+// validationIntervals describes the error bars of validation results, if there are any.
 func validationIntervals(r *rundir.Run) string {
 	episodes := r.ValidationEpisodes()
 	for tag, n := range episodes {
@@ -119,84 +125,51 @@ type curves struct {
 	list        []curve
 }
 
-// drawn is a curve of a run.
-type drawn struct {
-	curve
-	tag    string
-	color  color.NRGBA
-	points plotter.XYs
-	ends   plotter.XYs // of the error bars, two per point
-}
-
-// panel draws what the run has of the curves; ok is false when it has nothing.
-func (c curves) panel(r *rundir.Run, xLabel string) (out panel, ok bool) {
-	var found []drawn
-	var all plotter.XYs
+// panel draws what the run has of the curves.
+func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
+	factor := c.factor
+	if factor == 0 {
+		factor = 1
+	}
+	p := figure.Panel{Title: c.title, X: x, Y: figure.Axis{Label: c.unit, Low: c.low, High: c.high, Log: c.log}}
 	tags, episodes := c.tags(r), r.ValidationEpisodes()
 	for i, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			d := drawn{curve: m, tag: tag(m.key, key), color: cycle[i%len(cycle)], points: series(r, key)}
-			if len(d.points) == 0 {
+			if strings.Contains(key, "/non-zero/") {
 				continue
 			}
-			if len(tags) > 1 {
-				d.color = cycle[slices.Index(tags, d.tag)%len(cycle)]
+			points, which := r.Series(key), tag(m.key, key)
+			if len(points) == 0 {
+				continue
 			}
-			if n := episodes[d.tag]; m.share && n > 0 {
-				for _, q := range d.points {
-					low, high := statistics.Wilson(q.Y, n, 0.95)
-					d.ends = append(d.ends, plotter.XY{X: q.X, Y: low}, plotter.XY{X: q.X, Y: high})
+			paint, label := figure.Color(i), m.label
+			if len(tags) > 1 { // a colour for each tag, a mark for each kind
+				paint = figure.Color(slices.Index(tags, which))
+				if label = which; m.validation {
+					label = ""
+				}
+			} else if len(c.list) == 1 {
+				label = ""
+			}
+			if !m.validation {
+				p.Add(smoothed(points, factor, paint, label)...)
+				continue
+			}
+			dots := figure.Mark{Kind: figure.Dots, Color: paint, Label: label}
+			path := figure.Mark{Kind: figure.Line, Color: figure.Light(paint), Width: 0.8}
+			for _, q := range points {
+				path.Add(float64(q.Step), factor*q.Value)
+				if n := episodes[which]; m.share && n > 0 {
+					low, high := statistics.Wilson(q.Value, n, 0.95)
+					dots.AddInterval(float64(q.Step), factor*q.Value, factor*low, factor*high)
+				} else {
+					dots.Add(float64(q.Step), factor*q.Value)
 				}
 			}
-			found = append(found, d)
-			all = append(append(all, d.points...), d.ends...)
+			p.Add(path, dots)
 		}
 	}
-	if len(found) == 0 {
-		return panel{}, false
-	}
-	p := newPlot(xLabel, c.unit)
-	p.X.Tick.Marker = ticks{integer: true}
-	out = panel{title: c.title, plot: p}
-	convert := c.converter(all)
-	for _, d := range found {
-		e := entry{d.label, d.color, markLine}
-		if d.validation {
-			e.mark = markDot
-			addMarkers(p, convert(d.points), convert(d.ends), d.color)
-		} else {
-			addSmoothed(p, d.points, d.color, convert)
-		}
-		if len(tags) > 1 { // a colour for each tag, a mark for each kind
-			if !d.validation {
-				e.label = d.tag
-			} else {
-				e.color = grey
-			}
-		}
-		if e.label != "" && !slices.Contains(out.legend, e) {
-			out.legend = append(out.legend, e)
-		}
-	}
-	if c.isLog(all) {
-		p.Y.Tick.Marker = logTicks{}
-	}
-	all = convert(all)
-	if c.low != c.high {
-		all = append(all, plotter.XY{X: all[0].X, Y: c.low}, plotter.XY{X: all[0].X, Y: c.high})
-	}
-	fitX(p, r)
-	fitY(p, all)
-	return out, true
-}
-
-// series is a metric as points.
-func series(r *rundir.Run, key string) plotter.XYs {
-	var out plotter.XYs
-	for _, p := range r.Series(key) {
-		out = append(out, plotter.XY{X: float64(p.Step), Y: p.Value})
-	}
-	return out
+	return p
 }
 
 // tags are what the curves' patterns stand for in the run; none when they have no pattern.
@@ -204,37 +177,13 @@ func (c curves) tags(r *rundir.Run) []string {
 	var out []string
 	for _, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			if t := tag(m.key, key); t != "" && !slices.Contains(out, t) {
+			if t := tag(m.key, key); t != "" && !strings.Contains(key, "/non-zero/") && !slices.Contains(out, t) {
 				out = append(out, t)
 			}
 		}
 	}
 	slices.Sort(out)
 	return out
-}
-
-// isLog tells whether a logarithmic axis was asked for and helps.
-func (c curves) isLog(points plotter.XYs) bool {
-	_, _, low, high := plotter.XYRange(points)
-	return c.log && low > 0 && high/low > 20
-}
-
-// converter turns values into what the axis shows: multiples of the unit, or logarithms.
-func (c curves) converter(all plotter.XYs) func(plotter.XYs) plotter.XYs {
-	factor, log := c.factor, c.isLog(all)
-	if factor == 0 {
-		factor = 1
-	}
-	return func(points plotter.XYs) plotter.XYs {
-		out := make(plotter.XYs, len(points))
-		for i, q := range points {
-			out[i] = plotter.XY{X: q.X, Y: q.Y * factor}
-			if log {
-				out[i].Y = math.Log10(q.Y)
-			}
-		}
-		return out
-	}
 }
 
 // tag is what the * of a pattern stands for in a key.
@@ -246,17 +195,22 @@ func tag(pattern, key string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
 }
 
-// addSmoothed draws every value in a light colour and their moving average in the full one.
-func addSmoothed(p *plot.Plot, points plotter.XYs, c color.NRGBA, convert func(plotter.XYs) plotter.XYs) {
-	n := window(len(points))
-	switch {
-	case len(points) == 1:
-		p.Add(dots(convert(points), c, 2.2))
-	case n == 1:
-		p.Add(line(convert(points), c, 1.3))
-	default:
-		p.Add(line(convert(points), light(c), 0.6), line(convert(movingAverage(points, n)), c, 1.4))
+// smoothed is every value in a light colour and their moving average in the full one.
+func smoothed(points []rundir.Point, factor float64, c color.NRGBA, label string) []figure.Mark {
+	line := func(points []rundir.Point) (m figure.Mark) {
+		for _, q := range points {
+			m.Add(float64(q.Step), factor*q.Value)
+		}
+		return m
 	}
+	mean := line(movingAverage(points, window(len(points))))
+	mean.Color, mean.Label = c, label
+	if window(len(points)) == 1 {
+		return []figure.Mark{mean}
+	}
+	raw := line(points)
+	raw.Color, raw.Width = figure.Light(c), 0.6
+	return []figure.Mark{raw, mean}
 }
 
 // window is the number of values that a smoothed one averages: about a twentieth of the curve, odd, and 1 for short curves.
@@ -268,50 +222,44 @@ func window(n int) int {
 }
 
 // movingAverage is centred, over n values; at the ends over those that there are.
-func movingAverage(points plotter.XYs, n int) plotter.XYs {
-	out := make(plotter.XYs, len(points))
+func movingAverage(points []rundir.Point, n int) []rundir.Point {
+	out := make([]rundir.Point, len(points))
 	for i := range points {
 		near := points[max(0, i-n/2):min(len(points), i+n/2+1)]
 		sum := 0.0
 		for _, q := range near {
-			sum += q.Y
+			sum += q.Value
 		}
-		out[i] = plotter.XY{X: points[i].X, Y: sum / float64(len(near))}
+		out[i] = rundir.Point{Step: points[i].Step, Value: sum / float64(len(near))}
 	}
 	return out
 }
 
-// addMarkers draws validation results, with their intervals where there are any.
-func addMarkers(p *plot.Plot, points, ends plotter.XYs, c color.NRGBA) {
-	if len(points) > 1 {
-		p.Add(line(points, light(c), 0.8))
+// Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with their intervals.
+func Terminal(w io.Writer, r *rundir.Run) error {
+	validation := curves{unit: "success in %", factor: 100, low: 0, high: 100, list: []curve{{key: "val-env/*/success"}}}
+	if len(validation.tags(r)) == 0 {
+		return fmt.Errorf("%s: nothing was validated: expected metrics named val-env/TAG/success", r.Name)
 	}
-	if len(ends) > 0 {
-		low, high := make([]float64, len(points)), make([]float64, len(points))
-		for i := range points {
-			low[i], high[i] = ends[2*i].Y, ends[2*i+1].Y
+	for _, t := range validation.tags(r) {
+		one := validation
+		one.list = []curve{{key: "val-env/" + t + "/success", validation: true}}
+		p := one.panel(r, figure.Axis{Label: "steps"})
+		p.Marks[1].Label = t + ": validation"
+		p.Marks = p.Marks[1:]
+		if err := p.Terminal(w, table.Width(w)); err != nil {
+			return err
 		}
-		p.Add(errorBars(points, low, high, c))
+		points, n := r.Series("val-env/"+t+"/success"), r.ValidationEpisodes()[t]
+		for _, q := range slices.Compact([]rundir.Point{points[0], points[len(points)-1]}) {
+			text := fmt.Sprintf("  after step %-4d %s", q.Step, table.Share(q.Value, n).Text)
+			if n > 0 {
+				text += fmt.Sprintf(" of %d episodes", n)
+			}
+			if _, err := fmt.Fprintln(w, text); err != nil {
+				return err
+			}
+		}
 	}
-	p.Add(dots(points, c, 2.2))
-}
-
-// fitX shows all logged steps in every panel.
-func fitX(p *plot.Plot, r *rundir.Run) {
-	p.X.Min, p.X.Max = float64(r.Records[0].Step), float64(r.Records[len(r.Records)-1].Step)
-	if p.X.Min > 0 && p.X.Min < p.X.Max/10 {
-		p.X.Min = 0
-	}
-	pad := math.Max((p.X.Max-p.X.Min)*0.02, 0.5)
-	p.X.Min, p.X.Max = p.X.Min-pad, p.X.Max+pad
-}
-
-// fitY shows all points with some space around them.
-func fitY(p *plot.Plot, points plotter.XYs) {
-	_, _, low, high := plotter.XYRange(points)
-	room := (high - low) * 0.06
-	if high-low <= 1e-9*math.Max(math.Abs(high), math.Abs(low)) {
-		room = math.Max(math.Abs(high)*0.1, 1e-6)
-	}
-	p.Y.Min, p.Y.Max = low-room, high+room
+	return nil
 }

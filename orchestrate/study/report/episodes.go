@@ -68,7 +68,7 @@ func samples(r *rundir.Run) (out []sample, note string, err error) {
 }
 
 func newSample(title string, e *episode.Episode, decode func([]int32) string) sample {
-	s := sample{Title: title, Success: e.Success, About: fmt.Sprintf("%s, seed %d, score %.4g, %d tokens, ended: %s", e.Tag, e.Seed, e.Score, len(e.IDs), e.Stop)}
+	s := sample{Title: title, Success: e.Success, About: fmt.Sprintf("%s, group %d, score %.3g, %d tokens, ended: %s", e.Tag, e.Group, e.Score, len(e.IDs), e.Stop)}
 	at := 0
 	for i, t := range e.Turns {
 		if i == mostTurns {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -9,22 +8,16 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/BurntSushi/toml"
-
 	"gyre/internal/atomicfile"
-	"gyre/internal/statistics"
+	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
 )
-
-// dpi of the pictures: sharp on a screen of twice the usual density, without making the page heavy.
-const dpi = 150
 
 //go:embed page.html
 var pageSource string
@@ -43,9 +36,9 @@ func Write(ctx context.Context, runs []*rundir.Run, path string) error {
 // page is what the template shows.
 type page struct {
 	Title, Subtitle string
-	Outcomes        table
+	Outcomes        template.HTML
 	Comparison      []picture
-	Differences     table
+	Differences     template.HTML
 	Runs            []section
 }
 
@@ -54,7 +47,7 @@ type section struct {
 	Anchor, Label, Status, Mood, Reason, About string
 	Warnings                                   []string
 	Training, Overview                         []picture
-	Validations, Time, Final                   table
+	Validations, Time, Final                   template.HTML
 	Analyses                                   []analysed
 	Episodes                                   []sample
 	EpisodeNote                                string
@@ -62,30 +55,25 @@ type section struct {
 	Config                                     string
 }
 
-// analysed is one step of the gradient analysis.
+// analysed is one analysed step of the run, or of an analysis of its policy.
 type analysed struct {
-	Step     int
-	Profile  string
+	Title    string
 	Open     bool
 	Pictures []picture
-	Buckets  table
+	Buckets  template.HTML
 }
 
-// picture is a figure as a data URL.
+// picture is a figure as panels, which the page arranges in its width.
 type picture struct {
+	Title, Caption string
+	Panels         []panel
+}
+
+// panel is one of them as a data URL.
+type panel struct {
 	Data template.URL
 	Alt  string
-}
-
-type table struct {
-	Columns []string
-	Rows    [][]cell
-}
-
-// cell is a value; text is aligned to the left.
-type cell struct {
-	Value string
-	Text  bool
+	Wide bool
 }
 
 func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
@@ -93,20 +81,22 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 	p := &page{Title: labels[0], Subtitle: "A run of Gyre"}
 	if len(runs) > 1 {
 		p.Title, p.Subtitle = fmt.Sprintf("%d runs", len(runs)), strings.Join(labels, ", ")
-		p.Differences = differences(runs, labels)
+		p.Differences = html(differences(runs, labels))
 		var conditions []plot.Condition
 		for i, r := range runs {
 			conditions = append(conditions, plot.Condition{Label: labels[i], Runs: []*rundir.Run{r}})
 		}
-		if f := plot.Conditions("Comparison", conditions); !f.Empty() {
-			drawn, err := draw(f)
-			if err != nil {
-				return nil, err
-			}
-			p.Comparison = []picture{drawn}
+		drawn, err := draw(plot.Conditions("Comparison", conditions))
+		if err != nil {
+			return nil, err
 		}
+		p.Comparison = drawn
 	}
-	p.Outcomes = outcomes(runs, labels)
+	if all := outcomes(runs, labels); len(runs) == 1 {
+		p.Outcomes = html(all.Turned())
+	} else {
+		p.Outcomes = html(all)
+	}
 	for i, r := range runs {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -118,6 +108,14 @@ func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 		p.Runs = append(p.Runs, s)
 	}
 	return p, nil
+}
+
+// html is a table for the page; "" for one without rows.
+func html(t *table.Table) template.HTML {
+	if len(t.Rows) == 0 {
+		return ""
+	}
+	return t.HTML()
 }
 
 // labelsOf are the runs' names; where two have the same, their directories.
@@ -143,32 +141,20 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 	if r.Broken != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("The metrics could not be read to their end: %v", r.Broken))
 	}
-	if f, ok := plot.Training(r); ok {
-		drawn, err := draw(f)
-		if err != nil {
-			return s, err
-		}
-		s.Training = append(s.Training, drawn)
-	}
-	f, ok, err := plot.Steps(r)
+	steps, err := plot.Steps(r)
 	if err != nil { // steps that cannot be compared are shown one by one
-		s.Warnings = append(s.Warnings, err.Error())
-	} else if ok {
-		drawn, err := draw(f)
-		if err != nil {
-			return s, err
-		}
-		s.Overview = append(s.Overview, drawn)
+		s.Warnings, steps = append(s.Warnings, err.Error()), figure.Figure{}
 	}
-	steps := plot.AnalysedSteps(r, false)
-	for i, step := range steps {
-		a, err := newAnalysed(r, step, i == len(steps)-1)
-		if err != nil {
-			return s, fmt.Errorf("gradient analysis of step %d: %w", step, err)
-		}
-		s.Analyses = append(s.Analyses, a)
+	if s.Training, err = draw(plot.Training(r)); err != nil {
+		return s, err
 	}
-	s.Validations, s.Time, s.Final = validations(r), times(o), final(r)
+	if s.Overview, err = draw(steps); err != nil {
+		return s, err
+	}
+	if s.Analyses, err = analyses(r); err != nil {
+		return s, err
+	}
+	s.Validations, s.Time, s.Final = html(validations(r)), html(times(o)), html(final(r))
 	s.Episodes, s.EpisodeNote, err = samples(r)
 	if err != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("No sample episodes: %v", err))
@@ -210,13 +196,22 @@ func warnings(r *rundir.Run) (out []string) {
 	return out
 }
 
-func draw(f plot.Picture) (picture, error) {
-	var png bytes.Buffer
-	if err := f.Render(&png, dpi); err != nil {
-		return picture{}, fmt.Errorf("drawing %s: %w", f.Name, err)
+// draw makes a figure's panels; none of a figure without any.
+func draw(f figure.Figure) ([]picture, error) {
+	if len(f.Panels) == 0 {
+		return nil, nil
 	}
-	// The picture was made here and is base64: nothing in the URL needs escaping.
-	return picture{template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(png.Bytes())), f.Title() + ". " + f.Caption()}, nil
+	drawn, err := f.SVG()
+	if err != nil {
+		return nil, fmt.Errorf("drawing %s: %w", f.Name, err)
+	}
+	p := picture{Title: f.Title, Caption: f.Caption}
+	for i, svg := range drawn {
+		// The picture was made here and is base64: nothing in the URL needs escaping.
+		data := template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(svg))
+		p.Panels = append(p.Panels, panel{data, f.Title + ": " + f.Panels[i].Title, f.Panels[i].Wide})
+	}
+	return []picture{p}, nil
 }
 
 // describe says in a few words how a run ended.
@@ -250,210 +245,4 @@ func about(r *rundir.Run) string {
 		}
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.TrimSpace(s) == "" }), " · ")
-}
-
-// outcomes has a row per run.
-func outcomes(runs []*rundir.Run, labels []string) table {
-	t := table{Columns: []string{"run", "ended", "steps", "success before", "peak", "at step", "last", fmt.Sprintf("last %d", rundir.LastValidations),
-		"entropy", "spread", "grad norm", "hours"}}
-	for i, r := range runs {
-		o := r.Outcome()
-		at := ""
-		if len(o.Success) > 0 {
-			at = strconv.Itoa(o.PeakStep)
-		}
-		t.add(text(labels[i]), text(describe(o)), number(float64(o.Steps)), percent(o.Baseline), percent(o.Peak), cell{Value: at}, percent(o.Last), percent(o.LastMean),
-			number(o.Entropy), number(o.Spread), number(o.GradNorm), cell{Value: fmt.Sprintf("%.2f", o.Total/3600)})
-	}
-	return t
-}
-
-// differences lists the keys in which the configurations differ, name and output folder aside.
-func differences(runs []*rundir.Run, labels []string) table {
-	flat := make([]map[string]string, len(runs))
-	keys := map[string]bool{}
-	for i, r := range runs {
-		flat[i] = map[string]string{}
-		tree := map[string]any{}
-		// A run without a readable configuration has empty cells.
-		if _, err := toml.DecodeFile(r.File("config.toml"), &tree); err == nil {
-			flatten("", tree, flat[i])
-		}
-		for key := range flat[i] {
-			keys[key] = true
-		}
-	}
-	t := table{Columns: append([]string{"key"}, labels...)}
-	for _, key := range sorted(keys) {
-		row := []cell{text(key)}
-		differs := false
-		for i := range runs {
-			row = append(row, cell{Value: flat[i][key]})
-			differs = differs || flat[i][key] != flat[0][key]
-		}
-		if differs && key != "run.name" && key != "run.output" {
-			t.add(row...)
-		}
-	}
-	return t
-}
-
-func flatten(prefix string, value any, out map[string]string) {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, inner := range v {
-			flatten(strings.TrimPrefix(prefix+"."+key, "."), inner, out)
-		}
-	case []map[string]any:
-		for i, inner := range v {
-			flatten(fmt.Sprintf("%s.%d", prefix, i), inner, out)
-		}
-	default:
-		out[prefix] = fmt.Sprint(v)
-	}
-}
-
-// validations has every validation's success by tag, with the 95 % interval where the number of episodes is known.
-func validations(r *rundir.Run) table {
-	t := table{Columns: []string{"step"}}
-	keys, episodes := r.Keys("val-env/*/success"), r.ValidationEpisodes()
-	for _, key := range keys {
-		t.Columns = append(t.Columns, tagOf(key))
-	}
-	for _, record := range r.Records {
-		row := []cell{number(float64(record.Step))}
-		found := false
-		for _, key := range keys {
-			v, ok := rundir.Number(record, key)
-			value := cell{}
-			if ok {
-				found, value = true, percent(v)
-				if n := episodes[tagOf(key)]; n > 0 {
-					low, high := statistics.Wilson(v, n, 0.95)
-					value.Value += fmt.Sprintf(" [%.1f, %.1f]", 100*low, 100*high)
-				}
-			}
-			row = append(row, value)
-		}
-		if found {
-			t.add(row...)
-		}
-	}
-	return t
-}
-
-func tagOf(key string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(key, "val-env/"), "/success")
-}
-
-// times has the phases that took more than a hundredth of the run.
-func times(o rundir.Outcome) table {
-	t := table{Columns: []string{"phase", "seconds", "share"}}
-	names := sorted(o.Phases)
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(o.Phases[b], o.Phases[a]) })
-	for _, name := range names {
-		if s := o.Phases[name]; o.Total > 0 && s > 0.01*o.Total {
-			t.add(text(name), cell{Value: fmt.Sprintf("%.1f", s)}, percent(s/o.Total))
-		}
-	}
-	return t
-}
-
-// final has every number and text of the last step.
-func final(r *rundir.Run) table {
-	t := table{Columns: []string{"metric", "value"}}
-	last := r.Records[len(r.Records)-1]
-	for _, key := range sorted(last.Values) {
-		switch v := last.Values[key].(type) {
-		case float64:
-			t.add(text(key), number(v))
-		case string:
-			t.add(text(key), text(v))
-		case bool:
-			t.add(text(key), cell{Value: fmt.Sprint(v)})
-		}
-	}
-	return t
-}
-
-// newAnalysed shows one step of the gradient analysis.
-func newAnalysed(r *rundir.Run, step int, open bool) (analysed, error) {
-	record, _ := r.At(step)
-	a := analysed{Step: step, Open: open, Profile: "profile not recorded"}
-	if profile, ok := record.Values["grad_analysis/profile"].(string); ok {
-		a.Profile = profile + " profile"
-	}
-	pictures, err := plot.Step(r, step)
-	if err != nil {
-		return a, err
-	}
-	for _, f := range pictures {
-		drawn, err := draw(f)
-		if err != nil {
-			return a, err
-		}
-		a.Pictures = append(a.Pictures, drawn)
-	}
-	columns := []struct{ title, metric string }{{"groups", "group_rv_count"}, {"episodes", "sample_count"}, {"mean spread", "reward_std_mean"},
-		{"‖task‖", "task"}, {"‖entropy‖", "entropy"}, {"‖KL‖", "kl"}, {"task signal per group", "signal_per_group/task"}, {"policy loss", "loss/policy"},
-		{"cosine with all", "cosine_all/task"}}
-	a.Buckets.Columns = []string{"bucket"}
-	for _, c := range columns {
-		a.Buckets.Columns = append(a.Buckets.Columns, c.title)
-	}
-	names := []string{}
-	for i := 1; ; i++ {
-		name := fmt.Sprintf("bucket_%d", i)
-		if _, ok := record.Float("grad_norm/" + name + "/sample_count"); !ok {
-			if i > 64 {
-				break
-			}
-			continue
-		}
-		names = append(names, name)
-	}
-	for _, name := range append(names, "all") {
-		row := []cell{text(name)}
-		for _, c := range columns {
-			value := cell{}
-			if v, ok := record.Float("grad_norm/" + name + "/" + c.metric); ok {
-				value = number(v)
-				low, ok1 := record.Float("grad_norm/" + name + "/signal_per_group_low/task")
-				high, ok2 := record.Float("grad_norm/" + name + "/signal_per_group_high/task")
-				if strings.HasPrefix(c.metric, "signal_") && ok1 && ok2 {
-					value.Value += fmt.Sprintf(" [%.3g, %.3g]", low, high)
-				}
-			}
-			row = append(row, value)
-		}
-		a.Buckets.add(row...)
-	}
-	return a, nil
-}
-
-func (t *table) add(row ...cell) { t.Rows = append(t.Rows, row) }
-
-func text(s string) cell { return cell{s, true} }
-
-func number(v float64) cell {
-	if math.IsNaN(v) {
-		return cell{Value: "–"}
-	}
-	return cell{Value: strconv.FormatFloat(v, 'g', 5, 64)}
-}
-
-func percent(v float64) cell {
-	if math.IsNaN(v) {
-		return cell{Value: "–"}
-	}
-	return cell{Value: fmt.Sprintf("%.1f %%", 100*v)}
-}
-
-func sorted[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for key := range m {
-		out = append(out, key)
-	}
-	slices.Sort(out)
-	return out
 }

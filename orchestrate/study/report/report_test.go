@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -87,8 +88,9 @@ func TestPageHoldsTheRun(t *testing.T) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	if n := strings.Count(page, "data:image/png;base64,"); n != 1+2*2 {
-		t.Errorf("%d pictures, want the training curves and two of each analysed step", n)
+	// Of training success, entropy and time; of each analysed step the task's gradient and reward std, and two of its norms.
+	if n := strings.Count(page, "data:image/svg"); n != 3+2*(2+2) {
+		t.Errorf("%d panels", n)
 	}
 }
 
@@ -117,19 +119,45 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Comparison) != 1 || len(p.Runs) != 2 || len(p.Outcomes.Rows) != 2 {
-		t.Errorf("%d comparisons of %d runs, %d outcomes", len(p.Comparison), len(p.Runs), len(p.Outcomes.Rows))
+	if len(p.Comparison) != 1 || len(p.Runs) != 2 {
+		t.Errorf("%d comparisons of %d runs", len(p.Comparison), len(p.Runs))
 	}
-	if d := p.Differences.Rows; len(d) != 1 || d[0][0].Value != "filter.value" || d[0][1].Value != "0.9" || d[0][2].Value != "0.5" {
-		t.Errorf("differences %v, want that of filter.value", d)
+	var text strings.Builder
+	if err := differences([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil || text.String() != "key,a,b\nfilter.value,0.9,0.5\n" {
+		t.Errorf("differences %q (%v), want that of filter.value", text.String(), err)
 	}
-	if row := p.Outcomes.Rows[0]; row[4].Value != "50.0 %" || row[5].Value != "4" || row[7].Value != "25.0 %" {
+	row := outcomes([]*rundir.Run{a}, []string{"a"}).Rows[0]
+	if row[4] != (table.Cell{Value: 0.5, Text: "50.0 %"}) || row[5] != 4 || row[7] != (table.Cell{Value: 0.25, Text: "25.0 %"}) {
 		t.Errorf("outcome %v, want a peak of 50 %% at step 4 and 25 %% for the mean of the last three", row)
 	}
 }
 
-func TestNumbersThatAreNotThere(t *testing.T) {
-	if number(math.NaN()).Value != "–" || percent(math.NaN()).Value != "–" {
-		t.Error("NaN is shown as a number")
+// The shares of a run's time add up to the whole, whatever sums and parts of phases were logged beside them.
+func TestTimesAddUpToTheWhole(t *testing.T) {
+	o := rundir.Outcome{Total: 100, Phases: map[string]float64{"gen": 40, "prefill": 10, "decode": 25, "env_wait": 5, "update_actor": 30, "testing": 20, "step": 75, "train_total": 75,
+		"eval_total": 20, "total": 100, "filter": 0.5}}
+	sum, seen := 0.0, ""
+	for _, row := range times(o).Rows {
+		seen += row[0].(string) + " "
+		if row[0] != "all" {
+			sum += row[1].(float64)
+		}
+	}
+	if math.Abs(sum-100) > 1e-9 || seen != "rollout actor validation other all " {
+		t.Errorf("%v s of 100 in %s", sum, seen)
+	}
+}
+
+// What gyre analyze left beside a run is part of its page.
+func TestAnalysesBesideARunAreShown(t *testing.T) {
+	r, probe := writeRun(t, "demo", ""), writeRun(t, "before", "", 1)
+	if err := os.MkdirAll(r.Dir+"-analysis", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(probe.Dir, filepath.Join(r.Dir+"-analysis", "before")); err != nil {
+		t.Fatal(err)
+	}
+	if page := pageOf(t, r); !strings.Contains(page, "before: Step 1 (exact profile)") {
+		t.Error("the analysis is not on the page")
 	}
 }

@@ -87,7 +87,7 @@ func TestConfigurationsAreComparedKeyByKey(t *testing.T) {
 		for _, row := range differences(runs, make([]string, len(runs))).Rows {
 			line := ""
 			for _, c := range row {
-				line += c.Value + "|"
+				line += fmt.Sprint(c) + "|"
 			}
 			out = append(out, line)
 		}

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/figure"
 	"gyre/internal/statistics"
 	"gyre/orchestrate/study/plot"
 )
@@ -200,7 +201,7 @@ func (s *Summary) draw(labels []string, first map[string]*Run) error {
 	var problems []error
 	for _, f := range plot.Study(filepath.Base(s.Dir), list) {
 		path := filepath.Join(s.Dir, "figures", f.Name)
-		problems = append(problems, atomicfile.Write(path, func(w io.Writer) error { return f.Render(w, plot.PrintDPI) }))
+		problems = append(problems, atomicfile.Write(path, func(w io.Writer) error { return f.PNG(w, figure.PrintDPI) }))
 		s.Files = append(s.Files, path)
 	}
 	return errors.Join(problems...)
