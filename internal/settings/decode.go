@@ -118,7 +118,7 @@ func (d *decoder) value(path string, raw any, to reflect.Value, tag reflect.Stru
 
 // listSyntax shows how the list is written that one text was given for.
 func listSyntax(path string, raw any, to reflect.Value) string {
-	if s, ok := raw.(string); ok && to.Kind() == reflect.Slice && to.Type().Elem().Kind() != reflect.Map {
+	if s, ok := raw.(string); ok && to.Kind() == reflect.Slice && (to.Type().Elem().Kind() == reflect.String || readsItself(to.Type().Elem())) {
 		return fmt.Sprintf("; a list is written [%q], on a command line '%s=[%q]'", s, path, s)
 	}
 	return ""
@@ -142,7 +142,7 @@ func (d *decoder) list(path string, raw any, to reflect.Value, tag reflect.Struc
 	}
 	for i := range from.Len() {
 		at, element := fmt.Sprintf("%s.%d", path, i), to.Index(i)
-		if element.Kind() == reflect.Struct {
+		if element.Kind() == reflect.Struct && !readsItself(element.Type()) {
 			setDefaults(element)
 			d.setElement(path, element, tag)
 		}

@@ -74,11 +74,17 @@ func spell(interval string) string {
 	return fmt.Sprintf("%s and < %v", text, high)
 }
 
+// readsItself reports whether values of a type are read by the type, whatever they look like.
+func readsItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Decoder]()) }
+
 func typeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		return "a table"
 	case reflect.Slice:
+		if readsItself(t.Elem()) {
+			return "a list"
+		}
 		switch t.Elem().Kind() {
 		case reflect.String:
 			return "a list of strings"

@@ -50,14 +50,14 @@ RUN/plots; their paths are printed.
 			Name:      "steps",
 			Usage:     "draw exported analyses: of a W&B run, or of three steps",
 			ArgsUsage: "[HISTORY]",
-			Description: `HISTORY is the exported history of a W&B run: a .wandb, .jsonl, .json or .csv
-file, or a folder with one. The files of each analysed step go to
+			Description: `HISTORY is a run, or the history of a W&B run: scripts/wandb_history.py
+writes it to a folder. The files of each analysed step go to
 gradient_analysis_outputs/NAME_ID. Without it, three exported steps are
 compared; each DIR holds a metrics.json or one
 gradient_analysis_metrics_step_N.json, as gyre plot writes it.
 
-   gyre plot steps wandb/offline-run-1-abc --list-steps
-   gyre plot steps history.jsonl --step 1 11 --output-dir drawn
+   python3 scripts/wandb_history.py me/project/abcd1234 taken
+   gyre plot steps taken --step 1 11 --output-dir drawn
    gyre plot steps --mode ppo --step0-dir a/plots --step20-dir b/plots \\
      --step40-dir c/plots --out grid.png`,
 			Flags: []cli.Flag{

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
-
-	"gyre/orchestrate/run/metrics"
 )
 
 func TestPlotArguments(t *testing.T) {
@@ -45,12 +43,13 @@ func TestPlotArguments(t *testing.T) {
 	}
 }
 
-// Exported histories of W&B, in every form, are drawn as RAGEN's script draws them.
+// The history of a run of W&B is drawn as RAGEN's script draws it.
 func TestPlotHistories(t *testing.T) {
 	dir := t.TempDir()
 	row := func(step string, task string) string {
 		return `{"_step": ` + step + `, "_timestamp": 1.5, "actor/pg_loss": NaN, "none": null, "grad_norm/bucket_1/task": ` + task +
-			`, "grad_norm/bucket_1/reward_std_mean": 0.5, "grad_norm/bucket_1/group_rv_table": {"_type": "table-file", "path": "media/table/t.table.json"}}`
+			`, "grad_norm/bucket_1/reward_std_mean": 0.5, "grad_norm/bucket_1/group_rv_table": {"columns": ["bucket", "group_id", "reward_std"], ` +
+			`"rows": [["bucket_1", 4, 0.25], ["bucket_1", 7, 0.75]]}}`
 	}
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
@@ -61,41 +60,19 @@ func TestPlotHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	table := `{"columns": ["bucket", "group_id", "reward_std"], "data": [["bucket_1", 4, 0.25], ["bucket_1", 7, 0.75]]}`
-	write("my run_abcd1234/history.jsonl", row("1", "0.25")+"\n"+`{"_step": 2, "grad_norm/bucket_1/task": 0}`+"\n"+row("11", "0.5")+"\n")
-	write("my run_abcd1234/media/table/t.table.json", table)
-	write("list/history.json", "["+row("1", "0.25")+","+row("11", "0.5")+"]")
-	write("list/run.json", `{"name": "listed", "id": "zzzz9999"}`)
-	write("sheet/export.csv", "_step,grad_norm/bucket_1/task,grad_norm/bucket_1/reward_std_mean\n1,0.25,0.5\n2,,\n11,0.5,0.5\n")
-	write("broken/history.jsonl", row("1", "0.25")+"\n[1]\n")
-	sinks, err := metrics.OpenSinks(metrics.Run{Dir: filepath.Join(dir, "offline"), ID: "qrst5678", Name: "a/b", Loggers: metrics.Loggers, Last: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for step, task := range []float64{0, 0.25} {
-		if err := sinks.Log(step, map[string]any{"grad_norm/bucket_1/task": task, "grad_analysis/profile": "exact"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sinks.Close()
-	offline, _ := filepath.Glob(filepath.Join(dir, "offline/wandb/*"))
+	write("taken/history.jsonl", row("1", "0.25")+"\n"+`{"_step": 2, "grad_norm/bucket_1/task": 0}`+"\n"+row("11", "0.5")+"\n")
+	write("taken/run.json", `{"name": "my run", "id": "abcd1234"}`)
 	t.Chdir(dir)
 	for _, c := range []struct {
 		args           []string
 		code           int
 		stdout, stderr string
 	}{
-		{[]string{"my run_abcd1234", "--list-steps"}, 0, "1\n11\n", ""},
-		{[]string{"list", "--list-steps"}, 0, "1\n11\n", ""},
-		{[]string{"sheet", "--list-steps"}, 0, "1\n11\n", ""},
-		{[]string{offline[0], "--list-steps"}, 0, "1\n", ""},
-		{[]string{"my run_abcd1234", "--step", "1", "12"}, exitUsage, "", "step 12 has no gradient analysis; analysed: 1, 11"},
-		{[]string{"my run_abcd1234", "--step", "1"}, 0, "gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv\n", ""},
-		{[]string{"list"}, 0, "gradient_analysis_outputs/listed_zzzz9999/gradient_analysis_summary_step_11.png\n", ""},
-		{[]string{offline[0]}, 0, "gradient_analysis_outputs/a_b_qrst5678/gradient_analysis_summary_step_1.png\n", ""},
-		{[]string{"sheet/export.csv", "--output-dir", "drawn"}, 0, "drawn/gradient_analysis_plots_step_11.png\n", ""},
-		{[]string{"broken"}, exitFailed, "", "history.jsonl:2: not a JSON object"},
-		{[]string{"gradient_analysis_outputs"}, exitFailed, "", "folder with the history of a W&B run"},
+		{[]string{"taken", "--list-steps"}, 0, "1\n11\n", ""},
+		{[]string{"taken", "--step", "1", "12"}, exitUsage, "", "step 12 has no gradient analysis; analysed: 1, 11"},
+		{[]string{"taken", "--step", "1"}, 0, "gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv\n", ""},
+		{[]string{"taken/history.jsonl", "--output-dir", "drawn"}, 0, "drawn/gradient_analysis_plots_step_11.png\n", ""},
+		{[]string{"gradient_analysis_outputs"}, exitFailed, "", "scripts/wandb_history.py makes a folder of a W&B run"},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"gyre", "plot", "steps", "--dpi", "40"}, c.args...)

@@ -48,9 +48,11 @@ type Run struct {
 	Threads int `toml:"threads" default:"0" range:"[0,)"`
 	// Which episodes are written to rollouts/step_N.jsonl.
 	SaveRollouts string `toml:"save_rollouts" default:"all" oneof:"all,validation,none"`
-	// Where metrics go: jsonl (metrics.jsonl, always), tensorboard (event files in tensorboard/), wandb (an offline run in
-	// wandb/, which `wandb sync` uploads).
-	Loggers []string `toml:"loggers" default:"[\"jsonl\"]" oneof:"jsonl,tensorboard,wandb"`
+	// Project of the run at experiment trackers.
+	Project string `toml:"project" default:"gyre"`
+	// Where metrics go: jsonl (metrics.jsonl, always), tensorboard (event files in tensorboard/), wandb (Weights & Biases by its Python package; offline
+	// in wandb/ where no key is known), or { command = ["PROGRAM", …] }: a program that gets the run and then every record, a line of JSON each.
+	Loggers []Logger `toml:"loggers" default:"[\"jsonl\"]"`
 }
 
 // Model says which policy is trained.

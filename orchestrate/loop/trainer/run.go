@@ -222,7 +222,7 @@ func (r *run) holdDirectory(found *beginning) (err error) {
 		r.firstStep = r.state.Step + 1
 	}
 	if r.logger, err = metrics.OpenSinks(metrics.Run{
-		Dir: r.dir.Path, ID: r.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, First: r.firstStep, Last: last, Sparse: r.sparse,
+		Dir: r.dir.Path, ID: r.dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, Warn: r.dir.Log.Warnf, First: r.firstStep, Last: last, Sparse: r.sparse,
 	}); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package metrics writes down what happened: a run's metrics in their sinks, one line per step on the console, progress bars.
 //
-//	Sink ◀── metrics.jsonl (always: the truth), TensorBoard event files, an offline run of Weights & Biases
+//	Sink ◀── metrics.jsonl (always: the truth), TensorBoard event files, programs that get every record (W&B, MLflow)
 //
 // metrics.jsonl holds one JSON object per step: "schema" (1) and "step" first, then the metrics in alphabetical order.
 // A value is a number, a string, a boolean, a table ({"columns": […], "rows": [[…], …]}), or null where the number does

@@ -1,11 +1,15 @@
 package metrics
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
+
+	"gyre/orchestrate/config"
+	"gyre/scripts"
 )
 
 // Sink is a place where metrics go. It belongs to one goroutine.
@@ -16,22 +20,21 @@ type Sink interface {
 	Close() error
 }
 
-// Loggers are the kinds of sinks by the names that run.loggers takes.
-var Loggers = []string{"jsonl", "tensorboard", "wandb"}
-
 // File is the name of a run's metrics in its directory.
 const File = "metrics.jsonl"
 
 // Run says whose metrics are logged, and from where on.
 type Run struct {
 	Dir, ID, Name string
-	Config        []byte   // the resolved configuration (TOML)
-	Loggers       []string // of Loggers; jsonl is always there
+	Config        []byte          // the resolved configuration (TOML)
+	Loggers       []config.Logger // jsonl is always there
 	// First is the first step that this directory's metrics can have, Last the one to go on after (-1: none). All steps
 	// from First (or 0, the validation before training) to Last must be there: a hole is an error.
 	First, Last int
 	// Sparse says that not every step has a line (supervised fine-tuning logs now and then).
 	Sparse bool
+	// Warn says what becomes of a logger that is a program.
+	Warn func(format string, args ...any)
 }
 
 // HoleError means that metrics.jsonl lacks steps that the checkpoint to continue from has done.
@@ -66,27 +69,33 @@ func OpenSinks(run Run) (Sink, error) {
 		return nil, fmt.Errorf("opening the metrics: %w", err)
 	}
 	list := sinks{jsonl}
-	for _, kind := range Loggers[1:] {
-		if !slices.Contains(run.Loggers, kind) {
-			continue
-		}
-		var further Sink
-		var last int
-		switch kind {
-		case "tensorboard":
-			further, last, err = openTensorBoard(filepath.Join(run.Dir, kind), run.Last)
-		case "wandb":
-			further, last, err = openWandB(filepath.Join(run.Dir, kind), run)
-		}
-		if err == nil {
-			list = append(list, further)
-			err = catchUp(further, path, last)
-		}
+	for i, l := range run.Loggers {
+		further, err := openFurther(run, i, l)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("opening the %s log: %w", kind, err), list.Close())
+			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", cmp.Or(l.Name, strings.Join(l.Command, " ")), err), list.Close())
+		}
+		if further != nil {
+			list = append(list, further)
 		}
 	}
 	return list, nil
+}
+
+// openFurther opens a sink beside metrics.jsonl, with the steps that are there; nil for metrics.jsonl itself.
+func openFurther(run Run, i int, l config.Logger) (Sink, error) {
+	switch l.Name {
+	case "jsonl":
+		return nil, nil
+	case "tensorboard":
+		events, last, err := openTensorBoard(filepath.Join(run.Dir, l.Name), run.Last)
+		if err != nil {
+			return nil, err
+		}
+		return events, catchUp(events, filepath.Join(run.Dir, File), last)
+	case "wandb":
+		return openCommand(run, l.Name, []string{"python3", "-c", scripts.WandBSink}, commandPatience)
+	}
+	return openCommand(run, fmt.Sprintf("logger_%d", i), l.Command, commandPatience)
 }
 
 // catchUp gives a sink the steps after last that metrics.jsonl has.

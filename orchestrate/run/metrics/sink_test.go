@@ -2,14 +2,18 @@ package metrics
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"gyre/orchestrate/config"
 )
 
 var everything = map[string]any{
@@ -19,7 +23,9 @@ var everything = map[string]any{
 
 func openRun(t *testing.T, dir string, last int) Sink {
 	t.Helper()
-	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo", Config: []byte("[run]\nsteps = 3\n"), Loggers: Loggers, Last: last})
+	loggers := []config.Logger{{Name: "jsonl"}, {Name: "tensorboard"}, {Command: []string{"sh", "-c", `cat >"$0"`, filepath.Join(dir, "told")}}}
+	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo", Config: []byte("[run]\nsteps = 3\nproject = \"mine\"\n"), Loggers: loggers, Last: last,
+		Warn: func(format string, args ...any) { t.Errorf(format, args...) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,39 +60,33 @@ func eventSteps(t *testing.T, dir string) (steps []int) {
 	return steps
 }
 
-// wandbSteps lists the steps in the offline run, and whether it ends as a finished run does.
-func wandbSteps(t *testing.T, dir string) (steps []int, ended bool) {
+// toldSteps lists the steps that a program was sent, in order, after the line about the run.
+func toldSteps(t *testing.T, path string) (steps []int) {
 	t.Helper()
-	found, _ := filepath.Glob(filepath.Join(dir, "wandb", "offline-run-*-abcd1234", "run-abcd1234.wandb"))
-	if len(found) != 1 {
-		t.Fatalf("offline runs: %q", found)
-	}
-	data, err := os.ReadFile(found[0])
+	first := true
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, number := int64(len(wandbMagic)), uint64(0)
-	for {
-		record, end, ok := nextRecord(data, at)
-		if !ok {
-			break
+	for line := range bytes.Lines(data) {
+		var about struct {
+			ID, Name, Project, Dir string
+			Config                 map[string]any
 		}
-		number++
-		if _, _, n := protowire.ConsumeTag(record); n > 0 {
-			if got, _ := protowire.ConsumeVarint(record[n:]); got != number {
-				t.Fatalf("record %d has the number %d", number, got)
+		if first {
+			if err := json.Unmarshal(line, &about); err != nil || about.ID != "abcd1234" || about.Name != "demo" || about.Project != "mine" || about.Config["run"] == nil {
+				t.Errorf("about the run: %s, %v", line, err)
 			}
+			first = false
+			continue
 		}
-		if step, ok := wandbStep(record); ok {
-			steps = append(steps, step)
+		record, err := decode(line)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
 		}
-		_, ended = field(record, wandbExit)
-		at = end
+		steps = append(steps, record.Step)
 	}
-	if at != int64(len(data)) {
-		t.Fatalf("the log can be read to byte %d of %d", at, len(data))
-	}
-	return steps, ended
+	return steps
 }
 
 func equal(a, b []int) bool {
@@ -103,9 +103,9 @@ func equal(a, b []int) bool {
 
 func checkSteps(t *testing.T, dir string, want ...int) {
 	t.Helper()
-	offline, ended := wandbSteps(t, dir)
-	if got := steps(t, filepath.Join(dir, File)); !equal(got, want) || !equal(eventSteps(t, dir), want) || !equal(offline, want) || !ended {
-		t.Errorf("jsonl %v, TensorBoard %v, W&B %v (ended: %v); want %v", got, eventSteps(t, dir), offline, ended, want)
+	told := toldSteps(t, filepath.Join(dir, "told"))
+	if got := steps(t, filepath.Join(dir, File)); !equal(got, want) || !equal(eventSteps(t, dir), want) || !equal(told, want) {
+		t.Errorf("jsonl %v, TensorBoard %v, the program %v; want %v", got, eventSteps(t, dir), told, want)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestSinksAgreeAfterResume(t *testing.T) {
 	}
 	checkSteps(t, dir, 0, 1, 2, 3)
 	// Killed in the middle of step 4's writing; the checkpoint is of step 2.
-	for _, pattern := range []string{"tensorboard/*", "wandb/*/*.wandb", File} {
+	for _, pattern := range []string{"tensorboard/*", File} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		f, err := os.OpenFile(found[0], os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
@@ -129,9 +129,6 @@ func TestSinksAgreeAfterResume(t *testing.T) {
 		f.Close()
 	}
 	s = openRun(t, dir, 2)
-	if w := s.(sinks)[2].(*wandB); w.summary["actor/loss"] != "0.5" || w.summary["_step"] != "2" {
-		t.Errorf("the reopened run's summary is %v", w.summary)
-	}
 	logAll(t, s, 3, 4)
 	s.Close()
 	checkSteps(t, dir, 0, 1, 2, 3, 4)
@@ -144,32 +141,43 @@ func TestSinksAgreeAfterResume(t *testing.T) {
 	checkSteps(t, dir, 0, 1, 2, 3, 4, 5)
 }
 
-// A long record is cut into pieces over the blocks of the log.
-func TestLongRecords(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	var want, got [][]byte
-	l, err := openRecordLog(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{0, 1, logBlock - 40, 12, 3, 100_000, logBlock - logFrame, 5} {
-		want = append(want, bytes.Repeat([]byte{byte(size)}, size))
-		if err := l.write(want[len(want)-1]); err != nil {
-			t.Fatal(err)
+// A program that is missing, ends early, hangs or is slow is named and counted, and never holds up the run.
+func TestBadProgramsDoNotStopTheRun(t *testing.T) {
+	const records = commandQueue + 500
+	for name, c := range map[string]struct {
+		words []string
+		want  string
+	}{
+		"missing":    {[]string{"no-such-program"}, "executable file not found"},
+		"ends early": {[]string{"sh", "-c", "echo no module named wandb; exit 3"}, "no module named wandb"},
+		"fails":      {[]string{"sh", "-c", "cat >/dev/null; echo upload refused; exit 1"}, "upload refused"},
+		"hangs":      {[]string{"sleep", "1000"}, "records did not reach"},
+	} {
+		dir := t.TempDir()
+		logger := open(t, filepath.Join(dir, File))
+		logSteps(t, logger, 1)
+		var mu sync.Mutex
+		said := ""
+		warn := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			said += fmt.Sprintf(format, args...) + "\n"
 		}
-	}
-	l.close()
-	l, err = openRecordLog(path, func(record []byte) bool { got = append(got, record); return true })
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.close()
-	if len(got) != len(want) {
-		t.Fatalf("%d records of %d", len(got), len(want))
-	}
-	for i := range want {
-		if !bytes.Equal(got[i], want[i]) {
-			t.Errorf("record %d: %d bytes, want %d", i, len(got[i]), len(want[i]))
+		s, err := openCommand(Run{Dir: dir, ID: "a", Name: "b", Warn: warn}, "x", c.words, 2*time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		begin := time.Now()
+		for step := range records {
+			if err := s.Log(step, everything); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := s.Close(); err != nil || time.Since(begin) > time.Minute {
+			t.Errorf("%s: %v after %v", name, err, time.Since(begin))
+		}
+		if !strings.Contains(said, c.want) || !strings.Contains(said, "The run goes on") {
+			t.Errorf("%s: said %q, want %q", name, said, c.want)
 		}
 	}
 }

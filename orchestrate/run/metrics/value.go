@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 )
@@ -109,10 +110,20 @@ func appendTable(dst []byte, table Table) ([]byte, error) {
 	return append(dst, "]}"...), nil
 }
 
+// bareNumber finds what Python writes as a number and JSON does not know.
+var bareNumber = regexp.MustCompile(`([:\[,]\s*)(NaN|-?Infinity)`)
+
+// decode reads a line of metrics.jsonl, or a row of a history of W&B, which has _step in place of schema and step.
 func decode(line []byte) (Record, error) {
 	var values map[string]any
 	if err := json.Unmarshal(line, &values); err != nil {
-		return Record{}, fmt.Errorf("not a JSON object: %w", err)
+		if json.Unmarshal(bareNumber.ReplaceAll(line, []byte(`$1"$2"`)), &values) != nil {
+			return Record{}, fmt.Errorf("not a JSON object: %w", err)
+		}
+	}
+	step, isHistory := values["_step"].(float64)
+	if isHistory {
+		values["schema"], values["step"] = float64(Schema), step
 	}
 	if schema := values["schema"]; schema != float64(Schema) {
 		return Record{}, fmt.Errorf("schema is %v, expected %d: written by another version of Gyre", schema, Schema)
@@ -123,6 +134,7 @@ func decode(line []byte) (Record, error) {
 	}
 	delete(values, "schema")
 	delete(values, "step")
+	delete(values, "_step")
 	for key, value := range values {
 		values[key] = restore(value)
 	}

@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,11 +31,17 @@ type Run struct {
 	names []string // of all metrics; nil until they are needed
 }
 
+// ErrNoRun means that a folder holds no run.
+var ErrNoRun = errors.New("expected a run directory (runs/NAME) or a metrics.jsonl; scripts/wandb_history.py makes a folder of a W&B run")
+
 // ErrEmpty means that nothing was logged yet.
 var ErrEmpty = errors.New("no step was logged yet")
 
-// Read reads a run directory, a metrics.jsonl, or an exported history of Weights & Biases (a file or the folder of one). A line that cannot be read ends the reading and is kept in Broken: what comes before it
-// can still be used.
+// HistoryFile holds the metrics of a run that another program logged, as scripts/wandb_history.py writes them: rows with _step.
+const HistoryFile = "history.jsonl"
+
+// Read reads a run directory, a metrics.jsonl, or a history. A line that cannot be read ends the reading and is kept in Broken: what comes before it can still be
+// used.
 func Read(name string) (*Run, error) {
 	file := name
 	info, err := os.Stat(name)
@@ -44,10 +51,10 @@ func Read(name string) (*Run, error) {
 	if info.IsDir() {
 		file = filepath.Join(name, metrics.File)
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return readHistory(name)
+			if file = filepath.Join(name, HistoryFile); !isFile(file) {
+				return nil, fmt.Errorf("%s: %w", name, ErrNoRun)
+			}
 		}
-	} else if isHistory(name) {
-		return readHistoryFile(name)
 	}
 	absolute, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
@@ -74,7 +81,15 @@ func Read(name string) (*Run, error) {
 	if info, err := ReadInfo(r.Dir); err == nil {
 		r.Info = info
 	}
+	if r.Info != nil && filepath.Base(file) == HistoryFile {
+		r.Name = cmp.Or(r.Info.Name, r.Name)
+	}
 	return r, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // ID is the run's, "" where it is not known.
