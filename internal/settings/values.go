@@ -75,7 +75,9 @@ func spell(interval string) string {
 }
 
 // readsItself reports whether values of a type are read by the type, whatever they look like.
-func readsItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Decoder]()) }
+func readsItself(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[Decoder]())
+}
 
 func typeName(t reflect.Type) string {
 	switch t.Kind() {
