@@ -6,7 +6,8 @@
 //
 //	spec, err := envs.Lookup("sokoban")
 //	env, err := spec.Make(map[string]any{"boxes": 2, "size": []any{8, 8}})
-//	err = env.Reset(ctx, 10000)
+//	start, err := env.Reset(ctx, 10000, 0)
+//	fmt.Println(start.Instruction)
 //	fmt.Println(env.Observe())
 //	result, err := env.Step(ctx, "Up")
 //

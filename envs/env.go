@@ -8,22 +8,65 @@ import (
 
 // Env is one environment instance. It is used by one goroutine at a time and is reused: every Reset starts another episode,
 // whatever state the one before ended in. Before the first Reset only Close may be called.
+//
+// A call that returns an error has failed: its episode is thrown away and played again. What a policy does wrong is no error, but
+// a Result that is not Valid.
 type Env interface {
-	// Reset starts the episode of a seed. Equal seeds (and options) give equal episodes, in whatever order they are played.
-	Reset(ctx context.Context, seed int64) error
+	// Reset starts the episode of a seed. Equal seeds (and options) give equal episodes, in whatever order they are played. member
+	// is the index of the episode in its group: the members of a group start from the same state, but may meet different luck (a
+	// bandit's draws of rewards).
+	Reset(ctx context.Context, seed int64, member int) (Start, error)
 	// Observe says what the policy is shown now. It may be asked more than once and after the episode's end.
 	Observe() Observation
 	// Step executes one action. An unknown action changes nothing and has Valid = false. A step before Reset or after
 	// the end of the episode is ErrNotRunning.
 	Step(ctx context.Context, action string) (Result, error)
-	// Actions names the legal actions; nil means that any text is an action. Names match whatever their case. They may
-	// depend on the seed (a bandit's arms do).
-	Actions() []string
-	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply is
-	// written, which actions there are or how many are left: the caller does.
-	Instruction() string
 	// Close frees what the environment holds. It may be called twice.
 	Close() error
+}
+
+// Solver is implemented by environments that know an expert.
+type Solver interface {
+	// Solve returns a shortest list of actions from the current state to success, or false if there is none or it is too
+	// far away to be found. Where moves are uncertain (slippery ice) it is the shortest path that could succeed, to be
+	// asked again after every step.
+	Solve() ([]string, bool)
+}
+
+// Start says what holds for a whole episode. An environment fills the fields that it needs.
+type Start struct {
+	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply is
+	// written, which actions there are or how many are left: the caller does.
+	Instruction string
+	// Actions names the legal actions; nil means that any text is an action. Names match whatever their case.
+	Actions []string
+	// Tools are offered to the policy by chat templates that know tools.
+	Tools []Tool
+	// StopStrings end the sampling of a reply ("</answer>"). The string that ended it is part of the reply.
+	StopStrings []string
+	// Name is what the environment calls the episode (the problem of a data set), Answer the right answer where it is known.
+	Name, Answer string
+
+	// ReadReply, if not nil, takes the place of the run's reply format: it gives the actions of a whole reply (a tool call, a
+	// program), at most limit of them. None means that the reply holds nothing to execute.
+	ReadReply func(reply string, limit int) []string
+	// WriteReply is a reply that ReadReply reads as these actions, for experts; nil = they stand in an answer block.
+	WriteReply func(actions []string) string
+	// OnReply, if not nil, is called with each reply before its actions are executed. It returns at once.
+	OnReply func(Reply)
+}
+
+// Tool describes one function that a policy may call.
+type Tool struct {
+	Name        string
+	Description string
+	Parameters  map[string]any // JSON Schema of the arguments; nil = none
+}
+
+// Reply is what an environment may want to know of a reply beside its text.
+type Reply struct {
+	Tokens    int  // sampled, the end of the reply included
+	Truncated bool // it ended because it was as long as replies may be
 }
 
 // Observation is text, or messages with roles, and may carry the state as data.
@@ -56,16 +99,16 @@ func (o Observation) String() string {
 	return strings.Join(parts, "\n")
 }
 
-// The placements of a Part.
+// The placements of a Component.
 const (
 	PlaceLast   = "last"   // the reply's last token; "" means the same
 	PlaceMean   = "mean"   // averaged over the reply's tokens
-	PlaceSpread = "spread" // over the tokens of a stretch of the reply's text
+	PlaceSpread = "spread" // over the tokens of a segment of the reply's text
 )
 
-// Part is one named, unweighted part of a reward ("correctness", "format").
-type Part struct {
-	Name      string
+// Component is one named, unweighted component of a reward ("correctness", "format").
+type Component struct {
+	Name      string // see CheckName
 	Value     float64
 	Placement string // PlaceLast, PlaceMean or PlaceSpread
 	From, To  int    // with PlaceSpread: the bytes [From, To) of the reply's text
@@ -73,12 +116,12 @@ type Part struct {
 
 // Result is what one action did.
 type Result struct {
-	Reward    float64 // what training uses, unless the experiment weights the parts ([[rewards]])
-	Parts     []Part  // named parts beside it; they need not add up to Reward; may be nil
-	Done      bool    // the episode has ended
-	Success   bool    // the state now is a success
-	Valid     bool    // the action was a legal one
-	Effective bool    // the action changed the state
+	Reward     float64     // what training uses, unless the experiment weights the components ([[rewards]])
+	Components []Component // named components beside it; they need not add up to Reward; may be nil
+	Done       bool        // the episode has ended
+	Success    bool        // the state now is a success
+	Valid      bool        // the action was a legal one
+	Effective  bool        // the action changed the state
 	// Info holds further numbers for metrics: means over an episode's turns, or its last value under a name that begins
 	// with final_. May be nil.
 	Info map[string]float64
@@ -86,77 +129,3 @@ type Result struct {
 
 // ErrNotRunning is returned by Step before Reset and after the episode's end.
 var ErrNotRunning = errors.New("the episode is not running: call Reset first")
-
-// Solver is implemented by environments that know an expert.
-type Solver interface {
-	// Solve returns a shortest list of actions from the current state to success, or false if there is none or it is too
-	// far away to be found. Where moves are uncertain (slippery ice) it is the shortest path that could succeed, to be
-	// asked again after every step.
-	Solve() ([]string, bool)
-}
-
-// MemberSetter is implemented by environments whose luck differs between the members of a group although their states
-// do not (a bandit's reward draw). SetMember is called before Reset with the member's index in its group.
-type MemberSetter interface {
-	SetMember(index int)
-}
-
-// ReplyReader is implemented by environments that read whole replies themselves (a tool call, a program) instead of the
-// run's reply format. ReadReply gives at most limit actions; none means that the reply holds nothing to execute.
-type ReplyReader interface {
-	ReadReply(reply string, limit int) []string
-}
-
-// ReplyWriter is implemented by ReplyReaders that have an expert: WriteReply is a reply that ReadReply reads as these actions. Without it
-// they stand in an answer block.
-type ReplyWriter interface {
-	WriteReply(actions []string) string
-}
-
-// Reply is what an environment may want to know of a reply beside its text.
-type Reply struct {
-	Tokens    int  // sampled, the end of the reply included
-	Truncated bool // it ended because it was as long as replies may be
-}
-
-// ReplyTaker is implemented by environments that want to know more of a reply than its text. TakeReply is called before the
-// reply's actions are executed and returns at once.
-type ReplyTaker interface {
-	TakeReply(r Reply)
-}
-
-// Labeler is implemented by environments whose episodes have names (the problem of a data set) and may have a known answer.
-// Label is asked after Reset.
-type Labeler interface {
-	Label() (name, answer string)
-}
-
-// Stopper is implemented by environments at whose strings the sampling of a reply stops ("</answer>"). The string that
-// stopped it is part of the reply.
-type Stopper interface {
-	StopStrings() []string
-}
-
-// RewardTaker is implemented by environments that compute named parts of the reward on request. It is given the experiment's
-// [[rewards]] once, before the first Reset, and refuses names and options that it does not know.
-type RewardTaker interface {
-	TakeRewards(wanted []Wanted) error
-}
-
-// Wanted is a part of the reward that an experiment asks for.
-type Wanted struct {
-	Name    string
-	Options map[string]any
-}
-
-// Tooled is implemented by environments that offer tools, which chat templates that know tools show to the policy.
-type Tooled interface {
-	Tools() []Tool
-}
-
-// Tool describes one function that a policy may call.
-type Tool struct {
-	Name        string
-	Description string
-	Parameters  map[string]any // JSON Schema of the arguments; nil = none
-}

@@ -20,17 +20,17 @@ type options struct {
 type game struct {
 	options options
 	secret  int
-	told    string
+	hint    string
 	running bool
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.secret = 1 + envs.Rand("higherlower", seed).IntN(g.options.Highest)
-	g.told, g.running = "no guess yet", true
-	return nil
+	g.hint, g.running = "no guess yet", true
+	return envs.Start{Instruction: fmt.Sprintf("Guess a number from 1 to %d.", g.options.Highest)}, nil
 }
 
-func (g *game) Observe() envs.Observation { return envs.Observation{Text: g.told} }
+func (g *game) Observe() envs.Observation { return envs.Observation{Text: g.hint} }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
@@ -43,20 +43,16 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	r := envs.Result{Reward: -0.1, Valid: true, Effective: true}
 	switch {
 	case guess < g.secret:
-		g.told = fmt.Sprintf("%d is too low", guess)
+		g.hint = fmt.Sprintf("%d is too low", guess)
 	case guess > g.secret:
-		g.told = fmt.Sprintf("%d is too high", guess)
+		g.hint = fmt.Sprintf("%d is too high", guess)
 	default:
-		g.told, g.running = "right", false
+		g.hint, g.running = "right", false
 		r.Reward, r.Done, r.Success = 1, true, true
 	}
 	return r, nil
 }
 
-func (g *game) Actions() []string { return nil } // any text
-func (g *game) Instruction() string {
-	return fmt.Sprintf("Guess a number from 1 to %d.", g.options.Highest)
-}
 func (g *game) Close() error { return nil }
 
 func init() {
@@ -93,7 +89,7 @@ func TestTheGuidesEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(t.Context(), 3); err != nil {
+	if _, err := env.Reset(t.Context(), 3, 0); err != nil {
 		t.Fatal(err)
 	}
 	low, high := 1, 20

@@ -44,10 +44,11 @@ type Outcome struct {
 // trained policy must beat.
 func PlayRandom(ctx context.Context, env Env, seed int64, maxActions int, rng *rand.Rand) (Outcome, error) {
 	var o Outcome
-	if err := env.Reset(ctx, seed); err != nil {
+	start, err := env.Reset(ctx, seed, 0)
+	if err != nil {
 		return o, err
 	}
-	actions := env.Actions()
+	actions := start.Actions
 	if len(actions) == 0 {
 		return o, errors.New("a random policy needs an environment that names its actions")
 	}

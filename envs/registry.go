@@ -24,13 +24,53 @@ type Spec struct {
 	PlainReplies bool
 	// NewOptions returns a pointer to a fresh options struct that holds the tag's defaults (see Decode).
 	NewOptions func() any
-	// New makes an environment from such a struct.
+	// New makes an environment from such a struct. Every instance is given a struct of its own.
 	New func(options any) (Env, error)
+	// NewFactory is set instead of New where the instances of one set of options share something (a server's connection), or
+	// compute reward components on request. It refuses components that it does not know.
+	NewFactory func(options any, components []ComponentSpec) (Factory, error)
 }
 
-// Make builds an environment with the given options over the tag's defaults. Every unknown key and wrong value is
+// Factory makes environments of one tag and one set of options. It is safe for concurrent use.
+type Factory func() (Env, error)
+
+// ComponentSpec is a reward component that an experiment asks for in [[rewards]].
+type ComponentSpec struct {
+	Name    string
+	Options map[string]any
+}
+
+// Factory prepares to make environments with the given options over the tag's defaults.
+func (s Spec) Factory(options map[string]any, components ...ComponentSpec) (Factory, error) {
+	if s.NewFactory == nil {
+		return func() (Env, error) { return s.make(options) }, nil
+	}
+	o := s.NewOptions()
+	problems := Decode(o, options)
+	factory, err := s.NewFactory(o, components)
+	if problems = errors.Join(problems, err); problems != nil {
+		return nil, fmt.Errorf("environment %s: %w", s.Tag, problems)
+	}
+	return func() (Env, error) {
+		env, err := factory()
+		if err != nil {
+			return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
+		}
+		return env, nil
+	}, nil
+}
+
+// Make builds one environment with the given options over the tag's defaults. Every unknown key and wrong value is
 // reported in one error.
-func (s Spec) Make(options map[string]any) (Env, error) {
+func (s Spec) Make(options map[string]any, components ...ComponentSpec) (Env, error) {
+	factory, err := s.Factory(options, components...)
+	if err != nil {
+		return nil, err
+	}
+	return factory()
+}
+
+func (s Spec) make(options map[string]any) (Env, error) {
 	o := s.NewOptions()
 	problems := Decode(o, options)
 	env, err := s.New(o)
@@ -53,7 +93,7 @@ func Register(specs ...Spec) {
 	registry.Lock()
 	defer registry.Unlock()
 	for _, s := range specs {
-		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil || s.New == nil {
+		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil || (s.New == nil) == (s.NewFactory == nil) {
 			panic(fmt.Sprintf("envs: the spec of tag %q is incomplete", s.Tag))
 		}
 		if old, taken := registry.specs[fold(s.Tag)]; taken {

@@ -21,9 +21,10 @@ type scripted struct {
 	took    []string
 }
 
-func (s *scripted) Reset(context.Context, int64) error { return nil }
-func (s *scripted) Actions() []string                  { return s.actions }
-func (s *scripted) Close() error                       { *s.closed++; return nil }
+func (s *scripted) Reset(context.Context, int64, int) (Start, error) {
+	return Start{Actions: s.actions}, nil
+}
+func (s *scripted) Close() error { *s.closed++; return nil }
 func (s *scripted) Step(_ context.Context, action string) (Result, error) {
 	if len(s.rewards) == 0 {
 		return Result{}, errors.New("out of rewards")

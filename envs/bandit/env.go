@@ -17,7 +17,7 @@ type arm struct {
 	pay  func(luck *rand.Rand) float64
 }
 
-// machine is the environment; it implements envs.Env, envs.MemberSetter and envs.Solver.
+// machine is the environment; it implements envs.Env and envs.Solver.
 type machine struct {
 	rules string
 	// deal makes the arms of an episode, in the order shown.
@@ -26,7 +26,6 @@ type machine struct {
 	info  string // metric: 1 when the best arm was pulled
 	infos [2]map[string]float64
 
-	member  int
 	arms    []arm
 	luck    *rand.Rand
 	counts  []int // pulls of each arm
@@ -37,18 +36,15 @@ type machine struct {
 	running bool
 }
 
-// SetMember makes the reward draws of the following Resets those of a member of the group.
-func (m *machine) SetMember(index int) { m.member = index }
-
-func (m *machine) Reset(_ context.Context, seed int64) error {
+func (m *machine) Reset(_ context.Context, seed int64, member int) (envs.Start, error) {
 	m.arms = m.deal(envs.Rand("bandit/arms", seed))
-	m.luck = envs.Rand("bandit/reward", seed, int64(m.member))
+	m.luck = envs.Rand("bandit/reward", seed, int64(member))
 	m.counts, m.sums = make([]int, len(m.arms)), make([]float64, len(m.arms))
 	m.last, m.left, m.running = -1, m.pulls, true
 	if m.infos[0] == nil { // shared by all steps: nobody writes into them
 		m.infos = [2]map[string]float64{{m.info: 0}, {m.info: 1}}
 	}
-	return nil
+	return envs.Start{Instruction: m.instruction(), Actions: m.actions()}, nil
 }
 
 // Observe shows the arms before the first pull and what it paid after the last; in between also what each arm has paid.
@@ -116,7 +112,7 @@ func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (m *machine) Actions() []string {
+func (m *machine) actions() []string {
 	names := make([]string, len(m.arms))
 	for i, a := range m.arms {
 		names[i] = a.name
@@ -124,7 +120,7 @@ func (m *machine) Actions() []string {
 	return names
 }
 
-func (m *machine) Instruction() string { return m.rules }
+func (m *machine) instruction() string { return m.rules }
 
 // Solve pulls the best arm to the end.
 func (m *machine) Solve() ([]string, bool) {

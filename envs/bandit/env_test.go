@@ -14,8 +14,7 @@ import (
 func play(t *testing.T, tag string, options map[string]any, seed int64, member int) *machine {
 	t.Helper()
 	env := envtest.Open(t, tag, options)
-	env.(envs.MemberSetter).SetMember(member)
-	if err := env.Reset(t.Context(), seed); err != nil {
+	if _, err := env.Reset(t.Context(), seed, member); err != nil {
 		t.Fatal(err)
 	}
 	return env.(*machine)
@@ -58,7 +57,7 @@ func TestGroupSharesThePromptAndSeedsVaryIt(t *testing.T) {
 	const n = 1000
 	for seed := range int64(n) {
 		a, b := play(t, "Bandit", nil, seed, 0), play(t, "Bandit", nil, seed, 7)
-		if a.Observe().Text != b.Observe().Text || !slices.Equal(a.Actions(), b.Actions()) || len(a.Actions()) != 2 {
+		if a.Observe().Text != b.Observe().Text || !slices.Equal(a.actions(), b.actions()) || len(a.actions()) != 2 {
 			t.Fatalf("seed %d: members see %q and %q", seed, a.Observe().Text, b.Observe().Text)
 		}
 		prompts[a.Observe().Text] = true
@@ -80,7 +79,7 @@ func TestSplitsDoNotOverlap(t *testing.T) {
 	}
 	m := play(t, "BanditTest", nil, 1, 0)
 	if !slices.Contains(pairs["test"], m.arms[1-indexOfBest(m)].name+"/"+m.arms[indexOfBest(m)].name) {
-		t.Errorf("BanditTest shows %v", m.Actions())
+		t.Errorf("BanditTest shows %v", m.actions())
 	}
 }
 
@@ -114,7 +113,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	m := env.(*machine)
-	if err := m.Reset(b.Context(), 1); err != nil {
+	if _, err := m.Reset(b.Context(), 1, 0); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

@@ -16,8 +16,7 @@ func moments(t *testing.T, tag string, pick func(*machine) string) (mean, std fl
 	m := play(t, tag, nil, 3, 0)
 	var sum, squares float64
 	for member := range n {
-		m.SetMember(member)
-		if err := m.Reset(t.Context(), 3); err != nil {
+		if _, err := m.Reset(t.Context(), 3, member); err != nil {
 			t.Fatal(err)
 		}
 		r, err := m.Step(t.Context(), pick(m))
@@ -79,7 +78,7 @@ func TestGaussianArms(t *testing.T) {
 	var sum, squares float64
 	const n = 4000
 	for seed := range int64(n) {
-		if err := m.Reset(t.Context(), seed); err != nil {
+		if _, err := m.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		r, _ := m.Step(t.Context(), "1")

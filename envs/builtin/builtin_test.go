@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,13 +50,15 @@ func TestContract(t *testing.T) {
 			property := func(seed int64, choices []byte) bool {
 				b, _ = make2(t, spec)
 				defer func() { b.Close() }()
-				if a.Reset(ctx, seed) != nil || b.Reset(ctx, seed) != nil {
+				start, err := a.Reset(ctx, seed, 0)
+				other, err2 := b.Reset(ctx, seed, 0)
+				if err != nil || err2 != nil || start.Check() != nil {
 					return false
 				}
-				if a.Instruction() == "" || a.Instruction() != b.Instruction() || a.Observe().String() != b.Observe().String() {
+				if start.Instruction == "" || start.Instruction != other.Instruction || !slices.Equal(start.Actions, other.Actions) || a.Observe().String() != b.Observe().String() {
 					return false
 				}
-				actions := a.Actions()
+				actions := start.Actions
 				for _, c := range choices {
 					before := a.Observe().String()
 					action, shouted := strconv.Itoa(int(c)), strconv.Itoa(int(c))
@@ -68,7 +71,7 @@ func TestContract(t *testing.T) {
 					}
 					r, err := a.Step(ctx, action)
 					s, err2 := b.Step(ctx, shouted)
-					if err != nil || err2 != nil || r.Reward != s.Reward || r.Done != s.Done || r.Success != s.Success ||
+					if err != nil || err2 != nil || r.Check() != nil || r.Reward != s.Reward || r.Done != s.Done || r.Success != s.Success ||
 						!r.Valid && r.Effective || a.Observe().String() != b.Observe().String() {
 						return false
 					}
@@ -148,7 +151,7 @@ func Example() {
 		panic(err)
 	}
 	defer env.Close()
-	if err := env.Reset(context.Background(), 1); err != nil {
+	if _, err := env.Reset(context.Background(), 1, 0); err != nil {
 		panic(err)
 	}
 	actions, _ := env.(envs.Solver).Solve()

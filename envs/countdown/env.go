@@ -34,18 +34,18 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if n := int64(len(g.problems)); n > 0 {
 		g.problem = g.problems[(seed%n+n)%n]
 	} else {
 		p, err := g.options.generate(envs.Rand("countdown", seed))
 		if err != nil {
-			return err
+			return envs.Start{}, err
 		}
 		g.problem = p
 	}
 	g.outcome, g.running = "", true
-	return nil
+	return envs.Start{Instruction: g.instruction()}, nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -90,7 +90,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 		r.Reward = g.options.FormatScore
 	}
 	r.Effective = r.Reward > 0
-	r.Parts = []envs.Part{{Name: "correctness", Value: indicator(correct)}, {Name: "format", Value: indicator(formed)}}
+	r.Components = []envs.Component{{Name: "correctness", Value: indicator(correct)}, {Name: "format", Value: indicator(formed)}}
 	r.Info = map[string]float64{"right_numbers": indicator(formed)}
 	return r, nil
 }
@@ -102,9 +102,7 @@ func indicator(b bool) float64 {
 	return 0
 }
 
-func (g *game) Actions() []string { return nil }
-
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	use := "every one of them exactly once"
 	if !g.options.UseAll {
 		use = "each of them at most once"

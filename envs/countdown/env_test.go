@@ -65,7 +65,7 @@ func TestRewards(t *testing.T) {
 		g := play(t, options, 5)
 		r, err := g.Step(t.Context(), c.answer)
 		if err != nil || r.Reward != c.reward || !r.Done || r.Success != (c.reward == 1) || r.Effective != (c.reward > 0) ||
-			r.Parts[0].Value != float64(int(c.reward)) || (r.Parts[1].Value == 1) != (c.reward > 0) {
+			r.Components[0].Value != float64(int(c.reward)) || (r.Components[1].Value == 1) != (c.reward > 0) {
 			t.Errorf("%q: %+v, %v, want reward %g", c.answer, r, err, c.reward)
 		}
 		if _, err := g.Step(t.Context(), "1"); !errors.Is(err, envs.ErrNotRunning) {
@@ -169,7 +169,7 @@ func TestFilesAndOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "widen option target") {
+	if _, err := env.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "widen option target") {
 		t.Errorf("a target out of reach: error %v, want a hint", err)
 	}
 }

@@ -23,7 +23,7 @@ type sums struct {
 	Careless float64 `option:"careless" doc:"probability with which the expert keeps only the last digit of an answer"`
 }
 
-func (s *sums) make() (envs.Env, error) {
+func (s *sums) make(components []envs.ComponentSpec) (envs.Env, error) {
 	var problems []error
 	if s.Terms < 1 || s.Terms > 16 {
 		problems = append(problems, fmt.Errorf("option terms: expected 1 to 16, got %d", s.Terms))
@@ -46,7 +46,7 @@ func (s *sums) make() (envs.Env, error) {
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}
-	return newReader(s, 1, "")
+	return newReader(s, 1, "", components)
 }
 
 func (s *sums) row(seed int64) dataset.Row {

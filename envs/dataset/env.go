@@ -11,15 +11,15 @@ import (
 	"gyre/internal/dataset"
 )
 
-// reader is the environment; it implements envs.Env, envs.RewardTaker, envs.ReplyTaker and envs.Labeler.
+// reader is the environment; it implements envs.Env and envs.Solver.
 type reader struct {
 	source   source
 	attempts int
 	feedback string
 
-	parts       []part
-	correctness reward.Component // says when a reply is right: one of the parts, or one of its own
-	judge       int              // its place among the parts; -1 = none
+	components  []component
+	correctness reward.Component // says when a reply is right: one of the components, or one of its own
+	judge       int              // its place among the components; -1 = none
 
 	row     dataset.Row
 	seed    int64
@@ -29,10 +29,10 @@ type reader struct {
 	running bool
 }
 
-// part is one named component of the reward.
-type part struct {
-	name      string
-	component reward.Component
+// component is one named component of the reward.
+type component struct {
+	name string
+	reward.Component
 }
 
 // source gives the problem of a seed.
@@ -40,54 +40,46 @@ type source interface {
 	row(seed int64) dataset.Row
 }
 
-// defaults are the parts that episodes carry when the experiment names none: the rldynamic project's.
-var defaults = []envs.Wanted{{Name: "correctness"}, {Name: "format"}, {Name: "length"}}
+// defaults are the components that episodes carry when the experiment names none: the rldynamic project's.
+var defaults = []envs.ComponentSpec{{Name: "correctness"}, {Name: "format"}, {Name: "length"}}
 
-func newReader(s source, attempts int, feedback string) (envs.Env, error) {
-	r := &reader{source: s, attempts: attempts, feedback: feedback}
-	return r, r.TakeRewards(defaults)
-}
-
-// TakeRewards replaces the parts of the reward.
-func (r *reader) TakeRewards(wanted []envs.Wanted) error {
-	var parts []part
-	var correctness reward.Component
-	judge := -1
+// newReader makes an environment whose reward has the wanted components, or the defaults.
+func newReader(s source, attempts int, feedback string, wanted []envs.ComponentSpec) (envs.Env, error) {
+	if len(wanted) == 0 {
+		wanted = defaults
+	}
+	r := &reader{source: s, attempts: attempts, feedback: feedback, judge: -1}
 	var problems []error
 	for _, w := range wanted {
 		c, err := reward.New(w.Name, w.Options)
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, fmt.Errorf("[[rewards]]: %w", err))
 			continue
 		}
-		parts = append(parts, part{w.Name, c})
-		if kind, _ := w.Options["component"].(string); correctness == nil && (kind == "correctness" || kind == "" && w.Name == "correctness") {
-			correctness, judge = c, len(parts)-1
+		r.components = append(r.components, component{w.Name, c})
+		kind, _ := w.Options["component"].(string)
+		if r.correctness == nil && (kind == "correctness" || kind == "" && w.Name == "correctness") {
+			r.correctness, r.judge = c, len(r.components)-1
 		}
 	}
-	if correctness == nil {
-		c, err := reward.New("correctness", nil)
-		if err != nil {
+	if r.correctness == nil {
+		var err error
+		if r.correctness, err = reward.New("correctness", nil); err != nil {
 			problems = append(problems, err)
 		}
-		correctness = c
 	}
-	old := r.parts
-	r.parts, r.correctness, r.judge = parts, correctness, judge
 	if problems != nil {
-		problems = append(problems, r.Close())
+		return nil, errors.Join(append(problems, r.Close())...)
 	}
-	for _, p := range old {
-		problems = append(problems, p.component.Close())
-	}
-	return errors.Join(problems...)
+	return r, nil
 }
 
-func (r *reader) Reset(_ context.Context, seed int64) error {
+func (r *reader) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	r.row, r.seed = r.source.row(seed), seed
 	r.attempt, r.running, r.reply = 0, true, envs.Reply{}
 	r.shown = observation(r.row.Prompt)
-	return nil
+	return envs.Start{Instruction: r.instruction(), Name: r.row.Source + "/" + r.row.ID, Answer: r.row.Gold,
+		OnReply: func(reply envs.Reply) { r.reply = reply }}, nil
 }
 
 // observation shows a prompt: one message of the user's is its text.
@@ -108,11 +100,6 @@ func observation(prompt []dataset.Message) envs.Observation {
 
 func (r *reader) Observe() envs.Observation { return r.shown }
 
-// Label names the problem of the episode and gives its answer.
-func (r *reader) Label() (name, answer string) { return r.row.Source + "/" + r.row.ID, r.row.Gold }
-
-func (r *reader) TakeReply(reply envs.Reply) { r.reply = reply }
-
 // Step judges a reply. Only the last reply of an episode carries rewards: one that is right, or the last attempt.
 func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 	if !r.running {
@@ -131,14 +118,14 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 		return result, nil
 	}
 	result.Done, result.Reward = true, right.Value
-	for i, p := range r.parts {
+	for i, c := range r.components {
 		score := right
 		if i != r.judge {
-			if score, err = p.component.Score(ctx, judged); err != nil {
-				return envs.Result{}, fmt.Errorf("%s/%s: reward %s: %w", r.row.Source, r.row.ID, p.name, err)
+			if score, err = c.Score(ctx, judged); err != nil {
+				return envs.Result{}, fmt.Errorf("%s/%s: reward %s: %w", r.row.Source, r.row.ID, c.name, err)
 			}
 		}
-		result.Parts = append(result.Parts, envs.Part{Name: p.name, Value: score.Value, From: score.From, To: score.To})
+		result.Components = append(result.Components, envs.Component{Name: c.name, Value: score.Value, From: score.From, To: score.To})
 	}
 	_, answered := reward.Extract(action, "auto")
 	result.Info = map[string]float64{"answered": 0, "attempts": float64(r.attempt), "reply_characters": float64(len([]rune(action)))}
@@ -149,9 +136,7 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 	return result, nil
 }
 
-func (r *reader) Actions() []string { return nil }
-
-func (r *reader) Instruction() string {
+func (r *reader) instruction() string {
 	return "Solve the problem and give its answer in the form that it asks for."
 }
 
@@ -176,8 +161,8 @@ func (r *reader) Solve() ([]string, bool) {
 func (r *reader) Close() error {
 	r.running = false
 	var problems []error
-	for _, p := range r.parts {
-		problems = append(problems, p.component.Close())
+	for _, c := range r.components {
+		problems = append(problems, c.Close())
 	}
 	return errors.Join(problems...)
 }

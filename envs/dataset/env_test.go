@@ -26,10 +26,17 @@ func jsonl(t *testing.T, rows ...string) string {
 
 func reset(t *testing.T, env envs.Env, seed int64) string {
 	t.Helper()
-	if err := env.Reset(t.Context(), seed); err != nil {
+	begin(t, env, seed)
+	return env.Observe().String()
+}
+
+func begin(t *testing.T, env envs.Env, seed int64) envs.Start {
+	t.Helper()
+	start, err := env.Reset(t.Context(), seed, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return env.Observe().String()
+	return start
 }
 
 func step(t *testing.T, env envs.Env, reply string) envs.Result {
@@ -85,42 +92,44 @@ func TestParts(t *testing.T) {
 	reply, target := `First, it is \boxed{2}.`, 800.0
 	score := 1 - math.Abs(23/target-1)
 	r := step(t, env, reply)
-	if !r.Done || !r.Success || r.Reward != 1 || len(r.Parts) != 3 {
+	if !r.Done || !r.Success || r.Reward != 1 || len(r.Components) != 3 {
 		t.Fatalf("%+v", r)
 	}
-	for i, want := range []envs.Part{{Name: "correctness", Value: 1}, {Name: "format", Value: 0.65}, {Name: "length", Value: score}} {
-		p := r.Parts[i]
+	for i, want := range []envs.Component{{Name: "correctness", Value: 1}, {Name: "format", Value: 0.65}, {Name: "length", Value: score}} {
+		p := r.Components[i]
 		if p.Name != want.Name || p.Value != want.Value || p.Name != "length" && reply[p.From:p.To] != `\boxed{2}` {
 			t.Errorf("part %+v, want %+v", p, want)
 		}
 	}
-	if label, answer := env.(envs.Labeler).Label(); label != "rows/x" || answer != "2" {
-		t.Errorf("label %q, answer %q", label, answer)
-	}
 	if _, err := env.Step(t.Context(), reply); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
-	reset(t, env, 1)
+	if start := begin(t, env, 1); start.Name != "rows/x" || start.Answer != "2" {
+		t.Errorf("the episode is %q, its answer %q", start.Name, start.Answer)
+	}
 	if r := step(t, env, `\boxed{3}`); !r.Done || r.Success || r.Reward != 0 {
 		t.Errorf("a wrong answer: %+v", r)
 	}
 }
 
-// The experiment chooses parts; what it asks for wrongly is refused.
-func TestTakeRewards(t *testing.T) {
-	env := envtest.Open(t, "Arithmetic", nil)
-	taker := env.(envs.RewardTaker)
-	err := taker.TakeRewards([]envs.Wanted{{Name: "short", Options: map[string]any{"component": "length", "target": 4, "unit": "tokens"}}, {Name: "truncation"}})
+// The experiment chooses components; what it asks for wrongly is refused.
+func TestComponents(t *testing.T) {
+	spec, err := envs.Lookup("Arithmetic")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reset(t, env, 5)
-	env.(envs.ReplyTaker).TakeReply(envs.Reply{Tokens: 5, Truncated: true})
+	short := envs.ComponentSpec{Name: "short", Options: map[string]any{"component": "length", "target": 4, "unit": "tokens"}}
+	env, err := spec.Make(nil, short, envs.ComponentSpec{Name: "truncation"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer env.Close()
+	begin(t, env, 5).OnReply(envs.Reply{Tokens: 5, Truncated: true})
 	r := step(t, env, "no idea")
-	if len(r.Parts) != 2 || r.Parts[0] != (envs.Part{Name: "short", Value: 0.75}) || r.Parts[1].Value != 1 || r.Success {
+	if len(r.Components) != 2 || r.Components[0] != (envs.Component{Name: "short", Value: 0.75}) || r.Components[1].Value != 1 || r.Success {
 		t.Errorf("%+v", r)
 	}
-	if err := taker.TakeRewards([]envs.Wanted{{Name: "lenght"}}); err == nil || !strings.Contains(err.Error(), "did you mean length?") {
+	if _, err := spec.Make(nil, envs.ComponentSpec{Name: "lenght"}); err == nil || !strings.Contains(err.Error(), "did you mean length?") {
 		t.Errorf("misspelt: %v", err)
 	}
 }
@@ -128,7 +137,7 @@ func TestTakeRewards(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`), "attempts": 3, "feedback": "No."})
 	reset(t, env, 0)
-	if r := step(t, env, "3"); r.Done || r.Parts != nil || r.Reward != 0 || env.Observe().String() != "No." {
+	if r := step(t, env, "3"); r.Done || r.Components != nil || r.Reward != 0 || env.Observe().String() != "No." {
 		t.Errorf("first attempt: %+v, %q", r, env.Observe())
 	}
 	if r := step(t, env, "2"); !r.Done || !r.Success || r.Reward != 1 || r.Info["attempts"] != 2 {
@@ -138,7 +147,7 @@ func TestAttempts(t *testing.T) {
 	for range 2 {
 		step(t, env, "3")
 	}
-	if r := step(t, env, "3"); !r.Done || r.Success || len(r.Parts) != 3 {
+	if r := step(t, env, "3"); !r.Done || r.Success || len(r.Components) != 3 {
 		t.Errorf("last attempt: %+v", r)
 	}
 }
@@ -153,7 +162,7 @@ func TestManyProblemsAndACarelessExpert(t *testing.T) {
 		if asked := four.Observe().Text; !strings.HasPrefix(asked, one.Observe().Text+" ") || strings.Count(asked, "+") != 4 {
 			t.Fatalf("%q and %q", one.Observe().Text, asked)
 		}
-		_, gold := four.(envs.Labeler).Label()
+		gold := begin(t, four, seed).Answer
 		way, ok := four.(envs.Solver).Solve()
 		again, _ := four.(envs.Solver).Solve()
 		if !ok || way[0] != again[0] {
@@ -254,9 +263,7 @@ func TestReasoningGym(t *testing.T) {
 	env := envtest.Open(t, "dataset", map[string]any{"file": "testdata/reasoning_gym.jsonl", "shuffle": false, "first_seed": 0})
 	var kinds []string
 	for seed := range int64(7) {
-		reset(t, env, seed)
-		label, _ := env.(envs.Labeler).Label()
-		kind, _, _ := strings.Cut(label, "/")
+		kind, _, _ := strings.Cut(begin(t, env, seed).Name, "/")
 		kinds = append(kinds, kind)
 		solution, ok := env.(envs.Solver).Solve()
 		if !ok || !step(t, env, solution[0]).Success {

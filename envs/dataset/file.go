@@ -32,7 +32,7 @@ func newOptions() *options {
 		Feedback: "That answer is not right. Look for the mistake and answer again.", OverLong: "filter"}
 }
 
-func (o *options) make() (envs.Env, error) {
+func (o *options) make(components []envs.ComponentSpec) (envs.Env, error) {
 	var problems []error
 	for _, c := range []struct {
 		name       string
@@ -55,7 +55,7 @@ func (o *options) make() (envs.Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
-	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback)
+	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback, components)
 }
 
 // rows gives the rows of a file in the order of the epochs. It belongs to one environment.
@@ -168,11 +168,15 @@ func init() {
 		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16, MaxReplyWords: 0,
 		PlainReplies: true,
 		NewOptions:   func() any { return newOptions() },
-		New:          func(o any) (envs.Env, error) { return o.(*options).make() },
+		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
+			return func() (envs.Env, error) { return o.(*options).make(components) }, nil
+		},
 	}, envs.Spec{
 		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1, MaxReplyWords: 0,
 		PlainReplies: true,
 		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
-		New:          func(o any) (envs.Env, error) { return o.(*sums).make() },
+		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
+			return func() (envs.Env, error) { return o.(*sums).make(components) }, nil
+		},
 	})
 }

@@ -33,7 +33,7 @@ func init() {
 	})
 }
 
-// game is the environment; it implements envs.Env, envs.ReplyReader and envs.Solver.
+// game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
 	options  *options
 	box      *sandbox.Sandbox
@@ -69,14 +69,14 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	n := int64(len(g.problems))
 	g.problem = g.problems[(seed%n+n)%n]
 	if most := g.options.MaxTests; most > 0 {
 		g.problem.tests = g.problem.tests[:min(most, len(g.problem.tests))]
 	}
 	g.answers, g.outcome, g.running = 0, "", true
-	return nil
+	return envs.Start{Instruction: g.instruction(), ReadReply: g.readReply}, nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -103,7 +103,7 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	share := float64(passed) / float64(len(g.problem.tests))
 	r := envs.Result{Reward: share, Valid: true, Effective: true, Success: failure == ""}
 	r.Done = r.Success || g.answers >= g.options.Attempts
-	r.Parts = []envs.Part{{Name: "tests", Value: share}}
+	r.Components = []envs.Component{{Name: "tests", Value: share}}
 	r.Info = map[string]float64{"tests_passed": share}
 	for _, status := range []sandbox.Status{sandbox.Timeout, sandbox.Forbidden} {
 		r.Info["program_"+string(status)] = 0
@@ -128,8 +128,8 @@ var (
 	fence       = regexp.MustCompile("(?s)```[a-zA-Z0-9]*[ \t]*\n(.*?)```")
 )
 
-// ReadReply takes the answer block of a reply, else its last fenced block; what is thought before does not count.
-func (g *game) ReadReply(reply string, limit int) []string {
+// readReply takes the answer block of a reply, else its last fenced block; what is thought before does not count.
+func (g *game) readReply(reply string, limit int) []string {
 	if limit < 1 {
 		return nil
 	}
@@ -156,9 +156,7 @@ func unfence(program string) string {
 	return program
 }
 
-func (g *game) Actions() []string { return nil }
-
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	text := "You solve a programming task in Python 3. "
 	if g.problem.tests[0].function {
 		text += "Define the function that the task names; it is called with hidden arguments and must return the result. "

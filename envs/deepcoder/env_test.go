@@ -21,7 +21,7 @@ func play(t *testing.T, options map[string]any, seed int64) *game {
 func TestOwnProblems(t *testing.T) {
 	g := play(t, nil, 0)
 	for seed := range int64(len(g.problems)) {
-		if err := g.Reset(t.Context(), seed); err != nil {
+		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		solution, ok := g.Solve()
@@ -29,13 +29,13 @@ func TestOwnProblems(t *testing.T) {
 			t.Fatalf("problem %d has no solution", seed)
 		}
 		r, err := g.Step(t.Context(), "```python\n"+solution[0]+"```")
-		if err != nil || r.Reward != 1 || !r.Success || !r.Done || r.Parts[0].Value != 1 {
+		if err != nil || r.Reward != 1 || !r.Success || !r.Done || r.Components[0].Value != 1 {
 			t.Errorf("problem %d: %+v, %v: %s", seed, r, err, g.Observe().Text)
 		}
 		if _, err := g.Step(t.Context(), solution[0]); !errors.Is(err, envs.ErrNotRunning) {
 			t.Errorf("a second answer: %v", err)
 		}
-		if err := g.Reset(t.Context(), seed); err != nil {
+		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := g.Step(t.Context(), "print('nothing')"); err != nil || r.Success || r.Reward > 0.5 || !r.Done {
@@ -80,12 +80,12 @@ func TestReadReply(t *testing.T) {
 		"thoughts</think><answer>\n" + code + "\n</answer>", "<answer>wrong</answer></think>\n<answer>" + code + "</answer>", code + "</answer>",
 		"</think>Here:\n```python\nfirst\n```\nor rather\n```py\n" + code + "\n```\nDone.",
 	} {
-		if got := g.ReadReply(reply, 1); len(got) != 1 || strings.TrimSpace(got[0]) != code {
+		if got := g.readReply(reply, 1); len(got) != 1 || strings.TrimSpace(got[0]) != code {
 			t.Errorf("%q is read as %q", reply, got)
 		}
 	}
 	for _, reply := range []string{"", "print(1)", "</think>", "```python\nprint(1)"} {
-		if got := g.ReadReply(reply, 1); got != nil {
+		if got := g.readReply(reply, 1); got != nil {
 			t.Errorf("%q is read as %q", reply, got)
 		}
 	}
@@ -106,7 +106,7 @@ func TestFiles(t *testing.T) {
 	}
 	g := play(t, map[string]any{"problems": path, "max_tests": 2}, 0)
 	for seed := range rows {
-		if err := g.Reset(t.Context(), int64(seed)); err != nil {
+		if _, err := g.Reset(t.Context(), int64(seed), 0); err != nil {
 			t.Fatal(err)
 		}
 		solution, ok := g.Solve()

@@ -31,7 +31,7 @@ func Open(t testing.TB, tag string, options map[string]any) envs.Env {
 func Play[E envs.Env](t testing.TB, tag string, options map[string]any, seed int64) E {
 	t.Helper()
 	env := Open(t, tag, options)
-	if err := env.Reset(t.Context(), seed); err != nil {
+	if _, err := env.Reset(t.Context(), seed, 0); err != nil {
 		t.Fatal(err)
 	}
 	return env.(E)

@@ -51,19 +51,19 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.lake = g.fixed
 	if g.fixed == nil {
 		l, err := generate(envs.Rand("frozenlake/map", seed), g.options.Size, g.options.Frozen)
 		if err != nil {
-			return err
+			return envs.Start{}, err
 		}
 		g.lake = l
 	}
 	g.player = g.lake.start
 	g.ice = envs.Rand("frozenlake/ice", seed)
 	g.running = true
-	return nil
+	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
 }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
@@ -111,9 +111,9 @@ func number(b bool) float64 {
 	return 0
 }
 
-func (g *game) Actions() []string { return slices.Clone(g.options.Actions) }
+func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
 
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever steps " +
 		"into a hole has lost. A move over the edge of the board leaves you where you are."
 	if g.options.Slippery && g.options.SuccessRate < 1 {

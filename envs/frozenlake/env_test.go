@@ -91,7 +91,7 @@ func TestCoordinates(t *testing.T) {
 	if g.Observe().Text != want {
 		t.Errorf("got\n%s\nwant\n%s", g.Observe().Text, want)
 	}
-	if text := g.Instruction(); !strings.Contains(text, "(2, 2) the bottom right") || !strings.Contains(text, "slippery") {
+	if text := g.instruction(); !strings.Contains(text, "(2, 2) the bottom right") || !strings.Contains(text, "slippery") {
 		t.Errorf("instruction: %s", text)
 	}
 }
@@ -163,7 +163,7 @@ func TestWrongOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "raise p") {
+	if _, err := env.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "raise p") {
 		t.Errorf("a lake of holes: error %v, want a hint to raise p", err)
 	}
 }

@@ -55,12 +55,12 @@ type game struct {
 	running bool
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.tiles = envs.Rand("game2048", seed)
 	g.board, g.score, g.running = board{}, 0, true
 	g.spawn()
 	g.spawn()
-	return nil
+	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
 }
 
 // spawn adds a random tile. Its draws depend on how many tiles came before, so members of a group who move alike fare alike.
@@ -139,9 +139,9 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (g *game) Actions() []string { return slices.Clone(actionNames) }
+func (g *game) actions() []string { return slices.Clone(actionNames) }
 
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to one side as " +
 		"far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 or a 4 appears on an " +
 		"empty cell. The game ends when no move is possible. A move that slides nothing is wasted. "

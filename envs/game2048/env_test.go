@@ -93,7 +93,7 @@ func TestRewardsAndEnd(t *testing.T) {
 func TestRandomGames(t *testing.T) {
 	g, twos, spawned := play(t, nil, 0), 0, 0
 	for seed := range int64(60) {
-		if err := g.Reset(t.Context(), seed); err != nil {
+		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		fresh := play(t, nil, seed)

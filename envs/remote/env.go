@@ -13,11 +13,10 @@ import (
 
 // env is one environment of a server. It is made there by the first Reset.
 type env struct {
-	options *options
-	line    transport
-	id      string // on the server; "" = none yet
-	member  int
-	seq     int // of the last step
+	host    *host
+	line    transport // nil = not connected
+	id      string    // on the server; "" = none yet
+	seq     int       // of the last step
 	state   *result
 	running bool
 }
@@ -27,51 +26,40 @@ type transport interface {
 	call(ctx context.Context, c call) (reply, error)
 }
 
-func (e *env) SetMember(index int) { e.member = index }
-
-func (e *env) Reset(ctx context.Context, seed int64) error {
-	ctx, cancel := context.WithTimeout(ctx, seconds(e.options.Patience))
+func (e *env) Reset(ctx context.Context, seed int64, member int) (envs.Start, error) {
+	ctx, cancel := context.WithTimeout(ctx, seconds(e.host.options.Patience))
 	defer cancel()
 	e.running = false
 	if e.line == nil {
-		line, err := connect(e.options)
-		if err != nil {
-			return err
-		}
-		e.line = line
+		e.line = e.host.connect()
 	}
 	for first := true; ; first = false {
 		if e.id == "" {
 			if err := e.create(ctx); err != nil {
-				return err
+				return envs.Start{}, err
 			}
 		}
-		err := e.ask(ctx, "reset", item{ID: e.id, Seed: &seed, Member: e.member}, &e.state)
+		got, err := e.line.call(ctx, call{method: "reset", item: item{ID: e.id, Seed: &seed, Member: member}})
 		if errors.Is(err, errGone) && first { // the server was started again meanwhile
 			e.id = ""
 			continue
 		}
 		if err != nil {
-			return err
+			return envs.Start{}, err
 		}
-		e.seq, e.running = 0, true
-		return nil
+		start := got.state.start()
+		if err := start.Check(); err != nil {
+			return envs.Start{}, fmt.Errorf("the answer to a reset: %w", err)
+		}
+		e.state, e.seq, e.running = got.state, 0, true
+		return start, nil
 	}
 }
 
 func (e *env) create(ctx context.Context) error {
-	made, err := e.line.call(ctx, call{method: "create", config: json.RawMessage(e.options.Config)})
+	made, err := e.line.call(ctx, call{method: "create", config: json.RawMessage(e.host.options.Config)})
 	if err == nil {
 		e.id = made.id
-	}
-	return err
-}
-
-// ask calls for the environment's item and keeps the state that comes back.
-func (e *env) ask(ctx context.Context, method string, i item, into **result) error {
-	got, err := e.line.call(ctx, call{method: method, item: i})
-	if err == nil {
-		*into = got.state
 	}
 	return err
 }
@@ -87,55 +75,20 @@ func (e *env) Step(ctx context.Context, action string) (envs.Result, error) {
 	if !e.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	ctx, cancel := context.WithTimeout(ctx, seconds(e.options.Patience))
+	ctx, cancel := context.WithTimeout(ctx, seconds(e.host.options.Patience))
 	defer cancel()
-	before := e.state
-	var after *result
-	if err := e.ask(ctx, "step", item{ID: e.id, Seq: e.seq + 1, Action: &action}, &after); err != nil {
-		e.running = false
-		return envs.Result{}, err
-	}
-	e.seq++
-	after.Instruction, after.Actions, after.Tools, after.Stop = before.Instruction, before.Actions, before.Tools, before.Stop
-	out, err := after.outcome(action)
+	got, err := e.line.call(ctx, call{method: "step", item: item{ID: e.id, Seq: e.seq + 1, Action: &action}})
 	if err != nil {
 		e.running = false
 		return envs.Result{}, err
 	}
-	e.state, e.running = after, !out.Done
+	out, err := got.state.outcome(action)
+	if err != nil {
+		e.running = false
+		return envs.Result{}, err
+	}
+	e.state, e.seq, e.running = got.state, e.seq+1, !out.Done
 	return out, nil
-}
-
-func (e *env) Actions() []string {
-	if e.state == nil {
-		return nil
-	}
-	return e.state.Actions
-}
-
-func (e *env) Instruction() string {
-	if e.state == nil {
-		return ""
-	}
-	return e.state.Instruction
-}
-
-func (e *env) StopStrings() []string {
-	if e.state == nil {
-		return nil
-	}
-	return e.state.Stop
-}
-
-func (e *env) Tools() []envs.Tool {
-	if e.state == nil {
-		return nil
-	}
-	var list []envs.Tool
-	for _, t := range e.state.Tools {
-		list = append(list, envs.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
-	}
-	return list
 }
 
 // closing is how long a server may take to let an environment go: it matters to nobody.
@@ -148,13 +101,14 @@ func (e *env) Close() error {
 	}
 	line, id := e.line, e.id
 	e.line, e.id, e.state = nil, "", nil
-	var err error
+	defer e.host.disconnect(line)
 	if id != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
-		_, err = line.call(ctx, call{method: "close", item: item{ID: id}})
+		_, err := line.call(ctx, call{method: "close", item: item{ID: id}})
+		return err
 	}
-	return errors.Join(err, disconnect(line))
+	return nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

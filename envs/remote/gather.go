@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gyre/internal/quote"
 )
 
 // call is what one environment asks of its server.
@@ -200,11 +202,11 @@ func (g *gatherer) hand(text []byte, batch []*call) error {
 	}
 	if batch[0].method == "create" {
 		if len(a.IDs) != len(batch) {
-			return fmt.Errorf("the server made environments %.200q, expected %d", a.IDs, len(batch))
+			return fmt.Errorf("the server made %d environments, expected %d", len(a.IDs), len(batch))
 		}
 		for i, c := range batch {
 			if c.reply.id = a.IDs[i]; c.reply.id == "" || len(c.reply.id) > longestID {
-				return fmt.Errorf("the server made an environment %.80q, expected an id of 1 to %d bytes", c.reply.id, longestID)
+				return fmt.Errorf("the server made an environment %s, expected an id of 1 to %d bytes", quote.Text(c.reply.id, longestShown), longestID)
 			}
 		}
 	} else {

@@ -9,11 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"gyre/internal/quote"
 )
 
 // Pauses between attempts grow from the first to the last of these. A server that stayed away for a whole call is left alone for as
@@ -24,13 +24,15 @@ const (
 	longestBreak = 30 * time.Second
 )
 
-// server is an HTTP server, shared by all environments that live there and are asked under the same conditions.
+// server is an HTTP server. It is safe for concurrent use.
 type server struct {
-	address
-	client *http.Client
-	queue  *gatherer
+	url, token string
+	attempt    time.Duration // how long one request may take
+	maxBytes   int           // of an answer
+	client     *http.Client
+	queue      *gatherer
 
-	mu       sync.Mutex
+	mu       sync.Mutex    // guards what follows
 	pause    time.Duration // how long it is left alone when it is away again; 0 = it answered last
 	until    time.Time     // it is left alone until then
 	cause    error
@@ -38,36 +40,18 @@ type server struct {
 	left     time.Time // when it was last left alone
 }
 
-// address is where a server is, and under what conditions it is asked.
-type address struct {
-	url, token string
-	attempt    time.Duration
-	maxBytes   int
-}
+// longestHeader bounds the head of an answer, in bytes.
+const longestHeader = 64 << 10
 
-var servers = struct {
-	sync.Mutex
-	all map[address]*server
-}{all: map[address]*server{}}
-
-func newServer(o *options) (*server, error) {
-	at := address{url: strings.TrimRight(o.URL, "/"), attempt: seconds(o.Attempt), maxBytes: o.MaxBytes}
-	if o.Token != "" {
-		if at.token = os.Getenv(o.Token); at.token == "" {
-			return nil, fmt.Errorf("option token_variable: the environment variable %s is empty", o.Token)
-		}
-	}
-	servers.Lock()
-	defer servers.Unlock()
-	s := servers.all[at]
-	if s == nil {
-		s = &server{address: at, client: &http.Client{Transport: &http.Transport{
-			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, Proxy: http.ProxyFromEnvironment,
-		}}}
-		s.queue = &gatherer{post: s.attemptOnce}
-		servers.all[at] = s
-	}
-	return s, nil
+func newServer(url, token string, attempt time.Duration, maxBytes int) *server {
+	s := &server{url: url, token: token, attempt: attempt, maxBytes: maxBytes, client: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, Proxy: http.ProxyFromEnvironment,
+			MaxResponseHeaderBytes: longestHeader},
+		// A server does not send its callers elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	s.queue = &gatherer{post: s.attemptOnce}
+	return s
 }
 
 // passing is a failure that another attempt may mend.
@@ -125,21 +109,26 @@ func (s *server) attemptOnce(ctx context.Context, method string, r request) ([]b
 	}
 	got, err := s.client.Do(ask)
 	if err != nil {
-		return nil, passing{err}
+		return nil, passing{quote.Error(err)}
 	}
 	defer got.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(got.Body, int64(s.maxBytes)+1))
 	switch {
 	case err != nil:
-		return nil, passing{err}
+		return nil, passing{quote.Error(err)}
 	case len(text) > s.maxBytes:
 		return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", s.maxBytes)
 	case got.StatusCode >= 500 || got.StatusCode == http.StatusTooManyRequests:
-		return nil, passing{fmt.Errorf("%s: %.300s", got.Status, text)}
+		return nil, passing{refusal(got.StatusCode, text)}
 	case got.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %.300s", got.Status, text)
+		return nil, refusal(got.StatusCode, text)
 	}
 	return text, nil
+}
+
+// refusal is the answer of a server that does not do what it is asked for.
+func refusal(status int, text []byte) error {
+	return fmt.Errorf("status %d %s: %s", status, http.StatusText(status), quote.Text(string(text), longestSaid))
 }
 
 var errResting = errors.New("the server did not answer before and is left alone for a while")
@@ -172,19 +161,4 @@ func (s *server) here() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pause, s.until, s.cause, s.answered = 0, time.Time{}, nil, time.Now()
-}
-
-// connect finds the way to where an environment lives, disconnect gives it up.
-func connect(o *options) (transport, error) {
-	if o.URL != "" {
-		return newServer(o)
-	}
-	return newChannel(o)
-}
-
-func disconnect(line transport) error {
-	if c, ok := line.(*channel); ok {
-		return c.leave()
-	}
-	return nil
 }

@@ -19,7 +19,7 @@ func queueOf(e envs.Env) *gatherer {
 	switch line := e.(*env).line.(type) {
 	case *server:
 		return line.queue
-	case *channel:
+	case *process:
 		return line.queue
 	}
 	return nil
@@ -30,15 +30,16 @@ func playAll(t testing.TB, options map[string]any, environments, episodes int, a
 	t.Helper()
 	told = make([][]string, environments*episodes)
 	all := make([]envs.Env, environments)
+	factory := factory(t, options)
 	for i := range all {
-		all[i] = open(t, "Remote", options)
+		all[i] = opened(t, factory)
 	}
 	var wait sync.WaitGroup
 	for i, e := range all {
 		wait.Go(func() {
 			for n := range episodes {
 				seed := n*environments + i
-				if err := e.Reset(t.Context(), int64(seed)); err != nil {
+				if _, err := e.Reset(t.Context(), int64(seed), 0); err != nil {
 					t.Error(err)
 					return
 				}
@@ -105,10 +106,11 @@ func TestOneOfManyHangs(t *testing.T) {
 	var all, well sync.WaitGroup
 	var failed atomic.Int32
 	well.Add(many - 1)
+	factory := factory(t, options)
 	for seed := range int64(many) {
-		e := open(t, "Remote", options)
+		e := opened(t, factory)
 		all.Go(func() {
-			if err := e.Reset(ctx, seed); err != nil {
+			if _, err := e.Reset(ctx, seed, 0); err != nil {
 				t.Error(err)
 			}
 			for cell := range 2 {

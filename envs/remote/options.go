@@ -56,12 +56,16 @@ func init() {
 			NewOptions: func() any {
 				return &options{Processes: 1, Config: "{}", Attempt: 10, Patience: 30, MaxBytes: 4 << 20}
 			},
-			New: func(o any) (envs.Env, error) {
+			NewFactory: func(o any, _ []envs.ComponentSpec) (envs.Factory, error) {
 				options := o.(*options)
 				if err := options.check(); err != nil {
 					return nil, err
 				}
-				return &env{options: options}, nil
+				h, err := newHost(options)
+				if err != nil {
+					return nil, err
+				}
+				return func() (envs.Env, error) { return &env{host: h}, nil }, nil
 			},
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gyre/internal/coprocess"
+	"gyre/internal/quote"
 )
 
 // process is a local program that serves environments: one JSON object per line in, one out, in order. It is started by the first
@@ -19,72 +20,21 @@ import (
 // next call, after a pause that grows while it keeps dying.
 type process struct {
 	command  []string
-	maxBytes int
+	maxBytes int // of an answer
 	queue    *gatherer
+	users    int // environments that live there; guarded by the host's mutex
 
 	mu      sync.Mutex // held by whoever talks to the program; the queue sees to it that nobody waits long
 	running atomic.Pointer[coprocess.Process]
-	pause   time.Duration
+	pause   time.Duration // before the next start; guarded by mu, as are the two below
 	until   time.Time
 	cause   error
-
-	users int // under processes
 }
 
-// channel is one environment's place in a process.
-type channel struct {
-	key string
-	*process
-	left bool
-}
-
-var processes = struct {
-	sync.Mutex
-	all  map[string]*process
-	next map[string]int
-}{all: map[string]*process{}, next: map[string]int{}}
-
-// newChannel shares the environments of one command out among its processes.
-func newChannel(o *options) (*channel, error) {
-	if _, err := exec.LookPath(o.Command[0]); err != nil {
-		return nil, fmt.Errorf("option command: %w", err)
-	}
-	processes.Lock()
-	defer processes.Unlock()
-	group := fmt.Sprintf("%q %d", o.Command, o.MaxBytes)
-	n := processes.next[group]
-	processes.next[group]++
-	key := fmt.Sprintf("%s %d", group, n%o.Processes)
-	p := processes.all[key]
-	if p == nil {
-		p = &process{command: o.Command, maxBytes: o.MaxBytes}
-		p.queue = &gatherer{post: p.talk, single: true}
-		processes.all[key] = p
-	}
-	p.users++
-	return &channel{key: key, process: p}, nil
-}
-
-// leave gives the place up; the last one out ends the program.
-func (c *channel) leave() error {
-	processes.Lock()
-	if c.left {
-		processes.Unlock()
-		return nil
-	}
-	c.left = true
-	c.users--
-	last := c.users == 0
-	if last {
-		delete(processes.all, c.key)
-	}
-	processes.Unlock()
-	if last {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.stop()
-	}
-	return nil
+func newProcess(command []string, maxBytes int) *process {
+	p := &process{command: command, maxBytes: maxBytes}
+	p.queue = &gatherer{post: p.talk, single: true}
+	return p
 }
 
 // call asks once: what a program that ended or hung has lost does not come back.
@@ -132,7 +82,7 @@ func (p *process) exchange(ctx context.Context, program *coprocess.Process, meth
 	select {
 	case line, open := <-program.Lines:
 		if open {
-			return nil, fmt.Errorf("the program said more than one line to a request: %.80q", line)
+			return nil, fmt.Errorf("the program said more than one line to a request: %s", quote.Text(string(line), longestShown))
 		}
 		return nil, errors.New("the program has ended")
 	default:
@@ -144,16 +94,25 @@ func (p *process) exchange(ctx context.Context, program *coprocess.Process, meth
 	if err != nil {
 		return nil, err
 	}
-	written := program.Send(line)
-	select {
-	case text, open := <-program.Lines:
-		if !open {
-			return nil, errors.New("the program has ended")
+	written, lines := program.Send(line), program.Lines
+	var answer []byte
+	for written != nil || lines != nil { // an answer may come before the whole request is read
+		select {
+		case err := <-written:
+			if err != nil {
+				return nil, fmt.Errorf("the program does not take the request: %w", err)
+			}
+			written = nil
+		case text, open := <-lines:
+			if !open {
+				return nil, errors.New("the program has ended")
+			}
+			answer, lines = text, nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
 		}
-		return text, <-written
-	case <-ctx.Done():
-		return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
 	}
+	return answer, nil
 }
 
 // start starts the program, unless it has failed too often or too recently for the time there is.

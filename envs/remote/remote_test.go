@@ -71,12 +71,36 @@ func open(t testing.TB, tag string, options map[string]any) envs.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := spec.Make(options)
+	make, err := spec.Factory(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened(t, make)
+}
+
+// opened makes one of the environments that share something.
+func opened(t testing.TB, make envs.Factory) envs.Env {
+	t.Helper()
+	e, err := make()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// factory makes environments of one set of options.
+func factory(t testing.TB, options map[string]any) envs.Factory {
+	t.Helper()
+	spec, err := envs.Lookup("Remote")
+	if err != nil {
+		t.Fatal(err)
+	}
+	make, err := spec.Factory(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return make
 }
 
 // ways are the same environment behind HTTP and in a process.
@@ -96,17 +120,17 @@ func TestRealServers(t *testing.T) {
 				var told [2][]string
 				for i, e := range []envs.Env{a, b} {
 					if i == 1 && seed > 0 { // b meets other seeds in between
-						if err := e.Reset(ctx, seed+100); err != nil {
+						if _, err := e.Reset(ctx, seed+100, 0); err != nil {
 							t.Fatal(err)
 						}
 					}
-					if err := e.Reset(ctx, seed); err != nil {
+					if _, err := e.Reset(ctx, seed, 0); err != nil {
 						t.Fatal(err)
 					}
 					told[i] = append(told[i], e.Observe().Text)
 					for done := false; !done; {
 						r, err := e.Step(ctx, "Right")
-						if err != nil || !r.Valid || !r.Effective || len(r.Parts) != 2 || r.Parts[1] != (envs.Part{Name: "cost", Value: -0.1}) {
+						if err != nil || !r.Valid || !r.Effective || len(r.Components) != 2 || r.Components[1] != (envs.Component{Name: "cost", Value: -0.1}) {
 							t.Fatalf("step: %+v, %v", r, err)
 						}
 						told[i] = append(told[i], fmt.Sprint(e.Observe().Text, r.Reward, r.Success, r.Info))
@@ -120,7 +144,8 @@ func TestRealServers(t *testing.T) {
 			if _, err := a.Step(ctx, "Right"); err != envs.ErrNotRunning {
 				t.Errorf("a step after the end: %v", err)
 			}
-			if err := a.Reset(ctx, 1); err != nil {
+			start, err := a.Reset(ctx, 1, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
 			before := a.Observe().Text
@@ -130,9 +155,9 @@ func TestRealServers(t *testing.T) {
 			if r, err := a.Step(ctx, "Left"); err != nil || !r.Valid || r.Effective || r.Info["cell"] != 0 {
 				t.Errorf("against the wall: %+v, %v", r, err)
 			}
-			if !reflect.DeepEqual(a.Actions(), []string{"Left", "Right"}) || a.Instruction() != "Walk to the last cell." ||
-				a.(envs.Stopper).StopStrings()[0] != "</act>" || a.(envs.Tooled).Tools()[0].Name != "map" {
-				t.Errorf("actions %v, instruction %q, tools %v", a.Actions(), a.Instruction(), a.(envs.Tooled).Tools())
+			if !reflect.DeepEqual(start.Actions, []string{"Left", "Right"}) || start.Instruction != "Walk to the last cell." ||
+				start.StopStrings[0] != "</act>" || start.Tools[0].Name != "map" {
+				t.Errorf("the episode starts with %+v", start)
 			}
 			for range 2 {
 				if err := a.Close(); err != nil {
@@ -147,12 +172,13 @@ func TestRealServers(t *testing.T) {
 func TestMessagesAndPlacedParts(t *testing.T) {
 	for way, options := range ways(t, "walk:make", `{"text": true}`) {
 		e := open(t, "RemoteText", options)
-		if err := e.Reset(t.Context(), 1); err != nil {
+		start, err := e.Reset(t.Context(), 1, 0)
+		if err != nil {
 			t.Fatal(way, err)
 		}
 		r, err := e.Step(t.Context(), "é☃!x")
-		want := envs.Part{Name: "shout", Value: 1, Placement: envs.PlaceSpread, From: 2, To: 6}
-		if err != nil || e.Actions() != nil || len(r.Parts) != 1 || r.Parts[0] != want {
+		want := envs.Component{Name: "shout", Value: 1, Placement: envs.PlaceSpread, From: 2, To: 6}
+		if err != nil || start.Actions != nil || len(r.Components) != 1 || r.Components[0] != want {
 			t.Errorf("%s: %+v, %v, want the part %+v", way, r, err, want)
 		}
 		if got := e.Observe().Messages; len(got) != 1 || got[0] != (envs.Message{Role: "tool", Name: "map", CallID: "c1", Content: "é☃!x"}) {
@@ -164,7 +190,7 @@ func TestMessagesAndPlacedParts(t *testing.T) {
 func TestVerifiersStyle(t *testing.T) {
 	url, _ := serve(t, "--factory", "walk:puzzle", "--port", "0")
 	e := open(t, "RemoteText", map[string]any{"url": url})
-	if err := e.Reset(t.Context(), 8); err != nil {
+	if _, err := e.Reset(t.Context(), 8, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.Observe().Messages; len(got) != 1 || got[0].Content != "What is 3 + 3?" {
@@ -174,12 +200,12 @@ func TestVerifiersStyle(t *testing.T) {
 		t.Errorf("a wrong answer: %+v, %v", r, err)
 	}
 	r, err := e.Step(t.Context(), "6")
-	if err != nil || !r.Done || !r.Success || r.Reward != 1.25 || r.Parts[0] != (envs.Part{Name: "correct", Value: 1}) {
+	if err != nil || !r.Done || !r.Success || r.Reward != 1.25 || r.Components[0] != (envs.Component{Name: "correct", Value: 1}) {
 		t.Errorf("the right answer: %+v, %v", r, err)
 	}
 	// A rollout that fails, or is left for another, harms nobody.
 	for _, seed := range []int64{1, 8} {
-		if err := e.Reset(t.Context(), seed); err != nil {
+		if _, err := e.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +230,8 @@ func TestVerifiersLibrary(t *testing.T) {
 	} {
 		e := open(t, "RemoteText", map[string]any{"command": append(line, "--factory", "walk:library", "--stdio"), "config": `{"kind": "` + kind + `"}`,
 			"attempt_timeout": 120.0, "patience": 120.0})
-		if err := e.Reset(t.Context(), 3); err != nil {
+		start, err := e.Reset(t.Context(), 3, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
 		var shown []string
@@ -222,7 +249,7 @@ func TestVerifiersLibrary(t *testing.T) {
 			}
 			keep()
 		}
-		if !r.Done || !r.Success || r.Reward != 1 || r.Parts[0] != (envs.Part{Name: "correct", Value: 1}) || len(shown) != len(c.shown) {
+		if !r.Done || !r.Success || r.Reward != 1 || r.Components[0] != (envs.Component{Name: "correct", Value: 1}) || len(shown) != len(c.shown) {
 			t.Errorf("%s: %+v, shown %q", kind, r, shown)
 		}
 		for i := range min(len(shown), len(c.shown)) {
@@ -230,7 +257,7 @@ func TestVerifiersLibrary(t *testing.T) {
 				t.Errorf("%s: shown %q, want %q", kind, shown, c.shown)
 			}
 		}
-		if tools := e.(envs.Tooled).Tools(); (len(tools) == 1) != (kind == "tools") {
+		if tools := start.Tools; (len(tools) == 1) != (kind == "tools") {
 			t.Errorf("%s: tools %+v", kind, tools)
 		}
 	}
@@ -244,7 +271,7 @@ func TestGymnasium(t *testing.T) {
 	}
 	e := open(t, "Remote", map[string]any{"config": `{"is_slippery": false}`,
 		"command": append(line, "--gym", "FrozenLake-v1", "--actions", "Left,Down,Right,Up", "--stdio")})
-	if err := e.Reset(t.Context(), 3); err != nil {
+	if _, err := e.Reset(t.Context(), 3, 0); err != nil {
 		t.Fatal(err)
 	}
 	var last envs.Result
@@ -262,8 +289,9 @@ func TestGymnasium(t *testing.T) {
 // A killed server fails what it held, is left alone for a moment, and serves again when it is back.
 func TestServerDiesAndComesBack(t *testing.T) {
 	url, kill := serve(t, "--factory", "walk:make", "--port", "0")
-	e := open(t, "Remote", map[string]any{"url": url, "patience": 0.3})
-	if err := e.Reset(t.Context(), 1); err != nil {
+	make := factory(t, map[string]any{"url": url, "patience": 1.0})
+	e := opened(t, make)
+	if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	kill()
@@ -271,14 +299,14 @@ func TestServerDiesAndComesBack(t *testing.T) {
 		t.Errorf("a step on a dead server: %v", err)
 	}
 	begun := time.Now()
-	other := open(t, "Remote", map[string]any{"url": url, "patience": 20})
-	if err := other.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "left alone") || time.Since(begun) > 5*time.Second {
+	other := opened(t, make)
+	if _, err := other.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "left alone") || time.Since(begun) > 5*time.Second {
 		t.Errorf("after %v: %v, want to be told at once that the server is away", time.Since(begun), err)
 	}
 	port := url[strings.LastIndex(url, ":")+1:]
 	serve(t, "--factory", "walk:make", "--port", port)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if err := e.Reset(t.Context(), 1); err == nil {
+		if _, err := e.Reset(t.Context(), 1, 0); err == nil {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatal("the server is back, but:", err)
@@ -292,7 +320,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 // However many calls an outage fails, the server is left alone once for it; and not at all for a call that ran out of time while others were
 // answered.
 func TestAnOutageCountsOnce(t *testing.T) {
-	s := &server{}
+	s := newServer("http://nobody.invalid", "", time.Second, 1024)
 	begun := time.Now()
 	for range 5 {
 		s.away(begun, errors.New("no answer"))
@@ -318,7 +346,7 @@ func TestProcessHangsAndDies(t *testing.T) {
 		once := filepath.Join(t.TempDir(), "happened")
 		e := open(t, "Remote", map[string]any{"command": append(python(t), "--factory", "walk:make", "--stdio"),
 			"config": fmt.Sprintf(`{"fault": %q, "once": %q}`, fault, once)})
-		if err := e.Reset(t.Context(), 1); err != nil {
+		if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -332,7 +360,7 @@ func TestProcessHangsAndDies(t *testing.T) {
 			t.Errorf("%s: the lost episode goes on: %v", fault, err)
 		}
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			if err = e.Reset(t.Context(), 1); err == nil || time.Now().After(deadline) {
+			if _, err = e.Reset(t.Context(), 1, 0); err == nil || time.Now().After(deadline) {
 				break
 			}
 		}
@@ -348,13 +376,13 @@ func TestProcessHangsAndDies(t *testing.T) {
 func TestExceptionsOfTheEnvironmentFailItsEpisode(t *testing.T) {
 	for way, options := range ways(t, "walk:make", `{"fault": "raise"}`) {
 		e := open(t, "Remote", options)
-		if err := e.Reset(t.Context(), 1); err != nil {
+		if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.Step(t.Context(), "Right"); err == nil || !strings.Contains(err.Error(), "lost the way") {
 			t.Errorf("%s: %v", way, err)
 		}
-		if err := e.Reset(t.Context(), 2); err != nil {
+		if _, err := e.Reset(t.Context(), 2, 0); err != nil {
 			t.Errorf("%s: the next episode: %v", way, err)
 		}
 	}
@@ -390,14 +418,14 @@ func TestLies(t *testing.T) {
 		}))
 		e := open(t, "Remote", map[string]any{"url": server.URL, "max_bytes": 4096})
 		answer = good
-		if err := e.Reset(t.Context(), 1); err != nil {
+		if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		answer = body
 		if _, err := e.Step(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want an error with %q", body, err, want)
 		}
-		if err := e.Reset(t.Context(), 1); err == nil && !strings.Contains(body, `"observation"`) {
+		if _, err := e.Reset(t.Context(), 1, 0); err == nil && !strings.Contains(body, `"observation"`) {
 			t.Errorf("%.60s: accepted as the answer to a reset", body)
 		}
 		e.Close()
@@ -429,7 +457,7 @@ func TestAskedAgain(t *testing.T) {
 	}))
 	defer server.Close()
 	e := open(t, "Remote", map[string]any{"url": server.URL})
-	if err := e.Reset(t.Context(), 1); err != nil {
+	if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := e.Step(t.Context(), "x"); err != nil || r.Reward != 1 || asked.Load() != 3 {
@@ -446,18 +474,17 @@ func TestAskedAgain(t *testing.T) {
 func TestStepsAreExecutedOnce(t *testing.T) {
 	url, _ := serve(t, "--factory", "walk:make", "--port", "0")
 	e := open(t, "Remote", map[string]any{"url": url}).(*env)
-	if err := e.Reset(t.Context(), 1); err != nil {
+	if _, err := e.Reset(t.Context(), 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	right := "Right"
 	for range 3 {
-		var got *result
-		if err := e.ask(t.Context(), "step", item{ID: e.id, Seq: 1, Action: &right}, &got); err != nil || got.Info["cell"] != 1 {
-			t.Errorf("step 1: %+v, %v", got, err)
+		got, err := e.line.call(t.Context(), call{method: "step", item: item{ID: e.id, Seq: 1, Action: &right}})
+		if err != nil || got.state.Info["cell"] != 1 {
+			t.Errorf("step 1: %+v, %v", got.state, err)
 		}
 	}
-	var got *result
-	if err := e.ask(t.Context(), "step", item{ID: e.id, Seq: 7, Action: &right}, &got); err == nil {
+	if _, err := e.line.call(t.Context(), call{method: "step", item: item{ID: e.id, Seq: 7, Action: &right}}); err == nil {
 		t.Error("a step out of order was executed")
 	}
 }
@@ -475,17 +502,11 @@ func TestOptions(t *testing.T) {
 		"option processes":        {"url": "http://x", "processes": 0},
 		"option patience":         {"url": "http://x", "patience": 0},
 		"option max_bytes":        {"url": "http://x", "max_bytes": 1},
+		"option command":          {"command": []any{"/no/such/program"}},
+		"NO_SUCH_TOKEN is empty":  {"url": "http://127.0.0.1:9", "token_variable": "GYRE_NO_SUCH_TOKEN"},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want an error with %q", options, err, want)
 		}
-	}
-	e := open(t, "Remote", map[string]any{"command": []any{"/no/such/program"}})
-	if err := e.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "option command") {
-		t.Errorf("a program that is not there: %v", err)
-	}
-	e = open(t, "Remote", map[string]any{"url": "http://127.0.0.1:9", "token_variable": "GYRE_NO_SUCH_TOKEN"})
-	if err := e.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "GYRE_NO_SUCH_TOKEN is empty") {
-		t.Errorf("a token that is not there: %v", err)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"gyre/envs"
+	"gyre/internal/quote"
 )
 
 // request is the body of every call: what to make, or which environments to reset, step or close.
@@ -80,17 +80,20 @@ type part struct {
 	To        int     `json:"to"`
 }
 
-// longestID bounds the name of an environment.
-const longestID = 200
+const (
+	longestID    = 200 // of an environment, in bytes
+	longestSaid  = 300 // of what a server says went wrong, in a message
+	longestShown = 80  // of other texts of a server, in a message
+)
 
 // decode reads an answer.
 func decode(text []byte) (*answer, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("the server's answer cannot be read: %w", err)
+		return nil, fmt.Errorf("the server's answer cannot be read: %w", quote.Error(err))
 	}
 	if a.Error != "" {
-		return nil, fmt.Errorf("the server says: %.300s", a.Error)
+		return nil, fmt.Errorf("the server says %s", quote.Text(a.Error, longestSaid))
 	}
 	return &a, nil
 }
@@ -101,9 +104,9 @@ func (r *result) check(id string) error {
 	case r.Gone:
 		return errGone
 	case r.Error != "":
-		return fmt.Errorf("the environment says: %.300s", r.Error)
+		return fmt.Errorf("the environment says %s", quote.Text(r.Error, longestSaid))
 	case r.ID != id:
-		return fmt.Errorf("the server answers for environment %.80q, expected %q", r.ID, id)
+		return fmt.Errorf("the server answers for environment %s, expected %q", quote.Text(r.ID, longestShown), id)
 	case r.Observation == nil:
 		return errors.New(`the answer has no "observation"`)
 	}
@@ -123,7 +126,7 @@ func (o *observation) envs() envs.Observation {
 
 // outcome is a step's result for the rollout.
 func (r *result) outcome(action string) (envs.Result, error) {
-	if r.Reward == nil || math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0) {
+	if r.Reward == nil {
 		return envs.Result{}, errors.New(`the answer to a step has no "reward"`)
 	}
 	out := envs.Result{Reward: *r.Reward, Done: r.Done, Success: r.Success, Valid: r.Valid == nil || *r.Valid, Info: r.Info}
@@ -132,10 +135,22 @@ func (r *result) outcome(action string) (envs.Result, error) {
 		out.Effective = *r.Effective
 	}
 	for _, p := range r.Parts {
-		out.Parts = append(out.Parts, envs.Part{Name: p.Name, Value: p.Value, Placement: p.Placement,
+		out.Components = append(out.Components, envs.Component{Name: p.Name, Value: p.Value, Placement: p.Placement,
 			From: byteOf(action, p.From), To: byteOf(action, p.To)})
 	}
+	if err := out.Check(); err != nil {
+		return envs.Result{}, fmt.Errorf("the answer to a step: %w", err)
+	}
 	return out, nil
+}
+
+// start is what a reset says of the episode.
+func (r *result) start() envs.Start {
+	s := envs.Start{Instruction: r.Instruction, Actions: r.Actions, StopStrings: r.Stop}
+	for _, t := range r.Tools {
+		s.Tools = append(s.Tools, envs.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
+	}
+	return s
 }
 
 // byteOf is where a character begins.

@@ -48,7 +48,7 @@ type game struct {
 	running bool
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	rng := envs.Rand("rubikscube", seed)
 	g.cube = solvedCube()
 	for g.cube.solved() { // turns that undo each other are no puzzle: go on turning
@@ -57,7 +57,7 @@ func (g *game) Reset(_ context.Context, seed int64) error {
 		}
 	}
 	g.steps, g.running = 0, true
-	return nil
+	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -95,9 +95,9 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (g *game) Actions() []string { return slices.Clone(actionNames) }
+func (g *game) actions() []string { return slices.Clone(actionNames) }
 
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	return "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is where does " +
 		"not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L left, R right, F front, " +
 		"B back. A letter with ' turns it counter-clockwise.\n" +

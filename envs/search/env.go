@@ -136,12 +136,11 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	n := int64(len(g.questions))
 	g.question = g.questions[(seed%n+n)%n]
 	g.shown = map[string]shown{}
-	g.Begin(g.question.text)
-	return nil
+	return g.Begin(g.question.text), nil
 }
 
 // search is the tool of that name.
@@ -204,11 +203,11 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	}
 	exact, f1 := judge(action, g.question.answers)
 	r = envs.Result{Reward: g.options.Wrong, Done: true, Valid: true, Effective: true}
-	r.Parts = []envs.Part{{Name: "exact_match"}, {Name: "f1", Value: f1}}
+	r.Components = []envs.Component{{Name: "exact_match"}, {Name: "f1", Value: f1}}
 	outcome := "The answer is wrong."
 	switch {
 	case exact:
-		outcome, r.Reward, r.Parts[0].Value = "The answer is right.", g.options.Right, 1
+		outcome, r.Reward, r.Components[0].Value = "The answer is right.", g.options.Right, 1
 	case f1 > 0 && f1 >= g.options.Threshold:
 		outcome, r.Reward = "The answer is nearly right.", f1
 	}

@@ -49,7 +49,8 @@ func TestExpert(t *testing.T) {
 	}
 	found := 0.0
 	for seed := range int64(len(g.questions)) {
-		if err := g.Reset(t.Context(), seed); err != nil {
+		start, err := g.Reset(t.Context(), seed, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
 		read := ""
@@ -58,8 +59,8 @@ func TestExpert(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: no way", g.question.text)
 			}
-			reply := g.WriteReply(way)
-			if got := g.ReadReply(reply, 1); !slices.Equal(got, way) {
+			reply := start.WriteReply(way)
+			if got := start.ReadReply(reply, 1); !slices.Equal(got, way) {
 				t.Fatalf("%q is read as %q", reply, got)
 			}
 			r, says := step(t, g, way[0])
@@ -111,14 +112,15 @@ func TestTools(t *testing.T) {
 	if r, _ := step(t, g, " "); r.Valid || r.Done {
 		t.Errorf("an empty answer: %+v", r)
 	}
-	if r, _ := step(t, g, "finish[The 1889.]"); !r.Success || !r.Done || r.Reward != 1 || r.Parts[0].Value != 1 || r.Info["final_support_found"] != 1 {
+	if r, _ := step(t, g, "finish[The 1889.]"); !r.Success || !r.Done || r.Reward != 1 || r.Components[0].Value != 1 || r.Info["final_support_found"] != 1 {
 		t.Errorf("%s: %+v", g.question.text, r)
 	}
 	if _, err := g.Step(t.Context(), "read[Ostrel]"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Error(err)
 	}
-	if specs := g.Tools(); len(specs) != 2 || specs[1].Name != "read" || !strings.Contains(g.Instruction(), `"query"`) {
-		t.Errorf("%+v", specs)
+	start, err := g.Reset(t.Context(), 1, 0)
+	if err != nil || len(start.Tools) != 2 || start.Tools[1].Name != "read" || !strings.Contains(start.Instruction, `"query"`) {
+		t.Errorf("%+v, %v", start, err)
 	}
 }
 
@@ -153,7 +155,7 @@ func TestThreshold(t *testing.T) {
 	for threshold, want := range map[float64]float64{0.3: 0.4, 0.4: 0.4, 0.5: -1, 2: -1} {
 		g := play(t, map[string]any{"problems": problems, "corpus": corpus, "f1_threshold": threshold, "incorrect_reward": -1}, 0)
 		r, _ := step(t, g, "one")
-		if math.Abs(r.Reward-want) > 1e-12 || r.Success != (want > 0) || math.Abs(r.Parts[1].Value-0.4) > 1e-12 {
+		if math.Abs(r.Reward-want) > 1e-12 || r.Success != (want > 0) || math.Abs(r.Components[1].Value-0.4) > 1e-12 {
 			t.Errorf("threshold %g: %+v, want %g", threshold, r, want)
 		}
 	}

@@ -58,19 +58,19 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if n := int64(len(g.levels)); n > 0 {
 		g.board = g.levels[(seed%n+n)%n].clone()
 	} else {
 		b, _, err := generate(seed, g.options.Size[0], g.options.Size[1], g.options.Boxes, g.options.SearchDepth)
 		if err != nil {
-			return err
+			return envs.Start{}, err
 		}
 		g.board = b
 	}
 	_, g.placed = g.board.boxes()
 	g.steps, g.running, g.plan = 0, true, nil
-	return nil
+	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -110,9 +110,9 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (g *game) Actions() []string { return slices.Clone(g.options.Actions) }
+func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
 
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
 		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
 		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +

@@ -72,7 +72,7 @@ func TestFinishingPush(t *testing.T) {
 	if _, err := g.Step(t.Context(), "Left"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("a step after the end: %v, want ErrNotRunning", err)
 	}
-	if err := g.Reset(t.Context(), 1); err != nil || g.Observe().Text != "#####\n#PXO#\n#####" {
+	if _, err := g.Reset(t.Context(), 1, 0); err != nil || g.Observe().Text != "#####\n#PXO#\n#####" {
 		t.Errorf("reset does not restore the level: %v\n%s", err, g.Observe().Text)
 	}
 }
@@ -105,10 +105,10 @@ func TestRenderFormats(t *testing.T) {
 	if got, want := g.Observe().Text, "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
 		t.Errorf("other glyphs:\n%s\nwant\n%s", got, want)
 	}
-	if text := g.Instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") || strings.Contains(text, "#: wall") {
+	if text := g.instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") || strings.Contains(text, "#: wall") {
 		t.Errorf("the legend does not show the glyphs in use: %s", text)
 	}
-	text := play(t, map[string]any{"level": level, "observation": "coord"}).Instruction()
+	text := play(t, map[string]any{"level": level, "observation": "coord"}).instruction()
 	if !strings.Contains(text, "(3, 5)") || strings.Contains(text, "wall,") {
 		t.Errorf("coordinates are explained wrongly: %s", text)
 	}
@@ -119,8 +119,8 @@ func TestOtherNamesAndSeparator(t *testing.T) {
 	if got, want := g.Observe().Text, "# # # # #\n# P X O #\n# # # # #"; got != want {
 		t.Errorf("drawn as\n%s\nwant\n%s", got, want)
 	}
-	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" || !slices.Equal(g.Actions(), []string{"1", "2", "3", "4"}) {
-		t.Errorf("the expert says %v of %v", way, g.Actions())
+	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" || !slices.Equal(g.actions(), []string{"1", "2", "3", "4"}) {
+		t.Errorf("the expert says %v of %v", way, g.actions())
 	}
 	if r, err := g.Step(t.Context(), "Right"); err != nil || r.Valid {
 		t.Errorf("the default name: %+v, %v", r, err)
@@ -146,7 +146,7 @@ func TestTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := env.Reset(t.Context(), 5); err != nil {
+		if _, err := env.Reset(t.Context(), 5, 0); err != nil {
 			t.Fatal(err)
 		}
 		boxes, _ := env.(*game).board.boxes()

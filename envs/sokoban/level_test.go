@@ -54,7 +54,7 @@ func TestLevelFiles(t *testing.T) {
 		}
 		g := play(t, map[string]any{"levels": path})
 		for seed, want := range map[int64]string{0: "#PXO#", 1: "#OXP#", 2: "#PXO#", -1: "#OXP#"} {
-			if err := g.Reset(t.Context(), seed); err != nil {
+			if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 				t.Fatal(err)
 			}
 			if rows := strings.Split(g.Observe().Text, "\n"); len(rows) != 3 || rows[1] != want {
@@ -73,7 +73,7 @@ func TestBoxobanLevels(t *testing.T) {
 	}
 	solved := 0
 	for seed := range int64(6) {
-		if err := g.Reset(t.Context(), seed); err != nil {
+		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		if all, _ := g.board.boxes(); all != 4 || g.board.rows != 10 || g.board.cols != 10 {

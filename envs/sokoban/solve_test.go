@@ -101,7 +101,7 @@ func TestSolveFourBoxes(t *testing.T) {
 func TestRememberedSolution(t *testing.T) {
 	g := play(t, map[string]any{"size": []any{6, 6}, "boxes": 2})
 	for seed := range int64(100) {
-		if err := g.Reset(t.Context(), seed); err != nil {
+		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
 		for step := 0; g.running; step++ {

@@ -19,7 +19,7 @@ func TestSurroundingsAgreeWithTheGrid(t *testing.T) {
 	rng, states := rand.New(rand.NewPCG(1, 2)), 0
 	for seed := range int64(60) {
 		for _, g := range []*game{drawn, shown} {
-			if err := g.Reset(t.Context(), seed); err != nil {
+			if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

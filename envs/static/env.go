@@ -64,10 +64,10 @@ func newGame(o *options) (*game, error) {
 	return &game{options: o, form: f, questions: questions}, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.question = g.questions[envs.Rand("static", seed).IntN(len(g.questions))]
 	g.attempt, g.outcome, g.running = 0, "", true
-	return nil
+	return envs.Start{Instruction: g.instruction()}, nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -85,11 +85,11 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if strings.TrimSpace(action) == "" {
 		return envs.Result{}, nil
 	}
-	r := envs.Result{Valid: true, Effective: true, Success: g.form.right(action, g.question.gold), Parts: []envs.Part{{Name: "correctness"}}}
+	r := envs.Result{Valid: true, Effective: true, Success: g.form.right(action, g.question.gold), Components: []envs.Component{{Name: "correctness"}}}
 	if g.outcome = "Incorrect. Think again."; r.Success {
 		g.outcome = "Correct!"
 		r.Reward = math.Ldexp(1, -g.attempt)
-		r.Parts[0].Value = 1
+		r.Components[0].Value = 1
 	}
 	g.attempt++
 	r.Info = map[string]float64{"attempts": float64(g.attempt)}
@@ -98,9 +98,7 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-func (g *game) Actions() []string { return nil }
-
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	text := "Answer the question. "
 	switch g.options.Form {
 	case "gsm8k":

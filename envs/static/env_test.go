@@ -22,14 +22,14 @@ func TestAttempts(t *testing.T) {
 		asked := map[string]bool{}
 		g := play(t, tag, nil, 0)
 		for seed := range int64(120) {
-			if err := g.Reset(t.Context(), seed); err != nil {
+			if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 				t.Fatal(err)
 			}
 			asked[g.Observe().Text] = true
 			wrong := int(seed % 4)
 			for range wrong {
 				r, err := g.Step(t.Context(), "nothing of the kind")
-				if err != nil || r.Reward != 0 || r.Done || r.Success || !r.Valid || r.Parts[0].Value != 0 {
+				if err != nil || r.Reward != 0 || r.Done || r.Success || !r.Valid || r.Components[0].Value != 0 {
 					t.Fatalf("%s: a wrong answer: %+v, %v", tag, r, err)
 				}
 			}
@@ -38,7 +38,7 @@ func TestAttempts(t *testing.T) {
 			}
 			way, ok := g.Solve()
 			r, err := g.Step(t.Context(), way[0])
-			if !ok || err != nil || r.Reward != 1/float64(int(1)<<wrong) || !r.Done || !r.Success || g.Observe().Text != "Correct!" || r.Parts[0].Value != 1 {
+			if !ok || err != nil || r.Reward != 1/float64(int(1)<<wrong) || !r.Done || !r.Success || g.Observe().Text != "Correct!" || r.Components[0].Value != 1 {
 				t.Fatalf("%s: %q to %q: %+v, %v", tag, way, g.question.text, r, err)
 			}
 			if _, err := g.Step(t.Context(), "1"); !errors.Is(err, envs.ErrNotRunning) {

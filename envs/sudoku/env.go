@@ -36,7 +36,7 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if n := int64(len(g.pairs)); n > 0 {
 		p := g.pairs[(seed%n+n)%n]
 		g.grid, g.solution = newGrid(p.puzzle.n), p.solution
@@ -44,7 +44,7 @@ func (g *game) Reset(_ context.Context, seed int64) error {
 	} else {
 		puzzle, solution, err := generate(envs.Rand("sudoku", seed), g.options.Size, g.options.blanks(), g.options.Unique)
 		if err != nil {
-			return err
+			return envs.Start{}, err
 		}
 		g.grid, g.solution = puzzle, solution
 	}
@@ -54,7 +54,7 @@ func (g *game) Reset(_ context.Context, seed int64) error {
 	}
 	g.initial = len(g.fixed) - g.grid.empty()
 	g.steps, g.feedback, g.running = 0, "", true
-	return nil
+	return envs.Start{Instruction: g.instruction()}, nil
 }
 
 // Step writes one number. Whatever the move, it counts as a step.
@@ -126,9 +126,7 @@ func (g *game) place(action string) envs.Result {
 	return r
 }
 
-func (g *game) Actions() []string { return nil }
-
-func (g *game) Instruction() string {
+func (g *game) instruction() string {
 	n, box := g.grid.n, g.grid.box
 	text := fmt.Sprintf("You solve a Sudoku. Fill the empty cells with numbers from 1 to %d so that every row, every column and every "+
 		"%dx%d box holds each of them once. An action writes one number, such as \"place 3 at row 2 col 1\" or, shorter, \"2,1,3\": "+

@@ -258,7 +258,7 @@ func TestWrongOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Reset(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "set unique = false") {
+	if _, err := env.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "set unique = false") {
 		t.Errorf("six clues: error %v, want a hint", err)
 	}
 }

@@ -35,9 +35,11 @@ type Conversation struct {
 	running  bool
 }
 
-// Begin starts an episode with a question.
-func (c *Conversation) Begin(question string) {
+// Begin starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the tool says.
+func (c *Conversation) Begin(question string) envs.Start {
 	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question, running: true}
+	return envs.Start{Instruction: c.instruction(), Tools: c.specs(), StopStrings: []string{closeCall}, ReadReply: readReply,
+		WriteReply: writeReply}
 }
 
 // End ends the episode; outcome is what Observe shows from now on.
@@ -70,9 +72,9 @@ var (
 	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
 )
 
-// ReadReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last \boxed{}.
+// readReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last \boxed{}.
 // What is thought before </think> does not count.
-func (c *Conversation) ReadReply(reply string, limit int) []string {
+func readReply(reply string, limit int) []string {
 	if _, after, found := strings.Cut(reply, "</think>"); found {
 		reply = after
 	}
@@ -97,16 +99,13 @@ func (c *Conversation) ReadReply(reply string, limit int) []string {
 	return nil
 }
 
-// WriteReply writes tool calls, or an answer, as ReadReply reads them.
-func (c *Conversation) WriteReply(actions []string) string {
+// writeReply writes tool calls, or an answer, as readReply reads them.
+func writeReply(actions []string) string {
 	if len(actions) > 0 && strings.HasPrefix(actions[0], openCall) {
 		return strings.Join(actions, "\n")
 	}
 	return "<answer>" + strings.Join(actions, "") + "</answer>"
 }
-
-// StopStrings end a reply after a call, before the policy goes on to make up what the tool says.
-func (c *Conversation) StopStrings() []string { return []string{closeCall} }
 
 // CallOf is the action that calls a tool.
 func CallOf(t Tool, argument string) string {
@@ -141,7 +140,7 @@ func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, 
 	c.replies = append(c.replies, envs.Message{Role: "tool", Name: name, CallID: id, Content: says})
 	return envs.Result{
 		Reward: 0 - c.CallCost, Valid: valid, Effective: valid,
-		Parts: []envs.Part{{Name: "tool_calls", Value: 1}}, Info: map[string]float64{"tool_calls": 1},
+		Components: []envs.Component{{Name: "tool_calls", Value: 1}}, Info: map[string]float64{"tool_calls": 1},
 	}, true, nil
 }
 
@@ -179,8 +178,8 @@ func (c *Conversation) invoke(ctx context.Context, text string) (name, says stri
 	return call.Name, says, false, nil
 }
 
-// Tools describes the tools to the chat template.
-func (c *Conversation) Tools() []envs.Tool {
+// specs describes the tools to the chat template.
+func (c *Conversation) specs() []envs.Tool {
 	specs := make([]envs.Tool, len(c.Offered))
 	for i, t := range c.Offered {
 		specs[i] = envs.Tool{Name: t.Name, Description: t.Description, Parameters: map[string]any{
@@ -192,9 +191,7 @@ func (c *Conversation) Tools() []envs.Tool {
 	return specs
 }
 
-func (c *Conversation) Actions() []string { return nil }
-
-func (c *Conversation) Instruction() string {
+func (c *Conversation) instruction() string {
 	text := "Answer the question."
 	for _, t := range c.Offered {
 		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: \"…\"}}%s, where %q is %s.",

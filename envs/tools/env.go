@@ -101,14 +101,13 @@ func newGame(o *options) (*game, error) {
 	return g, nil
 }
 
-func (g *game) Reset(_ context.Context, seed int64) error {
+func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if n := int64(len(g.questions)); n > 0 {
 		g.question = g.questions[(seed%n+n)%n]
 	} else {
 		g.question = newQuestion(envs.Rand("tools", seed), g.options.Terms, g.options.MaxNumber)
 	}
-	g.Begin(g.question.text)
-	return nil
+	return g.Begin(g.question.text), nil
 }
 
 // Step carries out a tool call, or takes an answer and ends the episode.
@@ -117,10 +116,10 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	if isCall || err != nil {
 		return r, err
 	}
-	r = envs.Result{Done: true, Valid: true, Effective: true, Parts: []envs.Part{{Name: "correctness"}}}
+	r = envs.Result{Done: true, Valid: true, Effective: true, Components: []envs.Component{{Name: "correctness"}}}
 	outcome := "The answer is wrong."
 	if r.Success = reward.GradeAnswer(action, g.question.gold, g.mode).Correct; r.Success {
-		outcome, r.Reward, r.Parts[0].Value = "The answer is right.", 1, 1
+		outcome, r.Reward, r.Components[0].Value = "The answer is right.", 1, 1
 	}
 	g.End(outcome)
 	return r, nil

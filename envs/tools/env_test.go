@@ -32,7 +32,7 @@ func callOf(name string, arguments map[string]any) string {
 func step(t *testing.T, g *game, reply string) (envs.Result, envs.Observation) {
 	t.Helper()
 	var last envs.Result
-	for _, action := range g.ReadReply(reply, 5) {
+	for _, action := range readReply(reply, 5) {
 		r, err := g.Step(t.Context(), action)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestCalculator(t *testing.T) {
 	expression := strings.TrimSuffix(strings.TrimPrefix(g.question.text, "What is "), "?")
 	r, o := step(t, g, "I compute it.</think>"+callOf("calculator", map[string]any{"expression": expression}))
 	want := []envs.Message{{Role: "tool", Name: "calculator", CallID: "call_1", Content: g.question.gold}}
-	if r.Reward != -0.125 || r.Done || !r.Valid || r.Parts[0].Name != "tool_calls" || !reflect.DeepEqual(o.Messages, want) {
+	if r.Reward != -0.125 || r.Done || !r.Valid || r.Components[0].Name != "tool_calls" || !reflect.DeepEqual(o.Messages, want) {
 		t.Errorf("a call: %+v, %+v, want %+v", r, o, want)
 	}
 	// Two calls in one reply; the second is one that a template wrote with its arguments as text.
@@ -76,7 +76,7 @@ func TestCalculator(t *testing.T) {
 	if _, err := g.Step(t.Context(), "1"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("a second answer: %v", err)
 	}
-	if err := g.Reset(t.Context(), 4); err != nil || g.Observe().Text == "" || g.Observe().Messages != nil {
+	if _, err := g.Reset(t.Context(), 4, 0); err != nil || g.Observe().Text == "" || g.Observe().Messages != nil {
 		t.Errorf("after another Reset: %+v, %v", g.Observe(), err)
 	}
 	if r, _ := step(t, g, "so it is 1 + 1</answer>"); !r.Done || r.Success || r.Reward != 0 {
@@ -100,7 +100,7 @@ func TestPython(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", code, o.Messages, want)
 		}
 	}
-	specs := g.Tools()
+	specs := g.specs()
 	if len(specs) != 1 || specs[0].Name != "python" || specs[0].Parameters["type"] != "object" {
 		t.Errorf("%+v", specs)
 	}
@@ -123,7 +123,7 @@ func TestReadReply(t *testing.T) {
 		"<tool_call></tool_call>":                nil,
 		one + "\n" + two + one + one + one + one: {one, two, one},
 	} {
-		if got := new(Conversation).ReadReply(reply, 3); !reflect.DeepEqual(got, want) {
+		if got := readReply(reply, 3); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is read as %q, want %q", reply, got, want)
 		}
 	}

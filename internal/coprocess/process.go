@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gyre/internal/child"
+	"gyre/internal/quote"
 )
 
 // Process is a running program.
@@ -90,8 +91,18 @@ func (p *Process) Send(line []byte) <-chan error {
 // PID is the program's process id.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
-// LastWords is the end of what the program wrote to its standard error, behind the words that introduce it; "" where there is nothing.
-func (p *Process) LastWords(introduction string) string { return p.stderr.After(introduction) }
+// LastWords is the end of what the program wrote to its standard error, quoted, behind the words that introduce it; "" where there is
+// nothing.
+func (p *Process) LastWords(introduction string) string {
+	text := p.stderr.After("")
+	if text == "" {
+		return ""
+	}
+	return introduction + quote.End(text, longestWords)
+}
+
+// longestWords bounds what is shown of a program's standard error, in bytes.
+const longestWords = 1000
 
 // Stop closes the program's input, gives it some time to end by itself, kills it with all that it has started, and waits for it.
 func (p *Process) Stop(politeness time.Duration) {

@@ -119,7 +119,7 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 	}
 	defer env.Close()
 	for seed := int64(10000); seed < 10003; seed++ { // one row is left, whatever the seed
-		if err := env.Reset(context.Background(), seed); err != nil || env.Observe().Text != short {
+		if _, err := env.Reset(context.Background(), seed, 0); err != nil || env.Observe().Text != short {
 			t.Errorf("seed %d shows %q, %v", seed, env.Observe(), err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"gyre/envs"
 	_ "gyre/envs/builtin"
+	"gyre/internal/quote"
 	"gyre/orchestrate/loop/rollout"
 )
 
@@ -157,7 +158,8 @@ func listEnvsJSON(w io.Writer) error {
 }
 
 func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
-	if err := env.Reset(ctx, seed); err != nil {
+	start, err := env.Reset(ctx, seed, 0)
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %s\ntype %s; actions per episode: %d; words per reply: about %d\n\nOptions\n",
@@ -182,9 +184,9 @@ func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, see
 		return err
 	}
 	actions := "any text"
-	if list := env.Actions(); list != nil {
+	if list := start.Actions; list != nil {
 		actions = strings.Join(list, ", ")
 	}
-	_, err := fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n", env.Instruction(), actions, seed, env.Observe())
+	_, err = fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n", quote.Lines(start.Instruction), quote.Lines(actions), seed, shown(env))
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/envs"
+	"gyre/internal/quote"
 	"gyre/internal/statistics"
 )
 
@@ -42,20 +43,21 @@ func playEnv(c *cli.Context) error {
 		})
 	case c.Bool("expert") && c.IsSet("episodes"):
 		return measure(c.Context, c.App.Writer, spec, "expert", seed, episodes, func(seed int64) (envs.Outcome, error) {
-			if err := env.Reset(c.Context, seed); err != nil {
+			if _, err := env.Reset(c.Context, seed, 0); err != nil {
 				return envs.Outcome{}, err
 			}
 			_, o, err := playExpert(c.Context, spec, env)
 			return o, err
 		})
 	}
-	if err := env.Reset(c.Context, seed); err != nil {
+	start, err := env.Reset(c.Context, seed, 0)
+	if err != nil {
 		return err
 	}
 	if c.Bool("expert") {
 		return showExpert(c.Context, c.App.Writer, spec, env)
 	}
-	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env)
+	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env, start)
 }
 
 // measure plays episodes from a seed on and says how they ended.
@@ -110,13 +112,13 @@ func playExpert(ctx context.Context, spec envs.Spec, env envs.Env) ([]string, en
 
 // showExpert prints what the expert does.
 func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) error {
-	fmt.Fprintf(w, "%s\n\n", env.Observe())
+	fmt.Fprintf(w, "%s\n\n", shown(env))
 	done, o, err := playExpert(ctx, spec, env)
 	if err != nil {
 		return err
 	}
 	if len(done) == 0 {
-		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, env.Observe())
+		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, shown(env))
 	}
 	outcome := "success"
 	switch {
@@ -126,18 +128,18 @@ func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) 
 	default:
 		outcome = "no success"
 	}
-	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), env.Observe(), outcome, o.Return)
+	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), shown(env), outcome, o.Return)
 	return err
 }
 
 // playByHand reads lines of actions until the episode ends, the input ends or somebody types q.
-func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, env envs.Env) error {
-	fmt.Fprintf(w, "%s\n\n", env.Instruction())
-	if names := env.Actions(); names != nil {
+func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, env envs.Env, start envs.Start) error {
+	fmt.Fprintf(w, "%s\n\n", quote.Lines(start.Instruction))
+	if names := start.Actions; names != nil {
 		fmt.Fprintf(w, "Actions: %s (or their first letters); several in a line with %s; q quits.\n\n",
-			strings.Join(names, ", "), actionSeparator)
+			quote.Lines(strings.Join(names, ", ")), actionSeparator)
 	}
-	fmt.Fprintln(w, env.Observe())
+	fmt.Fprintln(w, shown(env))
 	total, left := 0.0, spec.MaxActions
 	lines := readLines(ctx, in)
 	for left > 0 {
@@ -156,7 +158,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			if action = strings.TrimSpace(action); action == "" || left == 0 {
 				continue
 			}
-			r, err := env.Step(ctx, complete(action, env.Actions()))
+			r, err := env.Step(ctx, complete(action, start.Actions))
 			if err != nil {
 				return err
 			}
@@ -166,7 +168,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			}
 			left--
 			total += r.Reward
-			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", env.Observe(), r.Reward, total, left)
+			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", shown(env), r.Reward, total, left)
 			if r.Done {
 				outcome := "failed"
 				if r.Success {
@@ -180,6 +182,9 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 	_, err := fmt.Fprintf(w, "the episode is over: no actions left, return %.4g\n", total)
 	return err
 }
+
+// shown is what the environment shows, fit for a terminal: the text may be another program's.
+func shown(env envs.Env) string { return quote.Lines(env.Observe().String()) }
 
 // readLines delivers the lines of in until it ends or ctx does. A read from a terminal cannot be interrupted: after a
 // cancellation the goroutine ends with the next line, or with the process.

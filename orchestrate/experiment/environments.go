@@ -51,7 +51,8 @@ func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64
 	}
 	env, err := spec.Make(e.Options)
 	if err == nil {
-		err = errors.Join(env.Reset(ctx, seed), env.Close())
+		_, err = env.Reset(ctx, seed, 0)
+		err = errors.Join(err, env.Close())
 	}
 	if err != nil {
 		report(path+".options", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))

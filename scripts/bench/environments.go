@@ -84,12 +84,13 @@ func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.T
 	var episodes, actions int
 	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); time.Now().Before(end); episodes++ {
 		begin := time.Now()
-		if err := env.Reset(ctx, int64(10_000+episodes)); err != nil {
+		start, err := env.Reset(ctx, int64(10_000+episodes), 0)
+		if err != nil {
 			return report.Times{}, fmt.Errorf("%s: %w", tag, err)
 		}
 		env.Observe()
 		resets += time.Since(begin)
-		names := env.Actions()
+		names := start.Actions
 		for range 10 {
 			action := ""
 			switch {

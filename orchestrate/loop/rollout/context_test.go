@@ -328,10 +328,14 @@ func init() {
 		New:        func(o any) (envs.Env, error) { return &caller{options: o.(*callerOptions)}, nil }})
 }
 
-func (c *caller) Reset(context.Context, int64) error { c.step = 0; return nil }
-func (c *caller) Actions() []string                  { return nil }
-func (c *caller) Instruction() string                { return "Use the calculator." }
-func (c *caller) Close() error                       { return nil }
+func (c *caller) Reset(context.Context, int64, int) (envs.Start, error) {
+	c.step = 0
+	tool := envs.Tool{Name: c.options.Name, Description: c.options.Help, Parameters: map[string]any{
+		"type": "object", "properties": map[string]any{"sum": map[string]any{"type": "string"}}, "required": []string{"sum"}}}
+	return envs.Start{Instruction: "Use the calculator.", Tools: []envs.Tool{tool}, ReadReply: readCall}, nil
+}
+
+func (c *caller) Close() error { return nil }
 
 func (c *caller) Observe() envs.Observation {
 	if c.step == 0 {
@@ -345,16 +349,11 @@ func (c *caller) Step(_ context.Context, action string) (envs.Result, error) {
 	return envs.Result{Reward: 1, Valid: true, Done: action == "done"}, nil
 }
 
-func (c *caller) ReadReply(reply string, limit int) []string {
+func readCall(reply string, _ int) []string {
 	if call, ok := strings.CutPrefix(reply, "CALL "); ok {
 		return []string{call}
 	}
 	return strings.Fields(reply)
-}
-
-func (c *caller) Tools() []envs.Tool {
-	return []envs.Tool{{Name: c.options.Name, Description: c.options.Help, Parameters: map[string]any{
-		"type": "object", "properties": map[string]any{"sum": map[string]any{"type": "string"}}, "required": []string{"sum"}}}}
 }
 
 // toolTemplate shows tools, names and calls as those of current models do.

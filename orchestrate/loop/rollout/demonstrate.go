@@ -166,7 +166,7 @@ func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
 // write makes the reply's tokens and checks that they are read as they are meant.
 func (x expert) write(ctx context.Context, s *seat, actions []string) ([]int32, error) {
 	p := s.player
-	if s.game.reads { // in the environment's own words
+	if s.game.start.ReadReply != nil { // in the environment's own words
 		text := s.game.write(ctx, actions)
 		reply, err := p.tokenizer.EncodeMarkup(text)
 		if err != nil {
@@ -175,7 +175,7 @@ func (x expert) write(ctx context.Context, s *seat, actions []string) ([]int32, 
 		if read := s.game.read(ctx, p.text(reply), len(actions)); s.game.stop == "" && !slices.Equal(read, actions) {
 			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
 		}
-		if slices.ContainsFunc(s.game.stopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+		if slices.ContainsFunc(s.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
 			return reply, nil // sampling would end here, before the turn's last token
 		}
 		return append(reply, x.eos), nil

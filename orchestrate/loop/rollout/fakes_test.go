@@ -49,21 +49,18 @@ func init() {
 	})
 }
 
-func (c *corridor) SetMember(index int) { c.member = index }
-
-func (c *corridor) Reset(_ context.Context, seed int64) error {
+func (c *corridor) Reset(_ context.Context, seed int64, member int) (envs.Start, error) {
+	c.member = member
 	if c.options.Fault == "levels" || c.options.Fault == "reset" && seed%2 == 0 {
-		return errors.New("no level")
+		return envs.Start{}, errors.New("no level")
 	}
 	c.length, c.at = 3+int(seed%3), 0
-	return nil
+	return envs.Start{Instruction: "Walk to the last cell.", Actions: []string{"Left", "Right"}}, nil
 }
 
 func (c *corridor) Observe() envs.Observation {
 	return envs.Observation{Text: fmt.Sprintf("cell %d of %d", c.at, c.length)}
 }
-func (c *corridor) Actions() []string   { return []string{"Left", "Right"} }
-func (c *corridor) Instruction() string { return "Walk to the last cell." }
 
 func (c *corridor) Close() error {
 	c.closed++

@@ -21,10 +21,8 @@ type game struct {
 	weights weighting
 
 	rules       rules
-	stopStrings []string // of the environment: sampling of a reply ends at them
+	start       envs.Start
 	tools       []chat.Tool
-	reads       bool              // the environment reads replies itself
-	label, gold string            // the environment's name for what is played, and its answer; may be empty
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
 	numActions  int
@@ -38,54 +36,41 @@ type game struct {
 
 // outcome is what one turn did.
 type outcome struct {
-	reward  float64     // of the environment, or the weighted parts of it
-	parts   []envs.Part // unweighted
-	actions []string    // that were executed
+	reward  float64          // of the environment, or the weighted parts of it
+	parts   []envs.Component // unweighted
+	actions []string         // that were executed
 	penalty float64
 	invalid bool // nothing in the reply could be executed
 }
 
-// start resets the environment, to the seed or a successor of it that the division of states admits, and reads its rules. An error here is about the environment's own code, see fail.
-func (g *game) start(ctx context.Context, seed int64, holdout Holdout) (taken int64, state envs.Observation, err error) {
+// reset resets the environment, to the seed or a successor of it that the division of states admits, and reads its rules. An error here is about the environment's own code, see fail.
+func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdout) (taken int64, state envs.Observation, err error) {
 	type first struct {
-		actions, stops []string
-		tools          []envs.Tool
-		instruction    string
-		label, gold    string
-		seed           int64
-		state          envs.Observation
+		envs.Start
+		seed  int64
+		state envs.Observation
 	}
 	env := g.env
 	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
-		taken, state, err := holdout.reset(ctx, env, seed)
+		taken, start, state, err := holdout.reset(ctx, env, seed, member)
 		if err != nil {
 			return first{}, err
 		}
-		f := first{actions: env.Actions(), instruction: env.Instruction(), seed: taken, state: state}
-		if stopper, ok := env.(envs.Stopper); ok {
-			f.stops = stopper.StopStrings()
-		}
-		if labeler, ok := env.(envs.Labeler); ok {
-			f.label, f.gold = labeler.Label()
-		}
-		if tooled, ok := env.(envs.Tooled); ok {
-			f.tools = tooled.Tools()
-		}
-		return f, checkMessages(f.state, true)
+		return first{start, taken, state}, errors.Join(start.Check(), checkMessages(state, true))
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 		return seed, envs.Observation{}, err
 	}
-	_, g.reads = env.(envs.ReplyReader)
-	g.rules.plain = g.rules.plain || g.reads
-	for _, tool := range f.tools {
+	g.start = f.Start
+	g.rules.plain = g.rules.plain || f.ReadReply != nil
+	for _, tool := range f.Tools {
 		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description, Parameters: tool.Parameters})
 	}
-	g.rules.instruction, g.rules.actions, g.stopStrings, g.label, g.gold = f.instruction, f.actions, f.stops, f.label, f.gold
-	if f.actions != nil {
-		g.legal = make(map[string]string, len(f.actions))
-		for _, name := range f.actions {
+	g.rules.instruction, g.rules.actions = f.Instruction, f.Actions
+	if f.Actions != nil {
+		g.legal = make(map[string]string, len(f.Actions))
+		for _, name := range f.Actions {
 			g.legal[strings.ToLower(name)] = name
 		}
 	}
@@ -130,7 +115,7 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		g.numActions++
 		g.actionsLeft--
 		out.reward += g.weights.earned(result)
-		out.parts = append(out.parts, result.Parts...)
+		out.parts = append(out.parts, result.Components...)
 		info["action_is_valid"], info["action_is_effective"] = indicator(result.Valid), indicator(result.Effective)
 		maps.Copy(info, result.Info)
 		if result.Done {
@@ -176,13 +161,8 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 		result, err := env.Step(ctx, action)
 		if err != nil {
 			err = fmt.Errorf("action %q: %w", action, err)
-		} else if !finite(result.Reward) {
-			err = fmt.Errorf("action %q: reward is %v, expected a finite number", action, result.Reward)
-		}
-		for _, part := range result.Parts {
-			if wrong := checkPart(part); wrong != nil && err == nil {
-				err = fmt.Errorf("action %q: %w", action, wrong)
-			}
+		} else if err = result.Check(); err != nil {
+			err = fmt.Errorf("action %q: %w", action, err)
 		}
 		return result, err
 	}, func() { env.Close() })
@@ -191,12 +171,11 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 // take tells the environment what it may want to know of a reply.
 func (g *game) take(ctx context.Context, reply envs.Reply) {
 	env := g.env
-	taker, ok := env.(envs.ReplyTaker)
-	if !ok {
+	if g.start.OnReply == nil {
 		return
 	}
 	if _, err := guard(ctx, g.limit, func(context.Context) (struct{}, error) {
-		taker.TakeReply(reply)
+		g.start.OnReply(reply)
 		return struct{}{}, nil
 	}, func() { env.Close() }); err != nil {
 		g.fail(err)
@@ -207,7 +186,7 @@ func (g *game) take(ctx context.Context, reply envs.Reply) {
 func (g *game) read(ctx context.Context, reply string, limit int) []string {
 	env := g.env
 	actions, err := guard(ctx, g.limit, func(context.Context) ([]string, error) {
-		return env.(envs.ReplyReader).ReadReply(reply, limit), nil
+		return g.start.ReadReply(reply, limit), nil
 	}, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
@@ -218,11 +197,11 @@ func (g *game) read(ctx context.Context, reply string, limit int) []string {
 
 // write asks the environment how a reply says some actions.
 func (g *game) write(ctx context.Context, actions []string) string {
-	writer, ok := g.env.(envs.ReplyWriter)
-	if !ok {
+	env := g.env
+	if g.start.WriteReply == nil {
 		return "<answer>" + strings.Join(actions, "\n") + "</answer>"
 	}
-	text, err := guard(ctx, g.limit, func(context.Context) (string, error) { return writer.WriteReply(actions), nil }, func() { g.env.Close() })
+	text, err := guard(ctx, g.limit, func(context.Context) (string, error) { return g.start.WriteReply(actions), nil }, func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 	}

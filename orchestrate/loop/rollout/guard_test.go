@@ -32,7 +32,11 @@ func TestErrorsInTimeAreTheEnvironments(t *testing.T) {
 // misread reads something else than its expert writes.
 type misread struct{ *corridor }
 
-func (misread) ReadReply(string, int) []string { return []string{"Left"} }
+func (m misread) Reset(ctx context.Context, seed int64, member int) (envs.Start, error) {
+	start, err := m.corridor.Reset(ctx, seed, member)
+	start.ReadReply = func(string, int) []string { return []string{"Left"} }
+	return start, err
+}
 
 func init() {
 	envs.Register(envs.Spec{Tag: "misread", Type: "corridor", MaxActions: 6, NewOptions: func() any { return &corridorOptions{} },

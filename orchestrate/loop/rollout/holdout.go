@@ -32,17 +32,18 @@ func (h Holdout) admits(state envs.Observation) bool {
 }
 
 // reset starts an environment from a seed, or from the first of its successors whose state is admitted, and returns the seed taken.
-func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64) (int64, envs.Observation, error) {
+func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int) (int64, envs.Start, envs.Observation, error) {
 	next := seed
 	for range holdoutTries {
 		if err := ctx.Err(); err != nil {
-			return seed, envs.Observation{}, context.Cause(ctx)
+			return seed, envs.Start{}, envs.Observation{}, context.Cause(ctx)
 		}
-		if err := env.Reset(ctx, next); err != nil {
-			return seed, envs.Observation{}, fmt.Errorf("reset with seed %d: %w", next, err)
+		start, err := env.Reset(ctx, next, member)
+		if err != nil {
+			return seed, envs.Start{}, envs.Observation{}, fmt.Errorf("reset with seed %d: %w", next, err)
 		}
 		if state := env.Observe(); h.admits(state) {
-			return next, state, nil
+			return next, start, state, nil
 		}
 		next = envs.Reseed(next)
 	}
@@ -50,6 +51,6 @@ func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64) (int64, en
 	if h.Held {
 		side = "validation"
 	}
-	return seed, envs.Observation{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g leaves for %s: has the "+
+	return seed, envs.Start{}, envs.Observation{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g leaves for %s: has the "+
 		"environment so few states? Set validation.holdout to 0", seed, holdoutTries-1, h.Share, side)
 }

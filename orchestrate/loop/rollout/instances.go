@@ -14,9 +14,10 @@ import (
 // instances keeps environments between episodes, so that what one costs to make (levels to read, a process to start) is paid once
 // for as many as are ever played together. It is safe for concurrent use.
 type instances struct {
-	rewards []envs.Wanted
-	mu      sync.Mutex
-	idle    map[string][]envs.Env
+	rewards   []envs.ComponentSpec
+	mu        sync.Mutex // guards what follows
+	factories map[string]envs.Factory
+	idle      map[string][]envs.Env
 }
 
 // kind names the environments that may stand in for one another.
@@ -32,17 +33,20 @@ func (p *instances) take(spec envs.Spec, source config.Env) (envs.Env, error) {
 		p.mu.Unlock()
 		return env, nil
 	}
+	make, err := p.factories[key], error(nil)
+	if make == nil {
+		if make, err = spec.Factory(source.Options, p.rewards...); err == nil {
+			if p.factories == nil {
+				p.factories = map[string]envs.Factory{}
+			}
+			p.factories[key] = make
+		}
+	}
 	p.mu.Unlock()
-	env, err := spec.Make(source.Options)
 	if err != nil {
 		return nil, err
 	}
-	if taker, ok := env.(envs.RewardTaker); ok && len(p.rewards) > 0 {
-		if err := taker.TakeRewards(p.rewards); err != nil {
-			return nil, errors.Join(fmt.Errorf("[[rewards]] of environment %s: %w", spec.Tag, err), env.Close())
-		}
-	}
-	return env, nil
+	return make()
 }
 
 // give takes one back that has come to no harm.

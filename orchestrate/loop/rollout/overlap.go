@@ -68,8 +68,8 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 
 // firstStates calls add with a source's first state of every seed from first to below end, stride apart.
 func firstStates(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) error {
-	return eachReset(ctx, source, first, end, stride, holdout, func(spec envs.Spec, env envs.Env, _ int64, state envs.Observation) error {
-		add(sha256.Sum256([]byte(spec.Tag + "\n" + env.Instruction() + "\n" + state.String())))
+	return eachReset(ctx, source, first, end, stride, holdout, func(spec envs.Spec, _ envs.Env, _ int64, start envs.Start, state envs.Observation) error {
+		add(sha256.Sum256([]byte(spec.Tag + "\n" + start.Instruction + "\n" + state.String())))
 		return nil
 	})
 }
@@ -77,7 +77,7 @@ func firstStates(ctx context.Context, source config.Env, first, end, stride int6
 // eachReset calls do with a source's environment reset to every seed from first to below end, stride apart: taken is the seed that holdout let it
 // have. One instance takes them all.
 func eachReset(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout,
-	do func(spec envs.Spec, env envs.Env, taken int64, state envs.Observation) error) (err error) {
+	do func(spec envs.Spec, env envs.Env, taken int64, start envs.Start, state envs.Observation) error) (err error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
 		return err
@@ -88,9 +88,9 @@ func eachReset(ctx context.Context, source config.Env, first, end, stride int64,
 	}
 	defer func() { err = errors.Join(err, env.Close()) }()
 	for seed := first; seed < end; seed += stride {
-		taken, state, err := holdout.reset(ctx, env, seed)
+		taken, start, state, err := holdout.reset(ctx, env, seed, 0)
 		if err == nil {
-			err = do(spec, env, taken, state)
+			err = do(spec, env, taken, start, state)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", source.Tag, err)

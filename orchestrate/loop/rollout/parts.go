@@ -23,10 +23,10 @@ func newWeighting(rewards []config.Reward) weighting {
 }
 
 // wanted is what environments that compute parts on request are asked for.
-func wanted(rewards []config.Reward) []envs.Wanted {
-	var list []envs.Wanted
+func wanted(rewards []config.Reward) []envs.ComponentSpec {
+	var list []envs.ComponentSpec
 	for _, r := range rewards {
-		list = append(list, envs.Wanted{Name: r.Name, Options: r.Options})
+		list = append(list, envs.ComponentSpec{Name: r.Name, Options: r.Options})
 	}
 	return list
 }
@@ -37,7 +37,7 @@ func (w weighting) earned(result envs.Result) float64 {
 		return result.Reward
 	}
 	sum := 0.0
-	for _, part := range result.Parts {
+	for _, part := range result.Components {
 		sum += w[part.Name].Weight * part.Value
 	}
 	return sum
@@ -73,7 +73,7 @@ func (w weighting) credit(t *transcript, out outcome, lengths []int) {
 }
 
 // place shares a part out among the tokens that carry it. A stretch of text that no token touches is carried by the last one.
-func place(part envs.Part, turn episode.Turn, last int, lengths []int) []episode.Reward {
+func place(part envs.Component, turn episode.Turn, last int, lengths []int) []episode.Reward {
 	from, to := last, last+1
 	switch part.Placement {
 	case envs.PlaceMean:
@@ -107,19 +107,6 @@ func touched(lengths []int, from, to int) (first, end int) {
 		at += n
 	}
 	return first, end
-}
-
-// checkPart refuses what no episode can hold.
-func checkPart(p envs.Part) error {
-	switch {
-	case p.Name == "":
-		return fmt.Errorf("a part of the reward has no name")
-	case !finite(p.Value):
-		return fmt.Errorf("part %q of the reward is %v, expected a finite number", p.Name, p.Value)
-	case p.Placement != "" && p.Placement != envs.PlaceLast && p.Placement != envs.PlaceMean && p.Placement != envs.PlaceSpread:
-		return fmt.Errorf("part %q of the reward has placement %q, expected last, mean or spread", p.Name, p.Placement)
-	}
-	return nil
 }
 
 // checkNames refuses [[rewards]] that name none of the parts that occur: a misspelt name would silently weigh nothing.

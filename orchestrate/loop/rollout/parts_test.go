@@ -34,48 +34,37 @@ func init() {
 	envs.Register(envs.Spec{
 		Tag: "judge", Type: "judge", MaxActions: 4, PlainReplies: true,
 		NewOptions: func() any { return new(judgeOptions) },
-		New: func(o any) (envs.Env, error) {
-			judgesMade.Add(1)
-			return &judge{options: o.(*judgeOptions)}, nil
+		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
+			for _, c := range components {
+				if c.Name == "refused" {
+					return nil, fmt.Errorf("no part %q", c.Name)
+				}
+			}
+			return func() (envs.Env, error) {
+				judgesMade.Add(1)
+				return &judge{options: o.(*judgeOptions)}, nil
+			}, nil
 		},
 	})
 }
 
-func (j *judge) Reset(context.Context, int64) error {
+func (j *judge) Reset(context.Context, int64, int) (envs.Start, error) {
 	j.running = true
 	j.played++
-	return nil
+	if j.options.Stop == "" {
+		return envs.Start{}, nil
+	}
+	return envs.Start{StopStrings: []string{j.options.Stop}}, nil
 }
 func (j *judge) Observe() envs.Observation { return envs.Observation{Text: "say abc"} }
-func (j *judge) Actions() []string         { return nil }
-func (j *judge) Instruction() string       { return "" }
 func (j *judge) Close() error              { judgesClosed.Add(1); return nil }
-
-func (j *judge) StopStrings() []string {
-	if j.options.Stop == "" {
-		return nil
-	}
-	return []string{j.options.Stop}
-}
-
-func (j *judge) TakeRewards(wanted []envs.Wanted) error {
-	if len(wanted) == 0 {
-		return errors.New("asked for no part")
-	}
-	for _, w := range wanted {
-		if w.Name == "refused" {
-			return fmt.Errorf("no part %q", w.Name)
-		}
-	}
-	return nil
-}
 
 func (j *judge) Step(_ context.Context, reply string) (envs.Result, error) {
 	if reply == "fail" {
 		return envs.Result{}, errors.New("cannot judge")
 	}
 	at := strings.Index(reply, "abc")
-	parts := []envs.Part{
+	parts := []envs.Component{
 		{Name: "correctness", Value: 1},
 		{Name: "letters", Value: 0.6, Placement: envs.PlaceSpread, From: at, To: at + 3},
 		{Name: "length", Value: float64(len(reply)), Placement: envs.PlaceMean},
@@ -88,7 +77,7 @@ func (j *judge) Step(_ context.Context, reply string) (envs.Result, error) {
 	case "placement":
 		parts[0].Placement = "middle"
 	}
-	return envs.Result{Reward: 7, Parts: parts, Valid: true, Success: true}, nil
+	return envs.Result{Reward: 7, Components: parts, Valid: true, Success: true}, nil
 }
 
 // judged plays one episode of two turns with the judge.
@@ -191,11 +180,11 @@ func TestWeightedParts(t *testing.T) {
 func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 	w := newWeighting([]config.Reward{{Name: "correctness", Weight: 2, Placement: "environment"}})
 	for _, c := range []struct {
-		parts []envs.Part
+		parts []envs.Component
 		want  float64
 	}{
 		{nil, -0.25},
-		{[]envs.Part{{Name: "correctness", Value: 1}, {Name: "unweighted", Value: 5}}, 2 - 0.25},
+		{[]envs.Component{{Name: "correctness", Value: 1}, {Name: "unweighted", Value: 5}}, 2 - 0.25},
 	} {
 		talk := &transcript{}
 		talk.reply([]int32{1, 2, 3}, nil, true)
@@ -217,7 +206,7 @@ func TestRewardNamesAreChecked(t *testing.T) {
 }
 
 func TestPartsThatNoEpisodeCanHold(t *testing.T) {
-	for bad, want := range map[string]string{"name": "has no name", "value": "+Inf", "placement": `placement "middle"`} {
+	for bad, want := range map[string]string{"name": "name is empty", "value": "+Inf", "placement": `placement "middle"`} {
 		e, stats, err := judged(t, first(saying(t, nil, "abc", "abc")), map[string]any{"bad": bad})
 		if err != nil {
 			t.Fatal(err)
@@ -275,24 +264,24 @@ func TestInstancesAreReused(t *testing.T) {
 func TestPlacesOfParts(t *testing.T) {
 	empty, three := episode.Turn{Observation: 2, Reply: 6, End: 6}, episode.Turn{Observation: 2, Reply: 6, End: 9}
 	for _, placement := range []string{envs.PlaceMean, envs.PlaceSpread, envs.PlaceLast} {
-		got := place(envs.Part{Value: 3, Placement: placement}, empty, 5, nil)
+		got := place(envs.Component{Value: 3, Placement: placement}, empty, 5, nil)
 		if len(got) != 1 || got[0] != (episode.Reward{Token: 5, Value: 3}) {
 			t.Errorf("placement %s in an empty reply: %v", placement, got)
 		}
 	}
-	if got := place(envs.Part{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
+	if got := place(envs.Component{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
 		t.Errorf("the mean over three tokens: %v", got)
 	}
 	for stretch, want := range map[[2]int][]int{{0, 3}: {6, 7, 8}, {0, 1}: {6}, {2, 9}: {8}, {1, 1}: {5}, {-1, 2}: {5}, {3, 4}: {5}} {
 		var got []int
-		for _, share := range place(envs.Part{Value: 3, From: stretch[0], To: stretch[1], Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
+		for _, share := range place(envs.Component{Value: 3, From: stretch[0], To: stretch[1], Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
 			got = append(got, share.Token)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("the bytes %v lie on the tokens %v, want %v", stretch, got, want)
 		}
 	}
-	if got := place(envs.Part{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
+	if got := place(envs.Component{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
 		t.Errorf("the middle of three tokens: %v", got)
 	}
 }

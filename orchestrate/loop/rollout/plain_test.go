@@ -15,7 +15,11 @@ type listener struct{ corridor }
 
 var heard = make(chan string, 1)
 
-func (*listener) Actions() []string { return nil }
+func (l *listener) Reset(ctx context.Context, seed int64, member int) (envs.Start, error) {
+	start, err := l.corridor.Reset(ctx, seed, member)
+	start.Actions = nil
+	return start, err
+}
 
 func (*listener) Step(_ context.Context, text string) (envs.Result, error) {
 	heard <- text

@@ -141,6 +141,6 @@ func (p *Player) request(plan Plan, s *seat) generation.Request {
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
 	return generation.Request{Request: torch.Request{
-		ID: uint64(s.index) + 1, Prompt: s.talk.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.stopStrings,
+		ID: uint64(s.index) + 1, Prompt: s.talk.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.start.StopStrings,
 	}}
 }

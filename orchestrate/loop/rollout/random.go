@@ -33,7 +33,7 @@ func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 
 func playRandomly(ctx context.Context, source config.Env, first int64, holdout Holdout, add func(envs.Outcome)) error {
 	end := first + int64(source.Groups)
-	return eachReset(ctx, source, first, end, 1, holdout, func(spec envs.Spec, env envs.Env, taken int64, _ envs.Observation) error {
+	return eachReset(ctx, source, first, end, 1, holdout, func(spec envs.Spec, env envs.Env, taken int64, _ envs.Start, _ envs.Observation) error {
 		limit := source.MaxActions
 		if limit == 0 {
 			limit = spec.MaxActions

@@ -89,9 +89,6 @@ func (s *seat) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if setter, ok := env.(envs.MemberSetter); ok {
-		setter.SetMember(s.member)
-	}
 	rollout := s.player.rollout
 	s.game = game{
 		env: env, limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: s.source.MaxActions,
@@ -100,7 +97,7 @@ func (s *seat) open(ctx context.Context) error {
 			replyWords: s.spec.MaxReplyWords, plain: s.spec.PlainReplies},
 	}
 	// After a failed reset the state is empty: the episode still has a prompt, but nothing to learn from.
-	taken, state, failed := s.game.start(ctx, s.seed, s.holdout)
+	taken, state, failed := s.game.reset(ctx, s.seed, s.member, s.holdout)
 	s.seed = taken
 	if s.talk.conversation, err = s.conversation(); err != nil { // for its tools
 		s.game.fail(err)
@@ -183,7 +180,7 @@ func (s *seat) read(ctx context.Context, said string) []string {
 	switch {
 	case s.game.stop != "":
 		return nil
-	case s.game.reads:
+	case s.game.start.ReadReply != nil:
 		return s.game.read(ctx, said, s.source.MaxActionsPerTurn)
 	case s.game.rules.plain:
 		return []string{said}
@@ -204,7 +201,7 @@ func (s *seat) leave() {
 // episode is the finished product, before normalisation.
 func (s *seat) episode(step int) *episode.Episode {
 	e := &episode.Episode{
-		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.label, Gold: s.game.gold, Seed: s.seed,
+		Step: step, Group: s.group, Index: s.index, Tag: s.source.Tag, Label: s.game.start.Name, Gold: s.game.start.Answer, Seed: s.seed,
 		IDs: slices.Clip(s.talk.ids), Mask: s.talk.mask, Logprob: s.talk.logprob, Rewards: s.talk.rewards, Turns: s.talk.turns,
 		Components: s.talk.components, Contexts: s.talk.contexts,
 		Success: s.stop == episode.Terminated && s.game.success, Stop: s.stop, Metrics: map[string]float64{},

@@ -22,17 +22,15 @@ type textEnv struct {
 	ended bool
 }
 
-func (e *textEnv) Reset(_ context.Context, seed int64) error {
+func (e *textEnv) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	if seed < 0 || seed >= int64(len(e.texts)) {
-		return fmt.Errorf("there are %d texts, seed %d has none", len(e.texts), seed)
+		return envs.Start{}, fmt.Errorf("there are %d texts, seed %d has none", len(e.texts), seed)
 	}
 	e.text, e.ended = e.texts[seed], false
-	return nil
+	return envs.Start{}, nil
 }
 
 func (e *textEnv) Observe() envs.Observation { return envs.Observation{Text: e.text} }
-func (e *textEnv) Actions() []string         { return nil }
-func (e *textEnv) Instruction() string       { return "" }
 func (e *textEnv) Close() error              { return nil }
 
 func (e *textEnv) Step(_ context.Context, reply string) (envs.Result, error) {

@@ -73,10 +73,11 @@ func render(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]s
 		return nil, err
 	}
 	defer env.Close()
-	if err := env.Reset(ctx, 0); err != nil {
+	start, err := env.Reset(ctx, 0, 0)
+	if err != nil {
 		return nil, err
 	}
-	texts := []string{env.Instruction(), strings.Join(env.Actions(), " || ")}
+	texts := []string{start.Instruction, strings.Join(start.Actions, " || ")}
 	if _, ok := env.(envs.Solver); !ok || spec.Type == "bandit" { // a bandit's expert says nothing but the names above
 		return append(texts, words(env.Observe().String())), nil
 	}
