@@ -8,12 +8,14 @@
 //    Freeing a model while an engine, optimizer or gradients made from it are alive is the caller's error:
 //    the Go side keeps the order.
 //  * Arrays are dense, caller-owned, and only read or written during the call.
+//  * Structs of numbers are C++'s own and, field by field, Go's (torch/layout.go): neither side converts them.
 //  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
 //    per token is TOKEN-ALIGNED: entry t speaks of token ids[t] given the tokens before it in its sequence, so entry
 //    offsets[s] (a first token) is never defined and must have mask 0.
 #ifndef GYRE_H
 #define GYRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +27,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 6
+#define GYRE_ABI_VERSION 7
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -74,12 +76,12 @@ gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err)
 // last. One is in use: the best that runs on this processor, or the one that the variable GYRE_ISA names.
 typedef struct {
   char name[32];
-  int32_t runs_here, in_use;
-  int32_t bf16_is_faster;        // products of bf16 numbers take clearly less time than those of f32 ones
+  bool runs_here, in_use;
+  bool bf16_is_faster;           // products of bf16 numbers take clearly less time than those of f32 ones
   double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
 } gyre_isa;
 gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err);
-// The one in use, without measuring: its rates are 0.
+// The one in use, not measured: its rates are 0.
 gyre_status gyre_isa_in_use(gyre_isa* out, gyre_error* err);
 
 // ---- tensors ---------------------------------------------------------------------------------------------------
@@ -119,21 +121,36 @@ typedef struct gyre_model_config {
   int32_t rope_scaling;
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   int64_t rope_original_max_positions;
-  int32_t qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
+  bool qkv_bias, out_bias, mlp_bias, qk_norm, tie_embeddings;
   // What computes. "" or "cpu": Gyre's kernels. "cuda", "cuda:1": tensor operations on that GPU. "aten": the same
   // operations on the CPU, to check them, and the kernels against them.
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
-  // 1: for sampling and scoring alone. The model lets go of its f32 parameters as they are filled (gyre_model_freeze),
-  // so that only what inference reads is in memory. On the kernels; elsewhere it changes nothing but what is allowed.
-  int32_t frozen;
+  // For sampling and scoring alone: the model frees its f32 parameters as they are filled (gyre_model_freeze), so that
+  // memory holds only what inference reads. Backends other than the kernels keep them, but refuse training all the same.
+  bool frozen;
 #ifdef __cplusplus
   bool operator==(const gyre_model_config&) const = default;
 #endif
 } gyre_model_config;
 
+// How a model lies over ranks: see "models over ranks" below.
+typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 2 } gyre_shard;
+
+typedef struct {
+  gyre_group* group;      // must outlive the model; NULL: one process
+  int32_t shard;          // gyre_shard
+  int32_t replicas;       // copies of the model, each spread over size / replicas neighbours
+  int32_t prefetch;       // blocks under way while one computes
+  int32_t narrow;         // 1: bfloat16 between ranks
+  int32_t deterministic;  // 1: sums of gradients by lanes, the same bits for every number of ranks that divides them
+  int32_t lanes;          // of all ranks together, when deterministic
+} gyre_sharding;
+
 // All parameters are f32 and zero until filled through gyre_model_parameter + gyre_tensor_copy_in + gyre_model_touch.
-gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err);
+// sharding: NULL for a model of one process. Otherwise all ranks of the group call it with the same arguments.
+gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
+                           gyre_error* err);
 void gyre_model_free(gyre_model* model);
 int32_t gyre_model_parameter_count(const gyre_model* model);
 // Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage
@@ -150,9 +167,9 @@ gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err
 uint64_t gyre_model_version(const gyre_model* model);
 // Where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
 gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);
-// on = 1: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of
+// on: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of
 // the activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
-gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err);
+gyre_status gyre_model_set_recompute(gyre_model* model, bool on, gyre_error* err);
 // Copies all parameter values from src (same configuration).
 gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
 
@@ -187,7 +204,10 @@ gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error*
 // ---- gradients -------------------------------------------------------------------------------------------------
 // One buffer shaped like the model's parameters. Backward passes ADD into it.
 
-gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gyre_error* err);
+// own: what is added is this rank's alone. gyre_gradients_add to another buffer makes it this rank's share of a sum, in
+// the current lane, and gyre_gradients_sketch is of it alone; neither is collective then. What sums over ranks refuses
+// such a buffer, and GYRE_SHARD_FULL without deterministic sums, which keeps no whole gradients, has none.
+gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients** out, gyre_error* err);
 void gyre_gradients_free(gyre_gradients* g);
 gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err);
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err);
@@ -201,7 +221,6 @@ gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_
 // A count sketch of `dimension` (best a prime) entries: inner products of sketches estimate those of gradients without
 // bias, with a standard deviation of about |a|·|b|/sqrt(dimension).
 gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out, gyre_error* err);
-gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err);
 
 // ---- losses ----------------------------------------------------------------------------------------------------
 
@@ -225,7 +244,7 @@ typedef struct {
   double clip_dual;            // c > 1: for A < 0 the loss is at most -A·c; 0 = off
   double entropy_coef;
   int32_t kl;                   // which estimator, as a loss term
-  int32_t kl_straight_through;  // 1: value of the estimator, gradient of k2 (verl's "+" suffix)
+  bool kl_straight_through;     // value of the estimator, gradient of k2 (verl's "+" suffix)
   double kl_coef;
 } gyre_policy_loss;
 
@@ -289,14 +308,11 @@ gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* confi
 void gyre_optimizer_free(gyre_optimizer* opt);
 // Clips the gradients to a global L2 norm of max_norm (<= 0: no clipping; torch's coefficient max_norm/(norm+1e-6)),
 // applies AdamW, and touches the model. *grad_norm is the norm before clipping. When it is not finite nothing is
-// changed and *applied is 0.
+// changed and *applied is false.
 gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
-                                double* grad_norm, int32_t* applied, gyre_error* err);
+                                double* grad_norm, bool* applied, gyre_error* err);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err);
-// which: 0 = first moment, 1 = second moment, for parameter i. Aliases the optimizer's storage.
-gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out,
-                                 gyre_error* err);
 
 // ---- engine ----------------------------------------------------------------------------------------------------
 
@@ -305,10 +321,10 @@ typedef struct gyre_engine_config {
   int64_t max_sequences GYRE_DEFAULT(0);     // sequences that run together
   int64_t max_length GYRE_DEFAULT(0);        // prompt + output of one sequence
   int64_t max_batch_tokens GYRE_DEFAULT(0);  // rows of one forward pass (prefill is chunked to fit)
-  // 1: keys and values are shared between requests, also finished ones, whose token ids begin alike
-  int32_t prefix_cache GYRE_DEFAULT(1);
-  // 1: steps that only decode have fixed shapes on libtorch's tensors, and a GPU repeats them as CUDA graphs
-  int32_t cuda_graphs GYRE_DEFAULT(1);
+  // keys and values are shared between requests, also finished ones, whose token ids begin alike
+  bool prefix_cache GYRE_DEFAULT(true);
+  // steps that only decode have fixed shapes on libtorch's tensors, and a GPU repeats them as CUDA graphs
+  bool cuda_graphs GYRE_DEFAULT(true);
 } gyre_engine_config;
 
 // How the next token is chosen. Order, as in vLLM: stop ids are masked while min_tokens forbids them, logits are
@@ -323,7 +339,7 @@ typedef struct gyre_sampling {
   // no stop id among the first min_tokens, and no stop string ends in the first min_tokens - 1
   int64_t min_tokens GYRE_DEFAULT(0);
   uint64_t seed GYRE_DEFAULT(0);       // the draw of output token p depends on (seed, p) alone
-  int32_t ignore_eos GYRE_DEFAULT(0);  // 1: stop_ids are ignored
+  bool ignore_eos GYRE_DEFAULT(false);  // stop_ids are ignored
 } gyre_sampling;
 
 typedef enum { GYRE_FINISH_NONE = 0, GYRE_FINISH_STOP = 1, GYRE_FINISH_LENGTH = 2, GYRE_FINISH_ABORT = 3 } gyre_finish;
@@ -343,7 +359,7 @@ typedef struct {
 typedef struct {
   uint64_t id;
   int32_t finish;         // gyre_finish
-  int64_t position;       // of the first of these tokens in the reply: 0 in gyre_engine_poll
+  int64_t position;       // of the first of these tokens in the reply: 0 for a finished request
   int64_t num_tokens;     // new tokens, the stop token included
   int64_t cached_tokens;  // prompt tokens whose keys and values were found in the prefix cache
   int64_t token_offset;   // where this output's tokens start in the arrays of gyre_engine_poll
@@ -382,18 +398,14 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request,
 // One forward pass over whatever is ready, and one sampled token for each sequence whose prompt is complete.
 // *unfinished = requests still waiting or running afterwards.
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
-// Takes finished outputs, at most max_outputs of them and only as many as fit in max_tokens; *count says how many were
-// taken. logprobs: under the policy being trained (logits / temperature, whole vocabulary). sampling_logprobs: under
-// the distribution that was sampled (after top-k, top-p, min-p); 0 for greedy.
-gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
-                             float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
-                             gyre_error* err);
-// The tokens that unfinished requests have drawn since this function told of them last, in the order of submission, in
-// the arrays of gyre_engine_poll: finish is GYRE_FINISH_NONE, and what does not fit is left for the next call. A
-// finished request is polled whole.
-gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
-                                 float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
-                                 gyre_error* err);
+// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call, in
+// the order of submission (finish is then GYRE_FINISH_NONE; a finished request is still polled whole). Takes at most
+// max_outputs of them and only as many as fit in max_tokens; *count says how many. logprobs: under the policy being
+// trained (logits / temperature, whole vocabulary). sampling_logprobs: under the distribution that was sampled (after
+// top-k, top-p, min-p); 0 for greedy.
+gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
+                             int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
+                             int64_t* count, gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
 // Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished
 // requests are recomputed.
@@ -413,20 +425,6 @@ gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 // gradients
 // (_dot, _products, _sketch) and gyre_optimizer_step, before which gradients become sums over all ranks by themselves.
 
-typedef enum { GYRE_SHARD_NONE = 0, GYRE_SHARD_OPTIMIZER = 1, GYRE_SHARD_FULL = 2 } gyre_shard;
-
-typedef struct {
-  gyre_group* group;      // must outlive the model; NULL: one process
-  int32_t shard;          // gyre_shard
-  int32_t replicas;       // copies of the model, each spread over size / replicas neighbours
-  int32_t prefetch;       // blocks under way while one computes
-  int32_t narrow;         // 1: bfloat16 between ranks
-  int32_t deterministic;  // 1: sums of gradients by lanes, the same bits for every number of ranks that divides them
-  int32_t lanes;          // of all ranks together, when deterministic
-} gyre_sharding;
-
-gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
-                                   gyre_error* err);
 // COLLECTIVE. Makes an engine's copy of the weights, block by block: with GYRE_SHARD_FULL before the first step of any
 // engine after an update or gyre_engine_sleep. Does nothing in the other modes.
 gyre_status gyre_model_gather(gyre_model* model, gyre_error* err);
@@ -440,15 +438,11 @@ gyre_status gyre_model_share(gyre_model* model, gyre_group* group, gyre_error* e
 gyre_status gyre_check_share(const gyre_model_config* config, int32_t ranks, gyre_error* err);
 // The lanes of this rank: *count of them from *first on.
 void gyre_model_lanes(const gyre_model* model, int32_t* first, int32_t* count);
-// A buffer of this rank alone: _add() to another buffer makes it this rank's share of a sum, in the lane at hand, and
-// _sketch() is of it alone; neither is collective. What sums over ranks refuses it, and so does GYRE_SHARD_FULL without
-// deterministic sums, which keeps no whole gradients. Of a model in one process: gyre_gradients_new.
-gyre_status gyre_gradients_new_own(const gyre_model* model, gyre_gradients** out, gyre_error* err);
 // Passes that follow belong to this lane, one of this rank's, in rising order until the buffer is zeroed or read.
 gyre_status gyre_gradients_begin_lane(gyre_gradients* g, int32_t lane, gyre_error* err);
 
 // What this rank holds of a parameter: entries first and on, as a flat tensor that aliases the storage; and which of
-// the parameter's entries it writes to a checkpoint: each is written by one rank.
+// the parameter's entries it writes to a checkpoint: each is written by one rank. One process holds and writes all.
 typedef struct {
   int64_t first;
   int64_t own_first, own_count;
@@ -456,6 +450,7 @@ typedef struct {
 gyre_status gyre_model_held(const gyre_model* model, int32_t i, gyre_held* out, gyre_tensor* tensor, gyre_error* err);
 gyre_status gyre_gradients_held(const gyre_gradients* g, int32_t i, gyre_held* out, gyre_tensor* tensor,
                                 gyre_error* err);
+// which: 0 = first moment, 1 = second moment.
 gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_held* out,
                                 gyre_tensor* tensor, gyre_error* err);
 

@@ -63,44 +63,43 @@ func (b Batch) check() error {
 	return nil
 }
 
-// aligned checks the length of a token-aligned slice.
-func (b Batch) aligned(name string, values []float32, optional bool) error {
-	if len(values) == len(b.IDs) || optional && values == nil {
-		return nil
+// column is a token-aligned slice and what messages call it.
+type column struct {
+	name     string
+	values   []float32
+	optional bool // may be nil
+}
+
+// aligned checks the lengths of columns.
+func (b Batch) aligned(columns ...column) error {
+	for _, c := range columns {
+		if len(c.values) != len(b.IDs) && (c.values != nil || !c.optional) {
+			return fmt.Errorf("torch: batch: %s has %d entries for %d tokens: %w", c.name, len(c.values), len(b.IDs), ErrInvalidArgument)
+		}
 	}
-	return fmt.Errorf("torch: batch: %s has %d entries for %d tokens: %w", name, len(values), len(b.IDs), ErrInvalidArgument)
+	return nil
 }
 
 // withBatch runs f with the open model and the C view of the batch.
-func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error)) error {
-	if m != nil && m.sharded && b.err == nil && len(b.IDs) == 0 { // a rank without work goes along
-		return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-			h, closed := m.open()
-			if closed != nil {
-				return 0, closed
-			}
-			return f(h, new(C.gyre_batch), err)
-		})
-	}
-	if err := b.check(); err != nil {
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status) error {
+	idle := m != nil && m.sharded && b.err == nil && len(b.IDs) == 0 // a rank without work, which joins the others' passes
+	if err := b.check(); err != nil && !idle {
 		return err
 	}
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		h, closed := m.open()
-		if closed != nil {
-			return 0, closed
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		if idle {
+			return f(h, new(C.gyre_batch), err)
 		}
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		pin.Pin(&b.Offsets[0])
 		pin.Pin(&b.IDs[0])
 		pin.Pin(&b.Mask[0])
-		batch := C.gyre_batch{
+		return f(h, &C.gyre_batch{
 			num_sequences: C.int64_t(len(b.Offsets) - 1),
 			offsets:       (*C.int64_t)(&b.Offsets[0]),
 			ids:           (*C.int32_t)(&b.IDs[0]),
 			mask:          (*C.uint8_t)(&b.Mask[0]),
-		}
-		return f(h, &batch, err)
+		}, err)
 	})
 }

@@ -10,21 +10,22 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
+	"slices"
 	"unsafe"
 )
 
-// EngineConfig bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough for MaxSequences × MaxLength),
+// EngineConfig (gyre_engine_config) bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough for MaxSequences × MaxLength),
 // MaxSequences the sequences that decode together, MaxLength prompt plus output of one sequence, MaxBatchTokens the rows of one
 // forward pass (longer prompts are computed in chunks). With PrefixCache, requests whose token ids begin alike share the keys and
-// values of that beginning, those of finished requests included, and the results are the same bits as without.
+// values of that beginning, those of finished requests included, and the results are the same bits as without. With CUDAGraphs, a GPU
+// repeats steps that only decode as CUDA graphs.
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
-	NoCUDAGraphs                                     bool
+	CUDAGraphs                                       bool
 }
 
-// Sampling says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
+// Sampling (gyre_sampling) says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
 type Sampling struct {
 	Temperature float64 // 0 = greedy; log-probs are then those of temperature 1
 	TopK        int     // 0 = off
@@ -46,7 +47,7 @@ type Request struct {
 }
 
 // Finish is the reason why a sequence ended.
-type Finish int
+type Finish int32
 
 // A stop id or stop string, a length limit, or [Engine.Abort].
 const (
@@ -80,13 +81,13 @@ type Output struct {
 	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
 
-// EnginePhase is one kind of an engine's work: the time spent on it and what was computed in that time.
+// EnginePhase (gyre_engine_phase) is one kind of an engine's work: the time spent on it and what was computed in that time.
 type EnginePhase struct {
-	Time time.Duration
-	Work Work
+	Seconds float64
+	Work    Work
 }
 
-// EngineStats says what an engine holds now and counts what it has done since it was made.
+// EngineStats (gyre_engine_stats_t) says what an engine holds now and counts what it has done since it was made.
 type EngineStats struct {
 	Waiting, Running, Finished int64 // requests; Finished: not polled yet
 	BlocksTotal, BlocksFree    int64 // blocks of keys and values; free ones hold nothing
@@ -121,10 +122,7 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	capacity := max(config.MaxLength, 4096)
 	e := &Engine{model: m}
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		c := C.gyre_engine_config{kv_bytes: C.int64_t(config.KVBytes), max_sequences: C.int64_t(config.MaxSequences),
-			max_length: C.int64_t(config.MaxLength), max_batch_tokens: C.int64_t(config.MaxBatchTokens),
-			prefix_cache: flag(config.PrefixCache), cuda_graphs: flag(!config.NoCUDAGraphs)}
-		status := C.gyre_engine_new(h, &c, &e.handle, err)
+		status := C.gyre_engine_new(h, as[C.gyre_engine_config](&config), &e.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()
 			e.outputs, e.tokens = make([]C.gyre_output, 64), make([]int32, capacity)
@@ -138,7 +136,7 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	return e, nil
 }
 
-// Close frees the engine; unfinished requests are lost.
+// Close frees the engine; unfinished requests are lost. It may be called twice.
 func (e *Engine) Close() error {
 	execute(func() {
 		if e.handle == nil {
@@ -152,14 +150,10 @@ func (e *Engine) Close() error {
 }
 
 func (e *Engine) with(f func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		if e == nil || e.handle == nil {
-			return 0, ErrClosed
-		}
-		if _, closed := e.model.open(); closed != nil {
-			return 0, closed
-		}
-		return f(e.handle, err), nil
+	return invoke(func(err *C.gyre_error) C.gyre_status {
+		need(e != nil && e.handle != nil)
+		e.model.open()
+		return f(e.handle, err)
 	})
 }
 
@@ -184,7 +178,7 @@ func (e *Engine) Submit(r Request) error {
 		defer pin.Unpin()
 		request := C.gyre_request{
 			id: C.uint64_t(r.ID), prompt: pinInt32s(&pin, r.Prompt), prompt_len: C.int64_t(len(r.Prompt)),
-			sampling: r.Sampling.c(),
+			sampling: *as[C.gyre_sampling](&r.Sampling),
 			stop_ids: pinInt32s(&pin, r.StopIDs), num_stop_ids: C.int64_t(len(r.StopIDs)),
 		}
 		if n := len(r.StopStrings); n > 0 {
@@ -210,13 +204,6 @@ func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
 	return (*C.int32_t)(&ids[0])
 }
 
-func (s Sampling) c() C.gyre_sampling {
-	return C.gyre_sampling{
-		temperature: C.double(s.Temperature), top_k: C.int64_t(s.TopK), top_p: C.double(s.TopP), min_p: C.double(s.MinP),
-		max_tokens: C.int64_t(s.MaxTokens), min_tokens: C.int64_t(s.MinTokens), seed: C.uint64_t(s.Seed), ignore_eos: flag(s.IgnoreEOS),
-	}
-}
-
 // Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many requests are
 // waiting or running afterwards. Weights that give logits which are not finite make an error that matches [ErrNotFinite].
 func (e *Engine) Step() (unfinished int, err error) {
@@ -238,10 +225,7 @@ type Partial struct {
 // replies while they grow, or [Engine.Abort] them at a text of their own. A finished request is polled whole, what was told included.
 func (e *Engine) Progress() ([]Partial, error) {
 	var all []Partial
-	err := e.take(func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status {
-		return C.gyre_engine_progress(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
-			floats(e.values[1]), C.int64_t(len(e.tokens)), count, err)
-	}, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
+	err := e.take(true, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
 		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling})
 	})
 	return all, err
@@ -250,10 +234,7 @@ func (e *Engine) Progress() ([]Partial, error) {
 // Poll takes all finished outputs, in the order in which they finished.
 func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
-	err := e.take(func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status {
-		return C.gyre_engine_poll(h, &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]), floats(e.values[0]),
-			floats(e.values[1]), C.int64_t(len(e.tokens)), count, err)
-	}, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
+	err := e.take(false, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
 		all = append(all, Output{
 			ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index), CachedTokens: int(o.cached_tokens),
 			Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
@@ -263,19 +244,18 @@ func (e *Engine) Poll() ([]Output, error) {
 }
 
 // take fills the engine's buffers until nothing comes and hands on copies of what they held.
-func (e *Engine) take(fill func(h *C.gyre_engine, count *C.int64_t, err *C.gyre_error) C.gyre_status,
-	each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
+func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
 		for {
 			var count C.int64_t
-			status := fill(h, &count, err)
+			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]),
+				floats(e.values[0]), floats(e.values[1]), C.int64_t(len(e.tokens)), &count, err)
 			if status != C.GYRE_OK || count == 0 {
 				return status
 			}
 			for _, o := range e.outputs[:count] {
 				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
-				each(o, append([]int32{}, e.tokens[from:to]...), append([]float32{}, e.values[0][from:to]...),
-					append([]float32{}, e.values[1][from:to]...))
+				each(o, slices.Clone(e.tokens[from:to]), slices.Clone(e.values[0][from:to]), slices.Clone(e.values[1][from:to]))
 			}
 		}
 	})
@@ -334,23 +314,9 @@ func (e *Engine) Follows() bool { return e.model.follows() }
 
 // Stats reports the engine's state.
 func (e *Engine) Stats() (EngineStats, error) {
-	var s C.gyre_engine_stats_t
-	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_stats(h, &s, err) })
-	return EngineStats{
-		Waiting: int64(s.waiting), Running: int64(s.running), Finished: int64(s.finished),
-		BlocksTotal: int64(s.blocks_total), BlocksFree: int64(s.blocks_free), BlocksCached: int64(s.blocks_cached),
-		BlocksPeak: int64(s.blocks_peak), BlockTokens: int64(s.block_tokens),
-		PromptTokens: int64(s.prompt_tokens), CachedTokens: int64(s.cached_tokens),
-		PrefillTokens: int64(s.prefill_tokens), DecodeTokens: int64(s.decode_tokens), HeadRows: int64(s.head_rows),
-		Preemptions: int64(s.preemptions), Steps: int64(s.steps),
-		Prefill: enginePhase(s.prefill), Decode: enginePhase(s.decode), Sample: enginePhase(s.sample),
-		KVBytes: int64(s.kv_bytes),
-	}, err
-}
-
-func enginePhase(p C.gyre_engine_phase) EnginePhase {
-	return EnginePhase{
-		Time: time.Duration(float64(p.seconds) * float64(time.Second)),
-		Work: Work{float64(p.work.flops), float64(p.work.bytes)},
-	}
+	var s EngineStats
+	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+		return C.gyre_engine_stats(h, as[C.gyre_engine_stats_t](&s), err)
+	})
+	return s, err
 }

@@ -214,7 +214,7 @@ func TestEnginePrefixCacheSleepAndWeights(t *testing.T) {
 	}
 	s, err := e.Stats()
 	if err != nil || s.PromptTokens != 16 || s.CachedTokens != 3 || s.PrefillTokens != 13 || s.DecodeTokens != 12 || s.HeadRows != 16 ||
-		s.Steps != 16 || s.BlocksPeak != 2 || s.Prefill.Time <= 0 || s.Decode.Work.Bytes <= 0 || s.Sample.Work.FLOPs <= 0 {
+		s.Steps != 16 || s.BlocksPeak != 2 || s.Prefill.Seconds <= 0 || s.Decode.Work.Bytes <= 0 || s.Sample.Work.FLOPs <= 0 {
 		t.Errorf("after four requests: %+v, %v", s, err)
 	}
 	without := tinyEngine(t, m, roomy)

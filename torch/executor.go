@@ -13,8 +13,9 @@ import (
 	"sync"
 )
 
-// The executor is one goroutine locked to an OS thread. Every call that touches a handle runs there, one at a time: a
-// handle's state (open, closed, referenced) needs no lock because only this thread sees it.
+// The executor is one goroutine locked to an OS thread, and the only global of this package: libtorch's settings of a thread (gradient
+// mode, number of threads) and the kernels' pool are the process's, so that two executors could not run side by side. Every call that
+// touches a handle runs there, one at a time: a handle's state (open, closed, referenced) needs no lock because only this thread sees it.
 var executor struct {
 	start sync.Once
 	jobs  chan job
@@ -61,22 +62,36 @@ func checkABI(library int) error {
 		library, C.GYRE_ABI_VERSION)}
 }
 
-// invoke runs one fallible C call on the executor thread and converts its status and message. f may return early with an error of
-// its own (a closed handle, say) by giving it as the second result.
-func invoke(f func(err *C.gyre_error) (C.gyre_status, error)) error {
-	var result error
+// refusal is what a call is given up with before it reaches C++; invoke returns it.
+type refusal struct{ error }
+
+// invoke runs one fallible C call on the executor thread and converts its status and message, or returns the refusal that f panics with
+// (need does, of a closed handle).
+func invoke(f func(err *C.gyre_error) C.gyre_status) (result error) {
 	execute(func() {
 		if result = executor.abi; result != nil {
 			return
 		}
+		defer func() {
+			switch p := recover().(type) {
+			case nil:
+			case refusal:
+				result = p.error
+			default:
+				panic(p)
+			}
+		}()
 		message := new(C.gyre_error)
-		status, err := f(message)
-		switch {
-		case err != nil:
-			result = err
-		case status != C.GYRE_OK:
+		if status := f(message); status != C.GYRE_OK {
 			result = &Error{Status: Status(status), Message: C.GoString(&message.message[0])}
 		}
 	})
 	return result
+}
+
+// need refuses a call on a handle that is not open.
+func need(open bool) {
+	if !open {
+		panic(refusal{ErrClosed})
+	}
 }

@@ -5,7 +5,10 @@ package torch
 */
 import "C"
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Gradients is one buffer shaped like a model's parameters. Backward passes add into it.
 type Gradients struct {
@@ -14,17 +17,18 @@ type Gradients struct {
 }
 
 // NewGradients makes a zero buffer for the model.
-func NewGradients(m *Model) (*Gradients, error) {
-	return gradientsOf(m, func(h *C.gyre_model, out **C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_new(h, out, err)
-	})
-}
+func NewGradients(m *Model) (*Gradients, error) { return gradientsOf(m, false) }
 
-func gradientsOf(m *Model, make func(*C.gyre_model, **C.gyre_gradients, *C.gyre_error) C.gyre_status) (*Gradients, error) {
+// NewOwnGradients makes a buffer for what this rank alone adds: [Gradients.Add] to another buffer makes it this rank's share of a sum (in
+// the current lane), [Gradients.Sketch] is of it alone, and neither is collective. Everything that sums over ranks refuses it, and so does
+// a model with [ShardFull] and without deterministic sums, which keeps no whole gradients. Of a model in one process it is [NewGradients].
+func NewOwnGradients(m *Model) (*Gradients, error) { return gradientsOf(m, true) }
+
+func gradientsOf(m *Model, own bool) (*Gradients, error) {
 	g := new(Gradients)
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		g.parameters = int(C.gyre_model_parameter_count(h))
-		return make(h, &g.handle, err)
+		return C.gyre_gradients_new(h, C.bool(own), &g.handle, err)
 	})
 	if err != nil {
 		return nil, err
@@ -33,32 +37,16 @@ func gradientsOf(m *Model, make func(*C.gyre_model, **C.gyre_gradients, *C.gyre_
 }
 
 // open gives the C handle. Executor thread only.
-func (g *Gradients) open() (*C.gyre_gradients, error) {
-	if g == nil || g.handle == nil {
-		return nil, ErrClosed
-	}
-	return g.handle, nil
-}
-
-// optional is open for an argument that may be left out: nil gives NULL. Executor thread only.
-func (g *Gradients) optional() (*C.gyre_gradients, error) {
-	if g == nil {
-		return nil, nil
-	}
-	return g.open()
+func (g *Gradients) open() *C.gyre_gradients {
+	need(g != nil && g.handle != nil)
+	return g.handle
 }
 
 func (g *Gradients) with(f func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		h, closed := g.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return f(h, err), nil
-	})
+	return invoke(func(err *C.gyre_error) C.gyre_status { return f(g.open(), err) })
 }
 
-// Close frees the buffer.
+// Close frees the buffer. It may be called twice.
 func (g *Gradients) Close() error {
 	execute(func() {
 		C.gyre_gradients_free(g.handle)
@@ -74,23 +62,8 @@ func (g *Gradients) Zero() error {
 
 // Add adds scale times the other buffer.
 func (g *Gradients) Add(other *Gradients, scale float64) error {
-	return g.pair(other, func(a, b *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_add(a, b, C.double(scale), err)
-	})
-}
-
-// pair runs f with the open handles of both buffers.
-func (g *Gradients) pair(other *Gradients, f func(a, b *C.gyre_gradients, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		a, closed := g.open()
-		if closed != nil {
-			return 0, closed
-		}
-		b, closed := other.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return f(a, b, err), nil
+	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_add(h, other.open(), C.double(scale), err)
 	})
 }
 
@@ -98,8 +71,8 @@ func (g *Gradients) pair(other *Gradients, f func(a, b *C.gyre_gradients, err *C
 // the order of summation, hence every bit, is the same for any number of threads.
 func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64, err error) {
 	perParameter = make([]float64, g.parameters)
-	err = g.pair(other, func(a, b *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_dot(a, b, (*C.double)(&total), (*C.double)(&perParameter[0]), err)
+	err = g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return C.gyre_gradients_dot(h, other.open(), (*C.double)(&total), (*C.double)(&perParameter[0]), err)
 	})
 	return total, perParameter, err
 }
@@ -107,29 +80,22 @@ func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64
 // Products are the inner products of all pairs a <= b of buffers, row by row of the upper triangle, for every parameter. They
 // are [Gradients.Dot]'s (on the CPU bit for bit, on tensors but for rounding), but each buffer is read once.
 func Products(buffers []*Gradients) ([][]float64, error) {
-	var products [][]float64
-	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
+	if len(buffers) == 0 {
+		return nil, nil
+	}
+	pairs, parameters := len(buffers)*(len(buffers)+1)/2, buffers[0].parameters
+	flat := make([]float64, pairs*parameters)
+	err := invoke(func(err *C.gyre_error) C.gyre_status {
 		handles := make([]*C.gyre_gradients, len(buffers))
 		for i, g := range buffers {
-			var closed error
-			if handles[i], closed = g.open(); closed != nil {
-				return 0, closed
-			}
+			handles[i] = g.open()
 		}
-		if len(buffers) == 0 {
-			return 0, nil
-		}
-		pairs, parameters := len(buffers)*(len(buffers)+1)/2, buffers[0].parameters
-		flat := make([]float64, pairs*parameters)
-		for p := range pairs {
-			products = append(products, flat[p*parameters:(p+1)*parameters])
-		}
-		return C.gyre_gradients_products(&handles[0], C.int32_t(len(handles)), (*C.double)(&flat[0]), err), nil
+		return C.gyre_gradients_products(&handles[0], C.int32_t(len(handles)), (*C.double)(&flat[0]), err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return products, nil
+	return slices.Collect(slices.Chunk(flat, parameters)), nil
 }
 
 // Sketch is a count sketch of the buffer: inner products of sketches estimate those of gradients without bias, with a standard
@@ -151,14 +117,8 @@ func (g *Gradients) Norm() (float64, error) {
 	return math.Sqrt(total), err
 }
 
-// Tensor aliases the gradient of parameter i in the order of [Model.Parameters].
+// Tensor aliases what is held here of the gradient of parameter i in the order of [Model.Parameters], laid out flat.
 func (g *Gradients) Tensor(i int) (*Tensor, error) {
-	t := new(Tensor)
-	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_tensor(h, C.int32_t(i), &t.handle, err)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
+	s, err := g.Shard(i)
+	return s.Tensor, err
 }

@@ -25,26 +25,25 @@ type Model struct {
 
 // NewModel makes a model whose parameters are all zero, to be filled through [Model.Parameters] and then [Model.Touch].
 func NewModel(config ModelConfig) (*Model, error) {
-	if err := config.Check(); err != nil {
-		return nil, err
-	}
 	m := &Model{Config: config}
-	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		c := config.c()
-		return C.gyre_model_new(&c, &m.handle, err), nil
-	})
-	if err != nil {
+	if err := m.build(nil); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// open gives the C handle. Executor thread only.
-func (m *Model) open() (*C.gyre_model, error) {
-	if m == nil || m.closed {
-		return nil, ErrClosed
+// build makes the C++ model; sharding is NULL for a model of one process.
+func (m *Model) build(sharding *C.gyre_sharding) error {
+	if err := m.Config.Check(); err != nil {
+		return err
 	}
-	return m.handle, nil
+	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_model_new(m.Config.c(), sharding, &m.handle, err) })
+}
+
+// open gives the C handle. Executor thread only.
+func (m *Model) open() *C.gyre_model {
+	need(m != nil && !m.closed)
+	return m.handle
 }
 
 // retain keeps the C++ model alive until the matching release, even when the model is closed meanwhile. Executor thread only.
@@ -64,7 +63,7 @@ func (m *Model) free() {
 	}
 }
 
-// Close frees the model, or marks it to be freed with the last engine or optimizer made from it.
+// Close frees the model, or marks it to be freed with the last engine or optimizer made from it. It may be called twice.
 func (m *Model) Close() error {
 	execute(func() {
 		m.closed = true
@@ -75,13 +74,7 @@ func (m *Model) Close() error {
 
 // with runs f with the open handle.
 func (m *Model) with(f func(h *C.gyre_model, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		h, closed := m.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return f(h, err), nil
-	})
+	return invoke(func(err *C.gyre_error) C.gyre_status { return f(m.open(), err) })
 }
 
 // Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values become
@@ -99,7 +92,7 @@ func (m *Model) Freeze(filled int) error {
 	})
 }
 
-// Work is what has been computed: floating-point operations of matrix products and attention as they were carried out (a multiply-add
+// Work (gyre_work) is what has been computed: floating-point operations of matrix products and attention as they were carried out (a multiply-add
 // counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys and values that had to be read at least.
 type Work struct{ FLOPs, Bytes float64 }
 
@@ -111,20 +104,20 @@ func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Byte
 
 // Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after Close.
 func (m *Model) Work() Work {
-	var work C.gyre_work
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_work(h, &work, err) })
-	if err != nil {
-		return Work{}
-	}
-	return Work{float64(work.flops), float64(work.bytes)}
+	var work Work
+	// The only error is that of a closed model.
+	_ = m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_work(h, as[C.gyre_work](&work), err)
+	})
+	return work
 }
 
 // Version counts the changes of the parameters; 0 after Close.
 func (m *Model) Version() uint64 {
 	var version uint64
 	execute(func() {
-		if h, err := m.open(); err == nil {
-			version = uint64(C.gyre_model_version(h))
+		if m != nil && !m.closed {
+			version = uint64(C.gyre_model_version(m.handle))
 		}
 	})
 	return version
@@ -134,23 +127,13 @@ func (m *Model) Version() uint64 {
 // about a tenth of the activation memory and a third more arithmetic and gives the same gradients bit for bit.
 func (m *Model) SetRecompute(on bool) error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_set_recompute(h, flag(on), err)
+		return C.gyre_model_set_recompute(h, C.bool(on), err)
 	})
 }
 
 // CopyFrom takes over all parameter values of a model of the same configuration.
 func (m *Model) CopyFrom(src *Model) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		to, closed := m.open()
-		if closed != nil {
-			return 0, closed
-		}
-		from, closed := src.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return C.gyre_model_copy(to, from, err), nil
-	})
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_copy(h, src.open(), err) })
 }
 
 // Parameter is one weight under its Hugging Face name.
@@ -203,8 +186,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 	if entropy {
 		s.Entropies = make([]float32, len(b.IDs))
 	}
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err), nil
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err)
 	})
 	return s, err
 }
@@ -212,8 +195,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 // Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value head.
 func (m *Model) Values(b Batch) ([]float32, error) {
 	values := make([]float32, len(b.IDs))
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_model_values(h, batch, floats(values), err), nil
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_values(h, batch, floats(values), err)
 	})
 	return values, err
 }

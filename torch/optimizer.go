@@ -5,7 +5,7 @@ package torch
 */
 import "C"
 
-// AdamW holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter as
+// AdamW (gyre_adamw_config) holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter as
 // torch.optim.AdamW does.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
@@ -21,9 +21,7 @@ type Optimizer struct {
 func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 	o := &Optimizer{model: m}
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		c := C.gyre_adamw_config{beta1: C.double(config.Beta1), beta2: C.double(config.Beta2), eps: C.double(config.Eps),
-			weight_decay: C.double(config.WeightDecay)}
-		status := C.gyre_optimizer_new(h, &c, &o.handle, err)
+		status := C.gyre_optimizer_new(h, as[C.gyre_adamw_config](&config), &o.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()
 		}
@@ -35,7 +33,7 @@ func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 	return o, nil
 }
 
-// Close frees the moments.
+// Close frees the moments. It may be called twice.
 func (o *Optimizer) Close() error {
 	execute(func() {
 		if o.handle == nil {
@@ -48,14 +46,10 @@ func (o *Optimizer) Close() error {
 	return nil
 }
 
-func (o *Optimizer) with(f func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error)) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		if o == nil || o.handle == nil {
-			return 0, ErrClosed
-		}
-		if _, closed := o.model.open(); closed != nil {
-			return 0, closed
-		}
+func (o *Optimizer) with(f func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status) error {
+	return invoke(func(err *C.gyre_error) C.gyre_status {
+		need(o != nil && o.handle != nil)
+		o.model.open()
 		return f(o.handle, err)
 	})
 }
@@ -69,16 +63,12 @@ type StepResult struct {
 // Step updates the parameters with the gradients scaled to a global norm of at most maxNorm (<= 0: not scaled; the buffer itself is
 // left as it is) and touches the model.
 func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
-	var norm C.double
-	var applied C.int32_t
-	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
-		from, closed := g.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return C.gyre_optimizer_step(h, from, C.double(lr), C.double(maxNorm), &norm, &applied, err), nil
+	var result StepResult
+	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+		return C.gyre_optimizer_step(h, g.open(), C.double(lr), C.double(maxNorm), (*C.double)(&result.GradNorm),
+			(*C.bool)(&result.Applied), err)
 	})
-	return StepResult{GradNorm: float64(norm), Applied: applied != 0}, err
+	return result, err
 }
 
 // Steps counts the steps applied; 0 after Close.
@@ -94,8 +84,8 @@ func (o *Optimizer) Steps() int64 {
 
 // SetSteps restores the step count of a checkpoint, which bias correction depends on.
 func (o *Optimizer) SetSteps(steps int64) error {
-	return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_optimizer_set_steps(h, C.int64_t(steps), err), nil
+	return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+		return C.gyre_optimizer_set_steps(h, C.int64_t(steps), err)
 	})
 }
 
@@ -107,15 +97,3 @@ const (
 	FirstMoment  Moment = 0
 	SecondMoment Moment = 1
 )
-
-// State aliases a moment of parameter i in the order of [Model.Parameters], for checkpoints.
-func (o *Optimizer) State(which Moment, i int) (*Tensor, error) {
-	t := new(Tensor)
-	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_optimizer_state(h, C.int32_t(which), C.int32_t(i), &t.handle, err), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}

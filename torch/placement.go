@@ -74,16 +74,6 @@ func (p Placement) Check() error {
 	return nil
 }
 
-func (p Placement) c(config *C.gyre_model_config) {
-	config.compute = computes[p.Compute]
-	if p.Frozen {
-		config.frozen = 1
-	}
-	for i := range len(p.Device) {
-		config.device[i] = C.char(p.Device[i])
-	}
-}
-
 // Device tells where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
 func (m *Model) Device() (string, error) {
 	var line [256]C.char

@@ -11,7 +11,7 @@ import (
 )
 
 // Objective is the task term of the policy loss.
-type Objective int
+type Objective int32
 
 // ObjectivePPO is the clipped surrogate with asymmetric and dual clip; ObjectiveNLL minus the log-prob (supervised fine-tuning),
 // which ignores advantages, old and reference log-probs.
@@ -21,7 +21,7 @@ const (
 )
 
 // KLEstimator estimates KL(policy ‖ reference) from the log-probs x and y of the sampled token.
-type KLEstimator int
+type KLEstimator int32
 
 // The estimators of Schulman, "Approximating KL divergence" (2020), with the clamps of verl: K1 = x-y, KLAbs = |x-y|,
 // K2 = (x-y)²/2, K3 = e^z - z - 1 with z = clamp(y-x, ±20), clamped to ±10.
@@ -34,7 +34,7 @@ const (
 )
 
 // TermKind is what a term of the loss measures of a token.
-type TermKind int
+type TermKind int32
 
 // TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the reference.
 const (
@@ -108,27 +108,20 @@ type PolicyStats struct {
 // [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
 func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms []Term) (PolicyStats, error) {
 	nll := loss.Objective == ObjectiveNLL
-	type slice struct {
-		name     string
-		values   []float32
-		optional bool
-	}
-	slices := []slice{
+	columns := []column{
 		{"old log-probs", in.OldLogprobs, nll}, {"advantages", in.Advantages, true},
 		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || nll}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
-		slices = append(slices, slice{"advantages of " + t.Name, t.Advantages, true}, slice{"weights of " + t.Name, t.Weights, true})
+		columns = append(columns, column{"advantages of " + t.Name, t.Advantages, true}, column{"weights of " + t.Name, t.Weights, true})
 	}
-	for _, s := range slices {
-		if err := b.aligned(s.name, s.values, s.optional); err != nil {
-			return PolicyStats{}, err
-		}
+	if err := b.aligned(columns...); err != nil {
+		return PolicyStats{}, err
 	}
-	var stats C.gyre_policy_stats
-	sums := make([]C.gyre_term_stats, len(terms)+1)
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
+	var stats PolicyStats
+	sums := make([]TermStats, len(terms)+1)
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		view := func(s []float32) *C.float {
@@ -139,40 +132,27 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		}
 		list := make([]C.gyre_term, len(terms)+1)
 		for i, t := range terms {
-			into, closed := t.Into.optional()
-			if closed != nil {
-				return 0, closed
-			}
 			name := append([]byte(t.Name), 0)
 			pin.Pin(&name[0])
-			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind),
-				advantages: view(t.Advantages), weights: view(t.Weights), into: into}
+			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind), advantages: view(t.Advantages),
+				weights: view(t.Weights)}
+			if t.Into != nil {
+				list[i].into = t.Into.open()
+			}
 		}
 		inputs := C.gyre_policy_inputs{
 			old_logprobs: view(in.OldLogprobs), advantages: view(in.Advantages),
 			ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
 		}
-		c := C.gyre_policy_loss{
-			objective: C.int32_t(loss.Objective), temperature: C.double(loss.Temperature),
-			clip_low: C.double(loss.ClipLow), clip_high: C.double(loss.ClipHigh), clip_dual: C.double(loss.ClipDual),
-			entropy_coef: C.double(loss.EntropyCoef),
-			kl:           C.int32_t(loss.KL), kl_straight_through: flag(loss.KLStraightThrough), kl_coef: C.double(loss.KLCoef),
-		}
-		return C.gyre_policy_backward(h, batch, &inputs, &c, &list[0], C.int32_t(len(terms)),
-			floats(in.LogprobsOut), floats(in.EntropiesOut), &stats, &sums[0], err), nil
+		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
+			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats), as[C.gyre_term_stats](&sums[0]), err)
 	})
 	if err != nil {
 		return PolicyStats{}, err
 	}
-	out := PolicyStats{
-		Tokens: float64(stats.tokens), LogRatio: float64(stats.log_ratio),
-		LogprobGapMax: float64(stats.logprob_gap_max), LogprobGapSum: float64(stats.logprob_gap_sum),
-		Terms: make(map[string]TermStats, len(terms)),
-	}
+	stats.Terms = make(map[string]TermStats, len(terms))
 	for i, t := range terms {
-		s := sums[i]
-		out.Terms[t.Name] = TermStats{Loss: float64(s.loss), Value: float64(s.value),
-			Clipped: float64(s.clipped), ClippedLower: float64(s.clipped_lower)}
+		stats.Terms[t.Name] = sums[i]
 	}
-	return out, nil
+	return stats, nil
 }

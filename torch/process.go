@@ -18,7 +18,7 @@ func SetThreads(n int) error {
 	if n > maxThreads {
 		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
 	}
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_set_threads(C.int32_t(n), err), nil })
+	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_set_threads(C.int32_t(n), err) })
 }
 
 // Threads is the number of threads in use.
@@ -41,8 +41,8 @@ func PeakRSS() int64 { return int64(C.gyre_peak_rss()) }
 // Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear kernel in
 // FLOP/s.
 func Measure() (bandwidth, flops float64, err error) {
-	err = invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err), nil
+	err = invoke(func(err *C.gyre_error) C.gyre_status {
+		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err)
 	})
 	return bandwidth, flops, err
 }
@@ -58,13 +58,13 @@ type InstructionSet struct {
 // InstructionSetInUse is the variant that computes, not measured.
 func InstructionSetInUse() (InstructionSet, error) {
 	var set C.gyre_isa
-	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_isa_in_use(&set, err), nil })
+	err := invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_isa_in_use(&set, err) })
 	return instructionSet(set), err
 }
 
 func instructionSet(set C.gyre_isa) InstructionSet {
 	return InstructionSet{
-		Name: C.GoString(&set.name[0]), RunsHere: set.runs_here != 0, InUse: set.in_use != 0, BF16IsFaster: set.bf16_is_faster != 0,
+		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use), BF16IsFaster: bool(set.bf16_is_faster),
 		Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
 	}
 }
@@ -75,7 +75,7 @@ func InstructionSets() ([]InstructionSet, error) {
 	var all []InstructionSet
 	for i := C.int32_t(0); ; i++ {
 		var set C.gyre_isa
-		err := invoke(func(err *C.gyre_error) (C.gyre_status, error) { return C.gyre_measure_isa(i, &set, err), nil })
+		err := invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_measure_isa(i, &set, err) })
 		if failed := (*Error)(nil); errors.As(err, &failed) && failed.Status == StatusNotFound {
 			return all, nil
 		}

@@ -36,9 +36,6 @@ type ShardConfig struct {
 // Batch{}, and the buffers of PolicyBackward's terms are the same on all ranks) and [Model.Gather]. Gradients become the sums of
 // all ranks by themselves; statistics are of this rank's tokens.
 func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
-	if err := config.Check(); err != nil {
-		return nil, err
-	}
 	mode, known := shardModes[s.Shard]
 	narrow := s.WireDtype == "bfloat16"
 	switch {
@@ -48,25 +45,25 @@ func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, e
 		return nil, fmt.Errorf("sharding: wire dtype is %q, expected float32 or bfloat16: %w", s.WireDtype, ErrInvalidArgument)
 	}
 	m := &Model{Config: config, sharded: true, group: group}
-	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
-			narrow: flag(narrow), deterministic: flag(s.Deterministic), lanes: C.int32_t(s.Lanes)}
-		if group != nil {
-			if sharding.group = group.retain(); sharding.group == nil {
-				return 0, ErrClosed
-			}
+	sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
+		narrow: flag(narrow), deterministic: flag(s.Deterministic), lanes: C.int32_t(s.Lanes)}
+	if group != nil {
+		if sharding.group = group.retain(); sharding.group == nil {
+			return nil, ErrClosed
 		}
-		c := config.c()
-		status := C.gyre_model_new_sharded(&c, &sharding, &m.handle, err)
-		if status != C.GYRE_OK {
-			group.release()
-		}
-		return status, nil
-	})
-	if err != nil {
+	}
+	if err := m.build(&sharding); err != nil {
+		group.release()
 		return nil, err
 	}
 	return m, nil
+}
+
+func flag(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Sharded tells whether the model was made by [NewShardedModel].
@@ -89,34 +86,25 @@ func (m *Model) Share(group *Group) error {
 	if group.WorldSize() == 1 {
 		return nil
 	}
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		h, closed := m.open()
-		if closed != nil {
-			return 0, closed
-		}
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		if m.sampling != nil {
-			return 0, fmt.Errorf("the model is shared already: %w", ErrInvalidArgument)
+			panic(refusal{fmt.Errorf("the model is shared already: %w", ErrInvalidArgument)})
 		}
 		g := group.retain()
-		if g == nil {
-			return 0, ErrClosed
-		}
+		need(g != nil)
 		status := C.gyre_model_share(h, g, err)
 		if status != C.GYRE_OK {
 			group.release()
 		} else {
 			m.sampling = group
 		}
-		return status, nil
+		return status
 	})
 }
 
 // CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many would do.
 func (c ModelConfig) CheckShare(ranks int) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		config := c.c()
-		return C.gyre_check_share(&config, C.int32_t(ranks), err), nil
-	})
+	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_check_share(c.c(), C.int32_t(ranks), err) })
 }
 
 func (m *Model) follows() bool {
@@ -129,19 +117,9 @@ func (m *Model) follows() bool {
 func (m *Model) Lanes() (first, n int) {
 	var f, count C.int32_t
 	execute(func() {
-		h, _ := m.open()
-		C.gyre_model_lanes(h, &f, &count)
+		C.gyre_model_lanes(m.handle, &f, &count)
 	})
 	return int(f), int(count)
-}
-
-// NewOwnGradients makes a buffer for what this rank alone adds: [Gradients.Add] to another buffer makes it this rank's share of a sum (in the
-// lane at hand), [Gradients.Sketch] is of it alone, and neither is collective. Everything that sums over ranks refuses it, and so does a model
-// with [ShardFull] and without deterministic sums, which keeps no whole gradients. Of a model in one process it is [NewGradients].
-func NewOwnGradients(m *Model) (*Gradients, error) {
-	return gradientsOf(m, func(h *C.gyre_model, out **C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_new_own(h, out, err)
-	})
 }
 
 // BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order until the buffer is
@@ -160,36 +138,38 @@ type Shard struct {
 	OwnFirst, OwnCount int64
 }
 
-func shardOf(held C.gyre_held, t *Tensor) Shard {
-	return Shard{Tensor: t, First: int64(held.first), OwnFirst: int64(held.own_first), OwnCount: int64(held.own_count)}
+// shardOf makes the shard of what held fills in.
+func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, error) {
+	var place C.gyre_held
+	t := new(Tensor)
+	err := held(&place, &t.handle)
+	return Shard{Tensor: t, First: int64(place.first), OwnFirst: int64(place.own_first), OwnCount: int64(place.own_count)}, err
 }
 
-// Shard gives what is held here of parameter i in the order of [Model.Parameters]. After changing values call [Model.Touch].
+// Shard gives what is held here of parameter i in the order of [Model.Parameters]: all of it, flat, in one process. After changing values
+// call [Model.Touch].
 func (m *Model) Shard(i int) (Shard, error) {
-	var held C.gyre_held
-	t := new(Tensor)
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_held(h, C.int32_t(i), &held, &t.handle, err)
+	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
+		return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+			return C.gyre_model_held(h, C.int32_t(i), out, tensor, err)
+		})
 	})
-	return shardOf(held, t), err
 }
 
 // Shard gives what is held here of the gradient of parameter i.
 func (g *Gradients) Shard(i int) (Shard, error) {
-	var held C.gyre_held
-	t := new(Tensor)
-	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
-		return C.gyre_gradients_held(h, C.int32_t(i), &held, &t.handle, err)
+	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
+		return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+			return C.gyre_gradients_held(h, C.int32_t(i), out, tensor, err)
+		})
 	})
-	return shardOf(held, t), err
 }
 
 // Shard gives what is held here of a moment of parameter i.
 func (o *Optimizer) Shard(which Moment, i int) (Shard, error) {
-	var held C.gyre_held
-	t := new(Tensor)
-	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), &held, &t.handle, err), nil
+	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
+		return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+			return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor, err)
+		})
 	})
-	return shardOf(held, t), err
 }

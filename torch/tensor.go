@@ -18,8 +18,8 @@ type Tensor struct {
 // NewTensor makes a zero-filled dense tensor.
 func NewTensor(dtype DType, shape ...int64) (*Tensor, error) {
 	t := new(Tensor)
-	err := invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		return C.gyre_tensor_new(C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), &t.handle, err), nil
+	err := invoke(func(err *C.gyre_error) C.gyre_status {
+		return C.gyre_tensor_new(C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), &t.handle, err)
 	})
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (t *Tensor) Handle() unsafe.Pointer {
 	return p
 }
 
-// Close frees the handle. Storage shared with a model stays.
+// Close frees the handle. Storage shared with a model stays. It may be called twice.
 func (t *Tensor) Close() error {
 	execute(func() {
 		C.gyre_tensor_free(t.handle)
@@ -48,11 +48,9 @@ func (t *Tensor) Close() error {
 }
 
 func (t *Tensor) with(f func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) (C.gyre_status, error) {
-		if t == nil || t.handle == nil {
-			return 0, ErrClosed
-		}
-		return f(t.handle, err), nil
+	return invoke(func(err *C.gyre_error) C.gyre_status {
+		need(t != nil && t.handle != nil)
+		return f(t.handle, err)
 	})
 }
 

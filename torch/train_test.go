@@ -250,23 +250,23 @@ func TestOptimizerStateResumes(t *testing.T) {
 	resumed := open(copied)
 	for i := range weights(t, m) {
 		for _, which := range []Moment{FirstMoment, SecondMoment} {
-			from, err := o.State(which, i)
+			from, err := o.Shard(which, i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			to, err := resumed.State(which, i)
+			to, err := resumed.Shard(which, i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			values, err := from.Float32s()
+			values, err := from.Tensor.Float32s()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := to.SetFloat32s(values); err != nil {
+			if err := to.Tensor.SetFloat32s(values); err != nil {
 				t.Fatal(err)
 			}
-			from.Close()
-			to.Close()
+			from.Tensor.Close()
+			to.Tensor.Close()
 		}
 	}
 	if err := resumed.SetSteps(o.Steps()); err != nil {

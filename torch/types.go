@@ -5,7 +5,11 @@ package torch
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+)
 
 // DType is the element type of a tensor or of data copied into or out of one.
 type DType int
@@ -37,7 +41,7 @@ func (d DType) String() string {
 }
 
 // Family is the architecture of a decoder.
-type Family int
+type Family int32
 
 // The supported decoder families (Hugging Face's LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM).
 const (
@@ -47,7 +51,7 @@ const (
 )
 
 // RopeScaling is the rule that stretches the rotary embedding's wavelengths.
-type RopeScaling int
+type RopeScaling int32
 
 // The supported rules: none, Llama 3's frequency-dependent one, and linear interpolation of positions.
 const (
@@ -57,7 +61,7 @@ const (
 )
 
 // Head is what sits on the last hidden state.
-type Head int
+type Head int32
 
 // HeadLM gives logits over the vocabulary; HeadValue one scalar per position (the critic).
 const (
@@ -65,7 +69,37 @@ const (
 	HeadValue Head = C.GYRE_HEAD_VALUE
 )
 
-// ModelConfig is the shape of a decoder, named after the keys of config.json.
+// String is the family's model_type in config.json: "llama".
+func (f Family) String() string { return nameOf(familyNames[:], int(f)) }
+
+var familyNames = [...]string{Llama: "llama", Qwen2: "qwen2", Qwen3: "qwen3"}
+
+// ParseFamily is the inverse of [Family.String]; ok is false for another name.
+func ParseFamily(name string) (f Family, ok bool) {
+	i := slices.Index(familyNames[:], name)
+	return Family(i), i >= 0
+}
+
+// String is the rule's rope_type in config.json: "default".
+func (r RopeScaling) String() string { return nameOf(ropeNames[:], int(r)) }
+
+var ropeNames = [...]string{RopePlain: "default", RopeLlama3: "llama3", RopeLinear: "linear"}
+
+// ParseRopeScaling is the inverse of [RopeScaling.String]; ok is false for another name.
+func ParseRopeScaling(name string) (r RopeScaling, ok bool) {
+	i := slices.Index(ropeNames[:], name)
+	return RopeScaling(i), i >= 0
+}
+
+func nameOf(names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("unknown (%d)", i)
+	}
+	return names[i]
+}
+
+// ModelConfig is the shape of a decoder, named after the keys of config.json, and where it computes. Its fields before Placement are
+// those of gyre_model_config (see mirrors).
 type ModelConfig struct {
 	Family Family
 	Head   Head
@@ -83,27 +117,13 @@ type ModelConfig struct {
 	Placement
 }
 
-func (c ModelConfig) c() C.gyre_model_config {
-	config := C.gyre_model_config{
-		family: C.int32_t(c.Family), head: C.int32_t(c.Head),
-		vocab_size: C.int64_t(c.VocabSize), hidden_size: C.int64_t(c.HiddenSize),
-		intermediate_size: C.int64_t(c.IntermediateSize), num_layers: C.int64_t(c.NumLayers),
-		num_heads: C.int64_t(c.NumHeads), num_kv_heads: C.int64_t(c.NumKVHeads), head_dim: C.int64_t(c.HeadDim),
-		max_positions: C.int64_t(c.MaxPositions),
-		rms_norm_eps:  C.double(c.RMSNormEps), rope_theta: C.double(c.RopeTheta),
-		rope_scaling: C.int32_t(c.RopeScaling), rope_factor: C.double(c.RopeFactor),
-		rope_low_freq_factor: C.double(c.RopeLowFreqFactor), rope_high_freq_factor: C.double(c.RopeHighFreqFactor),
-		rope_original_max_positions: C.int64_t(c.RopeOriginalMaxPositions),
-		qkv_bias:                    flag(c.QKVBias), out_bias: flag(c.OutBias), mlp_bias: flag(c.MLPBias),
-		qk_norm: flag(c.QKNorm), tie_embeddings: flag(c.TieEmbeddings),
+func (c ModelConfig) c() *C.gyre_model_config {
+	config := new(C.gyre_model_config)
+	shape := unsafe.Offsetof(c.TieEmbeddings) + unsafe.Sizeof(c.TieEmbeddings)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(config)), shape), unsafe.Slice((*byte)(unsafe.Pointer(&c)), shape))
+	config.compute, config.frozen = computes[c.Compute], C.bool(c.Frozen)
+	for i := range min(len(c.Device), len(config.device)-1) {
+		config.device[i] = C.char(c.Device[i])
 	}
-	c.Placement.c(&config)
 	return config
-}
-
-func flag(b bool) C.int32_t {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -25,30 +25,14 @@ type ValueStats struct {
 // ValueBackward runs forward and backward of the critic's clipped value loss on one micro-batch and adds the gradient to g. Values
 // that are not finite give an error that matches [ErrNotFinite], with the gradients as they were.
 func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats, error) {
-	for _, s := range []struct {
-		name     string
-		values   []float32
-		optional bool
-	}{
-		{"returns", in.Returns, false}, {"old values", in.OldValues, in.Clip <= 0}, {"weights", in.Weights, false},
-		{"values out", in.ValuesOut, true},
-	} {
-		if err := b.aligned(s.name, s.values, s.optional); err != nil {
-			return ValueStats{}, err
-		}
-	}
-	var stats C.gyre_value_stats
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) (C.gyre_status, error) {
-		into, closed := g.open()
-		if closed != nil {
-			return 0, closed
-		}
-		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights), C.double(in.Clip),
-			into, floats(in.ValuesOut), &stats, err), nil
-	})
-	if err != nil {
+	if err := b.aligned(column{"returns", in.Returns, false}, column{"old values", in.OldValues, in.Clip <= 0},
+		column{"weights", in.Weights, false}, column{"values out", in.ValuesOut, true}); err != nil {
 		return ValueStats{}, err
 	}
-	return ValueStats{Tokens: float64(stats.tokens), Loss: float64(stats.loss), Clipped: float64(stats.clipped),
-		ValueSum: float64(stats.value_sum)}, nil
+	var stats ValueStats
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights), C.double(in.Clip),
+			g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats), err)
+	})
+	return stats, err
 }

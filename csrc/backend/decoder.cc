@@ -128,7 +128,7 @@ void Decoder::go_along(bool backward, std::span<ParameterSet* const> gradients) 
 }
 
 void Decoder::freeze(int32_t filled) {
-  if (config_.frozen == 0) refuse("model freeze: the configuration does not say that the model is frozen");
+  if (!config_.frozen) refuse("model freeze: the configuration does not say that the model is frozen");
   require_parameters("model freeze");
   if (!parameters_.always_here() || part_) {  // spread over ranks: what is here at a time is little already
     if (filled == static_cast<int32_t>(parameters_.named.size())) touch();
@@ -136,7 +136,7 @@ void Decoder::freeze(int32_t filled) {
   }
   const auto names = static_cast<int64_t>(parameters_.named.size()), count = static_cast<int64_t>(filled);
   const bool value_head = config_.head == GYRE_HEAD_VALUE;
-  const int64_t after = 1 + (value_head ? 2 : config_.tie_embeddings != 0 ? 0 : 1);  // the blocks: final norm, head
+  const int64_t after = 1 + (value_head ? 2 : config_.tie_embeddings ? 0 : 1);  // the blocks: final norm, head
   const int64_t each = (names - 1 - after) / config_.num_layers;
   const int64_t blocks = std::clamp<int64_t>((count - 1) / each, 0, config_.num_layers);
   if (count > 0) network_->freeze(parameters_, static_cast<size_t>(blocks), count == names);

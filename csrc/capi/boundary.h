@@ -38,8 +38,7 @@ struct gyre_model {
 };
 
 struct gyre_gradients {
-  template <typename... Kind>
-  explicit gyre_gradients(const gyre::Decoder& decoder, Kind... kind) : gradients(decoder, kind...) {}
+  gyre_gradients(const gyre::Decoder& decoder, bool own) : gradients(decoder, own) {}
   gyre::Gradients gradients;
 };
 

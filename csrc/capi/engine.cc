@@ -110,30 +110,22 @@ gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_erro
   });
 }
 
-gyre_status gyre_engine_poll(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
-                             float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
-                             gyre_error* err) {
+gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
+                             int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
+                             int64_t* count, gyre_error* err) {
   return guard(err, [&] {
     OutputArrays arrays(outputs, max_outputs, tokens, logprobs, sampling_logprobs, max_tokens);
-    int64_t& taken = deref(count, "count");
-    for (taken = 0; taken < max_outputs; ++taken) {
-      const auto output = deref(engine, "engine").engine.poll(arrays.room());
-      if (!output) break;
-      arrays.add(*output);
-    }
-  });
-}
-
-gyre_status gyre_engine_progress(gyre_engine* engine, gyre_output* outputs, int64_t max_outputs, int32_t* tokens,
-                                 float* logprobs, float* sampling_logprobs, int64_t max_tokens, int64_t* count,
-                                 gyre_error* err) {
-  return guard(err, [&] {
-    OutputArrays arrays(outputs, max_outputs, tokens, logprobs, sampling_logprobs, max_tokens);
+    gyre::Engine& from = deref(engine, "engine").engine;
     int64_t& taken = deref(count, "count");
     taken = 0;
-    for (const gyre::Output& part : deref(engine, "engine").engine.progress(max_outputs, max_tokens)) {
-      arrays.add(part);
-      ++taken;
+    if (unfinished) {
+      for (const gyre::Output& output : from.progress(max_outputs, max_tokens)) arrays.add(output), ++taken;
+      return;
+    }
+    for (; taken < max_outputs; ++taken) {
+      const auto output = from.poll(arrays.room());
+      if (!output) break;
+      arrays.add(*output);
     }
   });
 }

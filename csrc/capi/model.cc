@@ -32,31 +32,28 @@ void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* 
 using namespace gyre;
 using namespace gyre::capi;
 
-gyre_status gyre_model_new(const gyre_model_config* config, gyre_model** out, gyre_error* err) {
+gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
+                           gyre_error* err) {
   return guard(err, [&] {
     require_thread_setting();
     require_isa_setting();
-    deref(out, "out") = new gyre_model(ModelConfig(deref(config, "config")));
-  });
-}
-
-gyre_status gyre_model_new_sharded(const gyre_model_config* config, const gyre_sharding* sharding, gyre_model** out,
-                                   gyre_error* err) {
-  return guard(err, [&] {
-    require_thread_setting();
-    const gyre_sharding& s = deref(sharding, "sharding");
+    const ModelConfig c(deref(config, "config"));
+    if (sharding == nullptr) {
+      deref(out, "out") = new gyre_model(c);
+      return;
+    }
+    const gyre_sharding& s = *sharding;
     if (s.shard < GYRE_SHARD_NONE || s.shard > GYRE_SHARD_FULL) {
       throw std::invalid_argument("sharding: shard is " + std::to_string(s.shard) +
                                   ", expected 0 to 2 (none, optimizer, full)");
     }
-    deref(out, "out") =
-        new gyre_model(ModelConfig(deref(config, "config")), {.group = s.group == nullptr ? nullptr : &s.group->group,
-                                                              .shard = static_cast<gyre_shard>(s.shard),
-                                                              .replicas = s.replicas,
-                                                              .prefetch = s.prefetch,
-                                                              .narrow = s.narrow != 0,
-                                                              .deterministic = s.deterministic != 0,
-                                                              .lanes = s.lanes});
+    deref(out, "out") = new gyre_model(c, {.group = s.group == nullptr ? nullptr : &s.group->group,
+                                           .shard = static_cast<gyre_shard>(s.shard),
+                                           .replicas = s.replicas,
+                                           .prefetch = s.prefetch,
+                                           .narrow = s.narrow != 0,
+                                           .deterministic = s.deterministic != 0,
+                                           .lanes = s.lanes});
   });
 }
 
@@ -132,8 +129,8 @@ gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, g
   });
 }
 
-gyre_status gyre_model_set_recompute(gyre_model* model, int32_t on, gyre_error* err) {
-  return guard(err, [&] { deref(model, "model").decoder.set_recompute(on != 0); });
+gyre_status gyre_model_set_recompute(gyre_model* model, bool on, gyre_error* err) {
+  return guard(err, [&] { deref(model, "model").decoder.set_recompute(on); });
 }
 
 gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err) {

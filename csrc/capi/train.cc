@@ -23,13 +23,8 @@ const ParameterSet& moment_of(const AdamW& adamw, int32_t which) {
 
 }  // namespace
 
-gyre_status gyre_gradients_new(const gyre_model* model, gyre_gradients** out, gyre_error* err) {
-  return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder); });
-}
-
-gyre_status gyre_gradients_new_own(const gyre_model* model, gyre_gradients** out, gyre_error* err) {
-  return guard(err,
-               [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder, gyre::Gradients::Own{}); });
+gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients** out, gyre_error* err) {
+  return guard(err, [&] { deref(out, "out") = new gyre_gradients(deref(model, "model").decoder, own); });
 }
 
 void gyre_gradients_free(gyre_gradients* g) { delete g; }
@@ -69,12 +64,6 @@ gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, fl
                                   ", expected at least 1");
     }
     deref(g, "gradients").gradients.sketch({&deref(out, "out"), static_cast<size_t>(dimension)});
-  });
-}
-
-gyre_status gyre_gradients_tensor(const gyre_gradients* g, int32_t i, gyre_tensor* out, gyre_error* err) {
-  return guard(err, [&] {
-    deref(out, "out") = new_tensor_handle(named_parameter(deref(g, "gradients").gradients.set(), i).value);
   });
 }
 
@@ -136,12 +125,12 @@ gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* confi
 void gyre_optimizer_free(gyre_optimizer* opt) { delete opt; }
 
 gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
-                                double* grad_norm, int32_t* applied, gyre_error* err) {
+                                double* grad_norm, bool* applied, gyre_error* err) {
   return guard(err, [&] {
     const StepOutcome outcome =
         deref(opt, "optimizer").adamw.step(deref(gradients, "gradients").gradients, lr, max_norm);
     deref(grad_norm, "grad_norm") = outcome.grad_norm;
-    deref(applied, "applied") = outcome.applied ? 1 : 0;
+    deref(applied, "applied") = outcome.applied;
   });
 }
 
@@ -163,11 +152,4 @@ int64_t gyre_optimizer_steps(const gyre_optimizer* opt) { return opt == nullptr 
 
 gyre_status gyre_optimizer_set_steps(gyre_optimizer* opt, int64_t steps, gyre_error* err) {
   return guard(err, [&] { deref(opt, "optimizer").adamw.set_steps(steps); });
-}
-
-gyre_status gyre_optimizer_state(const gyre_optimizer* opt, int32_t which, int32_t i, gyre_tensor* out,
-                                 gyre_error* err) {
-  return guard(err, [&] {
-    deref(out, "out") = new_tensor_handle(named_parameter(moment_of(deref(opt, "optimizer").adamw, which), i).value);
-  });
 }

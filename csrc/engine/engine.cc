@@ -131,7 +131,7 @@ int64_t Engine::step() {
 
 void Engine::make_pages(int64_t count) {
   kv_ = decoder_.make_pages(count);
-  kv_->decode_in_fixed_shapes(config_.cuda_graphs != 0);
+  kv_->decode_in_fixed_shapes(config_.cuda_graphs);
 }
 
 // The scheduled rows. `sampled` receives the sequences that are to have a new token.

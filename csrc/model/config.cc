@@ -29,7 +29,6 @@ void require_kind(const char* field, int32_t value, int32_t last) {
 
 ModelConfig::ModelConfig(const gyre_model_config& config) : gyre_model_config(config) {
   set_device({config.device, strnlen(config.device, GYRE_DEVICE_SIZE)});
-  for (int32_t* flag : {&qkv_bias, &out_bias, &mlp_bias, &qk_norm, &tie_embeddings}) *flag = *flag != 0;
 }
 
 void ModelConfig::set_device(std::string_view name) {

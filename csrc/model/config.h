@@ -20,7 +20,7 @@ struct ModelConfig : gyre_model_config {
     rms_norm_eps = 1e-6, rope_theta = 10000.0;
     rope_factor = rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   }
-  // What a caller of the C ABI gave, in one spelling: a device that has a name, flags of 0 or 1.
+  // What a caller of the C ABI gave, in one spelling: the device has a name.
   explicit ModelConfig(const gyre_model_config& config);
 
   // A backend's name for what computes. Throws std::invalid_argument for a name that is too long to be one.

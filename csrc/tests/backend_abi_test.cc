@@ -66,7 +66,7 @@ class Abi {
   Handle<gyre_model> open(gyre_head head) {
     gyre_model* model = nullptr;
     const gyre_model_config c = shape(name_, head);
-    ok(gyre_model_new(&c, &model, &err_));
+    ok(gyre_model_new(&c, nullptr, &model, &err_));
     for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
       char name[GYRE_NAME_SIZE];
       gyre_tensor t = nullptr;
@@ -98,14 +98,15 @@ class Abi {
   }
   Handle<gyre_gradients> buffer(gyre_model* model) {
     gyre_gradients* g = nullptr;
-    ok(gyre_gradients_new(model, &g, &err_));
+    ok(gyre_gradients_new(model, false, &g, &err_));
     return {g, gyre_gradients_free};
   }
   std::vector<float> flat(gyre_model* model, gyre_gradients* g) {
     std::vector<float> all;
     for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
+      gyre_held held{};
       gyre_tensor t = nullptr;
-      ok(gyre_gradients_tensor(g, i, &t, &err_));
+      ok(gyre_gradients_held(g, i, &held, &t, &err_));
       const std::vector<float> part = read(t);
       all.insert(all.end(), part.begin(), part.end());
     }
@@ -218,17 +219,18 @@ class Abi {
       std::vector<gyre_term_stats> of;
       ok(backward({{"task", GYRE_TERM_TASK, nullptr, nullptr, g.get()}}, of));
       double norm = 0;
-      int32_t applied = 0;
+      bool applied = false;
       ok(gyre_optimizer_step(raw, g.get(), 1e-3, 0.5, &norm, &applied, &err_));
       keep("gradient norm", norm);
-      EXPECT_EQ(applied, 1);
+      EXPECT_TRUE(applied);
     }
     EXPECT_EQ(gyre_optimizer_steps(raw), 6);
     EXPECT_GT(gyre_model_version(model_.get()), version);
     keep("trained weights", weights());
     for (const int32_t which : {0, 1}) {
+      gyre_held held{};
       gyre_tensor t = nullptr;
-      ok(gyre_optimizer_state(raw, which, 1, &t, &err_));
+      ok(gyre_optimizer_held(raw, which, 1, &held, &t, &err_));
       keep("moment", read(t));
     }
     // Into a new model, which then says the same.
@@ -243,7 +245,7 @@ class Abi {
 
   void sampling() {
     const gyre_engine_config config{
-        .kv_bytes = 0, .max_sequences = 2, .max_length = 48, .max_batch_tokens = 16, .prefix_cache = 1};
+        .kv_bytes = 0, .max_sequences = 2, .max_length = 48, .max_batch_tokens = 16, .prefix_cache = true};
     gyre_engine* raw = nullptr;
     ok(gyre_engine_new(model_.get(), &config, &raw, &err_));
     const Handle<gyre_engine> engine(raw, gyre_engine_free);
@@ -265,7 +267,7 @@ class Abi {
                     .max_tokens = 12,
                     .min_tokens = 0,
                     .seed = id,
-                    .ignore_eos = 1};
+                    .ignore_eos = true};
       if (id == 1) r.stop_strings = &stop, r.stop_string_lens = &stop_length, r.num_stop_strings = 1;
       ok(gyre_engine_submit(raw, &r, &err_));
     }
@@ -276,11 +278,11 @@ class Abi {
     for (int step = 0; unfinished > 0; ++step) {
       ok(gyre_engine_step(raw, &unfinished, &err_));
       if (step == 4) ok(gyre_engine_sleep(raw, &err_));
-      ok(gyre_engine_progress(raw, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
+      ok(gyre_engine_poll(raw, true, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
       for (int64_t i = 0; i < count; ++i) told += outputs[i].num_tokens;
       if (step == 6) ok(gyre_engine_abort(raw, 3, &err_));
     }
-    ok(gyre_engine_poll(raw, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
+    ok(gyre_engine_poll(raw, false, outputs, 8, tokens, logprobs, sampling, 256, &count, &err_));
     EXPECT_EQ(count, 4);
     std::map<uint64_t, const gyre_output*> by_id;
     for (int64_t i = 0; i < count; ++i) by_id[outputs[i].id] = &outputs[i];

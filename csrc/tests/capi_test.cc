@@ -116,7 +116,7 @@ TEST(Model, ParametersAliasItsStorage) {
   gyre_error err{};
   gyre_model* model = nullptr;
   const gyre_model_config c = config();
-  ASSERT_EQ(gyre_model_new(&c, &model, &err), GYRE_OK) << err.message;
+  ASSERT_EQ(gyre_model_new(&c, nullptr, &model, &err), GYRE_OK) << err.message;
   const uint64_t version = gyre_model_version(model);
   char name[GYRE_NAME_SIZE];
   gyre_tensor embed = nullptr, again = nullptr;
@@ -143,9 +143,9 @@ TEST(Model, RejectsBadConfigurationsAndNulls) {
   gyre_model* model = nullptr;
   gyre_model_config c = config();
   c.family = 12;
-  EXPECT_EQ(gyre_model_new(&c, &model, &err), GYRE_INVALID_ARGUMENT);
+  EXPECT_EQ(gyre_model_new(&c, nullptr, &model, &err), GYRE_INVALID_ARGUMENT);
   EXPECT_NE(std::string(err.message).find("family"), std::string::npos);
-  EXPECT_EQ(gyre_model_new(nullptr, &model, &err), GYRE_INVALID_ARGUMENT);
+  EXPECT_EQ(gyre_model_new(nullptr, nullptr, &model, &err), GYRE_INVALID_ARGUMENT);
   EXPECT_EQ(gyre_model_touch(nullptr, &err), GYRE_INVALID_ARGUMENT);
   EXPECT_EQ(gyre_model_score(nullptr, nullptr, 1, nullptr, nullptr, &err), GYRE_INVALID_ARGUMENT);
   EXPECT_EQ(gyre_set_threads(0, &err), GYRE_INVALID_ARGUMENT);
@@ -159,7 +159,7 @@ TEST(Policy, TakesAnyNumberOfTerms) {
   gyre_error err{};
   gyre_model* model = nullptr;
   const gyre_model_config c = config();
-  ASSERT_EQ(gyre_model_new(&c, &model, &err), GYRE_OK) << err.message;
+  ASSERT_EQ(gyre_model_new(&c, nullptr, &model, &err), GYRE_OK) << err.message;
   for (int32_t i = 0; i < gyre_model_parameter_count(model); ++i) {
     char name[GYRE_NAME_SIZE];
     gyre_tensor t = nullptr;
@@ -192,7 +192,7 @@ TEST(Policy, TakesAnyNumberOfTerms) {
   loss.entropy_coef = 0.1, loss.kl = GYRE_KL_K3, loss.kl_coef = 0.1;
 
   std::vector<gyre_gradients*> g(5);
-  for (gyre_gradients*& buffer : g) ASSERT_EQ(gyre_gradients_new(model, &buffer, &err), GYRE_OK);
+  for (gyre_gradients*& buffer : g) ASSERT_EQ(gyre_gradients_new(model, false, &buffer, &err), GYRE_OK);
   std::vector<gyre_term> terms = {
       {"task", GYRE_TERM_TASK, nullptr, nullptr, g[0]},
       {"entropy", GYRE_TERM_ENTROPY, nullptr, nullptr, g[1]},
@@ -245,18 +245,18 @@ TEST(Process, MeasuresEveryInstructionSet) {
   for (gyre_isa set{}; gyre_measure_isa(count, &set, &err) == GYRE_OK; ++count) {
     used += set.in_use;
     EXPECT_GE(std::string(set.name).size(), 3u);
-    EXPECT_EQ(set.f32_flops > 1e8, set.runs_here != 0) << set.name;
-    EXPECT_EQ(set.bf16_flops > 1e8, set.runs_here != 0) << set.name;
+    EXPECT_EQ(set.f32_flops > 1e8, set.runs_here) << set.name;
+    EXPECT_EQ(set.bf16_flops > 1e8, set.runs_here) << set.name;
     EXPECT_LE(set.in_use, set.runs_here) << set.name;
   }
   EXPECT_EQ(used, 1);
   gyre_isa set{};
   ASSERT_EQ(gyre_isa_in_use(&set, &err), GYRE_OK) << err.message;
   EXPECT_EQ(std::string(set.name), variant_in_use().name);
-  EXPECT_TRUE(set.runs_here == 1 && set.in_use == 1 && set.f32_flops == 0) << set.name;
+  EXPECT_TRUE(set.runs_here && set.in_use && set.f32_flops == 0) << set.name;
   // Only instructions for bf16 make it faster.
   if (std::string(set.name).find("avx512_bf16") == std::string::npos) {
-    EXPECT_EQ(set.bf16_is_faster != 0, std::string(set.name) == "amx") << set.name;
+    EXPECT_EQ(set.bf16_is_faster, std::string(set.name) == "amx") << set.name;
   }
   EXPECT_EQ(gyre_measure_isa(count, &set, &err), GYRE_NOT_FOUND);
   EXPECT_THROW(use_variant("avx99"), std::invalid_argument);

@@ -106,7 +106,7 @@ TEST(KlTerm, StraightThroughKeepsTheValueAndTakesK2sSlope) {
     gyre_policy_loss plain = ppo();
     plain.kl = kl;
     gyre_policy_loss straight = plain;
-    straight.kl_straight_through = 1;
+    straight.kl_straight_through = true;
     EXPECT_DOUBLE_EQ(kl_term(straight, -2, -1.2).value, kl_term(plain, -2, -1.2).value);
     EXPECT_DOUBLE_EQ(kl_term(straight, -2, -1.2).derivative, -0.8);
   }

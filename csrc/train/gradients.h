@@ -13,13 +13,12 @@ class Gradients {
  public:
   explicit Gradients(const ModelConfig& config)
       : config_(config), backend_(open_backend(config)), set_(backend_->make_gradients()) {}
-  // For a decoder that may be one of several ranks'.
-  explicit Gradients(const Decoder& decoder)
-      : config_(decoder.config()), backend_(decoder.shared_backend()), set_(backend_->make_gradients()) {}
-  // The same for what this rank adds, which joins the other ranks' only by way of a buffer that it is added to.
-  struct Own {};
-  Gradients(const Decoder& decoder, Own)
-      : config_(decoder.config()), backend_(decoder.shared_backend()), set_(backend_->make_own_gradients()) {}
+  // For a decoder that may be one of several ranks'. own: what this rank adds joins the other ranks' only through a
+  // buffer that this one is added to.
+  explicit Gradients(const Decoder& decoder, bool own = false)
+      : config_(decoder.config()),
+        backend_(decoder.shared_backend()),
+        set_(own ? backend_->make_own_gradients() : backend_->make_gradients()) {}
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& set() { return set_; }

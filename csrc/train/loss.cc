@@ -78,7 +78,7 @@ TokenKl kl_term(const gyre_policy_loss& loss, double logprob, double ref_logprob
     default:
       break;
   }
-  if (loss.kl_straight_through != 0) out.derivative = gap;
+  if (loss.kl_straight_through) out.derivative = gap;
   return out;
 }
 

@@ -206,7 +206,7 @@ func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
 	engine, err := torch.NewEngine(policy, torch.EngineConfig{
 		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
 		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
-		PrefixCache: c.Engine.PrefixCache, NoCUDAGraphs: !c.Engine.CUDAGraphs,
+		PrefixCache: c.Engine.PrefixCache, CUDAGraphs: c.Engine.CUDAGraphs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the sampler: %w", err)

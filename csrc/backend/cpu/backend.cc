@@ -143,7 +143,7 @@ class CpuBackend : public Backend {
     return 2 * config_.num_layers * config_.kv_width() * kPageTokens * bytes_of(config_.precision());
   }
   at::Tensor make_flat(int64_t count) const override { return zeros(count); }
-  ParameterSet make_set() const override { return lay_out(config_, config_.frozen != 0 ? lazy_zeros : zeros); }
+  ParameterSet make_set() const override { return lay_out(config_, config_.frozen ? lazy_zeros : zeros); }
   int64_t dot_block() const override { return kBlock; }
 
   void zero(ParameterSet& set) const override {

@@ -69,7 +69,7 @@ func (c *clock) sampling(before, after torch.EngineStats) {
 		name          string
 		before, after torch.EnginePhase
 	}{{"prefill", before.Prefill, after.Prefill}, {"decode", before.Decode, after.Decode}, {"sample", before.Sample, after.Sample}} {
-		c.record(part.name, part.after.Time-part.before.Time, part.after.Work.Sub(part.before.Work))
+		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)), part.after.Work.Sub(part.before.Work))
 	}
 	c.engine = &engineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
 	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {

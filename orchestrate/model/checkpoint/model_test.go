@@ -122,10 +122,11 @@ func TestOptimizerState(t *testing.T) {
 	}
 	defer o.Close()
 	fill := func(which torch.Moment, i int, base float32) []float32 {
-		s, err := o.State(which, i)
+		shard, err := o.Shard(which, i)
 		if err != nil {
 			t.Fatal(err)
 		}
+		s := shard.Tensor
 		defer s.Close()
 		values, err := s.Float32s()
 		if err != nil {

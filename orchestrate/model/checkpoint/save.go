@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime/debug"
+	"slices"
 	"strconv"
 
 	"gyre/orchestrate/model/checkpoint/hf"
@@ -36,70 +37,22 @@ func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype to
 		return err
 	}
 	defer torch.CloseParameters(parameters)
-	if m.Sharded() {
-		g := gatherer{ctx: ctx, group: m.Group()}
-		for i, p := range parameters {
-			shape, err := p.Tensor.Shape()
-			if err != nil {
-				return err
-			}
-			g.add(p.Name, shape, c.DType, func() (torch.Shard, error) { return m.Shard(i) })
-		}
-		if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil || dir == "" {
-			return err
-		}
-		return companions(dir, source)
-	}
-	var list []weights.Source
-	for _, p := range parameters {
-		s, err := sourceOf(p.Name, p.Tensor, c.DType)
-		if err != nil {
-			return err
-		}
-		list = append(list, s)
-	}
-	if err := hf.Save(dir, c, list, hf.ShardSize); err != nil {
+	g := gatherer{ctx: ctx, group: m.Group()}
+	if err := g.addAll(parameters, "", c.DType, m.Shard); err != nil {
 		return err
 	}
-	return companions(dir, source)
-}
-
-// companions copies the tokenizer's files.
-func companions(dir, source string) error {
-	if source == "" {
-		return nil
+	if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil || dir == "" || source == "" {
+		return err
 	}
 	return hf.CopyCompanions(dir, source)
 }
 
-func sourceOf(name string, t *torch.Tensor, dtype weights.DType) (weights.Source, error) {
-	shape, err := t.Shape()
-	return weights.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
-		return t.CopyOut(dtypes[dtype], dst)
-	}}, err
-}
-
-// moments name the two states of AdamW, as torch.optim does.
+// moments are the two states of AdamW and their names, which are torch.optim's.
 var moments = map[torch.Moment]string{torch.FirstMoment: "exp_avg", torch.SecondMoment: "exp_avg_sq"}
 
 // SaveOptimizer writes the moments and the step count of a model's optimizer to one safetensors file: "exp_avg.NAME",
-// "exp_avg_sq.NAME".
-func SaveOptimizer(ctx context.Context, path string, m *torch.Model, o *torch.Optimizer) (err error) {
-	if m.Sharded() {
-		return saveMoments(ctx, path, m, o)
-	}
-	var list []weights.Source
-	err = eachMoment(m, o, func(name string, t *torch.Tensor, _ torch.Shard) (keep bool, err error) {
-		s, err := sourceOf(name, t, weights.F32)
-		list = append(list, s)
-		return true, err
-	}, func() error {
-		return weights.Write(path, list, stepsOf(o))
-	})
-	return err
-}
-
-func saveMoments(ctx context.Context, path string, m *torch.Model, o *torch.Optimizer) error {
+// "exp_avg_sq.NAME". Of a model over ranks all call it, those that write nothing with an empty path.
+func SaveOptimizer(ctx context.Context, path string, m *torch.Model, o *torch.Optimizer) error {
 	parameters, err := m.Parameters()
 	if err != nil {
 		return err
@@ -107,19 +60,13 @@ func saveMoments(ctx context.Context, path string, m *torch.Model, o *torch.Opti
 	defer torch.CloseParameters(parameters)
 	g := gatherer{ctx: ctx, group: m.Group()}
 	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
-		for i, p := range parameters {
-			shape, err := p.Tensor.Shape()
-			if err != nil {
-				return err
-			}
-			g.add(moments[which]+"."+p.Name, shape, weights.F32, func() (torch.Shard, error) { return o.Shard(which, i) })
+		held := func(i int) (torch.Shard, error) { return o.Shard(which, i) }
+		if err := g.addAll(parameters, moments[which]+".", weights.F32, held); err != nil {
+			return err
 		}
 	}
-	return g.write(path != "", func() error { return weights.Write(path, g.list, stepsOf(o)) })
-}
-
-func stepsOf(o *torch.Optimizer) map[string]string {
-	return map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)}
+	metadata := map[string]string{"optimizer": "adamw", "steps": strconv.FormatInt(o.Steps(), 10)}
+	return g.write(path != "", func() error { return weights.Write(path, g.list, metadata) })
 }
 
 // LoadOptimizer restores what SaveOptimizer wrote. The optimizer must belong to a model of the same shape.
@@ -140,27 +87,21 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	for _, t := range f.Tensors {
 		byName[t.Name] = t
 	}
-	defer debug.FreeOSMemory() // the buffer, as in fill
-	var buffer []byte
-	err = eachMoment(m, o, func(name string, t *torch.Tensor, shard torch.Shard) (keep bool, err error) {
-		from := byName[name]
-		if from == nil || !from.DType.Float() {
-			return false, fmt.Errorf("%s: tensor %s is missing or not of a float type", path, name)
-		}
-		delete(byName, name)
-		if buffer, err = from.Load(buffer); err != nil {
-			return false, err
-		}
-		if m.Sharded() {
-			return false, hold(shard, from, buffer)
-		}
-		if err := t.CopyIn(dtypes[from.DType], from.Shape, nil, buffer); err != nil {
-			return false, fmt.Errorf("%s: tensor %s: %w", path, name, err)
-		}
-		return false, nil
-	}, func() error { return nil })
+	parameters, err := m.Parameters()
 	if err != nil {
 		return err
+	}
+	defer torch.CloseParameters(parameters)
+	defer debug.FreeOSMemory() // the buffer, as in fill
+	var buffer []byte
+	for which, moment := range moments {
+		for i, p := range parameters {
+			name := moment + "." + p.Name
+			if err := loadMoment(byName[name], p, &buffer, func() (torch.Shard, error) { return o.Shard(which, i) }); err != nil {
+				return fmt.Errorf("%s: tensor %s: %w", path, name, err)
+			}
+			delete(byName, name)
+		}
 	}
 	if len(byName) > 0 {
 		return fmt.Errorf("%s: %d tensors too many for this model", path, len(byName))
@@ -168,37 +109,21 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	return o.SetSteps(steps)
 }
 
-// eachMoment calls visit for every moment of every parameter and then finish; tensors that visit keeps stay open
-// until finish is done.
-func eachMoment(m *torch.Model, o *torch.Optimizer, visit func(name string, t *torch.Tensor, shard torch.Shard) (keep bool, err error), finish func() error) error {
-	parameters, err := m.Parameters()
+// loadMoment copies what is held here of a parameter's moment out of the tensor of a file, which it reads into buffer.
+func loadMoment(from *weights.Tensor, p torch.Parameter, buffer *[]byte, held func() (torch.Shard, error)) error {
+	shape, err := p.Tensor.Shape()
 	if err != nil {
 		return err
 	}
-	defer torch.CloseParameters(parameters)
-	for _, which := range []torch.Moment{torch.FirstMoment, torch.SecondMoment} {
-		for i, p := range parameters {
-			var shard torch.Shard
-			var t *torch.Tensor
-			if m.Sharded() {
-				shard, err = o.Shard(which, i)
-				t = shard.Tensor
-			} else {
-				t, err = o.State(which, i)
-			}
-			if err != nil {
-				return err
-			}
-			keep, err := visit(moments[which]+"."+p.Name, t, shard)
-			if !keep || err != nil {
-				t.Close()
-			} else {
-				defer t.Close()
-			}
-			if err != nil {
-				return err
-			}
-		}
+	if from == nil || !from.DType.Float() || !slices.Equal(from.Shape, shape) {
+		return fmt.Errorf("missing, or not of a float type and the shape %v", shape)
 	}
-	return finish()
+	if *buffer, err = from.Load(*buffer); err != nil {
+		return err
+	}
+	s, err := held()
+	if err != nil {
+		return err
+	}
+	return errors.Join(hold(s, from, *buffer), s.Tensor.Close())
 }

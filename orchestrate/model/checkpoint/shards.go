@@ -41,8 +41,8 @@ func hold(s torch.Shard, from *weights.Tensor, data []byte) error {
 	return s.Tensor.CopyIn(dtypes[from.DType], shape, nil, data[first:last])
 }
 
-// gatherer writes tensors of which every process holds a part. All processes go through the same tensors in the same order, one at a time, so that none
-// ever holds the whole model; one of them writes.
+// gatherer writes tensors of which every process holds a part, or the only process all. All go through the same tensors in the same
+// order, one at a time, so that none ever holds the whole model; one of them writes.
 type gatherer struct {
 	ctx   context.Context
 	group *torch.Group
@@ -50,21 +50,31 @@ type gatherer struct {
 	done  int
 }
 
-// add is a tensor of some shape, of which open gives this process's part.
-func (g *gatherer) add(name string, shape []int64, dtype weights.DType, open func() (torch.Shard, error)) {
-	g.list = append(g.list, weights.Source{Name: name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
-		g.done++
-		s, err := open()
+// addAll lists the parameters under names with a prefix; held gives this process's part of each.
+func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype weights.DType, held func(i int) (torch.Shard, error)) error {
+	for i, p := range parameters {
+		shape, err := p.Tensor.Shape()
 		if err != nil {
 			return err
 		}
-		defer s.Tensor.Close()
-		return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
-	}})
+		g.list = append(g.list, weights.Source{Name: prefix + p.Name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
+			g.done++
+			s, err := held(i)
+			if err != nil {
+				return err
+			}
+			defer s.Tensor.Close()
+			return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
+		}})
+	}
+	return nil
 }
 
 // Assemble joins the parts that all processes hold of a tensor in dst, as dtype. It is collective.
 func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torch.DType, dst []byte) error {
+	if group.WorldSize() == 1 {
+		return s.Tensor.CopyOut(dtype, dst)
+	}
 	shape, err := s.Tensor.Shape()
 	size := int64(dtype.Size())
 	mine := binary.LittleEndian.AppendUint64(nil, uint64(s.OwnFirst*size))
@@ -98,8 +108,8 @@ func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torc
 	return nil
 }
 
-// write runs a writer of the list on the process that writes, and goes along on the others. Where writing fails the rest is gathered all the same:
-// the others wait for it.
+// write runs a writer of the list on the process that writes; the others gather only. Where writing fails the rest is gathered all the
+// same: the other processes wait for it.
 func (g *gatherer) write(writes bool, with func() error) error {
 	var err error
 	if writes {
