@@ -25,12 +25,15 @@ prints the TOML. What has no counterpart is named on stderr.
    gyre config translate --config-name _2_sokoban seed.train=7 -o mine.toml
    gyre config translate --yaml resolved.yaml trainer.test_freq=20
    gyre config translate --train-sh sokoban training.max_turns=5
+   gyre config translate python3 -m verl.trainer.main_ppo data.train_files=…
 
 python train.py … --cfg job --resolve > resolved.yaml writes such a file.
 docs/from-ragen.md lists what every key becomes.`,
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"}, Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
 				&cli.StringFlag{Name: "yaml", Usage: "start from a resolved `FILE`"},
+				&cli.StringFlag{Name: "config", Usage: "start from verl's `FILE`"},
+				&cli.StringFlag{Name: "m", Usage: "`MODULE` that python -m runs: verl.trainer.main_ppo"},
 				&cli.StringFlag{Name: "train-sh", Usage: "words of the first RAGEN's train.sh for `ENV`"},
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the TOML to `FILE`"},
 			},
@@ -41,13 +44,16 @@ docs/from-ragen.md lists what every key becomes.`,
 
 func translateConfig(c *cli.Context) error {
 	var words []string
-	for _, flag := range []string{"config-name", "yaml"} {
+	for _, flag := range []string{"config-name", "yaml", "config", "train-sh"} {
 		if value := c.String(flag); value != "" {
 			words = append(words, "--"+flag+"="+value)
 		}
 	}
-	if len(words) == 2 || len(words) > 0 && c.String("train-sh") != "" {
-		return Usagef("--config-name, --yaml and --train-sh exclude one another")
+	if len(words) > 1 {
+		return Usagef("--config-name, --yaml, --config and --train-sh exclude one another")
+	}
+	if module := c.String("m"); module != "" {
+		words = append(words, "-m="+module)
 	}
 	check := experiment.CheckEnvironments(c.Context)
 	run := translate.Words

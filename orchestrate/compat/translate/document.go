@@ -15,6 +15,14 @@ type document struct {
 	lines      []line
 	envs       []source
 	validation []source
+	rewards    []reward
+}
+
+// reward is one table of [[rewards]].
+type reward struct {
+	name    string
+	options map[string]any
+	from    string
 }
 
 type line struct{ key, value, from string }
@@ -28,7 +36,7 @@ type source struct {
 }
 
 // tables in the order of a document.
-var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic", "analysis", "collapse", "early_stop",
+var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic", "analysis", "components", "collapse", "early_stop",
 	"checkpoint", "engine", "sft"}
 
 func (d *document) set(key string, value any, from string) {
@@ -42,6 +50,21 @@ func (d *document) set(key string, value any, from string) {
 
 func (d *document) has(key string) bool {
 	return slices.ContainsFunc(d.lines, func(l line) bool { return l.key == key })
+}
+
+// unset takes a key out again.
+func (d *document) unset(key string) {
+	d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.key == key })
+}
+
+// text is what a key of the document is set to; "" where it is not.
+func (d *document) text(key string) string {
+	for _, l := range d.lines {
+		if l.key == key {
+			return strings.Trim(l.value, `"`)
+		}
+	}
+	return ""
 }
 
 func (d *document) render() []byte {
@@ -64,6 +87,10 @@ func (d *document) render() []byte {
 		case "validation":
 			for _, s := range d.validation {
 				section(&b, "[[validation.envs]]", s.lines())
+			}
+		case "rewards":
+			for _, r := range d.rewards {
+				section(&b, "[[rewards]]", []line{{"name", literal(r.name), r.from}, {"options", inline(r.options), ""}})
 			}
 		}
 	}
@@ -100,18 +127,28 @@ func (s source) lines() []line {
 		}
 	}
 	if len(s.options) > 0 {
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(s.options)) {
-			parts = append(parts, bare(name)+" = "+literal(s.options[name]))
-		}
-		out = append(out, line{"options", "{ " + strings.Join(parts, ", ") + " }", ""})
+		out = append(out, line{"options", inline(s.options), ""})
 	}
 	return out
 }
 
+// inline writes options as a table on one line.
+func inline(options map[string]any) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		parts = append(parts, bare(name)+" = "+literal(options[name]))
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
+}
+
+// verbatim is a value that is TOML already.
+type verbatim string
+
 // literal writes a value as TOML.
 func literal(value any) string {
 	switch v := value.(type) {
+	case verbatim:
+		return string(v)
 	case string:
 		var b bytes.Buffer // JSON's strings are TOML's
 		e := json.NewEncoder(&b)

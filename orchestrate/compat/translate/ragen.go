@@ -22,17 +22,19 @@ var tasks = map[string]string{
 		"actor_rollout_ref.rollout.response_length=256 es_manager.train.env_configs.tags=[game_2048] es_manager.val.env_configs.tags=[game_2048]",
 	"_10_rubikscube": "trainer.experiment_name=rubikscube actor_rollout_ref.rollout.response_length=500 agent_proxy.max_turn=25 agent_proxy.max_actions_per_turn=4 " +
 		"es_manager.train.env_configs.tags=[rubikscube] es_manager.val.env_configs.tags=[rubikscube]",
-	"_5_metamathqa": "!MetamathQA is a data set: prepare it with `gyre data prepare`, and name it in [[envs]]",
-	"_6_webshop":    "!Gyre has no WebShop", "webshop_full": "!Gyre has no WebShop", "_7_lean": "!Gyre has no Lean", "_9_search": "!Gyre has no SearchQA",
+	"_5_metamathqa": "es_manager.train.env_configs.tags=[MetamathQA] es_manager.val.env_configs.tags=[MetamathQA]",
+	"_9_search":     "es_manager.train.env_configs.tags=[SearchQA] es_manager.val.env_configs.tags=[SearchQA]",
+	"_6_webshop":    "!" + registryOnly, "webshop_full": "!" + registryOnly, "_7_lean": "!" + registryOnly,
 	"_10_deepcoder": "trainer.experiment_name=deepcoder agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 es_manager.train.env_configs.tags=[DeepCoder] " +
 		"es_manager.val.env_configs.tags=[DeepCoder]",
 }
 
 const (
-	memoryOnly = "a matter of memory or speed on GPUs; results do not depend on it"
-	noRay      = "Gyre is one program: it has no Ray and no workers to place"
-	noVLLM     = "Gyre samples with the engine that it trains with: there is no second one to set up"
-	together   = "together with the other keys of this section"
+	registryOnly = "RAGEN's own environment can be played over a pipe where its package is installed (docs/environments.md): name it in [[envs]]"
+	memoryOnly   = "a matter of memory or speed on GPUs; results do not depend on it"
+	noRay        = "Gyre is one program: it has no Ray and no workers to place"
+	noVLLM       = "Gyre samples with the engine that it trains with: there is no second one to set up"
+	together     = "together with the other keys of this section"
 )
 
 // ragen are the keys of RAGEN's base.yaml and envs.yaml and of verl's ppo_trainer. Keys whose How is "together…" are carried over by composeRAGEN.
@@ -50,7 +52,7 @@ var ragen = []Section{
 			t.put("run.save_every", n, key)
 		}},
 		{"trainer.resume_mode trainer.resume_from_path", "--resume, --resume-from DIR", "options of `gyre train`", nil},
-		{"trainer.logger", "run.loggers", "console is always there; wandb is written offline, other services have no counterpart", loggers},
+		{"trainer.logger", "run.loggers", "console is always there; mlflow becomes a command, other services have no counterpart", loggers},
 		{"trainer.critic_warmup", "critic.warmup", "", nil},
 		{"trainer.max_actor_ckpt_to_keep trainer.max_critic_ckpt_to_keep", "checkpoint.keep", "", func(t *translation, key string, v any) { t.put("checkpoint.keep", v, key) }},
 		{"actor_rollout_ref.actor.checkpoint.save_contents critic.checkpoint.save_contents", "checkpoint.optimizer", "false where optimizer is not among them", func(t *translation, key string, v any) {
@@ -58,10 +60,11 @@ var ragen = []Section{
 		}},
 		{"seed.train", "run.env_seed", "", nil},
 		{"seed.val", "validation.seed", "", nil},
-		{"trainer.project_name", "", "Gyre groups runs by folder: run.output", nil},
+		{"trainer.project_name", "run.project", "", nil},
 		{"trainer.val_only", "", "use `gyre eval`", nil},
-		{"trainer.total_epochs trainer.validation_steps trainer.esi_redundant_time", "", "steps are counted, and the validation set is played once", nil},
-		{"trainer.n_gpus_per_node", "analysis.paper_ranks", "acts in the paper profile", nil},
+		{"trainer.total_epochs", "run.steps", "epochs × (rows / prompts per step), of verl's runs on files", noop},
+		{"trainer.validation_steps trainer.esi_redundant_time", "", "the validation set is played once", nil},
+		{"trainer.n_gpus_per_node", "analysis.paper_ranks, --ranks", "as an option of `gyre train`, with model.device=cuda; analysis.paper_ranks acts in the paper profile", func(t *translation, key string, v any) { t.put("analysis.paper_ranks", v, key) }},
 		{"trainer.nnodes system.CUDA_VISIBLE_DEVICES trainer.device", "", "where to compute is model.device; the variable CUDA_VISIBLE_DEVICES holds as usual", nil},
 		{"trainer.rollout_data_dir trainer.validation_data_dir trainer.local_log_dir trainer.log_val_generations trainer.generations_to_log_to_wandb.*", "", "every episode is in rollouts/ of the run's folder (run.save_rollouts)", nil},
 		{"trainer.log_group_rv_table", "", "the table of group spreads is always written", nil},
@@ -165,8 +168,8 @@ var ragen = []Section{
 		{"algorithm.*", "", "Gyre has no such estimator or correction", nil},
 	}},
 	{"Actor and critic", []Rule{
-		{"ppo_mini_batch_size actor_rollout_ref.actor.ppo_mini_batch_size", "actor.mini_batch", "", nil},
-		{"critic.ppo_mini_batch_size", "critic.mini_batch", "", nil},
+		{"ppo_mini_batch_size actor_rollout_ref.actor.ppo_mini_batch_size", "actor.mini_batch", "episodes; verl's runs on files count prompts, × rollout.n", nil},
+		{"critic.ppo_mini_batch_size", "critic.mini_batch", "likewise", nil},
 		{"micro_batch_size_per_gpu actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "actor.micro_batch_tokens", "1024 tokens for each sequence; memory, not mathematics (but for the paper profile)", micro},
 		{"actor_rollout_ref.actor.ppo_epochs", "actor.epochs", "", nil},
 		{"critic.ppo_epochs", "critic.epochs", "", nil},
@@ -228,10 +231,14 @@ var ragen = []Section{
 		{"data.train_files data.val_files", "[[envs]] tag, options", "the environment Dataset with that file (the first of a list); one reply per episode", nil},
 		{"data.prompt_key data.reward_fn_key", "", "columns are found by name; options of Dataset name others", nil},
 		{"data.shuffle data.seed", "[[envs]] options", "shuffle and shuffle_seed of Dataset", nil},
-		{"custom_reward_function.* reward_model.* reward_manager.*", "", "rewards are the environment's, weighted by [[rewards]]; a function of your own is an external command there", nil},
+		{"custom_reward_function.path custom_reward_function.name", "[[rewards]] options", "a command reward that calls the function (scripts/reward_command.py)", noop},
+		{"custom_reward_function.* reward_model.* reward_manager.*", "", "rewards are the environment's, weighted by [[rewards]]", nil},
 		{"data.* actor_rollout_ref.rollout.* actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout", "", noVLLM, nil},
 	}},
 }
+
+// noop leaves a setting to those that act together.
+func noop(*translation, string, any) {}
 
 func loggers(t *translation, key string, v any) {
 	out := []any{"jsonl"}
@@ -240,8 +247,10 @@ func loggers(t *translation, key string, v any) {
 		case "console":
 		case "wandb", "tensorboard":
 			out = append(out, name)
+		case "mlflow":
+			out = append(out, verbatim(`{ command = ["python3", "scripts/mlflow_sink.py"] }`))
 		default:
-			t.drop(key, show(name), "Gyre logs to files, TensorBoard and W&B")
+			t.drop(key, show(name), "name a program that takes metrics in run.loggers")
 		}
 	}
 	t.put("run.loggers", out, key)
@@ -277,8 +286,10 @@ func (t *translation) composeRAGEN() {
 		size = "actor_rollout_ref.rollout.n"
 	}
 	t.doc.envs = t.sources("es_manager.train", groups, size, 8, 16)
-	if t.given["data.train_files"] != nil {
-		t.dataset(t.integer(groups, 1024), t.integer(size, 1))
+	gpus := t.integer("trainer.n_gpus_per_node", 1) * t.integer("trainer.nnodes", 1)
+	if t.verl {
+		t.composeVerl(t.integer(groups, 1024), t.integer(size, 1))
+		t.device(gpus)
 		return
 	}
 	validation := t.sources("es_manager.val", "es_manager.val.env_groups", "es_manager.val.group_size", 512, 1)
@@ -289,37 +300,7 @@ func (t *translation) composeRAGEN() {
 	if t.given["model_path"] == nil && t.given["actor_rollout_ref.model.path"] == nil {
 		t.model("model.path", "Qwen/Qwen2.5-3B-Instruct", "RAGEN's default")
 	}
-	t.device()
-}
-
-// dataset makes the sources of a run of verl's on files of prompts.
-func (t *translation) dataset(groups, size int) {
-	file := func(key string) map[string]any {
-		options := map[string]any{"file": ""}
-		if list := t.list(key); len(list) > 0 {
-			options["file"] = show(list[0])
-			if len(list) > 1 {
-				t.drop(key, show(list[1:]), "Dataset plays one file")
-			}
-		}
-		return options
-	}
-	options := file("data.train_files")
-	options["shuffle"] = t.truth("data.shuffle", true)
-	if t.given["data.seed"] != nil {
-		options["shuffle_seed"] = t.integer("data.seed", 1)
-	}
-	t.doc.envs = []source{{tag: "Dataset", groups: groups, groupSize: size, turns: 1, perTurn: 1, options: options, from: "data.train_files"}}
-	if t.given["data.val_files"] != nil {
-		options := file("data.val_files")
-		options["shuffle"] = false
-		t.doc.validation = []source{{tag: "Dataset", turns: 1, perTurn: 1, options: options, from: "data.val_files"}}
-	}
-	if t.given["trainer.total_epochs"] != nil && t.given["trainer.total_training_steps"] == nil {
-		t.note("run.steps is to be set: trainer.total_epochs=%s epochs of the file's rows, %d per step", t.text("trainer.total_epochs", ""), groups)
-	}
-	t.note("rewards are weighted by [[rewards]]; docs/from-ragen.md says what became of custom_reward_function")
-	t.device()
+	t.device(gpus)
 }
 
 // place splits the folder of checkpoints into output and name.
@@ -358,6 +339,10 @@ func (t *translation) resume() {
 func (t *translation) regularise() {
 	const use, ref, coef, kind = "actor_rollout_ref.actor.use_kl_loss", "actor_rollout_ref.actor.use_ref", "actor_rollout_ref.actor.kl_loss_coef", "actor_rollout_ref.actor.kl_loss_type"
 	const inReward = "algorithm.use_kl_in_reward"
+	estimator := "kl"
+	if t.verl {
+		estimator = "low_var_kl"
+	}
 	switch {
 	case t.truth(inReward, false):
 		t.put("algorithm.kl_in", "reward", inReward)
@@ -370,7 +355,7 @@ func (t *translation) regularise() {
 		}
 	case t.truth(use, false) && t.truth(ref, true):
 		t.put("algorithm.kl_coef", t.number(coef, 0.001), coef)
-		t.put("algorithm.kl_estimator", t.text(kind, "kl"), kind)
+		t.put("algorithm.kl_estimator", t.text(kind, estimator), kind)
 	case t.given[use] != nil || t.given[ref] != nil:
 		t.put("algorithm.kl_coef", 0.0, use, ref)
 	}

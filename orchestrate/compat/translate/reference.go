@@ -16,12 +16,18 @@ const introduction = `# Coming from RAGEN or verl
 ` + "```sh" + `
 gyre config translate --config-name _2_sokoban trainer.gradient_analysis_every=50 es_manager.train.env_groups=8 -o mine.toml
 python train.py … --cfg job --resolve > resolved.yaml && gyre config translate --yaml resolved.yaml
+gyre config translate python3 -m verl.trainer.main_ppo data.train_files=train.parquet actor_rollout_ref.rollout.n=8 -o mine.toml
+gyre config translate python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_files=train.parquet -o mine.toml
 bash train.sh sokoban training.max_turns=5 optimization.adv_estimator=brpo        # translates and trains
 ` + "```" + `
 
 Each line of the document names the setting that it comes from. What has no counterpart is listed on stderr with the reason; an unknown key
-is listed with the nearest known one; a value that Gyre cannot take is an error. Defaults are the same where both have them, so an
-experiment's document holds what it changes. ` + "`+key=value`, `++key=value` and `~key`" + ` are understood; interpolations must be resolved.
+is listed with the nearest known one; a value that Gyre cannot take is an error. Gyre's defaults are RAGEN's, but for the loggers (RAGEN adds
+W&B), the collapse metrics (every 5 steps there, off here) and the KL estimator, which a document states where KL is on; so an experiment's
+document holds what it changes. A run of verl's on files of prompts (` + "`data.train_files`" + `, or ` + "`-m verl.trainer.main_ppo`" + `) has verl's defaults,
+which its document states: plain chat without thinking tags, greedy validation, symmetric clipping, no filter, no early stop, no analysis;
+mini-batches count prompts, and steps are epochs × rows of the file. ` + "`+key=value`, `++key=value` and `~key`" + ` are understood; of interpolations
+those that name another key.
 
 What differs although the settings are equal: losses are normalised over whole mini-batches and not over micro-batches; batches are never
 padded by copies; gradient analysis reports exact gradients unless ` + "`analysis.profile = \"paper\"`" + ` (see [gradient-analysis.md](gradient-analysis.md));

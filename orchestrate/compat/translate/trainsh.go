@@ -47,8 +47,10 @@ var trainSh = []Section{
 		{"training.ref_update_steps", "", "the KL reference never moves", nil},
 		{"training.use_sft training.binary_reward training.mask_state training.length_penalty", "", unusedThere, nil},
 		{"training.rollout_tp_size optimization.gpu_memory_utilization system.multi_processing system.vllm_attention_backend", "", noVLLM, nil},
-		{"system.n_gpus system.cuda_visible_devices", "", "where to compute is model.device", nil},
-		{"logging.* trainer.project_name trainer.val_only", "", "metrics and every episode are files of the run's folder", nil},
+		{"system.n_gpus", "--ranks", "an option of `gyre train`, with model.device=cuda", noop},
+		{"system.cuda_visible_devices", "", "the variable CUDA_VISIBLE_DEVICES holds as usual", nil},
+		{"trainer.project_name", "run.project", "", nil},
+		{"logging.* trainer.val_only", "", "metrics and every episode are files of the run's folder", nil},
 		{"sft.*", "", "Gyre trains all weights on demonstrations that it makes itself", nil},
 	}},
 }
@@ -142,5 +144,5 @@ func (t *translation) composeTrainSh(env string) {
 			t.put(d.key, d.value, theirs)
 		}
 	}
-	t.device()
+	t.device(t.integer("system.n_gpus", 1))
 }

@@ -45,6 +45,7 @@ type Section struct {
 
 // translation is one configuration on its way.
 type translation struct {
+	verl    bool           // a run of verl itself, and not of RAGEN
 	given   map[string]any // their settings by key
 	order   []string       // of their first mention
 	used    map[string]bool
@@ -64,14 +65,14 @@ func Words(words []string, checks ...config.Check) (Result, error) {
 		word := words[i]
 		option, value, joined := strings.Cut(word, "=")
 		switch {
-		case option == "--config-name" || option == "-cn" || option == "--yaml":
+		case slices.Contains([]string{"--config-name", "-cn", "--yaml", "--config", "-m"}, option):
 			if !joined {
 				if i++; i == len(words) {
 					return Result{}, fmt.Errorf("%s needs a value", option)
 				}
 				value = words[i]
 			}
-			if err := t.base(option, value); err != nil {
+			if err := t.begin(option, value); err != nil {
 				return Result{}, err
 			}
 		case strings.HasPrefix(word, "~"):
@@ -90,6 +91,7 @@ func Words(words []string, checks ...config.Check) (Result, error) {
 	if len(t.order) == 0 {
 		return Result{}, errors.New("nothing to translate: expected key=value words, --config-name NAME or --yaml FILE")
 	}
+	t.verl = t.verl || t.given["data.train_files"] != nil
 	t.apply(ragen, false)
 	t.composeRAGEN()
 	return t.finish(checks)
@@ -120,9 +122,21 @@ func newTranslation() *translation {
 	return &translation{given: map[string]any{}, used: map[string]bool{}}
 }
 
+// begin takes what the words stand on: a program, a file or a task's configuration.
+func (t *translation) begin(option, value string) error {
+	switch option {
+	case "-m":
+		return t.module(value)
+	case "--config":
+		return t.file(value)
+	}
+	return t.base(option, value)
+}
+
 // base takes the settings of a task's configuration or of a file.
 func (t *translation) base(option, value string) error {
 	if option != "--yaml" {
+		t.verl = t.verl || strings.TrimSuffix(value, ".yaml") == "ppo_trainer"
 		settings, known := tasks[strings.TrimSuffix(value, ".yaml")]
 		switch {
 		case !known:
@@ -150,12 +164,23 @@ func (t *translation) base(option, value string) error {
 	}
 	t.flatten("", tree)
 	for _, key := range t.order {
-		if text, ok := t.given[key].(string); ok && strings.Contains(text, "${") {
+		text, ok := t.given[key].(string)
+		for ok && interpolation.MatchString(text) { // one that stands for another key
+			other, has := t.given[text[2:len(text)-1]]
+			if !has || other == any(text) {
+				break
+			}
+			t.given[key] = other
+			text, ok = other.(string)
+		}
+		if ok && strings.Contains(text, "${") {
 			return fmt.Errorf("%s: %s is %s: the file is not resolved; write it with `python train.py … --cfg job --resolve`", value, key, text)
 		}
 	}
 	return nil
 }
+
+var interpolation = regexp.MustCompile(`^\$\{[\w.]+\}$`)
 
 func (t *translation) flatten(prefix string, tree map[string]any) {
 	keys := make([]string, 0, len(tree))
@@ -174,18 +199,23 @@ func (t *translation) flatten(prefix string, tree map[string]any) {
 
 // override takes one key=value word: the value is YAML, as Hydra's nearly is.
 func (t *translation) override(key, text string) {
-	var value any
-	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		value = text
-	}
-	if s, ok := value.(string); ok && (strings.EqualFold(s, "none") || s == "") {
-		value = nil
-	}
+	value := parsed(text)
 	if tree, ok := value.(map[string]any); ok {
 		t.flatten(key+".", tree)
 		return
 	}
 	t.give(key, value)
+}
+
+// parsed reads a value as YAML.
+func parsed(text string) (value any) {
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		value = text
+	}
+	if s, ok := value.(string); ok && (strings.EqualFold(s, "none") || s == "") {
+		return nil
+	}
+	return value
 }
 
 func (t *translation) give(key string, value any) {
@@ -350,8 +380,12 @@ func (t *translation) model(key, name, from string) {
 
 var hubName = regexp.MustCompile(`^[\w-][\w.-]*/[\w.-]+$`)
 
-// device puts where to compute, which other programs take for granted.
-func (t *translation) device() {
+// device says how to compute on the GPUs that other programs take for granted.
+func (t *translation) device(gpus int) {
+	if gpus > 1 {
+		t.note("computing on the CPU; on %d GPUs add --ranks %d model.device=cuda", gpus, gpus)
+		return
+	}
 	t.note("computing on the CPU; on a GPU add model.device=cuda")
 }
 

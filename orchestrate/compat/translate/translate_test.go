@@ -3,6 +3,7 @@ package translate
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -64,21 +65,21 @@ func TestRunFromACheckpoint(t *testing.T) {
 		c.Run.ValidateEvery != 0 || c.Run.ValidateFirst || c.Model.Path != "models/Qwen2.5-3B" {
 		t.Errorf("run %+v, model %s", c.Run, c.Model.Path)
 	}
-	for _, key := range []string{"trainer.project_name", "ray_kwargs.ray_init.num_cpus", "system.CUDA_VISIBLE_DEVICES", "actor_rollout_ref.rollout.gpu_memory_utilization",
+	for _, key := range []string{"ray_kwargs.ray_init.num_cpus", "system.CUDA_VISIBLE_DEVICES", "actor_rollout_ref.rollout.gpu_memory_utilization",
 		"actor_rollout_ref.actor.entropy_from_logits_with_chunking", "CUDA_VISIBLE_DEVICES"} {
 		if !slices.ContainsFunc(r.Unused, func(u Unused) bool { return u.Key == key && u.Why != "" }) {
 			t.Errorf("%s is not named as without counterpart", key)
 		}
 	}
-	if len(r.Unused) != 6 {
+	if len(r.Unused) != 5 || c.Run.Project != "ragen_gradient_analysis" {
 		t.Errorf("without counterpart: %v", r.Unused)
 	}
 }
 
-// Where nothing is said, the document resolves to Gyre's own defaults: they are RAGEN's.
+// Where nothing is said, the document resolves to Gyre's own defaults, and RAGEN's project.
 func TestDefaultsAreShared(t *testing.T) {
 	r := translated(t, "--config-name _2_sokoban")
-	want, err := config.Parse("x", []byte("model.path = \"models/Qwen2.5-3B-Instruct\"\nrun.name=\"sokoban-main\"\n[[envs]]\ntag = \"CoordSokoban\"\n"), nil)
+	want, err := config.Parse("x", []byte("model.path = \"models/Qwen2.5-3B-Instruct\"\nrun.name=\"sokoban-main\"\nrun.project=\"ragen\"\n[[envs]]\ntag = \"CoordSokoban\"\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestErrors(t *testing.T) {
 	for words, want := range map[string]string{
 		"":                                  "nothing to translate",
 		"--config-name _2_sokban":           "did you mean _2_sokoban?",
-		"--config-name _6_webshop":          "Gyre has no WebShop",
+		"--config-name _6_webshop":          "RAGEN's own environment can be played",
 		"--yaml":                            "needs a value",
 		"seed.train=1 extra":                "extra is no key=value",
 		"trainer.total_training_steps=many": "run.steps",
@@ -247,6 +248,80 @@ func TestErrors(t *testing.T) {
 	r := translated(t, "trainer.total_trainig_steps=3 seed.train=1")
 	if len(r.Unused) != 1 || !strings.Contains(r.Unused[0].Why, "did you mean trainer.total_training_steps?") {
 		t.Errorf("a slip: %v", r.Unused)
+	}
+}
+
+// What verl's words become is what scripts/run_grpo.sh makes of the same words.
+func TestVerlIsWhatTheScriptRuns(t *testing.T) {
+	dir := t.TempDir()
+	train, test, stub, said := filepath.Join(dir, "train.jsonl"), filepath.Join(dir, "test.jsonl"), filepath.Join(dir, "gyre"), filepath.Join(dir, "said")
+	row := `{"prompt": [{"role": "user", "content": "1 + 1?"}], "reward_model": {"ground_truth": "2"}}` + "\n"
+	for path, text := range map[string]string{train: strings.Repeat(row, 470), test: strings.Repeat(row, 30), stub: "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + said + "\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const grpo = "algorithm.adv_estimator=grpo data.train_batch_size=16 data.max_prompt_length=512 data.max_response_length=1024 actor_rollout_ref.model.path=models/M " +
+		"actor_rollout_ref.actor.optim.lr=2e-6 actor_rollout_ref.model.enable_gradient_checkpointing=True actor_rollout_ref.actor.ppo_mini_batch_size=8 " +
+		"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.002 " +
+		"actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=4 trainer.total_epochs=3 " +
+		"trainer.save_freq=20 trainer.test_freq=5 custom_reward_function.path=utils/rewards.py custom_reward_function.name=compute_correctness_score"
+	words := append(strings.Fields(grpo), "data.train_files="+train, "data.val_files="+test)
+	script := exec.Command("bash", append([]string{"../../../scripts/run_grpo.sh"}, words...)...)
+	script.Env = append(os.Environ(), "GYRE="+stub)
+	if out, err := script.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	arguments, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(arguments)), "\n")
+	run, err := config.Load(lines[1], slices.DeleteFunc(lines[2:], func(w string) bool { return strings.HasPrefix(w, "--") || w == "8" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Words(append(strings.Fields("python3 -m verl.trainer.main_ppo"), words...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The script measures the components besides, names the run, keeps more checkpoints and takes verl's project for none.
+	run.Components, run.Rewards, run.Run.Name, run.Checkpoint.Keep, run.Run.Project = r.Config.Components, r.Config.Rewards, r.Config.Run.Name, r.Config.Checkpoint.Keep, r.Config.Run.Project
+	run.Validation.Tracking = false
+	texts := [2][]byte{}
+	for i, c := range []*config.Config{r.Config, run} {
+		if texts[i], err = config.Resolved(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if differ, err := config.Changes(texts[0], texts[1]); err != nil || len(differ) > 0 {
+		t.Errorf("the script's run differs (%v):\n%s", err, strings.Join(differ, "\n"))
+	}
+	if got := r.Config.Rewards; len(got) != 1 || !strings.HasSuffix(show(got[0].Options["command"]), "scripts/reward_command.py,utils/rewards.py,compute_correctness_score]") {
+		t.Errorf("the reward is %+v", got)
+	}
+}
+
+// The programs of verl and of rldynamic stand for what they do beside training; a file may be verl's own, which is not here.
+func TestPrograms(t *testing.T) {
+	for words, check := range map[string]func(c *config.Config) bool{
+		"python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2":   func(c *config.Config) bool { return c.Components.Enabled && c.Components.Save == "projection" },
+		"python -m custom_training.custom_main_ppo_2 --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool { return !c.Components.Enabled && c.Components.Tracking },
+		"python3 -m verl.trainer.main_ppo data.train_batch_size=4 actor_rollout_ref.rollout.n=2 trainer.n_gpus_per_node=8 actor_rollout_ref.rollout.val_kwargs.do_sample=True " +
+			"actor_rollout_ref.rollout.val_kwargs.temperature=0.6": func(c *config.Config) bool {
+			return c.Actor.MiniBatch == 8 && c.Validation.Temperature == 0.6 && !c.Rollout.Think && c.Rollout.Prompt == "compact"
+		},
+	} {
+		if r := translated(t, words); !check(r.Config) {
+			t.Errorf("%s\n%s", words, r.Document)
+		}
+	}
+	r := translated(t, "python3 -m verl.trainer.main_ppo data.train_batch_size=4 trainer.n_gpus_per_node=8")
+	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "--ranks 8 model.device=cuda") }) {
+		t.Errorf("notes %q", r.Notes)
+	}
+	if _, err := Words(strings.Fields("python3 -m verl.trainer.main_dpo a=1")); err == nil || !strings.Contains(err.Error(), "verl.trainer.main_ppo") {
+		t.Errorf("another program: %v", err)
 	}
 }
 

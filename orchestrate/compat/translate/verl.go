@@ -1,0 +1,154 @@
+package translate
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gyre/internal/dataset"
+)
+
+// modules are the programs of verl, and of the rldynamic project on top of it, with the settings of ours that they stand for.
+var modules = map[string]string{
+	"verl.trainer.main_ppo":             "",
+	"custom_training.custom_main_ppo":   "components.enabled=true components.save=projection",
+	"custom_training.custom_main_ppo_2": "components.tracking=true",
+}
+
+// module takes the program of `python -m MODULE`.
+func (t *translation) module(name string) error {
+	settings, known := modules[name]
+	if !known {
+		return fmt.Errorf("-m %s is no program that can be translated: expected verl.trainer.main_ppo, custom_training.custom_main_ppo or _2", name)
+	}
+	t.verl = true
+	for _, word := range strings.Fields(settings) {
+		key, value, _ := strings.Cut(word, "=")
+		t.put(key, parsed(value), "-m "+name)
+	}
+	return nil
+}
+
+// file is a configuration of verl's, by its path; verl's own, which has only defaults, need not be there.
+func (t *translation) file(path string) error {
+	t.verl = true
+	if _, err := os.Stat(path); err != nil && strings.TrimSuffix(filepath.Base(path), ".yaml") == "ppo_trainer" {
+		t.note("%s is not here: what the words do not say has verl's defaults", path)
+		return nil
+	}
+	return t.base("--yaml", path)
+}
+
+// verlRules are what verl does where its keys say nothing, and what it lacks.
+var verlRules = []struct {
+	key   string
+	value any
+}{
+	{"run.save_every", -1}, {"run.validate_every", 0}, {"rollout.prompt", "compact"}, {"rollout.think", false}, {"validation.temperature", 0.0},
+	{"filter.strategy", "none"}, {"algorithm.entropy_coef", 0.0}, {"actor.clip_low", 0.2}, {"actor.clip_high", 0.2}, {"analysis.enabled", false},
+	{"early_stop.spread_fraction", 0.0}, {"early_stop.low_success_count", 0}, {"early_stop.empty_steps", 0},
+}
+
+// composeVerl carries over a run of verl's on files of prompts: what it counts in prompts, and its defaults where they are not Gyre's.
+func (t *translation) composeVerl(groups, size int) {
+	prompt, reply := t.integer("data.max_prompt_length", 512), t.integer("data.max_response_length", 512)
+	t.put("rollout.max_tokens", reply, "data.max_response_length")
+	t.put("rollout.max_length", prompt+reply, "data.max_prompt_length", "data.max_response_length")
+	const mini, criticMini = "actor_rollout_ref.actor.ppo_mini_batch_size", "critic.ppo_mini_batch_size"
+	prompts := min(t.integer(mini, 256), groups)
+	t.put("actor.mini_batch", prompts*size, mini, "actor_rollout_ref.rollout.n")
+	t.put("critic.mini_batch", min(t.integer(criticMini, prompts), groups)*size, criticMini, "actor_rollout_ref.rollout.n")
+	if micro := "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"; t.given[micro] != nil {
+		t.put("actor.micro_batch_tokens", t.integer(micro, 1)*(prompt+reply), micro)
+		t.doc.unset("analysis.paper_micro_batch")
+	}
+	if t.given["actor_rollout_ref.model.path"] == nil {
+		t.model("model.path", "deepseek-ai/deepseek-llm-7b-chat", "verl's default")
+	}
+
+	train := t.rows("data.train_files", prompt)
+	train.groups, train.groupSize = groups, size
+	if !t.truth("data.shuffle", true) {
+		train.options["shuffle"] = false
+	}
+	if t.given["data.seed"] != nil {
+		train.options["shuffle_seed"] = t.integer("data.seed", 1)
+	}
+	t.doc.envs = []source{train.source}
+	if t.given["data.val_files"] != nil {
+		held := t.rows("data.val_files", 0)
+		held.groups, held.groupSize = held.count, t.integer("actor_rollout_ref.rollout.val_kwargs.n", 1)
+		held.options["shuffle"], held.options["first_seed"] = false, t.integer("seed.val", 123)
+		t.doc.validation = []source{held.source}
+	}
+	t.steps(train.count, groups)
+	t.reward()
+	if t.truth("actor_rollout_ref.rollout.val_kwargs.do_sample", false) {
+		t.put("validation.temperature", t.number("actor_rollout_ref.rollout.val_kwargs.temperature", 0), "actor_rollout_ref.rollout.val_kwargs.do_sample")
+	} else {
+		t.doc.unset("validation.temperature") // unless samples are drawn, whatever the temperature
+	}
+	for _, rule := range verlRules {
+		if !t.doc.has(rule.key) {
+			t.put(rule.key, rule.value, "verl's rule")
+		}
+	}
+}
+
+// rowsOf is the source of a file of prompts, with the number of its rows; 0 where it is not here.
+type rowsOf struct {
+	source
+	count int
+}
+
+// rows makes the source of a file; maxPrompt leaves out rows with longer prompts.
+func (t *translation) rows(key string, maxPrompt int) rowsOf {
+	options := map[string]any{"file": ""}
+	if list := t.list(key); len(list) > 0 {
+		options["file"] = show(list[0])
+		if len(list) > 1 {
+			t.drop(key, show(list[1:]), "Dataset plays one file")
+		}
+	}
+	if maxPrompt > 0 {
+		options["max_prompt_length"], options["tokenizer"] = maxPrompt, t.doc.text("model.path")
+	}
+	r := rowsOf{source: source{tag: "Dataset", turns: 1, options: options, from: key}}
+	if table, err := dataset.Read(show(options["file"])); err == nil {
+		r.count = len(table.Rows)
+	} else {
+		t.note("%s: %v", key, err)
+	}
+	return r
+}
+
+// steps are those that are named, or epochs × batches of the file's rows.
+func (t *translation) steps(rows, batch int) {
+	if t.given["trainer.total_training_steps"] != nil {
+		return
+	}
+	epochs := t.integer("trainer.total_epochs", 30)
+	if rows < batch {
+		t.note("set run.steps: %d epochs of %d prompts per step, and the rows of data.train_files are not known", epochs, batch)
+		if rows > 0 {
+			t.fail("data.train_batch_size", "is %d, and data.train_files has %d rows", batch, rows)
+		}
+		return
+	}
+	t.put("run.steps", epochs*(rows/batch), "trainer.total_epochs", fmt.Sprintf("× (%d rows / data.train_batch_size)", rows))
+}
+
+// reward makes verl's custom_reward_function a command, which gets its arguments as verl gives them.
+func (t *translation) reward() {
+	const pathKey, nameKey = "custom_reward_function.path", "custom_reward_function.name"
+	file, name := t.text(pathKey, ""), t.text(nameKey, "compute_score")
+	if file == "" {
+		return
+	}
+	t.doc.rewards = []reward{{name: "reward", from: pathKey + "=" + file,
+		options: map[string]any{"component": "command", "command": []any{"python3", "scripts/reward_command.py", file, name}}}}
+	if _, err := os.Stat(file); err != nil {
+		t.note("%s: %v", pathKey, err)
+	}
+}
