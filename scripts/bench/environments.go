@@ -28,8 +28,17 @@ var environmentTags = []string{
 // environmentSeconds is how long one environment is timed per repeat.
 var environmentSeconds = 0.5
 
+// What Gyre's environments must reach beside RAGEN's, in times its speed.
+const (
+	resetFloor = 50
+	stepFloor  = 20
+)
+
+// times are means in seconds.
+type times struct{ Reset, Step float64 }
+
 // environments times Gyre's environments and RAGEN's, in turns.
-func environments(ctx context.Context, o options, log io.Writer) ([]report.Environment, error) {
+func environments(ctx context.Context, o options, log io.Writer) ([]report.Pair, error) {
 	ragen, err := startRAGEN(ctx, o)
 	switch {
 	case o.peers == nil:
@@ -38,45 +47,49 @@ func environments(ctx context.Context, o options, log io.Writer) ([]report.Envir
 	default:
 		defer ragen.close()
 	}
-	var list []report.Environment
+	var pairs []report.Pair
 	for _, tag := range environmentTags {
 		fmt.Fprintf(log, "environment %s\n", tag)
-		e := report.Environment{Tag: tag}
+		section := "Environments, episodes begun and actions played per second in one thread, the text of the state included"
+		resets := report.Pair{Section: section, Work: tag + ": resets", Against: "RAGEN", Floor: report.Floor{Speed: resetFloor}}
+		steps := report.Pair{Section: section, Work: tag + ": steps", Against: "RAGEN", Floor: report.Floor{Speed: stepFloor}}
 		for repeat := range o.repeats + 1 { // the first warms up
 			own, err := timeEnvironment(ctx, tag, environmentSeconds)
 			if err != nil {
 				return nil, err
 			}
-			var theirs report.Times
-			if peer := ragen != nil && slices.Contains(ragen.tags, tag) && e.Failure == ""; peer {
+			var theirs times
+			beside := ragen != nil && slices.Contains(ragen.tags, tag) && resets.Note == ""
+			if beside {
 				if theirs, err = ragen.time(tag, environmentSeconds); err != nil {
-					e.Failure, e.RAGEN = err.Error(), nil
-				} else if repeat > 0 {
-					e.RAGEN = append(e.RAGEN, theirs)
+					resets.Note, resets.Other, steps.Other = err.Error(), nil, nil
 				}
 			}
 			if repeat > 0 {
-				e.Gyre = append(e.Gyre, own)
+				resets.Gyre, steps.Gyre = append(resets.Gyre, 1/own.Reset), append(steps.Gyre, 1/own.Step)
+			}
+			if repeat > 0 && beside && resets.Note == "" {
+				resets.Other, steps.Other = append(resets.Other, 1/theirs.Reset), append(steps.Other, 1/theirs.Step)
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, context.Cause(ctx)
 			}
 		}
-		list = append(list, e)
+		pairs = append(pairs, resets, steps)
 	}
-	return list, nil
+	return pairs, nil
 }
 
 // timeEnvironment plays random episodes of at most ten actions. A reset makes and shows an episode, a step plays an action and shows
 // the state after it; drawing actions is not timed.
-func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.Times, error) {
+func timeEnvironment(ctx context.Context, tag string, seconds float64) (times, error) {
 	spec, err := envs.Lookup(tag)
 	if err != nil {
-		return report.Times{}, err
+		return times{}, err
 	}
 	env, err := spec.Make(nil)
 	if err != nil {
-		return report.Times{}, err
+		return times{}, err
 	}
 	defer env.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -86,7 +99,7 @@ func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.T
 		begin := time.Now()
 		start, err := env.Reset(ctx, int64(10_000+episodes), 0)
 		if err != nil {
-			return report.Times{}, fmt.Errorf("%s: %w", tag, err)
+			return times{}, fmt.Errorf("%s: %w", tag, err)
 		}
 		env.Observe()
 		resets += time.Since(begin)
@@ -104,7 +117,7 @@ func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.T
 			begin := time.Now()
 			result, err := env.Step(ctx, action)
 			if err != nil {
-				return report.Times{}, fmt.Errorf("%s: %w", tag, err)
+				return times{}, fmt.Errorf("%s: %w", tag, err)
 			}
 			env.Observe()
 			steps += time.Since(begin)
@@ -114,7 +127,7 @@ func timeEnvironment(ctx context.Context, tag string, seconds float64) (report.T
 			}
 		}
 	}
-	return report.Times{Reset: resets.Seconds() / float64(episodes), Step: steps.Seconds() / float64(actions)}, nil
+	return times{Reset: resets.Seconds() / float64(episodes), Step: steps.Seconds() / float64(actions)}, nil
 }
 
 // ragen is a process that times RAGEN's environments.
@@ -137,7 +150,7 @@ func startRAGEN(ctx context.Context, o options) (*ragen, error) {
 	if _, err := os.Stat(filepath.Join(source, "ragen", "env")); source == "" || err != nil {
 		return nil, fmt.Errorf("%w: no checkout of RAGEN (GYRE_BENCH_RAGEN_SOURCE)", worker.ErrUnavailable)
 	}
-	python, _, err := worker.Python("ragen", o.pythons["ragen"], o.peersDir)
+	python, err := o.python("ragen")
 	if err != nil {
 		return nil, err
 	}
@@ -162,21 +175,21 @@ func startRAGEN(ctx context.Context, o options) (*ragen, error) {
 	return r, nil
 }
 
-func (r *ragen) time(tag string, seconds float64) (report.Times, error) {
+func (r *ragen) time(tag string, seconds float64) (times, error) {
 	if err := json.NewEncoder(r.in).Encode(map[string]any{"tag": tag, "seconds": seconds}); err != nil {
-		return report.Times{}, err
+		return times{}, err
 	}
 	var answer struct {
-		report.Times
-		Error string
+		Reset, Step float64
+		Error       string
 	}
 	if err := r.read(&answer); err != nil {
-		return report.Times{}, err
+		return times{}, err
 	}
 	if answer.Error != "" {
-		return report.Times{}, errors.New(answer.Error)
+		return times{}, errors.New(answer.Error)
 	}
-	return answer.Times, nil
+	return times{answer.Reset, answer.Step}, nil
 }
 
 func (r *ragen) read(value any) error {

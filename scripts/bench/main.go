@@ -44,7 +44,8 @@ func run(args []string) int {
 	}
 	switch verb {
 	case workerVerb:
-		err = gyre.Serve(o.model, torch.Placement{Device: o.device, Compute: torch.Compute(o.dtype), Frozen: o.frozen}, o.threads, os.Stdin, os.Stdout, os.Stderr)
+		on := torch.Placement{Device: o.device, Compute: torch.Compute(o.dtype), Frozen: o.frozen}
+		err = gyre.Serve(o.model, on, o.threads, os.Stdin, os.Stdout, os.Stderr)
 	case "check":
 		err = check(ctx, o)
 	default:
@@ -72,34 +73,35 @@ func compare(ctx context.Context, o options) error {
 	if err := b.run(ctx, b.selected()); err != nil {
 		return err
 	}
-	if o.includes("analysis") && !o.quick && !b.report.OnDevice() {
-		if b.report.Analysis, err = analysisCost(ctx, console); err != nil {
-			fmt.Fprintln(console, "gradient analysis: SKIPPED:", err)
+	for _, extra := range []struct {
+		name    string
+		skipped bool
+		measure func() ([]report.Pair, error)
+	}{
+		{"analysis", o.quick || b.report.OnDevice(), func() ([]report.Pair, error) { return analysisCost(ctx, console) }},
+		{"ranks", o.quick, func() ([]report.Pair, error) { return ranksCost(ctx, o, b.material, console) }},
+		{"environments", false, func() ([]report.Pair, error) { return environments(ctx, o, console) }},
+	} {
+		if !o.includes(extra.name) || extra.skipped {
+			continue
 		}
-	}
-	if o.includes("ranks") && !o.quick {
-		if b.report.Ranks, err = ranksCost(ctx, o, b.material, console); err != nil {
-			fmt.Fprintln(console, "ranks: SKIPPED:", err)
+		pairs, err := extra.measure()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-	}
-	if o.includes("environments") {
-		if b.report.Environments, err = environments(ctx, o, console); err != nil {
-			return err
+		if err != nil {
+			fmt.Fprintf(console, "%s: SKIPPED: %v\n", extra.name, err)
 		}
+		b.report.Pairs = append(b.report.Pairs, pairs...)
 	}
 	fmt.Print(b.report.Markdown())
 	if err := o.write(b.report); err != nil {
 		return err
 	}
-	return shortfall(b.report.Missed())
-}
-
-// shortfall is the error of a benchmark that missed floors.
-func shortfall(missed []string) error {
-	if len(missed) == 0 {
-		return nil
+	if missed := b.report.Missed(); len(missed) > 0 {
+		return fmt.Errorf("%d floors not reached:\n  %s", len(missed), strings.Join(missed, "\n  "))
 	}
-	return fmt.Errorf("%d floors not reached:\n  %s", len(missed), strings.Join(missed, "\n  "))
+	return nil
 }
 
 // check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured once more.
@@ -128,26 +130,18 @@ func check(ctx context.Context, o options) error {
 		cases = slices.DeleteFunc(cases, func(c work.Case) bool {
 			clear := true
 			for _, dtype := range report.Types(report.Subject) {
-				name := report.CaseIn(c.Name, dtype)
-				expected, ok := baseline.Cases[name]
-				if !ok {
+				text, verdict, more, known := baseline.Check(b.report, c.Name, dtype)
+				if !known {
 					continue
 				}
-				comparison, err := report.Decide(expected.Shares, b.report.Shares(c.Name, dtype))
-				if err != nil {
-					fmt.Printf("%-26s %v\n", name, err)
-					slower++
-					continue
-				}
-				if comparison.Verdict == report.Unclear && attempt == 0 {
+				fmt.Printf("%-26s %s\n", report.CaseIn(c.Name, dtype), text)
+				if verdict == report.Unclear && attempt == 0 {
 					clear = false
 				}
-				memory, fine := report.CompareMemory(expected.Peaks, b.report.Peaks(c.Name, dtype))
-				fmt.Printf("%-26s %s; %s\n", name, comparison, memory)
-				if comparison.Verdict == report.Regression {
+				if verdict == report.Regression {
 					slower++
 				}
-				if !fine {
+				if more {
 					larger++
 				}
 			}
@@ -161,8 +155,8 @@ func check(ctx context.Context, o options) error {
 		}
 	}
 	if slower > 0 || larger > 0 {
-		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path, slower, 100*report.Tolerated, larger,
-			report.Tolerated)
+		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path, slower,
+			100*report.Tolerated, larger, report.Tolerated)
 	}
 	return nil
 }

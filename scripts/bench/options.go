@@ -22,17 +22,17 @@ var peers = []string{"transformers", "vllm", "llama", "trl"}
 
 // options are the command line.
 type options struct {
-	model, gguf, peersDir, baselines string
-	threads, repeats                 int
-	quick, baseline                  bool
-	only, peers                      []string
-	pythons                          map[string]string
-	json, markdown                   string
-	types                            string // "all", or "f32" alone
-	device                           string // that models compute on: "cpu", or one of model.device
-	dtype                            string // of Gyre's own worker
-	frozen                           bool
-	limit                            time.Duration
+	model, peersDir, baselines string
+	threads, repeats           int
+	quick, baseline            bool
+	only, peers                []string
+	pythons                    map[string]string
+	json, markdown             string
+	types                      string // "all", or "f32" alone
+	device                     string // that models compute on: "cpu", or one of model.device
+	dtype                      string // of Gyre's own worker
+	frozen                     bool
+	limit                      time.Duration
 }
 
 func parse(verb string, args []string, out io.Writer) (options, error) {
@@ -62,7 +62,6 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 		f.BoolVar(&o.baseline, "write-baseline", false, "write this machine's baseline")
 		f.StringVar(&chosen, "peers", strings.Join(peers, ","), "`NAMES` of the programs to compare with; none = Gyre alone")
 		f.StringVar(&o.peersDir, "peers-dir", os.Getenv("GYRE_BENCH_PEERS"), "`DIR` made by scripts/bench/setup-peers.sh (GYRE_BENCH_PEERS)")
-		f.StringVar(&o.gguf, "gguf", os.Getenv("GYRE_BENCH_GGUF"), "`FILE` with the model in f32 for llama.cpp; with f16 in place of f32 in its name, the one in f16 (GYRE_BENCH_GGUF)")
 		f.Func("python", "`NAME=PATH` of a program's Python; may be repeated", func(value string) error {
 			name, path, ok := strings.Cut(value, "=")
 			if known := append(slices.Clone(peers), "ragen"); !ok || !slices.Contains(known, name) {

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"context"
 	"embed"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,7 +42,7 @@ func (b *bench) gyre(name string, s work.Session) worker.Command {
 		self = os.Args[0]
 	}
 	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads), "-device", b.options.device}
-	if report.Type(name) != report.Float32 {
+	if _, dtype := report.Split(name); dtype != report.Float32 {
 		args = append(args, "-dtype", string(torch.ComputeBF16))
 	}
 	if s == work.Distinct {
@@ -51,55 +51,65 @@ func (b *bench) gyre(name string, s work.Session) worker.Command {
 	return worker.Command{Program: name, Env: b.environment(), Args: args}
 }
 
-// startProgram starts a program's worker for a session.
-func (b *bench) startProgram(ctx context.Context, name string, s work.Session) (*worker.Process, error) {
-	base, dtype := report.Base(name), report.Type(name)
+// command is how a program's worker is started for a session. An error that matches worker.ErrUnavailable says what is missing.
+func (b *bench) command(name string, s work.Session) (worker.Command, error) {
+	base, dtype := report.Split(name)
 	if base == report.Subject {
-		return worker.Start(ctx, b.gyre(name, s))
+		return b.gyre(name, s), nil
 	}
-	python, source, err := worker.Python(base, b.options.pythons[base], b.options.peersDir)
+	python, err := b.options.python(base)
 	if err != nil {
-		return nil, err
+		return worker.Command{}, err
 	}
 	model, err := filepath.Abs(b.options.model)
 	if err != nil {
-		return nil, err
+		return worker.Command{}, err
 	}
-	c := worker.Command{Program: name, Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
+	c := worker.Command{Program: name, Env: b.environment(), Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
 		"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
 	onGPU := strings.HasPrefix(b.options.device, "cuda")
 	if onGPU {
 		c.Args = append(c.Args, "--device", b.options.device)
 	}
-	var more []string
 	switch base {
 	case "llama":
 		if onGPU {
-			return nil, fmt.Errorf("%w: it is compared on CPUs only", worker.ErrUnavailable)
+			return c, fmt.Errorf("%w: it is compared on CPUs only", worker.ErrUnavailable)
 		}
-		gguf := strings.ReplaceAll(b.options.gguf, "f32", dtype)
-		if gguf == "" && b.options.peersDir != "" {
-			gguf = filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-"+dtype+".gguf")
-		}
-		if gguf == "" {
-			return nil, fmt.Errorf("%w: no GGUF file of the model in %s is named (-gguf)", worker.ErrUnavailable, dtype)
-		}
+		gguf := filepath.Join(b.options.peersDir, filepath.Base(b.options.model)+"-"+dtype+".gguf")
 		if _, err := os.Stat(gguf); err != nil {
-			return nil, fmt.Errorf("%w: the GGUF file: %w", worker.ErrUnavailable, err)
+			return c, fmt.Errorf("%w: the GGUF file of the model: %w", worker.ErrUnavailable, err)
 		}
 		c.Args = append(c.Args, "--gguf", gguf)
 	case "vllm":
 		if s == work.Shared {
 			c.Args = append(c.Args, "--prefix-cache")
 		}
-		if library := worker.Preload(python); library != "" && !onGPU {
-			more = append(more, "LD_PRELOAD="+library)
+		// vLLM's guide for CPUs asks to load Intel's OpenMP first.
+		library := filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "libiomp5.so")
+		if _, err := os.Stat(library); err == nil && !onGPU {
+			c.Env = append(c.Env, "LD_PRELOAD="+library)
 		}
 	}
-	c.Env = b.environment(more...)
-	process, err := worker.Start(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("%w (the Python of %s: %s)", err, source, python)
+	return c, nil
+}
+
+// python finds the interpreter that a peer runs in: named by -python, else a virtual environment under the peers' folder (DIR/vllm, made by
+// setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is a link that must not be followed.
+func (o options) python(program string) (string, error) {
+	choice, source := o.pythons[program], "-python"
+	if choice == "" && o.peersDir != "" {
+		choice, source = filepath.Join(o.peersDir, program, "bin", "python"), "-peers-dir"
+		if _, err := os.Stat(choice); err != nil {
+			choice = ""
+		}
 	}
-	return process, nil
+	if choice == "" {
+		choice, source = "python3", "PATH"
+	}
+	found, err := exec.LookPath(choice)
+	if err != nil {
+		return "", fmt.Errorf("%w: the Python named by %s: %w", worker.ErrUnavailable, source, err)
+	}
+	return filepath.Abs(found)
 }

@@ -1,43 +1,29 @@
 package gyre
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
-	"gyre/torch"
 )
 
-// grpo is a training run that stops after every step until the next is asked for.
-type grpo struct {
-	folder  string // the run's and the model's
-	trainer *trainer.Trainer
-	gate    *gate
-	cancel  context.CancelFunc
-	ended   chan error
-}
-
+// grpoConfig is a run of two steps, of which the first warms up. A reply earns 1 for an even number of characters.
 const grpoConfig = `
 [run]
 name = "grpo"
-steps = %d
+steps = 2
 threads = %d
 output = %q
-env_seed = 0
 validate_every = 0
 validate_first = false
 save_every = -1
@@ -47,16 +33,19 @@ path = %q
 dtype = %q
 device = %q
 [[envs]]
-tag = %q
+tag = "Dataset"
 groups = %d
 group_size = %d
 max_turns = 1
-max_actions_per_turn = 1
+options = { file = %q }
+[[rewards]]
+name = "format"
+options = { pattern = '^(?s:..)*$' }
 [rollout]
 prompt = "compact"
 think = false
 max_tokens = %d
-max_length = %d
+max_length = 1024
 [filter]
 strategy = "none"
 [algorithm]
@@ -64,7 +53,7 @@ advantage = "grpo"
 entropy_coef = 0
 [actor]
 lr = 1e-7
-mini_batch = %[9]d
+mini_batch = %d
 [analysis]
 enabled = false
 [early_stop]
@@ -73,132 +62,114 @@ low_success_count = 0
 empty_steps = 0
 `
 
-// openGRPO starts a run of one step for each list of texts. Its first step begins with the first call of step.
-func openGRPO(dir string, on torch.Placement, threads int, t work.Task, log io.Writer) (g *grpo, err error) {
-	g = &grpo{gate: newGate(log), ended: make(chan error, 1)}
-	defer func() {
-		if err != nil {
-			g.close()
-			g = nil
-		}
-	}()
-	if g.folder, err = os.MkdirTemp("", "gyre-bench-"); err != nil {
-		return g, err
-	}
-	model := filepath.Join(g.folder, "model")
-	if err := plainModel(dir, model); err != nil {
-		return g, err
-	}
-	prompt, err := registerTexts(t.Texts, model)
-	if err != nil {
-		return g, err
-	}
-	groups := len(t.Texts[0])
-	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, len(t.Texts), threads, g.folder, model, string(on.Compute), on.Device, textTag, groups,
-		t.Copies, t.New, prompt+t.New, groups*t.Copies), nil)
-	if err != nil {
-		return g, err
-	}
-	if g.trainer, err = trainer.New(context.Background(), c, trainer.Options{Console: metrics.NewConsole(g.gate)}); err != nil {
-		return g, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	g.cancel = cancel
-	go func() {
-		g.gate.waitForTurn()
-		_, err := g.trainer.Run(ctx)
-		g.ended <- err
-	}()
-	return g, nil
-}
-
-// step is one training step, from asking for it to its line of metrics.
+// step trains for two steps on the task's texts, as gyre train does, and reports the second one.
 func (s *server) step(t work.Task) (worker.Figures, error) {
-	if s.grpo == nil {
-		g, err := openGRPO(s.dir, s.on, s.threads, t, s.log)
+	folder, err := os.MkdirTemp("", "gyre-bench-")
+	if err != nil {
+		return worker.Figures{}, err
+	}
+	defer os.RemoveAll(folder)
+	model, prompts := filepath.Join(folder, "model"), filepath.Join(folder, "prompts.jsonl")
+	if err := plainModel(s.dir, model); err != nil {
+		return worker.Figures{}, err
+	}
+	var rows []byte
+	for _, text := range slices.Concat(t.Texts...) {
+		row, err := json.Marshal(map[string]string{"problem": text, "answer": "0"})
 		if err != nil {
 			return worker.Figures{}, err
 		}
-		s.grpo = g
+		rows = append(append(rows, row...), '\n')
 	}
-	begin := time.Now()
-	s.grpo.gate.open()
-	select {
-	case line := <-s.grpo.gate.closed:
-		seconds := time.Since(begin).Seconds()
-		fmt.Fprint(s.log, line)
-		parts, err := s.grpo.parts()
-		return worker.Figures{Seconds: seconds, Parts: parts}, err
-	case err := <-s.grpo.ended:
-		s.grpo.ended <- err // close waits for it too
-		return worker.Figures{}, fmt.Errorf("the run has ended: %w", errors.Join(err, errors.New("expected a step")))
+	if err := os.WriteFile(prompts, rows, 0o644); err != nil {
+		return worker.Figures{}, err
 	}
-}
-
-// parts are the timings among the metrics of the last step.
-func (g *grpo) parts() (map[string]float64, error) {
-	text, err := os.ReadFile(filepath.Join(g.folder, "grpo", "metrics.jsonl"))
+	groups := len(t.Texts[0])
+	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, s.threads, folder, model, string(s.on.Compute), s.on.Device, groups, t.Copies,
+		prompts, t.New, groups*t.Copies), nil)
 	if err != nil {
-		return nil, err
+		return worker.Figures{}, err
 	}
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	var values map[string]any
-	if err := json.Unmarshal(lines[len(lines)-1], &values); err != nil {
-		return nil, fmt.Errorf("the metrics of the step: %w", err)
+	run, err := trainer.New(context.Background(), c, trainer.Options{Console: metrics.NewConsole(s.log)})
+	if err != nil {
+		return worker.Figures{}, err
 	}
-	parts := map[string]float64{}
-	for name, value := range values {
-		if part, ok := strings.CutPrefix(name, "timing_s/"); ok {
-			parts[part], _ = value.(float64)
+	defer run.Close()
+	if _, err := run.Run(context.Background()); err != nil {
+		return worker.Figures{}, err
+	}
+	figures := worker.Figures{Parts: map[string]float64{}}
+	for record, err := range metrics.Read(filepath.Join(folder, "grpo", metrics.File)) {
+		if err != nil {
+			return figures, err
+		}
+		for name := range record.Values {
+			if part, ok := strings.CutPrefix(name, "timing_s/"); ok {
+				figures.Parts[part], _ = record.Float(name)
+			}
 		}
 	}
-	return parts, nil
+	figures.Seconds = figures.Parts["step"]
+	return figures, nil
 }
 
-func (g *grpo) close() {
-	if g == nil {
-		return
+// plainModel makes a folder with the weights of a model directory whose chat template adds nothing to a message, and whose end of
+// sequence is a token that is hardly ever sampled: replies are as long as they may be.
+func plainModel(dir, folder string) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
 	}
-	if g.cancel != nil {
-		g.cancel()
-		g.gate.release()
-		<-g.ended
+	tokenizer, err := chat.Load(dir)
+	if err != nil {
+		return err
 	}
-	if g.trainer != nil {
-		g.trainer.Close()
+	unused := int32(-1)
+	for id := range int32(tokenizer.VocabSize()) {
+		if tokenizer.Special(id) && !slices.Contains(tokenizer.StopIDs(), id) {
+			unused = id
+		}
 	}
-	if g.folder != "" {
-		os.RemoveAll(g.folder)
+	if unused < 0 {
+		return fmt.Errorf("%s has no special token besides those that end a sequence", dir)
 	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		from, to := filepath.Join(dir, entry.Name()), filepath.Join(folder, entry.Name())
+		switch entry.Name() {
+		case "chat_template.jinja":
+		case "config.json", "generation_config.json":
+			err = setKey(from, to, "eos_token_id", unused)
+		case "tokenizer_config.json":
+			err = setKey(from, to, "eos_token", string(tokenizer.TokenBytes(unused)))
+		default:
+			if from, err = filepath.Abs(from); err == nil {
+				err = os.Symlink(from, to)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	template := "{% for message in messages %}{{ message.content }}{% endfor %}"
+	return os.WriteFile(filepath.Join(folder, "chat_template.jinja"), []byte(template), 0o644)
 }
 
-// gate is the console of a run that is held after every step: writing a step's line waits until the gate opens again.
-type gate struct {
-	log    io.Writer
-	turn   chan struct{} // a value lets one step through, closing it all
-	closed chan string   // the line of the step that has ended
-	free   sync.Once
-}
-
-var stepLine = regexp.MustCompile(`^step +\d+/\d+ `)
-
-func newGate(log io.Writer) *gate {
-	return &gate{log: log, turn: make(chan struct{}, 1), closed: make(chan string, 1)}
-}
-
-func (g *gate) Write(text []byte) (int, error) {
-	if !stepLine.Match(text) {
-		return g.log.Write(text)
+// setKey copies a JSON object with another value of a key.
+func setKey(from, to, key string, value any) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
 	}
-	g.closed <- string(text)
-	g.waitForTurn()
-	return len(text), nil
+	var object map[string]any
+	if err := json.Unmarshal(text, &object); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	object[key] = value
+	if text, err = json.Marshal(object); err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
 }
-
-func (g *gate) waitForTurn() { <-g.turn }
-
-// open lets one step through.
-func (g *gate) open() { g.turn <- struct{}{} }
-
-// release lets everything through, for good.
-func (g *gate) release() { g.free.Do(func() { close(g.turn) }) }

@@ -1,3 +1,6 @@
+// Package gyre is the benchmark's worker for Gyre itself: the tasks of package work through the same packages that the gyre command
+// uses. Generation and rollouts go through the sampling engine, log-probs and updates through the model's own calls, and a GRPO step
+// through the trainer, with prompts from a file.
 package gyre
 
 import (
@@ -25,7 +28,6 @@ type server struct {
 	model   *torch.Model
 	sampler *sampler
 	learner *learner
-	grpo    *grpo
 	half    float64 // the rate of products in bf16 over that in f32, once it is known
 }
 
@@ -123,7 +125,6 @@ func (s *server) probe() (worker.Figures, error) {
 }
 
 func (s *server) close() {
-	s.grpo.close()
 	s.learner.close()
 	s.sampler.close()
 	if s.model != nil {

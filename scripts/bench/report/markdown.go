@@ -3,29 +3,34 @@ package report
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
 
 	"gyre/scripts/bench/work"
 )
 
 // sections in the order of the report, by operation.
 var sections = []struct{ op, title, explanation string }{
-	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of sequence. Tokens/s are new tokens, prompts included in the time."},
+	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of sequence. Tokens/s are new tokens, " +
+		"prompts included in the time."},
 	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are reply tokens."},
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
 	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of every sequence, shared ones too."},
-	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two buckets of sequences and for all: transformers goes forward and back for each of " +
-		"the nine, Gyre once forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token once."},
+	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two buckets of sequences and for all: " +
+		"transformers goes forward and back for each of the nine, Gyre once forward per sequence and three times back, all being the sum of the " +
+		"buckets. Tokens/s count every token once."},
 	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are sampled tokens over the whole step."},
 }
 
-// Markdown is the report for people: tables that are readable as they are.
+// Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	r.head(&b)
 	for _, section := range sections {
-		var cases []Case
+		var cases []*Case
 		for _, c := range r.Cases {
 			if c.Op == section.op {
 				cases = append(cases, c)
@@ -44,9 +49,7 @@ func (r *Report) Markdown() string {
 			}
 		}
 	}
-	r.analysis(&b)
-	r.ranks(&b)
-	r.environments(&b)
+	r.pairs(&b)
 	return b.String()
 }
 
@@ -55,7 +58,8 @@ func (r *Report) head(b *strings.Builder) {
 	if r.OnDevice() {
 		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. No floors are asked there.\n\n", r.Device)
 	}
-	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9, r.Machine.FLOPS/1e9)
+	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9,
+		r.Machine.FLOPS/1e9)
 	if r.Machine.FLOPS16 > 0 {
 		fmt.Fprintf(b, " in float32 and %.0f in bfloat16", r.Machine.FLOPS16/1e9)
 	}
@@ -69,25 +73,32 @@ func (r *Report) head(b *strings.Builder) {
 		b.WriteString(". This processor has no instructions for bfloat16: types of 16 bits save memory traffic here, no arithmetic")
 	}
 	b.WriteString(".\n\n")
-	t := table{texts: 3, header: []string{"program", "version", "settings"}}
+	t := rows("program", "version", "settings")
 	for _, p := range r.Programs {
 		if p.Skipped != "" {
-			t.add(p.Name, "SKIPPED", p.Skipped)
+			t.AppendRow(table.Row{p.Name, "SKIPPED", p.Skipped})
 			continue
 		}
 		var versions []string
 		for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
 			versions = append(versions, name+" "+p.Versions[name])
 		}
-		t.add(p.Name, strings.Join(versions, ", "), strings.Join(p.Notes, "; "))
+		t.AppendRow(table.Row{p.Name, strings.Join(versions, ", "), strings.Join(p.Notes, "; ")})
 	}
-	b.WriteString(t.String())
+	b.WriteString(t.RenderMarkdown() + "\n")
+}
+
+func rows(header ...any) table.Writer {
+	t := table.NewWriter()
+	t.AppendHeader(header)
+	return t
 }
 
 // comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program, repeat by repeat; floors
 // stand where the program is at its best.
-func (r *Report) comparison(cases []Case) string {
-	t := table{texts: 3, header: []string{"work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor", "Gyre's memory ÷ its", "floor "}}
+func (r *Report) comparison(cases []*Case) string {
+	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor",
+		"Gyre's memory ÷ its", "floor")
 	for _, c := range cases {
 		title := c.Title
 		for _, p := range r.Programs {
@@ -95,24 +106,34 @@ func (r *Report) comparison(cases []Case) string {
 			if len(samples) == 0 {
 				continue
 			}
-			row := []string{title, Base(p.Name), Type(p.Name), Over(samples, Sample.Speed).String(), number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
+			base, dtype := Split(p.Name)
+			row := table.Row{title, base, dtype, Over(samples, Sample.Speed), number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
 				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
-			if base := Base(p.Name); base != Subject && c.fastest(Subject) != "" {
-				speed, memory := Ratio(c.Samples[c.fastest(Subject)], samples, Sample.Speed), Ratio(c.Samples[c.leanest(Subject)], samples, peak)
-				row[7], row[9] = speed.String(), number(memory.Median)
-				floor := r.FloorOf(c.Name, base)
-				if p.Name == c.fastest(base) {
-					row[8] = verdict(floor.Speed, speed.Median >= floor.Speed, "≥")
-				}
-				if p.Name == c.leanest(base) {
-					row[10] = verdict(floor.Memory, memory.Median <= floor.Memory, "≤")
-				}
+			if speed, memory, floor, ok := r.beside(c, p.Name); ok {
+				row[7], row[8] = speed, verdict(floor.Speed, speed.Median, ">=")
+				row[9], row[10] = number(memory.Median), verdict(floor.Memory, memory.Median, "<=")
 			}
-			t.add(row...)
+			t.AppendRow(row)
 			title = ""
 		}
 	}
-	return t.String()
+	return t.RenderMarkdown() + "\n"
+}
+
+// beside compares Gyre in its best type with an entry of another program; the floor is that of the program's best types alone.
+func (r *Report) beside(c *Case, entry string) (speed, memory Extent, floor Floor, ok bool) {
+	base, _ := Split(entry)
+	if base == Subject || c.fastest(Subject) == "" || len(c.Samples[entry]) == 0 {
+		return speed, memory, floor, false
+	}
+	asked := r.FloorOf(c.Name, base)
+	if entry == c.fastest(base) {
+		floor.Speed = asked.Speed
+	}
+	if entry == c.leanest(base) {
+		floor.Memory = asked.Memory
+	}
+	return Ratio(c.Samples[c.fastest(Subject)], c.Samples[entry], Sample.Speed), Ratio(c.Samples[c.leanest(Subject)], c.Samples[entry], peak), floor, true
 }
 
 // shares of the bound: of the whole, and of first tokens and decoding where they are known.
@@ -120,53 +141,79 @@ func (r *Report) shares(samples []Sample) string {
 	if r.OnDevice() {
 		return ""
 	}
-	whole := percent(Over(samples, Sample.Share).Median)
-	if first := percent(Over(samples, Sample.FirstShare).Median); first != "" {
-		whole += fmt.Sprintf(" (%s, %s)", first, percent(Over(samples, Sample.DecodeShare).Median))
+	of := func(which int) string {
+		return percent(Over(samples, func(s Sample) float64 {
+			whole, first, decode := s.Shares()
+			return []float64{whole, first, decode}[which]
+		}).Median)
 	}
-	return whole
+	if first := of(1); first != "" {
+		return fmt.Sprintf("%s (%s, %s)", of(0), first, of(2))
+	}
+	return of(0)
 }
 
-func verdict(floor float64, reached bool, sign string) string {
-	switch {
-	case floor == 0:
+// reached tells whether a value keeps a floor (">=") or a limit ("<="); 0 asks for nothing.
+func reached(floor, value float64, sense string) bool {
+	return floor == 0 || sense == ">=" && value >= floor || sense == "<=" && value <= floor
+}
+
+func verdict(floor, value float64, sense string) string {
+	if floor == 0 {
 		return ""
-	case reached:
+	}
+	sign := map[string]string{">=": "≥", "<=": "≤"}[sense]
+	if reached(floor, value, sense) {
 		return fmt.Sprintf("%s %g ✓", sign, floor)
 	}
 	return fmt.Sprintf("%s %g ✗", sign, floor)
 }
 
-func (r *Report) turns(c Case) string {
-	t := table{texts: 1, header: []string{"program"}}
+func (r *Report) turns(c *Case) string {
+	header, body := []any{"program"}, []table.Row{}
 	for _, p := range r.Programs {
 		samples := c.Samples[p.Name]
 		if len(samples) == 0 || len(samples[0].TurnSeconds) == 0 {
 			continue
 		}
-		row := []string{p.Name}
+		row := table.Row{p.Name}
 		for turn := range samples[0].TurnSeconds {
-			if len(t.header) <= turn+1 {
-				t.header = append(t.header, fmt.Sprintf("turn %d", turn+1))
+			if len(header) <= turn+1 {
+				header = append(header, fmt.Sprintf("turn %d", turn+1))
 			}
 			row = append(row, number(Over(samples, func(s Sample) float64 { return s.TurnSeconds[turn] }).Median))
 		}
-		t.add(append(row, number(Over(samples, func(s Sample) float64 { return s.Seconds }).Median))...)
+		body = append(body, append(row, number(Over(samples, func(s Sample) float64 { return s.Seconds }).Median)))
 	}
-	t.header = append(t.header, "total")
-	return t.String()
+	if len(body) == 0 {
+		return ""
+	}
+	t := rows(append(header, "total")...)
+	t.AppendRows(body)
+	return t.RenderMarkdown() + "\n"
 }
 
-func (r *Report) analysis(b *strings.Builder) {
-	if len(r.Analysis) == 0 {
-		return
+// pairs writes a table for each section of pairs, in the order in which they came.
+func (r *Report) pairs(b *strings.Builder) {
+	section, t := "", rows()
+	flush := func() {
+		if section != "" {
+			fmt.Fprintf(b, "\n### %s\n\n%s\n", section, t.RenderMarkdown())
+		}
 	}
-	t := table{texts: 1, header: []string{"pass", "seconds", "÷ plain update", "at most"}}
-	for _, a := range r.Analysis {
-		cost, limit := a.Seconds/r.Analysis[0].Seconds, limits[a.Name]
-		t.add(a.Name, number(a.Seconds), number(cost), verdict(limit, cost <= limit, "≤"))
+	for _, p := range r.Pairs {
+		if p.Section != section {
+			flush()
+			section, t = p.Section, rows("work", "Gyre", "against", "its", "Gyre ÷ its", "floor", "")
+		}
+		ratio := p.ratio()
+		mark := verdict(p.Floor.Speed, ratio.Median, ">=") + verdict(p.Floor.Memory, ratio.Median, "<=")
+		if len(p.Other) == 0 {
+			mark = ""
+		}
+		t.AppendRow(table.Row{p.Work, number(median(p.Gyre)), p.Against, number(median(p.Other)), ratio, mark, p.Note})
 	}
-	fmt.Fprintf(b, "\n### Gradient analysis\n\nA batch of 48 episodes of 128 tokens and a policy of 3.5 million parameters.\n\n%s", t.String())
+	flush()
 }
 
 // Missed lists the floors that were measured and not reached.
@@ -174,27 +221,55 @@ func (r *Report) Missed() []string {
 	var missed []string
 	for _, c := range r.Cases {
 		for _, p := range r.Programs {
-			base := Base(p.Name)
-			samples, floor := c.Samples[p.Name], r.FloorOf(c.Name, base)
-			if base == Subject || c.fastest(Subject) == "" || len(samples) == 0 {
-				continue
+			speed, memory, floor, ok := r.beside(c, p.Name)
+			if ok && !reached(floor.Speed, speed.Median, ">=") {
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, speed.Median, p.Name, floor.Speed))
 			}
-			v := Ratio(c.Samples[c.fastest(Subject)], samples, Sample.Speed).Median
-			if p.Name == c.fastest(base) && v < floor.Speed {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, v, p.Name, floor.Speed))
-			}
-			v = Ratio(c.Samples[c.leanest(Subject)], samples, peak).Median
-			if p.Name == c.leanest(base) && floor.Memory > 0 && v > floor.Memory {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, v, p.Name, floor.Memory))
+			if ok && !reached(floor.Memory, memory.Median, "<=") {
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, memory.Median, p.Name, floor.Memory))
 			}
 		}
 	}
-	for _, a := range r.Analysis {
-		if cost, limit := a.Seconds/r.Analysis[0].Seconds, limits[a.Name]; limit > 0 && cost > limit {
-			missed = append(missed, fmt.Sprintf("%s: %.2f plain updates, at most %g", a.Name, cost, limit))
+	for _, p := range r.Pairs {
+		v := p.ratio().Median
+		if len(p.Other) > 0 && (!reached(p.Floor.Speed, v, ">=") || !reached(p.Floor.Memory, v, "<=")) {
+			missed = append(missed, fmt.Sprintf("%s, %s: %.2f of %s, asked %s", p.Section, p.Work, v, p.Against,
+				strings.TrimSuffix(verdict(p.Floor.Speed, v, ">=")+verdict(p.Floor.Memory, v, "<="), " ✗")))
 		}
 	}
-	return append(append(missed, r.missedRanks()...), r.missedEnvironments()...)
+	return missed
+}
+
+// number has three digits that matter, and is empty for what was not measured.
+func number(v float64) string {
+	switch {
+	case math.IsNaN(v) || v == 0:
+		return ""
+	case math.Abs(v) >= 99.95:
+		return fmt.Sprintf("%.0f", v)
+	case math.Abs(v) >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	case math.Abs(v) < 0.01:
+		return fmt.Sprintf("%.3g", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func percent(v float64) string {
+	if math.IsNaN(v) || v == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*v)
+}
+
+func (e Extent) String() string {
+	switch {
+	case math.IsNaN(e.Median):
+		return ""
+	case number(e.Min) == number(e.Max):
+		return number(e.Median)
+	}
+	return fmt.Sprintf("%s (%s … %s)", number(e.Median), number(e.Min), number(e.Max))
 }
 
 // The marks between which a document holds the tables.

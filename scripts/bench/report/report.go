@@ -1,3 +1,5 @@
+// Package report holds what the benchmark has measured, writes it as tables, says which floors Gyre missed, and decides whether Gyre
+// has become slower than a baseline says.
 package report
 
 import (
@@ -5,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gyre/internal/statistics"
 	"gyre/scripts/bench/work"
 	"gyre/scripts/bench/worker"
 )
@@ -34,18 +37,13 @@ func In(program, dtype string) string {
 	return program + "/" + dtype
 }
 
-// Base is the program of an entry, Type its type.
-func Base(entry string) string {
-	base, _, _ := strings.Cut(entry, "/")
-	return base
-}
-
-// Type is described with Base.
-func Type(entry string) string {
-	if _, dtype, ok := strings.Cut(entry, "/"); ok {
-		return dtype
+// Split gives the program and the type of an entry.
+func Split(entry string) (program, dtype string) {
+	program, dtype, found := strings.Cut(entry, "/")
+	if !found {
+		dtype = Float32
 	}
-	return Float32
+	return program, dtype
 }
 
 // Sample is one measured task.
@@ -69,30 +67,21 @@ func (s Sample) DecodeSpeed() float64 {
 	return float64(s.LaterTokens) / (s.Seconds - s.FirstSeconds)
 }
 
-// Share is how much of the time the least time is.
-func (s Sample) Share() float64 { return s.Bounds.Total / s.Seconds }
-
-// FirstShare and DecodeShare are the same for the phases of a generation; 0 where they were not measured.
-func (s Sample) FirstShare() float64 {
-	if s.LaterTokens == 0 {
-		return 0
+// Shares are how much of the time the least time is: of the whole, and of a generation's phases, 0 where those were not measured.
+func (s Sample) Shares() (whole, first, decode float64) {
+	whole = s.Bounds.Total / s.Seconds
+	if s.LaterTokens > 0 {
+		first, decode = s.Bounds.First/s.FirstSeconds, s.Bounds.Decode/(s.Seconds-s.FirstSeconds)
 	}
-	return s.Bounds.First / s.FirstSeconds
+	return whole, first, decode
 }
 
-// DecodeShare is described with FirstShare.
-func (s Sample) DecodeShare() float64 {
-	if s.LaterTokens == 0 {
-		return 0
-	}
-	return s.Bounds.Decode / (s.Seconds - s.FirstSeconds)
-}
+// peak is a sample's peak memory.
+func peak(s Sample) float64 { return float64(s.PeakBytes) }
 
 // Case is the results of one case.
 type Case struct {
-	Name     string              `json:"name"`
-	Title    string              `json:"title"`
-	Op       string              `json:"op"`
+	work.Case
 	Samples  map[string][]Sample `json:"samples"` // by program
 	Failures map[string]string   `json:"failures,omitempty"`
 }
@@ -109,12 +98,14 @@ func (c Case) best(program string, types []string, figure func(Sample) float64) 
 	return name
 }
 
-// fastest and leanest are a program's best entries. Where weights are trained, pure bf16 is not asked how little memory it takes: it keeps
-// them, their gradients and the optimizer's sums in 16 bits, so that most of a step is lost to rounding.
+// fastest is the type in which a program is fastest.
 func (c Case) fastest(program string) string { return c.best(program, Types(program), Sample.Speed) }
+
+// leanest is the type in which a program takes least memory. Where weights are trained, a peer's pure bf16 does not count: it keeps weights,
+// gradients and the optimizer's sums in 16 bits, so that most of a step is lost to rounding.
 func (c Case) leanest(program string) string {
 	types := Types(program)
-	if program != Subject && strings.HasPrefix(c.Name, "update/") {
+	if program != Subject && c.Op == work.OpUpdate {
 		types = slices.DeleteFunc(types, func(dtype string) bool { return dtype == "bf16" })
 	}
 	return c.best(program, types, func(s Sample) float64 { return -peak(s) })
@@ -128,10 +119,23 @@ type Program struct {
 	Skipped  string            `json:"skipped,omitempty"` // why it did not
 }
 
-// Analysis is a row of the gradient analysis benchmark.
-type Analysis struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
+// Pair is a figure of Gyre, repeat by repeat, held against another figure of the same run: what needs no peer's worker.
+type Pair struct {
+	Section string    `json:"section"`
+	Work    string    `json:"work"`
+	Against string    `json:"against"`
+	Gyre    []float64 `json:"gyre"`
+	Other   []float64 `json:"other,omitempty"` // none: the other could not be measured
+	Floor   Floor     `json:"floor"`           // Speed: least of Gyre ÷ other; Memory: most
+	Note    string    `json:"note,omitempty"`
+}
+
+func (p Pair) ratio() Extent {
+	ratios := make([]float64, min(len(p.Gyre), len(p.Other)))
+	for i := range ratios {
+		ratios[i] = p.Gyre[i] / p.Other[i]
+	}
+	return extent(ratios)
 }
 
 // Report is a whole run.
@@ -146,36 +150,37 @@ type Report struct {
 	Libtorch float64      `json:"libtorch,omitempty"` // libtorch's own peak in FLOP/s, where transformers took part
 	Others   float64      `json:"others"`             // processors that other programs kept busy, on average over the samples
 	Programs []Program    `json:"programs"`
-	Cases    []Case       `json:"cases"`
-	Analysis []Analysis   `json:"analysis,omitempty"`
-	// Environments are timed apart: they need no model.
-	Environments []Environment `json:"environments,omitempty"`
-	Ranks        *Ranks        `json:"ranks,omitempty"`
+	Cases    []*Case      `json:"cases"`
+	Pairs    []Pair       `json:"pairs,omitempty"`
 }
 
-// OnDevice reports whether models compute elsewhere than in the CPU's kernels: the machine's measured peaks, and the floors, are those of the CPU.
+// OnDevice reports whether models compute elsewhere than in the CPU's kernels: the measured peaks and the floors are those of the CPU.
 func (r *Report) OnDevice() bool { return r.Device != "" && r.Device != "cpu" }
 
 // Program finds or adds a program.
 func (r *Report) Program(name string) *Program {
-	for i := range r.Programs {
-		if r.Programs[i].Name == name {
-			return &r.Programs[i]
+	i := slices.IndexFunc(r.Programs, func(p Program) bool { return p.Name == name })
+	if i < 0 {
+		i = len(r.Programs)
+		r.Programs = append(r.Programs, Program{Name: name, Versions: map[string]string{}})
+	}
+	return &r.Programs[i]
+}
+
+// Case finds or adds the results of a case.
+func (r *Report) Case(c work.Case) *Case {
+	for _, known := range r.Cases {
+		if known.Name == c.Name {
+			return known
 		}
 	}
-	r.Programs = append(r.Programs, Program{Name: name, Versions: map[string]string{}})
-	return &r.Programs[len(r.Programs)-1]
+	added := &Case{Case: c, Samples: map[string][]Sample{}, Failures: map[string]string{}}
+	r.Cases = append(r.Cases, added)
+	return added
 }
 
-// Shares are Gyre's shares in a type, sample by sample, of what the machine allowed at the time: other programs slow down both.
-func (r *Report) Shares(name, dtype string) []float64 {
-	return r.own(name, dtype, func(s Sample) float64 { return s.Nearby.Total / s.Seconds })
-}
-
-// Peaks are the bytes that Gyre held at most, sample by sample.
-func (r *Report) Peaks(name, dtype string) []float64 { return r.own(name, dtype, peak) }
-
-func (r *Report) own(name, dtype string, figure func(Sample) float64) []float64 {
+// Own is a figure of Gyre's samples of a case in a type.
+func (r *Report) Own(name, dtype string, figure func(Sample) float64) []float64 {
 	var values []float64
 	for _, c := range r.Cases {
 		if c.Name == name {
@@ -187,9 +192,15 @@ func (r *Report) own(name, dtype string, figure func(Sample) float64) []float64 
 	return values
 }
 
-// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its peak memory. 0
+// share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
+func share(s Sample) float64 { return s.Nearby.Total / s.Seconds }
+
+// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its peak memory (or cost). 0
 // asks for nothing.
-type Floor struct{ Speed, Memory float64 }
+type Floor struct {
+	Speed  float64 `json:"speed,omitempty"`
+	Memory float64 `json:"memory,omitempty"`
+}
 
 // floors by case and program. They were set for float32 on two cores of a Xeon with AVX-512.
 var floors = map[string]map[string]Floor{
@@ -205,16 +216,14 @@ var floors = map[string]map[string]Floor{
 	"grpo":             {"trl": {Speed: 2.5}},
 }
 
-// halfSpeeds take the place of some of their speeds where the processor multiplies numbers of 16 bits, which nearly doubles the programs that use it.
+// halfSpeeds take the place of some of their speeds where the processor multiplies numbers of 16 bits, which nearly doubles the programs that
+// use it.
 var halfSpeeds = map[string]map[string]float64{
 	"generate/64":      {"vllm": 1.3},
 	"generate/shared":  {"vllm": 1.8},
 	"update/unrelated": {"transformers": 1.4},
 	"grpo":             {"trl": 3},
 }
-
-// limits are what measurements of gradients may cost, in plain updates of the batch.
-var limits = map[string]float64{"Components/3 parts": 2.2, "Components/8 parts": 4.5}
 
 // FloorOf gives the floor of a case beside a program: Gyre at its best type against the program at its best.
 func (r *Report) FloorOf(name, program string) Floor {
@@ -226,4 +235,41 @@ func (r *Report) FloorOf(name, program string) Floor {
 		floor.Speed = speed
 	}
 	return floor
+}
+
+// Extent is the middle and the ends of some values; NaN where there are none.
+type Extent struct{ Median, Min, Max float64 }
+
+func extent(values []float64) Extent {
+	if len(values) == 0 {
+		return Extent{math.NaN(), math.NaN(), math.NaN()}
+	}
+	return Extent{median(values), slices.Min(values), slices.Max(values)}
+}
+
+// median of no values is NaN.
+func median(values []float64) float64 { return statistics.Quantile(0.5, values) }
+
+// Over is the extent of a figure over samples; values of 0 were not measured.
+func Over(samples []Sample, figure func(Sample) float64) Extent {
+	var values []float64
+	for _, s := range samples {
+		if v := figure(s); v != 0 {
+			values = append(values, v)
+		}
+	}
+	return extent(values)
+}
+
+// Ratio is the extent of figure(a)/figure(b) over the repeats that both have.
+func Ratio(a, b []Sample, figure func(Sample) float64) Extent {
+	var ratios []float64
+	for _, x := range a {
+		for _, y := range b {
+			if x.Repeat == y.Repeat && figure(y) != 0 {
+				ratios = append(ratios, figure(x)/figure(y))
+			}
+		}
+	}
+	return extent(ratios)
 }

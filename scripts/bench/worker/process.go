@@ -1,3 +1,11 @@
+// Package worker runs the programs that are compared, each in a process of its own, and speaks with them in lines of JSON.
+//
+//	worker ─▶ {"hello": {"program", "versions", "notes"}}            or {"unavailable": "why"}, and it ends
+//	bench  ─▶ {"op": "generate", "prompts": [[…]], "new": 64, …}     a work.Task
+//	worker ─▶ {"figures": {"seconds", "tokens", …}}                  or {"error": "why"}: the next task may follow
+//
+// A worker reads tasks until its standard input ends. It times itself, so that neither encoding nor the pipe counts. Peak memory and
+// processor time are read from outside, where the system allows it, so that all programs are measured alike.
 package worker
 
 import (
@@ -17,6 +25,8 @@ type Hello struct {
 	Program  string            `json:"program"`
 	Versions map[string]string `json:"versions"`
 	Notes    []string          `json:"notes,omitempty"` // settings worth knowing
+
+	Entry string `json:"-"` // Command.Program
 }
 
 // Figures are what a task took.
@@ -66,6 +76,8 @@ var limits = coprocess.Limits{Line: 64 << 20, Stderr: 4000}
 type Process struct {
 	Hello Hello
 
+	Gone bool // it can take no further task
+
 	program string
 	running *coprocess.Process
 	ended   sync.Once
@@ -93,6 +105,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		return nil, fmt.Errorf("%s: the worker's first line is neither hello nor unavailable", c.Program)
 	}
 	p.Hello = *line.Hello
+	p.Hello.Entry = c.Program
 	return p, nil
 }
 
@@ -139,6 +152,35 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		return Figures{}, fmt.Errorf("%w: %s: the worker answered without figures", ErrGone, p.program)
 	}
 	return *line.Figures, nil
+}
+
+// settle is how long threads may go on spinning after a task: Intel's OpenMP lets them for a fifth of a second.
+const settle = 300 * time.Millisecond
+
+// Measured is Run with the process's peak memory and the processors that other programs kept busy meanwhile, both read from outside where the
+// system allows it. spins: the program's threads may go on for a while afterwards, which is waited for.
+func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, spins bool) (f Figures, others float64, err error) {
+	if p.Gone {
+		return f, 0, fmt.Errorf("%s: %w", p.program, ErrGone)
+	}
+	external := ResetPeak(p.PID()) == nil
+	before, usageErr := Usage(p.PID())
+	begin := time.Now()
+	if f, err = p.Run(ctx, task, limit); err != nil {
+		p.Gone = errors.Is(err, ErrGone)
+		return f, 0, err
+	}
+	elapsed := time.Since(begin)
+	if spins {
+		defer time.Sleep(settle)
+	}
+	if after, err := Usage(p.PID()); err == nil && usageErr == nil {
+		others = max(0, (after.System-before.System-(after.Process-before.Process)).Seconds()/elapsed.Seconds())
+	}
+	if peak, err := PeakBytes(p.PID()); err == nil && external {
+		f.PeakBytes = peak
+	}
+	return f, others, nil
 }
 
 // ErrGone means that a worker can take no further task.
