@@ -38,20 +38,23 @@ done
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range list {
-		if len(e.Gyre) != 1 || e.Gyre[0].Reset <= 0 || e.Gyre[0].Step <= 0 || len(e.RAGEN) != []int{1, 0, 0}[i] {
-			t.Errorf("%+v", e)
+	if len(list) != 6 {
+		t.Fatalf("%d pairs, want resets and steps of three environments", len(list))
+	}
+	for i, p := range list {
+		if len(p.Gyre) != 1 || p.Gyre[0] <= 0 || len(p.Other) != []int{1, 1, 0, 0, 0, 0}[i] {
+			t.Errorf("%+v", p)
 		}
 	}
-	r := report.Report{Environments: list}
+	r := report.Report{Pairs: list}
 	text, missed := r.Markdown(), r.Missed()
-	if !strings.Contains(text, "| FrozenLake") || !strings.Contains(text, "RAGEN's Bandit: no bandit") || !strings.Contains(text, "≥ 50 ✓") {
+	if !strings.Contains(text, "| FrozenLake: resets") || !strings.Contains(text, "no bandit") || !strings.Contains(text, "≥ 50 ✓") {
 		t.Error(text)
 	}
 	if len(missed) != 1 || !strings.Contains(missed[0], "FrozenLake: steps") {
 		t.Errorf("missed %q, want the steps of FrozenLake", missed)
 	}
-	if list, err = environments(t.Context(), options{repeats: 1}, io.Discard); err != nil || list[0].RAGEN != nil {
+	if list, err = environments(t.Context(), options{repeats: 1}, io.Discard); err != nil || list[0].Other != nil {
 		t.Errorf("without peers: %+v, %v", list, err)
 	}
 }

@@ -82,3 +82,31 @@ func TestPeerWorkerWithoutItsLibrary(t *testing.T) {
 		}
 	}
 }
+
+// A peer's Python is the one named, else the peers' folder's, else python3; one that is named but not there is an error.
+func TestPythonIsFoundInOrder(t *testing.T) {
+	dir := t.TempDir()
+	make := func(path string) string {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	named, installed, plain := make("named/python"), make("peers/vllm/bin/python"), make("bin/python3")
+	t.Setenv("PATH", filepath.Dir(plain))
+	for _, c := range []struct{ given, peers, want string }{
+		{named, filepath.Join(dir, "peers"), named}, {"", filepath.Join(dir, "peers"), installed}, {"", filepath.Join(dir, "none"), plain}, {"", "", plain},
+	} {
+		got, err := options{pythons: map[string]string{"vllm": c.given}, peersDir: c.peers}.python("vllm")
+		if err != nil || got != c.want {
+			t.Errorf("%+v: found %q (%v)", c, got, err)
+		}
+	}
+	if _, err := (options{pythons: map[string]string{"vllm": filepath.Join(dir, "nothing")}}).python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
+		t.Errorf("a Python that is named but not there: %v", err)
+	}
+}

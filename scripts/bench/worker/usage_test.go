@@ -2,7 +2,6 @@ package worker
 
 import (
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -52,48 +51,5 @@ func TestPeakIsForgotten(t *testing.T) {
 	}
 	if block[4096] != 1 {
 		t.Error("the block is gone")
-	}
-}
-
-func TestPythonIsFoundInOrder(t *testing.T) {
-	dir := t.TempDir()
-	make := func(path string) string {
-		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	given, named, installed, active, plain := make("given/python"), make("named/python"), make("peers/vllm/bin/python"), make("active/bin/python"), make("bin/python3")
-	expect := func(given, peers, path, source string) {
-		t.Helper()
-		got, from, err := Python("vllm", given, peers)
-		if err != nil || got != path || from != source {
-			t.Errorf("found %q by %q (%v), expected %q by %q", got, from, err, path, source)
-		}
-	}
-	peers := filepath.Join(dir, "peers")
-	t.Setenv("GYRE_BENCH_VLLM_PYTHON", named)
-	t.Setenv("VIRTUAL_ENV", filepath.Join(dir, "active"))
-	t.Setenv("PATH", filepath.Join(dir, "bin"))
-	expect(given, peers, given, "--python")
-	expect("", peers, named, "GYRE_BENCH_VLLM_PYTHON")
-	t.Setenv("GYRE_BENCH_VLLM_PYTHON", "")
-	expect("", peers, installed, peers)
-	expect("", filepath.Join(dir, "elsewhere"), active, "VIRTUAL_ENV")
-	t.Setenv("VIRTUAL_ENV", "")
-	expect("", "", plain, "PATH")
-	if _, _, err := Python("vllm", filepath.Join(dir, "nothing"), ""); err == nil {
-		t.Error("a Python that is named but not there is passed over")
-	}
-	if Preload(installed) != "" {
-		t.Error("a library that is not there is preloaded")
-	}
-	library := make("peers/vllm/lib/libiomp5.so")
-	if Preload(installed) != library {
-		t.Errorf("Preload gives %q, expected %q", Preload(installed), library)
 	}
 }
