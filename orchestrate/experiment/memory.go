@@ -9,8 +9,7 @@ import (
 	"text/tabwriter"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/analysis"
-	"gyre/orchestrate/loop/components"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/torch"
 )
 
@@ -142,29 +141,29 @@ func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what
 	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
 }
 
-// planComponents predicts the memory of measuring the parts of a step, if the filter keeps every episode. How many parts there are is known where
+// planComponents predicts the memory of measuring the reward components of a step, if the filter keeps every episode. How many there are is known where
 // they are named; otherwise three are counted.
 func planComponents(c *config.Config, parameters int64) (what string, bytes int64) {
-	k, parts := c.Components, len(RewardParts(c))
-	if parts == 0 {
-		parts = 3
+	k, n := c.Components, len(RewardComponents(c))
+	if n == 0 {
+		n = 3
 	}
-	if k.Mode == components.Exact {
-		parts++ // what the score holds beside them
+	if k.Mode == "exact" {
+		n++ // what the score holds beside them
 		if c.Algorithm.UsesCritic() {
-			parts++ // what the critic expected
+			n++ // what the critic expected
 		}
 	}
-	buffers := components.Buffers(parts, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
-	bytes = components.Bytes(parameters, buffers, c.Episodes(), k.Permutations)
-	if full := components.FullBytes(parts, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
+	buffers := gradients.ComponentBuffers(n, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
+	bytes = gradients.ComponentBytes(parameters, buffers, c.Episodes(), k.Permutations)
+	if full := gradients.FullBytes(n, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
 		bytes += full
 	}
-	return fmt.Sprintf("gradients of the reward's parts: %d buffers, %d parts", buffers, parts), bytes
+	return fmt.Sprintf("gradients of the reward components: %d buffers, %d components", buffers, n), bytes
 }
 
-// RewardParts are the parts to measure, in the order of reports.
-func RewardParts(c *config.Config) []string {
+// RewardComponents are the components to measure, in the order of reports.
+func RewardComponents(c *config.Config) []string {
 	var rewarded []string
 	for _, r := range c.Rewards {
 		rewarded = append(rewarded, r.Name)
@@ -283,9 +282,9 @@ func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 }
 
 // AnalysisOptions are the configuration's choices in the analysis's terms.
-func AnalysisOptions(c *config.Config) analysis.Options {
+func AnalysisOptions(c *config.Config) gradients.Options {
 	a := c.Analysis
-	return analysis.Options{
+	return gradients.Options{
 		Profile: a.Profile, Statistics: a.Statistics, Confidence: a.Confidence, LowMemory: a.LowMemory, KeepBytes: int64(a.MemoryMiB) << 20,
 		MiniBatch: c.Actor.MiniBatch, MicroBatch: a.PaperMicroBatch, Ranks: a.PaperRanks,
 	}
@@ -311,15 +310,15 @@ func analysisBuckets(c *config.Config) int {
 }
 
 // planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can need.
-func planAnalysis(c *config.Config, parameters int64) analysis.Plan {
-	components := 1
+func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
+	terms := 1
 	if c.Algorithm.EntropyCoef != 0 {
-		components++
+		terms++
 	}
 	if c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss" {
-		components++
+		terms++
 	}
-	return analysis.NewPlan(parameters, components, analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
+	return gradients.NewPlan(parameters, terms, analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
 }
 
 // physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less; 0 when neither can be

@@ -14,14 +14,7 @@ import (
 func (p *preparation) advantages(s *Selection, line metrics.Line) error {
 	begin := time.Now()
 	defer func() { p.clock.add("adv", time.Since(begin)) }()
-	a, b := p.config.Algorithm, s.Batch
-	trajectories := make([]advantage.Trajectory, b.Len())
-	for i, e := range s.Episodes {
-		trajectories[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(p.config)), TurnEnds: turnEnds(e)}
-		if b.Values != nil {
-			trajectories[i].Values = widen(b.Values[i])
-		}
-	}
+	a, b, trajectories := p.config.Algorithm, s.Batch, trajectories(*s, p.config)
 	if p.penalty != nil && p.penalty.Coef != 0 {
 		divergences := make([][]float64, b.Len())
 		for i, e := range s.Episodes {
@@ -44,6 +37,18 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) error {
 	}
 	line.Add(newDataMetrics(s, trajectories))
 	return nil
+}
+
+// trajectories are the episodes of a batch as estimators read them.
+func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
+	out := make([]advantage.Trajectory, len(s.Episodes))
+	for i, e := range s.Episodes {
+		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)), TurnEnds: turnEnds(e)}
+		if s.Batch.Values != nil {
+			out[i].Values = widen(s.Batch.Values[i])
+		}
+	}
+	return out
 }
 
 // creditsTurns reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum

@@ -25,8 +25,8 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 	}
 	defer p.close()
 	var sequences []collapse.Sequence
-	for i, e := range p.episodes {
-		for _, other := range p.episodes[:min(i+1, 3)] {
+	for i, e := range p.given {
+		for _, other := range p.given[:min(i+1, 3)] {
 			prompt := other.IDs[:len(other.IDs)/2]
 			thought := e.IDs[len(e.IDs)/2:]
 			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...), From: len(prompt)})

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,35 +12,46 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/components"
 	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
-// componentGradients is the phase that measures the gradients of the named parts of the reward.
-type componentGradients struct {
+// componentObserver measures the gradients of the reward's components.
+type componentObserver struct {
 	*equipment
-	dir   string // that files go into; "" writes none
-	saves bool   // the gradients, too: known to the ranks that write nothing
-	files *components.Saver
+	dir    string           // that files go into; "" writes none
+	saves  bool             // the gradients, too: known to the ranks that write nothing
+	files  *gradients.Saver // nil until the first file
+	looked bool             // at a step: components that lack in the first are warned of
 }
 
-// Due reports whether the gradients of the reward's parts are measured at this step: at steps 1, 1 + every, 1 + 2·every, …
-func (g *componentGradients) Due(step int) bool {
-	c := g.config.Components
+// Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
+func (o *componentObserver) Due(step int) bool {
+	c := o.config.Components
 	return c.Enabled && (step-1)%c.Every == 0
 }
 
-// hasParts reports whether any episode's reward has named parts.
-func hasParts(episodes []*episode.Episode) bool {
+// Look implements Observer. A step that the filter left nothing of has nothing to measure.
+func (o *componentObserver) Look(ctx context.Context, s *Step) error {
+	if s.Chosen.Batch.Len() == 0 {
+		return nil
+	}
+	text, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
+	o.log.File(strings.TrimSpace(text))
+	return err
+}
+
+// hasComponents reports whether any episode's reward has named components.
+func hasComponents(episodes []*episode.Episode) bool {
 	return slices.ContainsFunc(episodes, func(e *episode.Episode) bool { return len(e.Components) > 0 })
 }
 
-// partWeights are what the configuration multiplies the parts by; nil where it does not say.
-func partWeights(c *config.Config) map[string]float64 {
+// componentWeights are what the configuration multiplies the components by.
+func componentWeights(c *config.Config) map[string]float64 {
 	if len(c.Components.Weights) > 0 {
 		return c.Components.Weights
 	}
@@ -53,7 +62,7 @@ func partWeights(c *config.Config) map[string]float64 {
 	return out
 }
 
-// componentFolder is where the gradients of the parts are kept.
+// componentFolder is where the gradients of the components are kept.
 func componentFolder(c *config.Config) string { return "gradient_analysis_" + dataName(c) }
 
 // dataName is what the folders of gradients and rewards say of the data.
@@ -64,204 +73,134 @@ func dataName(c *config.Config) string {
 	return c.Components.Data
 }
 
-// Look measures the gradients of the parts, unless the filter kept nothing, and writes them to the log.
-func (g *componentGradients) Look(ctx context.Context, s *Step) error {
-	if s.Chosen.Batch.Len() == 0 {
-		return nil
+// measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves everything as it was. It gives a table
+// for people. Files count the updates before the step: the first step's have the number 0.
+func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (string, error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("gradients of the reward components: %w", err)
 	}
-	text, err := g.run(ctx, s.Number, s.Chosen, s.Line)
+	c, episodes := o.config.Components, rewarded(s, o.config)
+	c.Names = experiment.RewardComponents(o.config)
+	o.noteMissing(step, c.Names, gradients.Occurring(episodes))
+	advantages, err := gradients.Estimate(episodes, c, componentWeights(o.config), o.config.Algorithm)
 	if err != nil {
-		return fmt.Errorf("gradients of the reward components: %w", err)
+		return fail(err)
 	}
-	g.log.File(strings.TrimSpace(text))
-	return nil
-}
-
-// run measures the gradients of the parts of a prepared batch's reward, at the present weights, and leaves everything as it was.
-// Files count the updates before the step: the first step's have the number 0.
-func (g *componentGradients) run(ctx context.Context, step int, s Selection, values map[string]any) (string, error) {
-	c := g.config.Components
-	c.Names = experiment.RewardParts(g.config)
-	batch, err := g.batch(ctx, s)
+	if len(advantages.Names) == 0 {
+		return "", nil
+	}
+	subject, err := o.onPolicy(ctx, s)
 	if err != nil {
-		return "", err
+		return fail(err)
 	}
-	advantages, err := components.Estimate(batch.Samples, c, partWeights(g.config), g.config.Algorithm)
-	if err != nil {
-		return "", err
-	}
-	options := components.Options{Permutations: c.Permutations, Confidence: g.config.Analysis.Confidence, Seed: g.config.Run.Seed, Step: uint64(step)}
-	if c.Buckets && !slices.ContainsFunc(s.RewardStd, math.IsNaN) {
-		if options.Buckets, err = g.buckets(s); err != nil {
-			return "", err
+	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.config.Analysis.Confidence, Seed: o.config.Run.Seed,
+		Step: uint64(step)}
+	if _, single := s.single(); c.Buckets && !single {
+		if options.Buckets, err = o.buckets(s); err != nil {
+			return fail(err)
 		}
 	}
-	if g.saves && c.Enabled && c.Save != "none" {
-		options.Keep = func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-			return g.keep(ctx, step, len(advantages.Names), names, gradients, parameters)
+	if o.saves && c.Enabled && c.Save != "none" {
+		options.Keep = func(names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
+			return o.keep(ctx, step, names[:len(advantages.Names)], buffers, parameters)
 		}
 	}
-	report, err := components.Measure(ctx, g.actor.Model, batch, advantages, options)
+	report, err := gradients.MeasureComponents(ctx, subject, groupsOf(s), advantages, options)
 	if err != nil {
-		return "", err
+		return fail(err)
 	}
-	maps.Copy(values, report.Values())
-	if g.dir == "" {
+	line.Add(report.Metrics())
+	if o.dir == "" {
 		return report.Console(), nil
 	}
-	path := filepath.Join(g.dir, fmt.Sprintf("cosines_step_%d.csv", step-1))
+	path := filepath.Join(o.dir, fmt.Sprintf("cosines_step_%d.csv", step-1))
 	return report.Console(), atomicfile.Write(path, func(w io.Writer) error { return report.WriteCSV(w, c.Save != "none") })
 }
 
-// batch gives the measurement its backward passes: of single episodes, as of the policy that sampled them, and of the loss's other terms as
-// in the update.
-func (g *componentGradients) batch(ctx context.Context, s Selection) (components.Batch, error) {
-	batch := *s.Batch
-	if err := batch.Weigh(g.config.Actor.LossAggregation, s.width); err != nil {
-		return components.Batch{}, err
+// noteMissing warns of what the configuration names and the first batch lacks. Such a component measures nothing until an episode has it.
+func (o *componentObserver) noteMissing(step int, names, occurring []string) {
+	if o.looked && len(occurring) > 0 {
+		return
 	}
-	o := objective(g.config)
-	b := components.Batch{Entropy: o.EntropyCoef != 0, KL: o.KL != torch.KLNone}
-	// Gradients in shards are sums of all ranks by the end of a pass: an episode's own is to be had by one pass of all ranks after the other.
-	oneByOne := g.actor.InStep() && !g.config.FSDP.Deterministic
-	if !oneByOne && (g.world != nil || g.config.FSDP.Deterministic) {
-		b.InStep = g.actor.InStep()
-		b.Spread = func(chosen []int, into []*torch.Gradients, run func([]int) error) error {
-			return g.actor.Deal(batch.Take(chosen), into, func(_ int, part []int) error {
-				own := train.Rows(chosen, part)
-				if !b.InStep {
-					return run(own)
-				}
-				most, err := g.world.Max(ctx, float64(len(own)))
-				if err != nil {
-					return err
-				}
-				return run(slices.Concat(own, slices.Repeat([]int{-1}, int(most)-len(own))))
-			})
-		}
-		b.Share = func(own map[int][]float32) (map[int][]float32, error) {
-			all, err := ranks.Gather(ctx, g.world, own)
-			for _, part := range all {
-				maps.Copy(own, part)
-			}
-			return own, err
+	o.looked = true
+	if len(occurring) == 0 {
+		o.log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], an environment that names components, "+
+			`or a file with "components" make some`, step)
+		return
+	}
+	for _, name := range names {
+		if !slices.Contains(occurring, name) {
+			o.log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose episodes have it", step, name,
+				strings.Join(occurring, ", "))
 		}
 	}
-	foreign := slices.ContainsFunc(s.Episodes, func(x *episode.Episode) bool { return !g.own(x) })
-	b.Backward = func(i int, tasks []components.Task, entropy, kl *torch.Gradients) error {
-		if i >= 0 && oneByOne && i%g.world.Size() != g.world.Rank() {
-			i = -1 // this rank goes along with nothing
-		}
-		return g.backward(&batch, i, o, tasks, entropy, kl, foreign)
-	}
-	for i, x := range s.Episodes {
-		row := components.Sample{Group: x.Group, Tokens: x.PolicyTokens(), Score: x.Score, Parts: map[string]float64{}}
-		for name, rewards := range x.Components {
-			for _, r := range rewards {
-				row.Parts[name] += r.Value
-			}
-		}
-		if a := g.config.Algorithm; !a.ComparesEpisodes() {
-			row.Path = tokenPath(x, batch.Values, i, row.Parts, creditsTurns(g.config))
-		}
-		b.Samples = append(b.Samples, row)
-	}
-	return b, nil
 }
 
-// backward takes the gradients of one row: of the on-policy loss under several advantages, and of the loss's other terms.
-func (g *componentGradients) backward(batch *train.Batch, i int, o train.Objective, tasks []components.Task, entropy, kl *torch.Gradients, foreign bool) error {
-	alone, row := *batch, i
-	var weight, ones []float32
-	if i >= 0 {
-		alone, row, weight = *batch.Take([]int{i}), 0, batch.Weights[i]
-		ones = slices.Repeat([]float32{1}, len(weight))
+// onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is clipped.
+func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (gradients.Subject, error) {
+	subject, err := o.subject(s)
+	if err != nil {
+		return subject, err
 	}
-	one := func(values []float32) [][]float32 {
-		if i < 0 {
-			return nil
-		}
-		return [][]float32{values}
+	given := func(e *episode.Episode) bool { return e.Logprob != nil }
+	if o.replay != nil && !o.config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) { // they may be another policy's
+		subject.Batch.Old, err = o.actor.Score(ctx, subject.Batch, train.What{Temperature: temperature(o.config)})
 	}
-	others := []train.Column{{Name: torch.Task, Kind: torch.TermTask}, {Name: torch.Entropy, Kind: torch.TermEntropy, Into: entropy},
-		{Name: torch.KL, Kind: torch.TermKL, Into: kl}}
-	if (entropy != nil || kl != nil) && !foreign { // every ratio is 1: one forward pass serves all
-		alone.Advantages = one(ones)
-		for k, task := range tasks {
-			own := task.Advantages
-			if own == nil {
-				own = ones
-			}
-			others = append(others, train.Column{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Advantages: one(own), Into: task.Into})
-		}
-		_, err := g.actor.Alone(&alone, row, o, others)
-		return err
-	}
-	var columns []train.Column
-	for k, task := range tasks {
-		own := weight
-		if task.Advantages != nil && i >= 0 {
-			own = make([]float32, len(weight))
-			for t, v := range task.Advantages {
-				own[t] = v * weight[t]
-			}
-		}
-		columns = append(columns, train.Column{Name: fmt.Sprintf("task %d", k), Kind: torch.TermTask, Weights: one(own), Into: task.Into})
-	}
-	_, err := g.actor.Alone(&alone, row, train.Likelihood(o.Temperature), columns)
-	if err != nil || entropy == nil && kl == nil {
-		return err
-	}
-	_, err = g.actor.Alone(&alone, row, o, others)
-	return err
+	return subject, err
 }
 
-// tokenPath is an episode token by token, its rewards placed as in the update.
-func tokenPath(x *episode.Episode, values [][]float32, row int, totals map[string]float64, perTurn bool) *components.Path {
-	p := &components.Path{Mask: x.Mask, Rewards: tokenRewards(x, perTurn), Parts: map[string][]float64{}, TurnEnds: turnEnds(x)}
-	if values != nil {
-		p.Values = widen(values[row])
+// rewarded are the episodes of a batch with the rewards of their components, placed as in the update.
+func rewarded(s Selection, c *config.Config) []gradients.Rewarded {
+	out := make([]gradients.Rewarded, len(s.Episodes))
+	for i, t := range trajectories(s, c) {
+		out[i] = gradients.Rewarded{Trajectory: t, Components: map[string][]float64{}}
+		for name, score := range componentScores(s.Episodes[i]) {
+			own := *s.Episodes[i]
+			own.Score, own.Rewards = score, own.Components[name]
+			out[i].Components[name] = tokenRewards(&own, creditsTurns(c))
+		}
 	}
-	for name, rewards := range x.Components {
-		part := *x
-		part.Score, part.Rewards = totals[name], rewards
-		p.Parts[name] = tokenRewards(&part, perTurn)
-	}
-	return p
+	return out
 }
 
-// own reports whether a sample's old log-probs are the policy's own: those that given episodes bring may be another's.
-func (g *componentGradients) own(x *episode.Episode) bool {
-	return g.replay == nil || x.Logprob == nil || g.config.Actor.RecomputeLogprobs
+// componentScores are what an episode earned by component, unweighted.
+func componentScores(e *episode.Episode) map[string]float64 {
+	out := map[string]float64{}
+	for name, rewards := range e.Components {
+		for _, r := range rewards {
+			out[name] += r.Value
+		}
+	}
+	return out
 }
 
-// wholeGradient is the gradient of parameter i, which every rank holds a part of. It is collective.
-func (g *componentGradients) wholeGradient(ctx context.Context, from *torch.Gradients, i int, entries int64) ([]float32, error) {
-	part, err := from.Shard(i)
+// wholeGradient is the gradient of parameter i, which every rank holds a shard of. It is collective.
+func (o *componentObserver) wholeGradient(ctx context.Context, from *torch.Gradients, i int, entries int64) ([]float32, error) {
+	shard, err := from.Shard(i)
 	if err != nil {
 		return nil, err
 	}
-	defer part.Tensor.Close()
+	defer shard.Tensor.Close()
 	data, whole := make([]byte, 4*entries), make([]float32, entries)
-	if err := checkpoint.Assemble(ctx, g.world.Data(), part, torch.F32, data); err != nil {
+	if err := checkpoint.Assemble(ctx, o.world.Data(), shard, torch.F32, data); err != nil {
 		return nil, err
 	}
 	_, err = binary.Decode(data, binary.LittleEndian, whole)
 	return whole, err
 }
 
-// keep starts writing the parts' gradients, in full if the configuration allows that much.
-func (g *componentGradients) keep(ctx context.Context, step, parts int, names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-	c := g.config.Components
-	if g.files == nil {
-		full := components.FullBytes(parts, experiment.Parameters(g.actor.Model.Config))
-		g.files = &components.Saver{Dir: g.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
+// keep starts writing the components' gradients, in full if the configuration allows that much.
+func (o *componentObserver) keep(ctx context.Context, step int, names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
+	if c := o.config.Components; o.files == nil {
+		full := gradients.FullBytes(len(names), experiment.Parameters(o.actor.Model.Config))
+		o.files = &gradients.Saver{Dir: o.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
 			Values: func(from *torch.Gradients, i int, entries int64) ([]float32, error) {
-				return g.wholeGradient(ctx, from, i, entries)
+				return o.wholeGradient(ctx, from, i, entries)
 			}}
-		if g.files.Projection && c.Save == "full" {
-			g.log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead", full>>20, c.SaveMiB)
+		if o.files.Projection && c.Save == "full" {
+			o.log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead",
+				full>>20, c.SaveMiB)
 		}
 	}
-	return g.files.Save(step-1, names[:parts], gradients, parameters)
+	return o.files.Save(step-1, names, buffers, parameters)
 }

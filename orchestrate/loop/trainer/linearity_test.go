@@ -23,14 +23,14 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	chosen, err := p.preparation.choose(context.Background(), p.episodes, false)
+	chosen, err := p.preparation.choose(context.Background(), p.given, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.preparation.prepare(context.Background(), &chosen, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}
-	batch, err := p.analysisBatch(context.Background(), chosen, func(int, []torch.Term) {})
+	subject, err := p.subject(chosen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,20 +46,25 @@ func TestGradientsAddUp(t *testing.T) {
 		t.Cleanup(func() { g.Close() })
 		return g
 	}
-	backward := func(samples []int, out []torch.Term) {
-		if _, err := batch.Backward(samples, out); err != nil {
+	columns := func(task, entropy, kl *torch.Gradients) []train.Column {
+		out := train.Terms(task)
+		out[1].Into, out[2].Into = entropy, kl
+		return out
+	}
+	backward := func(rows []int, out []train.Column) {
+		if _, err := p.actor.Backward(context.Background(), subject.Batch.Take(rows), subject.Objective, out); err != nil {
 			t.Fatal(err)
 		}
 	}
-	parts := torch.Terms(buffer(), buffer(), buffer())
+	parts := columns(buffer(), buffer(), buffer())
 	for _, b := range buckets {
-		backward(b.Samples(), parts)
+		backward(b.Rows(), parts)
 	}
 	everything := train.All(chosen.Batch.Len())
-	whole := torch.Terms(buffer(), buffer(), buffer())
+	whole := columns(buffer(), buffer(), buffer())
 	backward(everything, whole)
 	total, together := buffer(), buffer()
-	backward(everything, torch.Terms(together, together, together))
+	backward(everything, columns(together, together, together))
 	pairs := [][2]*torch.Gradients{{total, together}}
 	for i, part := range parts {
 		pairs = append(pairs, [2]*torch.Gradients{part.Into, whole[i].Into})

@@ -12,8 +12,8 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/analysis"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/checkpoint"
@@ -49,48 +49,60 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 		return Probed{}, err
 	}
 	defer t.close()
-	out := newAnalysed(c.Analysis.Profile)
-	out.numbers["trainer/gradient_analysis_only"], out.numbers["trainer/exited_after_gradient_analysis"] = 1, 1
-	out.numbers["grad_analysis/uses_training_batch"] = flag(!c.Separate())
+	out := &analysed{line: metrics.Line{"trainer/gradient_analysis_only": 1.0, "trainer/exited_after_gradient_analysis": 1.0}}
+	out.line.Add(analysisMetrics{c.Analysis.Profile, !c.Separate()})
 	if p.Validate {
-		if err := t.validateProbe(ctx, out); err != nil {
+		if err := t.validateProbe(ctx, out.line); err != nil {
 			return Probed{}, err
 		}
 	}
-	episodes := t.episodes
-	if episodes == nil {
-		if episodes, err = t.playProbe(ctx, out); err != nil {
+	if t.given == nil {
+		if t.given, err = t.playProbe(ctx, out.line); err != nil {
 			return Probed{}, err
 		}
 	}
-	if c.Components.Enabled || hasParts(episodes) {
-		t.parts = &componentGradients{equipment: t.equipment, saves: p.Output != ""}
-		if p.Output != "" && p.World.Writes() {
-			t.parts.dir = filepath.Join(p.Output, componentFolder(c))
-		}
-	}
-	if err := t.analyseEpisodes(ctx, t.step, episodes, c.Analysis.LogPrefilter && (c.Separate() || p.Rollouts != ""), out); err != nil {
+	if err := t.measure(ctx, p, out); err != nil {
 		return Probed{}, fmt.Errorf("gradient analysis: %w", err)
 	}
-	if out.text == "" {
-		return Probed{}, fmt.Errorf("gradient analysis: the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
-			"before the filter, filter.strategy=none keeps all", len(episodes))
-	}
-	if t.parts != nil {
-		if err := t.parts.files.Wait(); err != nil {
-			return Probed{}, err
-		}
-	}
-	result := Probed{Step: t.step, Values: out.values(), Text: out.text}
+	result := Probed{Step: t.number, Values: out.line, Text: out.text}
 	return result, t.write(p.Output, result)
+}
+
+// measure analyses the episodes, by buckets and, where they have any, by the components of their reward.
+func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
+	c := p.config
+	chosen, err := p.episodes(ctx, p.given, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
+	if err != nil {
+		return err
+	}
+	if group, single := chosen.single(); single {
+		return fmt.Errorf("group %d has one member: buckets need at least two with finite scores in every group", group)
+	}
+	if out.text == "" {
+		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
+			"before the filter, filter.strategy=none keeps all", len(p.given))
+	}
+	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !hasComponents(p.given) {
+		return nil
+	}
+	components := componentObserver{equipment: p.equipment, saves: o.Output != ""}
+	if o.Output != "" && p.world.Writes() {
+		components.dir = filepath.Join(o.Output, componentFolder(c))
+	}
+	text, err := components.measure(ctx, p.number, chosen, out.line)
+	if err != nil {
+		return err
+	}
+	out.text += "\n" + text
+	return components.files.Wait()
 }
 
 // probe is one analysis at work: models without optimizers, no run directory.
 type probe struct {
-	gradientAnalysis
-	step     int
-	episodes []*episode.Episode
-	logger   *metrics.Logger
+	bucketObserver
+	number int                // of the step
+	given  []*episode.Episode // to analyse; nil until they are read or played
+	logger *metrics.Logger
 }
 
 func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
@@ -98,7 +110,7 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 	if !o.World.Writes() {
 		o.Output = ""
 	}
-	p := &probe{gradientAnalysis: gradientAnalysis{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
+	p := &probe{bucketObserver: bucketObserver{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
 	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
@@ -122,22 +134,22 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 	if p.preparation.penalty, note = state.penalty(c.Algorithm); note != "" {
 		p.log.Warnf("%s", note)
 	}
-	p.step = max(state.Step, 1)
+	p.number = max(state.Step, 1)
 	if o.Rollouts != "" {
 		if err := p.read(o.Rollouts, o.Step); err != nil {
 			return err
 		}
 	}
 	if o.Step > 0 {
-		p.step = o.Step
+		p.number = o.Step
 	}
 	if o.Output != "" {
 		if err := p.openOutput(o.Output); err != nil {
 			return err
 		}
 	}
-	p.log.Infof("analysing %s as of step %d", from.Actor, p.step)
-	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.episodes == nil || o.Validate, Policy: from.Actor,
+	p.log.Infof("analysing %s as of step %d", from.Actor, p.number)
+	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.given == nil || o.Validate, Policy: from.Actor,
 		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
 	if c.Algorithm.UsesCritic() {
 		if parts.Values, err = p.locateCritic(ctx, from, o.Critic); err != nil {
@@ -204,29 +216,29 @@ func (p *probe) read(path string, step int) error {
 		return fmt.Errorf("%s holds episodes of step %d, not of step %d", path, only, step)
 	}
 	if only > 0 {
-		p.step = only
+		p.number = only
 	}
-	p.episodes = slices.DeleteFunc(episodes, func(e *episode.Episode) bool { return e.Step != only })
-	p.replay = &replay{path: path, steps: [][]*episode.Episode{p.episodes}}
+	p.given = slices.DeleteFunc(episodes, func(e *episode.Episode) bool { return e.Step != only })
+	p.replay = &replay{path: path, steps: [][]*episode.Episode{p.given}}
 	return nil
 }
 
 // playProbe plays what the run would: its separate analysis batch of the step, or its training batch.
-func (p *probe) playProbe(ctx context.Context, out *analysed) ([]*episode.Episode, error) {
+func (p *probe) playProbe(ctx context.Context, line metrics.Line) ([]*episode.Episode, error) {
 	if p.config.Separate() {
-		return p.rollouts.analysis(ctx, p.step, out.numbers)
+		return p.rollouts.analysis(ctx, p.number, line)
 	}
-	episodes, _, err := p.rollouts.play(ctx, rollout.TrainingPlan(p.config, p.step), fmt.Sprintf("step %d rollout", p.step))
+	episodes, _, err := p.rollouts.play(ctx, rollout.TrainingPlan(p.config, p.number), fmt.Sprintf("step %d rollout", p.number))
 	return episodes, err
 }
 
-func (p *probe) validateProbe(ctx context.Context, out *analysed) error {
-	found, err := p.rollouts.validation(ctx, p.step, p.step)
+func (p *probe) validateProbe(ctx context.Context, line metrics.Line) error {
+	found, err := p.rollouts.validation(ctx, p.number, p.number)
 	if err != nil {
 		return err
 	}
 	delete(found, "timing_s/testing")
-	maps.Copy(out.numbers, found)
+	line.Copy(found)
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if strings.HasSuffix(name, "/success") {
@@ -250,8 +262,8 @@ func (p *probe) openOutput(dir string) error {
 		if err != nil {
 			return err
 		}
-		if record.Step >= p.step {
-			return fmt.Errorf("%s already holds step %d: remove it, or choose another folder for step %d", path, record.Step, p.step)
+		if record.Step >= p.number {
+			return fmt.Errorf("%s already holds step %d: remove it, or choose another folder for step %d", path, record.Step, p.number)
 		}
 	}
 	var err error
@@ -263,7 +275,7 @@ func (p *probe) write(dir string, result Probed) error {
 	if dir == "" || !p.world.Writes() {
 		return nil
 	}
-	if err := analysis.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {
+	if err := gradients.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {
 		return err
 	}
 	return p.logger.Log(result.Step, result.Values)

@@ -62,14 +62,13 @@ func (r *rollouts) save(episodes []*episode.Episode, name string, wanted bool) e
 }
 
 // analysis plays the separate analysis batch of a step.
-func (r *rollouts) analysis(ctx context.Context, step int, m map[string]float64) ([]*episode.Episode, error) {
+func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
 	plan := rollout.AnalysisPlan(r.config, step)
 	episodes, _, err := r.play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
 	if err != nil {
 		return nil, err
 	}
-	m["grad_analysis/source_env_groups"] = float64(plan.Groups())
-	m["grad_analysis/source_group_size"] = float64(plan.Sources[0].GroupSize)
+	line.Add(sourceMetrics{Groups: plan.Groups(), GroupSize: plan.Sources[0].GroupSize})
 	return episodes, r.save(episodes, fmt.Sprintf("analysis_%d.jsonl", step), r.config.Run.SaveRollouts == "all")
 }
 

@@ -40,12 +40,8 @@ func (r *rewardTracking) Look(_ context.Context, s *Step) error {
 		row := tracking.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
 			Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score), Components: map[string]reward.Float{}}
 		members[e.Group]++
-		for name, parts := range e.Components {
-			sum := 0.0
-			for _, p := range parts {
-				sum += p.Value
-			}
-			row.Components[name] = reward.Float(sum)
+		for name, score := range componentScores(e) {
+			row.Components[name] = reward.Float(score)
 		}
 		row.Complete(text, e.Success)
 		rows[i] = row
@@ -80,9 +76,12 @@ func (r *rollouts) track(episodes []*episode.Episode, step int) error {
 		if e.Label == "" {
 			reply.UID = fmt.Sprintf("%s/%d", e.Tag, e.Seed)
 		}
-		for t := turn.Reply; t < turn.End; t++ {
-			p := float64(e.Logprob[t])
-			reply.TokenLogProbs = append(reply.TokenLogProbs, &p)
+		reply.TokenLogProbs = make([]*float64, len(ids))
+		for t := range reply.TokenLogProbs {
+			if e.Logprob != nil { // not known where the text that the policy saw is not what it sampled, or one group had several temperatures
+				p := float64(e.Logprob[turn.Reply+t])
+				reply.TokenLogProbs[t] = &p
+			}
 		}
 		replies = append(replies, reply)
 	}

@@ -19,7 +19,7 @@ type Trainer struct {
 	rollouts    rollouts
 	preparation preparation
 	update      update
-	components  componentGradients
+	components  componentObserver
 	tracking    rewardTracking
 	ofRollouts  []observer // of what was played, before the filter
 	ofBatches   []observer // of what is trained on, between the critic's update and the actor's
@@ -76,8 +76,8 @@ func (t *Trainer) observe() (err error) {
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
-	t.components = componentGradients{equipment: t.equipment, dir: t.file(componentFolder(c)), saves: true}
-	buckets := &gradientAnalysis{t.equipment, &t.rollouts, &t.preparation, t.file("analysis"), nil}
+	t.components = componentObserver{equipment: t.equipment, dir: t.file(componentFolder(c)), saves: true}
+	buckets := &bucketObserver{t.equipment, &t.rollouts, &t.preparation, t.file("analysis")}
 	t.ofRollouts = []observer{{"", lengths{}}, {"", &t.tracking}, {"collapse_metrics", &collapseObserver{t.equipment, &t.state.Collapse}}}
 	t.ofBatches = []observer{{"gradient_analysis", buckets}, {"grad_components", &t.components}}
 	return nil

@@ -1,4 +1,4 @@
-package components
+package gradients
 
 import (
 	"math"
@@ -55,22 +55,23 @@ func cosineOf(gram blas64.General, a, b []float64) float64 {
 // advantagesOf standardises rewards within their groups, as grpo does.
 func advantagesOf(t *testing.T, ids []int, rewards ...[]float64) [][]float64 {
 	t.Helper()
-	samples := make([]Sample, len(ids))
+	episodes := make([]Rewarded, len(ids))
 	var names []string
 	for k := range rewards {
 		names = append(names, string(rune('a'+k)))
 	}
 	for i, g := range ids {
-		samples[i] = Sample{Group: g, Tokens: 3, Parts: map[string]float64{}}
+		components := map[string]float64{}
 		for k, name := range names {
-			samples[i].Parts[name] = rewards[k][i]
+			components[name] = rewards[k][i]
 		}
+		episodes[i] = rewarded(g, 3, 0, components)
 	}
-	a, err := Estimate(samples, config.Components{Mode: Independent, Names: names}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	a, err := Estimate(episodes, config.Components{Mode: "independent", Names: names}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.Parts
+	return a.Means
 }
 
 // Two parts that are made of noise lie inside the band as often as it says, whether rewards are continuous or few; a part that is a signal and
@@ -94,7 +95,7 @@ func TestBandsCoverNoise(t *testing.T) {
 			one, other := draw(gram, len(ids))
 			a := advantagesOf(t, ids, one, other)
 			b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .9, random: rand.New(rand.NewPCG(1, uint64(trial)))}
-			band, ok := b.between(a[0], a[1], b.deal(a[0]), b.deal(a[1]))
+			band, ok := b.between(a[0], a[1], b.permute(a[0]), b.permute(a[1]))
 			if !ok {
 				t.Fatalf("%s: no band", name)
 			}
@@ -131,7 +132,7 @@ func TestCopiesAndOpposites(t *testing.T) {
 	a := advantagesOf(t, ids, one, scaled, opposite)
 	b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .95, random: r}
 	for k, want := range map[int]float64{1: 1, 2: -1} {
-		band, ok := b.between(a[0], a[k], b.deal(a[0]), b.deal(a[k]))
+		band, ok := b.between(a[0], a[k], b.permute(a[0]), b.permute(a[k]))
 		c := cosineOf(gram, a[0], a[k])
 		if math.Abs(c-want) > 1e-5 || !ok || band.Low <= -.95 || band.High >= .95 || band.Low >= 0 || band.High <= 0 {
 			t.Errorf("copy %d: cosine %v, band %v (%v)", k, c, band, ok)
@@ -145,12 +146,12 @@ func TestNoBand(t *testing.T) {
 	gram, groups, ids := synthetic(r, 2, 4, 5)
 	b := &bands{gram: gram, groups: groups, rounds: 5, confidence: .95, random: r}
 	a := noise(r, len(ids), false)
-	if band, ok := b.between(a, a, b.deal(a), b.deal(a)); ok {
+	if band, ok := b.between(a, a, b.permute(a), b.permute(a)); ok {
 		t.Errorf("ten rounds make the band %v", band)
 	}
 	b.rounds = 100
 	zero := make([]float64, len(ids))
-	if band, ok := b.between(a, zero, b.deal(a), b.deal(zero)); ok {
+	if band, ok := b.between(a, zero, b.permute(a), b.permute(zero)); ok {
 		t.Errorf("a part without a gradient has the band %v", band)
 	}
 }
@@ -185,7 +186,7 @@ func TestInnerProductsOfSketches(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	sketches := make([][]float32, 5)
 	for i := range sketches {
-		sketches[i] = make([]float32, sketchDimension)
+		sketches[i] = make([]float32, episodeSketch)
 		for k := range sketches[i] {
 			sketches[i][k] = float32(r.NormFloat64())
 		}
@@ -197,7 +198,7 @@ func TestInnerProductsOfSketches(t *testing.T) {
 			for k, v := range sketches[i] {
 				want += float64(v) * float64(sketches[j][k])
 			}
-			if got := b.gram.Data[i*5+j]; math.Abs(got-want) > 1e-3*math.Sqrt(float64(sketchDimension)) {
+			if got := b.gram.Data[i*5+j]; math.Abs(got-want) > 1e-3*math.Sqrt(float64(episodeSketch)) {
 				t.Errorf("⟨s_%d, s_%d⟩ = %v, want %v", i, j, got, want)
 			}
 		}

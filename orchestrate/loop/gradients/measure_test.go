@@ -1,4 +1,4 @@
-package analysis
+package gradients
 
 import (
 	"context"
@@ -13,19 +13,17 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
-// fixture is a tiny policy, episodes of different length in groups of different size, and a loss of four components: two task terms with
+// fixture is a tiny policy, episodes of different length in groups of different size, and a loss of four columns: two task terms with
 // advantages of their own, of which one is the other's double, one that is neither, and the entropy.
 type fixture struct {
-	model      *torch.Model
-	ids        [][]int32
-	advantages map[string][]float32 // one per episode
-	groups     []Group
-	batch      Batch
-	calls      int
+	Subject
+	groups []Group
+	passed int // sequences
 }
 
 const tokenWeight = 1. / 40
@@ -37,43 +35,53 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { model.Close() })
 	r := rand.New(rand.NewPCG(6, 7))
 	fill(t, model, func() float32 { return float32(0.3 * r.NormFloat64()) })
-	f := &fixture{model: model, advantages: map[string][]float32{}}
-	f.batch.Components = []torch.Term{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Kind: torch.TermEntropy}}
+	f := &fixture{Subject: Subject{Policy: learner(t, model), Batch: &train.Batch{}, Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
+		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}}}}
+	f.Columns = []train.Column{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Kind: torch.TermEntropy}}
 	for g, size := range []int{2, 3, 2, 1, 2} {
-		group := Group{ID: 10 - g, Spread: float64(g)}
+		group := Group{ID: 10 - g, Std: float64(g)}
 		for range size {
-			i := len(f.ids)
-			group.Samples = append(group.Samples, i)
-			f.ids = append(f.ids, nil)
-			for range 3 + i%3 {
-				f.ids[i] = append(f.ids[i], int32(r.IntN(40)))
+			i := f.Batch.Len()
+			group.Rows = append(group.Rows, i)
+			var s train.Sequence
+			for k := range 3 + i%3 {
+				s.IDs, s.Mask = append(s.IDs, int32(r.IntN(40))), append(s.Mask, k > 0)
 			}
+			f.Batch.Sequences = append(f.Batch.Sequences, s)
+			f.Batch.Weights = append(f.Batch.Weights, slices.Repeat([]float32{tokenWeight}, len(s.IDs)))
 			a, b := float32(r.NormFloat64()), float32(r.NormFloat64())
-			f.advantages["first"] = append(f.advantages["first"], a)
-			f.advantages["double"] = append(f.advantages["double"], 2*a)
-			f.advantages["other"] = append(f.advantages["other"], b)
-			f.batch.Tokens = append(f.batch.Tokens, len(f.ids[i])-1)
+			for k, v := range []float32{a, 2 * a, b} {
+				f.Columns[k].Advantages = append(f.Columns[k].Advantages, slices.Repeat([]float32{v}, len(s.IDs)))
+			}
 		}
 		f.groups = append(f.groups, group)
 	}
-	f.batch.Backward = func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
-		return f.backward(samples, tokenWeight, out)
+	f.Batch.Advantages = f.Columns[0].Advantages
+	if f.Batch.Old, err = f.Policy.Score(context.Background(), f.Batch, train.What{Temperature: 1}); err != nil {
+		t.Fatal(err)
 	}
-	f.batch.Alone = func(samples []int, scale float64, out []torch.Term) (torch.PolicyStats, error) {
-		tokens := 0
-		for _, i := range samples {
-			tokens += f.batch.Tokens[i]
-		}
-		stats, err := f.backward(samples, scale/float64(tokens), out)
-		for name, c := range stats.Terms {
-			stats.Terms[name] = torch.TermStats{Loss: c.Loss / scale}
-		}
-		return stats, err
-	}
+	f.Batch.Progress = func(sequences int) { f.passed += sequences }
 	return f
+}
+
+// learner is a model as a policy of this process; it is closed with the test.
+func learner(t *testing.T, model *torch.Model) *train.Learner {
+	t.Helper()
+	l, err := train.NewLearner(model, train.Placement{PassTokens: 1000}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (f *fixture) names() (out []string) {
+	for _, c := range f.Columns {
+		out = append(out, c.Name)
+	}
+	return out
 }
 
 func fill(t *testing.T, model *torch.Model, value func() float32) {
@@ -100,69 +108,50 @@ func fill(t *testing.T, model *torch.Model, value func() float32) {
 	}
 }
 
-func (f *fixture) backward(samples []int, weight float64, out []torch.Term) (torch.PolicyStats, error) {
-	f.calls++
-	var chosen [][]int32
-	for _, i := range samples {
-		chosen = append(chosen, f.ids[i])
-	}
-	b := torch.Pack(chosen, nil)
-	scores, err := f.model.Score(b, 1, false)
-	if err != nil {
-		return torch.PolicyStats{}, err
-	}
-	for k, c := range out {
-		if own := f.advantages[c.Name]; own != nil {
-			out[k].Advantages = nil
-			for _, i := range samples {
-				out[k].Advantages = append(out[k].Advantages, slices.Repeat([]float32{own[i]}, len(f.ids[i]))...)
-			}
-		}
-	}
-	return f.model.PolicyBackward(b, torch.PolicyInputs{OldLogprobs: scores.Logprobs, Weights: slices.Repeat([]float32{float32(weight)}, len(b.IDs))},
-		torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}, out)
-}
-
-// slowly is the gradient of one component of some episodes, by parameter, and its loss: a buffer of its own, one episode after the other.
-func (f *fixture) slowly(t *testing.T, samples []int, name string, weight func(i int) float64) (gradient map[string][]float64, loss float64) {
+// slowly is the gradient of one column of some rows, by parameter, and its loss: a buffer of its own, one row after the other.
+func (f *fixture) slowly(t *testing.T, rows []int, name string, weight func(row int) float64) (gradient map[string][]float64, loss float64) {
 	t.Helper()
-	g, err := torch.NewGradients(f.model)
+	g, err := torch.NewGradients(f.Policy.Model)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	term := torch.TermTask
-	if name == "entropy" {
-		term = torch.TermEntropy
-	}
-	for _, i := range samples {
-		stats, err := f.backward([]int{i}, weight(i), []torch.Term{{Name: name, Kind: term, Into: g}})
+	for _, row := range rows {
+		c := f.Columns[slices.Index(f.names(), name)]
+		c.Advantages, c.Into = train.Rows(c.Advantages, []int{row}), g
+		one := f.Batch.Take([]int{row})
+		one.Weights = [][]float32{slices.Repeat([]float32{float32(weight(row))}, len(one.Sequences[0].IDs))}
+		losses, err := f.Policy.Backward(context.Background(), one, f.Objective, []train.Column{c})
 		if err != nil {
 			t.Fatal(err)
 		}
-		loss += stats.Terms[name].Loss
+		loss += losses.Columns[0].Loss
 	}
-	parameters, err := f.model.Parameters()
+	parameters, err := f.Policy.Model.Parameters()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer torch.CloseParameters(parameters)
 	gradient = map[string][]float64{}
 	for i, p := range parameters {
-		tensor, err := g.Tensor(i)
+		values, err := all(g, i, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, err := tensor.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		tensor.Close()
 		for _, v := range values {
 			gradient[p.Name] = append(gradient[p.Name], float64(v))
 		}
 	}
 	return gradient, loss
+}
+
+// logged are a report's numbers under the prefix p.
+func logged(r *Report) map[string]float64 {
+	line := metrics.Line{}
+	line.Add(struct {
+		R *Report `metric:"p"`
+	}{r})
+	return line.Floats()
 }
 
 func dot(a, b map[string][]float64) (sum float64) {
@@ -178,12 +167,12 @@ func dot(a, b map[string][]float64) (sum float64) {
 // and one component at a time. What sketches touch is within their error.
 func TestExactNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
-	names := f.batch.names()
-	all := slices.Concat(f.groups[0].Samples, f.groups[1].Samples, f.groups[2].Samples, f.groups[3].Samples, f.groups[4].Samples)
+	names := f.names()
+	everyRow := slices.Concat(f.groups[0].Rows, f.groups[1].Rows, f.groups[2].Rows, f.groups[3].Rows, f.groups[4].Rows)
 	weight := func(int) float64 { return tokenWeight }
 	for mode, o := range map[string]Options{"kept": {KeepBytes: 1 << 30}, "sketches": {}, "one after the other": {LowMemory: true}} {
 		o.Profile, o.Statistics, o.Confidence = Exact, true, .9
-		report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, o)
+		report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,36 +186,36 @@ func TestExactNumbersOneByOne(t *testing.T) {
 				t.Errorf("%s: %s = %.8g, want %.8g", mode, what, got, want)
 			}
 		}
-		m := report.Metrics("p")
-		if len(report.Results) != 3 || !slices.Equal(report.Components, names) {
-			t.Fatalf("%s: %d results of %v", mode, len(report.Results), report.Components)
+		m := logged(report)
+		if len(report.Results) != 3 || !slices.Equal(report.Terms, names) {
+			t.Fatalf("%s: %d results of %v", mode, len(report.Results), report.Terms)
 		}
 		whole := map[string]map[string][]float64{}
 		for _, name := range names {
-			whole[name], _ = f.slowly(t, all, name, weight)
+			whole[name], _ = f.slowly(t, everyRow, name, weight)
 		}
 		buckets := map[string]map[string]map[string][]float64{}
 		for b, x := range report.Results {
 			p := "p/" + x.Name + "/"
 			buckets[x.Name] = map[string]map[string][]float64{}
 			total, tokens := 0.0, 0
-			for _, i := range x.Bucket.Samples() {
-				tokens += f.batch.Tokens[i]
+			for _, i := range x.Rows() {
+				tokens += f.Batch.Sequences[i].Sampled()
 			}
-			check("count", m[p+"sample_count"], float64(len(x.Bucket.Samples())), 1, 0)
-			check("share", m[p+"sample_pct"], float64(len(x.Bucket.Samples()))/10, 1, 1e-12)
+			check("count", m[p+"sample_count"], float64(len(x.Rows())), 1, 0)
+			check("share", m[p+"sample_pct"], float64(len(x.Rows()))/10, 1, 1e-12)
 			check("groups", m[p+"group_rv_count"], []float64{2, 3, 5}[b], 1, 0)
 			check("smallest spread", m[p+"reward_std_min"], []float64{0, 2, 0}[b], 1, 0)
 			check("largest spread", m[p+"reward_std_max"], []float64{1, 4, 4}[b], 1, 0)
 			check("mean spread", m[p+"reward_std_mean"], []float64{.5, 3, 2}[b], 1, 1e-12)
 			for _, name := range names {
-				gradient, loss := f.slowly(t, x.Bucket.Samples(), name, weight)
+				gradient, loss := f.slowly(t, x.Rows(), name, weight)
 				buckets[x.Name][name] = gradient
 				total += loss
 				square := dot(gradient, gradient)
 				norm := math.Sqrt(square)
 				check(p+name, m[p+name], norm, norm, 1e-5)
-				check(p+"per sample", m[p+"per_sample/"+name], norm/float64(len(x.Bucket.Samples())), norm, 1e-5)
+				check(p+"per sample", m[p+"per_sample/"+name], norm/float64(len(x.Rows())), norm, 1e-5)
 				check(p+"per token", m[p+"per_token/"+name], norm/float64(tokens), norm, 1e-5)
 				check(p+"loss", m[p+"loss/"+name], loss, 1, 1e-6)
 				if _, found := m[p+"cosine_all/"+name]; found != (x.Name != "all") {
@@ -236,33 +225,33 @@ func TestExactNumbersOneByOne(t *testing.T) {
 				}
 				var squares, products []float64
 				mean := 0.0
-				for g, group := range x.Groups {
-					own, _ := f.slowly(t, group.Samples, name, weight)
+				for g, group := range x.Bucket.Groups {
+					own, _ := f.slowly(t, group.Rows, name, weight)
 					squares, products = append(squares, dot(own, own)), append(products, dot(own, gradient))
-					mean += math.Sqrt(dot(own, own)) / float64(len(x.Groups))
-					check(p+"group norm", x.GroupNorms[g][name], math.Sqrt(dot(own, own)), norm, 1e-5)
+					mean += math.Sqrt(dot(own, own)) / float64(len(x.Bucket.Groups))
+					check(p+"group norm", x.groupNorms[g][name], math.Sqrt(dot(own, own)), norm, 1e-5)
 				}
 				check(p+"mean group norm", m[p+"group_norm_mean/"+name], mean, mean, 1e-5)
 				s, _ := Separate(square, squares, products, .9)
 				check(p+"signal", m[p+"signal_sq/"+name], s.Square, square, 1e-4)
 				check(p+"noise", m[p+"noise_sq/"+name], s.Noise, square, 1e-4)
-				if _, found := m[p+"signal_sq_low/"+name]; found != (len(x.Groups) > 2) {
-					t.Errorf("%s: %s of %d groups has an interval: %v", mode, p, len(x.Groups), found)
+				if _, found := m[p+"signal_sq_low/"+name]; found != (len(x.Bucket.Groups) > 2) {
+					t.Errorf("%s: %s of %d groups has an interval: %v", mode, p, len(x.Bucket.Groups), found)
 				} else if found {
 					check(p+"low", m[p+"signal_sq_low/"+name], s.Low, math.Abs(s.High-s.Low), 5*slack)
 					check(p+"high", m[p+"signal_sq_high/"+name], s.High, math.Abs(s.High-s.Low), 5*slack)
 				}
 				blocks := 0.0
-				for _, block := range x.Blocks {
+				for _, block := range x.layers {
 					want := 0.0
 					for parameter, values := range gradient {
-						if strings.HasPrefix(strings.TrimPrefix(parameter, "model."), block.Name+".") {
+						if strings.HasPrefix(strings.TrimPrefix(parameter, "model."), block.name+".") {
 							for _, v := range values {
 								want += v * v
 							}
 						}
 					}
-					check(p+block.Name, block.Norms[name], math.Sqrt(want), norm, 1e-5)
+					check(p+block.name, block.norms[name], math.Sqrt(want), norm, 1e-5)
 					blocks += want
 				}
 				check(p+"blocks together", blocks, square, square, 1e-6)
@@ -279,32 +268,29 @@ func TestExactNumbersOneByOne(t *testing.T) {
 			t.Errorf("%s: %d pairs of buckets", mode, len(report.Pairs))
 		}
 		for _, pair := range report.Pairs {
-			a, b := buckets[pair.First][pair.Component], buckets[pair.Second][pair.Component]
+			a, b := buckets[pair.First][pair.Term], buckets[pair.Second][pair.Term]
 			check(fmt.Sprint(pair), pair.Cosine, dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1, slack)
-			if sa, sb := m["p/bucket_1/signal_sq/"+pair.Component], m["p/bucket_2/signal_sq/"+pair.Component]; sa > 0 && sb > 0 {
+			if sa, sb := m["p/bucket_1/signal_sq/"+pair.Term], m["p/bucket_2/signal_sq/"+pair.Term]; sa > 0 && sb > 0 {
 				check(fmt.Sprint("unbiased ", pair), pair.Unbiased, dot(a, b)/math.Sqrt(sa*sb), dot(a, a)/sa+dot(b, b)/sb, slack)
 			} else if !math.IsNaN(pair.Unbiased) {
 				t.Errorf("%s: %v has an unbiased cosine of signals %v and %v", mode, pair, sa, sb)
 			}
 		}
-		top := report.TopLevel()
-		check("top level", top["actor/grad_norm/other"], m["p/all/other"], 1, 0)
-		check("top level", top["actor/loss/total"], m["p/all/loss/total"], 1, 0)
 	}
 }
 
 // Norms alone take one buffer per component and bucket, and no statistics.
 func TestNormsAlone(t *testing.T) {
 	f := newFixture(t)
-	f.calls = 0
-	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, Options{Profile: Exact})
+	f.passed = 0
+	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), Options{Profile: Exact})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.calls != 2 {
-		t.Errorf("%d passes for two buckets", f.calls)
+	if f.passed != 10 {
+		t.Errorf("%d sequences were passed, the batch has 10", f.passed)
 	}
-	m := report.Metrics("p")
+	m := logged(report)
 	if _, found := m["p/all/signal_sq/first"]; found || m["p/all/first"] == 0 || len(report.Pairs) > 0 {
 		t.Errorf("statistics were not asked for: %v", m)
 	}
@@ -313,13 +299,13 @@ func TestNormsAlone(t *testing.T) {
 // The paper profile is the mean over mini-batches of the norms of micro-batch means, each divided by the micro-batches of a full mini-batch.
 // paperByHand makes RAGEN's numbers from gradients that are taken one by one: every rank goes through its run of the rows, mini-batches are divided by the
 // micro-batches of a full one, norms are averaged over mini-batches and losses over micro-batches.
-func (f fixture) paperByHand(t *testing.T, report Report) {
+func (f *fixture) paperByHand(t *testing.T, report *Report) {
 	t.Helper()
 	o := report.Options
 	for _, x := range report.Results {
-		rows := x.Bucket.Samples()[:x.Samples]
+		rows := x.Rows()[:x.Samples]
 		share, mini := x.Samples/o.Ranks, o.MiniBatch/o.Ranks
-		for _, name := range f.batch.names() {
+		for _, name := range f.names() {
 			norms, minis, loss, micros := 0.0, 0.0, 0.0, 0.0
 			for begin := 0; begin < share; begin += mini {
 				var gradient map[string][]float64
@@ -328,7 +314,7 @@ func (f fixture) paperByHand(t *testing.T, report Report) {
 					for micro := range slices.Chunk(own, o.MicroBatch) {
 						tokens := 0.0
 						for _, i := range micro {
-							tokens += float64(f.batch.Tokens[i])
+							tokens += float64(f.Batch.Sequences[i].Sampled())
 						}
 						part, l := f.slowly(t, micro, name, func(int) float64 { return 1 / tokens })
 						loss += l
@@ -359,34 +345,34 @@ func (f fixture) paperByHand(t *testing.T, report Report) {
 
 func TestPaperNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
-	o := Options{Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1}
-	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, true), f.batch, o)
+	o := Options{Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1, Aggregation: "token-mean"}
+	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, true), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.paperByHand(t, report)
 	// Two ranks: rows are cut to an even number and dealt in equal runs; a bucket of one row is left out.
 	o.Ranks = 2
-	groups := []Group{{ID: 1, Samples: []int{3}}, {ID: 2, Spread: 7, Samples: []int{0, 1, 2}}}
-	f.batch.Tokens = f.batch.Tokens[:4]
-	report, err = Measure(context.Background(), f.model, Quantile(groups, 2, true), f.batch, o)
+	groups := []Group{{ID: 1, Rows: []int{3}}, {ID: 2, Std: 7, Rows: []int{0, 1, 2}}}
+	f.Subject = f.take([]int{0, 1, 2, 3})
+	report, err = MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 2, true), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(report.Results) != 2 || report.Results[0].Name != "bucket_2" || report.Results[0].Samples != 2 || report.Results[1].Samples != 4 ||
-		report.Results[0].Fraction != .5 || report.Results[1].Low != 0 || report.Results[0].Low != 7 || report.Results[0].High != 7 ||
-		report.Results[0].Tokens != f.batch.Tokens[0]+f.batch.Tokens[1] {
+		report.Results[0].Share != .5 || report.Results[1].Low != 0 || report.Results[0].Low != 7 || report.Results[0].High != 7 ||
+		report.Results[0].Tokens != f.Batch.Sequences[0].Sampled()+f.Batch.Sequences[1].Sampled() {
 		t.Errorf("two ranks: %+v", report.Results)
 	}
 	f.paperByHand(t, report)
 	o.MicroBatch = 1
-	if report, err = Measure(context.Background(), f.model, Quantile(groups, 1, true), f.batch, o); err != nil {
+	if report, err = MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 1, true), o); err != nil {
 		t.Fatal(err)
 	}
 	f.paperByHand(t, report)
 	for _, bad := range []Options{{Profile: Paper, MiniBatch: 5, MicroBatch: 1, Ranks: 2}, {Profile: Paper, MiniBatch: 4, MicroBatch: 3, Ranks: 1},
 		{Profile: Paper, MiniBatch: 4, MicroBatch: 4, Ranks: 2}, {Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}} {
-		if _, err := Measure(context.Background(), f.model, Quantile(groups, 2, true), f.batch, bad); err == nil {
+		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 2, true), bad); err == nil {
 			t.Errorf("%+v: no error", bad)
 		}
 	}
@@ -395,35 +381,21 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 func TestMeasureThatCannotGoOn(t *testing.T) {
 	f := newFixture(t)
 	o := Options{Profile: Exact, Statistics: true, Confidence: .9}
-	if _, err := Measure(context.Background(), f.model, nil, f.batch, o); err == nil {
+	if _, err := MeasureBuckets(context.Background(), f.Subject, nil, o); err == nil {
 		t.Error("no groups: no error")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("enough")
 	cancel(stop)
-	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1}} {
-		if _, err := Measure(ctx, f.model, Quantile(f.groups, 2, false), f.batch, profile); !errors.Is(err, stop) {
+	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1, Aggregation: "token-mean"}} {
+		if _, err := MeasureBuckets(ctx, f.Subject, Quantile(f.groups, 2, false), profile); !errors.Is(err, stop) {
 			t.Errorf("cancelled: %v", err)
 		}
 	}
-	finite := f.batch.Backward
-	f.batch.Backward = func(samples []int, out []torch.Term) (torch.PolicyStats, error) {
-		stats, err := finite(samples, out)
-		tensor, problem := out[2].Into.Tensor(0)
-		if problem != nil {
-			t.Fatal(problem)
-		}
-		defer tensor.Close()
-		values, problem := tensor.Float32s()
-		if problem != nil {
-			t.Fatal(problem)
-		}
-		values[5] = float32(math.Inf(1))
-		return stats, errors.Join(err, tensor.SetFloat32s(values))
-	}
+	f.Columns[2].Advantages[4][1], f.Batch.Weights[4][1] = 3e38, 3e38
 	for _, keep := range []int64{0, 1 << 30} {
 		o.KeepBytes = keep
-		if _, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, o); !errors.Is(err, torch.ErrNotFinite) {
+		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o); !errors.Is(err, torch.ErrNotFinite) {
 			t.Errorf("an infinite gradient: %v", err)
 		}
 	}
@@ -432,16 +404,15 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 // The files hold every group with its spread and gradient norms, and every number, under the names of their batch.
 func TestFiles(t *testing.T) {
 	f := newFixture(t)
-	report, err := Measure(context.Background(), f.model, Quantile(f.groups, 2, false), f.batch, Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
+	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]any{"grad_analysis/profile": "exact", "x": math.NaN(), "nothing": nil}
-	for prefix := range map[string]bool{"grad_norm": true, "grad_norm_prefilter": true} {
-		for name, table := range report.Tables(prefix) {
-			values[name] = table
-		}
-	}
+	values := metrics.Line{"grad_analysis/profile": "exact", "x": math.NaN(), "nothing": nil}
+	values.Add(struct {
+		After  *Report `metric:"grad_norm"`
+		Before *Report `metric:"grad_norm_prefilter"`
+	}{report, report})
 	blocks := values["grad_norm/block_table"].(metrics.Table)
 	if len(blocks.Rows) != 3*5 || blocks.Rows[0][1] != "embed_tokens" || len(blocks.Columns) != 6 {
 		t.Errorf("blocks: %v", blocks)
@@ -471,7 +442,7 @@ func TestFiles(t *testing.T) {
 		}
 		groups := read("gradient_analysis_group_table_" + before + "step_7.csv")
 		if len(groups) != 6 || strings.Join(groups[0], " ") != "bucket group_id reward_std episodes first double other entropy profile" ||
-			groups[2][3] != "3" || groups[2][4] != fmt.Sprint(report.Results[0].GroupNorms[1]["first"]) {
+			groups[2][3] != "3" || groups[2][4] != fmt.Sprint(report.Results[0].groupNorms[1]["first"]) {
 			t.Errorf("groups: %v", groups)
 		}
 	}

@@ -1,4 +1,4 @@
-package analysis
+package gradients
 
 import (
 	"math"
@@ -10,46 +10,48 @@ import (
 
 // What a group contributes to the signal compares buckets of different size, and a bucket without an interval says why.
 func TestSignalPerGroup(t *testing.T) {
-	report := func(o Options, groups ...int) Report {
-		r := Report{Options: o}
+	report := func(o Options, groups ...int) *Report {
+		r := &Report{Options: o, Terms: []string{torch.Task}}
+		var results []*Result
 		for i, n := range groups {
-			x := Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i], Groups: make([]Group, n)},
-				Signals: map[string]Signal{}, Norms: map[string]float64{torch.Task: 1}, Losses: map[string]float64{}}
+			x := &Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i], Groups: make([]Group, n)}, Norms: map[string]float64{torch.Task: 1}}
 			squares, products := make([]float64, n), make([]float64, n) // n equal gradients of norm 1/2
 			for k := range squares {
 				squares[k], products[k] = .25, .25*float64(n)
 			}
 			if s, ok := Separate(.25*float64(n*n), squares, products, .95); ok && o.Statistics && o.Profile == Exact {
-				x.Signals[torch.Task] = s
+				x.addSignal(torch.Task, s)
 			}
-			r.Results = append(r.Results, x)
+			results = append(results, x)
 		}
+		r.finish(results)
 		return r
 	}
 	exact := Options{Profile: Exact, Statistics: true, Confidence: .95}
 	r := report(exact, 1, 2, 7, 10)
-	m, notes := r.Metrics("grad_norm"), r.Notes("grad_norm")
+	m := logged(r)
 	for bucket, interval := range map[string]bool{"bucket_2": false, "bucket_3": true, "all": true} {
-		p := "grad_norm/" + bucket + "/"
+		p := "p/" + bucket + "/"
 		if got := m[p+"signal_per_group/task"]; math.Abs(got-.5) > 1e-12 {
 			t.Errorf("%s: %v per group, want 0.5", bucket, got)
 		}
 		_, low := m[p+"signal_per_group_low/task"]
 		_, high := m[p+"signal_per_group_high/task"]
-		if _, why := notes[p+"no_interval"]; low != interval || high != interval || why == interval {
-			t.Errorf("%s: interval %v %v, reason given %v", bucket, low, high, why)
+		if why := r.Buckets[bucket].NoInterval; low != interval || high != interval || (why == "") != interval {
+			t.Errorf("%s: interval %v %v, reason %q", bucket, low, high, why)
 		}
 	}
-	if _, found := m["grad_norm/bucket_1/signal_per_group/task"]; found || !strings.Contains(notes["grad_norm/bucket_1/no_interval"], "1 group") {
-		t.Errorf("one group: signal %v, note %q", found, notes["grad_norm/bucket_1/no_interval"])
+	if _, found := m["p/bucket_1/signal_per_group/task"]; found || !strings.Contains(r.Buckets["bucket_1"].NoInterval, "1 group") {
+		t.Errorf("one group: signal %v, note %q", found, r.Buckets["bucket_1"].NoInterval)
 	}
 	if text := r.Console("x"); !strings.Contains(text, "bucket_2 has no interval: 2 groups") || strings.Contains(text, "bucket_3 has no") {
 		t.Errorf("the table says\n%s", text)
 	}
 	for what, o := range map[string]Options{"paper": {Profile: Paper, Statistics: true}, "statistics": {Profile: Exact}} {
-		notes := report(o, 7, 7).Notes("p")
-		if len(notes) != 2 || !strings.Contains(notes["p/bucket_1/no_interval"], what) {
-			t.Errorf("%s: %v", what, notes)
+		for _, x := range report(o, 7, 7).Results {
+			if !strings.Contains(x.NoInterval, what) {
+				t.Errorf("%s: %q", what, x.NoInterval)
+			}
 		}
 	}
 	norm, low, high := Signal{Square: -1, Low: -4, High: 9}.PerGroup(3)
@@ -58,17 +60,17 @@ func TestSignalPerGroup(t *testing.T) {
 	}
 }
 
-// Tables are there where they have rows: blocks of the model with statistics, cosines between two buckets or more.
+// Tables are there where they have rows: layers with statistics, cosines between two buckets or more.
 func TestTablesWithoutRows(t *testing.T) {
-	r := Report{Options: Options{Profile: Exact}, Results: []Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Spread: 2}}}}}}
-	for _, name := range []string{"x/block_table", "x/cosine_table"} {
-		if table, found := r.Tables("x")[name]; found {
-			t.Errorf("%s: %v", name, table)
-		}
+	r := &Report{Options: Options{Profile: Exact}, Pairs: []Pair{{First: "bucket_1", Second: "bucket_2", Term: torch.Task, Cosine: .5, Unbiased: .75}}}
+	results := []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}
+	r.finish(results)
+	if len(r.Layers.Columns) > 0 || len(r.Cosines.Rows) != 1 || r.Cosines.Rows[0][3] != .5 {
+		t.Errorf("one pair of buckets: %v, %v", r.Layers, r.Cosines)
 	}
-	r.Pairs = []Pair{{First: "bucket_1", Second: "bucket_2", Component: torch.Task, Cosine: .5, Unbiased: .75}}
-	if table := r.Tables("x")["x/cosine_table"]; len(table.Rows) != 1 || table.Rows[0][3] != .5 {
-		t.Errorf("one pair of buckets: %v", table)
+	r = &Report{Options: Options{Profile: Exact}}
+	if r.finish(results); len(r.Cosines.Columns) > 0 {
+		t.Errorf("no pair: %v", r.Cosines)
 	}
 }
 
@@ -79,8 +81,8 @@ func TestConsoleNamesTheProcedure(t *testing.T) {
 		"x (exact profile, 95% intervals)": {Profile: Exact, Statistics: true, Confidence: .95},
 		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8, MicroBatch: 2, Ranks: 4, Statistics: true},
 	} {
-		r := Report{Options: o, Results: []Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)}, Samples: 1, Fraction: .125}}}
-		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5%") {
+		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)}, Samples: 1, Share: .125, Low: .25, High: 2}}}
+		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5%") || !strings.Contains(text, "0.25 to 2") {
 			t.Errorf("want %q and 12.5%% in\n%s", want, text)
 		}
 	}

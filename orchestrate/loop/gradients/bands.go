@@ -1,4 +1,4 @@
-package components
+package gradients
 
 import (
 	"math"
@@ -10,26 +10,22 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// sketchDimension is a prime, so that neither rows nor columns of a matrix fall on the same places. The inner products of episodes
-// carry an error of about 1 % of the product of their norms; cosines themselves are exact.
-const sketchDimension = 8191
-
-// Band is where a cosine would lie, with the stated confidence, if one part's rewards said nothing of the other's: within the band,
-// nothing is known; below it, the parts work against each other.
+// Band is where a cosine would lie, with the stated confidence, if one reward component said nothing of the other: within the band,
+// nothing is known; below it, the components work against each other.
 type Band struct{ Low, High float64 }
 
-// permuted holds a part's gradient as if its rewards had been dealt anew within their groups, many times over, as advantages and
+// permuted holds a component's gradient as if its rewards had been permuted within their groups, many times over, as advantages and
 // squared norms.
 type permuted struct {
 	advantages blas64.General // one row each
 	squares    []float64
 }
 
-// bands computes what the cosines of parts would be by chance, from inner products of the episodes' own gradients.
+// bands computes what the cosines of components would be by chance, from inner products of the episodes' own gradients.
 type bands struct {
 	gram       blas64.General // ⟨s_i, s_j⟩
 	groups     [][]int
-	rounds     int // per part
+	rounds     int // per component
 	confidence float64
 	random     *rand.Rand
 }
@@ -37,7 +33,7 @@ type bands struct {
 // newBands takes the inner products of the episodes' sketches.
 func newBands(sketches [][]float32, groups [][]int, rounds int, confidence float64, random *rand.Rand) *bands {
 	n := len(sketches)
-	rows := blas32.General{Rows: n, Cols: sketchDimension, Stride: sketchDimension, Data: slices.Concat(sketches...)}
+	rows := blas32.General{Rows: n, Cols: episodeSketch, Stride: episodeSketch, Data: slices.Concat(sketches...)}
 	product := blas32.Symmetric{Uplo: blas.Upper, N: n, Stride: n, Data: make([]float32, n*n)}
 	blas32.Syrk(blas.NoTrans, 1, rows, 0, product)
 	gram := square(n)
@@ -54,8 +50,8 @@ func square(n int) blas64.General {
 	return blas64.General{Rows: n, Cols: n, Stride: n, Data: make([]float64, n*n)}
 }
 
-// deal permutes advantages within every group, as many times as there are rounds.
-func (b *bands) deal(advantages []float64) permuted {
+// permute permutes advantages within every group, as many times as there are rounds.
+func (b *bands) permute(advantages []float64) permuted {
 	n := len(advantages)
 	p := permuted{advantages: blas64.General{Rows: b.rounds, Cols: n, Stride: n, Data: make([]float64, b.rounds*n)}, squares: make([]float64, b.rounds)}
 	for r := range b.rounds {
@@ -100,9 +96,9 @@ func (p permuted) cosines(products []float64, square float64) []float64 {
 	return out
 }
 
-// between is the band of two parts: the wider of what remains of their cosine when the first's rewards are dealt anew, and when the second's
-// are. If one of them is a signal, only the other's dealing is the right one, and nobody knows which.
-func (b *bands) between(first, second []float64, dealtFirst, dealtSecond permuted) (Band, bool) {
+// between is the band of two components: the wider of what remains of their cosine when the first's rewards are permuted, and when the second's
+// are. If one of them is a signal, only the other's permutation is the right one, and nobody knows which.
+func (b *bands) between(first, second []float64, permutedFirst, permutedSecond permuted) (Band, bool) {
 	one, other := b.against(first), b.against(second)
 	inner := func(advantages, products []float64) (sum float64) {
 		for i, v := range products {
@@ -110,8 +106,8 @@ func (b *bands) between(first, second []float64, dealtFirst, dealtSecond permute
 		}
 		return sum
 	}
-	a, ok := b.interval(dealtSecond.cosines(one, inner(first, one)))
-	c, too := b.interval(dealtFirst.cosines(other, inner(second, other)))
+	a, ok := b.interval(permutedSecond.cosines(one, inner(first, one)))
+	c, too := b.interval(permutedFirst.cosines(other, inner(second, other)))
 	return Band{min(a.Low, c.Low), max(a.High, c.High)}, ok && too
 }
 

@@ -1,4 +1,4 @@
-package components
+package gradients
 
 import (
 	"context"
@@ -6,10 +6,10 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/train"
 	"gyre/torch"
 )
 
@@ -49,16 +49,30 @@ func readGolden(t *testing.T) (g golden) {
 	return g
 }
 
-func (g golden) samples() []Sample {
-	var out []Sample
+// episodes are the golden ones as an estimator reads them: rewards lie on the last token.
+func (g golden) episodes() []Rewarded {
+	var out []Rewarded
 	for i, response := range g.Responses {
-		s := Sample{Group: g.UID[i], Tokens: len(response), Score: g.Rewards["total"][i], Parts: map[string]float64{}}
+		n := len(g.Prompts[g.UID[i]]) + len(response)
+		e := Rewarded{Components: map[string][]float64{}}
+		e.Group, e.Mask, e.Rewards = g.UID[i], g.sequence(i).Mask, make([]float64, n)
+		e.Rewards[n-1] = g.Rewards["total"][i]
 		for _, name := range []string{"correctness", "format", "length"} {
-			s.Parts[name] = g.Rewards[name][i]
+			e.Components[name] = make([]float64, n)
+			e.Components[name][n-1] = g.Rewards[name][i]
 		}
-		out = append(out, s)
+		out = append(out, e)
 	}
 	return out
+}
+
+func (g golden) sequence(i int) (s train.Sequence) {
+	prompt := g.Prompts[g.UID[i]]
+	s.IDs, s.Mask = slices.Concat(prompt, g.Responses[i]), make([]bool, len(prompt)+len(g.Responses[i]))
+	for t := len(prompt); t < len(s.IDs); t++ {
+		s.Mask[t] = true
+	}
+	return s
 }
 
 const goldenWidth, gain = 4, 1e4 // of hidden vectors, padded with a zero; of the final norm
@@ -72,7 +86,6 @@ func (g golden) model(t *testing.T) *torch.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.Close() })
 	parameters, err := m.Parameters()
 	if err != nil {
 		t.Fatal(err)
@@ -115,35 +128,22 @@ func (g golden) model(t *testing.T) *torch.Model {
 	return m
 }
 
-// batch runs the golden episodes through a model, weighted as a mean over all tokens.
-func (g golden) batch(t *testing.T, m *torch.Model) Batch {
-	tokens := 0
-	for _, r := range g.Responses {
-		tokens += len(r)
+// subject is the golden episodes under a model, weighted as a mean over all tokens.
+func (g golden) subject(t *testing.T, m *torch.Model) Subject {
+	t.Helper()
+	s := Subject{Policy: learner(t, m), Batch: &train.Batch{}, Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
+		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2}}, Columns: []train.Column{{Name: torch.Task}}}
+	for i := range g.Responses {
+		s.Batch.Sequences = append(s.Batch.Sequences, g.sequence(i))
 	}
-	return Batch{Samples: g.samples(), Backward: func(i int, tasks []Task, _, _ *torch.Gradients) error {
-		size := len(g.Prompts[g.UID[i]]) + len(g.Responses[i])
-		var terms []torch.Term
-		for k, task := range tasks {
-			weights := slices.Repeat([]float32{1 / float32(tokens)}, size)
-			for t, a := range task.Advantages {
-				weights[size-len(task.Advantages)+t] *= a
-			}
-			terms = append(terms, torch.Term{Name: strconv.Itoa(k), Weights: weights, Into: task.Into})
-		}
-		_, err := m.PolicyBackward(g.pack(i), torch.PolicyInputs{}, torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, terms)
-		return err
-	}}
-}
-
-func (g golden) pack(i int) torch.Batch {
-	prompt := g.Prompts[g.UID[i]]
-	ids := slices.Concat(prompt, g.Responses[i])
-	mask := make([]bool, len(ids))
-	for t := len(prompt); t < len(ids); t++ {
-		mask[t] = true
+	err := s.Batch.Weigh("token-mean", 0)
+	if err == nil {
+		s.Batch.Old, err = s.Policy.Score(context.Background(), s.Batch, train.What{Temperature: 1})
 	}
-	return torch.Pack([][]int32{ids}, [][]bool{mask})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // split undoes the merging of mlp and embedding in a gradient: the chain rule.
@@ -198,12 +198,9 @@ func inner(a, b map[string][][]float64, only string) (sum float64) {
 func TestGoldenCase(t *testing.T) {
 	g := readGolden(t)
 	m := g.model(t)
+	subject := g.subject(t, m)
 	for i, want := range g.Logp {
-		scores, err := m.Score(g.pack(i), 1, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for j, v := range scores.Logprobs[len(g.Prompts[g.UID[i]]):] {
+		for j, v := range subject.Batch.Old[i][len(g.Prompts[g.UID[i]]):] {
 			if math.Abs(float64(v)-want[j]) > 1e-5 {
 				t.Fatalf("episode %d, token %d: log-prob %v, want %v", i, j, v, want[j])
 			}
@@ -215,17 +212,17 @@ func TestGoldenCase(t *testing.T) {
 		normed          bool
 		want            goldenMode
 	}{
-		"grpo": {Independent, "grpo", true, g.Grpo}, "grpo_nostd": {Independent, "grpo", false, g.GrpoNostd},
-		"rloo": {Independent, "rloo", true, g.Rloo}, "exact_linear": {Exact, "grpo", true, g.Exact},
+		"grpo": {"independent", "grpo", true, g.Grpo}, "grpo_nostd": {"independent", "grpo", false, g.GrpoNostd},
+		"rloo": {"independent", "rloo", true, g.Rloo}, "exact_linear": {"exact", "grpo", true, g.Exact},
 	} {
-		a, err := Estimate(g.samples(), config.Components{Mode: c.mode, Names: names}, g.Weights, config.Algorithm{Advantage: c.advantage, NormByStd: c.normed})
+		a, err := Estimate(g.episodes(), config.Components{Mode: c.mode, Names: names}, g.Weights, config.Algorithm{Advantage: c.advantage, NormByStd: c.normed})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k, name := range append(slices.Clone(names), Total) {
 			got := a.Total
-			if k < len(a.Parts) {
-				got = a.Parts[k]
+			if k < len(a.Means) {
+				got = a.Means[k]
 			}
 			for i, want := range g.Advantages[mode][name] {
 				if math.Abs(got[i]-want) > 1e-9 {
@@ -234,7 +231,7 @@ func TestGoldenCase(t *testing.T) {
 			}
 		}
 		split := map[string]map[string][][]float64{}
-		report, err := Measure(context.Background(), m, g.batch(t, m), a, Options{Keep: func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
+		report, err := MeasureComponents(context.Background(), subject, g.UID, a, ComponentOptions{Keep: func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
 			for k, name := range names {
 				split[name] = g.split(parameters, gradients[k], t)
 			}
@@ -257,7 +254,7 @@ func TestGoldenCase(t *testing.T) {
 				}
 			}
 		}
-		values := report.Values()
+		values := componentLine(report)
 		for i, first := range report.Names {
 			for _, second := range report.Names[i+1:] {
 				key := first + "_vs_" + second
@@ -278,7 +275,7 @@ func TestGoldenCase(t *testing.T) {
 					t.Errorf("%s: cosine by size %s = %v, want %v", mode, key, sized, c.want.BySize[key])
 				}
 				// What the report says of the one parameter that is as in the golden model.
-				for _, row := range report.table(true).Rows {
+				for _, row := range report.table(scopes("parameter", report.parameters, func(name string) string { return name })).Rows {
 					if row[1] == "lm_head.weight" && row[2] == first && row[3] == second {
 						if got := row[4].(float64); math.Abs(got-c.want.PerParam[key]["lm_head.weight"]) > 1e-4 {
 							t.Errorf("%s: the table's cosine %s of lm_head is %v, want %v", mode, key, got, c.want.PerParam[key]["lm_head.weight"])

@@ -1,4 +1,4 @@
-package analysis
+package gradients
 
 import (
 	"math"
@@ -13,7 +13,7 @@ import (
 func groupsOf(spreads ...float64) []Group {
 	groups := make([]Group, len(spreads))
 	for i, s := range spreads {
-		groups[i] = Group{ID: i, Spread: s, Samples: []int{2 * i, 2*i + 1}}
+		groups[i] = Group{ID: i, Std: s, Rows: []int{2 * i, 2*i + 1}}
 	}
 	return groups
 }
@@ -48,10 +48,10 @@ func TestQuantileSizes(t *testing.T) {
 					t.Errorf("%d groups, paper %v: %s has %d groups, want %d", c.groups, paper, b.Name, len(b.Groups), want[i])
 				}
 				for _, g := range b.Groups {
-					if g.Spread < last {
-						t.Errorf("%s: spread %v after %v", b.Name, g.Spread, last)
+					if g.Std < last {
+						t.Errorf("%s: spread %v after %v", b.Name, g.Std, last)
 					}
-					last = g.Spread
+					last = g.Std
 					seen++
 				}
 			}
@@ -109,7 +109,7 @@ func TestEdgesForgiveRounding(t *testing.T) {
 		for _, start := range []float64{-5.6, .1, .3, 7.7} {
 			scores := []float64{start, start + float64(edge), start + 2*float64(edge)}
 			below, at := float64(edge)*(1-1e-6), statistics.Deviation(scores)
-			buckets := FixedRV([]Group{{ID: 0, Spread: below}, {ID: 1, Spread: at}})
+			buckets := FixedRV([]Group{{ID: 0, Std: below}, {ID: 1, Std: at}})
 			want := [2]string{"bucket_" + strconv.Itoa(edge), "bucket_" + strconv.Itoa(edge+1)}
 			if len(buckets) != 2 || buckets[0].Name != want[0] || buckets[1].Name != want[1] {
 				t.Errorf("spreads %.17g and %.17g are in %v, want %v", below, at, buckets, want)
@@ -122,9 +122,9 @@ func TestEdgesForgiveRounding(t *testing.T) {
 }
 
 func TestBucketSpread(t *testing.T) {
-	b := Bucket{Groups: []Group{{Spread: 1, Samples: []int{5, 2}}, {Spread: 4, Samples: []int{1}}}}
-	if b.Spread() != 2.5 || !slices.Equal(b.Samples(), []int{1, 2, 5}) {
-		t.Errorf("spread %v, samples %v", b.Spread(), b.Samples())
+	b := Bucket{Groups: []Group{{Std: 1, Rows: []int{5, 2}}, {Std: 4, Rows: []int{1}}}}
+	if b.MeanStd() != 2.5 || !slices.Equal(b.Rows(), []int{1, 2, 5}) {
+		t.Errorf("mean %v, rows %v", b.MeanStd(), b.Rows())
 	}
 }
 

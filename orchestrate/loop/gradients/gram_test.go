@@ -1,4 +1,4 @@
-package analysis
+package gradients
 
 import (
 	"math"
@@ -21,17 +21,16 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	torch.CloseParameters(parameters)
-	p := &pool{model: model, components: []string{torch.Task, torch.KL, torch.Entropy}}
-	defer p.close()
-	b, err := p.take()
+	b, err := newBuffers(model, 3, torch.NewGradients)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer b.close()
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range parameters {
 		var values [3][]float32
-		for k, name := range []string{torch.Task, torch.KL, torch.Entropy} {
-			tensor, err := b[name].Tensor(i)
+		for k := range b {
+			tensor, err := b[k].Tensor(i)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,49 +55,42 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 			tensor.Close()
 		}
 	}
-	squares, err := b.squares()
+	var list []parameter
+	for _, p := range parameters {
+		list = append(list, parameter{name: p.Name})
+	}
+	g, err := gramOf(b, []string{"a", "b", "sum"}, list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sketches := map[string]vector{}
-	for name, g := range b {
-		sketch, err := g.Sketch(sketchDimension)
+	var sketches []vector
+	for _, own := range b {
+		v, err := newVector(own, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sketches[name] = vector{sketch: sketch}
+		sketches = append(sketches, v)
 	}
-	products, err := torch.Products([]*torch.Gradients{b[torch.Task], b[torch.KL], b[torch.Entropy]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for place, p := range [][2]string{{torch.Task, torch.Task}, {torch.Task, torch.KL}, {torch.Task, torch.Entropy}, {torch.KL, torch.KL}, {torch.KL, torch.Entropy}, {torch.Entropy, torch.Entropy}} {
-		want, _, err := b[p[0]].Dot(b[p[1]])
-		if err != nil || total(products[place]) != want {
-			t.Errorf("product %v = %v, the dot product is %v (%v)", p, total(products[place]), want, err)
-		}
-		if index := map[string]int{torch.Task: 0, torch.KL: 1, torch.Entropy: 2}; pair(index[p[0]], index[p[1]], 3) != place {
-			t.Errorf("%v is expected at place %d", p, pair(index[p[0]], index[p[1]], 3))
-		}
-	}
-	for _, pair := range [][2]string{{torch.Task, torch.Task}, {torch.Task, torch.KL}, {torch.KL, torch.Entropy}} {
-		want, _, err := b[pair[0]].Dot(b[pair[1]])
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := sketches[pair[0]].dot(sketches[pair[1]])
-		if err != nil {
-			t.Fatal(err)
-		}
-		deviation := math.Sqrt(2*squares[pair[0]]*squares[pair[1]]) / math.Sqrt(sketchDimension)
-		if math.Abs(got-want) > 4*deviation || got == want {
-			t.Errorf("%v: %g, want %g ± %g", pair, got, want, deviation)
+	for i := range b {
+		for j := range b {
+			want, _, err := b[i].Dot(b[j])
+			if kept, problem := (vector{full: b[i]}).dot(vector{full: b[j]}); err != nil || problem != nil || kept != want || g.inner(i, j, everything) != want {
+				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything), kept, want, err)
+			}
+			got, err := sketches[i].dot(sketches[j])
+			if err != nil {
+				t.Fatal(err)
+			}
+			deviation := math.Sqrt(2*g.inner(i, i, everything)*g.inner(j, j, everything)) / math.Sqrt(bucketSketch)
+			if math.Abs(got-want) > 4*deviation || got == want {
+				t.Errorf("%d %d: %g, want %g ± %g", i, j, got, want, deviation)
+			}
 		}
 	}
-	total := sum([]vector{sketches[torch.Task], sketches[torch.KL]})
+	total := sumOf(sketches[:2])
 	for i, v := range total.sketch {
-		if math.Abs(float64(v-sketches[torch.Entropy].sketch[i])) > 1e-3 {
-			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[torch.Entropy].sketch[i])
+		if math.Abs(float64(v-sketches[2].sketch[i])) > 1e-3 {
+			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[2].sketch[i])
 		}
 	}
 }
@@ -112,8 +104,8 @@ func TestPlans(t *testing.T) {
 		want       Plan
 	}{
 		{"small models keep every group", 1e6, func(*Options) {}, Plan{Buffers: 45, Bytes: 180e6, Keep: true, Passes: 1}},
-		{"large ones sketch", 1e9, func(*Options) {}, Plan{Buffers: 9, Bytes: 36e9 + 24*4*sketchDimension, Passes: 1}},
-		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true }, Plan{Buffers: 3, Bytes: 12e9 + 24*4*sketchDimension, Passes: 3}},
+		{"large ones sketch", 1e9, func(*Options) {}, Plan{Buffers: 9, Bytes: 36e9 + 24*4*bucketSketch, Passes: 1}},
+		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true }, Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
 		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
 		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 }, Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
 		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
@@ -129,13 +121,5 @@ func TestPlans(t *testing.T) {
 		if p.String() != want {
 			t.Errorf("%+v: %q, want %q", p, p, want)
 		}
-	}
-}
-
-// No vectors have no inner products.
-func TestGramOfNothing(t *testing.T) {
-	g, err := newGram(nil)
-	if err != nil || g.at(0, 0) != 0 {
-		t.Errorf("%+v, %v", g, err)
 	}
 }

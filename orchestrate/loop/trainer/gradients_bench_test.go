@@ -9,8 +9,8 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/analysis"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
@@ -115,11 +115,13 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		batch, err := t.analysisBatch(context.Background(), s, func(int, []torch.Term) {})
+		subject, err := t.subject(s)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := analysis.Measure(context.Background(), t.actor.Model, buckets, batch, experiment.AnalysisOptions(t.config)); err != nil {
+		o := experiment.AnalysisOptions(t.config)
+		o.Aggregation = t.config.Actor.LossAggregation
+		if _, err := gradients.MeasureBuckets(context.Background(), subject, buckets, o); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -131,11 +133,11 @@ func BenchmarkAnalysis(b *testing.B) {
 	b.Run("exact, norms only", func(b *testing.B) { benchAnalysis(b, "analysis.statistics=false") })
 	b.Run("exact, low memory", func(b *testing.B) { benchAnalysis(b, "analysis.low_memory=true") })
 	b.Run("exact, task only", func(b *testing.B) { benchAnalysis(b, "algorithm.kl_coef=0", "algorithm.entropy_coef=0") })
-	// RAGEN's procedure on the same kernels: a forward pass for each component, each bucket and again for all of them.
+	// RAGEN's procedure on the same kernels: a forward pass for each term, each bucket and again for all of them.
 	b.Run("RAGEN's procedure", func(b *testing.B) { benchAnalysis(b, "analysis.profile=paper", "analysis.low_memory=true") })
 }
 
-// BenchmarkComponents measures the gradients of the reward's parts on the same batch, with their bands: without and with the loss's other terms.
+// BenchmarkComponents measures the gradients of the reward components on the same batch, with their bands: without and with the loss's other terms.
 func BenchmarkComponents(b *testing.B) {
 	for _, parts := range []int{3, 8} {
 		for _, terms := range []bool{false, true} {
@@ -155,7 +157,7 @@ func BenchmarkComponents(b *testing.B) {
 					}
 				}
 				for b.Loop() {
-					if _, err := (&componentGradients{equipment: t}).run(context.Background(), 1, s, map[string]any{}); err != nil {
+					if _, err := (&componentObserver{equipment: t}).measure(context.Background(), 1, s, metrics.Line{}); err != nil {
 						b.Fatal(err)
 					}
 				}

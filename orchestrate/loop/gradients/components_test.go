@@ -1,4 +1,4 @@
-package components
+package gradients
 
 import (
 	"context"
@@ -13,50 +13,54 @@ import (
 
 	"gyre/internal/npz"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/analysis"
+	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
-// measured runs the golden episodes with bands, buckets and a regulariser made of the episodes' own gradients.
-func measured(t *testing.T, o Options, change func(*Batch)) (*Report, Advantages, error) {
+// componentLine is a report as it is logged.
+func componentLine(r *ComponentReport) metrics.Line {
+	line := metrics.Line{}
+	line.Add(r.Metrics())
+	return line
+}
+
+// measured measures the golden episodes under a loss that has an entropy term and a KL term, whose gradient is zero: the policy is its own
+// reference.
+func measured(t *testing.T, o ComponentOptions, change func(*Subject)) (*ComponentReport, error) {
 	t.Helper()
 	g := readGolden(t)
-	m := g.model(t)
-	b := g.batch(t, m)
-	unit := b.Backward
-	b.Entropy, b.KL = true, true
-	b.Backward = func(i int, tasks []Task, entropy, kl *torch.Gradients) error {
-		if entropy == nil || kl == nil {
-			t.Error("a term of the loss has no buffer")
-		}
-		return errors.Join(unit(i, tasks, nil, nil), unit(i, []Task{{Into: entropy}}, nil, nil))
-	}
+	s := g.subject(t, g.model(t))
+	s.Objective.EntropyCoef, s.Objective.KL, s.Objective.KLCoef = .1, torch.KLK2, .1
+	s.Batch.Reference, s.Columns = s.Batch.Old, LossTerms(s.Objective)
 	if change != nil {
-		change(&b)
+		change(&s)
 	}
-	for i := range b.Samples {
-		b.Samples[i].Parts["same"] = .1
+	episodes := g.episodes()
+	for i := range episodes {
+		n := len(episodes[i].Mask)
+		episodes[i].Components["same"] = make([]float64, n)
+		episodes[i].Components["same"][n-1] = .1
 	}
-	a, err := Estimate(b.Samples, config.Components{Mode: Exact, Names: []string{"correctness", "format", "length", "same"}},
+	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length", "same"}},
 		map[string]float64{"correctness": .34, "format": .33, "length": .33, "same": 0}, config.Algorithm{Advantage: "grpo", NormByStd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Measure(context.Background(), m, b, a, o)
-	return r, a, err
+	return MeasureComponents(context.Background(), s, g.UID, a, o)
 }
 
-var twoBuckets = []analysis.Bucket{{Name: "bucket_1", Groups: []analysis.Group{{ID: 0, Samples: []int{0, 1, 2, 3}}}},
-	{Name: "bucket_2", Groups: []analysis.Group{{ID: 1, Samples: []int{4, 5, 6, 7}}}}}
+var twoBuckets = []Bucket{{Name: "bucket_1", Groups: []Group{{ID: 0, Rows: []int{0, 1, 2, 3}}}},
+	{Name: "bucket_2", Groups: []Group{{ID: 1, Rows: []int{4, 5, 6, 7}}}}}
 
-// Both parts of a pair are dealt anew, so that half of the permutations, rounded up, are rounds: at a confidence of 0.8 a band needs nine of them.
+// The rewards of both components of a pair are permuted, so that half of the permutations, rounded up, are rounds: at a confidence of 0.8 a band needs nine of them.
 func TestBandsNeedRounds(t *testing.T) {
 	for permutations, want := range map[int]bool{0: false, 16: false, 17: true} {
-		r, _, err := measured(t, Options{Permutations: permutations, Confidence: .8, Seed: 3, Step: 5}, nil)
+		r, err := measured(t, ComponentOptions{Permutations: permutations, Confidence: .8, Seed: 3, Step: 5}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, banded := r.Values()["grad_components/cosine/format/length/low"]; banded != want {
+		if _, banded := componentLine(r)["grad_components/cosine/format/length/low"]; banded != want {
 			t.Errorf("%d permutations: band %v, want %v", permutations, banded, want)
 		}
 	}
@@ -65,27 +69,27 @@ func TestBandsNeedRounds(t *testing.T) {
 // The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are there where rewards are, and
 // the same for the same seed; what does not exist is null everywhere.
 func TestBucketsTermsAndBands(t *testing.T) {
-	o := Options{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}
-	whole, _, err := measured(t, o, nil)
+	o := ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}
+	whole, err := measured(t, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Buckets = twoBuckets
-	cut, _, err := measured(t, o, nil)
+	cut, err := measured(t, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"correctness", "format", "length", "same", Entropy, KL, Total}
-	if !slices.Equal(whole.Names, want) || whole.Parts != 4 || len(cut.Buckets) != 2 {
-		t.Fatalf("names %v, %d parts, %d buckets", whole.Names, whole.Parts, len(cut.Buckets))
+	if !slices.Equal(whole.Names, want) || whole.Components != 4 || len(cut.buckets) != 2 {
+		t.Fatalf("names %v, %d components, %d buckets", whole.Names, whole.Components, len(cut.buckets))
 	}
-	one, other := whole.Values(), cut.Values()
+	one, other := componentLine(whole), componentLine(cut)
 	n := len(want)
 	for i, a := range want {
 		for j := i; j < n; j++ {
 			// One group has no correctness: the other bucket's gradient of it is the batch's.
-			x, y := whole.grams.total(i, j, n), cut.grams.total(i, j, n)
-			if math.Abs(x-y) > 1e-5*math.Sqrt(whole.grams.total(i, i, n)*whole.grams.total(j, j, n)) {
+			x, y := whole.gram.inner(i, j, everything), cut.gram.inner(i, j, everything)
+			if math.Abs(x-y) > 1e-5*math.Sqrt(whole.gram.inner(i, i, everything)*whole.gram.inner(j, j, everything)) {
 				t.Errorf("%s and %s: %v in one piece, %v in two", a, want[j], x, y)
 			}
 			if j == i {
@@ -108,11 +112,11 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	if a, b := other["grad_components/bucket_1/norm/correctness"].(float64), other["grad_components/norm/correctness"].(float64); math.Abs(a-b) > 1e-6*b {
 		t.Errorf("the part's norm is %v in its bucket and %v in all", a, b)
 	}
-	again, _, err := measured(t, Options{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}, nil)
+	again, err := measured(t, ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key := "grad_components/cosine/correctness/format/low"; again.Values()[key] != one[key] {
+	if key := "grad_components/cosine/correctness/format/low"; componentLine(again)[key] != one[key] {
 		t.Errorf("%s differs between two measurements", key)
 	}
 	var table strings.Builder
@@ -128,20 +132,21 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "\n") != n+2 {
 		t.Errorf("table for people:\n%s", text)
 	}
-	if whole.Bytes <= Bytes(1000, Buffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {
+	if whole.Bytes <= ComponentBytes(1000, ComponentBuffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {
 		t.Errorf("%d and %d bytes", whole.Bytes, cut.Bytes)
 	}
 }
 
 // Layers' and kinds' inner products add up to the whole's.
 func TestScopesAddUp(t *testing.T) {
-	r, _, err := measured(t, Options{}, nil)
+	r, err := measured(t, ComponentOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sums := map[string]float64{}
-	for _, s := range r.scopes(true) {
-		sums[s.kind] += r.grams.over(0, 2, len(r.Names), s.holds)
+	each := scopes("parameter", r.parameters, func(name string) string { return name })
+	for _, s := range append(r.scopes(), each...) {
+		sums[s.kind] += r.gram.inner(0, 2, s)
 	}
 	for kind, sum := range sums {
 		if math.Abs(sum-sums["global"]) > 1e-12*math.Abs(sum) {
@@ -153,50 +158,46 @@ func TestScopesAddUp(t *testing.T) {
 		"model.layers.0.self_attn.q_norm.weight": {"layers.0", "norm"}, "model.layers.3.mlp.up_proj.weight": {"layers.3", "mlp"},
 		"model.norm.weight": {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"}, "score.weight": {"score", "other"}, "layers": {"layers", "other"},
 	} {
-		if got := [2]string{analysis.Layer(name), Kind(name)}; got != want {
+		if got := [2]string{Layer(name), Kind(name)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 }
 
-// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of the parts is the total.
+// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of the components is the total.
 func TestTokenwiseAdvantages(t *testing.T) {
 	g := readGolden(t)
-	m := g.model(t)
-	b := g.batch(t, m)
+	s := g.subject(t, g.model(t))
 	weights := map[string]float64{"correctness": .34, "format": .33, "length": .33}
 	r := rand.New(rand.NewPCG(2, 9))
-	walked(r, b.Samples, weights)
-	for i := range b.Samples { // the golden replies are what was sampled
-		p, n := b.Samples[i].Path, len(g.Responses[i])
-		for name, rewards := range p.Parts {
-			p.Parts[name] = slices.Concat(rewards[:1], make([]float64, max(0, n-len(rewards))), rewards[max(1, len(rewards)-n+1):])
-		}
-		p.Mask, p.Rewards, p.Values = slices.Repeat([]bool{true}, n), make([]float64, n), p.Values[:min(n, len(p.Values))]
-		p.Values = append(p.Values, make([]float64, n-len(p.Values))...)
-		for name, rewards := range p.Parts {
-			for t, v := range rewards {
-				p.Rewards[t] += weights[name] * v
+	episodes := g.episodes()
+	for i := range episodes { // rewards of all components anywhere in the reply
+		e := &episodes[i]
+		n := len(e.Mask)
+		e.Values, e.Rewards, e.TurnEnds = make([]float64, n), make([]float64, n), []int{n - 1}
+		for at, sampled := range e.Mask {
+			e.Values[at] = r.NormFloat64()
+			for _, name := range []string{"correctness", "format", "length"} {
+				if sampled {
+					e.Components[name][at] += r.NormFloat64()
+				}
+				e.Rewards[at] += weights[name] * e.Components[name][at]
 			}
 		}
-		p.TurnEnds, b.Samples[i].Tokens = []int{n - 1}, n
 	}
-	a, err := Estimate(b.Samples, config.Components{Mode: Exact, Names: []string{"correctness", "format", "length"}}, weights,
+	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length"}}, weights,
 		config.Algorithm{Advantage: "gae", Gamma: .9, Lambda: .8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kept map[string][]float32
-	for _, buckets := range [][]analysis.Bucket{nil, twoBuckets} {
-		report, err := Measure(context.Background(), m, b, a, Options{Permutations: 40, Confidence: .8, Buckets: buckets,
-			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) error {
-				kept = map[string][]float32{}
+	kept := map[string][]float32{}
+	for _, buckets := range [][]Bucket{nil, twoBuckets} {
+		report, err := MeasureComponents(context.Background(), s, g.UID, a, ComponentOptions{Permutations: 40, Confidence: .8, Buckets: buckets,
+			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) (err error) {
 				for k, name := range names {
-					values, err := all(gradients[k], 0, 0)
-					if err != nil {
+					if kept[name], err = all(gradients[k], 0, 0); err != nil {
 						return err
 					}
-					kept[name] = values
 				}
 				return nil
 			}})
@@ -206,21 +207,22 @@ func TestTokenwiseAdvantages(t *testing.T) {
 		if want := []string{"correctness", "format", "length", Baseline, Total}; !slices.Equal(report.Names, want) {
 			t.Fatalf("names %v", report.Names)
 		}
-		if report.sumError > 1e-5 {
-			t.Errorf("the parts' sum is off by %v", report.sumError)
+		if e := report.checks["sum_error"].(float64); e > 1e-5 {
+			t.Errorf("the components' sum is off by %v", e)
 		}
-		if low, high, ok := report.band(0, 1); !ok || low >= high {
-			t.Errorf("band [%v, %v], %v", low, high, ok)
+		if band, ok := report.bands[[2]int{0, 1}]; !ok || band.Low >= band.High {
+			t.Errorf("band %v, %v", band, ok)
 		}
-		sum, err := torch.NewGradients(m)
+		sum, err := torch.NewGradients(s.Policy.Model)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range b.Samples {
+		for i := range episodes {
 			for token := range a.Tokens[0][i] {
 				one := make([]float32, len(a.Tokens[0][i]))
 				one[token] = a.Tokens[0][i][token]
-				if err := b.Backward(i, []Task{{one, sum}}, nil, nil); err != nil {
+				column := []train.Column{{Name: "one", Advantages: [][]float32{one}, Into: sum}}
+				if _, err := s.Policy.Alone(s.Batch.Take([]int{i}), 0, s.Objective, column); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -238,28 +240,12 @@ func TestTokenwiseAdvantages(t *testing.T) {
 	}
 }
 
-func TestMeasureThatFails(t *testing.T) {
+func TestComponentsThatCannotBeMeasured(t *testing.T) {
 	stop := errors.New("no")
-	if _, _, err := measured(t, Options{}, func(b *Batch) {
-		b.Backward = func(int, []Task, *torch.Gradients, *torch.Gradients) error { return stop }
-	}); !errors.Is(err, stop) {
-		t.Errorf("a backward pass that fails: %v", err)
-	}
-	if _, _, err := measured(t, Options{Keep: func([]string, []*torch.Gradients, []torch.Parameter) error { return stop }}, nil); !errors.Is(err, stop) {
+	if _, err := measured(t, ComponentOptions{Keep: func([]string, []*torch.Gradients, []torch.Parameter) error { return stop }}, nil); !errors.Is(err, stop) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
-	_, _, err := measured(t, Options{Buckets: twoBuckets}, func(b *Batch) {
-		b.Backward = func(_ int, tasks []Task, _, _ *torch.Gradients) error {
-			tensor, err := tasks[0].Into.Tensor(0)
-			if err != nil {
-				return err
-			}
-			defer tensor.Close()
-			values, err := tensor.Float32s()
-			values[0] = float32(math.NaN())
-			return errors.Join(err, tensor.SetFloat32s(values))
-		}
-	})
+	_, err := measured(t, ComponentOptions{Buckets: twoBuckets}, func(s *Subject) { s.Batch.Weights[0][len(s.Batch.Weights[0])-1] = 3e38 })
 	if !errors.Is(err, torch.ErrNotFinite) || !strings.Contains(err.Error(), "model.embed_tokens.weight") {
 		t.Errorf("a gradient that is not finite: %v", err)
 	}
@@ -286,7 +272,7 @@ func TestSaver(t *testing.T) {
 	keep := func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
 		return errors.Join(s.Save(0, names[:2], gradients, parameters), s.Save(1, names[1:3], gradients[1:], parameters))
 	}
-	r, _, err := measured(t, Options{Keep: keep}, nil)
+	r, err := measured(t, ComponentOptions{Keep: keep}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +296,7 @@ func TestSaver(t *testing.T) {
 		}
 		for _, part := range parts {
 			i := slices.Index(r.Names, part)
-			if want := r.grams.total(i, i, len(r.Names)); len(squares) != 2 || math.Abs(squares[part]-want) > 1e-9*want {
+			if want := r.gram.inner(i, i, everything); len(squares) != 2 || math.Abs(squares[part]-want) > 1e-9*want {
 				t.Errorf("step %d: the square of %s is %v, want %v", step, part, squares[part], want)
 			}
 		}
@@ -322,7 +308,7 @@ func TestSaver(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = &Saver{Dir: filepath.Join(filepath.Dir(dir), "file", "x"), Values: all}
-	if _, _, err := measured(t, Options{Keep: keep}, nil); err == nil {
+	if _, err := measured(t, ComponentOptions{Keep: keep}, nil); err == nil {
 		t.Error("a folder below a file: no error")
 	}
 }
@@ -360,9 +346,10 @@ func TestProjection(t *testing.T) {
 
 // (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
 func TestSelfChecks(t *testing.T) {
-	r := &Report{Names: []string{"a", "b", Total}, Parts: 2, Bytes: 3 << 19, grams: grams{{1}, {0}, {2}, {4}, {4}, {8}}}
+	r := &ComponentReport{Names: []string{"a", "b", Total}, Components: 2, Bytes: 3 << 19, parameters: []parameter{{"x", 1}},
+		gram: gram{3, [][]float64{{1}, {0}, {2}, {4}, {4}, {8}}}}
 	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
-	v := r.Values()
+	v := componentLine(r)
 	if got := v["grad_components/check/sum_error"].(float64); math.Abs(got-.5) > 1e-12 {
 		t.Errorf("the sum is off by %v, want 0.5", got)
 	}
@@ -381,20 +368,20 @@ func TestSelfChecks(t *testing.T) {
 	if pairs != 3 {
 		t.Errorf("%d cosines of three gradients", pairs)
 	}
-	r.grams = grams{{1}, {0}, {0}, {4}, {0}, {0}}
+	r.gram = gram{3, [][]float64{{1}, {0}, {0}, {4}, {0}, {0}}}
 	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
-	for key, value := range r.Values() {
+	for key, value := range componentLine(r) {
 		if (strings.HasPrefix(key, "grad_components/check/") || strings.Contains(key, "cosine/b/total")) && value != nil {
 			t.Errorf("without a total %s = %v", key, value)
 		}
 	}
-	if got := Buffers(3, true, true, true); got != 13 {
+	if got := ComponentBuffers(3, true, true, true); got != 13 {
 		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
 	}
-	if got, want := Bytes(1000, 13, 10, 7), int64(13*4*1000+2*10*sketchDimension*4+10*10*12+10*4*8*13); got != want {
+	if got, want := ComponentBytes(1000, 13, 10, 7), int64(13*4*1000+2*10*episodeSketch*4+10*10*12+10*4*8*13); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
-	if got := Bytes(1000, 13, 10, 0); got != 52000 {
+	if got := ComponentBytes(1000, 13, 10, 0); got != 52000 {
 		t.Errorf("%d bytes without bands", got)
 	}
 }

@@ -1,52 +1,63 @@
-package components
+package gradients
 
 import (
 	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/advantage"
 )
 
-func drawn(r *rand.Rand, weights map[string]float64, penalty bool) []Sample {
-	var out []Sample
+// rewarded is an episode of so many sampled tokens that earns what it does on the last.
+func rewarded(group, tokens int, score float64, components map[string]float64) Rewarded {
+	e := Rewarded{Components: map[string][]float64{}}
+	e.Group, e.Mask, e.Rewards = group, slices.Repeat([]bool{true}, tokens), make([]float64, tokens)
+	e.Rewards[tokens-1] = score
+	for name, v := range components {
+		e.Components[name] = make([]float64, tokens)
+		e.Components[name][tokens-1] = v
+	}
+	return e
+}
+
+func drawn(r *rand.Rand, weights map[string]float64, penalty bool) []Rewarded {
+	var out []Rewarded
 	for i := range 12 {
-		s := Sample{Group: []int{4, 4, 4, 7, 7, 7, 7, 7, 9, 1, 1, 1}[i], Tokens: 1 + r.IntN(5), Parts: map[string]float64{}}
+		tokens, score, components := 1+r.IntN(5), 0.0, map[string]float64{}
 		for _, name := range []string{"c", "b", "a"} {
-			s.Parts[name] = r.NormFloat64()
-			s.Score += weights[name] * s.Parts[name]
+			components[name] = r.NormFloat64()
+			score += weights[name] * components[name]
 		}
 		if penalty && i%3 == 0 {
-			s.Score -= .5
+			score -= .5
 		}
-		out = append(out, s)
+		out = append(out, rewarded([]int{4, 4, 4, 7, 7, 7, 7, 7, 9, 1, 1, 1}[i], tokens, score, components))
 	}
 	return out
 }
 
-// walked gives the samples tokens, with rewards of the parts anywhere and a critic.
-func walked(r *rand.Rand, samples []Sample, weights map[string]float64) {
-	for i := range samples {
-		s := &samples[i]
+// walked gives the episodes other tokens, with rewards of the components anywhere and a critic.
+func walked(r *rand.Rand, episodes []Rewarded, weights map[string]float64) {
+	for i := range episodes {
+		e := &episodes[i]
 		n := 5 + r.IntN(6)
-		p := &Path{Mask: make([]bool, n), Rewards: make([]float64, n), Parts: map[string][]float64{}, Values: make([]float64, n)}
+		score := e.Rewards[len(e.Rewards)-1]
+		e.Mask, e.Rewards, e.Values, e.TurnEnds = make([]bool, n), make([]float64, n), make([]float64, n), []int{2, n - 1}
 		for t := range n {
-			p.Mask[t], p.Values[t] = t != 0 && t != 3, r.NormFloat64()
+			e.Mask[t], e.Values[t] = t != 0 && t != 3, r.NormFloat64()
 		}
-		p.TurnEnds = []int{2, n - 1}
-		p.Rewards[n-1] = s.Score
-		for _, name := range slices.Sorted(maps.Keys(s.Parts)) {
-			p.Parts[name] = make([]float64, n)
+		e.Rewards[n-1] = score
+		for _, name := range slices.Sorted(maps.Keys(e.Components)) {
+			own := e.Components[name][len(e.Components[name])-1]
+			e.Components[name] = make([]float64, n)
 			early := r.NormFloat64()
-			p.Parts[name][2], p.Parts[name][n-1] = early, s.Parts[name]-early
-			p.Rewards[2] += weights[name] * early
-			p.Rewards[n-1] -= weights[name] * early
+			e.Components[name][2], e.Components[name][n-1] = early, own-early
+			e.Rewards[2] += weights[name] * early
+			e.Rewards[n-1] -= weights[name] * early
 		}
-		s.Tokens, s.Path = n-2, p
 	}
 }
 
@@ -58,13 +69,13 @@ func TestExactPartsAddUp(t *testing.T) {
 	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "bi_level_gae", "reinforce_pp"} {
 		for _, normed := range []bool{true, false} {
 			for _, penalty := range []bool{false, true} {
-				samples := drawn(r, weights, penalty)
+				episodes := drawn(r, weights, penalty)
 				algorithm := config.Algorithm{Advantage: estimator, NormByStd: normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
 				tokenwise := !algorithm.ComparesEpisodes()
 				if tokenwise {
-					walked(r, samples, weights)
+					walked(r, episodes, weights)
 				}
-				a, err := Estimate(samples, config.Components{Mode: Exact}, weights, algorithm)
+				a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, algorithm)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,10 +89,10 @@ func TestExactPartsAddUp(t *testing.T) {
 				if !slices.Equal(a.Names, want) || !a.Linear || (a.Tokens != nil) != tokenwise || len(a.Weights) != len(want) {
 					t.Errorf("%s: names %v, linear %v, by token %v", estimator, a.Names, a.Linear, a.Tokens != nil)
 				}
-				for i := range samples {
+				for i := range episodes {
 					sum := 0.0
-					for k := range a.Parts {
-						sum += a.Parts[k][i]
+					for k := range a.Means {
+						sum += a.Means[k][i]
 					}
 					if !(math.Abs(sum-a.Total[i]) <= 1e-9) {
 						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v", estimator, normed, penalty, i, sum, a.Total[i])
@@ -89,7 +100,7 @@ func TestExactPartsAddUp(t *testing.T) {
 					for token := range tokensOf(a, i) {
 						var sum, total float32
 						for k := range a.Tokens {
-							if k < len(a.Parts) {
+							if k < len(a.Means) {
 								sum += a.Tokens[k][i][token]
 							} else {
 								total = a.Tokens[k][i][token]
@@ -101,7 +112,10 @@ func TestExactPartsAddUp(t *testing.T) {
 					}
 				}
 				// The total is the run's own.
-				trajectories, _ := trajectories(samples, nil)
+				var trajectories []advantage.Trajectory
+				for _, e := range episodes {
+					trajectories = append(trajectories, e.Trajectory)
+				}
 				run, err := advantage.Compute(trajectories, algorithm, 1)
 				if err != nil {
 					t.Fatal(err)
@@ -127,9 +141,9 @@ func tokensOf(a Advantages, i int) int {
 // With rewards at the end only and nothing discounted, all tokens of an episode are credited alike, and one backward pass serves all parts.
 func TestTokensAlikeNeedOnePass(t *testing.T) {
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
-	samples := drawn(rand.New(rand.NewPCG(4, 7)), weights, false)
+	episodes := drawn(rand.New(rand.NewPCG(4, 7)), weights, false)
 	for gamma, want := range map[float64]bool{1: false, .9: true} {
-		a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: "reinforce_pp", Gamma: gamma})
+		a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, config.Algorithm{Advantage: "reinforce_pp", Gamma: gamma})
 		if err != nil || (a.Tokens != nil) != want {
 			t.Errorf("gamma %v: by token %v, %v", gamma, a.Tokens != nil, err)
 		}
@@ -140,16 +154,16 @@ func TestTokensAlikeNeedOnePass(t *testing.T) {
 func TestEqualPartsHaveNoAdvantage(t *testing.T) {
 	for _, n := range []int{2, 3, 6, 7, 9} {
 		for _, v := range []float64{.1, .65, .9, -.3} {
-			samples := make([]Sample, n)
-			for i := range samples {
-				samples[i] = Sample{Tokens: 2, Score: float64(i), Parts: map[string]float64{"x": v}}
+			episodes := make([]Rewarded, n)
+			for i := range episodes {
+				episodes[i] = rewarded(0, 2, float64(i), map[string]float64{"x": v})
 			}
-			for _, mode := range []string{Independent, Exact} {
-				a, err := Estimate(samples, config.Components{Mode: mode}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+			for _, mode := range []string{"independent", "exact"} {
+				a, err := Estimate(episodes, config.Components{Mode: mode}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, x := range a.Parts[0] {
+				for _, x := range a.Means[0] {
 					if x != 0 {
 						t.Fatalf("%d times %v, %s: advantage %v", n, v, mode, x)
 					}
@@ -161,23 +175,22 @@ func TestEqualPartsHaveNoAdvantage(t *testing.T) {
 
 func TestIndependentPartsAreOnTheirOwn(t *testing.T) {
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
-	samples := drawn(rand.New(rand.NewPCG(8, 8)), weights, false)
+	episodes := drawn(rand.New(rand.NewPCG(8, 8)), weights, false)
 	for estimator, linear := range map[string]bool{"grpo": false, "rloo": true, "brpo": false, "reinforce_pp_baseline": false} {
-		a, err := Estimate(samples, config.Components{Mode: Independent, Names: []string{"b", "a", "c"}}, weights, config.Algorithm{Advantage: estimator, NormByStd: true})
+		a, err := Estimate(episodes, config.Components{Mode: "independent", Names: []string{"b", "a", "c"}}, weights, config.Algorithm{Advantage: estimator, NormByStd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone := make([]Sample, len(samples))
-		for i, s := range samples {
-			s.Score = s.Parts["b"]
-			alone[i] = s
+		alone := slices.Clone(episodes)
+		for i, e := range alone {
+			alone[i].Rewards = e.Components["b"]
 		}
-		only, err := Estimate(alone, config.Components{Mode: Independent}, nil, config.Algorithm{Advantage: estimator, NormByStd: true})
+		only, err := Estimate(alone, config.Components{Mode: "independent"}, nil, config.Algorithm{Advantage: estimator, NormByStd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(a.Parts[0], only.Total) || a.Linear != linear || !slices.Equal(a.Weights, []float64{2, .5, -1}) {
-			t.Errorf("%s: part %v, as the only reward %v; linear %v, weights %v", estimator, a.Parts[0], only.Total, a.Linear, a.Weights)
+		if !slices.Equal(a.Means[0], only.Total) || a.Linear != linear || !slices.Equal(a.Weights, []float64{2, .5, -1}) {
+			t.Errorf("%s: part %v, as the only reward %v; linear %v, weights %v", estimator, a.Means[0], only.Total, a.Linear, a.Weights)
 		}
 	}
 }
@@ -196,12 +209,12 @@ func TestIndependentPartsThatAddUp(t *testing.T) {
 		{"reinforce_pp_baseline", false, false, false}, {"reinforce_pp", false, false, false}, {"gae", false, false, false}, {"bi_level_gae", false, false, false},
 	} {
 		r := rand.New(rand.NewPCG(9, 9))
-		samples := drawn(r, weights, c.penalty)
+		episodes := drawn(r, weights, c.penalty)
 		algorithm := config.Algorithm{Advantage: c.estimator, NormByStd: c.normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
 		if !algorithm.ComparesEpisodes() {
-			walked(r, samples, weights)
+			walked(r, episodes, weights)
 		}
-		a, err := Estimate(samples, config.Components{Mode: Independent}, weights, algorithm)
+		a, err := Estimate(episodes, config.Components{Mode: "independent"}, weights, algorithm)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,45 +224,50 @@ func TestIndependentPartsThatAddUp(t *testing.T) {
 	}
 }
 
-func TestPartsThatAreNotThere(t *testing.T) {
-	samples := []Sample{{Tokens: 1, Parts: map[string]float64{"format": 1}}, {Tokens: 1}}
-	for want, c := range map[string]config.Components{`lists "correctness"`: {Names: []string{"correctness"}}} {
-		if _, err := Estimate(samples, c, nil, config.Algorithm{Advantage: "grpo"}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
+// A component that is named but occurs in no episode is left out; with none that occurs there is nothing to measure.
+func TestComponentsThatAreNotThere(t *testing.T) {
+	episodes := []Rewarded{rewarded(0, 1, 0, map[string]float64{"format": 1}), rewarded(0, 1, 0, nil)}
+	algorithm := config.Algorithm{Advantage: "grpo"}
+	for _, names := range [][]string{{"correctness", "format"}, nil} {
+		a, err := Estimate(episodes, config.Components{Names: names}, nil, algorithm)
+		if err != nil || !slices.Equal(a.Names, []string{"format"}) || a.Means[0][0] != .5 || a.Means[0][1] != -.5 {
+			t.Errorf("%v: %+v, %v; an episode without the component has earned 0 of it", names, a, err)
 		}
 	}
-	if _, err := Estimate(samples[1:], config.Components{}, nil, config.Algorithm{Advantage: "grpo"}); err == nil || !strings.Contains(err.Error(), "no episode has components") {
-		t.Errorf("episodes without parts: %v", err)
-	}
-	a, err := Estimate(samples, config.Components{}, nil, config.Algorithm{Advantage: "grpo"})
-	if err != nil || a.Parts[0][0] != .5 || a.Parts[0][1] != -.5 {
-		t.Errorf("an episode without the part has earned 0 of it: %+v, %v", a, err)
+	for _, none := range []struct {
+		episodes []Rewarded
+		names    []string
+	}{{episodes, []string{"correctness"}}, {episodes[1:], nil}} {
+		if a, err := Estimate(none.episodes, config.Components{Names: none.names}, nil, algorithm); err != nil || len(a.Names) > 0 {
+			t.Errorf("%v: %+v, %v", none.names, a, err)
+		}
 	}
 }
 
 // What rounding leaves of large scores is no part of its own, and two tokens are enough to whiten.
 func TestLargeScoresAndFewTokens(t *testing.T) {
 	weights := map[string]float64{"a": .1, "b": .7, "c": .2}
-	samples := drawn(rand.New(rand.NewPCG(1, 8)), weights, false)
-	for i := range samples {
-		samples[i].Score = 0
+	episodes := drawn(rand.New(rand.NewPCG(1, 8)), weights, false)
+	for i := range episodes {
+		last := len(episodes[i].Rewards) - 1
+		episodes[i].Rewards[last] = 0
 		for name, weight := range weights {
-			samples[i].Parts[name] *= 1e9
-			samples[i].Score += weight * samples[i].Parts[name]
+			episodes[i].Components[name][last] *= 1e9
+			episodes[i].Rewards[last] += weight * episodes[i].Components[name][last]
 		}
 	}
-	a, err := Estimate(samples, config.Components{Mode: Exact}, weights, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, config.Algorithm{Advantage: "grpo", NormByStd: true})
 	if err != nil || len(a.Names) != 3 {
 		t.Errorf("names %v, %v", a.Names, err)
 	}
 	for _, tokens := range [][2]int{{1, 1}, {1, 3}} {
-		two := []Sample{{Tokens: tokens[0], Score: 3, Parts: map[string]float64{"a": 1, "b": 2}}, {Tokens: tokens[1], Score: -1, Parts: map[string]float64{"a": -2, "b": 1}}}
-		a, err := Estimate(two, config.Components{Mode: Exact}, nil, config.Algorithm{Advantage: "reinforce_pp_baseline"})
+		two := []Rewarded{rewarded(0, tokens[0], 3, map[string]float64{"a": 1, "b": 2}), rewarded(0, tokens[1], -1, map[string]float64{"a": -2, "b": 1})}
+		a, err := Estimate(two, config.Components{Mode: "exact"}, nil, config.Algorithm{Advantage: "reinforce_pp_baseline"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range two {
-			if sum := a.Parts[0][i] + a.Parts[1][i]; !(math.Abs(sum-a.Total[i]) <= 1e-12) || sum == 0 {
+			if sum := a.Means[0][i] + a.Means[1][i]; !(math.Abs(sum-a.Total[i]) <= 1e-12) || sum == 0 {
 				t.Errorf("%v tokens: the parts add up to %v, the total is %v", tokens, sum, a.Total[i])
 			}
 		}

@@ -1,0 +1,223 @@
+package gradients
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gyre/internal/statistics"
+	"gyre/torch"
+)
+
+// parameter is one of the model's, with the number of its entries.
+type parameter struct {
+	name string
+	size int64
+}
+
+// parametersOf lists the parameters of a model, and says how many numbers they are together.
+func parametersOf(named []torch.Parameter) (list []parameter, total int64, err error) {
+	for _, p := range named {
+		shape, err := p.Tensor.Shape()
+		if err != nil {
+			return nil, 0, err
+		}
+		size := int64(1)
+		for _, n := range shape {
+			size *= n
+		}
+		list, total = append(list, parameter{p.Name, size}), total+size
+	}
+	return list, total, nil
+}
+
+// Layer names the part of the model that a parameter belongs to: embed_tokens, layers.0 …, norm, lm_head.
+func Layer(parameter string) string {
+	parts := strings.Split(strings.TrimPrefix(parameter, "model."), ".")
+	if parts[0] == "layers" && len(parts) > 1 {
+		return "layers." + parts[1]
+	}
+	return parts[0]
+}
+
+// Kind is what a parameter is for.
+func Kind(parameter string) string {
+	for _, k := range []struct{ mark, kind string }{
+		{"norm", "norm"}, {"self_attn", "attention"}, {"mlp", "mlp"}, {"embed_tokens", "embedding"}, {"lm_head", "head"},
+	} {
+		if strings.Contains(parameter, k.mark) {
+			return k.kind
+		}
+	}
+	return "other"
+}
+
+// scope is a set of parameters: the inner products of vectors over them add up.
+type scope struct {
+	kind, name string // global, layer, kind or parameter
+	holds      func(parameter int) bool
+}
+
+var everything = scope{"global", "all", func(int) bool { return true }}
+
+// scopes are the sets of parameters of one kind, in the order of the parameters.
+func scopes(kind string, parameters []parameter, nameOf func(parameter string) string) (out []scope) {
+	for _, p := range parameters {
+		name := nameOf(p.name)
+		if !slices.ContainsFunc(out, func(s scope) bool { return s.name == name }) {
+			out = append(out, scope{kind, name, func(i int) bool { return nameOf(parameters[i].name) == name }})
+		}
+	}
+	return out
+}
+
+func layers(parameters []parameter) []scope { return scopes("layer", parameters, Layer) }
+
+// gram holds the inner products of all pairs of some gradients, apart for every parameter.
+type gram struct {
+	n     int
+	pairs [][]float64 // (i, j) with i <= j, row by row; in each the parameters
+}
+
+// gramOf takes the inner products of gradients, which it names in its errors. They must be finite: nothing could be said about others.
+func gramOf(buffers []*torch.Gradients, names []string, parameters []parameter) (gram, error) {
+	products, err := torch.Products(buffers)
+	if err != nil {
+		return gram{}, err
+	}
+	g := gram{len(buffers), products}
+	for i, name := range names {
+		for p, square := range g.at(i, i) {
+			if !statistics.Finite(square) {
+				return gram{}, fmt.Errorf("the %s gradient is not finite at %s: %w", name, parameters[p].name, torch.ErrNotFinite)
+			}
+		}
+	}
+	return g, nil
+}
+
+// at are the inner products of i and j by parameter.
+func (g gram) at(i, j int) []float64 {
+	i, j = min(i, j), max(i, j)
+	return g.pairs[i*g.n-i*(i-1)/2+j-i]
+}
+
+// inner is the inner product of i and j over a scope.
+func (g gram) inner(i, j int, s scope) float64 {
+	sum := 0.0
+	for p, v := range g.at(i, j) {
+		if s.holds(p) {
+			sum += v
+		}
+	}
+	return sum
+}
+
+func (g gram) norm(i int, s scope) float64 { return math.Sqrt(g.inner(i, i, s)) }
+
+// cosine of i and j over a scope; false where one of them has no length.
+func (g gram) cosine(i, j int, s scope) (float64, bool) {
+	return statistics.Cosine(g.inner(i, j, s), g.inner(i, i, s), g.inner(j, j, s))
+}
+
+// cosineBySize is the mean of the parameters' cosines, weighted by their size; of those parameters that have one.
+func (g gram) cosineBySize(i, j int, parameters []parameter) (float64, bool) {
+	sum, size := 0.0, 0.0
+	for p, x := range parameters {
+		if c, ok := statistics.Cosine(g.at(i, j)[p], g.at(i, i)[p], g.at(j, j)[p]); ok {
+			sum += c * float64(x.size)
+			size += float64(x.size)
+		}
+	}
+	return sum / max(size, 1), size > 0
+}
+
+// buffers is one gradient buffer per column of a measurement.
+type buffers []*torch.Gradients
+
+// newBuffers makes empty buffers; on an error none are left open.
+func newBuffers(model *torch.Model, n int, fresh func(*torch.Model) (*torch.Gradients, error)) (buffers, error) {
+	var b buffers
+	for range n {
+		g, err := fresh(model)
+		if err != nil {
+			b.close()
+			return nil, fmt.Errorf("a gradient buffer: %w", err)
+		}
+		b = append(b, g)
+	}
+	return b, nil
+}
+
+func (b buffers) zero() error {
+	for _, g := range b {
+		if err := g.Zero(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b buffers) add(other buffers) error {
+	for i, g := range b { // over ranks these are exchanges, which come in one order
+		if err := g.Add(other[i], 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b buffers) close() {
+	for _, g := range b {
+		g.Close()
+	}
+}
+
+// vector remembers a gradient for inner products with others: the gradient itself, or a sketch of it.
+type vector struct {
+	full   *torch.Gradients
+	sketch []float32
+}
+
+// newVector remembers a gradient by itself where it is kept, else by a sketch.
+func newVector(g *torch.Gradients, keep bool) (v vector, err error) {
+	if keep {
+		return vector{full: g}, nil
+	}
+	v.sketch, err = g.Sketch(bucketSketch)
+	return v, err
+}
+
+func (v vector) dot(w vector) (float64, error) {
+	if v.full != nil {
+		product, _, err := v.full.Dot(w.full)
+		return product, err
+	}
+	return dotSketches(v.sketch, w.sketch), nil
+}
+
+func dotSketches(a, b []float32) (sum float64) {
+	for k, x := range a {
+		sum += float64(x) * float64(b[k])
+	}
+	return sum
+}
+
+// sumOf adds up sketches: the sketch of a sum is the sum of the sketches.
+func sumOf(parts []vector) vector {
+	out := make([]float32, bucketSketch)
+	for _, p := range parts {
+		for i, x := range p.sketch {
+			out[i] += x
+		}
+	}
+	return vector{sketch: out}
+}
+
+// Dimensions of sketches are primes, so that neither rows nor columns of a matrix fall on the same places. The error of an inner product is
+// about 0.4 % of the product of the norms between groups, and 1 % between episodes.
+const (
+	bucketSketch  = 65521
+	episodeSketch = 8191
+)

@@ -1,0 +1,96 @@
+package gradients
+
+import "fmt"
+
+// Profiles of MeasureBuckets.
+const (
+	Exact = "exact"
+	Paper = "paper"
+)
+
+// Options choose what is measured of buckets and how.
+type Options struct {
+	Profile string // Exact or Paper
+	// Statistics adds group norms, signal estimates with intervals, and cosines between buckets (exact profile).
+	Statistics bool
+	// Confidence of the intervals, between 0 and 1.
+	Confidence float64
+	// LowMemory measures one loss term after the other: a third of the buffers, and a forward pass for each term.
+	LowMemory bool
+	// KeepBytes bounds what may be spent on keeping every group's gradient. Where they do not fit, inner products between groups are taken
+	// from sketches.
+	KeepBytes int64
+	// Of the paper profile: rows per mini-batch over all ranks, rows per micro-batch of one rank, and ranks; and how token losses are joined
+	// in a micro-batch, with the width that seq-mean-token-sum-norm divides by.
+	MiniBatch, MicroBatch, Ranks int
+	Aggregation                  string
+	Width                        int
+}
+
+// describe says by which procedure the numbers were made.
+func (o Options) describe() string {
+	if o.Profile == Paper {
+		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d", o.MiniBatch, o.MicroBatch, o.Ranks)
+	}
+	if !o.Statistics {
+		return "exact profile"
+	}
+	return fmt.Sprintf("exact profile, %g%% intervals", 100*o.Confidence)
+}
+
+// Passes is how often the batch goes forward for so many loss terms.
+func (o Options) Passes(terms int) int {
+	passes := 1
+	if o.LowMemory {
+		passes = terms
+	}
+	if o.Profile == Paper {
+		passes *= 2 // the buckets, and all of them again
+	}
+	return passes
+}
+
+// Plan is what a measurement of buckets will hold in memory, besides a micro-batch's activations.
+type Plan struct {
+	Buffers int   // buffers of the size of the model, all loss terms together
+	Bytes   int64 // of the buffers and sketches
+	Keep    bool  // every group's gradient is kept: inner products are exact
+	Passes  int   // forward passes over the batch
+}
+
+// NewPlan plans for a model's parameter count and the loss terms, groups and buckets of a batch.
+func NewPlan(parameters int64, terms, groups, buckets int, o Options) Plan {
+	atOnce, p := terms, Plan{Passes: o.Passes(terms)}
+	if o.LowMemory {
+		atOnce = 1
+	}
+	switch {
+	case o.Profile == Paper:
+		p.Buffers = atOnce
+	case !o.Statistics:
+		p.Buffers = 2 * atOnce
+	default:
+		p.Buffers = (groups + buckets + 1) * terms
+		p.Bytes = int64(p.Buffers) * 4 * parameters
+		if p.Keep = !o.LowMemory && p.Bytes <= o.KeepBytes; p.Keep {
+			return p
+		}
+		p.Buffers = 3 * atOnce
+		p.Bytes = int64(p.Buffers)*4*parameters + int64(groups*terms)*4*bucketSketch
+		return p
+	}
+	p.Bytes = int64(p.Buffers) * 4 * parameters
+	return p
+}
+
+func (p Plan) String() string {
+	what := ""
+	if p.Keep {
+		what = ", every group's gradient kept"
+	}
+	passes := "one forward pass"
+	if p.Passes > 1 {
+		passes = fmt.Sprintf("%d forward passes", p.Passes)
+	}
+	return fmt.Sprintf("%d gradient buffers, %.1f MiB%s, %s", p.Buffers, float64(p.Bytes)/(1<<20), what, passes)
+}

@@ -1,0 +1,271 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/run/metrics"
+)
+
+// bucketObserver measures the gradients of a batch by buckets of groups whose rewards vary alike: of the training batch, or of a batch that is
+// played for it.
+type bucketObserver struct {
+	*equipment
+	rollouts    *rollouts
+	preparation *preparation
+	dir         string // the folder analysis of the run
+}
+
+// analysed is what an analysis has to say: what is logged, and tables for people.
+type analysed struct {
+	line metrics.Line
+	text string
+}
+
+// analysisMetrics say how gradients were analysed.
+type analysisMetrics struct {
+	Profile  string `metric:"grad_analysis/profile" doc:"text: the procedure behind the numbers, exact or paper"`
+	Training bool   `metric:"grad_analysis/uses_training_batch" doc:"1: the training batch; 0: a batch that was played for the analysis"`
+}
+
+// sourceMetrics describe a batch that is there for the analysis.
+type sourceMetrics struct {
+	Groups         int                `metric:"grad_analysis/source_env_groups,omitzero" doc:"groups that were played for the analysis"`
+	GroupSize      int                `metric:"grad_analysis/source_group_size,omitzero" doc:"episodes of each"`
+	Source         int                `metric:"grad_analysis/source_batch_size,omitzero" doc:"episodes before the filter"`
+	Kept           *int               `metric:"grad_analysis/adjusted_batch_size" doc:"episodes after it"`
+	AllSource      int                `metric:"grad_analysis_prefilter/source_batch_size,omitzero" doc:"episodes of the analysis before the filter"`
+	AllKept        int                `metric:"grad_analysis_prefilter/adjusted_batch_size,omitzero" doc:"those of them in which the policy said something"`
+	FilterFindings map[string]float64 `metric:"grad_analysis/{filter}" doc:"the filter's metrics on the batch, without rollout/"`
+}
+
+// bucketMetrics are the results of an analysis.
+type bucketMetrics struct {
+	Empty      *bool              `metric:"grad_analysis/empty_after_filter" doc:"1 if the filter kept nothing: there is nothing to analyse"`
+	Kept       *gradients.Report  `metric:"grad_norm"`
+	Unfiltered *gradients.Report  `metric:"grad_norm_prefilter" doc:"the same of the separate analysis batch before filtering (analysis.log_prefilter)"`
+	Norms      map[string]float64 `metric:"actor/grad_norm/{c}" doc:"the same as grad_norm/all/{c}"`
+	Losses     map[string]float64 `metric:"actor/loss/{c}" doc:"the same as grad_norm/all/loss/{c}"`
+	Confidence float64            `metric:"grad_analysis/confidence,omitzero" doc:"of the intervals"`
+	Memory     float64            `metric:"grad_analysis/memory_mib,omitzero" unit:"MiB" doc:"what the buffers and sketches took"`
+}
+
+// Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
+func (o *bucketObserver) Due(step int) bool {
+	return analysisDue(o.config.Analysis, step)
+}
+
+func analysisDue(a config.Analysis, step int) bool { return a.Enabled && (step-1)%a.Every == 0 }
+
+// possible reports whether a step's gradients can be analysed: with --replay nothing plays a separate batch.
+func (o *bucketObserver) possible(s *Step) bool {
+	if o.replay != nil && o.config.Separate() {
+		o.log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", s.Number)
+		return false
+	}
+	return true
+}
+
+// single names a group that has no reward standard deviation: groups that are given or whose members failed may have one member.
+func (s *Selection) single() (group int, found bool) {
+	for i, std := range s.RewardStd {
+		if math.IsNaN(std) {
+			return s.Episodes[i].Group, true
+		}
+	}
+	return 0, false
+}
+
+// Look implements Observer. It writes the step's files into the folder analysis.
+func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
+	if !o.possible(s) {
+		return nil
+	}
+	out := &analysed{line: metrics.Line{}}
+	out.line.Add(analysisMetrics{o.config.Analysis.Profile, !o.config.Separate()})
+	if err := o.step(ctx, s, out); err != nil {
+		return fmt.Errorf("gradient analysis: %w", err)
+	}
+	maps.Copy(s.Line, out.line)
+	fmt.Fprint(o.console, out.text)
+	if o.world.Writes() {
+		if err := gradients.WriteFiles(o.dir, s.Number, out.line); err != nil {
+			return err
+		}
+	}
+	if o.config.Analysis.ExitAfter {
+		s.Line["trainer/exited_after_gradient_analysis"] = 1.0
+		return errAnalysed
+	}
+	return nil
+}
+
+func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error {
+	if !o.config.Separate() {
+		return o.batch(ctx, s.Chosen, false, out)
+	}
+	episodes, err := o.rollouts.analysis(ctx, s.Number, out.line)
+	if err != nil {
+		return err
+	}
+	_, err = o.episodes(ctx, episodes, o.config.Analysis.LogPrefilter, out)
+	return err
+}
+
+// episodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if asked. It gives what the filter kept.
+func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episode, unfiltered bool, out *analysed) (Selection, error) {
+	prepare := *o.preparation
+	prepare.clock = nil // its times are the analysis'
+	found := sourceMetrics{Source: len(episodes), FilterFindings: map[string]float64{}}
+	if unfiltered {
+		whole, err := prepare.choose(ctx, episodes, true)
+		if err == nil {
+			err = prepare.prepare(ctx, &whole, metrics.Line{})
+		}
+		if err == nil {
+			err = o.batch(ctx, whole, true, out)
+		}
+		if err != nil {
+			return Selection{}, err
+		}
+		found.AllSource, found.AllKept = len(episodes), whole.Batch.Len()
+	}
+	chosen, err := prepare.choose(ctx, episodes, false)
+	if err != nil {
+		return Selection{}, err
+	}
+	kept := chosen.Batch.Len()
+	found.Kept = &kept
+	for name, v := range chosen.Metrics {
+		found.FilterFindings[strings.TrimPrefix(name, "rollout/")] = v
+	}
+	out.line.Add(found)
+	if kept > 0 {
+		if err := prepare.prepare(ctx, &chosen, metrics.Line{}); err != nil {
+			return Selection{}, err
+		}
+	}
+	return chosen, o.batch(ctx, chosen, false, out)
+}
+
+// batch measures one prepared batch. A batch without episodes, or with a group of one, has nothing to measure.
+func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool, out *analysed) error {
+	title, empty := "grad_norm", s.Batch.Len() == 0
+	if unfiltered {
+		title = "grad_norm_prefilter"
+	} else {
+		out.line.Add(bucketMetrics{Empty: &empty})
+	}
+	if empty {
+		o.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.groups))
+		return nil
+	}
+	if group, single := s.single(); single {
+		o.log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; nothing is analysed", title, group)
+		return nil
+	}
+	buckets, err := o.buckets(s)
+	if err != nil {
+		return err
+	}
+	o.noteBuckets(buckets)
+	subject, err := o.subject(s)
+	if err != nil {
+		return err
+	}
+	options := experiment.AnalysisOptions(o.config)
+	options.Aggregation, options.Width = o.config.Actor.LossAggregation, s.width
+	bar, done := o.console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
+	defer bar.Close()
+	subject.Batch.Progress = func(sequences int) { done += sequences; bar.Set(done) }
+	report, err := gradients.MeasureBuckets(ctx, subject, buckets, options)
+	if err != nil {
+		return err
+	}
+	m := bucketMetrics{Memory: float64(report.Plan.Bytes) / (1 << 20)}
+	if options.Profile == gradients.Exact && options.Statistics {
+		m.Confidence = options.Confidence
+	}
+	if unfiltered {
+		m.Unfiltered = report
+	} else {
+		m.Kept, m.Norms, m.Losses = report, report.All().Norms, report.All().Losses
+	}
+	out.line.Add(m)
+	text := report.Console(title)
+	out.text += text
+	o.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
+	return nil
+}
+
+// subject is the policy on a prepared batch, under the loss of the update.
+func (e *equipment) subject(s Selection) (gradients.Subject, error) {
+	batch, o := *s.Batch, objective(e.config)
+	err := batch.Weigh(e.config.Actor.LossAggregation, s.width)
+	return gradients.Subject{Policy: e.actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}, err
+}
+
+// groupsOf are the group ids of a batch's rows.
+func groupsOf(s Selection) []int {
+	ids := make([]int, len(s.Episodes))
+	for i, e := range s.Episodes {
+		ids[i] = e.Group
+	}
+	return ids
+}
+
+// buckets sorts the groups of a batch by the standard deviation of their rewards.
+func (e *equipment) buckets(s Selection) ([]gradients.Bucket, error) {
+	a := e.config.Analysis
+	return gradients.Split(gradients.Groups(groupsOf(s), s.RewardStd), a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
+}
+
+// noteBuckets says where quantile buckets are not what was asked for.
+func (e *equipment) noteBuckets(buckets []gradients.Bucket) {
+	if e.config.Analysis.Buckets != "quantile" {
+		return
+	}
+	if n := e.config.Analysis.NumBuckets; len(buckets) < n {
+		e.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
+	}
+	first, last := buckets[0].Groups, buckets[len(buckets)-1].Groups
+	if low, high := first[0].Std, last[len(last)-1].Std; low == high && len(buckets) > 1 {
+		e.log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of groups and mean nothing", low)
+	}
+}
+
+// watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that is not wanted.
+func (e *equipment) watchShares() func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
+	if a := e.config.Analysis; !a.Enabled || !a.InUpdate {
+		return nil
+	}
+	return func(step *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
+		if group, single := step.Chosen.single(); single {
+			e.log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are not measured", group)
+			return actor, func(metrics.Line) error { return nil }, nil
+		}
+		buckets, err := e.buckets(step.Chosen)
+		if err != nil {
+			return nil, nil, err
+		}
+		rows := step.Chosen.Batch.Len()
+		shares, err := gradients.NewShares(actor, e.actor.Model, buckets, rows, len(train.MiniBatches(rows, e.config.Actor.MiniBatch)))
+		if err != nil {
+			return nil, nil, err
+		}
+		return shares, func(line metrics.Line) error {
+			defer shares.Close()
+			m, err := shares.Metrics()
+			line.Add(m)
+			return err
+		}, nil
+	}
+}
