@@ -2,20 +2,37 @@
 
     python scripts/remote_env.py --verifiers ENVIRONMENT --port 8900        (tag RemoteText)
 
-An environment's rollout asks a model for replies. Here that model waits until Gyre's policy has said something: a reset gives what the
-environment asks first, a step hands over a reply and gives what it asks next, or the rubric's rewards, each a part of the reward.
+An environment's rollout asks a model for replies. Here that model waits until Gyre's policy has said something: a reset gives what
+the environment asks first, a step hands over a reply and gives what it asks next, or the rubric's rewards, each a component.
 """
 
 import asyncio
+import functools
 import inspect
 import json
 import queue
-import re
 import threading
 import time
 import types
 
-CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+from remote_protocol import CALL, tool_calls
+
+
+def factory(given):
+    """Makes places at an environment that verifiers knows; equal options share it."""
+    import verifiers
+
+    @functools.cache
+    def shared(config):
+        return verifiers.load_environment(given.verifiers, **json.loads(config))
+
+    loading = threading.Lock()
+
+    def make(**config):
+        with loading:
+            return Verifiers(shared(json.dumps(config, sort_keys=True)))
+
+    return make
 
 
 def loop():
@@ -31,7 +48,7 @@ class Verifiers:
 
     def __init__(self, env):
         if "input" not in inspect.signature(env.rollout).parameters:
-            raise TypeError(f"{type(env).__name__}.rollout takes no input: expected an environment of verifiers 0.1.9 to 0.3")
+            raise TypeError(f"{type(env).__name__}.rollout takes no input: expected verifiers 0.1.9 to 0.3")
         self.env, self.task, self.tools = env, None, []
         data = getattr(env, "get_dataset", None)
         self.rows = data() if data else env.dataset
@@ -69,13 +86,14 @@ class Verifiers:
                 raise RuntimeError(f"the rollout failed: {state['error']!r}")
             score = getattr(self.env.rubric, "score_rollout")
             if getattr(self.env.rubric, "has_group_rewards", False):
-                raise TypeError("the rubric compares the rollouts of a group, which a server that knows single episodes cannot do")
+                raise TypeError("the rubric compares the rollouts of a group; expected one that scores single rollouts")
             told = score(state) if len(inspect.signature(score).parameters) == 1 else score(state, score_sem=NoLimit())
             if inspect.isawaitable(told):
                 await told
             rubrics = getattr(self.env.rubric, "rubrics", [self.env.rubric])
-            most = sum(max(0.0, w) for r in rubrics for w in getattr(r, "weights", None) or getattr(r, "reward_weights", []))
-            self.asked.put(("over", (float(state["reward"]), {k: float(v) for k, v in (state["metrics"] or {}).items()}, most)))
+            weights = [w for r in rubrics for w in getattr(r, "weights", None) or getattr(r, "reward_weights", [])]
+            parts = {name: float(value) for name, value in (state["metrics"] or {}).items()}
+            self.asked.put(("over", (float(state["reward"]), parts, sum(max(0.0, w) for w in weights))))
         except asyncio.CancelledError:
             raise
         except BaseException as problem:
@@ -110,18 +128,14 @@ def text(content):
 
 def completion(reply, tools):
     """A reply as OpenAI's interface has it, its tool calls read as chat templates write them."""
-    message = {"role": "assistant", "content": reply}
-    calls = CALL.findall(reply) if tools else []
+    message = {"role": "assistant", "content": reply or " "}  # the library takes no reply for a failing model
+    calls = tool_calls(reply) if tools else []
     if calls:
         message["content"] = CALL.sub("", reply).strip()
-        message["tool_calls"] = []
-        for k, call in enumerate(calls):
-            try:
-                said = json.loads(call)
-                name, arguments = str(said["name"]), json.dumps(said.get("arguments", {}))
-            except (ValueError, KeyError, TypeError):
-                name, arguments = "", call  # the environment says that there is no such tool
-            message["tool_calls"].append({"id": f"call_{k + 1}", "type": "function", "function": {"name": name, "arguments": arguments}})
+        message["tool_calls"] = [  # a call without a name: the environment says that there is no such tool
+            {"id": f"call_{k + 1}", "type": "function", "function": {
+                "name": name, "arguments": json.dumps(arguments) if name else arguments}}
+            for k, (name, arguments) in enumerate(calls)]
     body = {"id": "gyre", "object": "chat.completion", "created": int(time.time()), "model": "gyre", "choices": [
         {"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": message}],
         "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
@@ -134,9 +148,17 @@ def completion(reply, tools):
 
 def client(answer):
     """What an environment asks for replies: OpenAI's asynchronous client as far as it is used, as the library wraps it."""
-    plain = types.SimpleNamespace(chat=types.SimpleNamespace(completions=types.SimpleNamespace(create=answer)), base_url="http://gyre")
+    chat = types.SimpleNamespace(completions=types.SimpleNamespace(create=answer))
+    plain = types.SimpleNamespace(chat=chat, base_url="http://gyre")
     try:
         from verifiers.clients import OpenAIChatCompletionsClient
     except ImportError:
         return plain
-    return OpenAIChatCompletionsClient(plain)
+
+    class Client(OpenAIChatCompletionsClient):
+        async def get_native_response(self, prompt, model, sampling_args, tools=None, **_):
+            return await answer(messages=prompt, tools=tools)
+
+    wrapped = Client(plain)
+    wrapped.chat = chat
+    return wrapped
