@@ -5,7 +5,9 @@ BUILD := build
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Unix Makefiles")
 
-.PHONY: help setup lib build test test-cpp test-go test-aarch64 mutants bench bench-check demo lint clean
+PREFIX ?= /usr/local
+
+.PHONY: help setup lib build installed install dist test test-cpp test-go test-aarch64 mutants bench bench-check demo lint clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +20,19 @@ lib: setup
 	@cmake --build $(BUILD) -j $(JOBS) --target gyre
 
 build: lib ## the C++ library and the gyre binary
-	go build -o gyre .
+	go build -ldflags "-X gyre/orchestrate/cli.release=$$(python3 scripts/dist.py version 2>/dev/null)" -o gyre .
+
+installed: lib
+	@cmake --build $(BUILD) -j $(JOBS) --target gyre_installed
+	@go build -trimpath -tags gyre_installed -ldflags "-s -w -X gyre/orchestrate/cli.release=$$(python3 scripts/dist.py version)" -o $(BUILD)/installed/gyre .
+
+install: installed ## install the program, its library and libtorch below PREFIX (/usr/local)
+	@GYRE_LICENCES=1 bash scripts/setup.sh
+	@python3 scripts/dist.py install "$(PREFIX)"
+
+dist: installed ## pack a tarball and a wheel for machines without Go and a compiler, into dist/
+	@GYRE_LICENCES=1 bash scripts/setup.sh
+	@python3 scripts/dist.py dist
 
 test-cpp: lib
 	@bash scripts/setup-gtest.sh

@@ -82,7 +82,8 @@ fi
 # ---- 3. our own ------------------------------------------------------------------------------------------------
 home="$cache/libtorch-$version"
 [ "$platform" = "$here" ] || home="$home-$platform"
-if [ -f "$home/.complete" ] && accept "$home/torch"; then choose "$home/torch" "installed before"; fi
+has_licences() { [ -z "${GYRE_LICENCES:-}" ] || ls "$home"/torch-*.dist-info >/dev/null 2>&1; } # make dist packs them; older caches lack them
+if [ -f "$home/.complete" ] && accept "$home/torch" && has_licences; then choose "$home/torch" "installed before"; fi
 
 command -v "$python" >/dev/null || die "no libtorch and no Python to download one with" \
   "Install Python 3 with pip, or unpack a libtorch $version yourself and set LIBTORCH to it."
@@ -144,6 +145,9 @@ for wheel in sys.argv[2:]:
             base = os.path.basename(name)
             if name.startswith("torch/lib/"):
                 if "/" in name[len("torch/lib/"):] or not base.startswith(keep_lib):
+                    continue
+            elif ".dist-info/" in name:
+                if not base.upper().startswith(("LICENSE", "LICENCE", "NOTICE")):
                     continue
             elif not name.startswith(("torch/include/", "nvidia/", "torch.libs/")):
                 continue

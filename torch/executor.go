@@ -2,7 +2,9 @@ package torch
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../csrc
-#cgo LDFLAGS: -L${SRCDIR}/../build -lgyre -Wl,-rpath,${SRCDIR}/../build
+#cgo LDFLAGS: -L${SRCDIR}/../build -lgyre
+#cgo !gyre_installed LDFLAGS: -Wl,-rpath,${SRCDIR}/../build
+#cgo gyre_installed LDFLAGS: -Wl,-rpath,$ORIGIN/../lib/gyre
 #include "gyre.h"
 */
 import "C"

@@ -112,7 +112,10 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	return Usagef("%w; see %s --help", err, c.Command.HelpName)
 }
 
-// version names the commit and compiler that made this binary.
+// release is the version that the Makefile builds (scripts/dist.py version); empty after a plain go build.
+var release string
+
+// version names the release, commit and compiler that made this binary.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -127,5 +130,9 @@ func version() string {
 			modified = ", modified"
 		}
 	}
-	return fmt.Sprintf("%s (%s%s, %s)", info.Main.Version, commit, modified, info.GoVersion)
+	name := release
+	if name == "" {
+		name = info.Main.Version
+	}
+	return fmt.Sprintf("%s (%s%s, %s)", name, commit, modified, info.GoVersion)
 }
