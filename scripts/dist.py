@@ -157,7 +157,7 @@ def wheel(prefix, folder):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as z:
         def add(name, content, mode=0o644):
             entry = zipfile.ZipInfo(name, when)
-            entry.external_attr, entry.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            entry.external_attr, entry.compress_type = (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED
             z.writestr(entry, content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             record.append(f"{name},sha256={digest},{len(content)}")
