@@ -89,7 +89,7 @@ mkdir -p log/configs log/terminal "$found"
 "$gyre" config translate --train-sh "$env_name" model.base_model="$model" model.experiment_name="$base" training.micro_batch_size="$micro" \
   training.train_batch_size="$train_batch_size" training.n_rollout="$n_rollout" training.ppo_batch_size="${ppo:-$((train_batch_size * n_rollout))}" \
   training.max_turns="$max_turns" training.temperature="$temperature" training.train_data_num=500 training.val_data_num=50 training.total_epochs=1 \
-  optimization.actor_lr="$actor_lr" optimization.kl_coef="$kl_coef" optimization.adv_estimator=grpo -o "$config"
+  optimization.actor_lr="$actor_lr" optimization.kl_coef="$kl_coef" optimization.adv_estimator=grpo -o "$config" 2> >(grep -v '^note: computing on' >&2)
 words=(model.path="$(sed -n 's/^path = "\([^"]*\)".*/\1/p' "$config" | head -1)")
 if [[ -n $ppo ]]; then words+=(actor.mini_batch="$ppo"); fi
 
@@ -99,7 +99,7 @@ if [[ -n $parallel ]]; then slots=$gpus; fi
 if (( count > 0 )); then
   (( gpus <= count )) || fail "--n_gpus is $gpus; nvidia-smi lists $count"
   devices=(--gpus "$(seq -s, 0 $((gpus - 1)))" --gpus-per-run $((gpus / slots)))
-else
+elif [[ " ${ours[*]-} " != *" model.device="* ]]; then
   echo "note: no GPU found: computing on the CPU" >&2
 fi
 

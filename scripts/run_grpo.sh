@@ -9,7 +9,7 @@
 # Further arguments go to `gyre train`: --dry-run, --resume, and key=value of its own configuration. GYRE names another binary, CONFIG
 # another configuration.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 gyre=${GYRE:-$root/gyre}
 config=${CONFIG:-$root/configs/math500_grpo.toml}
 
@@ -49,6 +49,7 @@ for word in "$@"; do
     trainer.save_freq) put "run.save_every=$value" ;;
     trainer.test_freq) put "run.validate_every=$value" ;;
     trainer.experiment_name) put "run.name=$value" ;;
+    trainer.project_name) put "run.project=$value" ;;
     custom_reward_function.path) reward_path=$value ;;
     custom_reward_function.name) reward_name=$value ;;
     data.* | actor_rollout_ref.* | trainer.* | algorithm.adv_* | custom_reward_function.*)

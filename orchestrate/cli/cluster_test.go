@@ -39,10 +39,21 @@ func TestClusterJob(t *testing.T) {
 		return string(out), err
 	}
 	out, err := job("0", "run.steps=5")
-	for _, want := range []string{"<--bind><" + base + ":/mnt/user>", "<HF_HOME=/mnt/user/cache/hf>", "<gyre><train></opt/gyre/configs/math500_grpo_1gpu.toml><--resume>",
+	for _, want := range []string{"<--bind><" + base + ":/mnt/user>", "<HF_HOME=/mnt/user/hf_cache>", "<TRANSFORMERS_CACHE=/mnt/user/hf_cache>", "<--pwd></mnt/user>", "<gyre><train></opt/gyre/configs/math500_grpo_1gpu.toml><--resume>",
 		"<run.output=/mnt/user/runs><run.steps=5>"} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v, the job does not say %s:\n%s", err, want, out)
+		}
+	}
+	// The project's folder, the caches and verl's sources are where the environment says; what is not below BASE is bound too.
+	project := exec.Command("bash", filepath.Join(root, "scripts/cluster/math500.slurm"))
+	project.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "PATH="+bin+":"+os.Getenv("PATH"), "PROJECT="+base+"/cs498repo/rldynamic",
+		"TRANSFORMERS_CACHE=/scratch/hub", "VERL_SRC=/opt/verl")
+	said, err := project.CombinedOutput()
+	for _, want := range []string{"<--pwd></mnt/user/cs498repo/rldynamic>", "<PROJECT=/mnt/user/cs498repo/rldynamic>", "<--bind></scratch/hub:/scratch/hub>",
+		"<TRANSFORMERS_CACHE=/scratch/hub>", "<HF_HOME=/mnt/user/hf_cache>", "<--bind></opt/verl:/opt/verl>", "<PYTHONPATH=/opt/verl>", "<VERL_SRC=/opt/verl>"} {
+		if err != nil || !strings.Contains(string(said), want) {
+			t.Errorf("%v, the job does not say %s:\n%s", err, want, said)
 		}
 	}
 	if out, err := job("143"); err != nil || !strings.Contains(out, "requeued requeue 7") {
@@ -55,14 +66,14 @@ func TestClusterJob(t *testing.T) {
 	}
 	cmd := exec.Command("bash", filepath.Join(root, "scripts/cluster/math500.slurm"))
 	cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "PATH="+bin+":"+os.Getenv("PATH"))
-	said, err := cmd.StdoutPipe()
+	pipe, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(pipe)
 	heard := ""
 	for lines.Scan() {
 		if heard += lines.Text() + "\n"; lines.Text() == "training" {

@@ -9,20 +9,20 @@ import (
 
 	"golang.org/x/term"
 
+	"gyre/internal/exitcode"
 	"gyre/internal/settings"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
 )
 
-// Exit codes of gyre. A command that a signal ended exits with 128 + the signal's number: 130 or 143.
 const (
-	exitDone              = 0
-	exitFailed            = 1
-	exitUsage             = 2 // wrong usage or configuration
-	exitDiverged          = 3 // losses or gradients stopped being finite
-	exitCorruptCheckpoint = 4
-	exitStoppedEarly      = 5 // a collapse rule ended the run
+	exitDone              = exitcode.Done
+	exitFailed            = exitcode.Failed
+	exitUsage             = exitcode.Usage
+	exitDiverged          = exitcode.Diverged
+	exitCorruptCheckpoint = exitcode.CorruptCheckpoint
+	exitStoppedEarly      = exitcode.StoppedEarly
 )
 
 // ExitError is an error with the exit code it ends the process with.

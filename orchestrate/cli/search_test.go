@@ -3,11 +3,9 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run that never paused.
@@ -32,16 +30,7 @@ set = ["model.path=nowhere"]
 	if code != 0 || strings.Count(stdout, "pending") != 4 || !strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
 		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)
 	}
-	random := rand.New(rand.NewPCG(testSeed(t), 0))
-	for range 3 {
-		cmd := gyre(t, dir, "search", "study.toml")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(200+random.IntN(1500)) * time.Millisecond)
-		cmd.Process.Kill()
-		cmd.Wait()
-	}
+	killWhenStepsAreLogged(t, dir, 3, "search", "study.toml")
 	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitFailed || !strings.Contains(stderr, "1 of 4 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
@@ -101,7 +90,7 @@ set = ["model.path=nowhere"]
 		t.Errorf("its summary:\n%s", text)
 	}
 	for args, want := range map[string]string{
-		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected at least 2", "search study.toml --configurations 5": "the axes have 4",
+		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected an integer >= 2", "search study.toml --configurations 5": "the axes have 4",
 		"search study.toml --name other run.validate_every=0": "compares configurations by validations",
 	} {
 		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {

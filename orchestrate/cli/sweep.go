@@ -1,23 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/scale"
 	"gyre/orchestrate/study/sweep"
 )
 
@@ -59,7 +62,7 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			if !c.Bool("dry-run") {
 				return runStudy(c, s, runs, sweep.Execute)
 			}
-			wall, known, err := listRuns(c, s, runs)
+			wall, known, err := listRuns(c, s, runs, slots)
 			if err != nil {
 				return err
 			}
@@ -104,22 +107,21 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			if !c.Bool("dry-run") {
 				return runStudy(c, s, runs, sweep.Search)
 			}
-			whole, known, err := listRuns(c, s, runs)
+			whole, known, err := listRuns(c, s, runs, slots)
 			if err != nil {
 				return err
 			}
 			all, taken := 0, 0
-			t := tabwriter.NewWriter(c.App.ErrWriter, 0, 0, 2, ' ', 0)
-			fmt.Fprint(t, "rung\tat step\tconfigurations\n")
+			t := table.New("rung", "at step", "configurations")
 			for i, r := range rungs {
-				fmt.Fprintf(t, "%d\t%d\t%d\n", i+1, r.Steps, r.Configurations)
+				t.Add(i+1, r.Steps, r.Configurations)
 				taken += r.Steps * r.Configurations
 				if i > 0 {
 					taken -= rungs[i-1].Steps * r.Configurations
 				}
 				all = r.Steps * rungs[0].Configurations
 			}
-			if err := t.Flush(); err != nil {
+			if err := t.Write(c.App.ErrWriter); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.App.ErrWriter, "about %d training steps per seed in place of %d\n", taken, all)
@@ -145,11 +147,12 @@ func studyFlags() []cli.Flag {
 		&cli.StringFlag{Name: "logs", Usage: "folder for what the runs say"},
 		&cli.StringFlag{Name: "summary", Usage: "file for the summary as text"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "list the runs, their time and memory, stop"},
+		&cli.StringFlag{Name: "device", Usage: "with --dry-run: plan for `NAME` (h100, a100, here, ...)"},
 		&cli.BoolFlag{Name: "resume", Usage: "go on with what is missing (the default)"},
 	}
 }
 
-// runStudy runs a sweep or a search, of which runs are the first, and prints the files of its summary.
+// runStudy runs a sweep or a search, of which runs are the first, and prints its summary.
 func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
 	if err := startable(c, s, runs); err != nil {
 		return err
@@ -158,14 +161,21 @@ func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute fu
 	if err != nil {
 		return err
 	}
+	warned := map[string]bool{}
+	for _, r := range runs {
+		if cfg, err := config.Load(s.BasePath(), r.Overrides); err == nil {
+			sayWarnings(c, cfg, warned)
+		}
+	}
 	summary, err := execute(c.Context, s, sweep.Options{Command: binary, Console: metrics.NewConsole(c.App.ErrWriter)})
 	var interrupted *interrupt.Error
 	if err != nil && !errors.As(err, &interrupted) {
 		return err
 	}
-	for _, path := range summary.Files {
-		fmt.Fprintln(c.App.Writer, path)
+	if printed := summary.Text(c.App.Writer, table.Width(c.App.Writer)); printed != nil {
+		return printed
 	}
+	fmt.Fprintf(c.App.ErrWriter, "files: %s\n", strings.Join(summary.Files, " "))
 	if err != nil {
 		return err
 	}
@@ -182,7 +192,7 @@ func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
 	for _, r := range runs {
 		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
 		if err == nil {
-			_, err = memoryOf(cfg)
+			_, err = experiment.Open(cfg, trainer.TrainingParts(false))
 		}
 		if err == nil || r.Over {
 			return nil
@@ -258,47 +268,88 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 }
 
 // listRuns prints runs with what they will take, and adds up the time of those that are missing; known is false where nothing tells it.
-func listRuns(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) (total time.Duration, known bool, err error) {
-	t := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "condition\tseed\tstatus\tsteps\ttime\tmemory\tdirectory\n")
-	unknown := map[string][]string{} // conditions by why their memory is unknown
-	known, broken := true, 0
+func listRuns(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, slots int) (total time.Duration, known bool, err error) {
+	t := table.New("condition", "seed", "status", "steps", "time", "memory", "verdict", "directory")
+	reasons := map[string][]string{} // conditions by why their memory is unknown, or what would make them fit
+	known = true
+	broken := 0
+	warned := map[string]bool{}
+	ranks := max(s.DevicesPerRun, 1)
+	machine, err := scale.Find(cmp.Or(c.String("device"), "here"), ranks*slots, experiment.Memory())
+	if err != nil {
+		return 0, false, Usagef("%w", err)
+	}
 	for _, r := range runs {
-		steps, expected, memory := "-", "unknown", ""
 		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
 		if err != nil {
 			broken++
 			fmt.Fprintf(c.App.ErrWriter, "%s, seed %d cannot start: %v\n", r.Condition, r.Seed, err)
-			memory = "cannot start"
-		} else {
-			steps = fmt.Sprint(cfg.Run.Steps)
-			if memory, err = memoryOf(cfg); err != nil {
-				reason, _, _ := strings.Cut(err.Error(), "\n")
-				unknown[reason] = append(unknown[reason], r.Condition)
-			}
-			if r.SecondsPerStep > 0 {
-				whole := time.Duration(r.SecondsPerStep * float64(cfg.Run.Steps) * float64(time.Second)).Round(time.Second)
-				expected = whole.String()
-				if !r.Over {
-					total += whole
-				}
-			} else {
-				known = false
+			t.Add(r.Condition, r.Seed, string(r.Status), nil, nil, nil, "cannot start", r.Dir)
+			continue
+		}
+		sayWarnings(c, cfg, warned)
+		memory, verdict, why := judge(cfg, ranks, machine, len(s.Devices) > 0)
+		if why != "" {
+			reasons[why] = append(reasons[why], r.Condition)
+		}
+		var expected any
+		if known = known && r.SecondsPerStep > 0; r.SecondsPerStep > 0 {
+			whole := time.Duration(r.SecondsPerStep * float64(cfg.Run.Steps) * float64(time.Second)).Round(time.Second)
+			if expected = whole.String(); !r.Over {
+				total += whole
 			}
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Condition, r.Seed, r.Status, steps, expected, memory, r.Dir)
+		t.Add(r.Condition, r.Seed, string(r.Status), cfg.Run.Steps, expected, memory, verdict, r.Dir)
 	}
-	if err := t.Flush(); err != nil {
+	if err := t.Write(c.App.Writer); err != nil {
 		return 0, false, err
 	}
-	for reason, conditions := range unknown {
-		slices.Sort(conditions)
-		fmt.Fprintf(c.App.ErrWriter, "memory of %s is unknown: %s\n", strings.Join(slices.Compact(conditions), ", "), reason)
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		conditions := reasons[why]
+		fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", strings.Join(slices.Compact(slices.Sorted(slices.Values(conditions))), ", "), why)
 	}
 	if broken > 0 {
 		return 0, false, &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(runs))}
 	}
 	return total, known, nil
+}
+
+// sayWarnings prints the warnings about a run's configuration that no run before it had.
+func sayWarnings(c *cli.Context, cfg *config.Config, warned map[string]bool) {
+	for _, w := range cfg.Warnings() {
+		if !warned[w] {
+			fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), w)
+		}
+		warned[w] = true
+	}
+}
+
+// judge predicts what each rank of a run needs and whether the machine has it; why says why that is unknown, or what would make it fit.
+func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (memory, verdict, why string) {
+	if onGPUs || machine.Bytes < 4 {
+		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"
+	}
+	opened, err := experiment.Open(cfg, trainer.TrainingParts(false))
+	if err != nil {
+		reason, _, _ := strings.Cut(err.Error(), "\n")
+		return "unknown", "unknown", "memory is unknown: " + reason
+	}
+	opened.Parts.Play = true
+	plan, err := scale.New(opened, cfg, ranks, machine)
+	if err != nil {
+		return "unknown", "cannot start", err.Error()
+	}
+	memory = fmt.Sprintf("%.1f GiB", float64(plan.Memory.Peak())/(1<<30))
+	if ranks > 1 {
+		memory = fmt.Sprintf("%d x %s", ranks, memory)
+	}
+	if plan.Fits {
+		return memory, "fits", ""
+	}
+	if len(plan.Advice) == 0 {
+		return memory, "does not fit", fmt.Sprintf("a rank has %.1f GiB, and no single setting makes it fit", float64(machine.Memory)/(1<<30))
+	}
+	return memory, "does not fit", "would fit with " + strings.Join(plan.Advice, "; or with ")
 }
 
 // sayTime prints how long the missing runs will take together.
@@ -308,13 +359,4 @@ func sayTime(c *cli.Context, runs, slots int, total time.Duration, known bool) {
 	} else {
 		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots; their time is known once a run of the study, or of its base, has logged steps\n", runs, slots)
 	}
-}
-
-// memoryOf predicts what a run needs; where it cannot be opened, often because the model is not there yet, the error says why.
-func memoryOf(cfg *config.Config) (string, error) {
-	opened, err := experiment.Open(cfg, trainer.TrainingParts(false))
-	if err != nil {
-		return "unknown", err
-	}
-	return fmt.Sprintf("%.1f GiB", float64(opened.PlanMemory().Peak())/(1<<30)), nil
 }

@@ -40,6 +40,6 @@ name=sokoban-$algo-filter-topp09-$model_name-train$train-analysis$analysis-grad-
 title='Sokoban, filtered training with gradient analysis' project=ragen_gradient_analysis heading="steps=$steps every=50"
 logged "logs/gradient_analysis_sokoban_$model_name/$name.log" \
   "$gyre" train "$root/configs/sokoban_ppo_filter.toml" "${common[@]}" \
-  run.name="$name" run.output="model_saving/gradient_analysis/sokoban/$algo/filter" run.steps="$steps" run.save_every="$save_freq" \
+  run.name="$name" run.project="$project" run.output="model_saving/gradient_analysis/sokoban/$algo/filter" run.steps="$steps" run.save_every="$save_freq" \
   run.validate_first=true run.validate_every=10 analysis.every=50 analysis.exit_after=false algorithm.kl_coef=0 checkpoint.keep=1 \
   ${overrides[@]+"${overrides[@]}"} --resume

@@ -56,5 +56,5 @@ if [[ $validation == withval ]]; then options+=(--with-val); fi
 title='Sokoban, gradient analysis of a checkpoint' project=ragen_gradient_analysis_probe heading="checkpoint=$checkpoint"
 logged "logs/gradient_analysis_probe_sokoban_$model_name/$name.log" \
   "$gyre" analyze "$root/configs/sokoban_ppo_filter.toml" "${common[@]}" \
-  run.name="$name" model.reference="$model" algorithm.kl_coef=0.001 algorithm.kl_in=loss ${overrides[@]+"${overrides[@]}"} "${options[@]}"
+  run.name="$name" run.project="$project" model.reference="$model" algorithm.kl_coef=0.001 algorithm.kl_in=loss ${overrides[@]+"${overrides[@]}"} "${options[@]}"
 echo "$output"

@@ -95,7 +95,7 @@ run_sweep() {
     --logs "logs/$name/${tag:+$tag/}$run.log" --summary "logs/$name.log" --slots "$slots" --threads "$threads" ${devices[@]+"${devices[@]}"} $dry \
     study.runs="model_saving/$name/${tag:+$tag/}$run" study.title="$title" axes.0.lines="[${lines#,}]" \
     study.header="[\"project=ragen_release_$study | model=$model_name | values=$values | steps=$steps | gpus_per_exp=$per_run\", \"slots=$slots | gpu_memory_utilization=${gpu_memory:-as needed} | ray_num_cpus=$cpus | save_freq=$save_freq\"]" \
-    model.path="$model" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"}
+    model.path="$model" run.project="ragen_release_$study" run.steps="$steps" run.save_every="$save_freq" ${common[@]+"${common[@]}"} "$@" ${overrides[@]+"${overrides[@]}"}
 }
 
 # sweep_coefficient NAME TITLE WORDS ...: the command line of a sweep of a coefficient of the loss; the study is NAME_sweep, the option --NAME-values.

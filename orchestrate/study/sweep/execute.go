@@ -12,18 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"gyre/internal/exitcode"
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
-)
-
-// Exit codes of `gyre train` that are no failures, and those that another attempt would only repeat.
-const (
-	exitStoppedEarly = 5
-	exitUsage        = 2
-	exitDiverged     = 3
 )
 
 // Options of Execute.
@@ -155,6 +149,9 @@ func (x *execution) stages(ctx context.Context) error {
 				return fmt.Errorf("stage %d: no condition has a result, so there is nothing for stage %d to start from", stage, stage+1)
 			}
 			fmt.Fprintf(x.options.Console, "stage %d: %s is best; stage %d starts from it\n", stage, best.Condition, stage+1)
+			if len(best.Ties) > 0 {
+				fmt.Fprintf(x.options.Console, "stage %d: as good were %s; the first of them in the study counts\n", stage, strings.Join(best.Ties, ", "))
+			}
 			start = best.Setting
 		}
 	}
@@ -209,7 +206,7 @@ func (x *execution) run(ctx context.Context, next func(busy bool) *Run, count pr
 		defer turn.Unlock()
 		for {
 			r, err := x.take(next, underWay > 0, place)
-			if r != nil {
+			if r != nil && err == nil {
 				underWay++
 				turn.Unlock()
 				err = x.one(r, place)
@@ -276,9 +273,9 @@ func (x *execution) one(r *Run, place slot) error {
 		}
 	}
 	switch {
-	case !started || x.ended() && code != 0 && code != exitStoppedEarly:
+	case !started || x.ended() && code != 0 && code != exitcode.StoppedEarly:
 		return x.settle(r, Pending)
-	case code == exitStoppedEarly:
+	case code == exitcode.StoppedEarly:
 		return x.settle(r, StoppedEarly)
 	case code == 0:
 		if status, ok := outcomeOnDisk(r); ok {
@@ -286,7 +283,7 @@ func (x *execution) one(r *Run, place slot) error {
 		}
 		message = "it ended, and run.json does not say that it is done"
 	}
-	final := code == exitUsage || code == exitDiverged || r.Attempts >= x.study.Retries
+	final := code == exitcode.Usage || code == exitcode.Diverged || r.Attempts >= x.study.Retries
 	status, what := Pending, "failed and is tried again"
 	if final {
 		status, what = Failed, "failed"

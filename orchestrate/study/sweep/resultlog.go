@@ -14,6 +14,9 @@ import (
 	"gyre/internal/atomicfile"
 )
 
+// logWidth is that of the tables in the summary log, which people read in windows of any width.
+const logWidth = 160
+
 // resultLog is the summary as text. It is written anew when the study is started, grows by a line as each run ends, and ends in the lines of all runs in
 // their order and the tables. What a run's line says is also in a file beside its log, LOG.result.
 type resultLog struct {
@@ -63,7 +66,7 @@ func (l *resultLog) end(runs []*Run, s *Summary) error {
 		text.WriteString(l.line(r))
 	}
 	text.WriteByte('\n')
-	if err := s.Text(&text); err != nil {
+	if err := s.Text(&text, logWidth); err != nil {
 		return err
 	}
 	return l.add(text.String())

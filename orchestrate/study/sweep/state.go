@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/exitcode"
 )
 
 // Status of a run in a study.
@@ -82,7 +83,7 @@ func openState(s *Study) (*state, error) {
 		switch {
 		case r.Status == Running: // when the study was killed
 			r.Status = Pending
-		case r.Status == Failed && r.ExitCode != exitDiverged: // what it lacked, a model say, may be there now
+		case r.Status == Failed && r.ExitCode != exitcode.Diverged: // what it lacked, a model say, may be there now
 			r.Status, r.Attempts = Pending, 0
 		}
 	}

@@ -2,14 +2,19 @@ package sweep
 
 import (
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"gyre/internal/exitcode"
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/metrics"
 )
 
 func load(t *testing.T, text string, overrides ...string) (*Study, error) {
@@ -177,9 +182,9 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := []*Run{
-		{Condition: "no model", Status: Failed, ExitCode: 1, Attempts: 2}, {Condition: "no data", Status: Failed, ExitCode: exitUsage, Attempts: 1},
-		{Condition: "diverged", Status: Failed, ExitCode: exitDiverged, Attempts: 1}, {Condition: "killed", Status: Running, Attempts: 1},
-		{Condition: "done", Status: Finished}, {Condition: "collapsed", Status: StoppedEarly, ExitCode: exitStoppedEarly},
+		{Condition: "no model", Status: Failed, ExitCode: 1, Attempts: 2}, {Condition: "no data", Status: Failed, ExitCode: exitcode.Usage, Attempts: 1},
+		{Condition: "diverged", Status: Failed, ExitCode: exitcode.Diverged, Attempts: 1}, {Condition: "killed", Status: Running, Attempts: 1},
+		{Condition: "done", Status: Finished}, {Condition: "collapsed", Status: StoppedEarly, ExitCode: exitcode.StoppedEarly},
 	}
 	if err := st.change(func() { st.Runs = written }); err != nil {
 		t.Fatal(err)
@@ -194,5 +199,48 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 		if r := st.Runs[i]; r.Status != want.status || r.Attempts != want.attempts {
 			t.Errorf("%s: %s after %d attempts, want %s after %d", r.Condition, r.Status, r.Attempts, want.status, want.attempts)
 		}
+	}
+}
+
+// A study that cannot write its state starts no run, and says so.
+func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
+	console := metrics.NewConsole(io.Discard)
+	dir := t.TempDir()
+	r := &Run{Condition: "a", Seed: 1, Dir: filepath.Join(dir, "run"), Log: filepath.Join(dir, "run.log"), Status: Pending}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	x := &execution{study: &Study{}, options: Options{Command: "true", Console: console}, slots: []slot{{threads: 1}},
+		state: &state{path: filepath.Join(file, "state.json"), Runs: []*Run{r}}, running: map[*Run]*exec.Cmd{}}
+	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1, done: func() int { return 0 }})
+	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Conditions that are as good as the best are named: which of them goes on is the order of the file.
+func TestTiesAreSaid(t *testing.T) {
+	dir := t.TempDir()
+	var runs []*Run
+	for i, success := range []string{"0.25", "0.5", "0.5"} {
+		r := &Run{Condition: string(rune('a' + i)), Seed: 1, Stage: 1, Dir: filepath.Join(dir, string(rune('a'+i))), Status: Finished}
+		line := `{"schema":1,"step":1,"val-env/x/success":` + success + "}\n"
+		if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.Dir, "metrics.jsonl"), []byte(line), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r)
+	}
+	x := &execution{study: &Study{}}
+	best, ok := x.best(runs)
+	if !ok || best.Condition != "b" || !slices.Equal(best.Ties, []string{"c"}) {
+		t.Errorf("%+v, %v", best, ok)
+	}
+	var out strings.Builder
+	if err := (&Summary{Best: []Best{best}}).Text(&out, 80); err != nil || !strings.Contains(out.String(), "as good: c; the first of them counts") {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -27,8 +27,9 @@ type Best struct {
 	Stage     int               `json:"stage"`
 	Condition string            `json:"condition"`
 	Score     float64           `json:"score"`
-	At        map[string]string `json:"at,omitempty"` // its values on the axes
-	Setting   []string          `json:"set"`          // its overrides, those of stages before included
+	At        map[string]string `json:"at,omitempty"`   // its values on the axes
+	Setting   []string          `json:"set"`            // its overrides, those of stages before included
+	Ties      []string          `json:"ties,omitempty"` // conditions of the same score, which come later
 }
 
 // Row is one run's result. What is not known is NaN.
@@ -152,8 +153,11 @@ func (x *execution) best(runs []*Run) (best Best, ok bool) {
 		if len(scores) == 0 {
 			continue
 		}
-		if score := statistics.Mean(scores); !ok || every && !whole || every == whole && score > best.Score {
+		switch score := statistics.Mean(scores); {
+		case !ok || every && !whole || every == whole && score > best.Score:
 			best, ok, whole = newBest(first, score), true, every
+		case every == whole && score == best.Score:
+			best.Ties = append(best.Ties, first.Condition)
 		}
 	}
 	return best, ok
@@ -187,19 +191,16 @@ func (x *execution) summarise() (Summary, error) {
 	rows := func(label string) []Row {
 		return slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return r.Condition != label })
 	}
-	baseline := x.study.Baseline
-	if !slices.Contains(labels, baseline) {
-		if baseline != "" && len(labels) > 0 {
+	baseline := ""
+	if len(labels) > 0 && x.rungs == 0 { // configurations of a search differ in their steps too: they are not compared
+		if baseline = cmp.Or(x.study.Baseline, labels[0]); !slices.Contains(labels, baseline) {
 			fmt.Fprintf(x.options.Console, "study.baseline is %q, which is no condition of this study: differences are against %s\n", baseline, labels[0])
-		}
-		baseline = ""
-		if len(labels) > 0 {
 			baseline = labels[0]
 		}
 	}
 	for _, label := range labels {
 		s.Conditions = append(s.Conditions, aggregate(label, rows(label)))
-		if label != baseline && x.rungs == 0 { // those of a search differ in their steps too
+		if baseline != "" && label != baseline {
 			s.Differences = append(s.Differences, differences(label, baseline, rows(label), rows(baseline))...)
 		}
 	}
@@ -245,7 +246,8 @@ func aggregate(label string, rows []Row) Aggregate {
 			}
 		}
 	}
-	a.Last = PairedDifference(last, make([]float64, len(last))) // against zero: the mean with Student's interval
+	a.Last = PairedDifference(last, make([]float64, len(last))) // against zero: the mean with Student's interval, which knows no limits
+	a.Last.Low, a.Last.High = math.Max(a.Last.Low, 0), math.Min(a.Last.High, 1)
 	a.IQM = Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(rows, tasksOf(rows)))
 	return a
 }

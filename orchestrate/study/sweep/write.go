@@ -1,20 +1,20 @@
 package sweep
 
 import (
-	"encoding/csv"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"gyre/internal/atomicfile"
 	"gyre/internal/figure"
-	"gyre/internal/statistics"
+	"gyre/internal/table"
 	"gyre/orchestrate/study/plot"
 )
 
@@ -23,7 +23,7 @@ func (s *Summary) write(labels []string, first map[string]*Run) error {
 	for _, f := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{filepath.Join(s.Dir, "summary.csv"), s.CSV}, {filepath.Join(s.Dir, "summary.json"), s.JSON}, {filepath.Join(s.Dir, "best.json"), s.best}} {
+	}{{filepath.Join(s.Dir, "summary.csv"), s.runs().WriteCSV}, {filepath.Join(s.Dir, "summary.json"), s.JSON}, {filepath.Join(s.Dir, "best.json"), s.best}} {
 		if err := atomicfile.Write(f.path, f.write); err != nil {
 			return err
 		}
@@ -32,63 +32,59 @@ func (s *Summary) write(labels []string, first map[string]*Run) error {
 	return s.draw(labels, first)
 }
 
-// CSV writes a row per run.
-func (s *Summary) CSV(w io.Writer) error {
-	rows := [][]string{{"condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds", "eval_seconds", "wall_seconds",
-		"reward_spread", "entropy", "grad_norm", "rung", "error"}}
+// runs has a row per run.
+func (s *Summary) runs() *table.Table {
+	t := table.New("condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds",
+		"eval_seconds", "wall_seconds", "reward_spread", "entropy", "grad_norm", "rung", "error")
 	for _, r := range s.Rows {
-		row := []string{r.Condition, strconv.Itoa(r.Seed), string(r.Status), strconv.Itoa(r.Steps), number(r.Peak), number(r.Last), number(r.LastMean), r.Rule}
-		for _, v := range []float64{r.Seconds, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy, r.GradNorm} {
-			row = append(row, number(v))
-		}
-		rows = append(rows, append(row, strconv.Itoa(r.Rung), r.Error))
+		t.Add(r.Condition, r.Seed, string(r.Status), r.Steps, r.Peak, r.Last, r.LastMean, text(r.Rule), r.Seconds, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy,
+			r.GradNorm, r.Rung, text(r.Error))
 	}
-	return csv.NewWriter(w).WriteAll(rows)
+	return t
 }
 
-// number is a value in CSV: empty where there is none.
-func number(v float64) string {
-	if !statistics.Finite(v) {
-		return ""
+// text is a cell of a text; the empty one is not known.
+func text(s string) any {
+	if s == "" {
+		return nil
 	}
-	return strconv.FormatFloat(v, 'g', -1, 64)
+	return s
+}
+
+// conditions has a row per condition.
+func (s *Summary) conditions() *table.Table {
+	t := table.New("condition", "runs", "failed_regimes", "failed_runs", "mean_success", "mean_success_low", "mean_success_high", "iqm_success", "iqm_success_low",
+		"iqm_success_high")
+	for _, a := range s.Conditions {
+		t.Add(a.Condition, a.Runs, a.Regimes, a.Failed, a.Last.Value, a.Last.Low, a.Last.High, a.IQM.Value, a.IQM.Low, a.IQM.High)
+	}
+	return t
+}
+
+// differences has a row per condition and metric.
+func (s *Summary) differences() *table.Table {
+	t := table.New("condition", "versus", "metric", "difference", "low", "high", "pairs", "probability_of_improvement", "probability_low", "probability_high")
+	for _, d := range s.Differences {
+		p := Estimate{math.NaN(), math.NaN(), math.NaN()}
+		if d.Improvement != nil {
+			p = *d.Improvement
+		}
+		t.Add(d.Condition, d.Versus, d.Metric, d.Value, d.Low, d.High, d.Pairs, p.Value, p.Low, p.High)
+	}
+	return t
 }
 
 // JSON writes a list: an object per run, then one per condition, then one per difference.
 func (s *Summary) JSON(w io.Writer) error {
-	value := func(v float64) any {
-		if !statistics.Finite(v) {
-			return nil
+	list := []json.RawMessage{}
+	for _, t := range []*table.Table{s.runs(), s.conditions(), s.differences()} {
+		var lines bytes.Buffer
+		if err := t.WriteJSON(&lines); err != nil {
+			return err
 		}
-		return v
-	}
-	list := []any{}
-	for _, r := range s.Rows {
-		o := map[string]any{"condition": r.Condition, "seed": r.Seed, "status": r.Status, "steps": r.Steps, "peak_success": value(r.Peak), "last_success": value(r.Last),
-			"mean_last_success": value(r.LastMean), "seconds": value(r.Seconds), "train_seconds": value(r.Train), "eval_seconds": value(r.Eval), "wall_seconds": value(r.Wall),
-			"reward_spread": value(r.Spread), "entropy": value(r.Entropy), "grad_norm": value(r.GradNorm)}
-		if r.Rule != "" {
-			o["stopped_by"] = r.Rule
+		for line := range bytes.Lines(lines.Bytes()) {
+			list = append(list, line)
 		}
-		if s.rungs > 0 {
-			o["rung"], o["rungs"] = r.Rung, s.rungs
-		}
-		if r.Error != "" {
-			o["error"] = r.Error
-		}
-		list = append(list, o)
-	}
-	for _, a := range s.Conditions {
-		list = append(list, map[string]any{"condition": a.Condition, "runs": a.Runs, "failed_regimes": a.Regimes, "failed_runs": a.Failed,
-			"mean_success": value(a.Last.Value), "mean_success_low": value(a.Last.Low), "mean_success_high": value(a.Last.High),
-			"iqm_success": value(a.IQM.Value), "iqm_success_low": value(a.IQM.Low), "iqm_success_high": value(a.IQM.High)})
-	}
-	for _, d := range s.Differences {
-		o := map[string]any{"condition": d.Condition, "versus": d.Versus, "metric": d.Metric, "difference": value(d.Value), "low": value(d.Low), "high": value(d.High), "pairs": d.Pairs}
-		if p := d.Improvement; p != nil {
-			o["probability_of_improvement"], o["probability_low"], o["probability_high"] = value(p.Value), value(p.Low), value(p.High)
-		}
-		list = append(list, o)
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
@@ -107,16 +103,16 @@ func (s *Summary) best(w io.Writer) error {
 	return nil
 }
 
-// Text writes the summary for people.
-func (s *Summary) Text(w io.Writer) error {
+// Text writes the summary for people, in lines of at most width characters.
+func (s *Summary) Text(w io.Writer, width int) error {
+	var out strings.Builder
 	for _, b := range s.Best {
-		fmt.Fprintf(w, "best: %s (%s): %s\n", b.Condition, short(b.Score), strings.Join(b.Setting, " "))
+		fmt.Fprintf(&out, "best: %s (%s): %s\n", b.Condition, short(b.Score), strings.Join(b.Setting, " "))
+		if len(b.Ties) > 0 {
+			fmt.Fprintf(&out, "      as good: %s; the first of them counts\n", strings.Join(b.Ties, ", "))
+		}
 	}
-	if len(s.Best) > 0 {
-		fmt.Fprintln(w)
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "condition\tseed\tended\tsteps\tpeak success\tlast\tlast 3\tentropy\tspread\tseconds\n")
+	runs := table.New("condition", "seed", "ended", "steps", "peak success", "last", "last 3", "entropy", "spread", "seconds")
 	for _, r := range s.Rows {
 		ended := strings.ReplaceAll(string(r.Status), "_", " ")
 		if r.Rule != "" {
@@ -125,53 +121,62 @@ func (s *Summary) Text(w io.Writer) error {
 		if s.rungs > 0 {
 			ended += fmt.Sprintf(", rung %d of %d", r.Rung, s.rungs)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Condition, r.Seed, ended, r.Steps, percent(r.Peak), percent(r.Last), percent(r.LastMean),
-			short(r.Entropy), short(r.Spread), short(math.Round(r.Seconds*10)/10))
+		runs.Add(r.Condition, r.Seed, ended, r.Steps, table.Percent(r.Peak), table.Percent(r.Last), table.Percent(r.LastMean), r.Entropy, r.Spread,
+			math.Round(r.Seconds*10)/10)
 	}
-	fmt.Fprint(t, "\ncondition\truns\tfailed regimes\tfailed runs\tlast success\t\tinterquartile mean\t\n")
+	conditions := table.New("condition", "runs", "failed regimes", "failed runs", "last success", "interquartile mean")
 	for _, a := range s.Conditions {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", a.Condition, a.Runs, a.Regimes, a.Failed, percent(a.Last.Value), a.Last.interval(percent),
-			percent(a.IQM.Value), a.IQM.interval(percent))
+		conditions.Add(a.Condition, a.Runs, a.Regimes, a.Failed, a.Last.percent(), a.IQM.percent())
 	}
+	list := []*table.Table{runs, conditions}
 	if len(s.Differences) > 0 {
-		fmt.Fprintf(t, "\nagainst %s\tmetric\tdifference\t95 %% interval\tpairs\tbetter with probability\n", s.Differences[0].Versus)
+		list = append(list, s.against(s.Differences[0].Versus))
 	}
+	for _, t := range list {
+		fmt.Fprintf(&out, "\n%s", t.Text(width))
+	}
+	for i, r := range s.Rows {
+		if same := func(o Row) bool { return o.Condition == r.Condition && o.Error == r.Error }; r.Error != "" && !slices.ContainsFunc(s.Rows[:i], same) {
+			fmt.Fprintf(&out, "\n%s failed: %s\n", r.Condition, r.Error)
+		}
+	}
+	_, err := io.WriteString(w, strings.TrimPrefix(out.String(), "\n"))
+	return err
+}
+
+// against are the differences from the baseline for people; a condition without a pair has one row.
+func (s *Summary) against(baseline string) *table.Table {
+	t := table.New("against "+baseline, "metric", "difference", "pairs", "better with probability")
 	for _, d := range s.Differences {
-		if d.Pairs == 0 {
-			if d.Improvement != nil { // one line for all metrics
-				fmt.Fprintf(t, "%s\tno run to compare\n", d.Condition)
-			}
-			continue
-		}
-		p := ""
-		if d.Improvement != nil {
-			p = short(d.Improvement.Value) + " " + d.Improvement.interval(short)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", d.Condition, d.Metric, short(d.Value), d.interval(short), d.Pairs, p)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, r := range s.Rows {
-		if r.Error != "" {
-			fmt.Fprintf(w, "\n%s, seed %d failed: %s\n", r.Condition, r.Seed, r.Error)
+		switch {
+		case d.Pairs > 0 && d.Improvement != nil:
+			t.Add(d.Condition, d.Metric, d.cell(), d.Pairs, d.Improvement.cell())
+		case d.Pairs > 0:
+			t.Add(d.Condition, d.Metric, d.cell(), d.Pairs)
+		case d.Improvement != nil:
+			t.Add(d.Condition, "no run to compare")
 		}
 	}
-	return nil
+	return t
 }
 
-func (e Estimate) interval(format func(float64) string) string {
-	if math.IsNaN(e.Low) {
-		return "-"
+// cell is an estimate with its interval, for people.
+func (e Estimate) cell() any {
+	switch {
+	case math.IsNaN(e.Value):
+		return nil
+	case math.IsNaN(e.Low):
+		return short(e.Value)
 	}
-	return fmt.Sprintf("[%s, %s]", format(e.Low), format(e.High))
+	return fmt.Sprintf("%s [%s, %s]", short(e.Value), short(e.Low), short(e.High))
 }
 
-func percent(v float64) string {
-	if math.IsNaN(v) {
-		return "-"
+// percent is an estimate of a share.
+func (e Estimate) percent() any {
+	if math.IsNaN(e.Value) || math.IsNaN(e.Low) {
+		return table.Percent(e.Value)
 	}
-	return fmt.Sprintf("%.1f%%", 100*v)
+	return fmt.Sprintf("%.1f %% [%.1f, %.1f]", 100*e.Value, 100*e.Low, 100*e.High)
 }
 
 func short(v float64) string {
