@@ -1,15 +1,16 @@
 package static
 
 import (
-	"bytes"
 	"embed"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"gyre/envs"
 	"gyre/envs/reward"
 	"gyre/internal/dataset"
 )
@@ -34,38 +35,26 @@ var forms = map[string]form{
 	"mmlu":       {readMMLU, sameChoice},
 }
 
-// questions reads a file of a form, or our own.
+var loaded envs.Files[[2]string, []question]
+
+// questions reads a file of a form, or our own, once for all environments that ask them.
 func (f form) questions(name, path string) ([]question, error) {
-	var rows []map[string]any
-	if path == "" {
-		data, err := own.ReadFile(name + ".jsonl")
-		if err != nil {
-			return nil, err
+	return loaded.Get([2]string{name, path}, []string{path}, func() ([]question, error) {
+		table, err := dataset.ReadOr(path, own, name+".jsonl")
+		if errors.Is(err, fs.ErrNotExist) && name == "metamathqa" {
+			err = fmt.Errorf("%w (`gyre data prepare metamathqa` makes data/metamathqa/train.jsonl)", err)
 		}
-		for decoder := json.NewDecoder(bytes.NewReader(data)); decoder.More(); {
-			var row map[string]any
-			if err := decoder.Decode(&row); err != nil {
-				return nil, fmt.Errorf("the built-in questions: %w", err)
-			}
-			rows = append(rows, row)
-		}
-	} else {
-		table, err := dataset.Read(path)
 		if err != nil {
 			return nil, fmt.Errorf("option problems: %w", err)
 		}
-		for _, row := range table.Rows {
-			rows = append(rows, row)
+		questions := make([]question, len(table.Rows))
+		for i, row := range table.Rows {
+			if questions[i], err = f.read(row); err != nil {
+				return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
+			}
 		}
-	}
-	questions := make([]question, len(rows))
-	for i, row := range rows {
-		var err error
-		if questions[i], err = f.read(row); err != nil {
-			return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
-		}
-	}
-	return questions, nil
+		return questions, nil
+	})
 }
 
 func column(row map[string]any, name string) (string, error) {
@@ -94,7 +83,7 @@ func after(row map[string]any, ask, solution, mark string) (question, error) {
 }
 
 func readMetaMath(row map[string]any) (question, error) {
-	return after(row, "query", "response", "The answer is:")
+	return after(row, "query", "response", dataset.MetaMathMark)
 }
 
 func readGSM(row map[string]any) (question, error) { return after(row, "question", "answer", "####") }

@@ -18,7 +18,11 @@ const maxDownload = 1 << 30
 // hubFiles are the files of the known sets on a Hugging Face hub.
 var hubFiles = map[string]map[string]string{
 	"math500": {"test": MATH500 + "/resolve/main/test.jsonl"},
-	"gsm8k":   {"train": GSM8K + "/resolve/main/main/train-00000-of-00001.parquet", "test": GSM8K + "/resolve/main/main/test-00000-of-00001.parquet"},
+	"gsm8k": {
+		"train": GSM8K + "/resolve/main/main/train-00000-of-00001.parquet",
+		"test":  GSM8K + "/resolve/main/main/test-00000-of-00001.parquet",
+	},
+	"metamathqa": {"train": MetaMathQA + "/resolve/main/MetaMathQA-395K.json"},
 }
 
 // Download brings a split of a known set from a hub into dir and returns its path. What is there already is not
@@ -45,8 +49,8 @@ func Download(ctx context.Context, client *http.Client, endpoint, token, name, s
 		if ctx.Err() != nil {
 			return "", err
 		}
-		return "", fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy the file datasets/%s from a machine that has it, and give it with "+
-			"--input (both files of gsm8k: in a folder, as train and test)", endpoint, err, remote)
+		return "", fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy the file datasets/%s from a "+
+			"machine that has it, and give it with --input (both files of gsm8k: in a folder, as train and test)", endpoint, err, remote)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

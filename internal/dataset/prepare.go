@@ -54,8 +54,9 @@ type MATHTraining struct {
 
 // Sources of the prepared rows.
 const (
-	MATH500 = "HuggingFaceH4/MATH-500"
-	GSM8K   = "openai/gsm8k"
+	MATH500    = "HuggingFaceH4/MATH-500"
+	GSM8K      = "openai/gsm8k"
+	MetaMathQA = "meta-math/MetaMathQA"
 )
 
 //go:embed split_math500.json
@@ -133,6 +134,32 @@ func GSM(t *Table, indices []int, split, instruction string) ([]Training, error)
 	}
 	return out, nil
 }
+
+// MetaMathRow is a row of MetaMathQA, as the environment MetamathQA reads it.
+type MetaMathRow struct {
+	Query    string `json:"query" parquet:"query"`
+	Response string `json:"response" parquet:"response"`
+	Type     string `json:"type" parquet:"type"`
+}
+
+// MetaMath keeps the rows that say which answer they come to. left counts the others.
+func MetaMath(t *Table) (rows []MetaMathRow, left int, err error) {
+	for _, c := range t.Rows {
+		row := MetaMathRow{textOf(c["query"]), textOf(c["response"]), textOf(c["type"])}
+		if _, answer, found := strings.Cut(row.Response, MetaMathMark); row.Query == "" || !found || strings.TrimSpace(answer) == "" {
+			left++
+			continue
+		}
+		rows = append(rows, row)
+	}
+	if rows == nil {
+		err = fmt.Errorf("%s: expected the columns query and response, the latter with %q before its answer", t.Path, MetaMathMark)
+	}
+	return rows, left, err
+}
+
+// MetaMathMark stands before the answer in a response of MetaMathQA.
+const MetaMathMark = "The answer is:"
 
 // All is the indices 0 to n-1.
 func All(n int) []int {

@@ -24,10 +24,11 @@ const (
 
 func dataPrepareCommand() *cli.Command {
 	return &cli.Command{
-		Name: "prepare", Usage: "write training files of a known data set", ArgsUsage: "math500|gsm8k",
+		Name: "prepare", Usage: "write training files of a known data set", ArgsUsage: "math500|gsm8k|metamathqa",
 		Description: `gyre data prepare math500 --input math500_test.json
 gyre data prepare math500 --split leak-free --train MATH_train.jsonl
 gyre data prepare gsm8k --input folder-with-train-and-test
+gyre data prepare metamathqa --input MetaMathQA-395K.json
 
 Without --input the files come from the Hugging Face hub (HF_ENDPOINT names a
 mirror). DIR gets train and test as Parquet, with the columns of verl's
@@ -37,7 +38,8 @@ come from.
 Splits of math500: 470/30 (470 problems for training and 30 for validation,
 those of the rldynamic project), all (500 for training, none held out), or
 leak-free: training problems come from --train, without those that occur in
-the 500, and all 500 are held out. gsm8k has its own two splits.`,
+the 500, and all 500 are held out. gsm8k has its own two splits, metamathqa
+has one for training, which the environment MetamathQA asks.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "input", Usage: "a file, or for gsm8k the folder of its two"},
 			&cli.StringFlag{Name: "train", Usage: "`FILE` of training problems"},
@@ -56,26 +58,32 @@ type preparation struct {
 	Instruction string            `json:"instruction"`
 	Sources     map[string]string `json:"sources"` // file -> SHA-256
 	Rows        map[string]int    `json:"rows"`
-	Removed     int               `json:"removed,omitempty"` // training problems that are held out elsewhere
+	Removed     int               `json:"removed,omitempty"` // training problems that are held out elsewhere, or have no answer
 }
 
 func dataPrepare(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return Usagef("%s needs the name of a data set: math500 or gsm8k", c.Command.HelpName)
+		return Usagef("%s needs the name of a data set: math500, gsm8k or metamathqa", c.Command.HelpName)
 	}
 	name := c.Args().First()
-	prepare, known := map[string]func(*cli.Context, *preparation, string) error{"math500": prepareMATH, "gsm8k": prepareGSM}[name]
+	prepare, known := map[string]func(*cli.Context, *preparation, string) error{
+		"math500": prepareMATH, "gsm8k": prepareGSM, "metamathqa": prepareMetaMath,
+	}[name]
 	if !known {
-		names := []string{"math500", "gsm8k"}
-		return Usagef("unknown data set %q%s; expected %s (other files of prompts and answers need no preparation)", name,
-			nearest.Hint(name, names), strings.Join(names, " or "))
+		names := []string{"math500", "gsm8k", "metamathqa"}
+		return Usagef("unknown data set %q%s; expected one of %s (other files of prompts and answers need no preparation)", name,
+			nearest.Hint(name, names), strings.Join(names, ", "))
 	}
 	p := &preparation{Name: name, Sources: map[string]string{}, Rows: map[string]int{}}
 	format := c.String("answer-format")
-	if format == "" {
+	switch {
+	case name == "metamathqa" && (format != "" || c.IsSet("split") || c.IsSet("train")):
+		return Usagef("--answer-format, --split and --train are for math500 and gsm8k")
+	case format == "":
 		format = map[string]string{"math500": "boxed", "gsm8k": "hash"}[name]
 	}
 	switch format {
+	case "": // the environment asks
 	case "boxed":
 		p.Instruction = dataset.BoxedInstruction
 	case "hash":
@@ -201,4 +209,17 @@ func prepareGSM(c *cli.Context, p *preparation, dir string) error {
 		}
 	}
 	return nil
+}
+
+func prepareMetaMath(c *cli.Context, p *preparation, dir string) error {
+	table, err := source(c, p, c.String("input"), "train", dir)
+	if err != nil {
+		return err
+	}
+	rows, left, err := dataset.MetaMath(table)
+	if err != nil {
+		return Usagef("--input: %w", err)
+	}
+	p.Split, p.Removed = "own", left
+	return write(p, dir, "train", rows)
 }

@@ -128,3 +128,29 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// MetaMathQA's file becomes what the environment of that name asks; rows without an answer are left out.
+func TestPrepareMetaMathQA(t *testing.T) {
+	dir := t.TempDir()
+	input, out := filepath.Join(dir, "MetaMathQA-395K.json"), filepath.Join(dir, "out")
+	rows := `[{"query": "Two and two?", "response": "Add.\nThe answer is: 4", "type": "GSM_AnsAug"}, {"query": "Why?", "response": "Nobody knows."}]`
+	if err := os.WriteFile(input, []byte(rows), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := with(t, "", "data", "prepare", "metamathqa", "--input", input, "--output", out)
+	if code != 0 || !strings.Contains(stdout, "1 rows for training, 0 held out") {
+		t.Fatalf("exit %d, %s%s", code, stdout, stderr)
+	}
+	for _, ending := range []string{".parquet", ".jsonl"} {
+		code, stdout, stderr := env("4\n", "play", "MetamathQA", "problems="+filepath.Join(out, "train"+ending))
+		if code != 0 || !strings.Contains(stdout, "Two and two?") || !strings.Contains(stdout, "success") {
+			t.Errorf("%s: exit %d, %s%s", ending, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := with(t, "", "data", "prepare", "metamathqa", "--input", input, "--split", "all"); code != 2 || !strings.Contains(stderr, "math500 and gsm8k") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := env("", "play", "MetamathQA", "problems=missing.jsonl"); code == 0 || !strings.Contains(stderr, "gyre data prepare metamathqa") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
