@@ -56,7 +56,7 @@ typedef struct gyre_gradients gyre_gradients;
 typedef struct gyre_optimizer gyre_optimizer;
 typedef struct gyre_engine gyre_engine;
 typedef struct gyre_group gyre_group;
-typedef struct gyre_tcp_store gyre_tcp_store;
+typedef struct gyre_store gyre_store;
 
 // ---- process ---------------------------------------------------------------------------------------------------
 
@@ -458,29 +458,25 @@ gyre_status gyre_optimizer_held(const gyre_optimizer* opt, int32_t which, int32_
 // The ranks of a run. These functions may be called from any thread, one collective at a time, and may block for the
 // group's timeout; collectives of a sharded model may run beside them. A group that failed stays failed.
 
-// A table of keys and values that all ranks reach, given by the caller; called from several threads. Each function
-// returns 0, or 1 after writing a message. What get hands over is from malloc, and freed here.
-typedef struct {
-  uintptr_t context;  // the caller's, handed back
-  int32_t (*set)(uintptr_t context, const char* key, const void* data, int64_t size, char message[GYRE_MESSAGE_SIZE]);
-  // Waits for the key, at most so many seconds.
-  int32_t (*get)(uintptr_t context, const char* key, double seconds, void** data, int64_t* size,
-                 char message[GYRE_MESSAGE_SIZE]);
-  int32_t (*add)(uintptr_t context, const char* key, int64_t amount, int64_t* value, char message[GYRE_MESSAGE_SIZE]);
-} gyre_store;
-
-// A client of c10d's TCPStore, which torchrun serves. get gives *data = NULL at once where there is no such key.
-gyre_status gyre_tcp_store_open(const char* host, int32_t port, double seconds, gyre_tcp_store** out, gyre_error* err);
-void gyre_tcp_store_free(gyre_tcp_store* store);
-gyre_status gyre_tcp_store_set(gyre_tcp_store* store, const char* key, const void* data, int64_t size, gyre_error* err);
-gyre_status gyre_tcp_store_get(gyre_tcp_store* store, const char* key, void** data, int64_t* size, gyre_error* err);
-gyre_status gyre_tcp_store_add(gyre_tcp_store* store, const char* key, int64_t amount, int64_t* value, gyre_error* err);
+// A table of keys and values that all ranks reach: c10d's FileStore in a file, for the ranks of one machine, or its
+// TCPStore. A listening socket makes this process the server of its port, and is the store's from then on; -1: another
+// process serves. A client waits for the server, at most so many seconds. From any thread.
+gyre_status gyre_store_open_file(const char* path, gyre_store** out, gyre_error* err);
+gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out,
+                                gyre_error* err);
+// Groups that were made with the store may outlive it.
+void gyre_store_free(gyre_store* store);
+gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size, gyre_error* err);
+// Does not wait: *data is NULL where there is no such key.
+gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size, gyre_error* err);
+// Adds to a counter, which begins at 0.
+gyre_status gyre_store_add(gyre_store* store, const char* key, int64_t amount, int64_t* value, gyre_error* err);
 // Frees what a function below or above has handed over.
 void gyre_bytes_free(void* data);
 
 typedef struct {
   int32_t rank, size;
-  gyre_store store;     // must outlive the group; not used by a group of one
+  gyre_store* store;    // NULL for a group of one
   const char* prefix;   // of the group's keys
   const char* backend;  // "gloo"; "nccl" for models on GPUs (libgyre_nccl.so: compiled and linked, never run)
   const char* bind;     // address, host name or interface of the connections between ranks
@@ -491,8 +487,10 @@ typedef struct {
 gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gyre_error* err);
 // Models that were made with the group must be gone.
 void gyre_group_free(gyre_group* group);
-// Makes whatever waits, and everything after it, fail with the reason; the other ranks are told.
+// Makes whatever waits here, and everything after it, fail with the reason. Other ranks are not told.
 void gyre_group_abort(gyre_group* group, const char* reason);
+// The rank whose end or silence made the group fail; -1: none.
+int32_t gyre_group_lost(const gyre_group* group);
 
 typedef enum { GYRE_SUM = 0, GYRE_MAX = 1, GYRE_MIN = 2 } gyre_reduction;
 // In place; added in one fixed order, so all ranks have the same bits.

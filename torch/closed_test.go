@@ -1,13 +1,9 @@
 package torch
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
 // What is closed says so, whichever of two objects it is, and never reaches C++.
@@ -93,24 +89,6 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 	}
 	if _, err := m.Logits(nil); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "empty sequence") {
 		t.Errorf("logits of nothing: %v", err)
-	}
-}
-
-// A store that nobody serves is named by its address, in time.
-func TestNobodyServesTheStore(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	if _, _, err := OpenTCPStore(t.Context(), "127.0.0.1", port, time.Second); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("store at 127.0.0.1:%d: ", port)) {
-		t.Errorf("got %v", err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("enough"))
-	if _, _, err := OpenTCPStore(ctx, "127.0.0.1", port, time.Hour); err == nil {
-		t.Error("a context that is over opens a store")
 	}
 }
 

@@ -285,13 +285,13 @@ func (e *Engine) Together(ctx context.Context, lead func() error) error {
 	if group == nil {
 		return lead()
 	}
-	stop := context.AfterFunc(ctx, group.Abort) // not through the executor, which may be waiting for another rank
+	stop := context.AfterFunc(ctx, func() { group.Abort(context.Cause(ctx).Error()) }) // not by the executor: it may wait for another rank
 	defer stop()
 	if group.Rank() > 0 {
 		return e.follow(ctx)
 	}
 	if err := lead(); err != nil {
-		group.Abort()
+		group.Abort(err.Error())
 		return err
 	}
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_dismiss(h, err) })

@@ -9,22 +9,10 @@ import "C"
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"runtime/cgo"
 	"sync"
 	"time"
 	"unsafe"
 )
-
-// Store is where the ranks of a group find each other. Its methods are called from several goroutines.
-type Store interface {
-	Set(ctx context.Context, key string, value []byte) error
-	// Get waits for the key until the context ends.
-	Get(ctx context.Context, key string) ([]byte, error)
-	// Add adds to a counter that begins at 0 and gives its new value.
-	Add(ctx context.Context, key string, n int64) (int64, error)
-}
 
 // Op says how [Group.AllReduce] joins numbers.
 type Op int
@@ -39,7 +27,7 @@ const (
 // GroupConfig says who meets whom, and where.
 type GroupConfig struct {
 	Rank, WorldSize int
-	Store           Store         // may be nil when WorldSize is 1
+	Store           *Store        // nil when WorldSize is 1; the group may outlive it
 	Prefix          string        // of the keys in the store: one per group
 	Backend         string        // "gloo", also "", or "nccl": NCCL between GPUs and Gloo for the rest
 	Bind            string        // address, host name or interface that connections between ranks use; "" is 127.0.0.1
@@ -54,7 +42,6 @@ type GroupConfig struct {
 // aborts; after that every collective of every rank fails. So does ending a context: what other ranks wait for cannot be taken back.
 type Group struct {
 	config GroupConfig
-	store  cgo.Handle
 
 	mu     sync.RWMutex // held for writing by Close alone
 	handle *C.gyre_group
@@ -90,7 +77,7 @@ func (g *Group) release() {
 	}
 }
 
-// OpenGroup waits until all ranks are there.
+// OpenGroup waits until all ranks are there, or the context ends.
 func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 	if config.Backend == "" {
 		config.Backend = "gloo"
@@ -105,29 +92,38 @@ func OpenGroup(ctx context.Context, config GroupConfig) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{config: config}
+	opened := make(chan error, 1)
+	go func() { opened <- g.open() }()
+	select {
+	case err := <-opened:
+		if err != nil {
+			return nil, err
+		}
+		return g, nil
+	case <-ctx.Done():
+		go func() { // what the library waits for cannot be taken back
+			<-opened
+			g.free()
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (g *Group) open() error {
 	c := (*C.gyre_group_config)(C.calloc(1, C.sizeof_gyre_group_config))
 	defer C.free(unsafe.Pointer(c))
-	c.rank, c.size, c.timeout, c.first = C.int32_t(config.Rank), C.int32_t(config.WorldSize), C.double(config.Timeout.Seconds()), C.int32_t(config.First)
-	for field, value := range map[**C.char]string{&c.prefix: config.Prefix, &c.backend: config.Backend, &c.bind: config.Bind} {
+	c.rank, c.size, c.first = C.int32_t(g.config.Rank), C.int32_t(g.config.WorldSize), C.int32_t(g.config.First)
+	c.timeout = C.double(g.config.Timeout.Seconds())
+	for field, value := range map[**C.char]string{&c.prefix: g.config.Prefix, &c.backend: g.config.Backend, &c.bind: g.config.Bind} {
 		*field = C.CString(value)
 		defer C.free(unsafe.Pointer(*field))
 	}
-	if config.Store != nil {
-		g.store = cgo.NewHandle(&storeCalls{store: config.Store, timeout: config.Timeout, opening: ctx})
-		setStore(&c.store, g.store)
+	if s := g.config.Store; s != nil {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		c.store = s.handle
 	}
-	err := status(func(message *C.gyre_error) C.gyre_status { return C.gyre_group_new(c, &g.handle, message) })
-	if err != nil {
-		g.freeStore()
-		if ctx.Err() != nil {
-			err = errors.Join(context.Cause(ctx), err)
-		}
-		return nil, err
-	}
-	if config.Store != nil {
-		g.store.Value().(*storeCalls).opened()
-	}
-	return g, nil
+	return status(func(message *C.gyre_error) C.gyre_status { return C.gyre_group_new(c, &g.handle, message) })
 }
 
 // status runs a C call that may be made from any thread.
@@ -165,12 +161,21 @@ func (g *Group) collective(ctx context.Context, f func(h *C.gyre_group, message 
 	if g.handle == nil {
 		return ErrClosed
 	}
-	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx).Error()) })
+	var aborted sync.WaitGroup // an abort that has begun ends before the group can be closed
+	aborted.Add(1)
+	stop := context.AfterFunc(ctx, func() {
+		defer aborted.Done()
+		g.abort(context.Cause(ctx).Error())
+	})
 	err := status(func(message *C.gyre_error) C.gyre_status { return f(g.handle, message) })
-	if !stop() && err != nil {
+	if stop() {
+		return err
+	}
+	aborted.Wait()
+	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
-	return err
+	return nil
 }
 
 // AllReduce joins data with that of the other ranks, entry by entry, in place. Sums are added in one fixed order: all ranks have the
@@ -286,14 +291,25 @@ func (g *Group) Traffic() Traffic {
 	return all
 }
 
-// Abort makes whatever waits, here and in the model's passes, and everything after it fail; the other ranks are told.
-func (g *Group) Abort() {
+// Lost is the rank whose end or silence made the group fail, -1 while there is none.
+func (g *Group) Lost() int {
+	if g == nil {
+		return -1
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return int(C.gyre_group_lost(g.handle))
+}
+
+// Abort makes whatever waits here, in the model's passes too, and everything after it fail. The other ranks see this one's connections break
+// when it closes the group.
+func (g *Group) Abort(reason string) {
 	if g == nil {
 		return
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	g.abort("stopped")
+	g.abort(reason)
 }
 
 // abort needs g.mu held in either way.
@@ -327,97 +343,5 @@ func (g *Group) free() {
 	if g.handle != nil {
 		C.gyre_group_free(g.handle)
 		g.handle = nil
-		g.freeStore()
 	}
-}
-
-func (g *Group) freeStore() {
-	if g.store != 0 {
-		g.store.Delete()
-		g.store = 0
-	}
-}
-
-// OpenTCPStore is a client of c10d's TCPStore, such as torchrun's agent serves at MASTER_ADDR:MASTER_PORT. timeout is how long the
-// server may take to answer.
-func OpenTCPStore(ctx context.Context, host string, port int, timeout time.Duration) (Store, io.Closer, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	name := C.CString(host)
-	defer C.free(unsafe.Pointer(name))
-	s := new(tcpStore)
-	err := status(func(message *C.gyre_error) C.gyre_status {
-		return C.gyre_tcp_store_open(name, C.int32_t(port), C.double(timeout.Seconds()), &s.handle, message)
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("store at %s:%d: %w", host, port, err)
-	}
-	return s, s, nil
-}
-
-type tcpStore struct {
-	mu     sync.RWMutex // held for writing by Close alone
-	handle *C.gyre_tcp_store
-}
-
-func (s *tcpStore) with(ctx context.Context, key string, f func(key *C.char, message *C.gyre_error) C.gyre_status) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.handle == nil {
-		return ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	name := C.CString(key)
-	defer C.free(unsafe.Pointer(name))
-	return status(func(message *C.gyre_error) C.gyre_status { return f(name, message) })
-}
-
-func (s *tcpStore) Set(ctx context.Context, key string, value []byte) error {
-	return s.with(ctx, key, func(key *C.char, message *C.gyre_error) C.gyre_status {
-		return C.gyre_tcp_store_set(s.handle, key, unsafe.Pointer(unsafe.SliceData(value)), C.int64_t(len(value)), message)
-	})
-}
-
-// Get asks again and again: waiting inside the client would keep other goroutines from the connection.
-func (s *tcpStore) Get(ctx context.Context, key string) ([]byte, error) {
-	for {
-		var value []byte
-		err := s.with(ctx, key, func(key *C.char, message *C.gyre_error) C.gyre_status {
-			var data unsafe.Pointer
-			var size C.int64_t
-			status := C.gyre_tcp_store_get(s.handle, key, &data, &size, message)
-			if data != nil {
-				value = append([]byte{}, unsafe.Slice((*byte)(data), size)...)
-				C.gyre_bytes_free(data)
-			}
-			return status
-		})
-		if value != nil || err != nil {
-			return value, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("store: no key %q: %w", key, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-func (s *tcpStore) Add(ctx context.Context, key string, n int64) (int64, error) {
-	var value C.int64_t
-	err := s.with(ctx, key, func(key *C.char, message *C.gyre_error) C.gyre_status {
-		return C.gyre_tcp_store_add(s.handle, key, C.int64_t(n), &value, message)
-	})
-	return int64(value), err
-}
-
-func (s *tcpStore) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	C.gyre_tcp_store_free(s.handle)
-	s.handle = nil
-	return nil
 }

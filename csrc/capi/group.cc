@@ -6,46 +6,12 @@
 
 #include "capi/boundary.h"
 
-struct gyre_tcp_store {
-  std::unique_ptr<gyre::TcpStore> store;
+struct gyre_store {
+  std::shared_ptr<gyre::Store> store;
 };
 
 namespace gyre::capi {
 namespace {
-
-// The caller's store, behind C callbacks.
-class CallbackStore : public KeyValueStore {
- public:
-  explicit CallbackStore(const gyre_store& store) : store_(store) {}
-
-  void set(const std::string& key, const std::string& value) override {
-    Message m;
-    m.check(store_.set(store_.context, key.c_str(), value.data(), static_cast<int64_t>(value.size()), m.text));
-  }
-  std::string get(const std::string& key, double seconds) override {
-    void* data = nullptr;
-    int64_t size = 0;
-    Message m;
-    m.check(store_.get(store_.context, key.c_str(), seconds, &data, &size, m.text));
-    const std::unique_ptr<void, decltype(&std::free)> owned(data, &std::free);
-    return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
-  }
-  int64_t add(const std::string& key, int64_t amount) override {
-    int64_t value = 0;
-    Message m;
-    m.check(store_.add(store_.context, key.c_str(), amount, &value, m.text));
-    return value;
-  }
-
- private:
-  struct Message {
-    char text[GYRE_MESSAGE_SIZE] = "";
-    void check(int32_t status) const {
-      if (status != 0) throw std::runtime_error(std::string("store: ") + text);
-    }
-  };
-  const gyre_store store_;
-};
 
 // A copy from malloc.
 void hand_over(std::string_view bytes, void** data, int64_t* size) {
@@ -68,19 +34,25 @@ std::string_view bytes_view(const void* data, int64_t size) {
 using namespace gyre;
 using namespace gyre::capi;
 
-gyre_status gyre_tcp_store_open(const char* host, int32_t port, double seconds, gyre_tcp_store** out, gyre_error* err) {
-  return guard(err,
-               [&] { deref(out, "out") = new gyre_tcp_store{open_tcp_store(&deref(host, "host"), port, seconds)}; });
+gyre_status gyre_store_open_file(const char* path, gyre_store** out, gyre_error* err) {
+  return guard(err, [&] { deref(out, "out") = new gyre_store{open_file_store(&deref(path, "path"))}; });
 }
 
-void gyre_tcp_store_free(gyre_tcp_store* store) { delete store; }
+gyre_status gyre_store_open_tcp(const char* host, int32_t port, int32_t listener, double seconds, gyre_store** out,
+                                gyre_error* err) {
+  return guard(err, [&] {
+    const std::optional<int> serves = listener < 0 ? std::nullopt : std::optional<int>(listener);
+    deref(out, "out") = new gyre_store{open_tcp_store(&deref(host, "host"), port, serves, seconds)};
+  });
+}
 
-gyre_status gyre_tcp_store_set(gyre_tcp_store* store, const char* key, const void* data, int64_t size,
-                               gyre_error* err) {
+void gyre_store_free(gyre_store* store) { delete store; }
+
+gyre_status gyre_store_set(gyre_store* store, const char* key, const void* data, int64_t size, gyre_error* err) {
   return guard(err, [&] { deref(store, "store").store->set(&deref(key, "key"), std::string(bytes_view(data, size))); });
 }
 
-gyre_status gyre_tcp_store_get(gyre_tcp_store* store, const char* key, void** data, int64_t* size, gyre_error* err) {
+gyre_status gyre_store_find(gyre_store* store, const char* key, void** data, int64_t* size, gyre_error* err) {
   return guard(err, [&] {
     deref(data, "data") = nullptr;
     const auto value = deref(store, "store").store->find(&deref(key, "key"));
@@ -88,8 +60,7 @@ gyre_status gyre_tcp_store_get(gyre_tcp_store* store, const char* key, void** da
   });
 }
 
-gyre_status gyre_tcp_store_add(gyre_tcp_store* store, const char* key, int64_t amount, int64_t* value,
-                               gyre_error* err) {
+gyre_status gyre_store_add(gyre_store* store, const char* key, int64_t amount, int64_t* value, gyre_error* err) {
   return guard(err, [&] { deref(value, "value") = deref(store, "store").store->add(&deref(key, "key"), amount); });
 }
 
@@ -100,15 +71,12 @@ gyre_status gyre_group_new(const gyre_group_config* config, gyre_group** out, gy
     const gyre_group_config& c = deref(config, "config");
     GroupOptions options{.rank = c.rank,
                          .size = c.size,
-                         .store = nullptr,
+                         .store = c.store == nullptr ? nullptr : c.store->store,
                          .prefix = &deref(c.prefix, "prefix"),
                          .backend = &deref(c.backend, "backend"),
                          .bind = &deref(c.bind, "bind"),
                          .timeout = c.timeout,
                          .first = c.first};
-    if (c.store.set != nullptr && c.store.get != nullptr && c.store.add != nullptr) {
-      options.store = std::make_shared<CallbackStore>(c.store);
-    }
     deref(out, "out") = new gyre_group(std::move(options));
   });
 }
@@ -118,6 +86,8 @@ void gyre_group_free(gyre_group* group) { delete group; }
 void gyre_group_abort(gyre_group* group, const char* reason) {
   if (group != nullptr) group->group.abort(reason == nullptr ? "" : reason);
 }
+
+int32_t gyre_group_lost(const gyre_group* group) { return group == nullptr ? -1 : group->group.lost(); }
 
 gyre_status gyre_group_all_reduce(gyre_group* group, double* values, int64_t n, int32_t reduction, gyre_error* err) {
   return guard(err, [&] {

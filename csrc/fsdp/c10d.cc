@@ -1,10 +1,14 @@
-// PyTorch's process groups as transport, and its TCPStore as a place to meet. Of NCCL only the making of a group is
-// elsewhere (nccl/).
+// PyTorch's process groups as transport, and its stores as rendezvous. Of NCCL only the making of a group is elsewhere
+// (nccl/).
 #ifdef GYRE_C10D
 #define USE_C10D_GLOO
+#include <fcntl.h>
 #include <net/if.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -16,7 +20,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "fsdp/group.h"
@@ -30,44 +36,28 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds * 1000))));
 }
 
-std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
-// A KeyValueStore as c10d sees one.
-class C10dStore : public c10d::Store {
+// The only kind of store that there is in a build with c10d.
+class C10dStore : public Store {
  public:
-  C10dStore(std::shared_ptr<KeyValueStore> store, double timeout)
-      : c10d::Store(milliseconds(timeout)), store_(std::move(store)) {}
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store(std::move(store)) {}
+  void set(const std::string& key, const std::string& value) override {
+    store->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+  }
+  std::optional<std::string> find(const std::string& key) override {
+    if (!store->check({key})) return std::nullopt;
+    const std::vector<uint8_t> value = store->get(key);
+    return std::string(value.begin(), value.end());
+  }
+  int64_t add(const std::string& key, int64_t amount) override { return store->add(key, amount); }
 
-  c10::intrusive_ptr<c10d::Store> clone() {
-    return c10::make_intrusive<C10dStore>(*this);
-  }  // of the base since torch 2.9
-  using c10d::Store::set;
-  void set(const std::string& key, const std::vector<uint8_t>& value) override {
-    store_->set(key, {value.begin(), value.end()});
-  }
-  std::vector<uint8_t> get(const std::string& key) override { return bytes(store_->get(key, seconds(getTimeout()))); }
-  int64_t add(const std::string& key, int64_t value) override { return store_->add(key, value); }
-  bool deleteKey(const std::string&) override { return false; }
-  int64_t getNumKeys() override { return 0; }
-  bool check(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) {
-      try {
-        store_->get(key, 0.001);
-      } catch (const std::exception&) {
-        return false;
-      }
-    }
-    return true;
-  }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    for (const std::string& key : keys) store_->get(key, seconds(timeout));
-  }
-
- private:
-  static double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
-  std::shared_ptr<KeyValueStore> store_;
+  const c10::intrusive_ptr<c10d::Store> store;
 };
+
+// The keys of one transport of a group.
+c10::intrusive_ptr<c10d::Store> keys_of(const GroupOptions& options, const char* transport) {
+  return c10::make_intrusive<c10d::PrefixStore>(options.prefix + transport,
+                                                static_cast<const C10dStore&>(*options.store).store);
+}
 
 class C10dWork : public Transport::Work {
  public:
@@ -101,9 +91,7 @@ class GlooTransport : public Transport {
     settings->devices = {interface ? c10d::ProcessGroupGloo::createDeviceForInterface(options.bind)
                                    : c10d::ProcessGroupGloo::createDeviceForHostname(options.bind)};
     settings->threads = 1;  // only collectives of Gloo's own need any
-    auto store = c10::make_intrusive<c10d::PrefixStore>(options.prefix + "gloo",
-                                                        c10::make_intrusive<C10dStore>(options.store, options.timeout));
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, settings);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(keys_of(options, "gloo"), rank_, size_, settings);
   }
 
   std::vector<std::shared_ptr<Work>> start(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
@@ -154,8 +142,7 @@ class NcclTransport : public Transport {
       : make_(nccl_maker()),
         host_(options),
         rank_(static_cast<size_t>(options.rank)),
-        store_(c10::make_intrusive<c10d::PrefixStore>(options.prefix + "nccl",
-                                                      c10::make_intrusive<C10dStore>(options.store, options.timeout))),
+        store_(keys_of(options, "nccl")),
         nccl_(c10::intrusive_ptr<c10d::Backend>::reclaim(
             make_(store_.get(), options.rank, options.size, options.timeout))) {}
 
@@ -190,27 +177,6 @@ class NcclTransport : public Transport {
   std::mutex one_at_a_time_;
 };
 
-class TcpClient : public TcpStore {
- public:
-  TcpClient(const std::string& host, int port, double seconds) {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(port);
-    options.waitWorkers = false;
-    options.timeout = milliseconds(seconds);
-    store_ = c10::make_intrusive<c10d::TCPStore>(host, options);
-  }
-  void set(const std::string& key, const std::string& value) override { store_->set(key, bytes(value)); }
-  std::optional<std::string> find(const std::string& key) override {
-    if (!store_->check({key})) return std::nullopt;
-    const std::vector<uint8_t> value = store_->get(key);
-    return std::string(value.begin(), value.end());
-  }
-  int64_t add(const std::string& key, int64_t amount) override { return store_->add(key, amount); }
-
- private:
-  c10::intrusive_ptr<c10d::TCPStore> store_;
-};
-
 }  // namespace
 
 std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
@@ -219,8 +185,26 @@ std::unique_ptr<Transport> open_transport(const GroupOptions& options) {
   throw std::invalid_argument("process group: backend is \"" + options.backend + "\", expected gloo or nccl");
 }
 
-std::unique_ptr<TcpStore> open_tcp_store(const std::string& host, int port, double seconds) {
-  return std::make_unique<TcpClient>(host, port, seconds);
+std::shared_ptr<Store> open_file_store(const std::string& path) {
+  const int made = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);  // c10d would wait for its folder
+  if (made < 0) throw std::system_error(errno, std::generic_category(), "opening it");
+  ::close(made);
+  constexpr int kNobodyRemovesIt = -1;
+  auto store = c10::make_intrusive<c10d::FileStore>(path, kNobodyRemovesIt);
+  store->setTimeout(milliseconds(5));  // for the file to be there
+  return std::make_shared<C10dStore>(std::move(store));
+}
+
+std::shared_ptr<Store> open_tcp_store(const std::string& host, int port, std::optional<int> listener, double seconds) {
+  // c10d logs a stack for each attempt to connect, and throws what can be said as well.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = listener.has_value();
+  options.masterListenFd = listener;
+  options.waitWorkers = false;
+  options.timeout = milliseconds(seconds);
+  return std::make_shared<C10dStore>(c10::make_intrusive<c10d::TCPStore>(host, options));
 }
 
 #else
@@ -229,8 +213,12 @@ std::unique_ptr<Transport> open_transport(const GroupOptions&) {
   throw std::runtime_error("process group: this libtorch was built without c10d: use one with torch.distributed");
 }
 
-std::unique_ptr<TcpStore> open_tcp_store(const std::string&, int, double) {
+std::shared_ptr<Store> open_file_store(const std::string&) {
   throw std::runtime_error("store: this libtorch was built without c10d: use one with torch.distributed");
+}
+
+std::shared_ptr<Store> open_tcp_store(const std::string&, int, std::optional<int>, double) {
+  return open_file_store("");
 }
 
 #endif

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -55,8 +54,8 @@ void combine(std::span<double> into, std::span<const double> values, Reduction r
   }
 }
 
-// How often a waiting rank asks whether another has failed, and how long it listens for the reason.
-constexpr double kLook = 0.4, kListen = 1.0;
+// How often a rank looks for another that has not come yet.
+constexpr std::chrono::milliseconds kLook(5);
 
 // What a wait may end too early by: a transport's clock need not be ours.
 constexpr double kClockTick = 0.01;
@@ -67,17 +66,13 @@ struct Group::State {
   std::unique_ptr<Transport> transport;
 
   std::mutex control;  // one control operation at a time
-  std::mutex telling;  // until the others can read this rank's failure
 
-  mutable std::mutex mutex;  // of everything below
-  std::condition_variable changed;
+  std::mutex mutex;     // of everything below
   std::string failure;  // why the group cannot be used any more; empty: it can
-  bool told = false, closing = false;
+  int lost = -1;
   int sequence[2] = {0, 0};
   std::set<std::shared_ptr<Transport::Work>> waited_for;
   std::array<Traffic, kCargoKinds> traffic;
-
-  std::thread watcher;
 };
 
 Group::Group(GroupOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {
@@ -91,96 +86,28 @@ Group::Group(GroupOptions options) : options_(std::move(options)), state_(std::m
     throw std::invalid_argument("process group: more than one rank need a store to meet at");
   meet();
   state_->transport = open_transport(options_);
-  state_->watcher = std::thread([this] { watch(); });
 }
 
-Group::~Group() {
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->closing = true;
-  }
-  state_->changed.notify_all();
-  if (state_->watcher.joinable()) state_->watcher.join();
-}
+Group::~Group() = default;
 
 // Every rank says that it is there, so that a missing one can be named: a transport's own rendezvous only says that it
 // waited in vain.
 void Group::meet() {
   const Clock::time_point begin = Clock::now();
-  const std::string size = std::to_string(options_.size);
-  options_.store->set(options_.prefix + "here/" + std::to_string(options_.rank), size);
+  const std::string size = std::to_string(options_.size), here = options_.prefix + "here/";
+  options_.store->set(here + std::to_string(options_.rank), size);
   for (int r = 0; r < options_.size; ++r) {
-    std::string theirs;
-    try {
-      theirs = options_.store->get(options_.prefix + "here/" + std::to_string(r),
-                                   std::max(0.1, options_.timeout - since(begin)));
-    } catch (const std::exception& e) {
-      throw GroupError("process group: " + name(r) + " of " + size + " has not come within " +
-                       seconds_text(since(begin)) + " (" + e.what() + ")");
-    }
-    if (theirs != size) {
-      throw GroupError("process group: " + name(r) + " was started for " + theirs + " ranks, this one for " + size);
-    }
-  }
-}
-
-// Tells the other ranks of a failure here, and waiting ones of failures elsewhere: a rank that waits for one that waits
-// for a dead one has no connection that breaks.
-void Group::watch() {
-  State& s = *state_;
-  int silent = 0;
-  std::unique_lock<std::mutex> lock(s.mutex);
-  while (!s.closing) {
-    s.changed.wait_for(lock, std::chrono::duration<double>(kLook));
-    if (s.closing) break;
-    const bool failed = !s.failure.empty();
-    if (!failed && s.waited_for.empty()) continue;
-    lock.unlock();
-    if (failed) {
-      tell();
-    } else {
-      try {
-        look_for_failures();
-        silent = 0;
-      } catch (const std::exception& e) {
-        if (++silent == 3) {
-          abort("the store where the ranks met does not answer any more (" + std::string(e.what()) + ")");
-        }
+    std::optional<std::string> theirs;
+    while (!(theirs = options_.store->find(here + std::to_string(r))).has_value()) {
+      if (since(begin) > options_.timeout) {
+        throw GroupError("process group: " + name(r) + " of " + size + " has not come within " +
+                         seconds_text(since(begin)));
       }
+      std::this_thread::sleep_for(kLook);
     }
-    lock.lock();
-  }
-  lock.unlock();
-  tell();  // of a group that failed and was closed at once
-}
-
-// Writes this rank's failure, if there is one, to the store. Once: a store that does not answer is not asked again.
-void Group::tell() {
-  State& s = *state_;
-  const std::lock_guard<std::mutex> one(s.telling);
-  std::string failure;
-  {
-    const std::lock_guard<std::mutex> lock(s.mutex);
-    if (!s.told) failure = s.failure;
-    s.told = s.told || !failure.empty();
-  }
-  if (failure.empty()) return;
-  const std::string rank = std::to_string(options_.rank);
-  try {
-    options_.store->set(options_.prefix + "failure/" + rank, failure);
-    options_.store->add(options_.prefix + "failed/" + rank, 1);
-    options_.store->add(options_.prefix + "failed", 1);
-  } catch (const std::exception&) {  // the others see the connections break
-  }
-}
-
-void Group::look_for_failures() {
-  if (options_.store->add(options_.prefix + "failed", 0) == 0) return;
-  for (int r = 0; r < options_.size; ++r) {
-    const std::string rank = std::to_string(r);
-    if (r == options_.rank || options_.store->add(options_.prefix + "failed/" + rank, 0) == 0) continue;
-    abort(name(r) + " has failed: " + options_.store->get(options_.prefix + "failure/" + rank, kListen));
-    return;
+    if (*theirs != size) {
+      throw GroupError("process group: " + name(r) + " was started for " + *theirs + " ranks, this one for " + size);
+    }
   }
 }
 
@@ -194,30 +121,23 @@ void Group::abort(const std::string& reason) {
     if (first) s.failure = reason.empty() ? "stopped" : reason;
     works = s.waited_for;
   }
-  s.changed.notify_all();
   if (first && s.transport) s.transport->abort();
   for (const auto& work : works) work->abort();
 }
 
-// `peer`: the rank whose silence or end was noticed here, whose own account is worth waiting for; -1: none.
+// `peer`: the rank whose silence or end was noticed here; -1: nobody knows which.
 void Group::fail(const std::string& message, int peer) {
-  std::string why = message;
-  if (peer >= 0) {
-    const std::string rank = std::to_string(peer);
-    const Clock::time_point begin = Clock::now();
-    try {
-      while (options_.store->add(options_.prefix + "failed/" + rank, 0) == 0 && since(begin) < kListen) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      }
-      if (options_.store->add(options_.prefix + "failed/" + rank, 0) > 0) {
-        why += "; " + name(peer) + " says: " + options_.store->get(options_.prefix + "failure/" + rank, kListen);
-      }
-    } catch (const std::exception&) {  // the store has gone with the rank that kept it
-    }
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->failure.empty()) state_->lost = peer;
   }
-  abort(why);
-  tell();  // before the error is seen here: a process that ends of it would take the reason along
-  throw GroupError(why);
+  abort(message);
+  throw GroupError(message);
+}
+
+int Group::lost() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->lost;
 }
 
 Group::Exchange Group::start(const char* what, Cargo cargo, const std::vector<at::Tensor>& to,

@@ -5,8 +5,9 @@
 // which are then added here in the order of a fixed tree, so that sums depend on no ring and no timing. Ranks must
 // start the same exchanges in the same order.
 //
-// A group that has failed stays failed: a rank that ended, was too slow or was told to stop makes every operation of
-// every rank throw GroupError, which names the operation and the rank.
+// A group that has failed stays failed: every operation throws GroupError, which names the operation and the rank. A
+// rank notices by itself that one that it waits for has ended or is too slow. That a rank has failed which it does not
+// wait for it must be told: whoever owns the group aborts it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ struct GroupError : std::runtime_error {
 
 struct GroupOptions {
   int rank = 0, size = 1;
-  std::shared_ptr<KeyValueStore> store;  // not needed by a group of one
+  std::shared_ptr<Store> store;    // not needed by a group of one
   std::string prefix;                    // of the keys
   std::string backend = "gloo";          // gloo, nccl
   std::string bind = "127.0.0.1";        // address, host name or interface that connections between ranks use
@@ -123,8 +124,10 @@ class Group {
   std::string broadcast(std::string_view mine, int root);
   void barrier();
 
-  // Makes whatever waits, and everything after it, throw. From any thread; the other ranks are told.
+  // Makes whatever waits, and everything after it, throw. From any thread.
   void abort(const std::string& reason);
+  // The rank whose end or silence made the group fail, -1 while there is none.
+  int lost() const;
 
   std::array<Traffic, kCargoKinds> traffic() const;
 
@@ -138,9 +141,6 @@ class Group {
     return rank < 0 ? "another rank" : "rank " + std::to_string(options_.first + rank);
   }
   void meet();
-  void watch();
-  void tell();
-  void look_for_failures();
   std::vector<at::Tensor> exchange_bytes(const char* what, const std::vector<at::Tensor>& to,
                                          std::span<const int64_t> sizes);
 

@@ -1,4 +1,4 @@
-// Where the ranks of a group find each other: a table of keys and values that all of them reach.
+// Where the ranks of a run find each other: a table of keys and values that all of them reach, kept by c10d.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,21 @@
 namespace gyre {
 
 // Safe to call from several threads. Everything throws std::runtime_error when the store cannot be reached.
-class KeyValueStore {
+class Store {
  public:
-  virtual ~KeyValueStore() = default;
+  virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key, at most so many seconds.
-  virtual std::string get(const std::string& key, double seconds) = 0;
-  // Adds to a counter that begins at 0 and returns its new value.
-  virtual int64_t add(const std::string& key, int64_t amount) = 0;
-};
-
-// A client of c10d's TCPStore, as torchrun's agent serves it.
-class TcpStore {
- public:
-  virtual ~TcpStore() = default;
-  virtual void set(const std::string& key, const std::string& value) = 0;
-  // Does not wait.
+  // Does not wait for the key.
   virtual std::optional<std::string> find(const std::string& key) = 0;
+  // Adds to a counter that begins at 0 and returns its new value. Counters have keys of their own.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
 };
 
-// Throws when nothing answers within so many seconds.
-std::unique_ptr<TcpStore> open_tcp_store(const std::string& host, int port, double seconds);
+// A FileStore: a file that every rank of one machine opens. Who may join is up to the permissions of its folder.
+std::shared_ptr<Store> open_file_store(const std::string& path);
+
+// A client of the TCPStore at host:port, which waits at most so many seconds for the server to be there. With a
+// listener, a listening socket whose port this is, this process serves the store; it owns the socket from here on.
+std::shared_ptr<Store> open_tcp_store(const std::string& host, int port, std::optional<int> listener, double seconds);
 
 }  // namespace gyre

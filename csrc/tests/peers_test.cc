@@ -3,10 +3,10 @@
 
 #include <ATen/Parallel.h>
 
-#include <chrono>
-#include <condition_variable>
+#include <stdlib.h>
+
 #include <exception>
-#include <mutex>
+#include <filesystem>
 #include <thread>
 
 #include "backend/aten/cuda.h"
@@ -15,36 +15,12 @@
 namespace gyre::engine_test {
 namespace {
 
-// The ranks of these tests are threads.
-class TableInMemory : public KeyValueStore {
- public:
-  void set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::string get(const std::string& key, double seconds) override {
-    std::unique_lock lock(mutex_);
-    const auto there = [&] { return values_.contains(key); };
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), there)) throw std::runtime_error("no " + key);
-    return values_[key];
-  }
-  int64_t add(const std::string& key, int64_t amount) override {
-    const std::lock_guard lock(mutex_);
-    return counts_[key] += amount;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-  std::map<std::string, int64_t> counts_;
-};
-
-// Runs body(group) as each of so many ranks and throws what the first of them threw.
+// Runs body(group) as each of so many ranks, which are threads, and throws what the first of them threw.
 template <typename Body>
 void over_ranks(int size, Body&& body) {
-  const auto store = std::make_shared<TableInMemory>();
+  std::string folder = testing::TempDir() + "ranksXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::shared_ptr<Store> store = open_file_store(folder + "/store");
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(size));
   std::vector<std::thread> ranks;
   for (int r = 0; r < size; ++r) {
@@ -65,6 +41,7 @@ void over_ranks(int size, Body&& body) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
+  std::filesystem::remove_all(folder);
   for (const std::exception_ptr& e : thrown) {
     if (e) std::rethrow_exception(e);
   }

@@ -58,7 +58,7 @@ func conclusion(stderr io.Writer, ctx context.Context, err error) int {
 		err = cause
 	}
 	var ended *ranks.Ended
-	if errors.As(err, &ended) && ended.Told {
+	if errors.As(err, &ended) && ended.Reported {
 		return ended.Code
 	}
 	fmt.Fprintf(stderr, "%s %v\n", paint(stderr, red, "gyre:"), err)

@@ -22,6 +22,7 @@ import (
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
+	"gyre/torch"
 )
 
 // launcherFlags are those that are the launcher's business and not its ranks'.
@@ -69,17 +70,13 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if n <= 1 && !many {
 		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
 	}
-	sameBuild, err := build()
-	if err != nil {
-		return err
-	}
 	if many {
-		return join(c, cfg, place, sameBuild, hash, resume != "", work)
+		return join(c, cfg, place, hash, resume != "", work)
 	}
 	threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
 	ended := ranks.Launch{
 		Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
-		Version: sameBuild, Config: hash, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+		Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
 	}.Run(c.Context)
 	var e *ranks.Ended
 	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
@@ -91,9 +88,15 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 func runFolder(cfg *config.Config) string { return filepath.Join(cfg.Run.Output, cfg.Run.Name) }
 
 // join does this process's part of a run of many. recorded says that there is a run directory, in which the end of a run stands.
-func join(c *cli.Context, cfg *config.Config, place ranks.Place, sameBuild, hash string, recorded bool, work part) error {
+func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, recorded bool, work part) error {
+	sameBuild, err := build()
+	if err != nil {
+		return err
+	}
 	if threads := place.Threads(); threads > 0 && os.Getenv("GYRE_THREADS") == "" && cfg.Run.Threads == 0 {
-		os.Setenv("GYRE_THREADS", strconv.Itoa(threads))
+		if err := torch.SetThreads(threads); err != nil {
+			return err
+		}
 	}
 	backend := "gloo"
 	if strings.HasPrefix(cfg.Model.Device, "cuda") {

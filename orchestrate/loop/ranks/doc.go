@@ -2,13 +2,13 @@
 // of them fails.
 //
 //	environment.go  who am I: torchrun, mpirun, srun, a PyTorchJob, `gyre … --ranks N`, or one process alone
-//	wire.go         what goes over a connection: proof of the token, then frames
-//	server.go       the rendezvous: admits ranks, keeps a store of keys, listens to heartbeats
-//	client.go       a rank's connection to it, which is also the store that process groups are opened with
-//	meeting.go      how the server's address and token reach the other ranks
+//	rendezvous.go   the store in which ranks find each other: c10d's FileStore on one machine, its TCPStore between machines
+//	membership.go   what a rank says of itself there, and what it hears of the others: identity, signs of life, the failure of the run
 //	world.go        the run as a rank sees it: its place, its process group, the failure of another rank
+//	collectives.go  what ranks tell each other over the process group
 //	launch.go       N processes on this machine, watched, restarted if asked
+//	cause.go        why a process ended
 //
-// Nothing is believed that comes from a connection before it has proved that it knows the run's token, and little is kept of it: strangers neither
-// join nor stop a run. The data between ranks goes through package torch's process group, not through here.
+// A failure is noticed by whoever meets it first (the rank itself, a rank in a collective with it, the rank that misses its signs of life, the launcher)
+// and written to the store, where the first report counts and every rank looks twice a second.
 package ranks

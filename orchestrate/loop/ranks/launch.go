@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"gyre/internal/child"
 	"gyre/orchestrate/run/interrupt"
+	"gyre/torch"
 )
 
 // Launch starts the ranks of a run on this machine, copies of this program, and watches them.
@@ -27,8 +29,6 @@ type Launch struct {
 	Restarts  int      // how often a run that failed is continued
 	Resume    string   // the flag that continues; "" = what runs here leaves nothing to continue
 	Threads   int      // kernel threads of all ranks together; 0 = one per core
-	Version   string
-	Config    string // hash of the resolved configuration
 	Stdout    io.Writer
 	Stderr    io.Writer
 	Deadlines Deadlines
@@ -44,7 +44,7 @@ func (l Launch) Run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		ended := l.once(ctx, program, stopping)
 		var e *Ended
-		if !errors.As(ended, &e) || e.Told || e.Code != 1 || attempt == l.Restarts || l.Resume == "" || interrupt.Cause(ctx) != nil {
+		if !errors.As(ended, &e) || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" || interrupt.Cause(ctx) != nil {
 			return ended
 		}
 		fmt.Fprintf(l.Stderr, "gyre: %v; restarting from the newest checkpoint (%d of %d)\n", e, attempt+1, l.Restarts)
@@ -66,24 +66,22 @@ type process struct {
 
 // once runs the ranks one time.
 func (l Launch) once(ctx context.Context, program string, stopping <-chan struct{}) error {
-	token, kills := NewToken(), outOfMemoryKills()
+	kills := outOfMemoryKills()
+	address, remove, err := newFileStore()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	store, err := torch.OpenFileStore(strings.TrimPrefix(address, file))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	reports := newMembership(&rendezvous{keys: store, prefix: prefixOf(Place{})}, identity{}, l.Deadlines)
 	processes := make([]*process, l.Ranks)
 	for rank := range processes {
 		processes[rank] = &process{rank: rank, said: newWords(), started: make(chan struct{}), ended: make(chan struct{})}
 	}
-	explain := func(who Identity, err error) string {
-		select {
-		case <-processes[who.Rank].ended:
-			return processes[who.Rank].how(kills)
-		case <-time.After(2 * time.Second):
-			return fmt.Sprintf("its connection broke: %v", err)
-		}
-	}
-	s, err := serve("127.0.0.1:0", token, Identity{Size: l.Ranks, Version: l.Version, Config: l.Config}, l.Deadlines, explain)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	threads := l.Threads
 	if threads == 0 {
 		threads = runtime.NumCPU()
@@ -93,7 +91,7 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 	defer running.Wait()
 	for _, p := range processes {
 		p.cmd = exec.Command(program, l.Args...)
-		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks), envAddress+"="+s.address, envToken+"="+token,
+		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks), envAddress+"="+address, envToken+"=",
 			fmt.Sprintf("GYRE_THREADS=%d", max(1, threads/l.Ranks)))
 		p.cmd.Stderr = p.said
 		if p.rank == 0 {
@@ -119,12 +117,12 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 		})
 		<-p.started
 	}
-	return l.watch(ctx, s, processes, ends, stopping, kills)
+	return l.watch(ctx, reports, processes, ends, stopping, kills)
 }
 
 // watch waits for all ranks, passes a request to stop on to them, and ends them all when one has failed.
-func (l Launch) watch(ctx context.Context, s *server, processes []*process, ends <-chan *process, stopping <-chan struct{}, kills int) error {
-	failed := s.failed
+func (l Launch) watch(ctx context.Context, reports *membership, processes []*process, ends <-chan *process, stopping <-chan struct{}, kills int) error {
+	var failure *Failure
 	var limit <-chan time.Time
 	signal := func(what syscall.Signal, group bool) {
 		for _, p := range processes {
@@ -147,13 +145,16 @@ func (l Launch) watch(ctx context.Context, s *server, processes []*process, ends
 		select {
 		case p := <-ends:
 			left--
-			if cause := p.fault(kills); cause != "" {
-				// If it has reported why, that is on its way.
-				reported, cancel := context.WithTimeout(ctx, beats/2)
-				if s.wait(reported) == nil {
-					s.fail(&Failure{Rank: p.rank, Host: hostname(), Cause: cause, Code: 1})
+			if cause := p.fault(kills); cause != "" && failure == nil {
+				// It may have reported why, or another may have reported it; if not, the others are told.
+				own := &Failure{Rank: p.rank, Host: hostname(), Cause: cause, Code: 1, By: byLauncher}
+				if failure = reports.fail(own); failure.Rank == p.rank && failure.By != p.rank {
+					failure = own // which knows more than another rank does
 				}
-				cancel()
+				limit = time.After(l.Deadlines.filled().Grace + 2*time.Second)
+				if silent := processes[failure.Rank]; failure.By >= 0 && failure.By != failure.Rank && silent.failed == nil {
+					syscall.Kill(-silent.cmd.Process.Pid, syscall.SIGKILL)
+				}
 			}
 		case <-stopping:
 			stopping = nil
@@ -161,14 +162,11 @@ func (l Launch) watch(ctx context.Context, s *server, processes []*process, ends
 			if errors.As(interrupt.Cause(ctx), &cause) {
 				signal(cause.Signal, false)
 			}
-		case <-failed:
-			failed = nil
-			limit = time.After(s.deadlines.Grace + 2*time.Second)
 		case <-limit:
 			signal(syscall.SIGKILL, true)
 		}
 	}
-	if failure := s.failedWith(); failure != nil {
+	if failure != nil {
 		return &Ended{failure, failure.Code, false}
 	}
 	if state := processes[0].cmd.ProcessState; state.ExitCode() != 0 {

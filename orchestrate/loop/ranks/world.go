@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -18,18 +17,15 @@ type World struct {
 	Place
 	Group *torch.Group
 
-	groups    torch.GroupConfig // how it was opened
-	team      *torch.Group      // of the ranks that sample together; see Team
-	who       Identity
-	client    *client
-	server    *server // on the rank that holds the rendezvous, unless a launcher of ours does
-	meeting   meeting
-	deadlines Deadlines
-	cancel    context.CancelCauseFunc
-	exit      func(code int)
-	failed    func(*Failure)
-	watching  sync.WaitGroup
-	over      chan struct{}
+	groups   torch.GroupConfig // how it was opened
+	team     *torch.Group      // of the ranks that are tensor parallel; see Team
+	opening  sync.Mutex        // held while Group and team are set, and while watch reads them
+	members  *membership
+	cancel   context.CancelCauseFunc
+	exit     func(code int)
+	failed   func(*Failure)
+	watching sync.WaitGroup
+	over     chan struct{}
 }
 
 // Options say how ranks find and judge one another.
@@ -52,98 +48,84 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	if o.Bind == "" && p.LocalSize > 0 && !p.Alone() {
 		return ctx, nil, fmt.Errorf("%v: ranks on other machines cannot reach loopback: set fsdp.bind to the address or the name of the network interface that joins them (eth0, ib0)", p)
 	}
-	host, _ := os.Hostname()
-	w := &World{Place: p, deadlines: o.Deadlines.filled(), exit: os.Exit, failed: o.Failed, over: make(chan struct{}),
-		who: Identity{Rank: p.Rank, Size: p.Size, Version: o.Version, Config: o.Config, Host: host, PID: os.Getpid()}}
-	joining, cancel := context.WithTimeoutCause(ctx, w.deadlines.Join, fmt.Errorf("gave up after %v", w.deadlines.Join))
+	d := o.Deadlines.filled()
+	opening, cancel := context.WithTimeoutCause(ctx, d.Join, fmt.Errorf("gave up after %v", d.Join))
 	defer cancel()
-	if err := w.open(joining, bind, o); err != nil {
-		if failure := w.failure(); failure != nil {
+	store, err := openRendezvous(opening, p, bind, o.Folder)
+	if err != nil {
+		return ctx, nil, err
+	}
+	who := identity{Rank: p.Rank, Size: p.Size, Version: o.Version, Config: o.Config, Host: hostname(), PID: os.Getpid()}
+	w := &World{Place: p, members: newMembership(store, who, o.Deadlines), exit: os.Exit, failed: o.Failed, over: make(chan struct{}),
+		groups: torch.GroupConfig{Rank: p.Rank, WorldSize: p.Size, Store: store.groups, Prefix: store.prefix + "run/", Backend: o.Backend, Bind: bind, Timeout: o.Timeout}}
+	ctx, w.cancel = context.WithCancelCause(ctx)
+	w.watching.Go(w.watch)
+	if err := w.open(ctx); err != nil {
+		if failure := w.members.failure(); failure != nil {
 			err = w.ended(failure)
-		} else if w.client != nil && !errors.Is(err, context.Canceled) { // it has joined: the run is told why it does not come
-			w.client.fail(err.Error(), 1)
-			err = w.ended(&Failure{Rank: p.Rank, Host: host, Cause: err.Error(), Code: 1})
+		} else if !errors.Is(err, context.Canceled) { // the run is told why this rank does not come
+			err = w.ended(w.members.report(who, err.Error()))
 		}
 		w.close()
 		return ctx, nil, err
 	}
-	ctx, w.cancel = context.WithCancelCause(ctx)
-	w.watching.Go(w.watch)
 	return ctx, w, nil
 }
 
-func (w *World) open(ctx context.Context, bind string, o Options) (err error) {
-	address, token := w.Address, w.Token
-	silence := time.Duration(0)
-	if w.Launcher != "gyre" {
-		silence = w.deadlines.Beat
-		if address, token, err = w.find(ctx, bind, o.Folder); err != nil {
-			return err
-		}
-	}
-	if w.client, err = dial(ctx, address, token, w.who, silence); err != nil {
+func (w *World) open(ctx context.Context) (err error) {
+	if err = w.members.join(ctx); err != nil {
 		return err
 	}
-	w.groups = torch.GroupConfig{Rank: w.Place.Rank, WorldSize: w.Place.Size, Store: w.client, Prefix: "run", Backend: o.Backend, Bind: bind, Timeout: o.Timeout}
-	if w.Group, err = torch.OpenGroup(ctx, w.groups); err != nil {
+	if err = w.openGroup(ctx, w.groups, &w.Group); err != nil {
 		return fmt.Errorf("the process group: %w", err)
 	}
 	return nil
 }
 
-// find opens the rendezvous on rank 0 and finds it on the others.
-func (w *World) find(ctx context.Context, bind, folder string) (address, token string, err error) {
-	if w.meeting, err = w.meet(ctx, folder); err != nil {
-		return "", "", err
+func (w *World) openGroup(ctx context.Context, config torch.GroupConfig, to **torch.Group) error {
+	group, err := torch.OpenGroup(ctx, config)
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if *to = group; w.members.failure() != nil {
+		group.Abort("the run has failed")
 	}
-	if w.Place.Rank > 0 {
-		return w.meeting.find(ctx)
-	}
-	port := "0"
-	if token = w.Token; w.Address != "" {
-		_, port, _ = net.SplitHostPort(w.Address)
-	}
-	if token == "" {
-		token = NewToken()
-	}
-	if w.server, err = serve(net.JoinHostPort(bind, port), token, w.who, w.deadlines, explainLost); err != nil {
-		return "", "", err
-	}
-	return w.server.address, token, w.meeting.publish(ctx, w.server.address, token)
+	return err
 }
 
 // watch ends this process's part when the run has failed elsewhere: collectives are given up, the context ends, and what does not end by itself
 // within the grace is ended.
 func (w *World) watch() {
-	select {
-	case <-w.over:
-		return
-	case <-w.client.ended:
-	}
-	w.cancel(w.failure())
-	w.Group.Abort()
-	select {
-	case <-w.over:
-	case <-time.After(w.deadlines.Grace):
-		if w.speaks() {
-			w.tell(w.failure())
-			fmt.Fprintf(os.Stderr, "gyre: %v\n", w.failure())
+	tick := time.NewTicker(round)
+	defer tick.Stop()
+	for last := time.Now(); w.members.failure() == nil; last = time.Now() {
+		select {
+		case <-w.over:
+			return
+		case <-w.members.failed.Done():
+		case <-tick.C:
+			w.members.overdue(time.Since(last) > beats*round)
 		}
-		w.exit(w.failure().Code)
+	}
+	failure := w.members.failure()
+	w.cancel(failure) // which aborts the collectives that wait with it
+	w.abort(failure.Error())
+	select {
+	case <-w.over:
+	case <-time.After(w.members.deadlines.Grace):
+		if w.speaks(failure) {
+			w.tell(failure)
+			fmt.Fprintf(os.Stderr, "gyre: %v\n", failure)
+		}
+		w.exit(failure.Code)
 	}
 }
 
-// failure is the one that ended the run, nil while there is none.
-func (w *World) failure() *Failure {
-	if w == nil || w.client == nil {
-		return nil
-	}
-	select {
-	case <-w.client.ended:
-		return w.client.failure
-	default:
-		return nil
-	}
+// abort gives the collectives of all groups up: those inside a model's passes have no context.
+func (w *World) abort(reason string) {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	w.Group.Abort(reason)
+	w.team.Abort(reason)
 }
 
 // Cause is why a rank's work ended with err: the failure of another rank, where there is one, or err itself.
@@ -151,29 +133,55 @@ func (w *World) Cause(err error) error {
 	if err == nil || w == nil {
 		return err
 	}
-	// The failure of another rank shows in the collectives at once, but its message may still be on its way.
-	if errors.Is(err, torch.ErrDisconnected) || errors.Is(err, context.Canceled) {
+	// The failure of another rank shows in the collectives at once, but its report may still be on its way.
+	disconnected := errors.Is(err, torch.ErrDisconnected)
+	if disconnected || errors.Is(err, context.Canceled) {
 		select {
-		case <-w.client.ended:
-		case <-time.After(3 * beats):
+		case <-w.members.failed.Done():
+		case <-time.After(reportTime):
 		}
 	}
-	if f := w.failure(); f != nil && f.Rank != w.Place.Rank {
+	f := w.members.failure()
+	if lost := w.lost(); f == nil && disconnected && lost >= 0 { // nobody speaks for it
+		f = w.members.report(w.members.all[lost], fmt.Sprintf("its process has ended without a word (killed, or out of memory?) or hangs: %v", err))
+	}
+	if f != nil && f.Rank != w.Place.Rank {
 		return f
 	}
 	return err
 }
 
-// speaks reports whether this rank says why the run failed: exactly one does. Of a failed rank 0 the next one speaks.
-func (w *World) speaks() bool {
-	return w.Launcher != "gyre" && (w.server != nil || w.Place.Rank == 1 && w.failure() != nil && w.failure().Rank == 0)
+// reportTime is how long the report of a failure may be on its way to this rank.
+const reportTime = 3 * time.Second
+
+// lost is the rank whose end or silence this one has met in a collective, -1 while there is none.
+func (w *World) lost() int {
+	if lost := w.Group.Lost(); lost >= 0 {
+		return lost
+	}
+	if lost := w.team.Lost(); lost >= 0 {
+		return w.Place.Rank - w.team.Rank() + lost
+	}
+	return -1
+}
+
+// speaks reports whether this rank says why the run failed. Of those that were in it exactly one does: rank 0, or the next one of a rank 0 that cannot.
+// A rank that does not fit says so itself as well.
+func (w *World) speaks(f *Failure) bool {
+	switch {
+	case w.Launcher == "gyre":
+		return false
+	case w.Place.Rank == 0, w.Group == nil && f.Rank == w.Place.Rank:
+		return true
+	}
+	return w.Place.Rank == 1 && f.Rank == 0 && f.By != 0
 }
 
 // Ended is the end of a run over ranks.
 type Ended struct {
-	Err  error
-	Code int
-	Told bool // somebody else says it
+	Err      error
+	Code     int
+	Reported bool // another process says it
 }
 
 func (e *Ended) Error() string { return e.Err.Error() }
@@ -190,7 +198,6 @@ func (w *World) Conclude(err error, code int, agreed bool) error {
 	}
 	defer w.close()
 	if err == nil || agreed {
-		w.client.leave()
 		if err == nil {
 			return nil
 		}
@@ -199,18 +206,15 @@ func (w *World) Conclude(err error, code int, agreed bool) error {
 	err = w.Cause(err)
 	failure, _ := err.(*Failure)
 	if failure == nil {
-		w.client.fail(err.Error(), code)
-		failure = &Failure{Rank: w.Place.Rank, Host: w.who.Host, Cause: err.Error(), Code: code}
-		if first := w.failure(); first != nil {
-			failure = first // others had failed before
-		}
+		who := w.members.who
+		failure = w.members.fail(&Failure{Rank: who.Rank, Host: who.Host, Cause: err.Error(), Code: code, By: who.Rank})
 	}
 	return w.ended(failure)
 }
 
 // ended is the end of this process's part in a failed run.
 func (w *World) ended(f *Failure) *Ended {
-	if !w.speaks() {
+	if !w.speaks(f) {
 		return &Ended{f, f.Code, true}
 	}
 	w.tell(f)
@@ -224,27 +228,12 @@ func (w *World) tell(f *Failure) {
 }
 
 func (w *World) close() {
-	select {
-	case <-w.over:
-	default:
-		close(w.over)
-	}
 	w.team.Close()
 	w.Group.Close()
-	if w.client != nil {
-		w.client.close()
-	}
-	if w.server != nil {
-		w.server.drain()
-		w.server.close()
-	}
-	if w.meeting != nil {
-		w.meeting.close()
-	}
+	close(w.over)
 	w.watching.Wait()
-	if w.cancel != nil {
-		w.cancel(nil)
-	}
+	w.members.close()
+	w.cancel(nil)
 }
 
 // Rank of this process; 0 in a run of one.
@@ -279,7 +268,7 @@ func (w *World) Progress(phase string, share float64) float64 {
 	if w == nil {
 		return share
 	}
-	return w.client.progress(phase, share)
+	return w.members.progress(phase, share)
 }
 
 // Describe is one line about the run for its log.

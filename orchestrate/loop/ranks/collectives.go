@@ -95,8 +95,8 @@ func (w *World) Agree(ctx context.Context, err error) error {
 	return nil
 }
 
-// Team is the process group of so many neighbouring ranks, this one among them, that sample together; n divides the number of ranks. All ranks call it,
-// once: a group of its own leaves each team to its own pace. It is closed with the world.
+// Team is the process group of n neighbouring ranks, this one among them, that are tensor parallel in sampling; n divides the number of ranks. All
+// ranks call it, once: a group of its own leaves each team to its own pace. It is closed with the world.
 func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	if w == nil || n == 1 {
 		return nil, nil
@@ -106,10 +106,9 @@ func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	}
 	config := w.groups
 	first := w.Place.Rank / n * n
-	config.Rank, config.WorldSize, config.First, config.Prefix = w.Place.Rank-first, n, first, fmt.Sprintf("team%d/", first)
-	var err error
-	if w.team, err = torch.OpenGroup(ctx, config); err != nil {
-		return nil, fmt.Errorf("the process group of ranks %d to %d, which sample together: %w", first, first+n-1, err)
+	config.Rank, config.WorldSize, config.First, config.Prefix = w.Place.Rank-first, n, first, fmt.Sprintf("%steam%d/", config.Prefix, first)
+	if err := w.openGroup(ctx, config, &w.team); err != nil {
+		return nil, fmt.Errorf("the process group of ranks %d to %d, which are tensor parallel: %w", first, first+n-1, err)
 	}
 	return w.team, nil
 }
