@@ -62,7 +62,7 @@ func (c *Config) checkRewards(report func(key, format string, args ...any)) {
 }
 
 // reservedComponents are gradients that are measured beside those of the parts.
-var reservedComponents = []string{"total", "entropy", "kl", "other"}
+var reservedComponents = []string{"total", "entropy", "kl", "other", "baseline"}
 
 // checkComponents reports parts that cannot be told apart in metrics and files, and settings without effect.
 func (c *Config) checkComponents(report func(key, format string, args ...any)) {
@@ -85,9 +85,6 @@ func (c *Config) checkComponents(report func(key, format string, args ...any)) {
 	}
 	if strings.ContainsAny(k.Data, "/\\\x00") || k.Data == "." || k.Data == ".." {
 		report("components.data", "expected a part of a folder's name, got %q", k.Data)
-	}
-	if !k.Enabled && k.Save != "none" {
-		report("components.save", "needs components.enabled = true")
 	}
 	single := 0
 	for _, e := range c.Envs {

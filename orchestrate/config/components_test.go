@@ -38,15 +38,23 @@ func TestComponentsKeepTheOrderOfTheirWeights(t *testing.T) {
 	}
 }
 
+// Switching the measurement off leaves tracking, whatever the rest of the section says of the measurement.
+func TestComponentsSwitchedOffLeaveTracking(t *testing.T) {
+	c, err := Parse("c.toml", []byte(minimal+"[components]\nenabled = true\nsave = \"projection\"\nweights = { a = 1 }\ntracking = true"), []string{"components.enabled=false"})
+	if err != nil || c.Components.Enabled || !c.Components.Tracking {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestComponentsThatCannotWork(t *testing.T) {
 	for document, want := range map[string]string{
 		`names = ["a", "b", "a"]`:              `"a" is named twice`,
 		`names = ["a/b"]`:                      "without slashes",
 		`names = ["total"]`:                    "no part can have this name",
+		`names = ["baseline"]`:                 "no part can have this name",
 		"names = [\"a\"]\nweights = { b = 1 }": "components.weights.b",
 		`weights = { a = "much" }`:             "components.weights.a: expected a number",
 		`data = "../x"`:                        "folder",
-		`save = "full"`:                        "components.enabled",
 		`mode = "exac"`:                        "exact",
 		"enabled = true\n[[envs]]\ngroup_size = 1\ntag=\"bandit\"": "group_size = 1",
 	} {

@@ -417,31 +417,36 @@ func (c *Config) Separate() bool {
 	return other
 }
 
-// Components measures the gradients of the named parts of the reward, and how they agree. Episodes carry the parts.
+// Components measures the gradients of the components of the reward, and how they agree. Episodes carry the components.
 type Components struct {
-	// Measure them.
+	// Measure them. false leaves tracking alone.
 	Enabled bool `toml:"enabled" default:"false"`
 	// Measure at steps where (step - 1) mod every = 0.
 	Every int `toml:"every" default:"1" range:"[1,)"`
-	// independent: every part has the advantages that it would have alone (with grpo, standardised by its own deviation). exact: its
-	// share of the total's advantages, weight x (part - mean) / (deviation of the total + 1e-6), so that the parts add up to the total.
+	// independent: every component has the advantages that it would have alone (with grpo, standardised by its own deviation). exact: its
+	// share of the total's advantages, weight x (component - mean) / (deviation of the total + 1e-6), so that the components add up to the
+	// total.
 	Mode string `toml:"mode" default:"independent" oneof:"independent,exact"`
-	// Parts to measure, in the order of reports; when absent those of weights, or else all that occur.
+	// Components to measure, in the order of reports; when absent those of weights, or else all that occur. One that no episode of a step
+	// has is not measured at that step.
 	Names []string `toml:"names"`
-	// What the parts are multiplied by in the total; when absent the weights of [[rewards]], or else 1.
+	// What the components are multiplied by in the total; when absent the weights of [[rewards]], or else 1.
 	Weights map[string]float64 `toml:"weights"`
-	// Measure every reward-spread bucket of the batch too. Doubles the gradient buffers.
+	// Measure every bucket of groups whose rewards vary alike too. Doubles the gradient buffers.
 	Buckets bool `toml:"buckets" default:"false"`
-	// Times that rewards are dealt anew within their groups, for the band in which the cosine of unrelated parts would lie; 0 = no band.
+	// Times that rewards are permuted within their groups, for the band in which the cosine of unrelated components would lie; 0 = no band.
 	Permutations int `toml:"permutations" default:"400" range:"[0,100000]"`
 	// Gradients written to gradient_analysis_DATA/gradients_step_N.npz: none, full, or a random projection of every parameter.
 	Save string `toml:"save" default:"none" oneof:"none,full,projection"`
 	// MiB that one file of full gradients may take; a larger one is written as a projection.
 	SaveMiB int `toml:"save_mib" default:"1024" range:"[1,)"`
-	// Record every episode's parts in reward_tracking_DATA/.
+	// Record every episode's components in reward_tracking_DATA/.
 	Tracking bool `toml:"tracking" default:"false"`
 	// What the folders' names say of the data; when empty the first environment's tag.
 	Data string `toml:"data"`
+	// Folder that gets a link to each of the run's folders gradient_analysis_DATA, reward_tracking_DATA and ppl_tracking_DATA, so that scripts
+	// find those of the last run at a fixed place; when empty there are no links.
+	Link string `toml:"link"`
 }
 
 // Collapse measures whether thoughts still depend on their prompts (entropy and mutual information). It changes nothing

@@ -3,6 +3,8 @@ package episode
 import (
 	"fmt"
 	"math"
+
+	"gyre/envs"
 )
 
 // Stops are the reasons for which an episode ends, in Episode.Stop; a hand-written episode may leave it empty.
@@ -62,8 +64,8 @@ func (e *Episode) Check() error {
 		return err
 	}
 	for name, rewards := range e.Components {
-		if name == "" {
-			return fmt.Errorf("components has a part without a name")
+		if err := envs.CheckName(name); err != nil { // it becomes part of metric names and of paths in archives
+			return fmt.Errorf("components: %w", err)
 		}
 		if err := checkRewards("components."+name, rewards, n); err != nil {
 			return err

@@ -63,7 +63,7 @@ func TestComponentsAndContexts(t *testing.T) {
 	for name, spoil := range map[string]func(*Episode){
 		"components.length[0] is for token 6": func(e *Episode) { e.Components["length"] = []Reward{{6, 1}} },
 		"components.length[0] = NaN":          func(e *Episode) { e.Components["length"] = []Reward{{5, math.NaN()}} },
-		"without a name":                      func(e *Episode) { e.Components[""] = nil },
+		"a name is empty":                     func(e *Episode) { e.Components[""] = nil },
 		"contexts[0] = 1, expected 0":         func(e *Episode) { e.Contexts = []int{1} },
 		"contexts[1] = 0, expected 1 to 5":    func(e *Episode) { e.Contexts = []int{0, 0} },
 		"contexts[1] = 6, expected 1 to 5":    func(e *Episode) { e.Contexts = []int{0, 6} },
@@ -122,6 +122,7 @@ func TestRejections(t *testing.T) {
 		"missing group":       {`{"ids":[1,2],"mask":[0,1],"rewards":[]}`, `field "group" is missing`},
 		"component pair":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":[[1]]}}`, "components.a[0] = [1], expected [token index, reward]"},
 		"component null":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":[[1,null]]}}`, `"components.a" holds a null`},
+		"component path":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a/../../../b":[[1,1]]}}`, `components: the name "a/../../../b": expected`},
 		"component text":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"components":{"a":"x"}}`, `"components.a": got string, expected a list of numbers`},
 		"misspelt components": {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"component":{}}`, `did you mean "components"?`},
 		"misspelt field":      {`{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[],"logprob":[null,-1]}`, `did you mean "logprobs"?`},
@@ -162,10 +163,11 @@ func TestRejections(t *testing.T) {
 
 func TestWriterRefusesWhatTheReaderWould(t *testing.T) {
 	for name, spoil := range map[string]func(*Episode){
-		"NaN reward":  func(e *Episode) { e.Rewards[0].Value = math.NaN() },
-		"Inf logprob": func(e *Episode) { e.Logprob[2] = float32(math.Inf(-1)) },
-		"short mask":  func(e *Episode) { e.Mask = e.Mask[:3] },
-		"NaN score":   func(e *Episode) { e.Score = math.NaN() },
+		"NaN reward":   func(e *Episode) { e.Rewards[0].Value = math.NaN() },
+		"Inf logprob":  func(e *Episode) { e.Logprob[2] = float32(math.Inf(-1)) },
+		"short mask":   func(e *Episode) { e.Mask = e.Mask[:3] },
+		"path as name": func(e *Episode) { e.Components = map[string][]Reward{"a/../b": {{Token: 2, Value: 1}}} },
+		"NaN score":    func(e *Episode) { e.Score = math.NaN() },
 	} {
 		e := sample()
 		spoil(e)

@@ -41,14 +41,15 @@ type Advantages struct {
 	Tokens [][][]float32
 }
 
-// Occurring lists the components that any episode has, in alphabetical order.
+// Occurring lists the components that any episode has, in alphabetical order: those whose names are not taken by what is measured beside them.
 func Occurring(episodes []Rewarded) []string {
 	names := map[string]bool{}
 	for _, e := range episodes {
 		for name := range e.Components {
-			names[name] = true
+			names[name] = !slices.Contains([]string{Total, Other, Entropy, KL, Baseline}, name)
 		}
 	}
+	maps.DeleteFunc(names, func(_ string, free bool) bool { return !free })
 	return slices.Sorted(maps.Keys(names))
 }
 

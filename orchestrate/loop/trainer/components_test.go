@@ -144,6 +144,47 @@ func TestComponentsOfEveryEstimator(t *testing.T) {
 	}
 }
 
+// A component that is named but occurs in no episode measures nothing and is warned of; the run goes on, also where no episode has any component.
+func TestComponentsThatLack(t *testing.T) {
+	c := readSlow(t)["exact_grpo"]
+	for _, x := range []struct {
+		file, names, warning string
+		measured             bool
+	}{
+		{partsFile(t), `["a","nobody"]`, `lists "nobody", but the episodes have a, against, b, copy, same`, true},
+		{partsFile(t), `["nobody"]`, `lists "nobody"`, false},
+		{slow + "/" + c.Config.Episodes, "[]", "no episode has a reward component", false},
+	} {
+		cfg, err := config.Parse("slow.toml", []byte(c.toml()), []string{"run.name=lack", "run.output=" + t.TempDir(), "run.steps=2", "analysis.enabled=false",
+			"components.enabled=true", "components.save=full", "components.data=x", "components.permutations=0", "components.names=" + x.names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		trainer, err := New(context.Background(), cfg, Options{Console: metrics.NewConsole(&said), Replay: x.file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcome, err := trainer.Run(context.Background())
+		trainer.Close()
+		if err != nil || outcome.Early != nil {
+			t.Errorf("%s: %+v, %v", x.names, outcome, err)
+		}
+		if !strings.Contains(said.String(), x.warning) {
+			t.Errorf("%s: no warning %q in\n%s", x.names, x.warning, said.String())
+		}
+		for record, err := range metrics.Read(filepath.Join(cfg.Run.Output, "lack", "metrics.jsonl")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, a := record.Values["grad_components/norm/a"]
+			if _, nobody := record.Values["grad_components/norm/nobody"]; nobody || a != x.measured {
+				t.Errorf("%s, step %d: norm of a %v, of nobody %v", x.names, record.Step, a, nobody)
+			}
+		}
+	}
+}
+
 // What the episodes' old log-probs say of another policy changes nothing: gradients are those at the present weights.
 func TestComponentsIgnoreOldLogprobs(t *testing.T) {
 	episodes, err := episode.ReadFile(partsFile(t))
@@ -207,7 +248,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 		return trainer
 	}
 	dir := t.TempDir()
-	run("with", dir, "components.enabled=true", "components.save=projection", "components.data=x", "components.buckets=true")
+	run("with", dir, "components.enabled=true", "components.save=projection", "components.data=x", "components.buckets=true", "components.link="+dir)
 	run("without", dir)
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(dir, name, "global_step_1", "actor", "model.safetensors"))
@@ -219,7 +260,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 	if read("with") != read("without") {
 		t.Error("the weights after the update differ")
 	}
-	arrays, err := npz.ReadFile(filepath.Join(dir, "with", "gradient_analysis_x", "gradients_step_0.npz"))
+	arrays, err := npz.ReadFile(filepath.Join(dir, "gradient_analysis_x", "gradients_step_0.npz")) // by the link
 	if err != nil || len(arrays) == 0 {
 		t.Fatalf("%d arrays, %v", len(arrays), err)
 	}

@@ -173,6 +173,9 @@ func readGiven(path string) ([]*episode.Episode, error) {
 	}
 	for i, e := range episodes {
 		rewards := append(slices.Clone(e.Rewards), episode.Reward{Value: e.Score})
+		for _, own := range e.Components {
+			rewards = append(rewards, own...)
+		}
 		for _, r := range rewards {
 			if math.Abs(r.Value) > mostReward {
 				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g in size, so that advantages fit their type", path, i+1, e.Group,

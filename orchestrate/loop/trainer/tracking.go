@@ -20,6 +20,9 @@ type rewardTracking struct {
 func (t *Trainer) openTracking() (rewardTracking, error) {
 	r := rewardTracking{equipment: t.equipment}
 	c := t.config
+	if err := t.link(); err != nil {
+		return r, err
+	}
 	if !c.Components.Tracking || t.replay != nil || !t.world.Writes() {
 		return r, nil
 	}
@@ -27,6 +30,29 @@ func (t *Trainer) openTracking() (rewardTracking, error) {
 	var err error
 	r.tracker, err = tracking.OpenTracker(t.dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.state.Step)
 	return r, err
+}
+
+// link puts links to the folders that the run writes where components.link says.
+func (t *Trainer) link() error {
+	c, data := t.config, dataName(t.config)
+	if c.Components.Link == "" || t.dir == nil || !t.world.Writes() {
+		return nil
+	}
+	for name, written := range map[string]bool{
+		componentFolder(c): c.Components.Enabled, "reward_tracking_" + data: c.Components.Tracking, "ppl_tracking_" + data: c.Validation.Tracking,
+	} {
+		if !written {
+			continue
+		}
+		taken, err := tracking.Link(t.dir.File(name), filepath.Join(c.Components.Link, name))
+		if err != nil {
+			return fmt.Errorf("components.link: %w", err)
+		}
+		if taken {
+			t.log.Warnf("components.link: %s is there and no link: the run's own is %s", filepath.Join(c.Components.Link, name), t.dir.File(name))
+		}
+	}
+	return nil
 }
 
 func (r *rewardTracking) Due(int) bool { return r.tracker != nil }
@@ -76,14 +102,21 @@ func (r *rollouts) track(episodes []*episode.Episode, step int) error {
 		if e.Label == "" {
 			reply.UID = fmt.Sprintf("%s/%d", e.Tag, e.Seed)
 		}
-		reply.TokenLogProbs = make([]*float64, len(ids))
-		for t := range reply.TokenLogProbs {
-			if e.Logprob != nil { // not known where the text that the policy saw is not what it sampled, or one group had several temperatures
-				p := float64(e.Logprob[turn.Reply+t])
-				reply.TokenLogProbs[t] = &p
-			}
-		}
+		reply.TokenLogProbs = logprobsOf(e, turn)
 		replies = append(replies, reply)
 	}
 	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.dir), "ppl_tracking_"+dataName(r.config)), step, replies)
+}
+
+// logprobsOf are the log-probs of a reply's tokens: nil where they are not known, because what the policy sampled is not the text that it goes on
+// from (rollout.replies = "action"), or because the members of a group have temperatures of their own.
+func logprobsOf(e *episode.Episode, turn episode.Turn) []*float64 {
+	out := make([]*float64, turn.End-turn.Reply)
+	for t := range out {
+		if e.Logprob != nil {
+			p := float64(e.Logprob[turn.Reply+t])
+			out[t] = &p
+		}
+	}
+	return out
 }

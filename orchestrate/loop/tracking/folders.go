@@ -2,9 +2,12 @@ package tracking
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 
 	"gyre/internal/atomicfile"
@@ -46,4 +49,31 @@ func WriteReplies(dir string, step int, replies []Reply) error {
 		out.SetEscapeHTML(false)
 		return out.Encode(replies)
 	})
+}
+
+// Link makes path a symbolic link to a folder, which need not exist yet. A link that is there is replaced; taken says that something else is
+// there, which stays.
+func Link(folder, path string) (taken bool, err error) {
+	target, err := filepath.Abs(folder)
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(path)
+	switch {
+	case err == nil && there.Mode()&fs.ModeSymlink == 0:
+		return true, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err := os.Symlink(target, fresh); err != nil {
+		return false, err
+	}
+	return false, os.Rename(fresh, path)
 }
