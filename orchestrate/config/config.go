@@ -229,6 +229,9 @@ type Rollout struct {
 	Normalize string `toml:"normalize" default:"identity" oneof:"identity,mean,mean_std,asym_clip"`
 	// Seconds one environment call may take before its episode is ended with the reason "timeout".
 	EnvTimeout float64 `toml:"env_timeout" default:"30" range:"(0,)"`
+	// Share of the training episodes of the last four steps that may be left out because their environments failed, each twice, before
+	// the run ends.
+	MaxFailed float64 `toml:"max_failed" default:"0.5" range:"[0,1]"`
 	// Environments that are stepped at once. Native ones answer in microseconds; raise it for ones that wait for a network.
 	EnvWorkers int `toml:"env_workers" default:"32" range:"[1,)"`
 }

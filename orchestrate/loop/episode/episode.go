@@ -44,7 +44,8 @@ type Episode struct {
 	// Contexts are the starts of the token sequences that IDs holds one after another, each of which the policy saw by
 	// itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the one before.
 	Contexts []int
-	Metrics  map[string]float64 // per-episode metrics of the environment (means over turns), not saved
+	// Metrics are those of the environment (means over turns) and of the episode, not saved; sums of components are not among them.
+	Metrics map[string]float64
 }
 
 // Sequences cuts token-aligned columns of e into those of its contexts.
@@ -71,9 +72,12 @@ func (e *Episode) PolicyTokens() int {
 }
 
 // Return is the sum of the rewards: the score before normalisation.
-func (e *Episode) Return() float64 {
+func (e *Episode) Return() float64 { return Sum(e.Rewards) }
+
+// Sum adds up rewards in their order.
+func Sum(rewards []Reward) float64 {
 	sum := 0.0
-	for _, r := range e.Rewards {
+	for _, r := range rewards {
 		sum += r.Value
 	}
 	return sum

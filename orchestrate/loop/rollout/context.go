@@ -13,135 +13,106 @@ const (
 	contextSingle = "single_turn"
 )
 
-// past is a turn that lies behind.
-type past struct {
-	view    view
-	reply   []int32 // as it stands in the episode
-	text    string  // what it said, opened by the prefix
-	actions []string
-	reward  float64
-}
-
-// ask adds the next turn's prompt to the transcript and reports whether it fits: with rollout.max_tokens after it, in
+// prompt adds the next turn's prompt to the transcript and reports whether it fits: with rollout.max_tokens after it, in
 // rollout.max_length. A mode that forgets drops the oldest turns until it does.
 //
-// A prompt that continues the sequence before it extends that sequence; one that forgets a turn, or tells of turns in other words,
+// A prompt that continues the sequence before it extends that sequence; one that forgets a turn, or describes turns in other words,
 // starts another sequence. Each reply is sampled, and trained on, in exactly the sequence that it ends.
-func (s *seat) ask(next view) (bool, error) {
-	switch s.player.rollout.Context {
-	case contextWindow:
-		return s.askWindow(next)
-	case contextSingle:
-		return s.askSummary(next)
+func (r *runner) prompt(next view) (bool, error) {
+	mode := r.player.rollout.Context
+	forgets := mode == contextWindow || mode == contextSingle
+	first := r.first
+	if w := r.player.rollout.Window; forgets && w > 0 {
+		first = max(first, len(r.turns)+1-w)
 	}
-	spans, err := s.continued(s.talk.conversation, s.past, next)
-	if err != nil || !s.fits(s.talk.length()+length(spans)) {
-		return false, err
-	}
-	s.talk.observe(spans)
-	return true, nil
-}
-
-// continued gives the prompt of a turn that follows others (or none) in a conversation.
-func (s *seat) continued(conversation *chat.Conversation, before []past, next view) ([]chat.Span, error) {
-	prompts, prefix := s.prompts, s.prefix()
-	if len(before) == 0 {
-		return conversation.Open(prompts.open(s.game.rules, next), prefix)
-	}
-	return conversation.Continue(before[len(before)-1].reply, prompts.next(s.game.rules, next), prefix)
-}
-
-func (s *seat) askWindow(next view) (bool, error) {
-	first := s.first
-	if w := s.player.rollout.Window; w > 0 {
-		first = max(first, len(s.past)+1-w)
-	}
-	if first == s.first { // nothing is forgotten but for want of room
-		spans, err := s.continued(s.talk.conversation, s.past, next)
+	if mode != contextSingle && first == r.first { // nothing is forgotten but for want of room
+		spans, err := r.promptAfter(r.transcript.conversation, r.turns, next)
 		if err != nil {
 			return false, err
 		}
-		if s.fits(s.talk.length() + length(spans)) {
-			s.talk.observe(spans)
+		if r.fits(r.transcript.length() + length(spans)) {
+			r.transcript.observe(spans)
 			return true, nil
+		}
+		if !forgets {
+			return false, nil
 		}
 		first++
-		s.squeezed++
+		r.squeezed++
 	}
-	for ; first <= len(s.past); first++ {
-		conversation, spans, replies, err := s.retold(s.past[first:], next)
+	for ; first <= len(r.turns); first++ {
+		s, err := r.sequence(first, next)
 		if err != nil {
 			return false, err
 		}
-		total := 0
-		for i, turn := range spans {
-			total += length(turn)
-			if i < len(replies) {
-				total += len(replies[i])
-			}
-		}
-		if s.fits(total) {
-			s.first = first
-			s.talk.restart(conversation, spans, replies)
+		if r.fits(s.length()) {
+			r.first = first
+			r.transcript.restart(s)
 			return true, nil
 		}
-		s.squeezed++
+		r.squeezed++
 	}
 	return false, nil
 }
 
-// retold makes a conversation of some last turns and the next: the prompt of each, and the replies between them as they were.
-func (s *seat) retold(shown []past, next view) (*chat.Conversation, [][]chat.Span, [][]int32, error) {
-	conversation, err := s.conversation()
-	if err != nil {
-		return nil, nil, nil, err
+// promptAfter gives the prompt of a turn that follows others (or none) in a conversation.
+func (r *runner) promptAfter(conversation *chat.Conversation, before []turn, next view) ([]chat.Span, error) {
+	if len(before) == 0 {
+		return conversation.Open(r.prompts.open(r.game.rules, next), r.prefix())
 	}
-	var prompts [][]chat.Span
-	var replies [][]int32
+	return conversation.Continue(before[len(before)-1].reply, r.prompts.next(r.game.rules, next), r.prefix())
+}
+
+// sequence is a conversation that begins anew: prompts with the replies between them.
+type sequence struct {
+	conversation *chat.Conversation
+	prompts      [][]chat.Span
+	replies      [][]int32 // one fewer than prompts
+}
+
+func (s sequence) length() int {
+	n := 0
+	for i, spans := range s.prompts {
+		n += length(spans)
+		if i < len(s.replies) {
+			n += len(s.replies[i])
+		}
+	}
+	return n
+}
+
+// sequence is the next turn's in a mode that forgets the turns before first: the turns since as a conversation, or a summary of them.
+func (r *runner) sequence(first int, next view) (s sequence, err error) {
+	if s.conversation, err = r.conversation(); err != nil {
+		return s, err
+	}
+	if r.player.rollout.Context == contextSingle {
+		messages := r.prompts.remember(r.game.rules, next, r.turns, first, r.player.rollout.Memory)
+		spans, err := s.conversation.Open(messages, r.prefix())
+		s.prompts = [][]chat.Span{spans}
+		return s, err
+	}
+	shown := r.turns[first:]
 	for i := range shown {
-		spans, err := s.continued(conversation, shown[:i], shown[i].view)
+		spans, err := r.promptAfter(s.conversation, shown[:i], shown[i].view)
 		if err != nil {
-			return nil, nil, nil, err
+			return s, err
 		}
-		prompts, replies = append(prompts, spans), append(replies, shown[i].reply)
+		s.prompts, s.replies = append(s.prompts, spans), append(s.replies, shown[i].reply)
 	}
-	spans, err := s.continued(conversation, shown, next)
-	return conversation, append(prompts, spans), replies, err
-}
-
-func (s *seat) askSummary(next view) (bool, error) {
-	first := s.first
-	if w := s.player.rollout.Window; w > 0 {
-		first = max(first, len(s.past)+1-w)
-	}
-	for ; first <= len(s.past); first++ {
-		conversation, err := s.conversation()
-		if err != nil {
-			return false, err
-		}
-		messages := s.prompts.remember(s.game.rules, next, s.past, first, s.player.rollout.Memory)
-		spans, err := conversation.Open(messages, s.prefix())
-		if err != nil {
-			return false, err
-		}
-		if s.fits(length(spans)) {
-			s.first = first
-			s.talk.restart(conversation, [][]chat.Span{spans}, nil)
-			return true, nil
-		}
-		s.squeezed++
-	}
-	return false, nil
+	spans, err := r.promptAfter(s.conversation, shown, next)
+	s.prompts = append(s.prompts, spans)
+	return s, err
 }
 
 // conversation starts an empty one with the environment's tools.
-func (s *seat) conversation() (*chat.Conversation, error) {
-	conversation := s.player.tokenizer.NewConversation()
-	return conversation, conversation.Offer(s.game.tools)
+func (r *runner) conversation() (*chat.Conversation, error) {
+	conversation := r.player.tokenizer.NewConversation()
+	return conversation, conversation.Offer(r.game.tools)
 }
 
-// remember gives the messages of a turn that sees the turns before as text: those from first on.
-func (p prompts) remember(r rules, v view, turns []past, first int, memory string) []chat.Message {
+// remember gives the messages of a turn that sees the turns before, from first on, as text.
+func (p prompts) remember(r rules, v view, turns []turn, first int, memory string) []chat.Message {
 	if len(turns) == 0 {
 		return p.open(r, v)
 	}
@@ -162,10 +133,10 @@ func (p prompts) remember(r rules, v view, turns []past, first int, memory strin
 			}
 		}
 		if p.compact {
-			fmt.Fprintf(&s, "%s\n%s\n", turn.view.text(), said)
+			fmt.Fprintf(&s, "%s\n%s\n", turn.view.state.String(), said)
 			continue
 		}
-		fmt.Fprintf(&s, "Turn %d\nState:\n%s\nReply: %s\nReward: %s\n\n", first+i+1, turn.view.text(), said, number(turn.reward))
+		fmt.Fprintf(&s, "Turn %d\nState:\n%s\nReply: %s\nReward: %s\n\n", first+i+1, turn.view.state.String(), said, number(turn.reward))
 	}
 	messages := p.open(r, v)
 	last := len(messages) - 1

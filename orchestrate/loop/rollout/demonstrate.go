@@ -44,34 +44,38 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 	sources := slices.Clone(plan.Envs)
 	specs, worded := make([]envs.Spec, len(sources)), make([]prompts, len(sources))
 	for i := range sources {
-		if specs[i], err = p.spec(&sources[i]); err != nil {
+		if specs[i], worded[i], err = p.prepare(&sources[i]); err != nil {
 			return nil, err
-		}
-		if worded[i], err = newPrompts(p.rollout.For(sources[i])); err != nil {
-			return nil, fmt.Errorf("%s: %w", sources[i].Tag, err)
 		}
 	}
 	var shown []*episode.Episode
+	var stats Stats
 	for tried := 0; len(shown) < plan.Episodes; {
 		missing := plan.Episodes - len(shown)
 		if tried > 20*plan.Episodes+100 {
-			return nil, fmt.Errorf("only %d of %d demonstrations after %d levels: the expert seldom finds a solution", len(shown), plan.Episodes, tried)
+			why := "the expert seldom finds a solution"
+			if failures := stats.Warnings(); failures != nil {
+				why = strings.Join(failures, "; ")
+			}
+			return nil, fmt.Errorf("only %d of %d demonstrations after %d levels: %s", len(shown), plan.Episodes, tried, why)
 		}
-		seats := make([]*seat, missing)
-		for i := range seats {
+		runners := make([]*runner, missing)
+		for i := range runners {
 			n := (tried + i) % len(sources)
-			seats[i] = &seat{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i), holdout: plan.Holdout}
+			runners[i] = &runner{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i),
+				holdout: plan.Holdout}
 		}
 		tried += missing
-		if err := p.showAll(ctx, seats, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
+		if err := p.showAll(ctx, runners, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
 			return nil, err
 		}
-		for _, s := range seats { // in the order of seeds, whoever was ready first
-			if !slices.Contains(s.talk.mask, true) {
+		for _, r := range runners { // in the order of seeds, whoever was ready first
+			stats.note(r)
+			if r.failed() || !slices.Contains(r.transcript.mask, true) {
 				continue
 			}
-			s.index, s.group = len(shown), len(shown)
-			e := s.episode(0)
+			r.index, r.group = len(shown), len(shown)
+			e := r.episode(0)
 			e.Logprob = nil
 			shown = append(shown, e)
 		}
@@ -82,24 +86,24 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 	return shown, nil
 }
 
-func (p *Player) showAll(ctx context.Context, seats []*seat, x expert) error {
+func (p *Player) showAll(ctx context.Context, runners []*runner, x expert) error {
 	ctx, cancel := context.WithCancel(ctx)
-	crew := newCrew(ctx, min(len(seats), p.rollout.EnvWorkers), len(seats))
-	for _, s := range seats {
-		crew.do(s, func(ctx context.Context) error { return x.show(ctx, s) })
+	workers := startWorkers(ctx, p.rollout.EnvWorkers, len(runners))
+	for _, r := range runners {
+		workers.do(r, func(ctx context.Context) error { return x.show(ctx, r) })
 	}
 	var problems []error
-	for range seats {
-		if done := <-crew.done; done.err != nil {
+	for range runners {
+		if done := <-workers.done; done.err != nil {
 			problems = append(problems, done.err)
 			cancel()
 		}
 	}
-	crew.close()
+	workers.close()
 	cancel()
 	if len(problems) > 0 {
-		for _, s := range seats {
-			s.leave() // its problems do not matter any more
+		for _, r := range runners {
+			r.leave() // its problems do not matter any more
 		}
 		return problems[0]
 	}
@@ -114,32 +118,31 @@ type expert struct {
 
 var errNoExpert = errors.New("the environment has no expert to learn from")
 
-func (x expert) show(ctx context.Context, s *seat) error {
-	if err := s.open(ctx); err != nil {
+func (x expert) show(ctx context.Context, r *runner) error {
+	if err := r.open(ctx); err != nil {
 		return err
 	}
-	for s.stop == "" {
+	for r.stop == "" {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		actions, trained, err := x.choose(ctx, s)
+		actions, trained, err := x.choose(ctx, r)
 		if errors.Is(err, errNoExpert) {
-			return fmt.Errorf("%s: %w", s.source.Tag, err)
+			return fmt.Errorf("%s: %w", r.source.Tag, err)
 		}
 		if err != nil {
-			s.game.fail(err)
-			s.finish(s.game.stop)
+			r.finish(r.game.stop)
 			return ctx.Err()
 		}
 		if len(actions) == 0 { // no way to success from here: what was shown before stays good
-			s.finish("") // none of the reasons for which a policy's episode ends
+			r.finish("") // none of the reasons for which a policy's episode ends
 			return nil
 		}
-		reply, err := x.write(ctx, s, actions)
+		reply, err := x.write(ctx, r, actions)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s, err)
+			return fmt.Errorf("%s: %w", r, err)
 		}
-		if err := s.answer(ctx, reply, nil, trained); err != nil {
+		if err := r.answer(ctx, reply, nil, trained); err != nil {
 			return err
 		}
 	}
@@ -147,14 +150,14 @@ func (x expert) show(ctx context.Context, s *seat) error {
 }
 
 // choose gives the next turn's actions and whether they are the expert's.
-func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
-	rng := envs.Rand("demonstration", int64(s.player.seed), s.seed, int64(len(s.talk.turns)))
-	if legal := s.game.rules.actions; len(legal) > 0 && rng.Float64() < x.noise {
+func (x expert) choose(ctx context.Context, r *runner) ([]string, bool, error) {
+	rng := envs.Rand("demonstration", int64(r.player.seed), r.seed, int64(len(r.turns)))
+	if legal := r.game.rules.actions; len(legal) > 0 && rng.Float64() < x.noise {
 		return []string{legal[rng.IntN(len(legal))]}, false, nil
 	}
-	actions, err := s.game.solve(ctx)
-	actions = actions[:min(len(actions), s.source.MaxActionsPerTurn, s.game.actionsLeft)]
-	if legal := s.game.rules.actions; len(legal) > 0 && x.mistakes > 0 && rng.Float64() < x.mistakes {
+	actions, err := r.game.solve(ctx)
+	actions = actions[:min(len(actions), r.source.MaxActionsPerTurn, r.game.actionsLeft)]
+	if legal := r.game.rules.actions; len(legal) > 0 && x.mistakes > 0 && rng.Float64() < x.mistakes {
 		actions = slices.Clone(actions)
 		for i := range actions {
 			actions[i] = legal[rng.IntN(len(legal))]
@@ -164,30 +167,30 @@ func (x expert) choose(ctx context.Context, s *seat) ([]string, bool, error) {
 }
 
 // write makes the reply's tokens and checks that they are read as they are meant.
-func (x expert) write(ctx context.Context, s *seat, actions []string) ([]int32, error) {
-	p := s.player
-	if s.game.start.ReadReply != nil { // in the environment's own words
-		text := s.game.write(ctx, actions)
+func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32, error) {
+	p := r.player
+	if r.game.start.ReadReply != nil { // in the environment's own words
+		text := r.game.write(ctx, actions)
 		reply, err := p.tokenizer.EncodeMarkup(text)
 		if err != nil {
 			return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
 		}
-		if read := s.game.read(ctx, p.text(reply), len(actions)); s.game.stop == "" && !slices.Equal(read, actions) {
+		if read := r.game.read(ctx, p.text(reply), len(actions)); r.game.stop == "" && !slices.Equal(read, actions) {
 			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
 		}
-		if slices.ContainsFunc(s.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+		if slices.ContainsFunc(r.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
 			return reply, nil // sampling would end here, before the turn's last token
 		}
 		return append(reply, x.eos), nil
 	}
-	if s.spec.PlainReplies { // the action is the reply
+	if r.spec.PlainReplies { // the action is the reply
 		reply, err := p.tokenizer.Encode(actions[0], false)
 		if err != nil {
 			return nil, fmt.Errorf("the expert's reply %q: %w", actions[0], err)
 		}
 		return append(reply, x.eos), nil
 	}
-	f := s.prompts.format
+	f := r.prompts.format
 	text := f.write(actions)
 	reply, err := p.tokenizer.EncodeMarkup(text)
 	if err != nil {

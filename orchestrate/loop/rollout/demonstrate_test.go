@@ -191,7 +191,7 @@ func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
 		}
 	}
 	hopeless := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "levels"})}, Seed: 4, Episodes: 2}
-	if _, err := p.Demonstrations(context.Background(), hopeless); err == nil || !strings.Contains(err.Error(), "only 0 of 2 demonstrations after 142 levels") {
+	if _, err := p.Demonstrations(context.Background(), hopeless); err == nil || !strings.Contains(err.Error(), "only 0 of 2 demonstrations after 142 levels: environment corridor: 142 episodes failed (error)") {
 		t.Errorf("without any level: %v", err)
 	}
 	silent := source(1, 1, nil)

@@ -26,10 +26,11 @@ type corridor struct {
 }
 
 type corridorOptions struct {
-	Fault string `option:"fault" doc:"panic | hang | error | reset | nan, on the second step (reset: at once; levels: with every seed)"`
+	Fault string `option:"fault" doc:"what goes wrong, most of it on the second step (reset: at once; levels: with every seed)"`
 	Steps int
 }
 
+var transient atomic.Int32           // how many more steps fail with the fault "once"
 var hanging = make(chan struct{})    // never closed: a call that waits for it hangs
 var closedLate atomic.Int32          // environments closed while nothing hung in them any more
 var release = make(chan struct{}, 9) // lets one "hang once" call return
@@ -55,7 +56,11 @@ func (c *corridor) Reset(_ context.Context, seed int64, member int) (envs.Start,
 		return envs.Start{}, errors.New("no level")
 	}
 	c.length, c.at = 3+int(seed%3), 0
-	return envs.Start{Instruction: "Walk to the last cell.", Actions: []string{"Left", "Right"}}, nil
+	start := envs.Start{Instruction: "Walk to the last cell.", Actions: []string{"Left", "Right"}}
+	if c.options.Fault == "stops" {
+		start.StopStrings = []string{""}
+	}
+	return start, nil
 }
 
 func (c *corridor) Observe() envs.Observation {
@@ -64,13 +69,13 @@ func (c *corridor) Observe() envs.Observation {
 
 func (c *corridor) Close() error {
 	c.closed++
-	if c.options.Fault == "release" {
+	if c.options.Fault == "release" || c.options.Fault == "late" {
 		closedLate.Add(1)
 	}
 	return nil
 }
 
-func (c *corridor) Step(_ context.Context, action string) (envs.Result, error) {
+func (c *corridor) Step(ctx context.Context, action string) (envs.Result, error) {
 	if c.options.Steps++; c.options.Steps == 2 {
 		switch c.options.Fault {
 		case "panic":
@@ -80,8 +85,18 @@ func (c *corridor) Step(_ context.Context, action string) (envs.Result, error) {
 		case "release":
 			<-release
 		case "error":
-			return envs.Result{}, errors.New("lost")
+			return envs.Result{}, errors.New("lost\n\x1b[2J12:00 step 9")
+		case "once":
+			if c.member != 1 && transient.Add(-1) >= 0 {
+				return envs.Result{}, errors.New("out of order")
+			}
+		case "late":
+			<-ctx.Done()
+			return envs.Result{}, errors.New("nobody answers")
 		}
+	}
+	if c.options.Fault == "member" && c.member == 1 {
+		return envs.Result{}, errors.New("member 1 is lost")
 	}
 	if c.options.Fault == "jitter" {
 		time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
@@ -93,6 +108,9 @@ func (c *corridor) Step(_ context.Context, action string) (envs.Result, error) {
 		c.at = max(0, c.at-1)
 	}
 	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at), "final_cell": float64(c.at)}}
+	if c.options.Fault == "rich" {
+		r.Reward = 0.7 * envs.LargestReward
+	}
 	if c.at == c.length-1 {
 		r.Reward, r.Done, r.Success = 1, true, true
 	}
@@ -127,6 +145,7 @@ type script struct {
 	vocabulary bool
 
 	forgets  bool // a prompt need not extend the last turn
+	again    bool // episodes may be played twice, with the same random draws
 	prompts  [][]int32
 	sampling map[uint64]torch.Sampling // of the last request
 	seeds    map[uint64]bool
@@ -140,6 +159,9 @@ func (s *script) Submit(r torch.Request) error {
 		return s.submitErr
 	}
 	known := s.episodes[r.ID]
+	if s.again && s.seeds[r.Sampling.Seed] && len(r.Prompt) < len(known) { // the episode is played again
+		known, s.turns[r.ID] = nil, 0
+	}
 	if s.forgets {
 		known = nil
 	}
@@ -151,7 +173,7 @@ func (s *script) Submit(r torch.Request) error {
 	if len(r.Prompt) < len(known) || !slices.Equal(r.Prompt[:len(known)], known) {
 		s.t.Errorf("request %d: the prompt does not extend the last turn's %d tokens", r.ID, len(known))
 	}
-	if s.seeds[r.Sampling.Seed] {
+	if s.seeds[r.Sampling.Seed] && !s.again {
 		s.t.Errorf("request %d: sampling seed %d was used before", r.ID, r.Sampling.Seed)
 	}
 	s.seeds[r.Sampling.Seed] = true
@@ -208,7 +230,7 @@ func (s *script) Abort(id uint64) error {
 func defaults() config.Rollout {
 	return config.Rollout{
 		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||", FormatPenalty: -0.25,
-		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8,
+		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8, MaxFailed: 1,
 	}
 }
 

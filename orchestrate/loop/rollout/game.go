@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"time"
 
@@ -13,15 +14,15 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// game is the environment side of one episode: it executes actions and keeps the books.
+// game is the environment side of one episode: it executes actions, adds up rewards and metrics, and notes how the episode ended.
 type game struct {
 	env     envs.Env // nil once given back, closed or abandoned
 	limit   time.Duration
 	penalty float64
 	weights weighting
 
-	rules       rules
 	start       envs.Start
+	rules       rules
 	tools       []chat.Tool
 	legal       map[string]string // lower-cased name -> name; nil = any text is an action
 	actionsLeft int
@@ -36,31 +37,34 @@ type game struct {
 
 // outcome is what one turn did.
 type outcome struct {
-	reward  float64          // of the environment, or the weighted parts of it
-	parts   []envs.Component // unweighted
-	actions []string         // that were executed
-	penalty float64
-	invalid bool // nothing in the reply could be executed
+	reward     float64 // of the environment, or the weighted sum of its components
+	components []component
+	actions    []string // that were executed
+	penalty    float64
+	invalid    bool // nothing in the reply could be executed
 }
 
-// reset resets the environment, to the seed or a successor of it that the division of states admits, and reads its rules. An error here is about the environment's own code, see fail.
-func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdout) (taken int64, state envs.Observation, err error) {
-	type first struct {
-		envs.Start
-		seed  int64
-		state envs.Observation
-	}
+// call runs f on the environment within the limit. An error ends the game.
+func call[T any](ctx context.Context, g *game, f func(context.Context, envs.Env) (T, error)) (T, error) {
 	env := g.env
-	f, err := guard(ctx, g.limit, func(ctx context.Context) (first, error) {
-		taken, start, state, err := holdout.reset(ctx, env, seed, member)
+	value, err := guard(ctx, g.limit, func(ctx context.Context) (T, error) { return f(ctx, env) }, func() { env.Close() })
+	if err != nil {
+		g.fail(err)
+	}
+	return value, err
+}
+
+// reset starts the episode of a seed, or of a successor of it that the division of states admits.
+func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdout) (first, error) {
+	f, err := call(ctx, g, func(ctx context.Context, env envs.Env) (first, error) {
+		f, err := holdout.reset(ctx, env, seed, member)
 		if err != nil {
 			return first{}, err
 		}
-		return first{start, taken, state}, errors.Join(start.Check(), checkMessages(state, true))
-	}, func() { env.Close() })
+		return f, errors.Join(f.Start.Check(), checkMessages(f.state, true))
+	})
 	if err != nil {
-		g.fail(err)
-		return seed, envs.Observation{}, err
+		return first{seed: seed}, err
 	}
 	g.start = f.Start
 	g.rules.plain = g.rules.plain || f.ReadReply != nil
@@ -74,7 +78,7 @@ func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdou
 			g.legal[strings.ToLower(name)] = name
 		}
 	}
-	return f.seed, f.state, nil
+	return f, nil
 }
 
 // checkMessages refuses an observation in which the environment speaks as somebody else.
@@ -108,14 +112,18 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 	for _, action := range actions[:min(len(actions), g.actionsLeft)] {
 		result, err := g.step(ctx, action)
 		if err != nil {
-			g.fail(err)
 			break
 		}
 		out.actions = append(out.actions, action)
 		g.numActions++
 		g.actionsLeft--
-		out.reward += g.weights.earned(result)
-		out.parts = append(out.parts, result.Components...)
+		reward, components := g.weights.apply(result)
+		out.reward += reward
+		out.components = append(out.components, components...)
+		if err := envs.CheckReward(g.earned + out.reward); err != nil {
+			g.fail(fmt.Errorf("action %q: the rewards of the episode add up to %w", action, err))
+			break
+		}
 		info["action_is_valid"], info["action_is_effective"] = indicator(result.Valid), indicator(result.Effective)
 		maps.Copy(info, result.Info)
 		if result.Done {
@@ -127,18 +135,23 @@ func (g *game) play(ctx context.Context, parsed []string) outcome {
 		g.stop = episode.Actions
 	}
 	g.earned += out.reward
+	g.record(info, out.invalid)
+	return out
+}
+
+// record adds a turn's info to the metrics of the episode. Numbers that no metric can hold are left out.
+func (g *game) record(info map[string]float64, invalid bool) {
 	delete(info, "success") // the episode's own, known only at its end
-	info["manager_invalid_action"] = indicator(out.invalid)
+	info["manager_invalid_action"] = indicator(invalid)
 	for key, value := range info {
 		switch {
-		case !finite(value):
+		case !(math.Abs(value) <= envs.LargestReward):
 		case strings.HasPrefix(key, "final_"):
 			g.finals[key] = value
 		default:
 			g.totals[key] += value
 		}
 	}
-	return out
 }
 
 // resolve finds the environment's spelling of each action and drops what it does not know.
@@ -156,40 +169,32 @@ func (g *game) resolve(parsed []string) []string {
 }
 
 func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
-	env := g.env
-	return guard(ctx, g.limit, func(ctx context.Context) (envs.Result, error) {
+	return call(ctx, g, func(ctx context.Context, env envs.Env) (envs.Result, error) {
 		result, err := env.Step(ctx, action)
-		if err != nil {
-			err = fmt.Errorf("action %q: %w", action, err)
-		} else if err = result.Check(); err != nil {
-			err = fmt.Errorf("action %q: %w", action, err)
+		if err == nil {
+			err = result.Check()
 		}
-		return result, err
-	}, func() { env.Close() })
+		if err != nil {
+			return result, fmt.Errorf("action %q: %w", action, err)
+		}
+		return result, nil
+	})
 }
 
 // take tells the environment what it may want to know of a reply.
 func (g *game) take(ctx context.Context, reply envs.Reply) {
-	env := g.env
-	if g.start.OnReply == nil {
-		return
-	}
-	if _, err := guard(ctx, g.limit, func(context.Context) (struct{}, error) {
-		g.start.OnReply(reply)
-		return struct{}{}, nil
-	}, func() { env.Close() }); err != nil {
-		g.fail(err)
+	if g.start.OnReply != nil {
+		call(ctx, g, func(context.Context, envs.Env) (struct{}, error) {
+			g.start.OnReply(reply)
+			return struct{}{}, nil
+		})
 	}
 }
 
 // read asks the environment what a reply says.
 func (g *game) read(ctx context.Context, reply string, limit int) []string {
-	env := g.env
-	actions, err := guard(ctx, g.limit, func(context.Context) ([]string, error) {
-		return g.start.ReadReply(reply, limit), nil
-	}, func() { env.Close() })
+	actions, err := call(ctx, g, func(context.Context, envs.Env) ([]string, error) { return g.start.ReadReply(reply, limit), nil })
 	if err != nil {
-		g.fail(err)
 		return nil
 	}
 	return actions[:min(limit, len(actions))]
@@ -197,51 +202,43 @@ func (g *game) read(ctx context.Context, reply string, limit int) []string {
 
 // write asks the environment how a reply says some actions.
 func (g *game) write(ctx context.Context, actions []string) string {
-	env := g.env
 	if g.start.WriteReply == nil {
 		return "<answer>" + strings.Join(actions, "\n") + "</answer>"
 	}
-	text, err := guard(ctx, g.limit, func(context.Context) (string, error) { return g.start.WriteReply(actions), nil }, func() { env.Close() })
-	if err != nil {
-		g.fail(err)
-	}
+	text, _ := call(ctx, g, func(context.Context, envs.Env) (string, error) { return g.start.WriteReply(actions), nil })
 	return text
 }
 
 // observe renders the state.
 func (g *game) observe(ctx context.Context) (envs.Observation, error) {
-	env := g.env
-	state, err := guard(ctx, g.limit, func(context.Context) (envs.Observation, error) {
+	return call(ctx, g, func(_ context.Context, env envs.Env) (envs.Observation, error) {
 		state := env.Observe()
 		return state, checkMessages(state, false)
-	}, func() { env.Close() })
-	if err != nil {
-		g.fail(err)
-	}
-	return state, err
+	})
 }
 
-// solve asks the environment's expert for the actions from here.
+// solve asks the environment's expert for the actions from here; none means that there is no way.
 func (g *game) solve(ctx context.Context) ([]string, error) {
-	env := g.env
-	solver, ok := env.(envs.Solver)
+	solver, ok := g.env.(envs.Solver)
 	if !ok {
 		return nil, errNoExpert
 	}
-	return guard(ctx, g.limit, func(context.Context) ([]string, error) {
-		actions, ok := solver.Solve()
-		if !ok {
-			return nil, nil
+	return call(ctx, g, func(context.Context, envs.Env) ([]string, error) {
+		if actions, ok := solver.Solve(); ok {
+			return actions, nil
 		}
-		return actions, nil
-	}, func() { env.Close() })
+		return nil, nil
+	})
 }
 
-// fail ends the game. What runs in an abandoned call still uses the environment, so nothing here does any more.
+// fail ends the game. An abandoned call still uses the environment, so that nothing here does any more.
 func (g *game) fail(err error) {
-	g.stop, g.failure = stopOf(err), err
-	if errors.Is(err, errTimeout) || errors.Is(err, errInterrupted) {
-		g.env = nil
+	g.stop, g.failure = episode.Error, err
+	if call := (*callError)(nil); errors.As(err, &call) {
+		g.stop = call.stop
+		if call.abandoned {
+			g.env = nil
+		}
 	}
 }
 

@@ -8,26 +8,28 @@ import (
 
 	"github.com/sourcegraph/conc/panics"
 
+	"gyre/internal/quote"
 	"gyre/orchestrate/loop/episode"
 )
 
-// Both mean that the call may have been abandoned and may still be using the environment.
-var (
-	errTimeout     = errors.New("environment call took too long")
-	errInterrupted = errors.New("interrupted during an environment call")
-)
-
-// panicError is a panic inside an environment.
-type panicError struct{ recovered *panics.Recovered }
-
-func (e *panicError) Error() string {
-	return fmt.Sprintf("environment panicked: %v", e.recovered.Value)
+// callError is a failed call of an environment.
+type callError struct {
+	stop      string // episode.Timeout, Panic or Error
+	abandoned bool   // the call still runs and uses the environment
+	err       error
 }
 
-// guard runs an environment call in a goroutine of its own and waits at most limit for it: environments are foreign
-// code that may hang or panic. f's context ends with the limit, for those that wait for something. After a timeout (or the end of ctx) the call is abandoned: its goroutine runs on alone,
-// what it returns is dropped, and late is called when it does return. f must not touch anything but the environment and
-// its own variables.
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+// grace is how long a call whose time is over may take to return. One that gives up at its deadline is then not abandoned, and its
+// environment can be closed.
+const grace = 500 * time.Millisecond
+
+// guard runs an environment call in a goroutine of its own and waits at most limit for it: environments are foreign code that may
+// hang or panic, and what they say is quoted. f's context ends with the limit, for those that wait for something. A call that does
+// not return is abandoned: its goroutine runs on alone, what it returns is dropped, and late is called when it does return. f must
+// not touch anything but the environment and its own variables. An error is a *callError.
 func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), late func()) (T, error) {
 	type outcome struct {
 		value T
@@ -36,12 +38,11 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 	var zero T
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan outcome)
-	abandoned := make(chan struct{})
+	done, abandoned := make(chan outcome), make(chan struct{})
 	go func() {
 		var o outcome
 		if recovered := panics.Try(func() { o.value, o.err = f(within) }); recovered != nil {
-			o.err = &panicError{recovered}
+			o.err = &callError{stop: episode.Panic, err: quote.Error(fmt.Errorf("environment panicked: %v", recovered.Value))}
 		}
 		select {
 		case done <- o:
@@ -49,34 +50,38 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 			panics.Try(late)
 		}
 	}()
-	select {
-	case o := <-done:
-		if o.err != nil && within.Err() != nil && !errors.As(o.err, new(*panicError)) { // it gave up as it was told to
-			o.err = fmt.Errorf("%w: %w", overdue(ctx, limit), o.err)
+	expired := (<-chan time.Time)(nil)
+	for over := within.Done(); ; {
+		select {
+		case o := <-done:
+			if o.err == nil {
+				return o.value, nil
+			}
+			return zero, failed(ctx, limit, o.err)
+		case <-over:
+			over, expired = nil, time.After(grace)
+		case <-expired:
+			close(abandoned)
+			return zero, &callError{episode.Timeout, true, overdue(ctx, limit)}
 		}
-		return o.value, o.err
-	case <-within.Done():
-		close(abandoned)
-		return zero, overdue(ctx, limit)
 	}
+}
+
+// failed says why a call that has returned failed.
+func failed(ctx context.Context, limit time.Duration, err error) error {
+	if call := (*callError)(nil); errors.As(err, &call) {
+		return call
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return &callError{stop: episode.Timeout, err: fmt.Errorf("%w: %w", overdue(ctx, limit), quote.Error(err))}
+	}
+	return &callError{stop: episode.Error, err: quote.Error(err)}
 }
 
 // overdue says why a call may not go on: the end of everything, or its own.
 func overdue(ctx context.Context, limit time.Duration) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", errInterrupted, context.Cause(ctx))
+		return fmt.Errorf("interrupted during an environment call: %w", context.Cause(ctx))
 	}
-	return fmt.Errorf("%w: more than %s", errTimeout, limit)
-}
-
-// stopOf names the reason for which a failed environment call ends its episode.
-func stopOf(err error) string {
-	var panicked *panicError
-	switch {
-	case errors.Is(err, errTimeout):
-		return episode.Timeout
-	case errors.As(err, &panicked):
-		return episode.Panic
-	}
-	return episode.Error
+	return fmt.Errorf("environment call took more than %s", limit)
 }

@@ -3,28 +3,39 @@ package rollout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
 )
 
-// An error that an environment gives in time is its own; what it gives up for because its time is over is not.
-func TestErrorsInTimeAreTheEnvironments(t *testing.T) {
+// An error that an environment returns is its own, however late, and the environment may be closed; what it gives up because its
+// time is over is a time-out, and so is a call that does not return.
+func TestErrorsAndTheirTime(t *testing.T) {
 	own := errors.New("no such cell")
-	call := func(limit time.Duration, f func(context.Context) error) error {
-		_, err := guard(t.Context(), limit, func(within context.Context) (int, error) { return 0, f(within) }, func() {})
-		return err
-	}
-	if err := call(time.Minute, func(context.Context) error { return own }); err != own {
-		t.Errorf("in time: %v, want %v", err, own)
-	}
-	for range 20 { // whichever is noticed first, the end of the time or of the call
-		err := call(time.Millisecond, func(within context.Context) error { <-within.Done(); return own })
-		if !errors.Is(err, errTimeout) {
-			t.Errorf("too late: %v", err)
+	for name, c := range map[string]struct {
+		f         func(context.Context) error
+		stop      string
+		abandoned bool
+	}{
+		"in time":     {func(context.Context) error { return own }, episode.Error, false},
+		"too late":    {func(within context.Context) error { <-within.Done(); return own }, episode.Error, false},
+		"gives up":    {func(within context.Context) error { <-within.Done(); return fmt.Errorf("asked: %w", within.Err()) }, episode.Timeout, false},
+		"late panic":  {func(within context.Context) error { <-within.Done(); panic("out of cells") }, episode.Panic, false},
+		"never there": {func(context.Context) error { <-hanging; return nil }, episode.Timeout, true},
+	} {
+		for range 3 { // whichever is noticed first, the end of the time or of the call
+			_, err := guard(t.Context(), time.Millisecond, func(within context.Context) (int, error) { return 0, c.f(within) }, func() {})
+			if call := (*callError)(nil); !errors.As(err, &call) || call.stop != c.stop || call.abandoned != c.abandoned {
+				t.Errorf("%s: %+v, want %s, abandoned %v", name, call, c.stop, c.abandoned)
+			}
+			if c.abandoned {
+				break
+			}
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"gyre/envs"
 )
 
-// Holdout divides the first states of episodes between validation and everything else, by a hash of what the policy is shown. What validation
-// begins with no training episode and no demonstration begins with, whatever the seeds, the number of steps and the environment; both
-// sides have the distribution that the environment gives them.
+// Holdout divides the first states of episodes between validation and everything else, by a hash of what the policy is shown. No
+// training episode and no demonstration begins with a state of validation, whatever the seeds, the number of steps and the
+// environment; both sides have the distribution that the environment gives them.
 type Holdout struct {
 	Share float64 // of the states that are validation's; 0 = every state is anybody's
 	Held  bool    // this is validation
 }
 
-// holdoutTries bounds the seeds that are tried for one state. With a hundredth of the states to choose from, all of them fail for one state in
-// 23,000.
+// holdoutTries bounds the seeds that are tried for one state. With a hundredth of the states to choose from, all of them fail for
+// one state in 23,000.
 const holdoutTries = 1000
 
 // admits says whether an episode may begin with a state.
@@ -31,19 +31,26 @@ func (h Holdout) admits(state envs.Observation) bool {
 	return (float64(binary.LittleEndian.Uint64(sum[:])) < h.Share*math.MaxUint64) == h.Held
 }
 
-// reset starts an environment from a seed, or from the first of its successors whose state is admitted, and returns the seed taken.
-func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int) (int64, envs.Start, envs.Observation, error) {
+// first is how an episode begins.
+type first struct {
+	envs.Start
+	seed  int64 // taken
+	state envs.Observation
+}
+
+// reset starts an environment from a seed, or from the first of its successors whose state is admitted.
+func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int) (first, error) {
 	next := seed
 	for range holdoutTries {
 		if err := ctx.Err(); err != nil {
-			return seed, envs.Start{}, envs.Observation{}, context.Cause(ctx)
+			return first{}, context.Cause(ctx)
 		}
 		start, err := env.Reset(ctx, next, member)
 		if err != nil {
-			return seed, envs.Start{}, envs.Observation{}, fmt.Errorf("reset with seed %d: %w", next, err)
+			return first{}, fmt.Errorf("reset with seed %d: %w", next, err)
 		}
 		if state := env.Observe(); h.admits(state) {
-			return next, start, state, nil
+			return first{start, next, state}, nil
 		}
 		next = envs.Reseed(next)
 	}
@@ -51,6 +58,6 @@ func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int
 	if h.Held {
 		side = "validation"
 	}
-	return seed, envs.Start{}, envs.Observation{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g leaves for %s: has the "+
+	return first{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g leaves for %s: has the "+
 		"environment so few states? Set validation.holdout to 0", seed, holdoutTries-1, h.Share, side)
 }

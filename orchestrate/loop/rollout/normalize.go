@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"gyre/internal/statistics"
@@ -90,5 +89,3 @@ func moments(set []*episode.Episode) (mean, std float64) {
 	}
 	return statistics.Mean(scores), std
 }
-
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

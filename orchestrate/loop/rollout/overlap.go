@@ -20,9 +20,9 @@ type Overlap struct {
 	Shared         int `json:"shared"`         // validation episodes that begin like one of either
 }
 
-// CountOverlap plays the first moment of every training group, demonstration and validation episode of a configuration. A score on
-// held-out episodes speaks of new states only as far as Shared is 0: small boards repeat, unless validation.holdout keeps them apart. demonstrations
-// is 0 when there are none.
+// CountOverlap makes the first state of every training group, demonstration and validation episode of a configuration. A score on
+// held-out episodes is about new states only where Shared is 0: small boards repeat, unless validation.holdout keeps them apart.
+// demonstrations is 0 when there are none.
 func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Overlap, error) {
 	seen := map[[sha256.Size]byte]bool{}
 	o := Overlap{Demonstrations: demonstrations}
@@ -36,7 +36,8 @@ func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Ov
 	}
 	for i, source := range c.Envs { // the expert takes the sources in turn
 		turns := int64(len(c.Envs))
-		if err := firstStates(ctx, source, c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations), turns, Holdout{Share: c.Validation.Holdout}, add); err != nil {
+		first, end := c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations)
+		if err := firstStates(ctx, source, first, end, turns, Holdout{Share: c.Validation.Holdout}, add); err != nil {
 			return o, err
 		}
 	}
@@ -66,18 +67,18 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 	return nil
 }
 
-// firstStates calls add with a source's first state of every seed from first to below end, stride apart.
-func firstStates(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) error {
-	return eachReset(ctx, source, first, end, stride, holdout, func(spec envs.Spec, _ envs.Env, _ int64, start envs.Start, state envs.Observation) error {
-		add(sha256.Sum256([]byte(spec.Tag + "\n" + start.Instruction + "\n" + state.String())))
+// firstStates calls add with a source's first state of every seed from the first to below end, stride apart.
+func firstStates(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) error {
+	return eachReset(ctx, source, from, end, stride, holdout, func(spec envs.Spec, _ envs.Env, f first) error {
+		add(sha256.Sum256([]byte(spec.Tag + "\n" + f.Instruction + "\n" + f.state.String())))
 		return nil
 	})
 }
 
-// eachReset calls do with a source's environment reset to every seed from first to below end, stride apart: taken is the seed that holdout let it
-// have. One instance takes them all.
-func eachReset(ctx context.Context, source config.Env, first, end, stride int64, holdout Holdout,
-	do func(spec envs.Spec, env envs.Env, taken int64, start envs.Start, state envs.Observation) error) (err error) {
+// eachReset calls do with a source's environment reset to every seed from the first to below end, stride apart, as holdout lets it. One
+// instance takes them all.
+func eachReset(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout,
+	do func(spec envs.Spec, env envs.Env, f first) error) (err error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
 		return err
@@ -87,10 +88,10 @@ func eachReset(ctx context.Context, source config.Env, first, end, stride int64,
 		return err
 	}
 	defer func() { err = errors.Join(err, env.Close()) }()
-	for seed := first; seed < end; seed += stride {
-		taken, start, state, err := holdout.reset(ctx, env, seed, 0)
+	for seed := from; seed < end; seed += stride {
+		f, err := holdout.reset(ctx, env, seed, 0)
 		if err == nil {
-			err = do(spec, env, taken, start, state)
+			err = do(spec, env, f)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", source.Tag, err)

@@ -29,10 +29,10 @@ type Plan struct {
 	Sampling torch.Sampling
 	// Progress, if not nil, is called by Play's goroutine after every finished episode.
 	Progress func(finished, total int)
-	// World are the processes that play the plan together, each every World.Size()-th group; nil = this one plays all of it.
+	// World are the ranks that divide the plan, group by group; nil = this process plays all of it.
 	World *ranks.World
-	// Together is how many neighbouring ranks sample together and play as one; 0 = 1.
-	Together int
+	// SamplerRanks is how many neighbouring ranks are one sampler (tensor parallel), of which the first plays; 0 = 1.
+	SamplerRanks int
 }
 
 // Episodes counts the episodes of the plan.
@@ -79,7 +79,7 @@ func ValidationPlan(c *config.Config, step int) Plan {
 // training plays) of analysis.group_size members (0 = the source's own). Its environment seeds count up from run.env_seed over the
 // analyses of the run.
 func AnalysisPlan(c *config.Config, step int) Plan {
-	sources := share(c.Envs, c.Analysis.Groups)
+	sources := apportion(c.Envs, c.Analysis.Groups)
 	for i := range sources {
 		if c.Analysis.GroupSize > 0 {
 			sources[i].GroupSize = c.Analysis.GroupSize
@@ -97,9 +97,9 @@ func AnalysisPlan(c *config.Config, step int) Plan {
 	}
 }
 
-// share gives the sources total groups in proportion to those they have: the floors first, the rest to the largest fractions, ties to the
-// source with more groups. A source that gets none is left out. A total of 0 changes nothing.
-func share(sources []config.Env, total int) []config.Env {
+// apportion gives the sources total groups in proportion to those they have: the floors first, the rest to the largest fractions, ties
+// to the source with more groups. A source that gets none is left out. A total of 0 changes nothing.
+func apportion(sources []config.Env, total int) []config.Env {
 	out := slices.Clone(sources)
 	if total == 0 {
 		return out

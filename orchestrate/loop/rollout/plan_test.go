@@ -76,7 +76,7 @@ func TestShare(t *testing.T) {
 		for _, g := range groups {
 			sources = append(sources, config.Env{Groups: g})
 		}
-		for _, s := range share(sources, total) {
+		for _, s := range apportion(sources, total) {
 			out = append(out, s.Groups)
 		}
 		return out

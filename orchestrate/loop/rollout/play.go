@@ -12,113 +12,123 @@ import (
 	"gyre/torch"
 )
 
-// Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The
-// result does not depend on which reply or environment is ready first, nor on how many ranks play: each returns the episodes of all. An error is about the run as a whole (a broken
-// template, the sampler, the end of ctx); what goes wrong in an environment is in Stats.Failures instead.
+// Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The result does not
+// depend on which reply or environment is ready first, nor on how many ranks play: each returns the episodes of all.
+//
+// An episode whose environment fails is played again, with the same seed and the same random draws: a failure that has passed leaves
+// no trace. One that fails again is missing in the result, see Stats. An error is about the run as a whole: a broken template, the
+// sampler, the end of ctx, or training episodes of which more than rollout.max_failed failed.
 func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
-	seats, err := p.seats(plan.Sources, plan.EnvSeed, plan.Holdout)
+	fail := func(err error) ([]*episode.Episode, Stats, error) {
+		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
+	}
+	runners, err := p.runners(plan.Sources, plan.EnvSeed, plan.Holdout)
 	if err != nil {
 		return nil, Stats{}, err
 	}
-	seats = slices.DeleteFunc(seats, func(s *seat) bool { return !p.plays(plan, s.group) })
-	round := &round{player: p, plan: plan, seats: seats, live: len(seats), asked: map[uint64]*seat{}}
-	if len(seats) == 0 && plan.Progress != nil {
+	runners = slices.DeleteFunc(runners, func(r *runner) bool { return !p.plays(plan, r.group) })
+	round := &round{player: p, plan: plan, runners: runners, requests: map[uint64]*runner{}}
+	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
 	if err := p.driver.Together(ctx, func() error { return round.run(ctx) }); err != nil {
-		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
+		return fail(err)
 	}
-	episodes := make([]*episode.Episode, len(seats))
-	for i, s := range seats {
-		episodes[i] = s.episode(plan.Step)
-		round.stats.add(s)
-		if s.stop == episode.Length && len(s.talk.turns) == 0 {
-			round.stats.TooLong++
+	episodes, stats, err := round.gather(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	if n := stats.TooLong; n > 0 && n == stats.Episodes {
+		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
+			"within rollout.max_length = %d", stats.Shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
+	}
+	if plan.Stream == Train {
+		if err := p.failures.add(stats, p.rollout.MaxFailed); err != nil {
+			return fail(err)
 		}
 	}
-	if episodes, err = round.together(ctx, episodes); err != nil {
-		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
-	}
-	if n := round.stats.TooLong; n > 0 && n == len(episodes) {
-		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
-			"within rollout.max_length = %d", round.stats.Shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
-	}
-	if !p.named {
+	if !p.named && stats.LeftOut == 0 { // what failed might have had the components that nobody else has
 		if err := p.weights.checkNames(episodes); err != nil {
 			return nil, Stats{}, err
 		}
 		p.named = true
 	}
 	normalize(episodes, p.rollout.Normalize, p.rollout.NormalizeWithin)
-	markPasses(episodes)
-	return episodes, round.stats, nil
+	markPasses(episodes, plan.Sources)
+	return episodes, stats, nil
 }
 
-// plays tells whether this rank has a group's environments: of ranks that sample together the first does.
+// plays tells whether this rank has a group's environments: of ranks that sample as one the first does.
 func (p *Player) plays(plan Plan, group int) bool {
-	together := max(plan.Together, 1)
-	return group%(plan.World.Size()/together) == plan.World.Rank()/together && !p.driver.Follows()
-}
-
-// played is what a rank has to tell of a round.
-type played struct {
-	Episodes []*episode.Episode
-	Stats    Stats
-}
-
-// together gives every rank the episodes of all, and what they cost.
-func (r *round) together(ctx context.Context, own []*episode.Episode) ([]*episode.Episode, error) {
-	if r.plan.World == nil {
-		return own, nil
-	}
-	all, err := ranks.Gather(ctx, r.plan.World, played{own, r.stats})
-	if err != nil {
-		return nil, err
-	}
-	var episodes []*episode.Episode
-	r.stats = Stats{}
-	for _, part := range all {
-		for _, e := range part.Episodes {
-			if e.Metrics == nil { // an empty map does not travel
-				e.Metrics = map[string]float64{}
-			}
-			episodes = append(episodes, e)
-		}
-		r.stats.merge(part.Stats)
-	}
-	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
-	return episodes, nil
+	replica := max(plan.SamplerRanks, 1)
+	return group%(plan.World.Size()/replica) == plan.World.Rank()/replica && !p.driver.Follows()
 }
 
 // round is one call of Play.
 type round struct {
-	player *Player
-	plan   Plan
-	seats  []*seat
-	live   int              // episodes not finished
-	asked  map[uint64]*seat // by request id: replies being sampled
-	away   int              // seats that are with the crew
-	step   time.Duration    // of the last sampling step
-	stats  Stats
+	player   *Player
+	plan     Plan
+	runners  []*runner          // the last attempt at each episode
+	requests map[uint64]*runner // by request id: replies being sampled
+	live     int                // episodes of this attempt that are not finished
+	away     int                // runners that are with the workers
+	step     time.Duration      // of the last sampling step
+	stats    Stats
 }
 
-func (r *round) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	crew := newCrew(ctx, min(len(r.seats), r.player.rollout.EnvWorkers), len(r.seats))
-	defer func() {
-		cancel()
-		crew.close()
-		err = errors.Join(err, r.release())
-	}()
-	for _, s := range r.seats {
-		r.send(crew, s, s.open)
-	}
-	for r.live > 0 {
-		if err := r.collect(ctx, crew); err != nil {
+// run plays all episodes, and those that fail once more.
+func (r *round) run(ctx context.Context) error {
+	all := r.runners
+	for attempt := 0; ; attempt++ {
+		if err := r.play(ctx, all); err != nil {
 			return err
 		}
-		if len(r.asked) > 0 {
-			if err := r.sample(crew); err != nil {
+		var failed []*runner
+		for i, one := range r.runners {
+			if one.attempt != attempt {
+				continue
+			}
+			r.stats.note(one)
+			if one.failed() && attempt+1 < attempts {
+				r.runners[i] = one.again()
+				failed = append(failed, r.runners[i])
+			} else if !one.failed() && attempt > 0 {
+				r.stats.Replayed++
+			}
+		}
+		if len(failed) == 0 {
+			return nil
+		}
+		all = failed
+	}
+}
+
+// play plays episodes to their ends.
+func (r *round) play(ctx context.Context, runners []*runner) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	workers := startWorkers(ctx, r.player.rollout.EnvWorkers, len(runners))
+	r.live = len(runners)
+	defer func() {
+		cancel()
+		workers.close()
+		if r.live > 0 { // leave nothing behind in the sampler or in the environments
+			for _, one := range runners {
+				if one.stop == "" {
+					one.leave() // what goes wrong in this does not matter to an interrupted run
+				}
+			}
+			err = errors.Join(err, r.player.driver.Release())
+		}
+	}()
+	for _, one := range runners {
+		r.send(workers, one, one.open)
+	}
+	for r.live > 0 {
+		if err := r.collect(ctx, workers); err != nil {
+			return err
+		}
+		if len(r.requests) > 0 {
+			if err := r.sample(workers); err != nil {
 				return err
 			}
 		}
@@ -126,18 +136,18 @@ func (r *round) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *round) send(crew *crew, s *seat, run func(context.Context) error) {
+func (r *round) send(workers *workers, one *runner, run func(context.Context) error) {
 	r.away++
-	crew.do(s, run)
+	workers.do(one, run)
 }
 
 // patience is the share of a sampling step that is spent waiting for environments. Most take much less than that to
 // answer, and an episode that just misses a step waits for the whole of it.
 const patience = 1.0 / 50
 
-// collect takes the seats whose environments are done with the last reply and asks for their next. It waits for them
+// collect takes the runners whose environments are done with the last reply and asks for their next. It waits for them
 // only if there is nothing to sample meanwhile, but for a moment.
-func (r *round) collect(ctx context.Context, crew *crew) error {
+func (r *round) collect(ctx context.Context, workers *workers) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -145,7 +155,7 @@ func (r *round) collect(ctx context.Context, crew *crew) error {
 	defer moment.Stop()
 	for r.away > 0 {
 		select {
-		case done := <-crew.done:
+		case done := <-workers.done:
 			if err := r.advance(done); err != nil {
 				return err
 			}
@@ -153,12 +163,12 @@ func (r *round) collect(ctx context.Context, crew *crew) error {
 		default:
 		}
 		expired := moment.C
-		if len(r.asked) == 0 {
+		if len(r.requests) == 0 {
 			expired = nil
 		}
 		begun := time.Now()
 		select {
-		case done := <-crew.done:
+		case done := <-workers.done:
 			r.stats.EnvWait += time.Since(begun)
 			if err := r.advance(done); err != nil {
 				return err
@@ -173,30 +183,31 @@ func (r *round) collect(ctx context.Context, crew *crew) error {
 	return nil
 }
 
+// advance asks for a runner's next reply, unless its episode has ended.
 func (r *round) advance(done result) error {
 	r.away--
 	if done.err != nil {
 		return done.err
 	}
-	s := done.seat
-	if s.stop == "" {
-		request := r.player.request(r.plan, s)
+	one := done.runner
+	if one.stop == "" {
+		request := r.player.request(r.plan, one)
 		if err := r.player.driver.Submit(request); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
+			return fmt.Errorf("%s: %w", one, err)
 		}
-		r.asked[request.ID] = s
+		r.requests[request.ID] = one
 		r.stats.PromptTokens += len(request.Prompt)
 		return nil
 	}
 	r.live--
-	if r.plan.Progress != nil {
-		r.plan.Progress(len(r.seats)-r.live, len(r.seats))
+	if r.plan.Progress != nil && one.attempt == 0 {
+		r.plan.Progress(len(r.runners)-r.live, len(r.runners))
 	}
 	return nil
 }
 
-// sample advances all replies by a step and hands the finished ones to the crew.
-func (r *round) sample(crew *crew) error {
+// sample advances all replies by a step and hands the finished ones to the workers.
+func (r *round) sample(workers *workers) error {
 	begun := time.Now()
 	outputs, err := r.player.driver.Step()
 	r.step = time.Since(begun)
@@ -205,28 +216,54 @@ func (r *round) sample(crew *crew) error {
 		return err
 	}
 	for _, out := range outputs {
-		s := r.asked[out.ID]
-		delete(r.asked, out.ID)
+		one := r.requests[out.ID]
+		delete(r.requests, out.ID)
 		if out.Finish == torch.FinishAbort || len(out.Tokens) == 0 || len(out.Logprobs) != len(out.Tokens) {
 			return fmt.Errorf("%s: the sampler returned %d tokens and %d log-probs (%s), expected a reply",
-				s, len(out.Tokens), len(out.Logprobs), out.Finish)
+				one, len(out.Tokens), len(out.Logprobs), out.Finish)
 		}
 		r.stats.NewTokens += len(out.Tokens)
 		r.stats.CachedTokens += out.CachedTokens
-		r.send(crew, s, func(ctx context.Context) error { return s.answer(ctx, out.Tokens, out.Logprobs, true) })
+		r.send(workers, one, func(ctx context.Context) error { return one.answer(ctx, out.Tokens, out.Logprobs, true) })
 	}
 	return nil
 }
 
-// release leaves nothing behind in the sampler or in the environments when a round ends early.
-func (r *round) release() error {
-	if r.live == 0 {
-		return nil
+// played is what a rank has to tell of a round.
+type played struct {
+	Episodes []*episode.Episode
+	Stats    Stats
+}
+
+// gather makes the episodes that are kept, and gives every rank those of all with what they cost.
+func (r *round) gather(ctx context.Context) ([]*episode.Episode, Stats, error) {
+	for _, one := range r.runners {
+		r.stats.count(one)
 	}
-	for _, s := range r.seats {
-		if s.stop == "" {
-			s.leave() // its problems do not matter to an interrupted run
+	kept := keep(r.runners)
+	r.stats.Planned, r.stats.LeftOut, r.stats.Episodes = len(r.runners), len(r.runners)-len(kept), len(kept)
+	own := make([]*episode.Episode, len(kept))
+	for i, one := range kept {
+		own[i] = one.episode(r.plan.Step)
+	}
+	if r.plan.World == nil {
+		return own, r.stats, nil
+	}
+	all, err := ranks.Gather(ctx, r.plan.World, played{own, r.stats})
+	if err != nil {
+		return nil, Stats{}, err
+	}
+	var episodes []*episode.Episode
+	var stats Stats
+	for _, share := range all {
+		for _, e := range share.Episodes {
+			if e.Metrics == nil { // an empty map does not travel
+				e.Metrics = map[string]float64{}
+			}
+			episodes = append(episodes, e)
 		}
+		stats.merge(share.Stats)
 	}
-	return r.player.driver.Release()
+	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
+	return episodes, stats, nil
 }

@@ -101,23 +101,16 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 func TestHowEpisodesEnd(t *testing.T) {
 	reply := func(answer string) string { return "</think><answer>" + answer + "</answer>" + eos }
 	for name, c := range map[string]struct {
-		fault    string
-		answers  []string // of the turns, the last one repeated
-		seconds  float64
-		stop     string
-		score    float64
-		turns    int
-		success  bool
-		failures int
+		answers []string // of the turns, the last one repeated
+		stop    string
+		score   float64
+		turns   int
+		success bool
 	}{
 		"success":             {answers: []string{"Right || Right"}, stop: episode.Terminated, score: -0.1 + 1, turns: 1, success: true},
 		"turn budget":         {answers: []string{"Left"}, stop: episode.Turns, score: -0.3, turns: 3},
 		"action budget":       {answers: []string{"Left||Left"}, stop: episode.Actions, score: -0.6, turns: 3},
 		"nothing readable":    {answers: []string{"jump", "", "up || down"}, stop: episode.Turns, score: -0.75, turns: 3},
-		"panic in turn 2":     {fault: "panic", answers: []string{"Left", "Right || Right"}, stop: episode.Panic, score: -0.1, turns: 2, failures: 1},
-		"error keeps earned":  {fault: "error", answers: []string{"Right || Right"}, stop: episode.Error, score: -0.1, turns: 1, failures: 1},
-		"hang":                {fault: "hang", answers: []string{"Right || Right"}, seconds: 0.2, stop: episode.Timeout, score: -0.1, turns: 1, failures: 1},
-		"reset fails":         {fault: "reset", answers: []string{"Right"}, stop: episode.Error, failures: 1},
 		"surplus actions cut": {answers: []string{"Left || Left || Right", "Right || Right || jump"}, stop: episode.Terminated, score: -0.2 - 0.1 + 1, turns: 2, success: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,12 +118,8 @@ func TestHowEpisodesEnd(t *testing.T) {
 			sampler := &script{t: t, tokenizer: tok, reply: func(_ uint64, turn int) string {
 				return reply(c.answers[min(turn, len(c.answers)-1)])
 			}}
-			rollout := defaults()
-			if c.seconds > 0 {
-				rollout.EnvTimeout = c.seconds
-			}
-			plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": c.fault})}, EnvSeed: 6}
-			episodes, stats, err := player(t, sampler, rollout).Play(context.Background(), plan)
+			plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: 6}
+			episodes, stats, err := player(t, sampler, defaults()).Play(context.Background(), plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +127,7 @@ func TestHowEpisodesEnd(t *testing.T) {
 			if e.Stop != c.stop || !near(e.Score, c.score) || len(e.Turns) != c.turns || e.Success != c.success {
 				t.Errorf("stop %s, score %v, %d turns, success %v; want %+v", e.Stop, e.Score, len(e.Turns), e.Success, c)
 			}
-			if len(stats.Failures) != c.failures || stats.Stops[c.stop] != 1 {
+			if len(stats.Failures) != 0 || stats.Stops[c.stop] != 1 {
 				t.Errorf("failures %v, stops %v", stats.Failures, stats.Stops)
 			}
 			if err := e.Check(); err != nil {
@@ -267,20 +256,20 @@ func TestRefusedRequestsEndTheRound(t *testing.T) {
 	}
 }
 
-// What went wrong with a seat ends the round, whether somebody waited for the seat or it was back before that.
+// What went wrong with an episode's prompt ends the round, whether somebody waited for it or it was there before that.
 func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
 	failed := errors.New("no cell")
 	for _, wait := range []time.Duration{0, 20 * time.Millisecond} {
-		crew := newCrew(t.Context(), 1, 1)
+		workers := startWorkers(t.Context(), 1, 1)
 		if wait == 0 {
-			crew.done <- result{err: failed}
+			workers.done <- result{err: failed}
 		} else {
-			time.AfterFunc(wait, func() { crew.done <- result{err: failed} })
+			time.AfterFunc(wait, func() { workers.done <- result{err: failed} })
 		}
-		if err := (&round{away: 1}).collect(t.Context(), crew); !errors.Is(err, failed) {
+		if err := (&round{away: 1}).collect(t.Context(), workers); !errors.Is(err, failed) {
 			t.Errorf("after %v: %v", wait, err)
 		}
-		crew.close()
+		workers.close()
 	}
 }
 
@@ -306,7 +295,7 @@ func TestLastReplies(t *testing.T) {
 	}
 	var stats Stats
 	for _, n := range []int{5, 3, 4} {
-		stats.add(&seat{stop: episode.Length, talk: transcript{ids: make([]int32, n)}})
+		stats.count(&runner{stop: episode.Length, transcript: transcript{ids: make([]int32, n)}})
 	}
 	if stats.Shortest != 3 {
 		t.Errorf("the shortest of 5, 3 and 4 tokens has %d", stats.Shortest)
@@ -349,13 +338,15 @@ func TestAbandonedEnvironmentIsClosedByItsOwnCall(t *testing.T) {
 	rollout.EnvTimeout = 0.2
 	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64, int) string { return "</think><answer>Left||Left</answer>" + eos }}
 	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"})}}
-	episodes, _, err := player(t, sampler, rollout).Play(context.Background(), plan)
-	if err != nil || episodes[0].Stop != episode.Timeout {
-		t.Fatalf("stop %v, error %v", episodes, err)
+	sampler.again = true
+	p := player(t, sampler, rollout)
+	_, stats, err := p.Play(context.Background(), plan)
+	if err != nil || stats.Failed[episode.Timeout] != 2 || closedLate.Load() != before {
+		t.Fatalf("failed %v, error %v, %d closed", stats.Failed, err, closedLate.Load()-before)
 	}
-	made := closedLate.Load() - before // the trial instance that checks the options
 	release <- struct{}{}
-	for deadline := time.Now().Add(5 * time.Second); closedLate.Load()-before != made+1; time.Sleep(time.Millisecond) {
+	release <- struct{}{}
+	for deadline := time.Now().Add(5 * time.Second); closedLate.Load()-before != 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the environment was not closed after its call returned")
 		}

@@ -14,7 +14,7 @@ import (
 	"gyre/torch"
 )
 
-// Player plays episodes with one policy. It is used by one goroutine at a time.
+// Player plays episodes with one policy and owns the environments that it keeps between them. It is used by one goroutine at a time.
 type Player struct {
 	tokenizer *chat.Tokenizer
 	driver    *generation.Driver // nil for a player that only demonstrates
@@ -22,6 +22,7 @@ type Player struct {
 	seed      uint64
 	stopIDs   []int32
 	weights   weighting
+	failures  failureRate // of the training steps last played
 	instances instances
 	eos       func() (int32, error) // the token that ends an assistant's turn
 	named     bool                  // the names of weights were seen in episodes
@@ -54,7 +55,7 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
 	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed, stopIDs: stopIDs,
-		weights: newWeighting(rewards), instances: instances{rewards: wanted(rewards)}}
+		weights: newWeighting(rewards), instances: instances{components: componentSpecs(rewards)}}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p, nil
 }
@@ -70,7 +71,7 @@ func (p *Player) text(reply []int32) string {
 	return p.tokenizer.Decode(reply, false)
 }
 
-// cut says whether a sampled reply ended for want of room.
+// cut tells whether a sampled reply ended because it was as long as replies may be.
 func (p *Player) cut(reply []int32, most int) bool {
 	return len(reply) >= most && !slices.Contains(p.stopIDs, reply[len(reply)-1])
 }
@@ -128,19 +129,19 @@ func (p *Player) lengths(reply []int32) []int {
 
 // request asks for the reply of an episode's pending turn. Its id is the episode's number plus one: an episode has one
 // request at a time.
-func (p *Player) request(plan Plan, s *seat) generation.Request {
+func (p *Player) request(plan Plan, r *runner) generation.Request {
 	sampling := plan.Sampling
-	if own := s.source.Sampling; len(own) > 0 {
-		policy := own[s.member%len(own)]
+	if own := r.source.Sampling; len(own) > 0 {
+		policy := own[r.member%len(own)]
 		if policy.Temperature > 0 && policy.Temperature != sampling.Temperature {
-			sampling.Temperature, s.temperature = policy.Temperature, true
+			sampling.Temperature, r.otherTemperature = policy.Temperature, true
 		}
 		sampling.TopP, sampling.TopK, sampling.MinP = policy.TopP, policy.TopK, policy.MinP
 	}
-	sampling.MaxTokens = s.maxTokens()
+	sampling.MaxTokens = r.maxTokens()
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
-		int64(p.seed), int64(plan.Step), int64(s.index), int64(len(s.talk.turns))).Uint64()
+		int64(p.seed), int64(plan.Step), int64(r.index), int64(len(r.turns))).Uint64()
 	return generation.Request{Request: torch.Request{
-		ID: uint64(s.index) + 1, Prompt: s.talk.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: s.game.start.StopStrings,
+		ID: uint64(r.index) + 1, Prompt: r.transcript.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
 	}}
 }

@@ -101,9 +101,6 @@ func messagesOf(o envs.Observation) []chat.Message {
 	return list
 }
 
-// text is the state alone.
-func (v view) text() string { return v.state.String() }
-
 func (p prompts) system(r rules) string {
 	var s strings.Builder
 	s.WriteString("You are a thoughtful assistant who solves tasks step by step.")

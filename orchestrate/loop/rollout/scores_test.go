@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 )
 
@@ -99,7 +100,7 @@ func TestSummarize(t *testing.T) {
 		make("a", 1, 2, false, map[string]float64{"episodic_return": -1}),
 		make("b", 2, 2, true, map[string]float64{"episodic_return": 4, "action_is_valid": 0}),
 	}
-	markPasses(episodes)
+	markPasses(episodes, []config.Env{{Groups: 2, GroupSize: 2}, {Groups: 1, GroupSize: 1}})
 	want := map[string]float64{
 		"a/success": 0.25, "a/non-zero/success": 1, "a/pass@1": 0.25, "a/non-zero/pass@1": 0.5, "a/pass@2": 0.5, "a/non-zero/pass@2": 1, "a/action_is_valid": 0.125,
 		"a/non-zero/action_is_valid": 0.5, "a/episodic_return": -0.25, "a/non-zero/episodic_return": -0.25,

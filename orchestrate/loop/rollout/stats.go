@@ -8,7 +8,8 @@ import (
 
 // Stats says what a Play cost and what went wrong.
 type Stats struct {
-	Episodes     int
+	Planned      int // episodes
+	Episodes     int // those that were played to an end that is the policy's
 	Turns        int
 	PromptTokens int           // over all requests, cached ones included
 	CachedTokens int           // those whose keys and values were found in the sampler's prefix cache
@@ -17,69 +18,79 @@ type Stats struct {
 	EnvWait      time.Duration // waiting for environments, nearly all of it with nothing to sample
 	EnvBusy      time.Duration // in environments, parsing and tokenising, summed over episodes
 	Stops        map[string]int
-	Failures     []Failure
+
+	Failed   map[string]int // episodes that an environment ended, by cause (the three of Causes), the second attempts included
+	Replayed int            // failed episodes whose second attempt succeeded
+	LeftOut  int            // planned episodes that are missing: they failed twice, or are all that is left of their group
+	Failures []Failure      // in the order of the episodes, first attempts first
 
 	TooLong  int // episodes whose first prompt left no room for a reply
 	Shortest int // tokens of the shortest episode
 }
 
-// Failure is something that went wrong in one environment.
-type Failure struct {
-	Tag           string
-	Group, Member int
-	Seed          int64
-	Stop          string // timeout | panic | error; "" when only closing it failed
-	Problem       string
-}
-
-func (t *Stats) add(s *seat) {
+// count adds an episode's last attempt.
+func (t *Stats) count(r *runner) {
 	if t.Stops == nil {
 		t.Stops = map[string]int{}
 	}
-	if t.Episodes == 0 || len(s.talk.ids) < t.Shortest {
-		t.Shortest = len(s.talk.ids)
+	t.Stops[r.stop]++
+	if r.failed() {
+		return
+	}
+	if n := len(r.transcript.ids); t.Episodes == 0 || n < t.Shortest {
+		t.Shortest = n
 	}
 	t.Episodes++
-	t.Turns += len(s.talk.turns)
-	t.EnvBusy += s.busy
-	t.Stops[s.stop]++
-	failure := Failure{Tag: s.source.Tag, Group: s.group, Member: s.member, Seed: s.seed}
-	if s.game.failure != nil {
-		failure.Stop, failure.Problem = s.stop, s.game.failure.Error()
-		t.Failures = append(t.Failures, failure)
-	} else if s.problem != nil {
-		failure.Problem = s.problem.Error()
-		t.Failures = append(t.Failures, failure)
+	t.Turns += len(r.transcript.turns)
+	if r.stop == episode.Length && len(r.transcript.turns) == 0 {
+		t.TooLong++
 	}
 }
 
-// merge adds what another rank's part of the same Play cost: waiting times are those of the one that waited longest.
+// merge adds what another rank's half of the same Play cost: waiting times are those of the rank that waited longest.
 func (t *Stats) merge(other Stats) {
 	if t.Episodes == 0 || other.Episodes > 0 && other.Shortest < t.Shortest {
 		t.Shortest = other.Shortest
 	}
-	t.Episodes, t.Turns, t.TooLong = t.Episodes+other.Episodes, t.Turns+other.Turns, t.TooLong+other.TooLong
+	t.Planned, t.Episodes, t.Turns = t.Planned+other.Planned, t.Episodes+other.Episodes, t.Turns+other.Turns
+	t.Replayed, t.LeftOut, t.TooLong = t.Replayed+other.Replayed, t.LeftOut+other.LeftOut, t.TooLong+other.TooLong
 	t.PromptTokens, t.CachedTokens, t.NewTokens = t.PromptTokens+other.PromptTokens, t.CachedTokens+other.CachedTokens, t.NewTokens+other.NewTokens
 	t.Generation, t.EnvWait, t.EnvBusy = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait), t.EnvBusy+other.EnvBusy
 	t.Failures = append(t.Failures, other.Failures...)
-	if t.Stops == nil {
-		t.Stops = map[string]int{}
-	}
-	for stop, n := range other.Stops {
-		t.Stops[stop] += n
-	}
+	t.Stops, t.Failed = added(t.Stops, other.Stops), added(t.Failed, other.Failed)
 }
 
-// Metrics gives the numbers under rollout/: turns, tokens, and the share of episodes per reason to stop.
-func (t Stats) Metrics() map[string]float64 {
-	m := map[string]float64{
-		"rollout/episodes":      float64(t.Episodes),
-		"rollout/turns":         float64(t.Turns),
-		"rollout/prompt_tokens": float64(t.PromptTokens),
-		"rollout/new_tokens":    float64(t.NewTokens),
+func added(a, b map[string]int) map[string]int {
+	if a == nil {
+		a = map[string]int{}
 	}
+	for key, n := range b {
+		a[key] += n
+	}
+	return a
+}
+
+// Metrics are what is logged of a Play.
+type Metrics struct {
+	Episodes     int                `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
+	Turns        int                `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
+	PromptTokens int                `metric:"rollout/prompt_tokens" unit:"tokens" doc:"over all requests, cached ones included"`
+	NewTokens    int                `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
+	Stops        map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"of planned episodes that ended for a reason"`
+	Failed       map[string]int     `metric:"rollout/failed/{cause}" unit:"episodes" doc:"ended by an environment that failed, second attempts included"`
+	Replayed     int                `metric:"rollout/replayed" unit:"episodes" doc:"failed ones whose second attempt succeeded"`
+	LeftOut      int                `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or all that is left of their group: nothing is computed from them"`
+}
+
+// Metrics gives what is logged: turns, tokens, and what became of the episodes.
+func (t Stats) Metrics() Metrics {
+	m := Metrics{Episodes: t.Episodes, Turns: t.Turns, PromptTokens: t.PromptTokens, NewTokens: t.NewTokens,
+		Stops: map[string]float64{}, Failed: map[string]int{}, Replayed: t.Replayed, LeftOut: t.LeftOut}
 	for _, stop := range episode.Stops {
-		m["rollout/stop/"+stop] = float64(t.Stops[stop]) / float64(max(1, t.Episodes))
+		m.Stops[stop] = float64(t.Stops[stop]) / float64(max(1, t.Planned))
+	}
+	for _, cause := range Causes {
+		m.Failed[cause] = t.Failed[cause]
 	}
 	return m
 }

@@ -5,12 +5,18 @@ import (
 	"maps"
 	"slices"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 )
 
-// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without repetition has succeeded
-// (Chen et al., 2021), for k = n (whether any has) and the powers of two below.
-func markPasses(episodes []*episode.Episode) {
+// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without repetition has
+// succeeded (Chen et al., 2021), for k = n (whether any has) and the powers of two below. In a group that lacks members k is at most
+// those that it has.
+func markPasses(episodes []*episode.Episode, sources []config.Env) {
+	var planned []int // size of each group
+	for _, s := range sources {
+		planned = append(planned, slices.Repeat([]int{s.GroupSize}, s.Groups)...)
+	}
 	size, passed := map[int]int{}, map[int]int{}
 	for _, e := range episodes {
 		size[e.Group]++
@@ -19,11 +25,11 @@ func markPasses(episodes []*episode.Episode) {
 		}
 	}
 	for _, e := range episodes {
-		n, c := size[e.Group], passed[e.Group]
-		for k := 1; k < n; k *= 2 {
-			e.Metrics[fmt.Sprintf("pass@%d", k)] = passAt(k, n, c)
+		n, c, most := size[e.Group], passed[e.Group], planned[e.Group]
+		for k := 1; k < most; k *= 2 {
+			e.Metrics[fmt.Sprintf("pass@%d", k)] = passAt(min(k, n), n, c)
 		}
-		e.Metrics[fmt.Sprintf("pass@%d", n)] = passAt(n, n, c)
+		e.Metrics[fmt.Sprintf("pass@%d", most)] = passAt(n, n, c)
 	}
 }
 
@@ -53,7 +59,7 @@ func SolvedBy(episodes []*episode.Episode, most int) []int {
 // Summarize averages the episodes' own metrics under RAGEN's names:
 //
 //	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return (rewards
-//	                       without penalties), and turn means such as action_is_valid, action_is_effective
+//	                       without penalties), reward/{component}, and turn means such as action_is_valid, action_is_effective
 //	{tag}/non-zero/{key}   mean over those where it is not zero, absent if there are none
 //	response_length        mean number of sampled tokens
 //	charts/avg_episode_return  mean over tags of episodic_return
@@ -68,7 +74,7 @@ func Summarize(episodes []*episode.Episode) map[string]float64 {
 		}
 		count[e.Tag]++
 		tokens += float64(e.PolicyTokens())
-		for key, value := range e.Metrics {
+		add := func(key string, value float64) {
 			s := sums[e.Tag][key]
 			if s == nil {
 				s = &sum{}
@@ -76,6 +82,12 @@ func Summarize(episodes []*episode.Episode) map[string]float64 {
 			}
 			s.total += value
 			s.nonZero += indicator(value != 0)
+		}
+		for key, value := range e.Metrics {
+			add(key, value)
+		}
+		for name, shares := range e.Components {
+			add("reward/"+name, episode.Sum(shares))
 		}
 	}
 	out := map[string]float64{}

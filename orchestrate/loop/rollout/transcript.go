@@ -28,9 +28,9 @@ func (t *transcript) observe(spans []chat.Span) {
 	}
 }
 
-// restart begins another sequence: the prompts of some turns with the replies between them, of which nothing is trained here.
-func (t *transcript) restart(conversation *chat.Conversation, prompts [][]chat.Span, replies [][]int32) {
-	t.conversation = conversation
+// restart begins another sequence, of whose replies none is trained here.
+func (t *transcript) restart(s sequence) {
+	t.conversation = s.conversation
 	if len(t.ids) > 0 {
 		if t.contexts == nil {
 			t.contexts = []int{0}
@@ -39,12 +39,12 @@ func (t *transcript) restart(conversation *chat.Conversation, prompts [][]chat.S
 		t.start = len(t.ids)
 	}
 	t.observation = len(t.ids)
-	for i, spans := range prompts {
+	for i, spans := range s.prompts {
 		for _, span := range spans {
 			t.grow(span.IDs, nil, false)
 		}
-		if i < len(replies) {
-			t.grow(replies[i], nil, false)
+		if i < len(s.replies) {
+			t.grow(s.replies[i], nil, false)
 		}
 	}
 }
@@ -63,15 +63,8 @@ func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
 	t.turns = append(t.turns, episode.Turn{Observation: t.observation, Reply: start, End: len(t.ids)})
 }
 
-// reward credits the last token of the last reply. Zero needs no entry.
-func (t *transcript) reward(value float64) {
-	if value != 0 {
-		t.rewards = append(t.rewards, episode.Reward{Token: len(t.ids) - 1, Value: value})
-	}
-}
-
-// component records what a named part gives to tokens, zeros too: that a part was judged 0 is something else than that nobody
-// judged it.
+// component records what a reward component gives to tokens, zeros too: a component that was judged 0 differs from one that nobody
+// judged.
 func (t *transcript) component(name string, shares []episode.Reward) {
 	if t.components == nil {
 		t.components = map[string][]episode.Reward{}

@@ -85,7 +85,7 @@ func judged(t *testing.T, p *Player, options map[string]any) (*episode.Episode, 
 	t.Helper()
 	from := config.Env{Tag: "judge", Groups: 1, GroupSize: 1, MaxTurns: 2, MaxActionsPerTurn: 1, Options: options}
 	episodes, stats, err := p.Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{from}, Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
-	if err != nil {
+	if err != nil || len(episodes) == 0 {
 		return nil, stats, err
 	}
 	return episodes[0], stats, nil
@@ -101,7 +101,7 @@ func saying(t *testing.T, rewards []config.Reward, replies ...string) (*Player, 
 	return p, sampler
 }
 
-func first(p *Player, _ *script) *Player { return p }
+func playerOf(p *Player, _ *script) *Player { return p }
 
 // sum adds up what a part gives to the tokens [from, to).
 func sum(shares []episode.Reward, from, to int) (total float64, tokens int) {
@@ -115,7 +115,7 @@ func sum(shares []episode.Reward, from, to int) (total float64, tokens int) {
 }
 
 func TestNamedPartsReachTheEpisode(t *testing.T) {
-	e, _, err := judged(t, first(saying(t, nil, "so: abc!", "xyz")), nil)
+	e, _, err := judged(t, playerOf(saying(t, nil, "so: abc!", "xyz")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestWeightedParts(t *testing.T) {
 		{Name: "correctness", Weight: 2, Placement: "environment"}, {Name: "length", Weight: -0.5, Placement: "last"},
 		{Name: "letters", Weight: 10, Placement: "environment"},
 	}
-	e, _, err := judged(t, first(saying(t, rewards, "so: abc!", "abc")), nil)
+	e, _, err := judged(t, playerOf(saying(t, rewards, "so: abc!", "abc")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,17 +180,18 @@ func TestWeightedParts(t *testing.T) {
 func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 	w := newWeighting([]config.Reward{{Name: "correctness", Weight: 2, Placement: "environment"}})
 	for _, c := range []struct {
-		parts []envs.Component
-		want  float64
+		components []envs.Component
+		want       float64
 	}{
 		{nil, -0.25},
 		{[]envs.Component{{Name: "correctness", Value: 1}, {Name: "unweighted", Value: 5}}, 2 - 0.25},
 	} {
-		talk := &transcript{}
-		talk.reply([]int32{1, 2, 3}, nil, true)
-		w.credit(talk, outcome{parts: c.parts, penalty: -0.25}, []int{1, 1, 1})
-		if want := []episode.Reward{{Token: 2, Value: c.want}}; !reflect.DeepEqual(talk.rewards, want) {
-			t.Errorf("parts %v: rewards %v, want %v", c.parts, talk.rewards, want)
+		_, components := w.apply(envs.Result{Reward: 9, Components: c.components})
+		script := &transcript{}
+		script.reply([]int32{1, 2, 3}, nil, true)
+		w.credit(script, outcome{components: components, penalty: -0.25}, []int{1, 1, 1})
+		if want := []episode.Reward{{Token: 2, Value: c.want}}; !reflect.DeepEqual(script.rewards, want) {
+			t.Errorf("components %v: rewards %v, want %v", c.components, script.rewards, want)
 		}
 	}
 }
@@ -198,7 +199,7 @@ func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 // A name that weighs nothing, or that an environment refuses, is an error and not a reward of zero.
 func TestRewardNamesAreChecked(t *testing.T) {
 	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness", `no part "refused"`: "refused"} {
-		_, _, err := judged(t, first(saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc")), nil)
+		_, _, err := judged(t, playerOf(saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc")), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, want)
 		}
@@ -207,12 +208,14 @@ func TestRewardNamesAreChecked(t *testing.T) {
 
 func TestPartsThatNoEpisodeCanHold(t *testing.T) {
 	for bad, want := range map[string]string{"name": "name is empty", "value": "+Inf", "placement": `placement "middle"`} {
-		e, stats, err := judged(t, first(saying(t, nil, "abc", "abc")), map[string]any{"bad": bad})
+		p, sampler := saying(t, nil, "abc", "abc")
+		sampler.again = true
+		e, stats, err := judged(t, p, map[string]any{"bad": bad})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Stop != episode.Error || len(stats.Failures) != 1 || !strings.Contains(stats.Failures[0].Problem, want) {
-			t.Errorf("%s: stop %s, failures %v, want an error with %q", bad, e.Stop, stats.Failures, want)
+		if e != nil || stats.Failed[episode.Error] != 2 || !strings.Contains(stats.Failures[0].Problem, want) {
+			t.Errorf("%s: episode %v, failures %v, want an error with %q", bad, e, stats.Failures, want)
 		}
 	}
 }
@@ -231,17 +234,15 @@ func TestEnvironmentsNameStopStrings(t *testing.T) {
 // Instances are made once and reused by later episodes and steps; one that fails is closed and replaced.
 func TestInstancesAreReused(t *testing.T) {
 	p, sampler := saying(t, nil, "abc", "fail")
+	sampler.again = true
 	made, closed := judgesMade.Load(), judgesClosed.Load()
-	for i, c := range []struct {
-		turn         int // from which the sampler goes on
-		made, closed int32
-	}{{0, 1, 1}, {0, 2, 2}, {1, 3, 3}} { // "fail" is the last reply of every episode
-		sampler.turns, sampler.seeds, sampler.episodes = map[uint64]int{1: c.turn}, map[uint64]bool{}, map[uint64][]int32{}
-		if _, stats, err := judged(t, p, nil); err != nil || len(stats.Failures) != 1 {
+	for i := range int32(3) { // "fail" is the last reply of both attempts
+		sampler.turns, sampler.seeds, sampler.episodes = map[uint64]int{}, map[uint64]bool{}, map[uint64][]int32{}
+		if _, stats, err := judged(t, p, nil); err != nil || len(stats.Failures) != 2 {
 			t.Fatalf("failures %v, error %v", stats.Failures, err)
 		}
-		if m, n := judgesMade.Load()-made, judgesClosed.Load()-closed; m != c.made || n != c.closed {
-			t.Errorf("play %d: %d made and %d closed, want %+v", i, m, n, c)
+		if m, n := judgesMade.Load()-made, judgesClosed.Load()-closed; m != 2*(i+1) || n != 2*(i+1) {
+			t.Errorf("play %d: %d made and %d closed, want one for each attempt", i, m, n)
 		}
 	}
 	p, sampler = saying(t, nil, "abc", "abc")

@@ -7,8 +7,8 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// PlayRandom plays a plan's groups once each with uniformly random actions, as many as a policy could take, and averages the outcomes per tag
-// under the names that [Summarize] has for them. It is the baseline of the very levels that a policy is validated on.
+// PlayRandom plays a plan's groups once each with uniformly random actions, as many as a policy could take, and averages the outcomes
+// per tag under the names that [Summarize] has for them. It is the baseline of the very levels that a policy is validated on.
 func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 	sums, count := map[string]float64{}, map[string]float64{}
 	seed := plan.EnvSeed
@@ -31,15 +31,15 @@ func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 	return sums, nil
 }
 
-func playRandomly(ctx context.Context, source config.Env, first int64, holdout Holdout, add func(envs.Outcome)) error {
-	end := first + int64(source.Groups)
-	return eachReset(ctx, source, first, end, 1, holdout, func(spec envs.Spec, env envs.Env, taken int64, _ envs.Start, _ envs.Observation) error {
+func playRandomly(ctx context.Context, source config.Env, from int64, holdout Holdout, add func(envs.Outcome)) error {
+	end := from + int64(source.Groups)
+	return eachReset(ctx, source, from, end, 1, holdout, func(spec envs.Spec, env envs.Env, f first) error {
 		limit := source.MaxActions
 		if limit == 0 {
 			limit = spec.MaxActions
 		}
 		limit = min(limit, source.MaxTurns*source.MaxActionsPerTurn)
-		o, err := envs.PlayRandom(ctx, env, taken, limit, envs.Rand("random policy", taken))
+		o, err := envs.PlayRandom(ctx, env, f.seed, limit, envs.Rand("random policy", f.seed))
 		if err == nil {
 			add(o)
 		}

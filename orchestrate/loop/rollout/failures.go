@@ -1,0 +1,120 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+
+	"gyre/orchestrate/loop/episode"
+)
+
+// Causes are why an episode fails: its environment did not answer in time, panicked, or returned an error. A failed episode earns
+// nothing, because nobody knows what the policy would have earned: it is played once more, and left out if it fails again.
+var Causes = []string{episode.Timeout, episode.Panic, episode.Error}
+
+// attempts is how often an episode is played at most.
+const attempts = 2
+
+// Failure is something that went wrong in one environment.
+type Failure struct {
+	Tag           string
+	Group, Member int
+	Seed          int64
+	Cause         string // one of Causes; "" when only closing the environment failed
+	Problem       string // one line; what another program says in it is quoted
+}
+
+// note adds what failed in an attempt at an episode.
+func (t *Stats) note(r *runner) {
+	t.EnvBusy += r.busy
+	failure := Failure{Tag: r.source.Tag, Group: r.group, Member: r.member, Seed: r.seed}
+	switch {
+	case r.failed():
+		if t.Failed == nil {
+			t.Failed = map[string]int{}
+		}
+		t.Failed[r.stop]++
+		failure.Cause, failure.Problem = r.stop, r.game.failure.Error()
+	case r.closing != nil:
+		failure.Problem = r.closing.Error()
+	default:
+		return
+	}
+	t.Failures = append(t.Failures, failure)
+}
+
+// Warnings are the failures in words: one line for all of the same environment and cause, with the first of them.
+func (t Stats) Warnings() []string {
+	type kind struct{ tag, cause string }
+	times, first := map[kind]int{}, map[kind]Failure{}
+	var order []kind
+	for _, f := range t.Failures {
+		k := kind{f.Tag, f.Cause}
+		if times[k]++; times[k] == 1 {
+			first[k], order = f, append(order, k)
+		}
+	}
+	var lines []string
+	for _, k := range order {
+		f, what := first[k], "failed ("+k.cause+")"
+		if k.cause == "" {
+			what = "could not be closed"
+		}
+		lines = append(lines, fmt.Sprintf("environment %s: %s %s, first in group %d, member %d, seed %d: %s", k.tag, count(times[k], "episode"),
+			what, f.Group, f.Member, f.Seed, f.Problem))
+	}
+	return lines
+}
+
+// FailedCauses says how many episodes failed and why, as "timeout 12, error 4"; "" where none did.
+func (t Stats) FailedCauses() string {
+	var parts []string
+	for _, cause := range Causes {
+		if n := t.Failed[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", cause, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// keep takes those episodes that somebody can learn from: not those that failed, nor one that is all that is left of its group, which
+// nothing can be compared with.
+func keep(runners []*runner) (kept []*runner) {
+	members := map[int]int{}
+	for _, r := range runners {
+		if !r.failed() {
+			members[r.group]++
+		}
+	}
+	for _, r := range runners {
+		if !r.failed() && (members[r.group] > 1 || r.source.GroupSize == 1) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// failureWindow is over how many steps the share of failed episodes is taken: a server that is away for one of them does not end the
+// run.
+const failureWindow = 4
+
+// failureRate remembers the steps last played.
+type failureRate struct{ steps []Stats }
+
+// add counts a step. It is an error if more than a share of the episodes in the window could not be played.
+func (f *failureRate) add(s Stats, most float64) error {
+	f.steps = append(f.steps, s)
+	f.steps = f.steps[max(0, len(f.steps)-failureWindow):]
+	var all Stats
+	for _, step := range f.steps {
+		all.merge(step)
+	}
+	if float64(all.LeftOut) <= most*float64(all.Planned) {
+		return nil
+	}
+	last := ""
+	if n := len(s.Failures); n > 0 {
+		last = ". The last failure: " + s.Failures[n-1].Problem
+	}
+	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than rollout.max_failed = %g of them%s. "+
+		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
+}

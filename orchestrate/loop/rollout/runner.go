@@ -1,0 +1,259 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gyre/envs"
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+)
+
+// runner plays one episode. The sampling loop and the workers hand it to each other; only one of them touches it at a time.
+type runner struct {
+	player  *Player
+	source  config.Env
+	spec    envs.Spec
+	prompts prompts
+	index   int // of the episode in its batch
+	group   int
+	member  int
+	seed    int64 // of the environment
+	holdout Holdout
+	attempt int // at this episode, from 0
+
+	game       game
+	pending    view // of the turn whose reply is awaited
+	transcript transcript
+	turns      []turn // that lie behind
+	first      int    // of turns, that the policy still sees
+	squeezed   int    // turns that were forgotten only because the rest would not have fitted
+	// otherTemperature is set where replies were sampled at another one than that of training: their log-probs are another policy's.
+	otherTemperature bool
+	stop             string
+	busy             time.Duration // spent on environment and text
+	closing          error         // what went wrong in closing the environment, which does not concern the episode
+}
+
+// turn is a turn that lies behind.
+type turn struct {
+	view    view
+	reply   []int32 // as it stands in the episode
+	text    string  // what it said, opened by the prefix
+	actions []string
+	reward  float64
+}
+
+// runners lays out the episodes of some sources: group after group, member after member.
+func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) ([]*runner, error) {
+	var all []*runner
+	group := 0
+	for _, source := range sources {
+		spec, prompts, err := p.prepare(&source)
+		if err != nil {
+			return nil, err
+		}
+		for range source.Groups {
+			for member := range source.GroupSize {
+				all = append(all, &runner{
+					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group, member: member,
+					seed: envSeed + int64(group), holdout: holdout,
+				})
+			}
+			group++
+		}
+	}
+	return all, nil
+}
+
+// prepare finds a source's environment and wording, fills the source's defaults and makes the first instance, which tries its options.
+func (p *Player) prepare(source *config.Env) (envs.Spec, prompts, error) {
+	spec, err := envs.Lookup(source.Tag)
+	if err != nil {
+		return spec, prompts{}, err
+	}
+	if source.MaxActions == 0 {
+		source.MaxActions = spec.MaxActions
+	}
+	if err := p.instances.try(spec, *source); err != nil {
+		return spec, prompts{}, err
+	}
+	words, err := newPrompts(p.rollout.For(*source))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", source.Tag, err)
+	}
+	return spec, words, err
+}
+
+// again is a runner that plays the same episode once more: the same seed, and the same random draws.
+func (r *runner) again() *runner {
+	return &runner{player: r.player, source: r.source, spec: r.spec, prompts: r.prompts, index: r.index, group: r.group, member: r.member,
+		seed: r.seed, holdout: r.holdout, attempt: r.attempt + 1}
+}
+
+// open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
+// configuration or the chat template. What the environment does wrong only ends the episode.
+func (r *runner) open(ctx context.Context) error {
+	rollout := r.player.rollout
+	r.game = game{
+		limit: seconds(rollout.EnvTimeout), penalty: rollout.FormatPenalty, actionsLeft: r.source.MaxActions,
+		weights: r.player.weights, totals: map[string]float64{}, finals: map[string]float64{},
+		rules: rules{maxActions: r.source.MaxActions, maxActionsPerTurn: r.source.MaxActionsPerTurn,
+			replyWords: r.spec.MaxReplyWords, plain: r.spec.PlainReplies},
+	}
+	env, err := r.player.instances.take(r.spec, r.source)
+	if err != nil {
+		r.game.fail(err)
+		r.finish(r.game.stop)
+		return nil
+	}
+	r.game.env = env
+	start, err := r.game.reset(ctx, r.seed, r.member, r.holdout)
+	if err == nil {
+		r.seed = start.seed
+		if r.transcript.conversation, err = r.conversation(); err != nil { // for its tools
+			r.game.fail(err)
+		}
+	}
+	if err != nil {
+		r.finish(r.game.stop)
+		return nil
+	}
+	r.pending = view{turn: 1, state: start.state, actionsLeft: r.game.actionsLeft}
+	spans, err := r.promptAfter(r.transcript.conversation, nil, r.pending)
+	if err != nil {
+		return fmt.Errorf("%s: first prompt: %w", r, err)
+	}
+	r.transcript.observe(spans)
+	if !r.fits(len(r.transcript.ids)) {
+		r.finish(episode.Length)
+	}
+	return nil
+}
+
+// fits says whether a turn can be played after a prompt of so many tokens: its reply may be as long as replies may be, and no reply
+// is cut short by the sequence's end.
+func (r *runner) fits(prompt int) bool { return prompt+r.maxTokens() <= r.player.rollout.MaxLength }
+
+func (r *runner) maxTokens() int {
+	if r.source.MaxTokens > 0 {
+		return r.source.MaxTokens
+	}
+	return r.player.rollout.MaxTokens
+}
+
+// answer takes the reply of the pending turn: it executes what the reply says and, unless that ends the episode, adds
+// the next turn's prompt.
+func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
+	p := r.player
+	r.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: p.cut(reply, r.maxTokens())})
+	out := r.game.play(ctx, r.read(ctx, p.text(reply)))
+	if p.rollout.Replies == repliesAction && !r.game.rules.plain {
+		var err error
+		if reply, err = p.bare(r.prompts.format, out.actions); err != nil {
+			return fmt.Errorf("%s: the action in place of the reply: %w", r, err)
+		}
+		logprobs = nil
+	}
+	r.transcript.reply(reply, logprobs, trained)
+	p.weights.credit(&r.transcript, out, p.lengths(reply))
+	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.text(reply), actions: out.actions, reward: out.reward})
+	switch {
+	case r.game.stop != "":
+		r.finish(r.game.stop)
+		return nil
+	case len(r.turns) >= r.source.MaxTurns:
+		r.finish(episode.Turns)
+		return nil
+	}
+	state, err := r.game.observe(ctx)
+	if err != nil {
+		r.finish(r.game.stop)
+		return nil
+	}
+	r.pending = view{turn: len(r.turns) + 1, state: state, actionsLeft: r.game.actionsLeft, invalid: out.invalid, reward: out.reward}
+	fits, err := r.prompt(r.pending)
+	if err != nil {
+		return fmt.Errorf("%s: prompt of turn %d: %w", r, r.pending.turn, err)
+	}
+	if !fits {
+		r.finish(episode.Length) // without the prompt that nobody would answer
+	}
+	return nil
+}
+
+// prefix opens every reply.
+func (r *runner) prefix() string {
+	if r.game.rules.plain {
+		return ""
+	}
+	return r.prompts.format.prefix()
+}
+
+// read gives the actions that a reply asks for. A plain reply is one action, unless the environment reads it.
+func (r *runner) read(ctx context.Context, said string) []string {
+	switch {
+	case r.game.stop != "":
+		return nil
+	case r.game.start.ReadReply != nil:
+		return r.game.read(ctx, said, r.source.MaxActionsPerTurn)
+	case r.game.rules.plain:
+		return []string{said}
+	}
+	return r.prompts.format.parse(said, r.source.MaxActionsPerTurn)
+}
+
+// failed tells whether the environment failed, and not the policy: nobody learns from the episode.
+func (r *runner) failed() bool { return r.game.failure != nil }
+
+func (r *runner) finish(stop string) {
+	r.stop = stop
+	r.leave()
+}
+
+// leave gives the environment back.
+func (r *runner) leave() {
+	r.closing = r.game.release(func(env envs.Env) { r.player.instances.give(r.source, env) })
+}
+
+// episode is the finished product, before normalisation.
+func (r *runner) episode(step int) *episode.Episode {
+	t := &r.transcript
+	e := &episode.Episode{
+		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name, Gold: r.game.start.Answer, Seed: r.seed,
+		IDs: slices.Clip(t.ids), Mask: t.mask, Logprob: t.logprob, Rewards: t.rewards, Turns: t.turns,
+		Components: t.components, Contexts: t.contexts,
+		Success: r.stop == episode.Terminated && r.game.success, Stop: r.stop, Metrics: map[string]float64{},
+	}
+	if t.unknown || r.otherTemperature {
+		e.Logprob = nil
+	}
+	if limit := r.player.rollout.MaxLength; len(e.Turns) == 0 && len(e.IDs) > limit {
+		// Only a first prompt that does not fit gets here. Nobody learns from it, so it need not be carried around.
+		e.IDs, e.Mask, e.Logprob = e.IDs[:limit], e.Mask[:limit], e.Logprob[:min(limit, len(e.Logprob))]
+	}
+	e.Score = e.Return()
+	maps.Copy(e.Metrics, r.game.totals)
+	for key := range e.Metrics {
+		e.Metrics[key] /= float64(max(1, len(e.Turns)))
+	}
+	maps.Copy(e.Metrics, r.game.finals)
+	e.Metrics["success"] = indicator(e.Success)
+	e.Metrics["num_actions"] = float64(r.game.numActions)
+	e.Metrics["num_turns"] = float64(len(e.Turns))
+	if mode := r.player.rollout.Context; mode == contextWindow || mode == contextSingle {
+		e.Metrics["context_sequences"], e.Metrics["context_squeezed"] = float64(max(1, len(e.Contexts))), float64(r.squeezed)
+	}
+	e.Metrics["episodic_return"] = r.game.earned
+	return e
+}
+
+// String names the episode in errors.
+func (r *runner) String() string {
+	return fmt.Sprintf("%s episode %d (group %d, member %d, seed %d)", r.source.Tag, r.index, r.group, r.member, r.seed)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
