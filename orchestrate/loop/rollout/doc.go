@@ -1,7 +1,7 @@
 // Package rollout plays episodes: it turns states into prompts, replies into actions, and both into token-aligned
 // episodes with rewards.
 //
-//	          submit            step, poll                 bounded pool (one goroutine per busy episode)
+//	          submit            step, poll                 workers (at most one task per episode)
 //	prompt ─────────▶ engine  ─────────────▶ reply tokens ─▶ text ─▶ actions ─▶ environment ─▶ next prompt
 //	   ▲                                                                                          │
 //	   └──────────────────────────────────────────────────────────────────────────────────────────┘
@@ -21,5 +21,5 @@
 //   - The loss mask holds neither the assistant header nor the template's closing of a turn nor the forced <think>.
 //   - An episode that would become too long ends ("length"); no earlier turn is removed.
 //   - The format penalty also counts when rewards are placed per turn.
-//   - An environment that panics, hangs or fails ends its own episode, which keeps what it earned.
+//   - An episode whose environment panics, hangs or returns an error is no result: it is played again, then left out (failures.go).
 package rollout

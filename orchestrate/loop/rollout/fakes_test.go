@@ -86,14 +86,13 @@ func (c *corridor) Step(ctx context.Context, action string) (envs.Result, error)
 			<-release
 		case "error":
 			return envs.Result{}, errors.New("lost\n\x1b[2J12:00 step 9")
-		case "once":
-			if c.member != 1 && transient.Add(-1) >= 0 {
-				return envs.Result{}, errors.New("out of order")
-			}
 		case "late":
 			<-ctx.Done()
 			return envs.Result{}, errors.New("nobody answers")
 		}
+	}
+	if c.options.Fault == "once" && c.member != 1 && transient.Add(-1) >= 0 {
+		return envs.Result{}, errors.New("out of order")
 	}
 	if c.options.Fault == "member" && c.member == 1 {
 		return envs.Result{}, errors.New("member 1 is lost")

@@ -116,6 +116,10 @@ func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error
 	if err != nil {
 		return err
 	}
+	if len(episodes) == 0 {
+		o.log.Warnf("step %d: no episode of the gradient analysis was played to its end; it is left out", s.Number)
+		return nil
+	}
 	_, err = o.episodes(ctx, episodes, o.config.Analysis.LogPrefilter, out)
 	return err
 }

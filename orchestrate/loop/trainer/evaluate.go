@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
@@ -39,9 +40,12 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 		return nil, err
 	}
 	r := rollouts{equipment: e}
-	episodes, _, err := r.play(ctx, rollout.ValidationPlan(c, 0), "validation")
+	episodes, stats, err := r.play(ctx, rollout.ValidationPlan(c, 0), "validation")
 	if err != nil {
 		return nil, err
+	}
+	if len(episodes) == 0 {
+		return nil, fmt.Errorf("the environments failed in all %d episodes: %s", stats.Planned, strings.Join(stats.Warnings(), "; "))
 	}
 	if output != "" && world.Writes() {
 		if err := episode.WriteFile(output, episodes); err != nil {

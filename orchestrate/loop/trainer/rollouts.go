@@ -44,7 +44,7 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	r.clock.sampling(before, after)
 	r.clock.add("gen", stats.Generation)
 	r.clock.add("env_wait", stats.EnvWait)
-	line.Copy(stats.Metrics())
+	line.Add(stats.Metrics())
 	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
 	r.describe(episodes, line)
 	return episodes, r.save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
@@ -76,7 +76,7 @@ func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([
 func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
 	bar := r.console.Bar(label, plan.Episodes())
 	defer bar.Close()
-	plan.World, plan.Together = r.world, r.together()
+	plan.World, plan.SamplerRanks = r.world, r.together()
 	plan.Progress = func(finished, total int) { // of the slowest rank
 		share := r.world.Progress(label, float64(finished)/float64(total))
 		bar.Set(int(share * float64(plan.Episodes())))
@@ -88,8 +88,11 @@ func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([
 	if err != nil {
 		return nil, stats, fmt.Errorf("%s: %w", label, err)
 	}
-	for _, f := range stats.Failures {
-		r.log.Warnf("%s: environment %s, group %d, member %d, seed %d: %s: %v", label, f.Tag, f.Group, f.Member, f.Seed, f.Stop, f.Problem)
+	for _, line := range stats.Warnings() {
+		r.log.Warnf("%s: %s", label, line)
+	}
+	if stats.LeftOut > 0 {
+		r.log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned, stats.FailedCauses())
 	}
 	return episodes, stats, r.sampler.Engine.Sleep()
 }

@@ -70,6 +70,11 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	if s.Episodes, err = t.rollouts.training(ctx, s.Number, s.Line); err != nil {
 		return err
 	}
+	if len(s.Episodes) == 0 {
+		t.log.Warnf("step %d: no episode was played to its end, see the failures above; the step is skipped", s.Number)
+		s.Line.Add(selectionMetrics{Attempts: 1, Empty: true, EmptyInARow: t.state.EarlyStop.Empty})
+		return nil
+	}
 	if err := t.look(ctx, t.ofRollouts, s); err != nil {
 		return err
 	}
