@@ -19,6 +19,7 @@ import (
 	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/orchestrate/model/checkpoint/pull"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 func modelCommand() *cli.Command {
@@ -83,7 +84,7 @@ func modelInitCommand() *cli.Command {
 			"The tokenizer is learned from the texts of --corpus, or from what the\n" +
 			"environments would show and experts would answer.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "family", Value: string(d.Family), Usage: "llama, qwen2 or qwen3"},
+			&cli.StringFlag{Name: "family", Value: d.Family, Usage: "llama, qwen2 or qwen3"},
 			&cli.Int64Flag{Name: "hidden", Value: d.Hidden, Usage: "width of the residual stream"},
 			&cli.Int64Flag{Name: "layers", Value: d.Layers, Usage: "transformer blocks"},
 			&cli.Int64Flag{Name: "heads", Value: d.Heads, Usage: "attention heads"},
@@ -105,7 +106,7 @@ func modelInit(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
 	}
-	o := policyinit.Options{Family: hf.Family(c.String("family")), Hidden: c.Int64("hidden"), Layers: c.Int64("layers"), Heads: c.Int64("heads"),
+	o := policyinit.Options{Family: c.String("family"), Hidden: c.Int64("hidden"), Layers: c.Int64("layers"), Heads: c.Int64("heads"),
 		KVHeads: c.Int64("kv-heads"), Intermediate: c.Int64("intermediate"), Vocab: c.Int64("vocab"), MaxPositions: c.Int64("max-positions"),
 		Tie: !c.Bool("untied"), Std: c.Float64("std"), Seed: c.Uint64("seed")}
 	if err := o.Check(); err != nil {
@@ -118,16 +119,23 @@ func modelInit(c *cli.Context) error {
 		}
 		o.Corpus = append(o.Corpus, string(text))
 	}
+	if len(o.Corpus) == 0 {
+		corpus, err := experiment.Corpus(c.Context)
+		if err != nil {
+			return fmt.Errorf("rendering the environments: %w", err)
+		}
+		o.Corpus = corpus
+	}
 	var made hf.Config
 	err := atomicfile.CreateDir(c.Args().First(), modelMarker, c.Bool("force"), func(dir string) (err error) {
-		made, err = policyinit.Create(c.Context, dir, o)
+		made, err = policyinit.Create(dir, o)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s: a %s policy of %.2f M parameters, %d tokens\n", c.Args().First(), made.Family,
-		float64(made.Count(hf.LanguageModel))/1e6, made.VocabSize)
+		float64(made.Count(torch.HeadLM))/1e6, made.VocabSize)
 	return nil
 }
 

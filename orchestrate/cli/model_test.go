@@ -16,7 +16,7 @@ func TestModelCommands(t *testing.T) {
 	if err := os.WriteFile(corpus, []byte(strings.Repeat("Up || Left || Down ", 20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fixture := "../checkpoint/convert/testdata/llama.gguf"
+	fixture := "../model/checkpoint/convert/testdata/llama.gguf"
 	sizes := []string{"--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads", "1", "--intermediate", "8", "--vocab", "270", "--corpus", corpus}
 	for _, c := range []struct {
 		args string

@@ -36,7 +36,7 @@ gives {"text": "…"}; --no-special then leaves special tokens out.`,
 }
 
 func tokenize(c *cli.Context) error {
-	if err := checkpoint.VerifyModel(c.String("model")); err != nil {
+	if err := checkpoint.VerifySettings(c.String("model")); err != nil {
 		return err
 	}
 	tokenizer, err := chat.Load(c.String("model"))

@@ -17,9 +17,8 @@ import (
 
 // Model is a model before its weights are loaded: where it lies and what its config.json says.
 type Model struct {
-	Dir    string
-	Shape  torch.ModelConfig // with the head that it is opened for
-	config checkpoint.Config
+	Dir   string
+	Shape torch.ModelConfig // with the head that it is opened for
 }
 
 // Wished is what a configuration says of what computes its models: the type may be auto.
@@ -59,7 +58,7 @@ func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) 
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Dir: dir, Shape: c.Model, config: c}
+	m := &Model{Dir: dir, Shape: c.ModelConfig}
 	m.Shape.Head, m.Shape.Placement = head, on
 	if head == torch.HeadValue {
 		m.Shape.TieEmbeddings = false // a value model has no head to tie
@@ -130,7 +129,7 @@ func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 
 // openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees that it renders.
 func openTokenizer(dir, template string) (*chat.Tokenizer, error) {
-	if err := checkpoint.VerifyModel(dir); err != nil {
+	if err := checkpoint.VerifySettings(dir); err != nil {
 		return nil, err
 	}
 	tokenizer, err := chat.Load(dir)

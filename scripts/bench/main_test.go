@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -10,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"gyre/orchestrate/model/checkpoint/hf"
+	_ "gyre/envs/builtin"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 	"gyre/scripts/bench/report"
 	"gyre/scripts/bench/work"
@@ -27,8 +27,12 @@ func TestMain(m *testing.M) {
 func tiny(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	_, err := policyinit.Create(context.Background(), dir, policyinit.Options{Family: hf.Llama, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
-		Intermediate: 16, Vocab: 512, MaxPositions: 2048, Tie: true, Std: 0.02})
+	corpus, err := experiment.Corpus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = policyinit.Create(dir, policyinit.Options{Family: "llama", Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+		Intermediate: 16, Vocab: 512, MaxPositions: 2048, Tie: true, Std: 0.02, Corpus: corpus})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func newBench(o options, console *metrics.Console) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{options: o, console: console, material: material, model: config.Model, greedy: map[string][]int32{}}
+	b := &bench{options: o, console: console, material: material, model: config.ModelConfig, greedy: map[string][]int32{}}
 	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(), Threads: o.threads,
 		Model: filepath.Base(o.model), Device: o.device}
 	b.scripts, err = unpackScripts()

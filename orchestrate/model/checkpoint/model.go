@@ -1,3 +1,12 @@
+// Package checkpoint moves models between disk and memory, and makes checkpoints that survive a crash.
+//
+//	model.go      any Hugging Face directory        -> torch.Model
+//	save.go       torch.Model, optimizer moments    -> Hugging Face directory, safetensors
+//	manifest.go   what a finished checkpoint holds: sizes and digests of its files, and the run's state
+//	series.go     the checkpoints of a run: Begin … Commit (whole or not at all), find and verify, the newest, pruning
+//
+// What lies on disk is the concern of sub-packages, which know nothing of libtorch: weights (files of tensors), hf (model directories),
+// convert (other formats into them, and what a file holds), policyinit (new policies), pull (downloads).
 package checkpoint
 
 import (
@@ -11,72 +20,15 @@ import (
 )
 
 // Config is a model directory's config.json, and the model it describes.
-type Config struct {
-	hf.Config
-	Model torch.ModelConfig // with the head the directory was saved with
-}
+type Config = hf.Config
 
-// ReadConfig reads dir/config.json in either spelling. The actor of a checkpoint is verified first: a changed byte may be one that no reader
-// of the directory minds, or one that makes it complain of something else.
+// ReadConfig reads dir/config.json in either spelling. The settings of a checkpoint's actor are verified first: a changed byte may be one
+// that no reader of the directory minds, or one that makes it complain of something else.
 func ReadConfig(dir string) (Config, error) {
-	if err := VerifyModel(dir); err != nil {
+	if err := VerifySettings(dir); err != nil {
 		return Config{}, err
 	}
-	c, err := hf.ReadConfig(dir)
-	if err != nil {
-		return Config{}, err
-	}
-	head := torch.HeadLM
-	if c.Value {
-		head = torch.HeadValue
-	}
-	return Config{Config: c, Model: modelConfig(c, head)}, nil
-}
-
-var families = map[hf.Family]torch.Family{hf.Llama: torch.Llama, hf.Qwen2: torch.Qwen2, hf.Qwen3: torch.Qwen3}
-
-var ropes = map[string]torch.RopeScaling{hf.RopeDefault: torch.RopePlain, hf.RopeLinear: torch.RopeLinear, hf.RopeLlama3: torch.RopeLlama3}
-
-func modelConfig(c hf.Config, head torch.Head) torch.ModelConfig {
-	return torch.ModelConfig{Family: families[c.Family], Head: head,
-		VocabSize: c.VocabSize, HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers,
-		NumHeads: c.NumHeads, NumKVHeads: c.NumKVHeads, HeadDim: c.HeadDim, MaxPositions: c.MaxPositions,
-		RMSNormEps: c.RMSNormEps, RopeTheta: c.Rope.Theta, RopeScaling: ropes[c.Rope.Type], RopeFactor: c.Rope.Factor,
-		RopeLowFreqFactor: c.Rope.LowFreqFactor, RopeHighFreqFactor: c.Rope.HighFreqFactor,
-		RopeOriginalMaxPositions: c.Rope.OriginalMaxPositions,
-		QKVBias:                  c.QKVBias, OutBias: c.OutBias, MLPBias: c.MLPBias, QKNorm: c.QKNorm,
-		// A value model has no head to tie.
-		TieEmbeddings: c.Tie && head == torch.HeadLM}
-}
-
-// describe is the inverse of modelConfig; token ids are left empty.
-func describe(m torch.ModelConfig) (hf.Config, error) {
-	c := hf.Config{VocabSize: m.VocabSize, HiddenSize: m.HiddenSize, IntermediateSize: m.IntermediateSize, NumLayers: m.NumLayers,
-		NumHeads: m.NumHeads, NumKVHeads: m.NumKVHeads, HeadDim: m.HeadDim, MaxPositions: m.MaxPositions, RMSNormEps: m.RMSNormEps,
-		Rope: hf.Rope{Theta: m.RopeTheta, Factor: m.RopeFactor, LowFreqFactor: m.RopeLowFreqFactor, HighFreqFactor: m.RopeHighFreqFactor,
-			OriginalMaxPositions: m.RopeOriginalMaxPositions},
-		QKVBias: m.QKVBias, OutBias: m.OutBias, MLPBias: m.MLPBias, QKNorm: m.QKNorm, Tie: m.TieEmbeddings, Value: m.Head == torch.HeadValue}
-	for family, value := range families {
-		if value == m.Family {
-			c.Family = family
-		}
-	}
-	for name, value := range ropes {
-		if value == m.RopeScaling {
-			c.Rope.Type = name
-		}
-	}
-	if c.Family == "" || c.Rope.Type == "" {
-		return c, fmt.Errorf("checkpoint: a model of family %d with rope scaling %d has no config.json", m.Family, m.RopeScaling)
-	}
-	return c, nil
-}
-
-func headOf(h torch.Head) hf.Head {
-	if h == torch.HeadValue {
-		return hf.ValueModel
-	}
-	return hf.LanguageModel
+	return hf.ReadConfig(dir)
 }
 
 var dtypes = map[weights.DType]torch.DType{weights.F32: torch.F32, weights.F16: torch.F16, weights.BF16: torch.BF16, weights.F64: torch.F64}
@@ -115,15 +67,13 @@ func LoadOver(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loa
 	if err := VerifyModel(dir); err != nil {
 		return Loaded{}, err
 	}
-	h := headOf(head)
-	found, err := hf.Open(dir, &h)
+	found, err := hf.Open(dir, &head)
 	if err != nil {
 		return Loaded{}, err
 	}
 	defer found.Weights.Close()
-	config := Config{Config: found.Config, Model: modelConfig(found.Config, head)}
-	config.Model.Placement = on
-	m, err := ranks.model(config.Model)
+	found.Config.Placement = on
+	m, err := ranks.model(found.Config.ModelConfig)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -131,7 +81,7 @@ func LoadOver(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loa
 		m.Close()
 		return Loaded{}, err
 	}
-	return Loaded{Model: m, Config: config, Notes: found.Notes}, nil
+	return Loaded{Model: m, Config: found.Config, Notes: found.Notes}, nil
 }
 
 // Reload fills a model that is in memory with the weights of a directory, a checkpoint of it.
@@ -139,8 +89,7 @@ func Reload(m *torch.Model, dir string) error {
 	if err := VerifyModel(dir); err != nil {
 		return err
 	}
-	h := headOf(m.Config.Head)
-	found, err := hf.Open(dir, &h)
+	found, err := hf.Open(dir, &m.Config.Head)
 	if err != nil {
 		return err
 	}
@@ -153,8 +102,7 @@ func Check(dir string, head torch.Head) error {
 	if err := VerifyModel(dir); err != nil {
 		return err
 	}
-	h := headOf(head)
-	found, err := hf.Open(dir, &h)
+	found, err := hf.Open(dir, &head)
 	if err != nil {
 		return err
 	}

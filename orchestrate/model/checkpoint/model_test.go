@@ -72,7 +72,7 @@ func TestSaveAndLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before.Model != after.Model || !slices.Equal(before.EOS, after.EOS) || after.DType != before.DType {
+		if before.ModelConfig != after.ModelConfig || !slices.Equal(before.EOS, after.EOS) || after.DType != before.DType {
 			t.Errorf("%s: configuration %+v, saved as %+v", fixture, before, after)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "generation_config.json")); err != nil {
@@ -106,7 +106,7 @@ func TestValueHeads(t *testing.T) {
 	if got, err := load(t, dir, torch.HeadValue).Values(batch); err != nil || !slices.Equal(got, want) {
 		t.Errorf("values %v after saving, %v before, %v", got, want, err)
 	}
-	if c, err := ReadConfig(dir); err != nil || c.Model.Head != torch.HeadValue {
+	if c, err := ReadConfig(dir); err != nil || c.Head != torch.HeadValue {
 		t.Errorf("saved critic: %+v, %v", c, err)
 	}
 	if _, err := LoadModel(dir, torch.HeadLM, torch.Placement{}); err == nil || !strings.Contains(err.Error(), "extra    score.weight") {

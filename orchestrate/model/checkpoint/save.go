@@ -18,13 +18,11 @@ import (
 // source's config.json and the tokenizer's files from source; an empty source leaves both out. Of a model over ranks all call it, those that write
 // nothing with an empty dir.
 func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype torch.DType) error {
-	c, err := describe(m.Config)
+	stored, err := fileDType(dtype)
 	if err != nil {
 		return err
 	}
-	if c.DType, err = fileDType(dtype); err != nil {
-		return err
-	}
+	c := Config{ModelConfig: m.Config, DType: stored}
 	if source != "" {
 		from, err := hf.ReadConfig(source)
 		if err != nil {

@@ -133,9 +133,14 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	return found, skipped, nil
 }
 
-// VerifyModel verifies the actor or critic of a checkpoint alone, whatever links lead to it: what lies beside it may have been removed to save
-// space. Of a file the folder is looked at. Other directories and files are taken as they are.
-func VerifyModel(path string) error {
+// VerifyModel verifies the actor or critic of a checkpoint alone, whatever links lead to it: what lies beside it may have been removed to
+// save space. Of a file the folder is looked at. Other directories and files are taken as they are.
+func VerifyModel(path string) error { return verifyModel(path, true) }
+
+// VerifySettings is VerifyModel without the bytes of the weights, for those who read the files beside them.
+func VerifySettings(path string) error { return verifyModel(path, false) }
+
+func verifyModel(path string, weights bool) error {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return err
@@ -147,7 +152,7 @@ func VerifyModel(path string) error {
 		full = filepath.Dir(full)
 	}
 	if inCheckpoint(full) {
-		return verifyBelow(filepath.Dir(full), filepath.Base(full)+"/")
+		return verifyBelow(filepath.Dir(full), filepath.Base(full)+"/", weights)
 	}
 	return nil
 }

@@ -252,34 +252,35 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	}
 }
 
-// A file is not read twice unless it was written since.
-func TestVerifiedOnce(t *testing.T) {
-	parent := t.TempDir()
-	mustSave(t, parent, 1)
-	dir := filepath.Join(parent, prefix+"1")
-	file := filepath.Join(dir, "actor", "file1")
-	change := func(at time.Time) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data[7] ^= 1
-		if err := errors.Join(os.WriteFile(file, data, 0o644), os.Chtimes(file, at, at)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	old := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := errors.Join(os.Chtimes(file, old, old), Verify(dir)); err != nil {
+// Whoever reads the settings of a model finds a change of them, and of the size of its weights; a change within the weights is found by
+// those who read them.
+func TestSettingsAreVerifiedWithoutTheWeights(t *testing.T) {
+	actor := filepath.Join(t.TempDir(), prefix+"1", "actor")
+	p, err := Begin(filepath.Dir(filepath.Dir(actor)), prefix+"1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	change(old) // nobody could tell
-	if err := Verify(dir); err != nil {
-		t.Errorf("read again: %v", err)
+	texts := map[string]string{"config.json": "{}", "model.safetensors": "weights"}
+	write := func(dir, name, text string) {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	change(old)
-	change(old.Add(time.Minute))
-	if err := Verify(dir); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("written since: %v", err)
+	for name, text := range texts {
+		write(filepath.Join(p.Dir, "actor"), name, text)
+	}
+	if err := p.Commit(nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, text      string
+		settings, model error
+	}{{"config.json", "[]", ErrCorrupt, ErrCorrupt}, {"model.safetensors", "weighty", nil, ErrCorrupt}, {"model.safetensors", "light", ErrCorrupt, ErrCorrupt}} {
+		write(actor, c.name, c.text)
+		if settings, model := VerifySettings(actor), VerifyModel(actor); !errors.Is(settings, c.settings) || !errors.Is(model, c.model) {
+			t.Errorf("%s is %q: settings %v, model %v", c.name, c.text, settings, model)
+		}
+		write(actor, c.name, texts[c.name])
 	}
 }
 

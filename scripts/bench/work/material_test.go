@@ -1,20 +1,24 @@
 package work
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"testing"
 
-	"gyre/orchestrate/model/checkpoint/hf"
+	_ "gyre/envs/builtin"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/checkpoint/policyinit"
 )
 
 func material(t *testing.T) *Material {
 	t.Helper()
 	dir := t.TempDir()
-	_, err := policyinit.Create(context.Background(), dir, policyinit.Options{Family: hf.Llama, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
-		Intermediate: 16, Vocab: 512, MaxPositions: 256, Tie: true, Std: 0.02})
+	corpus, err := experiment.Corpus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = policyinit.Create(dir, policyinit.Options{Family: "llama", Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+		Intermediate: 16, Vocab: 512, MaxPositions: 256, Tie: true, Std: 0.02, Corpus: corpus})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,6 @@
+// Package convert makes Hugging Face directories from other checkpoints: from GGUF files, with tokenizer, chat
+// template and generation settings, and from Hugging Face directories of any file layout, as another type. Tensors
+// stream from file to file one at a time. It also says what a directory or a file holds without loading it.
 package convert
 
 import (
@@ -10,6 +13,7 @@ import (
 
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 // Summary says what was converted.
@@ -62,7 +66,7 @@ func fromGGUF(source, dir string, dtype *weights.DType) (Summary, error) {
 	if err != nil {
 		return Summary{}, fmt.Errorf("%s: %w", source, err)
 	}
-	m, err := hf.Match(source, c, hf.LanguageModel, w)
+	m, err := hf.Match(source, c, torch.HeadLM, w)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -84,7 +88,7 @@ func write(m *hf.Model, dir string, dtype *weights.DType) (Summary, error) {
 	if dtype != nil {
 		c.DType = *dtype
 	}
-	s := Summary{Config: c, Parameters: c.Count(m.Head), Kinds: map[string]int{}, Notes: m.Notes}
+	s := Summary{Config: c, Parameters: c.Count(c.Head), Kinds: map[string]int{}, Notes: m.Notes}
 	var scratch []byte
 	var list []weights.Source
 	for _, e := range m.Entries {

@@ -13,6 +13,7 @@ import (
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 func convert(t *testing.T, source string, dtype *weights.DType) (dir string, s Summary) {
@@ -75,8 +76,9 @@ func TestLlamaFromGGUF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := hf.Rope{Type: hf.RopeLlama3, Theta: 500000, Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
-	if !c.QKVBias || !c.OutBias || c.Tie || c.Rope != want || c.RMSNormEps != 1e-6 || s.Parameters != c.Count(hf.LanguageModel) {
+	scaled := c.RopeScaling == torch.RopeLlama3 && c.RopeTheta == 500000 && c.RopeFactor == 8 && c.RopeLowFreqFactor == 1 &&
+		c.RopeHighFreqFactor == 4 && c.RopeOriginalMaxPositions == 8192
+	if !c.QKVBias || !c.OutBias || c.TieEmbeddings || !scaled || c.RMSNormEps != 1e-6 || s.Parameters != c.Count(torch.HeadLM) {
 		t.Errorf("configuration %+v", c)
 	}
 	if got := readJSON(t, dir, "generation_config.json")["eos_token_id"]; !reflect.DeepEqual(got, []any{29.0, 27.0}) {
@@ -143,7 +145,7 @@ func TestDirectories(t *testing.T) {
 	}
 	dir, s := convert(t, "../testdata/critic", nil) // a value head stays one
 	compare(t, dir, "../testdata/critic/model.safetensors", weights.F32)
-	if !s.Config.Value {
+	if s.Config.Head != torch.HeadValue {
 		t.Errorf("configuration %+v", s.Config)
 	}
 }

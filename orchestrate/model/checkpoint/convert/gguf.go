@@ -13,6 +13,7 @@ import (
 
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 // names of tensors outside and inside blocks, GGUF to Hugging Face.
@@ -47,7 +48,7 @@ func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
 		}
 		t := *byName[name]
 		t.Name = renamed
-		if c.Family == hf.Llama {
+		if c.Family == torch.Llama {
 			switch part {
 			case "attn_q":
 				unpermute(&t, c.NumHeads, c.HeadDim)
@@ -160,7 +161,7 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch, key, v, c.HeadDim)
 		}
 	}
-	if scaling != nil && scaling["rope_type"] == hf.RopeLlama3 {
+	if c.RopeScaling == torch.RopeLlama3 {
 		return c, checkRopeFactors(c, byName[ropeFactors])
 	}
 	return c, nil
@@ -180,10 +181,10 @@ func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[
 		}
 		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
 		// for the largest factor.
-		return map[string]any{"rope_type": hf.RopeLlama3, "factor": values[len(values)-1], "low_freq_factor": 1, "high_freq_factor": 4,
+		return map[string]any{"rope_type": "llama3", "factor": values[len(values)-1], "low_freq_factor": 1, "high_freq_factor": 4,
 			"original_max_position_embeddings": 8192}, nil
 	case kind == "linear" || kind == "" && hasFactor && factor != 1:
-		return map[string]any{"rope_type": hf.RopeLinear, "factor": factor}, nil
+		return map[string]any{"rope_type": "linear", "factor": factor}, nil
 	case kind == "" || kind == "none":
 		return nil, nil
 	default:
@@ -200,12 +201,12 @@ func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
 	if int64(len(values)) != c.HeadDim/2 {
 		return fmt.Errorf("%s has %d values, expected %d", ropeFactors, len(values), c.HeadDim/2)
 	}
-	original := float64(c.Rope.OriginalMaxPositions)
+	original := float64(c.RopeOriginalMaxPositions)
 	for i, got := range values {
-		wavelength := 2 * math.Pi * math.Pow(c.Rope.Theta, 2*float64(i)/float64(c.HeadDim))
-		smooth := (original/wavelength - c.Rope.LowFreqFactor) / (c.Rope.HighFreqFactor - c.Rope.LowFreqFactor)
+		wavelength := 2 * math.Pi * math.Pow(c.RopeTheta, 2*float64(i)/float64(c.HeadDim))
+		smooth := (original/wavelength - c.RopeLowFreqFactor) / (c.RopeHighFreqFactor - c.RopeLowFreqFactor)
 		smooth = min(max(smooth, 0), 1)
-		want := 1 / ((1-smooth)/c.Rope.Factor + smooth)
+		want := 1 / ((1-smooth)/c.RopeFactor + smooth)
 		if math.Abs(got-want) > 1e-3*want {
 			return fmt.Errorf("%s[%d] is %v, Llama 3's rotary scaling gives %v: this scaling is not supported", ropeFactors, i, got, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 // Info describes a checkpoint. Model and Tokenizer are nil where there is none.
@@ -141,7 +142,7 @@ func directory(path string) (Info, error) {
 	}
 	out := describe(path, w.Layout, list)
 	out.Notes = m.Notes
-	out.Parameters = c.Count(m.Head)
+	out.Parameters = c.Count(c.Head)
 	out.Model = shapeOf(c)
 	out.Memory = memory(c, out.Parameters)
 	if _, err := os.Stat(filepath.Join(path, "tokenizer.json")); err == nil {
@@ -157,14 +158,14 @@ func directory(path string) (Info, error) {
 
 func shapeOf(c hf.Config) *Model {
 	head := "language model"
-	if c.Value {
+	if c.Head == torch.HeadValue {
 		head = "value"
-	} else if c.Tie {
+	} else if c.TieEmbeddings {
 		head += ", tied"
 	}
-	return &Model{Family: string(c.Family), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers, Heads: c.NumHeads,
+	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers, Heads: c.NumHeads,
 		KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions,
-		RopeType: c.Rope.Type, RopeTheta: c.Rope.Theta}
+		RopeType: c.RopeScaling.String(), RopeTheta: c.RopeTheta}
 }
 
 // memory counts four bytes per number: weights and packed copies; for training as much again for gradients, twice for

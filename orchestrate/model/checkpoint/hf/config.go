@@ -1,3 +1,10 @@
+// Package hf reads and writes Hugging Face model directories: config.json in both spellings, the parameters a
+// configuration implies, weights in any of the usual file layouts under canonical names, and how the two fit
+// together.
+//
+// Defaults of absent keys are those of transformers' LlamaConfig, Qwen2Config and Qwen3Config. Whatever the decoder
+// cannot compute (other architectures, rotary scalings, activations, sliding windows, quantised weights) is refused
+// by name of the key.
 package hf
 
 import (
@@ -12,53 +19,21 @@ import (
 	"strings"
 
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
-// Family is a decoder architecture by its model_type.
-type Family string
-
-// The families the decoder computes.
-const (
-	Llama Family = "llama"
-	Qwen2 Family = "qwen2"
-	Qwen3 Family = "qwen3"
-)
-
-// Class is the prefix of transformers' class names: "Qwen2".
-func (f Family) Class() string { return strings.ToUpper(string(f[:1])) + string(f[1:]) }
-
-// Rope types, as rope_type spells them.
-const (
-	RopeDefault = "default"
-	RopeLinear  = "linear"
-	RopeLlama3  = "llama3"
-)
-
-// Rope is the rotary embedding. Factor and what follows are 0 where the type has no such parameter.
-type Rope struct {
-	Type                 string
-	Theta                float64
-	Factor               float64
-	LowFreqFactor        float64
-	HighFreqFactor       float64
-	OriginalMaxPositions int64
-}
-
-// Config is a validated config.json.
+// Config is a validated config.json: the model it describes, with the head that the directory was saved with (a value head for
+// …ForTokenClassification with one label), and what else is said of it.
 type Config struct {
-	Family                                             Family
-	VocabSize, HiddenSize, IntermediateSize, NumLayers int64
-	NumHeads, NumKVHeads, HeadDim, MaxPositions        int64
-	RMSNormEps                                         float64
-	Rope                                               Rope
-	QKVBias, OutBias, MLPBias, QKNorm, Tie             bool
-	DType                                              weights.DType // of the weights, as declared; float32 when absent
+	torch.ModelConfig               // on no device
+	DType             weights.DType // of the weights, as declared; float32 when absent
 	// Token ids; nil or empty when absent.
 	BOS, PAD *int64
 	EOS      []int64
-	// Value marks a ForTokenClassification directory: a value head, no language-model head.
-	Value bool
 }
+
+// class is the prefix of transformers' class names: "Qwen2".
+func class(f torch.Family) string { return strings.ToUpper(f.String()[:1]) + f.String()[1:] }
 
 // maxConfig bounds the size of the small JSON files of a model directory.
 const maxConfig = 16 << 20
@@ -104,7 +79,7 @@ func ParseConfig(data []byte) (Config, error) {
 		return Config{}, err
 	}
 	c := read(f, family)
-	c.Rope = readRope(f, c.MaxPositions)
+	c.readRope(f)
 	refuseUnsupported(f, c)
 	if f.err() == nil {
 		c.validate(f)
@@ -112,27 +87,26 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, f.err()
 }
 
-func readFamily(f *fields) (Family, error) {
+func readFamily(f *fields) (torch.Family, error) {
 	architectures := f.texts("architectures")
 	name := f.text("model_type", "")
 	if name == "" && len(architectures) > 0 {
-		for _, family := range []Family{Llama, Qwen2, Qwen3} {
-			if strings.HasPrefix(architectures[0], family.Class()+"For") || architectures[0] == family.Class()+"Model" {
-				name = string(family)
+		for _, family := range []torch.Family{torch.Llama, torch.Qwen2, torch.Qwen3} {
+			if strings.HasPrefix(architectures[0], class(family)+"For") || architectures[0] == class(family)+"Model" {
+				name = family.String()
 			}
 		}
 	}
-	switch family := Family(name); family {
-	case Llama, Qwen2, Qwen3:
+	if family, ok := torch.ParseFamily(name); ok {
 		return family, f.err()
 	}
-	return "", fmt.Errorf("model_type %q (architectures %v) is not supported: expected llama, qwen2 or qwen3", name, architectures)
+	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected llama, qwen2 or qwen3", name, architectures)
 }
 
 // read takes the plain fields, with transformers' defaults for the family.
-func read(f *fields, family Family) Config {
-	c := Config{Family: family}
-	qwen := family != Llama
+func read(f *fields, family torch.Family) Config {
+	c := Config{ModelConfig: torch.ModelConfig{Family: family}}
+	qwen := family != torch.Llama
 	pick := func(llama, other int64) int64 {
 		if qwen {
 			return other
@@ -149,7 +123,7 @@ func read(f *fields, family Family) Config {
 		c.NumKVHeads = c.NumHeads
 	}
 	c.HeadDim = f.integer("head_dim", 0)
-	if c.HeadDim == 0 && family == Qwen3 {
+	if c.HeadDim == 0 && family == torch.Qwen3 {
 		c.HeadDim = 128
 	}
 	if c.HeadDim == 0 && c.NumHeads > 0 {
@@ -160,25 +134,27 @@ func read(f *fields, family Family) Config {
 	}
 	c.MaxPositions = f.integer("max_position_embeddings", pick(2048, 32768))
 	c.RMSNormEps = f.number("rms_norm_eps", 1e-6)
-	c.Tie = f.boolean("tie_word_embeddings", false)
+	c.TieEmbeddings = f.boolean("tie_word_embeddings", false)
 	bias := f.boolean("attention_bias", false)
 	switch family {
-	case Llama:
+	case torch.Llama:
 		c.QKVBias, c.OutBias, c.MLPBias = bias, bias, f.boolean("mlp_bias", false)
-	case Qwen2: // its projections have biases whatever the file says
+	case torch.Qwen2: // its projections have biases whatever the file says
 		c.QKVBias = true
-	case Qwen3:
+	case torch.Qwen3:
 		c.QKVBias, c.OutBias, c.QKNorm = bias, bias, true
 	}
 	c.DType = readDType(f)
-	c.BOS = f.optionalID("bos_token_id", family == Llama, 1)
+	c.BOS = f.optionalID("bos_token_id", family == torch.Llama, 1)
 	c.PAD = f.optionalID("pad_token_id", false, 0)
 	c.EOS = f.ids("eos_token_id")
-	if family == Llama && !f.has("eos_token_id") {
+	if family == torch.Llama && !f.has("eos_token_id") {
 		c.EOS = []int64{2}
 	}
 	for _, a := range f.texts("architectures") {
-		c.Value = c.Value || strings.HasSuffix(a, "ForTokenClassification")
+		if strings.HasSuffix(a, "ForTokenClassification") {
+			c.Head = torch.HeadValue
+		}
 	}
 	return c
 }
@@ -211,7 +187,7 @@ func refuseUnsupported(f *fields, c Config) {
 // refuseSliding refuses windows that would hide something: those of at least one layer, shorter than the longest
 // sequence.
 func refuseSliding(f *fields, c Config) {
-	if c.Family == Llama || !f.boolean("use_sliding_window", false) || f.isNull("sliding_window") {
+	if c.Family == torch.Llama || !f.boolean("use_sliding_window", false) || f.isNull("sliding_window") {
 		return
 	}
 	types := f.texts("layer_types")
@@ -263,10 +239,10 @@ func (c Config) validate(f *fields) {
 	if !(c.RMSNormEps > 0 && c.RMSNormEps < 1) {
 		f.refuse("rms_norm_eps", "must be between 0 and 1, got %v", c.RMSNormEps)
 	}
-	if !(c.Rope.Theta > 0) {
-		f.refuse("rope_theta", "must be positive, got %v", c.Rope.Theta)
+	if !(c.RopeTheta > 0) {
+		f.refuse("rope_theta", "must be positive, got %v", c.RopeTheta)
 	}
-	if n := c.Count(LanguageModel); n > weights.MaxElements {
+	if n := c.Count(torch.HeadLM); n > weights.MaxElements {
 		f.refuse("hidden_size", "these sizes make %d parameters, at most %d are supported", n, int64(weights.MaxElements))
 	}
 }
@@ -274,46 +250,45 @@ func (c Config) validate(f *fields) {
 // readRope takes rope_scaling and rope_theta (older) or rope_parameters (transformers 5), which may be nested by
 // layer type. Precedence is transformers': a non-empty rope_scaling, then rope_parameters; inside either, a
 // rope_theta of its own, then the top-level one.
-func readRope(f *fields, maxPositions int64) Rope {
-	r := Rope{Type: RopeDefault, Theta: f.number("rope_theta", 10000)}
+func (c *Config) readRope(f *fields) {
+	c.RopeTheta = f.number("rope_theta", 10000)
 	refusePartial(f)
 	p := f.object("rope_scaling")
 	if p == nil {
 		p = f.object("rope_parameters")
 	}
 	if p == nil {
-		return r
+		return
 	}
 	if nested := p.object("full_attention"); nested != nil {
 		p = nested
 	}
 	refusePartial(p)
-	r.Theta = p.number("rope_theta", r.Theta)
+	c.RopeTheta = p.number("rope_theta", c.RopeTheta)
 	key := "rope_type"
 	if !p.has(key) && p.has("type") {
 		key = "type"
 	}
-	r.Type = p.text(key, RopeDefault)
-	switch r.Type {
-	case RopeDefault:
-	case RopeLinear:
-		r.Factor = p.required("factor")
-	case RopeLlama3:
-		r.Factor = p.required("factor")
-		r.LowFreqFactor = p.required("low_freq_factor")
-		r.HighFreqFactor = p.required("high_freq_factor")
-		r.OriginalMaxPositions = f.integer("original_max_position_embeddings",
-			p.integer("original_max_position_embeddings", maxPositions))
-		if r.HighFreqFactor <= r.LowFreqFactor {
-			p.refuse("high_freq_factor", "%v must be larger than low_freq_factor %v", r.HighFreqFactor, r.LowFreqFactor)
-		}
-		if r.OriginalMaxPositions <= 0 {
-			p.refuse("original_max_position_embeddings", "must be positive, got %d", r.OriginalMaxPositions)
-		}
-	default:
-		p.refuse(key, "%q is not supported: expected default, linear or llama3", r.Type)
+	name, known := p.text(key, torch.RopePlain.String()), false
+	if c.RopeScaling, known = torch.ParseRopeScaling(name); !known {
+		p.refuse(key, "%q is not supported: expected default, linear or llama3", name)
+		return
 	}
-	return r
+	if c.RopeScaling != torch.RopePlain {
+		c.RopeFactor = p.required("factor")
+	}
+	if c.RopeScaling == torch.RopeLlama3 {
+		c.RopeLowFreqFactor = p.required("low_freq_factor")
+		c.RopeHighFreqFactor = p.required("high_freq_factor")
+		c.RopeOriginalMaxPositions = f.integer("original_max_position_embeddings",
+			p.integer("original_max_position_embeddings", c.MaxPositions))
+		if c.RopeHighFreqFactor <= c.RopeLowFreqFactor {
+			p.refuse("high_freq_factor", "%v must be larger than low_freq_factor %v", c.RopeHighFreqFactor, c.RopeLowFreqFactor)
+		}
+		if c.RopeOriginalMaxPositions <= 0 {
+			p.refuse("original_max_position_embeddings", "must be positive, got %d", c.RopeOriginalMaxPositions)
+		}
+	}
 }
 
 func (f *fields) required(key string) float64 {
@@ -333,35 +308,35 @@ func refusePartial(f *fields) {
 // Encode writes config.json. It uses the older spelling (rope_theta, rope_scaling, torch_dtype), which every release
 // of transformers reads.
 func (c Config) Encode() ([]byte, error) {
-	class := "ForCausalLM"
+	task := "ForCausalLM"
 	m := map[string]any{
-		"model_type": c.Family, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
+		"model_type": c.Family.String(), "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
 		"num_hidden_layers": c.NumLayers, "num_attention_heads": c.NumHeads, "num_key_value_heads": c.NumKVHeads,
 		"head_dim": c.HeadDim, "max_position_embeddings": c.MaxPositions, "rms_norm_eps": decimal(c.RMSNormEps), "hidden_act": "silu",
-		"rope_theta": decimal(c.Rope.Theta), "tie_word_embeddings": c.Tie, "torch_dtype": c.DType.String(), "attention_dropout": decimal(0),
+		"rope_theta": decimal(c.RopeTheta), "tie_word_embeddings": c.TieEmbeddings, "torch_dtype": c.DType.String(), "attention_dropout": decimal(0),
 		"initializer_range": 0.02, "use_cache": true,
 		"bos_token_id": c.BOS, "pad_token_id": c.PAD, "eos_token_id": eosValue(c.EOS),
 	}
 	switch c.Family {
-	case Llama:
+	case torch.Llama:
 		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
-	case Qwen2:
+	case torch.Qwen2:
 		m["use_sliding_window"] = false
-	case Qwen3:
+	case torch.Qwen3:
 		m["attention_bias"], m["use_sliding_window"] = c.QKVBias, false
 	}
-	if c.Value {
-		class = "ForTokenClassification"
+	if c.Head == torch.HeadValue {
+		task = "ForTokenClassification"
 		m["id2label"], m["label2id"] = map[string]string{"0": "VALUE"}, map[string]int{"VALUE": 0}
 	}
-	m["architectures"] = []string{c.Family.Class() + class}
-	switch c.Rope.Type {
-	case RopeLinear:
-		m["rope_scaling"] = map[string]any{"rope_type": RopeLinear, "factor": decimal(c.Rope.Factor)}
-	case RopeLlama3:
-		m["rope_scaling"] = map[string]any{"rope_type": RopeLlama3, "factor": decimal(c.Rope.Factor),
-			"low_freq_factor": decimal(c.Rope.LowFreqFactor), "high_freq_factor": decimal(c.Rope.HighFreqFactor),
-			"original_max_position_embeddings": c.Rope.OriginalMaxPositions}
+	m["architectures"] = []string{class(c.Family) + task}
+	if c.RopeScaling != torch.RopePlain {
+		rope := map[string]any{"rope_type": c.RopeScaling.String(), "factor": decimal(c.RopeFactor)}
+		if c.RopeScaling == torch.RopeLlama3 {
+			rope["low_freq_factor"], rope["high_freq_factor"] = decimal(c.RopeLowFreqFactor), decimal(c.RopeHighFreqFactor)
+			rope["original_max_position_embeddings"] = c.RopeOriginalMaxPositions
+		}
+		m["rope_scaling"] = rope
 	}
 	return EncodeJSON(m)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 func parse(t *testing.T, text string) Config {
@@ -29,9 +30,9 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 	if !reflect.DeepEqual(new, old) {
 		t.Errorf("spellings differ:\n%+v\n%+v", new, old)
 	}
-	want := Rope{Type: RopeLlama3, Theta: 500000, Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 32}
-	if new.Rope != want {
-		t.Errorf("rope %+v, want %+v", new.Rope, want)
+	want := rope{torch.RopeLlama3, 500000, 8, 1, 4, 32}
+	if ropeOf(new) != want {
+		t.Errorf("rope %+v, want %+v", ropeOf(new), want)
 	}
 	for _, name := range []string{"llama", "qwen2", "qwen3", "critic"} {
 		c, err := ReadConfig("../testdata/" + name)
@@ -51,26 +52,37 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 func TestDefaultsAreTransformers(t *testing.T) {
 	one := int64(1)
 	for text, want := range map[string]Config{
-		`{"model_type":"llama"}`: {Family: Llama, VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
-			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, Rope: Rope{Type: RopeDefault, Theta: 10000}, BOS: &one, EOS: []int64{2}},
-		`{"model_type":"qwen2"}`: {Family: Qwen2, VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
-			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true},
-		`{"model_type":"qwen3","hidden_size":64,"attention_bias":true,"dtype":"bfloat16"}`: {Family: Qwen3, VocabSize: 151936, HiddenSize: 64, IntermediateSize: 22016,
-			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, DType: weights.BF16,
-			Rope: Rope{Type: RopeDefault, Theta: 10000}, QKVBias: true, OutBias: true, QKNorm: true},
+		`{"model_type":"llama"}`: {ModelConfig: torch.ModelConfig{Family: torch.Llama, VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: &one, EOS: []int64{2}},
+		`{"model_type":"qwen2"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen2, VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true}},
+		`{"model_type":"qwen3","hidden_size":64,"attention_bias":true,"dtype":"bfloat16"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen3, VocabSize: 151936, HiddenSize: 64, IntermediateSize: 22016,
+			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6,
+			RopeTheta: 10000, QKVBias: true, OutBias: true, QKNorm: true}, DType: weights.BF16},
 	} {
 		if got := parse(t, text); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", text, got, want)
 		}
 	}
-	if c := parse(t, `{"architectures":["Qwen2ForCausalLM"],"num_attention_heads":64,"num_key_value_heads":null}`); c.Family != Qwen2 || c.NumKVHeads != 64 {
+	if c := parse(t, `{"architectures":["Qwen2ForCausalLM"],"num_attention_heads":64,"num_key_value_heads":null}`); c.Family != torch.Qwen2 || c.NumKVHeads != 64 {
 		t.Errorf("null num_key_value_heads: %+v", c)
 	}
 }
 
+// rope is what a configuration says of the rotary embedding.
+type rope struct {
+	kind                     torch.RopeScaling
+	theta, factor, low, high float64
+	original                 int64
+}
+
+func ropeOf(c Config) rope {
+	return rope{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor, c.RopeOriginalMaxPositions}
+}
+
 func TestRopeSpellings(t *testing.T) {
-	linear := Rope{Type: RopeLinear, Theta: 5000, Factor: 2}
-	for text, want := range map[string]Rope{
+	linear := rope{kind: torch.RopeLinear, theta: 5000, factor: 2}
+	for text, want := range map[string]rope{
 		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2}`:                                            linear,
 		`"rope_theta":5000,"rope_scaling":{"rope_type":"linear","factor":2.0}`:                                     linear,
 		`"rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":5000}`:                                    linear,
@@ -78,13 +90,13 @@ func TestRopeSpellings(t *testing.T) {
 		`"rope_theta":5000,"rope_parameters":{"rope_type":"linear","factor":2}`:                                    linear,
 		`"rope_parameters":{"full_attention":{"rope_type":"linear","factor":2,"rope_theta":5000}}`:                 linear,
 		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"nonsense"}`: linear,
-		`"rope_theta":5000,"rope_scaling":null`:                                                                    {Type: RopeDefault, Theta: 5000},
-		`"rope_theta":5000,"rope_scaling":{}`:                                                                      {Type: RopeDefault, Theta: 5000},
-		`"rope_parameters":{"rope_theta":5000.0,"rope_type":"default"}`:                                            {Type: RopeDefault, Theta: 5000},
-		`"max_position_embeddings":77,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}`: {Type: RopeLlama3, Theta: 10000,
-			Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 77},
+		`"rope_theta":5000,"rope_scaling":null`:                                                                    {theta: 5000},
+		`"rope_theta":5000,"rope_scaling":{}`:                                                                      {theta: 5000},
+		`"rope_parameters":{"rope_theta":5000.0,"rope_type":"default"}`:                                            {theta: 5000},
+		`"max_position_embeddings":77,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}`: {
+			torch.RopeLlama3, 10000, 8, 1, 4, 77},
 	} {
-		if got := parse(t, `{"model_type":"llama",`+text+`}`).Rope; got != want {
+		if got := ropeOf(parse(t, `{"model_type":"llama",`+text+`}`)); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}
@@ -144,7 +156,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add(`{"model_type":"qwen3","rope_parameters":{"full_attention":{"rope_theta":1e6}},"eos_token_id":[1,2]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := ParseConfig([]byte(text)); err == nil {
-			if n := c.Count(LanguageModel); n < 1 || n > weights.MaxElements {
+			if n := c.Count(torch.HeadLM); n < 1 || n > weights.MaxElements {
 				t.Fatalf("%d parameters", n)
 			}
 		}

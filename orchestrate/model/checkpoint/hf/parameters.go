@@ -8,16 +8,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/model/checkpoint/weights"
-)
-
-// Head is what sits on the last hidden state.
-type Head int
-
-// LanguageModel gives logits over the vocabulary, ValueModel one number per position (…ForTokenClassification with
-// one label).
-const (
-	LanguageModel Head = iota
-	ValueModel
+	"gyre/torch"
 )
 
 // Parameter is a weight by its Hugging Face name.
@@ -36,16 +27,16 @@ const (
 
 // Parameters lists the weights of a configuration: embedding, blocks in order, final norm, head. A tied head is not
 // listed.
-func (c Config) Parameters(head Head) []Parameter {
+func (c Config) Parameters(head torch.Head) []Parameter {
 	list := []Parameter{{EmbeddingName, []int64{c.VocabSize, c.HiddenSize}}}
 	for i := range c.NumLayers {
 		list = append(list, c.block(fmt.Sprintf("model.layers.%d.", i))...)
 	}
 	list = append(list, Parameter{"model.norm.weight", []int64{c.HiddenSize}})
 	switch {
-	case head == ValueModel:
+	case head == torch.HeadValue:
 		list = append(list, Parameter{ScoreName, []int64{1, c.HiddenSize}}, Parameter{ScoreBiasName, []int64{1}})
-	case !c.Tie:
+	case !c.TieEmbeddings:
 		list = append(list, Parameter{LMHeadName, []int64{c.VocabSize, c.HiddenSize}})
 	}
 	return list
@@ -78,7 +69,7 @@ func (c Config) block(prefix string) []Parameter {
 }
 
 // Count is the number of parameters, a tied head counted once.
-func (c Config) Count(head Head) int64 {
+func (c Config) Count(head torch.Head) int64 {
 	one := c
 	one.NumLayers = 0
 	total, block := int64(0), int64(0)
@@ -107,8 +98,7 @@ type Entry struct {
 
 // Model is a model directory whose weights fit its configuration.
 type Model struct {
-	Config  Config
-	Head    Head
+	Config  Config // with the head that it was opened for
 	Entries []Entry
 	Notes   []string // what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
 	Weights *Weights // to be closed when all are loaded
@@ -116,16 +106,13 @@ type Model struct {
 
 // Open reads the configuration of a Hugging Face directory and matches its weights with it, for the given head or else the one it was saved
 // with.
-func Open(dir string, head *Head) (*Model, error) {
+func Open(dir string, head *torch.Head) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
 	if head == nil {
-		head = new(Head)
-		if c.Value {
-			*head = ValueModel
-		}
+		head = &c.Head
 	}
 	w, err := OpenWeights(dir)
 	if err != nil {
@@ -144,24 +131,24 @@ func Open(dir string, head *Head) (*Model, error) {
 // The head follows transformers: a tied model may carry a copy of its embedding as lm_head.weight, or only that copy;
 // when the two differ the model is not tied, whatever config.json says, and the configuration of the result says so. For a
 // value model, lm_head.weight is left out and an absent score starts from zero. Notes say what of this happened.
-func Match(dir string, c Config, head Head, w *Weights) (*Model, error) {
+func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 	var notes []string
 	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
 	alias := map[string]*weights.Tensor{}
-	if c.Tie && lm != nil && embedding == nil {
+	if c.TieEmbeddings && lm != nil && embedding == nil {
 		alias[EmbeddingName] = lm
-	} else if c.Tie && lm != nil && head == LanguageModel {
+	} else if c.TieEmbeddings && lm != nil && head == torch.HeadLM {
 		if equal, err := sameValues(lm, embedding); err != nil {
 			return nil, err
 		} else if !equal {
-			c.Tie = false
+			c.TieEmbeddings = false
 			notes = append(notes, fmt.Sprintf("%s: config.json ties the head to the embedding, but the two differ in the file: loaded untied",
 				filepath.Base(lm.File)))
 		}
 	}
 	var problems []string
 	var list []Entry
-	used := map[string]bool{LMHeadName: head == ValueModel || c.Tie}
+	used := map[string]bool{LMHeadName: head == torch.HeadValue || c.TieEmbeddings}
 	for _, p := range c.Parameters(head) {
 		t := w.Tensors[p.Name]
 		if t == nil {
@@ -170,7 +157,7 @@ func Match(dir string, c Config, head Head, w *Weights) (*Model, error) {
 		used[p.Name] = true
 		list = append(list, Entry{p, t})
 		switch {
-		case t == nil && head == ValueModel && (p.Name == ScoreName || p.Name == ScoreBiasName):
+		case t == nil && head == torch.HeadValue && (p.Name == ScoreName || p.Name == ScoreBiasName):
 			if p.Name == ScoreName {
 				notes = append(notes, dir+" has no value head (score.weight): it starts from zero")
 			}
@@ -193,7 +180,9 @@ func Match(dir string, c Config, head Head, w *Weights) (*Model, error) {
 	if problems = append(problems, extra...); len(problems) > 0 {
 		return nil, mismatch(dir, c, problems)
 	}
-	return &Model{c, head, list, notes, w}, nil
+	c.Head = head
+	c.TieEmbeddings = c.TieEmbeddings && head == torch.HeadLM // a value model has no head to tie
+	return &Model{c, list, notes, w}, nil
 }
 
 func hintMissing(name string) string {

@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 // load reads a directory into float32 data by parameter name.
-func load(t *testing.T, dir string, head Head) (Config, map[string][]byte, []string) {
+func load(t *testing.T, dir string, head torch.Head) (Config, map[string][]byte, []string) {
 	t.Helper()
 	m, err := Open(dir, &head)
 	if err != nil {
@@ -35,9 +36,9 @@ func load(t *testing.T, dir string, head Head) (Config, map[string][]byte, []str
 }
 
 func TestEveryLayoutHoldsTheSameModel(t *testing.T) {
-	_, want, _ := load(t, "../testdata/llama", LanguageModel)
+	_, want, _ := load(t, "../testdata/llama", torch.HeadLM)
 	for _, dir := range []string{"llama-sharded", "llama-bin", "llama-bin-sharded"} {
-		_, got, _ := load(t, "../testdata/"+dir, LanguageModel)
+		_, got, _ := load(t, "../testdata/"+dir, torch.HeadLM)
 		if len(got) != len(want) {
 			t.Errorf("%s: %d tensors, want %d", dir, len(got), len(want))
 		}
@@ -99,14 +100,14 @@ func rename(list sources, from, to string) {
 
 // The weights are found under whatever attribute of a training program held the model.
 func TestPrefixedNamesHoldTheSameModel(t *testing.T) {
-	_, want, _ := load(t, "../testdata/llama", LanguageModel)
+	_, want, _ := load(t, "../testdata/llama", torch.HeadLM)
 	for _, prefix := range []string{"module.", "_orig_mod.module.", "model.", "module.policy.", "actor.net."} {
 		dir := variant(t, "llama", func(_ map[string]any, list sources) {
 			for _, name := range slices.Collect(maps.Keys(list)) {
 				rename(list, name, prefix+name)
 			}
 		})
-		if _, got, _ := load(t, dir, LanguageModel); !reflect.DeepEqual(got, want) {
+		if _, got, _ := load(t, dir, torch.HeadLM); !reflect.DeepEqual(got, want) {
 			t.Errorf("prefix %q: another model", prefix)
 		}
 	}
@@ -120,7 +121,7 @@ func TestMismatchesAreListedTogether(t *testing.T) {
 		rename(list, "model.layers.0.self_attn.q_proj.bias", "model.layers.7.self_attn.q_proj.bias")
 		delete(list, LMHeadName)
 	})
-	lm := LanguageModel
+	lm := torch.HeadLM
 	_, err := Open(dir, &lm)
 	if err == nil {
 		t.Fatal("loads")
@@ -143,33 +144,33 @@ func TestTiedHeads(t *testing.T) {
 		return &s
 	}
 	tied := "qwen2" // its configuration ties
-	_, want, _ := load(t, "../testdata/"+tied, LanguageModel)
+	_, want, _ := load(t, "../testdata/"+tied, torch.HeadLM)
 
 	dir := variant(t, tied, func(_ map[string]any, list sources) { list[LMHeadName] = embedding(list) })
-	if c, got, notes := load(t, dir, LanguageModel); !c.Tie || len(notes) != 0 || len(got) != len(want) {
-		t.Errorf("equal copy: tied %v, notes %v, %d tensors", c.Tie, notes, len(got))
+	if c, got, notes := load(t, dir, torch.HeadLM); !c.TieEmbeddings || len(notes) != 0 || len(got) != len(want) {
+		t.Errorf("equal copy: tied %v, notes %v, %d tensors", c.TieEmbeddings, notes, len(got))
 	}
 	dir = variant(t, tied, func(_ map[string]any, list sources) { rename(list, EmbeddingName, LMHeadName) })
-	if c, got, _ := load(t, dir, LanguageModel); !c.Tie || !bytes.Equal(got[EmbeddingName], want[EmbeddingName]) {
+	if c, got, _ := load(t, dir, torch.HeadLM); !c.TieEmbeddings || !bytes.Equal(got[EmbeddingName], want[EmbeddingName]) {
 		t.Error("only lm_head.weight: the embedding is not filled from it")
 	}
 	dir = variant(t, tied, func(_ map[string]any, list sources) {
 		list[LMHeadName] = embedding(list)
 		list[LMHeadName].Fill = func(b []byte) error { clear(b); return nil } // b comes with bytes of earlier tensors
 	})
-	if c, got, notes := load(t, dir, LanguageModel); c.Tie || len(notes) != 1 || bytes.Equal(got[LMHeadName], got[EmbeddingName]) {
-		t.Errorf("different copy: tied %v, notes %v", c.Tie, notes)
+	if c, got, notes := load(t, dir, torch.HeadLM); c.TieEmbeddings || len(notes) != 1 || bytes.Equal(got[LMHeadName], got[EmbeddingName]) {
+		t.Errorf("different copy: tied %v, notes %v", c.TieEmbeddings, notes)
 	}
 }
 
 func TestValueHeads(t *testing.T) {
-	if c, got, notes := load(t, "../testdata/critic", ValueModel); !c.Value || len(notes) != 0 || len(got[ScoreBiasName]) != 4 {
-		t.Errorf("critic: value %v, notes %v, %d bytes of bias", c.Value, notes, len(got[ScoreBiasName]))
+	if c, got, notes := load(t, "../testdata/critic", torch.HeadValue); c.Head != torch.HeadValue || len(notes) != 0 || len(got[ScoreBiasName]) != 4 {
+		t.Errorf("critic: value %v, notes %v, %d bytes of bias", c.Head, notes, len(got[ScoreBiasName]))
 	}
-	if _, got, notes := load(t, "../testdata/llama", ValueModel); got[ScoreName] != nil || len(notes) != 1 {
+	if _, got, notes := load(t, "../testdata/llama", torch.HeadValue); got[ScoreName] != nil || len(notes) != 1 {
 		t.Errorf("language model as critic: notes %v", notes)
 	}
-	lm := LanguageModel
+	lm := torch.HeadLM
 	if _, err := Open("../testdata/critic", &lm); err == nil || !strings.Contains(err.Error(), "missing  lm_head.weight") ||
 		!strings.Contains(err.Error(), "extra    score.weight") {
 		t.Errorf("critic as language model: %v", err)
@@ -183,7 +184,7 @@ func TestValueHeads(t *testing.T) {
 		delete(list, ScoreName)
 		delete(list, ScoreBiasName)
 	})
-	if _, got, _ := load(t, bare, ValueModel); len(got[EmbeddingName]) == 0 {
+	if _, got, _ := load(t, bare, torch.HeadValue); len(got[EmbeddingName]) == 0 {
 		t.Error("a bare backbone does not load")
 	}
 }
@@ -241,18 +242,18 @@ func TestFindingWeights(t *testing.T) {
 }
 
 func TestSaveInShards(t *testing.T) {
-	c, want, _ := load(t, "../testdata/qwen3", LanguageModel)
+	c, want, _ := load(t, "../testdata/qwen3", torch.HeadLM)
 	for _, size := range []int64{ShardSize, 4000} {
 		dir := t.TempDir()
 		var list []weights.Source
-		for _, p := range c.Parameters(LanguageModel) {
+		for _, p := range c.Parameters(torch.HeadLM) {
 			list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape,
 				Fill: func(dst []byte) error { copy(dst, want[p.Name]); return nil }})
 		}
 		if err := Save(dir, c, list, size); err != nil {
 			t.Fatal(err)
 		}
-		again, got, _ := load(t, dir, LanguageModel)
+		again, got, _ := load(t, dir, torch.HeadLM)
 		if !reflect.DeepEqual(again, c) || len(got) != len(want) {
 			t.Errorf("shard size %d: %d tensors of %d, configuration %+v", size, len(got), len(want), again)
 		}

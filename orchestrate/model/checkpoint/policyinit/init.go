@@ -1,7 +1,8 @@
+// Package policyinit makes small policies from nothing: a decoder of any supported family with random weights, and a
+// byte-level BPE tokenizer learned from a corpus. Everything follows from the options, seed included.
 package policyinit
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -15,22 +16,22 @@ import (
 	"gyre/orchestrate/model/chat/bpe"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
+	"gyre/torch"
 )
 
 // Options describe the policy.
 type Options struct {
-	Family                                              hf.Family
+	Family                                              string // model_type
 	Hidden, Layers, Heads, KVHeads, Intermediate, Vocab int64
 	MaxPositions                                        int64
 	Tie                                                 bool
 	Std                                                 float64 // of the weights
 	Seed                                                uint64
-	// Corpus is what the tokenizer is learned from; [Corpus] of the registered environments when empty.
-	Corpus []string
+	Corpus                                              []string // what the tokenizer is learned from
 }
 
 // Defaults make a Llama of about 0.9 million parameters.
-var Defaults = Options{Family: hf.Llama, Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512, MaxPositions: 4096,
+var Defaults = Options{Family: "llama", Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512, MaxPositions: 4096,
 	Tie: true, Std: 0.02, Seed: 1}
 
 // The special tokens of new policies, ids 0 to 2.
@@ -43,15 +44,8 @@ const (
 
 // Create fills the existing directory dir and returns the configuration, whose vocabulary may be smaller than asked
 // for: it ends where the corpus has no pair left that occurs twice.
-func Create(ctx context.Context, dir string, o Options) (hf.Config, error) {
-	corpus := o.Corpus
-	if len(corpus) == 0 {
-		var err error
-		if corpus, err = Corpus(ctx); err != nil {
-			return hf.Config{}, fmt.Errorf("rendering the environments: %w", err)
-		}
-	}
-	tokenizer, err := bpe.Train(corpus, int(o.Vocab), specials)
+func Create(dir string, o Options) (hf.Config, error) {
+	tokenizer, err := bpe.Train(o.Corpus, int(o.Vocab), specials)
 	if err != nil {
 		return hf.Config{}, fmt.Errorf("training the tokenizer: %w", err)
 	}
@@ -68,6 +62,23 @@ func Create(ctx context.Context, dir string, o Options) (hf.Config, error) {
 		return hf.Config{}, err
 	}
 	return c, hf.Save(dir, c, o.weights(c), hf.ShardSize)
+}
+
+// BytesOnly is a tokenizer without merges: enough to render episodes, whose text does not depend on the tokenizer.
+func BytesOnly() (*chat.Tokenizer, error) {
+	data, err := bpe.Train([]string{"."}, 256+len(specials), specials)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gyre-tokenizer-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := writeTokenizer(dir, data, 1<<20); err != nil {
+		return nil, err
+	}
+	return chat.Load(dir)
 }
 
 func writeTokenizer(dir string, tokenizer []byte, maxPositions int64) error {
@@ -97,16 +108,18 @@ func (o Options) Check() error {
 
 // config goes through config.json's own checks, so that wrong sizes are named by their keys.
 func (o Options) config() (hf.Config, error) {
-	if o.Family == "" || o.Heads < 1 || o.Hidden%o.Heads != 0 {
-		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: the size must be a multiple of the heads", o.Family, o.Hidden, o.Heads)
+	family, known := torch.ParseFamily(o.Family)
+	if !known || o.Heads < 1 || o.Hidden%o.Heads != 0 {
+		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected llama, qwen2 or qwen3, and a multiple of the heads",
+			o.Family, o.Hidden, o.Heads)
 	}
 	if !(o.Std >= 0 && o.Std <= 100) {
 		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
 	}
 	pad := int64(padID)
-	c := hf.Config{Family: o.Family, VocabSize: o.Vocab, HiddenSize: o.Hidden, IntermediateSize: o.Intermediate, NumLayers: o.Layers,
+	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden, IntermediateSize: o.Intermediate, NumLayers: o.Layers,
 		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6,
-		Rope: hf.Rope{Type: hf.RopeDefault, Theta: 10000}, Tie: o.Tie, PAD: &pad, EOS: []int64{eosID}}
+		RopeTheta: 10000, TieEmbeddings: o.Tie}, PAD: &pad, EOS: []int64{eosID}}
 	text, err := c.Encode()
 	if err != nil {
 		return hf.Config{}, err
@@ -119,7 +132,7 @@ func (o Options) config() (hf.Config, error) {
 // own generator, keyed by seed and name.
 func (o Options) weights(c hf.Config) []weights.Source {
 	var list []weights.Source
-	for _, p := range c.Parameters(hf.LanguageModel) {
+	for _, p := range c.Parameters(torch.HeadLM) {
 		std, mean := o.Std, 0.0
 		switch {
 		case strings.HasSuffix(p.Name, "norm.weight"):

@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// errNoRange means that the server starts over instead of going on.
-var errNoRange = errors.New("the server does not send parts of files")
-
 // attempts is how often a file's download is taken up again after the connection broke.
 const attempts = 5
 
@@ -57,21 +54,14 @@ func (h Hub) append(ctx context.Context, address, part string, f file, progress 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	at, err := out.Seek(0, io.SeekEnd)
-	if err != nil {
+	have, err := out.Seek(0, io.SeekEnd)
+	if err != nil || have > 0 && have == f.size {
 		return false, err
 	}
-	if f.size >= 0 && at == f.size && at > 0 {
-		return false, nil
+	if f.size >= 0 && have > f.size {
+		have = 0
 	}
-	if at > 0 && f.size >= 0 && at > f.size {
-		at = 0
-	}
-	body, err := h.get(ctx, address, at)
-	if errors.Is(err, errNoRange) {
-		at = 0
-		body, err = h.get(ctx, address, 0)
-	}
+	body, at, err := h.get(ctx, address, have)
 	if err != nil {
 		return ctx.Err() == nil && isNetwork(err), err
 	}
@@ -98,6 +88,7 @@ func isNetwork(err error) bool {
 	return errors.As(err, &problem)
 }
 
+// counter reports what it writes, and keeps an error of the file apart from those of the network.
 type counter struct {
 	io.Writer
 	done   int64

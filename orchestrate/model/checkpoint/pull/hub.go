@@ -1,3 +1,6 @@
+// Package pull downloads models from a Hugging Face hub, or a mirror of one, over its plain HTTP interface.
+// Interrupted downloads go on where they stopped; sizes and, where the hub names them, SHA-256 digests are checked
+// before the directory gets its name.
 package pull
 
 import (
@@ -12,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +49,7 @@ func (h Hub) list(ctx context.Context, repository, revision string) (commit stri
 	if !repositoryName.MatchString(repository) {
 		return "", nil, fmt.Errorf("%q is not a model name: expected ORGANISATION/NAME", repository)
 	}
-	body, err := h.get(ctx, fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, repository, url.PathEscape(revision)), 0)
+	body, _, err := h.get(ctx, fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, repository, url.PathEscape(revision)), 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -80,11 +84,12 @@ func (h Hub) list(ctx context.Context, repository, revision string) (commit stri
 	return answer.SHA, files, nil
 }
 
-// get requests a URL from byte `from` on. The caller closes the body.
-func (h Hub) get(ctx context.Context, address string, from int64) (io.ReadCloser, error) {
+// get requests a URL from byte `from` on, and says from which byte on the answer is: 0 where the server does not send parts of files.
+// The caller closes the body.
+func (h Hub) get(ctx context.Context, address string, from int64) (body io.ReadCloser, at int64, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	request.Header.Set("User-Agent", "gyre")
 	if h.Token != "" {
@@ -95,40 +100,31 @@ func (h Hub) get(ctx context.Context, address string, from int64) (io.ReadCloser
 	}
 	answer, err := h.Client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	switch {
-	case from == 0 && answer.StatusCode == http.StatusOK:
-		return answer.Body, nil
-	case from > 0 && answer.StatusCode == http.StatusPartialContent &&
-		strings.HasPrefix(answer.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", from)):
-		return answer.Body, nil
+	case answer.StatusCode == http.StatusOK:
+		return answer.Body, 0, nil
+	case answer.StatusCode == http.StatusPartialContent && strings.HasPrefix(answer.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", from)):
+		return answer.Body, from, nil
 	}
 	answer.Body.Close()
-	switch answer.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("%s: %s: the model does not exist, is private or asks for consent (set HF_TOKEN to a token that may read it)", address, answer.Status)
-	case http.StatusOK, http.StatusRequestedRangeNotSatisfiable:
-		return nil, errNoRange
-	default:
-		return nil, fmt.Errorf("%s: %s", address, answer.Status)
+	switch {
+	case answer.StatusCode == http.StatusRequestedRangeNotSatisfiable && from > 0:
+		return h.get(ctx, address, 0)
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		return nil, 0, fmt.Errorf("%s: %s: the model does not exist, is private or asks for consent (set HF_TOKEN to a token that may read it)",
+			address, answer.Status)
 	}
+	return nil, 0, fmt.Errorf("%s: %s", address, answer.Status)
 }
 
 // wanted chooses the files that make a usable model directory: configuration, tokenizer, template, and one kind of
 // weights.
 func wanted(files []file) []file {
-	has := func(match func(string) bool) bool {
-		for _, f := range files {
-			if match(f.name) {
-				return true
-			}
-		}
-		return false
-	}
 	safe := func(n string) bool { return strings.HasSuffix(n, ".safetensors") && !strings.HasPrefix(n, "adapter_") }
 	weights := safe
-	if !has(safe) {
+	if !slices.ContainsFunc(files, func(f file) bool { return safe(f.name) }) {
 		weights = func(n string) bool { return strings.HasPrefix(n, "pytorch_model") && strings.HasSuffix(n, ".bin") }
 	}
 	var out []file
@@ -168,7 +164,7 @@ func Model(ctx context.Context, hub Hub, repository, revision, dir string, progr
 		return err
 	}
 	files = wanted(files)
-	if !contains(files, "config.json") {
+	if !slices.ContainsFunc(files, func(f file) bool { return f.name == "config.json" }) {
 		return fmt.Errorf("%s has no config.json: not a transformers model", repository)
 	}
 	target, err := filepath.Abs(dir)
@@ -200,15 +196,6 @@ func Model(ctx context.Context, hub Hub, repository, revision, dir string, progr
 		}
 		return os.RemoveAll(partial)
 	})
-}
-
-func contains(files []file, name string) bool {
-	for _, f := range files {
-		if f.name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // Lines reports on a log: a line when a file begins, every few seconds, and when it is complete.

@@ -23,7 +23,6 @@ const (
 	maxName    = 1 << 10
 	maxText    = 16 << 20 // bytes: chat templates are some kilobytes
 	maxArray   = 1 << 22  // vocabularies have some hundred thousand entries
-	maxArrays  = 1 << 23  // elements of all arrays: each costs more memory than it takes in the file
 )
 
 // Value types of the format.
@@ -179,7 +178,6 @@ func (t tensorInfo) tensor(source io.ReaderAt, path string, start int64) *Tensor
 type ggufReader struct {
 	source   *bufio.Reader
 	at, size int64
-	arrays   int    // elements of metadata arrays so far
 	what     string // is being read, for messages: "metadata key …: "
 }
 
@@ -252,9 +250,6 @@ func (r *ggufReader) array() []any {
 		r.refuse("an array of type %d is not supported", kind)
 	}
 	out := make([]any, r.count("array elements", maxArray, smallest[kind]))
-	if r.arrays += len(out); r.arrays > maxArrays {
-		r.refuse("more than %d array elements in all", maxArrays)
-	}
 	for i := range out {
 		out[i] = r.scalar(kind)
 	}

@@ -1,10 +1,9 @@
-package policyinit
+package experiment
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
-	"gyre/orchestrate/model/chat/bpe"
+	"gyre/orchestrate/model/checkpoint/policyinit"
 )
 
 // shown is how many episodes of each tag and prompt style are rendered.
@@ -25,11 +24,11 @@ var corpusTags = []string{
 	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban", "sokoban", "SokobanDifferentGridVocab",
 }
 
-// Corpus renders every tag of these environments as the agent loop would show it: prompts with rules, and experts'
-// replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
+// Corpus is what the tokenizer of a new policy is learned from: every tag of these environments as the agent loop would show it, prompts
+// with rules, and experts' replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
 // their cells stays one token, so that a policy sees a board and not a compressed picture of one.
 func Corpus(ctx context.Context) ([]string, error) {
-	tokenizer, err := bytesOnly()
+	tokenizer, err := policyinit.BytesOnly()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +37,7 @@ func Corpus(ctx context.Context) ([]string, error) {
 		if !slices.Contains(corpusTags, spec.Tag) {
 			continue
 		}
-		texts, err := render(ctx, tokenizer, spec)
+		texts, err := renderCorpus(ctx, tokenizer, spec)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", spec.Tag, err)
 		}
@@ -50,24 +49,7 @@ func Corpus(ctx context.Context) ([]string, error) {
 	return corpus, nil
 }
 
-// bytesOnly is a tokenizer without merges: enough to render episodes, whose text does not depend on the tokenizer.
-func bytesOnly() (*chat.Tokenizer, error) {
-	data, err := bpe.Train([]string{"."}, 256+len(specials), specials)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "gyre-tokenizer-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	if err := writeTokenizer(dir, data, 1<<20); err != nil {
-		return nil, err
-	}
-	return chat.Load(dir)
-}
-
-func render(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]string, error) {
+func renderCorpus(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec) ([]string, error) {
 	env, err := spec.Make(nil)
 	if err != nil {
 		return nil, err
