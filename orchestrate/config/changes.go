@@ -9,8 +9,21 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Changes lists the keys in which two resolved configurations differ, each with its old and its new value.
-func Changes(before, after []byte) ([]string, error) {
+// Change is a key in which two configurations differ, with its values as text; From is empty for a key that is new, To for one that is gone.
+type Change struct{ Key, From, To string }
+
+func (c Change) String() string {
+	switch {
+	case c.From == "":
+		return fmt.Sprintf("%s = %s is new", c.Key, c.To)
+	case c.To == "":
+		return fmt.Sprintf("%s = %s is gone", c.Key, c.From)
+	}
+	return fmt.Sprintf("%s = %s was %s", c.Key, c.To, c.From)
+}
+
+// Compare lists the keys in which two resolved configurations differ.
+func Compare(before, after []byte) ([]Change, error) {
 	old, err := flatten(before)
 	if err != nil {
 		return nil, fmt.Errorf("earlier configuration: %w", err)
@@ -21,20 +34,22 @@ func Changes(before, after []byte) ([]string, error) {
 	}
 	keys := maps.Clone(old)
 	maps.Copy(keys, current)
-	var list []string
+	var list []Change
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		a, had := old[key]
-		b, has := current[key]
-		switch {
-		case !had:
-			list = append(list, fmt.Sprintf("%s = %s is new", key, b))
-		case !has:
-			list = append(list, fmt.Sprintf("%s = %s is gone", key, a))
-		case a != b:
-			list = append(list, fmt.Sprintf("%s = %s was %s", key, b, a))
+		if old[key] != current[key] {
+			list = append(list, Change{key, old[key], current[key]})
 		}
 	}
 	return list, nil
+}
+
+// Changes are the differences of Compare as sentences.
+func Changes(before, after []byte) (list []string, err error) {
+	changes, err := Compare(before, after)
+	for _, c := range changes {
+		list = append(list, c.String())
+	}
+	return list, err
 }
 
 // flatten gives every value of a document by its dotted key, as text.

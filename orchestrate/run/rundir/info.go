@@ -39,6 +39,16 @@ type Info struct {
 	Exact   bool              `json:"sampler_equals_trainer"` // the self-test at start found no difference
 	Replay  string            `json:"replay,omitempty"`
 	PeakRSS int64             `json:"peak_rss_bytes"`
+	// Changes are the keys that a resumption changed: the run is not of one configuration.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Change is a key whose value another took the place of. Step is the last step that was done with the old one.
+type Change struct {
+	Step int    `json:"step"`
+	Key  string `json:"key"`
+	From string `json:"from"`
+	To   string `json:"to"`
 }
 
 // ReadInfo reads a directory's run.json; nil without one.

@@ -100,6 +100,14 @@ func (r *Run) ID() string {
 	return r.Info.ID
 }
 
+// Changes are the keys that a resumption changed, in the order of steps.
+func (r *Run) Changes() []Change {
+	if r.Info == nil {
+		return nil
+	}
+	return r.Info.Changes
+}
+
 // File names something inside the directory.
 func (r *Run) File(elements ...string) string {
 	return filepath.Join(append([]string{r.Dir}, elements...)...)

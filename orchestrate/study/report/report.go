@@ -118,7 +118,7 @@ func html(t *table.Table) template.HTML {
 	return t.HTML()
 }
 
-// labelsOf are the runs' names; where two have the same, their directories.
+// labelsOf are the runs' names; where two have the same, their directories. A run whose configuration a resumption changed says so.
 func labelsOf(runs []*rundir.Run) []string {
 	seen := map[string]int{}
 	for _, r := range runs {
@@ -126,11 +126,14 @@ func labelsOf(runs []*rundir.Run) []string {
 	}
 	var out []string
 	for _, r := range runs {
+		label := r.Name
 		if seen[r.Name] > 1 {
-			out = append(out, r.Dir)
-		} else {
-			out = append(out, r.Name)
+			label = r.Dir
 		}
+		if list := r.Changes(); len(list) > 0 {
+			label += fmt.Sprintf(" (changed after step %d)", list[0].Step)
+		}
+		out = append(out, label)
 	}
 	return out
 }
@@ -158,6 +161,9 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 	s.Episodes, s.EpisodeNote, err = samples(r)
 	if err != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("No sample episodes: %v", err))
+	}
+	for _, c := range r.Changes() {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("After step %d the run went on with another %s: %s, before %s.", c.Step, c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none")))
 	}
 	s.Warnings = append(s.Warnings, warnings(r)...)
 	for _, c := range r.Checkpoints() {

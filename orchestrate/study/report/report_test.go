@@ -132,6 +132,18 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 	}
 }
 
+// A run whose configuration a resumption changed is not shown as if it had always been so.
+func TestChangesAtAResumptionAreSaid(t *testing.T) {
+	a, b := writeRun(t, "a", "[actor]\nlr = 1e-4\n"), writeRun(t, "b", "[actor]\nlr = 1e-4\n")
+	a.Info.Changes = []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.01", To: "0.0001"}}
+	page := pageOf(t, a, b)
+	for _, want := range []string{"a (changed after step 2)", "After step 2 the run went on with another actor.lr: 0.0001, before 0.01.", "0.0001; to step 2 0.01"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+}
+
 // The shares of a run's time add up to the whole, whatever sums and parts of phases were logged beside them.
 func TestTimesAddUpToTheWhole(t *testing.T) {
 	o := rundir.Outcome{Total: 100, Phases: map[string]float64{"gen": 40, "prefill": 10, "decode": 25, "env_wait": 5, "update_actor": 30, "testing": 20, "step": 75, "train_total": 75,

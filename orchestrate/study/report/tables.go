@@ -66,6 +66,12 @@ func differences(runs []*rundir.Run, labels []string) *table.Table {
 			keys[key] = true
 		}
 	}
+	for i, r := range runs {
+		for _, c := range r.Changes() { // the last value alone would say that it always held
+			keys[c.Key] = true
+			flat[i][c.Key] = strings.TrimPrefix(fmt.Sprintf("%s; to step %d %s", flat[i][c.Key], c.Step, c.From), "; ")
+		}
+	}
 	t := table.New(append([]string{"key"}, labels...)...)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		row := []any{key}
