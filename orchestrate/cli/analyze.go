@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -16,12 +17,13 @@ func analyzeCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "analyze",
 		Usage:     "gradient analysis of one checkpoint",
-		ArgsUsage: "CONFIG [key=value ...]",
+		ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Description: `Measures the task, entropy and KL gradients of a checkpoint by reward-spread
 bucket, as a training step does, and changes nothing. Episodes are played as
-CONFIG says, or read from a file.
+CONFIG says, or read from a file. RUN, a run's folder, stands for its
+configuration and its newest checkpoint.
 
-   gyre analyze CONFIG --checkpoint runs/demo          its newest checkpoint
+   gyre analyze runs/demo                              its newest checkpoint
    gyre analyze CONFIG --checkpoint runs/demo/global_step_40 --output probe
    gyre analyze CONFIG --checkpoint models/policy algorithm.kl_coef=0.001
    gyre analyze CONFIG --checkpoint DIR --rollouts episodes.jsonl --json
@@ -50,11 +52,11 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 			}
 			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 				result, err := trainer.Analyze(ctx, cfg, trainer.Probe{
-					Checkpoint: c.String("checkpoint"), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
+					Checkpoint: cmp.Or(c.String("checkpoint"), runArgument(c)), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
 					Validate: c.Bool("with-val"), Output: c.String("output"), Console: console, World: world,
 				})
 				if err != nil {
-					return trainingError(err)
+					return openingError(err)
 				}
 				if !world.Writes() {
 					return nil

@@ -24,7 +24,7 @@ func analysisMetrics(values map[string]any) map[string]float64 {
 
 func probe(t *testing.T, dir string, args ...string) map[string]any {
 	t.Helper()
-	stdout := mustGyre(t, dir, append([]string{"analyze"}, append(args, "--json")...)...)
+	stdout := mustIn(t, dir, append([]string{"analyze"}, append(args, "--json")...)...)
 	var values map[string]any
 	if err := json.Unmarshal([]byte(stdout), &values); err != nil {
 		t.Fatalf("%v in %q", err, stdout)
@@ -90,10 +90,9 @@ func csvOf(t *testing.T, logged any, columns string) string {
 
 // What the run logged at a step comes out again, bit for bit, from the checkpoint before it: from the saved episodes, and played again.
 func TestProbeRepeatsTheRun(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=3", "checkpoint.keep=0")
+	mustIn(t, dir, "train", config, "run.steps=3", "checkpoint.keep=0")
 	logged := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[3]
 	var saved map[string]any
 	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_metrics_step_3.json")), &saved); err != nil {
@@ -112,7 +111,7 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 	if want := csvOf(t, saved["grad_norm/group_table"], "bucket,group_id,reward_std"); string(spreads) != want {
 		t.Errorf("the table of spreads is\n%s\nwant\n%s", spreads, want)
 	}
-	mustGyre(t, dir, "plot", "runs/tiny", "--step", "3", "--dpi", "40", "--output-dir", "drawn")
+	mustIn(t, dir, "plot", "runs/tiny", "--step", "3", "--dpi", "40", "--output-dir", "drawn")
 	if drawn := readFile(t, filepath.Join(dir, "drawn/gradient_analysis_bucket_rv_table_step_3.csv")); string(drawn) != string(spreads) {
 		t.Errorf("gyre plot writes\n%s\nand the run wrote\n%s", drawn, spreads)
 	}
@@ -139,11 +138,10 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 
 // The same for a separate analysis batch, which is scored by the critic as it is after the step.
 func TestProbeRepeatsASeparateBatch(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	separate := []string{"analysis.groups=3", "analysis.group_size=3", "analysis.log_prefilter=true", "filter.strategy=top_k", "filter.value=0.7", "algorithm.kl_coef=0.01"}
-	mustGyre(t, dir, append([]string{"train", config, "run.steps=3", "checkpoint.keep=0"}, separate...)...)
+	mustIn(t, dir, append([]string{"train", config, "run.steps=3", "checkpoint.keep=0"}, separate...)...)
 	logged := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[3]
 	got := probe(t, dir, append(append([]string{config}, separate...), "--checkpoint", "runs/tiny/global_step_2", "--critic", "runs/tiny/global_step_3",
 		"--rollouts", "runs/tiny/rollouts/analysis_3.jsonl")...)
@@ -155,10 +153,9 @@ func TestProbeRepeatsASeparateBatch(t *testing.T) {
 
 // A run directory means its newest checkpoint, a plain Hugging Face directory works without tokenizer files, and --output can be drawn.
 func TestProbeFindsCheckpoints(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=2", "analysis.enabled=false")
+	mustIn(t, dir, "train", config, "run.steps=2", "analysis.enabled=false")
 	episodes := "runs/tiny/rollouts/step_2.jsonl"
 	bare := filepath.Join(dir, "bare")
 	if err := os.Mkdir(bare, 0o755); err != nil {
@@ -176,7 +173,7 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 	sameAnalysis(t, results[0], results[1])
 	sameAnalysis(t, results[0], results[2])
 
-	stdout := mustGyre(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--with-val", "--output", "probe")
+	stdout := mustIn(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--with-val", "--output", "probe")
 	if !strings.Contains(stdout, "bucket_1") || !strings.Contains(stdout, "exact profile") {
 		t.Errorf("the table is missing:\n%s", stdout)
 	}
@@ -188,14 +185,13 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 	if want := csvOf(t, values["grad_norm/group_table"], "bucket,group_id,reward_std"); string(table) != want {
 		t.Errorf("the table of spreads is\n%s\nwant\n%s", table, want)
 	}
-	mustGyre(t, dir, "plot", "probe", "--dpi", "40")
-	if code, _, stderr := runGyre(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--output", "probe"); code != 1 || !strings.Contains(stderr, "already holds step 2") {
+	mustIn(t, dir, "plot", "probe", "--dpi", "40")
+	if code, _, stderr := runIn(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--output", "probe"); code != 1 || !strings.Contains(stderr, "already holds step 2") {
 		t.Errorf("a second probe of the step: exit code %d, %s", code, stderr)
 	}
 }
 
 func TestProbeOutcomes(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	write := func(name string, lines ...string) string {
@@ -236,9 +232,9 @@ func TestProbeOutcomes(t *testing.T) {
 		{"no such path", "not a checkpoint", 2, []string{"--checkpoint", filepath.Join(dir, "nowhere")}},
 		{"an empty folder", "not a checkpoint", 2, []string{"--checkpoint", empty}},
 		{"a file", "not a checkpoint", 2, []string{"--checkpoint", several}},
-		{"no such episodes", "nowhere.jsonl", 1, []string{"--rollouts", "nowhere.jsonl"}},
+		{"no such episodes", "nowhere.jsonl", 2, []string{"--rollouts", "nowhere.jsonl"}},
 	} {
-		code, stdout, stderr := runGyre(t, dir, append([]string{"analyze", config}, c.args...)...)
+		code, stdout, stderr := runIn(t, dir, append([]string{"analyze", config}, c.args...)...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
 			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", c.name, code, c.code, c.want, stdout, stderr)
 		}

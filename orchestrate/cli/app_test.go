@@ -141,7 +141,7 @@ func TestExitCodes(t *testing.T) {
 		err  error
 		code int
 	}{
-		{nil, 0}, {failure, 1}, {Usagef("no"), 2}, {fmt.Errorf("step 3: %w", &ExitError{5, failure}), 5},
+		{nil, 0}, {failure, 1}, {Usagef("no"), 2}, {fmt.Errorf("step 3: %w", &ExitError{Code: 5, Err: failure}), 5},
 		{fmt.Errorf("train: %w", &interrupt.Error{Signal: syscall.SIGINT}), 130},
 		{&interrupt.Error{Signal: syscall.SIGTERM}, 143},
 	} {

@@ -13,11 +13,14 @@ import (
 
 // TestMain lets the test binary stand in for the gyre command: tests that kill, interrupt or look at exit codes start it as a process.
 func TestMain(m *testing.M) {
-	if os.Getenv("GYRE_TEST_COMMAND") == "1" {
+	if os.Getenv("GYRE_TEST_COMMAND") == "1" { // this is a process that a test has started
 		if poor := os.Getenv("GYRE_TEST_POOR_RANK"); poor != "" && poor == os.Getenv("GYRE_RANK") {
 			takeMemoryAway()
 		}
 		os.Exit(Main(os.Args))
+	}
+	for name, value := range environment {
+		os.Setenv(name, value)
 	}
 	code := m.Run()
 	if tiny.dir != "" {
@@ -26,7 +29,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// gyre prepares the command in a working directory, with one kernel thread so that tests do not fight over cores.
+// environment is that of every command: one kernel thread, so that tests do not fight over cores.
+var environment = map[string]string{"GYRE_TEST_COMMAND": "1", "GYRE_THREADS": "1", "NO_COLOR": "1"}
+
+// gyre prepares the command as a process in a working directory.
 func gyre(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
@@ -35,11 +41,11 @@ func gyre(t *testing.T, dir string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GYRE_TEST_COMMAND=1", "GYRE_THREADS=1", "NO_COLOR=1")
+	cmd.Env = os.Environ()
 	return cmd
 }
 
-// run runs the command and returns its exit code, stdout and stderr.
+// runGyre runs the command as a process and returns its exit code, stdout and stderr.
 func runGyre(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := gyre(t, dir, args...)
@@ -53,8 +59,39 @@ func runGyre(t *testing.T, dir string, args ...string) (code int, stdout, stderr
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// runHere runs the command in this process and its working directory, which for commands that end early takes a tenth of the time. Tests that
-// call it do not run in parallel.
+// runIn is runGyre in this process, which takes a fraction of the time; ranks that the command starts are processes. The working directory and the
+// arguments are the process's: tests that call it do not run in parallel.
+func runIn(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	before, err := os.Getwd()
+	if err == nil {
+		err = os.Chdir(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := os.Args
+	os.Args = append([]string{own[0]}, args...)
+	defer func() {
+		os.Args = own
+		if err := os.Chdir(before); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	return runHere(t, args...)
+}
+
+// mustIn is runIn of a command that has to succeed; it returns its stdout.
+func mustIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := runIn(t, dir, args...)
+	if code != 0 {
+		t.Fatalf("gyre %s: exit code %d\n%s", strings.Join(args, " "), code, stderr)
+	}
+	return stdout
+}
+
+// runHere is runIn in the process's own working directory.
 func runHere(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -88,7 +88,8 @@ func gradientsFile(c *cli.Context) (*offline.Gradients, error) {
 	if err != nil {
 		return nil, err
 	}
-	return offline.OpenGradients(path)
+	g, err := offline.OpenGradients(path)
+	return g, openingError(err)
 }
 
 func componentKeys(c *cli.Context) error {
@@ -131,7 +132,7 @@ func componentParameter(c *cli.Context) error {
 	}
 	s, err := offline.OverTime(dir, c.String("name"))
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	for _, why := range s.Skipped {
 		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
@@ -146,7 +147,7 @@ func componentCosines(c *cli.Context) error {
 	}
 	run, err := rundir.Read(name)
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	s, err := offline.Logged(run)
 	if err != nil {
@@ -172,7 +173,7 @@ func componentRewards(c *cli.Context) error {
 	}
 	history, err := offline.ReadHistory(path)
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	return present(c, history.Table(), history.Figure("reward_trends.png"))
 }
@@ -190,7 +191,7 @@ func componentPerplexity(c *cli.Context) error {
 	}
 	replies, err := offline.ReadReplies(c.Args().Slice())
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	list := offline.Prefixes(replies, ks)
 	return present(c, offline.PrefixTable(list), offline.PrefixFigure("perplexity.png", replies, list, c.Int("fixed")))

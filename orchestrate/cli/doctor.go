@@ -7,10 +7,10 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
@@ -64,14 +64,13 @@ func writeFindings(c *cli.Context, findings []finding) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(findings)
 	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	t := table.New("check", "finding")
 	for _, f := range findings {
-		fmt.Fprintf(w, "%s\t%s\n", f.Check, f.Value)
-		if f.Advice != "" {
-			fmt.Fprintf(w, "\t  %s\n", f.Advice)
+		if t.Add(f.Check, f.Value); f.Advice != "" {
+			t.Add("", f.Advice)
 		}
 	}
-	return w.Flush()
+	return t.Write(c.App.Writer)
 }
 
 // diagnose examines this machine and computes on it. why is the reason for the type of the arithmetic, "" where it was given.
@@ -165,7 +164,7 @@ func openThreads(c *cli.Context, on torch.Placement) error {
 		return Usagef("--threads is %d, expected 0 (one per core) or more", n)
 	}
 	_, err := experiment.OpenMachine(n, on, func(format string, args ...any) {
-		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), fmt.Sprintf(format, args...))
+		warn(c, fmt.Sprintf(format, args...))
 	})
 	return err
 }

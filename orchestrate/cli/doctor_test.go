@@ -7,10 +7,9 @@ import (
 )
 
 func TestDoctor(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	var found []finding
-	if err := json.Unmarshal([]byte(mustGyre(t, dir, "doctor", "--json", "--model", tinyPolicy(t))), &found); err != nil {
+	if err := json.Unmarshal([]byte(mustIn(t, dir, "doctor", "--json", "--model", tinyPolicy(t))), &found); err != nil {
 		t.Fatal(err)
 	}
 	values := map[string]string{}
@@ -25,19 +24,18 @@ func TestDoctor(t *testing.T) {
 	}
 
 	for _, args := range [][]string{{"--device", "gpu"}, {"--dtype", "float16"}, {"--threads", "2"}} {
-		code, out, stderr := runGyre(t, dir, append([]string{"doctor"}, args...)...)
+		code, out, stderr := runIn(t, dir, append([]string{"doctor"}, args...)...)
 		if code != 2 || out != "" || !strings.Contains(stderr, args[0]) {
 			t.Errorf("%v: code %d, printed %q, said %q", args, code, out, stderr)
 		}
 	}
-	code, out, _ := runGyre(t, dir, "doctor", "--model", dir)
+	code, out, _ := runIn(t, dir, "doctor", "--model", dir)
 	if code != 1 || out != "" {
 		t.Errorf("a model that is none: code %d, printed %q", code, out)
 	}
 }
 
 func TestDoctorOfRanks(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	cmd := gyre(t, dir, "doctor", "--ranks", "2")
 	cmd.Env = append(cmd.Env, "PATH=") // no launcher is found
@@ -51,7 +49,7 @@ func TestDoctorOfRanks(t *testing.T) {
 			t.Errorf("doctor --ranks 2 does not say %q:\n%s", want, text)
 		}
 	}
-	if code, _, stderr := runGyre(t, dir, "doctor", "--ranks", "1"); code != 2 || !strings.Contains(stderr, "2 or more") {
+	if code, _, stderr := runIn(t, dir, "doctor", "--ranks", "1"); code != 2 || !strings.Contains(stderr, "2 or more") {
 		t.Errorf("one rank: code %d, %s", code, stderr)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/BurntSushi/toml"
 	"github.com/urfave/cli/v2"
@@ -14,6 +13,7 @@ import (
 	"gyre/envs"
 	_ "gyre/envs/builtin"
 	"gyre/internal/quote"
+	"gyre/internal/table"
 	"gyre/orchestrate/loop/rollout"
 )
 
@@ -127,12 +127,11 @@ func optionValue(text string) any {
 }
 
 func listEnvs(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TAG\tTYPE\tACTIONS\tDESCRIPTION")
+	t := table.New("tag", "type", "actions", "description")
 	for _, s := range envs.List() {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", s.Tag, s.Type, s.MaxActions, s.Doc)
+		t.Add(s.Tag, fmt.Sprint(s.Type), s.MaxActions, s.Doc)
 	}
-	return table.Flush()
+	return t.Write(w)
 }
 
 func listEnvsJSON(w io.Writer) error {
@@ -162,9 +161,9 @@ func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, see
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s\ntype %s; actions per episode: %d; words per reply: about %d\n\nOptions\n",
+	fmt.Fprintf(w, "%s\n%s\ntype %s; actions per episode: %d; words per reply: about %d\n\n",
 		spec.Tag, spec.Doc, spec.Type, spec.MaxActions, spec.MaxReplyWords)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := table.New("option", "default", "meaning")
 	for _, o := range envs.Options(spec.NewOptions()) {
 		value, err := json.Marshal(o.Default)
 		if err != nil {
@@ -178,9 +177,9 @@ func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, see
 		if len(o.Aliases) > 0 {
 			also = " (also " + strings.Join(o.Aliases, ", ") + ")"
 		}
-		fmt.Fprintf(table, "  %s\t= %s\t%s%s\n", o.Name, text, o.Doc, also)
+		t.Add(o.Name, text, o.Doc+also)
 	}
-	if err := table.Flush(); err != nil {
+	if err := t.Write(w); err != nil {
 		return err
 	}
 	actions := "any text"

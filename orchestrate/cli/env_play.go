@@ -13,6 +13,7 @@ import (
 	"gyre/envs"
 	"gyre/internal/quote"
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 )
 
 // actionSeparator stands between the actions of one line, as it does in a policy's replies by default.
@@ -79,10 +80,9 @@ func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed 
 		actions += float64(o.Actions)
 	}
 	n := float64(returns.Count())
-	rate := successes / n
 	_, err := fmt.Fprintf(w, "%s, %s: %d episodes from seed %d, at most %d actions each\n"+
-		"success rate  %.1f %% ± %.1f\nmean return   %+.3f ± %.3f\nmean actions  %.2f\n(± is twice the standard error)\n",
-		spec.Tag, who, episodes, seed, spec.MaxActions, 100*rate, 200*math.Sqrt(rate*(1-rate)/n), returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
+		"success rate  %s, its 95 %% interval\nmean return   %+.3f ± %.3f, twice the standard error\nmean actions  %.2f\n",
+		spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(successes/n, episodes).Text, returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
 	return err
 }
 

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/envs"
 )
 
 // env runs `gyre env args…` with the given standard input.
@@ -20,7 +23,7 @@ func env(stdin string, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestEnvList(t *testing.T) {
-	if code, out, errs := env("", "list"); code != 0 || !strings.Contains(out, "CoordFrozenLake") || !strings.HasPrefix(out, "TAG") {
+	if code, out, errs := env("", "list"); code != 0 || !strings.Contains(out, "CoordFrozenLake") || !strings.HasPrefix(out, "tag ") {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}
 	_, out, _ := env("", "list", "--json")
@@ -45,10 +48,27 @@ func TestEnvList(t *testing.T) {
 
 func TestEnvInfo(t *testing.T) {
 	code, out, errs := env("", "info", "coordsokoban", "glyphs=W.GCBA@", "--seed", "3")
-	for _, want := range []string{"search_depth", "= [6,6]", "W: wall", "Up, Down, Left, Right", "Grid Map:", "seed 3"} {
+	for _, want := range []string{"search_depth", "[6,6] ", "W: wall", "Up, Down, Left, Right", "Grid Map:", "seed 3"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d %s: no %q in\n%s", code, errs, want, out)
 		}
+	}
+}
+
+// What lists and explains environments fits a terminal of 80 columns.
+func TestEnvironmentsFitTheTerminal(t *testing.T) {
+	lines := func(args ...string) {
+		_, out, _ := env("", args...)
+		out, _, _ = strings.Cut(out, "\nInstruction\n") // what a policy reads is not broken
+		for line := range strings.Lines(out) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("gyre env %s: %d columns: %s", strings.Join(args, " "), n, line)
+			}
+		}
+	}
+	lines("list")
+	for _, spec := range envs.List() {
+		lines("info", spec.Tag)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"golang.org/x/term"
@@ -14,6 +15,8 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
+	"gyre/orchestrate/run/rundir"
+	"gyre/torch"
 )
 
 const (
@@ -34,7 +37,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Usagef is an error in how a command was called: exit code 2.
+// Usagef is an error in how a command was called or configured: exit code 2.
 func Usagef(format string, args ...any) error {
 	return &ExitError{Code: exitUsage, Err: fmt.Errorf(format, args...)}
 }
@@ -45,8 +48,33 @@ var exitCodes = []struct {
 	code   int
 }{
 	{settings.ErrInvalid, exitUsage},
+	{rundir.ErrExists, exitUsage},
 	{checkpoint.ErrNone, exitUsage},
 	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},
+}
+
+// openingError is an error in what a command was to read or compute on, before it began: a path that does not exist, a device that is not here.
+func openingError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *torch.Error
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &refused) && refused.Status == torch.StatusInvalidArgument {
+		return &ExitError{Code: exitUsage, Err: err}
+	}
+	return trainingError(err)
+}
+
+// trainingError gives an error of the trainer its exit code.
+func trainingError(err error) error {
+	var diverged interface{ Diverged() bool }
+	switch {
+	case errors.As(err, &diverged), errors.Is(err, torch.ErrNotFinite):
+		return &ExitError{Code: exitDiverged, Err: err}
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		return &ExitError{Code: exitCorruptCheckpoint, Err: err}
+	}
+	return err
 }
 
 // conclusion prints err once and returns its exit code.

@@ -29,14 +29,17 @@ func evalCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "eval",
 		Usage:     "validate a policy: play the fixed validation set and report",
-		ArgsUsage: "CONFIG [key=value ...]",
+		ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Description: `Plays the validation episodes of CONFIG with the policy in model.path, or
-with that of --checkpoint, and prints its metrics; successes with their 95 %
-interval. --random plays the same levels with uniformly random actions.
-Several checkpoints are compared; --by-turns says how many episodes were
-solved by which turn.
+with that of --checkpoint, and prints its metrics; successes first, with
+their 95 % interval. RUN, a run's folder, stands for its configuration and
+its newest checkpoint. --random plays the same levels with uniformly random
+actions. Several checkpoints are compared; --by-turns says how many episodes
+were solved by which turn. --json also has the means over the episodes in
+which a metric is not zero.
 
    gyre eval configs/demo.toml
+   gyre eval runs/demo
    gyre eval configs/demo.toml --checkpoint runs/demo --json
    gyre eval configs/sokoban_25_turns.toml --by-turns studies/25_turns \\
      --checkpoint small=models/a --checkpoint large=runs/b`,
@@ -65,11 +68,15 @@ solved by which turn.
 				}
 				result, err := rollout.PlayRandom(c.Context, rollout.ValidationPlan(cfg, 0))
 				if err != nil {
-					return trainingError(err)
+					return openingError(err)
 				}
 				return printEvaluations(c, cfg, []evaluated{{result: &trainer.Evaluation{Metrics: result}}})
 			}
-			list := namedCheckpoints(c.StringSlice("checkpoint"), cfg)
+			checkpoints := c.StringSlice("checkpoint")
+			if run := runArgument(c); run != "" && len(checkpoints) == 0 {
+				checkpoints = []string{run}
+			}
+			list := namedCheckpoints(checkpoints, cfg)
 			if len(list) > 1 && c.String("output") != "" {
 				return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
 			}
@@ -85,7 +92,7 @@ solved by which turn.
 						fmt.Fprintf(console, "%s\n", list[i].name)
 					}
 					if list[i].result, err = trainer.Evaluate(ctx, cfg, list[i].dir, c.String("output"), world, console); err != nil {
-						return trainingError(err)
+						return openingError(err)
 					}
 				}
 				if !world.Writes() {
@@ -113,7 +120,7 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 	for _, e := range list {
 		opened, err := trainer.CheckEvaluation(cfg, e.dir, console)
 		if err != nil {
-			return trainingError(fmt.Errorf("%s: %w", e.name, err))
+			return openingError(fmt.Errorf("%s: %w", e.name, err))
 		}
 		absent, err := opened.CheckWeights()
 		if err != nil {

@@ -14,14 +14,13 @@ import (
 
 // Several checkpoints, of whatever kind, in one table and one figure, up to 25 turns in a window that fits.
 func TestTwentyFiveTurns(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	mustGyre(t, dir, "sft", tinyConfig(t, dir, "[sft]\nepisodes = 200\nvalidation_episodes = 4\nepochs = 2\nbatch = 4\nlr = 1e-2\n"), "run.name=shown", "run.validate_every=0")
+	mustIn(t, dir, "sft", tinyConfig(t, dir, "[sft]\nepisodes = 200\nvalidation_episodes = 4\nepochs = 2\nbatch = 4\nlr = 1e-2\n"), "run.name=shown", "run.validate_every=0")
 	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout := mustGyre(t, dir, "eval", config, "model.path="+tinyPolicy(t), "rollout.prompt=compact", "rollout.think=false", "rollout.max_tokens=8", "rollout.max_length=300",
+	stdout := mustIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "rollout.prompt=compact", "rollout.think=false", "rollout.max_tokens=8", "rollout.max_length=300",
 		"validation.temperature=1", "validation.envs.0.groups=40", "--checkpoint", "random="+tinyPolicy(t), "--checkpoint", "runs/shown", "--by-turns", "out")
 	for _, want := range []string{"random", "shown", "solved by turn", "sokoban/success", "out/success_by_turns.png"} {
 		if !strings.Contains(stdout, want) {
@@ -61,19 +60,18 @@ func TestTwentyFiveTurns(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "out/success_by_turns.png")); err != nil || info.Size() < 1000 {
 		t.Errorf("the figure: %v", err)
 	}
-	if code, _, stderr := runGyre(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a", "--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
+	if code, _, stderr := runIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a", "--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 }
 
 // Any number of ranks finds the numbers of one process, whose episodes one file holds.
 func TestEvalOverRanks(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	evaluate := func(name string, args ...string) (string, []byte) {
 		t.Helper()
-		out := mustGyre(t, dir, append([]string{"eval", config, "validation.envs.0.group_size=3", "--json", "--output", name + ".jsonl"}, args...)...)
+		out := mustIn(t, dir, append([]string{"eval", config, "validation.envs.0.group_size=3", "--json", "--output", name + ".jsonl"}, args...)...)
 		return out, readFile(t, filepath.Join(dir, name+".jsonl"))
 	}
 	want, episodes := evaluate("one")
@@ -96,7 +94,7 @@ func TestEvalOverRanks(t *testing.T) {
 	}
 	// Several checkpoints one after the other, each opened and closed by all ranks.
 	two := []string{"eval", config, "--checkpoint", "a=" + tinyPolicy(t), "--checkpoint", "b=" + tinyPolicy(t), "--by-turns"}
-	one, many := mustGyre(t, dir, append(two, "turns1")...), mustGyre(t, dir, append(two, "turns2", "--ranks", "2")...)
+	one, many := mustIn(t, dir, append(two, "turns1")...), mustIn(t, dir, append(two, "turns2", "--ranks", "2")...)
 	if strings.ReplaceAll(many, "turns2/", "turns1/") != one {
 		t.Errorf("two ranks: %s\nwant %s", many, one)
 	}
@@ -108,7 +106,7 @@ func TestEvalOverRanks(t *testing.T) {
 		"what one process would need":                     {"--dry-run", "--ranks", "2"},
 		"--ranks is 0":                                    {"--ranks", "0"},
 	} {
-		if code, _, stderr := runGyre(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
+		if code, _, stderr := runIn(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}
 	}
@@ -116,7 +114,6 @@ func TestEvalOverRanks(t *testing.T) {
 
 // model.dtype = auto is decided when a run begins, and recorded: resumed, evaluated and analysed it keeps its type on processors that prefer another.
 func TestTypeIsSettledOnce(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	command := func(args ...string) (stdout, stderr string) {

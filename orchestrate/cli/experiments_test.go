@@ -45,7 +45,6 @@ func qwen(t *testing.T, dir string) []string {
 
 // Twenty-five turns at every size, as far as that goes without weights.
 func TestEvaluationsAreReady(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")
 	if err != nil {
@@ -55,7 +54,7 @@ func TestEvaluationsAreReady(t *testing.T) {
 	for _, path := range qwen(t, dir) {
 		args = append(args, "--checkpoint", path)
 	}
-	stdout := mustGyre(t, dir, args...)
+	stdout := mustIn(t, dir, args...)
 	for _, want := range []string{`tiny +0\.0\d M +256 +25 +512 +0\.\d GiB +there\n`, `Qwen2\.5-0\.5B-Instruct +494 M +256 +25 .* not there`, `Qwen2\.5-7B-Instruct +7616 M +256 `} {
 		if !regexp.MustCompile(want).MatchString(stdout) {
 			t.Errorf("want %s in\n%s", want, stdout)
@@ -65,7 +64,7 @@ func TestEvaluationsAreReady(t *testing.T) {
 		t.Error("a dry run wrote something")
 	}
 	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere", "--random": "nothing that --dry-run could open"} {
-		if code, _, stderr := runGyre(t, dir, append([]string{"eval", config, "--dry-run"}, strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
+		if code, _, stderr := runIn(t, dir, append([]string{"eval", config, "--dry-run"}, strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", words, code, stderr)
 		}
 	}
@@ -134,7 +133,6 @@ func dataSets(t *testing.T, dir string) {
 
 // The base matrix is what train.sh makes of the commands that stand in its files.
 func TestBaseMatrixFollowsItsCommands(t *testing.T) {
-	t.Parallel()
 	files, err := filepath.Glob("../../configs/base/*.toml")
 	if err != nil || len(files) != 9 {
 		t.Fatalf("%d files (%v), want three environments with thinking, without and supervised", len(files), err)

@@ -60,7 +60,7 @@ func generate(c *cli.Context) error {
 	requests, longest := job.requests(sampling, stop, c.StringSlice("stop"))
 	model, _, err := job.model.Load()
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	defer model.Close()
 	engine, err := torch.NewEngine(model, torch.EngineConfig{

@@ -142,7 +142,7 @@ func modelInit(c *cli.Context) error {
 // modelFrom looks at a model before it is read: one that is not there has to come from somewhere, one of a checkpoint has to be what was saved.
 func modelFrom(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", err, experiment.HowToGet(path))
+		return Usagef("%w: %s", err, experiment.HowToGet(path))
 	}
 	return checkpoint.VerifyModel(path)
 }

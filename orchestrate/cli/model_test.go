@@ -64,7 +64,7 @@ func TestWithoutAHub(t *testing.T) {
 		"data prepare gsm8k --output sets": {"no way to the hub http://127.0.0.1:9", "datasets/openai/gsm8k/", "--input"},
 		"data prepare math500":             {"no way to the hub http://127.0.0.1:9", "MATH-500/resolve/main/test.jsonl", "--input"},
 	} {
-		code, stdout, stderr := runGyre(t, dir, strings.Fields(command)...)
+		code, stdout, stderr := runIn(t, dir, strings.Fields(command)...)
 		for _, text := range want {
 			if code != 1 || stdout != "" || !strings.Contains(stderr, text) {
 				t.Errorf("gyre %s: exit code %d, want %q in\n%s", command, code, text, stderr)

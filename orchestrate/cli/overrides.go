@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	_ "gyre/envs/builtin"
+	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 )
@@ -15,7 +20,7 @@ import (
 // wrong tag or option is reported with its line, together with everything else. given says
 // whether the run gets its episodes from a file: it then needs no environments.
 func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config, error) {
-	usage := c.Command.HelpName + " CONFIG [key=value ...]"
+	usage := c.Command.HelpName + " " + cmp.Or(c.Command.ArgsUsage, "CONFIG [key=value ...]")
 	if c.NArg() == 0 {
 		return nil, Usagef("usage: %s; see %s --help", usage, c.Command.HelpName)
 	}
@@ -26,7 +31,15 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config
 			return nil, Usagef("expected key=value after the configuration file, got %q: %s", word, usage)
 		}
 	}
-	loaded, err := config.LoadFor(given, c.Args().First(), c.Args().Tail(), experiment.CheckEnvironments(c.Context))
+	path, overrides := c.Args().First(), c.Args().Tail()
+	if run := runArgument(c); run != "" {
+		path = filepath.Join(run, "config.toml")
+		overrides = append([]string{"run.output=" + strconv.Quote(filepath.Dir(run)), "run.name=" + strconv.Quote(filepath.Base(run))}, overrides...)
+	}
+	if err := configExists(path); err != nil {
+		return nil, err
+	}
+	loaded, err := config.LoadFor(given, path, overrides, experiment.CheckEnvironments(c.Context))
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +51,35 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config
 		if silentRank() {
 			break
 		}
-		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), w)
+		warn(c, w)
 	}
 	return loaded, nil
+}
+
+// runArgument is the run's directory that a command was given in place of a configuration; "" = none.
+func runArgument(c *cli.Context) string {
+	if path := filepath.Clean(c.Args().First()); exists(filepath.Join(path, "config.toml")) {
+		return path
+	}
+	return ""
+}
+
+// configExists refuses a path that is no file, with the name of one that is.
+func configExists(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return Usagef("%s is a directory, expected a configuration (TOML) or a run's directory, which has a config.toml", path)
+	case err != nil:
+		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.toml")) // a folder with pattern characters has no hints
+		return Usagef("configuration %s cannot be read: %w%s", path, err, nearest.Hint(path, beside))
+	}
+	return nil
+}
+
+// warn writes a warning.
+func warn(c *cli.Context, text string) {
+	fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), text)
 }
 
 // playing is loadConfig's given for commands that always play.

@@ -107,7 +107,7 @@ func plotSignal(c *cli.Context) error {
 	}
 	sentences, err := plot.DrawSignals(c.Context, c.String("title"), list, c.String("out"), c.Int("dpi"))
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	for _, line := range append(sentences, c.String("out")) {
 		fmt.Fprintln(c.App.Writer, line)
@@ -158,10 +158,11 @@ func drawRun(c *cli.Context, run *rundir.Run, o plot.Options) error {
 // openPlotted reads the run that is to be drawn, and says which of its steps.
 func openPlotted(c *cli.Context) (run *rundir.Run, steps []int, err error) {
 	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
-	if err == nil {
-		run, err = rundir.Read(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	return run, steps, err
+	run, err = rundir.Read(name)
+	return run, steps, openingError(err)
 }
 
 // plotArguments tells RUN from further step numbers: "--step 1 51 RUN" and "RUN --step 1 51" both arrive with 1 as the flag's value

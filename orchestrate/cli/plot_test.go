@@ -29,7 +29,7 @@ func TestPlotArguments(t *testing.T) {
 		{"plot RUN --step 9 --dpi 5", exitUsage, "", "--dpi is 5, expected 30 to 1200"},
 		{"plot", exitUsage, "", "got 0"},
 		{"plot RUN RUN", exitUsage, "", "got 2"},
-		{"plot RUN.missing", exitFailed, "", "expected a run directory (`gyre train` makes one) or a metrics.jsonl"},
+		{"plot RUN.missing", exitUsage, "", "expected a run directory (`gyre train` makes one) or a metrics.jsonl"},
 		{"plot steps --mode ppo", exitUsage, "", "needs --step0-dir"},
 		{"plot steps --mode dpo --step0-dir a --step20-dir b --step40-dir c", exitUsage, "", "expected grpo or ppo"},
 	} {

@@ -31,7 +31,7 @@ episodes; of several runs also where they differ. The page needs no network.
 			for _, name := range c.Args().Slice() {
 				r, err := rundir.Read(name)
 				if err != nil {
-					return err
+					return openingError(err)
 				}
 				runs = append(runs, r)
 			}

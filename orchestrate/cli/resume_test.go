@@ -94,9 +94,8 @@ func testSeed(t *testing.T) uint64 {
 
 // A run that is killed at twenty random moments and resumed each time equals an undisturbed one, bit for bit.
 func TestKilledRunsResumeExactly(t *testing.T) {
-	t.Parallel()
 	calm, stormy := t.TempDir(), t.TempDir()
-	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
+	mustIn(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, stormy, "")
 	random := rand.New(rand.NewPCG(testSeed(t), 1))
 	kills := 0
@@ -125,15 +124,14 @@ func TestKilledRunsResumeExactly(t *testing.T) {
 			kills++
 		}
 	}
-	mustGyre(t, stormy, "train", config, "--resume")
+	mustIn(t, stormy, "train", config, "--resume")
 	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(stormy, "runs/tiny"))
 }
 
 // Ctrl-C once: the step is finished and saved, the exit code is 130, and the run can be continued.
 func TestInterruptSavesAndExits130(t *testing.T) {
-	t.Parallel()
 	calm, dir := t.TempDir(), t.TempDir()
-	mustGyre(t, calm, "train", tinyConfig(t, calm, ""))
+	mustIn(t, calm, "train", tinyConfig(t, calm, ""))
 	config := tinyConfig(t, dir, "")
 	cmd := gyre(t, dir, "train", config, "checkpoint.keep=1")
 	if err := cmd.Start(); err != nil {
@@ -150,7 +148,7 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 {
 		t.Errorf("with checkpoint.keep = 1, %v are left", left)
 	}
-	mustGyre(t, dir, "train", config, "--resume")
+	mustIn(t, dir, "train", config, "--resume")
 	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(dir, "runs/tiny"))
 }
 
@@ -175,17 +173,16 @@ func waitFor(t *testing.T, cmd *exec.Cmd, path string) {
 
 // A run whose metrics were cut does not go on with a silent hole: what is missing is named, and nothing is changed.
 func TestResumeNamesMissingMetrics(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=3")
+	mustIn(t, dir, "train", config, "run.steps=3")
 	path := filepath.Join(dir, "runs/tiny/metrics.jsonl")
 	whole := readFile(t, path)
 	for text, want := range map[string]string{"": "lacks steps 1 to 3", strings.Join(strings.SplitAfter(string(whole), "\n")[:2], ""): "lacks steps 2 to 3"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		code, _, stderr := runGyre(t, dir, "train", config, "run.steps=4", "--resume")
+		code, _, stderr := runIn(t, dir, "train", config, "run.steps=4", "--resume")
 		if code != exitFailed || !strings.Contains(stderr, want) || !strings.Contains(stderr, "--resume-from") {
 			t.Errorf("exit code %d, %s; want %q", code, stderr, want)
 		}
@@ -196,14 +193,13 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 	if err := os.WriteFile(path, whole, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	mustGyre(t, dir, "train", config, "run.steps=4", "--resume", `run.loggers=["jsonl", "tensorboard"]`)
-	mustGyre(t, dir, "train", config, "run.steps=5", "--resume-from", "runs/tiny/global_step_4", "run.name=further")
-	mustGyre(t, dir, "train", config, "run.steps=6", "--resume", "run.name=further")
+	mustIn(t, dir, "train", config, "run.steps=4", "--resume", `run.loggers=["jsonl", "tensorboard"]`)
+	mustIn(t, dir, "train", config, "run.steps=5", "--resume-from", "runs/tiny/global_step_4", "run.name=further")
+	mustIn(t, dir, "train", config, "run.steps=6", "--resume", "run.name=further")
 }
 
 // A run that goes on without its moments or with rounded weights does not call that a continuation: it says what is missing, for each model.
 func TestInexactResumesSaySo(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	for name, x := range map[string]struct {
@@ -214,9 +210,9 @@ func TestInexactResumesSaySo(t *testing.T) {
 		"weights": {"checkpoint.optimizer=false", []string{"the actor's optimizer starts anew", "the critic's optimizer starts anew"}},
 		"rounded": {"checkpoint.dtype=bfloat16", []string{"the actor's weights were rounded to bfloat16", "the critic's weights were rounded"}},
 	} {
-		mustGyre(t, dir, "train", config, "run.name="+name, "run.steps=1", x.set)
+		mustIn(t, dir, "train", config, "run.name="+name, "run.steps=1", x.set)
 		for _, how := range [][]string{{"--resume"}, {"run.name=again" + name, "--resume-from", "runs/" + name + "/global_step_1"}} {
-			code, _, stderr := runGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", x.set}, how...)...)
+			code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", x.set}, how...)...)
 			for _, want := range x.want {
 				if code != 0 || !strings.Contains(stderr, want) {
 					t.Errorf("%s %v: exit code %d, want %q\n%s", name, how, code, want, stderr)
@@ -233,11 +229,10 @@ func TestInexactResumesSaySo(t *testing.T) {
 // A coefficient of the divergence in the rewards is the configuration's, in a resumed run and in an analysis of its checkpoint, whatever the
 // checkpoint had. Every step says whether the sampler is the trainer, and log.txt has each step's whole line.
 func TestThePenaltyIsTheConfigurations(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_in = \"reward\"\nkl_coef = 0.125\n[filter]\nstrategy = \"none\"\n")
-	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_every=0")
-	mustGyre(t, dir, "train", config, "run.steps=2", "run.validate_every=0", "--resume", "algorithm.kl_coef=0.5")
+	mustIn(t, dir, "train", config, "run.steps=1", "run.validate_every=0")
+	mustIn(t, dir, "train", config, "run.steps=2", "run.validate_every=0", "--resume", "algorithm.kl_coef=0.5")
 	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
 	for step, want := range map[int]float64{1: 0.125, 2: 0.5} {
 		if got := values[step]["actor/reward_kl_penalty_coeff"]; got != want || values[step]["rollout/sampler_equals_trainer"] != 1.0 {
@@ -245,7 +240,7 @@ func TestThePenaltyIsTheConfigurations(t *testing.T) {
 		}
 	}
 	analysed := func(coef, checkpoint string) float64 {
-		found := mustGyre(t, dir, "analyze", config, "algorithm.kl_coef="+coef, "rollout.format_penalty=0", "--checkpoint", checkpoint, "--critic", "runs/tiny", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json")
+		found := mustIn(t, dir, "analyze", config, "algorithm.kl_coef="+coef, "rollout.format_penalty=0", "--checkpoint", checkpoint, "--critic", "runs/tiny", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json")
 		var values map[string]any
 		if err := json.Unmarshal([]byte(found), &values); err != nil {
 			t.Fatal(err)

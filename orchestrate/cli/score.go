@@ -40,7 +40,7 @@ func score(c *cli.Context) error {
 	}
 	model, _, err := job.model.Load()
 	if err != nil {
-		return err
+		return openingError(err)
 	}
 	defer model.Close()
 	return scoreRows(c.Context, model, job.rows, c.Float64("temperature"), lines(c.App.Writer))

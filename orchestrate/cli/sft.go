@@ -16,7 +16,7 @@ func sftCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "sft",
 		Usage:     "fit a policy to expert demonstrations (baseline or warm start)",
-		ArgsUsage: "CONFIG [key=value ...]",
+		ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Description: `Builds demonstrations with the experts of the configured environments, in the
 very prompts that training uses, leaves them in RUN/demonstrations (JSONL and
 Parquet), and fits the policy to them as [sft] says. The epoch of the lowest
@@ -27,16 +27,23 @@ RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
    gyre train configs/demo.toml model.path=runs/warm/best/actor`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
 		}, ranksFlags(true)...),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, func(cfg *config.Config) bool { return cfg.SFT.Data != "" })
 			if err != nil {
 				return err
 			}
+			options := trainer.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)}
+			if c.Bool("dry-run") {
+				opened, err := trainer.CheckSFT(cfg, options)
+				return dryRun(c, opened, err)
+			}
 			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
-				t, err := trainer.NewSFT(ctx, cfg, trainer.Options{Resume: c.Bool("resume"), Console: console, World: world})
+				options.World, options.Console = world, console
+				t, err := trainer.NewSFT(ctx, cfg, options)
 				if err != nil {
-					return trainingError(err)
+					return openingError(err)
 				}
 				defer t.Close()
 				outcome, err := t.Run(ctx)

@@ -77,27 +77,26 @@ func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
 func wide(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "wide")
-	mustGyre(t, t.TempDir(), "model", "init", dir, "--hidden", "256", "--layers", "2", "--heads", "2", "--kv-heads", "2", "--intermediate", "32", "--vocab", "300")
+	mustIn(t, t.TempDir(), "model", "init", dir, "--hidden", "256", "--layers", "2", "--heads", "2", "--kv-heads", "2", "--intermediate", "32", "--vocab", "300")
 	return dir
 }
 
 // A dry run of a run that can start writes nothing, and says which directory is taken.
 func TestDryRunOfARunThatCanStart(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	stdout := mustGyre(t, dir, "train", config, "run.steps=1", "--dry-run")
+	stdout := mustIn(t, dir, "train", config, "run.steps=1", "--dry-run")
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil || !strings.Contains(stdout, `advantage = "gae"`) {
 		t.Errorf("a dry run wrote runs (%v) or printed %q", err, stdout)
 	}
-	mustGyre(t, dir, "train", config, "run.steps=1")
+	mustIn(t, dir, "train", config, "run.steps=1")
 	if string(readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))) != strings.TrimSuffix(stdout, "\n") {
 		t.Error("the run's configuration is not what its dry run printed")
 	}
-	if code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--dry-run"); code == 0 || !strings.Contains(stderr, "--resume") {
+	if code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "--dry-run"); code == 0 || !strings.Contains(stderr, "--resume") {
 		t.Errorf("the directory is taken, but the dry run ends with %d\n%s", code, stderr)
 	}
-	mustGyre(t, dir, "train", config, "run.steps=2", "--resume", "--dry-run")
+	mustIn(t, dir, "train", config, "run.steps=2", "--resume", "--dry-run")
 }
 
 // Every configuration that comes with Gyre says how to get the model it names, or the data that it needs before.
@@ -172,13 +171,12 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 
 // A run that is done is not changed by overrides that are then ignored, and a resumed one keeps its model.
 func TestFinishedRunsStayAsTheyAre(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=2")
+	mustIn(t, dir, "train", config, "run.steps=2")
 	run := filepath.Join(dir, "runs/tiny")
 	before := contents(t, run)
-	code, stdout, stderr := runGyre(t, dir, "train", config, "run.steps=2", "--resume", "actor.lr=0.5", "run.seed=9")
+	code, stdout, stderr := runIn(t, dir, "train", config, "run.steps=2", "--resume", "actor.lr=0.5", "run.seed=9")
 	if code != 0 || strings.TrimSpace(stdout) != "runs/tiny" || !strings.Contains(stderr, "nothing is changed") {
 		t.Errorf("exit code %d, %q\n%s", code, stdout, stderr)
 	}
@@ -192,7 +190,7 @@ func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--resume"}, {"--resume-from", "runs/tiny/global_step_2", "run.name=next"}, {"--resume", "--dry-run"}} {
-		code, _, stderr := runGyre(t, dir, append([]string{"train", config, "run.steps=3", "model.path=" + other}, args...)...)
+		code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.steps=3", "model.path=" + other}, args...)...)
 		if code != 1 || !strings.Contains(stderr, "model.path = ") || !strings.Contains(stderr, "global_step_2/actor") {
 			t.Errorf("%v with another model: exit code %d\n%s", args, code, stderr)
 		}
@@ -201,16 +199,15 @@ func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 	if err := os.Symlink(tinyPolicy(t), link); err != nil {
 		t.Fatal(err)
 	}
-	mustGyre(t, dir, "train", config, "run.steps=3", "--resume", "model.path="+link)
+	mustIn(t, dir, "train", config, "run.steps=3", "--resume", "model.path="+link)
 }
 
 // The record of a supervised run is the configuration that was given, and its hash is that of the file.
 func TestSFTRecordsItsConfiguration(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 1\nbatch = 4\n[algorithm]\nkl_coef = 0.125\n")
-	resolved := mustGyre(t, dir, "train", config, "--dry-run")
-	mustGyre(t, dir, "sft", config)
+	resolved := mustIn(t, dir, "train", config, "--dry-run")
+	mustIn(t, dir, "sft", config)
 	text := readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))
 	if string(text) != strings.TrimSuffix(resolved, "\n") {
 		t.Errorf("recorded\n%s\nwant\n%s", text, resolved)
@@ -227,9 +224,8 @@ func TestSFTRecordsItsConfiguration(t *testing.T) {
 
 // The last step is validated whatever validate_every divides, and a policy that learns nothing is told why and what to do.
 func TestTheEndOfARun(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "run.validate_every=5", "rollout.max_tokens=1", "filter.include_zero=false",
+	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "run.validate_every=5", "rollout.max_tokens=1", "filter.include_zero=false",
 		"filter.value=0.9", "early_stop.empty_steps=0")
 	if code != 0 || !strings.Contains(stderr, "no reply named a valid action") || !strings.Contains(stderr, "gyre sft") || !strings.Contains(stderr, "is the one that the run began with") {
 		t.Errorf("exit code %d\n%s", code, stderr)
@@ -242,7 +238,7 @@ func TestTheEndOfARun(t *testing.T) {
 		t.Error("step 1 was validated")
 	}
 	never := t.TempDir()
-	mustGyre(t, never, "train", tinyConfig(t, never, ""), "run.steps=1", "run.validate_every=0", "run.validate_first=false")
+	mustIn(t, never, "train", tinyConfig(t, never, ""), "run.steps=1", "run.validate_every=0", "run.validate_first=false")
 	if _, ok := steadyMetrics(t, filepath.Join(never, "runs/tiny/metrics.jsonl"))[1]["val-env/sokoban/success"]; ok {
 		t.Error("validate_every = 0 was ignored")
 	}
@@ -250,11 +246,10 @@ func TestTheEndOfARun(t *testing.T) {
 
 // A run that diverges ends with 3, says so, and leaves the last checkpoint from before.
 func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=2", "checkpoint.keep=1")
-	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=6", "checkpoint.keep=1", "--resume", "actor.lr=1e4", "actor.clip_grad=0", "filter.strategy=none",
+	mustIn(t, dir, "train", config, "run.steps=2", "checkpoint.keep=1")
+	code, _, stderr := runIn(t, dir, "train", config, "run.steps=6", "checkpoint.keep=1", "--resume", "actor.lr=1e4", "actor.clip_grad=0", "filter.strategy=none",
 		"early_stop.empty_steps=2")
 	if code != 3 || !strings.Contains(stderr, "training diverged") {
 		t.Fatalf("exit code %d, want 3\n%s", code, stderr)
@@ -266,10 +261,9 @@ func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
 
 // Steps whose gradients are analysed can leave checkpoints that stay.
 func TestAnalysedCheckpointsStay(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=4", "run.save_every=0", "checkpoint.keep=1", "checkpoint.analysed=true", "analysis.every=2")
+	mustIn(t, dir, "train", config, "run.steps=4", "run.save_every=0", "checkpoint.keep=1", "checkpoint.analysed=true", "analysis.every=2")
 	found, err := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*"))
 	if err != nil {
 		t.Fatal(err)
@@ -283,19 +277,18 @@ func TestAnalysedCheckpointsStay(t *testing.T) {
 }
 
 func TestHelpVersionAndCompletions(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	for _, x := range []struct{ args, want string }{
 		{"help", "COMMANDS"}, {"help train", "--replay"}, {"help model convert", "--dtype"}, {"version", "go1."},
 		{"completion bash", "complete -o"}, {"completion zsh", "#compdef gyre"}, {"completion fish", "complete -c gyre"},
 		{"train --generate-bash-completion", ""}, {"--generate-bash-completion", "analyze"},
 	} {
-		if stdout := mustGyre(t, dir, strings.Fields(x.args)...); !strings.Contains(stdout, x.want) {
+		if stdout := mustIn(t, dir, strings.Fields(x.args)...); !strings.Contains(stdout, x.want) {
 			t.Errorf("gyre %s printed %q", x.args, stdout)
 		}
 	}
 	for args, want := range map[string]string{"help trian": "train", "completion bsh": "bash"} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != 2 || !strings.Contains(stderr, "did you mean "+want) {
+		if code, _, stderr := runIn(t, dir, strings.Fields(args)...); code != 2 || !strings.Contains(stderr, "did you mean "+want) {
 			t.Errorf("gyre %s: exit code %d, %s", args, code, stderr)
 		}
 	}

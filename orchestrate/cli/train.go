@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/trainer"
-	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/scale"
 	"gyre/torch"
@@ -22,13 +20,14 @@ func trainCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "train",
 		Usage:     "train a policy by reinforcement learning",
-		ArgsUsage: "CONFIG [key=value ...]",
+		ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Description: `Plays, filters, updates and analyses as CONFIG says. Everything goes into
-the folder run.output/run.name, which is printed at the end.
+the folder run.output/run.name, which is printed at the end. RUN is such a
+folder: its configuration counts.
 
    gyre train configs/demo.toml
    gyre train configs/demo.toml run.steps=20 filter.value=0.8
-   gyre train configs/demo.toml --resume
+   gyre train runs/demo --resume
    gyre train configs/demo.toml --replay episodes.jsonl
    gyre train configs/demo.toml --ranks 4
 
@@ -62,13 +61,14 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			case c.IsSet("device"):
 				return Usagef("--device is for plans (--dry-run); a run computes where model.device says")
 			case c.Bool("dry-run"):
-				return dryRun(c, cfg, options)
+				opened, err := trainer.Check(cfg, options)
+				return dryRun(c, opened, err)
 			}
 			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 				options.World, options.Console = world, console
 				t, err := trainer.New(ctx, cfg, options)
 				if err != nil {
-					return trainingError(err)
+					return openingError(err)
 				}
 				defer t.Close()
 				outcome, err := t.Run(ctx)
@@ -92,18 +92,6 @@ func conclude(c *cli.Context, world *ranks.World, outcome trainer.Outcome, err e
 	return err
 }
 
-// trainingError gives an error of the trainer its exit code.
-func trainingError(err error) error {
-	var diverged interface{ Diverged() bool }
-	switch {
-	case errors.As(err, &diverged), errors.Is(err, torch.ErrNotFinite):
-		return &ExitError{Code: exitDiverged, Err: err}
-	case errors.Is(err, checkpoint.ErrCorrupt):
-		return &ExitError{Code: exitCorruptCheckpoint, Err: err}
-	}
-	return err
-}
-
 // planScale prints what the run would take on --ranks of a --device. It needs no more of a model than its config.json.
 func planScale(c *cli.Context, cfg *config.Config) error {
 	n := max(c.Int("ranks"), 1)
@@ -117,7 +105,7 @@ func planScale(c *cli.Context, cfg *config.Config) error {
 	parts := trainer.TrainingParts(true)
 	opened, err := experiment.Open(cfg, parts)
 	if err != nil {
-		return trainingError(err)
+		return openingError(err)
 	}
 	opened.Parts.Play = true
 	plan, err := scale.New(opened, cfg, n, machine)
@@ -128,17 +116,16 @@ func planScale(c *cli.Context, cfg *config.Config) error {
 	return err
 }
 
-// dryRun checks what the run would check at its start, and prints the resolved configuration and what the run will need.
-func dryRun(c *cli.Context, cfg *config.Config, o trainer.Options) error {
-	opened, err := trainer.Check(cfg, o)
+// dryRun prints what a run will start with: the resolved configuration, and on stderr what it will need.
+func dryRun(c *cli.Context, opened *experiment.Experiment, err error) error {
 	if err != nil {
-		return trainingError(err)
+		return openingError(err)
 	}
 	absent, err := opened.CheckWeights()
 	if err != nil {
-		return trainingError(err)
+		return openingError(err)
 	}
-	cfg = opened.Config() // with the type that auto came to
+	cfg := opened.Config() // with the type that auto came to
 	resolved, err := config.Resolved(cfg)
 	if err != nil {
 		return err
@@ -148,17 +135,14 @@ func dryRun(c *cli.Context, cfg *config.Config, o trainer.Options) error {
 	}
 	fmt.Fprintf(c.App.ErrWriter, "policy: %s, %.1f M parameters\nmemory:\n%s", opened.Policy.Dir,
 		float64(experiment.Parameters(opened.Policy.Shape))/1e6, opened.PlanMemory())
-	warn := func(text string) {
-		fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "warning:"), text)
-	}
 	for _, dir := range absent {
-		warn(dir + " has no weights yet: the run will need them")
+		warn(c, dir+" has no weights yet: the run will need them")
 	}
 	if _, warning := opened.Note(); warning != "" {
-		warn(warning)
+		warn(c, warning)
 	}
 	if gpus := torch.CUDAInfo(); strings.HasPrefix(cfg.Model.Device, "cuda") && strings.HasPrefix(gpus, "none") {
-		warn("model.device = " + cfg.Model.Device + ", but GPUs of this machine: " + gpus)
+		warn(c, "model.device = "+cfg.Model.Device+", but GPUs of this machine: "+gpus)
 	}
 	return nil
 }

@@ -31,14 +31,13 @@ permutations = 100
 // The gradients of the reward's parts, of a run with an environment that is graded by parts: the files of a resumed run are those of an undisturbed
 // one byte by byte, the run's weights those of a run that measures nothing, and analyze repeats what a step logged from its checkpoint and episodes.
 func TestComponentsOfARun(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, partsOfTheReward)
 	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1", "run.validate_every=0", "run.validate_first=false",
 		"analysis.enabled=false", "checkpoint.keep=3", "rollout.prompt=chat", "rollout.max_tokens=24"}
 	train := func(more ...string) {
 		t.Helper()
-		mustGyre(t, dir, append(append([]string{"train", config}, more...), common...)...)
+		mustIn(t, dir, append(append([]string{"train", config}, more...), common...)...)
 	}
 	train("run.steps=3")
 	train("run.steps=2", "run.name=stopped")
@@ -54,7 +53,7 @@ func TestComponentsOfARun(t *testing.T) {
 		t.Error("measuring has changed the weights")
 	}
 	var probed map[string]any
-	out := mustGyre(t, dir, append([]string{"analyze", config, "--checkpoint", "runs/tiny/global_step_1", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json"}, common...)...)
+	out := mustIn(t, dir, append([]string{"analyze", config, "--checkpoint", "runs/tiny/global_step_1", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json"}, common...)...)
 	if err := json.Unmarshal([]byte(out), &probed); err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,9 @@ func readFile(t *testing.T, path string) []byte {
 
 // The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's own.
 func TestAnalysisHasNoSideEffects(t *testing.T) {
-	t.Parallel()
 	with, without := t.TempDir(), t.TempDir()
-	mustGyre(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true", "collapse.every=1")
-	mustGyre(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
+	mustIn(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true", "collapse.every=1")
+	mustIn(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
 	for _, file := range []string{"actor/model.safetensors", "critic/model.safetensors", "optimizer/actor.safetensors"} {
 		file = filepath.Join("runs/tiny/global_step_6", file)
 		if !bytes.Equal(readFile(t, filepath.Join(with, file)), readFile(t, filepath.Join(without, file))) {
@@ -64,11 +63,10 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 
 // Updating on a step's saved episodes repeats that step, and every run proves its sampler exact.
 func TestReplayRepeatsAStep(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=1")
-	mustGyre(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay", filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	mustIn(t, dir, "train", config, "run.steps=1")
+	mustIn(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay", filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/tiny/global_step_1/actor/model.safetensors")),
 		readFile(t, filepath.Join(dir, "runs/again/global_step_1/actor/model.safetensors"))) {
 		t.Error("the replayed step's weights differ from the played one's")
@@ -81,7 +79,6 @@ func TestReplayRepeatsAStep(t *testing.T) {
 
 // Hand-written groups may have one member: PPO needs no comparison, and the gradient analysis says why it is left out.
 func TestReplayOfSingleEpisodes(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	episodes := filepath.Join(dir, "episodes.jsonl")
@@ -92,7 +89,7 @@ func TestReplayOfSingleEpisodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, override := range map[string]string{"alone": "analysis.groups=0", "apart": "analysis.groups=3"} {
-		code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2", override, "--replay", episodes)
+		code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2", override, "--replay", episodes)
 		if code != 0 || !strings.Contains(stderr, "no gradient analysis") {
 			t.Errorf("%s: exit code %d\n%s", override, code, stderr)
 		}
@@ -101,10 +98,9 @@ func TestReplayOfSingleEpisodes(t *testing.T) {
 
 // Threads change nothing on the sampling side: the first step's episodes are the same with one and with two.
 func TestThreadsDoNotChangeEpisodes(t *testing.T) {
-	t.Parallel()
 	one, two := t.TempDir(), t.TempDir()
-	mustGyre(t, one, "train", tinyConfig(t, one, ""), "run.steps=1", "run.threads=1")
-	mustGyre(t, two, "train", tinyConfig(t, two, ""), "run.steps=1", "run.threads=2")
+	mustIn(t, one, "train", tinyConfig(t, one, ""), "run.steps=1", "run.threads=1")
+	mustIn(t, two, "train", tinyConfig(t, two, ""), "run.steps=1", "run.threads=2")
 	episodes := "runs/tiny/rollouts/step_1.jsonl"
 	if !bytes.Equal(readFile(t, filepath.Join(one, episodes)), readFile(t, filepath.Join(two, episodes))) {
 		t.Error("episodes differ")
@@ -112,10 +108,9 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 }
 
 func TestCollapseRulesExitWithFive(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	// One token is never a whole answer: every episode earns the same penalties and no group has a spread.
-	code, _, stderr := runGyre(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
+	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
 	if code != 5 {
 		t.Fatalf("exit code %d, want 5\n%s", code, stderr)
 	}
@@ -137,10 +132,9 @@ func TestCollapseRulesExitWithFive(t *testing.T) {
 
 // Errors of usage and configuration: exit code 2, everything at once, and no run directory.
 func TestConfigurationErrorsLeaveNothing(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[filtr]\nvalue = 1\n[engine]\nkv_mib = \"lots\"\n")
-	code, stdout, stderr := runGyre(t, dir, "train", config, "actor.lrr=1")
+	code, stdout, stderr := runIn(t, dir, "train", config, "actor.lrr=1")
 	if code != 2 || stdout != "" {
 		t.Fatalf("exit code %d, stdout %q", code, stdout)
 	}
@@ -152,19 +146,18 @@ func TestConfigurationErrorsLeaveNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
 		t.Error("a run directory was made")
 	}
-	code, _, stderr = runGyre(t, dir, "train", tinyConfig(t, dir, ""), "model.path=none")
-	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); code != 1 || err == nil {
+	code, _, stderr = runIn(t, dir, "train", tinyConfig(t, dir, ""), "model.path=none")
+	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); code != 2 || err == nil {
 		t.Errorf("a run that could not start left its directory (exit code %d)\n%s", code, stderr)
 	}
 }
 
 func TestARunIsNeverOverwritten(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=1")
+	mustIn(t, dir, "train", config, "run.steps=1")
 	before := readFile(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
-	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1")
+	code, _, stderr := runIn(t, dir, "train", config, "run.steps=1")
 	if code == 0 || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
@@ -174,10 +167,9 @@ func TestARunIsNeverOverwritten(t *testing.T) {
 }
 
 func TestCorruptCheckpoints(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustGyre(t, dir, "train", config, "run.steps=2")
+	mustIn(t, dir, "train", config, "run.steps=2")
 	flip := func(step string) {
 		path := filepath.Join(dir, "runs/tiny", step, "actor/model.safetensors")
 		data := readFile(t, path)
@@ -187,17 +179,17 @@ func TestCorruptCheckpoints(t *testing.T) {
 		}
 	}
 	flip("global_step_2")
-	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=2", "--resume")
+	code, _, stderr := runIn(t, dir, "train", config, "run.steps=2", "--resume")
 	if code != 0 || !strings.Contains(stderr, "passed over") || !strings.Contains(stderr, "global_step_1") {
 		t.Fatalf("one bad checkpoint: exit code %d\n%s", code, stderr)
 	}
-	code, _, stderr = runGyre(t, dir, "train", config, "run.steps=3", "--resume", "actor.lr=0.5")
+	code, _, stderr = runIn(t, dir, "train", config, "run.steps=3", "--resume", "actor.lr=0.5")
 	if code != 0 || strings.Count(stderr, "another configuration") != 1 || !strings.Contains(stderr, "actor.lr = 0.5 was 0.001") {
 		t.Errorf("another learning rate, exit code %d:\n%s", code, stderr)
 	}
 	flip("global_step_2")
 	flip("global_step_3")
-	code, _, stderr = runGyre(t, dir, "train", config, "run.steps=3", "--resume")
+	code, _, stderr = runIn(t, dir, "train", config, "run.steps=3", "--resume")
 	if code != 4 || !strings.Contains(stderr, "SHA-256") {
 		t.Fatalf("no good checkpoint: exit code %d, want 4\n%s", code, stderr)
 	}
@@ -207,8 +199,8 @@ func TestCorruptCheckpoints(t *testing.T) {
 func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 2\nbatch = 4\n")
-	mustGyre(t, dir, "train", config, "run.steps=1")
-	mustGyre(t, dir, "sft", config, "run.name=warm", "sft.epochs=1")
+	mustIn(t, dir, "train", config, "run.steps=1")
+	mustIn(t, dir, "sft", config, "run.name=warm", "sft.epochs=1")
 	t.Chdir(dir)
 	const step, warm = "runs/tiny/global_step_1", "runs/warm/global_step_1"
 	uses := []struct{ part, command string }{ // what a command reads of a step's folder: all of it, or one model
@@ -275,14 +267,13 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 	if len(tried) != len(uses) {
 		t.Errorf("%d of %d uses of a checkpoint were tried: %v", len(tried), len(uses), tried)
 	}
-	mustGyre(t, dir, "eval", config, "--checkpoint", step)
+	mustIn(t, dir, "eval", config, "--checkpoint", step)
 }
 
 func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 24\nvalidation_episodes = 8\nepochs = 3\nbatch = 4\nlr = 1e-2\n")
-	mustGyre(t, dir, "sft", config, "run.name=warm")
+	mustIn(t, dir, "sft", config, "run.name=warm")
 	for split, episodes := range map[string]int{"train": 24, "test": 8} {
 		lines, err := dataset.Read(filepath.Join(dir, "runs/warm/demonstrations", split+".jsonl"))
 		if err != nil {
@@ -303,13 +294,13 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 		}
 	}
 	// As a step of its own: the same files, and weights to the bit.
-	mustGyre(t, dir, "data", "demonstrations", config, "--output", "shown")
+	mustIn(t, dir, "data", "demonstrations", config, "--output", "shown")
 	for _, name := range []string{"train.jsonl", "test.parquet", "episodes.jsonl"} {
 		if !bytes.Equal(readFile(t, filepath.Join(dir, "shown", name)), readFile(t, filepath.Join(dir, "runs/warm/demonstrations", name))) {
 			t.Errorf("%s is not what gyre sft left", name)
 		}
 	}
-	mustGyre(t, dir, "sft", config, "run.name=given", "sft.data=shown/episodes.jsonl")
+	mustIn(t, dir, "sft", config, "run.name=given", "sft.data=shown/episodes.jsonl")
 	final := "global_step_3/actor/model.safetensors"
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/given", final)), readFile(t, filepath.Join(dir, "runs/warm", final))) {
 		t.Error("demonstrations that are read teach something else than those that are made")
@@ -330,15 +321,15 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	}
 	// A run that ends after its first epoch and is resumed equals one that was not disturbed.
 	epoch := []string{"sft", config, "run.name=resumed", "run.save_every=1", "sft.schedule=constant"}
-	mustGyre(t, dir, append(epoch, "sft.epochs=1", "run.validate_every=0")...)
-	mustGyre(t, dir, append(epoch, "--resume")...)
-	mustGyre(t, dir, append(epoch, "run.name=whole")...)
+	mustIn(t, dir, append(epoch, "sft.epochs=1", "run.validate_every=0")...)
+	mustIn(t, dir, append(epoch, "--resume")...)
+	mustIn(t, dir, append(epoch, "run.name=whole")...)
 	weights := "global_step_3/actor/model.safetensors"
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/whole", weights)), readFile(t, filepath.Join(dir, "runs/resumed", weights))) {
 		t.Error("a resumed run's weights differ from an undisturbed one's")
 	}
 	var result map[string]float64
-	stdout := mustGyre(t, dir, "eval", config, "--checkpoint", filepath.Join(dir, "runs/warm/global_step_3"), "--json")
+	stdout := mustIn(t, dir, "eval", config, "--checkpoint", filepath.Join(dir, "runs/warm/global_step_3"), "--json")
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +339,7 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "runs/tiny")); err == nil {
 		t.Error("eval made a run directory")
 	}
-	baseline := mustGyre(t, dir, "eval", config, "--random", "validation.envs.0.groups=300")
+	baseline := mustIn(t, dir, "eval", config, "--random", "validation.envs.0.groups=300")
 	// Success is the first metric of the table, with its interval.
 	if !regexp.MustCompile(`^metric +value\nsokoban/success +\d+\.\d % \[\d+\.\d, \d+\.\d\] of 300\n`).MatchString(baseline) || strings.Contains(baseline, "non-zero") {
 		t.Errorf("the random baseline is\n%s", baseline)
@@ -357,13 +348,12 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 
 // The best epoch by the held-out loss is kept, validated and named, whatever comes after it, with any number of ranks; RL starts from it.
 func TestBestEpochIsKept(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
 	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"}, "replicas": {"--ranks", "2", "fsdp.shard=none"}} {
 		t.Run(name, func(t *testing.T) {
 			run := filepath.Join(dir, "runs", name)
-			code, _, stderr := runGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "checkpoint.keep=1"}, ranks...)...)
+			code, _, stderr := runIn(t, dir, append([]string{"sft", config, "run.name=" + name, "checkpoint.keep=1"}, ranks...)...)
 			if code != 0 {
 				t.Fatalf("exit code %d\n%s", code, stderr)
 			}
@@ -389,22 +379,21 @@ func TestBestEpochIsKept(t *testing.T) {
 				t.Errorf("checkpoints %v, want those of the best epoch and of the last", found)
 			}
 			var result map[string]float64
-			if err := json.Unmarshal([]byte(mustGyre(t, dir, "eval", config, "--checkpoint", filepath.Join(run, "best"), "--json")), &result); err != nil {
+			if err := json.Unmarshal([]byte(mustIn(t, dir, "eval", config, "--checkpoint", filepath.Join(run, "best"), "--json")), &result); err != nil {
 				t.Fatal(err)
 			}
 			if got := values[32]["val-env/sokoban/episodic_return"]; got == nil || got != result["sokoban/episodic_return"] {
 				t.Errorf("the run validated %v, the best epoch has %v", got, result["sokoban/episodic_return"])
 			}
-			mustGyre(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" + filepath.Join(run, "best/actor")}, ranks...)...)
+			mustIn(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" + filepath.Join(run, "best/actor")}, ranks...)...)
 		})
 	}
 }
 
 // With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.
 func TestSharesOfTheUpdate(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	mustGyre(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true", "actor.mini_batch=8",
+	mustIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true", "actor.mini_batch=8",
 		"algorithm.entropy_coef=0", "filter.strategy=none")
 	compared := 0
 	for step, values := range steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl")) {

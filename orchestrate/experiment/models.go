@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gyre/internal/nearest"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
@@ -81,11 +82,23 @@ func HowToGet(dir string) string {
 		step, _, _ = strings.Cut(step, "/")
 		return fmt.Sprintf("`gyre train` or `gyre sft` saves it in step %s of the run %s", step, run)
 	}
+	if near := nearest.Hint(dir, modelsBeside(dir)); near != "" {
+		return "no such model" + near
+	}
 	name, options := "ORG/NAME", " (the first lines of an example configuration show its options)"
 	if base := filepath.Base(dir); strings.HasPrefix(base, "Qwen") {
 		name, options = "Qwen/"+base, ""
 	}
 	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there%s, `gyre model pull %s %s` downloads one", dir, options, name, dir)
+}
+
+// modelsBeside are the models in the folder in which one was looked for.
+func modelsBeside(dir string) (out []string) {
+	found, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", "config.json")) // a folder with pattern characters has none
+	for _, path := range found {
+		out = append(out, filepath.Dir(path))
+	}
+	return out
 }
 
 // TokenizerOf is the directory that a checkpoint's tokenizer is read from: its own, or the given one where it has none.

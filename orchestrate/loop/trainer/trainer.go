@@ -85,34 +85,49 @@ func (t *Trainer) observe() (err error) {
 
 // Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would refuse.
 func Check(c *config.Config, o Options) (*experiment.Experiment, error) {
-	t := &Trainer{run: newRun(c, o, c.Run.Steps)}
-	if err := rundir.Check(t.checkpoints.dir, o.Resume); err != nil {
+	if o.Replay != "" {
+		if _, err := openReplay(o.Replay, c.Run.Steps); err != nil {
+			return nil, err
+		}
+	}
+	t := newRun(c, o, c.Run.Steps)
+	return t.check(TrainingParts(o.Replay != ""))
+}
+
+// CheckSFT is Check for a supervised run.
+func CheckSFT(c *config.Config, o Options) (*experiment.Experiment, error) {
+	t := SFT{run: newRun(c, o, c.SFT.Epochs)}
+	if c.SFT.Data != "" {
+		if _, err := readDemonstrations(c.SFT); err != nil {
+			return nil, err
+		}
+	}
+	return t.check(experiment.Parts{Learn: true, Play: c.SFT.Data == "" || t.validates()})
+}
+
+// check opens what the run would open, without weights, and makes nothing.
+func (t *run) check(parts experiment.Parts) (*experiment.Experiment, error) {
+	if err := rundir.Check(t.checkpoints.dir, t.options.Resume); err != nil {
 		return nil, err
 	}
-	from, err := t.checkpoints.find(o)
+	from, err := t.checkpoints.find(t.options)
 	if err == nil {
 		err = t.settle(context.Background(), from) // one process
 	}
 	if err != nil {
 		return nil, err
 	}
-	c = t.config
-	resolved, err := config.Resolved(c)
+	resolved, err := config.Resolved(t.config)
 	if err == nil {
 		err = t.continueFrom(from, resolved)
+	}
+	if err == nil {
+		_, err = experiment.OpenMachine(t.config.Run.Threads, experiment.Placement(t.config), t.log.Warnf)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if o.Replay != "" {
-		if _, err := openReplay(o.Replay, c.Run.Steps); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := experiment.OpenMachine(c.Run.Threads, experiment.Placement(c), t.log.Warnf); err != nil {
-		return nil, err
-	}
-	return experiment.Open(c, TrainingParts(o.Replay != "").Continue(from))
+	return experiment.Open(t.config, parts.Continue(from))
 }
 
 // TrainingParts are the parts of an experiment that reinforcement learning needs.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"gyre/internal/table"
 )
 
 // Column is one metric of the console line. Key is a pattern as in path.Match, in which * stands for one part of a
@@ -21,14 +23,14 @@ type Column struct {
 }
 
 // Columns is the usual console line of a training step or epoch, the most telling first: what has no value is left out, and on a terminal what
-// does not fit.
+// does not fit. Columns have this order whenever their first value comes.
 var Columns = []Column{
+	{"val-env/*/success", "val_success", "%.3f"},
+	{"train/*/success", "success", "%.3f"},
 	{"train/loss", "loss", "%.4f"},
 	{"val/loss", "val_loss", "%.4f"},
-	{"train/*/success", "success", "%.3f"},
-	{"val-env/*/success", "val_success", "%.3f"},
 	{"critic/score/mean", "score", "%.3f"},
-	{"rollout/in_group_reward_std", "spread", "%.3f"},
+	{"rollout/in_group_reward_std", "reward_std", "%.3f"},
 	{"rollout/filter_kept_ratio", "kept", "%.2f"},
 	{"actor/entropy", "entropy", "%.3f"},
 	{"actor/ppo_kl", "kl", "%.2e"},
@@ -56,7 +58,7 @@ type Console struct {
 	terminal bool
 	colour   bool
 	bar      *Bar
-	table    table
+	table    rows
 }
 
 // NewConsole writes to out. On a terminal it draws progress bars, and colours unless NO_COLOR is set or TERM is dumb;
@@ -87,7 +89,7 @@ func (c *Console) Step(step, total int, values map[string]any) {
 		return
 	}
 	c.mu.Lock()
-	header, row := c.table.row(c.width(), step, total, cells(c.Columns, values))
+	header, row := c.table.row(table.Width(c.out), step, total, cells(c.Columns, values))
 	c.mu.Unlock()
 	const dim, reset = "\x1b[2m", "\x1b[0m"
 	if header != "" && c.colour {
@@ -97,16 +99,6 @@ func (c *Console) Step(step, total int, values map[string]any) {
 		row = header + "\n" + row
 	}
 	fmt.Fprintln(c, row)
-}
-
-// width is the terminal's; 80 where it does not tell.
-func (c *Console) width() int {
-	if file, ok := c.out.(*os.File); ok {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return 80
 }
 
 // Line is the whole plain text of a step, as for a log file.
@@ -119,19 +111,22 @@ func (c *Console) Line(step, total int, values map[string]any) string {
 }
 
 // cell is a value of a step for people.
-type cell struct{ key, label, brief, text string }
+type cell struct {
+	key, label, brief, text string
+	order                   int // of its column
+}
 
 // cells are the values that the columns name, in their order.
 func cells(columns []Column, values map[string]any) (out []cell) {
 	keys := sortedKeys(values)
-	for _, column := range columns {
+	for order, column := range columns {
 		first := len(out)
 		for _, key := range keys {
 			if matched, _ := path.Match(column.Key, key); !matched {
 				continue
 			}
 			if text, ok := format(column.Format, values[key]); ok {
-				out = append(out, cell{key, label(column, key), label(column, key), text})
+				out = append(out, cell{key, label(column, key), label(column, key), text, order})
 			}
 		}
 		if len(out) == first+1 { // there is no other tag to tell it from
@@ -141,15 +136,15 @@ func cells(columns []Column, values map[string]any) (out []cell) {
 	return out
 }
 
-// table keeps the columns of a terminal in place from row to row.
-type table struct {
+// rows keeps the columns of a terminal in place from row to row.
+type rows struct {
 	columns []column
-	rows    int // below the last header
+	below   int // rows since the last header
 }
 
 type column struct {
-	key, label string
-	width      int
+	key, label   string
+	width, order int
 }
 
 // headerEvery is how many rows are printed before the names of the columns are repeated.
@@ -157,20 +152,20 @@ const headerEvery = 20
 
 // row lays a step out in no more than width characters; header is not empty where the names of the columns have to be (re)printed. Columns stay
 // from the first step on that has them.
-func (t *table) row(width, step, total int, cells []cell) (header, row string) {
-	changed := t.rows%headerEvery == 0
-	at := 0
+func (t *rows) row(width, step, total int, cells []cell) (header, row string) {
+	changed := t.below%headerEvery == 0
 	for _, c := range cells {
 		i := slices.IndexFunc(t.columns, func(x column) bool { return x.key == c.key })
 		if i < 0 {
-			i = at
-			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief)})
+			if i = slices.IndexFunc(t.columns, func(x column) bool { return x.order > c.order }); i < 0 {
+				i = len(t.columns)
+			}
+			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief), order: c.order})
 			changed = true
 		}
 		if len(c.text) > t.columns[i].width {
 			t.columns[i].width, changed = len(c.text), true
 		}
-		at = i + 1
 	}
 	first := len(fmt.Sprintf("%d/%d", total, total))
 	first = max(first, len("step"))
@@ -190,9 +185,9 @@ func (t *table) row(width, step, total int, cells []cell) (header, row string) {
 		fmt.Fprintf(&texts, "  %*s", x.width, text)
 	}
 	if changed {
-		t.rows, header = 0, names.String()
+		t.below, header = 0, names.String()
 	}
-	t.rows++
+	t.below++
 	return header, texts.String()
 }
 

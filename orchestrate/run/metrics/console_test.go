@@ -25,6 +25,28 @@ func TestStepLine(t *testing.T) {
 	}
 }
 
+// Validation success, which people look for, is the first column from the step on that has it, wherever other columns were before.
+func TestValidationSuccessIsTheFirstColumn(t *testing.T) {
+	var out bytes.Buffer
+	c := NewConsole(&out)
+	c.terminal = true
+	values := map[string]any{}
+	for _, column := range Columns {
+		values[strings.ReplaceAll(column.Key, "*", "sokoban")] = 0.25
+	}
+	c.Step(0, 9, map[string]any{"val-env/sokoban/success": 0.5})
+	delete(values, "val-env/sokoban/success")
+	c.Step(1, 9, values)
+	values["val-env/sokoban/success"] = 0.75
+	c.Step(2, 9, values)
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []string{"step  val_success", " 0/9        0.500", "step  val_success  success", " 1/9               ", " 2/9        0.750"} {
+		if !strings.HasPrefix(lines[i], want) || len(lines[i]) > 80 {
+			t.Errorf("line %d is %q, want %q at its beginning", i, lines[i], want)
+		}
+	}
+}
+
 // On a terminal no line is longer than the terminal, columns stay in their place, and their names come again when they change.
 func TestRowsFitTheTerminal(t *testing.T) {
 	var out bytes.Buffer
