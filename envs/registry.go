@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"gyre/internal/dataset"
 	"gyre/internal/nearest"
 )
 
@@ -27,8 +28,18 @@ type Spec struct {
 	// New makes an environment from such a struct. Every instance is given a struct of its own.
 	New func(options any) (Env, error)
 	// NewFactory is set instead of New where the instances of one set of options share something (a server's connection), or
-	// compute reward components on request. It refuses components that it does not know.
-	NewFactory func(options any, components []ComponentSpec) (Factory, error)
+	// need more than their options. It refuses components that it does not know.
+	NewFactory func(Request) (Factory, error)
+	// CountTokens is set by the program that plays the environment, where it knows tokenizers: it opens that of a model
+	// directory and gives a function that counts the tokens of a prompt.
+	CountTokens func(dir string) (func([]dataset.Message) (int, error), error)
+}
+
+// Request is what a Factory is made from.
+type Request struct {
+	Options     any // a pointer to the tag's struct, with the experiment's values
+	Components  []ComponentSpec
+	CountTokens func(dir string) (func([]dataset.Message) (int, error), error) // nil = the program knows no tokenizers
 }
 
 // Factory makes environments of one tag and one set of options. It is safe for concurrent use.
@@ -47,7 +58,7 @@ func (s Spec) Factory(options map[string]any, components ...ComponentSpec) (Fact
 	}
 	o := s.NewOptions()
 	problems := Decode(o, options)
-	factory, err := s.NewFactory(o, components)
+	factory, err := s.NewFactory(Request{o, components, s.CountTokens})
 	if problems = errors.Join(problems, err); problems != nil {
 		return nil, fmt.Errorf("environment %s: %w", s.Tag, problems)
 	}

@@ -32,7 +32,7 @@ func newOptions() *options {
 		Feedback: "That answer is not right. Look for the mistake and answer again.", OverLong: "filter"}
 }
 
-func (o *options) make(components []envs.ComponentSpec) (envs.Env, error) {
+func (o *options) make(request envs.Request) (envs.Env, error) {
 	var problems []error
 	for _, c := range []struct {
 		name       string
@@ -51,11 +51,11 @@ func (o *options) make(components []envs.ComponentSpec) (envs.Env, error) {
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}
-	set, err := o.load()
+	set, err := o.load(request)
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
-	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback, components)
+	return newReader(&rows{options: *o, list: set}, o.Attempts, o.Feedback, request.Components)
 }
 
 // rows gives the rows of a file in the order of the epochs. It belongs to one environment.
@@ -85,13 +85,13 @@ func (r *rows) row(seed int64) dataset.Row {
 // loaded are files by the settings that they are read with.
 var loaded envs.Files[options, []dataset.Row]
 
-func (o options) load() ([]dataset.Row, error) {
+func (o options) load(request envs.Request) ([]dataset.Row, error) {
 	if o.File == "" {
 		return samples(), nil
 	}
 	key := o
 	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
-	list, err := loaded.Get(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o) })
+	list, err := loaded.Get(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o, request) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
 	}
@@ -115,7 +115,7 @@ func howToGet(file string) string {
 }
 
 // read loads a file and leaves out what does not fit.
-func read(o options) ([]dataset.Row, error) {
+func read(o options, request envs.Request) ([]dataset.Row, error) {
 	instruction := o.Instruction
 	switch instruction {
 	case "boxed":
@@ -139,8 +139,13 @@ func read(o options) ([]dataset.Row, error) {
 	}
 	measure := dataset.Characters
 	if o.Tokenizer != "" {
-		if measure, err = dataset.Tokens(o.Tokenizer); err != nil {
-			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, `gyre model init` and `bash scripts/get-smollm2.sh` make some)", err)
+		if request.CountTokens == nil {
+			return nil, errors.New("option tokenizer: this program knows no tokenizers; leave it out to count characters")
+		}
+		measure.Unit = "tokens"
+		if measure.Of, err = request.CountTokens(o.Tokenizer); err != nil {
+			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, `gyre model init` "+
+				"and `bash scripts/get-smollm2.sh` make some)", err)
 		}
 	}
 	var kept []dataset.Row
@@ -168,15 +173,15 @@ func init() {
 		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16, MaxReplyWords: 0,
 		PlainReplies: true,
 		NewOptions:   func() any { return newOptions() },
-		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
-			return func() (envs.Env, error) { return o.(*options).make(components) }, nil
+		NewFactory: func(r envs.Request) (envs.Factory, error) {
+			return func() (envs.Env, error) { return r.Options.(*options).make(r) }, nil
 		},
 	}, envs.Spec{
 		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1, MaxReplyWords: 0,
 		PlainReplies: true,
 		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
-		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
-			return func() (envs.Env, error) { return o.(*sums).make(components) }, nil
+		NewFactory: func(r envs.Request) (envs.Factory, error) {
+			return func() (envs.Env, error) { return r.Options.(*sums).make(r.Components) }, nil
 		},
 	})
 }

@@ -56,8 +56,8 @@ func init() {
 			NewOptions: func() any {
 				return &options{Processes: 1, Config: "{}", Attempt: 10, Patience: 30, MaxBytes: 4 << 20}
 			},
-			NewFactory: func(o any, _ []envs.ComponentSpec) (envs.Factory, error) {
-				options := o.(*options)
+			NewFactory: func(r envs.Request) (envs.Factory, error) {
+				options := r.Options.(*options)
 				if err := options.check(); err != nil {
 					return nil, err
 				}

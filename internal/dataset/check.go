@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -46,20 +45,6 @@ var Characters = Measure{"characters", func(prompt []Message) (int, error) {
 	}
 	return n, nil
 }}
-
-// CountTokens says how prompts are measured in tokens: count opens the tokenizer and the chat template of a model directory.
-// A package that knows tokenizers calls it when it is linked into a program.
-func CountTokens(count func(dir string) (func([]Message) (int, error), error)) { countTokens = count }
-
-var countTokens = func(string) (func([]Message) (int, error), error) {
-	return nil, errors.New("this program knows no tokenizers: import gyre/orchestrate/model/chat")
-}
-
-// Tokens measures prompts as a model's chat template writes them, generation prompt included.
-func Tokens(dir string) (Measure, error) {
-	of, err := countTokens(dir)
-	return Measure{"tokens", of}, err
-}
 
 func boxedAnswer(text string) string { content, _ := answer.Boxed(text); return content }
 

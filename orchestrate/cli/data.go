@@ -15,6 +15,7 @@ import (
 
 	"gyre/envs/reward"
 	"gyre/internal/dataset"
+	"gyre/orchestrate/model/chat"
 )
 
 func dataCommand() *cli.Command {
@@ -156,7 +157,8 @@ func dataCheck(c *cli.Context) error {
 	}
 	measure := dataset.Characters
 	if dir := c.String("model"); dir != "" {
-		if measure, err = dataset.Tokens(dir); err != nil {
+		measure.Unit = "tokens"
+		if measure.Of, err = chat.CountTokens(dir); err != nil {
 			return Usagef("--model: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/orchestrate/model/chat"
 )
 
 // GSM8K's own answers end in "#### NUMBER": prepared rows hold the number alone, ask for that form, and say where they come from.
@@ -113,6 +114,7 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := map[string]any{"file": file, "tokenizer": model, "max_prompt_length": lengths[short], "shuffle": false}
+	spec.CountTokens = chat.CountTokens
 	env, err := spec.Make(options)
 	if err != nil {
 		t.Fatal(err)

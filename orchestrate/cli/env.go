@@ -15,6 +15,7 @@ import (
 	"gyre/internal/quote"
 	"gyre/internal/table"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/model/chat"
 )
 
 func envCommand() *cli.Command {
@@ -110,6 +111,7 @@ func openEnv(c *cli.Context) (envs.Spec, envs.Env, error) {
 		}
 		options[key] = optionValue(text)
 	}
+	spec.CountTokens = chat.CountTokens
 	env, err := spec.Make(options)
 	if err != nil {
 		return spec, nil, Usagef("%w", err)

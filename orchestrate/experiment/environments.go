@@ -12,6 +12,7 @@ import (
 	_ "gyre/envs/builtin" // configurations name any of them
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/model/chat"
 )
 
 // CheckEnvironments is the check of a configuration that makes one environment of every source and its first state, which checks tag and
@@ -49,6 +50,7 @@ func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64
 	if faulty {
 		return
 	}
+	spec.CountTokens = chat.CountTokens
 	env, err := spec.Make(e.Options)
 	if err == nil {
 		_, err = env.Reset(ctx, seed, 0)

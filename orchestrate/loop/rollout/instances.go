@@ -12,6 +12,7 @@ import (
 	"gyre/envs"
 	"gyre/internal/quote"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/model/chat"
 )
 
 // instances keeps environments between episodes, so that what one costs to make (levels to read, a process to start) is paid once
@@ -36,6 +37,7 @@ func (p *instances) kind(spec envs.Spec, source config.Env) (*instanceKind, erro
 	if k := p.kinds[key]; k != nil {
 		return k, nil
 	}
+	spec.CountTokens = chat.CountTokens
 	make, err := spec.Factory(source.Options, p.components...)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/model/chat"
 )
 
 // Overlap counts first states, by what the policy is shown of them.
@@ -83,6 +84,7 @@ func eachReset(ctx context.Context, source config.Env, from, end, stride int64, 
 	if err != nil {
 		return err
 	}
+	spec.CountTokens = chat.CountTokens
 	env, err := spec.Make(source.Options)
 	if err != nil {
 		return err

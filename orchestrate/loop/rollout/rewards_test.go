@@ -34,15 +34,15 @@ func init() {
 	envs.Register(envs.Spec{
 		Tag: "judge", Type: "judge", MaxActions: 4, PlainReplies: true,
 		NewOptions: func() any { return new(judgeOptions) },
-		NewFactory: func(o any, components []envs.ComponentSpec) (envs.Factory, error) {
-			for _, c := range components {
+		NewFactory: func(r envs.Request) (envs.Factory, error) {
+			for _, c := range r.Components {
 				if c.Name == "refused" {
 					return nil, fmt.Errorf("no part %q", c.Name)
 				}
 			}
 			return func() (envs.Env, error) {
 				judgesMade.Add(1)
-				return &judge{options: o.(*judgeOptions)}, nil
+				return &judge{options: r.Options.(*judgeOptions)}, nil
 			}, nil
 		},
 	})

@@ -14,18 +14,18 @@ import (
 	"gyre/orchestrate/model/chat/bpe"
 )
 
-func init() {
-	dataset.CountTokens(func(dir string) (func([]dataset.Message) (int, error), error) {
-		tokenizer, err := Load(dir)
-		return func(prompt []dataset.Message) (int, error) {
-			messages := make([]Message, len(prompt))
-			for i, m := range prompt {
-				messages[i] = Message{Role: m.Role, Content: m.Content}
-			}
-			ids, err := tokenizer.EncodeMessages(messages, true)
-			return len(ids), err
-		}, err
-	})
+// CountTokens opens the tokenizer and the chat template of a model directory, and gives a function that counts the tokens of a
+// prompt, the generation prompt included.
+func CountTokens(dir string) (func([]dataset.Message) (int, error), error) {
+	tokenizer, err := Load(dir)
+	return func(prompt []dataset.Message) (int, error) {
+		messages := make([]Message, len(prompt))
+		for i, m := range prompt {
+			messages[i] = Message{Role: m.Role, Content: m.Content}
+		}
+		ids, err := tokenizer.EncodeMessages(messages, true)
+		return len(ids), err
+	}, err
 }
 
 // maxFile bounds the size in bytes of the files that are read.
