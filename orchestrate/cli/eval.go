@@ -20,7 +20,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
-	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/plot"
 )
@@ -70,7 +70,7 @@ which a metric is not zero.
 				if err != nil {
 					return openingError(err)
 				}
-				return printEvaluations(c, cfg, []evaluated{{result: &trainer.Evaluation{Metrics: result}}})
+				return printEvaluations(c, cfg, []evaluated{{result: &session.Evaluation{Metrics: result}}})
 			}
 			checkpoints := c.StringSlice("checkpoint")
 			if run := runArgument(c); run != "" && len(checkpoints) == 0 {
@@ -91,7 +91,7 @@ which a metric is not zero.
 					if len(list) > 1 {
 						fmt.Fprintf(console, "%s\n", list[i].name)
 					}
-					if list[i].result, err = trainer.Evaluate(ctx, cfg, list[i].dir, c.String("output"), world, console); err != nil {
+					if list[i].result, err = session.Evaluate(ctx, cfg, list[i].dir, c.String("output"), world, console); err != nil {
 						return openingError(err)
 					}
 				}
@@ -118,7 +118,7 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 		episodes, turns = episodes+e.Groups*e.GroupSize, max(turns, e.MaxTurns)
 	}
 	for _, e := range list {
-		opened, err := trainer.CheckEvaluation(cfg, e.dir, console)
+		opened, err := session.CheckEvaluation(cfg, e.dir, console)
 		if err != nil {
 			return openingError(fmt.Errorf("%s: %w", e.name, err))
 		}
@@ -152,7 +152,7 @@ func parameters(n int64) table.Cell {
 // evaluated is a checkpoint with what its validation found.
 type evaluated struct {
 	name, dir string
-	result    *trainer.Evaluation
+	result    *session.Evaluation
 }
 
 // namedCheckpoints are those of the command line, model.path without any. A name before = is one unless the whole is a directory.

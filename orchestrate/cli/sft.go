@@ -8,7 +8,8 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/ranks"
-	"gyre/orchestrate/loop/trainer"
+	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/sft"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -34,14 +35,14 @@ RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
 			if err != nil {
 				return err
 			}
-			options := trainer.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)}
+			options := session.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)}
 			if c.Bool("dry-run") {
-				opened, err := trainer.CheckSFT(cfg, options)
+				opened, err := sft.Check(cfg, options)
 				return dryRun(c, opened, err)
 			}
 			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 				options.World, options.Console = world, console
-				t, err := trainer.NewSFT(ctx, cfg, options)
+				t, err := sft.New(ctx, cfg, options)
 				if err != nil {
 					return openingError(err)
 				}
@@ -69,7 +70,7 @@ response, extra_info), and episodes.jsonl, which sft.data reads.
 				return err
 			}
 			dir := c.String("output")
-			if err := trainer.Demonstrate(c.Context, cfg, dir, metrics.NewConsole(c.App.ErrWriter)); err != nil {
+			if err := sft.Demonstrate(c.Context, cfg, dir, metrics.NewConsole(c.App.ErrWriter)); err != nil {
 				return err
 			}
 			s := cfg.SFT

@@ -10,6 +10,7 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/study/scale"
@@ -50,7 +51,7 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			if err != nil {
 				return err
 			}
-			options := trainer.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"),
+			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"),
 				Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
 			if c.IsSet("until") && options.Until < 1 {
 				return Usagef("--until is %d, expected a step of at least 1", options.Until)
@@ -79,7 +80,7 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 }
 
 // conclude prints the last line of a run and turns early stops into exit code 5.
-func conclude(c *cli.Context, world *ranks.World, outcome trainer.Outcome, err error) error {
+func conclude(c *cli.Context, world *ranks.World, outcome session.Outcome, err error) error {
 	if err != nil {
 		return trainingError(err)
 	}

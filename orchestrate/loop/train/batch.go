@@ -101,6 +101,20 @@ func (b *Batch) Weigh(aggregation string, width int) error {
 	return err
 }
 
+// SampledMean is the mean of a column over all sampled tokens.
+func (b *Batch) SampledMean(column [][]float32) float64 {
+	sum, n := 0.0, 0
+	for i, s := range b.Sequences {
+		for t, sampled := range s.Mask {
+			if sampled {
+				sum += float64(column[i][t])
+				n++
+			}
+		}
+	}
+	return sum / float64(max(n, 1))
+}
+
 // Aggregations are the ways of joining token losses, by the names of actor.loss_aggregation. Each gives the weight of a token in a sequence of
 // so many sampled tokens. Sequences without sampled tokens do not count.
 var Aggregations = []struct {

@@ -13,8 +13,8 @@ import (
 // advantages computes token rewards, the KL penalty in them, advantages and returns.
 func (p *preparation) advantages(s *Selection, line metrics.Line) error {
 	begin := time.Now()
-	defer func() { p.clock.add("adv", time.Since(begin)) }()
-	a, b, trajectories := p.config.Algorithm, s.Batch, trajectories(*s, p.config)
+	defer func() { p.clock.Add("adv", time.Since(begin)) }()
+	a, b, trajectories := p.Config.Algorithm, s.Batch, trajectories(*s, p.Config)
 	if p.penalty != nil && p.penalty.Coef != 0 {
 		divergences := make([][]float64, b.Len())
 		for i, e := range s.Episodes {

@@ -11,6 +11,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
@@ -18,7 +19,7 @@ import (
 // bucketObserver measures the gradients of a batch by buckets of groups whose rewards vary alike: of the training batch, or of a batch that is
 // played for it.
 type bucketObserver struct {
-	*equipment
+	*session.Session
 	rollouts    *rollouts
 	preparation *preparation
 	dir         string // the folder analysis of the run
@@ -60,15 +61,13 @@ type bucketMetrics struct {
 
 // Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
 func (o *bucketObserver) Due(step int) bool {
-	return analysisDue(o.config.Analysis, step)
+	return session.AnalysisDue(o.Config.Analysis, step)
 }
-
-func analysisDue(a config.Analysis, step int) bool { return a.Enabled && (step-1)%a.Every == 0 }
 
 // possible reports whether a step's gradients can be analysed: with --replay nothing plays a separate batch.
 func (o *bucketObserver) possible(s *Step) bool {
-	if o.replay != nil && o.config.Separate() {
-		o.log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", s.Number)
+	if o.preparation.given && o.Config.Separate() {
+		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", s.Number)
 		return false
 	}
 	return true
@@ -90,18 +89,18 @@ func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
 		return nil
 	}
 	out := &analysed{line: metrics.Line{}}
-	out.line.Add(analysisMetrics{o.config.Analysis.Profile, !o.config.Separate()})
+	out.line.Add(analysisMetrics{o.Config.Analysis.Profile, !o.Config.Separate()})
 	if err := o.step(ctx, s, out); err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}
 	maps.Copy(s.Line, out.line)
-	fmt.Fprint(o.console, out.text)
-	if o.world.Writes() {
+	fmt.Fprint(o.Console, out.text)
+	if o.World.Writes() {
 		if err := gradients.WriteFiles(o.dir, s.Number, out.line); err != nil {
 			return err
 		}
 	}
-	if o.config.Analysis.ExitAfter {
+	if o.Config.Analysis.ExitAfter {
 		s.Line["trainer/exited_after_gradient_analysis"] = 1.0
 		return errAnalysed
 	}
@@ -109,7 +108,7 @@ func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
 }
 
 func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error {
-	if !o.config.Separate() {
+	if !o.Config.Separate() {
 		return o.batch(ctx, s.Chosen, false, out)
 	}
 	episodes, err := o.rollouts.analysis(ctx, s.Number, out.line)
@@ -117,10 +116,10 @@ func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error
 		return err
 	}
 	if len(episodes) == 0 {
-		o.log.Warnf("step %d: no episode of the gradient analysis was played to its end; it is left out", s.Number)
+		o.Log.Warnf("step %d: no episode of the gradient analysis was played to its end; it is left out", s.Number)
 		return nil
 	}
-	_, err = o.episodes(ctx, episodes, o.config.Analysis.LogPrefilter, out)
+	_, err = o.episodes(ctx, episodes, o.Config.Analysis.LogPrefilter, out)
 	return err
 }
 
@@ -169,25 +168,25 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 		out.line.Add(bucketMetrics{Empty: &empty})
 	}
 	if empty {
-		o.log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.groups))
+		o.Log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.groups))
 		return nil
 	}
 	if group, single := s.single(); single {
-		o.log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; nothing is analysed", title, group)
+		o.Log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; nothing is analysed", title, group)
 		return nil
 	}
-	buckets, err := o.buckets(s)
+	buckets, err := bucketsOf(o.Config, s)
 	if err != nil {
 		return err
 	}
-	o.noteBuckets(buckets)
-	subject, err := o.subject(s)
+	noteBuckets(o.Session, buckets)
+	subject, err := subjectOf(o.Session, s)
 	if err != nil {
 		return err
 	}
-	options := experiment.AnalysisOptions(o.config)
-	options.Aggregation, options.Width = o.config.Actor.LossAggregation, s.width
-	bar, done := o.console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
+	options := experiment.AnalysisOptions(o.Config)
+	options.Aggregation, options.Width = o.Config.Actor.LossAggregation, s.width
+	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
 	defer bar.Close()
 	subject.Batch.Progress = func(sequences int) { done += sequences; bar.Set(done) }
 	report, err := gradients.MeasureBuckets(ctx, subject, buckets, options)
@@ -206,15 +205,15 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	out.line.Add(m)
 	text := report.Console(title)
 	out.text += text
-	o.log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
+	o.Log.File(strings.TrimSpace(text) + "\n" + report.Plan.String())
 	return nil
 }
 
 // subject is the policy on a prepared batch, under the loss of the update.
-func (e *equipment) subject(s Selection) (gradients.Subject, error) {
-	batch, o := *s.Batch, objective(e.config)
-	err := batch.Weigh(e.config.Actor.LossAggregation, s.width)
-	return gradients.Subject{Policy: e.actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}, err
+func subjectOf(e *session.Session, s Selection) (gradients.Subject, error) {
+	batch, o := *s.Batch, objective(e.Config)
+	err := batch.Weigh(e.Config.Actor.LossAggregation, s.width)
+	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}, err
 }
 
 // groupsOf are the group ids of a batch's rows.
@@ -227,41 +226,41 @@ func groupsOf(s Selection) []int {
 }
 
 // buckets sorts the groups of a batch by the standard deviation of their rewards.
-func (e *equipment) buckets(s Selection) ([]gradients.Bucket, error) {
-	a := e.config.Analysis
+func bucketsOf(c *config.Config, s Selection) ([]gradients.Bucket, error) {
+	a := c.Analysis
 	return gradients.Split(gradients.Groups(groupsOf(s), s.RewardStd), a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
 }
 
 // noteBuckets says where quantile buckets are not what was asked for.
-func (e *equipment) noteBuckets(buckets []gradients.Bucket) {
-	if e.config.Analysis.Buckets != "quantile" {
+func noteBuckets(e *session.Session, buckets []gradients.Bucket) {
+	if e.Config.Analysis.Buckets != "quantile" {
 		return
 	}
-	if n := e.config.Analysis.NumBuckets; len(buckets) < n {
-		e.log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
+	if n := e.Config.Analysis.NumBuckets; len(buckets) < n {
+		e.Log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
 	}
 	first, last := buckets[0].Groups, buckets[len(buckets)-1].Groups
 	if low, high := first[0].Std, last[len(last)-1].Std; low == high && len(buckets) > 1 {
-		e.log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of groups and mean nothing", low)
+		e.Log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of groups and mean nothing", low)
 	}
 }
 
 // watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that is not wanted.
-func (e *equipment) watchShares() func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
-	if a := e.config.Analysis; !a.Enabled || !a.InUpdate {
+func watchShares(e *session.Session) func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
+	if a := e.Config.Analysis; !a.Enabled || !a.InUpdate {
 		return nil
 	}
 	return func(step *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
 		if group, single := step.Chosen.single(); single {
-			e.log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are not measured", group)
+			e.Log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are not measured", group)
 			return actor, func(metrics.Line) error { return nil }, nil
 		}
-		buckets, err := e.buckets(step.Chosen)
+		buckets, err := bucketsOf(e.Config, step.Chosen)
 		if err != nil {
 			return nil, nil, err
 		}
 		rows := step.Chosen.Batch.Len()
-		shares, err := gradients.NewShares(actor, e.actor.Model, buckets, rows, len(train.MiniBatches(rows, e.config.Actor.MiniBatch)))
+		shares, err := gradients.NewShares(actor, e.Actor.Model, buckets, rows, len(train.MiniBatches(rows, e.Config.Actor.MiniBatch)))
 		if err != nil {
 			return nil, nil, err
 		}

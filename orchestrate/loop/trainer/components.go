@@ -14,6 +14,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
@@ -22,8 +23,9 @@ import (
 
 // componentObserver measures the gradients of the reward's components.
 type componentObserver struct {
-	*equipment
+	*session.Session
 	dir    string           // that files go into; "" writes none
+	given  bool             // episodes are given instead of played
 	saves  bool             // the gradients, too: known to the ranks that write nothing
 	files  *gradients.Saver // nil until the first file
 	looked bool             // at a step: components that lack in the first are warned of
@@ -31,7 +33,7 @@ type componentObserver struct {
 
 // Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
 func (o *componentObserver) Due(step int) bool {
-	c := o.config.Components
+	c := o.Config.Components
 	return c.Enabled && (step-1)%c.Every == 0
 }
 
@@ -41,7 +43,7 @@ func (o *componentObserver) Look(ctx context.Context, s *Step) error {
 		return nil
 	}
 	text, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
-	o.log.File(strings.TrimSpace(text))
+	o.Log.File(strings.TrimSpace(text))
 	return err
 }
 
@@ -63,15 +65,7 @@ func componentWeights(c *config.Config) map[string]float64 {
 }
 
 // componentFolder is where the gradients of the components are kept.
-func componentFolder(c *config.Config) string { return "gradient_analysis_" + dataName(c) }
-
-// dataName is what the folders of gradients and rewards say of the data.
-func dataName(c *config.Config) string {
-	if c.Components.Data == "" && len(c.Envs) > 0 {
-		return strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
-	}
-	return c.Components.Data
-}
+func componentFolder(c *config.Config) string { return "gradient_analysis_" + session.DataName(c) }
 
 // measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves everything as it was. It gives a table
 // for people. Files count the updates before the step: the first step's have the number 0.
@@ -79,10 +73,10 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("gradients of the reward components: %w", err)
 	}
-	c, episodes := o.config.Components, rewarded(s, o.config)
-	c.Names = experiment.RewardComponents(o.config)
+	c, episodes := o.Config.Components, rewarded(s, o.Config)
+	c.Names = experiment.RewardComponents(o.Config)
 	o.noteMissing(step, c.Names, gradients.Occurring(episodes))
-	advantages, err := gradients.Estimate(episodes, c, componentWeights(o.config), o.config.Algorithm)
+	advantages, err := gradients.Estimate(episodes, c, componentWeights(o.Config), o.Config.Algorithm)
 	if err != nil {
 		return fail(err)
 	}
@@ -93,10 +87,10 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	if err != nil {
 		return fail(err)
 	}
-	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.config.Analysis.Confidence, Seed: o.config.Run.Seed,
+	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence, Seed: o.Config.Run.Seed,
 		Step: uint64(step)}
 	if _, single := s.single(); c.Buckets && !single {
-		if options.Buckets, err = o.buckets(s); err != nil {
+		if options.Buckets, err = bucketsOf(o.Config, s); err != nil {
 			return fail(err)
 		}
 	}
@@ -124,13 +118,13 @@ func (o *componentObserver) noteMissing(step int, names, occurring []string) {
 	}
 	o.looked = true
 	if len(occurring) == 0 {
-		o.log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], an environment that names components, "+
+		o.Log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], an environment that names components, "+
 			`or a file with "components" make some`, step)
 		return
 	}
 	for _, name := range names {
 		if !slices.Contains(occurring, name) {
-			o.log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose episodes have it", step, name,
+			o.Log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose episodes have it", step, name,
 				strings.Join(occurring, ", "))
 		}
 	}
@@ -138,13 +132,13 @@ func (o *componentObserver) noteMissing(step int, names, occurring []string) {
 
 // onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is clipped.
 func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (gradients.Subject, error) {
-	subject, err := o.subject(s)
+	subject, err := subjectOf(o.Session, s)
 	if err != nil {
 		return subject, err
 	}
 	given := func(e *episode.Episode) bool { return e.Logprob != nil }
-	if o.replay != nil && !o.config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) { // they may be another policy's
-		subject.Batch.Old, err = o.actor.Score(ctx, subject.Batch, train.What{Temperature: temperature(o.config)})
+	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) { // they may be another policy's
+		subject.Batch.Old, err = o.Actor.Score(ctx, subject.Batch, train.What{Temperature: session.Temperature(o.Config)})
 	}
 	return subject, err
 }
@@ -182,7 +176,7 @@ func (o *componentObserver) wholeGradient(ctx context.Context, from *torch.Gradi
 	}
 	defer shard.Tensor.Close()
 	data, whole := make([]byte, 4*entries), make([]float32, entries)
-	if err := checkpoint.Assemble(ctx, o.world.Data(), shard, torch.F32, data); err != nil {
+	if err := checkpoint.Assemble(ctx, o.World.Data(), shard, torch.F32, data); err != nil {
 		return nil, err
 	}
 	_, err = binary.Decode(data, binary.LittleEndian, whole)
@@ -191,14 +185,14 @@ func (o *componentObserver) wholeGradient(ctx context.Context, from *torch.Gradi
 
 // keep starts writing the components' gradients, in full if the configuration allows that much.
 func (o *componentObserver) keep(ctx context.Context, step int, names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
-	if c := o.config.Components; o.files == nil {
-		full := gradients.FullBytes(len(names), experiment.Parameters(o.actor.Model.Config))
+	if c := o.Config.Components; o.files == nil {
+		full := gradients.FullBytes(len(names), experiment.Parameters(o.Actor.Model.Config))
 		o.files = &gradients.Saver{Dir: o.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
 			Values: func(from *torch.Gradients, i int, entries int64) ([]float32, error) {
 				return o.wholeGradient(ctx, from, i, entries)
 			}}
 		if o.files.Projection && c.Save == "full" {
-			o.log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead",
+			o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead",
 				full>>20, c.SaveMiB)
 		}
 	}

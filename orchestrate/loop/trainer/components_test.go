@@ -13,6 +13,7 @@ import (
 	"gyre/internal/npz"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -161,7 +162,7 @@ func TestComponentsThatLack(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said strings.Builder
-		trainer, err := New(context.Background(), cfg, Options{Console: metrics.NewConsole(&said), Replay: x.file})
+		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(&said), Replay: x.file})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +238,7 @@ func TestComponentsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := New(context.Background(), cfg, Options{Console: metrics.NewConsole(io.Discard), Replay: file})
+		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(io.Discard), Replay: file})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,14 +12,14 @@ import (
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
-	"gyre/orchestrate/run/rundir"
 	"gyre/torch"
 )
 
 // benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
-func benchTrainer(b *testing.B, overrides ...string) (*equipment, Selection) {
+func benchTrainer(b *testing.B, overrides ...string) (*session.Session, Selection) {
 	b.Helper()
 	c, err := config.Parse("bench.toml", []byte(`
 [model]
@@ -65,12 +65,11 @@ mini_batch = 48
 	if err := model.Touch(); err != nil {
 		b.Fatal(err)
 	}
-	console := metrics.NewConsole(io.Discard)
-	t := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
-	if t.actor, err = train.NewLearner(model, t.placement(), &train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
+	t := session.New(c, metrics.NewConsole(io.Discard), nil)
+	if t.Actor, err = train.NewLearner(model, t.Placement(), &train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(t.actor.Close)
+	b.Cleanup(t.Actor.Close)
 	s := Selection{Batch: &train.Batch{}}
 	for g := range 6 {
 		for range 8 {
@@ -86,8 +85,8 @@ mini_batch = 48
 			s.Batch.Reference, s.Batch.Advantages = append(s.Batch.Reference, reference), append(s.Batch.Advantages, advantages)
 		}
 	}
-	s.Batch.Sequences = batchOf(s.Episodes).Sequences
-	if s.Batch.Old, err = t.actor.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
+	s.Batch.Sequences = session.BatchOf(s.Episodes).Sequences
+	if s.Batch.Old, err = t.Actor.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
 		b.Fatal(err)
 	}
 	return t, s
@@ -98,7 +97,7 @@ func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
 		for b.Loop() {
-			u := update{equipment: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}, watch: t.watchShares()}
+			u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}, watch: watchShares(t)}
 			if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
 				b.Fatal(err)
 			}
@@ -111,16 +110,16 @@ func BenchmarkUpdate(b *testing.B) {
 func benchAnalysis(b *testing.B, overrides ...string) {
 	t, s := benchTrainer(b, overrides...)
 	for b.Loop() {
-		buckets, err := t.buckets(s)
+		buckets, err := bucketsOf(t.Config, s)
 		if err != nil {
 			b.Fatal(err)
 		}
-		subject, err := t.subject(s)
+		subject, err := subjectOf(t, s)
 		if err != nil {
 			b.Fatal(err)
 		}
-		o := experiment.AnalysisOptions(t.config)
-		o.Aggregation = t.config.Actor.LossAggregation
+		o := experiment.AnalysisOptions(t.Config)
+		o.Aggregation = t.Config.Actor.LossAggregation
 		if _, err := gradients.MeasureBuckets(context.Background(), subject, buckets, o); err != nil {
 			b.Fatal(err)
 		}
@@ -157,7 +156,7 @@ func BenchmarkComponents(b *testing.B) {
 					}
 				}
 				for b.Loop() {
-					if _, err := (&componentObserver{equipment: t}).measure(context.Background(), 1, s, metrics.Line{}); err != nil {
+					if _, err := (&componentObserver{Session: t}).measure(context.Background(), 1, s, metrics.Line{}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -30,16 +30,16 @@ func TestGradientsAddUp(t *testing.T) {
 	if err := p.preparation.prepare(context.Background(), &chosen, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}
-	subject, err := p.subject(chosen)
+	subject, err := subjectOf(p.Session, chosen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	buckets, err := p.buckets(chosen)
+	buckets, err := bucketsOf(cfg, chosen)
 	if err != nil {
 		t.Fatal(err)
 	}
 	buffer := func() *torch.Gradients {
-		g, err := torch.NewGradients(p.actor.Model)
+		g, err := torch.NewGradients(p.Actor.Model)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestGradientsAddUp(t *testing.T) {
 		return out
 	}
 	backward := func(rows []int, out []train.Column) {
-		if _, err := p.actor.Backward(context.Background(), subject.Batch.Take(rows), subject.Objective, out); err != nil {
+		if _, err := p.Actor.Backward(context.Background(), subject.Batch.Take(rows), subject.Objective, out); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,16 +1,12 @@
 package trainer
 
 import (
-	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -63,12 +59,6 @@ func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
 // samplingMetrics describe how a rollout was played.
 type samplingMetrics struct {
 	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work"`
-}
-
-// engineMetrics describe what a rollout asked of the sampler's engine.
-type engineMetrics struct {
-	HitRate     *float64 `metric:"perf/kv_hit_rate" unit:"share" doc:"of the prompts' tokens whose keys and values were there already"`
-	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
 }
 
 // selectionMetrics say whether a step had anything to learn from.
@@ -181,15 +171,13 @@ func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorM
 	task, entropy, kl, n := sum.Columns[0], sum.Columns[1], sum.Columns[2], float64(fit.batches)
 	m := actorMetrics{Fit: fit, PolicyLoss: task.Loss / n, Entropy: entropy.Value / n, EntropyLoss: entropy.Value / n}
 	if t := sum.Tokens; t > 0 {
-		m.Clipped, m.ClippedLower, m.LogRatio = of(task.Clipped/t), of(task.ClippedLower/t), of(sum.LogRatio/t)
+		m.Clipped, m.ClippedLower, m.LogRatio = metrics.Of(task.Clipped/t), metrics.Of(task.ClippedLower/t), metrics.Of(sum.LogRatio/t)
 	}
 	if o.KL != torch.KLNone {
-		m.KLLoss, m.KLCoef = of(kl.Value/n), of(o.KLCoef)
+		m.KLLoss, m.KLCoef = metrics.Of(kl.Value/n), metrics.Of(o.KLCoef)
 	}
 	return m
 }
-
-func of(v float64) *float64 { return &v }
 
 // criticMetrics are those of the value network's update.
 type criticMetrics struct {
@@ -202,49 +190,9 @@ type criticMetrics struct {
 func newCriticMetrics(fit fitMetrics, sum train.Losses) criticMetrics {
 	m := criticMetrics{Fit: fit, Loss: sum.Columns[0].Loss / float64(fit.batches)}
 	if t := sum.Tokens; t > 0 {
-		m.Clipped, m.Value = of(sum.Columns[0].Clipped/t), of(sum.ValueSum/t)
+		m.Clipped, m.Value = metrics.Of(sum.Columns[0].Clipped/t), metrics.Of(sum.ValueSum/t)
 	}
 	return m
-}
-
-// timeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
-type timeMetrics struct {
-	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
-	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
-	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
-	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`
-	PeakBytes  float64            `metric:"perf/peak_gbytes_per_s,omitzero" unit:"GB/s" doc:"the machine's memory bandwidth as measured"`
-	Step       float64            `metric:"perf/time_per_step" unit:"s" doc:"the same as timing_s/step"`
-	Throughput float64            `metric:"perf/throughput,omitzero" unit:"tokens/s" doc:"tokens trained on over the time of the step"`
-	UpdateRate float64            `metric:"perf/update_tokens_per_s,omitzero" unit:"tokens/s" doc:"tokens of all epochs over the time of the actor's update"`
-	Overhead   float64            `metric:"perf/grad_components_overhead,omitzero" unit:"share" doc:"time of the reward components' gradients over that of the actor's update"`
-}
-
-// trafficMetrics describe what ranks sent to one another.
-type trafficMetrics struct {
-	Share float64 `metric:"perf/comm_share" unit:"share" doc:"of the step in which a rank waited for others"`
-	Sent  float64 `metric:"perf/comm_sent_gb" unit:"GB" doc:"sent by a rank"`
-}
-
-// totalMetrics are the seconds that the run has spent so far.
-type totalMetrics struct {
-	Train float64 `metric:"timing_s/train_total" unit:"s" doc:"steps so far"`
-	Eval  float64 `metric:"timing_s/eval_total" unit:"s" doc:"validations so far"`
-	All   float64 `metric:"timing_s/total" unit:"s" doc:"steps, validations and checkpoints so far; interruptions and repeated steps do not count"`
-}
-
-// sampledMean is the mean of a column over all sampled tokens.
-func sampledMean(b *train.Batch, column [][]float32) float64 {
-	sum, n := 0.0, 0.0
-	for i, s := range b.Sequences {
-		for t, sampled := range s.Mask {
-			if sampled {
-				sum += float64(column[i][t])
-				n++
-			}
-		}
-	}
-	return sum / math.Max(n, 1)
 }
 
 func flag(b bool) float64 {
@@ -252,81 +200,4 @@ func flag(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// members lists the episodes of each group in the order of groups.
-func members(episodes []*episode.Episode) (groups [][]*episode.Episode) {
-	byGroup := map[int][]*episode.Episode{}
-	for _, e := range episodes {
-		byGroup[e.Group] = append(byGroup[e.Group], e)
-	}
-	for _, id := range slices.Sorted(maps.Keys(byGroup)) {
-		groups = append(groups, byGroup[id])
-	}
-	return groups
-}
-
-// rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in NaN.
-func rewardTable(episodes []*episode.Episode) metrics.Table {
-	var t metrics.Table
-	for i, group := range members(episodes) {
-		t.Columns = append(t.Columns, fmt.Sprintf("group_%d", i))
-		for len(t.Rows) < len(group) {
-			t.Rows = append(t.Rows, nil)
-		}
-		for k := range t.Rows {
-			for len(t.Rows[k]) < i { // of groups before it, which were smaller
-				t.Rows[k] = append(t.Rows[k], math.NaN())
-			}
-			score := math.NaN()
-			if k < len(group) {
-				score = group[k].Score
-			}
-			t.Rows[k] = append(t.Rows[k], score)
-		}
-	}
-	return t
-}
-
-// validationMetrics names what a validation found.
-func validationMetrics(episodes []*episode.Episode) map[string]float64 {
-	m := map[string]float64{}
-	for name, x := range rollout.Summarize(episodes) {
-		if !strings.Contains(name, "/") {
-			name = "all/" + name
-		}
-		m["val-env/"+name] = x
-	}
-	coreValidation(episodes, m)
-	return m
-}
-
-// coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K and worst@K over the K members
-// of each group.
-func coreValidation(episodes []*episode.Episode, m map[string]float64) {
-	type sums struct{ mean, best, worst, episodes, groups float64 }
-	found := map[string]*sums{}
-	for _, group := range members(episodes) {
-		for kind, value := range map[string]func(*episode.Episode) float64{"reward": (*episode.Episode).Return, "acc": func(e *episode.Episode) float64 { return flag(e.Success) }} {
-			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))
-			s := found[key]
-			if s == nil {
-				s = &sums{}
-				found[key] = s
-			}
-			best, worst := math.Inf(-1), math.Inf(1)
-			for _, e := range group {
-				v := value(e)
-				s.mean += v
-				best, worst = math.Max(best, v), math.Min(worst, v)
-			}
-			s.best, s.worst, s.episodes, s.groups = s.best+best, s.worst+worst, s.episodes+float64(len(group)), s.groups+1
-		}
-	}
-	for key, s := range found {
-		m[fmt.Sprintf(key, "mean")] = s.mean / s.episodes
-		if s.episodes > s.groups {
-			m[fmt.Sprintf(key, "best")], m[fmt.Sprintf(key, "worst")] = s.best/s.groups, s.worst/s.groups
-		}
-	}
 }

@@ -16,9 +16,9 @@ import (
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
-	"gyre/orchestrate/run/rundir"
 )
 
 // Probe is one gradient analysis of one checkpoint.
@@ -70,7 +70,7 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 
 // measure analyses the episodes, by buckets and, where they have any, by the components of their reward.
 func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
-	c := p.config
+	c := p.Config
 	chosen, err := p.episodes(ctx, p.given, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
 	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !hasComponents(p.given) {
 		return nil
 	}
-	components := componentObserver{equipment: p.equipment, saves: o.Output != ""}
-	if o.Output != "" && p.world.Writes() {
+	components := componentObserver{Session: p.Session, given: p.preparation.given, saves: o.Output != ""}
+	if o.Output != "" && p.World.Writes() {
 		components.dir = filepath.Join(o.Output, componentFolder(c))
 	}
 	text, err := components.measure(ctx, p.number, chosen, out.line)
@@ -106,11 +106,11 @@ type probe struct {
 }
 
 func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
-	e := &equipment{config: c, console: o.Console, log: &rundir.Log{Console: o.Console}, world: o.World}
+	e := session.New(c, o.Console, o.World)
 	if !o.World.Writes() {
 		o.Output = ""
 	}
-	p := &probe{bucketObserver: bucketObserver{equipment: e, rollouts: &rollouts{equipment: e}, preparation: &preparation{equipment: e}}}
+	p := &probe{bucketObserver: bucketObserver{Session: e, rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}}, preparation: &preparation{Session: e}}}
 	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
@@ -119,20 +119,20 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 }
 
 func (p *probe) open(ctx context.Context, o Probe) error {
-	c := p.config
-	from, err := p.locate(ctx, o.Checkpoint)
+	c := p.Config
+	from, err := p.Locate(ctx, o.Checkpoint)
 	if err != nil {
 		return err
 	}
-	var state State
+	var state session.State
 	if from.Root != "" {
 		if err := checkpoint.ReadState(from.Root, &state); err != nil {
 			return err
 		}
 	}
 	var note string
-	if p.preparation.penalty, note = state.penalty(c.Algorithm); note != "" {
-		p.log.Warnf("%s", note)
+	if p.preparation.penalty, note = state.Penalty(c.Algorithm); note != "" {
+		p.Log.Warnf("%s", note)
 	}
 	p.number = max(state.Step, 1)
 	if o.Rollouts != "" {
@@ -148,7 +148,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 			return err
 		}
 	}
-	p.log.Infof("analysing %s as of step %d", from.Actor, p.number)
+	p.Log.Infof("analysing %s as of step %d", from.Actor, p.number)
 	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.given == nil || o.Validate, Policy: from.Actor,
 		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
 	if c.Algorithm.UsesCritic() {
@@ -156,17 +156,17 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 			return err
 		}
 	}
-	if _, err := p.equipment.open(ctx, parts, nil, nil); err != nil || p.sampler == nil {
+	if _, err := p.Session.Open(ctx, parts, nil, nil); err != nil || p.Sampler == nil {
 		return err
 	}
-	p.preparation.exact, err = p.proveExact(ctx, state.SamplerGap)
+	p.preparation.exact, err = p.ProveExact(ctx, state.SamplerGap)
 	return err
 }
 
 // locateCritic finds the value network: the one asked for, the checkpoint's own, or the configuration's.
 func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic string) (string, error) {
 	if critic != "" {
-		other, err := p.locate(ctx, critic)
+		other, err := p.Locate(ctx, critic)
 		if err != nil {
 			return "", fmt.Errorf("the critic: %w", err)
 		}
@@ -178,16 +178,16 @@ func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic
 	if from.Critic != "" {
 		return from.Critic, nil
 	}
-	dir := p.config.Critic.Path
+	dir := p.Config.Critic.Path
 	if dir == "" {
 		dir = from.Actor
 	}
-	p.log.Warnf("the checkpoint has no critic: values are those of %s", dir)
+	p.Log.Warnf("the checkpoint has no critic: values are those of %s", dir)
 	return dir, nil
 }
 
 func (p *probe) close() {
-	p.equipment.close()
+	p.Session.Close()
 	if p.logger != nil {
 		p.logger.Close()
 	}
@@ -195,7 +195,7 @@ func (p *probe) close() {
 
 // read takes the episodes of one step from a file.
 func (p *probe) read(path string, step int) error {
-	episodes, err := readGiven(path)
+	episodes, err := session.ReadGiven(path)
 	if err != nil {
 		return err
 	}
@@ -219,33 +219,33 @@ func (p *probe) read(path string, step int) error {
 		p.number = only
 	}
 	p.given = slices.DeleteFunc(episodes, func(e *episode.Episode) bool { return e.Step != only })
-	p.replay = &replay{path: path, steps: [][]*episode.Episode{p.given}}
+	p.preparation.given = true
 	return nil
 }
 
 // playProbe plays what the run would: its separate analysis batch of the step, or its training batch.
 func (p *probe) playProbe(ctx context.Context, line metrics.Line) ([]*episode.Episode, error) {
-	if p.config.Separate() {
+	if p.Config.Separate() {
 		return p.rollouts.analysis(ctx, p.number, line)
 	}
-	episodes, _, err := p.rollouts.play(ctx, rollout.TrainingPlan(p.config, p.number), fmt.Sprintf("step %d rollout", p.number))
+	episodes, _, err := p.rollouts.Play(ctx, rollout.TrainingPlan(p.Config, p.number), fmt.Sprintf("step %d rollout", p.number))
 	return episodes, err
 }
 
 func (p *probe) validateProbe(ctx context.Context, line metrics.Line) error {
-	found, err := p.rollouts.validation(ctx, p.number, p.number)
+	found, err := p.rollouts.Validation(ctx, p.number, p.number)
 	if err != nil {
 		return err
 	}
 	delete(found, "timing_s/testing")
-	line.Copy(found)
+	maps.Copy(line, found)
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if strings.HasSuffix(name, "/success") {
 			fmt.Fprintf(&text, "validation: %s = %.3f\n", strings.TrimPrefix(name, "val-env/"), found[name])
 		}
 	}
-	fmt.Fprint(p.console, text.String())
+	fmt.Fprint(p.Console, text.String())
 	return nil
 }
 
@@ -272,7 +272,7 @@ func (p *probe) openOutput(dir string) error {
 }
 
 func (p *probe) write(dir string, result Probed) error {
-	if dir == "" || !p.world.Writes() {
+	if dir == "" || !p.World.Writes() {
 		return nil
 	}
 	if err := gradients.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {

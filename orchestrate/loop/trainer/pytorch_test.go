@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -101,7 +102,7 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 			if want.Case == "grpo_old" {
 				episodes = "episodes_old.jsonl"
 			}
-			trainer, err := New(context.Background(), c, Options{Replay: filepath.Join(fixtures, episodes), Console: metrics.NewConsole(io.Discard)})
+			trainer, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, episodes), Console: metrics.NewConsole(io.Discard)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +111,7 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareMetrics(t, want, filepath.Join(run, "replay", "metrics.jsonl"))
-			compareWeights(t, strings.TrimSuffix(file, ".json")+".safetensors", trainer.actor.Model)
+			compareWeights(t, strings.TrimSuffix(file, ".json")+".safetensors", trainer.Actor.Model)
 		})
 	}
 }

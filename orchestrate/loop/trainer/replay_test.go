@@ -12,6 +12,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -67,7 +68,7 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := New(context.Background(), c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
+	tr, err := New(context.Background(), c, session.Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	}
 	given := handwritten(t, `{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": [], "logprobs": [null, -1.5]}`,
 		`{"group": 0, "ids": [3, 4], "mask": [0, 1], "rewards": []}`)
-	s := &Selection{Episodes: given, Batch: batchOf(given)}
+	s := &Selection{Episodes: given, Batch: session.BatchOf(given)}
 	if err := tr.preparation.oldLogprobs(context.Background(), s, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,21 +4,20 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 )
 
 // rollouts is the phase that gets the episodes of a step: it plays them, or takes those that were given.
 type rollouts struct {
-	*equipment
-	clock *clock
-	dir   string // folder that episodes are saved in; "" saves none
+	session.Rollouts
+	clock  *session.Clock
+	replay *replay // episodes that are given; nil: they are played
 }
 
 // training plays (or replays) the step's episodes, saves them, and records what they were like.
@@ -28,73 +27,37 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 		r.describe(episodes, line)
 		return episodes, nil
 	}
-	c := r.config
-	before, err := r.sampler.Engine.Stats()
+	c := r.Config
+	before, err := r.Sampler.Engine.Stats()
 	if err != nil {
 		return nil, err
 	}
-	episodes, stats, err := r.play(ctx, rollout.TrainingPlan(c, step), fmt.Sprintf("step %d rollout", step))
+	episodes, stats, err := r.Play(ctx, rollout.TrainingPlan(c, step), fmt.Sprintf("step %d rollout", step))
 	if err != nil {
 		return nil, err
 	}
-	after, err := r.sampler.Engine.Stats()
+	after, err := r.Sampler.Engine.Stats()
 	if err != nil {
 		return nil, err
 	}
-	r.clock.sampling(before, after)
-	r.clock.add("gen", stats.Generation)
-	r.clock.add("env_wait", stats.EnvWait)
+	r.clock.Sampling(before, after)
+	r.clock.Add("gen", stats.Generation)
+	r.clock.Add("env_wait", stats.EnvWait)
 	line.Add(stats.Metrics())
 	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
 	r.describe(episodes, line)
-	return episodes, r.save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
-}
-
-// save writes episodes to the folder rollouts of the run if they are wanted.
-func (r *rollouts) save(episodes []*episode.Episode, name string, wanted bool) error {
-	if r.dir == "" || !wanted || !r.world.Writes() {
-		return nil
-	}
-	if err := episode.WriteFile(filepath.Join(r.dir, name), episodes); err != nil {
-		return fmt.Errorf("saving the episodes: %w", err)
-	}
-	return nil
+	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
 }
 
 // analysis plays the separate analysis batch of a step.
 func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
-	plan := rollout.AnalysisPlan(r.config, step)
-	episodes, _, err := r.play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
+	plan := rollout.AnalysisPlan(r.Config, step)
+	episodes, _, err := r.Play(ctx, plan, fmt.Sprintf("step %d analysis rollout", step))
 	if err != nil {
 		return nil, err
 	}
 	line.Add(sourceMetrics{Groups: plan.Groups(), GroupSize: plan.Sources[0].GroupSize})
-	return episodes, r.save(episodes, fmt.Sprintf("analysis_%d.jsonl", step), r.config.Run.SaveRollouts == "all")
-}
-
-// play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
-func (r *rollouts) play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
-	bar := r.console.Bar(label, plan.Episodes())
-	defer bar.Close()
-	plan.World, plan.SamplerRanks = r.world, r.together()
-	plan.Progress = func(finished, total int) { // of the slowest rank
-		share := r.world.Progress(label, float64(finished)/float64(total))
-		bar.Set(int(share * float64(plan.Episodes())))
-	}
-	if err := r.actor.Model.Gather(); err != nil {
-		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
-	}
-	episodes, stats, err := r.sampler.Player.Play(ctx, plan)
-	if err != nil {
-		return nil, stats, fmt.Errorf("%s: %w", label, err)
-	}
-	for _, line := range stats.Warnings() {
-		r.log.Warnf("%s: %s", label, line)
-	}
-	if stats.LeftOut > 0 {
-		r.log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned, stats.FailedCauses())
-	}
-	return episodes, stats, r.sampler.Engine.Sleep()
+	return episodes, r.Save(episodes, fmt.Sprintf("analysis_%d.jsonl", step), r.Config.Run.SaveRollouts == "all")
 }
 
 // describe adds the environments' metrics. The two keys that are not an environment's keep their own names.
@@ -107,23 +70,26 @@ func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
 	}
 }
 
-// validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes: supervised runs, which
-// draw by epoch, count optimizer steps.
-func (r *rollouts) validation(ctx context.Context, draw, step int) (map[string]float64, error) {
-	begin := time.Now()
-	episodes, _, err := r.play(ctx, rollout.ValidationPlan(r.config, draw), fmt.Sprintf("step %d validation", step))
-	if err != nil {
-		return nil, err
+// rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in NaN.
+func rewardTable(episodes []*episode.Episode) metrics.Table {
+	var t metrics.Table
+	for i, group := range session.Members(episodes) {
+		t.Columns = append(t.Columns, fmt.Sprintf("group_%d", i))
+		for len(t.Rows) < len(group) {
+			t.Rows = append(t.Rows, nil)
+		}
+		for k := range t.Rows {
+			for len(t.Rows[k]) < i { // of groups before it, which were smaller
+				t.Rows[k] = append(t.Rows[k], math.NaN())
+			}
+			score := math.NaN()
+			if k < len(group) {
+				score = group[k].Score
+			}
+			t.Rows[k] = append(t.Rows[k], score)
+		}
 	}
-	for _, e := range episodes {
-		e.Step = step
-	}
-	if err := r.track(episodes, step); err != nil {
-		return nil, err
-	}
-	m := validationMetrics(episodes)
-	m["timing_s/testing"] = time.Since(begin).Seconds()
-	return m, r.save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.config.Run.SaveRollouts != "none")
+	return t
 }
 
 // replay feeds saved or hand-written episodes to the update instead of played ones. A file whose episodes all carry the same step number
@@ -134,7 +100,7 @@ type replay struct {
 }
 
 func openReplay(path string, steps int) (*replay, error) {
-	episodes, err := readGiven(path)
+	episodes, err := session.ReadGiven(path)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
@@ -163,28 +129,4 @@ func (r *replay) at(step int) []*episode.Episode {
 		return r.steps[0]
 	}
 	return r.steps[step-1]
-}
-
-// mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages are float32.
-const mostReward = 1e30
-
-// readGiven reads episodes that are given instead of played.
-func readGiven(path string) ([]*episode.Episode, error) {
-	episodes, err := episode.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	for i, e := range episodes {
-		rewards := append(slices.Clone(e.Rewards), episode.Reward{Value: e.Score})
-		for _, own := range e.Components {
-			rewards = append(rewards, own...)
-		}
-		for _, r := range rewards {
-			if math.Abs(r.Value) > mostReward {
-				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g in size, so that advantages fit their type", path, i+1, e.Group,
-					r.Value, mostReward)
-			}
-		}
-	}
-	return episodes, nil
 }

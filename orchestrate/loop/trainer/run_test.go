@@ -13,52 +13,11 @@ import (
 	"testing"
 
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/loop/advantage"
+	"gyre/orchestrate/loop/collapse"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
-
-// The configuration's coefficient counts. A controller that has adapted it goes on only under the configuration that it began with.
-func TestPenaltyFollowsTheConfiguration(t *testing.T) {
-	fixed := config.Algorithm{KLIn: "reward", KLCoef: 0.1, KLControl: "fixed", KLTarget: 0.2, KLHorizon: 100}
-	adaptive := fixed
-	adaptive.KLControl = "adaptive"
-	other, target := adaptive, adaptive
-	other.KLCoef, target.KLTarget = 0.5, 0.3
-	loss := fixed
-	loss.KLIn = "loss"
-	for _, x := range []struct {
-		name        string
-		first, then config.Algorithm
-		adapted     float64 // what the coefficient had become
-		want        float64
-		told        bool
-	}{
-		{"adaptive goes on", adaptive, adaptive, 0.13, 0.13, false},
-		{"another coefficient", adaptive, other, 0.13, 0.5, true},
-		{"another target", adaptive, target, 0.13, 0.1, true},
-		{"fixed now", adaptive, fixed, 0.13, 0.1, true},
-		{"fixed before", fixed, adaptive, 0.1, 0.1, false},
-		{"fixed, another", fixed, config.Algorithm{KLIn: "reward", KLCoef: 0.3, KLControl: "fixed"}, 0.1, 0.3, true},
-	} {
-		var s State
-		if c, note := s.penalty(x.first); c == nil || note != "" {
-			t.Fatalf("%s: a new run has %v, %q", x.name, c, note)
-		}
-		s.Step, s.KL.Coef = 3, x.adapted
-		c, note := s.penalty(x.then)
-		if c.Coef != x.want || (note != "") != x.told {
-			t.Errorf("%s: coefficient %v, told %q; want %v", x.name, c.Coef, note, x.want)
-		}
-		if adapts := x.then.KLControl == "adaptive"; (c.Horizon > 0) != adapts {
-			t.Errorf("%s: %+v", x.name, *c)
-		}
-	}
-	s := State{KL: advantage.Controller{Coef: 1}}
-	if c, _ := s.penalty(loss); c != nil {
-		t.Errorf("a KL term in the loss has the penalty %+v", c)
-	}
-}
 
 // given opens a run on episodes that are given, in which nothing is played.
 func given(t *testing.T, lines string, overrides ...string) *Trainer {
@@ -76,7 +35,7 @@ func given(t *testing.T, lines string, overrides ...string) *Trainer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := New(context.Background(), c, Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
+	run, err := New(context.Background(), c, session.Options{Replay: file, Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +53,10 @@ const twoGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rewa
 // run says so, and a resumed one remembers.
 func TestAGapWithdrawsTheProof(t *testing.T) {
 	run := given(t, twoGroups)
-	run.replay, run.exact, run.preparation.exact = nil, true, true
+	run.rollouts.replay, run.preparation.given, run.Exact, run.preparation.exact = nil, false, true, true
 	s := &Step{Number: 1, Line: metrics.Line{}}
 	s.Chosen.Episodes = handwritten(t, strings.Split(strings.TrimSpace(twoGroups), "\n")...)
-	s.Chosen.Batch = batchOf(s.Chosen.Episodes)
+	s.Chosen.Batch = session.BatchOf(s.Chosen.Episodes)
 	score := func() (bool, error) {
 		err := run.preparation.oldLogprobs(context.Background(), &s.Chosen, metrics.Line{})
 		return s.Chosen.oldFromSampler, err
@@ -118,15 +77,15 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		run.judgeSampler(s)
-		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.info("running", "").Exact == withdrawn || (run.state.SamplerGap > 0) != withdrawn ||
+		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.Exact == withdrawn || (run.State.SamplerGap > 0) != withdrawn ||
 			(s.Line["rollout/sampler_equals_trainer"] == 0.0) != withdrawn {
-			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.info("", "").Exact, run.state.SamplerGap, s.Line)
+			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.Exact, run.State.SamplerGap, s.Line)
 		}
 	}
 	if sampled, err := score(); err != nil || sampled {
 		t.Errorf("after the gap the sampler's log-probs are still used: %v", err)
 	}
-	if again, err := run.proveExact(context.Background(), run.state.SamplerGap); again || err != nil {
+	if again, err := run.ProveExact(context.Background(), run.State.SamplerGap); again || err != nil {
 		t.Errorf("a resumed run proves itself exact again: %v, %v", again, err)
 	}
 }
@@ -145,7 +104,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 		var out bytes.Buffer
 		console := metrics.NewConsole(&out)
 		console.Quiet = 0
-		run, err := New(context.Background(), c, Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
+		run, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +141,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 // verl's tensors keep the width of the whole rollout: the filter must not change what seq-mean-token-sum-norm divides by.
 func TestWidthIsTheRollouts(t *testing.T) {
 	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1", "actor.loss_aggregation=seq-mean-token-sum-norm")
-	chosen, err := run.preparation.choose(context.Background(), run.replay.at(1), false)
+	chosen, err := run.preparation.choose(context.Background(), run.rollouts.replay.at(1), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,19 +171,19 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 // Weights whose gradients are not finite are not saved, whether a forward pass shows it or not.
 func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	for why, spoilt := range map[string]func(*Trainer){
-		"step 2":                    func(run *Trainer) { spoil(t, run.actor.Model, "model.embed_tokens.weight", math.Inf(1)) },
-		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.critic.Model, "score.weight", 1e25) },
+		"step 2":                    func(run *Trainer) { spoil(t, run.Actor.Model, "model.embed_tokens.weight", math.Inf(1)) },
+		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.Critic.Model, "score.weight", 1e25) },
 	} {
 		run := given(t, twoGroups, "algorithm.advantage=gae")
-		if err := run.checkpoints.save(context.Background(), State{Step: 1}); err != nil {
+		if err := run.Checkpoints.Save(context.Background(), session.State{Step: 1}); err != nil {
 			t.Fatal(err)
 		}
 		spoilt(run)
-		err := run.checkpoints.save(context.Background(), State{Step: 2})
+		err := run.Checkpoints.Save(context.Background(), session.State{Step: 2})
 		if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") || !strings.Contains(err.Error(), why) {
 			t.Errorf("saving gave %v, want %q", err, why)
 		}
-		if found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
+		if found, _ := filepath.Glob(filepath.Join(run.Dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
 			t.Errorf("left are %v", found)
 		}
 	}
@@ -235,10 +194,10 @@ func TestEmptyStepsAfterUnsoundGradientsAreDivergence(t *testing.T) {
 	same := strings.NewReplacer("[3, 1]", "[3, 0.5]", "[2, 0]", "[2, 0.5]").Replace(twoGroups)
 	for _, unsound := range []int{0, 1} {
 		run := given(t, same, "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false", "early_stop.empty_steps=1")
-		run.state.Step, run.state.Unsound = 1, unsound
+		run.State.Step, run.State.Unsound = 1, unsound
 		_, err := run.step(context.Background())
-		var early *StoppedEarly
-		var diverged *errDiverged
+		var early *collapse.StoppedEarly
+		var diverged *session.Divergence
 		if errors.As(err, &early) != (unsound == 0) || errors.As(err, &diverged) != (unsound > 0) {
 			t.Errorf("gradients not finite since step %d: %v", unsound, err)
 		}
@@ -250,13 +209,13 @@ func TestUnsoundStepsAreRemembered(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		run := given(t, twoGroups, "algorithm.advantage=gae", "critic.warmup=5")
 		if broken {
-			spoil(t, run.critic.Model, "score.weight", 1e25) // values that are finite, gradients that are not
+			spoil(t, run.Critic.Model, "score.weight", 1e25) // values that are finite, gradients that are not
 		}
 		if _, err := run.step(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if (run.state.Unsound == 1) != broken {
-			t.Errorf("a broken critic %v: unsound since step %d", broken, run.state.Unsound)
+		if (run.State.Unsound == 1) != broken {
+			t.Errorf("a broken critic %v: unsound since step %d", broken, run.State.Unsound)
 		}
 	}
 }
@@ -292,7 +251,7 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	run := given(t, twoGroups)
 	left := func(want ...string) {
 		t.Helper()
-		found, _ := filepath.Glob(filepath.Join(run.dir.Path, "global_step_*"))
+		found, _ := filepath.Glob(filepath.Join(run.Dir.Path, "global_step_*"))
 		var names []string
 		for _, path := range found {
 			names = append(names, strings.TrimPrefix(filepath.Base(path), "global_step_"))
@@ -304,15 +263,15 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	step := func(n int, skipped float64) {
 		t.Helper()
 		s := &Step{Number: n, Line: metrics.Line{}}
-		s.Chosen.Batch = batchOf(run.replay.at(1))
+		s.Chosen.Batch = session.BatchOf(run.rollouts.replay.at(1))
 		if skipped > 0 {
 			s.Line["actor/skipped_steps"] = skipped
 		}
 		if err := run.noteSoundness(s); err != nil {
 			t.Fatal(err)
 		}
-		run.state.Step = n
-		if err := run.checkpoints.save(context.Background(), run.state); err != nil {
+		run.State.Step = n
+		if err := run.Checkpoints.Save(context.Background(), run.State); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -327,7 +286,7 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	left("2", "4", "5")
 	step(6, 0)
 	left("5", "6")
-	if err := run.checkpoints.proven(run.state); err != nil {
+	if err := run.Checkpoints.Proven(run.State); err != nil {
 		t.Fatal(err)
 	}
 	left("6")

@@ -9,6 +9,7 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 )
@@ -30,19 +31,11 @@ type Selection struct {
 
 // preparation is the phase between rollout and update: it filters a batch and fills its columns. It remembers nothing of a batch.
 type preparation struct {
-	*equipment
-	clock   *clock                // nil: its times are not taken
+	*session.Session
+	clock   *session.Clock        // nil: its times are not taken
+	given   bool                  // episodes are given instead of played
 	exact   bool                  // the sampler's log-probs equal the trainer's on this machine
 	penalty *advantage.Controller // of the divergence in the rewards; nil: it is not in them
-}
-
-// batchOf makes a batch whose columns are still to be filled.
-func batchOf(episodes []*episode.Episode) *train.Batch {
-	b := &train.Batch{Sequences: make([]train.Sequence, len(episodes))}
-	for i, e := range episodes {
-		b.Sequences[i] = train.Sequence{IDs: e.IDs, Mask: e.Mask, Starts: e.Contexts}
-	}
-	return b
 }
 
 // choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups' statistics (the analysis before the
@@ -69,7 +62,7 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 		}
 		groups[g] = append(groups[g], m)
 	}
-	options := p.config.Filter
+	options := p.Config.Filter
 	if keepAll {
 		options.Strategy = "none"
 	}
@@ -78,7 +71,7 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 		return Selection{}, err
 	}
 	for _, g := range chosen.Unscored {
-		p.log.Warnf("group %d was left out: its score is not a finite number", ids[g])
+		p.Log.Warnf("group %d was left out: its score is not a finite number", ids[g])
 	}
 	s := Selection{Selection: chosen, groups: ids, scale: 1}
 	if !keepAll {
@@ -93,16 +86,16 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, chosen.Spread[g])
 		}
 	}
-	s.Batch = batchOf(s.Episodes)
+	s.Batch = session.BatchOf(s.Episodes)
 	return s, nil
 }
 
 // filterEntropies computes each episode's mean policy entropy when the filter's metric asks for it.
 func (p *preparation) filterEntropies(ctx context.Context, episodes []*episode.Episode) ([]float64, error) {
-	if m := p.config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
+	if m := p.Config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
 		return nil, nil
 	}
-	entropies, err := p.actor.Score(ctx, batchOf(episodes), train.What{Entropy: true, Temperature: temperature(p.config)})
+	entropies, err := p.Actor.Score(ctx, session.BatchOf(episodes), train.What{Entropy: true, Temperature: session.Temperature(p.Config)})
 	if err != nil {
 		return nil, fmt.Errorf("entropies for the filter: %w", err)
 	}
@@ -129,25 +122,25 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 	if err := p.oldLogprobs(ctx, s, line); err != nil {
 		return err
 	}
-	b, what := s.Batch, train.What{Temperature: temperature(p.config)}
-	if p.reference != nil {
-		err := p.clock.measure("ref", func() (err error) {
-			b.Reference, err = p.reference.Score(ctx, b, what)
+	b, what := s.Batch, train.What{Temperature: session.Temperature(p.Config)}
+	if p.Reference != nil {
+		err := p.clock.Measure("ref", func() (err error) {
+			b.Reference, err = p.Reference.Score(ctx, b, what)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("reference log-probs: %w", err)
 		}
-		line.Add(referenceMetrics{sampledMean(b, b.Reference)})
+		line.Add(referenceMetrics{b.SampledMean(b.Reference)})
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if p.critic == nil {
+	if p.Critic == nil {
 		return nil
 	}
-	err := p.clock.measure("values", func() (err error) {
-		b.Values, err = p.critic.Score(ctx, b, what)
+	err := p.clock.Measure("values", func() (err error) {
+		b.Values, err = p.Critic.Score(ctx, b, what)
 		return err
 	})
 	if err != nil {
@@ -159,7 +152,7 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and those that replayed
 // episodes carry, and computes the others.
 func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metrics.Line) error {
-	trusted := !p.config.Actor.RecomputeLogprobs && (p.exact || p.replay != nil)
+	trusted := !p.Config.Actor.RecomputeLogprobs && (p.exact || p.given)
 	var others []int
 	s.Batch.Old = make([][]float32, s.Batch.Len())
 	for i, e := range s.Episodes {
@@ -170,13 +163,13 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 		}
 	}
 	// Replayed log-probs are another policy's: their distance says nothing about this sampler.
-	s.oldFromSampler = len(others) == 0 && p.replay == nil
+	s.oldFromSampler = len(others) == 0 && !p.given
 	if len(others) == 0 {
 		return nil
 	}
 	var computed [][]float32
-	err := p.clock.measure("old_log_prob", func() (err error) {
-		computed, err = p.actor.Score(ctx, s.Batch.Take(others), train.What{Temperature: temperature(p.config)})
+	err := p.clock.Measure("old_log_prob", func() (err error) {
+		computed, err = p.Actor.Score(ctx, s.Batch.Take(others), train.What{Temperature: session.Temperature(p.Config)})
 		return err
 	})
 	if err != nil {
@@ -185,7 +178,7 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 	for k, i := range others {
 		s.Batch.Old[i] = computed[k]
 	}
-	if p.replay == nil {
+	if !p.given {
 		s.gap = widest(s.Episodes, others, s.Batch.Old)
 		line.Add(gapMetrics{s.gap})
 	}

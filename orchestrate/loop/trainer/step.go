@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -42,24 +44,24 @@ type observer struct {
 // errAnalysed ends a run after its gradient analysis (analysis.exit_after).
 var errAnalysed = errors.New("the gradient analysis is done")
 
-// step runs one training step and returns its metrics. A *StoppedEarly error, or errAnalysed, ends the run after its metrics are written.
+// step runs one training step and returns its metrics. A *collapse.StoppedEarly error, or errAnalysed, ends the run after its metrics are written.
 func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
-	s := &Step{Number: t.state.Step + 1, Line: metrics.Line{}}
-	begin, sent := time.Now(), trafficOf(t.world)
-	if took := t.checkpoints.took; took > 0 { // after the step before
-		t.clock.add("checkpoint", took)
-		t.checkpoints.took = 0
+	s := &Step{Number: t.State.Step + 1, Line: metrics.Line{}}
+	begin, sent := time.Now(), session.TrafficOf(t.World)
+	if took := t.Checkpoints.Took; took > 0 { // after the step before
+		t.clock.Add("checkpoint", took)
+		t.Checkpoints.Took = 0
 	}
 	ended := t.learn(ctx, s)
-	var early *StoppedEarly
+	var early *collapse.StoppedEarly
 	if ended != nil && !errors.As(ended, &early) && !errors.Is(ended, errAnalysed) {
 		return nil, ended
 	}
 	took := time.Since(begin)
-	t.clock.finish(s.Line, took, t.machine, s.tokens, s.tokens*t.config.Actor.Epochs)
-	sent.into(s.Line, took)
+	t.clock.Finish(s.Line, took, t.Machine, s.tokens, s.tokens*t.Config.Actor.Epochs)
+	sent.Into(s.Line, took)
 	s.Line["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
-	if err := ofAllRanks(ctx, t.world, s.Line); err != nil {
+	if err := session.OfAllRanks(ctx, t.World, s.Line); err != nil {
 		return nil, err
 	}
 	return s.Line, ended
@@ -71,14 +73,14 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 		return err
 	}
 	if len(s.Episodes) == 0 {
-		t.log.Warnf("step %d: no episode was played to its end, see the failures above; the step is skipped", s.Number)
-		s.Line.Add(selectionMetrics{Attempts: 1, Empty: true, EmptyInARow: t.state.EarlyStop.Empty})
+		t.Log.Warnf("step %d: no episode was played to its end, see the failures above; the step is skipped", s.Number)
+		s.Line.Add(selectionMetrics{Attempts: 1, Empty: true, EmptyInARow: t.State.EarlyStop.Empty})
 		return nil
 	}
 	if err := t.look(ctx, t.ofRollouts, s); err != nil {
 		return err
 	}
-	err = t.clock.measure("filter", func() (err error) {
+	err = t.clock.Measure("filter", func() (err error) {
 		s.Chosen, err = t.preparation.choose(ctx, s.Episodes, false)
 		return err
 	})
@@ -88,7 +90,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	if learns, err := t.judge(s); err != nil || !learns {
 		return err
 	}
-	batch, only := s.Chosen.Batch, t.config.Analysis.Only
+	batch, only := s.Chosen.Batch, t.Config.Analysis.Only
 	if batch.Len() > 0 {
 		if err := t.preparation.score(ctx, &s.Chosen, s.Line); err != nil {
 			return err
@@ -97,13 +99,13 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 			return err
 		}
 		t.preparation.penalty.Update(s.Chosen.divergence, batch.Len())
-		if t.critic != nil && !only {
+		if t.Critic != nil && !only {
 			if err := t.update.critic(ctx, batch, s.Line); err != nil {
 				return err
 			}
 		}
 	}
-	if s.Number > t.config.Critic.Warmup || t.critic == nil {
+	if s.Number > t.Config.Critic.Warmup || t.Critic == nil {
 		if err := t.look(ctx, t.ofBatches, s); err != nil {
 			return err
 		}
@@ -120,7 +122,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	for _, x := range batch.Sequences {
 		s.tokens += len(x.IDs)
 	}
-	s.Line.Add(batchMetrics{batch.Len(), len(train.MiniBatches(batch.Len(), t.config.Actor.MiniBatch)), s.tokens})
+	s.Line.Add(batchMetrics{batch.Len(), len(train.MiniBatches(batch.Len(), t.Config.Actor.MiniBatch)), s.tokens})
 	return t.noteSoundness(s)
 }
 
@@ -130,7 +132,7 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 		if !o.Due(s.Number) {
 			continue
 		}
-		if err := t.clock.measure(o.name, func() error { return o.Look(ctx, s) }); err != nil {
+		if err := t.clock.Measure(o.name, func() error { return o.Look(ctx, s) }); err != nil {
 			return err
 		}
 	}
@@ -140,24 +142,24 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 // judge records what the filter did and applies the rules that stop a collapsed run. It reports whether the step has anything to learn from, or
 // to analyse.
 func (t *Trainer) judge(s *Step) (learns bool, err error) {
-	empty, rules := s.Chosen.Batch.Len() == 0, t.config.EarlyStop
+	empty, rules := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop
 	s.Line.Copy(s.Chosen.Metrics)
-	stop := t.state.EarlyStop.Selected(empty, rules)
-	s.Line.Add(selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.state.EarlyStop.Empty})
-	if since := t.state.Unsound; stop != nil && since > 0 {
-		return false, &errDiverged{fmt.Sprintf("the gradients of step %d were not finite, and now %s", since, stop.Reason)}
+	stop := t.State.EarlyStop.Selected(empty, rules)
+	s.Line.Add(selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.State.EarlyStop.Empty})
+	if since := t.State.Unsound; stop != nil && since > 0 {
+		return false, &session.Divergence{What: fmt.Sprintf("the gradients of step %d were not finite, and now %s", since, stop.Reason)}
 	}
 	if stop == nil && !empty {
 		if std, ok := s.Chosen.Metrics["rollout/in_group_reward_std"]; ok {
-			stop = t.state.EarlyStop.Spread(std, rules)
+			stop = t.State.EarlyStop.Spread(std, rules)
 		}
 	}
 	if stop != nil {
 		s.Line[stop.Metric] = 1.0
 		return false, stop
 	}
-	if empty && !t.config.Analysis.Only {
-		t.log.Warnf("step %d: the filter kept no group%s; the step is skipped", s.Number, whyEmpty(s.Line))
+	if empty && !t.Config.Analysis.Only {
+		t.Log.Warnf("step %d: the filter kept no group%s; the step is skipped", s.Number, whyEmpty(s.Line))
 		return false, nil
 	}
 	return true, nil
@@ -182,19 +184,19 @@ func whyEmpty(line metrics.Line) string {
 
 // judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap between them.
 func (t *Trainer) judgeSampler(s *Step) {
-	if t.replay != nil {
+	if t.rollouts.replay != nil {
 		return
 	}
 	gap := 0.0
 	if s.Chosen.gap != nil {
 		gap = *s.Chosen.gap
 	}
-	s.Line.Add(samplerMetrics{Equal: t.exact && gap == 0})
-	if !t.exact || gap == 0 {
+	s.Line.Add(samplerMetrics{Equal: t.Exact && gap == 0})
+	if !t.Exact || gap == 0 {
 		return
 	}
-	t.exact, t.preparation.exact, t.state.SamplerGap = false, false, gap
-	t.log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found none: from now on old "+
+	t.Exact, t.preparation.exact, t.State.SamplerGap = false, false, gap
+	t.Log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found none: from now on old "+
 		"log-probs are recomputed every step (please report the processor)", s.Number, gap)
 }
 
@@ -205,12 +207,12 @@ func (t *Trainer) noteSoundness(s *Step) error {
 	}
 	_, actor := s.Line["actor/skipped_steps"]
 	_, critic := s.Line["critic/skipped_steps"]
-	switch state := &t.state; {
+	switch state := &t.State; {
 	case !actor && !critic:
 		state.Unsound, state.Sound = 0, 0
-		return t.checkpoints.proven(*state)
+		return t.Checkpoints.Proven(*state)
 	case state.Unsound == 0:
-		state.Unsound, state.Sound = s.Number, max(t.checkpoints.saved, 0)
+		state.Unsound, state.Sound = s.Number, max(t.Checkpoints.Saved, 0)
 	}
 	return nil
 }

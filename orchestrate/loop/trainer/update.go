@@ -8,6 +8,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -15,20 +16,12 @@ import (
 
 // update is the phase in which critic and actor learn from a prepared batch.
 type update struct {
-	*equipment
-	clock                 *clock
+	*session.Session
+	clock                 *session.Clock
 	actorRate, criticRate schedule.Schedule
 	// watch, unless nil, puts a policy in front of the actor that measures what goes through it. finish reports and frees what that took.
 	watch func(s *Step, actor train.Policy) (watched train.Policy, finish func(metrics.Line) error, err error)
 }
-
-// errDiverged marks a run whose losses or gradients stopped being finite.
-type errDiverged struct{ what string }
-
-func (e *errDiverged) Error() string { return "training diverged: " + e.what }
-
-// Diverged tells the command line to exit with code 3.
-func (e *errDiverged) Diverged() bool { return true }
 
 // fitting is how a policy or value network is fitted to a batch: one optimizer step per mini-batch.
 type fitting struct {
@@ -44,7 +37,7 @@ type fitting struct {
 
 // fit runs the epochs and sums up what the mini-batches found. seen, if not nil, hears of each mini-batch's losses before its step.
 func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(first bool, l train.Losses)) (sum train.Losses, m fitMetrics, err error) {
-	bar, done := u.console.Bar(f.who+" update", f.epochs*b.Len()), 0
+	bar, done := u.Console.Bar(f.who+" update", f.epochs*b.Len()), 0
 	defer bar.Close()
 	norm := 0.0
 	for epoch := range f.epochs {
@@ -70,7 +63,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 			m.batches++
 			if !result.Applied {
 				m.Skipped++
-				u.log.Warnf("the %s's gradient norm is %v: this optimizer step was skipped", f.who, result.GradNorm)
+				u.Log.Warnf("the %s's gradient norm is %v: this optimizer step was skipped", f.who, result.GradNorm)
 				continue
 			}
 			m.applied++
@@ -87,8 +80,8 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 
 // actor fits the policy to the batch.
 func (u *update) actor(ctx context.Context, s *Step) error {
-	return u.clock.measure("update_actor", func() (err error) {
-		policy := train.Policy(u.equipment.actor)
+	return u.clock.Measure("update_actor", func() (err error) {
+		policy := train.Policy(u.Session.Actor)
 		if u.watch != nil {
 			var finish func(metrics.Line) error
 			if policy, finish, err = u.watch(s, policy); err != nil {
@@ -101,9 +94,9 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 }
 
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
-	c, steps := u.config.Actor, u.equipment.actor.Optimizer.Steps
+	c, steps := u.Config.Actor, u.Session.Actor.Optimizer.Steps
 	f := fitting{who: "actor", policy: policy, rate: func() float64 { return u.actorRate.At(int(steps())) }, epochs: c.Epochs, miniBatch: c.MiniBatch,
-		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.config), columns: train.Terms(policy.Gradients())}
+		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config), columns: train.Terms(policy.Gradients())}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
 		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error
 			s.Chosen.gap = &l.LogprobGapMax
@@ -115,18 +108,18 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	m := newActorMetrics(f.objective, fit, sum)
 	s.Line.Add(m, gapMetrics{s.Chosen.gap})
 	if fit.applied == 0 {
-		return &errDiverged{"no mini-batch of this step had a finite gradient"}
+		return &session.Divergence{What: "no mini-batch of this step had a finite gradient"}
 	}
 	if v := m.PolicyLoss; math.IsNaN(v) || math.IsInf(v, 0) {
-		return &errDiverged{fmt.Sprintf("the policy loss is %v", v)}
+		return &session.Divergence{What: fmt.Sprintf("the policy loss is %v", v)}
 	}
 	return nil
 }
 
 // critic fits the value network to the returns; its loss is always a token mean, as in verl.
 func (u *update) critic(ctx context.Context, b *train.Batch, line metrics.Line) error {
-	c, own := u.config.Critic, u.equipment.critic
-	return u.clock.measure("update_critic", func() error {
+	c, own := u.Config.Critic, u.Session.Critic
+	return u.clock.Measure("update_critic", func() error {
 		f := fitting{who: "critic", policy: own, rate: func() float64 { return u.criticRate.At(int(own.Optimizer.Steps())) }, epochs: c.Epochs,
 			miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
 			columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
@@ -140,7 +133,7 @@ func (u *update) critic(ctx context.Context, b *train.Batch, line metrics.Line) 
 func objective(c *config.Config) train.Objective {
 	a, g := c.Actor, c.Algorithm
 	loss := torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: temperature(c),
+		Objective: torch.ObjectivePPO, Temperature: session.Temperature(c),
 		ClipLow: a.ClipLow, ClipHigh: a.ClipHigh, ClipDual: a.ClipDual, EntropyCoef: g.EntropyCoef,
 	}
 	if g.KLCoef != 0 && g.KLIn == "loss" {
@@ -152,12 +145,4 @@ func objective(c *config.Config) train.Objective {
 		loss.KLStraightThrough, loss.KLCoef = straight, g.KLCoef
 	}
 	return train.Objective{PolicyLoss: loss}
-}
-
-// temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
-func temperature(c *config.Config) float64 {
-	if c.Rollout.Temperature <= 0 {
-		return 1
-	}
-	return c.Rollout.Temperature
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
@@ -90,7 +91,7 @@ func (s *server) step(t work.Task) (worker.Figures, error) {
 	if err != nil {
 		return worker.Figures{}, err
 	}
-	run, err := trainer.New(context.Background(), c, trainer.Options{Console: metrics.NewConsole(s.log)})
+	run, err := trainer.New(context.Background(), c, session.Options{Console: metrics.NewConsole(s.log)})
 	if err != nil {
 		return worker.Figures{}, err
 	}

@@ -1,4 +1,4 @@
-package trainer
+package sft
 
 import (
 	"context"
@@ -11,19 +11,20 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/run/metrics"
 )
 
 // validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
-func (t *SFT) validates() bool {
-	return t.config.Run.ValidateEvery > 0 && len(t.config.Validation.Envs) > 0
+func (t *Trainer) validates() bool {
+	return t.Config.Run.ValidateEvery > 0 && len(t.Config.Validation.Envs) > 0
 }
 
 // readDemonstrations reads sft.data: the last sft.validation_episodes of it are held out.
 func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
-	episodes, err := readGiven(s.Data)
+	episodes, err := session.ReadGiven(s.Data)
 	if err != nil {
 		return nil, fmt.Errorf("sft.data: %w", err)
 	}
@@ -34,20 +35,20 @@ func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
 }
 
 // demonstrations returns the episodes to learn from and those held out.
-func (t *SFT) demonstrations(ctx context.Context) (learnt, held *train.Batch, err error) {
-	s, episodes := t.config.SFT, t.data
+func (t *Trainer) demonstrations(ctx context.Context) (learnt, held *train.Batch, err error) {
+	s, episodes := t.Config.SFT, t.data
 	if episodes == nil {
-		if episodes, err = show(ctx, t.config, t.sampler.Player, t.console); err != nil {
+		if episodes, err = show(ctx, t.Config, t.Sampler.Player, t.Console); err != nil {
 			return nil, nil, err
 		}
-		if t.config.Run.SaveRollouts == "all" && t.world.Writes() {
-			if err := writeDemonstrations(t.dir.File("demonstrations"), t.sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
+		if t.Config.Run.SaveRollouts == "all" && t.World.Writes() {
+			if err := writeDemonstrations(t.Dir.File("demonstrations"), t.Sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
 	cut := len(episodes) - s.ValidationEpisodes
-	return batchOf(episodes[:cut]), batchOf(episodes[cut:]), nil
+	return session.BatchOf(episodes[:cut]), session.BatchOf(episodes[cut:]), nil
 }
 
 // show plays the demonstrations that [sft] asks for with the environments' experts.

@@ -1,9 +1,12 @@
-package trainer
+// Package sft is supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the prompts the
+// agent loop uses.
+package sft
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -14,6 +17,7 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
@@ -22,30 +26,40 @@ import (
 	"gyre/torch"
 )
 
-// SFT is a run of supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the
-// prompts the agent loop uses. A step of the run is an epoch, one of its metrics an
-// optimizer step. There is no critic and no reference.
-type SFT struct {
-	run
-	rollouts rollouts
+// Trainer is a run of supervised fine-tuning. A step of the run is an epoch, one of its metrics an optimizer step. There is no critic and no
+// reference.
+type Trainer struct {
+	*session.Training
+	rollouts session.Rollouts
 	rate     schedule.Schedule
 	data     []*episode.Episode // demonstrations that were given (sft.data)
 }
 
-// NewSFT opens the run directory and loads or restores what the epochs need. Close it.
-func NewSFT(ctx context.Context, c *config.Config, o Options) (*SFT, error) {
-	t := &SFT{run: newRun(c, o, c.SFT.Epochs)}
-	t.sparse = true
+// New opens the run directory and loads or restores what the epochs need. Close it.
+func New(ctx context.Context, c *config.Config, o session.Options) (*Trainer, error) {
+	t := &Trainer{Training: session.NewTraining(c, o, c.SFT.Epochs)}
+	t.Sparse = true
 	if err := t.begin(ctx); err != nil {
-		return nil, t.abandon(err)
+		return nil, t.Abandon(err)
 	}
 	return t, nil
 }
 
-func (t *SFT) begin(ctx context.Context) error {
-	c, s := t.config, t.config.SFT
-	from, err := t.openDirectory(ctx)
-	if err != nil || t.finished {
+// Check opens what New opens, without weights and without touching the run's directory.
+func Check(c *config.Config, o session.Options) (*experiment.Experiment, error) {
+	t := &Trainer{Training: session.NewTraining(c, o, c.SFT.Epochs)}
+	if c.SFT.Data != "" {
+		if _, err := readDemonstrations(c.SFT); err != nil {
+			return nil, err
+		}
+	}
+	return t.Training.Check(experiment.Parts{Learn: true, Play: c.SFT.Data == "" || t.validates()})
+}
+
+func (t *Trainer) begin(ctx context.Context) error {
+	c, s := t.Config, t.Config.SFT
+	from, err := t.OpenDirectory(ctx)
+	if err != nil || t.Finished {
 		return err
 	}
 	episodes := s.Episodes
@@ -57,31 +71,31 @@ func (t *SFT) begin(ctx context.Context) error {
 	}
 	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
 	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	learning, rate, err := policyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
+	learning, rate, err := session.PolicyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
 	if err != nil {
 		return fmt.Errorf("[sft]: %w", err)
 	}
-	t.rate, t.rollouts = rate, rollouts{equipment: t.equipment, dir: t.file("rollouts")}
-	return t.openModels(ctx, from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
+	t.rate, t.rollouts = rate, session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
+	return t.OpenModels(ctx, from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
 }
 
 // Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out demonstrations. Metrics have
 // ten lines per epoch; checkpoints follow run.save_every, counted in epochs, and the best epoch and the last are always saved.
-func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
-	if t.finished {
-		return t.outcome(), nil
+func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) {
+	if t.Finished {
+		return t.Outcome(), nil
 	}
-	defer func() { outcome, err = t.conclude(outcome, err) }()
-	if err := t.started(); err != nil {
+	defer func() { outcome, err = t.Conclude(outcome, err) }()
+	if err := t.Started(); err != nil {
 		return outcome, err
 	}
-	s := t.config.SFT
+	s := t.Config.SFT
 	learnt, held, err := t.demonstrations(ctx)
 	if err != nil {
 		return outcome, err
 	}
 	stopping := interrupt.Graceful(ctx)
-	for epoch := t.state.Step + 1; epoch <= s.Epochs; epoch++ {
+	for epoch := t.State.Step + 1; epoch <= s.Epochs; epoch++ {
 		line, err := t.epoch(ctx, learnt, epoch)
 		if err == nil && held.Len() > 0 {
 			err = t.judge(ctx, line, held, epoch)
@@ -89,24 +103,24 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 		if err != nil {
 			return outcome, fmt.Errorf("epoch %d: %w", epoch, err)
 		}
-		t.state.Step, t.state.ActorSteps = epoch, t.actor.Optimizer.Steps()
+		t.State.Step, t.State.ActorSteps = epoch, t.Actor.Optimizer.Steps()
 		if epoch == s.Epochs {
 			return outcome, t.end(ctx, line, learnt.Len())
 		}
 		if err := t.write(line, learnt.Len()); err != nil {
 			return outcome, err
 		}
-		stop, err := t.stopping(ctx, stopping)
+		stop, err := t.Stopping(ctx, stopping)
 		if err != nil {
 			return outcome, err
 		}
-		if every := t.config.Run.SaveEvery; stop != nil || epoch == t.state.BestEpoch || every > 0 && epoch%every == 0 {
+		if every := t.Config.Run.SaveEvery; stop != nil || epoch == t.State.BestEpoch || every > 0 && epoch%every == 0 {
 			if err := t.save(ctx); err != nil {
 				return outcome, err
 			}
 		}
 		if stop != nil {
-			t.log.Infof("epoch %d is finished and saved; continue with --resume", epoch)
+			t.Log.Infof("epoch %d is finished and saved; continue with --resume", epoch)
 			return outcome, stop
 		}
 	}
@@ -114,75 +128,75 @@ func (t *SFT) Run(ctx context.Context) (outcome Outcome, err error) {
 }
 
 // judge measures the loss on held-out demonstrations, by which the best epoch is chosen.
-func (t *SFT) judge(ctx context.Context, line *sftLine, held *train.Batch, epoch int) error {
+func (t *Trainer) judge(ctx context.Context, line *sftLine, held *train.Batch, epoch int) error {
 	loss, err := t.heldOutLoss(ctx, held)
 	if err != nil {
 		return err
 	}
-	if t.state.BestEpoch == 0 || loss < t.state.BestLoss {
-		t.state.BestEpoch, t.state.BestLoss = epoch, loss
+	if t.State.BestEpoch == 0 || loss < t.State.BestLoss {
+		t.State.BestEpoch, t.State.BestLoss = epoch, loss
 	}
-	line.HeldOut = &heldOut{loss, t.state.BestLoss, t.state.BestEpoch}
+	line.HeldOut = &heldOut{loss, t.State.BestLoss, t.State.BestEpoch}
 	return nil
 }
 
-func (t *SFT) save(ctx context.Context) error {
-	if err := t.checkpoints.save(ctx, t.state); err != nil {
+func (t *Trainer) save(ctx context.Context) error {
+	if err := t.Checkpoints.Save(ctx, t.State); err != nil {
 		return err
 	}
-	return t.checkpoints.proven(t.state)
+	return t.Checkpoints.Proven(t.State)
 }
 
 // end validates the best epoch, saves what is not saved yet, and names the checkpoint to start from: best in the run's directory.
-func (t *SFT) end(ctx context.Context, line *sftLine, samples int) error {
-	best, last := t.state.BestEpoch, t.state.Step
+func (t *Trainer) end(ctx context.Context, line *sftLine, samples int) error {
+	best, last := t.State.BestEpoch, t.State.Step
 	if best == 0 {
 		best = last
 	}
 	folder := fmt.Sprintf("%s%d", rundir.CheckpointPrefix, best)
-	pending, err := t.checkpoints.write(ctx, t.state) // before the best epoch's weights take the place of the last one's
+	pending, err := t.Checkpoints.Write(ctx, t.State) // before the best epoch's weights take the place of the last one's
 	if err != nil {
 		return err
 	}
 	if t.validates() {
-		v, err := t.validateEpoch(ctx, filepath.Join(t.checkpoints.dir, folder, "actor"), best != last)
+		v, err := t.validateEpoch(ctx, filepath.Join(t.Checkpoints.Dir, folder, "actor"), best != last)
 		if err != nil {
 			return errors.Join(err, pending.Discard())
 		}
-		line.others.Copy(v)
+		maps.Copy(line.others, v)
 	}
 	// The metrics line comes before the checkpoint, as after every step.
 	if err := t.write(line, samples); err != nil {
 		return errors.Join(err, pending.Discard())
 	}
-	if err := t.checkpoints.commit(ctx, pending, t.state); err != nil {
+	if err := t.Checkpoints.Commit(ctx, pending, t.State); err != nil {
 		return err
 	}
-	if err := t.checkpoints.proven(t.state); err != nil {
+	if err := t.Checkpoints.Proven(t.State); err != nil {
 		return err
 	}
-	if !t.world.Writes() {
+	if !t.World.Writes() {
 		return nil
 	}
-	if err := atomicfile.Symlink(folder, t.dir.File("best")); err != nil {
+	if err := atomicfile.Symlink(folder, t.Dir.File("best")); err != nil {
 		return err
 	}
 	note := ""
-	if t.state.BestEpoch > 0 {
-		note = fmt.Sprintf(" has the lowest loss on held-out demonstrations (%.4g)", t.state.BestLoss)
+	if t.State.BestEpoch > 0 {
+		note = fmt.Sprintf(" has the lowest loss on held-out demonstrations (%.4g)", t.State.BestLoss)
 	}
-	t.log.Infof("epoch %d%s: start from it with model.path=%s", best, note, t.dir.File("best", "actor"))
+	t.Log.Infof("epoch %d%s: start from it with model.path=%s", best, note, t.Dir.File("best", "actor"))
 	return nil
 }
 
 // validateEpoch plays the validation set, with the weights of a checkpoint if they are not those in memory.
-func (t *SFT) validateEpoch(ctx context.Context, dir string, reload bool) (map[string]float64, error) {
+func (t *Trainer) validateEpoch(ctx context.Context, dir string, reload bool) (metrics.Line, error) {
 	if reload {
-		if err := checkpoint.Reload(t.actor.Model, dir); err != nil {
+		if err := checkpoint.Reload(t.Actor.Model, dir); err != nil {
 			return nil, err
 		}
 	}
-	return t.rollouts.validation(ctx, t.state.Step, int(t.state.ActorSteps))
+	return t.rollouts.Validation(ctx, t.State.Step, int(t.State.ActorSteps))
 }
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.
@@ -220,29 +234,24 @@ func (l *sftLine) add(loss, tokens, norm, rate float64) {
 const linesPerEpoch = 10
 
 // write logs a line under the number of optimizer steps taken.
-func (t *SFT) write(line *sftLine, samples int) error {
+func (t *Trainer) write(line *sftLine, samples int) error {
 	if line.of > 0 {
-		line.Loss, line.GradNorm = of(line.losses/line.tokens), of(line.norms/line.of)
+		line.Loss, line.GradNorm = metrics.Of(line.losses/line.tokens), metrics.Of(line.norms/line.of)
 	}
-	perEpoch := (samples + t.config.SFT.Batch - 1) / t.config.SFT.Batch
-	steps, all := int(t.actor.Optimizer.Steps()), perEpoch*t.config.SFT.Epochs
+	perEpoch := (samples + t.Config.SFT.Batch - 1) / t.Config.SFT.Batch
+	steps, all := int(t.Actor.Optimizer.Steps()), perEpoch*t.Config.SFT.Epochs
 	line.Epoch = float64(steps) / float64(perEpoch)
 	line.Seconds = time.Since(line.begin).Seconds()
 	values := line.others
 	values.Add(line.sftMetrics)
-	if err := t.logger.Log(steps, values); err != nil {
-		return err
-	}
-	t.console.Step(steps, all, values)
-	t.log.File(t.console.Line(steps, all, values))
-	return nil
+	return t.Record(steps, all, values)
 }
 
 // epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the last line unwritten.
-func (t *SFT) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftLine, error) {
-	s := t.config.SFT
-	order := rand.New(rand.NewPCG(t.config.Run.Seed, uint64(epoch))).Perm(samples.Len())
-	bar := t.console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), samples.Len())
+func (t *Trainer) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftLine, error) {
+	s := t.Config.SFT
+	order := rand.New(rand.NewPCG(t.Config.Run.Seed, uint64(epoch))).Perm(samples.Len())
+	bar := t.Console.Bar(fmt.Sprintf("epoch %d/%d", epoch, s.Epochs), samples.Len())
 	defer bar.Close()
 	every := max((samples.Len()+s.Batch*linesPerEpoch-1)/(s.Batch*linesPerEpoch), 1)
 	line := newSFTLine()
@@ -262,15 +271,15 @@ func (t *SFT) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftL
 			return nil, err
 		}
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return nil, &errDiverged{fmt.Sprintf("the loss is %v", loss)}
+			return nil, &session.Divergence{What: fmt.Sprintf("the loss is %v", loss)}
 		}
-		lr := t.rate.At(int(t.actor.Optimizer.Steps()))
-		result, err := t.actor.Step(lr)
+		lr := t.rate.At(int(t.Actor.Optimizer.Steps()))
+		result, err := t.Actor.Step(lr)
 		if err != nil {
 			return nil, err
 		}
 		if !result.Applied {
-			return nil, &errDiverged{fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
+			return nil, &session.Divergence{What: fmt.Sprintf("the gradient norm is %v", result.GradNorm)}
 		}
 		line.add(loss, tokens, result.GradNorm, lr)
 		bar.Set(done + len(indices))
@@ -280,11 +289,11 @@ func (t *SFT) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftL
 }
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient is added to the actor's.
-func (t *SFT) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64, err error) {
+func (t *Trainer) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64, err error) {
 	if err := mini.Weigh("token-mean", 0); err != nil {
 		return 0, 0, err
 	}
-	found, err := t.actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task, Into: t.actor.Gradients()}})
+	found, err := t.Actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task, Into: t.Actor.Gradients()}})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -292,10 +301,10 @@ func (t *SFT) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64,
 }
 
 // heldOutLoss is the mean negative log-likelihood of held-out demonstrations; no gradient is taken.
-func (t *SFT) heldOutLoss(ctx context.Context, held *train.Batch) (float64, error) {
-	logprobs, err := t.actor.Score(ctx, held, train.What{Temperature: 1})
+func (t *Trainer) heldOutLoss(ctx context.Context, held *train.Batch) (float64, error) {
+	logprobs, err := t.Actor.Score(ctx, held, train.What{Temperature: 1})
 	if err != nil {
 		return 0, err
 	}
-	return -sampledMean(held, logprobs), nil
+	return -held.SampledMean(logprobs), nil
 }

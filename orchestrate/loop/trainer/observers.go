@@ -6,6 +6,7 @@ import (
 
 	"gyre/envs"
 	"gyre/orchestrate/loop/collapse"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 )
 
@@ -22,20 +23,20 @@ func (lengths) Look(_ context.Context, s *Step) error {
 
 // collapseObserver measures what thoughts owe to their prompts, before filtering, under the policy that played.
 type collapseObserver struct {
-	*equipment
+	*session.Session
 	meter *collapse.Meter
 }
 
 func (o *collapseObserver) Due(step int) bool {
-	every := o.config.Collapse.Every
-	return every > 0 && o.sampler != nil && (step == 1 || step%every == 0)
+	every := o.Config.Collapse.Every
+	return every > 0 && o.Sampler != nil && (step == 1 || step%every == 0)
 }
 
 func (o *collapseObserver) Look(ctx context.Context, s *Step) error {
-	decode := func(ids []int32) string { return o.sampler.Tokenizer.Decode(ids, false) }
-	rng := envs.Rand("collapse", int64(o.config.Run.Seed), int64(s.Number))
+	decode := func(ids []int32) string { return o.Sampler.Tokenizer.Decode(ids, false) }
+	rng := envs.Rand("collapse", int64(o.Config.Run.Seed), int64(s.Number))
 	score := func(sequences []collapse.Sequence) ([]float64, error) { return o.scoreThoughts(ctx, sequences) }
-	numbers, err := o.meter.Measure(s.Episodes, decode, score, o.config.Collapse, rng)
+	numbers, err := o.meter.Measure(s.Episodes, decode, score, o.Config.Collapse, rng)
 	if err != nil {
 		return fmt.Errorf("collapse diagnostics: %w", err)
 	}
@@ -53,7 +54,7 @@ func (o *collapseObserver) scoreThoughts(ctx context.Context, sequences []collap
 		}
 		b.Sequences = append(b.Sequences, train.Sequence{IDs: s.IDs, Mask: mask})
 	}
-	logprobs, err := o.actor.Score(ctx, b, train.What{Temperature: temperature(o.config)})
+	logprobs, err := o.Actor.Score(ctx, b, train.What{Temperature: session.Temperature(o.Config)})
 	sums := make([]float64, len(sequences))
 	for i, list := range logprobs {
 		for _, l := range list {

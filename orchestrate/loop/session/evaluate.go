@@ -1,4 +1,4 @@
-package trainer
+package session
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/run/metrics"
-	"gyre/orchestrate/run/rundir"
 )
 
 // Evaluation is what a policy's validation found.
@@ -29,18 +28,18 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 	if info, err := os.Stat(output); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
-	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}, world: world}
-	defer e.close()
-	parts, err := e.evaluated(ctx, checkpoint)
+	s := New(c, console, world)
+	defer s.Close()
+	parts, err := s.evaluated(ctx, checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := e.open(ctx, parts, nil, nil)
+	opened, err := s.Open(ctx, parts, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	r := rollouts{equipment: e}
-	episodes, stats, err := r.play(ctx, rollout.ValidationPlan(c, 0), "validation")
+	r := Rollouts{Session: s}
+	episodes, stats, err := r.Play(ctx, rollout.ValidationPlan(c, 0), "validation")
 	if err != nil {
 		return nil, err
 	}
@@ -56,20 +55,20 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 }
 
 // evaluated are the parts of an experiment that a checkpoint is evaluated with.
-func (e *equipment) evaluated(ctx context.Context, dir string) (experiment.Parts, error) {
-	from, err := e.locate(ctx, dir)
+func (s *Session) evaluated(ctx context.Context, dir string) (experiment.Parts, error) {
+	from, err := s.Locate(ctx, dir)
 	if err != nil {
 		return experiment.Parts{}, err
 	}
-	return experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, e.config.Model.Path)}, nil
+	return experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, s.Config.Model.Path)}, nil
 }
 
 // CheckEvaluation opens what Evaluate would play with, but for the weights.
 func CheckEvaluation(c *config.Config, checkpoint string, console *metrics.Console) (*experiment.Experiment, error) {
-	e := &equipment{config: c, console: console, log: &rundir.Log{Console: console}}
-	parts, err := e.evaluated(context.Background(), checkpoint)
+	s := New(c, console, nil)
+	parts, err := s.evaluated(context.Background(), checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	return experiment.Open(e.config, parts)
+	return experiment.Open(s.Config, parts)
 }

@@ -1,6 +1,7 @@
-package trainer
+package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/model/checkpoint"
@@ -19,7 +21,7 @@ import (
 // State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
 type State struct {
 	Step       int                  `json:"step"` // steps done
-	EarlyStop  EarlyStop            `json:"early_stop"`
+	EarlyStop  collapse.EarlyStop   `json:"early_stop"`
 	Collapse   collapse.Meter       `json:"collapse"`
 	KL         advantage.Controller `json:"kl"`          // of the divergence in the rewards
 	KLFrom     *penaltySettings     `json:"kl_from"`     // the configuration that KL began with
@@ -38,9 +40,9 @@ type penaltySettings struct {
 	Horizon float64 `json:"horizon"`
 }
 
-// penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's coefficient counts; a controller
+// Penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's coefficient counts; a controller
 // that has adapted it goes on only under the configuration that it began with. note says where it does not.
-func (s *State) penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
+func (s *State) Penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
 	if a.KLIn != "reward" {
 		return nil, ""
 	}
@@ -61,12 +63,37 @@ func (s *State) penalty(a config.Algorithm) (controller *advantage.Controller, n
 	return &s.KL, note
 }
 
+// Check opens what the run would open, without weights and without touching its directory.
+func (r *Training) Check(parts experiment.Parts) (*experiment.Experiment, error) {
+	if err := rundir.Check(r.Checkpoints.Dir, r.Options.Resume); err != nil {
+		return nil, err
+	}
+	from, err := r.Checkpoints.find(r.Options)
+	if err == nil {
+		err = r.settle(context.Background(), from) // one process
+	}
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := config.Resolved(r.Config)
+	if err == nil {
+		err = r.continueFrom(from, resolved)
+	}
+	if err == nil {
+		_, err = experiment.OpenMachine(r.Config.Run.Threads, experiment.Placement(r.Config), r.Log.Warnf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return experiment.Open(r.Config, parts.Continue(from))
+}
+
 // continueFrom reads where a checkpoint stopped, if there is one.
-func (r *run) continueFrom(from string, resolved []byte) error {
+func (r *Training) continueFrom(from string, resolved []byte) error {
 	if from == "" {
 		return nil
 	}
-	if err := checkpoint.ReadState(from, &r.state); err != nil {
+	if err := checkpoint.ReadState(from, &r.State); err != nil {
 		return err
 	}
 	why, err := inexact(from)
@@ -74,18 +101,18 @@ func (r *run) continueFrom(from string, resolved []byte) error {
 		return err
 	}
 	if why != "" {
-		r.log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from, r.state.Step, why)
+		r.Log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from, r.State.Step, why)
 	} else {
-		r.log.Infof("continuing from %s (step %d)", from, r.state.Step)
+		r.Log.Infof("continuing from %s (step %d)", from, r.State.Step)
 	}
 	return r.compare(from, resolved)
 }
 
 // compare says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change; another
 // model.path is an error, since policy, tokenizer and reference of the run come from it.
-func (r *run) compare(from string, resolved []byte) error {
-	path := filepath.Join(r.checkpoints.dir, "config.toml")
-	if r.options.ResumeFrom != "" {
+func (r *Training) compare(from string, resolved []byte) error {
+	path := filepath.Join(r.Checkpoints.Dir, "config.toml")
+	if r.Options.ResumeFrom != "" {
 		path = filepath.Join(filepath.Dir(filepath.Clean(from)), "config.toml")
 	}
 	before, err := os.ReadFile(path)
@@ -97,18 +124,18 @@ func (r *run) compare(from string, resolved []byte) error {
 	}
 	changes, err := config.Changes(before, resolved)
 	if err != nil {
-		r.log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
+		r.Log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
 	}
 	for _, change := range changes {
 		switch key, _, _ := strings.Cut(change, " "); key {
 		case "run.steps", "sft.epochs":
 		case "model.dtype":
-			if before, _ := rundir.ArithmeticOf(from); before != r.config.Model.DType { // config.toml may have said auto
-				r.log.Warnf("another configuration than before: %s", change)
+			if before, _ := rundir.ArithmeticOf(from); before != r.Config.Model.DType { // config.toml may have said auto
+				r.Log.Warnf("another configuration than before: %s", change)
 			}
 		case "run.name", "run.output":
-			if r.options.ResumeFrom == "" {
-				r.log.Warnf("another configuration than before: %s", change)
+			if r.Options.ResumeFrom == "" {
+				r.Log.Warnf("another configuration than before: %s", change)
 			}
 		case "model.path":
 			if !r.sameModel(path) {
@@ -116,32 +143,32 @@ func (r *run) compare(from string, resolved []byte) error {
 					"model.path=%s/actor", change, path, from)
 			}
 		default:
-			r.log.Warnf("another configuration than before: %s", change)
+			r.Log.Warnf("another configuration than before: %s", change)
 		}
 	}
 	return nil
 }
 
 // sameModel reports whether the model.path of another configuration is this one's directory under another name.
-func (r *run) sameModel(other string) bool {
+func (r *Training) sameModel(other string) bool {
 	c, err := config.Load(other, nil)
 	if err != nil {
 		return false
 	}
 	a, errA := os.Stat(c.Model.Path)
-	b, errB := os.Stat(r.config.Model.Path)
+	b, errB := os.Stat(r.Config.Model.Path)
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
 // markDone leaves a finished run as it is, but for one that was killed between its last checkpoint and its last word.
-func (r *run) markDone() error {
-	r.log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to continue it", r.state.Step)
-	before := r.dir.Before
+func (r *Training) markDone() error {
+	r.Log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to continue it", r.State.Step)
+	before := r.Dir.Before
 	if before == nil || before.Status != "running" {
 		return nil
 	}
-	before.Status, before.Step = r.goal(), r.state.Step
-	return r.dir.WriteInfo(*before)
+	before.Status, before.Step = r.goal(), r.State.Step
+	return r.Dir.WriteInfo(*before)
 }
 
 // inexact says what a checkpoint lacks for a run that equals an uninterrupted one, "" where it lacks nothing.

@@ -8,6 +8,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/collapse"
+	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -32,7 +33,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...), From: len(prompt)})
 		}
 	}
-	together, err := (&collapseObserver{equipment: p.equipment}).scoreThoughts(context.Background(), sequences)
+	together, err := (&collapseObserver{Session: p.Session}).scoreThoughts(context.Background(), sequences)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for k := range mask {
 			mask[k] = k >= s.From
 		}
-		scores, err := p.actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), temperature(cfg), false)
+		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), session.Temperature(cfg), false)
 		if err != nil {
 			t.Fatal(err)
 		}

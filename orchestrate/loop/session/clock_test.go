@@ -1,4 +1,4 @@
-package trainer
+package session
 
 import (
 	"maps"
@@ -11,19 +11,19 @@ import (
 )
 
 func TestClockSharesOfThePeak(t *testing.T) {
-	p := &clock{phases: map[string]phase{}, work: func() torch.Work { return torch.Work{} }}
+	p := &Clock{phases: map[string]phase{}, work: func() torch.Work { return torch.Work{} }}
 	machine := &experiment.Machine{Bandwidth: 1e10, FLOPs: 1e11}
 	p.record("ref", time.Second, torch.Work{FLOPs: 1e11, Bytes: 1e9})
 	p.record("ref", 3*time.Second, torch.Work{FLOPs: 2e11, Bytes: 1e9})
-	p.add("env_wait", time.Second)
+	p.Add("env_wait", time.Second)
 	p.record("update_actor", 2*time.Second, torch.Work{})
 	p.record("grad_components", time.Second, torch.Work{})
 	before := torch.EngineStats{PromptTokens: 100, CachedTokens: 10, Preemptions: 1, Decode: torch.EnginePhase{Seconds: 1}}
 	after := torch.EngineStats{PromptTokens: 300, CachedTokens: 60, Preemptions: 3,
 		Decode: torch.EnginePhase{Seconds: 3, Work: torch.Work{FLOPs: 2e10, Bytes: 1.6e10}}}
 	got := metrics.Line{}
-	p.sampling(before, after)
-	p.finish(got, 4*time.Second, machine, 10, 30)
+	p.Sampling(before, after)
+	p.Finish(got, 4*time.Second, machine, 10, 30)
 	want := metrics.Line{
 		"timing_s/prefill": 0.0, "timing_s/decode": 2.0, "timing_s/sample": 0.0, "timing_s/ref": 4.0, "timing_s/env_wait": 1.0, "timing_s/step": 4.0,
 		"timing_s/update_actor": 2.0, "timing_s/grad_components": 1.0, "perf/kv_hit_rate": 0.25, "perf/preemptions": 2.0,
@@ -35,7 +35,7 @@ func TestClockSharesOfThePeak(t *testing.T) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 	next := metrics.Line{}
-	if p.finish(next, time.Second, &experiment.Machine{}, 0, 0); !maps.Equal(next, metrics.Line{"timing_s/step": 1.0, "perf/time_per_step": 1.0}) {
+	if p.Finish(next, time.Second, &experiment.Machine{}, 0, 0); !maps.Equal(next, metrics.Line{"timing_s/step": 1.0, "perf/time_per_step": 1.0}) {
 		t.Errorf("a step without phases, on a machine whose peak is not known, has %v", next)
 	}
 }

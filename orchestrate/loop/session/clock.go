@@ -1,0 +1,214 @@
+package session
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gyre/internal/statistics"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/run/metrics"
+	"gyre/torch"
+)
+
+// Clock takes the times of a step's phases, and relates what they computed to what the machine can do. A nil clock takes none.
+type Clock struct {
+	work   func() torch.Work // what all models of the run have computed so far
+	phases map[string]phase  // of the step in progress
+	engine *engineMetrics
+}
+
+// phase is a part of a step: its time and its work.
+type phase struct {
+	seconds float64
+	work    torch.Work
+}
+
+// NewClock is one of a session's models.
+func NewClock(s *Session) *Clock {
+	return &Clock{phases: map[string]phase{}, work: func() torch.Work {
+		var sum torch.Work
+		for _, l := range []*train.Learner{s.Actor, s.Critic, s.Reference} {
+			if l != nil {
+				sum = sum.Add(l.Model.Work())
+			}
+		}
+		return sum
+	}}
+}
+
+// Measure runs a phase of a step; one without a name is not recorded.
+func (c *Clock) Measure(name string, f func() error) error {
+	if c == nil || name == "" {
+		return f()
+	}
+	before, begin := c.work(), time.Now()
+	err := f()
+	c.record(name, time.Since(begin), c.work().Sub(before))
+	return err
+}
+
+// Add records the time of a phase in which no model computed.
+func (c *Clock) Add(name string, took time.Duration) {
+	if c != nil {
+		c.record(name, took, torch.Work{})
+	}
+}
+
+func (c *Clock) record(name string, took time.Duration, work torch.Work) {
+	p := c.phases[name]
+	c.phases[name] = phase{p.seconds + took.Seconds(), p.work.Add(work)}
+}
+
+// Sampling records how a rollout spent its time in the engine.
+func (c *Clock) Sampling(before, after torch.EngineStats) {
+	for _, part := range []struct {
+		name          string
+		before, after torch.EnginePhase
+	}{{"prefill", before.Prefill, after.Prefill}, {"decode", before.Decode, after.Decode}, {"sample", before.Sample, after.Sample}} {
+		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)), part.after.Work.Sub(part.before.Work))
+	}
+	c.engine = &engineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
+	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {
+		rate := float64(after.CachedTokens-before.CachedTokens) / float64(asked)
+		c.engine.HitRate = &rate
+	}
+}
+
+// Finish ends a step that trained on so many tokens, and that many in its update's epochs: it writes the times of its phases and, where the
+// machine's peak is known, the share of it that each has reached.
+func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experiment.Machine, tokens, updated int) {
+	c.Add("step", took)
+	m := timeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{}, Step: took.Seconds(),
+		PeakFLOPs: machine.FLOPs / 1e9, PeakBytes: machine.Bandwidth / 1e9, Throughput: float64(tokens) / took.Seconds()}
+	for name, p := range c.phases {
+		m.Seconds[name] = p.seconds
+		if p.seconds > 0 && p.work.FLOPs > 0 && machine.FLOPs > 0 {
+			m.FLOPs[name], m.Bytes[name] = p.work.FLOPs/p.seconds/machine.FLOPs, p.work.Bytes/p.seconds/machine.Bandwidth
+		}
+	}
+	if update := c.phases["update_actor"].seconds; update > 0 {
+		m.Overhead, m.UpdateRate = c.phases["grad_components"].seconds/update, float64(updated)/update
+	}
+	line.Add(m, c.engine)
+	c.phases, c.engine = map[string]phase{}, nil
+}
+
+// Traffic is what this rank has sent to others so far, and how long it has waited for them.
+type Traffic struct {
+	world  *ranks.World
+	sent   float64
+	waited time.Duration
+}
+
+// TrafficOf is that of now.
+func TrafficOf(w *ranks.World) Traffic {
+	t := Traffic{world: w}
+	t.sent, t.waited = w.Traffic()
+	return t
+}
+
+// Into writes what has been sent since then; one process sends nothing.
+func (t Traffic) Into(line metrics.Line, took time.Duration) {
+	if t.world == nil {
+		return
+	}
+	sent, waited := t.world.Traffic()
+	line.Add(trafficMetrics{(waited - t.waited).Seconds() / took.Seconds(), (sent - t.sent) / 1e9})
+}
+
+// OfAllRanks replaces what a step measured of this process by what it measured of all: times are those of the slowest rank, memory is that of the
+// largest, counts are added up, rates and shares are means. It is collective.
+func OfAllRanks(ctx context.Context, w *ranks.World, line metrics.Line) error {
+	if w == nil {
+		return nil
+	}
+	mine := line.Floats()
+	maps.DeleteFunc(mine, func(name string, _ float64) bool {
+		return !strings.HasPrefix(name, "timing_s/") && !strings.HasPrefix(name, "perf/")
+	})
+	all, err := ranks.Gather(ctx, w, mine)
+	if err != nil {
+		return err
+	}
+	values := map[string][]float64{}
+	for _, part := range all {
+		for name, v := range part {
+			values[name] = append(values[name], v)
+		}
+	}
+	for name, list := range values {
+		switch {
+		case strings.HasPrefix(name, "timing_s/"), name == "perf/peak_rss_gib":
+			line[name] = slices.Max(list)
+		case name == "perf/preemptions":
+			line[name] = statistics.Sum(list)
+		default:
+			line[name] = statistics.Sum(list) / float64(len(list))
+		}
+	}
+	return nil
+}
+
+// Totals are the seconds that a run has spent so far, interruptions and repeated steps not counted.
+type Totals struct{ train, eval, checkpoints float64 }
+
+// readTotals adds up what a run's metrics say of the steps before.
+func readTotals(path string) (t Totals, err error) {
+	for record, err := range metrics.Read(path) {
+		if err != nil {
+			return t, err
+		}
+		t.add(record.Values)
+	}
+	return t, nil
+}
+
+func (t *Totals) add(line metrics.Line) {
+	for key, sum := range map[string]*float64{"timing_s/step": &t.train, "timing_s/testing": &t.eval, "timing_s/checkpoint": &t.checkpoints} {
+		seconds, _ := line[key].(float64)
+		*sum += seconds
+	}
+}
+
+// Into adds a step's line of metrics up and completes it.
+func (t *Totals) Into(line metrics.Line) {
+	t.add(line)
+	line.Add(totalMetrics{t.train, t.eval, t.train + t.eval + t.checkpoints})
+}
+
+// engineMetrics describe what a rollout asked of the sampler's engine.
+type engineMetrics struct {
+	HitRate     *float64 `metric:"perf/kv_hit_rate" unit:"share" doc:"of the prompts' tokens whose keys and values were there already"`
+	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
+}
+
+// timeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
+type timeMetrics struct {
+	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
+	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
+	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
+	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`
+	PeakBytes  float64            `metric:"perf/peak_gbytes_per_s,omitzero" unit:"GB/s" doc:"the machine's memory bandwidth as measured"`
+	Step       float64            `metric:"perf/time_per_step" unit:"s" doc:"the same as timing_s/step"`
+	Throughput float64            `metric:"perf/throughput,omitzero" unit:"tokens/s" doc:"tokens trained on over the time of the step"`
+	UpdateRate float64            `metric:"perf/update_tokens_per_s,omitzero" unit:"tokens/s" doc:"tokens of all epochs over the time of the actor's update"`
+	Overhead   float64            `metric:"perf/grad_components_overhead,omitzero" unit:"share" doc:"time of the reward components' gradients over that of the actor's update"`
+}
+
+// trafficMetrics describe what ranks sent to one another.
+type trafficMetrics struct {
+	Share float64 `metric:"perf/comm_share" unit:"share" doc:"of the step in which a rank waited for others"`
+	Sent  float64 `metric:"perf/comm_sent_gb" unit:"GB" doc:"sent by a rank"`
+}
+
+// totalMetrics are the seconds that the run has spent so far.
+type totalMetrics struct {
+	Train float64 `metric:"timing_s/train_total" unit:"s" doc:"steps so far"`
+	Eval  float64 `metric:"timing_s/eval_total" unit:"s" doc:"validations so far"`
+	All   float64 `metric:"timing_s/total" unit:"s" doc:"steps, validations and checkpoints so far; interruptions and repeated steps do not count"`
+}

@@ -1,0 +1,227 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/rollout"
+	"gyre/orchestrate/loop/tracking"
+	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/run/metrics"
+)
+
+// Rollouts plays episodes with a session's policy and saves them.
+type Rollouts struct {
+	*Session
+	Dir string // folder that episodes are saved in; "" saves none
+}
+
+// Play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
+func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
+	bar := r.Console.Bar(label, plan.Episodes())
+	defer bar.Close()
+	plan.World, plan.SamplerRanks = r.World, r.together()
+	plan.Progress = func(finished, total int) { // of the slowest rank
+		share := r.World.Progress(label, float64(finished)/float64(total))
+		bar.Set(int(share * float64(plan.Episodes())))
+	}
+	if err := r.Actor.Model.Gather(); err != nil {
+		return nil, rollout.Stats{}, fmt.Errorf("%s: weights for the sampler: %w", label, err)
+	}
+	episodes, stats, err := r.Sampler.Player.Play(ctx, plan)
+	if err != nil {
+		return nil, stats, fmt.Errorf("%s: %w", label, err)
+	}
+	for _, line := range stats.Warnings() {
+		r.Log.Warnf("%s: %s", label, line)
+	}
+	if stats.LeftOut > 0 {
+		r.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned, stats.FailedCauses())
+	}
+	return episodes, stats, r.Sampler.Engine.Sleep()
+}
+
+// Save writes episodes to the folder if they are wanted.
+func (r *Rollouts) Save(episodes []*episode.Episode, name string, wanted bool) error {
+	if r.Dir == "" || !wanted || !r.World.Writes() {
+		return nil
+	}
+	if err := episode.WriteFile(filepath.Join(r.Dir, name), episodes); err != nil {
+		return fmt.Errorf("saving the episodes: %w", err)
+	}
+	return nil
+}
+
+// Validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes: supervised runs, which
+// draw by epoch, count optimizer steps.
+func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line, error) {
+	begin := time.Now()
+	episodes, _, err := r.Play(ctx, rollout.ValidationPlan(r.Config, draw), fmt.Sprintf("step %d validation", step))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range episodes {
+		e.Step = step
+	}
+	if err := r.track(episodes, step); err != nil {
+		return nil, err
+	}
+	line := metrics.Line{}
+	line.Copy(validationMetrics(episodes))
+	line.Add(testingMetrics{time.Since(begin).Seconds()})
+	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
+}
+
+type testingMetrics struct {
+	Seconds float64 `metric:"timing_s/testing" unit:"s" doc:"time of the validation after the step"`
+}
+
+// track writes validation replies with the log-probs of their tokens.
+func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
+	if !r.Config.Validation.Tracking || r.Dir == "" || !r.World.Writes() {
+		return nil
+	}
+	replies := make([]tracking.Reply, 0, len(episodes))
+	members := map[int]int{}
+	for _, e := range episodes {
+		if len(e.Turns) == 0 {
+			continue
+		}
+		turn := e.Turns[len(e.Turns)-1]
+		ids := e.IDs[turn.Reply:turn.End]
+		reply := tracking.Reply{Prompt: r.Sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
+			Response: r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
+			RolloutIndex: members[e.Group]}
+		members[e.Group]++
+		if e.Label == "" {
+			reply.UID = fmt.Sprintf("%s/%d", e.Tag, e.Seed)
+		}
+		reply.TokenLogProbs = logprobsOf(e, turn)
+		replies = append(replies, reply)
+	}
+	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.Dir), "ppl_tracking_"+DataName(r.Config)), step, replies)
+}
+
+// logprobsOf are the log-probs of a reply's tokens: nil where they are not known, because what the policy sampled is not the text that it goes on
+// from (rollout.replies = "action"), or because the members of a group have temperatures of their own.
+func logprobsOf(e *episode.Episode, turn episode.Turn) []*float64 {
+	out := make([]*float64, turn.End-turn.Reply)
+	for t := range out {
+		if e.Logprob != nil {
+			p := float64(e.Logprob[turn.Reply+t])
+			out[t] = &p
+		}
+	}
+	return out
+}
+
+// DataName is what the folders of gradients and rewards say of the data.
+func DataName(c *config.Config) string {
+	if c.Components.Data == "" && len(c.Envs) > 0 {
+		return strings.ReplaceAll(c.Envs[0].Tag, "/", "_")
+	}
+	return c.Components.Data
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// BatchOf makes a batch of episodes whose columns are still to be filled.
+func BatchOf(episodes []*episode.Episode) *train.Batch {
+	b := &train.Batch{Sequences: make([]train.Sequence, len(episodes))}
+	for i, e := range episodes {
+		b.Sequences[i] = train.Sequence{IDs: e.IDs, Mask: e.Mask, Starts: e.Contexts}
+	}
+	return b
+}
+
+// Members lists the episodes of each group in the order of groups.
+func Members(episodes []*episode.Episode) (groups [][]*episode.Episode) {
+	byGroup := map[int][]*episode.Episode{}
+	for _, e := range episodes {
+		byGroup[e.Group] = append(byGroup[e.Group], e)
+	}
+	for _, id := range slices.Sorted(maps.Keys(byGroup)) {
+		groups = append(groups, byGroup[id])
+	}
+	return groups
+}
+
+// validationMetrics names what a validation found.
+func validationMetrics(episodes []*episode.Episode) map[string]float64 {
+	m := map[string]float64{}
+	for name, x := range rollout.Summarize(episodes) {
+		if !strings.Contains(name, "/") {
+			name = "all/" + name
+		}
+		m["val-env/"+name] = x
+	}
+	coreValidation(episodes, m)
+	return m
+}
+
+// coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K and worst@K over the K members
+// of each group.
+func coreValidation(episodes []*episode.Episode, m map[string]float64) {
+	type sums struct{ mean, best, worst, episodes, groups float64 }
+	found := map[string]*sums{}
+	for _, group := range Members(episodes) {
+		for kind, value := range map[string]func(*episode.Episode) float64{"reward": (*episode.Episode).Return, "acc": func(e *episode.Episode) float64 { return flag(e.Success) }} {
+			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))
+			s := found[key]
+			if s == nil {
+				s = &sums{}
+				found[key] = s
+			}
+			best, worst := math.Inf(-1), math.Inf(1)
+			for _, e := range group {
+				v := value(e)
+				s.mean += v
+				best, worst = math.Max(best, v), math.Min(worst, v)
+			}
+			s.best, s.worst, s.episodes, s.groups = s.best+best, s.worst+worst, s.episodes+float64(len(group)), s.groups+1
+		}
+	}
+	for key, s := range found {
+		m[fmt.Sprintf(key, "mean")] = s.mean / s.episodes
+		if s.episodes > s.groups {
+			m[fmt.Sprintf(key, "best")], m[fmt.Sprintf(key, "worst")] = s.best/s.groups, s.worst/s.groups
+		}
+	}
+}
+
+// mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages are float32.
+const mostReward = 1e30
+
+// ReadGiven reads episodes that are given instead of played.
+func ReadGiven(path string) ([]*episode.Episode, error) {
+	episodes, err := episode.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range episodes {
+		rewards := append(slices.Clone(e.Rewards), episode.Reward{Value: e.Score})
+		for _, own := range e.Components {
+			rewards = append(rewards, own...)
+		}
+		for _, r := range rewards {
+			if math.Abs(r.Value) > mostReward {
+				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g in size, so that advantages fit their type", path, i+1, e.Group,
+					r.Value, mostReward)
+			}
+		}
+	}
+	return episodes, nil
+}

@@ -1,0 +1,269 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/loop/schedule"
+	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/model/checkpoint"
+	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
+	"gyre/torch"
+)
+
+// Session is a command at work on a configuration: its models, what plays episodes with them, and where it speaks. It changes when it is opened
+// and closed only.
+type Session struct {
+	Config    *config.Config // with the type of the arithmetic settled
+	Console   *metrics.Console
+	Log       *rundir.Log
+	World     *ranks.World // the other processes; nil when there are none
+	Machine   *experiment.Machine
+	Actor     *train.Learner
+	Critic    *train.Learner      // nil unless the estimator needs one
+	Reference *train.Learner      // nil unless something uses it
+	Sampler   *experiment.Sampler // nil when nothing is played
+}
+
+// New is a session without models. Close it.
+func New(c *config.Config, console *metrics.Console, world *ranks.World) *Session {
+	return &Session{Config: c, Console: console, Log: &rundir.Log{Console: console}, World: world}
+}
+
+// Close frees everything. It may be called on a half-opened session.
+func (s *Session) Close() {
+	s.Sampler.Close()
+	s.Critic.Close()
+	s.Actor.Close()
+	s.Reference.Close()
+}
+
+// Temperature of the trained policy's log-probs: the rollout's, or 1 when rollouts are greedy.
+func Temperature(c *config.Config) float64 {
+	if c.Rollout.Temperature <= 0 {
+		return 1
+	}
+	return c.Rollout.Temperature
+}
+
+// Locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the type. It is collective.
+func (s *Session) Locate(ctx context.Context, path string) (checkpoint.Models, error) {
+	if path == "" {
+		path = s.Config.Model.Path
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return checkpoint.Models{Actor: path}, nil // opening it says where models come from
+		}
+	}
+	from, passed, err := checkpoint.Find(path, rundir.CheckpointPrefix)
+	for _, problem := range passed {
+		s.Log.Warnf("passed over: %v", problem)
+	}
+	if err != nil {
+		return from, err
+	}
+	return from, s.settle(ctx, path)
+}
+
+// settle chooses the type of the arithmetic where the configuration leaves it open. It is collective.
+func (s *Session) settle(ctx context.Context, from string) error {
+	dtype, why, err := s.agreed(ctx, from)
+	if err != nil {
+		return err
+	}
+	s.useType(dtype, why)
+	return nil
+}
+
+// agreed is the type of the run which the models in from belong to, or the one that is faster on the processors of all ranks; why is "" where the
+// configuration says it. It is collective.
+func (s *Session) agreed(ctx context.Context, from string) (dtype torch.Compute, why string, err error) {
+	on, why, err := experiment.Settle(experiment.Wished(s.Config), from)
+	if err != nil || why == "" {
+		return on.Compute, "", err
+	}
+	other, err := s.World.Any(ctx, on.Compute != torch.ComputeBF16)
+	if other && on.Compute == torch.ComputeBF16 {
+		return torch.ComputeF32, "not every rank's processor multiplies faster in bfloat16", err
+	}
+	return on.Compute, why, err
+}
+
+// useType replaces the type in this equipment's configuration, and says so if there is a reason: others may use the caller's.
+func (s *Session) useType(dtype torch.Compute, why string) {
+	if why == "" {
+		return
+	}
+	own := *s.Config
+	own.Model.DType = string(dtype)
+	s.Config = &own
+	s.Log.Infof("model.dtype = \"auto\": %s, %s", dtype, why)
+}
+
+// Open opens an experiment and loads its models and its sampler.
+func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, critic *train.Optimization) (*experiment.Experiment, error) {
+	opened, err := experiment.Open(s.Config, parts)
+	if err != nil {
+		return nil, err
+	}
+	if s.Machine == nil {
+		if s.Machine, err = experiment.OpenMachine(s.Config.Run.Threads, experiment.Placement(s.Config), s.Log.Warnf); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.loadModels(opened, actor, critic); err != nil {
+		return nil, err
+	}
+	if parts.Play {
+		if err := s.share(ctx); err != nil {
+			return nil, err
+		}
+		s.Sampler, err = opened.NewSampler(s.Actor.Model)
+	}
+	return opened, err
+}
+
+// share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is collective.
+func (s *Session) share(ctx context.Context) error {
+	switch n := s.Config.Engine.TensorParallel; {
+	case n <= 1:
+		return nil
+	case s.World == nil:
+		s.Log.Infof("engine.tensor_parallel = %d: this is one process, which samples alone", n)
+		return nil
+	default:
+		s.Log.Infof("every %d neighbouring ranks sample together", n)
+	}
+	team, err := s.World.Team(ctx, s.together())
+	if err == nil {
+		err = s.Actor.Model.Share(team)
+	}
+	if err != nil {
+		return fmt.Errorf("engine.tensor_parallel = %d: %w", s.together(), err)
+	}
+	return nil
+}
+
+// together is how many ranks sample together: one process does so alone.
+func (s *Session) together() int {
+	if s.World == nil {
+		return 1
+	}
+	return s.Config.Engine.TensorParallel
+}
+
+// ProveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then. A gap that
+// a step has found already is a proof of the contrary.
+func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
+	if found > 0 {
+		s.Log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
+		return false, nil
+	}
+	if err := s.Actor.Model.Gather(); err != nil {
+		return false, err
+	}
+	gap, err := experiment.LogprobGap(ctx, s.Actor.Model, s.Sampler.Engine, Temperature(s.Config))
+	if err == nil { // on any rank's machine
+		gap, err = s.World.Max(ctx, gap)
+	}
+	if err != nil {
+		return false, fmt.Errorf("self-test of the sampler: %w", err)
+	}
+	if gap != 0 {
+		s.Log.Warnf("on this machine the sampler's log-probs differ from the trainer's by up to %.2g: old log-probs are recomputed every step", gap)
+	}
+	return gap == 0, nil
+}
+
+// load reads a model's weights and says what is worth knowing about them.
+func (s *Session) load(who string, from *experiment.Model) (*torch.Model, error) {
+	model, notes, err := from.LoadOver(s.sharding())
+	if err != nil {
+		return nil, fmt.Errorf("loading the %s: %w", who, err)
+	}
+	for _, note := range notes {
+		s.Log.Infof("%s", note)
+	}
+	return model, nil
+}
+
+// loadModels loads what an experiment has; learners without a way of learning only compute.
+func (s *Session) loadModels(from *experiment.Experiment, actor, critic *train.Optimization) (err error) {
+	if s.Actor, err = s.loadLearner("policy", from.Policy, actor); err != nil {
+		return err
+	}
+	if from.Critic != nil {
+		if s.Critic, err = s.loadLearner("critic", from.Critic, critic); err != nil {
+			return err
+		}
+	}
+	if from.Reference != nil {
+		s.Reference, err = s.loadLearner("KL reference", from.Reference, nil)
+	}
+	return err
+}
+
+func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Optimization) (*train.Learner, error) {
+	model, err := s.load(who, from)
+	if err != nil {
+		return nil, err
+	}
+	l, err := train.NewLearner(model, s.Placement(), how)
+	if err == nil {
+		err = model.SetRecompute(s.Config.Actor.RecomputeActivations)
+	}
+	if err != nil {
+		model.Close()
+		return nil, fmt.Errorf("the %s: %w", who, err)
+	}
+	return l, nil
+}
+
+// PolicyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
+func PolicyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule, error) {
+	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps})
+	if err != nil {
+		return nil, lr, fmt.Errorf("actor.schedule: %w", err)
+	}
+	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, lr, nil
+}
+
+// CriticOptimization is that of [critic].
+func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedule.Schedule, error) {
+	lr, err := schedule.New(schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps, Total: steps})
+	if err != nil {
+		return nil, lr, fmt.Errorf("critic.schedule: %w", err)
+	}
+	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}
+	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad}, lr, nil
+}
+
+// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits of several.
+func (s *Session) sharding() checkpoint.Ranks {
+	f := s.Config.FSDP
+	if s.World == nil && !f.Deterministic {
+		return checkpoint.Ranks{}
+	}
+	shard := f.Shard
+	if s.World == nil {
+		shard = torch.ShardNone
+	}
+	return checkpoint.Ranks{Group: s.World.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas, Prefetch: f.Prefetch, WireDtype: f.WireDType,
+		Deterministic: f.Deterministic, Lanes: f.Lanes}}
+}
+
+// Placement says over what passes are dealt.
+func (s *Session) Placement() train.Placement {
+	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens, InStep: s.Config.FSDP.Shard == torch.ShardFull}
+	if s.Config.FSDP.Deterministic {
+		p.Lanes = s.Config.FSDP.Lanes
+	}
+	return p
+}
