@@ -1,7 +1,7 @@
 // Package npz writes and reads numpy's archives of arrays: float32 values, rows first.
 //
-// The library github.com/sbinet/npyio is no replacement: it gives flat values no shape, and it reads compressed entries without filling its
-// buffer, which returns wrong values and no error.
+// The library github.com/sbinet/npyio is no replacement: it gives flat values no shape, and it reads compressed
+// entries without filling its buffer, which returns wrong values and no error.
 package npz
 
 import (
@@ -27,7 +27,8 @@ type Array struct {
 func Write(w io.Writer, arrays []Array) error {
 	archive := zip.NewWriter(w)
 	for _, a := range arrays {
-		entry, err := archive.CreateHeader(&zip.FileHeader{Name: a.Name + ".npy", Method: zip.Store}) // gradients hardly shrink
+		// Gradients hardly shrink: they are not compressed.
+		entry, err := archive.CreateHeader(&zip.FileHeader{Name: a.Name + ".npy", Method: zip.Store})
 		if err != nil {
 			return err
 		}

@@ -36,12 +36,13 @@ type Advantages struct {
 	Linear bool // the weighted components' gradients add up to the total's
 	// Weights make the components add up, in the order of Names: 1 in exact mode, whose advantages carry them.
 	Weights []float64
-	// Tokens are the advantages of single tokens by component (the total last), episode and token, where they differ within an episode. Means
-	// and Total are then their means.
+	// Tokens are the advantages of single tokens by component (the total last), episode and token, where they differ
+	// within an episode. Means and Total are then their means.
 	Tokens [][][]float32
 }
 
-// Occurring lists the components that any episode has, in alphabetical order: those whose names are not taken by what is measured beside them.
+// Occurring lists the components that any episode has, in alphabetical order: those whose names are not taken by what
+// is measured beside them.
 func Occurring(episodes []Rewarded) []string {
 	names := map[string]bool{}
 	for _, e := range episodes {
@@ -53,16 +54,21 @@ func Occurring(episodes []Rewarded) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Estimate gives every component of every episode its advantage, by the run's estimator: those that are named, of which some may not occur, or
-// all. An episode without a component has earned 0 of it. Where no component occurs there are no names.
+// Estimate gives every component of every episode its advantage, by the run's estimator: those that are named, of
+// which some may not occur, or all. An episode without a component has earned 0 of it. Where no component occurs
+// there are no names.
 //
-// In independent mode a component has the advantages that it would have as the only reward, before a critic knew anything of it. In exact mode
-// it has its share of the total's: with grpo w·(r − mean)/(std of the total + 1e-6). What the score holds beside the weighted components is then a
-// component of its own, and so is what the critic expected.
-func Estimate(episodes []Rewarded, c config.Components, weights map[string]float64, a config.Algorithm) (Advantages, error) {
+// In independent mode a component has the advantages that it would have as the only reward, before a critic knew
+// anything of it. In exact mode it has its share of the total's: with grpo w·(r − mean)/(std of the total + 1e-6).
+// What the score holds beside the weighted components is then a component of its own, and so is what the critic
+// expected.
+func Estimate(episodes []Rewarded, c config.Components, weights map[string]float64,
+	a config.Algorithm) (Advantages, error) {
 	names := Occurring(episodes)
 	if len(c.Names) > 0 {
-		names = slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return !slices.Contains(names, name) })
+		occurring := names
+		lacks := func(name string) bool { return !slices.Contains(occurring, name) }
+		names = slices.DeleteFunc(slices.Clone(c.Names), lacks)
 	}
 	out := Advantages{Names: slices.Clone(names)}
 	if len(names) == 0 {
@@ -119,7 +125,8 @@ func rewardsOf(episodes []Rewarded, name string) [][]float64 {
 	return out
 }
 
-// share splits the total's advantages among the weighted components, what is left of the score, and the critic's baseline.
+// share splits the total's advantages among the weighted components, what is left of the score, and the critic's
+// baseline.
 func (a *Advantages) share(episodes []advantage.Trajectory, rewards [][][]float64, rest [][]float64, complete bool,
 	c config.Algorithm) ([][][]float64, error) {
 	weighted := make([][][]float64, len(rewards))

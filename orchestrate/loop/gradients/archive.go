@@ -1,6 +1,8 @@
 package gradients
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -9,14 +11,18 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/internal/npz"
+	"gyre/orchestrate/loop/ranks"
+	"gyre/orchestrate/model/checkpoint"
 	"gyre/torch"
 )
 
-// projected is how many numbers a projection keeps of a parameter: cosines of projections are off by about 1/√projected.
+// projected is how many numbers a projection keeps of a parameter: cosines of projections are off by about
+// 1/√projected.
 const projected = 4096
 
-// project sums the values into few, each under a sign and at a place that only its index and the parameter's name decide: the same at
-// every step and for every part, so that inner products of projections estimate those of what was projected.
+// project sums the values into few, each under a sign and at a place that only its index and the parameter's name
+// decide: the same at every step and for every part, so that inner products of projections estimate those of what was
+// projected.
 func project(name string, values []float32) []float32 {
 	if len(values) <= projected {
 		return values
@@ -44,19 +50,19 @@ func splitmix(x uint64) uint64 {
 
 // Saver writes gradients to files in the background, one file at a time. Wait ends it.
 type Saver struct {
-	Dir        string // "" writes nothing: where gradients are spread over processes, all save, and one writes
+	Dir        string // "" writes nothing: over ranks all save, and one writes
 	Projection bool   // of every parameter, not all of it
-	// Values are those of parameter i, of so many entries: in the process that writes, all of them.
-	Values  func(g *torch.Gradients, i int, entries int64) ([]float32, error)
-	pending chan error
+	World      *ranks.World
+	pending    chan error
 }
 
 // FullBytes is the size of a file of full gradients.
-func FullBytes(parts int, parameters int64) int64 { return int64(parts) * 4 * parameters }
+func FullBytes(components int, parameters int64) int64 { return int64(components) * 4 * parameters }
 
-// Save copies the gradients of the parts and starts writing gradients_step_STEP.npz with keys PART/PARAMETER. It first waits for the file
-// before, and reports what became of it.
-func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
+// Save copies the gradients of the components and starts writing gradients_step_STEP.npz with keys
+// COMPONENT/PARAMETER. It first waits for the file before, and reports what became of it. It is collective.
+func (s *Saver) Save(ctx context.Context, step int, names []string, gradients []*torch.Gradients,
+	parameters []torch.Parameter) error {
 	if err := s.Wait(); err != nil {
 		return err
 	}
@@ -67,23 +73,16 @@ func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, par
 			if err != nil {
 				return err
 			}
-			entries := int64(1)
-			for _, n := range shape {
-				entries *= n
-			}
-			values, err := s.Values(gradients[k], i, entries)
+			values, err := s.whole(ctx, gradients[k], i, shape)
 			if err != nil {
 				return err
 			}
-			if s.Dir == "" {
-				continue
+			if s.Projection && len(values) > projected {
+				values, shape = project(p.Name, values), []int64{projected}
 			}
-			if s.Projection {
-				if short := project(p.Name, values); len(short) < len(values) {
-					values, shape = short, []int64{int64(len(short))}
-				}
+			if s.Dir != "" {
+				arrays = append(arrays, npz.Array{Name: name + "/" + p.Name, Shape: shape, Values: values})
 			}
-			arrays = append(arrays, npz.Array{Name: name + "/" + p.Name, Shape: shape, Values: values})
 		}
 	}
 	if s.Dir == "" {
@@ -98,6 +97,25 @@ func (s *Saver) Save(step int, names []string, gradients []*torch.Gradients, par
 		done <- atomicfile.Write(path, func(w io.Writer) error { return npz.Write(w, arrays) })
 	}(s.pending)
 	return nil
+}
+
+// whole is the gradient of parameter i, which every rank holds a shard of. It is collective.
+func (s *Saver) whole(ctx context.Context, from *torch.Gradients, i int, shape []int64) ([]float32, error) {
+	shard, err := from.Shard(i)
+	if err != nil {
+		return nil, err
+	}
+	defer shard.Tensor.Close()
+	entries := int64(1)
+	for _, n := range shape {
+		entries *= n
+	}
+	data, values := make([]byte, 4*entries), make([]float32, entries)
+	if err := checkpoint.Assemble(ctx, s.World.Data(), shard, torch.F32, data); err != nil {
+		return nil, err
+	}
+	_, err = binary.Decode(data, binary.LittleEndian, values)
+	return values, err
 }
 
 // Wait until the last file is on the disk. A nil Saver has none.

@@ -29,7 +29,7 @@ func synthetic(r *rand.Rand, groups, size, dimension int) (gram blas64.General, 
 		}
 		members = append(members, own)
 	}
-	gram = square(n)
+	gram = matrix(n, n)
 	for i := range n {
 		for j := range n {
 			for k := range dimension {

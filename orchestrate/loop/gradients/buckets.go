@@ -54,9 +54,9 @@ func Groups(ids []int, std []float64) []Group {
 	return out
 }
 
-// Quantile sorts the groups by standard deviation and cuts them into n buckets, as equal in size as can be: they differ by one group
-// at most. With paper the last takes the whole remainder, as RAGEN's does. With fewer groups than buckets there is one bucket per
-// group. Ties keep the order of group ids.
+// Quantile sorts the groups by standard deviation and cuts them into n buckets, as equal in size as can be: they
+// differ by one group at most. With paper the last takes the whole remainder, as RAGEN's does. With fewer groups than
+// buckets there is one bucket per group. Ties keep the order of group ids.
 func Quantile(groups []Group, n int, paper bool) []Bucket {
 	sorted := append([]Group(nil), groups...)
 	sort.SliceStable(sorted, func(i, j int) bool {
@@ -82,8 +82,8 @@ func Quantile(groups []Group, n int, paper bool) []Bucket {
 // atEdge is how far below an edge a standard deviation still counts as on it: what rounding may have taken from it.
 const atEdge = 1e-9
 
-// FixedRV puts a group of standard deviation s into bucket_k with s in [k-1, k) for k = 1…5 and into bucket_6 from 5 upwards. Empty
-// buckets are left out.
+// FixedRV puts a group of standard deviation s into bucket_k with s in [k-1, k) for k = 1…5 and into bucket_6 from 5
+// upwards. Empty buckets are left out.
 func FixedRV(groups []Group) []Bucket {
 	const last = 6
 	byIndex := make([][]Group, last)
@@ -100,13 +100,13 @@ func FixedRV(groups []Group) []Bucket {
 	return buckets
 }
 
-// Split buckets the groups by the configured mode; paper asks for RAGEN's remainder. Groups whose standard deviation is not a number (a
-// single member, or a broken reward) cannot be ranked: they are an error that names them.
+// Split buckets the groups by the configured mode; paper asks for RAGEN's remainder. Groups whose standard deviation
+// is not a number (a single member, or a broken reward) cannot be ranked: they are an error that names them.
 func Split(groups []Group, mode string, n int, paper bool) ([]Bucket, error) {
 	for _, g := range groups {
 		if math.IsNaN(g.Std) || math.IsInf(g.Std, 0) {
-			return nil, fmt.Errorf("group %d has the reward standard deviation %v: buckets need at least two members with finite scores "+
-				"in every group", g.ID, g.Std)
+			return nil, fmt.Errorf("group %d has the reward standard deviation %v: buckets need at least two members "+
+				"with finite scores in every group", g.ID, g.Std)
 		}
 	}
 	switch mode {

@@ -12,8 +12,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// ComponentReport is what the gradients of reward components are like. A number that does not exist (the cosine with a gradient of no length) is
-// null wherever the report goes.
+// ComponentReport is what the gradients of reward components are like. A number that does not exist (the cosine with
+// a gradient of no length) is null wherever the report goes.
 type ComponentReport struct {
 	Names      []string // the components, entropy and KL where the loss has them, the total
 	Components int      // so many of them are components of the reward
@@ -49,8 +49,8 @@ type Similarity struct {
 	BySize  map[string]any     `metric:"cosine_by_size/{pair}" unit:"−1 to 1" doc:"mean of the parameters' cosines weighted by their size: another number than the cosine"`
 }
 
-// check compares the components' sum with the total. The squares come from inner products in float64 of float32 sums: a sum that holds
-// exactly shows as 1e-7 or so.
+// check compares the components' sum with the total. The squares come from inner products in float64 of float32 sums:
+// a sum that holds exactly shows as 1e-7 or so.
 func (r *ComponentReport) check(a Advantages) {
 	last := len(r.Names) - 1
 	sum := func(weight func(component int) float64) (square, with float64) {
@@ -81,8 +81,8 @@ func null(v float64, exists bool) any {
 
 // Metrics are the numbers of the report, and its table without single parameters.
 func (r *ComponentReport) Metrics() ComponentMetrics {
-	m := ComponentMetrics{Memory: float64(r.Bytes) / (1 << 20), Checks: r.checks, Whole: r.similarity(r.gram), Low: map[string]float64{},
-		High: map[string]float64{}, Buckets: map[string]Similarity{}}
+	m := ComponentMetrics{Memory: float64(r.Bytes) / (1 << 20), Checks: r.checks, Whole: r.similarity(r.gram),
+		Low: map[string]float64{}, High: map[string]float64{}, Buckets: map[string]Similarity{}}
 	for pair, band := range r.bands {
 		name := r.Names[pair[0]] + "/" + r.Names[pair[1]]
 		m.Low[name], m.High[name] = band.Low, band.High
@@ -123,8 +123,8 @@ func (r *ComponentReport) table(scopes []scope) *table.Table {
 			for j := i + 1; j < len(r.Names); j++ {
 				band, banded := r.bands[[2]int{i, j}]
 				banded = banded && s.kind == "global"
-				t.Add(s.kind, s.name, a, r.Names[j], null(r.gram.cosine(i, j, s)), null(band.Low, banded), null(band.High, banded),
-					r.gram.norm(i, s), r.gram.norm(j, s))
+				t.Add(s.kind, s.name, a, r.Names[j], null(r.gram.cosine(i, j, s)), null(band.Low, banded),
+					null(band.High, banded), r.gram.norm(i, s), r.gram.norm(j, s))
 			}
 		}
 	}

@@ -268,9 +268,9 @@ func TestSaver(t *testing.T) {
 	if err := none.Wait(); err != nil {
 		t.Error(err)
 	}
-	s := &Saver{Dir: dir, Values: all}
+	s := &Saver{Dir: dir}
 	keep := func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-		return errors.Join(s.Save(0, names[:2], gradients, parameters), s.Save(1, names[1:3], gradients[1:], parameters))
+		return errors.Join(s.Save(context.Background(), 0, names[:2], gradients, parameters), s.Save(context.Background(), 1, names[1:3], gradients[1:], parameters))
 	}
 	r, err := measured(t, ComponentOptions{Keep: keep}, nil)
 	if err != nil {
@@ -307,7 +307,7 @@ func TestSaver(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s = &Saver{Dir: filepath.Join(filepath.Dir(dir), "file", "x"), Values: all}
+	s = &Saver{Dir: filepath.Join(filepath.Dir(dir), "file", "x")}
 	if _, err := measured(t, ComponentOptions{Keep: keep}, nil); err == nil {
 		t.Error("a folder below a file: no error")
 	}

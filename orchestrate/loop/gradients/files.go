@@ -13,15 +13,17 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// WriteFiles puts an analysed step into a folder: gradient_analysis_metrics_step_N.json with all its metrics and tables, the groups' reward standard
-// deviations (gradient_analysis_bucket_rv_table_step_N.csv) and, with their gradient norms, gradient_analysis_group_table_step_N.csv; "prefilter_" stands
-// before "step" for the batch before the filter. Files are replaced whole.
+// WriteFiles puts an analysed step into a folder: gradient_analysis_metrics_step_N.json with all its metrics and
+// tables, the groups' reward standard deviations (gradient_analysis_bucket_rv_table_step_N.csv) and, with their
+// gradient norms, gradient_analysis_group_table_step_N.csv; "prefilter_" stands before "step" for the batch before
+// the filter. Files are replaced whole.
 func WriteFiles(dir string, step int, line metrics.Line) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	write := func(what, extension string, content func(io.Writer) error) error {
-		return atomicfile.Write(filepath.Join(dir, fmt.Sprintf("gradient_analysis_%sstep_%d.%s", what, step, extension)), content)
+		name := fmt.Sprintf("gradient_analysis_%sstep_%d.%s", what, step, extension)
+		return atomicfile.Write(filepath.Join(dir, name), content)
 	}
 	failed := write("metrics_", "json", func(w io.Writer) error { return writeJSON(w, step, line) })
 	for prefix, before := range map[string]string{"grad_norm": "", "grad_norm_prefilter": "prefilter_"} {
@@ -29,11 +31,11 @@ func WriteFiles(dir string, step int, line metrics.Line) error {
 		if !ok {
 			continue
 		}
-		failed = errors.Join(failed,
-			write("bucket_rv_table_"+before, "csv", func(w io.Writer) error { return writeCSV(w, groups, 3, line["grad_analysis/profile"]) }),
-			write("group_table_"+before, "csv", func(w io.Writer) error {
-				return writeCSV(w, groups, len(groups.Columns), line["grad_analysis/profile"])
+		for what, columns := range map[string]int{"bucket_rv_table_": 3, "group_table_": len(groups.Columns)} {
+			failed = errors.Join(failed, write(what+before, "csv", func(w io.Writer) error {
+				return writeCSV(w, groups, columns, line["grad_analysis/profile"])
 			}))
+		}
 	}
 	return failed
 }

@@ -44,7 +44,8 @@ func Layer(parameter string) string {
 // Kind is what a parameter is for.
 func Kind(parameter string) string {
 	for _, k := range []struct{ mark, kind string }{
-		{"norm", "norm"}, {"self_attn", "attention"}, {"mlp", "mlp"}, {"embed_tokens", "embedding"}, {"lm_head", "head"},
+		{"norm", "norm"}, {"self_attn", "attention"}, {"mlp", "mlp"}, {"embed_tokens", "embedding"},
+		{"lm_head", "head"},
 	} {
 		if strings.Contains(parameter, k.mark) {
 			return k.kind
@@ -80,7 +81,8 @@ type gram struct {
 	pairs [][]float64 // (i, j) with i <= j, row by row; in each the parameters
 }
 
-// gramOf takes the inner products of gradients, which it names in its errors. They must be finite: nothing could be said about others.
+// gramOf takes the inner products of gradients, which it names in its errors. They must be finite: nothing could be
+// said about others.
 func gramOf(buffers []*torch.Gradients, names []string, parameters []parameter) (gram, error) {
 	products, err := torch.Products(buffers)
 	if err != nil {
@@ -90,7 +92,8 @@ func gramOf(buffers []*torch.Gradients, names []string, parameters []parameter) 
 	for i, name := range names {
 		for p, square := range g.at(i, i) {
 			if !statistics.Finite(square) {
-				return gram{}, fmt.Errorf("the %s gradient is not finite at %s: %w", name, parameters[p].name, torch.ErrNotFinite)
+				return gram{}, fmt.Errorf("the %s gradient at %s is not finite: %w", name, parameters[p].name,
+					torch.ErrNotFinite)
 			}
 		}
 	}
@@ -174,27 +177,30 @@ func (b buffers) close() {
 	}
 }
 
-// vector remembers a gradient for inner products with others: the gradient itself, or a sketch of it.
-type vector struct {
+// kept is what remains of a gradient for inner products with others: the gradient itself, or a sketch of it; and its
+// squared norm.
+type kept struct {
 	full   *torch.Gradients
 	sketch []float32
+	square float64
 }
 
-// newVector remembers a gradient by itself where it is kept, else by a sketch.
-func newVector(g *torch.Gradients, keep bool) (v vector, err error) {
-	if keep {
-		return vector{full: g}, nil
+func keep(g *torch.Gradients, full bool) (k kept, err error) {
+	if full {
+		k.full = g
+	} else if k.sketch, err = g.Sketch(bucketSketch); err != nil {
+		return k, err
 	}
-	v.sketch, err = g.Sketch(bucketSketch)
-	return v, err
+	k.square, _, err = g.Dot(g)
+	return k, err
 }
 
-func (v vector) dot(w vector) (float64, error) {
-	if v.full != nil {
-		product, _, err := v.full.Dot(w.full)
+func (k kept) dot(other kept) (float64, error) {
+	if k.full != nil {
+		product, _, err := k.full.Dot(other.full)
 		return product, err
 	}
-	return dotSketches(v.sketch, w.sketch), nil
+	return dotSketches(k.sketch, other.sketch), nil
 }
 
 func dotSketches(a, b []float32) (sum float64) {
@@ -205,18 +211,18 @@ func dotSketches(a, b []float32) (sum float64) {
 }
 
 // sumOf adds up sketches: the sketch of a sum is the sum of the sketches.
-func sumOf(parts []vector) vector {
+func sumOf(list []kept) []float32 {
 	out := make([]float32, bucketSketch)
-	for _, p := range parts {
-		for i, x := range p.sketch {
+	for _, k := range list {
+		for i, x := range k.sketch {
 			out[i] += x
 		}
 	}
-	return vector{sketch: out}
+	return out
 }
 
-// Dimensions of sketches are primes, so that neither rows nor columns of a matrix fall on the same places. The error of an inner product is
-// about 0.4 % of the product of the norms between groups, and 1 % between episodes.
+// Dimensions of sketches are primes, so that neither rows nor columns of a matrix fall on the same places. The error
+// of an inner product is about 0.4 % of the product of the norms between groups, and 1 % between episodes.
 const (
 	bucketSketch  = 65521
 	episodeSketch = 8191

@@ -63,19 +63,19 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sketches []vector
-	for _, own := range b {
-		v, err := newVector(own, false)
-		if err != nil {
-			t.Fatal(err)
+	var sketches []kept
+	for i, own := range b {
+		k, err := keep(own, false)
+		if err != nil || k.square != g.inner(i, i, everything) {
+			t.Fatalf("square %v, %v", k.square, err)
 		}
-		sketches = append(sketches, v)
+		sketches = append(sketches, k)
 	}
 	for i := range b {
 		for j := range b {
 			want, _, err := b[i].Dot(b[j])
-			if kept, problem := (vector{full: b[i]}).dot(vector{full: b[j]}); err != nil || problem != nil || kept != want || g.inner(i, j, everything) != want {
-				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything), kept, want, err)
+			if whole, problem := (kept{full: b[i]}).dot(kept{full: b[j]}); err != nil || problem != nil || whole != want || g.inner(i, j, everything) != want {
+				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything), whole, want, err)
 			}
 			got, err := sketches[i].dot(sketches[j])
 			if err != nil {
@@ -88,7 +88,7 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 		}
 	}
 	total := sumOf(sketches[:2])
-	for i, v := range total.sketch {
+	for i, v := range total {
 		if math.Abs(float64(v-sketches[2].sketch[i])) > 1e-3 {
 			t.Fatalf("place %d: the sum of sketches is %g, the sketch of the sum %g", i, v, sketches[2].sketch[i])
 		}

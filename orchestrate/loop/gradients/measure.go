@@ -1,15 +1,17 @@
-// Package gradients measures how the policy gradient is made up, without changing anything: gradients of the columns of a batch, taken of parts
-// of it, and their norms, cosines, signal and noise, over the whole model and by layer and kind of parameter.
+// Package gradients measures how the policy gradient is made up, without changing anything: gradients of the columns
+// of a batch, taken of parts of it, and their norms, cosines, signal and noise, over the whole model and by layer and
+// kind of parameter.
 //
 //	columns (loss terms, or reward components) × rows (groups, or episodes)
 //	        │ backward passes into buffers, which are added up
 //	        ▼
 //	gram of inner products, parameter by parameter ──▶ norms, cosines, signal and noise, bands
 //
-// Two views of it are logged. [MeasureBuckets] takes the loss terms apart by buckets of groups whose rewards vary alike. [MeasureComponents]
-// takes the task term apart by the components of the reward. Token losses are weighted under the normaliser of the whole batch, and gradients are
-// linear, so that groups add up to buckets, buckets to the batch, and terms to the loss. The paper profile (paper.go) does neither: it repeats
-// RAGEN's procedure, so that published plots can be compared.
+// Two views of it are logged. [MeasureBuckets] takes the loss terms apart by buckets of groups whose rewards vary
+// alike. [MeasureComponents] takes the task term apart by the components of the reward. Token losses are weighted
+// under the normaliser of the whole batch, and gradients are linear, so that groups add up to buckets, buckets to the
+// batch, and terms to the loss. The paper profile (paper.go) does neither: it repeats RAGEN's procedure, so that
+// published plots can be compared.
 package gradients
 
 import (
@@ -22,8 +24,8 @@ import (
 	"gyre/torch"
 )
 
-// Subject is what is measured: a policy, a batch whose columns are filled and which is weighed as a whole, and the loss. Measuring changes none of
-// them. Over ranks it is collective.
+// Subject is what is measured: a policy, a batch whose columns are filled and which is weighed as a whole, and the
+// loss. Measuring changes none of them. Over ranks it is collective.
 type Subject struct {
 	Policy    *train.Learner
 	Batch     *train.Batch
@@ -66,15 +68,13 @@ func (s Subject) backward(ctx context.Context, into buffers) (train.Losses, erro
 
 // measurement is a measurement of buckets on its way.
 type measurement struct {
-	Subject
 	ctx        context.Context
+	model      *torch.Model
 	options    Options
 	plan       Plan
 	parameters []parameter
-	results    []*Result           // of the buckets, and last of all of them
-	vectors    []map[string]vector // by result and column: what inner products are taken of at the end
-	all        buffers             // that were ever made
-	free       buffers             // those of them that nothing lies in any more
+	results    []*Result // of the buckets, and last of all of them
+	all, free  buffers   // that were ever made, and those of them in which nothing lies any more
 }
 
 // MeasureBuckets takes the gradients of the columns for every bucket and for all of them together.
@@ -87,30 +87,24 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 		return nil, err
 	}
 	defer torch.CloseParameters(named)
-	m := &measurement{Subject: s, ctx: ctx, options: o}
-	parameters, size, err := parametersOf(named)
-	if err != nil {
+	m := &measurement{ctx: ctx, model: s.Policy.Model, options: o}
+	defer func() { m.all.close() }()
+	var size int64
+	if m.parameters, size, err = parametersOf(named); err != nil {
 		return nil, err
 	}
-	m.parameters = parameters
 	whole := Bucket{Name: "all"}
 	for _, bucket := range buckets {
 		whole.Groups = append(whole.Groups, bucket.Groups...)
 		m.results = append(m.results, newResult(bucket, s.Batch))
-		m.vectors = append(m.vectors, map[string]vector{})
 	}
-	m.results, m.vectors = append(m.results, newResult(whole, s.Batch)), append(m.vectors, map[string]vector{})
+	m.results = append(m.results, newResult(whole, s.Batch))
 	m.plan = NewPlan(size, len(s.Columns), len(whole.Groups), len(buckets), o)
-	defer func() { m.all.close() }()
 	report := &Report{Options: o, Plan: m.plan}
-	for _, c := range s.Columns {
-		report.Terms = append(report.Terms, c.Name)
-	}
-	pass := m.exact
+	pass, atOnce := m.exact, len(s.Columns)
 	if o.Profile == Paper {
 		pass = m.paper
 	}
-	atOnce := len(s.Columns)
 	if o.LowMemory {
 		atOnce = 1
 	}
@@ -121,8 +115,11 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 			return nil, err
 		}
 	}
+	for _, c := range s.Columns {
+		report.Terms = append(report.Terms, c.Name)
+	}
 	if o.Profile != Paper && o.Statistics {
-		if report.Pairs, err = m.compare(); err != nil {
+		if report.Pairs, err = m.compare(report.Terms); err != nil {
 			return nil, err
 		}
 	}
@@ -130,10 +127,11 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 	return report, nil
 }
 
-// takeBuffers gives n empty buffers. What is given back is used again.
-func (m *measurement) takeBuffers(n int) (buffers, error) {
+// take gives a buffer for every column. What is given back is used again.
+func (m *measurement) take(s Subject) (buffers, error) {
+	n := len(s.Columns)
 	if n > len(m.free) {
-		fresh, err := newBuffers(m.Policy.Model, n-len(m.free), torch.NewGradients)
+		fresh, err := newBuffers(m.model, n-len(m.free), torch.NewGradients)
 		if err != nil {
 			return nil, err
 		}
@@ -144,28 +142,27 @@ func (m *measurement) takeBuffers(n int) (buffers, error) {
 	return own, own.zero()
 }
 
-func (m *measurement) give(b buffers) { m.free = append(m.free, b...) }
-
-// trace is what remains of a group's gradient of one column.
-type trace struct {
-	vector
-	square float64 // its squared norm; not filled where the vector is the gradient itself
+// give takes buffers back, unless the gradients in them are kept.
+func (m *measurement) give(b buffers) {
+	if !m.plan.Keep {
+		m.free = append(m.free, b...)
+	}
 }
 
 // exact measures the subject bucket after bucket and group after group, so that every episode is met once.
 //
 //	group ──▶ bucket ──▶ all
 func (m *measurement) exact(s Subject) error {
-	whole, err := m.takeBuffers(len(s.Columns))
+	whole, err := m.take(s)
 	if err != nil {
 		return err
 	}
 	last := len(m.results) - 1
-	var groups [][]trace
-	for i := range m.results[:last] {
-		sum, traces, err := m.bucket(s, i)
+	var groups [][]kept
+	for _, r := range m.results[:last] {
+		sum, own, err := m.bucket(s, r)
 		if err == nil {
-			err = m.settle(s, i, sum, traces)
+			err = m.settle(s, r, sum, own)
 		}
 		if err == nil {
 			err = whole.add(sum)
@@ -173,58 +170,48 @@ func (m *measurement) exact(s Subject) error {
 		if err != nil {
 			return err
 		}
-		if !m.plan.Keep {
-			m.give(sum)
-		}
-		groups = append(groups, traces...)
-	}
-	for _, part := range m.results[:last] {
+		m.give(sum)
+		groups = append(groups, own...)
 		for _, c := range s.Columns {
-			m.results[last].addLoss(c.Name, part.Losses[lossName(c.Name)])
+			m.results[last].addLoss(c.Name, r.Losses[lossName(c.Name)])
 		}
 	}
-	if err := m.settle(s, last, whole, groups); err != nil {
-		return err
-	}
-	if !m.plan.Keep {
-		m.give(whole)
-	}
-	return nil
+	defer m.give(whole)
+	return m.settle(s, m.results[last], whole, groups)
 }
 
-// bucket adds up a bucket's gradients. Its groups leave traces if statistics are wanted.
-func (m *measurement) bucket(s Subject, i int) (sum buffers, traces [][]trace, err error) {
-	r := m.results[i]
-	if sum, err = m.takeBuffers(len(s.Columns)); err != nil {
+// bucket adds up a bucket's gradients. If statistics are wanted, what is kept of its groups comes with them.
+func (m *measurement) bucket(s Subject, r *Result) (sum buffers, groups [][]kept, err error) {
+	if sum, err = m.take(s); err != nil {
 		return nil, nil, err
 	}
 	if !m.options.Statistics {
-		return sum, nil, m.group(r, s.take(r.Rows()), sum)
+		return sum, nil, m.backward(r, s.take(r.Rows()), sum)
 	}
 	for _, g := range r.Groups {
-		own, err := m.takeBuffers(len(s.Columns))
+		own, err := m.take(s)
+		if err == nil {
+			err = m.backward(r, s.take(g.Rows), own)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := m.group(r, s.take(g.Rows), own); err != nil {
-			return nil, nil, err
+		left := make([]kept, len(own))
+		for i, gradient := range own { // in their order: sketches take all ranks
+			if left[i], err = keep(gradient, m.plan.Keep); err != nil {
+				return nil, nil, err
+			}
 		}
-		left, err := m.leave(own)
-		if err != nil {
-			return nil, nil, err
-		}
-		traces = append(traces, left)
+		groups = append(groups, left)
 		if err := sum.add(own); err != nil {
 			return nil, nil, err
 		}
-		if !m.plan.Keep {
-			m.give(own)
-		}
+		m.give(own)
 	}
-	return sum, traces, nil
+	return sum, groups, nil
 }
 
-func (m *measurement) group(r *Result, s Subject, into buffers) error {
+func (m *measurement) backward(r *Result, s Subject, into buffers) error {
 	losses, err := s.backward(m.ctx, into)
 	for i, c := range losses.Columns {
 		r.addLoss(s.Columns[i].Name, c.Loss)
@@ -232,32 +219,9 @@ func (m *measurement) group(r *Result, s Subject, into buffers) error {
 	return err
 }
 
-// leave takes a group's traces.
-func (m *measurement) leave(own buffers) ([]trace, error) {
-	out := make([]trace, len(own))
-	for i, g := range own { // in their order: sketches take all ranks
-		v, err := newVector(g, m.plan.Keep)
-		if err != nil {
-			return nil, err
-		}
-		out[i].vector = v
-	}
-	if m.plan.Keep {
-		return out, nil
-	}
-	for i, g := range own {
-		square, _, err := g.Dot(g)
-		if err != nil {
-			return nil, err
-		}
-		out[i].square = square
-	}
-	return out, nil
-}
-
-// settle records the norms, those by layer, the cosines between the columns at hand, and what is signal, of a finished gradient.
-func (m *measurement) settle(s Subject, i int, gradient buffers, groups [][]trace) error {
-	r := m.results[i]
+// settle records the norms, those by layer, the cosines between the columns at hand, and what is signal, of a
+// finished gradient.
+func (m *measurement) settle(s Subject, r *Result, gradient buffers, groups [][]kept) error {
 	names := make([]string, len(s.Columns))
 	for c, column := range s.Columns {
 		names[c] = column.Name
@@ -276,96 +240,85 @@ func (m *measurement) settle(s Subject, i int, gradient buffers, groups [][]trac
 				put(&r.Cosines, name+"_"+names[other], v)
 			}
 		}
-	}
-	if !m.options.Statistics {
-		return nil
-	}
-	for c, name := range names {
-		own := make([]trace, len(groups))
+		if !m.options.Statistics {
+			continue
+		}
+		own := make([]kept, len(groups))
 		for k, left := range groups {
 			own[k] = left[c]
 		}
-		if m.vectors[i][name], err = m.separate(r, name, gradient[c], own); err != nil {
+		sum := kept{full: gradient[c], square: g.inner(c, c, everything)}
+		if !m.plan.Keep {
+			sum.full, sum.sketch = nil, sumOf(own)
+		}
+		if err := m.separate(r, name, sum, own); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// separate splits the squared norm of a column's gradient into signal and noise, and gives what is remembered of the gradient.
-func (m *measurement) separate(r *Result, name string, sum *torch.Gradients, groups []trace) (vector, error) {
-	v := vector{full: sum}
-	if !m.plan.Keep {
-		parts := make([]vector, len(groups))
-		for i, t := range groups {
-			parts[i] = t.vector
-		}
-		v = sumOf(parts)
+// separate splits the squared norm of a column's gradient into signal and noise.
+func (m *measurement) separate(r *Result, name string, sum kept, groups []kept) error {
+	if r.kept == nil {
+		r.kept = map[string]kept{}
 	}
+	r.kept[name] = sum
 	squares, products := make([]float64, len(groups)), make([]float64, len(groups))
-	for i, t := range groups {
-		own, err := t.dot(t.vector)
+	for i, g := range groups {
+		own, err := g.dot(g)
 		if err != nil {
-			return v, err
+			return err
 		}
-		product, err := v.dot(t.vector)
+		product, err := sum.dot(g)
 		if err != nil {
-			return v, err
+			return err
 		}
-		squares[i], products[i] = own, product
-		if !m.plan.Keep { // only the part with the other groups is taken from the sketch
-			squares[i], products[i] = t.square, product+t.square-own
-		}
+		// Only the product with the other groups is taken from sketches.
+		squares[i], products[i] = g.square, product+g.square-own
 	}
 	r.addGroups(name, squares)
-	if s, ok := Separate(r.Norms[name]*r.Norms[name], squares, products, m.options.Confidence); ok {
+	if s, ok := Separate(sum.square, squares, products, m.options.Confidence); ok {
 		r.addSignal(name, s)
 	}
-	return v, nil
+	return nil
 }
 
-// compare takes the cosines that need gradients of different buckets, or of columns that were measured one after the other.
-func (m *measurement) compare() ([]Pair, error) {
+// compare takes the cosines that need gradients of different buckets, or of columns that were measured one after the
+// other.
+func (m *measurement) compare(names []string) ([]Pair, error) {
 	var pairs []Pair
 	last := len(m.results) - 1
 	for i, r := range m.results {
-		for c, column := range m.Columns {
-			name := column.Name
-			for _, other := range m.Columns[c+1:] {
-				if !m.options.LowMemory {
-					break // settle has taken them
+		for c, name := range names {
+			for _, other := range names[c+1:] {
+				if _, taken := r.Cosines[name+"_"+other]; taken {
+					continue
 				}
-				v, _, ok, err := m.cosine(i, name, i, other.Name)
-				if err != nil {
+				if err := r.compare(&r.Cosines, name+"_"+other, r.kept[name], r.kept[other]); err != nil {
 					return nil, err
 				}
-				if ok {
-					put(&r.Cosines, name+"_"+other.Name, v)
+			}
+			if i < last {
+				if err := r.compare(&r.CosinesAll, name, r.kept[name], m.results[last].kept[name]); err != nil {
+					return nil, err
 				}
-			}
-			if i == last {
-				continue
-			}
-			v, _, ok, err := m.cosine(i, name, last, name)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				put(&r.CosinesAll, name, v)
 			}
 		}
 		for j := i + 1; j < last; j++ {
-			for _, column := range m.Columns {
-				v, product, ok, err := m.cosine(i, column.Name, j, column.Name)
+			for _, name := range names {
+				other := m.results[j]
+				product, err := r.kept[name].dot(other.kept[name])
 				if err != nil {
 					return nil, err
 				}
+				v, ok := statistics.Cosine(product, r.kept[name].square, other.kept[name].square)
 				if !ok {
 					continue
 				}
 				// Buckets are independent draws: their inner product has no bias, only the norms have.
-				pair := Pair{First: r.Name, Second: m.results[j].Name, Term: column.Name, Cosine: v, Unbiased: math.NaN()}
-				if c, ok := statistics.Cosine(product, r.Signal[column.Name], m.results[j].Signal[column.Name]); ok {
+				pair := Pair{First: r.Name, Second: other.Name, Term: name, Cosine: v, Unbiased: math.NaN()}
+				if c, ok := statistics.Cosine(product, r.Signal[name], other.Signal[name]); ok {
 					pair.Unbiased = c
 				}
 				pairs = append(pairs, pair)
@@ -375,10 +328,11 @@ func (m *measurement) compare() ([]Pair, error) {
 	return pairs, nil
 }
 
-// cosine compares the gradients of two columns in two results; ok is false where one of them has no length.
-func (m *measurement) cosine(i int, first string, j int, second string) (cosine, product float64, ok bool, err error) {
-	product, err = m.vectors[i][first].dot(m.vectors[j][second])
-	a, b := m.results[i].Norms[first], m.results[j].Norms[second]
-	cosine, ok = statistics.Cosine(product, a*a, b*b)
-	return cosine, product, ok, err
+// compare notes the cosine of two gradients under a name; nothing where one of them has no length.
+func (r *Result) compare(into *map[string]float64, name string, a, b kept) error {
+	product, err := a.dot(b)
+	if v, ok := statistics.Cosine(product, a.square, b.square); ok {
+		put(into, name, v)
+	}
+	return err
 }

@@ -8,13 +8,13 @@ import (
 	"gyre/torch"
 )
 
-// paper measures a subject as RAGEN 2 does (its actor and gradient reporter, read as a specification), so that published plots can be
-// compared. It is not the gradient of the bucket:
+// paper measures a subject as RAGEN 2 does (its actor and gradient reporter, read as a specification), so that
+// published plots can be compared. It is not the gradient of the bucket:
 //
-//   - The rows of a bucket, in batch order, are cut to a multiple of the ranks and dealt to them in equal runs; each rank cuts its rows into
-//     mini-batches, and those into micro-batches.
-//   - A micro-batch's loss is its own mean, divided by the number of micro-batches of a FULL mini-batch, also in a short one: the fewer
-//     rows, the smaller the norm. Ranks are averaged.
+//   - The rows of a bucket, in batch order, are cut to a multiple of the ranks and dealt to them in equal runs; each
+//     rank cuts its rows into mini-batches, and those into micro-batches.
+//   - A micro-batch's loss is its own mean, divided by the number of micro-batches of a FULL mini-batch, also in a
+//     short one: the fewer rows, the smaller the norm. Ranks are averaged.
 //   - What is reported is the mean over mini-batches of their gradients' norms, and over micro-batches of their losses.
 //   - "all" is measured on its own.
 //
@@ -22,10 +22,10 @@ import (
 func (m *measurement) paper(s Subject) error {
 	o := m.options
 	if o.MiniBatch%o.Ranks != 0 || o.MiniBatch/o.Ranks%o.MicroBatch != 0 {
-		return fmt.Errorf("the paper profile deals mini-batches of %d rows to %d ranks in micro-batches of %d: they do not divide",
-			o.MiniBatch, o.Ranks, o.MicroBatch)
+		return fmt.Errorf("the paper profile deals mini-batches of %d rows to %d ranks in micro-batches of %d: "+
+			"they do not divide", o.MiniBatch, o.Ranks, o.MicroBatch)
 	}
-	gradient, err := m.takeBuffers(len(s.Columns))
+	gradient, err := m.take(s)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m *measurement) paper(s Subject) error {
 		for _, row := range rows {
 			kept[row] = true
 		}
-		r.count(m.Batch, func(row int) bool { return kept[row] })
+		r.count(s.Batch, func(row int) bool { return kept[row] })
 		if err := m.paperBucket(r, s, rows, gradient); err != nil {
 			return err
 		}
@@ -96,7 +96,8 @@ func (m *measurement) paperBucket(r *Result, s Subject, rows []int, gradient buf
 	return nil
 }
 
-// paperMicro adds the gradients of a micro-batch under its own normaliser, divided by the micro-batches of a full mini-batch, and gives its losses.
+// paperMicro adds the gradients of a micro-batch under its own normaliser, divided by the micro-batches of a full
+// mini-batch, and gives its losses.
 func (m *measurement) paperMicro(s Subject, into buffers) ([]float64, error) {
 	o := m.options
 	scale := float64(o.MicroBatch) / float64(o.MiniBatch/o.Ranks) / float64(o.Ranks)

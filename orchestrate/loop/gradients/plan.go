@@ -17,11 +17,11 @@ type Options struct {
 	Confidence float64
 	// LowMemory measures one loss term after the other: a third of the buffers, and a forward pass for each term.
 	LowMemory bool
-	// KeepBytes bounds what may be spent on keeping every group's gradient. Where they do not fit, inner products between groups are taken
-	// from sketches.
+	// KeepBytes bounds what may be spent on keeping every group's gradient. Where they do not fit, inner products
+	// between groups are taken from sketches.
 	KeepBytes int64
-	// Of the paper profile: rows per mini-batch over all ranks, rows per micro-batch of one rank, and ranks; and how token losses are joined
-	// in a micro-batch, with the width that seq-mean-token-sum-norm divides by.
+	// Of the paper profile: rows per mini-batch over all ranks, rows per micro-batch of one rank, and ranks; and how
+	// token losses are joined in a micro-batch, with the width that seq-mean-token-sum-norm divides by.
 	MiniBatch, MicroBatch, Ranks int
 	Aggregation                  string
 	Width                        int
@@ -30,7 +30,8 @@ type Options struct {
 // describe says by which procedure the numbers were made.
 func (o Options) describe() string {
 	if o.Profile == Paper {
-		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d", o.MiniBatch, o.MicroBatch, o.Ranks)
+		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d",
+			o.MiniBatch, o.MicroBatch, o.Ranks)
 	}
 	if !o.Statistics {
 		return "exact profile"

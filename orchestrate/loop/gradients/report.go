@@ -11,8 +11,8 @@ import (
 	"gyre/torch"
 )
 
-// Result is what was measured of one bucket, or of the whole batch. Maps are by loss term; a number that is not defined or was not asked for is
-// absent.
+// Result is what was measured of one bucket, or of the whole batch. Maps are by loss term; a number that is not
+// defined or was not asked for is absent.
 type Result struct {
 	Bucket
 	Tokens int // of the episodes measured
@@ -44,11 +44,13 @@ type Result struct {
 	CosinesAll map[string]float64 `metric:"cosine_all/{c}" unit:"−1 to 1" doc:"of the bucket's gradient and that of all: how much the bucket steers the update"`
 	Table      metrics.Table      `metric:"group_rv_table" doc:"bucket, group_id, reward_std of every group"`
 
+	kept       map[string]kept      // by term: the bucket's gradients
 	groupNorms []map[string]float64 // in the order of Groups
 	layers     []layerNorms
 }
 
-// layerNorms is the part of gradient norms that falls on one layer: the squares of all layers add up to the squared norm.
+// layerNorms is the part of gradient norms that falls on one layer: the squares of all layers add up to the squared
+// norm.
 type layerNorms struct {
 	name  string
 	norms map[string]float64
@@ -228,9 +230,11 @@ func (r *Report) Console(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)\n", title, r.Options.describe())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "bucket\tepisodes\tshare\tgroups\treward std\t|%s|\tpolicy loss\ttask signal\tsnr\t\n", strings.Join(r.Terms, "|\t|"))
+	fmt.Fprintf(w, "bucket\tepisodes\tshare\tgroups\treward std\t|%s|\tpolicy loss\ttask signal\tsnr\t\n",
+		strings.Join(r.Terms, "|\t|"))
 	for _, x := range r.Results {
-		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t%d\t%.3g to %.3g\t", x.Name, x.Samples, 100*x.Share, len(x.Bucket.Groups), x.Low, x.High)
+		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t", x.Name, x.Samples, 100*x.Share)
+		fmt.Fprintf(w, "%d\t%.3g to %.3g\t", x.GroupCount, x.Low, x.High)
 		for _, name := range r.Terms {
 			fmt.Fprintf(w, "%.4g\t", x.Norms[name])
 		}

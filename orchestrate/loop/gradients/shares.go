@@ -8,9 +8,9 @@ import (
 	"gyre/torch"
 )
 
-// Shares is a policy whose update is taken apart while it runs: how much of its gradient each bucket makes up. A mini-batch runs bucket after
-// bucket; each bucket's gradient goes through a buffer of its own before it joins the mini-batch's. This changes the order of additions (as another
-// micro-batch size does), and nothing else. Close it.
+// Shares is a policy whose update is taken apart while it runs: how much of its gradient each bucket makes up. A
+// mini-batch runs bucket after bucket; each bucket's gradient goes through a buffer of its own before it joins the
+// mini-batch's. This changes the order of additions (as another micro-batch size does), and nothing else. Close it.
 type Shares struct {
 	train.Policy
 	buckets []Bucket
@@ -50,7 +50,8 @@ func NewShares(policy train.Policy, model *torch.Model, buckets []Bucket, rows, 
 }
 
 // Backward implements train.Policy. All columns share one buffer, as in an update.
-func (s *Shares) Backward(ctx context.Context, b *train.Batch, o train.Objective, columns []train.Column) (losses train.Losses, err error) {
+func (s *Shares) Backward(ctx context.Context, b *train.Batch, o train.Objective,
+	columns []train.Column) (losses train.Losses, err error) {
 	if s.seen == s.batches {
 		return s.Policy.Backward(ctx, b, o, columns)
 	}

@@ -51,8 +51,8 @@ func WriteReplies(dir string, step int, replies []Reply) error {
 	})
 }
 
-// Link makes path a symbolic link to a folder, which need not exist yet. A link that is there is replaced; taken says that something else is
-// there, which stays.
+// Link makes path a symbolic link to a folder, which need not exist yet. A link that is there is replaced; taken says
+// that something else is there, which stays.
 func Link(folder, path string) (taken bool, err error) {
 	target, err := filepath.Abs(folder)
 	if err != nil {

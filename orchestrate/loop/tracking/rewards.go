@@ -1,5 +1,5 @@
-// Package tracking records what the replies of a run earned (rewards.jsonl and rldynamic's all_rewards.json) and how likely validation replies
-// were (validation_step_N.json). Package offline reads these files.
+// Package tracking records what the replies of a run earned (rewards.jsonl and rldynamic's all_rewards.json) and how
+// likely validation replies were (validation_step_N.json). Package offline reads these files.
 package tracking
 
 import (
@@ -25,8 +25,8 @@ const (
 	RowsFile    = "rewards.jsonl"    // one line per reply, with more
 )
 
-// timeFormat is that of the history: local time.
-const timeFormat = "2006-01-02 15:04:05"
+// now is the local time in the format of the history.
+func now() string { return time.Now().Format("2006-01-02 15:04:05") }
 
 // Metadata heads the history.
 type Metadata struct {
@@ -49,8 +49,9 @@ type Statistics struct {
 
 // String is one line for people.
 func (s Statistics) String() string {
-	return fmt.Sprintf("correctness %.3f (%d/%d), format %.3f (valid: %d), length reward %.3f, actual length %.1f chars",
-		s.AvgCorrectness, s.CorrectCount, s.TotalSamples, s.AvgFormat, s.FormatValidCount, s.AvgLengthReward, s.AvgActualLength)
+	return fmt.Sprintf("correctness %.3f (%d/%d), format %.3f (valid: %d), length reward %.3f, "+
+		"actual length %.1f chars", s.AvgCorrectness, s.CorrectCount, s.TotalSamples, s.AvgFormat, s.FormatValidCount,
+		s.AvgLengthReward, s.AvgActualLength)
 }
 
 type trackedSample struct {
@@ -69,8 +70,8 @@ type trackedStep struct {
 	Samples    []trackedSample `json:"samples"`
 }
 
-// Tracked is one reply to record. Correctness, Format and LengthReward are those of the history; Components are all that
-// the reply earned, by name and unweighted.
+// Tracked is one reply to record. Correctness, Format and LengthReward are those of the history; Components are all
+// that the reply earned, by name and unweighted.
 type Tracked struct {
 	Step         int                     `json:"step"` // updates done before it: 0 for the first step
 	GlobalStep   int                     `json:"global_step"`
@@ -92,8 +93,8 @@ type Tracked struct {
 	Components   map[string]reward.Float `json:"components"`
 }
 
-// Complete fills in what follows from the reply's text: the extracted answer, its length, and those of the history's three
-// rewards that the reply has no component for.
+// Complete fills in what follows from the reply's text: the extracted answer, its length, and those of the history's
+// three rewards that the reply has no component for.
 func (r *Tracked) Complete(text string, success bool) {
 	r.ActualLength = utf8.RuneCountInString(text)
 	for _, how := range []string{"boxed", "tag", "hash"} {
@@ -128,15 +129,16 @@ type Tracker struct {
 	written  int      // size at the last writing of the history
 }
 
-// OpenTracker opens the files in dir for a run that has done some steps: what is recorded of later ones is dropped, because they
-// are done again.
+// OpenTracker opens the files in dir for a run that has done some steps: what is recorded of later ones is dropped,
+// because they are done again.
 func OpenTracker(dir, model, dataset string, done int) (*Tracker, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	t := &Tracker{dir: dir, metadata: Metadata{CreatedAt: time.Now().Format(timeFormat), Model: model, Dataset: dataset}}
+	t := &Tracker{dir: dir, metadata: Metadata{CreatedAt: now(), Model: model, Dataset: dataset}}
 	var before struct{ Metadata Metadata }
-	if text, err := os.ReadFile(filepath.Join(dir, HistoryFile)); err == nil && done > 0 && json.Unmarshal(text, &before) == nil {
+	text, err := os.ReadFile(filepath.Join(dir, HistoryFile))
+	if err == nil && done > 0 && json.Unmarshal(text, &before) == nil {
 		t.metadata.CreatedAt = before.Metadata.CreatedAt
 	}
 	path := filepath.Join(dir, RowsFile)
@@ -170,8 +172,8 @@ func (t *Tracker) readRows(path string, done int) (kept int64, err error) {
 	for {
 		line, readErr := lines.ReadBytes('\n')
 		var row Tracked
-		if readErr != nil || json.Unmarshal(line, &row) != nil || row.Step >= done { // the end, or the rest of a line that a kill cut
-			break
+		if readErr != nil || json.Unmarshal(line, &row) != nil || row.Step >= done {
+			break // the end, or the rest of a line that a kill cut
 		}
 		if len(step) > 0 && row.Step != step[0].Step {
 			if err := t.append(step); err != nil {
@@ -197,7 +199,8 @@ func (t *Tracker) append(rows []Tracked) error {
 }
 
 func historyOf(rows []Tracked) trackedStep {
-	s := trackedStep{Step: rows[0].Step, Timestamp: rows[0].Timestamp, NumSamples: len(rows), Samples: []trackedSample{}}
+	n := float64(len(rows))
+	s := trackedStep{Step: rows[0].Step, Timestamp: rows[0].Timestamp, NumSamples: len(rows)}
 	var correctness, format, length, characters float64
 	for i, r := range rows {
 		s.Samples = append(s.Samples, trackedSample{i, r.Correctness, r.Format, r.LengthReward, r.ActualLength})
@@ -209,9 +212,9 @@ func historyOf(rows []Tracked) trackedStep {
 			s.Statistics.FormatValidCount++
 		}
 	}
-	n := float64(len(rows))
 	st := &s.Statistics
-	st.AvgCorrectness, st.AvgFormat, st.AvgLengthReward, st.AvgActualLength = reward.Float(correctness/n), reward.Float(format/n), reward.Float(length/n), reward.Float(characters/n)
+	st.AvgCorrectness, st.AvgFormat = reward.Float(correctness/n), reward.Float(format/n)
+	st.AvgLengthReward, st.AvgActualLength = reward.Float(length/n), reward.Float(characters/n)
 	st.CorrectCount, st.TotalSamples = int(correctness), len(rows)
 	return s
 }
@@ -221,12 +224,12 @@ func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
 	if len(rows) == 0 {
 		return Statistics{}, nil
 	}
-	now := time.Now().Format(timeFormat)
+	timestamp := now()
 	var lines bytes.Buffer
 	out := json.NewEncoder(&lines)
 	out.SetEscapeHTML(false)
 	for i := range rows {
-		rows[i].Timestamp = now
+		rows[i].Timestamp = timestamp
 		if err := out.Encode(rows[i]); err != nil {
 			return Statistics{}, err
 		}
@@ -237,8 +240,8 @@ func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
 	if err := t.append(rows); err != nil {
 		return Statistics{}, err
 	}
-	// The history is one JSON value and has to be written as a whole: once a step while it is small, and then as often as keeps the
-	// bytes written within twenty times its size.
+	// The history is one JSON value and has to be written as a whole: once a step while it is small, and then as
+	// often as keeps the bytes written within twenty times its size.
 	const small = 4 << 20
 	if t.size < small || t.size-t.written > t.size/20 {
 		return historyOf(rows).Statistics, t.save()
@@ -248,7 +251,7 @@ func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
 
 // save writes the history.
 func (t *Tracker) save() error {
-	t.metadata.LastSaved = time.Now().Format(timeFormat)
+	t.metadata.LastSaved = now()
 	head, err := json.MarshalIndent(t.metadata, "  ", "  ")
 	if err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// bucketObserver measures the gradients of a batch by buckets of groups whose rewards vary alike: of the training batch, or of a batch that is
-// played for it.
+// bucketObserver measures the gradients of a batch by buckets of groups whose rewards vary alike: of the training
+// batch, or of a batch that is played for it.
 type bucketObserver struct {
 	*session.Session
 	rollouts    *rollouts
@@ -67,13 +67,15 @@ func (o *bucketObserver) Due(step int) bool {
 // possible reports whether a step's gradients can be analysed: with --replay nothing plays a separate batch.
 func (o *bucketObserver) possible(s *Step) bool {
 	if o.preparation.given && o.Config.Separate() {
-		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch (analysis.groups, analysis.group_size)", s.Number)
+		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch "+
+			"(analysis.groups, analysis.group_size)", s.Number)
 		return false
 	}
 	return true
 }
 
-// single names a group that has no reward standard deviation: groups that are given or whose members failed may have one member.
+// single names a group that has no reward standard deviation: groups that are given or whose members failed may have
+// one member.
 func (s *Selection) single() (group int, found bool) {
 	for i, std := range s.RewardStd {
 		if math.IsNaN(std) {
@@ -123,8 +125,10 @@ func (o *bucketObserver) step(ctx context.Context, s *Step, out *analysed) error
 	return err
 }
 
-// episodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if asked. It gives what the filter kept.
-func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episode, unfiltered bool, out *analysed) (Selection, error) {
+// episodes filters a batch that is there for the analysis only, scores it, and analyses it: before the filter too if
+// asked. It gives what the filter kept.
+func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episode, unfiltered bool,
+	out *analysed) (Selection, error) {
 	prepare := *o.preparation
 	prepare.clock = nil // its times are the analysis'
 	found := sourceMetrics{Source: len(episodes), FilterFindings: map[string]float64{}}
@@ -172,7 +176,8 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 		return nil
 	}
 	if group, single := s.single(); single {
-		o.Log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; nothing is analysed", title, group)
+		o.Log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; "+
+			"nothing is analysed", title, group)
 		return nil
 	}
 	buckets, err := bucketsOf(o.Config, s)
@@ -225,10 +230,10 @@ func groupsOf(s Selection) []int {
 	return ids
 }
 
-// buckets sorts the groups of a batch by the standard deviation of their rewards.
+// bucketsOf sorts the groups of a batch by the standard deviation of their rewards.
 func bucketsOf(c *config.Config, s Selection) ([]gradients.Bucket, error) {
-	a := c.Analysis
-	return gradients.Split(gradients.Groups(groupsOf(s), s.RewardStd), a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
+	a, groups := c.Analysis, gradients.Groups(groupsOf(s), s.RewardStd)
+	return gradients.Split(groups, a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
 }
 
 // noteBuckets says where quantile buckets are not what was asked for.
@@ -237,22 +242,26 @@ func noteBuckets(e *session.Session, buckets []gradients.Bucket) {
 		return
 	}
 	if n := e.Config.Analysis.NumBuckets; len(buckets) < n {
-		e.Log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group", n, len(buckets), len(buckets))
+		e.Log.Warnf("gradient analysis: %d buckets were asked for, but there are %d groups: %d buckets of one group",
+			n, len(buckets), len(buckets))
 	}
 	first, last := buckets[0].Groups, buckets[len(buckets)-1].Groups
 	if low, high := first[0].Std, last[len(last)-1].Std; low == high && len(buckets) > 1 {
-		e.Log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of groups and mean nothing", low)
+		e.Log.Warnf("gradient analysis: all groups have the reward standard deviation %g: buckets follow the order of "+
+			"groups and mean nothing", low)
 	}
 }
 
-// watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that is not wanted.
+// watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that
+// is not wanted.
 func watchShares(e *session.Session) func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
 	if a := e.Config.Analysis; !a.Enabled || !a.InUpdate {
 		return nil
 	}
 	return func(step *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
 		if group, single := step.Chosen.single(); single {
-			e.Log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are not measured", group)
+			e.Log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are "+
+				"not measured", group)
 			return actor, func(metrics.Line) error { return nil }, nil
 		}
 		buckets, err := bucketsOf(e.Config, step.Chosen)
@@ -260,7 +269,8 @@ func watchShares(e *session.Session) func(s *Step, actor train.Policy) (train.Po
 			return nil, nil, err
 		}
 		rows := step.Chosen.Batch.Len()
-		shares, err := gradients.NewShares(actor, e.Actor.Model, buckets, rows, len(train.MiniBatches(rows, e.Config.Actor.MiniBatch)))
+		batches := len(train.MiniBatches(rows, e.Config.Actor.MiniBatch))
+		shares, err := gradients.NewShares(actor, e.Actor.Model, buckets, rows, batches)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
-	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
@@ -67,8 +65,9 @@ func componentWeights(c *config.Config) map[string]float64 {
 // componentFolder is where the gradients of the components are kept.
 func componentFolder(c *config.Config) string { return "gradient_analysis_" + session.DataName(c) }
 
-// measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves everything as it was. It gives a table
-// for people. Files count the updates before the step: the first step's have the number 0.
+// measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves
+// everything as it was. It gives a table for people. Files count the updates before the step: the first step's have
+// the number 0.
 func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (string, error) {
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("gradients of the reward components: %w", err)
@@ -87,8 +86,8 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	if err != nil {
 		return fail(err)
 	}
-	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence, Seed: o.Config.Run.Seed,
-		Step: uint64(step)}
+	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence,
+		Seed: o.Config.Run.Seed, Step: uint64(step)}
 	if _, single := s.single(); c.Buckets && !single {
 		if options.Buckets, err = bucketsOf(o.Config, s); err != nil {
 			return fail(err)
@@ -108,37 +107,41 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 		return report.Console(), nil
 	}
 	path := filepath.Join(o.dir, fmt.Sprintf("cosines_step_%d.csv", step-1))
-	return report.Console(), atomicfile.Write(path, func(w io.Writer) error { return report.WriteCSV(w, c.Save != "none") })
+	write := func(w io.Writer) error { return report.WriteCSV(w, c.Save != "none") }
+	return report.Console(), atomicfile.Write(path, write)
 }
 
-// noteMissing warns of what the configuration names and the first batch lacks. Such a component measures nothing until an episode has it.
+// noteMissing warns of what the configuration names and the first batch lacks. Such a component measures nothing
+// until an episode has it.
 func (o *componentObserver) noteMissing(step int, names, occurring []string) {
 	if o.looked && len(occurring) > 0 {
 		return
 	}
 	o.looked = true
 	if len(occurring) == 0 {
-		o.Log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], an environment that names components, "+
-			`or a file with "components" make some`, step)
+		o.Log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], "+
+			`an environment that names components, or a file with "components" make some`, step)
 		return
 	}
 	for _, name := range names {
 		if !slices.Contains(occurring, name) {
-			o.Log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose episodes have it", step, name,
-				strings.Join(occurring, ", "))
+			o.Log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose "+
+				"episodes have it", step, name, strings.Join(occurring, ", "))
 		}
 	}
 }
 
-// onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is clipped.
+// onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is
+// clipped.
 func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (gradients.Subject, error) {
 	subject, err := subjectOf(o.Session, s)
 	if err != nil {
 		return subject, err
 	}
-	given := func(e *episode.Episode) bool { return e.Logprob != nil }
-	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) { // they may be another policy's
-		subject.Batch.Old, err = o.Actor.Score(ctx, subject.Batch, train.What{Temperature: session.Temperature(o.Config)})
+	given := func(e *episode.Episode) bool { return e.Logprob != nil } // which may be another policy's
+	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) {
+		at := train.What{Temperature: session.Temperature(o.Config)}
+		subject.Batch.Old, err = o.Actor.Score(ctx, subject.Batch, at)
 	}
 	return subject, err
 }
@@ -168,33 +171,17 @@ func componentScores(e *episode.Episode) map[string]float64 {
 	return out
 }
 
-// wholeGradient is the gradient of parameter i, which every rank holds a shard of. It is collective.
-func (o *componentObserver) wholeGradient(ctx context.Context, from *torch.Gradients, i int, entries int64) ([]float32, error) {
-	shard, err := from.Shard(i)
-	if err != nil {
-		return nil, err
-	}
-	defer shard.Tensor.Close()
-	data, whole := make([]byte, 4*entries), make([]float32, entries)
-	if err := checkpoint.Assemble(ctx, o.World.Data(), shard, torch.F32, data); err != nil {
-		return nil, err
-	}
-	_, err = binary.Decode(data, binary.LittleEndian, whole)
-	return whole, err
-}
-
 // keep starts writing the components' gradients, in full if the configuration allows that much.
-func (o *componentObserver) keep(ctx context.Context, step int, names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
+func (o *componentObserver) keep(ctx context.Context, step int, names []string, buffers []*torch.Gradients,
+	parameters []torch.Parameter) error {
 	if c := o.Config.Components; o.files == nil {
 		full := gradients.FullBytes(len(names), experiment.Parameters(o.Actor.Model.Config))
-		o.files = &gradients.Saver{Dir: o.dir, Projection: c.Save == "projection" || full > int64(c.SaveMiB)<<20,
-			Values: func(from *torch.Gradients, i int, entries int64) ([]float32, error) {
-				return o.wholeGradient(ctx, from, i, entries)
-			}}
+		project := c.Save == "projection" || full > int64(c.SaveMiB)<<20
+		o.files = &gradients.Saver{Dir: o.dir, World: o.World, Projection: project}
 		if o.files.Projection && c.Save == "full" {
-			o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: random projections are written instead",
-				full>>20, c.SaveMiB)
+			o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: "+
+				"random projections are written instead", full>>20, c.SaveMiB)
 		}
 	}
-	return o.files.Save(step-1, names, buffers, parameters)
+	return o.files.Save(ctx, step-1, names, buffers, parameters)
 }

@@ -40,9 +40,10 @@ type Probed struct {
 	Text   string         // tables for people
 }
 
-// Analyze measures the gradients of a checkpoint as a training step would after its critic update, and changes nothing. Episodes
-// are played as the run plays them at that step, or read from a file. Old log-probs are the file's where every episode has them, and the
-// policy's own otherwise; advantages, filter and buckets are the configuration's.
+// Analyze measures the gradients of a checkpoint as a training step would after its critic update, and changes
+// nothing. Episodes are played as the run plays them at that step, or read from a file. Old log-probs are the file's
+// where every episode has them, and the policy's own otherwise; advantages, filter and buckets are the
+// configuration's.
 func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 	t, err := openProbe(ctx, c, p)
 	if err != nil {
@@ -249,7 +250,8 @@ func (p *probe) validateProbe(ctx context.Context, line metrics.Line) error {
 	return nil
 }
 
-// openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a run's own may not be used.
+// openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a
+// run's own may not be used.
 func (p *probe) openOutput(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
 		return fmt.Errorf("%s is a training run's directory: choose another folder for the probe", dir)

@@ -28,7 +28,8 @@ func (t *Trainer) openTracking() (rewardTracking, error) {
 	}
 	data := session.DataName(c)
 	var err error
-	r.tracker, err = tracking.OpenTracker(t.Dir.File("reward_tracking_"+data), filepath.Base(c.Model.Path), data, t.State.Step)
+	dir := t.Dir.File("reward_tracking_" + data)
+	r.tracker, err = tracking.OpenTracker(dir, filepath.Base(c.Model.Path), data, t.State.Step)
 	return r, err
 }
 
@@ -39,17 +40,20 @@ func (t *Trainer) link() error {
 		return nil
 	}
 	for name, written := range map[string]bool{
-		componentFolder(c): c.Components.Enabled, "reward_tracking_" + data: c.Components.Tracking, "ppl_tracking_" + data: c.Validation.Tracking,
+		componentFolder(c):        c.Components.Enabled,
+		"reward_tracking_" + data: c.Components.Tracking,
+		"ppl_tracking_" + data:    c.Validation.Tracking,
 	} {
 		if !written {
 			continue
 		}
-		taken, err := tracking.Link(t.Dir.File(name), filepath.Join(c.Components.Link, name))
+		own, link := t.Dir.File(name), filepath.Join(c.Components.Link, name)
+		taken, err := tracking.Link(own, link)
 		if err != nil {
 			return fmt.Errorf("components.link: %w", err)
 		}
 		if taken {
-			t.Log.Warnf("components.link: %s is there and no link: the run's own is %s", filepath.Join(c.Components.Link, name), t.Dir.File(name))
+			t.Log.Warnf("components.link: %s exists and is no link: the run's own folder is %s", link, own)
 		}
 	}
 	return nil
@@ -63,8 +67,9 @@ func (r *rewardTracking) Look(_ context.Context, s *Step) error {
 	members := map[int]int{}
 	for i, e := range episodes {
 		text, tokens, cut := r.Sampler.Player.LastReply(e)
-		row := tracking.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed, Group: e.Group,
-			Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score), Components: map[string]reward.Float{}}
+		row := tracking.Tracked{Step: step - 1, GlobalStep: step, Index: i, Prompt: e.Label, Tag: e.Tag, Seed: e.Seed,
+			Group: e.Group, Rollout: members[e.Group], Tokens: tokens, Truncated: cut, Total: reward.Float(e.Score),
+			Components: map[string]reward.Float{}}
 		members[e.Group]++
 		for name, score := range componentScores(e) {
 			row.Components[name] = reward.Float(score)
