@@ -60,49 +60,9 @@ func TestHyperparameterSearch(t *testing.T) {
 	if code != 0 || strings.Count(output, "pending") != 6 || !strings.Contains(config, "lr = 5e-06") && !strings.Contains(config, "lr = 5e-6") || !strings.Contains(config, "group_size = 2") {
 		t.Errorf("group 3: exit code %d\n%s\n%s", code, output, config)
 	}
-	for group, want := range map[string]int{"1": 9, "4": 9} {
-		code, output = search(group, append([]string{"--dry_run", "--actor_lr=1e-6", "--kl_coef", "0.01"}, small...)...)
-		if code != 0 || strings.Count(output, "pending") != want {
-			t.Errorf("group %s: exit code %d\n%s", group, code, output)
-		}
-	}
 	for args, want := range map[string]string{"--search_group 5": "expected 1, 2, 3 or 4", "--grid 1": "unknown option --grid", "--search_group 1 --micro_batch_size 1 --n_gpus 2": "smaller than --n_gpus"} {
 		if code, output := script(t, dir, gyre, "hyperparam_search.sh", strings.Fields("--env_name sokoban --exp_base_name b "+args)...); code != 2 || !strings.Contains(output, want) {
 			t.Errorf("%s: exit code %d, want %q\n%s", args, code, want, output)
 		}
-	}
-}
-
-// The four groups are those of the seed, with its batch rules.
-func TestHyperparameterGrid(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	qwen(t, dir)
-	study, err := filepath.Abs("../../configs/studies/hyperparam_search.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for stage, want := range map[string][]string{
-		"1": {"train_batch_size=4,n_rollout=4", "train_batch_size=16,n_rollout=16", "125", "31"},
-		"2": {"stage2,5e-07", "stage2,1e-06", "stage2,5e-06", "stage2,1e-05"},
-		"3": {"stage3,0.001", "stage3,0.005", "stage3,0.01", "stage3,0.04", "stage3,0.1", "stage3,0.5"},
-		"4": {"max_turns=2,temperature=0.1", "max_turns=8,temperature=1"},
-	} {
-		stdout := mustGyre(t, dir, "sweep", study, "--stage", stage, "--dry-run")
-		for _, text := range want {
-			if !strings.Contains(stdout, text) {
-				t.Errorf("stage %s lacks %s:\n%s", stage, text, stdout)
-			}
-		}
-		if n := strings.Count(stdout, "pending"); n != map[string]int{"1": 9, "2": 4, "3": 6, "4": 9}[stage] {
-			t.Errorf("stage %s has %d runs", stage, n)
-		}
-	}
-	code, _, stderr := runGyre(t, dir, "search", study, "--configurations", "5", "--dry-run")
-	if code != 0 || !strings.Contains(stderr, "about ") {
-		t.Errorf("the search over all of them: exit code %d\n%s", code, stderr)
-	}
-	if code, _, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "actor.lr=1"); code != exitUsage || !strings.Contains(stderr, "the study varies actor.lr") {
-		t.Errorf("an override of an axis: exit code %d\n%s", code, stderr)
 	}
 }

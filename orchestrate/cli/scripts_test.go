@@ -77,7 +77,7 @@ func TestExperimentScripts(t *testing.T) {
 		script, args string
 		want         []string
 	}{
-		{trainScript, "", []string{"<train>", "<run.name=" + ppo + ">", "<run.output=model_saving/gradient_analysis/sokoban/PPO/filter>", "<run.steps=101>",
+		{trainScript, "", []string{"<train>", "<run.name=" + ppo + ">", "<run.output=model_saving/gradient_analysis/sokoban/PPO/filter>", "<run.steps=101>", "<run.project=ragen_gradient_analysis>",
 			"<run.save_every=100>", "<run.validate_first=true>", "<run.validate_every=10>", "<envs.0.groups=8>", "<envs.0.group_size=16>", "<analysis.groups=128>",
 			"<analysis.group_size=16>", "<analysis.every=50>", "<analysis.log_prefilter=true>", "<analysis.exit_after=false>", "<filter.strategy=top_p>",
 			"<filter.value=0.9>", "<filter.prob_mode=linear>", "<filter.include_zero=false>", "<algorithm.advantage=gae>", "<algorithm.kl_coef=0>",
@@ -86,7 +86,7 @@ func TestExperimentScripts(t *testing.T) {
 			" --gpu-memory-utilization 0.5 run.seed=7", []string{"<run.name=" + grpo + ">", "<run.steps=5>", "<run.save_every=2>", "<algorithm.advantage=grpo>",
 			"<algorithm.norm_by_std=true>", "<actor.loss_aggregation=seq-mean-token-mean>", "<run.threads=1>", "<actor.micro_batch_tokens=2048>", "<run.seed=7>", "<model.device=cpu>", "<engine.kv_mib="}},
 		{trainScript, "--model models/other --preset small --gpus 0", []string{"sokoban-PPO-filter-topp09-other-train4x8-analysis24x8-grad-every50", "<analysis.groups=24>"}},
-		{probeScript, "", []string{"<analyze>", "<--checkpoint><model_saving/gradient_analysis/sokoban/PPO/filter/" + ppo + "/global_step_101>", "<--step><101>",
+		{probeScript, "", []string{"<analyze>", "<run.project=ragen_gradient_analysis_probe>", "<--checkpoint><model_saving/gradient_analysis/sokoban/PPO/filter/" + ppo + "/global_step_101>", "<--step><101>",
 			"<--output><model_saving/gradient_analysis_probe/sokoban/PPO/filter/sokoban-PPO-filter-topp09-Qwen2.5-3B-probe-ckpt101-noval-kl_and_entropy>",
 			"<algorithm.kl_coef=0.001>", "<algorithm.entropy_coef=0.001>", "<model.reference=models/Qwen2.5-3B>"}},
 		{probeScript, "--algo GRPO --resume-from-path elsewhere/global_step_51 --with-val", []string{"<--checkpoint><elsewhere/global_step_51>", "<--step><51>", "<--with-val>",
@@ -301,6 +301,7 @@ func TestRunGRPOScript(t *testing.T) {
 		"algorithm.adv_estimator=rloo actor_rollout_ref.actor.optim.lr=5e-6 actor_rollout_ref.actor.kl_loss_coef=0.01 actor_rollout_ref.model.path=m run.seed=3": {
 			"<algorithm.advantage=rloo>", "<actor.lr=5e-6>", "<algorithm.kl_coef=0.01>", "<model.path=m>", `<envs.0.options.tokenizer="m">`, "<run.seed=3>"},
 		"custom_reward_function.path=r.py custom_reward_function.name=f": {`component = "command"`, `"r.py", "f"`},
+		"trainer.project_name=rldynamics":                                {"<run.project=rldynamics>"},
 		"custom_reward_function.name=compute_score":                      {"<rewards.0.weight=0.34><rewards.1.weight=0.33><rewards.2.weight=0.33>"},
 	} {
 		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "run_grpo.sh", strings.Fields(args)...)
@@ -309,6 +310,21 @@ func TestRunGRPOScript(t *testing.T) {
 				t.Errorf("%s: exit code %d, does not say %s:\n%s", args, code, w, output)
 			}
 		}
+	}
+	// Behind a link it finds its configuration all the same.
+	scripts, err := filepath.Abs("../../scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(scripts, "run_grpo.sh"), filepath.Join(dir, "grpo")); err != nil {
+		t.Fatal(err)
+	}
+	link, err := filepath.Rel(scripts, filepath.Join(dir, "grpo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, output := script(t, dir, `printf '<%s>' "$@"; echo`, link); code != 0 || !strings.Contains(output, "/configs/math500_grpo.toml>") || strings.Contains(output, dir+"/configs") {
+		t.Errorf("behind a link: exit code %d\n%s", code, output)
 	}
 	for args, want := range map[string]string{
 		"data.shuffle=true":                                 "data.shuffle is not understood",

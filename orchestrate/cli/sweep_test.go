@@ -11,9 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"gyre/orchestrate/config"
-	"gyre/orchestrate/study/sweep"
 )
 
 // tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that cannot start.
@@ -165,7 +162,8 @@ func TestStudyCommandLine(t *testing.T) {
 		"sweep study.toml study.runs=elsewhere/seed_{seed}": "a path with {condition} in it",
 		"sweep study.toml axes.0.lines=[\"one\"]":           "axes.0.lines: 1 lines for 2 values",
 		"sweep study.toml --dry-run run.steps=many":         "8 of 8 runs cannot start",
-		"sweep none.toml": "none.toml",
+		"sweep none.toml":                 "none.toml",
+		"sweep study.toml filter.value=1": "the study varies filter.value",
 	} {
 		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
@@ -241,7 +239,7 @@ func TestSweepScripts(t *testing.T) {
 		{"run_top_p_sweep.sh", "", []string{"/configs/studies/top_p_sweep.toml>", "<--name><top_p_sweep_Qwen2.5-3B>", "<--values><1.0,0.98,0.95,0.9,0.8,0.6,0.4,nofilter>",
 			"<--labels><10,098,095,09,08,06,04,nofilter>", "<--logs><logs/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B.log>", "<--summary><logs/top_p_sweep_Qwen2.5-3B.log>",
 			"<study.runs=model_saving/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
-			"<run.steps=400>", "<run.save_every=-1>", "<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
+			"<run.steps=400>", "<run.project=ragen_release_top_p_sweep>", "<run.save_every=-1>", "<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
 		{"run_top_p_sweep.sh", "--rollout_filter_value 0.9,nofilter --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0.9,nofilter>", "<--gpus-per-run><4>", "<--slots><2>"}},
 		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter/{condition}/sokoban_kl_sweep_nofilter_{condition}-Qwen2.5-3B.log>", "<filter.include_zero=true>"}},
 		{"run_kl_sweep.sh", "--kl-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0,0.01>", "<--labels><0,001>",
@@ -268,54 +266,6 @@ func TestSweepScripts(t *testing.T) {
 		words := strings.Fields(args)
 		if code, output := script(t, dir, "echo never", "runs/"+words[0], words[1:]...); code != 2 || !strings.Contains(output, want) {
 			t.Errorf("%s: exit code %d, want %q:\n%s", args, code, want, output)
-		}
-	}
-}
-
-// What the seed's sweeps fix, and what they vary, as runs resolve it.
-func TestSweepSettings(t *testing.T) {
-	study := func(name string) *sweep.Study {
-		s, err := sweep.Load("../../configs/studies/" + name + ".toml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	resolve := func(s *sweep.Study) map[string]*config.Config {
-		runs, _, err := sweep.Preview(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := map[string]*config.Config{}
-		for _, r := range runs {
-			c, err := config.Load(s.BasePath(), r.Overrides)
-			if err != nil {
-				t.Fatalf("%s, %s: %v", s.Name, r.Condition, err)
-			}
-			if c.Run.Steps != 400 || !c.Run.ValidateFirst || c.Run.ValidateEvery != 10 || c.Run.SaveEvery != -1 || c.Algorithm.Advantage != "gae" ||
-				c.Actor.MiniBatch != 32 || c.Critic.MiniBatch != 32 || c.Envs[0].Tag != "CoordSokoban" || c.Envs[0].Groups != 8 || c.Envs[0].GroupSize != 16 ||
-				c.Validation.Envs[0].Groups != 512 || c.Validation.Envs[0].GroupSize != 1 || c.Filter.Strategy != "top_p" || c.Filter.ProbMode != "softmax" ||
-				c.Filter.Type != "largest" || c.Filter.Metric != "reward_variance" || c.Filter.LossScaling != "none" {
-				t.Errorf("%s, %s: a fixed setting differs: %+v", s.Name, r.Condition, c)
-			}
-			out[r.Condition] = c
-		}
-		return out
-	}
-	top := resolve(study("top_p_sweep"))
-	for label, value := range map[string]float64{"1.0": 1, "0.98": 0.98, "0.95": 0.95, "0.9": 0.9, "0.8": 0.8, "0.6": 0.6, "0.4": 0.4, "nofilter": 1} {
-		c := top[label]
-		if c == nil || c.Filter.Value != value || c.Filter.IncludeZero != (label == "nofilter") || c.Algorithm.KLCoef != 0.001 || c.Algorithm.EntropyCoef != 0.001 {
-			t.Errorf("top-p %s: %+v", label, c)
-		}
-	}
-	kl, entropy := resolve(study("kl_sweep")), resolve(study("entropy_sweep"))
-	for label, value := range map[string]float64{"0": 0, "0.001": 0.001, "0.003": 0.003, "0.01": 0.01, "0.03": 0.03, "0.1": 0.1} {
-		if c := kl[label]; c == nil || c.Algorithm.KLCoef != value || c.Algorithm.EntropyCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
-			t.Errorf("KL %s: %+v", label, c)
-		}
-		if c := entropy[label]; c == nil || c.Algorithm.EntropyCoef != value || c.Algorithm.KLCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
-			t.Errorf("entropy %s: %+v", label, c)
 		}
 	}
 }

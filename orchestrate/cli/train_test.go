@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gyre/internal/dataset"
+	"gyre/orchestrate/run/rundir"
 )
 
 func readFile(t *testing.T, path string) []byte {
@@ -186,6 +187,10 @@ func TestCorruptCheckpoints(t *testing.T) {
 	code, _, stderr = runIn(t, dir, "train", config, "run.steps=3", "--resume", "actor.lr=0.5")
 	if code != 0 || strings.Count(stderr, "another configuration") != 1 || !strings.Contains(stderr, "actor.lr = 0.5 was 0.001") {
 		t.Errorf("another learning rate, exit code %d:\n%s", code, stderr)
+	}
+	info, err := rundir.ReadInfo(filepath.Join(dir, "runs/tiny"))
+	if err != nil || !slices.Equal(info.Changes, []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.001", To: "0.5"}}) {
+		t.Errorf("run.json has the changes %+v (%v)", info.Changes, err)
 	}
 	flip("global_step_2")
 	flip("global_step_3")

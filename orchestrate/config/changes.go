@@ -43,15 +43,6 @@ func Compare(before, after []byte) ([]Change, error) {
 	return list, nil
 }
 
-// Changes are the differences of Compare as sentences.
-func Changes(before, after []byte) (list []string, err error) {
-	changes, err := Compare(before, after)
-	for _, c := range changes {
-		list = append(list, c.String())
-	}
-	return list, err
-}
-
 // flatten gives every value of a document by its dotted key, as text.
 func flatten(document []byte) (map[string]string, error) {
 	raw := map[string]any{}

@@ -297,13 +297,19 @@ func TestChanges(t *testing.T) {
 		}
 		return text
 	}
-	got, err := Changes(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'", "envs.0.groups=9"))
+	sentences := func(changes []Change, err error) (list []string, _ error) {
+		for _, c := range changes {
+			list = append(list, c.String())
+		}
+		return list, err
+	}
+	got, err := sentences(Compare(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'", "envs.0.groups=9")))
 	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 9 was 8", "envs.0.options.a = 1 is gone", `envs.0.options.b = "x" is new`,
 		"validation.envs.0.options.a = 1 is gone", `validation.envs.0.options.b = "x" is new`}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("changes %q, %v; want %q", got, err, want)
 	}
-	if same, err := Changes(resolved(), resolved()); err != nil || len(same) != 0 {
+	if same, err := Compare(resolved(), resolved()); err != nil || len(same) != 0 {
 		t.Errorf("changes %q, %v of a configuration from itself", same, err)
 	}
 }

@@ -294,8 +294,8 @@ func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if differ, err := config.Changes(texts[0], texts[1]); err != nil || len(differ) > 0 {
-		t.Errorf("the script's run differs (%v):\n%s", err, strings.Join(differ, "\n"))
+	if differ, err := config.Compare(texts[0], texts[1]); err != nil || len(differ) > 0 {
+		t.Errorf("the script's run differs (%v):\n%v", err, differ)
 	}
 	if got := r.Config.Rewards; len(got) != 1 || !strings.HasSuffix(show(got[0].Options["command"]), "scripts/reward_command.py,utils/rewards.py,compute_correctness_score]") {
 		t.Errorf("the reward is %+v", got)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gyre/orchestrate/config"
@@ -122,29 +123,34 @@ func (r *Training) compare(from string, resolved []byte) error {
 	if err != nil {
 		return err
 	}
-	changes, err := config.Changes(before, resolved)
+	changes, err := config.Compare(before, resolved)
 	if err != nil {
 		r.Log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
 	}
+	if info := r.Dir.Before; r.Options.Resume && info != nil {
+		r.changes = slices.DeleteFunc(info.Changes, func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
+	}
 	for _, change := range changes {
-		switch key, _, _ := strings.Cut(change, " "); key {
+		switch change.Key {
 		case "run.steps", "sft.epochs":
+			continue
 		case "model.dtype":
-			if before, _ := rundir.ArithmeticOf(from); before != r.Config.Model.DType { // config.toml may have said auto
-				r.Log.Warnf("another configuration than before: %s", change)
+			if before, _ := rundir.ArithmeticOf(from); before == r.Config.Model.DType { // config.toml may have said auto
+				continue
 			}
 		case "run.name", "run.output":
-			if r.Options.ResumeFrom == "" {
-				r.Log.Warnf("another configuration than before: %s", change)
+			if r.Options.ResumeFrom != "" {
+				continue
 			}
 		case "model.path":
 			if !r.sameModel(path) {
 				return fmt.Errorf("%s (%s): a resumed run keeps its policy, tokenizer and reference; give the model.path that it began with, or begin a new run with "+
 					"model.path=%s/actor", change, path, from)
 			}
-		default:
-			r.Log.Warnf("another configuration than before: %s", change)
+			continue
 		}
+		r.Log.Warnf("another configuration than before: %s", change)
+		r.changes = append(r.changes, rundir.Change{Step: r.State.Step, Key: change.Key, From: change.From, To: change.To})
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ type Training struct {
 	Finished    bool // they are done already: nothing is opened
 	Exact       bool // the self-test found the sampler's log-probs equal to the trainer's
 
+	changes   []rundir.Change   // of the configuration, by this resumption and those before it
 	firstStep int               // the first step that this directory's metrics can have
 	data      map[string]string // files of data, with their SHA-256; nil before they are read
 }
@@ -296,7 +297,7 @@ func (r *Training) info(status, reason string) rundir.Info {
 		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.State.Step, Updated: time.Now().UTC().Truncate(time.Second),
 		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: r.Exact,
-		Replay: r.Options.Replay, PeakRSS: torch.PeakRSS(),
+		Replay: r.Options.Replay, PeakRSS: torch.PeakRSS(), Changes: r.changes,
 	}
 	if device, err := r.Actor.Model.Device(); err == nil {
 		info.Device = device
