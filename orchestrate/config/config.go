@@ -518,8 +518,8 @@ type Engine struct {
 // deterministic and lanes.
 type FSDP struct {
 	// What the ranks share out among them: full = weights, gradients and optimizer state; optimizer = the optimizer's state; none = every rank
-	// holds all of it.
-	Shard string `toml:"shard" default:"none" oneof:"full,optimizer,none"`
+	// holds all of it; auto = the first of none, optimizer and full with which the memory plan fits a rank's device.
+	Shard string `toml:"shard" default:"auto" oneof:"auto,none,optimizer,full"`
 	// Copies of what is shared out: each set of ranks/replicas ranks holds one.
 	Replicas int `toml:"replicas" default:"1" range:"[1,)"`
 	// Blocks whose weights are fetched ahead of their use (shard = "full"). With 0 nothing is sent beside computing, gradients neither.

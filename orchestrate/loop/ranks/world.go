@@ -252,6 +252,14 @@ func (w *World) Size() int {
 	return w.Place.Size
 }
 
+// RanksHere is how many of the run's processes are on this machine, as far as anybody tells; 1 in a run of one.
+func (w *World) RanksHere() int {
+	if w == nil {
+		return 1
+	}
+	return max(w.LocalSize, 1)
+}
+
 // Writes reports whether this process writes the run's files and speaks for it.
 func (w *World) Writes() bool { return w.Rank() == 0 }
 

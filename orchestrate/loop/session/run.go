@@ -302,6 +302,9 @@ func (r *Training) info(status, reason string) rundir.Info {
 	if device, err := r.Actor.Model.Device(); err == nil {
 		info.Device = device
 	}
+	if r.World != nil {
+		info.Ranks, info.Shard = r.World.Size(), r.shard
+	}
 	info.Data = r.dataFiles()
 	if resolved, err := config.Resolved(c); err == nil {
 		info.ConfigSHA256 = digest(resolved)

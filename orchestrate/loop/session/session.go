@@ -30,6 +30,8 @@ type Session struct {
 	Critic    *train.Learner      // nil unless the estimator needs one
 	Reference *train.Learner      // nil unless something uses it
 	Sampler   *experiment.Sampler // nil when nothing is played
+
+	shard string // what the ranks share out; "" until models are opened
 }
 
 // New is a session without models. Close it.
@@ -117,6 +119,9 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, criti
 			return nil, err
 		}
 	}
+	if opened, err = s.chooseSharing(ctx, opened); err != nil {
+		return nil, err
+	}
 	if err := s.loadModels(opened, actor, critic); err != nil {
 		return nil, err
 	}
@@ -127,6 +132,29 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, criti
 		s.Sampler, err = opened.NewSampler(s.Actor.Model)
 	}
 	return opened, err
+}
+
+// chooseSharing settles what the ranks share out, for the rank with the least memory, and says what it is. It is collective.
+func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
+	auto, memory := s.World != nil && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
+	if auto {
+		least, err := s.World.Max(ctx, -float64(experiment.RankMemory(s.Config, s.World.RanksHere())))
+		if err != nil {
+			return nil, err
+		}
+		memory = int64(-least)
+	}
+	opened, err := opened.LeastSharing(s.World.Size(), memory)
+	if err != nil {
+		return nil, err
+	}
+	s.shard = opened.Config().FSDP.Shard
+	if auto {
+		const gib = 1 << 30
+		s.Log.Infof("fsdp.shard = \"auto\": %s: each of %d ranks needs about %.1f GiB of %.1f GiB", s.shard, s.World.Size(), float64(opened.PlanMemory().Peak())/gib,
+			float64(memory)/gib)
+	}
+	return opened, nil
 }
 
 // share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is collective.
@@ -251,7 +279,7 @@ func (s *Session) sharding() checkpoint.Ranks {
 	if s.World == nil && !f.Deterministic {
 		return checkpoint.Ranks{}
 	}
-	shard := f.Shard
+	shard := s.shard
 	if s.World == nil {
 		shard = torch.ShardNone
 	}
@@ -261,7 +289,7 @@ func (s *Session) sharding() checkpoint.Ranks {
 
 // Placement says over what passes are dealt.
 func (s *Session) Placement() train.Placement {
-	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens, InStep: s.Config.FSDP.Shard == torch.ShardFull}
+	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens, InStep: s.shard == torch.ShardFull}
 	if s.Config.FSDP.Deterministic {
 		p.Lanes = s.Config.FSDP.Lanes
 	}

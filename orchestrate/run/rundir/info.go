@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type Info struct {
 	Go           string    `json:"go"`
 	Platform     string    `json:"platform"`
 	Threads      int       `json:"threads"`
+	Ranks        int       `json:"ranks,omitempty"` // processes, where there are several
+	Shard        string    `json:"shard,omitempty"` // what they share out: none, optimizer or full
 	Seed         uint64    `json:"seed"`
 	EnvSeed      int64     `json:"env_seed"`
 	ConfigSHA256 string    `json:"config_sha256"`
@@ -51,8 +54,17 @@ type Change struct {
 	To   string `json:"to"`
 }
 
-// ReadInfo reads a directory's run.json; nil without one.
+// ReadInfo reads a directory's run.json; nil without one. A run that is said to be running, and whose process is gone, has failed.
 func ReadInfo(dir string) (*Info, error) {
+	info, err := readInfo(dir)
+	if err == nil && info != nil && info.Status == "running" && abandoned(dir) {
+		info.Status, info.Reason = "failed", "its process is gone and has not recorded why (killed, or its machine went down); --resume goes on from its newest checkpoint"
+	}
+	return info, err
+}
+
+// readInfo is run.json as it stands there.
+func readInfo(dir string) (*Info, error) {
 	path := filepath.Join(dir, "run.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,6 +78,16 @@ func ReadInfo(dir string) (*Info, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return info, nil
+}
+
+// abandoned reports whether nobody writes to a directory any more in which a run was written: its lock is there and free.
+func abandoned(dir string) bool {
+	lock, err := os.Open(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return false
+	}
+	defer lock.Close()
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
 // ArithmeticOf is the type in which the run computed that a path belongs to: its directory, one of its checkpoints, or a model in one. All are

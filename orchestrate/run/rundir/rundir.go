@@ -89,7 +89,12 @@ func Lock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for tries := 0; tries < 5 && errors.Is(err, syscall.EWOULDBLOCK); tries++ { // a reader may be looking whether anybody holds it
+		time.Sleep(10 * time.Millisecond)
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		holder, _ := os.ReadFile(lock.Name())
 		lock.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -116,7 +121,7 @@ func Died(path, reason string) error {
 	} else {
 		defer lock.Close()
 	}
-	info, err := ReadInfo(path)
+	info, err := readInfo(path)
 	if err != nil || info == nil || info.Status != "running" {
 		return err
 	}

@@ -148,6 +148,40 @@ func TestReopening(t *testing.T) {
 }
 
 // A run whose process was killed is recorded as failed by another, once; one that goes on, or has ended by itself, is left alone.
+// A run that says that it goes on, while nobody holds its directory, has failed for whoever reads it; the file stays as it is.
+func TestAbandonedRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.WriteInfo(Info{Name: "run", Status: "running", Step: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := ReadInfo(path); err != nil || info.Status != "running" {
+		t.Errorf("while it goes on: %+v, %v", info, err)
+	}
+	d.Close()
+	for range 2 {
+		if info, err := ReadInfo(path); err != nil || info.Status != "failed" || !strings.Contains(info.Reason, "its process is gone") || info.Step != 3 {
+			t.Errorf("afterwards: %+v, %v", info, err)
+		}
+	}
+	if d, err = Open(path, true); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if d.Before.Status != "running" {
+		t.Errorf("who continues it is told %q", d.Before.Status)
+	}
+	if err := os.Remove(filepath.Join(path, ".lock")); err != nil { // a copy without it says nothing
+		t.Fatal(err)
+	}
+	if info, err := ReadInfo(path); err != nil || info.Status != "running" {
+		t.Errorf("without a lock: %+v, %v", info, err)
+	}
+}
+
 func TestDied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	if err := Died(path, "no run"); err == nil {

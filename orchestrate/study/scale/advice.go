@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -12,15 +13,14 @@ import (
 // Plan is what a run would take on so many of a machine.
 type Plan struct {
 	Step    Step
+	Shard   string                // what the ranks share out
+	Auto    bool                  // the plan chose that
 	Memory  experiment.MemoryPlan // of one rank
 	Advice  []string              // settings that would make it fit, each for itself; empty when it fits
 	Notes   []string
 	Fits    bool
 	Machine Machine
 }
-
-// spare is the share of a device's memory that is left to what nobody plans: fragments, the driver, the network's buffers.
-const spare = 0.08
 
 // New plans an opened experiment over so many ranks.
 func New(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (Plan, error) {
@@ -30,17 +30,19 @@ func New(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (Plan
 	if n := c.Engine.TensorParallel; n > 1 && ranks%n != 0 {
 		return Plan{}, fmt.Errorf("engine.tensor_parallel = %d does not divide %d ranks", n, ranks)
 	}
-	p := Plan{Step: NewStep(e, c, ranks, m), Memory: memory(e, c, ranks), Machine: m}
-	p.Fits = fits(p.Memory, m)
+	settled, err := e.With(c, ranks).LeastSharing(ranks, m.Memory)
+	if err != nil && !errors.Is(err, experiment.ErrTooLarge) {
+		return Plan{}, err
+	}
+	auto := c.FSDP.Shard == experiment.AutoShard && ranks > 1
+	c = settled.Config()
+	p := Plan{Step: NewStep(e, c, ranks, m), Shard: c.FSDP.Shard, Auto: auto, Memory: settled.PlanMemory(), Machine: m}
+	p.Fits = p.Memory.Fits(m.Memory)
 	if !p.Fits {
 		p.Advice = advice(e, c, ranks, m)
 	}
 	p.note(c, ranks)
 	return p, nil
-}
-
-func fits(p experiment.MemoryPlan, m Machine) bool {
-	return m.Memory == 0 || float64(p.Peak()) <= float64(m.Memory)*(1-spare)
 }
 
 func memory(e *experiment.Experiment, c *config.Config, ranks int) experiment.MemoryPlan {
@@ -53,7 +55,7 @@ func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (o
 		other := *c
 		change(&other)
 		p := memory(e, &other, ranks)
-		if fits(p, m) {
+		if p.Fits(m.Memory) {
 			out = append(out, fmt.Sprintf("%s: %.1f GiB", name, float64(p.Peak())/gib))
 			return true
 		}
@@ -108,7 +110,7 @@ func split(e *experiment.Experiment, c *config.Config, ranks int, m Machine) boo
 	for n := 2; n <= ranks; n++ {
 		other := *c
 		other.Engine.TensorParallel = n
-		if ranks%n == 0 && e.Policy.Shape.CheckShare(n) == nil && fits(memory(e, &other, ranks), m) {
+		if ranks%n == 0 && e.Policy.Shape.CheckShare(n) == nil && memory(e, &other, ranks).Fits(m.Memory) {
 			*c = other
 			return true
 		}
@@ -120,7 +122,7 @@ func split(e *experiment.Experiment, c *config.Config, ranks int, m Machine) boo
 func keep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) int {
 	other := *c
 	other.Engine.KVMiB = 1
-	rest := float64(m.Memory)*(1-spare) - float64(memory(e, &other, ranks).Phase("rollout"))
+	rest := float64(m.Memory)*(1-experiment.Spare) - float64(memory(e, &other, ranks).Phase("rollout"))
 	budget := int(rest) >> 20
 	if least := float64(c.Rollout.MaxLength) * 2 * float64(m.Bytes) * float64(e.Policy.Shape.NumLayers*e.Policy.Shape.NumKVHeads*e.Policy.Shape.HeadDim) / (1 << 20); float64(budget) < 4*least {
 		return 0
@@ -156,12 +158,15 @@ func (p *Plan) note(c *config.Config, ranks int) {
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "memory of each of %d ranks:\n%s%s", p.Step.Ranks, p.Memory, p.Step)
+	if p.Auto {
+		fmt.Fprintf(&b, "fsdp.shard = \"auto\": %s\n", p.Shard)
+	}
 	if have := p.Machine.Memory; have > 0 {
 		word := "fits"
 		if !p.Fits {
 			word = "does NOT fit"
 		}
-		fmt.Fprintf(&b, "%.1f GiB %s in the %.0f GiB of %s (%.0f%% of it is left alone)\n", float64(p.Memory.Peak())/gib, word, float64(have)/gib, p.Machine.Name, 100*spare)
+		fmt.Fprintf(&b, "%.1f GiB %s in the %.0f GiB of %s (%.0f%% of it is left alone)\n", float64(p.Memory.Peak())/gib, word, float64(have)/gib, p.Machine.Name, 100*experiment.Spare)
 	}
 	for _, a := range p.Advice {
 		fmt.Fprintf(&b, "  would do: %s\n", a)

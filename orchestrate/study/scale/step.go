@@ -33,19 +33,19 @@ type Step struct {
 }
 
 // Seconds of the whole step.
-func (s Step) Seconds() (total float64) {
-	for _, p := range s.Phases {
-		total += p.Seconds
-	}
-	return total
-}
+func (s Step) Seconds() float64 { return s.total().Seconds }
 
 // Sent is what a rank sends in a step.
-func (s Step) Sent() (total float64) {
+func (s Step) Sent() float64 { return s.total().Sent }
+
+// total adds the phases up.
+func (s Step) total() Phase {
+	sum := Phase{Name: "in all"}
 	for _, p := range s.Phases {
-		total += p.Sent
+		sum.FLOPs, sum.Bytes, sum.Sent = sum.FLOPs+p.FLOPs, sum.Bytes+p.Bytes, sum.Sent+p.Sent
+		sum.Compute, sum.Wire, sum.Seconds = sum.Compute+p.Compute, sum.Wire+p.Wire, sum.Seconds+p.Seconds
 	}
-	return total
+	return sum
 }
 
 // turnPrompt is how many tokens an environment is assumed to say per turn: nothing in a configuration tells.
@@ -208,7 +208,7 @@ func (s Step) String() string {
 	fmt.Fprintf(&b, "a step of %d episodes of at most %.0f tokens (%.0f sampled) on %d × %s, per rank:\n", s.Episodes, s.Tokens, s.Replies, s.Ranks, s.Machine.Name)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "  phase\tTFLOP\tGB sent\tcompute s\tsending s\tin all s\t\n")
-	for _, p := range append(s.Phases, Phase{Name: "in all", Sent: s.Sent(), Seconds: s.Seconds()}) {
+	for _, p := range append(s.Phases, s.total()) {
 		fmt.Fprintf(w, "  %s\t%.4g\t%.3g\t%.3g\t%.3g\t%.3g\t\n", p.Name, p.FLOPs/1e12, p.Sent/giga, p.Compute, p.Wire, p.Seconds)
 	}
 	w.Flush()

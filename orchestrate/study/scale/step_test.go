@@ -2,6 +2,7 @@ package scale
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,11 +71,41 @@ func TestRanksShareTheWork(t *testing.T) {
 	}
 }
 
-func work(s Step) (total float64) {
-	for _, p := range s.Phases {
-		total += p.FLOPs
+func work(s Step) float64 { return s.total().FLOPs }
+
+// The last row of the printed step adds all columns up.
+func TestPrintedStepAddsUp(t *testing.T) {
+	p, _ := planned(t, "qwen2.5-3b", 4)
+	lines := strings.Split(strings.TrimSpace(p.Step.String()), "\n")
+	sums := make([]float64, 5)
+	for i, line := range lines[2:] {
+		fields := strings.Fields(line)
+		for k, field := range fields[len(fields)-5:] {
+			v, err := strconv.ParseFloat(field, 64)
+			if err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if i < len(lines)-3 {
+				sums[k] += v
+			} else if v == 0 || math.Abs(v/sums[k]-1) > 0.01 { // of printed digits
+				t.Errorf("column %d adds up to %v, the last row says %v", k, sums[k], v)
+			}
+		}
 	}
-	return total
+}
+
+// auto takes the least sharing that fits, and the plan is that of it.
+func TestPlanChoosesTheSharing(t *testing.T) {
+	for ranks, want := range map[int]string{1: "none", 4: "full", 8: "full"} {
+		p, _ := planned(t, "qwen2.5-3b", ranks)
+		named, _ := planned(t, "qwen2.5-3b", ranks, "fsdp.shard="+want)
+		if p.Shard != want || p.Memory.Peak() != named.Memory.Peak() || p.Step.Sent() != named.Step.Sent() {
+			t.Errorf("%d ranks: %s, want the plan of %s", ranks, p.Shard, want)
+		}
+		if said := strings.Contains(p.String(), "fsdp.shard = \"auto\": "+want); said != (ranks > 1) {
+			t.Errorf("%d ranks:\n%s", ranks, p)
+		}
+	}
 }
 
 // (n-1)/n of what is gathered or reduced goes to others: weights and gradients with shards, weights once more but for the root and the last block; sums and what comes
