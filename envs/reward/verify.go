@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gyre/internal/answer"
+	"gyre/internal/answer/algebra"
 )
 
 // verifiers judge answers to reasoning-gym's problems that have more solutions than the one in the file, by the name of
@@ -35,7 +35,7 @@ func verifyCountdown(pred string, r Reply) bool {
 		return false
 	}
 	left, _, _ := strings.Cut(pred, "=")
-	value, used, ok := answer.Arithmetic(left)
+	value, used, ok := algebra.Arithmetic(left)
 	if !ok || value.Cmp(big.NewRat(m.Target, 1)) != 0 {
 		return false
 	}

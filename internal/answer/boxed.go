@@ -37,8 +37,8 @@ func LastBoxed(text string) (string, bool) {
 	return "", false
 }
 
-// Unbox takes the command off what LastBoxed returns. ok is false when the text is not a box of a known form.
-func Unbox(box string) (content string, ok bool) {
+// unbox takes the command off what LastBoxed returns. ok is false when the text is not a box of a known form.
+func unbox(box string) (content string, ok bool) {
 	if rest, is := strings.CutPrefix(box, boxedSpaced); is {
 		return rest, true
 	}
@@ -56,5 +56,5 @@ func Boxed(text string) (string, bool) {
 	if !found {
 		return "", false
 	}
-	return Unbox(box)
+	return unbox(box)
 }

@@ -54,16 +54,6 @@ func Normalize(s string) (normal string, fired []string, err error) {
 	return s, fired, nil
 }
 
-// EqualStrict says whether two answers are equal under the MATH benchmark's rules, applied to both.
-func EqualStrict(a, b string) bool {
-	x, _, errA := Normalize(a)
-	y, _, errB := Normalize(b)
-	if errA != nil || errB != nil {
-		return a == b
-	}
-	return x == y
-}
-
 func without(part string) func(string) (string, error) { return replaced(part, "") }
 
 func replaced(old, with string) func(string) (string, error) {

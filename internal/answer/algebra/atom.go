@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"math/big"

@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"errors"
@@ -68,8 +68,8 @@ func names(list string) map[string]bool {
 // wrappers around a whole answer.
 var wrappers = [][2]string{{"$$", "$$"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}}
 
-// clean takes off what stands around an answer.
-func clean(s string) string {
+// Trim takes off what stands around an answer.
+func Trim(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(s, "−", "-"))
 	for _, w := range wrappers {
 		if len(s) >= len(w[0])+len(w[1]) && strings.HasPrefix(s, w[0]) && strings.HasSuffix(s, w[1]) {

@@ -64,3 +64,23 @@ func TestLenientIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestBoxed(t *testing.T) {
+	for text, want := range map[string]struct {
+		content string
+		found   bool
+	}{
+		`so \boxed{3}`:                       {"3", true},
+		`\boxed{1} and \boxed{\frac{1}{2}}.`: {`\frac{1}{2}`, true},
+		`\boxed 7$ rest`:                     {"7", true},
+		`\fbox{4}`:                           {"4", true},
+		`\fbox{4} \boxed{5}`:                 {"5", true},
+		`\boxed{1} \boxed{2`:                 {"", false}, // no way back to an earlier one
+		`\boxed{}`:                           {"", true},
+		"no box":                             {"", false},
+	} {
+		if content, found := Boxed(text); content != want.content || found != want.found {
+			t.Errorf("%s: %q (%v), expected %q (%v)", text, content, found, want.content, want.found)
+		}
+	}
+}

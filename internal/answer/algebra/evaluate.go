@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"math"
@@ -286,11 +286,11 @@ func points(expressions ...*node) []map[string]complex128 {
 // Arithmetic evaluates an expression of whole numbers with + - * / and brackets, and lists the numbers that it uses. ok is false
 // for anything else, powers and roots included.
 func Arithmetic(s string) (value *big.Rat, used []int64, ok bool) {
-	list, err := read(clean(s), false)
+	list, err := read(Trim(s), false)
 	if err != nil || len(list) != 1 {
 		return nil, nil, false
 	}
-	tokens, err := lex(clean(s), false)
+	tokens, err := lex(Trim(s), false)
 	if err != nil {
 		return nil, nil, false
 	}

@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"math"
@@ -9,20 +9,10 @@ import (
 	"strings"
 )
 
-// EqualLenient says whether two answers are provably the same, and what they are: "number", "expression", "list", …
-// Numbers are compared exactly, never within a tolerance; expressions that are not rational numbers by their values at
-// fixed points. What cannot be read is equal only to itself.
-func EqualLenient(a, b string) (what string, equal bool) {
-	a, b = clean(a), clean(b)
-	if a == "" || b == "" {
-		return "", false
-	}
-	if a == b {
-		return "same_text", true
-	}
-	if EqualStrict(a, b) {
-		return "same_text", true
-	}
+// Equal says whether two trimmed answers are provably the same, and what they are: "same_number", "same_expression",
+// "same_list", … Numbers are compared exactly, never within a tolerance; expressions that are not rational numbers by their
+// values at fixed points. What cannot be read is equal to nothing.
+func Equal(a, b string) (what string, equal bool) {
 	x, y := wordsOf(a), wordsOf(b)
 	if x != "" || y != "" {
 		return "same_words", x == y

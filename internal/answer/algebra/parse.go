@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"math/big"
@@ -47,7 +47,7 @@ func read(s string, commas bool) ([]*node, error) {
 		return nil, err
 	}
 	if len(tokens) == 1 && tokens[0].kind == tokenText { // \text{(C)}
-		if inner := clean(tokens[0].text); inner != s {
+		if inner := Trim(tokens[0].text); inner != s {
 			return read(inner, commas)
 		}
 	}

@@ -1,4 +1,4 @@
-package answer
+package algebra
 
 import (
 	"math/big"
@@ -28,26 +28,6 @@ func TestArithmetic(t *testing.T) {
 	for _, text := range []string{"", "2 ^ 3", "4!", "|3|", "x + 1", `\sqrt{4}`, "1.5 + 1", "1, 2", "2 +", "(3", "5 / 0", "99999999999999999999 + 1", "1 = 1"} {
 		if value, used, ok := Arithmetic(text); ok {
 			t.Errorf("%q is %v of %v", text, value, used)
-		}
-	}
-}
-
-func TestBoxed(t *testing.T) {
-	for text, want := range map[string]struct {
-		content string
-		found   bool
-	}{
-		`so \boxed{3}`:                       {"3", true},
-		`\boxed{1} and \boxed{\frac{1}{2}}.`: {`\frac{1}{2}`, true},
-		`\boxed 7$ rest`:                     {"7", true},
-		`\fbox{4}`:                           {"4", true},
-		`\fbox{4} \boxed{5}`:                 {"5", true},
-		`\boxed{1} \boxed{2`:                 {"", false}, // no way back to an earlier one
-		`\boxed{}`:                           {"", true},
-		"no box":                             {"", false},
-	} {
-		if content, found := Boxed(text); content != want.content || found != want.found {
-			t.Errorf("%s: %q (%v), expected %q (%v)", text, content, found, want.content, want.found)
 		}
 	}
 }
