@@ -12,8 +12,8 @@ import (
 	"gyre/internal/dataset"
 )
 
-// ReadRows reads the JSON Lines or Parquet file that an option names and makes something of every row. Errors name the option, the file and
-// the line or row; thing is what a row holds.
+// ReadRows reads the JSON Lines or Parquet file that an option names and makes something of every row. Errors name
+// the option, the file and the line or row; thing is what a row holds.
 func ReadRows[Row, Thing any](option, path, thing string, take func(Row) (Thing, error)) ([]Thing, error) {
 	var things []Thing
 	add := func(where string, text []byte) error {
@@ -68,8 +68,9 @@ func ReadRows[Row, Thing any](option, path, thing string, take func(Row) (Thing,
 	return things, nil
 }
 
-// Files keeps what has been read from files, for all environments that read the same with the same settings (Key). What has
-// been read is shared: nobody may change it. A file that has changed is read again. It may be used by many goroutines.
+// Files keeps what has been read from files, for all environments that read the same with the same settings (Key).
+// What has been read is shared: nobody may change it. A file that has changed is read again. It may be used by many
+// goroutines.
 type Files[Key comparable, Value any] struct {
 	mu    sync.Mutex
 	known map[Key]fileValue[Value]

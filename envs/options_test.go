@@ -21,8 +21,10 @@ type sample struct {
 func TestDecode(t *testing.T) {
 	want := sample{Flag: true, Count: 3, Rate: 2, Name: "x", Rows: []string{"ab", "c"}, Size: [2]int{6, 8}}
 	for _, values := range []map[string]any{
-		{"flag": true, "count": int64(3), "rate": int64(2), "name": "x", "rows": []any{"ab", "c"}, "size": []any{int64(6), int64(8)}},
-		{"flag": true, "number": float64(3), "rate": 2.0, "name": "x", "rows": []string{"ab", "c"}, "size": []int{6, 8}},
+		{"flag": true, "count": int64(3), "rate": int64(2), "name": "x", "rows": []any{"ab", "c"},
+			"size": []any{int64(6), int64(8)}},
+		{"flag": true, "number": float64(3), "rate": 2.0, "name": "x", "rows": []string{"ab", "c"},
+			"size": []int{6, 8}},
 		{"flag": "true", "count": "3", "rate": "2", "name": "x", "rows": "ab\nc\n", "size": "6x8"},
 	} {
 		var got sample
@@ -34,7 +36,8 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeReportsEverything(t *testing.T) {
 	got := sample{Count: 5}
-	err := Decode(&got, map[string]any{"flg": true, "count": 1.5, "rate": "fast", "name": 3, "rows": []any{1}, "size": "6"})
+	err := Decode(&got, map[string]any{"flg": true, "count": 1.5, "rate": "fast", "name": 3, "rows": []any{1},
+		"size": "6"})
 	if err == nil {
 		t.Fatal("six wrong options are accepted")
 	}
@@ -54,7 +57,8 @@ func TestDecodeReportsEverything(t *testing.T) {
 
 func TestOptionsListDefaults(t *testing.T) {
 	list := Options(&sample{Count: 4})
-	if len(list) != 6 || list[1].Name != "count" || list[1].Aliases[0] != "number" || list[1].Default != 4 || list[0].Doc != "a switch" {
+	if len(list) != 6 || list[1].Name != "count" || list[1].Aliases[0] != "number" || list[1].Default != 4 ||
+		list[0].Doc != "a switch" {
 		t.Errorf("%+v", list)
 	}
 }
@@ -75,7 +79,8 @@ func TestMakeReportsEverything(t *testing.T) {
 		},
 	}
 	_, err := spec.Make(map[string]any{"nme": "x", "count": -1})
-	if err == nil || !strings.Contains(err.Error(), "did you mean name?") || !strings.Contains(err.Error(), "at least 0") {
+	if err == nil || !strings.Contains(err.Error(), "did you mean name?") ||
+		!strings.Contains(err.Error(), "at least 0") {
 		t.Errorf("error %v, want both problems", err)
 	}
 	if env, err := spec.Make(map[string]any{"nme": "x"}); err == nil || env != nil {
@@ -87,11 +92,13 @@ func TestMakeReportsEverything(t *testing.T) {
 func TestDecodeRefusesASettingTwice(t *testing.T) {
 	var got sample
 	err := Decode(&got, map[string]any{"count": 1, "number": 2})
-	if err == nil || !strings.Contains(err.Error(), `option number: "count" and "number" are the same setting: keep one`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`option number: "count" and "number" are the same setting: keep one`) {
 		t.Errorf("got %v", err)
 	}
 	for _, value := range []any{"maybe", 2, nil} {
-		if err := Decode(&got, map[string]any{"flag": value}); err == nil || !strings.Contains(err.Error(), "option flag: expected true or false") {
+		if err := Decode(&got, map[string]any{"flag": value}); err == nil ||
+			!strings.Contains(err.Error(), "option flag: expected true or false") {
 			t.Errorf("flag = %v: %v", value, err)
 		}
 	}

@@ -45,8 +45,9 @@ func TestAgreesWithPython(t *testing.T) {
 func TestDecimalsAndPowers(t *testing.T) {
 	all := Grammar{Decimals: true, Powers: true}
 	for text, want := range map[string]float64{
-		"2 ** 10": 1024, "2^3^2": 512, "-2 ** 2": -4, "(-2) ** 2": 4, "2 ** -1": 0.5, "1.5 * 4": 6, ".5 + 2.": 2.5, "2 * (1 + 1) ^ 3": 16,
-		"2 ÷ 4 × 6 − 1": 2,
+		"2 ** 10": 1024, "2^3^2": 512, "-2 ** 2": -4, "(-2) ** 2": 4, "2 ** -1": 0.5, "1.5 * 4": 6, ".5 + 2.": 2.5,
+		"2 * (1 + 1) ^ 3": 16,
+		"2 ÷ 4 × 6 − 1":   2,
 	} {
 		if got, err := all.Evaluate(text); err != nil || math.Abs(got-want) > 1e-12 {
 			t.Errorf("%s is %g, %v; want %g", text, got, err, want)

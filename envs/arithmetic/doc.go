@@ -1,3 +1,3 @@
-// Package arithmetic computes what policies write: + - * / ** and parentheses, read by a parser and never by an interpreter
-// of some language.
+// Package arithmetic computes what policies write: + - * / ** and parentheses, read by a parser and never by an
+// interpreter of some language.
 package arithmetic

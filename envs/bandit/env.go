@@ -105,7 +105,8 @@ func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
 	m.left--
 	m.last, m.paid = i, reward
 	m.running = m.left > 0
-	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true, Info: m.infos[0]}
+	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true,
+		Info: m.infos[0]}
 	if r.Success {
 		r.Info = m.infos[1]
 	}

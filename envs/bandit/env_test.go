@@ -30,7 +30,8 @@ func TestPayments(t *testing.T) {
 	for member := range n {
 		m := play(t, "bandit", nil, 5, member)
 		r, err := m.Step(t.Context(), strings.ToLower(m.arms[indexOfBest(m)].name))
-		if err != nil || !r.Done || !r.Success || !r.Valid || r.Info["risky_arm"] != 1 || r.Reward != 0 && r.Reward != 1 {
+		if err != nil || !r.Done || !r.Success || !r.Valid || r.Info["risky_arm"] != 1 || r.Reward != 0 &&
+			r.Reward != 1 {
 			t.Fatalf("risky arm: %+v, %v", r, err)
 		}
 		wins += r.Reward
@@ -84,7 +85,8 @@ func TestSplitsDoNotOverlap(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	m := play(t, "bandit", map[string]any{"arms": []any{"Ice / Fire"}, "lo_arm_score": 0.5, "hi_hiscore": 3, "prob": 1}, 1, 0)
+	m := play(t, "bandit", map[string]any{"arms": []any{"Ice / Fire"}, "lo_arm_score": 0.5, "hi_hiscore": 3, "prob": 1},
+		1, 0)
 	if r, err := m.Step(t.Context(), "fire"); err != nil || r.Reward != 3 {
 		t.Errorf("fire: %+v, %v, want 3", r, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"gyre/envs"
 )
 
-// pair are the settings of the two arms of RAGEN's first generation. Both pay about a normal distribution; the risky one's
-// has a second, higher peak.
+// pair are the settings of the two arms of RAGEN's first generation. Both pay about a normal distribution; the
+// risky one's has a second, higher peak.
 type pair struct {
 	Low     string  `option:"low_risk_name,lo_arm_name" doc:"name of the safe arm"`
 	High    string  `option:"high_risk_name,hi_arm_name" doc:"name of the risky arm"`
@@ -27,7 +27,8 @@ func (o *pair) machine() (envs.Env, error) {
 	var problems []error
 	low, high := strings.TrimSpace(o.Low), strings.TrimSpace(o.High)
 	if low == "" || high == "" || strings.EqualFold(low, high) {
-		problems = append(problems, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q", o.Low, o.High))
+		problems = append(problems, fmt.Errorf("options low_risk_name and high_risk_name: expected two different "+
+			"names, got %q and %q", o.Low, o.High))
 	}
 	if !(o.Prob >= 0 && o.Prob <= 1) {
 		problems = append(problems, fmt.Errorf("option prob: expected a probability from 0 to 1, got %g", o.Prob))
@@ -47,8 +48,9 @@ func (o *pair) machine() (envs.Env, error) {
 		return mean + o.Scatter*luck.NormFloat64()
 	}
 	return &machine{
-		rules: "You stand before a slot machine with two arms and pull one of them once. Each pays a different amount on " +
-			"average, and their names are your only hint. Answer with the name of the arm that you expect to pay more.",
+		rules: "You stand before a slot machine with two arms and pull one of them once. Each pays a different " +
+			"amount on average, and their names are your only hint. Answer with the name of the arm that you expect " +
+			"to pay more.",
 		pulls: 1, info: "high_arm",
 		deal: func(rng *rand.Rand) []arm {
 			arms := []arm{{name: low, pay: safe}, {name: high, best: true, pay: risky}}
@@ -86,9 +88,9 @@ func (o *row) machine() (envs.Env, error) {
 		return nil, err
 	}
 	return &machine{
-		rules: fmt.Sprintf("You stand before a slot machine with %d arms and have %d pulls. Every arm pays about an average "+
-			"of its own, which you do not know and which does not change; payments scatter and may be negative. Try the arms out, "+
-			"then keep to the best one: every payment counts.", o.Arms, o.Pulls),
+		rules: fmt.Sprintf("You stand before a slot machine with %d arms and have %d pulls. Every arm pays about an "+
+			"average of its own, which you do not know and which does not change; payments scatter and may be "+
+			"negative. Try the arms out, then keep to the best one: every payment counts.", o.Arms, o.Pulls),
 		pulls: o.Pulls, info: "best_arm",
 		deal: func(rng *rand.Rand) []arm {
 			arms, best := make([]arm, o.Arms), 0
@@ -98,7 +100,8 @@ func (o *row) machine() (envs.Env, error) {
 				if means[i] > means[best] {
 					best = i
 				}
-				arms[i] = arm{name: strconv.Itoa(i + 1), pay: func(luck *rand.Rand) float64 { return means[i] + o.Noise*luck.NormFloat64() }}
+				arms[i] = arm{name: strconv.Itoa(i + 1),
+					pay: func(luck *rand.Rand) float64 { return means[i] + o.Noise*luck.NormFloat64() }}
 			}
 			arms[best].best = true
 			return arms
@@ -109,7 +112,8 @@ func (o *row) machine() (envs.Env, error) {
 func init() {
 	envs.Register(
 		envs.Spec{
-			Tag: "TwoArmedBandit", Type: "bandit", Doc: "two named arms with normal payments, one pull (RAGEN's first generation)",
+			Tag: "TwoArmedBandit", Type: "bandit", Doc: "two named arms with normal payments, one pull (RAGEN's " +
+				"first generation)",
 			MaxActions: 1, MaxReplyWords: 100,
 			NewOptions: func() any {
 				return &pair{Low: "phoenix", High: "dragon", Safe: 0.2, Lose: 0.1, Win: 1, Prob: 0.25, Scatter: 0.1}
@@ -117,7 +121,8 @@ func init() {
 			New: func(o any) (envs.Env, error) { return o.(*pair).machine() },
 		},
 		envs.Spec{
-			Tag: "GaussianBandit", Type: "bandit", Doc: "numbered arms with normal payments, ten pulls (RAGEN's first generation)",
+			Tag: "GaussianBandit", Type: "bandit", Doc: "numbered arms with normal payments, ten pulls (RAGEN's " +
+				"first generation)",
 			MaxActions: 10, MaxReplyWords: 100,
 			NewOptions: func() any { return &row{Arms: 2, Pulls: 10, Spread: 1, Noise: 1} },
 			New:        func(o any) (envs.Env, error) { return o.(*row).machine() },

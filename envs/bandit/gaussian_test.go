@@ -30,7 +30,8 @@ func moments(t *testing.T, tag string, pick func(*machine) string) (mean, std fl
 	return mean, math.Sqrt(squares/n - mean*mean)
 }
 
-// The first generation's arms: N(0.2, 0.1²) against 0.75·N(0.1, 0.1²) + 0.25·N(1, 0.1²), whose variance is 0.01 + 0.1875·0.9².
+// The first generation's arms: N(0.2, 0.1²) against 0.75·N(0.1, 0.1²) + 0.25·N(1, 0.1²), whose variance is 0.01 +
+// 0.1875·0.9².
 func TestTwoArmedPayments(t *testing.T) {
 	mean, std := moments(t, "two_armed_bandit", func(*machine) string { return "Phoenix" })
 	if math.Abs(mean-0.2) > 0.006 || math.Abs(std-0.1) > 0.005 {
@@ -93,9 +94,11 @@ func TestGaussianArms(t *testing.T) {
 func TestWrongGaussianOptions(t *testing.T) {
 	for tag, cases := range map[string]map[string]map[string]any{
 		"TwoArmedBandit": {
-			"two different names": {"high_risk_name": "Phoenix"}, "option prob": {"prob": -1}, "option std": {"std": -0.5},
+			"two different names": {"high_risk_name": "Phoenix"}, "option prob": {"prob": -1},
+			"option std": {"std": -0.5},
 		},
-		"GaussianBandit": {"option n_arms": {"n_arms": 1}, "option pulls": {"pulls": 0}, "option mean_std": {"mean_std": 0}},
+		"GaussianBandit": {"option n_arms": {"n_arms": 1}, "option pulls": {"pulls": 0},
+			"option mean_std": {"mean_std": 0}},
 	} {
 		spec, err := envs.Lookup(tag)
 		if err != nil {

@@ -23,7 +23,8 @@ type options struct {
 // pairs of (safe, risky) professions.
 var pairs = map[string][]string{
 	"train": {
-		"Teacher/Trader", "Nurse/StartupFounder", "Librarian/Investor", "Accountant/StockBroker", "Engineer/RealEstateAgent",
+		"Teacher/Trader", "Nurse/StartupFounder", "Librarian/Investor", "Accountant/StockBroker",
+		"Engineer/RealEstateAgent",
 		"Pharmacist/Musician", "Clerk/Freelancer", "Technician/Youtuber", "Planner/Artist", "Postman/Pilot",
 		"Banker/VentureCapitalist", "Gardener/Cryptominer",
 	},
@@ -54,7 +55,8 @@ func (o *options) list() ([][2]string, error) {
 		safe, risky, ok := strings.Cut(pair, "/")
 		safe, risky = strings.TrimSpace(safe), strings.TrimSpace(risky)
 		if !ok || safe == "" || risky == "" || strings.EqualFold(safe, risky) {
-			problems = append(problems, fmt.Errorf("option arms: expected two different names such as \"Teacher/Trader\", got %q", pair))
+			problems = append(problems, fmt.Errorf("option arms: expected two different names such as "+
+				"\"Teacher/Trader\", got %q", pair))
 		}
 		arms = append(arms, [2]string{safe, risky})
 	}
@@ -76,8 +78,8 @@ func (o *options) machine() (envs.Env, error) {
 	}
 	return &machine{
 		rules: "You stand before a slot machine with two arms and pull one of them once. Each arm is named after a " +
-			"profession and pays in the manner of that profession: what its name stands for is your only hint. Choose the arm " +
-			"that you expect to pay more on average and answer with its name.",
+			"profession and pays in the manner of that profession: what its name stands for is your only hint. " +
+			"Choose the arm that you expect to pay more on average and answer with its name.",
 		pulls: 1, info: "risky_arm",
 		deal: func(rng *rand.Rand) []arm {
 			pair := pairs[rng.IntN(len(pairs))]

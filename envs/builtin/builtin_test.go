@@ -34,8 +34,9 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// What every environment promises, whatever its type: equal seeds and actions give equal episodes, on a fresh instance as on
-// one that has played others before, an unknown action changes nothing, and nothing runs before Reset.
+// What every environment promises, whatever its type: equal seeds and actions give equal episodes, on a fresh
+// instance as on one that has played others before, an unknown action changes nothing, and nothing runs before
+// Reset.
 func TestContract(t *testing.T) {
 	for _, spec := range envs.List() {
 		if spec.Type == "remote" { // what another program promises is tried in its own package
@@ -55,7 +56,8 @@ func TestContract(t *testing.T) {
 				if err != nil || err2 != nil || start.Check() != nil {
 					return false
 				}
-				if start.Instruction == "" || start.Instruction != other.Instruction || !slices.Equal(start.Actions, other.Actions) || a.Observe().String() != b.Observe().String() {
+				if start.Instruction == "" || start.Instruction != other.Instruction ||
+					!slices.Equal(start.Actions, other.Actions) || a.Observe().String() != b.Observe().String() {
 					return false
 				}
 				actions := start.Actions
@@ -63,7 +65,8 @@ func TestContract(t *testing.T) {
 					before := a.Observe().String()
 					action, shouted := strconv.Itoa(int(c)), strconv.Itoa(int(c))
 					if actions != nil {
-						if r, err := a.Step(ctx, "no such action"); err != nil || r.Valid || r.Reward != 0 || a.Observe().String() != before {
+						if r, err := a.Step(ctx, "no such action"); err != nil || r.Valid || r.Reward != 0 ||
+							a.Observe().String() != before {
 							return false
 						}
 						action = actions[int(c)%len(actions)]
@@ -71,11 +74,13 @@ func TestContract(t *testing.T) {
 					}
 					r, err := a.Step(ctx, action)
 					s, err2 := b.Step(ctx, shouted)
-					if err != nil || err2 != nil || r.Check() != nil || r.Reward != s.Reward || r.Done != s.Done || r.Success != s.Success ||
+					if err != nil || err2 != nil || r.Check() != nil || r.Reward != s.Reward || r.Done != s.Done ||
+						r.Success != s.Success ||
 						!r.Valid && r.Effective || a.Observe().String() != b.Observe().String() {
 						return false
 					}
-					// Of free text an environment may say what was wrong with it; what a named action says is the state.
+					// Of free text an environment may say what was wrong with it; what a named action says is the
+					// state.
 					if actions != nil && !r.Effective && a.Observe().String() != before {
 						return false
 					}

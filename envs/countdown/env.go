@@ -90,7 +90,8 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 		r.Reward = g.options.FormatScore
 	}
 	r.Effective = r.Reward > 0
-	r.Components = []envs.Component{{Name: "correctness", Value: indicator(correct)}, {Name: "format", Value: indicator(formed)}}
+	r.Components = []envs.Component{{Name: "correctness", Value: indicator(correct)},
+		{Name: "format", Value: indicator(formed)}}
 	r.Info = map[string]float64{"right_numbers": indicator(formed)}
 	return r, nil
 }
@@ -107,9 +108,10 @@ func (g *game) instruction() string {
 	if !g.options.UseAll {
 		use = "each of them at most once"
 	}
-	return "You play Countdown. Write an arithmetic expression whose value is the target: use the numbers of the list, " + use +
-		", together with +, -, *, / and parentheses, and no other number. For the target 14 and the numbers [3, 5, 6] that is " +
-		"5 + 3 + 6. Answer with the expression alone, without an equals sign."
+	return "You play Countdown. Write an arithmetic expression whose value is the target: use the numbers of the " +
+		"list, " + use +
+		", together with +, -, *, / and parentheses, and no other number. For the target 14 and the numbers [3, 5, " +
+		"6] that is 5 + 3 + 6. Answer with the expression alone, without an equals sign."
 }
 
 // Solve searches for an expression.

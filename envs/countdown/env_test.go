@@ -24,7 +24,8 @@ func TestRewards(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"target": 24, "nums": [4, 6, 25]}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := play(t, map[string]any{"problems": path}, 1).Observe().Text, "Target: 24, nums: [4, 6, 25]"; got != want {
+	if got, want := play(t, map[string]any{"problems": path}, 1).Observe().Text,
+		"Target: 24, nums: [4, 6, 25]"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	type row struct {
@@ -35,7 +36,8 @@ func TestRewards(t *testing.T) {
 	if err := dataset.Write(table, []row{{3, []int64{1, 2}}, {24, []int64{4, 6, 25}}}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := play(t, map[string]any{"train_path": table}, 3).Observe().Text, "Target: 24, nums: [4, 6, 25]"; got != want {
+	if got, want := play(t, map[string]any{"train_path": table}, 3).Observe().Text,
+		"Target: 24, nums: [4, 6, 25]"; got != want {
 		t.Errorf("row 1 of a Parquet file: %q, want %q", got, want)
 	}
 	for _, c := range []struct {
@@ -64,7 +66,8 @@ func TestRewards(t *testing.T) {
 		}
 		g := play(t, options, 5)
 		r, err := g.Step(t.Context(), c.answer)
-		if err != nil || r.Reward != c.reward || !r.Done || r.Success != (c.reward == 1) || r.Effective != (c.reward > 0) ||
+		if err != nil || r.Reward != c.reward || !r.Done || r.Success != (c.reward == 1) ||
+			r.Effective != (c.reward > 0) ||
 			r.Components[0].Value != float64(int(c.reward)) || (r.Components[1].Value == 1) != (c.reward > 0) {
 			t.Errorf("%q: %+v, %v, want reward %g", c.answer, r, err, c.reward)
 		}
@@ -129,7 +132,8 @@ func TestTermsPrintWhatTheyMean(t *testing.T) {
 			terms[i] = &term{value, operator, terms[i], terms[i+1]}
 			terms = append(terms[:i+1], terms[i+2:]...)
 		}
-		if got, err := (arithmetic.Grammar{}).Evaluate(terms[0].String()); err != nil || math.Abs(got-terms[0].value) > 1e-9*max(1, math.Abs(got)) {
+		if got, err := (arithmetic.Grammar{}).Evaluate(terms[0].String()); err != nil ||
+			math.Abs(got-terms[0].value) > 1e-9*max(1, math.Abs(got)) {
 			t.Fatalf("%s is read as %g, %v; it was %g", terms[0], got, err, terms[0].value)
 		}
 	}
@@ -143,8 +147,10 @@ func TestFilesAndOptions(t *testing.T) {
 		}
 		return path
 	}
-	gym := file(`{"question": "…", "answer": "15 - 4", "metadata": {"numbers": [15, 4], "target": 11}}` + "\n\n" + `{"target": 7, "nums": [3, 4]}`)
-	for seed, want := range map[int64]string{0: "Target: 11, nums: [15, 4]", 1: "Target: 7, nums: [3, 4]", -1: "Target: 7, nums: [3, 4]"} {
+	gym := file(`{"question": "…", "answer": "15 - 4", "metadata": {"numbers": [15, 4], "target": 11}}` + "\n\n" +
+		`{"target": 7, "nums": [3, 4]}`)
+	for seed, want := range map[int64]string{0: "Target: 11, nums: [15, 4]", 1: "Target: 7, nums: [3, 4]",
+		-1: "Target: 7, nums: [3, 4]"} {
 		if got := play(t, map[string]any{"problems": gym}, seed).Observe().Text; got != want {
 			t.Errorf("seed %d: %q, want %q", seed, got, want)
 		}

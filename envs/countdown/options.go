@@ -24,7 +24,8 @@ func (o *options) check() error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if o.Numbers[0] < 2 || o.Numbers[1] < o.Numbers[0] || o.Numbers[1] > maxNumbers {
-		problem("option numbers: expected two counts from 2 to %d, the smaller first, got [%d, %d]", maxNumbers, o.Numbers[0], o.Numbers[1])
+		problem("option numbers: expected two counts from 2 to %d, the smaller first, got [%d, %d]", maxNumbers,
+			o.Numbers[0], o.Numbers[1])
 	}
 	if o.MaxNumber < 1 || o.MaxNumber > 1_000_000 {
 		problem("option max_number: expected 1 to 1000000, got %d", o.MaxNumber)
@@ -43,7 +44,8 @@ func init() {
 		Tag: "Countdown", Type: "countdown", Doc: "make a target out of three or four numbers, one answer",
 		MaxActions: 1, MaxReplyWords: 100,
 		NewOptions: func() any {
-			return &options{Numbers: [2]int{3, 4}, MaxNumber: 99, Target: [2]int{10, 99}, Operations: "+-", UseAll: true, Score: 1, FormatScore: 0.1}
+			return &options{Numbers: [2]int{3, 4}, MaxNumber: 99, Target: [2]int{10, 99}, Operations: "+-",
+				UseAll: true, Score: 1, FormatScore: 0.1}
 		},
 		New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
 	})

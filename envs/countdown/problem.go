@@ -49,7 +49,8 @@ func (o *options) generate(rng *rand.Rand) (problem, error) {
 			return problem{int(values[0]), numbers}, nil
 		}
 	}
-	return problem{}, fmt.Errorf("no problem with a target from %d to %d in %d draws: widen option target or change operations and max_number",
+	return problem{}, fmt.Errorf("no problem with a target from %d to %d in %d draws: widen option target or change "+
+		"operations and max_number",
 		o.Target[0], o.Target[1], maxTries)
 }
 
@@ -59,8 +60,8 @@ func take(values *[]float64, i int) float64 {
 	return v
 }
 
-// readProblems reads a JSON Lines or Parquet file of {"target", "nums"} or of reasoning-gym's rows, whose metadata hold "target" and
-// "numbers".
+// readProblems reads a JSON Lines or Parquet file of {"target", "nums"} or of reasoning-gym's rows, whose metadata
+// hold "target" and "numbers".
 func readProblems(path string) ([]problem, error) {
 	type fields struct {
 		Target  *int
@@ -111,7 +112,8 @@ func (t *term) String() string {
 
 func (t *term) sum() bool { return t.operator == '+' || t.operator == '-' }
 
-// solve finds an expression for the target: it joins any two terms in every way until one is left, sums before products.
+// solve finds an expression for the target: it joins any two terms in every way until one is left, sums before
+// products.
 func (p problem) solve(all bool) (string, bool) {
 	if len(p.numbers) > maxNumbers {
 		return "", false
@@ -166,7 +168,8 @@ func join(terms []*term, target float64, all bool) *term {
 
 var wholeNumber = regexp.MustCompile(`\d+`)
 
-// usesNumbers says whether the whole numbers of a text are exactly the given ones, or some of them unless all are wanted.
+// usesNumbers says whether the whole numbers of a text are exactly the given ones, or some of them unless all are
+// wanted.
 func usesNumbers(text string, numbers []int, all bool) bool {
 	left := map[int]int{}
 	for _, n := range numbers {

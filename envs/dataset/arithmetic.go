@@ -38,10 +38,12 @@ func (s *sums) make(components []envs.ComponentSpec) (envs.Env, error) {
 		problems = append(problems, fmt.Errorf("option problems: expected 1 to 64, got %d", s.Problems))
 	}
 	if !(s.Careless >= 0 && s.Careless <= 1) {
-		problems = append(problems, fmt.Errorf("option careless: expected a probability from 0 to 1, got %g", s.Careless))
+		problems = append(problems, fmt.Errorf("option careless: expected a probability from 0 to 1, got %g",
+			s.Careless))
 	}
 	if strings.Contains(s.Operators, "*") && s.Terms*s.Digits > 18 {
-		problems = append(problems, errors.New("options terms and digits: products of more than 18 digits in all do not fit"))
+		problems = append(problems, errors.New("options terms and digits: products of more than 18 digits in all do "+
+			"not fit"))
 	}
 	if problems != nil {
 		return nil, errors.Join(problems...)

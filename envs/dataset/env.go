@@ -105,8 +105,9 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 	if !r.running {
 		return envs.Result{}, envs.ErrNotRunning
 	}
-	judged := reward.Reply{Prompt: r.shown.String(), Question: r.row.Question, Text: action, Gold: r.row.Gold, Source: r.row.Source,
-		ID: r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens, Truncated: r.reply.Truncated}
+	judged := reward.Reply{Prompt: r.shown.String(), Question: r.row.Question, Text: action, Gold: r.row.Gold,
+		Source: r.row.Source,
+		ID:     r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens, Truncated: r.reply.Truncated}
 	right, err := r.correctness.Score(ctx, judged)
 	if err != nil {
 		return envs.Result{}, fmt.Errorf("%s/%s: correctness: %w", r.row.Source, r.row.ID, err)
@@ -125,10 +126,12 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 				return envs.Result{}, fmt.Errorf("%s/%s: reward %s: %w", r.row.Source, r.row.ID, c.name, err)
 			}
 		}
-		result.Components = append(result.Components, envs.Component{Name: c.name, Value: score.Value, From: score.From, To: score.To})
+		result.Components = append(result.Components,
+			envs.Component{Name: c.name, Value: score.Value, From: score.From, To: score.To})
 	}
 	_, answered := reward.Extract(action, "auto")
-	result.Info = map[string]float64{"answered": 0, "attempts": float64(r.attempt), "reply_characters": float64(len([]rune(action)))}
+	result.Info = map[string]float64{"answered": 0, "attempts": float64(r.attempt),
+		"reply_characters": float64(len([]rune(action)))}
 	if answered && strings.TrimSpace(action) != "" {
 		result.Info["answered"] = 1
 	}

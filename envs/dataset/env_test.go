@@ -55,7 +55,8 @@ func TestEpochs(t *testing.T) {
 		rows = append(rows, fmt.Sprintf(`{"question": "q%d", "answer": "%d"}`, i, i))
 	}
 	file := jsonl(t, rows...)
-	a, b := envtest.Open(t, "dataset", map[string]any{"file": file}), envtest.Open(t, "dataset", map[string]any{"file": file})
+	a, b := envtest.Open(t, "dataset", map[string]any{"file": file}),
+		envtest.Open(t, "dataset", map[string]any{"file": file})
 	var epochs [3][]string
 	for k := range 60 {
 		epochs[k/20] = append(epochs[k/20], reset(t, a, int64(10000+k)))
@@ -85,7 +86,8 @@ func TestEpochs(t *testing.T) {
 }
 
 func TestParts(t *testing.T) {
-	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2", "id": "x"}`), "instruction": "boxed"})
+	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2", "id": "x"}`),
+		"instruction": "boxed"})
 	if got := reset(t, env, 0); got != `1+1? Let's think step by step and output the final answer in \boxed{your answer here}.` {
 		t.Errorf("prompt %q", got)
 	}
@@ -95,7 +97,8 @@ func TestParts(t *testing.T) {
 	if !r.Done || !r.Success || r.Reward != 1 || len(r.Components) != 3 {
 		t.Fatalf("%+v", r)
 	}
-	for i, want := range []envs.Component{{Name: "correctness", Value: 1}, {Name: "format", Value: 0.65}, {Name: "length", Value: score}} {
+	for i, want := range []envs.Component{{Name: "correctness", Value: 1}, {Name: "format", Value: 0.65},
+		{Name: "length", Value: score}} {
 		p := r.Components[i]
 		if p.Name != want.Name || p.Value != want.Value || p.Name != "length" && reply[p.From:p.To] != `\boxed{2}` {
 			t.Errorf("part %+v, want %+v", p, want)
@@ -118,7 +121,8 @@ func TestComponents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := envs.ComponentSpec{Name: "short", Options: map[string]any{"component": "length", "target": 4, "unit": "tokens"}}
+	short := envs.ComponentSpec{Name: "short",
+		Options: map[string]any{"component": "length", "target": 4, "unit": "tokens"}}
 	env, err := spec.Make(nil, short, envs.ComponentSpec{Name: "truncation"})
 	if err != nil {
 		t.Fatal(err)
@@ -126,16 +130,19 @@ func TestComponents(t *testing.T) {
 	defer env.Close()
 	begin(t, env, 5).OnReply(envs.Reply{Tokens: 5, Truncated: true})
 	r := step(t, env, "no idea")
-	if len(r.Components) != 2 || r.Components[0] != (envs.Component{Name: "short", Value: 0.75}) || r.Components[1].Value != 1 || r.Success {
+	if len(r.Components) != 2 || r.Components[0] != (envs.Component{Name: "short", Value: 0.75}) ||
+		r.Components[1].Value != 1 || r.Success {
 		t.Errorf("%+v", r)
 	}
-	if _, err := spec.Make(nil, envs.ComponentSpec{Name: "lenght"}); err == nil || !strings.Contains(err.Error(), "did you mean length?") {
+	if _, err := spec.Make(nil, envs.ComponentSpec{Name: "lenght"}); err == nil ||
+		!strings.Contains(err.Error(), "did you mean length?") {
 		t.Errorf("misspelt: %v", err)
 	}
 }
 
 func TestAttempts(t *testing.T) {
-	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`), "attempts": 3, "feedback": "No."})
+	env := envtest.Open(t, "dataset", map[string]any{"file": jsonl(t, `{"question": "1+1?", "answer": "2"}`),
+		"attempts": 3, "feedback": "No."})
 	reset(t, env, 0)
 	if r := step(t, env, "3"); r.Done || r.Components != nil || r.Reward != 0 || env.Observe().String() != "No." {
 		t.Errorf("first attempt: %+v, %q", r, env.Observe())
@@ -154,12 +161,14 @@ func TestAttempts(t *testing.T) {
 
 // Several problems make one prompt and one answer; a careless expert forgets leading digits, as often as it is told to.
 func TestManyProblemsAndACarelessExpert(t *testing.T) {
-	one, four := envtest.Open(t, "Arithmetic", nil), envtest.Open(t, "Arithmetic", map[string]any{"problems": 4, "suffix": "=", "careless": 0.5})
+	one, four := envtest.Open(t, "Arithmetic", nil),
+		envtest.Open(t, "Arithmetic", map[string]any{"problems": 4, "suffix": "=", "careless": 0.5})
 	long, short := 0, 0
 	for seed := range int64(200) {
 		reset(t, one, seed)
 		reset(t, four, seed)
-		if asked := four.Observe().Text; !strings.HasPrefix(asked, one.Observe().Text+" ") || strings.Count(asked, "+") != 4 {
+		if asked := four.Observe().Text; !strings.HasPrefix(asked, one.Observe().Text+" ") ||
+			strings.Count(asked, "+") != 4 {
 			t.Fatalf("%q and %q", one.Observe().Text, asked)
 		}
 		gold := begin(t, four, seed).Answer
@@ -190,7 +199,8 @@ func TestManyProblemsAndACarelessExpert(t *testing.T) {
 
 // The problem's value is what the text says, products first.
 func TestArithmeticIsRight(t *testing.T) {
-	env := envtest.Open(t, "arithmetic", map[string]any{"terms": 4, "operators": "+-*", "digits": 2, "prefix": "Q: ", "suffix": " ="})
+	env := envtest.Open(t, "arithmetic", map[string]any{"terms": 4, "operators": "+-*", "digits": 2, "prefix": "Q: ",
+		"suffix": " ="})
 	seen := map[string]bool{}
 	for seed := range int64(200) {
 		shown := reset(t, env, seed)
@@ -241,7 +251,8 @@ func TestWrongOptions(t *testing.T) {
 		}
 	}
 	spec, _ := envs.Lookup("arithmetic")
-	if _, err := spec.Make(map[string]any{"terms": 0, "digits": 9, "operators": "/"}); err == nil || strings.Count(err.Error(), "option") != 3 {
+	if _, err := spec.Make(map[string]any{"terms": 0, "digits": 9, "operators": "/"}); err == nil ||
+		strings.Count(err.Error(), "option") != 3 {
 		t.Errorf("three wrong options: %v", err)
 	}
 }
@@ -252,15 +263,17 @@ func TestMessages(t *testing.T) {
 	env := envtest.Open(t, "dataset", map[string]any{"file": file})
 	reset(t, env, 0)
 	messages := env.Observe().Messages
-	if len(messages) != 3 || messages[0].Role != "system" || messages[1].Role != "user" || messages[2].Content != "1+1?" {
+	if len(messages) != 3 || messages[0].Role != "system" || messages[1].Role != "user" ||
+		messages[2].Content != "1+1?" {
 		t.Errorf("%+v", messages)
 	}
 }
 
-// reasoning-gym's files are played as they are; problems with many solutions are verified. (One problem of each kind, made with
-// reasoning-gym 0.1.25, Apache-2.0.)
+// reasoning-gym's files are played as they are; problems with many solutions are verified. (One problem of each
+// kind, made with reasoning-gym 0.1.25, Apache-2.0.)
 func TestReasoningGym(t *testing.T) {
-	env := envtest.Open(t, "dataset", map[string]any{"file": "testdata/reasoning_gym.jsonl", "shuffle": false, "first_seed": 0})
+	env := envtest.Open(t, "dataset", map[string]any{"file": "testdata/reasoning_gym.jsonl", "shuffle": false,
+		"first_seed": 0})
 	var kinds []string
 	for seed := range int64(7) {
 		kind, _, _ := strings.Cut(begin(t, env, seed).Name, "/")
@@ -274,7 +287,8 @@ func TestReasoningGym(t *testing.T) {
 			t.Errorf("%s: a wrong answer counts", kind)
 		}
 	}
-	if got := strings.Join(kinds, " "); got != "basic_arithmetic chain_sum countdown gsm_symbolic mini_sudoku simple_equations sokoban" {
+	if got := strings.Join(kinds, " "); got != "basic_arithmetic chain_sum countdown gsm_symbolic mini_sudoku "+
+		"simple_equations sokoban" {
 		t.Errorf("kinds %s", got)
 	}
 }

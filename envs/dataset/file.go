@@ -46,7 +46,8 @@ func (o *options) make(request envs.Request) (envs.Env, error) {
 		problems = append(problems, fmt.Errorf("option overlong: expected filter or error, got %q", o.OverLong))
 	}
 	if o.Tokenizer != "" && o.MaxPrompt == 0 {
-		problems = append(problems, errors.New("option tokenizer: it measures prompts for max_prompt_length, which is 0"))
+		problems = append(problems, errors.New("option tokenizer: it measures prompts for max_prompt_length, which "+
+			"is 0"))
 	}
 	if problems != nil {
 		return nil, errors.Join(problems...)
@@ -104,7 +105,8 @@ func howToGet(file string) string {
 	set := filepath.Base(dir)
 	split := strings.TrimSuffix(name, filepath.Ext(name))
 	if (set != "gsm8k" && set != "math500") || (split != "train" && split != "test") {
-		return fmt.Sprintf("expected a file of prompts and answers (%s); `gyre data prepare --help` says how GSM8K and MATH-500 become some, scripts/get-reasoning-gym.py writes reasoning-gym's",
+		return fmt.Sprintf("expected a file of prompts and answers (%s); `gyre data prepare --help` says how GSM8K "+
+			"and MATH-500 become some, scripts/get-reasoning-gym.py writes reasoning-gym's",
 			strings.Join(dataset.Formats, ", "))
 	}
 	command := "gyre data prepare " + set
@@ -140,12 +142,13 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 	measure := dataset.Characters
 	if o.Tokenizer != "" {
 		if request.CountTokens == nil {
-			return nil, errors.New("option tokenizer: this program knows no tokenizers; leave it out to count characters")
+			return nil, errors.New("option tokenizer: this program knows no tokenizers; leave it out to count " +
+				"characters")
 		}
 		measure.Unit = "tokens"
 		if measure.Of, err = request.CountTokens(o.Tokenizer); err != nil {
-			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, `gyre model init` "+
-				"and `bash scripts/get-smollm2.sh` make some)", err)
+			return nil, fmt.Errorf("option tokenizer: %w (expected the directory of a model: `gyre model pull`, "+
+				"`gyre model init` and `bash scripts/get-smollm2.sh` make some)", err)
 		}
 	}
 	var kept []dataset.Row
@@ -158,28 +161,32 @@ func read(o options, request envs.Request) ([]dataset.Row, error) {
 		case n <= o.MaxPrompt:
 			kept = append(kept, row)
 		case o.OverLong == "error":
-			return nil, fmt.Errorf("%s row %d: the prompt has %d %s, more than max_prompt_length = %d", o.File, row.Index, n, measure.Unit, o.MaxPrompt)
+			return nil, fmt.Errorf("%s row %d: the prompt has %d %s, more than max_prompt_length = %d", o.File,
+				row.Index, n, measure.Unit, o.MaxPrompt)
 		}
 		longest = max(longest, n)
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("%s: no prompt is within max_prompt_length = %d %s; the longest has %d", o.File, o.MaxPrompt, measure.Unit, longest)
+		return nil, fmt.Errorf("%s: no prompt is within max_prompt_length = %d %s; the longest has %d", o.File,
+			o.MaxPrompt, measure.Unit, longest)
 	}
 	return kept, nil
 }
 
 func init() {
 	envs.Register(envs.Spec{
-		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16, MaxReplyWords: 0,
-		PlainReplies: true,
-		NewOptions:   func() any { return newOptions() },
+		Tag: "Dataset", Type: "dataset", Doc: "a file of prompts and answers, one row per episode", MaxActions: 16,
+		MaxReplyWords: 0,
+		PlainReplies:  true,
+		NewOptions:    func() any { return newOptions() },
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
 			return func() (envs.Env, error) { return r.Options.(*options).make(r) }, nil
 		},
 	}, envs.Spec{
-		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1, MaxReplyWords: 0,
-		PlainReplies: true,
-		NewOptions:   func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
+		Tag: "Arithmetic", Type: "dataset", Doc: "sums, differences and products, made by seed", MaxActions: 1,
+		MaxReplyWords: 0,
+		PlainReplies:  true,
+		NewOptions:    func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
 			return func() (envs.Env, error) { return r.Options.(*sums).make(r.Components) }, nil
 		},

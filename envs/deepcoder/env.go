@@ -25,7 +25,8 @@ type options struct {
 
 func init() {
 	envs.Register(envs.Spec{
-		Tag: "DeepCoder", Type: "deepcoder", Doc: "write a Python program that passes hidden tests", MaxActions: 1, MaxReplyWords: 8000,
+		Tag: "DeepCoder", Type: "deepcoder", Doc: "write a Python program that passes hidden tests", MaxActions: 1,
+		MaxReplyWords: 8000,
 		NewOptions: func() any {
 			return &options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: string(sandbox.Full), Python: "python3"}
 		},
@@ -61,7 +62,8 @@ func newGame(o *options) (*game, error) {
 	}
 	problems = append(problems, err)
 	g.box, err = sandbox.Shared(context.Background(), sandbox.Config{
-		Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20, Isolation: sandbox.Isolation(o.Isolation),
+		Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20,
+		Isolation: sandbox.Isolation(o.Isolation),
 	})
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, err
@@ -159,11 +161,13 @@ func unfence(program string) string {
 func (g *game) instruction() string {
 	text := "You solve a programming task in Python 3. "
 	if g.problem.tests[0].function {
-		text += "Define the function that the task names; it is called with hidden arguments and must return the result. "
+		text += "Define the function that the task names; it is called with hidden arguments and must return the " +
+			"result. "
 	} else {
 		text += "Write a program that reads standard input and prints the result; it is run on hidden inputs. "
 	}
-	return text + fmt.Sprintf("Each test may take %d s. Files, processes and the network are closed to it. Answer with the complete program.",
+	return text + fmt.Sprintf("Each test may take %d s. Files, processes and the network are closed to it. Answer "+
+		"with the complete program.",
 		g.options.Seconds)
 }
 

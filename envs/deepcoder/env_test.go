@@ -58,7 +58,8 @@ func TestShares(t *testing.T) {
 		{"import os; os.fork()", "forbidden", 0, "program_forbidden"},
 	} {
 		r, err := g.Step(t.Context(), c.program)
-		if err != nil || r.Reward != c.reward || r.Done || r.Success || !strings.HasSuffix(g.Observe().Text, c.told+".") {
+		if err != nil || r.Reward != c.reward || r.Done || r.Success ||
+			!strings.HasSuffix(g.Observe().Text, c.told+".") {
 			t.Errorf("%s: %+v, %v, %q", c.program, r, err, g.Observe().Text)
 		}
 		if c.info != "" && r.Info[c.info] != 1 {
@@ -77,7 +78,8 @@ func TestReadReply(t *testing.T) {
 	var g game
 	code := "a = 1\nprint(a or '||')"
 	for _, reply := range []string{
-		"thoughts</think><answer>\n" + code + "\n</answer>", "<answer>wrong</answer></think>\n<answer>" + code + "</answer>", code + "</answer>",
+		"thoughts</think><answer>\n" + code + "\n</answer>",
+		"<answer>wrong</answer></think>\n<answer>" + code + "</answer>", code + "</answer>",
 		"</think>Here:\n```python\nfirst\n```\nor rather\n```py\n" + code + "\n```\nDone.",
 	} {
 		if got := g.readReply(reply, 1); len(got) != 1 || strings.TrimSpace(got[0]) != code {

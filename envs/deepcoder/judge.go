@@ -10,9 +10,10 @@ import (
 	"gyre/envs/sandbox"
 )
 
-// judge runs a program against tests and says how many it passes, and how the first that it fails ended ("" if it passes
-// all, "wrong" for a wrong result).
-func judge(ctx context.Context, box *sandbox.Sandbox, program string, tests []test) (passed int, failure string, err error) {
+// judge runs a program against tests and says how many it passes, and how the first that it fails ended ("" if it
+// passes all, "wrong" for a wrong result).
+func judge(ctx context.Context, box *sandbox.Sandbox, program string, tests []test) (passed int, failure string,
+	err error) {
 	job := sandbox.Job{Program: program, Calls: make([]sandbox.Call, len(tests))}
 	for i, t := range tests {
 		job.Calls[i] = t.call

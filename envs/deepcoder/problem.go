@@ -146,7 +146,8 @@ func newTests(value any, name string) ([]test, error) {
 		}
 	}
 	if len(tests) == 0 {
-		return nil, fmt.Errorf("expected tests in column \"tests\": {\"inputs\": […], \"outputs\": […]} or [{\"input\": …, \"output\": …}, …]")
+		return nil, fmt.Errorf("expected tests in column \"tests\": {\"inputs\": […], \"outputs\": […]} or " +
+			"[{\"input\": …, \"output\": …}, …]")
 	}
 	return tests, nil
 }

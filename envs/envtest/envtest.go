@@ -9,7 +9,8 @@ import (
 	"gyre/envs/sandbox"
 )
 
-// Open makes an environment of a registered tag. A test whose environment needs walls or a program that this machine does not have is skipped.
+// Open makes an environment of a registered tag. A test whose environment needs walls or a program that this
+// machine does not have is skipped.
 func Open(t testing.TB, tag string, options map[string]any) envs.Env {
 	t.Helper()
 	spec, err := envs.Lookup(tag)

@@ -74,7 +74,8 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if intended < 0 {
 		return envs.Result{}, nil
 	}
-	return g.move(intended, g.ice.Float64()), nil // always one draw per move, so that the k-th moves of a group meet the same ice
+	// always one draw per move, so that the k-th moves of a group meet the same ice
+	return g.move(intended, g.ice.Float64()), nil
 }
 
 // move carries out an intended direction on ice of the given luck, a uniform number.
@@ -114,10 +115,11 @@ func number(b bool) float64 {
 func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
 
 func (g *game) instruction() string {
-	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever steps " +
-		"into a hole has lost. A move over the edge of the board leaves you where you are."
+	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever " +
+		"steps into a hole has lost. A move over the edge of the board leaves you where you are."
 	if g.options.Slippery && g.options.SuccessRate < 1 {
-		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction you chose."
+		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction " +
+			"you chose."
 	}
 	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings, marks, "ice")
 }

@@ -32,7 +32,8 @@ func TestWalkToTheGoal(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := i == len(way)-1
-			if r.Done != last || r.Success != last || !r.Valid || !r.Effective || (r.Reward == 1) != last || r.Info["slipped"] != 0 {
+			if r.Done != last || r.Success != last || !r.Valid || !r.Effective || (r.Reward == 1) != last ||
+				r.Info["slipped"] != 0 {
 				t.Errorf("move %d %s: %+v", i, action, r)
 			}
 		}
@@ -72,11 +73,13 @@ func TestHoleEdgeAndUnknownAction(t *testing.T) {
 }
 
 func TestOtherNamesAndSeparator(t *testing.T) {
-	g := play(t, map[string]any{"map": "4x4", "slippery": false, "actions": []any{"1", "2", "3", "4"}, "separator": " "}, 1)
+	g := play(t, map[string]any{"map": "4x4", "slippery": false, "actions": []any{"1", "2", "3", "4"},
+		"separator": " "}, 1)
 	if way, ok := g.Solve(); !ok || len(way) != 6 || strings.Trim(strings.Join(way, ""), "1234") != "" {
 		t.Errorf("the expert says %v", way)
 	}
-	if r, err := g.Step(t.Context(), "2"); err != nil || !r.Effective || !strings.HasPrefix(g.Observe().Text, "_ _ _ _\nP O _ O\n") {
+	if r, err := g.Step(t.Context(), "2"); err != nil || !r.Effective ||
+		!strings.HasPrefix(g.Observe().Text, "_ _ _ _\nP O _ O\n") {
 		t.Errorf("%+v, %v\n%s", r, err, g.Observe().Text)
 	}
 	if r, err := g.Step(t.Context(), "Down"); err != nil || r.Valid {
@@ -86,12 +89,13 @@ func TestOtherNamesAndSeparator(t *testing.T) {
 
 func TestCoordinates(t *testing.T) {
 	g := play(t, map[string]any{"map": "SFH\nFHG\nFFF", "observation": "grid_coord"}, 1)
-	want := "Coordinates: \nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, 0)\nHoles: (0, 2), (1, 1)" +
-		"\nGrid Map: \nP_O\n_OG\n___"
+	want := "Coordinates: \nBoard size: 3 rows x 3 cols (zero-indexed).\nStart: (0, 0)\nGoal: (1, 2)\nPlayer: (0, " +
+		"0)\nHoles: (0, 2), (1, 1)\nGrid Map: \nP_O\n_OG\n___"
 	if g.Observe().Text != want {
 		t.Errorf("got\n%s\nwant\n%s", g.Observe().Text, want)
 	}
-	if text := g.instruction(); !strings.Contains(text, "(2, 2) the bottom right") || !strings.Contains(text, "slippery") {
+	if text := g.instruction(); !strings.Contains(text, "(2, 2) the bottom right") ||
+		!strings.Contains(text, "slippery") {
 		t.Errorf("instruction: %s", text)
 	}
 }
@@ -105,9 +109,11 @@ func TestSlips(t *testing.T) {
 		for range n {
 			counts[g.slide(intended, g.ice.Float64())]++
 		}
-		for taken, want := range map[int]float64{intended: 0.5, (intended + 1) % 4: 0.25, (intended + 3) % 4: 0.25, (intended + 2) % 4: 0} {
+		for taken, want := range map[int]float64{intended: 0.5, (intended + 1) % 4: 0.25, (intended + 3) % 4: 0.25,
+			(intended + 2) % 4: 0} {
 			if got := counts[taken] / n; math.Abs(got-want) > 0.02 {
-				t.Errorf("%s became %s with frequency %.3f, want %.2f", actionNames[intended], actionNames[taken], got, want)
+				t.Errorf("%s became %s with frequency %.3f, want %.2f", actionNames[intended], actionNames[taken], got,
+					want)
 			}
 		}
 	}
@@ -116,7 +122,8 @@ func TestSlips(t *testing.T) {
 // Members of a group that act alike fare alike, and the k-th ice does not depend on what was done before.
 func TestGroupSharesTheIce(t *testing.T) {
 	slips := func(actions []string) []float64 {
-		g := play(t, map[string]any{"map": []any{"SFFFFFFF", "FFFFFFFF", "FFFFFFFF", "FFFFFFFG"}, "success_rate": 0.5}, 42)
+		g := play(t, map[string]any{"map": []any{"SFFFFFFF", "FFFFFFFF", "FFFFFFFF", "FFFFFFFG"}, "success_rate": 0.5},
+			42)
 		var list []float64
 		for _, a := range actions {
 			r, err := g.Step(t.Context(), a)

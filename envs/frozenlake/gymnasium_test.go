@@ -10,8 +10,9 @@ import (
 	"gyre/envs/grid"
 )
 
-// Every transition of Gymnasium's tables, on fixed and random maps, has the same probability, reward and end here. A slip is a
-// function of one uniform number, so its probabilities are the lengths of the stretches that a fine comb finds.
+// Every transition of Gymnasium's tables, on fixed and random maps, has the same probability, reward and end here.
+// A slip is a function of one uniform number, so its probabilities are the lengths of the stretches that a fine
+// comb finds.
 func TestAgreesWithGymnasium(t *testing.T) {
 	file, err := os.Open("testdata/gymnasium.jsonl")
 	if err != nil {
@@ -57,7 +58,8 @@ func TestAgreesWithGymnasium(t *testing.T) {
 			}
 			for o, p := range want {
 				if math.Abs(got[o]-p) > 1e-9 {
-					t.Fatalf("%v, success rate %g, state %d, action %d: %v, Gymnasium has %v", row.Map, row.SuccessRate, state, action, got, want)
+					t.Fatalf("%v, success rate %g, state %d, action %d: %v, Gymnasium has %v", row.Map, row.SuccessRate,
+						state, action, got, want)
 				}
 			}
 			if len(got) != len(want) {

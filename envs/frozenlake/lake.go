@@ -46,7 +46,8 @@ func generate(rng *rand.Rand, size int, frozen float64) (*lake, error) {
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("no %dx%d map with a path from start to goal in %d tries: raise p (now %g)", size, size, tries, frozen)
+	return nil, fmt.Errorf("no %dx%d map with a path from start to goal in %d tries: raise p (now %g)", size, size,
+		tries, frozen)
 }
 
 // parse reads a map in Gymnasium's letters: S start, F frozen, H hole, G goal.
@@ -58,7 +59,8 @@ func parse(rows []string) (*lake, error) {
 			l.cols = len(row)
 		}
 		if len(row) != l.cols || len(row) == 0 {
-			return nil, fmt.Errorf("option map: row %d has %d cells, the first has %d: expected equal rows", r, len(row), l.cols)
+			return nil, fmt.Errorf("option map: row %d has %d cells, the first has %d: expected equal rows", r,
+				len(row), l.cols)
 		}
 		for c, letter := range []byte(row) {
 			switch letter {

@@ -37,7 +37,8 @@ func (o *options) check() error {
 	if o.Map == nil {
 		problems = append(problems, grid.CheckSize(o.Observation, o.Size, o.Size))
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View), grid.CheckActions(o.Actions, actionNames))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View),
+		grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {
@@ -45,7 +46,8 @@ func init() {
 		return envs.Spec{
 			Tag: tag, Type: "frozenlake", Doc: doc, MaxActions: 10, MaxReplyWords: words,
 			NewOptions: func() any {
-				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation, View: 1,
+				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation,
+					View:   1,
 					Glyphs: "P_OGX√", Actions: actionNames}
 			},
 			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },

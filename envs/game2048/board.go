@@ -21,8 +21,8 @@ func makeLanes() [4][4][4]int {
 	return list
 }
 
-// slide moves all tiles to a side. A tile that has merged does not merge again in the same move. It returns the sum of the
-// merged tiles and whether anything moved.
+// slide moves all tiles to a side. A tile that has merged does not merge again in the same move. It returns the sum
+// of the merged tiles and whether anything moved.
 func (b *board) slide(action int) (points int, moved bool) {
 	before := *b
 	for _, lane := range &lanes[action] {

@@ -25,10 +25,12 @@ type options struct {
 func (o *options) check() error {
 	var problems []error
 	if !(o.TwoProb >= 0 && o.TwoProb <= 1) {
-		problems = append(problems, fmt.Errorf("option two_prob: expected a probability from 0 to 1, got %g", o.TwoProb))
+		problems = append(problems, fmt.Errorf("option two_prob: expected a probability from 0 to 1, got %g",
+			o.TwoProb))
 	}
 	if o.Target < 8 || o.Target > 1<<17 || bits.OnesCount(uint(o.Target)) != 1 {
-		problems = append(problems, fmt.Errorf("option target: expected a power of two from 8 to 131072, got %d", o.Target))
+		problems = append(problems, fmt.Errorf("option target: expected a power of two from 8 to 131072, got %d",
+			o.Target))
 	}
 	return errors.Join(problems...)
 }
@@ -63,7 +65,8 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
 }
 
-// spawn adds a random tile. Its draws depend on how many tiles came before, so members of a group who move alike fare alike.
+// spawn adds a random tile. Its draws depend on how many tiles came before, so members of a group who move alike
+// fare alike.
 func (g *game) spawn() {
 	cell, tile := g.tiles.Float64(), byte(1)
 	if g.tiles.Float64() >= g.options.TwoProb {
@@ -142,9 +145,10 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 func (g *game) actions() []string { return slices.Clone(actionNames) }
 
 func (g *game) instruction() string {
-	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to one side as " +
-		"far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 or a 4 appears on an " +
-		"empty cell. The game ends when no move is possible. A move that slides nothing is wasted. "
+	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to " +
+		"one side as far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 " +
+		"or a 4 appears on an empty cell. The game ends when no move is possible. A move that slides nothing is " +
+		"wasted. "
 	if g.options.PlayOn {
 		return text + "Collect as many points as you can."
 	}

@@ -62,7 +62,8 @@ func TestRewardsAndEnd(t *testing.T) {
 	g := play(t, nil, 1)
 	g.board = cells("1100000000000000")
 	r, err := g.Step(t.Context(), "left")
-	if err != nil || math.Abs(r.Reward-0.1*math.Log2(5)) > 1e-12 || r.Info["raw_reward"] != 4 || !r.Valid || !r.Effective || r.Done {
+	if err != nil || math.Abs(r.Reward-0.1*math.Log2(5)) > 1e-12 || r.Info["raw_reward"] != 4 || !r.Valid ||
+		!r.Effective || r.Done {
 		t.Errorf("merging two twos: %+v, %v", r, err)
 	}
 	if 16-g.board.empty() != 2 || g.score != 4 {
@@ -73,7 +74,8 @@ func TestRewardsAndEnd(t *testing.T) {
 	if !strings.Contains(before, "Row 1: [2, 4, 8, 16]\nRow 2: [4, 2, 8, 16]") {
 		t.Errorf("drawn as %s", before)
 	}
-	if r, _ := g.Step(t.Context(), "Left"); r.Valid || r.Effective || r.Reward != 0 || r.Info["raw_reward"] != -0.1 || g.Observe().Text != before {
+	if r, _ := g.Step(t.Context(), "Left"); r.Valid || r.Effective || r.Reward != 0 || r.Info["raw_reward"] != -0.1 ||
+		g.Observe().Text != before {
 		t.Errorf("a move that moves nothing: %+v", r)
 	}
 	if _, err := g.Step(t.Context(), "Sideways"); err != nil {
@@ -124,7 +126,8 @@ func TestRandomGames(t *testing.T) {
 			}
 			if r.Done {
 				if !g.board.stuck() || sum != float64(g.score) || r.Success {
-					t.Fatalf("seed %d ended with %+v, score %d, points %g:\n%s", seed, r, g.score, sum, g.Observe().Text)
+					t.Fatalf("seed %d ended with %+v, score %d, points %g:\n%s", seed, r, g.score, sum,
+						g.Observe().Text)
 				}
 				break
 			}

@@ -2,7 +2,8 @@ package game2048
 
 import "math"
 
-// worth maps a lane, four exponents in four bits each, to what it is worth: free cells and merges to come, tiles in order, large ones at an end.
+// worth maps a lane, four exponents in four bits each, to what it is worth: free cells and merges to come, tiles in
+// order, large ones at an end.
 var worth = makeWorth()
 
 func makeWorth() [1 << 16]float64 {
@@ -59,8 +60,8 @@ func (b *board) best(depth int, twoProb float64) (action int, value float64) {
 	return action, value
 }
 
-// expected is the value of a board after a tile has appeared anywhere, and the best move since. With much room little can go wrong: one look
-// ahead is enough.
+// expected is the value of a board after a tile has appeared anywhere, and the best move since. With much room
+// little can go wrong: one look ahead is enough.
 func (b *board) expected(depth int, twoProb float64) float64 {
 	free := b.empty()
 	if depth == 0 || free > 8 {
@@ -82,8 +83,8 @@ func (b *board) expected(depth int, twoProb float64) float64 {
 	return sum / float64(free)
 }
 
-// Solve gives the next move of a search over the tiles that may come (expectimax). The moves after it depend on those tiles: it is asked
-// again after every one.
+// Solve gives the next move of a search over the tiles that may come (expectimax). The moves after it depend on
+// those tiles: it is asked again after every one.
 func (g *game) Solve() ([]string, bool) {
 	if !g.running {
 		return nil, false

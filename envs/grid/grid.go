@@ -53,7 +53,8 @@ func CheckView(view int) error {
 func CheckActions(names, order []string) error {
 	for i, name := range names {
 		same := func(other string) bool { return strings.EqualFold(other, name) }
-		if strings.TrimSpace(name) != name || name == "" || slices.ContainsFunc(names[:i], same) || len(names) != len(order) {
+		if strings.TrimSpace(name) != name || name == "" || slices.ContainsFunc(names[:i], same) ||
+			len(names) != len(order) {
 			names = nil
 			break
 		}
@@ -64,8 +65,9 @@ func CheckActions(names, order []string) error {
 	return nil
 }
 
-// Objects is one line of the coordinate format, one group of the cells format and a mark of the surroundings format. Without cells it is
-// left out, without a Label by the first, without a Mark by the others. The last group is the ground that the others lie on.
+// Objects is one line of the coordinate format, one group of the cells format and a mark of the surroundings
+// format. Without cells it is left out, without a Label by the first, without a Mark by the others. The last group
+// is the ground that the others lie on.
 type Objects struct {
 	Label string
 	Mark  byte
@@ -82,17 +84,20 @@ const (
 	Aim          // the way to it is shown
 )
 
-// names are those of the cells format, one for each cell row by row. Capitals come first: no word of a tokenizer's joins two of them.
+// names are those of the cells format, one for each cell row by row. Capitals come first: no word of a tokenizer's
+// joins two of them.
 const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz"
 
 // CheckSize says whether the format has a name for every cell of a board, or a letter for every way on it.
 func CheckSize(format string, rows, cols int) error {
 	switch {
 	case format == "surroundings" && max(rows, cols) > farthest:
-		return fmt.Errorf("option observation: format surroundings has letters for boards of up to %d x %d cells, the board has %d x %d",
+		return fmt.Errorf("option observation: format surroundings has letters for boards of up to %d x %d cells, "+
+			"the board has %d x %d",
 			farthest, farthest, rows, cols)
 	case format == "cells" && rows*cols > len(names):
-		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names), rows, cols)
+		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names),
+			rows, cols)
 	}
 	return nil
 }
@@ -106,8 +111,8 @@ type Look struct {
 	Blank, Outside byte   // its marks of a cell without objects and of what lies beyond the board
 }
 
-// Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate formats
-// list; it is asked by them only.
+// Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate
+// formats list; it is asked by them only.
 func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []Objects) string {
 	text := make([]byte, 0, 64+rows*(cols*(2+len(l.Separator))+1))
 	if l.Format == "cells" {
@@ -155,8 +160,8 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 	return string(text)
 }
 
-// appendCells writes each group as its mark and the names of its cells. The last group comes first: it is the longest, and what moves
-// is at the same distance from the end of every observation.
+// appendCells writes each group as its mark and the names of its cells. The last group comes first: it is the
+// longest, and what moves is at the same distance from the end of every observation.
 func appendCells(text []byte, cols int, groups []Objects) []byte {
 	for _, group := range slices.Backward(groups) {
 		if group.Mark == 0 || len(group.At) == 0 {
@@ -180,7 +185,8 @@ type Glyphs []rune
 func ParseGlyphs(text string, meanings []string) (Glyphs, error) {
 	glyphs := Glyphs(text)
 	if !utf8.ValidString(text) || len(glyphs) != len(meanings) {
-		return nil, fmt.Errorf("option glyphs: expected %d characters (%s), got %q", len(meanings), strings.Join(meanings, ", "), text)
+		return nil, fmt.Errorf("option glyphs: expected %d characters (%s), got %q", len(meanings),
+			strings.Join(meanings, ", "), text)
 	}
 	for i, g := range glyphs {
 		if g <= ' ' || slices.Contains(glyphs[:i], g) {
@@ -199,8 +205,8 @@ func (g Glyphs) Legend(meanings []string) string {
 	return strings.Join(items, ", ")
 }
 
-// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells and surroundings formats stand
-// for, rest what a cell without any is.
+// Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells and
+// surroundings formats stand for, rest what a cell without any is.
 func (l Look) Explain(rows, cols int, meanings []string, marks, rest string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
 		"(%d, %d) the bottom right one; the row grows downwards.", rows-1, cols-1)
@@ -211,8 +217,9 @@ func (l Look) Explain(rows, cols int, meanings []string, marks, rest string) str
 	case "grid_coord":
 		return coordinates + "\n" + symbols
 	case "cells":
-		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells that it says something "+
-			"about. Marks: %s; cells without a mark are %s", rows, cols, names[:rows*cols], marks, rest)
+		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells "+
+			"that it says something about. Marks: %s; cells without a mark are %s", rows, cols, names[:rows*cols],
+			marks, rest)
 	case "surroundings":
 		return l.explainSurroundings(marks, rest)
 	default:

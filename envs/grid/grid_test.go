@@ -16,7 +16,8 @@ func TestEmptyObjectsAreLeftOut(t *testing.T) {
 
 func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
 	got := Look{Format: "cells"}.Render(6, 7, nil, func() []Objects {
-		return []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'}, {Mark: '#', At: []Pos{{3, 6}, {5, 6}}}}
+		return []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'},
+			{Mark: '#', At: []Pos{{3, 6}, {5, 6}}}}
 	})
 	if want := "#1f @G"; got != want { // cells 27 and 41, then 6
 		t.Errorf("got %q, want %q", got, want)
@@ -32,11 +33,12 @@ func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
 func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 	objects := func() []Objects {
 		return []Objects{{Mark: '.', Role: Aim, At: []Pos{{0, 0}, {3, 1}}}, {Mark: '$', Role: Actor, At: []Pos{{1, 2}}},
-			{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}}, {Mark: '_', At: []Pos{{0, 0}, {1, 2}, {1, 0}}}}
+			{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}},
+			{Mark: '_', At: []Pos{{0, 0}, {1, 2}, {1, 0}}}}
 	}
 	look := Look{Format: "surroundings", View: 1, Blank: '#', Outside: '='}
-	// The player is in column 0: what lies to its left is beyond the edge. Its box is one up and two to the right; the box's targets lie one up and
-	// two left, two down and one left of that.
+	// The player is in column 0: what lies to its left is beyond the edge. Its box is one up and two to the right;
+	// the box's targets lie one up and two left, two down and one left of that.
 	if got, want := look.Render(4, 4, nil, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -47,7 +49,8 @@ func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 	if got := look.Render(4, 4, nil, alone); got != "@.LL.OM" {
 		t.Errorf("a player without boxes: %q, want its own ways", got)
 	}
-	if err := CheckSize("surroundings", 13, 4); err == nil || !strings.Contains(err.Error(), "up to 12 x 12 cells, the board has 13 x 4") {
+	if err := CheckSize("surroundings", 13, 4); err == nil ||
+		!strings.Contains(err.Error(), "up to 12 x 12 cells, the board has 13 x 4") {
 		t.Error(err)
 	}
 	if CheckSize("surroundings", 12, 12) != nil || CheckView(0) != nil || CheckView(11) != nil {
@@ -56,20 +59,23 @@ func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 	if CheckView(-1) == nil || CheckView(12) == nil {
 		t.Error("a view that cannot be is accepted")
 	}
-	if text := look.Explain(4, 4, nil, "@: player", "walls"); !strings.Contains(text, "@: player, #: walls, =: beyond the edge") {
+	if text := look.Explain(4, 4, nil, "@: player", "walls"); !strings.Contains(text,
+		"@: player, #: walls, =: beyond the edge") {
 		t.Error(text)
 	}
 }
 
 func TestSeparator(t *testing.T) {
-	got := Look{Format: "grid", Glyphs: []rune("#√"), Separator: " "}.Render(2, 3, func(cell int) int { return cell % 2 }, nil)
+	got := Look{Format: "grid", Glyphs: []rune("#√"), Separator: " "}.Render(2, 3,
+		func(cell int) int { return cell % 2 }, nil)
 	if want := "# √ #\n√ # √"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestExplainNamesTheTrueCorner(t *testing.T) {
-	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false}, "grid_coord": {true, true}} {
+	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false},
+		"grid_coord": {true, true}} {
 		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"}, "", "")
 		if strings.Contains(text, "(3, 6)") != want[0] || strings.Contains(text, "#: wall") != want[1] {
 			t.Errorf("%s: %s", format, text)
@@ -83,7 +89,8 @@ func TestCheckActions(t *testing.T) {
 		t.Error(err)
 	}
 	for _, names := range [][]string{nil, {"a"}, {"a", "A"}, {"a", ""}, {"a", " b"}, {"a", "b", "c"}} {
-		if err := CheckActions(names, order); err == nil || !strings.Contains(err.Error(), "2 different names, for up, down") {
+		if err := CheckActions(names, order); err == nil ||
+			!strings.Contains(err.Error(), "2 different names, for up, down") {
 			t.Errorf("%q: %v", names, err)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// noWay is the letter of a way of length 0; those after it count cells down or right, those before it up or left. No word of a
-	// tokenizer's joins two capitals, so each letter stays a token.
+	// noWay is the letter of a way of length 0; those after it count cells down or right, those before it up or
+	// left. No word of a tokenizer's joins two capitals, so each letter stays a token.
 	noWay    = 'O'
 	farthest = 12 // rows and columns of the largest board that has letters for every way
 )
 
-// appendSurroundings writes each actor's mark, its way from the first actor, and what lies around it, then the ways to the aims: from the only
-// actor, or from those that the first one moves.
+// appendSurroundings writes each actor's mark, its way from the first actor, and what lies around it, then the ways
+// to the aims: from the only actor, or from those that the first one moves.
 func (l Look) appendSurroundings(text []byte, rows, cols int, groups []Objects) []byte {
 	marks := make([]byte, rows*cols)
 	for i := range marks {
@@ -83,10 +83,12 @@ func way(from, to Pos) (down, right byte) {
 func (l Look) explainSurroundings(marks, rest string) string {
 	var s strings.Builder
 	side := 2*l.View + 1
-	fmt.Fprintf(&s, "What matters is shown from where it stands: its mark and the %d cells around it, %d rows of %d without its own, from the top left "+
-		"corner on. The player comes first. What the player moves follows with the way to it behind its mark, and with the ways to where it "+
-		"belongs after its surroundings, each behind the mark of a target; without such things they are the player's. ", side*side-1, side, side)
-	fmt.Fprintf(&s, "A way has two letters, down and to the right: %c is no cell, %c, %c, … are 1, 2, … cells, %c, %c, … as many up or to the left. ",
+	fmt.Fprintf(&s, "What matters is shown from where it stands: its mark and the %d cells around it, %d rows of %d "+
+		"without its own, from the top left corner on. The player comes first. What the player moves follows with "+
+		"the way to it behind its mark, and with the ways to where it belongs after its surroundings, each behind "+
+		"the mark of a target; without such things they are the player's. ", side*side-1, side, side)
+	fmt.Fprintf(&s, "A way has two letters, down and to the right: %c is no cell, %c, %c, … are 1, 2, … cells, %c, "+
+		"%c, … as many up or to the left. ",
 		noWay, noWay+1, noWay+2, noWay-1, noWay-2)
 	fmt.Fprintf(&s, "Marks: %s, %c: %s", marks, l.Blank, rest)
 	if l.Outside != l.Blank {

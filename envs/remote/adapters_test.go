@@ -17,7 +17,8 @@ func called(name, arguments string) string {
 // adapted opens the environment of a factory in testdata/standards.py and resets it.
 func adapted(t *testing.T, factory, config string, seed int64) (envs.Env, envs.Start) {
 	t.Helper()
-	e := open(t, "RemoteText", map[string]any{"command": append(python(t), "--factory", factory, "--stdio"), "config": config})
+	e := open(t, "RemoteText", map[string]any{"command": append(python(t), "--factory", factory, "--stdio"),
+		"config": config})
 	return e, begin(t, e, seed)
 }
 
@@ -39,7 +40,8 @@ func act(t *testing.T, e envs.Env, action string) (envs.Result, string) {
 	return r, e.Observe().String()
 }
 
-// Classes of a registry laid out like RAGEN's are played, whether the registry can be imported or only the environment can.
+// Classes of a registry laid out like RAGEN's are played, whether the registry can be imported or only the
+// environment can.
 func TestRAGEN(t *testing.T) {
 	standin, err := filepath.Abs("testdata/standin")
 	if err != nil {
@@ -50,7 +52,8 @@ func TestRAGEN(t *testing.T) {
 		command := func(name string) []string {
 			return append(python(t), "--ragen", name, "--source", standin, "--stdio")
 		}
-		shop := open(t, "RemoteText", map[string]any{"command": command("shop"), "config": `{"goods": ["ink"], "price": 2, "mode": "val"}`})
+		shop := open(t, "RemoteText", map[string]any{"command": command("shop"),
+			"config": `{"goods": ["ink"], "price": 2, "mode": "val"}`})
 		if start := begin(t, shop, 3); start.Actions != nil || shop.Observe().Text != "val: Find ink." {
 			t.Errorf("%q, %q", start.Actions, shop.Observe().Text)
 		}
@@ -112,10 +115,12 @@ func TestOpenEnv(t *testing.T) {
 	if r, _ := act(t, two, "4"); r.Valid {
 		t.Errorf("no call: %+v", r)
 	}
-	if r, shown := act(t, two, called("act", `{"number": "x"}`)); r.Valid || !strings.Contains(shown, "tool act: error: the server answers VALIDATION_ERROR") {
+	if r, shown := act(t, two, called("act", `{"number": "x"}`)); r.Valid ||
+		!strings.Contains(shown, "tool act: error: the server answers VALIDATION_ERROR") {
 		t.Errorf("%+v, %q", r, shown)
 	}
-	reply := called("shout", `{}`) + called("act", `{"number": 1, "loud": true}`) + called("act", `{"number": 4}`) + called("act", `{"number": 4}`)
+	reply := called("shout", `{}`) + called("act", `{"number": 1, "loud": true}`) + called("act", `{"number": 4}`) +
+		called("act", `{"number": 4}`)
 	r, _ := act(t, two, reply)
 	var said []string
 	for _, m := range two.Observe().Messages {
@@ -134,7 +139,8 @@ func TestOpenEnv(t *testing.T) {
 		t.Errorf("%+v, %q", r, shown)
 	}
 	begin(t, tool, 4)
-	if _, err := tool.Step(t.Context(), called("guess", `{"number": 0}`)); err == nil || !strings.Contains(err.Error(), "the line is dead") {
+	if _, err := tool.Step(t.Context(), called("guess", `{"number": 0}`)); err == nil ||
+		!strings.Contains(err.Error(), "the line is dead") {
 		t.Errorf("a lost session: %v", err)
 	}
 }
@@ -147,22 +153,26 @@ func TestOpenRewardStandard(t *testing.T) {
 	if tools := start.Tools; len(tools) != 1 || tools[0].Name != "hint" {
 		t.Errorf("%+v", tools)
 	}
-	if r, shown := act(t, e, called("hint", `{}`)); r.Reward != -0.25 || r.Done || r.Info["hints"] != 1 || shown != "tool hint: count" {
+	if r, shown := act(t, e, called("hint", `{}`)); r.Reward != -0.25 || r.Done || r.Info["hints"] != 1 ||
+		shown != "tool hint: count" {
 		t.Errorf("%+v, %q", r, shown)
 	}
 	if r, shown := act(t, e, called("help", `{}`)); r.Valid || shown != "tool help: error: no such tool" {
 		t.Errorf("%+v, %q", r, shown)
 	}
-	if r, shown := act(t, e, "It is</think> 4 "); !r.Done || !r.Success || r.Reward != 1.5 || shown != "tool final: done" {
+	if r, shown := act(t, e, "It is</think> 4 "); !r.Done || !r.Success || r.Reward != 1.5 ||
+		shown != "tool final: done" {
 		t.Errorf("%+v, %q", r, shown)
 	}
 	if begin(t, e, 9); !strings.HasPrefix(e.Observe().Text, "What is 4 + 1?") {
 		t.Errorf("another task: %q", e.Observe().Text)
 	}
-	if _, err := e.Step(t.Context(), called("broken", `{}`)); err == nil || !strings.Contains(err.Error(), "the sandbox is gone") {
+	if _, err := e.Step(t.Context(), called("broken", `{}`)); err == nil ||
+		!strings.Contains(err.Error(), "the sandbox is gone") {
 		t.Errorf("a failing tool: %v", err)
 	}
-	none := open(t, "RemoteText", map[string]any{"command": append(python(t), "--factory", "standards:ors", "--stdio"), "config": `{"split": "none"}`})
+	none := open(t, "RemoteText", map[string]any{"command": append(python(t), "--factory", "standards:ors", "--stdio"),
+		"config": `{"split": "none"}`})
 	if _, err := none.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "has no tasks") {
 		t.Errorf("an empty split: %v", err)
 	}

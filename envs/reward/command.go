@@ -25,8 +25,8 @@ func init() {
 		func(o any) (Component, error) { return newCommand(*o.(*commandOptions)) }})
 }
 
-// command asks a program. The processes are shared by all components with the same options: a rollout has an environment
-// per episode, and a program for each would be too many.
+// command asks a program. The processes are shared by all components with the same options: a rollout has an
+// environment per episode, and a program for each would be too many.
 type command struct {
 	options commandOptions
 	pool    *pool // nil once closed
@@ -51,7 +51,8 @@ func newCommand(o commandOptions) (Component, error) {
 		problems = append(problems, errors.New(`option command: expected a program with its arguments, such as ["python3", "judge.py"]`))
 	}
 	if !(o.Timeout > 0 && o.Timeout <= 3600) {
-		problems = append(problems, fmt.Errorf("option timeout: expected seconds above 0, at most 3600, got %g", o.Timeout))
+		problems = append(problems, fmt.Errorf("option timeout: expected seconds above 0, at most 3600, got %g",
+			o.Timeout))
 	}
 	if !(o.Start >= 0 && o.Start <= 3600) {
 		problems = append(problems, fmt.Errorf("option start_timeout: expected seconds, at most 3600, got %g", o.Start))
@@ -82,7 +83,8 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 		return Score{}, errors.New("the component is closed")
 	}
 	extra, _ := r.Columns["extra_info"].(map[string]any)
-	q := question{DataSource: r.Source, Solution: r.Text, GroundTruth: r.Gold, ExtraInfo: extra, Prompt: r.Prompt, ID: r.ID,
+	q := question{DataSource: r.Source, Solution: r.Text, GroundTruth: r.Gold, ExtraInfo: extra, Prompt: r.Prompt,
+		ID:     r.ID,
 		Tokens: r.Tokens, Truncated: r.Truncated}
 	var process *process
 	select {
@@ -112,7 +114,8 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// valueOf reads the program's answer: a number, or an object with the number under key (or under value, score or total).
+// valueOf reads the program's answer: a number, or an object with the number under key (or under value, score or
+// total).
 func valueOf(line []byte, key string) (float64, error) {
 	var answer any
 	if err := json.Unmarshal(line, &answer); err != nil {

@@ -26,8 +26,8 @@ type Reply struct {
 	Truncated bool           // it ended because it was as long as replies may be
 }
 
-// Score is a component's unweighted value for one reply. Where To > From, the bytes [From, To) of the reply's text are what
-// earned it (the answer): placement "spread" puts the reward there.
+// Score is a component's unweighted value for one reply. Where To > From, the bytes [From, To) of the reply's text
+// are what earned it (the answer): placement "spread" puts the reward there.
 type Score struct {
 	Value    float64
 	From, To int
@@ -83,7 +83,8 @@ func New(name string, options map[string]any) (Component, error) {
 	names := slices.Sorted(maps.Keys(kinds.byName))
 	kinds.RUnlock()
 	if !known {
-		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says which with the option component)",
+		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says "+
+			"which with the option component)",
 			name, kindName, nearest.Hint(kindName, names), strings.Join(names, ", "))
 	}
 	o := kind.NewOptions()

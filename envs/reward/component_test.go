@@ -67,7 +67,8 @@ func TestComponents(t *testing.T) {
 }
 
 func TestStretches(t *testing.T) {
-	for text, want := range map[string]string{"é so #### 5 and": "#### 5 and", `ab \boxed{5} c`: `\boxed{5}`, "none": ""} {
+	for text, want := range map[string]string{"é so #### 5 and": "#### 5 and", `ab \boxed{5} c`: `\boxed{5}`,
+		"none": ""} {
 		s := score(t, "correctness", nil, Reply{Text: text, Gold: "5"})
 		if got := text[s.From:s.To]; got != want {
 			t.Errorf("%q: the answer is %q, want %q", text, got, want)
@@ -101,7 +102,8 @@ func TestWrongOptions(t *testing.T) {
 // Problems with many solutions are verified, not compared.
 func TestVerifiers(t *testing.T) {
 	countdown := map[string]any{"metadata": map[string]any{"numbers": []any{2, 3, 4}, "target": 14}}
-	sudoku := map[string]any{"metadata": map[string]any{"puzzle": []any{[]any{4, 0, 0, 0}, []any{0, 3, 0, 0}, []any{0, 1, 3, 0}, []any{0, 0, 0, 0}}}}
+	sudoku := map[string]any{"metadata": map[string]any{"puzzle": []any{[]any{4, 0, 0, 0}, []any{0, 3, 0, 0},
+		[]any{0, 1, 3, 0}, []any{0, 0, 0, 0}}}}
 	sokoban := map[string]any{"metadata": map[string]any{"gamestr": "+ + + + +\n+ * @ X +\n+ + + + +"}}
 	for _, c := range []struct {
 		source  string
@@ -109,11 +111,15 @@ func TestVerifiers(t *testing.T) {
 		text    string
 		want    float64
 	}{
-		{"countdown", countdown, "2 + 3*4", 1}, {"countdown", countdown, "3*4+2 = 14", 1}, {"countdown", countdown, "14", 0},
-		{"countdown", countdown, "2+3*4+0", 0}, {"countdown", countdown, "2*7", 0}, {"countdown", countdown, "2^3+4+2", 0},
+		{"countdown", countdown, "2 + 3*4", 1}, {"countdown", countdown, "3*4+2 = 14", 1},
+		{"countdown", countdown, "14", 0},
+		{"countdown", countdown, "2+3*4+0", 0}, {"countdown", countdown, "2*7", 0},
+		{"countdown", countdown, "2^3+4+2", 0},
 		{"countdown", countdown, "(2+3*4", 0}, {"countdown", countdown, "2/(3-3)", 0},
-		{"mini_sudoku", sudoku, "4 2 1 3\n1 3 4 2\n2 1 3 4\n3 4 2 1", 1}, {"mini_sudoku", sudoku, "4 2 1 3\n1 3 4 2\n2 1 3 4\n3 4 1 2", 0},
-		{"mini_sudoku", sudoku, "1 2 3 4", 0}, {"sokoban", sokoban, "R", 1}, {"sokoban", sokoban, "RR", 0}, {"sokoban", sokoban, "U", 0},
+		{"mini_sudoku", sudoku, "4 2 1 3\n1 3 4 2\n2 1 3 4\n3 4 2 1", 1},
+		{"mini_sudoku", sudoku, "4 2 1 3\n1 3 4 2\n2 1 3 4\n3 4 1 2", 0},
+		{"mini_sudoku", sudoku, "1 2 3 4", 0}, {"sokoban", sokoban, "R", 1}, {"sokoban", sokoban, "RR", 0},
+		{"sokoban", sokoban, "U", 0},
 		{"sokoban", sokoban, "RX", 0}, {"sokoban", nil, "R", 0},
 	} {
 		r := Reply{Text: `\boxed{` + c.text + "}", Source: c.source, Columns: c.columns, Gold: "another"}
@@ -152,7 +158,8 @@ func TestCommand(t *testing.T) {
 			}
 		}
 	}
-	if s, err := shell(t, `while read l; do echo '{"score": 2, "other": 3}'; done`, "key", "other").Score(t.Context(), Reply{}); err != nil || s.Value != 3 {
+	if s, err := shell(t, `while read l; do echo '{"score": 2, "other": 3}'; done`, "key", "other").Score(t.Context(),
+		Reply{}); err != nil || s.Value != 3 {
 		t.Errorf("key: %v, %v", s, err)
 	}
 }
@@ -181,7 +188,8 @@ func TestCommandFailures(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	_, err := shell(t, `sleep 100 & while read l; do sleep 100; done`, "timeout", 0.2, "start_timeout", 0).Score(t.Context(), Reply{Text: strings.Repeat("x", 1<<20)})
+	_, err := shell(t, `sleep 100 & while read l; do sleep 100; done`, "timeout", 0.2, "start_timeout",
+		0).Score(t.Context(), Reply{Text: strings.Repeat("x", 1<<20)})
 	if err == nil || !strings.Contains(err.Error(), "no answer within 200ms") || time.Since(begin) > 8*time.Second {
 		t.Errorf("a program that hangs: %v after %v", err, time.Since(begin))
 	}
@@ -190,7 +198,8 @@ func TestCommandFailures(t *testing.T) {
 	if _, err := shell(t, "sleep 100", "timeout", 50).Score(ctx, Reply{}); err == nil {
 		t.Error("a cancelled call gives a score")
 	}
-	if _, err := New("judge", map[string]any{"component": "command", "command": []string{"/no/such/program"}}); err != nil {
+	if _, err := New("judge", map[string]any{"component": "command",
+		"command": []string{"/no/such/program"}}); err != nil {
 		t.Errorf("a program is started when it is first asked: %v", err)
 	}
 }
@@ -225,14 +234,16 @@ func TestPythonFunction(t *testing.T) {
 		t.Skip("python3 is not installed")
 	}
 	file := filepath.Join(t.TempDir(), "rewards.py")
-	source := "def plain(solution_str, ground_truth):\n    print('noise')\n    return float(solution_str == ground_truth)\n" +
-		"def rich(data_source, solution_str, ground_truth, extra_info=None, **kwargs):\n    return {'score': len(solution_str), 'why': data_source}\n" +
-		"def broken(solution_str, **kwargs):\n    raise ValueError('no')\n"
+	source := "def plain(solution_str, ground_truth):\n    print('noise')\n    return float(solution_str == " +
+		"ground_truth)\ndef rich(data_source, solution_str, ground_truth, extra_info=None, **kwargs):\n    return " +
+		"{'score': len(solution_str), 'why': data_source}\ndef broken(solution_str, **kwargs):\n    raise " +
+		"ValueError('no')\n"
 	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(name string) Component {
-		c, err := New("mine", map[string]any{"component": "command", "command": []string{"python3", "../../scripts/reward_command.py", file, name}})
+		c, err := New("mine", map[string]any{"component": "command",
+			"command": []string{"python3", "../../scripts/reward_command.py", file, name}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,12 +252,14 @@ func TestPythonFunction(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"plain": 1, "rich": 3} {
 		for range 2 {
-			if s, err := serve(name).Score(t.Context(), Reply{Text: "abc", Gold: "abc"}); err != nil || s.Value != want {
+			if s, err := serve(name).Score(t.Context(), Reply{Text: "abc", Gold: "abc"}); err != nil ||
+				s.Value != want {
 				t.Errorf("%s: %v, %v, want %v", name, s, err, want)
 			}
 		}
 	}
-	if _, err := serve("broken").Score(t.Context(), Reply{}); err == nil || !strings.Contains(err.Error(), "ValueError: no") {
+	if _, err := serve("broken").Score(t.Context(), Reply{}); err == nil ||
+		!strings.Contains(err.Error(), "ValueError: no") {
 		t.Errorf("an exception: %v", err)
 	}
 }

@@ -43,7 +43,8 @@ func init() {
 	none := func() any { return &struct{}{} }
 	always := func(f function) func(any) (Component, error) { return func(any) (Component, error) { return f, nil } }
 	Register(
-		Kind{"correctness", "1 when the answer is the gold one; problems of reasoning-gym with many solutions are verified",
+		Kind{"correctness", "1 when the answer is the gold one; problems of reasoning-gym with many solutions are " +
+			"verified",
 			func() any { return &correctnessOptions{Mode: string(Strict), Answer: answerAuto} },
 			func(o any) (Component, error) { return newCorrectness(*o.(*correctnessOptions)) }},
 		Kind{"format", "how much the reply looks as asked for, 0 to 1",
@@ -63,11 +64,15 @@ func init() {
 				if n < 1 {
 					return nil, fmt.Errorf("option n: expected at least 1, got %d", n)
 				}
-				return function(func(r Reply) (Score, error) { return Score{Value: repeated(strings.Fields(r.Text), n)}, nil }), nil
+				return function(func(r Reply) (Score, error) {
+					return Score{Value: repeated(strings.Fields(r.Text), n)},
+						nil
+				}), nil
 			}},
-		Kind{"truncation", "1 when the reply was cut off (give it a negative weight)", none, always(func(r Reply) (Score, error) {
-			return Score{Value: indicator(r.Truncated)}, nil
-		})},
+		Kind{"truncation", "1 when the reply was cut off (give it a negative weight)", none,
+			always(func(r Reply) (Score, error) {
+				return Score{Value: indicator(r.Truncated)}, nil
+			})},
 	)
 }
 
@@ -131,7 +136,8 @@ func newCorrectness(o correctnessOptions) (Component, error) {
 		err = fmt.Errorf("option mode: %w", err)
 	}
 	if ways := []string{answerAuto, answerBoxed, answerHash, answerTag, answerWhole}; !slices.Contains(ways, o.Answer) {
-		err = errors.Join(err, fmt.Errorf("option answer: expected one of %s, got %q", strings.Join(ways, ", "), o.Answer))
+		err = errors.Join(err, fmt.Errorf("option answer: expected one of %s, got %q", strings.Join(ways, ", "),
+			o.Answer))
 	}
 	return function(func(r Reply) (Score, error) {
 		pred, found := Extract(r.Text, o.Answer)
@@ -151,11 +157,18 @@ func newFormat(o formatOptions) (Component, error) {
 		if err != nil {
 			return nil, fmt.Errorf("option pattern: %w", err)
 		}
-		return function(func(r Reply) (Score, error) { return place(r.Text, indicator(pattern.MatchString(r.Text))), nil }), nil
+		return function(func(r Reply) (Score, error) {
+			return place(r.Text, indicator(pattern.MatchString(r.Text))),
+				nil
+		}), nil
 	}
 	styles := map[string]func(string) float64{
 		"steps": FormatCues,
-		"boxed": func(s string) float64 { content, found := answer.Boxed(s); return indicator(found && !blank(content)) },
+		"boxed": func(s string) float64 {
+			content,
+				found := answer.Boxed(s)
+			return indicator(found && !blank(content))
+		},
 		"hash":  func(s string) float64 { return indicator(hashValue.MatchString(s)) },
 		"think": func(s string) float64 { return indicator(thinking.MatchString(s)) },
 	}
@@ -180,7 +193,8 @@ func newLength(o lengthOptions) (Component, error) {
 	if !known {
 		problems = append(problems, fmt.Errorf("option unit: expected characters, tokens or words, got %q", o.Unit))
 	}
-	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }), errors.Join(problems...)
+	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }),
+		errors.Join(problems...)
 }
 
 // repeated is the share of groups of n words that have occurred before.

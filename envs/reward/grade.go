@@ -56,9 +56,9 @@ func GradeAnswer(pred, gold string, mode Mode) Verdict {
 	return v
 }
 
-// GradeReply compares the last box of a reply with the gold answer. A reply without a box, or with an empty one, is never
-// correct, and neither is any reply to a problem without an answer. Where the rules leave nothing of a side (they cut
-// units off, and all of "\text{ none}" looks like one) the answers are compared as they are written.
+// GradeReply compares the last box of a reply with the gold answer. A reply without a box, or with an empty one, is
+// never correct, and neither is any reply to a problem without an answer. Where the rules leave nothing of a side
+// (they cut units off, and all of "\text{ none}" looks like one) the answers are compared as they are written.
 func GradeReply(reply, gold string, mode Mode) Verdict {
 	pred, found := answer.Boxed(reply)
 	if !found {

@@ -136,7 +136,8 @@ func TestSeedFunctionDefects(t *testing.T) {
 			t.Errorf("%s without a box: %v, %v, want None", name, got, err)
 		}
 	}
-	if _, err := Call("compute_format_scor", Arguments{}); err == nil || !strings.Contains(err.Error(), "did you mean compute_format_score?") {
+	if _, err := Call("compute_format_scor", Arguments{}); err == nil ||
+		!strings.Contains(err.Error(), "did you mean compute_format_score?") {
 		t.Errorf("misspelt name: %v", err)
 	}
 }
@@ -157,7 +158,8 @@ func TestGoldsScore(t *testing.T) {
 }
 
 func TestNothingScoresWithoutAnAnswer(t *testing.T) {
-	for _, reply := range []string{"", "no box", `\boxed{}`, `\boxed{ }`, `\boxed `, "\\boxed{\n}", `\boxed{\right}`, `\boxed{\!}`,
+	for _, reply := range []string{"", "no box", `\boxed{}`, `\boxed{ }`, `\boxed `, "\\boxed{\n}", `\boxed{\right}`,
+		`\boxed{\!}`,
 		"\\boxed{\u200b}", `\fbox{}`, `\boxed{\text{ m}}`} {
 		for _, gold := range []string{"", " ", "x=", "0", `\left`, `\text{ cm}`} {
 			for _, mode := range []Mode{Strict, Lenient} {
@@ -180,7 +182,8 @@ func TestAnswersThatLookLikeUnits(t *testing.T) {
 }
 
 func FuzzGrade(f *testing.F) {
-	for _, s := range []string{`\frac`, `\frac{1`, `\sqrt`, `\boxed{\frac}`, `{{{}`, "αβ=5", `\frac1`, `1/2`, "\xff", `\text{ x`, `((1,2]`,
+	for _, s := range []string{`\frac`, `\frac{1`, `\sqrt`, `\boxed{\frac}`, `{{{}`, "αβ=5", `\frac1`, `1/2`, "\xff",
+		`\text{ x`, `((1,2]`,
 		`x^{y^{z}}`, `\begin{pmatrix}1&2\\3\end{pmatrix}`, `1\pm2`, `\{1,2\}`, `9^{9^{9^9}}`, `\sqrt[3]{-8}`} {
 		f.Add(s, s)
 	}

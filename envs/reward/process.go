@@ -21,8 +21,8 @@ type process struct {
 	running *coprocess.Process // nil while there is none
 }
 
-// ask sends one question and waits for its answer, for the first one of a new process at least as long as start. After an
-// error there is no process any more.
+// ask sends one question and waits for its answer, for the first one of a new process at least as long as start.
+// After an error there is no process any more.
 func (p *process) ask(ctx context.Context, q *question, limit, start time.Duration) (line []byte, err error) {
 	if p.running == nil {
 		limit = max(limit, start)

@@ -13,8 +13,8 @@ import (
 	"gyre/internal/nearest"
 )
 
-// Arguments are the keyword arguments of the seed's functions. Text is the one string of those that take no more; Others
-// (data_source, extra_info, …) change nothing.
+// Arguments are the keyword arguments of the seed's functions. Text is the one string of those that take no more;
+// Others (data_source, extra_info, …) change nothing.
 type Arguments struct {
 	Solution  *string            `json:"solution_str"`
 	Truth     any                `json:"ground_truth"`
@@ -52,8 +52,8 @@ const SeedLength = 800
 
 var seedWeights = SeedWeights{0.34, 0.33, 0.33}
 
-// seedFunctions are rldynamic's, values and defects included: the gold answer is compared as it is written, an empty box
-// equals an empty gold, and a dangling \frac raises.
+// seedFunctions are rldynamic's, values and defects included: the gold answer is compared as it is written, an
+// empty box equals an empty gold, and a dangling \frac raises.
 var seedFunctions = map[string]func(Arguments) (any, error){
 	"compute_correctness_score": func(a Arguments) (any, error) {
 		s, err := a.solution()
@@ -194,7 +194,8 @@ func seedScores(a Arguments) (s ComponentScores, err error) {
 	}
 	s.Weights = seedWeights
 	if a.Weights != nil {
-		for name, to := range map[string]*Float{"correctness": &s.Weights.Correctness, "format": &s.Weights.Format, "length": &s.Weights.Length} {
+		for name, to := range map[string]*Float{"correctness": &s.Weights.Correctness, "format": &s.Weights.Format,
+			"length": &s.Weights.Length} {
 			w, given := a.Weights[name]
 			if !given {
 				return s, &Exception{"KeyError", "'" + name + "'"}

@@ -63,7 +63,8 @@ func verifySudoku(pred string, r Reply) bool {
 	for i, text := range fields {
 		row, column := i/n, i%n
 		value, err := strconv.Atoi(text)
-		if err != nil || value < 1 || value > n || len(m.Puzzle[row]) != n || m.Puzzle[row][column] != 0 && m.Puzzle[row][column] != value {
+		if err != nil || value < 1 || value > n || len(m.Puzzle[row]) != n || m.Puzzle[row][column] != 0 &&
+			m.Puzzle[row][column] != value {
 			return false
 		}
 		for _, unit := range [][3]int{{0, row, value}, {1, column, value}, {2, row/box*box + column/box, value}} {
@@ -76,7 +77,8 @@ func verifySudoku(pred string, r Reply) bool {
 	return true
 }
 
-// verifySokoban plays the moves. As in the puzzle's text: * player, % player on a goal, @ box, X goal, $ box on a goal, + wall.
+// verifySokoban plays the moves. As in the puzzle's text: * player, % player on a goal, @ box, X goal, $ box on a
+// goal, + wall.
 func verifySokoban(pred string, r Reply) bool {
 	var m struct{ Gamestr string }
 	if !metadata(r, &m) {

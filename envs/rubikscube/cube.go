@@ -2,8 +2,9 @@ package rubikscube
 
 import "strings"
 
-// cube is the colour of each sticker. Faces follow each other as U L F R B D; a face's four stickers are read like a line
-// of text by somebody who looks at it: L, F, R and B stand upright, U is seen with F below it, D with F above it.
+// cube is the colour of each sticker. Faces follow each other as U L F R B D; a face's four stickers are read like
+// a line of text by somebody who looks at it: L, F, R and B stand upright, U is seen with F below it, D with F
+// above it.
 type cube [24]byte
 
 const (

@@ -29,8 +29,9 @@ func (o *options) check() error {
 
 func init() {
 	envs.Register(envs.Spec{
-		Tag: "rubikscube", Type: "rubikscube", Doc: "2x2 cube, scrambled by one turn", MaxActions: 20, MaxReplyWords: 96,
-		NewOptions: func() any { return &options{Scramble: 1, MaxSteps: 20} },
+		Tag: "rubikscube", Type: "rubikscube", Doc: "2x2 cube, scrambled by one turn", MaxActions: 20,
+		MaxReplyWords: 96,
+		NewOptions:    func() any { return &options{Scramble: 1, MaxSteps: 20} },
 		New: func(o any) (envs.Env, error) {
 			if err := o.(*options).check(); err != nil {
 				return nil, err
@@ -98,11 +99,12 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 func (g *game) actions() []string { return slices.Clone(actionNames) }
 
 func (g *game) instruction() string {
-	return "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is where does " +
-		"not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L left, R right, F front, " +
-		"B back. A letter with ' turns it counter-clockwise.\n" +
-		"Each face is shown as its upper row and its lower row. L, F, R and B are seen upright from outside; U is seen from " +
-		"above with F at its lower edge, D from below with F at its upper edge. Colours: W white, O orange, G green, R red, B blue, Y yellow."
+	return "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is " +
+		"where does not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L " +
+		"left, R right, F front, B back. A letter with ' turns it counter-clockwise.\nEach face is shown as its " +
+		"upper row and its lower row. L, F, R and B are seen upright from outside; U is seen from above with F at " +
+		"its lower edge, D from below with F at its upper edge. Colours: W white, O orange, G green, R red, B blue, " +
+		"Y yellow."
 }
 
 // Solve returns a shortest solution.

@@ -135,7 +135,8 @@ func TestEpisode(t *testing.T) {
 		}
 	}
 	spec, _ := envs.Lookup("rubikscube")
-	for want, options := range map[string]map[string]any{"option scramble_depth": {"scramble_depth": 0}, "option max_steps": {"max_steps": 0}} {
+	for want, options := range map[string]map[string]any{"option scramble_depth": {"scramble_depth": 0},
+		"option max_steps": {"max_steps": 0}} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)
 		}

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// half is how far the search goes from either end: no state of the pocket cube is more than 14 quarter turns from solved.
+// half is how far the search goes from either end: no state of the pocket cube is more than 14 quarter turns from
+// solved.
 const half = 7
 
 // searched are the actions of the search. They leave the corner between D, B and L where it is, which decides how the
@@ -16,7 +17,8 @@ var searched = []int{0, 1, 6, 7, 8, 9}
 // key packs the stickers that searched actions move.
 type key uint64
 
-// goals maps every state within half turns of the solved cube to the action that brings it nearer, -1 for the solved one.
+// goals maps every state within half turns of the solved cube to the action that brings it nearer, -1 for the
+// solved one.
 var goals = sync.OnceValue(func() map[key]int8 {
 	start := normalize(solvedCube())
 	table := map[key]int8{start.key(): -1}

@@ -102,8 +102,10 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 	defaults(&c.Memory, 512<<20)
 	defaults(&c.Output, 1<<20)
 	defaults(&c.Disk, 16<<20)
-	if c.Time < time.Second || c.Memory < 64<<20 || c.Output < 1 || c.Disk < 1 || c.Isolation != Full && c.Isolation != Limits {
-		return nil, fmt.Errorf("sandbox: expected at least a second, 64 MiB of memory and isolation full or limits, got %s, %d MiB and %q",
+	if c.Time < time.Second || c.Memory < 64<<20 || c.Output < 1 || c.Disk < 1 || c.Isolation != Full &&
+		c.Isolation != Limits {
+		return nil, fmt.Errorf("sandbox: expected at least a second, 64 MiB of memory and isolation full or limits, "+
+			"got %s, %d MiB and %q",
 			c.Time, c.Memory>>20, c.Isolation)
 	}
 	path, err := exec.LookPath(c.Python)
@@ -122,7 +124,8 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 			err = s.prove(ctx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("sandbox: this machine cannot keep programs in: %w; programs that are trusted can run with isolation = \"limits\"", err)
+			return nil, fmt.Errorf("sandbox: this machine cannot keep programs in: %w; programs that are trusted can "+
+				"run with isolation = \"limits\"", err)
 		}
 	}
 	return s, nil
@@ -163,8 +166,8 @@ func (s *Sandbox) prove(ctx context.Context) error {
 	return nil
 }
 
-// Run executes the calls of a job one after the other. An error means that the sandbox itself failed; whatever the program
-// does is in the outcomes. They are fewer than the calls if StopAtFailure cut them short.
+// Run executes the calls of a job one after the other. An error means that the sandbox itself failed; whatever the
+// program does is in the outcomes. They are fewer than the calls if StopAtFailure cut them short.
 func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -181,8 +184,9 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 		job.Calls = []Call{{}}
 	}
 	input, err := json.Marshal(map[string]any{
-		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "stop_at_failure": job.StopAtFailure, "scratch": scratch,
-		"filter": s.filter,
+		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "stop_at_failure": job.StopAtFailure,
+		"scratch": scratch,
+		"filter":  s.filter,
 		"limits": map[string]any{
 			"seconds": int(math.Ceil(s.config.Time.Seconds())), "clock": s.clock().Seconds(), "memory": s.config.Memory,
 			"output": s.config.Output, "disk": s.config.Disk, "file": s.config.Disk,

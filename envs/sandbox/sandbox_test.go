@@ -72,7 +72,9 @@ func TestCalls(t *testing.T) {
 		"def add(a, b): return a +":      "SyntaxError",
 		"import sys; sys.exit(3)":        "exit status 3",
 	} {
-		if got := run(t, s, Job{Program: program, Calls: []Call{{Function: "add", Args: []any{2, 3}}}}); got[0].Status != Failed || !strings.Contains(got[0].Error, want) {
+		if got := run(t, s, Job{Program: program,
+			Calls: []Call{{Function: "add", Args: []any{2, 3}}}}); got[0].Status != Failed ||
+			!strings.Contains(got[0].Error, want) {
 			t.Errorf("%s: %+v, want an error with %q", program, got[0], want)
 		}
 	}
@@ -109,7 +111,8 @@ func TestHostilePrograms(t *testing.T) {
 		{"sleep", "import time; time.sleep(60)", Timeout},
 		{"spin", "while True: pass", Timeout},
 		{"close and spin", "import os\nfor fd in (0, 1, 2, 3): os.close(fd)\nwhile True: pass", Timeout},
-		{"ignore signals", "import signal, time\nfor n in range(1, 32):\n  try: signal.signal(n, signal.SIG_IGN)\n  except OSError: pass\nwhile True: pass", Timeout},
+		{"ignore signals", "import signal, time\nfor n in range(1, 32):\n  try: signal.signal(n, signal.SIG_IGN)\n  " +
+			"except OSError: pass\nwhile True: pass", Timeout},
 		{"print for ever", "while True: print('x' * 1000)", Output},
 		{"fill the disk", "f = open('big', 'wb')\nwhile True: f.write(bytes(1 << 16)); f.flush()", Disk},
 		{"many files", "i = 0\nwhile True:\n  open(str(i), 'w').write('x' * 9000); i += 1", Disk},
@@ -118,13 +121,17 @@ func TestHostilePrograms(t *testing.T) {
 		{"remove outside", "import os; os.unlink(" + quote(victim) + ")", Failed},
 		{"truncate outside", "import os; os.truncate(" + quote(victim) + ", 0)", Failed},
 		{"chmod outside", "import os; os.chmod(" + quote(victim) + ", 0)", Failed},
-		{"link from outside", "import os; os.link(" + quote(victim) + ", 'mine'); open('mine', 'w').write('gone')", Failed},
-		{"symlink from outside", "import os; os.symlink(" + quote(victim) + ", 'mine'); open('mine', 'w').write('gone')", Failed},
+		{"link from outside", "import os; os.link(" + quote(victim) + ", 'mine'); open('mine', 'w').write('gone')",
+			Failed},
+		{"symlink from outside", "import os; os.symlink(" + quote(victim) +
+			", 'mine'); open('mine', 'w').write('gone')", Failed},
 		{"read outside", "print(open(" + quote(victim) + ").read())", Failed},
 		{"list outside", "import os; print(os.listdir('/'))", Failed},
 		{"read environment", "print(open('/proc/" + strconv.Itoa(os.Getpid()) + "/environ').read())", Failed},
-		{"rename out", "import os; open('a', 'w').close(); os.rename('a', " + quote(filepath.Join(filepath.Dir(victim), "new")) + ")", Failed},
-		{"connect", "import socket; socket.create_connection(('127.0.0.1', " + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port) + "))", Forbidden},
+		{"rename out", "import os; open('a', 'w').close(); os.rename('a', " +
+			quote(filepath.Join(filepath.Dir(victim), "new")) + ")", Failed},
+		{"connect", "import socket; socket.create_connection(('127.0.0.1', " +
+			strconv.Itoa(listener.Addr().(*net.TCPAddr).Port) + "))", Forbidden},
 		{"unix socket", "import socket; socket.socket(socket.AF_UNIX)", Forbidden},
 		{"signal", "import os; os.kill(" + strconv.Itoa(os.Getpid()) + ", 9)", Forbidden},
 		{"signal the runner", "import os; os.kill(os.getppid(), 9)", Forbidden},
@@ -146,7 +153,8 @@ func TestHostilePrograms(t *testing.T) {
 			}
 			begin := time.Now()
 			// The second call is harmless: it must not notice the first.
-			program := "import sys\nif sys.stdin.readline():\n" + "  " + strings.ReplaceAll(c.program, "\n", "\n  ") + "\nelse:\n  print('fine')"
+			program := "import sys\nif sys.stdin.readline():\n" + "  " + strings.ReplaceAll(c.program, "\n", "\n  ") +
+				"\nelse:\n  print('fine')"
 			got := run(t, s, Job{Program: program, Calls: []Call{{Stdin: "go\n"}, {}}})
 			if c.want != "" && got[0].Status != c.want || c.want == "" && got[0].Status == OK {
 				t.Errorf("%s: %s, want %s", got[0].Status, got[0].Error, c.want)
@@ -173,9 +181,11 @@ func TestHostilePrograms(t *testing.T) {
 func TestOrdinaryPrograms(t *testing.T) {
 	s := confined(t)
 	for name, program := range map[string]string{
-		"library": "import math, collections, itertools, functools, heapq, re, json, random, decimal, datetime, bisect, string\nprint(math.comb(5, 2))",
-		"files":   "open('a.txt', 'w').write('10')\nprint(open('a.txt').read())",
-		"threads": "import threading\nx = []\nt = threading.Thread(target=lambda: x.append(10)); t.start(); t.join()\nprint(x[0])",
+		"library": "import math, collections, itertools, functools, heapq, re, json, random, decimal, datetime, " +
+			"bisect, string\nprint(math.comb(5, 2))",
+		"files": "open('a.txt', 'w').write('10')\nprint(open('a.txt').read())",
+		"threads": "import threading\nx = []\nt = threading.Thread(target=lambda: x.append(10)); t.start(); " +
+			"t.join()\nprint(x[0])",
 		"entry":   "def main():\n    print(10)\nif __name__ == '__main__':\n    main()",
 		"exit":    "print(10)\nexit(0)",
 		"deep":    "def f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(5000) // 500)",
@@ -229,7 +239,8 @@ func BenchmarkJob(b *testing.B) {
 	for _, calls := range []int{1, 20} {
 		b.Run(strconv.Itoa(calls)+"calls", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Run(b.Context(), Job{Program: "print(int(input()) + 1)", Calls: slices.Repeat([]Call{{Stdin: "1"}}, calls)}); err != nil {
+				if _, err := s.Run(b.Context(), Job{Program: "print(int(input()) + " +
+					"1)", Calls: slices.Repeat([]Call{{Stdin: "1"}}, calls)}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -61,10 +61,12 @@ func newCorpus(documents []document) *corpus {
 
 func titleKey(title string) string { return strings.ToLower(strings.TrimSpace(title)) }
 
-// termsOf splits a text into the stems of its words, without stop words. stems remembers what words have been stemmed; nil: nothing.
+// termsOf splits a text into the stems of its words, without stop words. stems remembers what words have been
+// stemmed; nil: nothing.
 func termsOf(text string, stems map[string]string) []string {
 	var terms []string
-	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+	words := strings.FieldsFunc(strings.ToLower(text),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) })
 	for _, word := range words {
 		stem, known := stems[word]
 		if !known {
@@ -88,7 +90,8 @@ type hit struct {
 	score    float64
 }
 
-// search gives at most n documents that have terms of the query, the best ones first; of equals that which comes first in the corpus.
+// search gives at most n documents that have terms of the query, the best ones first; of equals that which comes
+// first in the corpus.
 func (c *corpus) search(query string, n int) []hit {
 	scores := map[int32]float64{}
 	terms := termsOf(query, nil)
@@ -123,7 +126,8 @@ func readDocuments(table *dataset.Table) (documents []document, err error) {
 	return documents, nil
 }
 
-// documentOf reads a row under any of the names that corpora give their columns. Where it has no title the first of several lines is one ("\"Title\"\ntext").
+// documentOf reads a row under any of the names that corpora give their columns. Where it has no title the first of
+// several lines is one ("\"Title\"\ntext").
 func documentOf(row dataset.Columns) (d document, err error) {
 	for _, name := range []string{"title", "name"} {
 		if text, ok := row[name].(string); ok && d.title == "" {
@@ -142,7 +146,8 @@ func documentOf(row dataset.Columns) (d document, err error) {
 		break
 	}
 	if d.text = strings.TrimSpace(d.text); d.text == "" {
-		return d, errors.New("expected a document: a title, and a text in column text, contents, content, passage or sentences")
+		return d, errors.New("expected a document: a title, and a text in column text, contents, content, passage or " +
+			"sentences")
 	}
 	if first, rest, several := strings.Cut(d.text, "\n"); d.title == "" && several {
 		d.title, d.text = strings.Trim(first, `" `), strings.TrimSpace(rest)

@@ -80,7 +80,8 @@ func (o *options) open() (l library, err error) {
 		}
 	}
 	if len(documents) == 0 {
-		return l, fmt.Errorf("option corpus: name a file of documents: the questions of %s bring none (column context)", o.Problems)
+		return l, fmt.Errorf("option corpus: name a file of documents: the questions of %s bring none (column context)",
+			o.Problems)
 	}
 	l.corpus = newCorpus(documents)
 	return l, nil
@@ -108,7 +109,8 @@ func newGame(o *options) (*game, error) {
 	for _, c := range []struct {
 		name       string
 		value, min int
-	}{{"results", o.Results, 1}, {"excerpt", o.Excerpt, 1}, {"max_chars", o.MaxChars, 1}, {"max_instances", o.Instances, 0}} {
+	}{{"results", o.Results, 1}, {"excerpt", o.Excerpt, 1}, {"max_chars", o.MaxChars, 1},
+		{"max_instances", o.Instances, 0}} {
 		if c.value < c.min {
 			problems = append(problems, fmt.Errorf("option %s: expected at least %d, got %d", c.name, c.min, c.value))
 		}
@@ -122,16 +124,19 @@ func newGame(o *options) (*game, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	shared, err := libraries.Get([3]string{o.Problems, o.Corpus, strconv.Itoa(o.Instances)}, []string{o.Problems, o.Corpus}, o.open)
+	shared, err := libraries.Get([3]string{o.Problems, o.Corpus, strconv.Itoa(o.Instances)},
+		[]string{o.Problems, o.Corpus}, o.open)
 	if err != nil {
 		return nil, err
 	}
 	g := &game{library: shared, options: o}
 	g.CallCost = o.CallCost
 	g.Offered = []tools.Tool{{
-		Name: "search", Description: "Finds documents and shows how they begin.", Argument: "query", Meaning: "what to look for", Use: g.search,
+		Name: "search", Description: "Finds documents and shows how they begin.", Argument: "query",
+		Meaning: "what to look for", Use: g.search,
 	}, {
-		Name: "read", Description: "Shows a whole document.", Argument: "title", Meaning: "the document's title", Use: g.read,
+		Name: "read", Description: "Shows a whole document.", Argument: "title", Meaning: "the document's title",
+		Use: g.read,
 	}}
 	return g, nil
 }

@@ -40,7 +40,8 @@ func file(t *testing.T, name string, lines ...string) string {
 	return path
 }
 
-// Every question of ours is answered by its expert within the actions of an episode, from documents that hold the answer.
+// Every question of ours is answered by its expert within the actions of an episode, from documents that hold the
+// answer.
 func TestExpert(t *testing.T) {
 	g := play(t, nil, 0)
 	spec, _ := envs.Lookup("search")
@@ -77,7 +78,8 @@ func TestExpert(t *testing.T) {
 			t.Errorf("%s: not answered", g.question.text)
 		}
 		gold := g.question.answers[0]
-		holds := slices.ContainsFunc(g.question.answers, func(a string) bool { return strings.Contains(read, normal(a)) })
+		holds := slices.ContainsFunc(g.question.answers,
+			func(a string) bool { return strings.Contains(read, normal(a)) })
 		if gold != "yes" && gold != "no" && !holds {
 			t.Errorf("%s: the documents do not hold %q", g.question.text, gold)
 		}
@@ -96,30 +98,35 @@ func TestTools(t *testing.T) {
 	g := play(t, map[string]any{"results": 2, "excerpt": 20, "call_cost": 0.25}, 3)
 	r, says := step(t, g, tools.CallOf(g.Offered[0], "Who DESIGNED the bridges with lamps?"))
 	lines := strings.Split(says, "\n")
-	if r.Reward != -0.25 || r.Done || !r.Valid || len(lines) != 4 || !strings.HasPrefix(lines[0], "tool search: 1. Lantern Bridge (score ") ||
+	if r.Reward != -0.25 || r.Done || !r.Valid || len(lines) != 4 ||
+		!strings.HasPrefix(lines[0], "tool search: 1. Lantern Bridge (score ") ||
 		lines[1] != "The Lantern Bridge i…" {
 		t.Errorf("%+v, %q", r, says)
 	}
 	if _, says := step(t, g, "search[of the]"); says != "tool search: nothing found" {
 		t.Errorf("stop words alone: %q", says)
 	}
-	if _, says := step(t, g, "read[ petra vonn ]"); !strings.Contains(says, "the breakwater of Sund. She died in 1923.") {
+	if _, says := step(t, g, "read[ petra vonn ]"); !strings.Contains(says,
+		"the breakwater of Sund. She died in 1923.") {
 		t.Errorf("RAGEN's form: %q", says)
 	}
-	if _, says := step(t, g, "read[Petra]"); !strings.Contains(says, `no document is called "Petra"; a search`) || !strings.Contains(says, "1. Petra Vonn") {
+	if _, says := step(t, g, "read[Petra]"); !strings.Contains(says, `no document is called "Petra"; a search`) ||
+		!strings.Contains(says, "1. Petra Vonn") {
 		t.Errorf("no such title: %q", says)
 	}
 	if r, _ := step(t, g, " "); r.Valid || r.Done {
 		t.Errorf("an empty answer: %+v", r)
 	}
-	if r, _ := step(t, g, "finish[The 1889.]"); !r.Success || !r.Done || r.Reward != 1 || r.Components[0].Value != 1 || r.Info["final_support_found"] != 1 {
+	if r, _ := step(t, g, "finish[The 1889.]"); !r.Success || !r.Done || r.Reward != 1 || r.Components[0].Value != 1 ||
+		r.Info["final_support_found"] != 1 {
 		t.Errorf("%s: %+v", g.question.text, r)
 	}
 	if _, err := g.Step(t.Context(), "read[Ostrel]"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Error(err)
 	}
 	start, err := g.Reset(t.Context(), 1, 0)
-	if err != nil || len(start.Tools) != 2 || start.Tools[1].Name != "read" || !strings.Contains(start.Instruction, `"query"`) {
+	if err != nil || len(start.Tools) != 2 || start.Tools[1].Name != "read" ||
+		!strings.Contains(start.Instruction, `"query"`) {
 		t.Errorf("%+v, %v", start, err)
 	}
 }
@@ -135,7 +142,8 @@ func TestJudge(t *testing.T) {
 		{"The  Lantern-Bridge!", []string{"lanternbridge"}, true, 1},
 		{"an apple a day", []string{"apple day"}, true, 1},
 		{"Theodor", []string{"dor"}, false, 0},
-		{"the red bridge of Ostrel", []string{"Lantern Bridge", "red bridge"}, false, 2 * (2. / 4) * (2. / 2) / (2./4 + 2./2)},
+		{"the red bridge of Ostrel", []string{"Lantern Bridge", "red bridge"}, false,
+			2 * (2. / 4) * (2. / 2) / (2./4 + 2./2)},
 		{"b b b", []string{"b b c d"}, false, 2 * (2. / 3) * (2. / 4) / (2./3 + 2./4)},
 		{"yes it is", []string{"yes"}, false, 0}, // yes, no and noanswer match as a whole only
 		{"yes", []string{"yes it is"}, false, 0},
@@ -153,7 +161,8 @@ func TestThreshold(t *testing.T) {
 	problems := file(t, "q.jsonl", `{"question": "Q?", "answer": "one two three four"}`)
 	corpus := file(t, "c.jsonl", `{"title": "T", "text": "one two three four"}`)
 	for threshold, want := range map[float64]float64{0.3: 0.4, 0.4: 0.4, 0.5: -1, 2: -1} {
-		g := play(t, map[string]any{"problems": problems, "corpus": corpus, "f1_threshold": threshold, "incorrect_reward": -1}, 0)
+		g := play(t, map[string]any{"problems": problems, "corpus": corpus, "f1_threshold": threshold,
+			"incorrect_reward": -1}, 0)
 		r, _ := step(t, g, "one")
 		if math.Abs(r.Reward-want) > 1e-12 || r.Success != (want > 0) || math.Abs(r.Components[1].Value-0.4) > 1e-12 {
 			t.Errorf("threshold %g: %+v, want %g", threshold, r, want)
@@ -189,7 +198,8 @@ func TestFiles(t *testing.T) {
 		 "context": [["Alpha", ["One.", " Two."]], ["Beta", ["Three."]]]},
 		{"_id": "2", "question": "Q2?", "answer": "no", "supporting_facts": [["Beta", 0]], "context": [["Beta", ["Three."]]]}]`)
 	g := play(t, map[string]any{"problems": original}, 0)
-	if len(g.documents) != 2 || g.documents[0] != (document{"Alpha", "One. Two."}) || !slices.Equal(g.question.support, []string{"Alpha", "Beta"}) {
+	if len(g.documents) != 2 || g.documents[0] != (document{"Alpha", "One. Two."}) ||
+		!slices.Equal(g.question.support, []string{"Alpha", "Beta"}) {
 		t.Errorf("%+v, %+v", g.documents, g.question)
 	}
 	type column struct {
@@ -213,11 +223,13 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	g = play(t, map[string]any{"problems": path}, 5)
-	if len(g.documents) != 2 || g.documents[1] != (document{"Beta", "Two. Three."}) || !slices.Equal(g.question.support, []string{"Beta"}) {
+	if len(g.documents) != 2 || g.documents[1] != (document{"Beta", "Two. Three."}) ||
+		!slices.Equal(g.question.support, []string{"Beta"}) {
 		t.Errorf("Parquet: %+v, %+v", g.documents, g.question)
 	}
 
-	corpus := file(t, "c.jsonl", `{"id": "7", "contents": "\"Gamma\"\nText of gamma."}`, `{"id": 8, "contents": "untitled"}`, `{"title": "D", "sentences": ["x", "y"]}`)
+	corpus := file(t, "c.jsonl", `{"id": "7", "contents": "\"Gamma\"\nText of gamma."}`,
+		`{"id": 8, "contents": "untitled"}`, `{"title": "D", "sentences": ["x", "y"]}`)
 	for name, row := range map[string]string{
 		"a list":        `{"question": "Q?", "golden_answers": ["a", "b"]}`,
 		"RAGEN's":       `{"question": "Q?", "ground_truth": ["a", "b"]}`,
@@ -234,15 +246,16 @@ func TestFiles(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("search")
 	for want, options := range map[string]map[string]any{
-		"option results":                {"results": 0},
-		"option max_instances":          {"max_instances": -1},
-		"option f1_threshold":           {"f1_threshold": -1},
-		"name a file of questions":      {"corpus": corpus},
-		"bring none":                    {"problems": file(t, "q.jsonl", `{"question": "Q?", "answer": "x"}`)},
-		"row 0: expected a text":        {"problems": file(t, "q.jsonl", `{"question": "Q?"}`), "corpus": corpus},
-		"row 0: expected a document":    {"problems": original, "corpus": file(t, "c.jsonl", `{"title": "x"}`)},
-		"option corpus: open":           {"problems": original, "corpus": "missing.jsonl"},
-		"context: expected titles and ": {"problems": file(t, "q.jsonl", `{"question": "Q?", "answer": "x", "context": [["T", "text"]]}`)},
+		"option results":             {"results": 0},
+		"option max_instances":       {"max_instances": -1},
+		"option f1_threshold":        {"f1_threshold": -1},
+		"name a file of questions":   {"corpus": corpus},
+		"bring none":                 {"problems": file(t, "q.jsonl", `{"question": "Q?", "answer": "x"}`)},
+		"row 0: expected a text":     {"problems": file(t, "q.jsonl", `{"question": "Q?"}`), "corpus": corpus},
+		"row 0: expected a document": {"problems": original, "corpus": file(t, "c.jsonl", `{"title": "x"}`)},
+		"option corpus: open":        {"problems": original, "corpus": "missing.jsonl"},
+		"context: expected titles and ": {"problems": file(t, "q.jsonl",
+			`{"question": "Q?", "answer": "x", "context": [["T", "text"]]}`)},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)
@@ -257,7 +270,8 @@ func TestFilesAreShared(t *testing.T) {
 	if a.corpus != b.corpus {
 		t.Error("two environments have read the same file")
 	}
-	if err := os.WriteFile(problems, []byte(`{"question": "Another?", "answer": "x", "context": [["T", ["text"]]]}`), 0o600); err != nil {
+	if err := os.WriteFile(problems, []byte(`{"question": "Another?", "answer": "x", "context": [["T", ["text"]]]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if c := play(t, map[string]any{"problems": problems}, 0); c.question.text != "Another?" {

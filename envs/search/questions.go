@@ -9,7 +9,8 @@ import (
 	"gyre/internal/dataset"
 )
 
-// question is a question with all answers that are right, and the titles of the documents that lead there, as far as they are known.
+// question is a question with all answers that are right, and the titles of the documents that lead there, as far
+// as they are known.
 type question struct {
 	text    string
 	answers []string
@@ -53,7 +54,8 @@ func questionOf(row dataset.Columns) (q question, err error) {
 		}
 	}
 	if q.text == "" || q.answers == nil {
-		return q, fmt.Errorf("expected a text in column question, and an answer or a list of them in column answer; it has %s",
+		return q, fmt.Errorf("expected a text in column question, and an answer or a list of them in column answer; "+
+			"it has %s",
 			strings.Join(slices.Sorted(maps.Keys(row)), ", "))
 	}
 	for _, fact := range pairs(row["supporting_facts"], "title", "sent_id") {

@@ -32,7 +32,8 @@ func judge(answer string, right []string) (exact bool, f1 float64) {
 	return false, f1
 }
 
-// wordF1 is the harmonic mean of precision and recall of an answer's words. Words that are whole answers match as a whole only.
+// wordF1 is the harmonic mean of precision and recall of an answer's words. Words that are whole answers match as a
+// whole only.
 func wordF1(answer, gold string) float64 {
 	for _, word := range []string{"yes", "no", "noanswer"} {
 		if answer == word || gold == word {

@@ -112,7 +112,8 @@ func (b *board) render(look grid.Look) string {
 }
 
 // The marks of the cells and surroundings formats are those of level files, but for the floor's.
-const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player on a target"
+const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player " +
+	"on a target"
 
 // objects lists what all formats but the grid name.
 func (b *board) objects() []grid.Objects {

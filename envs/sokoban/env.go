@@ -113,14 +113,14 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
 
 func (g *game) instruction() string {
-	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into a " +
-		"box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes cannot be " +
-		"pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
+	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into " +
+		"a box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes " +
+		"cannot be pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
 		g.look.Explain(g.board.rows, g.board.cols, meanings, marks, "walls")
 }
 
-// Solve returns a shortest solution. Who follows it pays for one search: what is left of a shortest solution is the one that a search
-// from there would find, since both are the first in the order of the directions.
+// Solve returns a shortest solution. Who follows it pays for one search: what is left of a shortest solution is the
+// one that a search from there would find, since both are the first in the order of the directions.
 func (g *game) Solve() ([]string, bool) {
 	if len(g.plan) == 0 {
 		way, ok := g.board.solve()

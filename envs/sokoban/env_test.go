@@ -92,7 +92,8 @@ func TestStepLimitAndUnknownActions(t *testing.T) {
 
 func TestRenderFormats(t *testing.T) {
 	level := "######\n#+$  #\n#  * #\n######" // the player on a target, one box placed
-	coord := "Board size: 4 rows x 6 cols (zero-indexed).\nTargets: (1, 1), (2, 3)\nBoxes: (1, 2)\nBoxes on target: (2, 3)\nPlayer on target: (1, 1)"
+	coord := "Board size: 4 rows x 6 cols (zero-indexed).\nTargets: (1, 1), (2, 3)\nBoxes: (1, 2)\nBoxes on target: " +
+		"(2, 3)\nPlayer on target: (1, 1)"
 	drawing := "######\n#SX__#\n#__√_#\n######"
 	for format, want := range map[string]string{
 		"grid": drawing, "coord": coord, "grid_coord": "Coordinates: \n" + coord + "\nGrid Map: \n" + drawing,
@@ -105,7 +106,8 @@ func TestRenderFormats(t *testing.T) {
 	if got, want := g.Observe().Text, "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
 		t.Errorf("other glyphs:\n%s\nwant\n%s", got, want)
 	}
-	if text := g.instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") || strings.Contains(text, "#: wall") {
+	if text := g.instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") ||
+		strings.Contains(text, "#: wall") {
 		t.Errorf("the legend does not show the glyphs in use: %s", text)
 	}
 	text := play(t, map[string]any{"level": level, "observation": "coord"}).instruction()
@@ -115,11 +117,13 @@ func TestRenderFormats(t *testing.T) {
 }
 
 func TestOtherNamesAndSeparator(t *testing.T) {
-	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####", "action_lookup": []any{"1", "2", "3", "4"}, "separator": " "})
+	g := play(t, map[string]any{"level": "#####\n#@$.#\n#####", "action_lookup": []any{"1", "2", "3", "4"},
+		"separator": " "})
 	if got, want := g.Observe().Text, "# # # # #\n# P X O #\n# # # # #"; got != want {
 		t.Errorf("drawn as\n%s\nwant\n%s", got, want)
 	}
-	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" || !slices.Equal(g.actions(), []string{"1", "2", "3", "4"}) {
+	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" ||
+		!slices.Equal(g.actions(), []string{"1", "2", "3", "4"}) {
 		t.Errorf("the expert says %v of %v", way, g.actions())
 	}
 	if r, err := g.Step(t.Context(), "Right"); err != nil || r.Valid {
@@ -152,7 +156,8 @@ func TestTags(t *testing.T) {
 		boxes, _ := env.(*game).board.boxes()
 		if env.(*game).board.rows != want.rows || boxes != want.boxes || spec.MaxActions != want.actions ||
 			!strings.Contains(env.Observe().Text, want.contains) {
-			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions, env.Observe().Text)
+			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions,
+				env.Observe().Text)
 		}
 	}
 }
@@ -162,7 +167,7 @@ func TestWrongOptions(t *testing.T) {
 	for want, options := range map[string]map[string]any{
 		"did you mean boxes?":          {"boxs": 1},
 		"option size: expected 4":      {"size": []any{int64(2), int64(6)}},
-		"two whole numbers":            {"size": int64(6)},
+		"a list of 2 numbers":            {"size": int64(6)},
 		"option boxes: expected at":    {"num_boxes": 0},
 		"option observation: expected": {"observation": "pixels"},
 		"option glyphs: expected 7":    {"glyphs": "#_O"},

@@ -34,8 +34,10 @@ func TestAgreesWithGymSokoban(t *testing.T) {
 				t.Fatalf("%s, step %d of %s: %v", level, i, actions, err)
 			}
 			last := i == len(actions)-1
-			if math.Abs(r.Reward-rewards[paid[i]]) > 1e-9 || r.Effective != (moved[i] == '1') || r.Done != (last && done) {
-				t.Fatalf("%s, step %d of %s: %+v, gym-sokoban pays %c, moves %c", level, i, actions, r, paid[i], moved[i])
+			if math.Abs(r.Reward-rewards[paid[i]]) > 1e-9 || r.Effective != (moved[i] == '1') ||
+				r.Done != (last && done) {
+				t.Fatalf("%s, step %d of %s: %+v, gym-sokoban pays %c, moves %c", level, i, actions, r, paid[i],
+					moved[i])
 			}
 			seen[paid[i]]++
 		}

@@ -45,8 +45,8 @@ func parseLevel(rows []string) (*board, error) {
 			case is(textFloors), is(textBoxes), is(textPlayers):
 				b.cells[i] = floor
 			default:
-				return nil, fmt.Errorf("level row %d, column %d: unknown character %q (XSB: # wall, @ player, + player on target, "+
-					"$ box, * box on target, . target, space floor)", r, c, char)
+				return nil, fmt.Errorf("level row %d, column %d: unknown character %q (XSB: # wall, @ player, + "+
+					"player on target, $ box, * box on target, . target, space floor)", r, c, char)
 			}
 			b.box[i] = is(textBoxes) || is(textPlaced)
 			if is(textPlayers) || is(textArrived) {
@@ -60,7 +60,8 @@ func parseLevel(rows []string) (*board, error) {
 	case players != 1:
 		return nil, fmt.Errorf("the level has %d players: expected one", players)
 	case boxes == 0 || boxes != targets:
-		return nil, fmt.Errorf("the level has %d boxes and %d targets: expected as many boxes as targets, at least one", boxes, targets)
+		return nil, fmt.Errorf("the level has %d boxes and %d targets: expected as many boxes as targets, at least one",
+			boxes, targets)
 	case placed == boxes:
 		return nil, fmt.Errorf("the level is solved already: all %d boxes are on targets", boxes)
 	}

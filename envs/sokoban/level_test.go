@@ -46,7 +46,8 @@ func TestRenderedLevelsCanBeRead(t *testing.T) {
 
 func TestLevelFiles(t *testing.T) {
 	boxoban := "; 0\n#####\n#@$.#\n#####\n\n; 1\r\n#####\r\n#.$@#\r\n#####\r\n"
-	lines := `{"id": "a", "rows": ["#####", "#@$.#", "#####"]}` + "\n\n" + `{"rows": ["#####", "#.$@#", "#####"]}` + "\n"
+	lines := `{"id": "a", "rows": ["#####", "#@$.#", "#####"]}` + "\n\n" + `{"rows": ["#####", "#.$@#", "#####"]}` +
+		"\n"
 	for name, content := range map[string]string{"boxoban.txt": boxoban, "levels.jsonl": lines} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -64,8 +65,8 @@ func TestLevelFiles(t *testing.T) {
 	}
 }
 
-// Levels of google-deepmind/boxoban-levels (Apache 2.0): 10×10 cells and four boxes. Those that the expert solves are solved
-// by playing what it says.
+// Levels of google-deepmind/boxoban-levels (Apache 2.0): 10×10 cells and four boxes. Those that the expert solves
+// are solved by playing what it says.
 func TestBoxobanLevels(t *testing.T) {
 	g := play(t, map[string]any{"levels": "testdata/boxoban.jsonl", "max_steps": 1000})
 	if len(g.levels) != 36 {

@@ -26,7 +26,8 @@ type options struct {
 func defaults(set func(*options)) func() any {
 	return func() any {
 		o := &options{
-			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", View: 1, Glyphs: "#_O√XPS", Actions: actionNames,
+			Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", View: 1,
+			Glyphs: "#_O√XPS", Actions: actionNames,
 		}
 		set(o)
 		return o
@@ -54,7 +55,8 @@ func (o *options) check() error {
 	if o.Level == nil && o.Levels == "" {
 		problems = append(problems, grid.CheckSize(o.Observation, o.Size[0], o.Size[1]))
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View), grid.CheckActions(o.Actions, actionNames))...)
+	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View),
+		grid.CheckActions(o.Actions, actionNames))...)
 }
 
 func init() {
@@ -68,7 +70,8 @@ func init() {
 	envs.Register(
 		spec("sokoban", "6x6 board, one box, drawn as a grid", 100, same),
 		spec("SimpleSokoban", "6x6 board, one box, drawn as a grid (RAGEN's name)", 100, same),
-		spec("CoordSokoban", "6x6 board, one box, coordinates and grid", 120, func(o *options) { o.Observation = "grid_coord" }),
+		spec("CoordSokoban", "6x6 board, one box, coordinates and grid", 120,
+			func(o *options) { o.Observation = "grid_coord" }),
 		spec("LargerSokoban", "8x8 board, two boxes, drawn as a grid", 100, func(o *options) {
 			o.Size, o.Boxes, o.SearchDepth = [2]int{8, 8}, 2, 10
 		}),

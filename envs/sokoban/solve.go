@@ -7,8 +7,9 @@ const (
 	maxStates = 1_000_000 // states visited before giving up
 )
 
-// solve finds a shortest solution, as indices of directions, by breadth-first search over player and boxes, trying Up, Down, Left, Right in this
-// order, so that the result is the same every time. Boxes on cells from which no target can be reached are not pursued.
+// solve finds a shortest solution, as indices of directions, by breadth-first search over player and boxes, trying
+// Up, Down, Left, Right in this order, so that the result is the same every time. Boxes on cells from which no
+// target can be reached are not pursued.
 func (b *board) solve() ([]int, bool) {
 	if all, placed := b.boxes(); placed == all {
 		return nil, true

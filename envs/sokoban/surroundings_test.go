@@ -8,7 +8,8 @@ import (
 	"gyre/envs"
 )
 
-// The surroundings say nothing but what the grid of the same state says: a window around each actor, and the differences of positions.
+// The surroundings say nothing but what the grid of the same state says: a window around each actor, and the
+// differences of positions.
 func TestSurroundingsAgreeWithTheGrid(t *testing.T) {
 	const view = 2
 	options := map[string]any{"boxes": 2, "size": []any{8, 7}}

@@ -49,7 +49,8 @@ func newGame(o *options) (*game, error) {
 	var problems []error
 	f, known := forms[o.Form]
 	if !known {
-		problems = append(problems, fmt.Errorf("option dataset_name: expected one of %s, got %q", strings.Join(slices.Sorted(maps.Keys(forms)), ", "), o.Form))
+		problems = append(problems, fmt.Errorf("option dataset_name: expected one of %s, got %q",
+			strings.Join(slices.Sorted(maps.Keys(forms)), ", "), o.Form))
 	}
 	if o.Attempts < 1 {
 		problems = append(problems, fmt.Errorf("option attempts: expected at least 1, got %d", o.Attempts))
@@ -77,7 +78,8 @@ func (g *game) Observe() envs.Observation {
 	return envs.Observation{Text: g.question.text}
 }
 
-// Step takes an answer. A wrong one may be followed by another, which earns half as much; an empty one is not an answer.
+// Step takes an answer. A wrong one may be followed by another, which earns half as much; an empty one is not an
+// answer.
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
 		return envs.Result{}, envs.ErrNotRunning
@@ -85,7 +87,8 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if strings.TrimSpace(action) == "" {
 		return envs.Result{}, nil
 	}
-	r := envs.Result{Valid: true, Effective: true, Success: g.form.right(action, g.question.gold), Components: []envs.Component{{Name: "correctness"}}}
+	r := envs.Result{Valid: true, Effective: true, Success: g.form.right(action, g.question.gold),
+		Components: []envs.Component{{Name: "correctness"}}}
 	if g.outcome = "Incorrect. Think again."; r.Success {
 		g.outcome = "Correct!"
 		r.Reward = math.Ldexp(1, -g.attempt)

@@ -38,7 +38,8 @@ func TestAttempts(t *testing.T) {
 			}
 			way, ok := g.Solve()
 			r, err := g.Step(t.Context(), way[0])
-			if !ok || err != nil || r.Reward != 1/float64(int(1)<<wrong) || !r.Done || !r.Success || g.Observe().Text != "Correct!" || r.Components[0].Value != 1 {
+			if !ok || err != nil || r.Reward != 1/float64(int(1)<<wrong) || !r.Done || !r.Success ||
+				g.Observe().Text != "Correct!" || r.Components[0].Value != 1 {
 				t.Fatalf("%s: %q to %q: %+v, %v", tag, way, g.question.text, r, err)
 			}
 			if _, err := g.Step(t.Context(), "1"); !errors.Is(err, envs.ErrNotRunning) {
@@ -103,12 +104,15 @@ func TestFilesAndOptions(t *testing.T) {
 		tag     string
 		options map[string]any
 	}{
-		"one of gsm8k, metamathqa, mmlu":      {"MMLU", map[string]any{"dataset_name": "math"}},
-		"option attempts":                     {"MMLU", map[string]any{"attempts": 0}},
-		"no such file":                        {"MMLU", map[string]any{"problems": "missing.jsonl"}},
-		"row 1: expected two to four texts":   {"MMLU", map[string]any{"problems": file(`{"question": "Q?", "choices": ["x", "y"], "answer": 2}`)}},
-		"expected a text in column \"query\"": {"MetamathQA", map[string]any{"problems": file(`{"question": "Q?", "response": "The answer is: 1"}`)}},
-		"expected an answer after \"####\"":   {"GSM8K", map[string]any{"problems": file(`{"question": "Q?", "answer": "1"}`)}},
+		"one of gsm8k, metamathqa, mmlu": {"MMLU", map[string]any{"dataset_name": "math"}},
+		"option attempts":                {"MMLU", map[string]any{"attempts": 0}},
+		"no such file":                   {"MMLU", map[string]any{"problems": "missing.jsonl"}},
+		"row 1: expected two to four texts": {"MMLU",
+			map[string]any{"problems": file(`{"question": "Q?", "choices": ["x", "y"], "answer": 2}`)}},
+		"expected a text in column \"query\"": {"MetamathQA",
+			map[string]any{"problems": file(`{"question": "Q?", "response": "The answer is: 1"}`)}},
+		"expected an answer after \"####\"": {"GSM8K",
+			map[string]any{"problems": file(`{"question": "Q?", "answer": "1"}`)}},
 	} {
 		spec, err := envs.Lookup(c.tag)
 		if err != nil {

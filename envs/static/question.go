@@ -96,7 +96,8 @@ func readMMLU(row map[string]any) (question, error) {
 	choices, ok := row["choices"].([]any)
 	index, err := strconv.Atoi(fmt.Sprint(row["answer"]))
 	if !ok || len(choices) < 2 || len(choices) > 4 || err != nil || index < 0 || index >= len(choices) {
-		return question{}, fmt.Errorf("expected two to four texts in column \"choices\" and the index of one in column \"answer\"")
+		return question{}, fmt.Errorf("expected two to four texts in column \"choices\" and the index of one in " +
+			"column \"answer\"")
 	}
 	for i, choice := range choices {
 		text += fmt.Sprintf("\n%c. %v", 'A'+i, choice)
@@ -125,7 +126,8 @@ func sameNumber(answer, gold string) bool {
 		return true
 	}
 	a, b := numeral.FindStringSubmatch(answer), numeral.FindStringSubmatch(gold)
-	return a != nil && b != nil && reward.GradeAnswer(strings.ReplaceAll(a[1], ",", ""), strings.ReplaceAll(b[1], ",", ""), reward.Lenient).Correct
+	return a != nil && b != nil && reward.GradeAnswer(strings.ReplaceAll(a[1], ",", ""),
+		strings.ReplaceAll(b[1], ",", ""), reward.Lenient).Correct
 }
 
 // letter is a choice that stands by itself: the A of "answer" is none.

@@ -42,7 +42,8 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 		g.grid, g.solution = newGrid(p.puzzle.n), p.solution
 		g.grid.copyFrom(p.puzzle)
 	} else {
-		puzzle, solution, err := generate(envs.Rand("sudoku", seed), g.options.Size, g.options.blanks(), g.options.Unique)
+		puzzle, solution, err := generate(envs.Rand("sudoku", seed), g.options.Size, g.options.blanks(),
+			g.options.Unique)
 		if err != nil {
 			return envs.Start{}, err
 		}
@@ -128,14 +129,15 @@ func (g *game) place(action string) envs.Result {
 
 func (g *game) instruction() string {
 	n, box := g.grid.n, g.grid.box
-	text := fmt.Sprintf("You solve a Sudoku. Fill the empty cells with numbers from 1 to %d so that every row, every column and every "+
-		"%dx%d box holds each of them once. An action writes one number, such as \"place 3 at row 2 col 1\" or, shorter, \"2,1,3\": "+
-		"row, column, number, all counted from 1. A number you wrote may be replaced, but never by one that its row, column or box "+
-		"holds already.", n, box, box)
+	text := fmt.Sprintf("You solve a Sudoku. Fill the empty cells with numbers from 1 to %d so that every row, every "+
+		"column and every %dx%d box holds each of them once. An action writes one number, such as \"place 3 at row 2 "+
+		"col 1\" or, shorter, \"2,1,3\": row, column, number, all counted from 1. A number you wrote may be "+
+		"replaced, but never by one that its row, column or box holds already.", n, box, box)
 	if g.options.Format == "simple" {
 		return text + "\nA dot is an empty cell."
 	}
-	return text + "\n[3] is an initial cell, which cannot be changed, 3 without brackets a number that you wrote, a dot an empty cell."
+	return text + "\n[3] is an initial cell, which cannot be changed, 3 without brackets a number that you wrote, a " +
+		"dot an empty cell."
 }
 
 // Solve writes the solution's numbers, wrong ones replaced as soon as their place allows it.

@@ -37,7 +37,8 @@ func checkFull(t *testing.T, g *grid) {
 		}
 		for v := 1; v <= g.n; v++ {
 			if row[v] != 1 || col[v] != 1 || box[v] != 1 {
-				t.Fatalf("number %d in unit %d: %d in the row, %d in the column, %d in the box", v, unit, row[v], col[v], box[v])
+				t.Fatalf("number %d in unit %d: %d in the row, %d in the column, %d in the box", v, unit, row[v],
+					col[v], box[v])
 			}
 		}
 	}
@@ -205,10 +206,12 @@ func TestFormats(t *testing.T) {
 	if _, err := g.Step(t.Context(), "2,1,3"); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.Observe().Text; !strings.Contains(got, " 3 [4]| [1] . ") || !strings.Contains(got, "(8 initial, 1 placed)") {
+	if got := g.Observe().Text; !strings.Contains(got, " 3 [4]| [1] . ") ||
+		!strings.Contains(got, "(8 initial, 1 placed)") {
 		t.Errorf("after a move:\n%s", got)
 	}
-	if got := play(t, "SimpleSudoku", map[string]any{"size": 16}, 1).Observe().Text; len(strings.Split(got, "\n")[0]) != 16*4+3*2 {
+	if got := play(t, "SimpleSudoku", map[string]any{"size": 16},
+		1).Observe().Text; len(strings.Split(got, "\n")[0]) != 16*4+3*2 {
 		t.Errorf("16x16: the first line is %q", strings.Split(got, "\n")[0])
 	}
 }
@@ -216,7 +219,8 @@ func TestFormats(t *testing.T) {
 func TestParse(t *testing.T) {
 	want := move{row: 2, col: 3, value: 5}
 	for _, text := range []string{
-		"place 5 at row 2 col 3", "Place 5 at ROW 2 column 3.", "place 5 at (2,3)", "place 5 at 2,3", "5 at 2, 3", "5 at (2 ,3)", "(2,3,5)", "2,3,5",
+		"place 5 at row 2 col 3", "Place 5 at ROW 2 column 3.", "place 5 at (2,3)", "place 5 at 2,3", "5 at 2, 3",
+		"5 at (2 ,3)", "(2,3,5)", "2,3,5",
 	} {
 		if got, ok := parseMove(text); !ok || got != want {
 			t.Errorf("%q: %+v, %v", text, got, ok)
@@ -246,9 +250,10 @@ func TestWrongOptions(t *testing.T) {
 		"option max_steps":                 {"max_steps": 0},
 		"no such file":                     {"puzzles": "missing.jsonl"},
 		"line 2: a puzzle of 0 rows":       {"puzzles": file(small + "\n{}\n")},
-		"row 2, column 1: 1 cannot stand":  {"puzzles": file(strings.Replace(small, "[0, 4, 1, 0]", "[1, 4, 1, 0]", 1))},
-		"no solution could be found":       {"puzzles": file(`{"puzzle": [[1, 2, 3, 0], [0, 0, 0, 4], [0, 0, 0, 0], [0, 0, 0, 0]]}`)},
-		"holds no puzzle":                  {"puzzles": file("\n")},
+		"row 2, column 1: 1 cannot stand": {"puzzles": file(strings.Replace(small, "[0, 4, 1, 0]", "[1, 4, 1, 0]",
+			1))},
+		"no solution could be found": {"puzzles": file(`{"puzzle": [[1, 2, 3, 0], [0, 0, 0, 4], [0, 0, 0, 0], [0, 0, 0, 0]]}`)},
+		"holds no puzzle":            {"puzzles": file("\n")},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)

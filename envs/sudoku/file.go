@@ -10,8 +10,8 @@ import (
 // pair is a puzzle of a file and its solution.
 type pair struct{ puzzle, solution *grid }
 
-// readPuzzles reads a JSON Lines or Parquet file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row or, as reasoning-gym
-// writes them, in its "metadata".
+// readPuzzles reads a JSON Lines or Parquet file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row
+// or, as reasoning-gym writes them, in its "metadata".
 func readPuzzles(path string) ([]pair, error) {
 	type row struct {
 		Puzzle   [][]int

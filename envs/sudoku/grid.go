@@ -2,7 +2,8 @@ package sudoku
 
 import "math/bits"
 
-// grid is a square of n×n cells, n = box×box; 0 is an empty cell. It knows which numbers each row, column and box holds.
+// grid is a square of n×n cells, n = box×box; 0 is an empty cell. It knows which numbers each row, column and box
+// holds.
 type grid struct {
 	n, box            int
 	cells             []int8 // n*n, row by row

@@ -67,7 +67,8 @@ func init() {
 			Tag: tag, Type: "sudoku", Doc: doc, MaxActions: actions, MaxReplyWords: 150,
 			NewOptions: func() any {
 				return &options{
-					Size: size, Difficulty: difficulty, Unique: true, MaxSteps: 81, Format: "with_feedback", Conflicts: true, Numbers: true,
+					Size: size, Difficulty: difficulty, Unique: true, MaxSteps: 81, Format: "with_feedback",
+					Conflicts: true, Numbers: true,
 					Correct: 1, Legal: 0.5, Invalid: -0.1, Completion: 10,
 				}
 			},

@@ -9,7 +9,8 @@ import (
 // move is a number and where to write it, counted from 1 as the player counts.
 type move struct{ row, col, value int }
 
-// forms are the ways to write a move, and which of their groups are row, column and number. The first that is found counts.
+// forms are the ways to write a move, and which of their groups are row, column and number. The first that is found
+// counts.
 var forms = []struct {
 	pattern         *regexp.Regexp
 	row, col, value int

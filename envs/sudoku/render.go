@@ -9,8 +9,8 @@ import (
 	"gyre/envs"
 )
 
-// Observe draws the grid. with_feedback adds what the latest move did, what is left to choose from when little is, and how
-// far the game has come.
+// Observe draws the grid. with_feedback adds what the latest move did, what is left to choose from when little is,
+// and how far the game has come.
 func (g *game) Observe() envs.Observation {
 	text := make([]byte, 0, 1024)
 	if g.options.Format == "simple" {

@@ -33,8 +33,8 @@ func (g *grid) fill(rng *rand.Rand, budget *int) bool {
 	return false
 }
 
-// complete finds the first solution in a fixed order and says whether there is one. A search that takes too long counts as
-// a solution found, which only makes a puzzle easier.
+// complete finds the first solution in a fixed order and says whether there is one. A search that takes too long
+// counts as a solution found, which only makes a puzzle easier.
 func (g *grid) complete(budget *int) bool {
 	i, open := g.tightest()
 	if i < 0 {
@@ -85,7 +85,8 @@ func generate(rng *rand.Rand, n, blanks int, unique bool) (puzzle, solution *gri
 			return puzzle, solution, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("no %dx%d puzzle with %d empty cells and a single solution in %d grids: lower blanks or set unique = false",
+	return nil, nil, fmt.Errorf("no %dx%d puzzle with %d empty cells and a single solution in %d grids: lower blanks "+
+		"or set unique = false",
 		n, n, blanks, grids)
 }
 

@@ -20,9 +20,9 @@ type Tool struct {
 	Use func(ctx context.Context, argument string) (string, error)
 }
 
-// Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then answers.
-// Environments embed it. It implements envs.Tooled, envs.ReplyReader, envs.ReplyWriter, envs.Stopper and, of envs.Env,
-// what does not depend on how an answer is judged.
+// Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then
+// answers. Environments embed it. It implements envs.Tooled, envs.ReplyReader, envs.ReplyWriter, envs.Stopper and,
+// of envs.Env, what does not depend on how an answer is judged.
 type Conversation struct {
 	Offered  []Tool
 	CallCost float64 // taken off the reward for every call
@@ -35,10 +35,12 @@ type Conversation struct {
 	running  bool
 }
 
-// Begin starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the tool says.
+// Begin starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the
+// tool says.
 func (c *Conversation) Begin(question string) envs.Start {
 	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question, running: true}
-	return envs.Start{Instruction: c.instruction(), Tools: c.specs(), StopStrings: []string{closeCall}, ReadReply: readReply,
+	return envs.Start{Instruction: c.instruction(), Tools: c.specs(), StopStrings: []string{closeCall},
+		ReadReply:  readReply,
 		WriteReply: writeReply}
 }
 
@@ -72,8 +74,8 @@ var (
 	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
 )
 
-// readReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last \boxed{}.
-// What is thought before </think> does not count.
+// readReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last
+// \boxed{}. What is thought before </think> does not count.
 func readReply(reply string, limit int) []string {
 	if _, after, found := strings.Cut(reply, "</think>"); found {
 		reply = after
@@ -115,11 +117,12 @@ func CallOf(t Tool, argument string) string {
 	if encoder.Encode(map[string]string{t.Argument: argument}) != nil { // texts can always be encoded
 		return ""
 	}
-	return fmt.Sprintf(`%s{"name": %q, "arguments": %s}%s`, openCall, t.Name, strings.TrimSpace(arguments.String()), closeCall)
+	return fmt.Sprintf(`%s{"name": %q, "arguments": %s}%s`, openCall, t.Name, strings.TrimSpace(arguments.String()),
+		closeCall)
 }
 
-// Call carries out an action that calls a tool; any other action is not its business (isCall is false). An action before
-// Begin or after End is envs.ErrNotRunning.
+// Call carries out an action that calls a tool; any other action is not its business (isCall is false). An action
+// before Begin or after End is envs.ErrNotRunning.
 func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, isCall bool, err error) {
 	if !c.running {
 		return r, false, envs.ErrNotRunning
@@ -144,7 +147,8 @@ func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, 
 	}, true, nil
 }
 
-// invoke uses the tool that a call names. What is wrong with the call is said to the policy; an error is the tool's own.
+// invoke uses the tool that a call names. What is wrong with the call is said to the policy; an error is the tool's
+// own.
 func (c *Conversation) invoke(ctx context.Context, text string) (name, says string, valid bool, err error) {
 	var call struct {
 		Name      string          `json:"name"`
@@ -169,12 +173,14 @@ func (c *Conversation) invoke(ctx context.Context, text string) (name, says stri
 		}
 		argument, ok := arguments[t.Argument].(string)
 		if !ok || len(arguments) != 1 {
-			return t.Name, "error: " + t.Name + " takes the one argument " + strconv.Quote(t.Argument) + ", a string", false, nil
+			return t.Name, "error: " + t.Name + " takes the one argument " + strconv.Quote(t.Argument) + ", a string",
+				false, nil
 		}
 		says, err = t.Use(ctx, argument)
 		return t.Name, says, err == nil, err
 	}
-	says = fmt.Sprintf("error: no tool %q%s; there is %s", call.Name, nearest.Hint(call.Name, names), strings.Join(names, ", "))
+	says = fmt.Sprintf("error: no tool %q%s; there is %s", call.Name, nearest.Hint(call.Name, names),
+		strings.Join(names, ", "))
 	return call.Name, says, false, nil
 }
 
@@ -194,10 +200,12 @@ func (c *Conversation) specs() []envs.Tool {
 func (c *Conversation) instruction() string {
 	text := "Answer the question."
 	for _, t := range c.Offered {
-		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: \"…\"}}%s, where %q is %s.",
+		text += fmt.Sprintf(" You may call the tool %s as often as you need: %s{\"name\": %q, \"arguments\": {%q: "+
+			"\"…\"}}%s, where %q is %s.",
 			t.Name, openCall, t.Name, t.Argument, closeCall, t.Argument, t.Meaning)
 	}
-	return text + " A reply that calls a tool ends there; its result follows. Give the final answer alone, in <answer> and </answer>."
+	return text + " A reply that calls a tool ends there; its result follows. Give the final answer alone, in " +
+		"<answer> and </answer>."
 }
 
 func (c *Conversation) Close() error {

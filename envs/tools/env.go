@@ -58,7 +58,8 @@ func newGame(o *options) (*game, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if o.Terms[0] < 1 || o.Terms[1] < o.Terms[0] || o.Terms[1] > 100 {
-		problem("option terms: expected two counts from 1 to 100, the smaller first, got [%d, %d]", o.Terms[0], o.Terms[1])
+		problem("option terms: expected two counts from 1 to 100, the smaller first, got [%d, %d]", o.Terms[0],
+			o.Terms[1])
 	}
 	if o.MaxNumber < 1 {
 		problem("option max_number: expected at least 1, got %d", o.MaxNumber)
@@ -125,8 +126,8 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	return r, nil
 }
 
-// Solve calls the first tool with what is to be computed and answers what it says. Questions of a file say no such thing:
-// they are answered at once.
+// Solve calls the first tool with what is to be computed and answers what it says. Questions of a file say no such
+// thing: they are answered at once.
 func (g *game) Solve() ([]string, bool) {
 	switch {
 	case !g.Running():

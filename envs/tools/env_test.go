@@ -50,13 +50,15 @@ func TestCalculator(t *testing.T) {
 	expression := strings.TrimSuffix(strings.TrimPrefix(g.question.text, "What is "), "?")
 	r, o := step(t, g, "I compute it.</think>"+callOf("calculator", map[string]any{"expression": expression}))
 	want := []envs.Message{{Role: "tool", Name: "calculator", CallID: "call_1", Content: g.question.gold}}
-	if r.Reward != -0.125 || r.Done || !r.Valid || r.Components[0].Name != "tool_calls" || !reflect.DeepEqual(o.Messages, want) {
+	if r.Reward != -0.125 || r.Done || !r.Valid || r.Components[0].Name != "tool_calls" ||
+		!reflect.DeepEqual(o.Messages, want) {
 		t.Errorf("a call: %+v, %+v, want %+v", r, o, want)
 	}
 	// Two calls in one reply; the second is one that a template wrote with its arguments as text.
 	_, o = step(t, g, callOf("calculator", map[string]any{"expression": "2 ** 0.5"})+"\n"+
 		openCall+`{"name": "calculator", "arguments": "{\"expression\": \"1/0\"}"}`)
-	if len(o.Messages) != 2 || o.Messages[0].Content != "1.4142135623731" || o.Messages[1].Content != "error: a division by zero" {
+	if len(o.Messages) != 2 || o.Messages[0].Content != "1.4142135623731" ||
+		o.Messages[1].Content != "error: a division by zero" {
 		t.Errorf("two calls: %+v", o.Messages)
 	}
 	for reply, says := range map[string]string{
@@ -66,11 +68,13 @@ func TestCalculator(t *testing.T) {
 		callOf("calculator", map[string]any{"expression": "1", "x": ""}):  "takes the one argument",
 		openCall + `{"name": "calculator", "arguments": [1]}` + closeCall: "arguments must be an object",
 	} {
-		if r, o := step(t, g, reply); r.Valid || r.Done || len(o.Messages) != 1 || !strings.Contains(o.Messages[0].Content, says) {
+		if r, o := step(t, g, reply); r.Valid || r.Done || len(o.Messages) != 1 ||
+			!strings.Contains(o.Messages[0].Content, says) {
 			t.Errorf("%s: %+v, %+v; want %q", reply, r, o, says)
 		}
 	}
-	if r, o = step(t, g, "<answer> "+g.question.gold+".0 </answer>"); r.Reward != 1 || !r.Success || !r.Done || o.Text != "The answer is right." {
+	if r, o = step(t, g, "<answer> "+g.question.gold+".0 </answer>"); r.Reward != 1 || !r.Success || !r.Done ||
+		o.Text != "The answer is right." {
 		t.Errorf("the answer: %+v, %+v", r, o)
 	}
 	if _, err := g.Step(t.Context(), "1"); !errors.Is(err, envs.ErrNotRunning) {
@@ -96,7 +100,8 @@ func TestPython(t *testing.T) {
 		"print('so far')\nwhile True: pass":   "so far\nerror: stopped (timeout)",
 		"print('</tool_response><|im_end|>')": "</tool_response><|im\n… (cut off)",
 	} {
-		if _, o := step(t, g, callOf("python", map[string]any{"code": code})); len(o.Messages) != 1 || o.Messages[0].Content != want {
+		if _, o := step(t, g, callOf("python", map[string]any{"code": code})); len(o.Messages) != 1 ||
+			o.Messages[0].Content != want {
 			t.Errorf("%s: %+v, want %q", code, o.Messages, want)
 		}
 	}

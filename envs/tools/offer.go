@@ -31,8 +31,9 @@ func calculator() Tool {
 // python runs programs in the sandbox. Every call starts afresh.
 func python(box *sandbox.Sandbox, most int) Tool {
 	return Tool{
-		Name: "python", Description: "Runs a Python program and returns what it prints and the value of its last line.", Argument: "code",
-		Meaning: "the program",
+		Name: "python", Description: "Runs a Python program and returns what it prints and the value of its last line.",
+		Argument: "code",
+		Meaning:  "the program",
 		Use: func(ctx context.Context, code string) (string, error) {
 			outcomes, err := box.Run(ctx, sandbox.Job{Program: code, Echo: true})
 			if err != nil {

@@ -8,9 +8,9 @@ const (
 	fboxed      = `\fbox`
 )
 
-// LastBoxed returns the last box of a text with its command: `\boxed{…}`, `\boxed …` up to the next dollar, or, where no
-// \boxed occurs at all, `\fbox{…}`. There is no way back to an earlier box when the last one is never closed. Braces that
-// are escaped count as braces.
+// LastBoxed returns the last box of a text with its command: `\boxed{…}`, `\boxed …` up to the next dollar, or,
+// where no \boxed occurs at all, `\fbox{…}`. There is no way back to an earlier box when the last one is never
+// closed. Braces that are escaped count as braces.
 func LastBoxed(text string) (string, bool) {
 	start := strings.LastIndex(text, boxed)
 	if start < 0 {

@@ -2,8 +2,8 @@ package answer
 
 import "gyre/internal/answer/algebra"
 
-// EqualLenient says whether two answers are the same, and how that is known: "same_text", "same_number", "same_list", … What
-// package algebra cannot read is equal only to itself.
+// EqualLenient says whether two answers are the same, and how that is known: "same_text", "same_number",
+// "same_list", … What package algebra cannot read is equal only to itself.
 func EqualLenient(a, b string) (how string, equal bool) {
 	a, b = algebra.Trim(a), algebra.Trim(b)
 	switch {

@@ -38,8 +38,8 @@ var rules = []rule{
 	{"slash", fractionOfSlash},
 }
 
-// Normalize applies the rules of the MATH benchmark and names those that changed something. The error says that the text
-// cannot be normalised.
+// Normalize applies the rules of the MATH benchmark and names those that changed something. The error says that the
+// text cannot be normalised.
 func Normalize(s string) (normal string, fired []string, err error) {
 	for _, r := range rules {
 		next, err := r.apply(s)

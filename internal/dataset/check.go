@@ -48,8 +48,8 @@ var Characters = Measure{"characters", func(prompt []Message) (int, error) {
 
 func boxedAnswer(text string) string { content, _ := answer.Boxed(text); return content }
 
-// Check audits a set: duplicates, problems shared with another set, and answers that would not score. scores says whether a
-// reply to a row is right.
+// Check audits a set: duplicates, problems shared with another set, and answers that would not score. scores says
+// whether a reply to a row is right.
 func Check(s *Set, against *Set, measure Measure, scores func(row Row, reply string) bool) (Report, error) {
 	r := Report{Path: s.Path, SHA256: s.Hash, Rows: len(s.Rows), Sources: map[string]int{}, Unit: measure.Unit,
 		Duplicates: []int{}, Shared: []int{}, NoAnswer: []int{}, Unscored: []int{}}

@@ -36,8 +36,10 @@ func TestMATHColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := MATHTraining{Solution: `It is $\boxed{\dfrac{1}{2}}$.`, Subject: "Prealgebra", Level: 2, DataSource: "HuggingFaceH4/MATH-500",
-		Prompt:  []Message{{Role: "user", Content: `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
+	want := MATHTraining{Solution: `It is $\boxed{\dfrac{1}{2}}$.`, Subject: "Prealgebra", Level: 2,
+		DataSource: "HuggingFaceH4/MATH-500",
+		Prompt: []Message{{Role: "user",
+			Content: `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
 		Ability: "math", RewardModel: RewardModel{"rule", `\dfrac{1}{2}`},
 		ExtraInfo: ExtraInfo{"train", 0, `\dfrac{1}{2}`, "Half of $x=1$?"}}
 	if !reflect.DeepEqual(rows[0], want) {
@@ -61,24 +63,28 @@ func TestMATHColumns(t *testing.T) {
 	for _, f := range opened.Schema().Fields() {
 		columns = append(columns, f.Name())
 	}
-	if got := strings.Join(columns, " "); got != "solution subject level unique_id data_source prompt ability reward_model extra_info" {
+	if got := strings.Join(columns, " "); got != "solution subject level unique_id data_source prompt ability "+
+		"reward_model extra_info" {
 		t.Errorf("columns %s", got)
 	}
 }
 
 // The prompt and the columns are those of verl's own script for GSM8K.
 func TestGSMColumns(t *testing.T) {
-	table, err := Read(file(t, "g.jsonl", `{"question": "How many?", "answer": "Two and three.\n#### 1,005"}`+"\n"+`{"question": "Why?", "answer": "Because."}`+"\n"))
+	table, err := Read(file(t, "g.jsonl",
+		`{"question": "How many?", "answer": "Two and three.\n#### 1,005"}`+"\n"+`{"question": "Why?", "answer": "Because."}`+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows, err := GSM(table, []int{0}, "test", " Think.")
-	want := Training{DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: "How many? Think."}}, Ability: "math", RewardModel: RewardModel{"rule", "1005"},
-		ExtraInfo: ExtraInfo{"test", 0, "Two and three.\n#### 1,005", "How many?"}}
+	want := Training{DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: "How many? Think."}}, Ability: "math",
+		RewardModel: RewardModel{"rule", "1005"},
+		ExtraInfo:   ExtraInfo{"test", 0, "Two and three.\n#### 1,005", "How many?"}}
 	if err != nil || len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("got %+v (%v)\nwant %+v", rows, err, want)
 	}
-	if _, err := GSM(table, All(2), "test", ""); err == nil || !strings.Contains(err.Error(), `g.jsonl row 1: expected the columns question and answer`) {
+	if _, err := GSM(table, All(2), "test", ""); err == nil ||
+		!strings.Contains(err.Error(), `g.jsonl row 1: expected the columns question and answer`) {
 		t.Errorf("an answer without its line: %v", err)
 	}
 }
@@ -103,7 +109,8 @@ func TestFormatsAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, row := range set.Rows {
-			if row.Gold != rows[i].RewardModel.GroundTruth || !slices.Equal(row.Prompt, rows[i].Prompt) || row.Source != MATH500 ||
+			if row.Gold != rows[i].RewardModel.GroundTruth || !slices.Equal(row.Prompt, rows[i].Prompt) ||
+				row.Source != MATH500 ||
 				row.Question != rows[i].ExtraInfo.Question {
 				t.Errorf("%s row %d: %+v", ending, i, row)
 			}
@@ -139,11 +146,13 @@ func TestKnownColumns(t *testing.T) {
 			continue
 		}
 		got := set.Rows[0]
-		if got.Question != want.Question || got.Gold != want.Gold || got.Source != want.Source || want.ID != "" && got.ID != want.ID {
+		if got.Question != want.Question || got.Gold != want.Gold || got.Source != want.Source || want.ID != "" &&
+			got.ID != want.ID {
 			t.Errorf("%s: %+v", content, got)
 		}
 	}
-	set, err := Load(file(t, "x.jsonl", `{"q": "Why?", "a": "so"}`), Fields{Question: "q", Answer: "a", Suffix: " Say."})
+	set, err := Load(file(t, "x.jsonl", `{"q": "Why?", "a": "so"}`),
+		Fields{Question: "q", Answer: "a", Suffix: " Say."})
 	if err != nil || set.Rows[0].Prompt[0].Content != "Why? Say." || set.Rows[0].Gold != "so" {
 		t.Errorf("%+v, %v", set, err)
 	}
@@ -213,11 +222,13 @@ func TestCheckFindsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Check(set, other, Characters, func(row Row, reply string) bool { return row.Gold == "5" && reply == `\boxed{5}` })
+	r, err := Check(set, other, Characters,
+		func(row Row, reply string) bool { return row.Gold == "5" && reply == `\boxed{5}` })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(r.Duplicates, []int{1}) || !slices.Equal(r.Shared, []int{2}) || !slices.Equal(r.NoAnswer, []int{1}) ||
+	if !slices.Equal(r.Duplicates, []int{1}) || !slices.Equal(r.Shared, []int{2}) ||
+		!slices.Equal(r.NoAnswer, []int{1}) ||
 		!slices.Equal(r.Unscored, []int{0}) || r.Changed != 1 || r.Longest != 2 || r.Shortest != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -247,7 +258,8 @@ func TestDownload(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("downloaded %d times", asked)
 	}
-	if _, err := Download(context.Background(), hub.Client(), hub.URL, "", "gsm8k", "train", dir); err == nil || !strings.Contains(err.Error(), "404") {
+	if _, err := Download(context.Background(), hub.Client(), hub.URL, "", "gsm8k", "train", dir); err == nil ||
+		!strings.Contains(err.Error(), "404") {
 		t.Errorf("a missing file: %v", err)
 	}
 }

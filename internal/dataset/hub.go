@@ -49,8 +49,9 @@ func Download(ctx context.Context, client *http.Client, endpoint, token, name, s
 		if ctx.Err() != nil {
 			return "", err
 		}
-		return "", fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy the file datasets/%s from a "+
-			"machine that has it, and give it with --input (both files of gsm8k: in a folder, as train and test)", endpoint, err, remote)
+		return "", fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy the file "+
+			"datasets/%s from a machine that has it, and give it with --input (both files of gsm8k: in a folder, as "+
+			"train and test)", endpoint, err, remote)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

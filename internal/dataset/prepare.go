@@ -75,8 +75,8 @@ func Math500Split() (train, validation []int) {
 	return split.Train, split.Validation
 }
 
-// MATH makes training rows of MATH's columns (problem, solution, answer, subject or type, level, unique_id), keeping the given
-// rows in the given order.
+// MATH makes training rows of MATH's columns (problem, solution, answer, subject or type, level, unique_id),
+// keeping the given rows in the given order.
 func MATH(t *Table, indices []int, split, instruction string) ([]MATHTraining, error) {
 	var out []MATHTraining
 	for i, index := range indices {
@@ -125,7 +125,8 @@ func GSM(t *Table, indices []int, split, instruction string) ([]Training, error)
 		question, worked := textOf(c["question"]), textOf(c["answer"])
 		gold := AfterHash(worked)
 		if question == "" || gold == worked {
-			return nil, fmt.Errorf(`%s row %d: expected the columns question and answer, the latter with "#### NUMBER"`, t.Path, index)
+			return nil, fmt.Errorf(`%s row %d: expected the columns question and answer, the latter with "#### NUMBER"`,
+				t.Path, index)
 		}
 		out = append(out, Training{
 			DataSource: GSM8K, Prompt: []Message{{Role: "user", Content: question + instruction}}, Ability: "math",
@@ -146,14 +147,16 @@ type MetaMathRow struct {
 func MetaMath(t *Table) (rows []MetaMathRow, left int, err error) {
 	for _, c := range t.Rows {
 		row := MetaMathRow{textOf(c["query"]), textOf(c["response"]), textOf(c["type"])}
-		if _, answer, found := strings.Cut(row.Response, MetaMathMark); row.Query == "" || !found || strings.TrimSpace(answer) == "" {
+		if _, answer, found := strings.Cut(row.Response, MetaMathMark); row.Query == "" || !found ||
+			strings.TrimSpace(answer) == "" {
 			left++
 			continue
 		}
 		rows = append(rows, row)
 	}
 	if rows == nil {
-		err = fmt.Errorf("%s: expected the columns query and response, the latter with %q before its answer", t.Path, MetaMathMark)
+		err = fmt.Errorf("%s: expected the columns query and response, the latter with %q before its answer", t.Path,
+			MetaMathMark)
 	}
 	return rows, left, err
 }

@@ -30,8 +30,8 @@ type Row struct {
 	Columns  Columns
 }
 
-// Fields says which columns hold question and answer; empty ones are found by name. Suffix is added to questions that are
-// not prompts yet.
+// Fields says which columns hold question and answer; empty ones are found by name. Suffix is added to questions
+// that are not prompts yet.
 type Fields struct{ Question, Answer, Suffix string }
 
 // Set is a file whose rows are prompts.
@@ -44,8 +44,9 @@ type Set struct {
 // The columns that are looked for, in this order.
 var (
 	questionNames = []string{"prompt", "problem", "question", "instruction", "input", "text"}
-	answerNames   = []string{"ground_truth", "answer", "gold", "target", "expected_answer", "final_answer", "output", "label"}
-	idNames       = []string{"unique_id", "id", "uid", "question_id"}
+	answerNames   = []string{"ground_truth", "answer", "gold", "target", "expected_answer", "final_answer", "output",
+		"label"}
+	idNames = []string{"unique_id", "id", "uid", "question_id"}
 )
 
 // Load reads a file and finds prompts and answers in its columns.

@@ -25,7 +25,8 @@ func TestArithmetic(t *testing.T) {
 		}
 	}
 	// What a player of Countdown might try: no arithmetic of whole numbers, or none at all.
-	for _, text := range []string{"", "2 ^ 3", "4!", "|3|", "x + 1", `\sqrt{4}`, "1.5 + 1", "1, 2", "2 +", "(3", "5 / 0", "99999999999999999999 + 1", "1 = 1"} {
+	for _, text := range []string{"", "2 ^ 3", "4!", "|3|", "x + 1", `\sqrt{4}`, "1.5 + 1", "1, 2", "2 +", "(3",
+		"5 / 0", "99999999999999999999 + 1", "1 = 1"} {
 		if value, used, ok := Arithmetic(text); ok {
 			t.Errorf("%q is %v of %v", text, value, used)
 		}

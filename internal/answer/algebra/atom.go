@@ -63,7 +63,8 @@ func (r *reader) repeating(digits string) (*node, error) {
 		return nil, err
 	}
 	_, decimals, isDecimal := strings.Cut(digits, ".")
-	if isDecimal && r.at+3 < len(r.tokens) && r.tokens[r.at] == (token{tokenCommand, "overline"}) && r.tokens[r.at+1] == (token{tokenMark, "{"}) &&
+	if isDecimal && r.at+3 < len(r.tokens) && r.tokens[r.at] == (token{tokenCommand, "overline"}) &&
+		r.tokens[r.at+1] == (token{tokenMark, "{"}) &&
 		r.tokens[r.at+2].kind == tokenNumber && r.tokens[r.at+3] == (token{tokenMark, "}"}) {
 		period := r.tokens[r.at+2].text
 		r.at += 4
@@ -95,7 +96,8 @@ func (r *reader) command(name string) (*node, error) {
 	switch {
 	case name == "frac" || name == "binom":
 		return arguments(2)
-	case name == "overline" || name == "overrightarrow" || name == "vec" || name == "hat" || name == "bar" || name == "underline" || name == "widehat":
+	case name == "overline" || name == "overrightarrow" || name == "vec" || name == "hat" || name == "bar" ||
+		name == "underline" || name == "widehat":
 		return arguments(1)
 	case name == "sqrt":
 		index := whole(2)
@@ -249,6 +251,7 @@ func (n *node) key() string {
 	case sum, product, set:
 		slices.Sort(parts)
 	}
-	return [...]string{"number", "symbol", "+", "*", "^", "", "sign", "tuple", "set", "", "", "", "unit", "words"}[n.kind] + n.name +
+	return [...]string{"number", "symbol", "+", "*", "^", "", "sign", "tuple", "set", "", "", "", "unit",
+		"words"}[n.kind] + n.name +
 		"(" + strings.Join(parts, ",") + ")"
 }

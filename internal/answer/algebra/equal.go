@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Equal says whether two trimmed answers are provably the same, and what they are: "same_number", "same_expression",
-// "same_list", … Numbers are compared exactly, never within a tolerance; expressions that are not rational numbers by their
-// values at fixed points. What cannot be read is equal to nothing.
+// Equal says whether two trimmed answers are provably the same, and what they are: "same_number",
+// "same_expression", "same_list", … Numbers are compared exactly, never within a tolerance; expressions that are
+// not rational numbers by their values at fixed points. What cannot be read is equal to nothing.
 func Equal(a, b string) (what string, equal bool) {
 	x, y := wordsOf(a), wordsOf(b)
 	if x != "" || y != "" {
@@ -281,5 +281,6 @@ func proportional(f, g *node, positive bool) bool {
 		}
 		compared++
 	}
-	return compared > len(all)/3 && math.Abs(imag(ratio)) <= closeAtPoints*cmplx.Abs(ratio) && (!positive || real(ratio) > 0)
+	return compared > len(all)/3 && math.Abs(imag(ratio)) <= closeAtPoints*cmplx.Abs(ratio) &&
+		(!positive || real(ratio) > 0)
 }

@@ -11,7 +11,8 @@ import (
 // maxBits bounds the numbers of exact arithmetic.
 const maxBits = 1 << 11
 
-// exact evaluates an expression of rational numbers, roots that come out even included; false when it is none, or too large.
+// exact evaluates an expression of rational numbers, roots that come out even included; false when it is none, or
+// too large.
 func (n *node) exact() (*big.Rat, bool) {
 	switch n.kind {
 	case number:
@@ -221,7 +222,8 @@ func powerOf(base, exponent complex128) complex128 {
 }
 
 var analytic = map[string]func(complex128) complex128{
-	"sin": cmplx.Sin, "cos": cmplx.Cos, "tan": cmplx.Tan, "cot": cmplx.Cot, "asin": cmplx.Asin, "acos": cmplx.Acos, "atan": cmplx.Atan,
+	"sin": cmplx.Sin, "cos": cmplx.Cos, "tan": cmplx.Tan, "cot": cmplx.Cot, "asin": cmplx.Asin, "acos": cmplx.Acos,
+	"atan": cmplx.Atan,
 	"sinh": cmplx.Sinh, "cosh": cmplx.Cosh, "tanh": cmplx.Tanh, "ln": cmplx.Log, "exp": cmplx.Exp,
 	"sec": func(x complex128) complex128 { return 1 / cmplx.Cos(x) },
 	"csc": func(x complex128) complex128 { return 1 / cmplx.Sin(x) },
@@ -283,8 +285,8 @@ func points(expressions ...*node) []map[string]complex128 {
 	return list
 }
 
-// Arithmetic evaluates an expression of whole numbers with + - * / and brackets, and lists the numbers that it uses. ok is false
-// for anything else, powers and roots included.
+// Arithmetic evaluates an expression of whole numbers with + - * / and brackets, and lists the numbers that it
+// uses. ok is false for anything else, powers and roots included.
 func Arithmetic(s string) (value *big.Rat, used []int64, ok bool) {
 	list, err := read(Trim(s), false)
 	if err != nil || len(list) != 1 {

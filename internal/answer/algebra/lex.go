@@ -42,15 +42,19 @@ var textual = names(`text textrm textbf textit textnormal mathrm mathbf mathit m
 
 // synonyms of commands.
 var synonyms = map[string]string{
-	"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "ge": "geq", "ne": "neq",
-	"leqslant": "leq", "geqslant": "geq", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}", "colon": ":", "ast": "*", "lvert": "|",
-	"rvert": "|", "vert": "|", "varnothing": "emptyset", "land": "text and", "lor": "text or", "arcsin": "asin", "arccos": "acos",
+	"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "ge": "geq",
+	"ne":       "neq",
+	"leqslant": "leq", "geqslant": "geq", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}", "colon": ":", "ast": "*",
+	"lvert": "|",
+	"rvert": "|", "vert": "|", "varnothing": "emptyset", "land": "text and", "lor": "text or", "arcsin": "asin",
+	"arccos": "acos",
 	"arctan": "atan", "lbrack": "[", "rbrack": "]", "bmod": "mod", "Re": "unknown", "Im": "unknown",
 }
 
 // characters that stand for commands.
 var characters = map[rune]string{
-	'π': "pi", '∞': "infty", '×': "times", '·': "cdot", '⋅': "cdot", '÷': "div", '≤': "leq", '≥': "geq", '≠': "neq", '∪': "cup", '∩': "cap",
+	'π': "pi", '∞': "infty", '×': "times", '·': "cdot", '⋅': "cdot", '÷': "div", '≤': "leq", '≥': "geq", '≠': "neq",
+	'∪': "cup", '∩': "cap",
 	'∈': "in", '±': "pm", '∓': "mp", '∅': "emptyset", '√': "sqrt",
 }
 
@@ -169,7 +173,8 @@ func (l *lexer) next() error {
 	return nil
 }
 
-// maxNumeral is the longest numeral with what follows it, in bytes; a longer one is taken for two, which no expression can be.
+// maxNumeral is the longest numeral with what follows it, in bytes; a longer one is taken for two, which no
+// expression can be.
 const maxNumeral = 400
 
 // number is the numeral at the start of the rest, as it is written.

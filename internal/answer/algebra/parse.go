@@ -230,8 +230,8 @@ func (r *reader) sum() (*node, error) {
 	}
 }
 
-// product is factors, with or without a sign between them. A whole number before a proper fraction of whole numbers is a
-// mixed number.
+// product is factors, with or without a sign between them. A whole number before a proper fraction of whole numbers
+// is a mixed number.
 func (r *reader) product() (*node, error) {
 	var result *node
 	for {
@@ -308,7 +308,8 @@ func (r *reader) startsFactor() bool {
 	case tokenMark:
 		return slices.Contains([]string{"(", "[", "{", `\{`}, t.text)
 	case tokenCommand:
-		return !slices.Contains([]string{"pm", "mp", "cup", "cap", "setminus", "leq", "geq", "neq", "in", "rfloor", "rceil"}, t.text) &&
+		return !slices.Contains([]string{"pm", "mp", "cup", "cap", "setminus", "leq", "geq", "neq", "in", "rfloor",
+			"rceil"}, t.text) &&
 			!strings.HasPrefix(t.text, "end ")
 	}
 	return false
