@@ -167,7 +167,7 @@ func TestWrongOptions(t *testing.T) {
 	for want, options := range map[string]map[string]any{
 		"did you mean boxes?":          {"boxs": 1},
 		"option size: expected 4":      {"size": []any{int64(2), int64(6)}},
-		"a list of 2 numbers":            {"size": int64(6)},
+		"a list of 2 numbers":          {"size": int64(6)},
 		"option boxes: expected at":    {"num_boxes": 0},
 		"option observation: expected": {"observation": "pixels"},
 		"option glyphs: expected 7":    {"glyphs": "#_O"},
