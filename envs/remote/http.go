@@ -82,7 +82,7 @@ func (s *server) call(ctx context.Context, c call) (reply, error) {
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				err = fmt.Errorf("%w (nobody listens there: scripts/remote_env.py serves environments)", err)
 			}
-			err = fmt.Errorf("%s/%s: asked until the time was up (%w): %w", s.url, c.method, context.Cause(ctx), err)
+			err = fmt.Errorf("%s/%s: asked until the time was up: %w", s.url, c.method, err)
 			s.away(begun, err)
 			return reply{}, err
 		}

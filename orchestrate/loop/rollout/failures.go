@@ -1,8 +1,10 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"gyre/orchestrate/loop/episode"
 )
@@ -98,10 +100,37 @@ func keep(runners []*runner) (kept []*runner) {
 const failureWindow = 4
 
 // failureRate remembers the steps last played.
-type failureRate struct{ steps []Stats }
+type failureRate struct {
+	steps []Stats
+	wait  time.Duration // before the last second attempt that waited; 0 = there was none since a step without failures
+}
+
+// The waits before second attempts grow from the first to the last of these.
+const (
+	firstWait = time.Second
+	lastWait  = time.Minute
+)
+
+// pause waits before the second attempt where more than a share of the episodes failed: something that all of them need is away, and
+// may come back.
+func (f *failureRate) pause(ctx context.Context, failed, all int, most float64) error {
+	if float64(failed) <= most*float64(all) {
+		return nil
+	}
+	f.wait = min(max(2*f.wait, firstWait), lastWait)
+	select {
+	case <-time.After(f.wait):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // add counts a step. It is an error if more than a share of the episodes in the window could not be played.
 func (f *failureRate) add(s Stats, most float64) error {
+	if len(s.Failures) == 0 {
+		f.wait = 0
+	}
 	f.steps = append(f.steps, s)
 	f.steps = f.steps[max(0, len(f.steps)-failureWindow):]
 	var all Stats

@@ -28,9 +28,9 @@ const grace = 500 * time.Millisecond
 
 // guard runs an environment call in a goroutine of its own and waits at most limit for it: environments are foreign code that may
 // hang or panic, and what they say is quoted. f's context ends with the limit, for those that wait for something. A call that does
-// not return is abandoned: its goroutine runs on alone, what it returns is dropped, and late is called when it does return. f must
+// not return is abandoned: its goroutine runs on alone, what it returns is dropped, and after is called when it does return. f must
 // not touch anything but the environment and its own variables. An error is a *callError.
-func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), late func()) (T, error) {
+func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), after func()) (T, error) {
 	type outcome struct {
 		value T
 		err   error
@@ -47,7 +47,7 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 		select {
 		case done <- o:
 		case <-abandoned:
-			panics.Try(late)
+			panics.Try(after)
 		}
 	}()
 	expired := (<-chan time.Time)(nil)
@@ -57,7 +57,10 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 			if o.err == nil {
 				return o.value, nil
 			}
-			return zero, failed(ctx, limit, o.err)
+			if within.Err() != nil && late(o.err) { // it gave up as it was told to
+				o.err = fmt.Errorf("%w: %w", overdue(ctx, limit), o.err)
+			}
+			return zero, failed(o.err)
 		case <-over:
 			over, expired = nil, time.After(grace)
 		case <-expired:
@@ -68,14 +71,20 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 }
 
 // failed says why a call that has returned failed.
-func failed(ctx context.Context, limit time.Duration, err error) error {
+func failed(err error) error {
 	if call := (*callError)(nil); errors.As(err, &call) {
 		return call
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &callError{stop: episode.Timeout, err: fmt.Errorf("%w: %w", overdue(ctx, limit), quote.Error(err))}
+	stop := episode.Error
+	if late(err) {
+		stop = episode.Timeout
 	}
-	return &callError{stop: episode.Error, err: quote.Error(err)}
+	return &callError{stop: stop, err: quote.Error(err)}
+}
+
+// late tells whether an error is about time: that of the call, or of something that the environment waited for.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // overdue says why a call may not go on: the end of everything, or its own.

@@ -99,6 +99,9 @@ func (r *round) run(ctx context.Context) error {
 		if len(failed) == 0 {
 			return nil
 		}
+		if err := r.player.failures.pause(ctx, len(failed), len(r.runners), r.player.rollout.MaxFailed); err != nil {
+			return err
+		}
 		all = failed
 	}
 }
