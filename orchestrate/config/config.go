@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"gyre/orchestrate/loop/advantage"
+)
 
 // Config is a whole experiment: one struct per TOML table. A field's comment is its help text and its entry in
 // docs/configuration.md. Tags: default is applied before the file is read, oneof lists the legal values, range is the
@@ -292,16 +296,28 @@ type Algorithm struct {
 	LengthWeight bool `toml:"length_weight" default:"false"`
 }
 
-// UsesCritic reports whether the advantage estimator needs a value network.
-func (a Algorithm) UsesCritic() bool { return a.Advantage == "gae" || a.Advantage == "bi_level_gae" }
-
-// UsesGroups reports whether episodes are compared with the others of their group.
-func (a Algorithm) UsesGroups() bool {
-	return a.Advantage == "grpo" || a.Advantage == "rloo" || a.Advantage == "reinforce_pp_baseline"
+// Estimation is how advantages are estimated.
+func (a Algorithm) Estimation() advantage.Options {
+	return advantage.Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma, NormByStd: a.NormByStd,
+		SoftReweight: a.SoftReweight, LengthWeight: a.LengthWeight, ZeroTaskAdvantage: a.ZeroTaskAdvantage}
 }
 
+// estimator is the one that is named; the tag of Algorithm.Advantage has let no other pass.
+func (a Algorithm) estimator() advantage.Estimator {
+	if e := advantage.Find(a.Advantage); e != nil {
+		return *e
+	}
+	return advantage.Estimator{}
+}
+
+// UsesCritic reports whether the advantage estimator needs a value network.
+func (a Algorithm) UsesCritic() bool { return a.estimator().Critic }
+
+// UsesGroups reports whether episodes are compared with the others of their group.
+func (a Algorithm) UsesGroups() bool { return a.estimator().Groups }
+
 // ComparesEpisodes reports whether all sampled tokens of an episode get the advantage of its score.
-func (a Algorithm) ComparesEpisodes() bool { return a.UsesGroups() || a.Advantage == "brpo" }
+func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
 
 // Actor is the policy's optimizer and loss.
 type Actor struct {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gyre/internal/settings"
+	"gyre/orchestrate/loop/advantage"
 )
 
 const smallest = "[model]\npath = 'm'\n[[envs]]\ntag = 'bandit'\n"
@@ -316,18 +317,17 @@ func TestChanges(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	for override, want := range map[string]string{
-		"rollout.top_p=0.9":                "another policy",
-		"rollout.format_penalty=0.5":       "rewards malformed replies",
-		"filter.loss_scaling=sqrt":         "no effect",
-		"algorithm.norm_by_std=false":      "no effect on gae",
-		"algorithm.advantage=reinforce_pp": "only an episode's last turn learns",
-		"model.reference=x":                "not used",
-		"algorithm.kl_control=adaptive":    "kl_in",
-		"actor.mini_batch=50":              "does not divide",
-		"critic.warmup=300":                "never learns",
-		"analysis.num_buckets=9":           "8 groups",
-		"checkpoint.dtype=bfloat16":        "rounds",
-		"run.steps=201":                    "",
+		"rollout.top_p=0.9":             "another policy",
+		"rollout.format_penalty=0.5":    "rewards malformed replies",
+		"filter.loss_scaling=sqrt":      "no effect",
+		"algorithm.norm_by_std=false":   "no effect on gae",
+		"model.reference=x":             "not used",
+		"algorithm.kl_control=adaptive": "kl_in",
+		"actor.mini_batch=50":           "does not divide",
+		"critic.warmup=300":             "never learns",
+		"analysis.num_buckets=9":        "8 groups",
+		"checkpoint.dtype=bfloat16":     "rounds",
+		"run.steps=201":                 "",
 	} {
 		warnings := strings.Join(parse(t, smallest, override).Warnings(), "\n")
 		if !strings.Contains(warnings, want) || (want == "") != (warnings == "") {
@@ -453,5 +453,13 @@ func TestEpisodesAtOnce(t *testing.T) {
 		if got := c.AtOnce(); got != want {
 			t.Errorf("%s: %d episodes at once, want %d", overrides, got, want)
 		}
+	}
+}
+
+// What algorithm.advantage takes are the estimators that there are.
+func TestAdvantagesAreTheEstimators(t *testing.T) {
+	field, _ := reflect.TypeFor[Algorithm]().FieldByName("Advantage")
+	if got, want := field.Tag.Get("oneof"), strings.Join(advantage.Names(), ","); got != want {
+		t.Errorf("config.Algorithm.Advantage takes %s; the table of package advantage has %s", got, want)
 	}
 }

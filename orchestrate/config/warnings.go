@@ -57,8 +57,6 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	for _, e := range c.Envs {
 		multiTurn = multiTurn || e.MaxTurns > 1
 	}
-	warn(a.Advantage == "reinforce_pp" && multiTurn && !r.TurnRewards, "algorithm: reinforce_pp does not carry rewards "+
-		"back past an observation: only an episode's last turn learns; set rollout.turn_rewards = true")
 	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn, "algorithm: with one turn per episode bi_level_gae is gae")
 	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo", "algorithm.norm_by_std has no effect on %s",
 		a.Advantage)

@@ -4,8 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"gyre/orchestrate/config"
 )
 
 func bits(mask string) []bool {
@@ -56,7 +54,7 @@ func TestGAE(t *testing.T) {
 			near(t, "advantages", advantages, c.raw[i])
 			near(t, "returns", returns, c.returns[i])
 		}
-		e, err := Compute(rows, config.Algorithm{Advantage: "gae", Gamma: c.gamma, Lambda: c.lambda}, 1)
+		e, err := Compute(rows, Options{Advantage: "gae", Gamma: c.gamma, Lambda: c.lambda}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +85,7 @@ func TestBiLevelGAE(t *testing.T) {
 	advantages, returns := BiLevelGAE(row, 1, 1, .95)
 	near(t, "advantages", advantages, []float64{1.85, 1.75, 1.65, 1.55, 1.45, .4, .3, .2, .1, 0})
 	near(t, "returns", returns, []float64{1.95, 1.95, 1.95, 1.95, 1.95, 1, 1, 1, 1, 1})
-	e, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: .95}, 1)
+	e, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: .95}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,17 +146,17 @@ func TestGroupEstimators(t *testing.T) {
 
 func TestReinforcePP(t *testing.T) {
 	row := Trajectory{Mask: bits("11011"), Rewards: []float64{0, 1, 0, 0, 4}}
-	near(t, "reward to go", RewardToGo([]Trajectory{row}, .5)[0], []float64{.5, 1, 0, 2, 4})
-	e, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "reinforce_pp", Gamma: .5}, 1)
+	near(t, "reward to go", RewardToGo([]Trajectory{row}, .5)[0], []float64{1, 2, 0, 2, 4})
+	e, err := Compute([]Trajectory{row}, Options{Advantage: "reinforce_pp", Gamma: .5}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "returns", e.Returns[0], []float64{.5, 1, 0, 2, 4})
-	std := math.Sqrt((1.375*1.375 + .875*.875 + .125*.125 + 2.125*2.125) / 3)
-	near(t, "whitened", e.Advantages[0], []float64{-1.375 / std, -.875 / std, 0, .125 / std, 2.125 / std})
+	near(t, "returns", e.Returns[0], []float64{1, 2, 0, 2, 4})
+	std := math.Sqrt((1.25*1.25 + .25*.25 + .25*.25 + 1.75*1.75) / 3)
+	near(t, "whitened", e.Advantages[0], []float64{-1.25 / std, -.25 / std, 0, -.25 / std, 1.75 / std})
 
 	rows := outcomes(10.9, -1.1, -1, -1)
-	e, err = Compute(rows, config.Algorithm{Advantage: "reinforce_pp_baseline"}, 1)
+	e, err = Compute(rows, Options{Advantage: "reinforce_pp_baseline"}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +182,7 @@ func TestModifiers(t *testing.T) {
 		{Group: 7, Mask: bits("11"), Rewards: []float64{0, 4}}, {Group: 7, Mask: bits("0111"), Rewards: []float64{0, 0, 0, 0}},
 		{Group: 2, Mask: bits("1"), Rewards: []float64{1}}, {Group: 2, Mask: bits("11"), Rewards: []float64{0, 0}},
 	}
-	a := config.Algorithm{Advantage: "grpo", NormByStd: false, SoftReweight: true}
+	a := Options{Advantage: "grpo", NormByStd: false, SoftReweight: true}
 	e, err := Compute(rows, a, .5)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +192,7 @@ func TestModifiers(t *testing.T) {
 	near(t, "metrics", []float64{e.Reweighting.Min, e.Reweighting.Max,
 		e.Reweighting.Mean}, []float64{.25, 1, .625})
 
-	a = config.Algorithm{Advantage: "grpo", LengthWeight: true}
+	a = Options{Advantage: "grpo", LengthWeight: true}
 	if e, err = Compute(rows, a, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +206,7 @@ func TestModifiers(t *testing.T) {
 }
 
 func TestComputeRefusesBadShapes(t *testing.T) {
-	good := config.Algorithm{Advantage: "gae"}
+	good := Options{Advantage: "gae"}
 	for name, row := range map[string]Trajectory{
 		"rewards for":             {Mask: bits("11"), Rewards: []float64{1}},
 		"values for":              {Mask: bits("11"), Rewards: []float64{0, 1}},
@@ -219,7 +217,7 @@ func TestComputeRefusesBadShapes(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if _, err := Compute(outcomes(1), config.Algorithm{Advantage: "vibes"}, 1); err == nil {
+	if _, err := Compute(outcomes(1), Options{Advantage: "vibes"}, 1); err == nil {
 		t.Error("unknown estimator accepted")
 	}
 }
@@ -234,4 +232,49 @@ func TestGroupInvariance(t *testing.T) {
 		sum += a
 	}
 	near(t, "sum", []float64{sum}, []float64{0})
+}
+
+// whole estimates with one of the estimators that compare episodes.
+func whole(name string, episodes []Trajectory, normByStd bool) [][]float64 {
+	e, err := Compute(episodes, Options{Advantage: name, NormByStd: normByStd}, 1)
+	if err != nil {
+		panic(err)
+	}
+	return e.Advantages
+}
+
+func GRPO(episodes []Trajectory, normByStd bool) [][]float64 {
+	return whole("grpo", episodes, normByStd)
+}
+func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
+	return whole("brpo", episodes, normByStd)
+}
+
+// Of episodes of three turns whose only reward is at the end, all replies are credited alike where nothing is discounted, whatever the estimator: a
+// success above a failure of its group, and observations with nothing.
+func TestOutcomesCreditEveryTurn(t *testing.T) {
+	mask := bits("0110011100110")
+	for _, estimator := range Names() {
+		var batch []Trajectory
+		for i, outcome := range []float64{1, 0, 0, 1, 1, 0} {
+			e := Trajectory{Group: i / 2, Mask: mask, Rewards: make([]float64, len(mask)), Values: make([]float64, len(mask)), TurnEnds: []int{2, 7, 11}}
+			e.Rewards[11] = outcome
+			batch = append(batch, e)
+		}
+		found, err := Compute(batch, Options{Advantage: estimator, Gamma: 1, Lambda: 1, HighLevelGamma: 1, NormByStd: true}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, own := range found.Advantages {
+			want := own[1]
+			if success := batch[i].Rewards[11] > 0; (want > 0) != success || math.Abs(want) < .5 {
+				t.Errorf("%s: an episode that earned %v has the advantage %v", estimator, batch[i].Rewards[11], want)
+			}
+			for at, v := range own {
+				if mask[at] && math.Abs(v-want) > 1e-12 || !mask[at] && v != 0 {
+					t.Errorf("%s: token %d of %v has %v, the first %v", estimator, at, batch[i].Rewards[11], v, want)
+				}
+			}
+		}
+	}
 }

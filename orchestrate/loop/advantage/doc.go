@@ -11,7 +11,7 @@
 //	grpo                    return relative to its group, in standard deviations (Shao et al., 2024); without the
 //	                        division it is Dr.GRPO (Liu et al., 2025)
 //	rloo                    return relative to the mean of the group's others (Ahmadian et al., 2024)
-//	reinforce_pp            whitened reward-to-go (REINFORCE++, Hu et al., 2025)
+//	reinforce_pp            whitened reward-to-go over all sampled tokens that follow (REINFORCE++, Hu et al., 2025)
 //	reinforce_pp_baseline   whitened return relative to the group's mean
 //	brpo                    grpo with the whole batch as one group (RAGEN, Wang et al., 2025)
 package advantage

@@ -27,26 +27,41 @@ func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]g
 	return returns, groups
 }
 
-// GRPO gives every sampled token of an episode the episode's return minus its group's mean, divided by the group's
-// standard deviation + 1e-6 when normByStd (Dr.GRPO without). A group of one has mean 0 and standard deviation 1.
-func GRPO(episodes []Trajectory, normByStd bool) [][]float64 {
-	returns, groups := groupStatistics(episodes)
-	return broadcast(episodes, func(i int) float64 {
-		g := groups[episodes[i].Group]
-		if normByStd {
-			return (returns[i] - g.mean) / (g.std + 1e-6)
-		}
-		return returns[i] - g.mean
-	})
+var grpo = Estimator{Name: "grpo", Groups: true, Episodes: true, Linear: centred, Divisor: deviations}
+
+// brpo is grpo with the whole batch as one group.
+var brpo = Estimator{
+	Name: "brpo", Episodes: true,
+	Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
+		return centred(oneGroup(episodes), o)
+	},
+	Divisor: func(episodes []Trajectory, o Options) func(i int) float64 { return deviations(oneGroup(episodes), o) },
 }
 
-// BRPO is GRPO with the whole batch as one group.
-func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
-	return GRPO(together(episodes), normByStd)
+var rloo = Estimator{Name: "rloo", Groups: true, Episodes: true, Linear: func(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
+	return RLOO(episodes), nil
+}}
+
+var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Groups: true, Episodes: true, Whitens: true, WhitenedReturns: true, Linear: centred}
+
+// centred gives every sampled token of an episode the episode's return minus its group's mean. A group of one has the mean 0.
+func centred(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
+	earned, groups := groupStatistics(episodes)
+	return broadcast(episodes, func(i int) float64 { return earned[i] - groups[episodes[i].Group].mean }), nil
 }
 
-// together puts all episodes into one group.
-func together(episodes []Trajectory) []Trajectory {
+// deviations are the standard deviations of the groups' returns + 1e-6, by episode: 1 in all where they do not divide (Dr.GRPO). That of a group of one
+// counts as 1.
+func deviations(episodes []Trajectory, o Options) func(i int) float64 {
+	if !o.NormByStd {
+		return func(int) float64 { return 1 }
+	}
+	_, groups := groupStatistics(episodes)
+	return func(i int) float64 { return groups[episodes[i].Group].std + 1e-6 }
+}
+
+// oneGroup puts all episodes into one group.
+func oneGroup(episodes []Trajectory) []Trajectory {
 	one := make([]Trajectory, len(episodes))
 	for i, e := range episodes {
 		e.Group = 0
@@ -66,25 +81,6 @@ func RLOO(episodes []Trajectory) [][]float64 {
 		}
 		return (returns[i] - g.mean) * float64(g.n) / float64(g.n-1)
 	})
-}
-
-// RewardToGo is the discounted sum of the rewards from each token to the end of its reply (REINFORCE++ before
-// whitening). The sum starts anew in every turn: rewards after an observation do not flow back past it.
-func RewardToGo(episodes []Trajectory, gamma float64) [][]float64 {
-	out := make([][]float64, len(episodes))
-	for i, e := range episodes {
-		out[i] = make([]float64, len(e.Mask))
-		running := 0.0
-		for t := len(e.Mask) - 1; t >= 0; t-- {
-			if !e.Mask[t] {
-				running = 0
-				continue
-			}
-			running = e.Rewards[t] + gamma*running
-			out[i][t] = running
-		}
-	}
-	return out
 }
 
 // broadcast puts one value per episode on each of its sampled tokens, 0 elsewhere.

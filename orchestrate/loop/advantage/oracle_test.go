@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"gyre/internal/statistics"
-	"gyre/orchestrate/config"
 )
 
 // randomBatch has episodes of several turns in groups of several sizes, with observations between replies.
@@ -115,9 +114,12 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 			}
 			reach := RewardToGo([]Trajectory{e}, gamma)[0]
 			for _, i := range at {
-				sum := 0.0
-				for k := i; k < len(e.Mask) && e.Mask[k]; k++ {
-					sum += math.Pow(gamma, float64(k-i)) * e.Rewards[k]
+				sum, later := 0.0, 0
+				for _, k := range at {
+					if k >= i {
+						sum += math.Pow(gamma, float64(later)) * e.Rewards[k]
+						later++
+					}
 				}
 				close12(t, "reward to go", reach[i], sum)
 			}
@@ -236,7 +238,7 @@ func TestSmallDeviations(t *testing.T) {
 	rows := outcomes(1e-6, 0)
 	std := 1e-6 / math.Sqrt2
 	near(t, "grpo", lastOf(GRPO(rows, true)), []float64{.5e-6 / (std + 1e-6), -.5e-6 / (std + 1e-6)})
-	e, err := Compute(rows, config.Algorithm{Advantage: "grpo", SoftReweight: true}, 1)
+	e, err := Compute(rows, Options{Advantage: "grpo", SoftReweight: true}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +252,12 @@ func TestSmallDeviations(t *testing.T) {
 // A turn may end at the first token, and no later than at the last.
 func TestTurnEndsAtTheEnds(t *testing.T) {
 	row := Trajectory{Mask: bits("1"), Rewards: []float64{2}, Values: []float64{.5}, TurnEnds: []int{0}}
-	if _, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: 1}, 1); err != nil {
+	if _, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: 1}, 1); err != nil {
 		t.Error(err)
 	}
 	for _, end := range []int{-1, 1} {
 		row.TurnEnds[0] = end
-		if _, err := Compute([]Trajectory{row}, config.Algorithm{Advantage: "gae"}, 1); err == nil {
+		if _, err := Compute([]Trajectory{row}, Options{Advantage: "gae"}, 1); err == nil {
 			t.Errorf("a turn of one token ends at %d: no error", end)
 		}
 	}

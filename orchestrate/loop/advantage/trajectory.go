@@ -1,10 +1,6 @@
 package advantage
 
-import (
-	"fmt"
-
-	"gyre/orchestrate/config"
-)
+import "fmt"
 
 // Trajectory is what an estimator reads of one episode.
 type Trajectory struct {
@@ -23,56 +19,46 @@ type Estimate struct {
 	Reweighting *Reweighting
 }
 
-// Compute estimates advantages as the configuration says: estimator, whitening (gae, bi_level_gae and the REINFORCE++
-// estimators), soft re-weighting, lossScale (the filter's, 1 for none), length weighting and the zero-advantage ablation,
-// in this order. The critic's returns are not scaled.
-func Compute(episodes []Trajectory, a config.Algorithm, lossScale float64) (Estimate, error) {
-	if err := check(episodes, a); err != nil {
+// Options say how advantages are estimated.
+type Options struct {
+	Advantage                     string  // name of an estimator
+	Gamma, Lambda, HighLevelGamma float64 // discounts per token and per turn, and GAE's λ
+	NormByStd                     bool    // grpo and brpo divide by the deviation
+	SoftReweight, LengthWeight    bool
+	ZeroTaskAdvantage             bool
+}
+
+// Compute estimates advantages: estimator, whitening where it has that, soft re-weighting, lossScale (the filter's, 1 for none), length weighting and
+// the zero-advantage ablation, in this order. The critic's returns are not scaled.
+func Compute(episodes []Trajectory, o Options, lossScale float64) (Estimate, error) {
+	estimator, err := check(episodes, o)
+	if err != nil {
 		return Estimate{}, err
 	}
-	masks := make([][]bool, len(episodes))
-	for i, e := range episodes {
-		masks[i] = e.Mask
-	}
+	masks := masksOf(episodes)
 	var e Estimate
-	switch a.Advantage {
-	case "gae":
-		e.Advantages, e.Returns = each(episodes, func(t Trajectory) ([]float64, []float64) {
-			return GAE(t, a.Gamma, a.Lambda)
-		})
-		Whiten(e.Advantages, masks)
-	case "bi_level_gae":
-		e.Advantages, e.Returns = each(episodes, func(t Trajectory) ([]float64, []float64) {
-			return BiLevelGAE(t, a.Gamma, a.Lambda, a.HighLevelGamma)
-		})
-		Whiten(e.Advantages, masks)
-	case "grpo":
-		e.Advantages = GRPO(episodes, a.NormByStd)
-	case "brpo":
-		e.Advantages = BRPO(episodes, a.NormByStd)
-	case "rloo":
-		e.Advantages = RLOO(episodes)
-	case "reinforce_pp":
-		e.Advantages = RewardToGo(episodes, a.Gamma)
-		e.Returns = clone(e.Advantages)
-		Whiten(e.Advantages, masks)
-	case "reinforce_pp_baseline":
-		e.Advantages = GRPO(episodes, false)
-		Whiten(e.Advantages, masks)
-	default:
-		return Estimate{}, fmt.Errorf("algorithm.advantage: unknown estimator %q", a.Advantage)
+	e.Advantages, e.Returns = estimator.Linear(episodes, o)
+	if estimator.Divisor != nil {
+		divisor := estimator.Divisor(episodes, o)
+		over(masks, func(i, t int) { e.Advantages[i][t] /= divisor(i) })
 	}
 	if e.Returns == nil {
 		e.Returns = clone(e.Advantages)
 	}
-	if a.SoftReweight {
+	if estimator.Whitens {
+		Whiten(e.Advantages, masks)
+	}
+	if estimator.WhitenedReturns {
+		e.Returns = clone(e.Advantages)
+	}
+	if o.SoftReweight {
 		e.Reweighting = SoftReweight(e.Advantages, episodes)
 	}
 	Scale(e.Advantages, lossScale)
-	if a.LengthWeight {
+	if o.LengthWeight {
 		LengthWeight(e.Advantages, masks)
 	}
-	if a.ZeroTaskAdvantage {
+	if o.ZeroTaskAdvantage {
 		for _, a := range e.Advantages {
 			clear(a)
 		}
@@ -80,25 +66,38 @@ func Compute(episodes []Trajectory, a config.Algorithm, lossScale float64) (Esti
 	return e, nil
 }
 
-func check(episodes []Trajectory, a config.Algorithm) error {
+func masksOf(episodes []Trajectory) [][]bool {
+	masks := make([][]bool, len(episodes))
+	for i, e := range episodes {
+		masks[i] = e.Mask
+	}
+	return masks
+}
+
+// check finds the estimator and sees that the episodes have what it reads.
+func check(episodes []Trajectory, o Options) (*Estimator, error) {
+	estimator := Find(o.Advantage)
+	if estimator == nil {
+		return nil, fmt.Errorf("algorithm.advantage: unknown estimator %q", o.Advantage)
+	}
 	for i, e := range episodes {
 		if len(e.Rewards) != len(e.Mask) {
-			return fmt.Errorf("advantage: episode %d has %d rewards for %d tokens", i, len(e.Rewards), len(e.Mask))
+			return nil, fmt.Errorf("advantage: episode %d has %d rewards for %d tokens", i, len(e.Rewards), len(e.Mask))
 		}
-		if !a.UsesCritic() {
+		if !estimator.Critic {
 			continue
 		}
 		if len(e.Values) != len(e.Mask) {
-			return fmt.Errorf("advantage: episode %d has %d values for %d tokens; %s needs the critic's estimates", i,
-				len(e.Values), len(e.Mask), a.Advantage)
+			return nil, fmt.Errorf("advantage: episode %d has %d values for %d tokens; %s needs the critic's estimates", i,
+				len(e.Values), len(e.Mask), o.Advantage)
 		}
 		for _, end := range e.TurnEnds {
 			if end < 0 || end >= len(e.Mask) || !e.Mask[end] {
-				return fmt.Errorf("advantage: episode %d ends a turn at token %d, which the policy did not sample", i, end)
+				return nil, fmt.Errorf("advantage: episode %d ends a turn at token %d, which the policy did not sample", i, end)
 			}
 		}
 	}
-	return nil
+	return estimator, nil
 }
 
 func each(episodes []Trajectory, estimate func(Trajectory) ([]float64, []float64)) (advantages, returns [][]float64) {

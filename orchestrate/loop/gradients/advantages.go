@@ -92,8 +92,8 @@ func Estimate(episodes []Rewarded, c config.Components, weights map[string]float
 		}
 	}
 	complete := negligible(rest, episodes)
-	estimator := config.Algorithm{Advantage: a.Advantage, NormByStd: a.NormByStd, Gamma: a.Gamma, Lambda: a.Lambda,
-		HighLevelGamma: a.HighLevelGamma}
+	estimator := a.Estimation()
+	estimator.SoftReweight, estimator.LengthWeight, estimator.ZeroTaskAdvantage = false, false, false
 	total, err := advantage.Compute(trajectories, estimator, 1)
 	if err != nil {
 		return Advantages{}, err
@@ -128,7 +128,7 @@ func rewardsOf(episodes []Rewarded, name string) [][]float64 {
 // share splits the total's advantages among the weighted components, what is left of the score, and the critic's
 // baseline.
 func (a *Advantages) share(episodes []advantage.Trajectory, rewards [][][]float64, rest [][]float64, complete bool,
-	c config.Algorithm) ([][][]float64, error) {
+	c advantage.Options) ([][][]float64, error) {
 	weighted := make([][][]float64, len(rewards))
 	for k, byEpisode := range rewards {
 		for _, values := range byEpisode {
@@ -151,13 +151,13 @@ func (a *Advantages) share(episodes []advantage.Trajectory, rewards [][][]float6
 }
 
 // alone are the advantages of every component as if it were the only reward.
-func alone(episodes []advantage.Trajectory, rewards [][][]float64, c config.Algorithm) ([][][]float64, error) {
+func alone(episodes []advantage.Trajectory, rewards [][][]float64, c advantage.Options) ([][][]float64, error) {
 	var out [][][]float64
 	for _, byEpisode := range rewards {
 		own := slices.Clone(episodes)
 		for i := range own {
 			own[i].Rewards = byEpisode[i]
-			if c.UsesCritic() {
+			if advantage.Find(c.Advantage).Critic {
 				own[i].Values = make([]float64, len(own[i].Mask))
 			}
 		}

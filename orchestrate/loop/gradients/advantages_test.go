@@ -116,7 +116,7 @@ func TestExactPartsAddUp(t *testing.T) {
 				for _, e := range episodes {
 					trajectories = append(trajectories, e.Trajectory)
 				}
-				run, err := advantage.Compute(trajectories, algorithm, 1)
+				run, err := advantage.Compute(trajectories, algorithm.Estimation(), 1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -26,7 +26,7 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) error {
 		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
 		line.Add(penaltyMetrics{p.penalty.Coef, s.divergence})
 	}
-	estimate, err := advantage.Compute(trajectories, a, s.scale)
+	estimate, err := advantage.Compute(trajectories, a.Estimation(), s.scale)
 	if err != nil {
 		return err
 	}
