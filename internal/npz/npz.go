@@ -127,21 +127,14 @@ func read(entry *zip.File) (a Array, err error) {
 		return a, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	start := make([]byte, 12) // magic, version, and the length of the header: two bytes in version 1, four later
-	if _, err := io.ReadFull(r, start[:10]); err != nil {
+	start := make([]byte, 10) // magic, version, and the length of the header
+	if _, err := io.ReadFull(r, start); err != nil {
 		return a, err
 	}
-	version, n, before := start[6], int64(binary.LittleEndian.Uint16(start[8:])), int64(10)
-	if string(start[:6]) != "\x93NUMPY" || version < 1 || version > 3 {
-		return a, errors.New("not an NPY array of version 1 to 3")
+	if string(start[:7]) != "\x93NUMPY\x01" {
+		return a, errors.New("not an NPY array of version 1")
 	}
-	if version > 1 {
-		if _, err := io.ReadFull(r, start[10:]); err != nil {
-			return a, err
-		}
-		n, before = int64(binary.LittleEndian.Uint32(start[8:])), 12
-	}
-	text := make([]byte, min(n, 1<<16))
+	text := make([]byte, binary.LittleEndian.Uint16(start[8:]))
 	if _, err := io.ReadFull(r, text); err != nil {
 		return a, err
 	}
@@ -149,24 +142,19 @@ func read(entry *zip.File) (a Array, err error) {
 	if found == nil {
 		return a, fmt.Errorf("header %q, expected rows of <f4 or <f8", strings.TrimSpace(string(text)))
 	}
-	size := int64(1)
+	size, width := int64(1), int64(found[1][0]-'0')
 	for _, word := range strings.FieldsFunc(string(found[2]), func(c rune) bool { return c == ',' || c == ' ' }) {
-		sizeOf, err := strconv.ParseInt(word, 10, 64)
-		if err != nil || size > 0 && sizeOf > (1<<40)/size {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || size > 0 && n > (1<<40)/size {
 			return a, fmt.Errorf("shape (%s) is too large", found[2])
 		}
-		a.Shape, size = append(a.Shape, sizeOf), size*sizeOf
+		a.Shape, size = append(a.Shape, n), size*n
 	}
-	wide := found[1][0] == '8'
-	bytes := size * 4
-	if wide {
-		bytes *= 2
-	}
-	if have := int64(entry.UncompressedSize64) - n - before; have != bytes {
-		return a, fmt.Errorf("%d bytes of values, expected %d for shape (%s)", have, bytes, found[2])
+	if have := int64(entry.UncompressedSize64) - int64(len(start)+len(text)); have != size*width {
+		return a, fmt.Errorf("%d bytes of values, expected %d for shape (%s)", have, size*width, found[2])
 	}
 	a.Values = make([]float32, size)
-	if wide {
+	if width == 8 {
 		values := make([]float64, size)
 		err = binary.Read(r, binary.LittleEndian, values)
 		for i, v := range values {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
-	"text/tabwriter"
 
 	"gyre/internal/statistics"
 	"gyre/internal/table"
@@ -142,31 +140,29 @@ func (r *ComponentReport) WriteCSV(w io.Writer, parameters bool) error {
 
 // Console is the report as a table for people: cosines with their bands.
 func (r *ComponentReport) Console() string {
-	var b strings.Builder
-	b.WriteString("gradients of the reward's components: norms, and cosines")
+	title := "gradients of the reward's components: norms, and cosines"
 	if r.bands != nil {
-		b.WriteString(" [where unrelated rewards would put them]")
+		title += " [where unrelated rewards would put them]"
 	}
-	b.WriteString("\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\t|g|\t%s\t\n", strings.Join(r.Names[1:], "\t"))
+	t := table.New(append([]string{"gradient", "norm"}, r.Names[1:]...)...)
 	for i, name := range r.Names {
-		fmt.Fprintf(w, "%s\t%.4g\t", name, r.gram.norm(i, everything))
+		row := []any{name, r.gram.norm(i, everything)}
 		for j := 1; j < len(r.Names); j++ {
 			c, ok := r.gram.cosine(i, j, everything)
-			switch band, banded := r.bands[[2]int{i, j}]; {
+			text := fmt.Sprintf("%+.3f", c)
+			if band, banded := r.bands[[2]int{i, j}]; banded {
+				text += fmt.Sprintf(" [%+.2f, %+.2f]", band.Low, band.High)
+			}
+			switch {
 			case j <= i:
-				fmt.Fprint(w, "\t")
+				row = append(row, "")
 			case !ok:
-				fmt.Fprint(w, "-\t")
-			case banded:
-				fmt.Fprintf(w, "%+.3f [%+.2f, %+.2f]\t", c, band.Low, band.High)
+				row = append(row, nil)
 			default:
-				fmt.Fprintf(w, "%+.3f\t", c)
+				row = append(row, text)
 			}
 		}
-		fmt.Fprintln(w)
+		t.Add(row...)
 	}
-	w.Flush()
-	return b.String()
+	return title + "\n" + t.Text(table.UnknownWidth)
 }

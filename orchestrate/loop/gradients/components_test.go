@@ -129,7 +129,7 @@ func TestBucketsTermsAndBands(t *testing.T) {
 		t.Errorf("%d lines\n%s", len(lines), strings.Join(lines[:8], "\n"))
 	}
 	text := whole.Console()
-	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "\n") != n+2 {
+	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "+") < n {
 		t.Errorf("table for people:\n%s", text)
 	}
 	if whole.Bytes <= ComponentBytes(1000, ComponentBuffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {

@@ -3,9 +3,9 @@ package gradients
 import (
 	"fmt"
 	"math"
-	"strings"
-	"text/tabwriter"
+	"slices"
 
+	"gyre/internal/table"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -227,41 +227,39 @@ func (r *Result) withoutInterval(o Options) string {
 
 // Console is the report as a table for people.
 func (r *Report) Console(title string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s)\n", title, r.Options.describe())
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "bucket\tepisodes\tshare\tgroups\treward std\t|%s|\tpolicy loss\ttask signal\tsnr\t\n",
-		strings.Join(r.Terms, "|\t|"))
+	t := table.New("bucket", "episodes", "share", "groups", "reward std")
+	for _, name := range append(slices.Clone(r.Terms), "policy loss", "task signal", "snr") {
+		if slices.Contains(r.Terms, name) {
+			name = "|" + name + "|"
+		}
+		t.Columns = append(t.Columns, table.Column{Name: name})
+	}
+	notes := ""
 	for _, x := range r.Results {
-		fmt.Fprintf(w, "%s\t%d\t%.1f%%\t", x.Name, x.Samples, 100*x.Share)
-		fmt.Fprintf(w, "%d\t%.3g to %.3g\t", x.GroupCount, x.Low, x.High)
+		row := []any{x.Name, x.Samples, table.Percent(x.Share), x.GroupCount, fmt.Sprintf("%.3g–%.3g", x.Low, x.High)}
 		for _, name := range r.Terms {
-			fmt.Fprintf(w, "%.4g\t", x.Norms[name])
+			row = append(row, x.Norms[name])
 		}
-		fmt.Fprintf(w, "%.4g\t%s\t\n", x.Losses["policy"], x.signal())
-	}
-	w.Flush()
-	for _, x := range r.Results {
+		signal, ratio := x.signal()
+		t.Add(append(row, x.Losses["policy"], signal, ratio)...)
 		if x.NoInterval != "" && r.Options.Profile == Exact && r.Options.Statistics {
-			fmt.Fprintf(&b, "%s has no interval: %s\n", x.Name, x.NoInterval)
+			notes += fmt.Sprintf("%s has no interval: %s\n", x.Name, x.NoInterval)
 		}
 	}
-	return b.String()
+	return fmt.Sprintf("%s (%s)\n%s%s", title, r.Options.describe(), t.Text(table.UnknownWidth), notes)
 }
 
-// signal is the task gradient's norm without noise with its interval, and its signal-to-noise ratio.
-func (r *Result) signal() string {
+// signal is the task gradient's norm without noise with its interval, and its signal-to-noise ratio; nil where there is none.
+func (r *Result) signal() (norm, ratio any) {
 	square, ok := r.Signal[torch.Task]
 	if !ok {
-		return "-\t-"
+		return nil, nil
 	}
 	root := func(square float64) float64 { return math.Sqrt(max(square, 0)) }
 	text := fmt.Sprintf("%.3g", root(square))
 	if low, ok := r.SignalLow[torch.Task]; ok {
 		text += fmt.Sprintf(" [%.3g, %.3g]", root(low), root(r.SignalHigh[torch.Task]))
 	}
-	if ratio, ok := r.Ratio[torch.Task]; ok {
-		return text + fmt.Sprintf("\t%.2g", ratio)
-	}
-	return text + "\t-"
+	v, ok := r.Ratio[torch.Task]
+	return text, null(v, ok)
 }

@@ -82,8 +82,8 @@ func TestConsoleNamesTheProcedure(t *testing.T) {
 		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8, MicroBatch: 2, Ranks: 4, Statistics: true},
 	} {
 		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)}, GroupCount: 7, Samples: 1, Share: .125, Low: .25, High: 2}}}
-		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5%") || !strings.Contains(text, "0.25 to 2") {
-			t.Errorf("want %q and 12.5%% in\n%s", want, text)
+		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5 %") || !strings.Contains(text, "0.25–2") {
+			t.Errorf("want %q and 12.5 %% in\n%s", want, text)
 		}
 	}
 }
