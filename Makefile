@@ -64,8 +64,9 @@ bench-check: build ## Gyre alone against the baseline of this kind of machine (5
 	@bash scripts/get-smollm2.sh
 	go build -o $(BUILD)/bench ./scripts/bench && $(BUILD)/bench check $(BENCH)
 
-demo: build ## train and analyse a small Sokoban agent, end to end (about five minutes on 2 cores)
-	@bash scripts/demo.sh
+demo: build ## train and analyse a small Sokoban agent, end to end (about three minutes on 2 cores; FRESH=1 starts over)
+	@[ -z "$(FRESH)" ] || rm -rf runs/demo runs/demo-sft runs/demo-analysis models/demo-policy
+	@./gyre demo
 
 lint: lib ## formatting and static analysis
 	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)" || { echo "run gofmt -w on these files"; exit 1; }

@@ -33,6 +33,20 @@ type Solver interface {
 	Solve() ([]string, bool)
 }
 
+// Pictured is implemented by environments whose observations are written for a policy and not for people: a board as codes, as coordinates.
+type Pictured interface {
+	// Board draws the state as people see it, without a trailing newline.
+	Board() string
+}
+
+// Board is an environment's state for people: its drawing, or what it shows the policy.
+func Board(e Env) string {
+	if p, ok := e.(Pictured); ok {
+		return p.Board()
+	}
+	return e.Observe().String()
+}
+
 // Start says what holds for a whole episode. An environment fills the fields that it needs.
 type Start struct {
 	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply is

@@ -22,6 +22,11 @@ func (g *game) Observe() envs.Observation {
 	return envs.Observation{Text: g.look.Render(g.lake.rows, g.lake.cols, g.glyph, g.objects)}
 }
 
+// Board implements envs.Pictured.
+func (g *game) Board() string {
+	return g.look.Board().Render(g.lake.rows, g.lake.cols, g.glyph, g.objects)
+}
+
 // glyph returns the index of the glyph that shows a cell.
 func (g *game) glyph(cell int) int {
 	l := g.lake

@@ -111,6 +111,9 @@ type Look struct {
 	Blank, Outside byte   // its marks of a cell without objects and of what lies beyond the board
 }
 
+// Board is the same look as a grid of glyphs, which people read.
+func (l Look) Board() Look { return Look{Format: "grid", Glyphs: l.Glyphs, Separator: l.Separator} }
+
 // Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate
 // formats list; it is asked by them only.
 func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []Objects) string {

@@ -77,6 +77,9 @@ func (g *game) Observe() envs.Observation {
 	return envs.Observation{Text: g.board.render(g.look)}
 }
 
+// Board implements envs.Pictured.
+func (g *game) Board() string { return g.board.render(g.look.Board()) }
+
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	if !g.running {
 		return envs.Result{}, envs.ErrNotRunning

@@ -16,6 +16,7 @@ import (
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
 	return []*cli.Command{
+		demoCommand(),
 		trainCommand(),
 		evalCommand(),
 		analyzeCommand(),

@@ -1,0 +1,236 @@
+// Package demo trains and analyses a small Sokoban agent, from nothing to a report, by the program's own commands, and shows one held-out
+// level played before and after training. It continues where an earlier demo stopped.
+package demo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"gyre/configs"
+	"gyre/internal/atomicfile"
+)
+
+// The files of the demo, below its folder.
+const (
+	configFile = "configs/demo.toml"
+	model      = "models/demo-policy"
+	run        = "runs/demo"
+	warmStart  = "runs/demo-sft"
+	analyses   = "runs/demo-analysis"
+)
+
+// Demo runs the commands of one demo.
+type Demo struct {
+	Program        string // the gyre executable
+	Dir            string // where configs, models and runs lie
+	Stdout, Stderr io.Writer
+	Overrides      []string // key=value, for every command that reads the configuration: a smaller demo
+}
+
+// Run goes through all steps. Interrupted, it may be run again.
+func (d *Demo) Run(ctx context.Context) error {
+	begin := time.Now()
+	if err := d.writeConfig(); err != nil {
+		return err
+	}
+	d.title("1/6  a policy of 0.2 million parameters, and a tokenizer of its own")
+	if !d.exists(model, "config.json") {
+		if err := d.gyre(ctx, "model", "init", model, "--family", "qwen2", "--hidden", "64", "--layers", "3", "--heads", "4", "--kv-heads", "4",
+			"--intermediate", "256", "--std", "0.12"); err != nil {
+			return err
+		}
+	}
+	if err := d.gyre(ctx, "model", "info", model); err != nil {
+		return err
+	}
+	d.title("2/6  the levels: what training, demonstrations and validation begin with, and what random moves reach")
+	overlap, err := d.output(ctx, d.with("env", "overlap", configFile)...)
+	if err != nil {
+		return err
+	}
+	random, err := d.output(ctx, d.with("eval", configFile, "--random")...)
+	if err != nil {
+		return err
+	}
+	random = lineOf(random, "success")
+	fmt.Fprintf(d.Stdout, "%s\n%s\n", overlap, random)
+
+	d.title("3/6  warm start: supervised fine-tuning on a teacher of shortest paths who errs in seven turns of ten")
+	if len(d.checkpoints(warmStart)) == 0 {
+		if err := os.RemoveAll(filepath.Join(d.Dir, warmStart)); err != nil { // an interrupted warm start is repeated
+			return err
+		}
+		if err := d.gyre(ctx, d.with("sft", configFile, "run.name=demo-sft", "run.validate_every=0")...); err != nil {
+			return err
+		}
+	}
+	before := d.checkpoints(warmStart)[0] + "/actor"
+
+	d.title("4/6  reinforcement learning: GRPO, groups without reward variance filtered out")
+	if err := d.gyre(ctx, d.with("train", configFile, "model.path="+before, "--resume")...); err != nil {
+		return err
+	}
+	steps := d.checkpoints(run)
+	if len(steps) == 0 {
+		return fmt.Errorf("%s has no checkpoint after training", filepath.Join(d.Dir, run))
+	}
+	after := steps[len(steps)-1] + "/actor"
+
+	d.title("5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before and after training")
+	sentences, err := d.analyse(ctx, before, after)
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"plot", run}, {"plot", warmStart}, {"report", run}} {
+		if err := d.gyre(ctx, args...); err != nil {
+			return err
+		}
+	}
+	d.title(fmt.Sprintf("6/6  what was learned (%s)", time.Since(begin).Round(time.Second)))
+	if err := d.gyre(ctx, "plot", run, "--terminal"); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n%s\n\n", random, text.WrapSoft(overlap, 80), text.WrapSoft(sentences, 80))
+	if err := d.boards(ctx, before, after); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.Stdout, closing, before, after)
+	return nil
+}
+
+const closing = `
+  runs/demo/report.html               the run on one page
+  runs/demo/plots/training.png        the curves
+  runs/demo-analysis/signal.png       the gradient by reward variance, before and after training
+  runs/demo/metrics.jsonl             every metric of every step; runs/demo/rollouts/ has every episode
+  %[2]s    the trained policy, a Hugging Face directory
+
+To go on:
+  gyre eval configs/demo.toml --checkpoint runs/demo validation.seed=99      on other held-out levels
+  gyre analyze configs/demo.toml --checkpoint runs/demo                      its gradients, as a training step measures them
+  gyre train configs/demo.toml model.path=%[1]s run.name=unfiltered filter.strategy=none
+`
+
+// analyse measures the gradient before and after training, for both forms of the advantage, and draws it. It returns what the figure says in
+// sentences.
+func (d *Demo) analyse(ctx context.Context, before, after string) (string, error) {
+	var drawn []string
+	for _, form := range []struct{ key, name string }{{"false", "centred returns"}, {"true", "returns divided by their std"}} {
+		for _, moment := range []struct{ name, policy string }{{"before", before}, {"after", after}} {
+			out := fmt.Sprintf("%s/%s-norm_by_std-%s", analyses, moment.name, form.key)
+			drawn = append(drawn, fmt.Sprintf("%s/%s training=%s", form.name, moment.name, out))
+			if d.exists(out, "metrics.jsonl") {
+				continue
+			}
+			if err := d.gyre(ctx, d.with("analyze", configFile, "model.path="+moment.policy, "algorithm.norm_by_std="+form.key,
+				"algorithm.entropy_coef=0", "filter.strategy=none", "--output", out)...); err != nil {
+				return "", err
+			}
+		}
+	}
+	return d.output(ctx, append([]string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from", "--out",
+		analyses + "/signal.png"}, drawn...)...)
+}
+
+// writeConfig puts the configuration where the demo's commands, and the reader's own, look for it. A file that is there stays.
+func (d *Demo) writeConfig() error {
+	path := filepath.Join(d.Dir, configFile)
+	if d.exists(configFile) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(configs.Demo)
+		return err
+	})
+}
+
+func (d *Demo) exists(path ...string) bool {
+	_, err := os.Stat(filepath.Join(append([]string{d.Dir}, path...)...))
+	return err == nil
+}
+
+// checkpoints are a run's global_step_N folders, relative to the demo's, the newest last.
+func (d *Demo) checkpoints(run string) []string {
+	found, _ := filepath.Glob(filepath.Join(d.Dir, run, "global_step_*", "manifest.json")) // the pattern is well-formed
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
+	for i, path := range found {
+		found[i] = run + "/" + filepath.Base(filepath.Dir(path))
+	}
+	return found
+}
+
+func (d *Demo) title(text string) { fmt.Fprintf(d.Stdout, "\n== %s\n", text) }
+
+// with adds the overrides to a command that reads the configuration.
+func (d *Demo) with(args ...string) []string { return append(args, d.Overrides...) }
+
+// gyre runs a command of the program.
+func (d *Demo) gyre(ctx context.Context, args ...string) error { return d.start(ctx, d.Stdout, args) }
+
+// output runs a command and gives what it writes to its standard output.
+func (d *Demo) output(ctx context.Context, args ...string) (string, error) {
+	var out bytes.Buffer
+	err := d.start(ctx, &out, args)
+	return strings.TrimSpace(out.String()), err
+}
+
+func (d *Demo) start(ctx context.Context, stdout io.Writer, args []string) error {
+	command := exec.CommandContext(ctx, d.Program, args...)
+	command.Dir, command.Stdout, command.Stderr = d.Dir, stdout, d.Stderr
+	// Ctrl-C reaches the command once, through Cancel, and not also from the terminal: a second one would end it without a checkpoint.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	if err := command.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return &StepError{Args: args, Err: err}
+	}
+	return nil
+}
+
+// StepError is a command of the demo that failed; it has told why on its standard error.
+type StepError struct {
+	Args []string
+	Err  error
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("gyre %s: %v", strings.Join(e.Args, " "), e.Err)
+}
+func (e *StepError) Unwrap() error { return e.Err }
+
+// ExitCode is the command's.
+func (e *StepError) ExitCode() int {
+	var exit *exec.ExitError
+	if errors.As(e.Err, &exit) {
+		return exit.ExitCode()
+	}
+	return 1
+}
+
+// lineOf is the rest of the first line that begins with a word.
+func lineOf(text, word string) string {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == word || strings.HasSuffix(fields[0], "/"+word)) {
+			return strings.Join(fields[1:], " ")
+		}
+	}
+	return ""
+}
