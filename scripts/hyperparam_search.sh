@@ -13,7 +13,7 @@ usage: hyperparam_search.sh --env_name ENV --exp_base_name NAME --search_group 1
   --search_group 3        kl_coef 0.001, 0.005, 0.01, 0.04, 0.1, 0.5
   --search_group 4        max_turns 2, 5, 8 with temperature 0.1, 0.5, 1
   --micro_batch_size N    sequences per forward pass, at least n_gpus (2)
-  --parallel              one run per GPU at a time; without it a run has all of them
+  --parallel              one run per GPU at a time; without it a run has all of them, a rank on each
   --n_gpus N              GPUs 0 to N-1 (1)
   --model NAME            on the hub, or a directory (Qwen/Qwen2.5-3B-Instruct)
   --ppo_batch_size N      episodes per optimizer step (train_batch_size * n_rollout)
@@ -29,6 +29,7 @@ goes on with what is missing. Runs, summary and figures lie in studies/NAME, log
 END
 }
 fail() { echo "hyperparam_search.sh: $*" >&2; exit 2; }
+source "$root/scripts/gpus.sh"
 
 env_name='' base='' group='' micro=2 parallel='' gpus=1 model=Qwen/Qwen2.5-3B-Instruct ppo='' seeds=1 dry='' ours=()
 train_batch_size='' n_rollout='' actor_lr='' kl_coef='' max_turns='' temperature=''
@@ -89,12 +90,11 @@ mkdir -p log/configs log/terminal "$found"
 "$gyre" config translate --train-sh "$env_name" model.base_model="$model" model.experiment_name="$base" training.micro_batch_size="$micro" \
   training.train_batch_size="$train_batch_size" training.n_rollout="$n_rollout" training.ppo_batch_size="${ppo:-$((train_batch_size * n_rollout))}" \
   training.max_turns="$max_turns" training.temperature="$temperature" training.train_data_num=500 training.val_data_num=50 training.total_epochs=1 \
-  optimization.actor_lr="$actor_lr" optimization.kl_coef="$kl_coef" optimization.adv_estimator=grpo -o "$config" 2> >(grep -v '^note: computing on' >&2)
+  optimization.actor_lr="$actor_lr" optimization.kl_coef="$kl_coef" optimization.adv_estimator=grpo -o "$config"
 words=(model.path="$(sed -n 's/^path = "\([^"]*\)".*/\1/p' "$config" | head -1)")
 if [[ -n $ppo ]]; then words+=(actor.mini_batch="$ppo"); fi
 
-devices=() slots=1 count=0
-if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
+devices=() slots=1 count=$(gpu_count)
 if [[ -n $parallel ]]; then slots=$gpus; fi
 if (( count > 0 )); then
   (( gpus <= count )) || fail "--n_gpus is $gpus; nvidia-smi lists $count"

@@ -6,6 +6,7 @@
 #   bash scripts/run_grpo.sh data.train_batch_size=16 trainer.total_epochs=5   with other values
 #   bash scripts/run_grpo.sh custom_reward_function.path=utils/rewards.py custom_reward_function.name=compute_score
 #
+# trainer.n_gpus_per_node GPUs compute, all that there are without it, a rank of the run on each.
 # Further arguments go to `gyre train`: --dry-run, --resume, and key=value of its own configuration. GYRE names another binary, CONFIG
 # another configuration.
 set -euo pipefail
@@ -16,7 +17,9 @@ config=${CONFIG:-$root/configs/math500_grpo.toml}
 fail() { echo "run_grpo.sh: $*" >&2; exit 2; }
 [[ -x $gyre ]] || gyre=$(command -v gyre) || fail "there is no gyre binary: run 'make build' first"
 
-batch=32 mini=32 n=8 prompt=512 reply=1024 micro=4 epochs='' rows=470
+source "$root/scripts/gpus.sh"
+
+batch=32 mini=32 n=8 prompt=512 reply=1024 micro=4 epochs='' rows=470 gpus=''
 reward_path='' reward_name=''
 arguments=()
 put() { arguments+=("$1"); }
@@ -43,8 +46,9 @@ for word in "$@"; do
     actor_rollout_ref.rollout.temperature) put "rollout.temperature=$value" ;;
     actor_rollout_ref.rollout.name) ;; # Gyre has one engine
     actor_rollout_ref.rollout.tensor_model_parallel_size) put "engine.tensor_parallel=$value" ;; # one process samples alone
-    trainer.n_gpus_per_node | trainer.nnodes)
-      echo "run_grpo.sh: note: $key is not a setting of gyre: see gyre train --help for processes and devices" >&2 ;;
+    trainer.n_gpus_per_node) gpus=$value ;;
+    trainer.nnodes)
+      [[ $value == 1 ]] || fail "$key is $value: start this on every node with torchrun or srun (docs/ranks.md)" ;;
     trainer.total_epochs) epochs=$value ;;
     trainer.save_freq) put "run.save_every=$value" ;;
     trainer.test_freq) put "run.validate_every=$value" ;;
@@ -57,7 +61,7 @@ for word in "$@"; do
     *) put "$word" ;;
   esac
 done
-for value in "$batch" "$mini" "$n" "$prompt" "$reply" "$micro"; do
+for value in "$batch" "$mini" "$n" "$prompt" "$reply" "$micro" ${gpus:+"$gpus"}; do
   [[ $value =~ ^[1-9][0-9]*$ ]] || fail "'$value' is not a whole number of at least 1"
 done
 
@@ -79,5 +83,14 @@ elif [[ $reward_name == compute_score ]]; then
   put rewards.0.weight=0.34; put rewards.1.weight=0.33; put rewards.2.weight=0.33
 elif [[ -n $reward_name && $reward_name != compute_correctness_score ]]; then
   fail "custom_reward_function.name is '$reward_name'; without a path it is compute_correctness_score or compute_score"
+fi
+
+# A rank on each GPU: on as many as are asked for, without a word on all, in one process where there is none.
+count=$(gpu_count)
+if (( count == 0 )) && [[ " $* " != *" model.device="* ]]; then echo "note: no GPU found: computing on the CPU" >&2; fi
+if (( count > 0 )); then
+  list=$(first_gpus "${gpus:-$count}")
+  compute_on "$list" trainer.n_gpus_per_node
+  arguments=("${placement[@]}" "${arguments[@]}")
 fi
 exec "$gyre" train "$config" "${arguments[@]}"

@@ -11,6 +11,8 @@ usage: train.sh ENV [key=value ...] [-- key=value ...]
   ENV        two_armed_bandit, sokoban, frozenlake or bandit
   key=value  the first RAGEN's keys: model.*, training.*, optimization.*, rl_or_sft, sft.*, system.*, trainer.* (docs/from-ragen.md)
 
+system.n_gpus (1) GPUs compute, a rank of the run on each: system.cuda_visible_devices names them. Where nvidia-smi lists none the CPU does.
+
 Words after -- are Gyre's own and override the configuration, such as -- run.steps=2 model.device=cuda. The configuration is kept as
 log/configs/NAME.toml, what the run says also in debug.log. Started again, an interrupted run continues.
 END
@@ -49,15 +51,26 @@ mkdir -p log/configs
 mv "$translation" "$config"
 chmod 644 "$config"
 
-verb=train
+fail() { echo "train.sh: $*" >&2; exit 2; }
+source "$root/scripts/gpus.sh"
+verb=train gpus=1 visible=''
 for word in "${theirs[@]}"; do
-  if [[ $word == rl_or_sft=sft ]]; then verb=sft; fi
+  case $word in
+    rl_or_sft=sft) verb=sft ;;
+    system.n_gpus=*) gpus=${word#*=} ;;
+    system.cuda_visible_devices=*) visible=$(tr -d "'\"" <<<"${word#*=}") ;;
+  esac
 done
+if [[ $visible == [0-9]* ]]; then export CUDA_VISIBLE_DEVICES=$visible; fi
+[[ $gpus =~ ^[1-9][0-9]*$ ]] || fail "system.n_gpus is '$gpus', expected an integer of at least 1"
+list=$(first_gpus "$gpus")
+compute_on "$list" system.n_gpus
+if [[ $device == cpu && " ${ours[*]-} " != *" model.device="* ]]; then echo "note: no GPU found: computing on the CPU" >&2; fi
 {
   echo "=== $config: what the words become"
   cat "$config"
   echo "==="
-  "$gyre" "$verb" "$config" ${ours[@]+"${ours[@]}"} --resume
+  "$gyre" "$verb" "$config" ${placement[@]+"${placement[@]}"} ${ours[@]+"${ours[@]}"} --resume
   # Where the first RAGEN leaves the model to go on with; not where words after -- have put the run elsewhere.
   if [[ $verb == sft && -d $folder/best/actor ]]; then ln -sfn best/actor "$folder/merged_model"; fi
 } 2>&1 | tee "${DEBUG_LOG:-debug.log}"

@@ -115,7 +115,7 @@ func TestExperimentScripts(t *testing.T) {
 	}
 }
 
-// On a machine with GPUs the one that is asked for computes, and its memory is what shares are of.
+// On a machine with GPUs a rank computes on each that is asked for, and the first one's memory is what shares are of.
 func TestExperimentScriptsChooseTheDevice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -123,14 +123,38 @@ func TestExperimentScriptsChooseTheDevice(t *testing.T) {
 	withGPUs(t, dir, "case $1 in -L) echo 'GPU 0: A'; echo 'GPU 1: B' ;; *) [ \"$*\" = '--query-gpu=memory.total --format=csv,noheader,nounits -i 1' ] && echo 81920 ;; esac\n")
 	print := `echo "visible=$CUDA_VISIBLE_DEVICES"; printf '<%s>' "$@"; echo`
 	for args, want := range map[string][]string{
-		"":                                       {"visible=0,1\n", "<model.device=cuda>", "gpus=0,1 ", "computes on GPU 0"},
-		"--gpus 1":                               {"visible=1\n", "<model.device=cuda>", "gpus=1 "},
+		"":                                       {"visible=0,1\n", "<model.device=cuda><--ranks><2>", "gpus=0,1 ", "ranks=2 "},
+		"--gpus 1":                               {"visible=1\n", "<model.device=cuda><algorithm.advantage=", "gpus=1 ", "ranks=1 "},
 		"--gpus 1 --gpu-memory-utilization 0.25": {"<engine.kv_mib=20480>"},
 	} {
 		code, output := script(t, dir, print, trainScript, strings.Fields(args)...)
 		for _, w := range want {
 			if code != 0 || !strings.Contains(output, w) {
 				t.Errorf("%q: exit code %d, %q is missing:\n%s", args, code, w, output)
+			}
+		}
+	}
+	for name, want := range map[string][]string{
+		"train.sh bandit":                                               {"visible=0\n", "<model.device=cuda><--resume>"},
+		"train.sh bandit system.n_gpus=2":                               {"visible=0,1\n", "<model.device=cuda><--ranks><2><--resume>"},
+		"train.sh bandit rl_or_sft=sft system.n_gpus=2":                 {"<sft>", "<--ranks><2>"},
+		"train.sh bandit system.n_gpus=1 system.cuda_visible_devices=1": {"visible=1\n", "<model.device=cuda><--resume>"},
+		"train.sh bandit system.n_gpus=2 -- model.device=cpu":           {"<model.device=cuda><--ranks><2><model.device=cpu><--resume>"},
+		"train.sh bandit system.n_gpus=3":                               {"system.n_gpus names GPU 2; nvidia-smi lists 2"},
+		"train.sh bandit system.n_gpus=two":                             {"system.n_gpus is 'two'"},
+		"run_grpo.sh":                                                   {"visible=0,1\n", "<model.device=cuda><--ranks><2><actor.mini_batch=256>"},
+		"run_grpo.sh trainer.n_gpus_per_node=1 trainer.nnodes=1":        {"visible=0\n", "<model.device=cuda><actor.mini_batch=256>"},
+		"run_grpo.sh trainer.n_gpus_per_node=8":                         {"trainer.n_gpus_per_node names GPU 2; nvidia-smi lists 2"},
+		"run_grpo.sh trainer.nnodes=2":                                  {"start this on every node with torchrun or srun"},
+		"hyperparam_search.sh --env_name bandit --exp_base_name b --search_group 1 --n_gpus 2 --micro_batch_size 2":            {"<--slots><1>", "<--gpus><0,1><--gpus-per-run><2>"},
+		"hyperparam_search.sh --env_name bandit --exp_base_name b --search_group 1 --n_gpus 2 --micro_batch_size 2 --parallel": {"<--slots><2>", "<--gpus><0,1><--gpus-per-run><1>"},
+		"runs/run_kl_sweep.sh --gpus-per-exp 2": {"<--gpus><0,1><--gpus-per-run><2>", "<--slots><1>"},
+	} {
+		words := strings.Fields(name)
+		_, output := script(t, dir, `[ "$1" = config ] && { for f; do :; done; echo '[run]' >"$f"; exit; }; `+print, words[0], words[1:]...)
+		for _, w := range want {
+			if !strings.Contains(output, w) || strings.Contains(output, "computing on the CPU") {
+				t.Errorf("%s: %q is missing, or the CPU is named:\n%s", name, w, output)
 			}
 		}
 	}
@@ -241,6 +265,13 @@ func TestTrainSh(t *testing.T) {
 		"training.train_batch_size=4", "training.ppo_batch_size=4", "training.max_turns=1", "training.n_rollout=1", "optimization.adv_estimator=brpo"}, small...)...)
 	if code != 0 || !strings.Contains(output, `path = "models/sft/lake/merged_model"`) || !strings.Contains(output, "runs/after") {
 		t.Errorf("RL after it: exit code %d\n%s", code, output)
+	}
+	// Two GPUs that a stand-in reports, and two ranks, on the CPU.
+	withGPUs(t, dir, "echo 'GPU 0: A'; echo 'GPU 1: B'\n")
+	code, output = script(t, dir, gyre, "train.sh", append([]string{"two_armed_bandit", "model.base_model=" + tinyPolicy(t), "model.experiment_name=ranks", "system.n_gpus=2",
+		"training.train_batch_size=8", "training.ppo_batch_size=8", "training.max_turns=1", "training.n_rollout=1", "optimization.adv_estimator=brpo"}, append(small, "model.device=cpu")...)...)
+	if code != 0 || !strings.Contains(output, "2 ranks, started by gyre") || !strings.Contains(output, "fsdp.shard = \"auto\": none") || strings.Contains(output, "computing on the CPU") {
+		t.Errorf("on two GPUs: exit code %d\n%s", code, output)
 	}
 	for args, want := range map[string]string{"": "usage:", "chess": "chess is no environment", "sokoban training.max_turn=3": "did you mean training.max_turns?"} {
 		code, output := script(t, dir, gyre, "train.sh", strings.Fields(args)...)

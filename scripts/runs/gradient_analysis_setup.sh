@@ -2,6 +2,7 @@
 # analysed on a separate batch. Folders are relative to the working directory.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+source "$root/scripts/gpus.sh"
 algo=PPO model='' preset='' gpus='' gpu_memory='' cpus=16 ppo_micro=4 logprob_micro=''
 overrides=()
 
@@ -50,20 +51,13 @@ find_gyre() {
   [[ -x $gyre ]] || gyre=$(command -v gyre) || fail "there is no gyre binary: run 'make build' first"
 }
 
-# detect_gpus fills gpus as RAGEN does (all that nvidia-smi lists, or eight), and the device that computes.
+# detect_gpus fills gpus as RAGEN does (all that nvidia-smi lists, or eight), and what computes on them.
 detect_gpus() {
-  local count=0 gpu
-  if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
-  if (( count == 0 )); then
-    echo "note: no GPU found: computing on the CPU" >&2
-    gpus=${gpus:-0,1,2,3,4,5,6,7} device=cpu
-    return
-  fi
-  gpus=${gpus:-$(seq -s, 0 $((count - 1)))} device=cuda
-  for gpu in ${gpus//,/ }; do
-    (( gpu < count )) || fail "--gpus names GPU $gpu; nvidia-smi lists $count, numbered from 0"
-  done
-  if [[ $gpus == *,* ]]; then echo "note: one process computes on GPU ${gpus%%,*}; the others stay free" >&2; fi
+  local count
+  count=$(gpu_count)
+  gpus=${gpus:-$(seq -s, 0 $(((count > 0 ? count : 8) - 1)))}
+  compute_on "$gpus" --gpus
+  if [[ $device == cpu ]]; then echo "note: no GPU found: computing on the CPU" >&2; fi
 }
 
 # device_memory prints the MiB of the device that computes.
@@ -87,15 +81,17 @@ settle() {
   # A checkpoint of a run is named after the run: runs/NAME/global_step_N/actor.
   if [[ $model_name == actor ]]; then model_name=$(basename "$(dirname "$(dirname "$model")")"); fi
   [[ -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
-  local cores micro=$ppo_micro
+  local cores threads micro=$ppo_micro
   if [[ -n $logprob_micro ]] && (( logprob_micro < micro )); then micro=$logprob_micro; fi
   cores=$(nproc 2>/dev/null || sysctl -n hw.ncpu)
+  threads=$(((cpus < cores ? cpus : cores) / ranks))
+  threads=$((threads > 0 ? threads : 1))
   # Micro-batches are cut by tokens here: 1024 for an episode, as RAGEN's Sokoban episodes rarely have more.
   common=(model.path="$model" envs.0.groups="${train%x*}" envs.0.group_size="${train#*x}"
     analysis.groups="${analysis%x*}" analysis.group_size="${analysis#*x}" analysis.log_prefilter=true analysis.num_buckets=6 analysis.buckets=quantile
     filter.strategy=top_p filter.value=0.9 filter.prob_mode=linear filter.type=largest filter.metric=reward_variance filter.include_zero=false
-    filter.loss_scaling=none algorithm.entropy_coef=0.001 algorithm.kl_estimator=k3 run.threads=$((cpus < cores ? cpus : cores))
-    actor.micro_batch_tokens=$((1024 * micro)) analysis.paper_micro_batch="$ppo_micro" model.device="$device")
+    filter.loss_scaling=none algorithm.entropy_coef=0.001 algorithm.kl_estimator=k3 run.threads="$threads"
+    actor.micro_batch_tokens=$((1024 * micro)) analysis.paper_micro_batch="$ppo_micro" "${placement[@]}")
   if [[ -n $gpu_memory ]]; then
     common+=(engine.kv_mib="$(awk -v share="$gpu_memory" -v all="$(device_memory)" 'BEGIN {print int(share * all)}')")
   fi
@@ -104,7 +100,6 @@ settle() {
   else
     common+=(algorithm.advantage=grpo algorithm.norm_by_std=true actor.loss_aggregation=seq-mean-token-mean)
   fi
-  export CUDA_VISIBLE_DEVICES=$gpus
 }
 
 # small_policy makes (once) configs/demo_sokoban.toml's policy of a million parameters, warm-started on demonstrations: a random one earns no spread to filter by.
@@ -125,7 +120,7 @@ logged() {
     echo "=== $title: $(date '+%Y-%m-%d %H:%M:%S')"
     echo "task=sokoban algo=$algo filter=top_p:0.9 model=$model_name gpus=$gpus $heading"
     echo "train=$train analysis=$analysis project=$project"
-    echo "ppo_micro=$ppo_micro log_prob_micro=${logprob_micro:-$ppo_micro} gpu_memory_utilization=${gpu_memory:-as needed} device=$device ray_num_cpus=$cpus"
+    echo "ppo_micro=$ppo_micro log_prob_micro=${logprob_micro:-$ppo_micro} gpu_memory_utilization=${gpu_memory:-as needed} device=$device ranks=$ranks ray_num_cpus=$cpus"
     "$@"
   } 2>&1 | tee -a "$file"
 }

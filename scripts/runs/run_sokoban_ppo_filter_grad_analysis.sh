@@ -13,7 +13,7 @@ usage: run_sokoban_ppo_filter_grad_analysis.sh [options] [key=value ...]
   --save-freq N                           steps between checkpoints (100)
   --model DIR                             Hugging Face directory to train (models/Qwen2.5-3B)
   --preset small                          for two cores: a policy of a million parameters, made if it is not there; 4x8 and 24x8 episodes
-  --gpus LIST                             such as 0,1,2,3 (those that nvidia-smi lists); the first one computes, without any the CPU
+  --gpus LIST                             such as 0,1,2,3 (those that nvidia-smi lists): a rank of the run on each; without any GPU the CPU
   --ppo-micro-batch-size-per-gpu N        episodes of about 1024 tokens per forward pass (4)
   --log-prob-micro-batch-size-per-gpu N   the same for passes without gradients; the smaller of the two holds for all (4)
   --gpu-memory-utilization X              share of the device's memory that the KV cache may take (what the batch needs)

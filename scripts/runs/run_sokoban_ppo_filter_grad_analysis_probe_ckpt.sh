@@ -15,7 +15,7 @@ usage: run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh [options] [key=value .
   --with-val                              play the validation set first
   --model DIR                             the model that was trained, the reference of the KL term (models/Qwen2.5-3B)
   --preset small                          the small experiment of the training script
-  --gpus LIST                             such as 0,1,2,3 (those that nvidia-smi lists); the first one computes, without any the CPU
+  --gpus LIST                             such as 0,1,2,3 (those that nvidia-smi lists): a rank of the run on each; without any GPU the CPU
   --ppo-micro-batch-size-per-gpu N        episodes of about 1024 tokens per forward pass (4)
   --log-prob-micro-batch-size-per-gpu N   the same for passes without gradients; the smaller of the two holds for all (4)
   --gpu-memory-utilization X              share of the device's memory that the KV cache may take (what the batch needs)

@@ -11,7 +11,7 @@ usage: $(basename "$0") [options] [key=value ...]
   --steps N                   training steps, at most (400)
 $1
   --gpus LIST                 such as 0,1,2,3 (those that nvidia-smi lists); without any, the CPU
-  --gpus-per-exp N            devices of each run (1)
+  --gpus-per-exp N            devices of each run, a rank on each (1)
   --ray-num-cpus N            threads, shared by the runs that go on at a time, at most one per core (16)
   --gpu-memory-utilization X  share of the device's memory that the KV cache may take (0.5; on the CPU what the batch needs)
   --save-freq N               steps between checkpoints; -1 saves none (-1)
@@ -61,7 +61,7 @@ run_sweep() {
   model_name=$(basename "$model")
   if [[ $model_name == actor ]]; then model_name=$(basename "$(dirname "$(dirname "$model")")"); fi
   [[ -n $dry || -f $model/config.json ]] || fail "$model is no Hugging Face directory (it has no config.json): fetch one with '$gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B', name one with --model, or take --preset small"
-  if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true); fi
+  count=$(gpu_count)
   if [[ -z $gpus ]] && (( count > 0 )); then gpus=$(seq -s, 0 $((count - 1))); fi
   local list=(${gpus//,/ }) gpu
   (( ${#list[@]} % per_run == 0 )) || fail "--gpus-per-exp is $per_run, which does not divide the ${#list[@]} devices of --gpus"

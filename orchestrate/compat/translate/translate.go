@@ -383,10 +383,10 @@ var hubName = regexp.MustCompile(`^[\w-][\w.-]*/[\w.-]+$`)
 // device says how to compute on the GPUs that other programs take for granted.
 func (t *translation) device(gpus int) {
 	if gpus > 1 {
-		t.note("computing on the CPU; on %d GPUs add --ranks %d model.device=cuda", gpus, gpus)
+		t.note("for %d GPUs, a rank on each: gyre train FILE --ranks %d model.device=cuda", gpus, gpus)
 		return
 	}
-	t.note("computing on the CPU; on a GPU add model.device=cuda")
+	t.note("for a GPU: gyre train FILE model.device=cuda")
 }
 
 // micro puts the size of a forward pass, which other programs count in sequences.

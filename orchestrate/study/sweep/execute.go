@@ -172,6 +172,9 @@ func pending(runs []*Run) func(bool) *Run {
 
 // runs lists the runs of conditions, seed by seed, so that an unfinished study can be compared already.
 func (s *Study) runs(base *config.Config, conditions []Condition, threads int) []*Run {
+	if len(s.Devices) > 0 { // run.threads is of each rank, and a run has a rank on each device
+		threads = max(1, threads/max(s.DevicesPerRun, 1))
+	}
 	var out []*Run
 	for seed := 1; seed <= s.Seeds; seed++ {
 		for _, c := range conditions {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,7 +54,9 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 	cmd := exec.Command(x.options.Command, args...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GYRE_THREADS=%d", place.threads))
 	if len(place.devices) > 0 {
-		cmd.Args = append(cmd.Args, "model.device=cuda")
+		if !slices.ContainsFunc(r.Overrides, func(word string) bool { return strings.HasPrefix(word, "model.device=") }) {
+			cmd.Args = append(cmd.Args, "model.device=cuda")
+		}
 		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(place.devices, ","))
 		if n := len(place.devices); n > 1 {
 			cmd.Args = append(cmd.Args, "--ranks", fmt.Sprint(n))
