@@ -55,18 +55,18 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 					return Usagef("--start %s: expected key=value", word)
 				}
 			}
-			runs, slots, err := sweep.Preview(s)
+			p, err := sweep.PreviewSweep(s)
 			if err != nil {
 				return err
 			}
 			if !c.Bool("dry-run") {
-				return runStudy(c, s, runs, sweep.Execute)
+				return runStudy(c, s, p.Runs, sweep.Execute)
 			}
-			wall, known, err := listRuns(c, s, runs, slots)
+			wall, known, err := listRuns(c, s, p)
 			if err != nil {
 				return err
 			}
-			sayTime(c, len(runs), slots, wall, known)
+			sayTime(c, p, wall, known)
 			if stages := s.Stages(); stages > 1 && s.OnlyStage == 0 {
 				fmt.Fprintf(c.App.ErrWriter, "these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
 			}
@@ -100,32 +100,32 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			if err != nil {
 				return err
 			}
-			runs, rungs, slots, err := sweep.PreviewSearch(s)
+			p, err := sweep.PreviewSearch(s)
 			if err != nil {
 				return err
 			}
 			if !c.Bool("dry-run") {
-				return runStudy(c, s, runs, sweep.Search)
+				return runStudy(c, s, p.Runs, sweep.Search)
 			}
-			whole, known, err := listRuns(c, s, runs, slots)
+			whole, known, err := listRuns(c, s, p)
 			if err != nil {
 				return err
 			}
 			all, taken := 0, 0
 			t := table.New("rung", "at step", "configurations")
-			for i, r := range rungs {
+			for i, r := range p.Rungs {
 				t.Add(i+1, r.Steps, r.Configurations)
 				taken += r.Steps * r.Configurations
 				if i > 0 {
-					taken -= rungs[i-1].Steps * r.Configurations
+					taken -= p.Rungs[i-1].Steps * r.Configurations
 				}
-				all = r.Steps * rungs[0].Configurations
+				all = r.Steps * p.Rungs[0].Configurations
 			}
 			if err := t.Write(c.App.ErrWriter); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.App.ErrWriter, "about %d training steps per seed in place of %d\n", taken, all)
-			sayTime(c, len(runs), slots, whole*time.Duration(taken)/time.Duration(all), known)
+			sayTime(c, p, whole*time.Duration(taken)/time.Duration(all), known)
 			return nil
 		},
 	}
@@ -268,18 +268,18 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 }
 
 // listRuns prints runs with what they will take, and adds up the time of those that are missing; known is false where nothing tells it.
-func listRuns(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, slots int) (total time.Duration, known bool, err error) {
+func listRuns(c *cli.Context, s *sweep.Study, p sweep.Preview) (total time.Duration, known bool, err error) {
 	t := table.New("condition", "seed", "status", "steps", "time", "memory", "verdict", "directory")
 	reasons := map[string][]string{} // conditions by why their memory is unknown, or what would make them fit
 	known = true
 	broken := 0
 	warned := map[string]bool{}
 	ranks := max(s.DevicesPerRun, 1)
-	machine, err := scale.Find(cmp.Or(c.String("device"), "here"), ranks*slots, experiment.Memory())
+	machine, err := scale.Find(cmp.Or(c.String("device"), "here"), ranks*p.Slots, experiment.Memory())
 	if err != nil {
 		return 0, false, Usagef("%w", err)
 	}
-	for _, r := range runs {
+	for _, r := range p.Runs {
 		cfg, err := config.Load(s.BasePath(), r.Overrides, experiment.CheckEnvironments(c.Context))
 		if err != nil {
 			broken++
@@ -309,7 +309,7 @@ func listRuns(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, slots int)
 		fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", strings.Join(slices.Compact(slices.Sorted(slices.Values(conditions))), ", "), why)
 	}
 	if broken > 0 {
-		return 0, false, &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(runs))}
+		return 0, false, &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(p.Runs))}
 	}
 	return total, known, nil
 }
@@ -353,7 +353,8 @@ func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (m
 }
 
 // sayTime prints how long the missing runs will take together.
-func sayTime(c *cli.Context, runs, slots int, total time.Duration, known bool) {
+func sayTime(c *cli.Context, p sweep.Preview, total time.Duration, known bool) {
+	runs, slots := len(p.Runs), p.Slots
 	if known {
 		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", runs, slots, (total / time.Duration(slots)).Round(time.Second))
 	} else {

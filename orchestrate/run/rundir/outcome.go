@@ -32,7 +32,12 @@ const LastValidations = 3
 
 // Outcome of what the run has logged so far.
 func (r *Run) Outcome() Outcome {
-	o := Outcome{Peak: math.NaN(), Last: math.NaN(), LastMean: math.NaN(), Baseline: math.NaN(), Phases: map[string]float64{}}
+	nan := math.NaN()
+	o := Outcome{Peak: nan, Last: nan, LastMean: nan, Baseline: nan, Phases: map[string]float64{}}
+	if len(r.Records) == 0 {
+		o.Spread, o.Entropy, o.GradNorm, o.Train, o.Eval, o.Total = nan, nan, nan, nan, nan, nan
+		return o
+	}
 	if r.Info != nil {
 		o.Status, o.Reason = r.Info.Status, r.Info.Reason
 		if o.Status == "done" {

@@ -26,13 +26,36 @@ type Options struct {
 	Console *metrics.Console
 }
 
+// opened is a study with its folder, its experiment, its slots and what is known of its runs. Nothing is changed by opening it.
+type opened struct {
+	study *Study
+	base  *config.Config
+	slots []slot
+	state *state
+}
+
+func open(s *Study, k kind) (o *opened, err error) {
+	o = &opened{study: s}
+	if o.base, err = s.base(); err == nil {
+		err = s.begin(k)
+	}
+	if err == nil {
+		o.slots, err = s.deal()
+	}
+	if err == nil {
+		o.state, err = openState(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.state.Kind = k
+	return o, nil
+}
+
 // execution is a study that is being run.
 type execution struct {
-	study   *Study
-	base    *config.Config
+	*opened
 	options Options
-	state   *state
-	slots   []slot
 	log     *resultLog
 	trials  []trial // of a search
 	rungs   int     // of a search; 0 = this is none
@@ -55,10 +78,6 @@ func Execute(ctx context.Context, s *Study, o Options) (Summary, error) {
 }
 
 func execute(ctx context.Context, s *Study, o Options, k kind, work func(*execution, context.Context) error) (Summary, error) {
-	base, err := s.base()
-	if err != nil {
-		return Summary{}, err
-	}
 	if err := s.begin(k); err != nil {
 		return Summary{}, err
 	}
@@ -70,17 +89,13 @@ func execute(ctx context.Context, s *Study, o Options, k kind, work func(*execut
 		return Summary{}, err
 	}
 	defer lock.Close()
-	x := &execution{study: s, base: base, options: o, running: map[*Run]*exec.Cmd{}}
-	if x.slots, err = s.deal(); err != nil {
+	x := &execution{options: o, running: map[*Run]*exec.Cmd{}}
+	if x.opened, err = open(s, k); err != nil {
 		return Summary{}, err
 	}
 	for i, label := range deviceLabels(ctx, x.slots) {
 		x.slots[i].label = label
 	}
-	if x.state, err = openState(s); err != nil {
-		return Summary{}, err
-	}
-	x.state.Kind = k
 	if x.log, err = x.beginLog(); err != nil {
 		return Summary{}, err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
-	"gyre/orchestrate/run/rundir"
 )
 
 // progress says how many steps of how many are done. The state is locked for done.
@@ -69,72 +68,4 @@ func (x *execution) sweepProgress(runs []*Run) progress {
 func stepsDone(dir string) int {
 	step, _, _ := metrics.LastStep(filepath.Join(dir, metrics.File))
 	return step
-}
-
-// Previewed is a run as a dry run lists it.
-type Previewed struct {
-	Run
-	Over bool
-	// SecondsPerStep is what steps took: in this run, in others of the study, or in a run of the base; 0 where none was logged.
-	SecondsPerStep float64
-}
-
-// Preview lists the runs of a study's first stage, and of later ones as far as it got, without changing anything.
-func Preview(s *Study) (list []Previewed, slots int, err error) {
-	if err := s.begin(sweeps); err != nil {
-		return nil, 0, err
-	}
-	base, err := s.base()
-	if err != nil {
-		return nil, 0, err
-	}
-	places, err := s.deal()
-	if err != nil {
-		return nil, 0, err
-	}
-	st, err := openState(s)
-	if err != nil {
-		return nil, 0, err
-	}
-	conditions, err := s.Plan(max(s.OnlyStage, 1), s.Start)
-	if err != nil {
-		return nil, 0, err
-	}
-	return preview(st, base, s.runs(base, conditions, places[0].threads)), len(places), nil
-}
-
-// preview adds to runs what is known of them.
-func preview(st *state, base *config.Config, runs []*Run) (list []Previewed) {
-	all := secondsPerStep(filepath.Join(base.Run.Output, base.Run.Name))
-	for _, r := range st.Runs {
-		if v := secondsPerStep(r.Dir); v > 0 {
-			all = v
-		}
-	}
-	for _, r := range runs {
-		for _, known := range st.Runs {
-			if known.Condition == r.Condition && known.Seed == r.Seed {
-				r.Status, r.Rung, r.Target = known.Status, known.Rung, max(known.Target, r.Target)
-			}
-		}
-		p := Previewed{Run: *r, Over: r.over(), SecondsPerStep: secondsPerStep(r.Dir)}
-		if p.SecondsPerStep == 0 {
-			p.SecondsPerStep = all
-		}
-		list = append(list, p)
-	}
-	return list
-}
-
-// secondsPerStep is what a run's steps took, validations included; 0 where none was logged.
-func secondsPerStep(dir string) float64 {
-	run, err := rundir.Read(dir)
-	if err != nil {
-		return 0
-	}
-	o := run.Outcome()
-	if o.Steps == 0 {
-		return 0
-	}
-	return o.Total / float64(o.Steps)
 }

@@ -91,7 +91,7 @@ func (l *resultLog) line(r *Run) string {
 		return strings.Join(append(parts, "status=missing\n"), separator)
 	}
 	row := newRow(r, "")
-	parts = append(parts, "train_time="+seconds(row.Train), "eval_time="+seconds(row.Eval), "total_time="+seconds(row.Seconds),
+	parts = append(parts, "train_time="+seconds(row.Train), "eval_time="+seconds(row.Eval), "total_time="+seconds(row.Total),
 		fmt.Sprintf("wall_time=%.0fs", r.Seconds), "gpu="+r.Devices)
 	switch r.Status {
 	case Finished:

@@ -20,12 +20,12 @@ func TestSweepSettings(t *testing.T) {
 		return s
 	}
 	resolve := func(s *Study) map[string]*config.Config {
-		runs, _, err := Preview(s)
+		preview, err := PreviewSweep(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		out := map[string]*config.Config{}
-		for _, r := range runs {
+		for _, r := range preview.Runs {
 			c, err := config.Load(s.BasePath(), r.Overrides)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", s.Name, r.Condition, err)
@@ -108,7 +108,8 @@ func TestASearchNeedsNoBaseline(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := &strings.Builder{}
-	x := &execution{study: s, base: &config.Config{}, options: Options{Console: metrics.NewConsole(said)}, slots: []slot{{threads: 1}}, rungs: 1, state: &state{}}
+	x := &execution{opened: &opened{study: s, base: &config.Config{}, slots: []slot{{threads: 1}}, state: &state{}},
+		options: Options{Console: metrics.NewConsole(said)}, rungs: 1}
 	for _, label := range []string{"kl_coef=0", "kl_coef=0.1"} {
 		r := &Run{Condition: label, Seed: 1, Stage: 1, Dir: t.TempDir(), Log: t.TempDir() + "/x.log", Status: Pending}
 		x.state.Runs = append(x.state.Runs, r)

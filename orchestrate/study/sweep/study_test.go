@@ -211,8 +211,8 @@ func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	x := &execution{study: &Study{}, options: Options{Command: "true", Console: console}, slots: []slot{{threads: 1}},
-		state: &state{path: filepath.Join(file, "state.json"), Runs: []*Run{r}}, running: map[*Run]*exec.Cmd{}}
+	o := &opened{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"), Runs: []*Run{r}}}
+	x := &execution{opened: o, options: Options{Command: "true", Console: console}, running: map[*Run]*exec.Cmd{}}
 	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1, done: func() int { return 0 }})
 	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
 		t.Errorf("got %v", err)
@@ -234,7 +234,7 @@ func TestTiesAreSaid(t *testing.T) {
 		}
 		runs = append(runs, r)
 	}
-	x := &execution{study: &Study{}}
+	x := &execution{opened: &opened{study: &Study{}}}
 	best, ok := x.best(runs)
 	if !ok || best.Condition != "b" || !slices.Equal(best.Ties, []string{"c"}) {
 		t.Errorf("%+v, %v", best, ok)

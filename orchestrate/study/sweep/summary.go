@@ -34,24 +34,14 @@ type Best struct {
 
 // Row is one run's result. What is not known is NaN.
 type Row struct {
-	Condition string
-	Seed      int
-	Status    Status
-	Rung      int    // of a search, reached: from 1; 0 = none
-	Rule      string // of an early stop
-	Error     string // of a failure
-	Steps     int
-	Peak      float64 // validation success
-	Last      float64
-	LastMean  float64 // of the last rundir.LastValidations validations
-	Seconds   float64 // as the run's metrics add them up
-	Wall      float64 // of the run's processes
-	Train     float64
-	Eval      float64
-	Spread    float64
-	Entropy   float64
-	GradNorm  float64
-	Objective float64 // the study's, where it names one
+	rundir.Outcome // its Total is Seconds in the summary's files
+	Condition      string
+	Seed           int
+	Status         Status  // in the study
+	Rung           int     // of a search, reached: from 1; 0 = none
+	Error          string  // of a failure
+	Wall           float64 // seconds of the run's processes
+	Objective      float64 // the study's, where it names one
 
 	tasks map[string]float64 // last validation success by tag
 	run   *rundir.Run        // nil when it logged nothing
@@ -91,20 +81,19 @@ var compared = []struct {
 
 // newRow reads a run's result. A run that logged nothing has only its status.
 func newRow(r *Run, objective string) Row {
-	nan := math.NaN()
-	row := Row{Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores), Error: r.Error, Objective: nan, Wall: r.Seconds, Peak: nan, Last: nan, LastMean: nan, Train: nan, Eval: nan,
-		Seconds: nan, Spread: nan, Entropy: nan, GradNorm: nan}
 	run, err := rundir.Read(r.Dir)
+	if err != nil {
+		run = &rundir.Run{}
+	}
+	row := Row{Outcome: run.Outcome(), Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores), Error: r.Error,
+		Objective: math.NaN(), Wall: r.Seconds, tasks: map[string]float64{}}
 	if err != nil {
 		return row
 	}
-	o := run.Outcome()
-	row.run, row.Rule, row.Steps, row.Peak, row.Last, row.LastMean = run, o.Rule, o.Steps, o.Peak, o.Last, o.LastMean
-	row.Seconds, row.Train, row.Eval, row.Spread, row.Entropy, row.GradNorm = o.Total, o.Train, o.Eval, o.Spread, o.Entropy, o.GradNorm
+	row.run = run
 	if all := run.Series(objective); len(all) > 0 {
 		row.Objective = all[len(all)-1].Value
 	}
-	row.tasks = map[string]float64{}
 	for _, key := range run.Keys("val-env/*/success") {
 		all := run.Series(key)
 		row.tasks[key] = all[len(all)-1].Value

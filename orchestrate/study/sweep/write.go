@@ -37,7 +37,7 @@ func (s *Summary) runs() *table.Table {
 	t := table.New("condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds",
 		"eval_seconds", "wall_seconds", "reward_spread", "entropy", "grad_norm", "rung", "error")
 	for _, r := range s.Rows {
-		t.Add(r.Condition, r.Seed, string(r.Status), r.Steps, r.Peak, r.Last, r.LastMean, text(r.Rule), r.Seconds, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy,
+		t.Add(r.Condition, r.Seed, string(r.Status), r.Steps, r.Peak, r.Last, r.LastMean, text(r.Rule), r.Total, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy,
 			r.GradNorm, r.Rung, text(r.Error))
 	}
 	return t
@@ -122,7 +122,7 @@ func (s *Summary) Text(w io.Writer, width int) error {
 			ended += fmt.Sprintf(", rung %d of %d", r.Rung, s.rungs)
 		}
 		runs.Add(r.Condition, r.Seed, ended, r.Steps, table.Percent(r.Peak), table.Percent(r.Last), table.Percent(r.LastMean), r.Entropy, r.Spread,
-			math.Round(r.Seconds*10)/10)
+			math.Round(r.Total*10)/10)
 	}
 	conditions := table.New("condition", "runs", "failed regimes", "failed runs", "last success", "interquartile mean")
 	for _, a := range s.Conditions {
