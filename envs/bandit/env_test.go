@@ -92,12 +92,12 @@ func TestOptions(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("bandit")
 	for want, options := range map[string]map[string]any{
-		"split: expected train or test": {"split": "dev"},
-		"option prob: expected":         {"prob": 2},
-		"two different names":           {"arms": []string{"Ice"}},
-		"at least one pair":             {"arms": []string{}},
-		"did you mean prob?":            {"prop": 1},
-		"are the same setting":          {"prob": 0.1, "hi_arm_hiscore_prob": 0.2},
+		"one of train, test":    {"split": "dev"},
+		"option prob: expected": {"prob": 2},
+		"two different names":   {"arms": []string{"Ice"}},
+		"at least one pair":     {"arms": []string{}},
+		"did you mean prob?":    {"prop": 1},
+		"are the same setting":  {"prob": 0.1, "hi_arm_hiscore_prob": 0.2},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)

@@ -1,7 +1,6 @@
 package bandit
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,25 +18,15 @@ type pair struct {
 	Safe    float64 `option:"lo_score,lo_arm_score" doc:"mean payment of the safe arm"`
 	Lose    float64 `option:"hi_loscore,hi_arm_loscore" doc:"mean payment of the risky arm when it loses"`
 	Win     float64 `option:"hi_hiscore,hi_arm_hiscore" doc:"mean payment of the risky arm when it wins"`
-	Prob    float64 `option:"prob,hi_arm_hiscore_prob" doc:"probability that the risky arm wins"`
-	Scatter float64 `option:"std" doc:"standard deviation of every payment about its mean"`
+	Prob    float64 `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
+	Scatter float64 `option:"std" range:"[0,)" doc:"standard deviation of every payment about its mean"`
 }
 
 func (o *pair) machine() (envs.Env, error) {
-	var problems []error
 	low, high := strings.TrimSpace(o.Low), strings.TrimSpace(o.High)
 	if low == "" || high == "" || strings.EqualFold(low, high) {
-		problems = append(problems, fmt.Errorf("options low_risk_name and high_risk_name: expected two different "+
-			"names, got %q and %q", o.Low, o.High))
-	}
-	if !(o.Prob >= 0 && o.Prob <= 1) {
-		problems = append(problems, fmt.Errorf("option prob: expected a probability from 0 to 1, got %g", o.Prob))
-	}
-	if !(o.Scatter >= 0) {
-		problems = append(problems, fmt.Errorf("option std: expected at least 0, got %g", o.Scatter))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q",
+			o.Low, o.High)
 	}
 	safe := func(luck *rand.Rand) float64 { return o.Safe + o.Scatter*luck.NormFloat64() }
 	risky := func(luck *rand.Rand) float64 {
@@ -64,29 +53,13 @@ func (o *pair) machine() (envs.Env, error) {
 
 // row are the settings of a machine with any number of arms and pulls.
 type row struct {
-	Arms   int     `option:"n_arms" doc:"number of arms"`
-	Pulls  int     `option:"pulls" doc:"pulls per episode"`
-	Spread float64 `option:"mean_std" doc:"standard deviation of the arms' means, which are dealt about 0"`
-	Noise  float64 `option:"std" doc:"standard deviation of a payment about its arm's mean"`
+	Arms   int     `option:"n_arms" range:"[2,100]" doc:"number of arms"`
+	Pulls  int     `option:"pulls" range:"[1,10000]" doc:"pulls per episode"`
+	Spread float64 `option:"mean_std" range:"(0,)" doc:"standard deviation of the arms' means, which are dealt about 0"`
+	Noise  float64 `option:"std" range:"[0,)" doc:"standard deviation of a payment about its arm's mean"`
 }
 
 func (o *row) machine() (envs.Env, error) {
-	var problems []error
-	if o.Arms < 2 || o.Arms > 100 {
-		problems = append(problems, fmt.Errorf("option n_arms: expected 2 to 100, got %d", o.Arms))
-	}
-	if o.Pulls < 1 || o.Pulls > 10_000 {
-		problems = append(problems, fmt.Errorf("option pulls: expected 1 to 10000, got %d", o.Pulls))
-	}
-	if !(o.Spread > 0) {
-		problems = append(problems, fmt.Errorf("option mean_std: expected more than 0, got %g", o.Spread))
-	}
-	if !(o.Noise >= 0) {
-		problems = append(problems, fmt.Errorf("option std: expected at least 0, got %g", o.Noise))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
 	return &machine{
 		rules: fmt.Sprintf("You stand before a slot machine with %d arms and have %d pulls. Every arm pays about an "+
 			"average of its own, which you do not know and which does not change; payments scatter and may be "+

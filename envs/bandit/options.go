@@ -12,11 +12,11 @@ import (
 
 // options are the settings of the bandit of professions.
 type options struct {
-	Split    string   `option:"split" doc:"which pairs of professions: train or test"`
+	Split    string   `option:"split" oneof:"train,test" doc:"which pairs of professions: train or test"`
 	Safe     float64  `option:"lo_score,lo_arm_score" doc:"reward of the safe arm"`
 	RiskyLow float64  `option:"hi_loscore,hi_arm_loscore" doc:"reward of the risky arm when it loses"`
 	RiskyWin float64  `option:"hi_hiscore,hi_arm_hiscore" doc:"reward of the risky arm when it wins"`
-	Prob     float64  `option:"prob,hi_arm_hiscore_prob" doc:"probability that the risky arm wins"`
+	Prob     float64  `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
 	Arms     []string `option:"arms" doc:"pairs of your own, each \"Safe/Risky\", instead of the split's"`
 }
 
@@ -37,17 +37,11 @@ var pairs = map[string][]string{
 // list returns the pairs to draw from.
 func (o *options) list() ([][2]string, error) {
 	var problems []error
-	list, known := pairs[o.Split]
-	if !known {
-		problems = append(problems, fmt.Errorf("option split: expected train or test, got %q", o.Split))
-	}
-	if !(o.Prob >= 0 && o.Prob <= 1) {
-		problems = append(problems, fmt.Errorf("option prob: expected a probability from 0 to 1, got %g", o.Prob))
-	}
+	list := pairs[o.Split]
 	if o.Arms != nil {
 		list = o.Arms
 	}
-	if len(list) == 0 && known {
+	if len(list) == 0 {
 		problems = append(problems, errors.New("option arms: expected at least one pair"))
 	}
 	var arms [][2]string

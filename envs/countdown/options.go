@@ -10,8 +10,8 @@ import (
 
 // options are the settings of the game.
 type options struct {
-	Numbers     [2]int  `option:"numbers" doc:"fewest and most numbers of a generated problem"`
-	MaxNumber   int     `option:"max_number" doc:"largest number of a generated problem; they start at 1"`
+	Numbers     [2]int  `option:"numbers" range:"[2,6]" doc:"fewest and most numbers of a generated problem"`
+	MaxNumber   int     `option:"max_number" range:"[1,1000000]" doc:"largest number of a generated problem; they start at 1"`
 	Target      [2]int  `option:"target" doc:"smallest and largest target of a generated problem"`
 	Operations  string  `option:"operations" doc:"operations that generated targets are made with, out of +-*/; an answer may use any"`
 	Problems    string  `option:"problems,train_path" doc:"play the problems of this JSON Lines or Parquet file ({\"target\": 24, \"nums\": [4, 6]}), chosen by the seed"`
@@ -23,12 +23,8 @@ type options struct {
 func (o *options) check() error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.Numbers[0] < 2 || o.Numbers[1] < o.Numbers[0] || o.Numbers[1] > maxNumbers {
-		problem("option numbers: expected two counts from 2 to %d, the smaller first, got [%d, %d]", maxNumbers,
-			o.Numbers[0], o.Numbers[1])
-	}
-	if o.MaxNumber < 1 || o.MaxNumber > 1_000_000 {
-		problem("option max_number: expected 1 to 1000000, got %d", o.MaxNumber)
+	if o.Numbers[1] < o.Numbers[0] {
+		problem("option numbers: expected the smaller count first, got [%d, %d]", o.Numbers[0], o.Numbers[1])
 	}
 	if o.Target[1] < o.Target[0] {
 		problem("option target: expected the smaller bound first, got [%d, %d]", o.Target[0], o.Target[1])

@@ -13,42 +13,26 @@ import (
 
 // sums are the options of the arithmetic environment, and its source.
 type sums struct {
-	Terms     int    `option:"terms" doc:"numbers per problem"`
-	Digits    int    `option:"digits" doc:"digits per number, at most"`
+	Terms     int    `option:"terms" range:"[1,16]" doc:"numbers per problem"`
+	Digits    int    `option:"digits" range:"[1,6]" doc:"digits per number, at most"`
 	Operators string `option:"operators" doc:"which of + - * occur"`
 	Prefix    string `option:"prefix" doc:"text before the problem"`
 	Suffix    string `option:"suffix" doc:"text after the problem"`
-	Problems  int    `option:"problems" doc:"problems per prompt, with spaces between them; the answer is that of each, with commas between them"`
+	Problems  int    `option:"problems" range:"[1,64]" doc:"problems per prompt, with spaces between them; the answer is that of each, with commas between them"`
 	// Careless makes the demonstrations of a teacher whom practice can surpass.
-	Careless float64 `option:"careless" doc:"probability with which the expert keeps only the last digit of an answer"`
+	Careless float64 `option:"careless" range:"[0,1]" doc:"probability with which the expert keeps only the last digit of an answer"`
 }
 
-func (s *sums) make(components []envs.ComponentSpec) (envs.Env, error) {
+func (s *sums) factory(components []envs.ComponentSpec) (envs.Factory, error) {
 	var problems []error
-	if s.Terms < 1 || s.Terms > 16 {
-		problems = append(problems, fmt.Errorf("option terms: expected 1 to 16, got %d", s.Terms))
-	}
-	if s.Digits < 1 || s.Digits > 6 {
-		problems = append(problems, fmt.Errorf("option digits: expected 1 to 6, got %d", s.Digits))
-	}
 	if s.Operators == "" || strings.Trim(s.Operators, "+-*") != "" {
 		problems = append(problems, fmt.Errorf("option operators: expected some of + - *, got %q", s.Operators))
-	}
-	if s.Problems < 1 || s.Problems > 64 {
-		problems = append(problems, fmt.Errorf("option problems: expected 1 to 64, got %d", s.Problems))
-	}
-	if !(s.Careless >= 0 && s.Careless <= 1) {
-		problems = append(problems, fmt.Errorf("option careless: expected a probability from 0 to 1, got %g",
-			s.Careless))
 	}
 	if strings.Contains(s.Operators, "*") && s.Terms*s.Digits > 18 {
 		problems = append(problems, errors.New("options terms and digits: products of more than 18 digits in all do "+
 			"not fit"))
 	}
-	if problems != nil {
-		return nil, errors.Join(problems...)
-	}
-	return newReader(s, 1, "", components)
+	return func() (envs.Env, error) { return newReader(s, 1, "", components) }, errors.Join(problems...)
 }
 
 func (s *sums) row(seed int64) dataset.Row {

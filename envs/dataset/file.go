@@ -19,12 +19,12 @@ type options struct {
 	Shuffle     bool   `option:"shuffle" doc:"another order in every epoch; false = the file's order"`
 	ShuffleSeed int    `option:"shuffle_seed" doc:"of the orders"`
 	FirstSeed   int    `option:"first_seed" doc:"the environment seed of the first row: run.env_seed, so that epochs begin with the run"`
-	Rows        int    `option:"rows" doc:"use the first rows only; 0 = all"`
-	Attempts    int    `option:"attempts" doc:"replies per episode: after a wrong one, but the last, the policy is asked again"`
+	Rows        int    `option:"rows" range:"[0,)" doc:"use the first rows only; 0 = all"`
+	Attempts    int    `option:"attempts" range:"[1,)" doc:"replies per episode: after a wrong one, but the last, the policy is asked again"`
 	Feedback    string `option:"feedback" doc:"what a wrong reply is answered with"`
-	MaxPrompt   int    `option:"max_prompt_length" doc:"leave out rows with longer prompts, in tokens of tokenizer or else in characters; 0 = none"`
+	MaxPrompt   int    `option:"max_prompt_length" range:"[0,)" doc:"leave out rows with longer prompts, in tokens of tokenizer or else in characters; 0 = none"`
 	Tokenizer   string `option:"tokenizer" doc:"model directory whose tokenizer and chat template measure prompts"`
-	OverLong    string `option:"overlong" doc:"what becomes of rows with longer prompts: filter or error"`
+	OverLong    string `option:"overlong" oneof:"filter,error" doc:"what becomes of rows with longer prompts: filter or error"`
 }
 
 func newOptions() *options {
@@ -33,24 +33,8 @@ func newOptions() *options {
 }
 
 func (o *options) make(request envs.Request) (envs.Env, error) {
-	var problems []error
-	for _, c := range []struct {
-		name       string
-		value, min int
-	}{{"attempts", o.Attempts, 1}, {"rows", o.Rows, 0}, {"max_prompt_length", o.MaxPrompt, 0}} {
-		if c.value < c.min {
-			problems = append(problems, fmt.Errorf("option %s: expected at least %d, got %d", c.name, c.min, c.value))
-		}
-	}
-	if o.OverLong != "filter" && o.OverLong != "error" {
-		problems = append(problems, fmt.Errorf("option overlong: expected filter or error, got %q", o.OverLong))
-	}
 	if o.Tokenizer != "" && o.MaxPrompt == 0 {
-		problems = append(problems, errors.New("option tokenizer: it measures prompts for max_prompt_length, which "+
-			"is 0"))
-	}
-	if problems != nil {
-		return nil, errors.Join(problems...)
+		return nil, errors.New("option tokenizer: it measures prompts for max_prompt_length, which is 0")
 	}
 	set, err := o.load(request)
 	if err != nil {
@@ -188,7 +172,7 @@ func init() {
 		PlainReplies:  true,
 		NewOptions:    func() any { return &sums{Terms: 2, Digits: 1, Operators: "+", Problems: 1} },
 		NewFactory: func(r envs.Request) (envs.Factory, error) {
-			return func() (envs.Env, error) { return r.Options.(*sums).make(r.Components) }, nil
+			return r.Options.(*sums).factory(r.Components)
 		},
 	})
 }

@@ -15,8 +15,8 @@ import (
 // options are the settings of the environment.
 type options struct {
 	Problems  string `option:"problems" doc:"file of problems (JSON, JSON Lines or Parquet with columns problem and tests), chosen by the seed; none: a few elementary ones"`
-	MaxTests  int    `option:"max_tests" doc:"tests run per answer, the first ones; 0: all"`
-	Attempts  int    `option:"attempts,max_steps" doc:"answers per episode; after a wrong one the policy is told how its first failing test ended"`
+	MaxTests  int    `option:"max_tests" range:"[0,)" doc:"tests run per answer, the first ones; 0: all"`
+	Attempts  int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode; after a wrong one the policy is told how its first failing test ended"`
 	Seconds   int    `option:"time_limit" doc:"seconds of processor time per test"`
 	MemoryMiB int    `option:"memory_mib" doc:"memory per test"`
 	Isolation string `option:"isolation" doc:"full: programs are kept in; limits: only time and memory are limited, for programs that are trusted"`
@@ -46,13 +46,6 @@ type game struct {
 }
 
 func newGame(o *options) (*game, error) {
-	var problems []error
-	if o.MaxTests < 0 {
-		problems = append(problems, fmt.Errorf("option max_tests: expected at least 0, got %d", o.MaxTests))
-	}
-	if o.Attempts < 1 {
-		problems = append(problems, fmt.Errorf("option attempts: expected at least 1, got %d", o.Attempts))
-	}
 	g := &game{options: o}
 	var err error
 	if o.Problems == "" {
@@ -60,12 +53,12 @@ func newGame(o *options) (*game, error) {
 	} else {
 		g.problems, err = readProblems(o.Problems)
 	}
-	problems = append(problems, err)
-	g.box, err = sandbox.Shared(context.Background(), sandbox.Config{
+	var noBox error
+	g.box, noBox = sandbox.Shared(context.Background(), sandbox.Config{
 		Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20,
 		Isolation: sandbox.Isolation(o.Isolation),
 	})
-	if err := errors.Join(append(problems, err)...); err != nil {
+	if err := errors.Join(err, noBox); err != nil {
 		return nil, err
 	}
 	return g, nil

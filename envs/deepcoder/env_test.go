@@ -121,13 +121,13 @@ func TestFiles(t *testing.T) {
 	}
 	spec, _ := envs.Lookup("DeepCoder")
 	for want, content := range map[string]string{
-		"row 1: expected a text in column":            `{"tests": []}`,
-		"row 1: expected tests in column":             `{"problem": "x", "tests": []}`,
-		"as many \"inputs\" as \"outputs\"":           `{"problem": "x", "tests": {"inputs": ["1"], "outputs": []}}`,
-		"test 1: expected texts for standard input":   `{"problem": "x", "tests": [{"input": 1, "output": "1"}]}`,
-		"test 1: expected a list of arguments for f":  `{"problem": "x", "tests": [{"input": 1, "output": "1", "fn_name": "f"}]}`,
-		"test 1: argument \"two\" of f":               `{"problem": "x", "tests": [{"input": "two", "output": "1", "fn_name": "f"}]}`,
-		"option attempts: expected at least 1, got 0": "",
+		"row 1: expected a text in column":                 `{"tests": []}`,
+		"row 1: expected tests in column":                  `{"problem": "x", "tests": []}`,
+		"as many \"inputs\" as \"outputs\"":                `{"problem": "x", "tests": {"inputs": ["1"], "outputs": []}}`,
+		"test 1: expected texts for standard input":        `{"problem": "x", "tests": [{"input": 1, "output": "1"}]}`,
+		"test 1: expected a list of arguments for f":       `{"problem": "x", "tests": [{"input": 1, "output": "1", "fn_name": "f"}]}`,
+		"test 1: argument \"two\" of f":                    `{"problem": "x", "tests": [{"input": "two", "output": "1", "fn_name": "f"}]}`,
+		"option attempts: expected an integer >= 1, got 0": "",
 	} {
 		options := map[string]any{"attempts": 0}
 		if content != "" {

@@ -158,7 +158,7 @@ func TestWrongOptions(t *testing.T) {
 		"one S and one G":                       {"map": "SF\nFF"},
 		"cannot be reached":                     {"map": "SH\nHG"},
 		"expected 6 characters":                 {"glyphs": "abc"},
-		"expected one of grid, co":              {"observation": "Grid"},
+		"expected one of grid, co":              {"observation": "Grit"},
 		"for Left, Down, Right, Up":             {"actions": []any{"l", "d", "r"}},
 		"expected one S and one G, got 0 and 0": {"map": []any{}},
 	} {

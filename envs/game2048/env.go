@@ -2,7 +2,6 @@ package game2048
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -16,23 +15,10 @@ import (
 
 // options are the settings of the game.
 type options struct {
-	TwoProb float64 `option:"two_prob" doc:"probability that a new tile is a 2, not a 4"`
+	TwoProb float64 `option:"two_prob" range:"[0,1]" doc:"probability that a new tile is a 2, not a 4"`
 	Log     bool    `option:"use_log_reward" doc:"reward 0.1·log2(points + 1) per move; false: the points, and -0.1 for a move that moves nothing"`
-	Target  int     `option:"target" doc:"tile that makes the game a success"`
+	Target  int     `option:"target" range:"[8,131072]" doc:"tile that makes the game a success"`
 	PlayOn  bool    `option:"play_on" doc:"go on after the target is reached, until no move is possible"`
-}
-
-func (o *options) check() error {
-	var problems []error
-	if !(o.TwoProb >= 0 && o.TwoProb <= 1) {
-		problems = append(problems, fmt.Errorf("option two_prob: expected a probability from 0 to 1, got %g",
-			o.TwoProb))
-	}
-	if o.Target < 8 || o.Target > 1<<17 || bits.OnesCount(uint(o.Target)) != 1 {
-		problems = append(problems, fmt.Errorf("option target: expected a power of two from 8 to 131072, got %d",
-			o.Target))
-	}
-	return errors.Join(problems...)
 }
 
 func init() {
@@ -40,8 +26,8 @@ func init() {
 		Tag: "game_2048", Type: "game2048", Doc: "4x4 board of 2048", MaxActions: 700, MaxReplyWords: 8192,
 		NewOptions: func() any { return &options{TwoProb: 0.9, Log: true, Target: 2048, PlayOn: true} },
 		New: func(o any) (envs.Env, error) {
-			if err := o.(*options).check(); err != nil {
-				return nil, err
+			if t := o.(*options).Target; bits.OnesCount(uint(t)) != 1 {
+				return nil, fmt.Errorf("option target: expected a power of two, got %d", t)
 			}
 			return &game{options: o.(*options)}, nil
 		},

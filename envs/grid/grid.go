@@ -30,25 +30,6 @@ var (
 	Right = Pos{0, 1}
 )
 
-// Formats are the names of the observation formats.
-var Formats = []string{"grid", "coord", "grid_coord", "cells", "surroundings"}
-
-// CheckFormat says whether an observation format exists.
-func CheckFormat(format string) error {
-	if !slices.Contains(Formats, format) {
-		return fmt.Errorf("option observation: expected one of %s, got %q", strings.Join(Formats, ", "), format)
-	}
-	return nil
-}
-
-// CheckView says whether option view can be shown.
-func CheckView(view int) error {
-	if view < 0 || view >= farthest {
-		return fmt.Errorf("option view: expected 0 to %d cells, got %d", farthest-1, view)
-	}
-	return nil
-}
-
 // CheckActions says whether option actions holds a name for each direction: none of them blank or twice.
 func CheckActions(names, order []string) error {
 	for i, name := range names {
@@ -104,7 +85,7 @@ func CheckSize(format string, rows, cols int) error {
 
 // Look is how boards are shown.
 type Look struct {
-	Format         string // one of Formats
+	Format         string // grid, coord, grid_coord, cells or surroundings
 	Glyphs         Glyphs
 	Separator      string // between the cells of a row
 	View           int    // cells on each side of an actor that the surroundings format shows

@@ -13,9 +13,9 @@ import (
 
 type commandOptions struct {
 	Command   []string `option:"command" doc:"program and arguments: one JSON object per line in, one per line out"`
-	Timeout   float64  `option:"timeout" doc:"seconds that one reply may take; the program is then killed and started again"`
-	Start     float64  `option:"start_timeout" doc:"seconds that the first reply after a start may take, if more than timeout"`
-	Processes int      `option:"processes" doc:"how many run side by side"`
+	Timeout   float64  `option:"timeout" range:"(0,3600]" doc:"seconds that one reply may take; the program is then killed and started again"`
+	Start     float64  `option:"start_timeout" range:"[0,3600]" doc:"seconds that the first reply after a start may take, if more than timeout"`
+	Processes int      `option:"processes" range:"[1,256]" doc:"how many run side by side"`
 	Key       string   `option:"key" doc:"which number of the program's answer counts, where that is an object"`
 }
 
@@ -46,22 +46,8 @@ type question struct {
 }
 
 func newCommand(o commandOptions) (Component, error) {
-	var problems []error
 	if len(o.Command) == 0 || strings.TrimSpace(o.Command[0]) == "" {
-		problems = append(problems, errors.New(`option command: expected a program with its arguments, such as ["python3", "judge.py"]`))
-	}
-	if !(o.Timeout > 0 && o.Timeout <= 3600) {
-		problems = append(problems, fmt.Errorf("option timeout: expected seconds above 0, at most 3600, got %g",
-			o.Timeout))
-	}
-	if !(o.Start >= 0 && o.Start <= 3600) {
-		problems = append(problems, fmt.Errorf("option start_timeout: expected seconds, at most 3600, got %g", o.Start))
-	}
-	if o.Processes < 1 || o.Processes > 256 {
-		problems = append(problems, fmt.Errorf("option processes: expected 1 to 256, got %d", o.Processes))
-	}
-	if problems != nil {
-		return nil, errors.Join(problems...)
+		return nil, errors.New(`option command: expected a program with its arguments, such as ["python3", "judge.py"]`)
 	}
 	return &command{options: o, pool: pools.take(o)}, nil
 }

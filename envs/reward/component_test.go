@@ -81,17 +81,17 @@ func TestWrongOptions(t *testing.T) {
 		name    string
 		options map[string]any
 	}{
-		"did you mean correctness?":              {"corectness", nil},
-		"did you mean mode?":                     {"correctness", map[string]any{"mod": "strict"}},
-		"did you mean lenient?":                  {"correctness", map[string]any{"mode": "leniant"}},
-		"option answer: expected one of":         {"correctness", map[string]any{"answer": "here"}},
-		"option style: expected":                 {"format", map[string]any{"style": "nice"}},
-		"option pattern:":                        {"format", map[string]any{"pattern": "("}},
-		"expected a length above 0":              {"length", map[string]any{"target": 0}},
-		"option unit: expected":                  {"length", map[string]any{"unit": "miles"}},
-		"option component: expected a name":      {"x", map[string]any{"component": 5}},
-		"expected a program with its arguments":  {"command", nil},
-		"option timeout: expected seconds above": {"command", map[string]any{"command": []string{"x"}, "timeout": 0}},
+		"did you mean correctness?":             {"corectness", nil},
+		"did you mean mode?":                    {"correctness", map[string]any{"mod": "strict"}},
+		"did you mean lenient?":                 {"correctness", map[string]any{"mode": "leniant"}},
+		"option answer: expected one of":        {"correctness", map[string]any{"answer": "here"}},
+		"option style: expected":                {"format", map[string]any{"style": "nice"}},
+		"option pattern:":                       {"format", map[string]any{"pattern": "("}},
+		"expected a number > 0, got 0":          {"length", map[string]any{"target": 0}},
+		"option unit: expected":                 {"length", map[string]any{"unit": "miles"}},
+		"option component: expected a name":     {"x", map[string]any{"component": 5}},
+		"expected a program with its arguments": {"command", nil},
+		"option timeout: expected a number":     {"command", map[string]any{"command": []string{"x"}, "timeout": 0}},
 	} {
 		if _, err := New(c.name, c.options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %v: error %v, want one with %q", c.name, c.options, err, want)

@@ -1,10 +1,8 @@
 package reward
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -21,22 +19,22 @@ const (
 )
 
 type correctnessOptions struct {
-	Mode   string `option:"mode" doc:"when answers are equal: strict (the MATH rules) or lenient (the same value)"`
-	Answer string `option:"answer" doc:"where it stands: boxed, hash (after ####), tag (<answer>), whole, or auto (the first of these that is there)"`
+	Mode   string `option:"mode" oneof:"strict,lenient" doc:"when answers are equal: strict (the MATH rules) or lenient (the same value)"`
+	Answer string `option:"answer" oneof:"auto,boxed,hash,tag,whole" doc:"where it stands: boxed, hash (after ####), tag (<answer>), whole, or auto (the first of these that is there)"`
 }
 
 type formatOptions struct {
-	Style   string `option:"style" doc:"steps (first, second, third, step 1, step 2, \\\\boxed), boxed, hash (#### NUMBER) or think (<think>…</think> first)"`
+	Style   string `option:"style" oneof:"steps,boxed,hash,think" doc:"steps (first, second, third, step 1, step 2, \\\\boxed), boxed, hash (#### NUMBER) or think (<think>…</think> first)"`
 	Pattern string `option:"pattern" doc:"a regular expression of your own instead: 1 where the reply matches"`
 }
 
 type lengthOptions struct {
-	Target float64 `option:"target,max_length" doc:"the length that earns 1; none and twice as much earn 0"`
-	Unit   string  `option:"unit" doc:"characters, tokens or words"`
+	Target float64 `option:"target,max_length" range:"(0,)" doc:"the length that earns 1; none and twice as much earn 0"`
+	Unit   string  `option:"unit" oneof:"characters,tokens,words" doc:"characters, tokens or words"`
 }
 
 type repetitionOptions struct {
-	N int `option:"n" doc:"words per repeated piece"`
+	N int `option:"n" range:"[1,)" doc:"words per repeated piece"`
 }
 
 func init() {
@@ -61,9 +59,6 @@ func init() {
 			func() any { return &repetitionOptions{N: 4} },
 			func(o any) (Component, error) {
 				n := o.(*repetitionOptions).N
-				if n < 1 {
-					return nil, fmt.Errorf("option n: expected at least 1, got %d", n)
-				}
 				return function(func(r Reply) (Score, error) {
 					return Score{Value: repeated(strings.Fields(r.Text), n)},
 						nil
@@ -131,14 +126,6 @@ func Extract(text, how string) (string, bool) {
 }
 
 func newCorrectness(o correctnessOptions) (Component, error) {
-	mode, err := ParseMode(o.Mode)
-	if err != nil {
-		err = fmt.Errorf("option mode: %w", err)
-	}
-	if ways := []string{answerAuto, answerBoxed, answerHash, answerTag, answerWhole}; !slices.Contains(ways, o.Answer) {
-		err = errors.Join(err, fmt.Errorf("option answer: expected one of %s, got %q", strings.Join(ways, ", "),
-			o.Answer))
-	}
 	return function(func(r Reply) (Score, error) {
 		pred, found := Extract(r.Text, o.Answer)
 		if !found || blank(pred) {
@@ -147,8 +134,8 @@ func newCorrectness(o correctnessOptions) (Component, error) {
 		if verify := verifiers[r.Source]; verify != nil {
 			return place(r.Text, indicator(verify(pred, r))), nil
 		}
-		return place(r.Text, indicator(GradeExtracted(pred, r.Gold, mode).Correct)), nil
-	}), err
+		return place(r.Text, indicator(GradeExtracted(pred, r.Gold, Mode(o.Mode)).Correct)), nil
+	}), nil
 }
 
 func newFormat(o formatOptions) (Component, error) {
@@ -158,43 +145,30 @@ func newFormat(o formatOptions) (Component, error) {
 			return nil, fmt.Errorf("option pattern: %w", err)
 		}
 		return function(func(r Reply) (Score, error) {
-			return place(r.Text, indicator(pattern.MatchString(r.Text))),
-				nil
+			return place(r.Text, indicator(pattern.MatchString(r.Text))), nil
 		}), nil
 	}
 	styles := map[string]func(string) float64{
 		"steps": FormatCues,
 		"boxed": func(s string) float64 {
-			content,
-				found := answer.Boxed(s)
+			content, found := answer.Boxed(s)
 			return indicator(found && !blank(content))
 		},
 		"hash":  func(s string) float64 { return indicator(hashValue.MatchString(s)) },
 		"think": func(s string) float64 { return indicator(thinking.MatchString(s)) },
 	}
-	style, known := styles[o.Style]
-	if !known {
-		return nil, fmt.Errorf("option style: expected steps, boxed, hash or think, got %q", o.Style)
-	}
+	style := styles[o.Style]
 	return function(func(r Reply) (Score, error) { return place(r.Text, style(r.Text)), nil }), nil
 }
 
 func newLength(o lengthOptions) (Component, error) {
-	var problems []error
-	if !(o.Target > 0) {
-		problems = append(problems, fmt.Errorf("option target: expected a length above 0, got %g", o.Target))
-	}
 	measures := map[string]func(Reply) int{
 		"characters": func(r Reply) int { return utf8.RuneCountInString(r.Text) },
 		"tokens":     func(r Reply) int { return r.Tokens },
 		"words":      func(r Reply) int { return len(strings.Fields(r.Text)) },
 	}
-	measure, known := measures[o.Unit]
-	if !known {
-		problems = append(problems, fmt.Errorf("option unit: expected characters, tokens or words, got %q", o.Unit))
-	}
-	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }),
-		errors.Join(problems...)
+	measure := measures[o.Unit]
+	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }), nil
 }
 
 // repeated is the share of groups of n words that have occurred before.

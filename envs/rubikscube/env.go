@@ -2,8 +2,6 @@ package rubikscube
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -12,19 +10,8 @@ import (
 
 // options are the settings of a cube.
 type options struct {
-	Scramble int `option:"scramble_depth" doc:"random turns that the cube is scrambled with"`
-	MaxSteps int `option:"max_steps" doc:"actions after which the game ends unsolved"`
-}
-
-func (o *options) check() error {
-	var problems []error
-	if o.Scramble < 1 || o.Scramble > 1000 {
-		problems = append(problems, fmt.Errorf("option scramble_depth: expected 1 to 1000, got %d", o.Scramble))
-	}
-	if o.MaxSteps < 1 {
-		problems = append(problems, fmt.Errorf("option max_steps: expected at least 1, got %d", o.MaxSteps))
-	}
-	return errors.Join(problems...)
+	Scramble int `option:"scramble_depth" range:"[1,1000]" doc:"random turns that the cube is scrambled with"`
+	MaxSteps int `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
 }
 
 func init() {
@@ -32,12 +19,7 @@ func init() {
 		Tag: "rubikscube", Type: "rubikscube", Doc: "2x2 cube, scrambled by one turn", MaxActions: 20,
 		MaxReplyWords: 96,
 		NewOptions:    func() any { return &options{Scramble: 1, MaxSteps: 20} },
-		New: func(o any) (envs.Env, error) {
-			if err := o.(*options).check(); err != nil {
-				return nil, err
-			}
-			return &game{options: o.(*options)}, nil
-		},
+		New:           func(o any) (envs.Env, error) { return &game{options: o.(*options)}, nil },
 	})
 }
 

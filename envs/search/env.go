@@ -18,13 +18,13 @@ import (
 type options struct {
 	Corpus    string  `option:"corpus" doc:"file of documents (JSON, JSON Lines or Parquet); none: what the questions bring with them"`
 	Problems  string  `option:"problems,train_path" doc:"file of questions and answers (JSON, JSON Lines or Parquet), chosen by the seed; none: our own"`
-	Instances int     `option:"max_instances" doc:"use the first questions only; 0 = all"`
-	Results   int     `option:"results,max_search_results" doc:"documents that a search shows"`
-	Excerpt   int     `option:"excerpt" doc:"characters that a search shows of a document"`
-	MaxChars  int     `option:"max_chars,max_total_chars" doc:"characters that a call shows in all"`
+	Instances int     `option:"max_instances" range:"[0,)" doc:"use the first questions only; 0 = all"`
+	Results   int     `option:"results,max_search_results" range:"[1,)" doc:"documents that a search shows"`
+	Excerpt   int     `option:"excerpt" range:"[1,)" doc:"characters that a search shows of a document"`
+	MaxChars  int     `option:"max_chars,max_total_chars" range:"[1,)" doc:"characters that a call shows in all"`
 	Right     float64 `option:"correct_reward" doc:"reward of an exact match"`
 	Wrong     float64 `option:"incorrect_reward" doc:"reward of an answer whose F1 is below f1_threshold"`
-	Threshold float64 `option:"f1_threshold" doc:"F1 from which an answer earns its F1; above 1: an exact match alone earns anything"`
+	Threshold float64 `option:"f1_threshold" range:"[0,)" doc:"F1 from which an answer earns its F1; above 1: an exact match alone earns anything"`
 	CallCost  float64 `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 }
 
@@ -105,24 +105,8 @@ type game struct {
 }
 
 func newGame(o *options) (*game, error) {
-	var problems []error
-	for _, c := range []struct {
-		name       string
-		value, min int
-	}{{"results", o.Results, 1}, {"excerpt", o.Excerpt, 1}, {"max_chars", o.MaxChars, 1},
-		{"max_instances", o.Instances, 0}} {
-		if c.value < c.min {
-			problems = append(problems, fmt.Errorf("option %s: expected at least %d, got %d", c.name, c.min, c.value))
-		}
-	}
-	if !(o.Threshold >= 0) {
-		problems = append(problems, fmt.Errorf("option f1_threshold: expected at least 0, got %g", o.Threshold))
-	}
 	if o.Corpus != "" && o.Problems == "" {
-		problems = append(problems, errors.New("option problems: name a file of questions for the corpus"))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
+		return nil, errors.New("option problems: name a file of questions for the corpus")
 	}
 	shared, err := libraries.Get([3]string{o.Problems, o.Corpus, strconv.Itoa(o.Instances)},
 		[]string{o.Problems, o.Corpus}, o.open)

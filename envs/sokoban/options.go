@@ -2,7 +2,6 @@ package sokoban
 
 import (
 	"errors"
-	"fmt"
 
 	"gyre/envs"
 	"gyre/envs/grid"
@@ -10,12 +9,12 @@ import (
 
 // options are the settings of a Sokoban environment.
 type options struct {
-	Size        [2]int   `option:"size,dim_room" doc:"rows and columns of generated levels, outer wall included"`
-	Boxes       int      `option:"boxes,num_boxes" doc:"boxes of generated levels"`
-	SearchDepth int      `option:"search_depth" doc:"moves that the generator may go back from the solved state"`
-	MaxSteps    int      `option:"max_steps" doc:"actions after which the game ends unsolved"`
-	Observation string   `option:"observation,observation_format" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around player and boxes, and the ways between them)"`
-	View        int      `option:"view" doc:"cells on each side of player and boxes that observation surroundings shows"`
+	Size        [2]int   `option:"size,dim_room" range:"[4,100]" doc:"rows and columns of generated levels, outer wall included"`
+	Boxes       int      `option:"boxes,num_boxes" range:"[1,)" doc:"boxes of generated levels"`
+	SearchDepth int      `option:"search_depth" range:"[2,1000000]" doc:"moves that the generator may go back from the solved state"`
+	MaxSteps    int      `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around player and boxes, and the ways between them)"`
+	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of player and boxes that observation surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
@@ -35,28 +34,14 @@ func defaults(set func(*options)) func() any {
 }
 
 func (o *options) check() error {
-	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if rows, cols := o.Size[0], o.Size[1]; rows < 4 || cols < 4 || rows > 100 || cols > 100 {
-		problem("option size: expected 4 to 100 rows and columns, got [%d, %d]", rows, cols)
-	}
-	if o.Boxes < 1 {
-		problem("option boxes: expected at least 1, got %d", o.Boxes)
-	}
-	if o.SearchDepth < 2 || o.SearchDepth > 1_000_000 {
-		problem("option search_depth: expected 2 to 1000000, got %d", o.SearchDepth)
-	}
-	if o.MaxSteps < 1 {
-		problem("option max_steps: expected at least 1, got %d", o.MaxSteps)
-	}
+	problems := []error{grid.CheckActions(o.Actions, actionNames)}
 	if o.Level != nil && o.Levels != "" {
-		problem("options level and levels exclude each other: keep one")
+		problems = append(problems, errors.New("options level and levels exclude each other: keep one"))
 	}
 	if o.Level == nil && o.Levels == "" {
 		problems = append(problems, grid.CheckSize(o.Observation, o.Size[0], o.Size[1]))
 	}
-	return errors.Join(append(problems, grid.CheckFormat(o.Observation), grid.CheckView(o.View),
-		grid.CheckActions(o.Actions, actionNames))...)
+	return errors.Join(problems...)
 }
 
 func init() {

@@ -2,11 +2,7 @@ package static
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"gyre/envs"
@@ -14,9 +10,9 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Form     string `option:"dataset_name" doc:"form of the rows and of grading: metamathqa, gsm8k or mmlu"`
+	Form     string `option:"dataset_name" oneof:"metamathqa,gsm8k,mmlu" doc:"form of the rows and of grading: metamathqa, gsm8k or mmlu"`
 	Problems string `option:"problems" doc:"file of rows (JSON, JSON Lines or Parquet), drawn by the seed; none: a few of our own"`
-	Attempts int    `option:"attempts" doc:"answers after which the episode ends unsolved"`
+	Attempts int    `option:"attempts" range:"[1,)" doc:"answers after which the episode ends unsolved"`
 }
 
 func init() {
@@ -46,18 +42,7 @@ type game struct {
 }
 
 func newGame(o *options) (*game, error) {
-	var problems []error
-	f, known := forms[o.Form]
-	if !known {
-		problems = append(problems, fmt.Errorf("option dataset_name: expected one of %s, got %q",
-			strings.Join(slices.Sorted(maps.Keys(forms)), ", "), o.Form))
-	}
-	if o.Attempts < 1 {
-		problems = append(problems, fmt.Errorf("option attempts: expected at least 1, got %d", o.Attempts))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
+	f := forms[o.Form]
 	questions, err := f.questions(o.Form, o.Problems)
 	if err != nil {
 		return nil, err

@@ -104,7 +104,7 @@ func TestFilesAndOptions(t *testing.T) {
 		tag     string
 		options map[string]any
 	}{
-		"one of gsm8k, metamathqa, mmlu": {"MMLU", map[string]any{"dataset_name": "math"}},
+		"one of metamathqa, gsm8k, mmlu": {"MMLU", map[string]any{"dataset_name": "math"}},
 		"option attempts":                {"MMLU", map[string]any{"attempts": 0}},
 		"no such file":                   {"MMLU", map[string]any{"problems": "missing.jsonl"}},
 		"row 1: expected two to four texts": {"MMLU",

@@ -3,7 +3,6 @@ package sudoku
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"gyre/envs"
 )
@@ -11,12 +10,12 @@ import (
 // options are the settings of the game.
 type options struct {
 	Size       int     `option:"size,grid_size" doc:"rows and columns of generated puzzles: 4, 9 or 16"`
-	Difficulty string  `option:"difficulty" doc:"share of empty cells: easy (40 %), medium (50 %) or hard (60 %)"`
-	Blanks     int     `option:"blanks" doc:"number of empty cells; 0: as difficulty says"`
+	Difficulty string  `option:"difficulty" oneof:"easy,medium,hard" doc:"share of empty cells: easy (40 %), medium (50 %) or hard (60 %)"`
+	Blanks     int     `option:"blanks" range:"[0,)" doc:"number of empty cells; 0: as difficulty says"`
 	Unique     bool    `option:"unique" doc:"generated puzzles have a single solution"`
 	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this JSON Lines or Parquet file ({\"puzzle\": [[0, 3, …], …]}), chosen by the seed"`
-	MaxSteps   int     `option:"max_steps" doc:"actions after which the game ends unsolved"`
-	Format     string  `option:"observation,render_format" doc:"simple, detailed or with_feedback"`
+	MaxSteps   int     `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
+	Format     string  `option:"observation,render_format" oneof:"simple,detailed,with_feedback" doc:"simple, detailed or with_feedback"`
 	Conflicts  bool    `option:"show_conflicts" doc:"feedback names the rows, columns and boxes that a move clashes with"`
 	Numbers    bool    `option:"show_valid_numbers" doc:"feedback names the numbers that a cell may hold, for all empty cells once ten are left"`
 	Candidates bool    `option:"show_candidates" doc:"name what every empty cell may hold, however many they are"`
@@ -25,9 +24,6 @@ type options struct {
 	Invalid    float64 `option:"invalid_penalty" doc:"reward of a move that cannot be made"`
 	Completion float64 `option:"completion_bonus" doc:"added to the reward of the move that solves the puzzle"`
 }
-
-// formats are the names of the observation formats.
-var formats = []string{"simple", "detailed", "with_feedback"}
 
 // shares are the percentages of empty cells.
 var shares = map[string]int{"easy": 40, "medium": 50, "hard": 60}
@@ -38,17 +34,8 @@ func (o *options) check() error {
 	if o.Size != 4 && o.Size != 9 && o.Size != 16 {
 		problem("option size: expected 4, 9 or 16, got %d", o.Size)
 	}
-	if shares[o.Difficulty] == 0 {
-		problem("option difficulty: expected easy, medium or hard, got %q", o.Difficulty)
-	}
-	if o.Blanks < 0 || o.Blanks > o.Size*o.Size {
+	if o.Blanks > o.Size*o.Size {
 		problem("option blanks: expected 0 to %d, got %d", o.Size*o.Size, o.Blanks)
-	}
-	if !slices.Contains(formats, o.Format) {
-		problem("option observation: expected simple, detailed or with_feedback, got %q", o.Format)
-	}
-	if o.MaxSteps < 1 {
-		problem("option max_steps: expected at least 1, got %d", o.MaxSteps)
 	}
 	return errors.Join(problems...)
 }

@@ -15,11 +15,11 @@ import (
 type options struct {
 	Tools     []string `option:"tools" doc:"the tools on offer: calculator, python"`
 	Problems  string   `option:"problems" doc:"file of questions and answers (JSON, JSON Lines or Parquet), chosen by the seed; none: generated arithmetic"`
-	Terms     [2]int   `option:"terms" doc:"fewest and most numbers of a generated question"`
-	MaxNumber int      `option:"max_number" doc:"largest number of a generated question"`
-	Grading   string   `option:"grading" doc:"when an answer counts as the right one: strict or lenient"`
+	Terms     [2]int   `option:"terms" range:"[1,100]" doc:"fewest and most numbers of a generated question"`
+	MaxNumber int      `option:"max_number" range:"[1,)" doc:"largest number of a generated question"`
+	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one: strict or lenient"`
 	CallCost  float64  `option:"call_cost" doc:"taken off the reward for every call of a tool"`
-	MaxOutput int      `option:"max_output" doc:"characters of a program's output that are shown"`
+	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's output that are shown"`
 	Seconds   int      `option:"time_limit" doc:"seconds of processor time of a program"`
 	MemoryMiB int      `option:"memory_mib" doc:"memory of a program"`
 	Isolation string   `option:"isolation" doc:"full: programs are kept in; limits: only time and memory are limited, for programs that are trusted"`
@@ -49,7 +49,6 @@ func init() {
 type game struct {
 	Conversation
 	options   *options
-	mode      reward.Mode
 	questions []question // of a file; nil = generated ones
 	question  question
 }
@@ -57,22 +56,11 @@ type game struct {
 func newGame(o *options) (*game, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.Terms[0] < 1 || o.Terms[1] < o.Terms[0] || o.Terms[1] > 100 {
-		problem("option terms: expected two counts from 1 to 100, the smaller first, got [%d, %d]", o.Terms[0],
-			o.Terms[1])
-	}
-	if o.MaxNumber < 1 {
-		problem("option max_number: expected at least 1, got %d", o.MaxNumber)
-	}
-	if o.MaxOutput < 1 {
-		problem("option max_output: expected at least 1, got %d", o.MaxOutput)
+	if o.Terms[1] < o.Terms[0] {
+		problem("option terms: expected the smaller count first, got [%d, %d]", o.Terms[0], o.Terms[1])
 	}
 	g := &game{options: o}
 	g.CallCost = o.CallCost
-	var err error
-	if g.mode, err = reward.ParseMode(o.Grading); err != nil {
-		problem("option grading: %w", err)
-	}
 	for _, name := range o.Tools {
 		switch name {
 		case "calculator":
@@ -92,9 +80,9 @@ func newGame(o *options) (*game, error) {
 		}
 	}
 	if o.Problems != "" {
-		if g.questions, err = readQuestions(o.Problems); err != nil {
-			problems = append(problems, err)
-		}
+		var err error
+		g.questions, err = readQuestions(o.Problems)
+		problems = append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -119,7 +107,7 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	}
 	r = envs.Result{Done: true, Valid: true, Effective: true, Components: []envs.Component{{Name: "correctness"}}}
 	outcome := "The answer is wrong."
-	if r.Success = reward.GradeAnswer(action, g.question.gold, g.mode).Correct; r.Success {
+	if r.Success = reward.GradeAnswer(action, g.question.gold, reward.Mode(g.options.Grading)).Correct; r.Success {
 		outcome, r.Reward, r.Components[0].Value = "The answer is right.", 1, 1
 	}
 	g.End(outcome)

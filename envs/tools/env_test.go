@@ -167,7 +167,7 @@ func TestFilesAndOptions(t *testing.T) {
 		"option tools: expected":   {"tools": []any{"abacus"}},
 		"option terms: expected":   {"terms": []any{3, 2}},
 		"option max_number":        {"max_number": 0},
-		"option grading: unknown":  {"grading": "kind"},
+		"one of strict, lenient":   {"grading": "kind"},
 		"no such file":             {"problems": "missing.jsonl"},
 		"option max_output":        {"max_output": 0},
 		"programs run in Python":   {"tools": []any{"python"}, "python": "no-such-python"},

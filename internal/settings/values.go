@@ -61,17 +61,18 @@ func within(x float64, interval string) bool {
 // spell writes an interval in words: ">= 0", "> 0 and <= 1".
 func spell(interval string) string {
 	low, high, lowIn, highIn := bounds(interval)
-	text := fmt.Sprintf("> %v", low)
+	write := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+	text := "> " + write(low)
 	if lowIn {
-		text = fmt.Sprintf(">= %v", low)
+		text = ">= " + write(low)
 	}
 	switch {
 	case math.IsInf(high, 1):
 		return text
 	case highIn:
-		return fmt.Sprintf("%s and <= %v", text, high)
+		return text + " and <= " + write(high)
 	}
-	return fmt.Sprintf("%s and < %v", text, high)
+	return text + " and < " + write(high)
 }
 
 // readsItself reports whether values of a type are read by the type, whatever they look like.

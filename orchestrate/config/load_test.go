@@ -386,7 +386,7 @@ func TestOverridesAreBlamed(t *testing.T) {
 		"rollout.temperature=20000":            "<= 10000",
 		"envs.0.sampling=[{temperature=1e-5}]": "0 (that of [rollout] or [validation])",
 		"envs.0.sampling=[{temperature=2e4}]":  "<= 10000",
-		"engine.kv_mib=99999999999999":         "<= 1.6777216e+07",
+		"engine.kv_mib=99999999999999":         "<= 16777216",
 	} {
 		_, err := Parse("x.toml", []byte(document), []string{override})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) || !strings.Contains(err.Error(), want) {
