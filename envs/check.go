@@ -13,8 +13,8 @@ import (
 
 // The limits of what an environment may say.
 const (
-	// LargestReward is the largest size of a reward, a reward component and what an episode earns in all: its square is far from
-	// the limits of float64, and advantages, which are float32, hold it.
+	// LargestReward is the largest size of a reward, a reward component and what an episode earns in all: its square
+	// is far from the limits of float64, and advantages, which are float32, hold it.
 	LargestReward = 1e30
 
 	longestName    = 100 // of a component or a metric, in bytes
@@ -26,15 +26,16 @@ const (
 	rewardExpected = "expected a number of at most 1e+30 in size"
 )
 
-// CheckName tells whether a reward component or a metric may have a name: it becomes part of metric names and of paths in
-// archives.
+// CheckName tells whether a reward component or a metric may have a name: it becomes part of metric names and of
+// paths in archives.
 func CheckName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a name is empty")
 	case len(name) > longestName:
 		return fmt.Errorf("the name %s is longer than %d bytes", quote.Text(name, longestShown), longestName)
-	case !utf8.ValidString(name) || strings.ContainsAny(name, `/\`) || name[0] == '.' || name != strings.TrimSpace(name) ||
+	case !utf8.ValidString(name) || strings.ContainsAny(name, `/\`) || name[0] == '.' ||
+		name != strings.TrimSpace(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("the name %s: %s", quote.Text(name, longestShown), namesExpected)
 	}
@@ -55,7 +56,8 @@ func (r Result) Check() error {
 		return fmt.Errorf("the reward is %w", err)
 	}
 	if len(r.Components) > mostNames || len(r.Info) > mostNames {
-		return fmt.Errorf("%d reward components and %d numbers of info, expected at most %d of each", len(r.Components), len(r.Info), mostNames)
+		return fmt.Errorf("%d reward components and %d numbers of info, expected at most %d of each",
+			len(r.Components), len(r.Info), mostNames)
 	}
 	for _, c := range r.Components {
 		if err := CheckName(c.Name); err != nil {
@@ -67,7 +69,8 @@ func (r Result) Check() error {
 		switch c.Placement {
 		case "", PlaceLast, PlaceMean, PlaceSpread:
 		default:
-			return fmt.Errorf("reward component %q has placement %s, expected last, mean or spread", c.Name, quote.Text(c.Placement, longestShown))
+			return fmt.Errorf("reward component %q has placement %s, expected last, mean or spread", c.Name,
+				quote.Text(c.Placement, longestShown))
 		}
 	}
 	for name := range r.Info {

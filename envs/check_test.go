@@ -7,12 +7,14 @@ import (
 )
 
 func TestNamesHoldNoSeparators(t *testing.T) {
-	for _, name := range []string{"correctness", "format", "TimeLimit.truncated", "pass@1", "größe", "two words", "a_b-c+d"} {
+	for _, name := range []string{"correctness", "format", "TimeLimit.truncated", "pass@1", "größe", "two words",
+		"a_b-c+d"} {
 		if err := CheckName(name); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{"", "a/../../../b", `a\b`, "..", ".hidden", "a\x1b[2J", "a\nb", "\xff", " a", strings.Repeat("x", 101), "a\u202eb"} {
+	for _, name := range []string{"", "a/../../../b", `a\b`, "..", ".hidden", "a\x1b[2J", "a\nb", "\xff", " a",
+		strings.Repeat("x", 101), "a\u202eb"} {
 		if err := CheckName(name); err == nil || strings.ContainsAny(err.Error(), "\x1b\n\u202e\xff") {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -38,7 +40,8 @@ func TestResultsThatNoEpisodeCanHold(t *testing.T) {
 			t.Errorf("%v, want an error with %q", err, want)
 		}
 	}
-	good := Result{Reward: -LargestReward, Components: []Component{{Name: "x", Value: LargestReward, Placement: PlaceMean}},
+	good := Result{Reward: -LargestReward, Components: []Component{{Name: "x", Value: LargestReward,
+		Placement: PlaceMean}},
 		Info: map[string]float64{"cell": math.NaN()}} // which no metric will hold
 	if err := good.Check(); err != nil {
 		t.Error(err)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Env is one environment instance. It is used by one goroutine at a time and is reused: every Reset starts another episode,
-// whatever state the one before ended in. Before the first Reset only Close may be called.
+// Env is one environment instance. It is used by one goroutine at a time and is reused: every Reset starts another
+// episode, whatever state the one before ended in. Before the first Reset only Close may be called.
 //
-// A call that returns an error has failed: its episode is thrown away and played again. What a policy does wrong is no error, but
-// a Result that is not Valid.
+// A call that returns an error has failed: its episode is thrown away and played again. What a policy does wrong is
+// no error, but a Result that is not Valid.
 type Env interface {
-	// Reset starts the episode of a seed. Equal seeds (and options) give equal episodes, in whatever order they are played. member
-	// is the index of the episode in its group: the members of a group start from the same state, but may meet different luck (a
-	// bandit's draws of rewards).
+	// Reset starts the episode of a seed. Equal seeds (and options) give equal episodes, in whatever order they are
+	// played. member is the index of the episode in its group: the members of a group start from the same state, but
+	// may meet different luck (a bandit's draws of rewards).
 	Reset(ctx context.Context, seed int64, member int) (Start, error)
 	// Observe says what the policy is shown now. It may be asked more than once and after the episode's end.
 	Observe() Observation
@@ -27,9 +27,9 @@ type Env interface {
 
 // Solver is implemented by environments that know an expert.
 type Solver interface {
-	// Solve returns a shortest list of actions from the current state to success, or false if there is none or it is too
-	// far away to be found. Where moves are uncertain (slippery ice) it is the shortest path that could succeed, to be
-	// asked again after every step.
+	// Solve returns a shortest list of actions from the current state to success, or false if there is none or it is
+	// too far away to be found. Where moves are uncertain (slippery ice) it is the shortest path that could succeed,
+	// to be asked again after every step.
 	Solve() ([]string, bool)
 }
 
@@ -49,8 +49,8 @@ func Board(e Env) string {
 
 // Start says what holds for a whole episode. An environment fills the fields that it needs.
 type Start struct {
-	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply is
-	// written, which actions there are or how many are left: the caller does.
+	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply
+	// is written, which actions there are or how many are left: the caller does.
 	Instruction string
 	// Actions names the legal actions; nil means that any text is an action. Names match whatever their case.
 	Actions []string
@@ -58,11 +58,12 @@ type Start struct {
 	Tools []Tool
 	// StopStrings end the sampling of a reply ("</answer>"). The string that ended it is part of the reply.
 	StopStrings []string
-	// Name is what the environment calls the episode (the problem of a data set), Answer the right answer where it is known.
+	// Name is what the environment calls the episode (the problem of a data set), Answer the right answer where it is
+	// known.
 	Name, Answer string
 
-	// ReadReply, if not nil, takes the place of the run's reply format: it gives the actions of a whole reply (a tool call, a
-	// program), at most limit of them. None means that the reply holds nothing to execute.
+	// ReadReply, if not nil, takes the place of the run's reply format: it gives the actions of a whole reply (a tool
+	// call, a program), at most limit of them. None means that the reply holds nothing to execute.
 	ReadReply func(reply string, limit int) []string
 	// WriteReply is a reply that ReadReply reads as these actions, for experts; nil = they stand in an answer block.
 	WriteReply func(actions []string) string
@@ -98,8 +99,8 @@ type Message struct {
 	Content string
 }
 
-// String is the observation for people: its text, or its messages one after the other, those that are not the user's with
-// their role.
+// String is the observation for people: its text, or its messages one after the other, those that are not the user's
+// with their role.
 func (o Observation) String() string {
 	if len(o.Messages) == 0 {
 		return o.Text

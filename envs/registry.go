@@ -21,14 +21,15 @@ type Spec struct {
 	MaxActions int
 	// MaxReplyWords is the reply length that prompts ask for; it limits nothing.
 	MaxReplyWords int
-	// PlainReplies makes the whole text of a reply its one action: no answer block is asked for. Where Actions is nil only.
+	// PlainReplies makes the whole text of a reply its one action: no answer block is asked for. Where Actions is nil
+	// only.
 	PlainReplies bool
 	// NewOptions returns a pointer to a fresh options struct that holds the tag's defaults (see Decode).
 	NewOptions func() any
 	// New makes an environment from such a struct. Every instance is given a struct of its own.
 	New func(options any) (Env, error)
-	// NewFactory is set instead of New where the instances of one set of options share something (a server's connection), or
-	// need more than their options. It refuses components that it does not know.
+	// NewFactory is set instead of New where the instances of one set of options share something (a server's
+	// connection), or need more than their options. It refuses components that it does not know.
 	NewFactory func(Request) (Factory, error)
 	// CountTokens is set by the program that plays the environment, where it knows tokenizers: it opens that of a model
 	// directory and gives a function that counts the tokens of a prompt.
@@ -104,7 +105,8 @@ func Register(specs ...Spec) {
 	registry.Lock()
 	defer registry.Unlock()
 	for _, s := range specs {
-		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil || (s.New == nil) == (s.NewFactory == nil) {
+		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil ||
+			(s.New == nil) == (s.NewFactory == nil) {
 			panic(fmt.Sprintf("envs: the spec of tag %q is incomplete", s.Tag))
 		}
 		if old, taken := registry.specs[fold(s.Tag)]; taken {

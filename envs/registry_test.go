@@ -38,12 +38,13 @@ func (s *scripted) Step(_ context.Context, action string) (Result, error) {
 }
 
 func specOf(tag string, made *int) Spec {
-	return Spec{Tag: tag, Type: "scripted", MaxActions: 3, NewOptions: func() any { return &sample{Count: 1} }, New: func(o any) (Env, error) {
-		if *made++; o.(*sample).Count < 1 {
-			return nil, errors.New("option count: expected at least 1")
-		}
-		return &scripted{closed: made}, nil
-	}}
+	return Spec{Tag: tag, Type: "scripted", MaxActions: 3, NewOptions: func() any { return &sample{Count: 1} },
+		New: func(o any) (Env, error) {
+			if *made++; o.(*sample).Count < 1 {
+				return nil, errors.New("option count: expected at least 1")
+			}
+			return &scripted{closed: made}, nil
+		}}
 }
 
 func TestTagsAreFoundHoweverTheyAreSpelt(t *testing.T) {
@@ -55,16 +56,18 @@ func TestTagsAreFoundHoweverTheyAreSpelt(t *testing.T) {
 		}
 	}
 	_, err := Lookup("slidng_tiles")
-	for _, want := range []string{`unknown environment tag "slidng_tiles" (did you mean Sliding-Tiles?)`, "`gyre env list`"} {
+	for _, want := range []string{`unknown environment tag "slidng_tiles" (did you mean Sliding-Tiles?)`,
+		"`gyre env list`"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	for what, spec := range map[string]Spec{"taken": specOf("sliding_TILES", &made), "incomplete": {Tag: "x", Type: "x", MaxActions: 1}, "without actions": func() Spec {
-		s := specOf("y", &made)
-		s.MaxActions = 0
-		return s
-	}()} {
+	for what, spec := range map[string]Spec{"taken": specOf("sliding_TILES", &made),
+		"incomplete": {Tag: "x", Type: "x", MaxActions: 1}, "without actions": func() Spec {
+			s := specOf("y", &made)
+			s.MaxActions = 0
+			return s
+		}()} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -80,7 +83,8 @@ func TestTagsAreFoundHoweverTheyAreSpelt(t *testing.T) {
 func TestMakeReportsAndCloses(t *testing.T) {
 	calls := 0
 	s := specOf("made", &calls)
-	if _, err := s.Make(map[string]any{"cuont": 3, "count": 0}); err == nil || !strings.Contains(err.Error(), "environment made: ") ||
+	if _, err := s.Make(map[string]any{"cuont": 3, "count": 0}); err == nil ||
+		!strings.Contains(err.Error(), "environment made: ") ||
 		!strings.Contains(err.Error(), "did you mean count?") || !strings.Contains(err.Error(), "expected at least 1") {
 		t.Errorf("got %v", err)
 	}
@@ -99,13 +103,16 @@ func TestPlayRandom(t *testing.T) {
 	if o, err := play(s, 10); err != nil || o != (Outcome{Return: 2.5, Actions: 3, Success: true}) {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := play(&scripted{rewards: []float64{1, 1, 1}, actions: []string{"a"}, closed: &closed}, 2); err != nil || o != (Outcome{Return: 2, Actions: 2}) {
+	if o, err := play(&scripted{rewards: []float64{1, 1, 1}, actions: []string{"a"}, closed: &closed},
+		2); err != nil || o != (Outcome{Return: 2, Actions: 2}) {
 		t.Errorf("cut off after two actions: %+v, %v", o, err)
 	}
-	if _, err := play(&scripted{rewards: []float64{1}, closed: &closed}, 2); err == nil || !strings.Contains(err.Error(), "names its actions") {
+	if _, err := play(&scripted{rewards: []float64{1}, closed: &closed}, 2); err == nil ||
+		!strings.Contains(err.Error(), "names its actions") {
 		t.Errorf("any text is an action: %v", err)
 	}
-	if _, err := play(&scripted{actions: []string{"a"}, closed: &closed}, 2); err == nil || !strings.Contains(err.Error(), "out of rewards") {
+	if _, err := play(&scripted{actions: []string{"a"}, closed: &closed}, 2); err == nil ||
+		!strings.Contains(err.Error(), "out of rewards") {
 		t.Errorf("an environment that fails: %v", err)
 	}
 	many := &scripted{rewards: make([]float64, 100), actions: []string{"a", "b", "c"}, closed: &closed}
@@ -118,7 +125,8 @@ func TestPlayRandom(t *testing.T) {
 }
 
 func TestObservationsForPeople(t *testing.T) {
-	o := Observation{Text: "never shown", Messages: []Message{{Role: "user", Content: "Go on."}, {Role: "tool", Name: "calculator", Content: "4"}, {Role: "system", Content: "Be brief."}}}
+	o := Observation{Text: "never shown", Messages: []Message{{Role: "user", Content: "Go on."},
+		{Role: "tool", Name: "calculator", Content: "4"}, {Role: "system", Content: "Be brief."}}}
 	if got, want := o.String(), "Go on.\ntool calculator: 4\nsystem: Be brief."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -141,12 +149,14 @@ func TestReadRows(t *testing.T) {
 			return r.N, nil
 		})
 	}
-	for name, text := range map[string]string{"good.jsonl": "{\"n\": 1}\n\n{\"n\": 2}\n", "broken.jsonl": "{\"n\": 1}\n{\"n\": \"x\"}\n", "refused.jsonl": "\n{\"n\": -1}\n", "empty.jsonl": "\n"} {
+	for name, text := range map[string]string{"good.jsonl": "{\"n\": 1}\n\n{\"n\": 2}\n",
+		"broken.jsonl": "{\"n\": 1}\n{\"n\": \"x\"}\n", "refused.jsonl": "\n{\"n\": -1}\n", "empty.jsonl": "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, rows := range map[string][]row{"good.parquet": {{1}, {2}}, "refused.parquet": {{1}, {-1}}, "empty.parquet": {}} {
+	for name, rows := range map[string][]row{"good.parquet": {{1}, {2}}, "refused.parquet": {{1}, {-1}},
+		"empty.parquet": {}} {
 		if err := dataset.Write(filepath.Join(dir, name), rows); err != nil {
 			t.Fatal(err)
 		}
@@ -157,11 +167,14 @@ func TestReadRows(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"broken.jsonl": "broken.jsonl, line 2: json: cannot unmarshal", "refused.jsonl": "refused.jsonl, line 2: expected no debts",
-		"refused.parquet": "refused.parquet, row 2: expected no debts", "empty.jsonl": "empty.jsonl holds no problem", "empty.parquet": "empty.parquet: it has no rows",
-		"none.jsonl": "none.jsonl", "none.parquet": "none.parquet",
+		"broken.jsonl":    "broken.jsonl, line 2: json: cannot unmarshal",
+		"refused.jsonl":   "refused.jsonl, line 2: expected no debts",
+		"refused.parquet": "refused.parquet, row 2: expected no debts", "empty.jsonl": "empty.jsonl holds no problem",
+		"empty.parquet": "empty.parquet: it has no rows",
+		"none.jsonl":    "none.jsonl", "none.parquet": "none.parquet",
 	} {
-		if _, err := read(name); err == nil || !strings.HasPrefix(err.Error(), "option problems: ") || !strings.Contains(err.Error(), want) {
+		if _, err := read(name); err == nil || !strings.HasPrefix(err.Error(), "option problems: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}

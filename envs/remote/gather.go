@@ -33,12 +33,13 @@ type reply struct {
 	state *result
 }
 
-// gatherer makes one request of the calls that wait for a server at the same moment, if the server takes more than one: what comes while
-// a request is on its way waits for it to return. A request that fails is taken apart: each of its calls is asked by itself, so that
-// it shares no one else's fate.
+// gatherer makes one request of the calls that wait for a server at the same moment, if the server takes more than
+// one: what comes while a request is on its way waits for it to return. A request that fails is taken apart: each of
+// its calls is asked by itself, so that it shares no one else's fate.
 type gatherer struct {
-	post   func(ctx context.Context, method string, r request) ([]byte, error) // one attempt
-	single bool                                                                // there is one connection, whatever is asked
+	// post makes one attempt at a request.
+	post   func(ctx context.Context, method string, r request) ([]byte, error)
+	single bool // there is one connection, whatever is asked
 
 	mu      sync.Mutex
 	waiting []*call // in the order of their arrival
@@ -133,7 +134,8 @@ func (g *gatherer) pump() {
 	}
 }
 
-// take removes the calls of the next request from those that wait: the first, and what can go with it. The caller holds the mutex.
+// take removes the calls of the next request from those that wait: the first, and what can go with it. The caller
+// holds the mutex.
 func (g *gatherer) take() []*call {
 	var batch, rest []*call
 	for _, c := range g.waiting {
@@ -206,7 +208,8 @@ func (g *gatherer) hand(text []byte, batch []*call) error {
 		}
 		for i, c := range batch {
 			if c.reply.id = a.IDs[i]; c.reply.id == "" || len(c.reply.id) > longestID {
-				return fmt.Errorf("the server made an environment %s, expected an id of 1 to %d bytes", quote.Text(c.reply.id, longestShown), longestID)
+				return fmt.Errorf("the server made an environment %s, expected an id of 1 to %d bytes",
+					quote.Text(c.reply.id, longestShown), longestID)
 			}
 		}
 	} else {

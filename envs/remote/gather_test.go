@@ -142,7 +142,8 @@ func TestCallsThatWaitAreGathered(t *testing.T) {
 			t.Errorf("gathered %s, want the four that came first", got)
 		}
 		batch.answer <- batch.ok(map[string]string{
-			"b": `{"id": "b", "error": "lost"}`, "c": `{"id": "c", "gone": true}`, "d": `{"id": "a", "observation": {}}`,
+			"b": `{"id": "b", "error": "lost"}`, "c": `{"id": "c", "gone": true}`,
+			"d": `{"id": "a", "observation": {}}`,
 		})
 		for id, want := range map[string]string{"b": "lost", "c": errGone.Error(), "d": `environment "a"`} {
 			if o := <-calls[id]; o.err == nil || !strings.Contains(o.err.Error(), want) {
@@ -193,7 +194,8 @@ func TestServersWithoutBatches(t *testing.T) {
 // A request that fails as a whole is taken apart, whatever was wrong with it: only what fails alone fails.
 func TestFailedBatchesAreTakenApart(t *testing.T) {
 	for name, failure := range map[string]any{
-		"refused": errors.New("400"), "passing": passing{errors.New("500")}, "cut": `{"items": [`, "short": `{"items": []}`, "error": `{"error": "no"}`,
+		"refused": errors.New("400"), "passing": passing{errors.New("500")}, "cut": `{"items": [`,
+		"short": `{"items": []}`, "error": `{"error": "no"}`,
 	} {
 		p := newPretend(false)
 		p.taking(t, 8)
@@ -295,10 +297,11 @@ func TestCreatesAreGathered(t *testing.T) {
 // Against concurrent callers with a server that answers at once: nothing is lost, nobody waits for ever.
 func TestGatheringUnderLoad(t *testing.T) {
 	for _, single := range []bool{true, false} {
-		g := &gatherer{single: single, takes: 16, most: 16, post: func(_ context.Context, _ string, r request) ([]byte, error) {
-			a := &asked{request: r}
-			return []byte(a.ok(nil)), nil
-		}}
+		g := &gatherer{single: single, takes: 16, most: 16,
+			post: func(_ context.Context, _ string, r request) ([]byte, error) {
+				a := &asked{request: r}
+				return []byte(a.ok(nil)), nil
+			}}
 		var wait sync.WaitGroup
 		for i := range 50 {
 			wait.Go(func() {

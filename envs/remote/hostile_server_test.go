@@ -34,7 +34,8 @@ func right(method string, r request) string {
 	}
 	var items []string
 	for _, i := range r.Items {
-		items = append(items, fmt.Sprintf(`{"id": %q, "observation": {"text": "state %d"}, "reward": 1, "actions": ["a"]}`, i.ID, i.Seq))
+		items = append(items,
+			fmt.Sprintf(`{"id": %q, "observation": {"text": "state %d"}, "reward": 1, "actions": ["a"]}`, i.ID, i.Seq))
 	}
 	return `{"items": [` + strings.Join(items, ", ") + `]}`
 }
@@ -91,8 +92,8 @@ type program struct {
 	out io.Writer
 }
 
-// pipeArgument makes the test's executable a server on a pipe. The name of a misbehaviour and a file follow: the file is made when it
-// has misbehaved.
+// pipeArgument makes the test's executable a server on a pipe. The name of a misbehaviour and a file follow: the file
+// is made when it has misbehaved.
 const pipeArgument = "serve-on-a-pipe"
 
 func TestMain(m *testing.M) {

@@ -68,8 +68,8 @@ const (
 	hostileText = `\u001b[2J\r\n12:00 step 9: success 1.0`
 )
 
-// misbehaviours are tried over HTTP and over a pipe. Each call ends as docs/remote-environments.md says, in time and without a character
-// in its error that does not print; afterwards the environment can be played.
+// misbehaviours are tried over HTTP and over a pipe. Each call ends as docs/remote-environments.md says, in time and
+// without a character in its error that does not print; afterwards the environment can be played.
 var misbehaviours = []misbehaviour{
 	// Answers as a whole.
 	{name: "no JSON", method: "step", answer: "not json", want: unread},
@@ -91,7 +91,8 @@ var misbehaviours = []misbehaviour{
 	{name: "too long", method: "step",
 		answer: said(`"reward": 1, "x": "` + strings.Repeat("x", 1<<20) + `"`), want: "max_bytes"},
 	{name: "long", method: "step",
-		answer: `{"items": [{"id": "e", "observation": {"text": "` + strings.Repeat("x", 100_000) + `"}, "reward": 1}]}`},
+		answer: `{"items": [{"id": "e", "observation": {"text": "` + strings.Repeat("x", 100_000) +
+			`"}, "reward": 1}]}`},
 	{name: "a refusal with escapes", method: "step", answer: `{"error": "` + hostileText + `"}`, want: escaped},
 	{name: "an endless refusal", method: "step",
 		answer: `{"error": "` + strings.Repeat("no ", 100_000) + `"}`, want: "bytes more"},
@@ -206,15 +207,22 @@ var misbehaviours = []misbehaviour{
 	{name: "status 500 once", method: "step", http: status(500)},
 	{name: "status 429", method: "step", always: true, http: status(429), want: "status 429"},
 	{name: "status 401", method: "step", http: status(401), want: escaped},
-	{name: "status 204", method: "step", http: func(w http.ResponseWriter, _ string) { w.WriteHeader(204) }, want: "status 204"},
+	{name: "status 204", method: "step", http: func(w http.ResponseWriter, _ string) { w.WriteHeader(204) },
+		want: "status 204"},
 	{name: "sent elsewhere", method: "step", http: status(307), want: "status 307"},
 	{name: "a closed connection", method: "step", always: true, http: hijack(""), want: "EOF"},
 	{name: "a closed connection once", method: "step", http: hijack("")},
-	{name: "closed in the body", method: "step", always: true, http: hijack("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"items\""), want: "unexpected EOF"},
+	{name: "closed in the body", method: "step", always: true,
+		http: hijack("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"items\""), want: "unexpected EOF"},
 	{name: "no HTTP", method: "step", always: true, http: hijack("\x1b[2J220 smtp\r\n\r\n"), want: "malformed HTTP"},
-	{name: "a status with escapes", method: "step", http: hijack("HTTP/1.1 418 \x1b[2Jtea\r\nContent-Length: 0\r\n\r\n"), want: "status 418"},
-	{name: "an endless head", method: "step", always: true, http: hijack("HTTP/1.1 200 OK\r\n" + strings.Repeat("A: bcdefgh\r\n", 20_000)), want: "exceeded"},
-	{name: "an endless body", method: "step", http: func(w http.ResponseWriter, _ string) { flood(w, strings.Repeat("x", 1<<16)) }, want: "max_bytes"},
+	{name: "a status with escapes", method: "step", http: hijack("HTTP/1.1 418 \x1b[2Jtea\r\nContent-Length: " +
+		"0\r\n\r\n"), want: "status 418"},
+	{name: "an endless head", method: "step", always: true,
+		http: hijack("HTTP/1.1 200 OK\r\n" + strings.Repeat("A: bcdefgh\r\n", 20_000)), want: "exceeded"},
+	{name: "an endless body", method: "step", http: func(w http.ResponseWriter,
+		_ string) {
+		flood(w, strings.Repeat("x", 1<<16))
+	}, want: "max_bytes"},
 	{name: "an endless body that is packed", method: "step", http: func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Encoding", "gzip")
 		packed := gzip.NewWriter(w)
@@ -227,7 +235,8 @@ var misbehaviours = []misbehaviour{
 			time.Sleep(50 * time.Millisecond)
 		}
 	}, want: "asked until the time was up"},
-	{name: "no answer", method: "step", always: true, http: func(http.ResponseWriter, string) { forever() }, want: "asked until the time was up"},
+	{name: "no answer", method: "step", always: true, http: func(http.ResponseWriter, string) { forever() },
+		want: "asked until the time was up"},
 	{name: "a late answer", method: "step", http: func(w http.ResponseWriter, good string) {
 		time.Sleep(time.Second) // longer than an attempt: it is asked again, and answered at once
 		io.WriteString(w, good)
@@ -235,18 +244,41 @@ var misbehaviours = []misbehaviour{
 	// A pipe.
 	{name: "an end", method: "step", pipe: func(*program, string) { os.Exit(3) }, want: "has ended"},
 	{name: "an end at once", method: "create", pipe: func(*program, string) { os.Exit(3) }, want: "has ended"},
-	{name: "an end within a line", method: "step", pipe: func(p *program, good string) { io.WriteString(p.out, good[:20]); os.Exit(0) }, want: "has ended"},
+	{name: "an end within a line", method: "step", pipe: func(p *program,
+		good string) {
+		io.WriteString(p.out, good[:20])
+		os.Exit(0)
+	}, want: "has ended"},
 	{name: "last words", method: "step", pipe: func(*program, string) {
 		fmt.Fprint(os.Stderr, "\x1b[2J\n12:00 step 9\n", strings.Repeat("x", 1<<16), "\nout of \x1b[2J memory\n")
 		os.Exit(1)
 	}, want: `out of \x1b[2J memory`},
 	{name: "no line", method: "step", pipe: func(*program, string) { forever() }, want: "no answer in time"},
-	{name: "a line without an end", method: "step", pipe: func(p *program, good string) { io.WriteString(p.out, good); forever() }, want: "no answer in time"},
-	{name: "an endless line", method: "step", pipe: func(p *program, _ string) { flood(p.out, strings.Repeat("x", 1<<16)) }, want: "no answer in time"},
-	{name: "empty lines first", method: "step", pipe: func(p *program, good string) { fmt.Fprint(p.out, "\n\r\n \n", good, "\r\n") }},
-	{name: "a banner first", method: "step", pipe: func(p *program, good string) { fmt.Fprint(p.out, "\x1b[2Jwelcome\n", good, "\n") }, want: unread},
-	{name: "closed output", method: "step", pipe: func(*program, string) { os.Stdout.Close(); forever() }, want: "has ended"},
-	{name: "closed input", method: "step", pipe: func(p *program, good string) { os.Stdin.Close(); fmt.Fprintln(p.out, good); forever() }},
+	{name: "a line without an end", method: "step", pipe: func(p *program,
+		good string) {
+		io.WriteString(p.out, good)
+		forever()
+	}, want: "no answer in time"},
+	{name: "an endless line", method: "step", pipe: func(p *program,
+		_ string) {
+		flood(p.out, strings.Repeat("x", 1<<16))
+	}, want: "no answer in time"},
+	{name: "empty lines first", method: "step", pipe: func(p *program,
+		good string) {
+		fmt.Fprint(p.out, "\n\r\n \n", good, "\r\n")
+	}},
+	{name: "a banner first", method: "step", pipe: func(p *program,
+		good string) {
+		fmt.Fprint(p.out, "\x1b[2Jwelcome\n", good, "\n")
+	}, want: unread},
+	{name: "closed output", method: "step", pipe: func(*program, string) { os.Stdout.Close(); forever() },
+		want: "has ended"},
+	{name: "closed input", method: "step", pipe: func(p *program,
+		good string) {
+		os.Stdin.Close()
+		fmt.Fprintln(p.out, good)
+		forever()
+	}},
 	{name: "a child that keeps the pipes", method: "step", pipe: func(*program, string) {
 		child := exec.Command("sleep", "60")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -258,7 +290,11 @@ var misbehaviours = []misbehaviour{
 		time.Sleep(300 * time.Millisecond)
 		p.in.ReadBytes('\n')
 	}},
-	{name: "answered and never read", method: "read", pipe: func(p *program, good string) { fmt.Fprintln(p.out, good); forever() }, want: "no answer in time"},
+	{name: "answered and never read", method: "read", pipe: func(p *program,
+		good string) {
+		fmt.Fprintln(p.out, good)
+		forever()
+	}, want: "no answer in time"},
 }
 
 // longAction makes a request that no pipe holds.
@@ -271,7 +307,8 @@ func TestMisbehaviours(t *testing.T) {
 			t.Run("http/"+m.name, func(t *testing.T) {
 				t.Parallel()
 				server := &hostile{}
-				options := map[string]any{"url": server.serve(t, m), "attempt_timeout": 0.5, "patience": 10.0, "max_bytes": 1 << 19}
+				options := map[string]any{"url": server.serve(t, m), "attempt_timeout": 0.5, "patience": 10.0,
+					"max_bytes": 1 << 19}
 				if m.always {
 					options["patience"] = 1.5
 				}

@@ -16,8 +16,8 @@ import (
 	"gyre/internal/quote"
 )
 
-// Pauses between attempts grow from the first to the last of these. A server that stayed away for a whole call is left alone for as
-// long, up to the longest.
+// Pauses between attempts grow from the first to the last of these. A server that stayed away for a whole call is
+// left alone for as long, up to the longest.
 const (
 	firstPause   = 50 * time.Millisecond
 	lastPause    = 2 * time.Second
@@ -45,7 +45,8 @@ const longestHeader = 64 << 10
 
 func newServer(url, token string, attempt time.Duration, maxBytes int) *server {
 	s := &server{url: url, token: token, attempt: attempt, maxBytes: maxBytes, client: &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, Proxy: http.ProxyFromEnvironment,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+			Proxy:                  http.ProxyFromEnvironment,
 			MaxResponseHeaderBytes: longestHeader},
 		// A server does not send its callers elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -143,8 +144,8 @@ func (s *server) resting() error {
 	return nil
 }
 
-// away has the server left alone, unless it has answered somebody since the failed call began, or was left alone for another call of the
-// same outage: many fail at once.
+// away has the server left alone, unless it has answered somebody since the failed call began, or was left alone for
+// another call of the same outage: many fail at once.
 func (s *server) away(begun time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

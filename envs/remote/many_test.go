@@ -25,8 +25,10 @@ func queueOf(e envs.Env) *gatherer {
 	return nil
 }
 
-// playAll plays episodes of some seeds in many environments at once and gives what was seen in each, and the calls per request.
-func playAll(t testing.TB, options map[string]any, environments, episodes int, actions []string) (told [][]string, perRequest float64) {
+// playAll plays episodes of some seeds in many environments at once and gives what was seen in each, and the calls
+// per request.
+func playAll(t testing.TB, options map[string]any, environments, episodes int, actions []string) (told [][]string,
+	perRequest float64) {
 	t.Helper()
 	told = make([][]string, environments*episodes)
 	all := make([]envs.Env, environments)
@@ -95,10 +97,12 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// One environment that hangs among many on a server fails its episode; the others, which were asked in the same requests, go on.
+// One environment that hangs among many on a server fails its episode; the others, which were asked in the same
+// requests, go on.
 func TestOneOfManyHangs(t *testing.T) {
 	url, _ := serve(t, "--factory", "walk:make", "--port", "0")
-	options := map[string]any{"url": url, "config": fmt.Sprintf(`{"fault": "hang", "once": %q}`, filepath.Join(t.TempDir(), "happened")),
+	options := map[string]any{"url": url, "config": fmt.Sprintf(`{"fault": "hang", "once": %q}`,
+		filepath.Join(t.TempDir(), "happened")),
 		"attempt_timeout": 3.0, "patience": 300.0}
 	const many = 16
 	ctx, giveUp := context.WithCancel(t.Context())

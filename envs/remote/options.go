@@ -28,7 +28,8 @@ func (o *options) check() error {
 	}
 	if o.URL != "" {
 		if u, err := url.Parse(o.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			problems = append(problems, fmt.Errorf("option url: expected an address such as http://127.0.0.1:8900, got %q", o.URL))
+			problems = append(problems, fmt.Errorf("option url: expected an address such as http://127.0.0.1:8900, "+
+				"got %q", o.URL))
 		}
 	}
 	var config map[string]any
@@ -40,7 +41,8 @@ func (o *options) check() error {
 	}
 	for name, seconds := range map[string]float64{"attempt_timeout": o.Attempt, "patience": o.Patience} {
 		if !(seconds > 0 && seconds <= 1e6) {
-			problems = append(problems, fmt.Errorf("option %s: expected a positive number of seconds, got %g", name, seconds))
+			problems = append(problems, fmt.Errorf("option %s: expected a positive number of seconds, got %g", name,
+				seconds))
 		}
 	}
 	if o.MaxBytes < 1024 || o.MaxBytes > 1<<30 {

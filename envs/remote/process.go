@@ -15,9 +15,9 @@ import (
 	"gyre/internal/quote"
 )
 
-// process is a local program that serves environments: one JSON object per line in, one out, in order. It is started by the first
-// call, killed when an answer does not come in time (whatever it was doing, its environments are lost), and started again by the
-// next call, after a pause that grows while it keeps dying.
+// process is a local program that serves environments: one JSON object per line in, one out, in order. It is started
+// by the first call, killed when an answer does not come in time (whatever it was doing, its environments are lost),
+// and started again by the next call, after a pause that grows while it keeps dying.
 type process struct {
 	command  []string
 	maxBytes int // of an answer
@@ -82,7 +82,8 @@ func (p *process) exchange(ctx context.Context, program *coprocess.Process, meth
 	select {
 	case line, open := <-program.Lines:
 		if open {
-			return nil, fmt.Errorf("the program said more than one line to a request: %s", quote.Text(string(line), longestShown))
+			return nil, fmt.Errorf("the program said more than one line to a request: %s",
+				quote.Text(string(line), longestShown))
 		}
 		return nil, errors.New("the program has ended")
 	default:
@@ -127,7 +128,8 @@ func (p *process) start(ctx context.Context) error {
 			return fmt.Errorf("it was not started again in time: %w", p.cause)
 		}
 	}
-	program, err := coprocess.Start(exec.Command(p.command[0], p.command[1:]...), coprocess.Limits{Line: p.maxBytes, Stderr: 2000})
+	program, err := coprocess.Start(exec.Command(p.command[0], p.command[1:]...),
+		coprocess.Limits{Line: p.maxBytes, Stderr: 2000})
 	if err != nil {
 		p.failed(err)
 		return err

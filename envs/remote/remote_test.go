@@ -35,7 +35,8 @@ func python(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PYTHONPATH", data+string(os.PathListSeparator)+filepath.Dir(script)+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
+	t.Setenv("PYTHONPATH",
+		data+string(os.PathListSeparator)+filepath.Dir(script)+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
 	return []string{interpreter, script}
 }
 
@@ -108,7 +109,8 @@ func ways(t testing.TB, factory, config string) map[string]map[string]any {
 	t.Helper()
 	url, _ := serve(t, "--factory", factory, "--port", "0")
 	command := append(python(t), "--factory", factory, "--stdio")
-	return map[string]map[string]any{"http": {"url": url, "config": config}, "process": {"command": command, "config": config}}
+	return map[string]map[string]any{"http": {"url": url, "config": config},
+		"process": {"command": command, "config": config}}
 }
 
 func TestRealServers(t *testing.T) {
@@ -130,14 +132,16 @@ func TestRealServers(t *testing.T) {
 					told[i] = append(told[i], e.Observe().Text)
 					for done := false; !done; {
 						r, err := e.Step(ctx, "Right")
-						if err != nil || !r.Valid || !r.Effective || len(r.Components) != 2 || r.Components[1] != (envs.Component{Name: "cost", Value: -0.1}) {
+						if err != nil || !r.Valid || !r.Effective || len(r.Components) != 2 ||
+							r.Components[1] != (envs.Component{Name: "cost", Value: -0.1}) {
 							t.Fatalf("step: %+v, %v", r, err)
 						}
 						told[i] = append(told[i], fmt.Sprint(e.Observe().Text, r.Reward, r.Success, r.Info))
 						done = r.Done
 					}
 				}
-				if !reflect.DeepEqual(told[0], told[1]) || len(told[0]) < 3 || !strings.Contains(told[0][len(told[0])-1], "1 true") {
+				if !reflect.DeepEqual(told[0], told[1]) || len(told[0]) < 3 ||
+					!strings.Contains(told[0][len(told[0])-1], "1 true") {
 					t.Errorf("seed %d: %q and %q", seed, told[0], told[1])
 				}
 			}
@@ -155,7 +159,8 @@ func TestRealServers(t *testing.T) {
 			if r, err := a.Step(ctx, "Left"); err != nil || !r.Valid || r.Effective || r.Info["cell"] != 0 {
 				t.Errorf("against the wall: %+v, %v", r, err)
 			}
-			if !reflect.DeepEqual(start.Actions, []string{"Left", "Right"}) || start.Instruction != "Walk to the last cell." ||
+			if !reflect.DeepEqual(start.Actions, []string{"Left", "Right"}) ||
+				start.Instruction != "Walk to the last cell." ||
 				start.StopStrings[0] != "</act>" || start.Tools[0].Name != "map" {
 				t.Errorf("the episode starts with %+v", start)
 			}
@@ -181,7 +186,8 @@ func TestMessagesAndPlacedParts(t *testing.T) {
 		if err != nil || start.Actions != nil || len(r.Components) != 1 || r.Components[0] != want {
 			t.Errorf("%s: %+v, %v, want the part %+v", way, r, err, want)
 		}
-		if got := e.Observe().Messages; len(got) != 1 || got[0] != (envs.Message{Role: "tool", Name: "map", CallID: "c1", Content: "é☃!x"}) {
+		if got := e.Observe().Messages; len(got) != 1 ||
+			got[0] != (envs.Message{Role: "tool", Name: "map", CallID: "c1", Content: "é☃!x"}) {
 			t.Errorf("%s: messages %+v", way, got)
 		}
 	}
@@ -200,7 +206,8 @@ func TestVerifiersStyle(t *testing.T) {
 		t.Errorf("a wrong answer: %+v, %v", r, err)
 	}
 	r, err := e.Step(t.Context(), "6")
-	if err != nil || !r.Done || !r.Success || r.Reward != 1.25 || r.Components[0] != (envs.Component{Name: "correct", Value: 1}) {
+	if err != nil || !r.Done || !r.Success || r.Reward != 1.25 ||
+		r.Components[0] != (envs.Component{Name: "correct", Value: 1}) {
 		t.Errorf("the right answer: %+v, %v", r, err)
 	}
 	// A rollout that fails, or is left for another, harms nobody.
@@ -226,9 +233,11 @@ func TestVerifiersLibrary(t *testing.T) {
 	for kind, c := range map[string]struct{ replies, shown []string }{
 		"turns":  {[]string{"1", "7", "6"}, []string{"Guess.", "3 + 3", "higher", "lower"}},
 		"single": {[]string{"6"}, []string{"3 + 3"}},
-		"tools":  {[]string{`<tool_call>{"name": "add", "arguments": {"a": 3, "b": 3}}</tool_call>`, "6"}, []string{"3 + 3", "6"}},
+		"tools": {[]string{`<tool_call>{"name": "add", "arguments": {"a": 3, "b": 3}}</tool_call>`, "6"},
+			[]string{"3 + 3", "6"}},
 	} {
-		e := open(t, "RemoteText", map[string]any{"command": append(line, "--factory", "walk:library", "--stdio"), "config": `{"kind": "` + kind + `"}`,
+		e := open(t, "RemoteText", map[string]any{"command": append(line, "--factory", "walk:library", "--stdio"),
+			"config":          `{"kind": "` + kind + `"}`,
 			"attempt_timeout": 120.0, "patience": 120.0})
 		start, err := e.Reset(t.Context(), 3, 0)
 		if err != nil {
@@ -249,7 +258,8 @@ func TestVerifiersLibrary(t *testing.T) {
 			}
 			keep()
 		}
-		if !r.Done || !r.Success || r.Reward != 1 || r.Components[0] != (envs.Component{Name: "correct", Value: 1}) || len(shown) != len(c.shown) {
+		if !r.Done || !r.Success || r.Reward != 1 || r.Components[0] != (envs.Component{Name: "correct", Value: 1}) ||
+			len(shown) != len(c.shown) {
 			t.Errorf("%s: %+v, shown %q", kind, r, shown)
 		}
 		for i := range min(len(shown), len(c.shown)) {
@@ -281,7 +291,8 @@ func TestGymnasium(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !last.Done || !last.Success || last.Reward != 1 || last.Info["prob"] != 1 || !strings.Contains(e.Observe().Text, "HFF") {
+	if !last.Done || !last.Success || last.Reward != 1 || last.Info["prob"] != 1 ||
+		!strings.Contains(e.Observe().Text, "HFF") {
 		t.Errorf("at the goal: %+v\n%s", last, e.Observe().Text)
 	}
 }
@@ -295,12 +306,15 @@ func TestServerDiesAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill()
-	if _, err := e.Step(t.Context(), "Right"); err == nil || !strings.Contains(err.Error(), "asked until the time was up") || !strings.Contains(err.Error(), "nobody listens there") {
+	if _, err := e.Step(t.Context(), "Right"); err == nil ||
+		!strings.Contains(err.Error(), "asked until the time was up") ||
+		!strings.Contains(err.Error(), "nobody listens there") {
 		t.Errorf("a step on a dead server: %v", err)
 	}
 	begun := time.Now()
 	other := opened(t, make)
-	if _, err := other.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "left alone") || time.Since(begun) > 5*time.Second {
+	if _, err := other.Reset(t.Context(), 1, 0); err == nil || !strings.Contains(err.Error(), "left alone") ||
+		time.Since(begun) > 5*time.Second {
 		t.Errorf("after %v: %v, want to be told at once that the server is away", time.Since(begun), err)
 	}
 	port := url[strings.LastIndex(url, ":")+1:]
@@ -317,8 +331,8 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	}
 }
 
-// However many calls an outage fails, the server is left alone once for it; and not at all for a call that ran out of time while others were
-// answered.
+// However many calls an outage fails, the server is left alone once for it; and not at all for a call that ran out of
+// time while others were answered.
 func TestAnOutageCountsOnce(t *testing.T) {
 	s := newServer("http://nobody.invalid", "", time.Second, 1024)
 	begun := time.Now()
@@ -484,7 +498,8 @@ func TestStepsAreExecutedOnce(t *testing.T) {
 			t.Errorf("step 1: %+v, %v", got.state, err)
 		}
 	}
-	if _, err := e.line.call(t.Context(), call{method: "step", item: item{ID: e.id, Seq: 7, Action: &right}}); err == nil {
+	if _, err := e.line.call(t.Context(), call{method: "step",
+		item: item{ID: e.id, Seq: 7, Action: &right}}); err == nil {
 		t.Error("a step out of order was executed")
 	}
 }

@@ -22,7 +22,7 @@ type item struct {
 	ID     string  `json:"id"`
 	Seed   *int64  `json:"seed,omitempty"`   // reset
 	Member int     `json:"member,omitempty"` // reset: index in the group
-	Seq    int     `json:"seq,omitempty"`    // step: counts from 1 in an episode; the same number again is the same step again
+	Seq    int     `json:"seq,omitempty"`    // step: from 1 in an episode; the same number is the same step
 	Action *string `json:"action,omitempty"` // step
 }
 
@@ -119,7 +119,8 @@ var errGone = errors.New("the server has no environment of this id")
 func (o *observation) envs() envs.Observation {
 	out := envs.Observation{Text: o.Text, Data: o.Data}
 	for _, m := range o.Messages {
-		out.Messages = append(out.Messages, envs.Message{Role: m.Role, Name: m.Name, CallID: m.CallID, Content: m.Content})
+		out.Messages = append(out.Messages, envs.Message{Role: m.Role, Name: m.Name, CallID: m.CallID,
+			Content: m.Content})
 	}
 	return out
 }
@@ -129,7 +130,8 @@ func (r *result) outcome(action string) (envs.Result, error) {
 	if r.Reward == nil {
 		return envs.Result{}, errors.New(`the answer to a step has no "reward"`)
 	}
-	out := envs.Result{Reward: *r.Reward, Done: r.Done, Success: r.Success, Valid: r.Valid == nil || *r.Valid, Info: r.Info}
+	out := envs.Result{Reward: *r.Reward, Done: r.Done, Success: r.Success, Valid: r.Valid == nil || *r.Valid,
+		Info: r.Info}
 	out.Effective = out.Valid
 	if r.Effective != nil {
 		out.Effective = *r.Effective

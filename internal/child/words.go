@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// LastWords keeps the end of what a program writes to its standard error, which says best why it failed. It is safe for concurrent use.
+// LastWords keeps the end of what a program writes to its standard error, which says best why it failed. It is safe
+// for concurrent use.
 type LastWords struct {
 	most int
 	mu   sync.Mutex
@@ -26,7 +27,8 @@ func (w *LastWords) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// After is what was kept, without the space around it, behind the words that introduce it in a message; "" where there is nothing.
+// After is what was kept, without the space around it, behind the words that introduce it in a message; "" where
+// there is nothing.
 func (w *LastWords) After(introduction string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,2 +1,3 @@
-// Package coprocess runs a program that is talked to line by line over its standard input and output, and ends it whatever it does.
+// Package coprocess runs a program that is talked to line by line over its standard input and output, and ends it
+// whatever it does.
 package coprocess

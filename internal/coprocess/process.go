@@ -15,8 +15,9 @@ import (
 
 // Process is a running program.
 type Process struct {
-	// Lines are the lines that the program writes, without those that are empty; closed when its output ends. Of a line longer than
-	// Limits.Line one byte more than that is kept. A last line without its end is left out: the program ended while it wrote.
+	// Lines are the lines that the program writes, without those that are empty; closed when its output ends. Of a
+	// line longer than Limits.Line one byte more than that is kept. A last line without its end is left out: the
+	// program ended while it wrote.
 	Lines <-chan []byte
 
 	command *exec.Cmd
@@ -30,11 +31,12 @@ type Limits struct {
 	Stderr int // of the end of its standard error
 }
 
-// Start starts a command whose path, arguments and environment are set. What it starts belongs to a process group of its own.
+// Start starts a command whose path, arguments and environment are set. What it starts belongs to a process group of
+// its own.
 func Start(command *exec.Cmd, limits Limits) (*Process, error) {
 	p := &Process{command: command, stderr: child.KeepWords(limits.Stderr)}
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
-	command.WaitDelay = time.Second                           // for the pipes, which something may keep open that got away
+	command.WaitDelay = time.Second                           // for pipes that something else keeps open
 	command.Stderr = p.stderr
 	var err error
 	if p.input, err = command.StdinPipe(); err != nil {
@@ -77,8 +79,8 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// Send writes a line and its end. It does not wait, because a program that reads nothing lets the pipe fill up: the channel says when the
-// program has taken it, or why it does not.
+// Send writes a line and its end. It does not wait, because a program that reads nothing lets the pipe fill up: the
+// channel says when the program has taken it, or why it does not.
 func (p *Process) Send(line []byte) <-chan error {
 	written := make(chan error, 1)
 	go func() {
@@ -91,8 +93,8 @@ func (p *Process) Send(line []byte) <-chan error {
 // PID is the program's process id.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
-// LastWords is the end of what the program wrote to its standard error, quoted, behind the words that introduce it; "" where there is
-// nothing.
+// LastWords is the end of what the program wrote to its standard error, quoted, behind the words that introduce it;
+// "" where there is nothing.
 func (p *Process) LastWords(introduction string) string {
 	text := p.stderr.After("")
 	if text == "" {
@@ -104,7 +106,8 @@ func (p *Process) LastWords(introduction string) string {
 // longestWords bounds what is shown of a program's standard error, in bytes.
 const longestWords = 1000
 
-// Stop closes the program's input, gives it some time to end by itself, kills it with all that it has started, and waits for it.
+// Stop closes the program's input, gives it some time to end by itself, kills it with all that it has started, and
+// waits for it.
 func (p *Process) Stop(politeness time.Duration) {
 	p.input.Close()
 	drained := make(chan struct{})
@@ -119,7 +122,7 @@ func (p *Process) Stop(politeness time.Duration) {
 	case <-drained:
 	case <-patience.C:
 	}
-	syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // the number is still the program's: nobody has waited for it yet
+	syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // the id is still the program's: nobody has waited for it
 	p.command.Wait()                                      // how it ended says nothing: it may have been killed
 	<-drained
 }

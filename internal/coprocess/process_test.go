@@ -18,7 +18,8 @@ func start(t *testing.T, script string, limits Limits) *Process {
 }
 
 func TestLines(t *testing.T) {
-	p := start(t, `read a; printf '%s\r\n\n  \n12345678901\n12345678\ncut' "$a"; echo "  some words " >&2`, Limits{Line: 8, Stderr: 100})
+	p := start(t, `read a; printf '%s\r\n\n  \n12345678901\n12345678\ncut' "$a"; echo "  some words " >&2`,
+		Limits{Line: 8, Stderr: 100})
 	if err := <-p.Send([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func TestLines(t *testing.T) {
 	if want := "hello|123456789|12345678"; strings.Join(got, "|") != want {
 		t.Errorf("lines %q, want %s: one byte above the limit, no empty ones, none that is cut off", got, want)
 	}
-	if got := p.LastWords("it says: "); got != "it says: some words" {
+	if got := p.LastWords("it says: "); got != `it says: "some words"` {
 		t.Errorf("last words %q", got)
 	}
 	if err := <-p.Send([]byte("more")); err == nil {
@@ -38,7 +39,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A program is killed with what it has started, even one that reads nothing, writes without end and ignores polite requests.
+// A program is killed with what it has started, even one that reads nothing, writes without end and ignores polite
+// requests.
 func TestStop(t *testing.T) {
 	p := start(t, `trap '' TERM; sleep 1000 & echo $!; exec yes`, Limits{Line: 10, Stderr: 10})
 	child := string(<-p.Lines)
@@ -60,7 +62,7 @@ func TestStop(t *testing.T) {
 func TestStopIsPoliteFirst(t *testing.T) {
 	p := start(t, `cat >/dev/null; echo goodbye >&2`, Limits{Line: 10, Stderr: 100})
 	p.Stop(time.Minute)
-	if got := p.LastWords(""); got != "goodbye" {
+	if got := p.LastWords(""); got != `"goodbye"` {
 		t.Errorf("last words %q: it was not given the time to say any", got)
 	}
 }

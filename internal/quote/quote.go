@@ -1,5 +1,5 @@
-// Package quote makes text of other programs fit for messages, logs and terminals: it cannot forge a line of a log, move a cursor
-// or fill a screen.
+// Package quote makes text of other programs fit for messages, logs and terminals: it cannot forge a line of a log,
+// move a cursor or fill a screen.
 package quote
 
 import (
@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text is the text in quotes, with everything that does not print escaped. Of a text longer than most bytes the beginning is shown.
+// Text is the text in quotes, with everything that does not print escaped. Of a text longer than most bytes the
+// beginning is shown.
 func Text(text string, most int) string {
 	shown, rest := cut(text, most)
 	if rest == 0 {
@@ -30,8 +31,8 @@ func End(text string, most int) string {
 	return "…" + strconv.Quote(text[at:])
 }
 
-// Lines is the text as it is, line ends and tabs included, but for other characters that do not print, which are escaped. It is for
-// text that is shown as a whole, such as a board.
+// Lines is the text as it is, line ends and tabs included, but for other characters that do not print, which are
+// escaped. It is for text that is shown as a whole, such as a board.
 func Lines(text string) string {
 	return escape(text, func(r rune) bool { return r == '\n' || r == '\t' })
 }
@@ -39,7 +40,8 @@ func Lines(text string) string {
 // longestError bounds the message of an error.
 const longestError = 4000
 
-// Error is err with a message of one line in which nothing is left that does not print. errors.Is and errors.As see through it.
+// Error is err with a message of one line in which nothing is left that does not print. errors.Is and errors.As see
+// through it.
 func Error(err error) error {
 	message, rest := cut(err.Error(), longestError)
 	safe := escape(message, func(rune) bool { return false })

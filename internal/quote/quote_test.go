@@ -13,7 +13,8 @@ const hostile = "a\x1b[2J\r\n12:00 step 9 success 1.0\u202e\x9b\xff\x00é☃"
 func TestNothingIsLeftThatDoesNotPrint(t *testing.T) {
 	wrapped := fmt.Errorf("asked: %s: %w", hostile, io.ErrUnexpectedEOF)
 	safe := Error(wrapped)
-	for what, text := range map[string]string{"text": Text(hostile, 100), "end": End(hostile, 100), "lines": Lines(hostile), "error": safe.Error()} {
+	for what, text := range map[string]string{"text": Text(hostile, 100), "end": End(hostile, 100),
+		"lines": Lines(hostile), "error": safe.Error()} {
 		bad := "\x1b\r\u202e\x9b\xff\x00"
 		if what != "lines" {
 			bad += "\n"
@@ -23,7 +24,8 @@ func TestNothingIsLeftThatDoesNotPrint(t *testing.T) {
 				t.Errorf("%s: %q holds %q", what, text, b)
 			}
 		}
-		if strings.ContainsAny(text, "\x00\u202e\r") || what != "lines" && strings.Contains(text, "\n") || !strings.Contains(text, "é☃") ||
+		if strings.ContainsAny(text, "\x00\u202e\r") || what != "lines" && strings.Contains(text, "\n") ||
+			!strings.Contains(text, "é☃") ||
 			!strings.Contains(text, `\xff`) {
 			t.Errorf("%s: %q", what, text)
 		}

@@ -97,7 +97,8 @@ func (e *Episode) checkContexts() error {
 		case i > 0 && (start <= e.Contexts[i-1] || start >= len(e.IDs)):
 			return fmt.Errorf("contexts[%d] = %d, expected %d to %d", i, start, e.Contexts[i-1]+1, len(e.IDs)-1)
 		case e.Mask[start]:
-			return fmt.Errorf("mask[%d] = 1, but contexts[%d] starts there: the first token has nothing before it and cannot be trained on",
+			return fmt.Errorf("mask[%d] = 1, but contexts[%d] starts there: the first token has nothing before it "+
+				"and cannot be trained on",
 				start, i)
 		}
 	}
@@ -107,7 +108,8 @@ func (e *Episode) checkContexts() error {
 func (e *Episode) checkTurns() error {
 	previous := 0
 	for i, turn := range e.Turns {
-		if turn.Observation < previous || turn.Reply < turn.Observation || turn.End < turn.Reply || turn.End > len(e.IDs) {
+		if turn.Observation < previous || turn.Reply < turn.Observation || turn.End < turn.Reply ||
+			turn.End > len(e.IDs) {
 			return fmt.Errorf("turns[%d] = [%d, %d, %d], expected %d <= observation <= reply <= end <= %d",
 				i, turn.Observation, turn.Reply, turn.End, previous, len(e.IDs))
 		}

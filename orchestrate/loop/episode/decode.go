@@ -12,14 +12,15 @@ import (
 	"gyre/internal/nearest"
 )
 
-var fields = []string{"step", "group", "episode", "tag", "label", "gold", "seed", "ids", "mask", "logprobs", "rewards", "score", "success",
+var fields = []string{"step", "group", "episode", "tag", "label", "gold", "seed", "ids", "mask", "logprobs", "rewards",
+	"score", "success",
 	"stop", "turns", "contexts", "components"}
 
 // noNulls are the lists in which encoding/json would silently read a null as 0.
 var noNulls = []string{"ids", "mask", "rewards", "turns", "contexts"}
 
-// parse reads one line; index is that of an episode whose line does not give one. Errors name the field and what was expected there. Fields it
-// does not know are ignored unless they look like a misspelling of one it knows.
+// parse reads one line; index is that of an episode whose line does not give one. Errors name the field and what was
+// expected there. Fields it does not know are ignored unless they look like a misspelling of one it knows.
 func parse(line []byte, index int) (*Episode, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
@@ -42,8 +43,10 @@ func parse(line []byte, index int) (*Episode, error) {
 		parts    map[string]json.RawMessage
 	)
 	targets := map[string]any{
-		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "label": &e.Label, "gold": &e.Gold, "seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
-		"logprobs": &logprobs, "rewards": &rewards, "score": &e.Score, "success": &e.Success, "stop": &e.Stop, "turns": &turns,
+		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "label": &e.Label, "gold": &e.Gold,
+		"seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
+		"logprobs": &logprobs, "rewards": &rewards, "score": &e.Score, "success": &e.Success, "stop": &e.Stop,
+		"turns":    &turns,
 		"contexts": &e.Contexts, "components": &parts,
 	}
 	for _, name := range fields {
@@ -200,8 +203,10 @@ func runs(mask []bool) []Turn {
 func explain(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		expected := map[string]string{"int": "an integer", "int32": "an integer that fits in 32 bits", "int64": "an integer",
-			"float32": "a number", "float64": "a number", "string": "a string", "bool": "true or false"}[wrong.Type.String()]
+		expected := map[string]string{"int": "an integer", "int32": "an integer that fits in 32 bits",
+			"int64":   "an integer",
+			"float32": "a number", "float64": "a number", "string": "a string",
+			"bool": "true or false"}[wrong.Type.String()]
 		if expected == "" {
 			expected = "a list of numbers"
 		}

@@ -41,10 +41,12 @@ type Episode struct {
 	Success bool
 	Stop    string // terminated | actions | turns | length | timeout | panic | error
 	Turns   []Turn
-	// Contexts are the starts of the token sequences that IDs holds one after another, each of which the policy saw by
-	// itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the one before.
+	// Contexts are the starts of the token sequences that IDs holds one after another, each of which the policy saw
+	// by itself; nil = one sequence. A context mode that forgets makes one for every prompt that does not extend the
+	// one before.
 	Contexts []int
-	// Metrics are those of the environment (means over turns) and of the episode, not saved; sums of components are not among them.
+	// Metrics are those of the environment (means over turns) and of the episode, not saved; sums of components are
+	// not among them.
 	Metrics map[string]float64
 }
 

@@ -15,8 +15,8 @@ import (
 // longestLine bounds what one line of a file may make the reader hold (a million-token episode needs about 20 MB).
 const longestLine = 1 << 30
 
-// Read streams the episodes of a JSONL file. The first error ends the stream; it names file, line and field. Blank lines
-// are skipped.
+// Read streams the episodes of a JSONL file. The first error ends the stream; it names file, line and field. Blank
+// lines are skipped.
 func Read(path string) iter.Seq2[*Episode, error] {
 	return func(yield func(*Episode, error) bool) {
 		file, err := os.Open(path)

@@ -10,7 +10,7 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// zero is the score below which a group counts as spreadless.
+// zero is the standard deviation below which the scores of a group count as equal.
 const zero = 1e-10
 
 // Member is what the filter needs to know of one episode.
@@ -23,7 +23,7 @@ type Member struct {
 // Selection says which groups stay.
 type Selection struct {
 	Kept     []int              // indices of the kept groups, ascending
-	Spread   []float64          // unbiased standard deviation of every group's scores, to 12 digits; NaN for single-member groups
+	Std      []float64          // unbiased standard deviation of each group's scores, to 12 digits; NaN for one member
 	Ratio    float64            // kept groups / all groups
 	Metrics  map[string]float64 // what to log, under RAGEN's names
 	Unscored []int              // groups dropped because their score is not a finite number
@@ -32,8 +32,8 @@ type Selection struct {
 // Apply selects groups by the options.
 //
 // A group with a score that is not finite is dropped: one with such a member always, a single-member group under a
-// spread metric (its unbiased standard deviation does not exist) whenever there is a selection to make. When the options
-// ask for nothing (top_p, value >= 1, include_zero) all groups with finite members are kept.
+// variance metric (its unbiased standard deviation does not exist) whenever there is a selection to make. When the
+// options ask for nothing (top_p, value >= 1, include_zero) all groups with finite members are kept.
 func Apply(groups [][]Member, options config.Filter) (Selection, error) {
 	if len(groups) == 0 {
 		return Selection{}, errors.New("filter: no groups to select from")
@@ -71,9 +71,9 @@ func Apply(groups [][]Member, options config.Filter) (Selection, error) {
 	}
 
 	selection := Selection{Kept: kept, Ratio: float64(len(kept)) / float64(len(groups)), Unscored: unscored,
-		Spread: make([]float64, len(groups)), Metrics: map[string]float64{}}
+		Std: make([]float64, len(groups)), Metrics: map[string]float64{}}
 	for g := range rewards {
-		selection.Spread[g] = rewards[g].spread()
+		selection.Std[g] = rewards[g].deviation()
 	}
 	selection.record("reward", rewards)
 	if family != "reward" {

@@ -99,7 +99,8 @@ func TestRewardMetrics(t *testing.T) {
 	}
 	o := options("top_k", .5, true)
 	o.Metric = "reward_sum"
-	s = apply(t, [][]Member{{{Score: 4}, {Score: 6}}, {{Score: 1}, {Score: 5}}, {{Score: 3}, {Score: 4}}, {{Score: 0}, {Score: 1}}}, o)
+	s = apply(t, [][]Member{{{Score: 4}, {Score: 6}}, {{Score: 1}, {Score: 5}}, {{Score: 3}, {Score: 4}},
+		{{Score: 0}, {Score: 1}}}, o)
 	if !slices.Equal(s.Kept, []int{0, 2}) || s.Ratio != .5 {
 		t.Errorf("reward_sum: kept %v (%g), want 0 and 2 (0.5)", s.Kept, s.Ratio)
 	}
@@ -116,12 +117,12 @@ func TestRewardMetrics(t *testing.T) {
 	}
 }
 
-func TestSpreadHasOneDegreeOfFreedomLess(t *testing.T) {
+func TestDeviationHasOneDegreeOfFreedomLess(t *testing.T) {
 	o := options("top_k_abs", 1, true)
 	o.Metric = "reward_variance"
 	s := apply(t, [][]Member{{{Score: 1}, {Score: 1}}, {{Score: 10.9}, {Score: -1.1}, {Score: -1}, {Score: -1}}}, o)
-	if !slices.Equal(s.Kept, []int{1}) || s.Spread[0] != 0 || math.Abs(s.Spread[1]-5.966853) > 1e-6 {
-		t.Errorf("kept %v, spread %v; want group 1 with 5.966853", s.Kept, s.Spread)
+	if !slices.Equal(s.Kept, []int{1}) || s.Std[0] != 0 || math.Abs(s.Std[1]-5.966853) > 1e-6 {
+		t.Errorf("kept %v, deviation %v; want group 1 with 5.966853", s.Kept, s.Std)
 	}
 	if s.Metrics["rollout/filter_zero_count"] != 1 {
 		t.Errorf("zero count %v, want 1", s.Metrics["rollout/filter_zero_count"])
@@ -129,7 +130,8 @@ func TestSpreadHasOneDegreeOfFreedomLess(t *testing.T) {
 }
 
 func TestEntropyAndLength(t *testing.T) {
-	groups := [][]Member{{{Entropy: 1, Length: 8}, {Entropy: 3, Length: 2}}, {{Entropy: 2.5, Length: 4}, {Entropy: 2.5, Length: 5}}}
+	groups := [][]Member{{{Entropy: 1, Length: 8}, {Entropy: 3, Length: 2}},
+		{{Entropy: 2.5, Length: 4}, {Entropy: 2.5, Length: 5}}}
 	for metric, want := range map[string]int{"entropy": 1, "entropy_variance": 0, "length": 0} {
 		o := options("top_k_abs", 1, true)
 		o.Metric = metric
@@ -138,7 +140,7 @@ func TestEntropyAndLength(t *testing.T) {
 			t.Errorf("%s: kept %v, want %d", metric, s.Kept, want)
 		}
 		if _, ok := s.Metrics["rollout/in_group_reward_std"]; !ok {
-			t.Errorf("%s: the reward spread is not logged", metric)
+			t.Errorf("%s: the reward deviation is not logged", metric)
 		}
 	}
 	o := options("top_k_abs", 1, true)
@@ -163,7 +165,7 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 			}
 		}
 	}
-	// Single-member groups have no spread: kept only when nothing is selected.
+	// Single-member groups have no deviation: kept only when nothing is selected.
 	single := [][]Member{{{Score: 1}}, {{Score: 2}}}
 	o := options("top_p", 1, true)
 	o.Metric = "reward_variance"
@@ -172,7 +174,7 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 	}
 	o.Value = .9
 	if s := apply(t, single, o); len(s.Kept) != 0 || s.Metrics["rollout/empty_after_filter"] != 1 {
-		t.Errorf("top_p 0.9: kept %v of two groups without a spread", s.Kept)
+		t.Errorf("top_p 0.9: kept %v of two groups without a deviation", s.Kept)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // record adds the means over all groups and over the kept ones of a quantity's in-group statistics. Values that are not
-// finite (the spread of single-member groups) are left out of the means; a mean over nothing is 0.
+// finite (the deviation of single-member groups) are left out of the means; a mean over nothing is 0.
 func (s *Selection) record(family string, groups []summary) {
 	all := make([]int, len(groups))
 	for g := range groups {

@@ -11,8 +11,8 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// oracle is RAGEN's selection as its authors describe it, for scores without ties and away from every bound: in rational
-// numbers where it adds, by sets instead of ranks where it counts.
+// oracle is RAGEN's selection as its authors describe it, for scores without ties and away from every bound: in
+// rational numbers where it adds, by sets instead of ranks where it counts.
 func oracle(scores []float64, o config.Filter) []int {
 	var left []int
 	for g, s := range scores {
@@ -110,9 +110,11 @@ func TestSelectionEqualsTheDescription(t *testing.T) {
 				scores[i] *= 1e-3
 			}
 		}
-		o := config.Filter{Strategy: []string{"top_p", "top_k", "top_k_abs", "min_p"}[random.IntN(4)], Value: random.Float64(),
-			ProbMode: []string{"linear", "softmax"}[random.IntN(2)], Type: []string{"largest", "smallest"}[random.IntN(2)],
-			Metric: "reward", IncludeZero: random.IntN(2) == 0, SelectionEps: []float64{0.01, 0.5, 0}[random.IntN(3)]}
+		o := config.Filter{Strategy: []string{"top_p", "top_k", "top_k_abs", "min_p"}[random.IntN(4)],
+			Value:    random.Float64(),
+			ProbMode: []string{"linear", "softmax"}[random.IntN(2)],
+			Type:     []string{"largest", "smallest"}[random.IntN(2)],
+			Metric:   "reward", IncludeZero: random.IntN(2) == 0, SelectionEps: []float64{0.01, 0.5, 0}[random.IntN(3)]}
 		if o.Strategy == "top_k_abs" || random.IntN(8) == 0 {
 			o.Value = 4 * random.Float64()
 		}
@@ -147,26 +149,27 @@ func members(scores ...float64) []Member {
 	return out
 }
 
-// Scores that are equal have no spread, and spreads that are equal are ties, however their decimal fractions round.
+// Scores that are equal have no deviation, and deviations that are equal are ties, however their decimal fractions round.
 func TestRoundingDecidesNothing(t *testing.T) {
 	o := options("top_k_abs", 1, true)
 	o.Metric = "reward_variance"
-	if s := apply(t, [][]Member{members(0, 0, 0), members(.1, .1, .1)}, o); !slices.Equal(s.Kept, []int{0}) || s.Spread[1] != 0 {
-		t.Errorf("of two groups without a spread, %v was kept; spreads %v", s.Kept, s.Spread)
+	if s := apply(t, [][]Member{members(0, 0, 0), members(.1, .1, .1)}, o); !slices.Equal(s.Kept, []int{0}) ||
+		s.Std[1] != 0 {
+		t.Errorf("of two groups without a deviation, %v was kept; deviations %v", s.Kept, s.Std)
 	}
 	shifted := [][]Member{members(1.1, 1.2), members(.1, .2), members(-5.6, -5.5), members(.2, .1)}
 	for range len(shifted) {
 		if s := apply(t, shifted, o); !slices.Equal(s.Kept, []int{0}) {
-			t.Errorf("of equal spreads %v, group %v was kept, want the first", s.Spread, s.Kept)
+			t.Errorf("of equal deviations %v, group %v was kept, want the first", s.Std, s.Kept)
 		}
 		shifted = append(shifted[1:], shifted[0])
 	}
-	if s := apply(t, [][]Member{members(-5.6, -4.6, -3.6)}, o); s.Spread[0] != 1 {
-		t.Errorf("the spread of -5.6, -4.6, -3.6 is %.17g, want 1", s.Spread[0])
+	if s := apply(t, [][]Member{members(-5.6, -4.6, -3.6)}, o); s.Std[0] != 1 {
+		t.Errorf("the deviation of -5.6, -4.6, -3.6 is %.17g, want 1", s.Std[0])
 	}
 	o.IncludeZero = false
 	if s := apply(t, [][]Member{members(.1, .1, .1), members(1, 2)}, o); !slices.Equal(s.Kept, []int{1}) {
-		t.Errorf("kept %v, want only the group with a spread", s.Kept)
+		t.Errorf("kept %v, want only the group with a deviation", s.Kept)
 	}
 	o.IncludeZero = true
 	for _, o.Metric = range []string{"reward", "reward_sum"} { // sums of 2.4, 0 and -2.4, however they are added
@@ -178,7 +181,8 @@ func TestRoundingDecidesNothing(t *testing.T) {
 			} {
 				for range len(tied) {
 					if s := apply(t, tied, o); !slices.Equal(s.Kept, []int{0}) {
-						t.Errorf("%s, %s: of equal sums of %v, group %v was kept, want the first", o.Metric, o.Type, tied, s.Kept)
+						t.Errorf("%s, %s: of equal sums of %v, group %v was kept, want the first", o.Metric, o.Type,
+							tied, s.Kept)
 					}
 					tied = append(tied[1:], tied[0])
 				}
@@ -237,7 +241,7 @@ func TestMinPBounds(t *testing.T) {
 	}
 }
 
-// What counts as spreadless is at most 1e-10, on either side of 0; the count is over all groups.
+// A deviation counts as zero up to 1e-10, on either side of 0; the count is over all groups.
 func TestZeroes(t *testing.T) {
 	s := apply(t, exactly(1e-10, -1e-10, 1.1e-10, 0, -3), options("top_p", 1, false))
 	if !slices.Equal(s.Kept, []int{2, 4}) || s.Metrics["rollout/filter_zero_count"] != 3 {
@@ -245,8 +249,8 @@ func TestZeroes(t *testing.T) {
 	}
 }
 
-// Twelve digits are kept of large and of small spreads alike.
-func TestDigitsOfASpread(t *testing.T) {
+// Twelve digits are kept of large and of small deviations alike.
+func TestDigitsOfADeviation(t *testing.T) {
 	for exponent := -12; exponent <= 12; exponent++ {
 		unit := math.Pow10(exponent)
 		if got, want := significant(1.23456789012345*unit), 1.23456789012*unit; math.Abs(got-want) > 1e-15*want {

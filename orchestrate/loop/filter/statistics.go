@@ -19,12 +19,12 @@ func summarise(values []float64) summary {
 		sum: statistics.Sum(values), size: max(slices.Max(values), -slices.Min(values))}
 }
 
-// spread is the standard deviation to twelve digits. What is left of it after them is the rounding of the scores, which must
-// neither decide between groups that spread alike nor move one across an edge.
-func (s summary) spread() float64 { return significant(s.std) }
+// deviation is the standard deviation to twelve digits. What is left of it after them is the rounding of the scores,
+// which must neither decide between groups of the same deviation nor move one across an edge.
+func (s summary) deviation() float64 { return significant(s.std) }
 
-// total is a sum or mean of the values to twelve digits, for the same reason: 0.1 + 0.2 - 0.3 is nothing, and (0.4 + 0.8) / 2
-// a tie with (0.5 + 0.7) / 2.
+// total is a sum or mean of the values to twelve digits, for the same reason: 0.1 + 0.2 - 0.3 is nothing, and (0.4 +
+// 0.8) / 2 a tie with (0.5 + 0.7) / 2.
 func (s summary) total(v float64) float64 {
 	if math.Abs(v) <= rounding*s.size {
 		return 0
@@ -46,7 +46,7 @@ func metric(name string) (family string, score func(summary) float64, err error)
 	mean := func(s summary) float64 { return s.total(s.mean) }
 	switch name {
 	case "reward_variance":
-		return "reward", summary.spread, nil
+		return "reward", summary.deviation, nil
 	case "reward":
 		return "reward", mean, nil
 	case "reward_sum":
@@ -54,7 +54,7 @@ func metric(name string) (family string, score func(summary) float64, err error)
 	case "entropy":
 		return "entropy", mean, nil
 	case "entropy_variance":
-		return "entropy", summary.spread, nil
+		return "entropy", summary.deviation, nil
 	case "length":
 		return "length", mean, nil
 	}

@@ -11,8 +11,8 @@ import (
 // rounding is the relative error that sums of scores may have gathered.
 const rounding = 1e-12
 
-// choose returns the candidates (indices into scores) that the strategy keeps, best first. total is the number of groups
-// before any were dropped: top_k takes its share of all of them.
+// choose returns the candidates (indices into scores) that the strategy keeps, best first. total is the number of
+// groups before any were dropped: top_k takes its share of all of them.
 func choose(scores []float64, candidates []int, total int, o config.Filter) ([]int, error) {
 	if o.Type != "largest" && o.Type != "smallest" {
 		return nil, fmt.Errorf("filter.type: %q is neither largest nor smallest", o.Type)
@@ -78,8 +78,8 @@ func linear(scores []float64, ranked []int, value, eps float64) []int {
 	return nil
 }
 
-// reaches compares a running sum with a share of the total as real numbers would: nine of ten equal parts are 0.9 of them,
-// though their floating-point sum falls short of it.
+// reaches compares a running sum with a share of the total as real numbers would: nine of ten equal parts are 0.9 of
+// them, though their floating-point sum falls short of it.
 func reaches(sum, threshold, total float64) bool { return sum >= threshold-rounding*math.Abs(total) }
 
 // softmax keeps the shortest prefix that holds value of the probability under softmax(scores), or softmax(-scores) when
@@ -100,7 +100,8 @@ func softmax(scores []float64, ranked []int, value float64) []int {
 	return ranked
 }
 
-// minP keeps what is within a factor of the best score. Where the best score is negative, nothing need be within the factor.
+// minP keeps what is within a factor of the best score. Where the best score is negative, nothing need be within the
+// factor.
 func minP(scores []float64, ranked []int, value float64, smallest bool) []int {
 	best := scores[ranked[0]]
 	slack := zero + rounding*math.Abs(best)

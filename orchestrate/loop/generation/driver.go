@@ -10,8 +10,8 @@ import (
 	"gyre/torch"
 )
 
-// Engine decodes with continuous batching. Requests are submitted at any time, Step advances all of them by a token, Poll takes those
-// that have finished, Abort ends one early.
+// Engine decodes with continuous batching. Requests are submitted at any time, Step advances all of them by a token,
+// Poll takes those that have finished, Abort ends one early.
 type Engine interface {
 	Submit(torch.Request) error
 	Step() (unfinished int, err error)
@@ -19,8 +19,8 @@ type Engine interface {
 	Abort(id uint64) error
 }
 
-// Telling is implemented by engines that hand out tokens as they are drawn. With others a reply is told when it is finished.
-type Telling interface {
+// Streaming is implemented by engines that hand out tokens as they are drawn. With others a reply comes in one piece.
+type Streaming interface {
 	Progress() ([]torch.Partial, error)
 }
 
@@ -29,8 +29,8 @@ type vocabularyTaker interface {
 	SetVocabulary([][]byte) error
 }
 
-// Sharing is implemented by engines that several ranks may be together; see [torch.Engine.Together].
-type Sharing interface {
+// TensorParallel is implemented by engines that several ranks may be one of; see [torch.Engine.Together].
+type TensorParallel interface {
 	Together(ctx context.Context, lead func() error) error
 	Follows() bool
 }
@@ -69,7 +69,7 @@ type Driver struct {
 // reply is one that is being sampled.
 type reply struct {
 	grown func(Piece)
-	told  int // tokens
+	sent  int // tokens
 	text  *Text
 }
 
@@ -116,14 +116,14 @@ func (d *Driver) Step() ([]torch.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	if telling, ok := d.engine.(Telling); ok && d.growing > 0 {
-		partial, err := telling.Progress()
+	if engine, ok := d.engine.(Streaming); ok && d.growing > 0 {
+		partial, err := engine.Progress()
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range partial {
 			if r := d.live[p.ID]; r != nil && r.grown != nil {
-				r.tell(p.Position, p.Tokens, p.Logprobs)
+				r.send(p.Position, p.Tokens, p.Logprobs)
 			}
 		}
 	}
@@ -137,7 +137,8 @@ func (d *Driver) Step() ([]torch.Output, error) {
 		}
 	}
 	if unfinished == 0 && len(d.live) > 0 {
-		return nil, fmt.Errorf("the engine forgot %d requests, %d among them", len(d.live), slices.Min(slices.Collect(maps.Keys(d.live))))
+		return nil, fmt.Errorf("the engine forgot %d requests, %d among them", len(d.live),
+			slices.Min(slices.Collect(maps.Keys(d.live))))
 	}
 	return finished, nil
 }
@@ -150,7 +151,7 @@ func (d *Driver) finish(out torch.Output) error {
 	delete(d.live, out.ID)
 	if r.grown != nil {
 		d.growing--
-		r.tell(0, out.Tokens, out.Logprobs)
+		r.send(0, out.Tokens, out.Logprobs)
 		last := Piece{Last: true}
 		if r.text != nil {
 			last.Text = r.text.Finish()
@@ -160,9 +161,9 @@ func (d *Driver) finish(out torch.Output) error {
 	return nil
 }
 
-// tell passes on what is new of a reply's tokens from position on.
-func (r *reply) tell(position int, tokens []int32, logprobs []float32) {
-	known := r.told - position
+// send passes on what is new of a reply's tokens from position on.
+func (r *reply) send(position int, tokens []int32, logprobs []float32) {
+	known := r.sent - position
 	if known < 0 || known >= len(tokens) {
 		return
 	}
@@ -170,12 +171,12 @@ func (r *reply) tell(position int, tokens []int32, logprobs []float32) {
 	if r.text != nil {
 		piece.Text = r.text.Add(piece.Tokens)
 	}
-	r.told = position + len(tokens)
+	r.sent = position + len(tokens)
 	r.grown(piece)
 }
 
-// Run steps until every reply is complete and calls finished, which may submit more, with each. At the end of ctx, and when anything
-// fails, what is unfinished is given up.
+// Run steps until every reply is complete and calls finished, which may submit more, with each. At the end of ctx,
+// and when anything fails, what is unfinished is given up.
 func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) error {
 	for len(d.live) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -194,19 +195,19 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 	return nil
 }
 
-// Together runs lead, which submits and steps, where this rank's engine takes requests. Where it follows another's it makes that one's steps until
-// lead has returned there.
+// Together runs lead, which submits and steps, where this rank's engine takes requests. Where it follows another's it
+// makes that one's steps until lead has returned there.
 func (d *Driver) Together(ctx context.Context, lead func() error) error {
-	if sharing, ok := d.engine.(Sharing); ok {
-		return sharing.Together(ctx, lead)
+	if engine, ok := d.engine.(TensorParallel); ok {
+		return engine.Together(ctx, lead)
 	}
 	return lead()
 }
 
 // Follows tells whether requests go to another rank's engine.
 func (d *Driver) Follows() bool {
-	sharing, ok := d.engine.(Sharing)
-	return ok && sharing.Follows()
+	engine, ok := d.engine.(TensorParallel)
+	return ok && engine.Follows()
 }
 
 // Abort ends a reply early: the next Step returns it as far as it is, with torch.FinishAbort.

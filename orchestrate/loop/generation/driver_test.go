@@ -28,10 +28,10 @@ func (letters) Vocabulary() [][]byte {
 	return all
 }
 
-// parrot is an engine that answers with the bytes of a text, one per step, and tells of them as it goes.
+// parrot is an engine that answers with the bytes of a text, one per step, and streams them.
 type parrot struct {
 	texts      map[uint64]string
-	at, told   map[uint64]int
+	at, sent   map[uint64]int
 	order      []uint64
 	done       []torch.Output
 	vocabulary int // times it was set
@@ -42,7 +42,7 @@ type parrot struct {
 }
 
 func newParrot(texts ...string) *parrot {
-	p := &parrot{texts: map[uint64]string{}, at: map[uint64]int{}, told: map[uint64]int{}}
+	p := &parrot{texts: map[uint64]string{}, at: map[uint64]int{}, sent: map[uint64]int{}}
 	for i, text := range texts {
 		p.texts[uint64(i)] = text
 	}
@@ -89,9 +89,10 @@ func (p *parrot) Progress() ([]torch.Partial, error) {
 	var all []torch.Partial
 	for _, id := range p.order {
 		out := p.output(id, p.at[id], 0)
-		from := p.told[id]
-		p.told[id] = p.at[id]
-		all = append(all, torch.Partial{ID: id, Position: from, Tokens: out.Tokens[from:], Logprobs: out.Logprobs[from:]})
+		from := p.sent[id]
+		p.sent[id] = p.at[id]
+		all = append(all, torch.Partial{ID: id, Position: from, Tokens: out.Tokens[from:],
+			Logprobs: out.Logprobs[from:]})
 	}
 	return all, nil
 }
@@ -119,18 +120,18 @@ func (p *parrot) SetVocabulary(v [][]byte) error {
 	return nil
 }
 
-// quiet hides that the parrot tells of its tokens.
+// quiet hides that the parrot streams its tokens.
 type quiet struct{ Engine }
 
 func ask(id uint64, stops ...string) Request {
 	return Request{Request: torch.Request{ID: id, Prompt: []int32{1}, StopStrings: stops}}
 }
 
-// Every reply is told as it grows, whole in the end, whether the engine tells of tokens or not.
+// Every reply is handed out as it grows, whole in the end, whether the engine streams tokens or not.
 func TestRepliesAreToldAsTheyGrow(t *testing.T) {
 	texts := []string{"naïve ☃ \xe2\x98 end", "ab", ""}
 	texts[2] = "z"
-	for name, engine := range map[string]Engine{"telling": newParrot(texts...), "quiet": quiet{newParrot(texts...)}} {
+	for name, engine := range map[string]Engine{"streaming": newParrot(texts...), "quiet": quiet{newParrot(texts...)}} {
 		d := New(engine, letters{})
 		said, ended := make([]string, 3), make([]int, 3)
 		tokens := make([][]int32, 3)
@@ -169,13 +170,14 @@ func TestRepliesAreToldAsTheyGrow(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if said[0] != "naïve ☃ \ufffd end" || said[1] != "ab" || !slices.Equal(ended, []int{1, 1, 0}) || len(tokens[0]) != len(texts[0]) {
-			t.Errorf("%s: told %q, ended %v", name, said, ended)
+		if said[0] != "naïve ☃ \ufffd end" || said[1] != "ab" || !slices.Equal(ended, []int{1, 1, 0}) ||
+			len(tokens[0]) != len(texts[0]) {
+			t.Errorf("%s: handed out %q, ended %v", name, said, ended)
 		}
 		if !slices.Equal(order, []uint64{2, 1, 0}) || d.Unfinished() != 0 {
 			t.Errorf("%s: finished in order %v, %d unfinished", name, order, d.Unfinished())
 		}
-		if want := map[string]int{"telling": len(texts[0]) + 1 + len(texts[1]) + 1, "quiet": 4}[name]; pieces != want {
+		if want := map[string]int{"streaming": len(texts[0]) + 1 + len(texts[1]) + 1, "quiet": 4}[name]; pieces != want {
 			t.Errorf("%s: %d pieces, want %d", name, pieces, want)
 		}
 	}
@@ -192,7 +194,8 @@ func TestStopStringsNeedATokenizer(t *testing.T) {
 	if p.vocabulary != 1 {
 		t.Errorf("the vocabulary was set %d times, want once", p.vocabulary)
 	}
-	if err := New(newParrot("a"), nil).Submit(ask(0, "x")); err == nil || !strings.Contains(err.Error(), "needs a tokenizer") {
+	if err := New(newParrot("a"), nil).Submit(ask(0, "x")); err == nil ||
+		!strings.Contains(err.Error(), "needs a tokenizer") {
 		t.Errorf("error %v, want one about the tokenizer", err)
 	}
 }
@@ -228,11 +231,12 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 		each  error
 		want  string
 	}{
-		"context":        {func(_ *parrot, cancel context.CancelFunc) { cancel() }, nil, "context canceled"},
-		"engine":         {func(p *parrot, _ context.CancelFunc) { p.fail = broken }, nil, "broken"},
-		"caller":         {nil, broken, "broken"},
-		"forgotten":      {func(p *parrot, _ context.CancelFunc) { p.forget = true }, nil, "forgot 2 requests"},
-		"never asked of": {func(p *parrot, _ context.CancelFunc) { p.surprise = &torch.Output{ID: 9} }, nil, "request 9"},
+		"context":   {func(_ *parrot, cancel context.CancelFunc) { cancel() }, nil, "context canceled"},
+		"engine":    {func(p *parrot, _ context.CancelFunc) { p.fail = broken }, nil, "broken"},
+		"caller":    {nil, broken, "broken"},
+		"forgotten": {func(p *parrot, _ context.CancelFunc) { p.forget = true }, nil, "forgot 2 requests"},
+		"never asked of": {func(p *parrot, _ context.CancelFunc) { p.surprise = &torch.Output{ID: 9} }, nil,
+			"request 9"},
 	} {
 		p := newParrot("a", "bcd")
 		ctx, cancel := context.WithCancel(t.Context())

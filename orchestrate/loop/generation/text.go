@@ -12,7 +12,7 @@ import (
 type Text struct {
 	tokenizer Tokenizer
 	stops     []string
-	held      []byte // not told yet: an incomplete character, or what may begin a stop string
+	held      []byte // not handed out yet: an incomplete character, or what may begin a stop string
 	stopped   bool   // a stop string was found: nothing follows
 }
 

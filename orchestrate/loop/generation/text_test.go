@@ -59,7 +59,7 @@ func TestTextEndsBeforeAStopString(t *testing.T) {
 				joined += text.Add(rest[:n])
 				rest = rest[n:]
 				if !strings.HasPrefix(c.want, joined) {
-					t.Fatalf("%q by %d: told %q, which is not the start of %q", c.text, size, joined, c.want)
+					t.Fatalf("%q by %d: handed out %q, which is not the start of %q", c.text, size, joined, c.want)
 				}
 			}
 			if joined += text.Finish(); joined != c.want {
@@ -69,14 +69,15 @@ func TestTextEndsBeforeAStopString(t *testing.T) {
 	}
 }
 
-// What cannot become a stop string is told at once, and special tokens have no text.
+// What cannot become a stop string is handed out at once, and special tokens have no text.
 func TestNothingIsHeldBackForLong(t *testing.T) {
 	text := NewText(letters{}, []string{"</answer>"})
 	for _, step := range []struct {
 		add  []int32
 		want string
 	}{
-		{ids("hi"), "hi"}, {ids(" <"), " "}, {ids("b"), "<b"}, {[]int32{256}, ""}, {ids("\xe2\x98"), ""}, {ids("\x83"), "☃"},
+		{ids("hi"), "hi"}, {ids(" <"), " "}, {ids("b"), "<b"}, {[]int32{256}, ""}, {ids("\xe2\x98"), ""},
+		{ids("\x83"), "☃"},
 		{ids("</answer"), ""}, {ids("!"), "</answer!"},
 	} {
 		if got := text.Add(step.add); got != step.want {

@@ -7,8 +7,9 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// PlayRandom plays a plan's groups once each with uniformly random actions, as many as a policy could take, and averages the outcomes
-// per tag under the names that [Summarize] has for them. It is the baseline of the very levels that a policy is validated on.
+// PlayRandom plays a plan's groups once each with uniformly random actions, as many as a policy could take, and
+// averages the outcomes per tag under the names that [Summarize] has for them. It is the baseline of the very levels
+// that a policy is validated on.
 func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
 	sums, count := map[string]float64{}, map[string]float64{}
 	seed := plan.EnvSeed

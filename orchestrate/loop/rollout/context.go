@@ -13,11 +13,12 @@ const (
 	contextSingle = "single_turn"
 )
 
-// prompt adds the next turn's prompt to the transcript and reports whether it fits: with rollout.max_tokens after it, in
-// rollout.max_length. A mode that forgets drops the oldest turns until it does.
+// prompt adds the next turn's prompt to the transcript and reports whether it fits: with rollout.max_tokens after it,
+// in rollout.max_length. A mode that forgets drops the oldest turns until it does.
 //
-// A prompt that continues the sequence before it extends that sequence; one that forgets a turn, or describes turns in other words,
-// starts another sequence. Each reply is sampled, and trained on, in exactly the sequence that it ends.
+// A prompt that continues the sequence before it extends that sequence; one that forgets a turn, or describes turns
+// in other words, starts another sequence. Each reply is sampled, and trained on, in exactly the sequence that it
+// ends.
 func (r *runner) prompt(next view) (bool, error) {
 	mode := r.player.rollout.Context
 	forgets := mode == contextWindow || mode == contextSingle
@@ -81,7 +82,8 @@ func (s sequence) length() int {
 	return n
 }
 
-// sequence is the next turn's in a mode that forgets the turns before first: the turns since as a conversation, or a summary of them.
+// sequence is the next turn's in a mode that forgets the turns before first: the turns since as a conversation, or a
+// summary of them.
 func (r *runner) sequence(first int, next view) (s sequence, err error) {
 	if s.conversation, err = r.conversation(); err != nil {
 		return s, err
@@ -136,7 +138,8 @@ func (p prompts) remember(r rules, v view, turns []turn, first int, memory strin
 			fmt.Fprintf(&s, "%s\n%s\n", turn.view.state.String(), said)
 			continue
 		}
-		fmt.Fprintf(&s, "Turn %d\nState:\n%s\nReply: %s\nReward: %s\n\n", first+i+1, turn.view.state.String(), said, number(turn.reward))
+		fmt.Fprintf(&s, "Turn %d\nState:\n%s\nReply: %s\nReward: %s\n\n", first+i+1, turn.view.state.String(), said,
+			number(turn.reward))
 	}
 	messages := p.open(r, v)
 	last := len(messages) - 1

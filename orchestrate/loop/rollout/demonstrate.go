@@ -22,19 +22,20 @@ type DemonstrationPlan struct {
 	// Noise is the probability of a turn that executes one random legal action instead of the expert's. Such a reply is
 	// part of the episode but not of its mask: the policy sees mistakes and learns how to go on, not how to make them.
 	Noise float64
-	// Mistakes is the probability of a turn of random legal actions that the policy does learn, as many as the expert would take: the
-	// demonstrations of a teacher that errs, which practice can surpass.
+	// Mistakes is the probability of a turn of random legal actions that the policy does learn, as many as the expert
+	// would take: the demonstrations of a teacher that errs, which practice can surpass.
 	Mistakes float64
 	// Progress, if not nil, is called with the number of demonstrations collected so far.
 	Progress func(finished int)
 }
 
-// Demonstrations plays with the environments' own solvers in place of a policy. The episodes have exactly the tokens that
-// Play would have made of the same replies; a reply is the shortest text for its actions (with an empty think block if
-// one is asked for) and the token that ends an assistant's turn. Log-probs are unknown.
+// Demonstrations plays with the environments' own solvers in place of a policy. The episodes have exactly the tokens
+// that Play would have made of the same replies; a reply is the shortest text for its actions (with an empty think
+// block if one is asked for) and the token that ends an assistant's turn. Log-probs are unknown.
 func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]*episode.Episode, error) {
 	if len(plan.Envs) == 0 || plan.Noise < 0 || plan.Noise >= 1 || plan.Mistakes < 0 || plan.Mistakes >= 1 {
-		return nil, fmt.Errorf("demonstrations need an environment, and noise and mistakes from 0 to below 1; got %d environments, %g and %g",
+		return nil, fmt.Errorf("demonstrations need an environment, and noise and mistakes from 0 to below 1; got %d "+
+			"environments, %g and %g",
 			len(plan.Envs), plan.Noise, plan.Mistakes)
 	}
 	eos, err := p.eos()
@@ -57,12 +58,14 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 			if failures := stats.Warnings(); failures != nil {
 				why = strings.Join(failures, "; ")
 			}
-			return nil, fmt.Errorf("only %d of %d demonstrations after %d levels: %s", len(shown), plan.Episodes, tried, why)
+			return nil, fmt.Errorf("only %d of %d demonstrations after %d levels: %s", len(shown), plan.Episodes,
+				tried, why)
 		}
 		runners := make([]*runner, missing)
 		for i := range runners {
 			n := (tried + i) % len(sources)
-			runners[i] = &runner{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed + int64(tried+i),
+			runners[i] = &runner{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed +
+				int64(tried+i),
 				holdout: plan.Holdout}
 		}
 		tried += missing
@@ -178,7 +181,8 @@ func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32
 		if read := r.game.read(ctx, p.text(reply), len(actions)); r.game.stop == "" && !slices.Equal(read, actions) {
 			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
 		}
-		if slices.ContainsFunc(r.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+		if slices.ContainsFunc(r.game.start.StopStrings,
+			func(stop string) bool { return strings.HasSuffix(text, stop) }) {
 			return reply, nil // sampling would end here, before the turn's last token
 		}
 		return append(reply, x.eos), nil
@@ -198,7 +202,8 @@ func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32
 	}
 	reply = append(reply, x.eos)
 	if read := f.parse(p.text(reply), len(actions)); !slices.Equal(read, actions) {
-		return nil, fmt.Errorf("the expert's reply %q is read as %q: does an action contain rollout.action_separator %q?",
+		return nil, fmt.Errorf("the expert's reply %q is read as %q: does an action contain rollout.action_separator "+
+			"%q?",
 			text, read, f.separator)
 	}
 	return reply, nil

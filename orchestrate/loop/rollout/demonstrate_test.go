@@ -34,13 +34,15 @@ func TestDemonstrationsAreWhatPlayWouldMake(t *testing.T) {
 					return tok.Decode(want.IDs[want.Turns[turn].Reply:want.Turns[turn].End], false)
 				}}
 				played, _, err := player(t, sampler, rollout).Play(context.Background(),
-					Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: want.Seed, Sampling: torch.Sampling{}})
+					Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: want.Seed,
+						Sampling: torch.Sampling{}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				got := played[0]
 				if want.Seed != int64(3+i) || !want.Success || want.Logprob != nil {
-					t.Errorf("demonstration %d: seed %d, success %v, log-probs %v", i, want.Seed, want.Success, want.Logprob)
+					t.Errorf("demonstration %d: seed %d, success %v, log-probs %v", i, want.Seed, want.Success,
+						want.Logprob)
 				}
 				got.Index, got.Group, got.Logprob, got.Metrics, want.Metrics = want.Index, want.Group, nil, nil, nil
 				if !reflect.DeepEqual(got, want) {
@@ -118,19 +120,23 @@ func TestToolDemonstrations(t *testing.T) {
 	for _, think := range []bool{true, false} {
 		rollout := defaults()
 		rollout.Think = think
-		shown, err := player(t, nil, rollout).Demonstrations(context.Background(), DemonstrationPlan{Seed: 3, Episodes: 5,
-			Envs: []config.Env{{Tag: "CalculatorQA", MaxTurns: 3, MaxActionsPerTurn: 1}}})
+		shown, err := player(t, nil, rollout).Demonstrations(context.Background(),
+			DemonstrationPlan{Seed: 3, Episodes: 5,
+				Envs: []config.Env{{Tag: "CalculatorQA", MaxTurns: 3, MaxActionsPerTurn: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range shown {
 			if !e.Success || len(e.Turns) != 2 {
-				t.Fatalf("episode %d: success %v, %d turns\n%s", e.Index, e.Success, len(e.Turns), tok.Decode(e.IDs, false))
+				t.Fatalf("episode %d: success %v, %d turns\n%s", e.Index, e.Success, len(e.Turns),
+					tok.Decode(e.IDs, false))
 			}
-			call, answer := tok.Decode(e.IDs[e.Turns[0].Reply:e.Turns[0].End], false), tok.Decode(e.IDs[e.Turns[1].Reply:e.Turns[1].End], false)
+			call, answer := tok.Decode(e.IDs[e.Turns[0].Reply:e.Turns[0].End], false),
+				tok.Decode(e.IDs[e.Turns[1].Reply:e.Turns[1].End], false)
 			between := tok.Decode(e.IDs[e.Turns[0].End:e.Turns[1].Reply], false)
 			number := strings.TrimSuffix(strings.TrimPrefix(answer, "<answer>"), "</answer>"+eos)
-			if !strings.HasPrefix(call, "<tool_call>") || !strings.HasSuffix(call, "</tool_call>") || number == answer || !strings.Contains(between, number) {
+			if !strings.HasPrefix(call, "<tool_call>") || !strings.HasSuffix(call, "</tool_call>") ||
+				number == answer || !strings.Contains(between, number) {
 				t.Errorf("the call %q, then %q, the answer %q", call, between, answer)
 			}
 			if slices.Contains(e.Mask[e.Turns[0].End:e.Turns[1].Reply], true) {
@@ -143,7 +149,8 @@ func TestToolDemonstrations(t *testing.T) {
 // Where actions have no names nobody can err at random: the expert's own replies are shown.
 func TestMistakesNeedNamedActions(t *testing.T) {
 	show := func(plan DemonstrationPlan) []*episode.Episode {
-		plan.Seed, plan.Episodes, plan.Envs = 3, 5, []config.Env{{Tag: "CalculatorQA", MaxTurns: 3, MaxActionsPerTurn: 1}}
+		plan.Seed, plan.Episodes, plan.Envs = 3, 5, []config.Env{{Tag: "CalculatorQA", MaxTurns: 3,
+			MaxActionsPerTurn: 1}}
 		shown, err := player(t, nil, defaults()).Demonstrations(context.Background(), plan)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +165,8 @@ func TestMistakesNeedNamedActions(t *testing.T) {
 	}
 }
 
-// A demonstration ends with the stop token that the template writes at the end of a turn, not with the first one that there is.
+// A demonstration ends with the stop token that the template writes at the end of a turn, not with the first one that
+// there is.
 func TestDemonstrationsEndAsTheTemplateEndsTurns(t *testing.T) {
 	tok := load(t)
 	if err := tok.SetTemplate(strings.ReplaceAll(chat.ChatML, "<|im_end|>", "<|im_start|>")); err != nil {
@@ -166,7 +174,8 @@ func TestDemonstrationsEndAsTheTemplateEndsTurns(t *testing.T) {
 	}
 	p := player(t, nil, defaults())
 	p.tokenizer, p.stopIDs = tok, []int32{257, 256}
-	shown, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 1})
+	shown, err := p.Demonstrations(context.Background(),
+		DemonstrationPlan{Envs: []config.Env{source(1, 1, nil)}, Seed: 3, Episodes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +186,8 @@ func TestDemonstrationsEndAsTheTemplateEndsTurns(t *testing.T) {
 
 func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
 	p := player(t, nil, defaults())
-	broken := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "reset"})}, Seed: 3, Episodes: 4}
+	broken := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "reset"})}, Seed: 3,
+		Episodes: 4}
 	shown, err := p.Demonstrations(context.Background(), broken) // even seeds have no level
 	if err != nil {
 		t.Fatal(err)
@@ -190,19 +200,25 @@ func TestDemonstrationsNeedAnExpertThatSucceeds(t *testing.T) {
 			t.Errorf("demonstration %d is of seed %d, want %d", i, e.Seed, 3+2*i)
 		}
 	}
-	hopeless := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "levels"})}, Seed: 4, Episodes: 2}
-	if _, err := p.Demonstrations(context.Background(), hopeless); err == nil || !strings.Contains(err.Error(), "only 0 of 2 demonstrations after 142 levels: environment corridor: 142 episodes failed (error)") {
+	hopeless := DemonstrationPlan{Envs: []config.Env{source(1, 1, map[string]any{"fault": "levels"})}, Seed: 4,
+		Episodes: 2}
+	if _, err := p.Demonstrations(context.Background(), hopeless); err == nil ||
+		!strings.Contains(err.Error(), "only 0 of 2 demonstrations after 142 levels: environment corridor: 142 "+
+			"episodes failed (error)") {
 		t.Errorf("without any level: %v", err)
 	}
 	silent := source(1, 1, nil)
 	silent.Tag = "mute"
-	if _, err := p.Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{silent}, Episodes: 1}); err == nil ||
+	if _, err := p.Demonstrations(context.Background(),
+		DemonstrationPlan{Envs: []config.Env{silent}, Episodes: 1}); err == nil ||
 		!strings.Contains(err.Error(), "mute: the environment has no expert") {
 		t.Errorf("got %v, want an error that says there is no expert", err)
 	}
 	one := []config.Env{source(1, 1, nil)}
-	for _, wrong := range []DemonstrationPlan{{Episodes: 1}, {Envs: one, Noise: -.1}, {Envs: one, Noise: 1}, {Envs: one, Mistakes: -.1}, {Envs: one, Mistakes: 1}} {
-		if _, err := p.Demonstrations(context.Background(), wrong); err == nil || !strings.Contains(err.Error(), "from 0 to below 1") {
+	for _, wrong := range []DemonstrationPlan{{Episodes: 1}, {Envs: one, Noise: -.1}, {Envs: one, Noise: 1},
+		{Envs: one, Mistakes: -.1}, {Envs: one, Mistakes: 1}} {
+		if _, err := p.Demonstrations(context.Background(), wrong); err == nil ||
+			!strings.Contains(err.Error(), "from 0 to below 1") {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}

@@ -15,11 +15,11 @@
 // stays valid, the loss mask is exactly the sampled tokens, and log-probs belong to the tokens that are trained on.
 //
 // The loop, its penalties and its limits follow RAGEN (arXiv 2504.20073). Deviations, all on purpose:
-//   - RAGEN normalises a reply's text (white space, markers, surplus actions) and trains on the new tokens of that text.
+//   - RAGEN normalises a reply's text (white space, markers, surplus actions) and trains on the new tokens of that.
 //     Here the tokens stay as sampled; the cleaned text only decides which actions are executed.
 //   - A warning after an unreadable reply is part of the episode in training too, since the policy saw it.
 //   - The loss mask holds neither the assistant header nor the template's closing of a turn nor the forced <think>.
 //   - An episode that would become too long ends ("length"); no earlier turn is removed.
 //   - The format penalty also counts when rewards are placed per turn.
-//   - An episode whose environment panics, hangs or returns an error is no result: it is played again, then left out (failures.go).
+//   - An episode whose environment panics, hangs or returns an error is played again, then left out (failures.go).
 package rollout

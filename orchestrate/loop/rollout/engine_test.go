@@ -15,8 +15,10 @@ import (
 func policy(t *testing.T) *torch.Model {
 	t.Helper()
 	model, err := torch.NewModel(torch.ModelConfig{
-		Family: torch.Qwen2, Head: torch.HeadLM, VocabSize: 258, HiddenSize: 32, IntermediateSize: 48, NumLayers: 2, NumHeads: 4,
-		NumKVHeads: 2, HeadDim: 8, MaxPositions: 4096, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true, TieEmbeddings: true,
+		Family: torch.Qwen2, Head: torch.HeadLM, VocabSize: 258, HiddenSize: 32, IntermediateSize: 48, NumLayers: 2,
+		NumHeads:   4,
+		NumKVHeads: 2, HeadDim: 8, MaxPositions: 4096, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true,
+		TieEmbeddings: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,13 +59,15 @@ func TestEngineEpisodesAreExact(t *testing.T) {
 
 func exactIn(t *testing.T, model *torch.Model, mode string) {
 	play := func(together int64, cached bool) ([]*episode.Episode, Stats) {
-		engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: together, MaxLength: 1024, MaxBatchTokens: 96, PrefixCache: cached})
+		engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: together, MaxLength: 1024,
+			MaxBatchTokens: 96, PrefixCache: cached})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer engine.Close()
 		rollout := defaults()
-		rollout.Prompt, rollout.MaxTokens, rollout.MaxLength, rollout.Context, rollout.Window = "compact", 12, 1024, mode, 2
+		rollout.Prompt, rollout.MaxTokens, rollout.MaxLength, rollout.Context, rollout.Window = "compact", 12, 1024,
+			mode, 2
 		episodes, stats, err := player(t, engine, rollout).Play(context.Background(), Plan{
 			Stream: Train, Step: 1, Sources: []config.Env{source(3, 3, nil)}, EnvSeed: 1,
 			Sampling: torch.Sampling{Temperature: 0.8, TopP: 1},
@@ -87,13 +91,15 @@ func exactIn(t *testing.T, model *torch.Model, mode string) {
 	for _, e := range episodes {
 		for j, sampled := range e.Mask {
 			if sampled && e.Logprob[j] != scores.Logprobs[at] {
-				t.Errorf("episode %d, token %d: sampled with log-prob %v, trained with %v", e.Index, j, e.Logprob[j], scores.Logprobs[at])
+				t.Errorf("episode %d, token %d: sampled with log-prob %v, trained with %v", e.Index, j, e.Logprob[j],
+					scores.Logprobs[at])
 			}
 			at++
 		}
 	}
 	if stats.Turns != 27 || stats.CachedTokens < stats.PromptTokens/2 && mode == "full" || stats.CachedTokens == 0 {
-		t.Errorf("%d turns and %d of %d prompt tokens cached, want 27 turns and most tokens", stats.Turns, stats.CachedTokens, stats.PromptTokens)
+		t.Errorf("%d turns and %d of %d prompt tokens cached, want 27 turns and most tokens", stats.Turns,
+			stats.CachedTokens, stats.PromptTokens)
 	}
 	if alone, _ := play(1, true); !reflect.DeepEqual(alone, episodes) {
 		t.Error("episodes differ when sequences decode one at a time")

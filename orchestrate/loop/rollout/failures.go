@@ -9,8 +9,9 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// Causes are why an episode fails: its environment did not answer in time, panicked, or returned an error. A failed episode earns
-// nothing, because nobody knows what the policy would have earned: it is played once more, and left out if it fails again.
+// Causes are why an episode fails: its environment did not answer in time, panicked, or returned an error. A failed
+// episode earns nothing, because nobody knows what the policy would have earned: it is played once more, and left out
+// if it fails again.
 var Causes = []string{episode.Timeout, episode.Panic, episode.Error}
 
 // attempts is how often an episode is played at most.
@@ -61,7 +62,8 @@ func (t Stats) Warnings() []string {
 		if k.cause == "" {
 			what = "could not be closed"
 		}
-		lines = append(lines, fmt.Sprintf("environment %s: %s %s, first in group %d, member %d, seed %d: %s", k.tag, count(times[k], "episode"),
+		lines = append(lines, fmt.Sprintf("environment %s: %s %s, first in group %d, member %d, seed %d: %s", k.tag,
+			count(times[k], "episode"),
 			what, f.Group, f.Member, f.Seed, f.Problem))
 	}
 	return lines
@@ -78,8 +80,8 @@ func (t Stats) FailedCauses() string {
 	return strings.Join(parts, ", ")
 }
 
-// keep takes those episodes that somebody can learn from: not those that failed, nor one that is all that is left of its group, which
-// nothing can be compared with.
+// keep takes those episodes that somebody can learn from: not those that failed, nor one that is all that is left of
+// its group, which nothing can be compared with.
 func keep(runners []*runner) (kept []*runner) {
 	members := map[int]int{}
 	for _, r := range runners {
@@ -95,8 +97,8 @@ func keep(runners []*runner) (kept []*runner) {
 	return kept
 }
 
-// failureWindow is over how many steps the share of failed episodes is taken: a server that is away for one of them does not end the
-// run.
+// failureWindow is over how many steps the share of failed episodes is taken: a server that is away for one of them
+// does not end the run.
 const failureWindow = 4
 
 // failureRate remembers the steps last played.
@@ -111,8 +113,8 @@ const (
 	lastWait  = time.Minute
 )
 
-// pause waits before the second attempt where more than a share of the episodes failed: something that all of them need is away, and
-// may come back.
+// pause waits before the second attempt where more than a share of the episodes failed: something that all of them
+// need is away, and may come back.
 func (f *failureRate) pause(ctx context.Context, failed, all int, most float64) error {
 	if float64(failed) <= most*float64(all) {
 		return nil
@@ -144,6 +146,7 @@ func (f *failureRate) add(s Stats, most float64) error {
 	if n := len(s.Failures); n > 0 {
 		last = ". The last failure: " + s.Failures[n-1].Problem
 	}
-	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than rollout.max_failed = %g of them%s. "+
+	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than "+
+		"rollout.max_failed = %g of them%s. "+
 		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
 }

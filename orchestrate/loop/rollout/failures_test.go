@@ -19,19 +19,22 @@ func faulty(t *testing.T, fault string, change func(*config.Rollout)) ([]*episod
 	sampler := &script{t: t, tokenizer: tokenizer(t), again: true}
 	sampler.reply = func(uint64, int) string { return "</think><answer>Left||Right</answer>" + eos }
 	p := player(t, sampler, rollout)
-	return p.Play(t.Context(), Plan{Stream: Train, Step: 1, Sources: []config.Env{source(2, 3, nil), source(2, 3, map[string]any{"fault": fault})},
+	return p.Play(t.Context(), Plan{Stream: Train, Step: 1,
+		Sources:  []config.Env{source(2, 3, nil), source(2, 3, map[string]any{"fault": fault})},
 		Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
 }
 
 func unchanged(*config.Rollout) {}
 
-// An episode whose environment fails earned nothing that anybody knows: it is played once more, then left out, and counted by cause.
+// An episode whose environment fails earned nothing that anybody knows: it is played once more, then left out, and
+// counted by cause.
 func TestFailedEpisodesAreLeftOut(t *testing.T) {
 	want, _, err := faulty(t, "", unchanged)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for fault, cause := range map[string]string{"error": episode.Error, "panic": episode.Panic, "hang": episode.Timeout, "levels": episode.Error,
+	for fault, cause := range map[string]string{"error": episode.Error, "panic": episode.Panic,
+		"hang": episode.Timeout, "levels": episode.Error,
 		"rich": episode.Error, "stops": episode.Error, "late": episode.Error} {
 		got, stats, err := faulty(t, fault, func(c *config.Rollout) {
 			if fault == "hang" || fault == "late" {
@@ -42,16 +45,19 @@ func TestFailedEpisodesAreLeftOut(t *testing.T) {
 			t.Fatal(fault, err)
 		}
 		if !reflect.DeepEqual(got, want[:6]) {
-			t.Errorf("%s: %d episodes, want the six of the healthy groups as they are without the fault", fault, len(got))
+			t.Errorf("%s: %d episodes, want the six of the healthy groups as they are without the fault", fault,
+				len(got))
 		}
-		if stats.Failed[cause] != 12 || len(stats.Failures) != 12 || stats.LeftOut != 6 || stats.Planned != 12 || stats.Episodes != 6 || stats.Replayed != 0 {
+		if stats.Failed[cause] != 12 || len(stats.Failures) != 12 || stats.LeftOut != 6 || stats.Planned != 12 ||
+			stats.Episodes != 6 || stats.Replayed != 0 {
 			t.Errorf("%s: %+v, want each of six to fail twice by %s", fault, stats, cause)
 		}
 		if m := stats.Metrics(); m.Failed[cause] != 12 || m.LeftOut != 6 || m.Stops[cause] != 0.5 {
 			t.Errorf("%s: metrics %+v", fault, m)
 		}
 		lines := stats.Warnings()
-		if len(lines) != 1 || !strings.Contains(lines[0], "12 episodes failed ("+cause+"), first in group 2, member 0") || strings.ContainsAny(lines[0], "\n\x1b") {
+		if len(lines) != 1 || !strings.Contains(lines[0],
+			"12 episodes failed ("+cause+"), first in group 2, member 0") || strings.ContainsAny(lines[0], "\n\x1b") {
 			t.Errorf("%s: warnings %q", fault, lines)
 		}
 	}
@@ -78,7 +84,8 @@ func TestPassingFailuresLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// A group shrinks by the members that fail. One of which a single member is left is left out: there is nothing to compare it with.
+// A group shrinks by the members that fail. One of which a single member is left is left out: there is nothing to
+// compare it with.
 func TestGroupsShrink(t *testing.T) {
 	got, stats, err := faulty(t, "member", unchanged)
 	if err != nil {
@@ -116,10 +123,12 @@ func TestGroupsShrink(t *testing.T) {
 	}
 }
 
-// The run ends when too many episodes of the last steps are missing, and says why; one step of four does not end it by default.
+// The run ends when too many episodes of the last steps are missing, and says why; one step of four does not end it
+// by default.
 func TestTooManyFailuresEndTheRun(t *testing.T) {
 	_, _, err := faulty(t, "error", func(c *config.Rollout) { c.MaxFailed = 0.4 })
-	for _, want := range []string{"failed in 6 of the last 12 episodes (error 12)", "rollout.max_failed = 0.4", `lost\n\x1b[2J12:00 step 9`, "--resume"} {
+	for _, want := range []string{"failed in 6 of the last 12 episodes (error 12)", "rollout.max_failed = 0.4",
+		`lost\n\x1b[2J12:00 step 9`, "--resume"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

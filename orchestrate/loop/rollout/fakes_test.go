@@ -106,7 +106,8 @@ func (c *corridor) Step(ctx context.Context, action string) (envs.Result, error)
 	} else {
 		c.at = max(0, c.at-1)
 	}
-	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was, Info: map[string]float64{"cell": float64(c.at), "final_cell": float64(c.at)}}
+	r := envs.Result{Reward: -0.1, Valid: true, Effective: c.at != was,
+		Info: map[string]float64{"cell": float64(c.at), "final_cell": float64(c.at)}}
 	if c.options.Fault == "rich" {
 		r.Reward = 0.7 * envs.LargestReward
 	}
@@ -201,7 +202,8 @@ func (s *script) Step() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		out := torch.Output{ID: r.ID, Tokens: ids, Finish: cmp.Or(s.finish, torch.FinishStop), CachedTokens: len(s.episodes[r.ID])}
+		out := torch.Output{ID: r.ID, Tokens: ids, Finish: cmp.Or(s.finish, torch.FinishStop),
+			CachedTokens: len(s.episodes[r.ID])}
 		for i := range ids {
 			out.Logprobs = append(out.Logprobs, -float32(i+1)/16)
 		}
@@ -228,13 +230,15 @@ func (s *script) Abort(id uint64) error {
 // defaults are small, fast and unlike the configuration's own defaults where that helps to tell things apart.
 func defaults() config.Rollout {
 	return config.Rollout{
-		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||", FormatPenalty: -0.25,
-		Prompt: "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8, MaxFailed: 1,
+		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||",
+		FormatPenalty: -0.25,
+		Prompt:        "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8, MaxFailed: 1,
 	}
 }
 
 func source(groups, size int, options map[string]any) config.Env {
-	return config.Env{Tag: "corridor", Groups: groups, GroupSize: size, MaxTurns: 3, MaxActionsPerTurn: 2, Options: options}
+	return config.Env{Tag: "corridor", Groups: groups, GroupSize: size, MaxTurns: 3, MaxActionsPerTurn: 2,
+		Options: options}
 }
 
 func player(t *testing.T, sampler generation.Engine, rollout config.Rollout) *Player {

@@ -14,7 +14,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// game is the environment side of one episode: it executes actions, adds up rewards and metrics, and notes how the episode ended.
+// game is the environment side of one episode: it executes actions, adds up rewards and metrics, and notes how the
+// episode ended.
 type game struct {
 	env     envs.Env // nil once given back, closed or abandoned
 	limit   time.Duration
@@ -47,7 +48,8 @@ type outcome struct {
 // call runs f on the environment within the limit. An error ends the game.
 func call[T any](ctx context.Context, g *game, f func(context.Context, envs.Env) (T, error)) (T, error) {
 	env := g.env
-	value, err := guard(ctx, g.limit, func(ctx context.Context) (T, error) { return f(ctx, env) }, func() { env.Close() })
+	value, err := guard(ctx, g.limit, func(ctx context.Context) (T, error) { return f(ctx, env) },
+		func() { env.Close() })
 	if err != nil {
 		g.fail(err)
 	}
@@ -69,7 +71,8 @@ func (g *game) reset(ctx context.Context, seed int64, member int, holdout Holdou
 	g.start = f.Start
 	g.rules.plain = g.rules.plain || f.ReadReply != nil
 	for _, tool := range f.Tools {
-		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description, Parameters: tool.Parameters})
+		g.tools = append(g.tools, chat.Tool{Name: tool.Name, Description: tool.Description,
+			Parameters: tool.Parameters})
 	}
 	g.rules.instruction, g.rules.actions = f.Instruction, f.Actions
 	if f.Actions != nil {
@@ -88,7 +91,8 @@ func checkMessages(o envs.Observation, first bool) error {
 		case m.Role == "user" || m.Role == "tool":
 		case m.Role == "system" && first && i == 0:
 		default:
-			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, and as system in the "+
+			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, and "+
+				"as system in the "+
 				"first message of an episode", i, m.Role)
 		}
 	}
@@ -193,7 +197,10 @@ func (g *game) take(ctx context.Context, reply envs.Reply) {
 
 // read asks the environment what a reply says.
 func (g *game) read(ctx context.Context, reply string, limit int) []string {
-	actions, err := call(ctx, g, func(context.Context, envs.Env) ([]string, error) { return g.start.ReadReply(reply, limit), nil })
+	actions, err := call(ctx, g, func(context.Context, envs.Env) ([]string,
+		error) {
+		return g.start.ReadReply(reply, limit), nil
+	})
 	if err != nil {
 		return nil
 	}
@@ -242,8 +249,8 @@ func (g *game) fail(err error) {
 	}
 }
 
-// release gives the environment up: back to those that wait for another episode, or, if it has failed, for good. A Close that hangs or
-// panics is reported; the episode is complete without it.
+// release gives the environment up: back to those that wait for another episode, or, if it has failed, for good. A
+// Close that hangs or panics is reported; the episode is complete without it.
 func (g *game) release(give func(envs.Env)) error {
 	env := g.env
 	if env == nil {

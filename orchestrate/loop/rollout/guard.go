@@ -22,15 +22,17 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// grace is how long a call whose time is over may take to return. One that gives up at its deadline is then not abandoned, and its
-// environment can be closed.
+// grace is how long a call whose time is over may take to return. One that gives up at its deadline is then not
+// abandoned, and its environment can be closed.
 const grace = 500 * time.Millisecond
 
-// guard runs an environment call in a goroutine of its own and waits at most limit for it: environments are foreign code that may
-// hang or panic, and what they say is quoted. f's context ends with the limit, for those that wait for something. A call that does
-// not return is abandoned: its goroutine runs on alone, what it returns is dropped, and after is called when it does return. f must
-// not touch anything but the environment and its own variables. An error is a *callError.
-func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), after func()) (T, error) {
+// guard runs an environment call in a goroutine of its own and waits at most limit for it: environments are foreign
+// code that may hang or panic, and what they say is quoted. f's context ends with the limit, for those that wait for
+// something. A call that does not return is abandoned: its goroutine runs on alone, what it returns is dropped, and
+// after is called when it does return. f must not touch anything but the environment and its own variables. An error
+// is a *callError.
+func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), after func()) (T,
+	error) {
 	type outcome struct {
 		value T
 		err   error
@@ -42,7 +44,8 @@ func guard[T any](ctx context.Context, limit time.Duration, f func(context.Conte
 	go func() {
 		var o outcome
 		if recovered := panics.Try(func() { o.value, o.err = f(within) }); recovered != nil {
-			o.err = &callError{stop: episode.Panic, err: quote.Error(fmt.Errorf("environment panicked: %v", recovered.Value))}
+			o.err = &callError{stop: episode.Panic, err: quote.Error(fmt.Errorf("environment panicked: %v",
+				recovered.Value))}
 		}
 		select {
 		case done <- o:

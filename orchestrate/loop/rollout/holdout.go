@@ -10,16 +10,16 @@ import (
 	"gyre/envs"
 )
 
-// Holdout divides the first states of episodes between validation and everything else, by a hash of what the policy is shown. No
-// training episode and no demonstration begins with a state of validation, whatever the seeds, the number of steps and the
-// environment; both sides have the distribution that the environment gives them.
+// Holdout divides the first states of episodes between validation and everything else, by a hash of what the policy
+// is shown. No training episode and no demonstration begins with a state of validation, whatever the seeds, the
+// number of steps and the environment; both sides have the distribution that the environment gives them.
 type Holdout struct {
 	Share float64 // of the states that are validation's; 0 = every state is anybody's
 	Held  bool    // this is validation
 }
 
-// holdoutTries bounds the seeds that are tried for one state. With a hundredth of the states to choose from, all of them fail for
-// one state in 23,000.
+// holdoutTries bounds the seeds that are tried for one state. With a hundredth of the states to choose from, all of
+// them fail for one state in 23,000.
 const holdoutTries = 1000
 
 // admits says whether an episode may begin with a state.
@@ -58,6 +58,7 @@ func (h Holdout) reset(ctx context.Context, env envs.Env, seed int64, member int
 	if h.Held {
 		side = "validation"
 	}
-	return first{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g leaves for %s: has the "+
+	return first{}, fmt.Errorf("seed %d and its %d successors give no first state that validation.holdout = %g "+
+		"leaves for %s: has the "+
 		"environment so few states? Set validation.holdout to 0", seed, holdoutTries-1, h.Share, side)
 }

@@ -9,11 +9,12 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// Small boards repeat; with a division of the states validation shares none with training and demonstrations, whatever the seeds, and its
-// share of the states is the one asked for.
+// Small boards repeat; with a division of the states validation shares none with training and demonstrations,
+// whatever the seeds, and its share of the states is the one asked for.
 func TestHeldOutStatesAreValidationsAlone(t *testing.T) {
 	lake := func(groups int) config.Env {
-		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 1, Options: map[string]any{"size": 3, "p": 0.8, "observation": "cells"}}
+		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 1,
+			Options: map[string]any{"size": 3, "p": 0.8, "observation": "cells"}}
 	}
 	c := &config.Config{Run: config.Run{Steps: 4, EnvSeed: 10}, Envs: []config.Env{lake(100)}}
 	c.Validation.Envs, c.Validation.Seed, c.SFT.EnvSeed = []config.Env{lake(200)}, 100, 50 // the seeds themselves overlap
@@ -40,15 +41,19 @@ func TestHeldOutStatesAreValidationsAlone(t *testing.T) {
 	}
 }
 
-// What is played is what was counted: episodes name the seed whose state they began with, members of a group share it, and nothing changes
-// without a division.
+// What is played is what was counted: episodes name the seed whose state they began with, members of a group share
+// it, and nothing changes without a division.
 func TestEpisodesBeginOnTheirSideOfTheDivision(t *testing.T) {
 	play := func(stream Stream, holdout Holdout) map[int64]int {
 		tok := tokenizer(t)
-		sampler := &script{t: t, tokenizer: tok, reply: func(uint64, int) string { return "x</think><answer>Up</answer>" + eos }}
+		sampler := &script{t: t, tokenizer: tok, reply: func(uint64,
+			int) string {
+			return "x</think><answer>Up</answer>" + eos
+		}}
 		lake := config.Env{Tag: "FrozenLake", Groups: 30, GroupSize: 2, MaxTurns: 1, MaxActionsPerTurn: 1,
 			Options: map[string]any{"size": 2, "p": 0.7}}
-		episodes, _, err := player(t, sampler, defaults()).Play(t.Context(), Plan{Stream: stream, Sources: []config.Env{lake}, EnvSeed: 3, Holdout: holdout})
+		episodes, _, err := player(t, sampler, defaults()).Play(t.Context(),
+			Plan{Stream: stream, Sources: []config.Env{lake}, EnvSeed: 3, Holdout: holdout})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,11 +89,13 @@ func TestAnEnvironmentOfOneStateCannotBeDivided(t *testing.T) {
 	lake := config.Env{Tag: "FrozenLake", Groups: 1, GroupSize: 1, Options: map[string]any{"map": "4x4"}}
 	var problems []string
 	for _, held := range []bool{true, false} {
-		if err := firstStates(t.Context(), lake, 1, 2, 1, Holdout{Share: 0.5, Held: held}, func([32]byte) {}); err != nil {
+		if err := firstStates(t.Context(), lake, 1, 2, 1, Holdout{Share: 0.5, Held: held},
+			func([32]byte) {}); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
-	if len(problems) != 1 || !strings.Contains(problems[0], "validation.holdout = 0.5") || !strings.Contains(problems[0], "so few states") {
+	if len(problems) != 1 || !strings.Contains(problems[0], "validation.holdout = 0.5") ||
+		!strings.Contains(problems[0], "so few states") {
 		t.Errorf("%q: want one side without a state, told with the key", problems)
 	}
 }

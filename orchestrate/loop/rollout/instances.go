@@ -15,8 +15,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// instances keeps environments between episodes, so that what one costs to make (levels to read, a process to start) is paid once
-// for as many as are ever played at once. It is safe for concurrent use.
+// instances keeps environments between episodes, so that what one costs to make (levels to read, a process to start)
+// is paid once for as many as are ever played at once. It is safe for concurrent use.
 type instances struct {
 	components []envs.ComponentSpec // that the experiment asks for
 
@@ -113,6 +113,9 @@ func (p *instances) close(limit time.Duration) error {
 
 // closeEnv closes an environment; one that hangs or panics is reported.
 func closeEnv(env envs.Env, limit time.Duration) error {
-	_, err := guard(context.Background(), limit, func(context.Context) (struct{}, error) { return struct{}{}, env.Close() }, func() {})
+	_, err := guard(context.Background(), limit, func(context.Context) (struct{}, error) {
+		return struct{}{},
+			env.Close()
+	}, func() {})
 	return err
 }

@@ -10,12 +10,14 @@ import (
 	"gyre/torch"
 )
 
-// Sources of one run have their own separators and limits: of actions per turn and episode, of turns, and of tokens per reply.
+// Sources of one run have their own separators and limits: of actions per turn and episode, of turns, and of tokens
+// per reply.
 func TestSourcesHaveTheirOwnLimits(t *testing.T) {
 	const reply = "Right;Right;Right||Right</answer>"
 	of := func(separator string, perTurn, actions, turns, tokens int) config.Env {
 		e := source(1, 1, nil)
-		e.ActionSeparator, e.MaxActionsPerTurn, e.MaxActions, e.MaxTurns, e.MaxTokens = separator, perTurn, actions, turns, tokens
+		e.ActionSeparator, e.MaxActionsPerTurn, e.MaxActions, e.MaxTurns, e.MaxTokens = separator, perTurn, actions,
+			turns, tokens
 		return e
 	}
 	cases := []struct {
@@ -55,7 +57,8 @@ func TestSourcesHaveTheirOwnLimits(t *testing.T) {
 			shown = append(shown, m[1]+" "+m[2])
 		}
 		if got := strings.Join(shown, ", "); got != c.shown || e.Stop != c.stop || !near(e.Return(), c.earned) {
-			t.Errorf("source %d: the prompts show %q, it ended with %s and %v, want %q, %s and %v", i, got, e.Stop, e.Return(), c.shown, c.stop, c.earned)
+			t.Errorf("source %d: the prompts show %q, it ended with %s and %v, want %q, %s and %v", i, got, e.Stop,
+				e.Return(), c.shown, c.stop, c.earned)
 		}
 		if got := sampler.sampling[uint64(i)+1].MaxTokens; got != c.tokens {
 			t.Errorf("source %d: replies of %d tokens, want %d", i, got, c.tokens)
@@ -65,18 +68,21 @@ func TestSourcesHaveTheirOwnLimits(t *testing.T) {
 
 // A reply that was cut off at its limit holds no action, and pays for it.
 func TestRepliesThatAreCutOff(t *testing.T) {
-	sampler := &script{t: t, tokenizer: tokenizer(t), finish: torch.FinishLength, reply: func(_ uint64, turn int) string {
-		return []string{"I think</think><answer>Right", "</think><answer>Right||Right</answer> and"}[turn]
-	}}
+	sampler := &script{t: t, tokenizer: tokenizer(t), finish: torch.FinishLength,
+		reply: func(_ uint64, turn int) string {
+			return []string{"I think</think><answer>Right", "</think><answer>Right||Right</answer> and"}[turn]
+		}}
 	e := source(1, 1, nil)
 	e.MaxTurns = 2
-	episodes, _, err := player(t, sampler, defaults()).Play(t.Context(), Plan{Stream: Train, EnvSeed: 3, Sources: []config.Env{e},
-		Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
+	episodes, _, err := player(t, sampler, defaults()).Play(t.Context(),
+		Plan{Stream: Train, EnvSeed: 3, Sources: []config.Env{e},
+			Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The second one, of three cells' corridor, was complete before its end was cut.
-	if got := episodes[0]; !got.Success || !near(got.Return(), -0.25-0.1+1) || got.Metrics["manager_invalid_action"] != 0.5 {
+	if got := episodes[0]; !got.Success || !near(got.Return(), -0.25-0.1+1) ||
+		got.Metrics["manager_invalid_action"] != 0.5 {
 		t.Errorf("success %v, return %v, metrics %v", got.Success, got.Return(), got.Metrics)
 	}
 }

@@ -1,28 +1,9 @@
 package rollout
 
 import (
-	"fmt"
-	"slices"
-
 	"gyre/internal/statistics"
-	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 )
-
-var (
-	normalizeMethods = []string{"identity", "mean", "mean_std", "asym_clip"}
-	normalizeScopes  = []string{"state", "tag", "batch"}
-)
-
-func checkNormalize(c config.Rollout) error {
-	if !slices.Contains(normalizeMethods, c.Normalize) {
-		return fmt.Errorf("rollout.normalize is %q, expected one of %v", c.Normalize, normalizeMethods)
-	}
-	if !slices.Contains(normalizeScopes, c.NormalizeWithin) {
-		return fmt.Errorf("rollout.normalize_within is %q, expected one of %v", c.NormalizeWithin, normalizeScopes)
-	}
-	return nil
-}
 
 // Sources: RAGEN's reward normalisation. The deviation is the unbiased one, and a set whose deviation is at most
 // smallestStd becomes all zeros.

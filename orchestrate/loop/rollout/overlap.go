@@ -21,9 +21,9 @@ type Overlap struct {
 	Shared         int `json:"shared"`         // validation episodes that begin like one of either
 }
 
-// CountOverlap makes the first state of every training group, demonstration and validation episode of a configuration. A score on
-// held-out episodes is about new states only where Shared is 0: small boards repeat, unless validation.holdout keeps them apart.
-// demonstrations is 0 when there are none.
+// CountOverlap makes the first state of every training group, demonstration and validation episode of a
+// configuration. A score on held-out episodes is about new states only where Shared is 0: small boards repeat, unless
+// validation.holdout keeps them apart. demonstrations is 0 when there are none.
 func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Overlap, error) {
 	seen := map[[sha256.Size]byte]bool{}
 	o := Overlap{Demonstrations: demonstrations}
@@ -69,15 +69,16 @@ func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byt
 }
 
 // firstStates calls add with a source's first state of every seed from the first to below end, stride apart.
-func firstStates(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout, add func(state [sha256.Size]byte)) error {
+func firstStates(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout,
+	add func(state [sha256.Size]byte)) error {
 	return eachReset(ctx, source, from, end, stride, holdout, func(spec envs.Spec, _ envs.Env, f first) error {
 		add(sha256.Sum256([]byte(spec.Tag + "\n" + f.Instruction + "\n" + f.state.String())))
 		return nil
 	})
 }
 
-// eachReset calls do with a source's environment reset to every seed from the first to below end, stride apart, as holdout lets it. One
-// instance takes them all.
+// eachReset calls do with a source's environment reset to every seed from the first to below end, stride apart, as
+// holdout lets it. One instance takes them all.
 func eachReset(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout,
 	do func(spec envs.Spec, env envs.Env, f first) error) (err error) {
 	spec, err := envs.Lookup(source.Tag)

@@ -9,7 +9,8 @@ import (
 
 func TestOverlapCountsSharedFirstStates(t *testing.T) {
 	lake := func(groups, size int, p float64) config.Env {
-		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 4, Options: map[string]any{"size": size, "p": p}}
+		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 4,
+			Options: map[string]any{"size": size, "p": p}}
 	}
 	c := &config.Config{Run: config.Run{Steps: 3, EnvSeed: 10}, Envs: []config.Env{lake(5, 4, 0.8)}}
 	c.Validation.Envs, c.Validation.Seed = []config.Env{lake(20, 4, 0.8)}, 1000
@@ -32,16 +33,19 @@ func TestOverlapCountsSharedFirstStates(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
-		if o.Different > 20 || o.Different < min(2, o.HeldOut) || o.Shared != test.shared || o.HeldOut != 20 || o.Training != 3*c.Envs[0].Groups || o.Demonstrations != test.demonstrations {
+		if o.Different > 20 || o.Different < min(2, o.HeldOut) || o.Shared != test.shared || o.HeldOut != 20 ||
+			o.Training != 3*c.Envs[0].Groups || o.Demonstrations != test.demonstrations {
 			t.Errorf("%s: %+v, want %d shared", test.name, o, test.shared)
 		}
 	}
 }
 
-// With several sources every one of them counts, in training, validation and demonstrations, which take the sources in turn.
+// With several sources every one of them counts, in training, validation and demonstrations, which take the sources
+// in turn.
 func TestOverlapOfSeveralSources(t *testing.T) {
 	lake := func(groups, size int) config.Env {
-		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 2, Options: map[string]any{"size": size, "p": 0.8}}
+		return config.Env{Tag: "FrozenLake", Groups: groups, GroupSize: 2,
+			Options: map[string]any{"size": size, "p": 0.8}}
 	}
 	c := &config.Config{Run: config.Run{Steps: 1, EnvSeed: 10}, Envs: []config.Env{lake(2, 5), lake(3, 6)}}
 	c.Validation.Envs, c.Validation.Seed = []config.Env{lake(4, 5), lake(6, 6)}, 1000
@@ -52,7 +56,8 @@ func TestOverlapOfSeveralSources(t *testing.T) {
 		n, shared, unique int
 	}{
 		{"nothing", 10, 2000, 0, 0, 5},
-		// Validation: seeds 1000 to 1003 of size 5 and 1004 to 1009 of size 6. Training: 1000 and 1001 of size 5, 1002 to 1004 of size 6.
+		// Validation: seeds 1000 to 1003 of size 5 and 1004 to 1009 of size 6. Training: 1000 and 1001 of size 5,
+		// 1002 to 1004 of size 6.
 		{"training", 1000, 2000, 0, 3, 5},
 		// Demonstrations: even seeds of size 5, odd ones of size 6.
 		{"demonstrations", 10, 1000, 10, 2 + 3, 5 + 10},

@@ -57,7 +57,8 @@ func TestPlainReplies(t *testing.T) {
 	if strings.Contains(prompt, "<answer>") || strings.Contains(prompt, "<think>") {
 		t.Errorf("the prompt asks for a form: %q", prompt)
 	}
-	shown, err := player(t, nil, defaults()).Demonstrations(context.Background(), DemonstrationPlan{Envs: []config.Env{from}, Episodes: 1})
+	shown, err := player(t, nil, defaults()).Demonstrations(context.Background(),
+		DemonstrationPlan{Envs: []config.Env{from}, Episodes: 1})
 	if err != nil || len(shown) != 1 {
 		t.Fatalf("%d demonstrations of plain replies, %v", len(shown), err)
 	}

@@ -75,9 +75,9 @@ func ValidationPlan(c *config.Config, step int) Plan {
 	}
 }
 
-// AnalysisPlan is the separate batch of a gradient analysis: the training sources with analysis.groups groups in all (0 = as many as
-// training plays) of analysis.group_size members (0 = the source's own). Its environment seeds count up from run.env_seed over the
-// analyses of the run.
+// AnalysisPlan is the separate batch of a gradient analysis: the training sources with analysis.groups groups in all
+// (0 = as many as training plays) of analysis.group_size members (0 = the source's own). Its environment seeds count
+// up from run.env_seed over the analyses of the run.
 func AnalysisPlan(c *config.Config, step int) Plan {
 	sources := apportion(c.Envs, c.Analysis.Groups)
 	for i := range sources {
@@ -97,8 +97,9 @@ func AnalysisPlan(c *config.Config, step int) Plan {
 	}
 }
 
-// apportion gives the sources total groups in proportion to those they have: the floors first, the rest to the largest fractions, ties
-// to the source with more groups. A source that gets none is left out. A total of 0 changes nothing.
+// apportion gives the sources total groups in proportion to those they have: the floors first, the rest to the
+// largest fractions, ties to the source with more groups. A source that gets none is left out. A total of 0 changes
+// nothing.
 func apportion(sources []config.Env, total int) []config.Env {
 	out := slices.Clone(sources)
 	if total == 0 {
@@ -113,7 +114,8 @@ func apportion(sources []config.Env, total int) []config.Env {
 	for ; given < total; given++ {
 		best := 0
 		for i := range fraction {
-			if fraction[i] > fraction[best] || fraction[i] == fraction[best] && sources[i].Groups > sources[best].Groups {
+			if fraction[i] > fraction[best] || fraction[i] == fraction[best] &&
+				sources[i].Groups > sources[best].Groups {
 				best = i
 			}
 		}

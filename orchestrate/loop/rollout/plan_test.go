@@ -10,11 +10,12 @@ import (
 
 func experiment() *config.Config {
 	return &config.Config{
-		Run:        config.Run{EnvSeed: 10000},
-		Envs:       []config.Env{{Tag: "a", Groups: 5, GroupSize: 4}, {Tag: "b", Groups: 3, GroupSize: 2}},
-		Validation: config.Validation{Envs: []config.Env{{Tag: "a", Groups: 20, GroupSize: 2}}, Seed: 123, Temperature: 0.5, TopP: 0.9},
-		Rollout:    config.Rollout{Temperature: 1, TopP: 0.95, TopK: 7, MinP: 0.1},
-		Analysis:   config.Analysis{Every: 50, Groups: 9, GroupSize: 16},
+		Run:  config.Run{EnvSeed: 10000},
+		Envs: []config.Env{{Tag: "a", Groups: 5, GroupSize: 4}, {Tag: "b", Groups: 3, GroupSize: 2}},
+		Validation: config.Validation{Envs: []config.Env{{Tag: "a", Groups: 20, GroupSize: 2}}, Seed: 123,
+			Temperature: 0.5, TopP: 0.9},
+		Rollout:  config.Rollout{Temperature: 1, TopP: 0.95, TopK: 7, MinP: 0.1},
+		Analysis: config.Analysis{Every: 50, Groups: 9, GroupSize: 16},
 	}
 }
 
@@ -23,11 +24,13 @@ func TestTrainingSeedsCountUpWithoutGaps(t *testing.T) {
 	for step := 1; step <= 3; step++ {
 		p := TrainingPlan(experiment(), step)
 		if p.EnvSeed != next || p.Groups() != 8 || p.Episodes() != 26 {
-			t.Errorf("step %d: seeds from %d, %d groups, %d episodes; want %d, 8, 26", step, p.EnvSeed, p.Groups(), p.Episodes(), next)
+			t.Errorf("step %d: seeds from %d, %d groups, %d episodes; want %d, 8, 26", step, p.EnvSeed, p.Groups(),
+				p.Episodes(), next)
 		}
 		next += int64(p.Groups())
 	}
-	if s := TrainingPlan(experiment(), 1).Sampling; s.Temperature != 1 || s.TopP != 0.95 || s.TopK != 7 || s.MinP != 0.1 {
+	if s := TrainingPlan(experiment(), 1).Sampling; s.Temperature != 1 || s.TopP != 0.95 || s.TopK != 7 ||
+		s.MinP != 0.1 {
 		t.Errorf("sampling %+v", s)
 	}
 }
@@ -36,7 +39,8 @@ func TestValidationSetIsFixed(t *testing.T) {
 	c := experiment()
 	for _, step := range []int{0, 10} {
 		p := ValidationPlan(c, step)
-		if p.EnvSeed != 123 || p.Groups() != 20 || p.Episodes() != 40 || p.Sampling.Temperature != 0.5 || p.Sampling.TopP != 0.9 {
+		if p.EnvSeed != 123 || p.Groups() != 20 || p.Episodes() != 40 || p.Sampling.Temperature != 0.5 ||
+			p.Sampling.TopP != 0.9 {
 			t.Errorf("step %d: %+v", step, p)
 		}
 	}
@@ -48,7 +52,8 @@ func TestAnalysisBatchIsSharedOut(t *testing.T) {
 	for step, seed := range map[int]int64{1: 10000, 51: 10009, 101: 10018} {
 		p := AnalysisPlan(c, step)
 		if p.EnvSeed != seed || p.Groups() != 9 || p.Episodes() != 9*16 {
-			t.Errorf("step %d: seeds from %d, sources %+v; want %d and 9 groups of 16", step, p.EnvSeed, p.Sources, seed)
+			t.Errorf("step %d: seeds from %d, sources %+v; want %d and 9 groups of 16", step, p.EnvSeed, p.Sources,
+				seed)
 		}
 		if exact := float64(9*size) / float64(total); math.Abs(float64(p.Sources[1].Groups)-exact) >= 1 {
 			t.Errorf("the second source has %d groups, its share is %.2f", p.Sources[1].Groups, exact)
@@ -58,13 +63,15 @@ func TestAnalysisBatchIsSharedOut(t *testing.T) {
 		t.Errorf("step 50: seeds from %d", p.EnvSeed)
 	}
 	c.Analysis.Groups = 0
-	if p := AnalysisPlan(c, 51); p.Groups() != total || p.EnvSeed != 10000+int64(total) || p.Sources[0].GroupSize != 16 {
+	if p := AnalysisPlan(c, 51); p.Groups() != total || p.EnvSeed != 10000+int64(total) ||
+		p.Sources[0].GroupSize != 16 {
 		t.Errorf("without analysis.groups: %+v", p)
 	}
 	c.Analysis.GroupSize = 0
 	for i, s := range AnalysisPlan(c, 1).Sources {
 		if s.GroupSize != c.Envs[i].GroupSize {
-			t.Errorf("without analysis.group_size source %d has groups of %d, want its own %d", i, s.GroupSize, c.Envs[i].GroupSize)
+			t.Errorf("without analysis.group_size source %d has groups of %d, want its own %d", i, s.GroupSize,
+				c.Envs[i].GroupSize)
 		}
 	}
 }
@@ -82,7 +89,8 @@ func TestShare(t *testing.T) {
 		return out
 	}
 	for _, x := range []struct{ got, want []int }{
-		{of(128, 5, 3), []int{80, 48}}, {of(2, 1, 1, 1), []int{1, 1}}, {of(7, 2, 2), []int{4, 3}}, {of(10, 1, 8), []int{1, 9}},
+		{of(128, 5, 3), []int{80, 48}}, {of(2, 1, 1, 1), []int{1, 1}}, {of(7, 2, 2), []int{4, 3}},
+		{of(10, 1, 8), []int{1, 9}},
 		{of(3, 1, 2, 3), []int{1, 2}}, {of(4, 1, 3, 2), []int{1, 2, 1}}, {of(5, 3, 3, 1, 1), []int{2, 2, 1}},
 	} {
 		if !slices.Equal(x.got, x.want) {

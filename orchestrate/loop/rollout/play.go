@@ -12,12 +12,14 @@ import (
 	"gyre/torch"
 )
 
-// Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The result does not
-// depend on which reply or environment is ready first, nor on how many ranks play: each returns the episodes of all.
+// Play plays the plan's episodes and returns them in (group, member) order, scored, normalised and with metrics. The
+// result does not depend on which reply or environment is ready first, nor on how many ranks play: each returns the
+// episodes of all.
 //
-// An episode whose environment fails is played again, with the same seed and the same random draws: a failure that has passed leaves
-// no trace. One that fails again is missing in the result, see Stats. An error is about the run as a whole: a broken template, the
-// sampler, the end of ctx, or training episodes of which more than rollout.max_failed failed.
+// An episode whose environment fails is played again, with the same seed and the same random draws: a failure that
+// has passed leaves no trace. One that fails again is missing in the result, see Stats. An error is about the run as
+// a whole: a broken template, the sampler, the end of ctx, or training episodes of which more than rollout.max_failed
+// failed.
 func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats, error) {
 	fail := func(err error) ([]*episode.Episode, Stats, error) {
 		return nil, Stats{}, fmt.Errorf("playing step %d (%s): %w", plan.Step, plan.Stream, err)
@@ -39,7 +41,8 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 		return fail(err)
 	}
 	if n := stats.TooLong; n > 0 && n == stats.Episodes {
-		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of rollout.max_tokens = %d "+
+		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of "+
+			"rollout.max_tokens = %d "+
 			"within rollout.max_length = %d", stats.Shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
 	}
 	if plan.Stream == Train {

@@ -23,12 +23,14 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 	}
 	tok := tokenizer(t)
 	sampler := &script{t: t, tokenizer: tok, reply: func(_ uint64, turn int) string { return replies[turn] }}
-	plan := Plan{Stream: Train, Step: 9, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: 3, Sampling: torch.Sampling{Temperature: 1, TopP: 1}}
+	plan := Plan{Stream: Train, Step: 9, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: 3,
+		Sampling: torch.Sampling{Temperature: 1, TopP: 1}}
 	episodes, stats, err := player(t, sampler, defaults()).Play(context.Background(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const format = "Write your reply in the form <think>your reasoning</think><answer>Right || Left</answer>, with actions of your own choice, and add nothing around it." +
+	const format = "Write your reply in the form <think>your reasoning</think><answer>Right || Left</answer>, with " +
+		"actions of your own choice, and add nothing around it." +
 		" Replies in another form are not carried out. Use at most 20 words."
 	spans := []struct {
 		text   string
@@ -76,11 +78,13 @@ func TestTwoTurnsTokenByToken(t *testing.T) {
 			turn.Observation = turn.End
 		}
 	}
-	want.Rewards = []episode.Reward{{Token: want.Turns[0].End - 1, Value: -0.1 - 0.25}, {Token: want.Turns[1].End - 1, Value: 1}}
+	want.Rewards = []episode.Reward{{Token: want.Turns[0].End - 1, Value: -0.1 - 0.25},
+		{Token: want.Turns[1].End - 1, Value: 1}}
 	want.Score = want.Return()
 	want.Metrics = map[string]float64{
-		"success": 1, "num_actions": 2, "num_turns": 2, "episodic_return": 0.9, "pass@1": 1, "manager_invalid_action": 0,
-		"action_is_valid": 1, "action_is_effective": 1, "cell": 1.5, "final_cell": 2,
+		"success": 1, "num_actions": 2, "num_turns": 2, "episodic_return": 0.9, "pass@1": 1,
+		"manager_invalid_action": 0,
+		"action_is_valid":        1, "action_is_effective": 1, "cell": 1.5, "final_cell": 2,
 	}
 	got := episodes[0]
 	if text, wantText := tok.Decode(got.IDs, false), tok.Decode(want.IDs, false); text != wantText {
@@ -107,11 +111,14 @@ func TestHowEpisodesEnd(t *testing.T) {
 		turns   int
 		success bool
 	}{
-		"success":             {answers: []string{"Right || Right"}, stop: episode.Terminated, score: -0.1 + 1, turns: 1, success: true},
-		"turn budget":         {answers: []string{"Left"}, stop: episode.Turns, score: -0.3, turns: 3},
-		"action budget":       {answers: []string{"Left||Left"}, stop: episode.Actions, score: -0.6, turns: 3},
-		"nothing readable":    {answers: []string{"jump", "", "up || down"}, stop: episode.Turns, score: -0.75, turns: 3},
-		"surplus actions cut": {answers: []string{"Left || Left || Right", "Right || Right || jump"}, stop: episode.Terminated, score: -0.2 - 0.1 + 1, turns: 2, success: true},
+		"success": {answers: []string{"Right || Right"}, stop: episode.Terminated, score: -0.1 + 1,
+			turns: 1, success: true},
+		"turn budget":   {answers: []string{"Left"}, stop: episode.Turns, score: -0.3, turns: 3},
+		"action budget": {answers: []string{"Left||Left"}, stop: episode.Actions, score: -0.6, turns: 3},
+		"nothing readable": {answers: []string{"jump", "", "up || down"}, stop: episode.Turns, score: -0.75,
+			turns: 3},
+		"surplus actions cut": {answers: []string{"Left || Left || Right", "Right || Right || jump"},
+			stop: episode.Terminated, score: -0.2 - 0.1 + 1, turns: 2, success: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tok := tokenizer(t)
@@ -125,7 +132,8 @@ func TestHowEpisodesEnd(t *testing.T) {
 			}
 			e := episodes[0]
 			if e.Stop != c.stop || !near(e.Score, c.score) || len(e.Turns) != c.turns || e.Success != c.success {
-				t.Errorf("stop %s, score %v, %d turns, success %v; want %+v", e.Stop, e.Score, len(e.Turns), e.Success, c)
+				t.Errorf("stop %s, score %v, %d turns, success %v; want %+v", e.Stop, e.Score, len(e.Turns), e.Success,
+					c)
 			}
 			if len(stats.Failures) != 0 || stats.Stops[c.stop] != 1 {
 				t.Errorf("failures %v, stops %v", stats.Failures, stats.Stops)
@@ -134,7 +142,8 @@ func TestHowEpisodesEnd(t *testing.T) {
 				t.Error(err)
 			}
 			if len(e.Turns) > 0 && e.Turns[len(e.Turns)-1].End != len(e.IDs) {
-				t.Errorf("the episode goes on for %d tokens after its last reply", len(e.IDs)-e.Turns[len(e.Turns)-1].End)
+				t.Errorf("the episode goes on for %d tokens after its last reply",
+					len(e.IDs)-e.Turns[len(e.Turns)-1].End)
 			}
 		})
 	}
@@ -156,7 +165,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		rollout := defaults()
 		rollout.Normalize = "mean_std"
 		plan := Plan{Stream: Train, Step: 2, EnvSeed: 10000,
-			Sources: []config.Env{source(3, 4, map[string]any{"fault": fault}), source(2, 2, map[string]any{"fault": fault})}}
+			Sources: []config.Env{source(3, 4, map[string]any{"fault": fault}),
+				source(2, 2, map[string]any{"fault": fault})}}
 		var progress []int
 		plan.Progress = func(done, total int) { progress = append(progress, done) }
 		episodes, _, err := player(t, sampler, rollout).Play(context.Background(), plan)
@@ -187,10 +197,14 @@ func TestOrderDoesNotMatter(t *testing.T) {
 
 // TestNoEpisodeWaitsForAnothersEnvironment: one environment answers only when all other episodes are over.
 func TestNoEpisodeWaitsForAnothersEnvironment(t *testing.T) {
-	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64, int) string { return "</think><answer>Right</answer>" + eos }}
+	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64,
+		int) string {
+		return "</think><answer>Right</answer>" + eos
+	}}
 	rollout := defaults()
 	rollout.EnvTimeout = 10
-	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"}), source(3, 2, nil)}}
+	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"}),
+		source(3, 2, nil)}}
 	plan.Progress = func(done, total int) {
 		if done == total-1 {
 			release <- struct{}{}
@@ -212,7 +226,8 @@ func TestEpisodeThatWouldGrowTooLong(t *testing.T) {
 		rollout := defaults()
 		rollout.MaxLength = maxLength
 		sampler := &script{t: t, tokenizer: tok, reply: func(uint64, int) string { return left }}
-		episodes, _, err := player(t, sampler, rollout).Play(context.Background(), Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}})
+		episodes, _, err := player(t, sampler, rollout).Play(context.Background(),
+			Plan{Stream: Train, Sources: []config.Env{source(1, 1, nil)}})
 		return episodes, err
 	}
 	full, err := play(1 << 20)
@@ -227,7 +242,8 @@ func TestEpisodeThatWouldGrowTooLong(t *testing.T) {
 		}
 		e := episodes[0]
 		if e.Stop != episode.Length || len(e.Turns) != turns || len(e.IDs) != full[0].Turns[turns-1].End {
-			t.Errorf("max_length %d: stop %s, %d turns, %d tokens; want length, %d turns", limit, e.Stop, len(e.Turns), len(e.IDs), turns)
+			t.Errorf("max_length %d: stop %s, %d turns, %d tokens; want length, %d turns", limit, e.Stop, len(e.Turns),
+				len(e.IDs), turns)
 		}
 	}
 	if _, err := play(full[0].Turns[0].Reply + 10); err == nil || !strings.Contains(err.Error(), "rollout.max_length") {
@@ -240,7 +256,8 @@ func TestRefusedRequestsEndTheRound(t *testing.T) {
 	refused := errors.New("no room")
 	for _, groups := range []int{1, 40} {
 		sampler := &script{t: t, tokenizer: tokenizer(t), submitErr: refused}
-		_, _, err := player(t, sampler, defaults()).Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{source(groups, 1, nil)}})
+		_, _, err := player(t, sampler, defaults()).Play(t.Context(),
+			Plan{Stream: Train, Sources: []config.Env{source(groups, 1, nil)}})
 		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "corridor episode") {
 			t.Errorf("%d groups: %v", groups, err)
 		}
@@ -251,8 +268,10 @@ func TestRefusedRequestsEndTheRound(t *testing.T) {
 	if _, _, err := judged(t, p, nil); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
-	if err := p.Close(); err != nil || judgesMade.Load() == made || judgesMade.Load()-made != judgesClosed.Load()-closed {
-		t.Errorf("%d environments were made and %d closed (%v)", judgesMade.Load()-made, judgesClosed.Load()-closed, err)
+	if err := p.Close(); err != nil || judgesMade.Load() == made ||
+		judgesMade.Load()-made != judgesClosed.Load()-closed {
+		t.Errorf("%d environments were made and %d closed (%v)", judgesMade.Load()-made, judgesClosed.Load()-closed,
+			err)
 	}
 }
 
@@ -273,7 +292,8 @@ func TestFailuresAreSeenWheneverTheyCome(t *testing.T) {
 	}
 }
 
-// Replies are cut off at max_tokens unless they end there by themselves; the shortest episode is found wherever it stands.
+// Replies are cut off at max_tokens unless they end there by themselves; the shortest episode is found wherever it
+// stands.
 func TestLastReplies(t *testing.T) {
 	p := player(t, nil, defaults())
 	const most = 64 // of defaults
@@ -284,8 +304,10 @@ func TestLastReplies(t *testing.T) {
 		reply  []int32
 		tokens int
 		cut    bool
-	}{{"cut", long, most, true}, {"shorter", long[1:], most - 1, false}, {"ended in time", end, most, false}, {"empty", nil, 0, false}} {
-		e := &episode.Episode{IDs: append([]int32{1, 2}, x.reply...), Turns: []episode.Turn{{Reply: 2, End: 2 + len(x.reply)}}}
+	}{{"cut", long, most, true}, {"shorter", long[1:], most - 1, false}, {"ended in time", end, most, false},
+		{"empty", nil, 0, false}} {
+		e := &episode.Episode{IDs: append([]int32{1, 2}, x.reply...),
+			Turns: []episode.Turn{{Reply: 2, End: 2 + len(x.reply)}}}
 		if text, tokens, cut := p.LastReply(e); tokens != x.tokens || cut != x.cut || strings.Trim(text, "a") != "" {
 			t.Errorf("%s: %q of %d tokens, cut %v", x.name, text, tokens, cut)
 		}
@@ -336,7 +358,10 @@ func TestAbandonedEnvironmentIsClosedByItsOwnCall(t *testing.T) {
 	before := closedLate.Load()
 	rollout := defaults()
 	rollout.EnvTimeout = 0.2
-	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64, int) string { return "</think><answer>Left||Left</answer>" + eos }}
+	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(uint64,
+		int) string {
+		return "</think><answer>Left||Left</answer>" + eos
+	}}
 	plan := Plan{Stream: Train, Sources: []config.Env{source(1, 1, map[string]any{"fault": "release"})}}
 	sampler.again = true
 	p := player(t, sampler, rollout)
@@ -358,7 +383,8 @@ func TestUnknownTagAndOptionAreReported(t *testing.T) {
 	wrong := source(1, 1, nil)
 	wrong.Tag = "corridr"
 	for want, s := range map[string]config.Env{"corridr": wrong, "fualt": source(1, 1, map[string]any{"fualt": "x"})} {
-		if _, _, err := p.Play(context.Background(), Plan{Sources: []config.Env{s}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := p.Play(context.Background(), Plan{Sources: []config.Env{s}}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error about %q", err, want)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 	"gyre/torch"
 )
 
-// Player plays episodes with one policy and owns the environments that it keeps between them. It is used by one goroutine at a time.
+// Player plays episodes with one policy and owns the environments that it keeps between them. It is used by one
+// goroutine at a time.
 type Player struct {
 	tokenizer *chat.Tokenizer
 	driver    *generation.Driver // nil for a player that only demonstrates
@@ -28,24 +29,17 @@ type Player struct {
 	named     bool                  // the names of weights were seen in episodes
 }
 
-// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may be nil for a
-// player that only demonstrates.
-func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward, seed uint64) (*Player, error) {
+// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may
+// be nil for a player that only demonstrates.
+func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward,
+	seed uint64) (*Player, error) {
 	if _, err := newPrompts(rollout); err != nil {
 		return nil, err
 	}
-	if err := checkNormalize(rollout); err != nil {
-		return nil, err
-	}
 	if rollout.MaxTokens < 1 || rollout.MaxTokens >= rollout.MaxLength {
-		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit in an episode of "+
+		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit "+
+			"in an episode of "+
 			"max_length beside its prompt", rollout.MaxTokens, rollout.MaxLength)
-	}
-	if rollout.EnvWorkers < 1 {
-		return nil, fmt.Errorf("rollout.env_workers is %d, expected at least 1", rollout.EnvWorkers)
-	}
-	if rollout.EnvTimeout <= 0 {
-		return nil, fmt.Errorf("rollout.env_timeout is %g, expected a positive number of seconds", rollout.EnvTimeout)
 	}
 	if !tokenizer.HasTemplate() {
 		return nil, fmt.Errorf("the model has no chat template: set model.chat_template to a Jinja file")
@@ -54,7 +48,8 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 	if len(stopIDs) == 0 {
 		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
-	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed, stopIDs: stopIDs,
+	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
+		stopIDs: stopIDs,
 		weights: newWeighting(rewards), instances: instances{components: componentSpecs(rewards)}}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p, nil
@@ -142,6 +137,7 @@ func (p *Player) request(plan Plan, r *runner) generation.Request {
 	sampling.Seed = envs.Rand("reply/"+string(plan.Stream),
 		int64(p.seed), int64(plan.Step), int64(r.index), int64(len(r.turns))).Uint64()
 	return generation.Request{Request: torch.Request{
-		ID: uint64(r.index) + 1, Prompt: r.transcript.prompt(), Sampling: sampling, StopIDs: p.stopIDs, StopStrings: r.game.start.StopStrings,
+		ID: uint64(r.index) + 1, Prompt: r.transcript.prompt(), Sampling: sampling, StopIDs: p.stopIDs,
+		StopStrings: r.game.start.StopStrings,
 	}}
 }

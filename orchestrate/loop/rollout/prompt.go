@@ -11,11 +11,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// The prompt styles of config.Rollout.Prompt.
-const (
-	promptChat    = "chat"
-	promptCompact = "compact"
-)
+// promptCompact is the value of config.Rollout.Prompt that shows the state alone.
+const promptCompact = "compact"
 
 // rules is what an episode's prompts say about the game as a whole.
 type rules struct {
@@ -44,14 +41,7 @@ type prompts struct {
 }
 
 func newPrompts(c config.Rollout) (prompts, error) {
-	p := prompts{format: replyFormat{think: c.Think, separator: c.ActionSeparator}}
-	switch c.Prompt {
-	case promptChat:
-	case promptCompact:
-		p.compact = true
-	default:
-		return p, fmt.Errorf("rollout.prompt is %q, expected %s or %s", c.Prompt, promptChat, promptCompact)
-	}
+	p := prompts{compact: c.Prompt == promptCompact, format: replyFormat{think: c.Think, separator: c.ActionSeparator}}
 	if strings.TrimSpace(c.ActionSeparator) == "" {
 		return p, fmt.Errorf("rollout.action_separator is blank, expected something that no action contains")
 	}
@@ -67,7 +57,8 @@ func (p prompts) open(r rules, v view) []chat.Message {
 	system := p.system(r)
 	if len(v.state.Messages) > 0 { // the environment words its turns: how to reply is said once and for all
 		if !r.plain {
-			system += "\n\nWrite your replies " + p.form(r) + " and add nothing around it. Replies in another form are not carried out."
+			system += "\n\nWrite your replies " + p.form(r) +
+				" and add nothing around it. Replies in another form are not carried out."
 		}
 		if messages[0].Role == "system" {
 			system += "\n\n" + messages[0].Content
@@ -122,11 +113,13 @@ func (p prompts) turn(r rules, v view) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "Turn %d\nState:\n%s\n\n", v.turn, v.state.Text)
 	if v.invalid {
-		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once more.\n")
+		s.WriteString("Your last reply held no action that could be carried out, so nothing has changed. Try once " +
+			"more.\n")
 	}
 	fmt.Fprintf(&s, "You have %s left.", count(v.actionsLeft, "action"))
 	if !r.plain {
-		fmt.Fprintf(&s, " Write your reply %s and add nothing around it. Replies in another form are not carried out.", p.form(r))
+		fmt.Fprintf(&s, " Write your reply %s and add nothing around it. Replies in another form are not carried out.",
+			p.form(r))
 	}
 	if r.replyWords > 0 {
 		fmt.Fprintf(&s, " Use at most %d words.", r.replyWords)
@@ -134,8 +127,8 @@ func (p prompts) turn(r rules, v view) string {
 	return s.String()
 }
 
-// form shows how a reply looks. Where actions have names the example holds some of them: small models copy what they see, and a copied
-// action can at least be carried out and rewarded.
+// form shows how a reply looks. Where actions have names the example holds some of them: small models copy what they
+// see, and a copied action can at least be carried out and rewarded.
 func (p prompts) form(r rules) string {
 	if len(r.actions) == 0 {
 		return "as " + p.format.example("your answer")
@@ -144,7 +137,8 @@ func (p prompts) form(r rules) string {
 	if r.maxActionsPerTurn > 1 && r.maxActions > 1 && len(r.actions) > 1 {
 		example = []string{r.actions[len(r.actions)-1], r.actions[0]}
 	}
-	return "in the form " + p.format.example(strings.Join(example, " "+p.format.separator+" ")) + ", with actions of your own choice,"
+	return "in the form " + p.format.example(strings.Join(example, " "+p.format.separator+" ")) +
+		", with actions of your own choice,"
 }
 
 func count(n int, noun string) string {

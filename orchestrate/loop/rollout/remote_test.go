@@ -16,9 +16,9 @@ import (
 	"gyre/torch"
 )
 
-// A batch that mixes four sources, one on a server that dies half-way and one in a process that hangs once, is played to its end:
-// what failed is counted, the rest is whole, and a later batch has the process back. How many calls of the two run out of time on a busy
-// machine is left open.
+// A batch that mixes four sources, one on a server that dies half-way and one in a process that hangs once, is played
+// to its end: what failed is counted, the rest is whole, and a later batch has the process back. How many calls of
+// the two run out of time on a busy machine is left open.
 func TestMixedSourcesWithAServerThatDiesAndAProcessThatHangs(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || testing.Short() {
@@ -63,7 +63,8 @@ func TestMixedSourcesWithAServerThatDiesAndAProcessThatHangs(t *testing.T) {
 		"config": fmt.Sprintf(`{"fault": "hang", "once": %q}`, filepath.Join(t.TempDir(), "hung"))})
 	remote.Tag, process.Tag = "Remote", "Remote"
 	judged := config.Env{Tag: "judge", Groups: 2, GroupSize: 2, MaxTurns: 2, MaxActionsPerTurn: 1}
-	plan := Plan{Stream: Train, Step: 1, Sources: []config.Env{source(2, 2, nil), judged, remote, process}, Sampling: torch.Sampling{Temperature: 1, TopP: 1}}
+	plan := Plan{Stream: Train, Step: 1, Sources: []config.Env{source(2, 2, nil), judged, remote, process},
+		Sampling: torch.Sampling{Temperature: 1, TopP: 1}}
 	episodes, stats, err := p.Play(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +74,15 @@ func TestMixedSourcesWithAServerThatDiesAndAProcessThatHangs(t *testing.T) {
 		counts[f.Tag+f.Cause]++
 	}
 	remoteFailures := counts["Remotetimeout"] + counts["Remoteerror"]
-	if len(episodes)+stats.LeftOut != 20 || stats.LeftOut == 0 || remoteFailures != stats.Failed[episode.Timeout]+stats.Failed[episode.Error] {
+	if len(episodes)+stats.LeftOut != 20 || stats.LeftOut == 0 ||
+		remoteFailures != stats.Failed[episode.Timeout]+stats.Failed[episode.Error] {
 		t.Errorf("%d episodes, %d left out, failed %v: %v", len(episodes), stats.LeftOut, stats.Failed, counts)
 	}
 	for i, e := range episodes {
-		if err := e.Check(); err != nil || i < 8 && e.Index != i || e.Stop == episode.Timeout || e.Stop == episode.Error {
-			t.Errorf("episode %d of place %d ended with %s, %v: those of native environments are all there", e.Index, i, e.Stop, err)
+		if err := e.Check(); err != nil || i < 8 && e.Index != i || e.Stop == episode.Timeout ||
+			e.Stop == episode.Error {
+			t.Errorf("episode %d of place %d ended with %s, %v: those of native environments are all there", e.Index,
+				i, e.Stop, err)
 		}
 	}
 	plan.Sources = []config.Env{process, source(1, 2, nil)}

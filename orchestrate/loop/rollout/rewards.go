@@ -37,8 +37,8 @@ type component struct {
 	weight float64
 }
 
-// apply gives the reward of an action, which is the environment's sum or the weighted sum of its components, and these components,
-// placed as the experiment says.
+// apply gives the reward of an action, which is the environment's sum or the weighted sum of its components, and
+// these components, placed as the experiment says.
 func (w weighting) apply(result envs.Result) (reward float64, components []component) {
 	if len(w) == 0 {
 		reward = result.Reward
@@ -54,8 +54,8 @@ func (w weighting) apply(result envs.Result) (reward float64, components []compo
 	return reward, components
 }
 
-// credit writes a turn's components and its reward into the transcript, whose last reply they are about. lengths are the reply's
-// tokens in bytes of text.
+// credit writes a turn's components and its reward into the transcript, whose last reply they are about. lengths are
+// the reply's tokens in bytes of text.
 func (w weighting) credit(t *transcript, out outcome, lengths []int) {
 	turn, last := t.turns[len(t.turns)-1], len(t.ids)-1
 	totals := map[int]float64{}
@@ -77,7 +77,8 @@ func (w weighting) credit(t *transcript, out outcome, lengths []int) {
 	}
 }
 
-// place divides a component among the tokens that carry it. A segment of text that no token touches is carried by the last token.
+// place divides a component among the tokens that carry it. A segment of text that no token touches is carried by the
+// last token.
 func place(c envs.Component, turn episode.Turn, last int, lengths []int) []episode.Reward {
 	from, to := last, last+1
 	switch c.Placement {
@@ -114,7 +115,8 @@ func touched(lengths []int, from, to int) (first, end int) {
 	return first, end
 }
 
-// checkNames refuses [[rewards]] that name none of the components that occur: a misspelt name would silently weigh nothing.
+// checkNames refuses [[rewards]] that name none of the components that occur: a misspelt name would silently weigh
+// nothing.
 func (w weighting) checkNames(episodes []*episode.Episode) error {
 	seen := map[string]bool{}
 	for _, e := range episodes {
@@ -127,7 +129,8 @@ func (w weighting) checkNames(episodes []*episode.Episode) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if !seen[name] {
-			return fmt.Errorf("[[rewards]] weighs the component %q, but no episode of the first batch has one; they have: %s",
+			return fmt.Errorf("[[rewards]] weighs the component %q, but no episode of the first batch has one; they "+
+				"have: %s",
 				name, strings.Join(slices.Sorted(maps.Keys(seen)), ", "))
 		}
 	}

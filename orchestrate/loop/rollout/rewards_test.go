@@ -84,7 +84,8 @@ func (j *judge) Step(_ context.Context, reply string) (envs.Result, error) {
 func judged(t *testing.T, p *Player, options map[string]any) (*episode.Episode, Stats, error) {
 	t.Helper()
 	from := config.Env{Tag: "judge", Groups: 1, GroupSize: 1, MaxTurns: 2, MaxActionsPerTurn: 1, Options: options}
-	episodes, stats, err := p.Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{from}, Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
+	episodes, stats, err := p.Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{from},
+		Sampling: torch.Sampling{Temperature: 1, TopP: 1}})
 	if err != nil || len(episodes) == 0 {
 		return nil, stats, err
 	}
@@ -93,7 +94,10 @@ func judged(t *testing.T, p *Player, options map[string]any) (*episode.Episode, 
 
 func saying(t *testing.T, rewards []config.Reward, replies ...string) (*Player, *script) {
 	t.Helper()
-	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(_ uint64, turn int) string { return replies[turn] + eos }}
+	sampler := &script{t: t, tokenizer: tokenizer(t), reply: func(_ uint64, turn int) string {
+		return replies[turn] +
+			eos
+	}}
 	p, err := NewPlayer(tokenizer(t), sampler, defaults(), rewards, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -123,15 +127,18 @@ func TestNamedPartsReachTheEpisode(t *testing.T) {
 		t.Error(err)
 	}
 	if e.Score != 14 || len(e.Rewards) != 2 || e.Rewards[1].Token != len(e.IDs)-1 {
-		t.Errorf("score %v of rewards %v, want the environment's own 7 on the last token of both replies", e.Score, e.Rewards)
+		t.Errorf("score %v of rewards %v, want the environment's own 7 on the last token of both replies", e.Score,
+			e.Rewards)
 	}
 	first, second := e.Turns[0], e.Turns[1]
 	want := []episode.Reward{{Token: first.End - 1, Value: 1}, {Token: second.End - 1, Value: 1}}
 	if !reflect.DeepEqual(e.Components["correctness"], want) {
 		t.Errorf("correctness %v, want %v", e.Components["correctness"], want)
 	}
-	if total, tokens := sum(e.Components["length"], first.Reply, first.End); !near(total, 8) || tokens != first.End-first.Reply {
-		t.Errorf("length gives %v to %d tokens of the first reply, want 8 to all %d", total, tokens, first.End-first.Reply)
+	if total, tokens := sum(e.Components["length"], first.Reply, first.End); !near(total, 8) ||
+		tokens != first.End-first.Reply {
+		t.Errorf("length gives %v to %d tokens of the first reply, want 8 to all %d", total, tokens,
+			first.End-first.Reply)
 	}
 	text := ""
 	for _, share := range e.Components["letters"] {
@@ -147,7 +154,8 @@ func TestNamedPartsReachTheEpisode(t *testing.T) {
 		t.Errorf("letters gives %v to %d tokens at the end of the second reply, want 0.6 to 1", total, tokens)
 	}
 	m := Summarize([]*episode.Episode{e})
-	if m["judge/reward/correctness"] != 2 || !near(m["judge/reward/letters"], 1.2) || !near(m["judge/reward/length"], 11) {
+	if m["judge/reward/correctness"] != 2 || !near(m["judge/reward/letters"], 1.2) ||
+		!near(m["judge/reward/length"], 11) {
 		t.Errorf("metrics %v, want the sums of the parts", m)
 	}
 }
@@ -161,7 +169,8 @@ func TestWeightedParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2*(2+6) - 0.5*(8+3); !near(e.Score, want) || !near(e.Return(), want) || !near(e.Metrics["episodic_return"], want) {
+	if want := 2*(2+6) - 0.5*(8+3); !near(e.Score, want) || !near(e.Return(), want) ||
+		!near(e.Metrics["episodic_return"], want) {
 		t.Errorf("score %v, return %v, metric %v, want %v", e.Score, e.Return(), e.Metrics["episodic_return"], want)
 	}
 	if total, _ := sum(e.Components["length"], 0, len(e.IDs)); !near(total, 11) {
@@ -198,7 +207,8 @@ func TestFormatPenaltyBesideWeightedParts(t *testing.T) {
 
 // A name that weighs nothing, or that an environment refuses, is an error and not a reward of zero.
 func TestRewardNamesAreChecked(t *testing.T) {
-	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness", `no part "refused"`: "refused"} {
+	for want, name := range map[string]string{"they have: correctness, length, letters": "corectness",
+		`no part "refused"`: "refused"} {
 		_, _, err := judged(t, playerOf(saying(t, []config.Reward{{Name: name, Weight: 1}}, "abc", "abc")), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, want)
@@ -207,7 +217,8 @@ func TestRewardNamesAreChecked(t *testing.T) {
 }
 
 func TestPartsThatNoEpisodeCanHold(t *testing.T) {
-	for bad, want := range map[string]string{"name": "name is empty", "value": "+Inf", "placement": `placement "middle"`} {
+	for bad, want := range map[string]string{"name": "name is empty", "value": "+Inf",
+		"placement": `placement "middle"`} {
 		p, sampler := saying(t, nil, "abc", "abc")
 		sampler.again = true
 		e, stats, err := judged(t, p, map[string]any{"bad": bad})
@@ -270,19 +281,23 @@ func TestPlacesOfParts(t *testing.T) {
 			t.Errorf("placement %s in an empty reply: %v", placement, got)
 		}
 	}
-	if got := place(envs.Component{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 || got[0] != (episode.Reward{Token: 6, Value: 1}) {
+	if got := place(envs.Component{Value: 3, Placement: envs.PlaceMean}, three, 8, []int{1, 1, 1}); len(got) != 3 ||
+		got[0] != (episode.Reward{Token: 6, Value: 1}) {
 		t.Errorf("the mean over three tokens: %v", got)
 	}
-	for stretch, want := range map[[2]int][]int{{0, 3}: {6, 7, 8}, {0, 1}: {6}, {2, 9}: {8}, {1, 1}: {5}, {-1, 2}: {5}, {3, 4}: {5}} {
+	for stretch, want := range map[[2]int][]int{{0, 3}: {6, 7, 8}, {0, 1}: {6}, {2, 9}: {8}, {1, 1}: {5}, {-1, 2}: {5},
+		{3, 4}: {5}} {
 		var got []int
-		for _, share := range place(envs.Component{Value: 3, From: stretch[0], To: stretch[1], Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
+		for _, share := range place(envs.Component{Value: 3, From: stretch[0], To: stretch[1],
+			Placement: envs.PlaceSpread}, three, 5, []int{1, 1, 1}) {
 			got = append(got, share.Token)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("the bytes %v lie on the tokens %v, want %v", stretch, got, want)
 		}
 	}
-	if got := place(envs.Component{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8, []int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
+	if got := place(envs.Component{Value: 3, From: 1, To: 2, Placement: envs.PlaceSpread}, three, 8,
+		[]int{1, 1, 1}); len(got) != 1 || got[0].Token != 7 {
 		t.Errorf("the middle of three tokens: %v", got)
 	}
 }

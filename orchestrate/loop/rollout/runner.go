@@ -12,7 +12,8 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// runner plays one episode. The sampling loop and the workers hand it to each other; only one of them touches it at a time.
+// runner plays one episode. The sampling loop and the workers hand it to each other; only one of them touches it at a
+// time.
 type runner struct {
 	player  *Player
 	source  config.Env
@@ -31,7 +32,8 @@ type runner struct {
 	turns      []turn // that lie behind
 	first      int    // of turns, that the policy still sees
 	squeezed   int    // turns that were forgotten only because the rest would not have fitted
-	// otherTemperature is set where replies were sampled at another one than that of training: their log-probs are another policy's.
+	// otherTemperature is set where replies were sampled at another one than that of training: their log-probs are
+	// another policy's.
 	otherTemperature bool
 	stop             string
 	busy             time.Duration // spent on environment and text
@@ -59,8 +61,9 @@ func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) (
 		for range source.Groups {
 			for member := range source.GroupSize {
 				all = append(all, &runner{
-					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group, member: member,
-					seed: envSeed + int64(group), holdout: holdout,
+					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group,
+					member: member,
+					seed:   envSeed + int64(group), holdout: holdout,
 				})
 			}
 			group++
@@ -69,7 +72,8 @@ func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) (
 	return all, nil
 }
 
-// prepare finds a source's environment and wording, fills the source's defaults and makes the first instance, which tries its options.
+// prepare finds a source's environment and wording, fills the source's defaults and makes the first instance, which
+// tries its options.
 func (p *Player) prepare(source *config.Env) (envs.Spec, prompts, error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
@@ -90,7 +94,8 @@ func (p *Player) prepare(source *config.Env) (envs.Spec, prompts, error) {
 
 // again is a runner that plays the same episode once more: the same seed, and the same random draws.
 func (r *runner) again() *runner {
-	return &runner{player: r.player, source: r.source, spec: r.spec, prompts: r.prompts, index: r.index, group: r.group, member: r.member,
+	return &runner{player: r.player, source: r.source, spec: r.spec, prompts: r.prompts, index: r.index,
+		group: r.group, member: r.member,
 		seed: r.seed, holdout: r.holdout, attempt: r.attempt + 1}
 }
 
@@ -134,8 +139,8 @@ func (r *runner) open(ctx context.Context) error {
 	return nil
 }
 
-// fits says whether a turn can be played after a prompt of so many tokens: its reply may be as long as replies may be, and no reply
-// is cut short by the sequence's end.
+// fits says whether a turn can be played after a prompt of so many tokens: its reply may be as long as replies may
+// be, and no reply is cut short by the sequence's end.
 func (r *runner) fits(prompt int) bool { return prompt+r.maxTokens() <= r.player.rollout.MaxLength }
 
 func (r *runner) maxTokens() int {
@@ -160,7 +165,8 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 	}
 	r.transcript.reply(reply, logprobs, trained)
 	p.weights.credit(&r.transcript, out, p.lengths(reply))
-	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.text(reply), actions: out.actions, reward: out.reward})
+	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.text(reply),
+		actions: out.actions, reward: out.reward})
 	switch {
 	case r.game.stop != "":
 		r.finish(r.game.stop)
@@ -174,7 +180,8 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 		r.finish(r.game.stop)
 		return nil
 	}
-	r.pending = view{turn: len(r.turns) + 1, state: state, actionsLeft: r.game.actionsLeft, invalid: out.invalid, reward: out.reward}
+	r.pending = view{turn: len(r.turns) + 1, state: state, actionsLeft: r.game.actionsLeft, invalid: out.invalid,
+		reward: out.reward}
 	fits, err := r.prompt(r.pending)
 	if err != nil {
 		return fmt.Errorf("%s: prompt of turn %d: %w", r, r.pending.turn, err)
@@ -223,7 +230,8 @@ func (r *runner) leave() {
 func (r *runner) episode(step int) *episode.Episode {
 	t := &r.transcript
 	e := &episode.Episode{
-		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name, Gold: r.game.start.Answer, Seed: r.seed,
+		Step: step, Group: r.group, Index: r.index, Tag: r.source.Tag, Label: r.game.start.Name,
+		Gold: r.game.start.Answer, Seed: r.seed,
 		IDs: slices.Clip(t.ids), Mask: t.mask, Logprob: t.logprob, Rewards: t.rewards, Turns: t.turns,
 		Components: t.components, Contexts: t.contexts,
 		Success: r.stop == episode.Terminated && r.game.success, Stop: r.stop, Metrics: map[string]float64{},
@@ -245,7 +253,8 @@ func (r *runner) episode(step int) *episode.Episode {
 	e.Metrics["num_actions"] = float64(r.game.numActions)
 	e.Metrics["num_turns"] = float64(len(e.Turns))
 	if mode := r.player.rollout.Context; mode == contextWindow || mode == contextSingle {
-		e.Metrics["context_sequences"], e.Metrics["context_squeezed"] = float64(max(1, len(e.Contexts))), float64(r.squeezed)
+		e.Metrics["context_sequences"], e.Metrics["context_squeezed"] = float64(max(1, len(e.Contexts))),
+			float64(r.squeezed)
 	}
 	e.Metrics["episodic_return"] = r.game.earned
 	return e

@@ -28,11 +28,15 @@ func TestNormalize(t *testing.T) {
 		method, within string
 		want           []float64
 	}{
-		"identity":        {"identity", "state", []float64{0, 0, 0, 4, 2, 2, 2, 7}},
-		"mean by state":   {"mean", "state", []float64{-1, -1, -1, 3, 0, 0, 0, 0}},
-		"std by state":    {"mean_std", "state", []float64{-1 / (2 + eps), -1 / (2 + eps), -1 / (2 + eps), 3 / (2 + eps), 0, 0, 0, 0}},
-		"std by tag":      {"mean_std", "tag", []float64{-10. / 7 / (tagStd + eps), -10. / 7 / (tagStd + eps), -10. / 7 / (tagStd + eps), (4 - 10./7) / (tagStd + eps), (2 - 10./7) / (tagStd + eps), (2 - 10./7) / (tagStd + eps), (2 - 10./7) / (tagStd + eps), 0}},
-		"mean over batch": {"mean", "batch", []float64{-17. / 8, -17. / 8, -17. / 8, 4 - 17./8, 2 - 17./8, 2 - 17./8, 2 - 17./8, 7 - 17./8}},
+		"identity":      {"identity", "state", []float64{0, 0, 0, 4, 2, 2, 2, 7}},
+		"mean by state": {"mean", "state", []float64{-1, -1, -1, 3, 0, 0, 0, 0}},
+		"std by state": {"mean_std", "state", []float64{-1 / (2 + eps), -1 / (2 + eps), -1 / (2 + eps),
+			3 / (2 + eps), 0, 0, 0, 0}},
+		"std by tag": {"mean_std", "tag", []float64{-10. / 7 / (tagStd + eps), -10. / 7 / (tagStd + eps),
+			-10. / 7 / (tagStd + eps), (4 - 10./7) / (tagStd + eps), (2 - 10./7) / (tagStd + eps),
+			(2 - 10./7) / (tagStd + eps), (2 - 10./7) / (tagStd + eps), 0}},
+		"mean over batch": {"mean", "batch", []float64{-17. / 8, -17. / 8, -17. / 8, 4 - 17./8, 2 - 17./8, 2 - 17./8,
+			2 - 17./8, 7 - 17./8}},
 	} {
 		episodes := batch()
 		normalize(episodes, c.method, c.within)
@@ -63,7 +67,8 @@ func TestSingleEpisodesAreNotNormalized(t *testing.T) {
 	episodes := append(scored("a", 0, 3), scored("a", 1, 5)...)
 	normalize(episodes, "mean_std", "state")
 	if episodes[0].Score != 3 || episodes[1].Score != 5 {
-		t.Errorf("scores %v and %v, want 3 and 5: there is nothing to compare with", episodes[0].Score, episodes[1].Score)
+		t.Errorf("scores %v and %v, want 3 and 5: there is nothing to compare with", episodes[0].Score,
+			episodes[1].Score)
 	}
 }
 
@@ -102,9 +107,11 @@ func TestSummarize(t *testing.T) {
 	}
 	markPasses(episodes, []config.Env{{Groups: 2, GroupSize: 2}, {Groups: 1, GroupSize: 1}})
 	want := map[string]float64{
-		"a/success": 0.25, "a/non-zero/success": 1, "a/pass@1": 0.25, "a/non-zero/pass@1": 0.5, "a/pass@2": 0.5, "a/non-zero/pass@2": 1, "a/action_is_valid": 0.125,
+		"a/success": 0.25, "a/non-zero/success": 1, "a/pass@1": 0.25, "a/non-zero/pass@1": 0.5, "a/pass@2": 0.5,
+		"a/non-zero/pass@2": 1, "a/action_is_valid": 0.125,
 		"a/non-zero/action_is_valid": 0.5, "a/episodic_return": -0.25, "a/non-zero/episodic_return": -0.25,
-		"b/action_is_valid": 0, "b/success": 1, "b/non-zero/success": 1, "b/pass@1": 1, "b/non-zero/pass@1": 1, "b/episodic_return": 4,
+		"b/action_is_valid": 0, "b/success": 1, "b/non-zero/success": 1, "b/pass@1": 1, "b/non-zero/pass@1": 1,
+		"b/episodic_return":          4,
 		"b/non-zero/episodic_return": 4, "response_length": 2, "charts/avg_episode_return": 1.875,
 	}
 	if got := Summarize(episodes); !reflect.DeepEqual(got, want) {

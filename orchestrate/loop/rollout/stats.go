@@ -19,9 +19,9 @@ type Stats struct {
 	EnvBusy      time.Duration // in environments, parsing and tokenising, summed over episodes
 	Stops        map[string]int
 
-	Failed   map[string]int // episodes that an environment ended, by cause (the three of Causes), the second attempts included
+	Failed   map[string]int // attempts at episodes that an environment ended, by cause (see Causes)
 	Replayed int            // failed episodes whose second attempt succeeded
-	LeftOut  int            // planned episodes that are missing: they failed twice, or are all that is left of their group
+	LeftOut  int            // planned episodes that failed twice, or are all that is left of their group
 	Failures []Failure      // in the order of the episodes, first attempts first
 
 	TooLong  int // episodes whose first prompt left no room for a reply
@@ -54,8 +54,10 @@ func (t *Stats) merge(other Stats) {
 	}
 	t.Planned, t.Episodes, t.Turns = t.Planned+other.Planned, t.Episodes+other.Episodes, t.Turns+other.Turns
 	t.Replayed, t.LeftOut, t.TooLong = t.Replayed+other.Replayed, t.LeftOut+other.LeftOut, t.TooLong+other.TooLong
-	t.PromptTokens, t.CachedTokens, t.NewTokens = t.PromptTokens+other.PromptTokens, t.CachedTokens+other.CachedTokens, t.NewTokens+other.NewTokens
-	t.Generation, t.EnvWait, t.EnvBusy = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait), t.EnvBusy+other.EnvBusy
+	t.PromptTokens, t.CachedTokens, t.NewTokens = t.PromptTokens+other.PromptTokens, t.CachedTokens+other.CachedTokens,
+		t.NewTokens+other.NewTokens
+	t.Generation, t.EnvWait, t.EnvBusy = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait),
+		t.EnvBusy+other.EnvBusy
 	t.Failures = append(t.Failures, other.Failures...)
 	t.Stops, t.Failed = added(t.Stops, other.Stops), added(t.Failed, other.Failed)
 }
@@ -72,19 +74,19 @@ func added(a, b map[string]int) map[string]int {
 
 // Metrics are what is logged of a Play.
 type Metrics struct {
-	Episodes     int                `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
-	Turns        int                `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
-	PromptTokens int                `metric:"rollout/prompt_tokens" unit:"tokens" doc:"over all requests, cached ones included"`
-	NewTokens    int                `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
-	Stops        map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"of planned episodes that ended for a reason"`
-	Failed       map[string]int     `metric:"rollout/failed/{cause}" unit:"episodes" doc:"ended by an environment that failed, second attempts included"`
-	Replayed     int                `metric:"rollout/replayed" unit:"episodes" doc:"failed ones whose second attempt succeeded"`
-	LeftOut      int                `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or all that is left of their group: nothing is computed from them"`
+	Episodes int                `metric:"rollout/episodes" unit:"episodes" doc:"played, less those left out"`
+	Turns    int                `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
+	Prompts  int                `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests, cached ones too"`
+	Replies  int                `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
+	Stops    map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"of episodes that ended for a reason"`
+	Failed   map[string]int     `metric:"rollout/failed/{cause}" unit:"attempts" doc:"that an environment ended"`
+	Replayed int                `metric:"rollout/replayed" unit:"episodes" doc:"failed, then played to their ends"`
+	LeftOut  int                `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or alone in their group"`
 }
 
 // Metrics gives what is logged: turns, tokens, and what became of the episodes.
 func (t Stats) Metrics() Metrics {
-	m := Metrics{Episodes: t.Episodes, Turns: t.Turns, PromptTokens: t.PromptTokens, NewTokens: t.NewTokens,
+	m := Metrics{Episodes: t.Episodes, Turns: t.Turns, Prompts: t.PromptTokens, Replies: t.NewTokens,
 		Stops: map[string]float64{}, Failed: map[string]int{}, Replayed: t.Replayed, LeftOut: t.LeftOut}
 	for _, stop := range episode.Stops {
 		m.Stops[stop] = float64(t.Stops[stop]) / float64(max(1, t.Planned))

@@ -9,9 +9,9 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without repetition has
-// succeeded (Chen et al., 2021), for k = n (whether any has) and the powers of two below. In a group that lacks members k is at most
-// those that it has.
+// markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without
+// repetition has succeeded (Chen et al., 2021), for k = n (whether any has) and the powers of two below. In a group
+// that lacks members k is at most those that it has.
 func markPasses(episodes []*episode.Episode, sources []config.Env) {
 	var planned []int // size of each group
 	for _, s := range sources {
@@ -58,8 +58,8 @@ func SolvedBy(episodes []*episode.Episode, most int) []int {
 
 // Summarize averages the episodes' own metrics under RAGEN's names:
 //
-//	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return (rewards
-//	                       without penalties), reward/{component}, and turn means such as action_is_valid, action_is_effective
+//	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return
+//	                       (rewards without penalties), reward/{component}, and turn means such as action_is_valid
 //	{tag}/non-zero/{key}   mean over those where it is not zero, absent if there are none
 //	response_length        mean number of sampled tokens
 //	charts/avg_episode_return  mean over tags of episodic_return

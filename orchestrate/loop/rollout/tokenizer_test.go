@@ -29,16 +29,19 @@ func load(t *testing.T) *chat.Tokenizer {
 		vocabulary[string(byteRune(b))] = b
 	}
 	special := func(id int, content string) map[string]any {
-		return map[string]any{"id": id, "content": content, "special": true, "normalized": false, "lstrip": false, "rstrip": false, "single_word": false}
+		return map[string]any{"id": id, "content": content, "special": true, "normalized": false, "lstrip": false,
+			"rstrip": false, "single_word": false}
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]any{
 		"tokenizer.json": map[string]any{
 			"version": "1.0", "normalizer": nil, "truncation": nil, "padding": nil, "post_processor": nil,
-			"added_tokens":  []any{special(256, "<|im_start|>"), special(257, eos)},
-			"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-			"decoder":       map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-			"model":         map[string]any{"type": "BPE", "vocab": vocabulary, "merges": []string{}},
+			"added_tokens": []any{special(256, "<|im_start|>"), special(257, eos)},
+			"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+				"use_regex": true},
+			"decoder": map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
+				"use_regex": true},
+			"model": map[string]any{"type": "BPE", "vocab": vocabulary, "merges": []string{}},
 		},
 		"tokenizer_config.json": map[string]any{"eos_token": eos, "chat_template": chat.ChatML},
 	} {

@@ -5,7 +5,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// transcript is the token side of one episode. Its ids only ever grow; a prompt extends the sequence before it or starts another.
+// transcript is the token side of one episode. Its ids only ever grow; a prompt extends the sequence before it or
+// starts another.
 type transcript struct {
 	conversation *chat.Conversation
 	ids          []int32
@@ -63,8 +64,8 @@ func (t *transcript) reply(ids []int32, logprobs []float32, trained bool) {
 	t.turns = append(t.turns, episode.Turn{Observation: t.observation, Reply: start, End: len(t.ids)})
 }
 
-// component records what a reward component gives to tokens, zeros too: a component that was judged 0 differs from one that nobody
-// judged.
+// component records what a reward component gives to tokens, zeros too: a component that was judged 0 differs from
+// one that nobody judged.
 func (t *transcript) component(name string, shares []episode.Reward) {
 	if t.components == nil {
 		t.components = map[string][]episode.Reward{}

@@ -26,11 +26,11 @@ type result struct {
 	err    error
 }
 
-// startWorkers starts n workers for episodes: so many environments are stepped at once. An episode has at most one task at a time, so
-// that neither do nor a worker ever blocks.
+// startWorkers starts n workers for episodes: so many environments are stepped at once. An episode has at most one
+// task at a time, so that neither do nor a worker ever blocks.
 func startWorkers(ctx context.Context, n, episodes int) *workers {
 	w := &workers{ctx: ctx, tasks: make(chan task, episodes), done: make(chan result, episodes), pool: pool.New()}
-	for range min(n, episodes) {
+	for range max(1, min(n, episodes)) {
 		w.pool.Go(func() {
 			for t := range w.tasks {
 				w.done <- result{t.runner, w.attempt(t)}

@@ -21,7 +21,7 @@ type Selection struct {
 	RewardStd []float64 // standard deviation of the rewards in each episode's group, before filtering
 	Batch     *train.Batch
 
-	groups         []int    // group ids in the order of Selection.Spread
+	groups         []int    // group ids in the order of Selection.Std
 	scale          float64  // the filter's factor on advantages
 	width          int      // of the batch before the filter: its longest episode less the first token, which is never predicted
 	oldFromSampler bool     // the old log-probs are the sampler's, unchecked
@@ -83,7 +83,7 @@ func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, k
 		s.width = max(s.width, len(e.IDs)-1)
 		// An episode in which the policy said nothing has nothing to learn from.
 		if g := index[e.Group]; slices.Contains(chosen.Kept, g) && e.PolicyTokens() > 0 {
-			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, chosen.Spread[g])
+			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, chosen.Std[g])
 		}
 	}
 	s.Batch = session.BatchOf(s.Episodes)
