@@ -127,7 +127,7 @@ func (c Column) text(cell any) string {
 // isText tells whether a column holds text: it is aligned to the left and its lines may be broken.
 func (t *Table) isText(column int) bool {
 	for _, row := range t.Rows {
-		if _, ok := value(row[column]).(string); ok {
+		if text, ok := value(row[column]).(string); ok && text != "" {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // analysisMetrics are the numbers that an analysis makes, of a metrics line or of --json.
@@ -177,6 +178,11 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 	if !strings.Contains(stdout, "bucket_1") || !strings.Contains(stdout, "exact profile") {
 		t.Errorf("the table is missing:\n%s", stdout)
 	}
+	for line := range strings.Lines(stdout) {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
 	values := steadyMetrics(t, filepath.Join(dir, "probe/metrics.jsonl"))[2]
 	if _, ok := values["val-env/sokoban/success"]; !ok {
 		t.Error("--with-val logged no validation")
@@ -225,7 +231,7 @@ func TestProbeOutcomes(t *testing.T) {
 		{"no spread at all", "|task|", 0, []string{"--rollouts", flat}},
 		{"an empty bucket", "bucket_5", 0, []string{"--rollouts", far, "analysis.buckets=fixed_rv"}},
 		{"an empty selection", "the filter kept none of 4 episodes", 1, []string{"--rollouts", flat, "filter.include_zero=false"}},
-		{"groups of one", "at least two members", 1, []string{"--rollouts", single}},
+		{"groups of one", "at least two", 1, []string{"--rollouts", single}},
 		{"a NaN reward", "broken.jsonl:1", 1, []string{"--rollouts", broken}},
 		{"paper", "paper profile", 0, []string{"--rollouts", several, "analysis.profile=paper"}},
 		{"paper that does not divide", "paper_micro_batch", 2, []string{"--rollouts", several, "analysis.profile=paper", "analysis.paper_micro_batch=3"}},

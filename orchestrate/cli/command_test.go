@@ -17,9 +17,6 @@ func TestMain(m *testing.M) {
 		if poor := os.Getenv("GYRE_TEST_POOR_RANK"); poor != "" && poor == os.Getenv("GYRE_RANK") {
 			takeMemoryAway()
 		}
-		if os.Getenv("GYRE_TEST_SMALL") != "" {
-			os.Args = append(os.Args[:1], smaller(os.Args[1:], 2)...)
-		}
 		os.Exit(Main(os.Args))
 	}
 	for name, value := range environment {

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,7 +68,7 @@ func documentedLines(t *testing.T, root, file string) (out []documentedLine) {
 
 // notRun are the documented commands that the test does not run, by what they begin with, and why.
 var notRun = map[string]string{
-	"make ":                   "builds, tests and measures; make demo is run in its place",
+	"make ":                   "builds, tests and measures; make demo is gyre demo",
 	"bash scripts/get-smol":   "downloads; a stand-in lies in its place",
 	"gyre model pull":         "downloads; a stand-in lies in its place",
 	"gyre env play Remote":    "needs a server, which envs/remote's tests start",
@@ -108,7 +106,8 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		for _, line := range documentedLines(t, root, name) {
 			text := strings.Join(line.words, " ")
 			if text == "make demo" {
-				demoScript(t, dir)
+				mustIn(t, dir, "demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=2", "envs.0.groups=4", "actor.mini_batch=8",
+					"validation.envs.0.groups=8", "analysis.groups=8")
 				continue
 			}
 			skipped := strings.Contains(text, "…") || strings.Contains(text, "=cuda")
@@ -196,21 +195,4 @@ func documentedPlace(t *testing.T, root string) string {
 		}
 	}
 	return dir
-}
-
-// demoScript runs scripts/demo.sh with a gyre that makes every command small.
-func demoScript(t *testing.T, dir string) {
-	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "gyre"), []byte("#!/usr/bin/env bash\nGYRE_TEST_SMALL=1 exec "+binary+` "$@"`+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.Background(), "bash", "scripts/demo.sh")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "random moves    ") {
-		t.Fatalf("scripts/demo.sh: %v\n%s", err, out)
-	}
 }
