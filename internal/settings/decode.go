@@ -23,8 +23,8 @@ type decoder struct {
 	loose bool
 }
 
-// DecodeOptions sets the options of a struct that to points to, fields with an option tag. Values are as a TOML or JSON decoder delivers them, or
-// strings as typed on a command line. Each problem is reported by the option's name.
+// DecodeOptions sets the options of a struct that to points to, fields with an option tag. Values are as a TOML or
+// JSON decoder delivers them, or strings as typed on a command line. Each problem is reported by the option's name.
 func DecodeOptions(to any, values map[string]any, report func(key, format string, args ...any)) {
 	v := reflect.ValueOf(to).Elem()
 	d := decoder{report: report, defined: map[string]bool{}, root: v.Type(), loose: true}
@@ -118,7 +118,8 @@ func (d *decoder) value(path string, raw any, to reflect.Value, tag reflect.Stru
 
 // listSyntax shows how the list is written that one text was given for.
 func listSyntax(path string, raw any, to reflect.Value) string {
-	if s, ok := raw.(string); ok && to.Kind() == reflect.Slice && (to.Type().Elem().Kind() == reflect.String || readsItself(to.Type().Elem())) {
+	if s, ok := raw.(string); ok && to.Kind() == reflect.Slice && (to.Type().Elem().Kind() == reflect.String ||
+		readsItself(to.Type().Elem())) {
 		return fmt.Sprintf("; a list is written [%q], on a command line '%s=[%q]'", s, path, s)
 	}
 	return ""

@@ -1,10 +1,11 @@
-// Package settings decodes settings into structs, once for all: configurations and studies in TOML, the overrides of a command line on top of them,
-// and the options of environments. Everything wrong is reported together, each with its line or its override, and with the name that was probably
-// meant.
+// Package settings decodes settings into structs, once for all: configurations and studies in TOML, the overrides of
+// a command line on top of them, and the options of environments. Everything wrong is reported together, each with
+// its line or its override, and with the name that was probably meant.
 //
-// Tags of a field: toml (or option) is its key, with further names after commas; default is applied before the document is read; oneof lists the
-// legal values; aliases (spelling=value,…) are other spellings of them, hints (word=value,…) what to propose for a word that is none; range is the
-// interval of legal numbers; elements (key=value,…) are defaults of the tables in a list.
+// Tags of a field: toml (or option) is its key, with further names after commas; default is applied before the
+// document is read; oneof lists the legal values; aliases (spelling=value,…) are other spellings of them, hints
+// (word=value,…) what to propose for a word that is none; range is the interval of legal numbers; elements
+// (key=value,…) are defaults of the tables in a list.
 package settings
 
 import (
@@ -19,7 +20,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Document is a TOML document with overrides on top of it, and everything that is wrong with it. It belongs to one goroutine.
+// Document is a TOML document with overrides on top of it, and everything that is wrong with it. It belongs to one
+// goroutine.
 type Document struct {
 	// Keys of the document in the order in which they are written, without those of overrides.
 	Keys []toml.Key
@@ -66,7 +68,8 @@ func (d *Document) Decode(to any) {
 // Defined reports whether the document or an override sets a path, such as validation.envs.0.groups.
 func (d *Document) Defined(path string) bool { return d.defined[path] }
 
-// typed is a value that was typed on a command line: its text and what TOML makes of it. The text counts where a string is wanted (run.name=2024).
+// typed is a value that was typed on a command line: its text and what TOML makes of it. The text counts where a
+// string is wanted (run.name=2024).
 type typed struct {
 	text  string
 	value any
@@ -188,8 +191,9 @@ func (d *Document) overrideBelow(table string) (text string, ok bool) {
 	return text, ok
 }
 
-// line is the 1-based line of the statement that first sets a path; 0 where the document does not set it. The document's first lines are a document
-// themselves, except where they end within a value: the line wanted is the last of the fewest lines after which the path is set.
+// line is the 1-based line of the statement that first sets a path; 0 where the document does not set it. The
+// document's first lines are a document themselves, except where they end within a value: the line wanted is the last
+// of the fewest lines after which the path is set.
 func (d *Document) line(path string) int {
 	n := 1 + sort.Search(len(d.lines), func(i int) bool {
 		for ; i < len(d.lines); i++ {
@@ -217,7 +221,8 @@ func holds(tree any, path []string) bool {
 	}
 	list := reflect.ValueOf(tree)
 	n, err := strconv.Atoi(path[0])
-	return err == nil && n >= 0 && list.Kind() == reflect.Slice && n < list.Len() && holds(list.Index(n).Interface(), path[1:])
+	return err == nil && n >= 0 && list.Kind() == reflect.Slice && n < list.Len() &&
+		holds(list.Index(n).Interface(), path[1:])
 }
 
 // tables returns the elements of an array of tables, whether written with [[…]] or inline.

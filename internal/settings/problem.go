@@ -90,7 +90,8 @@ func (e *Error) Error() string {
 // Is makes every error of this package match ErrInvalid.
 func (e *Error) Is(target error) bool { return target == ErrInvalid }
 
-// Unreadable is the error for a file that cannot be read; where it does not exist, it names a file beside it that may have been meant.
+// Unreadable is the error for a file that cannot be read; where it does not exist, it names a file beside it that may
+// have been meant.
 func Unreadable(file string, err error) error {
 	hint := ""
 	if errors.Is(err, fs.ErrNotExist) {

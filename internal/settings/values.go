@@ -20,7 +20,8 @@ func pairs(tag reflect.StructTag, name string) map[string]string {
 	return out
 }
 
-// canonical returns the legal value that text spells. Case and - or _ do not matter, and a spelling's + stands behind its value too.
+// canonical returns the legal value that text spells. Case and - or _ do not matter, and a spelling's + stands behind
+// its value too.
 func canonical(text string, legal []string, aliases map[string]string) (string, bool) {
 	folded := fold(text)
 	base, plus := strings.CutSuffix(folded, "+")

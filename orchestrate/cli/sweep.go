@@ -47,7 +47,8 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			if err != nil {
 				return err
 			}
-			if s.OnlyStage, s.Start = c.Int("stage"), c.StringSlice("start"); c.IsSet("stage") && (s.OnlyStage < 1 || s.OnlyStage > s.Stages()) {
+			s.OnlyStage, s.Start = c.Int("stage"), c.StringSlice("start")
+			if c.IsSet("stage") && (s.OnlyStage < 1 || s.OnlyStage > s.Stages()) {
 				return Usagef("--stage is %d, and the study has %d", s.OnlyStage, s.Stages())
 			}
 			for _, word := range s.Start {
@@ -68,7 +69,8 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			}
 			sayTime(c, p, wall, known)
 			if stages := s.Stages(); stages > 1 && s.OnlyStage == 0 {
-				fmt.Fprintf(c.App.ErrWriter, "these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
+				fmt.Fprintf(c.App.ErrWriter,
+					"these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
 			}
 			return nil
 		},
@@ -153,7 +155,8 @@ func studyFlags() []cli.Flag {
 }
 
 // runStudy runs a sweep or a search, of which runs are the first, and prints its summary.
-func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
+func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed,
+	execute func(context.Context, *sweep.Study, sweep.Options) (sweep.Summary, error)) error {
 	if err := startable(c, s, runs); err != nil {
 		return err
 	}
@@ -180,13 +183,14 @@ func runStudy(c *cli.Context, s *sweep.Study, runs []sweep.Previewed, execute fu
 		return err
 	}
 	if n := summary.Failed(); n > 0 {
-		return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows), strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
+		return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows),
+			strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
 	}
 	return nil
 }
 
-// startable is an error when not one of the runs can be opened, as when the model is not there yet: that costs no process a run and
-// leaves nothing behind. Some that cannot start are a result of the study.
+// startable is an error when not one of the runs can be opened, as when the model is not there yet: that costs no
+// process a run and leaves nothing behind. Some that cannot start are a result of the study.
 func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
 	var first error
 	for _, r := range runs {
@@ -267,7 +271,8 @@ func loadStudy(c *cli.Context) (*sweep.Study, error) {
 	return s, nil
 }
 
-// listRuns prints runs with what they will take, and adds up the time of those that are missing; known is false where nothing tells it.
+// listRuns prints runs with what they will take, and adds up the time of those that are missing; known is false where
+// nothing tells it.
 func listRuns(c *cli.Context, s *sweep.Study, p sweep.Preview) (total time.Duration, known bool, err error) {
 	t := table.New("condition", "seed", "status", "steps", "time", "memory", "verdict", "directory")
 	reasons := map[string][]string{} // conditions by why their memory is unknown, or what would make them fit
@@ -306,7 +311,8 @@ func listRuns(c *cli.Context, s *sweep.Study, p sweep.Preview) (total time.Durat
 	}
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		conditions := reasons[why]
-		fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", strings.Join(slices.Compact(slices.Sorted(slices.Values(conditions))), ", "), why)
+		conditions = slices.Compact(slices.Sorted(slices.Values(conditions)))
+		fmt.Fprintf(c.App.ErrWriter, "%s: %s\n", strings.Join(conditions, ", "), why)
 	}
 	if broken > 0 {
 		return 0, false, &ExitError{Code: exitUsage, Err: fmt.Errorf("%d of %d runs cannot start", broken, len(p.Runs))}
@@ -324,7 +330,8 @@ func sayWarnings(c *cli.Context, cfg *config.Config, warned map[string]bool) {
 	}
 }
 
-// judge predicts what each rank of a run needs and whether the machine has it; why says why that is unknown, or what would make it fit.
+// judge predicts what each rank of a run needs and whether the machine has it; why says why that is unknown, or what
+// would make it fit.
 func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (memory, verdict, why string) {
 	if onGPUs || machine.Bytes < 4 {
 		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"
@@ -347,7 +354,8 @@ func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (m
 		return memory, "fits", ""
 	}
 	if len(plan.Advice) == 0 {
-		return memory, "does not fit", fmt.Sprintf("a rank has %.1f GiB, and no single setting makes it fit", float64(machine.Memory)/(1<<30))
+		return memory, "does not fit", fmt.Sprintf("a rank has %.1f GiB, and no single setting makes it fit",
+			float64(machine.Memory)/(1<<30))
 	}
 	return memory, "does not fit", "would fit with " + strings.Join(plan.Advice, "; or with ")
 }
@@ -356,8 +364,11 @@ func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (m
 func sayTime(c *cli.Context, p sweep.Preview, total time.Duration, known bool) {
 	runs, slots := len(p.Runs), p.Slots
 	if known {
-		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", runs, slots, (total / time.Duration(slots)).Round(time.Second))
+		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots, about %s\n", runs, slots,
+			(total / time.Duration(slots)).Round(time.Second))
 	} else {
-		fmt.Fprintf(c.App.ErrWriter, "%d runs on %d slots; their time is known once a run of the study, or of its base, has logged steps\n", runs, slots)
+		fmt.Fprintf(c.App.ErrWriter,
+			"%d runs on %d slots; their time is known once a run of the study, or of its base, has logged steps\n",
+			runs, slots)
 	}
 }

@@ -30,7 +30,8 @@ prints the TOML. What has no counterpart is named on stderr.
 python train.py … --cfg job --resolve > resolved.yaml writes such a file.
 docs/from-ragen.md lists what every key becomes.`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"}, Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
+				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"},
+					Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
 				&cli.StringFlag{Name: "yaml", Usage: "start from a resolved `FILE`"},
 				&cli.StringFlag{Name: "config", Usage: "start from verl's `FILE`"},
 				&cli.StringFlag{Name: "m", Usage: "`MODULE` that python -m runs: verl.trainer.main_ppo"},

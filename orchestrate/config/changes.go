@@ -9,7 +9,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Change is a key in which two configurations differ, with its values as text; From is empty for a key that is new, To for one that is gone.
+// Change is a key in which two configurations differ, with its values as text; From is empty for a key that is new,
+// To for one that is gone.
 type Change struct{ Key, From, To string }
 
 func (c Change) String() string {

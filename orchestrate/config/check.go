@@ -27,8 +27,8 @@ func (c *Config) check(given bool, report func(key, format string, args ...any))
 	c.checkComponents(report)
 }
 
-// Given is the configuration as it bears on episodes that are given instead of played (train --replay, sft.data): without
-// [[envs]], since their groups are of any number and size. Other keys are shared with c.
+// Given is the configuration as it bears on episodes that are given instead of played (train --replay, sft.data):
+// without [[envs]], since their groups are of any number and size. Other keys are shared with c.
 func (c *Config) Given() *Config {
 	given := *c
 	given.Envs = nil
@@ -145,11 +145,13 @@ func checkEnv(path string, e Env, report func(key, format string, args ...any)) 
 		report(path+".tag", "missing: which environment is it? `gyre env list` names the tags")
 	}
 	for i, s := range e.Sampling {
-		checkTemperature(fmt.Sprintf("%s.sampling.%d.temperature", path, i), "that of [rollout] or [validation]", s.Temperature, report)
+		checkTemperature(fmt.Sprintf("%s.sampling.%d.temperature", path, i), "that of [rollout] or [validation]",
+			s.Temperature, report)
 	}
 	// Far beyond what memory holds, and small enough that sums and products of counts never overflow.
 	if episodes := float64(e.Groups) * float64(e.GroupSize); episodes > maxEpisodes {
-		report(path+".groups", "groups x group_size = %.4g episodes: at most %d can be played at once", episodes, maxEpisodes)
+		report(path+".groups", "groups x group_size = %.4g episodes: at most %d can be played at once", episodes,
+			maxEpisodes)
 	}
 }
 
@@ -166,16 +168,19 @@ func (c *Config) checkFilter(report func(key, format string, args ...any)) {
 	case f.Strategy != "top_k_abs" && (f.Value <= 0 || f.Value > 1):
 		report("filter.value", "%s takes a share: expected a number > 0 and <= 1, got %v", f.Strategy, f.Value)
 	}
-	if i, ok := c.singleMember(); ok && c.Filters() && (f.Metric == "reward_variance" || f.Metric == "entropy_variance") {
-		report("filter.metric", "%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
-			"another metric or strategy = \"none\"", f.Metric, i)
+	if i, ok := c.singleMember(); ok && c.Filters() && (f.Metric == "reward_variance" ||
+		f.Metric == "entropy_variance") {
+		report("filter.metric",
+			"%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
+				"another metric or strategy = \"none\"", f.Metric, i)
 	}
 }
 
 func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 	a := c.Algorithm
 	if i, ok := c.singleMember(); ok && a.UsesGroups() {
-		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or more",
+		report("algorithm.advantage",
+			"%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or more",
 			a.Advantage, i)
 	}
 	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
@@ -191,11 +196,13 @@ func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
 	episodes := c.Episodes()
 	if episodes > 0 && c.Actor.MiniBatch > episodes {
-		report("actor.mini_batch", "%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
+		report("actor.mini_batch",
+			"%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
 			c.Actor.MiniBatch, episodes)
 	}
 	if episodes > 0 && c.Algorithm.UsesCritic() && c.Critic.MiniBatch > max(episodes, c.Actor.MiniBatch) {
-		report("critic.mini_batch", "%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
+		report("critic.mini_batch",
+			"%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
 			c.Critic.MiniBatch, episodes)
 	}
 	if c.Actor.ClipDual > 0 && c.Actor.ClipDual <= 1 {
@@ -216,10 +223,12 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	single, ok := c.singleMember()
 	switch {
 	case a.GroupSize == 1:
-		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
+		report("analysis.group_size",
+			"buckets are made by the spread of rewards within groups: expected at least 2, got 1")
 	case ok && a.GroupSize == 0:
-		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
-			"set analysis.group_size, or analysis.enabled = false", single)
+		report("analysis.enabled",
+			"buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
+				"set analysis.group_size, or analysis.enabled = false", single)
 	}
 	if mini := c.Actor.MiniBatch; a.Profile == "paper" && mini%(a.PaperRanks*a.PaperMicroBatch) != 0 {
 		report("analysis.paper_micro_batch", "actor.mini_batch = %d is not a multiple of analysis.paper_ranks x "+

@@ -48,14 +48,16 @@ type Run struct {
 	SaveEvery int `toml:"save_every" default:"100" range:"[-1,)"`
 	// Folder that holds run directories. Relative to the working directory.
 	Output string `toml:"output" default:"runs"`
-	// CPU threads of the numerical kernels; 0 = as many as there are cores, or half of them where that is measured to be faster.
+	// CPU threads of the numerical kernels; 0 = as many as there are cores, or half of them where that is measured to
+	// be faster.
 	Threads int `toml:"threads" default:"0" range:"[0,)"`
 	// Which episodes are written to rollouts/step_N.jsonl.
 	SaveRollouts string `toml:"save_rollouts" default:"all" oneof:"all,validation,none"`
 	// Project of the run at experiment trackers.
 	Project string `toml:"project" default:"gyre"`
-	// Where metrics go: jsonl (metrics.jsonl, always), tensorboard (event files in tensorboard/), wandb (Weights & Biases by its Python package; offline
-	// in wandb/ where no key is known), or { command = ["PROGRAM", …] }: a program that gets the run and then every record, a line of JSON each.
+	// Where metrics go: jsonl (metrics.jsonl, always), tensorboard (event files in tensorboard/), wandb (Weights &
+	// Biases by its Python package; offline in wandb/ where no key is known), or { command = ["PROGRAM", …] }: a
+	// program that gets the run and then every record, a line of JSON each.
 	Loggers []Logger `toml:"loggers" default:"[\"jsonl\"]"`
 }
 
@@ -69,10 +71,10 @@ type Model struct {
 	ChatTemplate string `toml:"chat_template"`
 	// What computes: cpu, a GPU as cuda or cuda:N, or aten (the GPU's operations on the CPU, slow: to check them).
 	Device string `toml:"device" default:"cpu"`
-	// Type of the arithmetic. auto is what is faster: bfloat16 on a GPU and on processors with AMX, or of AMD with AVX512_BF16, float32 elsewhere; a
-	// run that is resumed, and a checkpoint that is analysed or evaluated, keep the type that the run began with (config.toml names it). Weights and
-	// optimizer are float32 in any case. On the CPU bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else
-	// are float32.
+	// Type of the arithmetic. auto is what is faster: bfloat16 on a GPU and on processors with AMX, or of AMD with
+	// AVX512_BF16, float32 elsewhere; a run that is resumed, and a checkpoint that is analysed or evaluated, keep the
+	// type that the run began with (config.toml names it). Weights and optimizer are float32 in any case. On the CPU
+	// bfloat16 is the type of the factors of matrix products and of keys and values; sums and all else are float32.
 	DType string `toml:"dtype" default:"auto" oneof:"auto,float32,bfloat16" aliases:"fp32=float32,f32=float32,bf16=bfloat16"`
 }
 
@@ -104,8 +106,8 @@ type Env struct {
 
 // Sampling is one policy of sampling among several.
 type Sampling struct {
-	// Sampling temperature; 0 = that of [rollout] or [validation]. Log-probs are taken at rollout.temperature whatever it is: where the
-	// two differ they are computed again before the update.
+	// Sampling temperature; 0 = that of [rollout] or [validation]. Log-probs are taken at rollout.temperature
+	// whatever it is: where the two differ they are computed again before the update.
 	Temperature float64 `toml:"temperature" default:"0" range:"[0,1e4]"`
 	// Nucleus probability; 1 = off.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
@@ -115,15 +117,16 @@ type Sampling struct {
 	MinP float64 `toml:"min_p" default:"0.0" range:"[0,1)"`
 }
 
-// Reward weights one named part of the reward. With any [[rewards]], what an episode earns is their weighted sum (and the format
-// penalty); without, it is the environment's own sum.
+// Reward weights one named part of the reward. With any [[rewards]], what an episode earns is their weighted sum (and
+// the format penalty); without, it is the environment's own sum.
 type Reward struct {
 	// Name of the part, as environments give it ("correctness", "format").
 	Name string `toml:"name"`
 	// What the part is multiplied by.
 	Weight float64 `toml:"weight" default:"1.0"`
-	// Which tokens of a reply carry the part: its last one, all of them in equal shares (mean), or those of a stretch of text that the
-	// environment names (spread); environment = as the environment places it. Acts with rollout.turn_rewards.
+	// Which tokens of a reply carry the part: its last one, all of them in equal shares (mean), or those of a stretch
+	// of text that the environment names (spread); environment = as the environment places it. Acts with
+	// rollout.turn_rewards.
 	Placement string `toml:"placement" default:"environment" oneof:"environment,last,mean,spread"`
 	// Options for environments that compute the part on request.
 	Options map[string]any `toml:"options"`
@@ -131,22 +134,22 @@ type Reward struct {
 
 // Validation is the fixed set of held-out episodes.
 type Validation struct {
-	// Validation sources, with the keys of [[envs]]; when absent, every training source with 512 groups of one. In a source
-	// given here, groups and group_size default to 512 and 1, other keys to those of the training source with the same tag,
-	// and the tag to that of the training source at the same place.
+	// Validation sources, with the keys of [[envs]]; when absent, every training source with 512 groups of one. In a
+	// source given here, groups and group_size default to 512 and 1, other keys to those of the training source with
+	// the same tag, and the tag to that of the training source at the same place.
 	Envs []Env `toml:"envs" elements:"groups=512,group_size=1"`
 	// Seed of the first validation environment; the set never changes.
 	Seed int64 `toml:"seed" default:"123"`
-	// Share of the first states that only validation begins with, and nothing else: training, demonstrations and analysis pass over them,
-	// validation over all others, each to another seed. What is shown of a state decides, so that both sides look alike; 0 = seeds alone
-	// divide, and small boards repeat (gyre env overlap counts).
+	// Share of the first states that only validation begins with, and nothing else: training, demonstrations and
+	// analysis pass over them, validation over all others, each to another seed. What is shown of a state decides, so
+	// that both sides look alike; 0 = seeds alone divide, and small boards repeat (gyre env overlap counts).
 	Holdout float64 `toml:"holdout" default:"0.0" range:"[0,0.9]"`
 	// Sampling temperature while validating; 0 = greedy, else 1e-4 or more.
 	Temperature float64 `toml:"temperature" default:"0.5" range:"[0,1e4]"`
 	// Nucleus probability while validating.
 	TopP float64 `toml:"top_p" default:"1.0" range:"(0,1]"`
-	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA as in
-	// components.data), which `gyre components perplexity` reads.
+	// Write every validation reply with the log-probs of its tokens to ppl_tracking_DATA/validation_step_N.json (DATA
+	// as in components.data), which `gyre components perplexity` reads.
 	Tracking bool `toml:"tracking" default:"false"`
 }
 
@@ -204,7 +207,8 @@ type Rollout struct {
 	MinP float64 `toml:"min_p" default:"0.0" range:"[0,1)"`
 	// New tokens per turn.
 	MaxTokens int `toml:"max_tokens" default:"400" range:"[1,)"`
-	// Longest sequence in tokens; an episode that would grow beyond it ends as truncated, or forgets its oldest turns (see context).
+	// Longest sequence in tokens; an episode that would grow beyond it ends as truncated, or forgets its oldest turns
+	// (see context).
 	MaxLength int `toml:"max_length" default:"3600" range:"[2,)"`
 	// Ask for a <think> block before the <answer>.
 	Think bool `toml:"think" default:"true"`
@@ -215,17 +219,21 @@ type Rollout struct {
 	// Prompt style: chat has a system message, rules and instructions per turn; compact shows the state only, for small
 	// policies.
 	Prompt string `toml:"prompt" default:"chat" oneof:"chat,compact"`
-	// What the policy sees of the turns before: full, all of them in one conversation; window, the last of them, as a conversation of
-	// its own wherever the window moves; single_turn, a summary of them in one message. Training sees what the policy saw.
+	// What the policy sees of the turns before: full, all of them in one conversation; window, the last of them, as a
+	// conversation of its own wherever the window moves; single_turn, a summary of them in one message. Training sees
+	// what the policy saw.
 	Context string `toml:"context" default:"full" oneof:"full,window,single_turn" aliases:"limited_multi_turn=window"`
 	// Turns in the window or the summary, the present one included; 0 = as many as fit in max_length.
 	Window int `toml:"window" default:"0" range:"[0,)"`
-	// What the summary of single_turn tells of a turn beside its state and reward: the whole reply, or the actions only.
+	// What the summary of single_turn tells of a turn beside its state and reward: the whole reply, or the actions
+	// only.
 	Memory string `toml:"memory" default:"replies" oneof:"replies,actions"`
-	// What becomes of a reply once it is read: sampled keeps it as it is, action puts the bare action block in its place, which is fed
-	// back and trained on (RAGEN's first no_think_rl); log-probs are then those of the new tokens, computed before the update.
+	// What becomes of a reply once it is read: sampled keeps it as it is, action puts the bare action block in its
+	// place, which is fed back and trained on (RAGEN's first no_think_rl); log-probs are then those of the new
+	// tokens, computed before the update.
 	Replies string `toml:"replies" default:"sampled" oneof:"sampled,action"`
-	// Per-turn credit: each turn's reward on its own last token instead of the whole return on the episode's last token.
+	// Per-turn credit: each turn's reward on its own last token instead of the whole return on the episode's last
+	// token.
 	TurnRewards bool `toml:"turn_rewards" default:"false"`
 	// Whose returns a return is normalised against: its group's (state), its tag's or the batch's.
 	NormalizeWithin string `toml:"normalize_within" default:"state" oneof:"state,tag,batch" aliases:"group=state"`
@@ -233,10 +241,11 @@ type Rollout struct {
 	Normalize string `toml:"normalize" default:"identity" oneof:"identity,mean,mean_std,asym_clip"`
 	// Seconds one environment call may take before its episode is ended with the reason "timeout".
 	EnvTimeout float64 `toml:"env_timeout" default:"30" range:"(0,)"`
-	// Share of the training episodes of the last four steps that may be left out because their environments failed, each twice, before
-	// the run ends.
+	// Share of the training episodes of the last four steps that may be left out because their environments failed,
+	// each twice, before the run ends.
 	MaxFailed float64 `toml:"max_failed" default:"0.5" range:"[0,1]"`
-	// Environments that are stepped at once. Native ones answer in microseconds; raise it for ones that wait for a network.
+	// Environments that are stepped at once. Native ones answer in microseconds; raise it for ones that wait for a
+	// network.
 	EnvWorkers int `toml:"env_workers" default:"32" range:"[1,)"`
 }
 
@@ -249,8 +258,8 @@ type Filter struct {
 	Value float64 `toml:"value" default:"1.0" range:"[0,)"`
 	// How top_p turns scores into shares.
 	ProbMode string `toml:"prob_mode" default:"linear" oneof:"linear,softmax"`
-	// What a group is scored by. The two called variance are standard deviations, as in RAGEN; the entropy metrics cost a
-	// forward pass.
+	// What a group is scored by. The two called variance are standard deviations, as in RAGEN; the entropy metrics
+	// cost a forward pass.
 	Metric string `toml:"metric" default:"reward_variance" oneof:"reward_variance,reward,reward_sum,entropy,entropy_variance,length" aliases:"reward_std=reward_variance,entropy_std=entropy_variance"`
 	// Whether the largest or the smallest scores are preferred.
 	Type string `toml:"type" default:"largest" oneof:"largest,smallest"`
@@ -347,8 +356,9 @@ type Actor struct {
 	MiniBatch int `toml:"mini_batch" default:"32" range:"[1,)"`
 	// Tokens per forward and backward pass, those of a common prefix counted once (memory, not mathematics).
 	MicroBatchTokens int `toml:"micro_batch_tokens" default:"1024" range:"[1,)"`
-	// Keep only the inputs of the blocks between forward and backward pass and compute the rest again: about a tenth of
-	// the activations' memory, a quarter more time. A smaller micro_batch_tokens costs less until episodes are longer than that.
+	// Keep only the inputs of the blocks between forward and backward pass and compute the rest again: about a tenth
+	// of the activations' memory, a quarter more time. A smaller micro_batch_tokens costs less until episodes are
+	// longer than that.
 	RecomputeActivations bool `toml:"recompute_activations" default:"false"`
 	// Passes over the batch per step.
 	Epochs int `toml:"epochs" default:"1" range:"[1,)"`
@@ -389,8 +399,8 @@ type Analysis struct {
 	Enabled bool `toml:"enabled" default:"true"`
 	// Analyse at steps where (step - 1) mod every = 0.
 	Every int `toml:"every" default:"50" range:"[1,)"`
-	// Groups of the separate analysis batch; 0 = as many as training plays. The training batch is analysed unless groups or
-	// group_size differ from its own.
+	// Groups of the separate analysis batch; 0 = as many as training plays. The training batch is analysed unless
+	// groups or group_size differ from its own.
 	Groups int `toml:"groups" default:"0" range:"[0,)"`
 	// Group size of the separate analysis batch; 0 = the training group size.
 	GroupSize int `toml:"group_size" default:"0" range:"[0,)"`
@@ -398,25 +408,26 @@ type Analysis struct {
 	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`
-	// exact: the bucket's gradient under the normaliser of the whole batch. paper: RAGEN's accumulation, for comparison with
-	// published plots: the mean norm of mini-batches of actor.mini_batch episodes, whose size leaks into it.
+	// exact: the bucket's gradient under the normaliser of the whole batch. paper: RAGEN's accumulation, for
+	// comparison with published plots: the mean norm of mini-batches of actor.mini_batch episodes, whose size leaks
+	// into it.
 	Profile string `toml:"profile" default:"exact" oneof:"exact,paper"`
 	// Exact profile: group norms, unbiased signal estimates with confidence intervals, cosines between buckets.
 	Statistics bool `toml:"statistics" default:"true"`
 	// Confidence of the intervals.
 	Confidence float64 `toml:"confidence" default:"0.95" range:"(0,1)"`
-	// MiB that may hold the gradients of all groups; where they do not fit, inner products between groups come from random
-	// projections (error about 0.4 % of the product of the norms).
+	// MiB that may hold the gradients of all groups; where they do not fit, inner products between groups come from
+	// random projections (error about 0.4 % of the product of the norms).
 	MemoryMiB int `toml:"memory_mib" default:"256" range:"[0,)"`
-	// Measure one component after the other: a third of the gradient buffers (3 in place of 9 models with three components),
-	// and one forward pass more per component (about 1.3 times the time).
+	// Measure one component after the other: a third of the gradient buffers (3 in place of 9 models with three
+	// components), and one forward pass more per component (about 1.3 times the time).
 	LowMemory bool `toml:"low_memory" default:"false"`
 	// Paper profile: episodes per micro-batch of a rank, each a mean of its own.
 	PaperMicroBatch int `toml:"paper_micro_batch" default:"4" range:"[1,)"`
 	// Paper profile: ranks that the rows are dealt to; buckets are trimmed to a multiple of them.
 	PaperRanks int `toml:"paper_ranks" default:"1" range:"[1,)"`
-	// Log at every step which share of the actor's update each bucket makes up (update_share/*). Costs no pass, but a buffer
-	// per bucket, and the order of additions.
+	// Log at every step which share of the actor's update each bucket makes up (update_share/*). Costs no pass, but a
+	// buffer per bucket, and the order of additions.
 	InUpdate bool `toml:"in_update" default:"false"`
 	// Analyse the separate batch before filtering too.
 	LogPrefilter bool `toml:"log_prefilter" default:"false"`
@@ -442,20 +453,22 @@ type Components struct {
 	Enabled bool `toml:"enabled" default:"false"`
 	// Measure at steps where (step - 1) mod every = 0.
 	Every int `toml:"every" default:"1" range:"[1,)"`
-	// independent: every component has the advantages that it would have alone (with grpo, standardised by its own deviation). exact: its
-	// share of the total's advantages, weight x (component - mean) / (deviation of the total + 1e-6), so that the components add up to the
-	// total.
+	// independent: every component has the advantages that it would have alone (with grpo, standardised by its own
+	// deviation). exact: its share of the total's advantages, weight x (component - mean) / (deviation of the total +
+	// 1e-6), so that the components add up to the total.
 	Mode string `toml:"mode" default:"independent" oneof:"independent,exact"`
-	// Components to measure, in the order of reports; when absent those of weights, or else all that occur. One that no episode of a step
-	// has is not measured at that step.
+	// Components to measure, in the order of reports; when absent those of weights, or else all that occur. One that
+	// no episode of a step has is not measured at that step.
 	Names []string `toml:"names"`
 	// What the components are multiplied by in the total; when absent the weights of [[rewards]], or else 1.
 	Weights map[string]float64 `toml:"weights"`
 	// Measure every bucket of groups whose rewards vary alike too. Doubles the gradient buffers.
 	Buckets bool `toml:"buckets" default:"false"`
-	// Times that rewards are permuted within their groups, for the band in which the cosine of unrelated components would lie; 0 = no band.
+	// Times that rewards are permuted within their groups, for the band in which the cosine of unrelated components
+	// would lie; 0 = no band.
 	Permutations int `toml:"permutations" default:"400" range:"[0,100000]"`
-	// Gradients written to gradient_analysis_DATA/gradients_step_N.npz: none, full, or a random projection of every parameter.
+	// Gradients written to gradient_analysis_DATA/gradients_step_N.npz: none, full, or a random projection of every
+	// parameter.
 	Save string `toml:"save" default:"none" oneof:"none,full,projection"`
 	// MiB that one file of full gradients may take; a larger one is written as a projection.
 	SaveMiB int `toml:"save_mib" default:"1024" range:"[1,)"`
@@ -463,8 +476,8 @@ type Components struct {
 	Tracking bool `toml:"tracking" default:"false"`
 	// What the folders' names say of the data; when empty the first environment's tag.
 	Data string `toml:"data"`
-	// Folder that gets a link to each of the run's folders gradient_analysis_DATA, reward_tracking_DATA and ppl_tracking_DATA, so that scripts
-	// find those of the last run at a fixed place; when empty there are no links.
+	// Folder that gets a link to each of the run's folders gradient_analysis_DATA, reward_tracking_DATA and
+	// ppl_tracking_DATA, so that scripts find those of the last run at a fixed place; when empty there are no links.
 	Link string `toml:"link"`
 }
 
@@ -520,30 +533,34 @@ type Engine struct {
 	MaxSequences int `toml:"max_sequences" default:"128" range:"[1,)"`
 	// Rows of one forward pass; longer prompts are prefilled in chunks.
 	MaxBatchTokens int `toml:"max_batch_tokens" default:"1024" range:"[1,)"`
-	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes no result.
+	// Share keys and values between sequences that begin alike: a group's prompt, an episode's earlier turns. Changes
+	// no result.
 	PrefixCache bool `toml:"prefix_cache" default:"true"`
-	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device = "aten" they only have these shapes.
-	// Costs memory for what lies between, and some of the device's time for rows and pages that a shape has too many.
+	// On a GPU steps that only decode are recorded once per shape and repeated with one launch; on model.device =
+	// "aten" they only have these shapes. Costs memory for what lies between, and some of the device's time for rows
+	// and pages that a shape has too many.
 	CUDAGraphs bool `toml:"cuda_graphs" default:"true"`
-	// Ranks that sample together, each with some heads, columns and rows of the vocabulary of the weights: for policies whose copy for sampling does not
-	// fit one. It divides the number of ranks; one process samples alone.
+	// Ranks that sample together, each with some heads, columns and rows of the vocabulary of the weights: for
+	// policies whose copy for sampling does not fit one. It divides the number of ranks; one process samples alone.
 	TensorParallel int `toml:"tensor_parallel" default:"1" range:"[1,1024]"`
 }
 
-// FSDP says how a run is spread over the ranks that it was started with (`--ranks N`, torchrun, mpirun, srun). One process ignores it, but for
-// deterministic and lanes.
+// FSDP says how a run is spread over the ranks that it was started with (`--ranks N`, torchrun, mpirun, srun). One
+// process ignores it, but for deterministic and lanes.
 type FSDP struct {
-	// What the ranks share out among them: full = weights, gradients and optimizer state; optimizer = the optimizer's state; none = every rank
-	// holds all of it; auto = the first of none, optimizer and full with which the memory plan fits a rank's device.
+	// What the ranks share out among them: full = weights, gradients and optimizer state; optimizer = the optimizer's
+	// state; none = every rank holds all of it; auto = the first of none, optimizer and full with which the memory
+	// plan fits a rank's device.
 	Shard string `toml:"shard" default:"auto" oneof:"auto,none,optimizer,full"`
 	// Copies of what is shared out: each set of ranks/replicas ranks holds one.
 	Replicas int `toml:"replicas" default:"1" range:"[1,)"`
-	// Blocks whose weights are fetched ahead of their use (shard = "full"). With 0 nothing is sent beside computing, gradients neither.
+	// Blocks whose weights are fetched ahead of their use (shard = "full"). With 0 nothing is sent beside computing,
+	// gradients neither.
 	Prefetch int `toml:"prefetch" default:"1" range:"[0,)"`
 	// Type that weights and gradients travel in; bfloat16 halves the traffic and rounds.
 	WireDType string `toml:"wire_dtype" default:"float32" oneof:"float32,bfloat16"`
-	// Add gradients in an order that does not depend on the number of ranks: 1, 2 and 4 ranks give the same bits. Holds a few
-	// whole gradient buffers on each rank.
+	// Add gradients in an order that does not depend on the number of ranks: 1, 2 and 4 ranks give the same bits.
+	// Holds a few whole gradient buffers on each rank.
 	Deterministic bool `toml:"deterministic" default:"false"`
 	// Lanes that a step's groups are dealt to when deterministic; the number of ranks must divide it.
 	Lanes int `toml:"lanes" default:"4" range:"[1,1024]"`
@@ -573,10 +590,11 @@ type SFT struct {
 	WarmupSteps int `toml:"warmup_steps" default:"10" range:"[0,)"`
 	// Seed of the first demonstration level.
 	EnvSeed int64 `toml:"env_seed" default:"100000"`
-	// Probability that a demonstration takes a random legal action instead of the expert's before it continues; 0 = pure
-	// expert.
+	// Probability that a demonstration takes a random legal action instead of the expert's before it continues; 0 =
+	// pure expert.
 	Noise float64 `toml:"noise" default:"0.0" range:"[0,1)"`
-	// Probability of a turn of random actions that is learned like the expert's: an imperfect teacher, whom practice can surpass.
+	// Probability of a turn of random actions that is learned like the expert's: an imperfect teacher, whom practice
+	// can surpass.
 	Mistakes float64 `toml:"mistakes" default:"0.0" range:"[0,1)"`
 	// JSONL of episodes to learn from instead of generated ones.
 	Data string `toml:"data"`

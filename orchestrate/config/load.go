@@ -17,9 +17,9 @@ import (
 // are, say). It reports what is wrong with a key such as "envs.0.options.boxes".
 type Check func(c *Config, report func(key, format string, args ...any))
 
-// Load reads a TOML file, applies overrides such as "filter.value=0.8" or "envs.0.options.boxes=2" and the defaults of
-// keys that neither mentions, and checks the result. Paths in it are relative to the working directory, not to the file.
-// The error is a *settings.Error with every problem found.
+// Load reads a TOML file, applies overrides such as "filter.value=0.8" or "envs.0.options.boxes=2" and the defaults
+// of keys that neither mentions, and checks the result. Paths in it are relative to the working directory, not to the
+// file. The error is a *settings.Error with every problem found.
 func Load(path string, overrides []string, checks ...Check) (*Config, error) {
 	return LoadFor(nil, path, overrides, checks...)
 }
@@ -39,7 +39,8 @@ func Parse(name string, data []byte, overrides []string, checks ...Check) (*Conf
 	return interpret(nil, name, data, overrides, checks)
 }
 
-func interpret(given func(*Config) bool, name string, data []byte, overrides []string, checks []Check) (*Config, error) {
+func interpret(given func(*Config) bool, name string, data []byte, overrides []string,
+	checks []Check) (*Config, error) {
 	document := settings.Parse(name, data)
 	if err := document.Err(); err != nil {
 		return nil, err

@@ -15,7 +15,8 @@ import (
 // loggers are the names that run.loggers takes.
 var loggers = []string{"jsonl", "tensorboard", "wandb"}
 
-// Logger is a place where metrics go: one with a name, or a command that is started and reads them from its standard input.
+// Logger is a place where metrics go: one with a name, or a command that is started and reads them from its standard
+// input.
 type Logger struct {
 	Name    string   `toml:"name"`
 	Command []string `toml:"command"`
@@ -28,7 +29,8 @@ func (l *Logger) DecodeSetting(value any) error {
 	switch v := value.(type) {
 	case string:
 		if !slices.Contains(loggers, v) {
-			return fmt.Errorf("expected one of %s, or { command = [\"PROGRAM\", …] }; got %q%s", strings.Join(loggers, ", "), v, nearest.Hint(v, loggers))
+			return fmt.Errorf("expected one of %s, or { command = [\"PROGRAM\", …] }; got %q%s",
+				strings.Join(loggers, ", "), v, nearest.Hint(v, loggers))
 		}
 		l.Name = v
 		return nil

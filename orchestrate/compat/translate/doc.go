@@ -1,5 +1,5 @@
-// Package translate makes Gyre's configurations of other programs': Hydra overrides and resolved YAML of RAGEN and verl, and the words of
-// the first RAGEN's train.sh.
+// Package translate makes Gyre's configurations of other programs': Hydra overrides and resolved YAML of RAGEN and
+// verl, and the words of the first RAGEN's train.sh.
 //
 //	translate.go   from words and files to settings by their keys, and from those to a document
 //	document.go    the TOML document, with where each of its lines comes from

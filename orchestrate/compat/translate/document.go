@@ -36,7 +36,8 @@ type source struct {
 }
 
 // tables in the order of a document.
-var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic", "analysis", "components", "collapse", "early_stop",
+var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic",
+	"analysis", "components", "collapse", "early_stop",
 	"checkpoint", "engine", "sft"}
 
 func (d *document) set(key string, value any, from string) {
@@ -90,7 +91,8 @@ func (d *document) render() []byte {
 			}
 		case "rewards":
 			for _, r := range d.rewards {
-				section(&b, "[[rewards]]", []line{{"name", literal(r.name), r.from}, {"options", inline(r.options), ""}})
+				section(&b, "[[rewards]]", []line{{"name", literal(r.name), r.from},
+					{"options", inline(r.options), ""}})
 			}
 		}
 	}
@@ -121,7 +123,8 @@ func (s source) lines() []line {
 	for _, n := range []struct {
 		key   string
 		value int
-	}{{"groups", s.groups}, {"group_size", s.groupSize}, {"max_turns", s.turns}, {"max_actions", s.allActions}, {"max_actions_per_turn", s.perTurn}} {
+	}{{"groups", s.groups}, {"group_size", s.groupSize}, {"max_turns", s.turns}, {"max_actions",
+		s.allActions}, {"max_actions_per_turn", s.perTurn}} {
 		if n.value != 0 {
 			out = append(out, line{n.key, strconv.Itoa(n.value), ""})
 		}

@@ -37,47 +37,63 @@ const (
 	together     = "together with the other keys of this section"
 )
 
-// ragen are the keys of RAGEN's base.yaml and envs.yaml and of verl's ppo_trainer. Keys whose How is "together…" are carried over by composeRAGEN.
+// ragen are the keys of RAGEN's base.yaml and envs.yaml and of verl's ppo_trainer. Keys whose How is "together…" are
+// carried over by composeRAGEN.
 var ragen = []Section{
 	{"The run", []Rule{
 		{"trainer.total_training_steps", "run.steps", "", nil},
-		{"trainer.experiment_name trainer.default_local_dir", "run.name, run.output", "the checkpoints' folder is split into output and name", nil},
+		{"trainer.experiment_name trainer.default_local_dir", "run.name, run.output",
+			"the checkpoints' folder is split into output and name", nil},
 		{"trainer.val_before_train", "run.validate_first", "", nil},
-		{"trainer.test_freq", "run.validate_every", "-1 and null become 0: never", func(t *translation, key string, v any) { t.put("run.validate_every", max(t.integer(key, 10), 0), key) }},
-		{"trainer.save_freq", "run.save_every", "0 and below become -1: never", func(t *translation, key string, v any) {
-			n := t.integer(key, 100)
-			if n <= 0 {
-				n = -1
-			}
-			t.put("run.save_every", n, key)
-		}},
+		{"trainer.test_freq", "run.validate_every", "-1 and null become 0: never",
+			func(t *translation, key string, v any) { t.put("run.validate_every", max(t.integer(key, 10), 0), key) }},
+		{"trainer.save_freq", "run.save_every", "0 and below become -1: never",
+			func(t *translation, key string, v any) {
+				n := t.integer(key, 100)
+				if n <= 0 {
+					n = -1
+				}
+				t.put("run.save_every", n, key)
+			}},
 		{"trainer.resume_mode trainer.resume_from_path", "--resume, --resume-from DIR", "options of `gyre train`", nil},
-		{"trainer.logger", "run.loggers", "console is always there; mlflow becomes a command, other services have no counterpart", loggers},
+		{"trainer.logger", "run.loggers",
+			"console is always there; mlflow becomes a command, other services have no counterpart", loggers},
 		{"trainer.critic_warmup", "critic.warmup", "", nil},
-		{"trainer.max_actor_ckpt_to_keep trainer.max_critic_ckpt_to_keep", "checkpoint.keep", "", func(t *translation, key string, v any) { t.put("checkpoint.keep", v, key) }},
-		{"actor_rollout_ref.actor.checkpoint.save_contents critic.checkpoint.save_contents", "checkpoint.optimizer", "false where optimizer is not among them", func(t *translation, key string, v any) {
-			t.put("checkpoint.optimizer", slices.Contains(t.list(key), any("optimizer")), key)
-		}},
+		{"trainer.max_actor_ckpt_to_keep trainer.max_critic_ckpt_to_keep", "checkpoint.keep", "",
+			func(t *translation, key string, v any) { t.put("checkpoint.keep", v, key) }},
+		{"actor_rollout_ref.actor.checkpoint.save_contents critic.checkpoint.save_contents", "checkpoint.optimizer",
+			"false where optimizer is not among them", func(t *translation, key string, v any) {
+				t.put("checkpoint.optimizer", slices.Contains(t.list(key), any("optimizer")), key)
+			}},
 		{"seed.train", "run.env_seed", "", nil},
 		{"seed.val", "validation.seed", "", nil},
 		{"trainer.project_name", "run.project", "", nil},
 		{"trainer.val_only", "", "use `gyre eval`", nil},
 		{"trainer.total_epochs", "run.steps", "epochs × (rows / prompts per step), of verl's runs on files", noop},
 		{"trainer.validation_steps trainer.esi_redundant_time", "", "the validation set is played once", nil},
-		{"trainer.n_gpus_per_node", "analysis.paper_ranks, --ranks", "as an option of `gyre train`, with model.device=cuda; analysis.paper_ranks acts in the paper profile", func(t *translation, key string, v any) { t.put("analysis.paper_ranks", v, key) }},
-		{"trainer.nnodes system.CUDA_VISIBLE_DEVICES trainer.device", "", "where to compute is model.device; the variable CUDA_VISIBLE_DEVICES holds as usual", nil},
+		{"trainer.n_gpus_per_node", "analysis.paper_ranks, --ranks",
+			"as an option of `gyre train`, with model.device=cuda; analysis.paper_ranks acts in the paper profile",
+			func(t *translation, key string, v any) { t.put("analysis.paper_ranks", v, key) }},
+		{"trainer.nnodes system.CUDA_VISIBLE_DEVICES trainer.device", "",
+			"where to compute is model.device; the variable CUDA_VISIBLE_DEVICES holds as usual", nil},
 		{"trainer.rollout_data_dir trainer.validation_data_dir trainer.local_log_dir trainer.log_val_generations trainer.generations_to_log_to_wandb.*", "", "every episode is in rollouts/ of the run's folder (run.save_rollouts)", nil},
 		{"trainer.log_group_rv_table", "", "the table of group spreads is always written", nil},
 		{"trainer.balance_batch trainer.use_legacy_worker_impl trainer.ray_wait_register_center_timeout trainer.del_local_ckpt_after_load trainer.default_hdfs_dir", "", noRay, nil},
 		{"ray_kwargs.* ray_init.* global_profiler.* profiler.*", "", noRay, nil},
 	}},
 	{"The model", []Rule{
-		{"model_path actor_rollout_ref.model.path", "model.path", "a name on the hub becomes models/NAME, where `gyre model pull` puts it", func(t *translation, key string, v any) { t.model("model.path", show(v), key) }},
-		{"critic.model.path critic.model.tokenizer_path", "critic.path", "left out where it is the policy's", func(t *translation, key string, v any) {
-			if key == "critic.model.path" && show(v) != t.text("model_path", t.text("actor_rollout_ref.model.path", "")) {
-				t.model("critic.path", show(v), key)
-			}
-		}},
+		{"model_path actor_rollout_ref.model.path", "model.path",
+			"a name on the hub becomes models/NAME, where `gyre model pull` puts it", func(t *translation, key string,
+				v any) {
+				t.model("model.path", show(v), key)
+			}},
+		{"critic.model.path critic.model.tokenizer_path", "critic.path", "left out where it is the policy's",
+			func(t *translation, key string, v any) {
+				if key == "critic.model.path" && show(v) != t.text("model_path",
+					t.text("actor_rollout_ref.model.path", "")) {
+					t.model("critic.path", show(v), key)
+				}
+			}},
 		{"actor_rollout_ref.model.enable_gradient_checkpointing", "actor.recompute_activations", "", nil},
 		{"critic.model.enable_gradient_checkpointing", "", "follows actor.recompute_activations", nil},
 		{"lora.* actor_rollout_ref.model.lora_rank actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.target_modules critic.model.lora_rank critic.model.lora_alpha", "", "all weights are trained", nil},
@@ -89,63 +105,76 @@ var ragen = []Section{
 		{"es_manager.val.env_groups es_manager.val.group_size es_manager.val.env_configs.tags es_manager.val.env_configs.n_groups", "[[validation.envs]] tag, groups, group_size", "one table for every tag", nil},
 		{"agent_proxy.max_turn", "[[envs]] max_turns", "", nil},
 		{"agent_proxy.max_actions_per_turn", "[[envs]] max_actions_per_turn", "", nil},
-		{"custom_envs.*", "[[envs]] max_actions, options", "max_actions_per_traj and env_config of the tags that are played; types, instructions and workers are Gyre's own", nil},
+		{"custom_envs.*", "[[envs]] max_actions, options",
+			"max_actions_per_traj and env_config of the tags that are played; types, instructions and workers are Gyre's own", nil},
 		{"es_manager.format_penalty", "rollout.format_penalty", "", nil},
-		{"es_manager.*", "", "environments are Go code in this process: rollout.env_workers says how many are stepped at once", nil},
+		{"es_manager.*", "",
+			"environments are Go code in this process: rollout.env_workers says how many are stepped at once", nil},
 	}},
 	{"Rollouts", []Rule{
 		{"actor_rollout_ref.rollout.temperature", "rollout.temperature", "", nil},
 		{"actor_rollout_ref.rollout.top_p", "rollout.top_p", "", nil},
-		{"actor_rollout_ref.rollout.top_k", "rollout.top_k", "-1 becomes 0: off", func(t *translation, key string, v any) { t.put("rollout.top_k", max(t.integer(key, -1), 0), key) }},
-		{"actor_rollout_ref.rollout.response_length data.max_response_length", "rollout.max_tokens", "new tokens per turn", nil},
+		{"actor_rollout_ref.rollout.top_k", "rollout.top_k", "-1 becomes 0: off",
+			func(t *translation, key string, v any) { t.put("rollout.top_k", max(t.integer(key, -1), 0), key) }},
+		{"actor_rollout_ref.rollout.response_length data.max_response_length", "rollout.max_tokens",
+			"new tokens per turn", nil},
 		{"actor_rollout_ref.rollout.max_model_len", "rollout.max_length", "", nil},
-		{"data.max_prompt_length", "rollout.max_length", "prompt and reply together", func(t *translation, key string, v any) {
-			t.put("rollout.max_length", t.integer(key, 512)+t.integer("data.max_response_length", 512), key)
-		}},
-		{"actor_rollout_ref.rollout.val_kwargs.temperature actor_rollout_ref.rollout.val_kwargs.do_sample", "validation.temperature", "0 where do_sample is false", func(t *translation, key string, v any) {
-			if !t.truth("actor_rollout_ref.rollout.val_kwargs.do_sample", true) {
-				t.put("validation.temperature", 0.0, "actor_rollout_ref.rollout.val_kwargs.do_sample")
-			} else if strings.HasSuffix(key, "temperature") {
-				t.put("validation.temperature", v, key)
-			}
-		}},
+		{"data.max_prompt_length", "rollout.max_length", "prompt and reply together",
+			func(t *translation, key string, v any) {
+				t.put("rollout.max_length", t.integer(key, 512)+t.integer("data.max_response_length", 512), key)
+			}},
+		{"actor_rollout_ref.rollout.val_kwargs.temperature actor_rollout_ref.rollout.val_kwargs.do_sample",
+			"validation.temperature", "0 where do_sample is false", func(t *translation, key string, v any) {
+				if !t.truth("actor_rollout_ref.rollout.val_kwargs.do_sample", true) {
+					t.put("validation.temperature", 0.0, "actor_rollout_ref.rollout.val_kwargs.do_sample")
+				} else if strings.HasSuffix(key, "temperature") {
+					t.put("validation.temperature", v, key)
+				}
+			}},
 		{"actor_rollout_ref.rollout.val_kwargs.top_p", "validation.top_p", "", nil},
 		{"agent_proxy.enable_think", "rollout.think", "", nil},
 		{"agent_proxy.action_sep", "rollout.action_separator", "", nil},
 		{"agent_proxy.use_turn_scores", "rollout.turn_rewards", "", nil},
-		{"agent_proxy.reward_normalization.grouping", "rollout.normalize_within", "inductive becomes tag", func(t *translation, key string, v any) {
-			if v == "inductive" {
-				v = "tag"
-			}
-			t.put("rollout.normalize_within", v, key)
-		}},
+		{"agent_proxy.reward_normalization.grouping", "rollout.normalize_within", "inductive becomes tag",
+			func(t *translation, key string, v any) {
+				if v == "inductive" {
+					v = "tag"
+				}
+				t.put("rollout.normalize_within", v, key)
+			}},
 		{"agent_proxy.reward_normalization.method", "rollout.normalize", "", nil},
-		{"agent_proxy.context_window_mode agent_proxy.max_context_window", "rollout.context, rollout.window", "limited_multi_turn becomes window; the window acts outside full only", nil},
+		{"agent_proxy.context_window_mode agent_proxy.max_context_window", "rollout.context, rollout.window",
+			"limited_multi_turn becomes window; the window acts outside full only", nil},
 		{"agent_proxy.batch_adjust_mode", "", "batches of any size are trained on: nothing is copied or deleted", nil},
 		{"actor_rollout_ref.rollout.max_num_batched_tokens", "engine.max_batch_tokens", "", nil},
 		{"actor_rollout_ref.rollout.max_num_seqs", "engine.max_sequences", "", nil},
 		{"actor_rollout_ref.rollout.enable_prefix_caching", "engine.prefix_cache", "", nil},
-		{"actor_rollout_ref.rollout.gpu_memory_utilization", "", "the KV cache takes what the batch needs; engine.kv_mib bounds it in MiB", nil},
-		{"actor_rollout_ref.rollout.tensor_model_parallel_size", "engine.tensor_parallel", "over --ranks; one process samples alone", nil},
-		{"actor_rollout_ref.rollout.prompt_length", "", "an episode's prompt grows with it; rollout.max_length bounds the whole", nil},
+		{"actor_rollout_ref.rollout.gpu_memory_utilization", "",
+			"the KV cache takes what the batch needs; engine.kv_mib bounds it in MiB", nil},
+		{"actor_rollout_ref.rollout.tensor_model_parallel_size", "engine.tensor_parallel",
+			"over --ranks; one process samples alone", nil},
+		{"actor_rollout_ref.rollout.prompt_length", "",
+			"an episode's prompt grows with it; rollout.max_length bounds the whole", nil},
 		{"ctx_manager.*", "", "Gyre has no such part", nil},
 	}},
 	{"The filter", []Rule{
 		{"actor_rollout_ref.rollout.rollout_filter_value", "filter.value", "", nil},
 		{"actor_rollout_ref.rollout.rollout_filter_strategy", "filter.strategy", "", nil},
-		{"actor_rollout_ref.rollout.rollout_filter_type", "filter.type", "std and std_rev of earlier versions become largest and smallest", func(t *translation, key string, v any) {
-			name := show(v)
-			if now, earlier := map[string]string{"std": "largest", "std_rev": "smallest"}[name]; earlier {
-				name = now
-			}
-			t.put("filter.type", name, key)
-		}},
-		{"actor_rollout_ref.rollout.rollout_filter_ratio", "filter.strategy, filter.value", "of earlier versions: a share of the groups, top_k", func(t *translation, key string, v any) {
-			if t.given["actor_rollout_ref.rollout.rollout_filter_value"] == nil {
-				t.put("filter.strategy", "top_k", key)
-				t.put("filter.value", v, key)
-			}
-		}},
+		{"actor_rollout_ref.rollout.rollout_filter_type", "filter.type",
+			"std and std_rev of earlier versions become largest and smallest", func(t *translation, key string, v any) {
+				name := show(v)
+				if now, earlier := map[string]string{"std": "largest", "std_rev": "smallest"}[name]; earlier {
+					name = now
+				}
+				t.put("filter.type", name, key)
+			}},
+		{"actor_rollout_ref.rollout.rollout_filter_ratio", "filter.strategy, filter.value",
+			"of earlier versions: a share of the groups, top_k", func(t *translation, key string, v any) {
+				if t.given["actor_rollout_ref.rollout.rollout_filter_value"] == nil {
+					t.put("filter.strategy", "top_k", key)
+					t.put("filter.value", v, key)
+				}
+			}},
 		{"actor_rollout_ref.rollout.rollout_filter_metric", "filter.metric", "", nil},
 		{"actor_rollout_ref.rollout.rollout_filter_include_zero", "filter.include_zero", "", nil},
 		{"actor_rollout_ref.rollout.rollout_filter_top_p_prob_mode", "filter.prob_mode", "", nil},
@@ -168,22 +197,27 @@ var ragen = []Section{
 		{"algorithm.*", "", "Gyre has no such estimator or correction", nil},
 	}},
 	{"Actor and critic", []Rule{
-		{"ppo_mini_batch_size actor_rollout_ref.actor.ppo_mini_batch_size", "actor.mini_batch", "episodes; verl's runs on files count prompts, × rollout.n", nil},
+		{"ppo_mini_batch_size actor_rollout_ref.actor.ppo_mini_batch_size", "actor.mini_batch",
+			"episodes; verl's runs on files count prompts, × rollout.n", nil},
 		{"critic.ppo_mini_batch_size", "critic.mini_batch", "likewise", nil},
-		{"micro_batch_size_per_gpu actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "actor.micro_batch_tokens", "1024 tokens for each sequence; memory, not mathematics (but for the paper profile)", micro},
+		{"micro_batch_size_per_gpu actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "actor.micro_batch_tokens",
+			"1024 tokens for each sequence; memory, not mathematics (but for the paper profile)", micro},
 		{"actor_rollout_ref.actor.ppo_epochs", "actor.epochs", "", nil},
 		{"critic.ppo_epochs", "critic.epochs", "", nil},
-		{"actor_rollout_ref.actor.clip_ratio", "actor.clip_low, actor.clip_high", "both, unless given on their own", func(t *translation, key string, v any) {
-			for ours, theirs := range map[string]string{"actor.clip_low": "clip_ratio_low", "actor.clip_high": "clip_ratio_high"} {
-				if t.given["actor_rollout_ref.actor."+theirs] == nil {
-					t.put(ours, v, key)
+		{"actor_rollout_ref.actor.clip_ratio", "actor.clip_low, actor.clip_high", "both, unless given on their own",
+			func(t *translation, key string, v any) {
+				for ours, theirs := range map[string]string{"actor.clip_low": "clip_ratio_low",
+					"actor.clip_high": "clip_ratio_high"} {
+					if t.given["actor_rollout_ref.actor."+theirs] == nil {
+						t.put(ours, v, key)
+					}
 				}
-			}
-		}},
+			}},
 		{"actor_rollout_ref.actor.clip_ratio_low", "actor.clip_low", "", nil},
 		{"actor_rollout_ref.actor.clip_ratio_high", "actor.clip_high", "", nil},
 		{"actor_rollout_ref.actor.clip_ratio_c", "actor.clip_dual", "", nil},
-		{"actor_rollout_ref.actor.loss_agg_mode", "actor.loss_aggregation", "Gyre aggregates over mini-batches, not micro-batches", nil},
+		{"actor_rollout_ref.actor.loss_agg_mode", "actor.loss_aggregation",
+			"Gyre aggregates over mini-batches, not micro-batches", nil},
 		{"actor_rollout_ref.actor.grad_clip", "actor.clip_grad", "", nil},
 		{"critic.grad_clip", "critic.clip_grad", "", nil},
 		{"critic.cliprange_value", "critic.clip_value", "", nil},
@@ -193,10 +227,14 @@ var ragen = []Section{
 		{"actor_rollout_ref.actor.optim.weight_decay", "actor.weight_decay", "", nil},
 		{"critic.optim.weight_decay", "critic.weight_decay", "", nil},
 		{"actor_rollout_ref.actor.optim.min_lr_ratio", "actor.min_lr_ratio", "", nil},
-		{"actor_rollout_ref.actor.optim.lr_warmup_steps", "actor.warmup_steps", "negative ones count as none", func(t *translation, key string, v any) { t.put("actor.warmup_steps", max(t.integer(key, 0), 0), key) }},
-		{"critic.optim.lr_warmup_steps", "critic.warmup_steps", "negative ones count as none", func(t *translation, key string, v any) { t.put("critic.warmup_steps", max(t.integer(key, 0), 0), key) }},
-		{"actor_rollout_ref.actor.optim.warmup_style actor_rollout_ref.actor.optim.lr_scheduler_type", "actor.schedule", "", func(t *translation, key string, v any) { t.put("actor.schedule", v, key) }},
-		{"critic.optim.warmup_style critic.optim.lr_scheduler_type", "critic.schedule", "", func(t *translation, key string, v any) { t.put("critic.schedule", v, key) }},
+		{"actor_rollout_ref.actor.optim.lr_warmup_steps", "actor.warmup_steps", "negative ones count as none",
+			func(t *translation, key string, v any) { t.put("actor.warmup_steps", max(t.integer(key, 0), 0), key) }},
+		{"critic.optim.lr_warmup_steps", "critic.warmup_steps", "negative ones count as none",
+			func(t *translation, key string, v any) { t.put("critic.warmup_steps", max(t.integer(key, 0), 0), key) }},
+		{"actor_rollout_ref.actor.optim.warmup_style actor_rollout_ref.actor.optim.lr_scheduler_type",
+			"actor.schedule", "", func(t *translation, key string, v any) { t.put("actor.schedule", v, key) }},
+		{"critic.optim.warmup_style critic.optim.lr_scheduler_type", "critic.schedule", "",
+			func(t *translation, key string, v any) { t.put("critic.schedule", v, key) }},
 		{"actor_rollout_ref.actor.* actor_rollout_ref.ref.* critic.*", "", memoryOnly, nil},
 		{"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu log_prob_micro_batch_size_per_gpu actor_rollout_ref.rollout.log_prob_micro_batch_size", "", "log-probs come from sampling and need no pass of their own", nil},
 	}},
@@ -212,13 +250,15 @@ var ragen = []Section{
 		{"actor_rollout_ref.rollout.gradient_analysis_bucket_mode", "analysis.buckets", "", nil},
 	}},
 	{"Collapse", []Rule{
-		{"collapse_detection.compute_freq", "collapse.every", "measured only where it is asked for: it takes many short passes", nil},
-		{"collapse_detection.num_samples", "collapse.samples", "all becomes the most that is possible", func(t *translation, key string, v any) {
-			if v == "all" {
-				v = 4096
-			}
-			t.put("collapse.samples", v, key)
-		}},
+		{"collapse_detection.compute_freq", "collapse.every",
+			"measured only where it is asked for: it takes many short passes", nil},
+		{"collapse_detection.num_samples", "collapse.samples", "all becomes the most that is possible",
+			func(t *translation, key string, v any) {
+				if v == "all" {
+					v = 4096
+				}
+				t.put("collapse.samples", v, key)
+			}},
 		{"collapse_detection.first_turn_enabled", "collapse.first_turn", "", nil},
 		{"collapse_detection.multi_turn_enabled", "collapse.multi_turn", "", nil},
 		{"collapse_detection.std_eps", "collapse.std_eps", "", nil},
@@ -228,12 +268,16 @@ var ragen = []Section{
 	{"What verl needs besides", []Rule{
 		{"data.train_batch_size", "[[envs]] groups", "prompts per step, where es_manager names none", nil},
 		{"actor_rollout_ref.rollout.n", "[[envs]] group_size", "replies per prompt, where es_manager names none", nil},
-		{"data.train_files data.val_files", "[[envs]] tag, options", "the environment Dataset with that file (the first of a list); one reply per episode", nil},
+		{"data.train_files data.val_files", "[[envs]] tag, options",
+			"the environment Dataset with that file (the first of a list); one reply per episode", nil},
 		{"data.prompt_key data.reward_fn_key", "", "columns are found by name; options of Dataset name others", nil},
 		{"data.shuffle data.seed", "[[envs]] options", "shuffle and shuffle_seed of Dataset", nil},
-		{"custom_reward_function.path custom_reward_function.name", "[[rewards]] options", "a command reward that calls the function (scripts/reward_command.py)", noop},
-		{"custom_reward_function.* reward_model.* reward_manager.*", "", "rewards are the environment's, weighted by [[rewards]]", nil},
-		{"data.* actor_rollout_ref.rollout.* actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout", "", noVLLM, nil},
+		{"custom_reward_function.path custom_reward_function.name", "[[rewards]] options",
+			"a command reward that calls the function (scripts/reward_command.py)", noop},
+		{"custom_reward_function.* reward_model.* reward_manager.*", "",
+			"rewards are the environment's, weighted by [[rewards]]", nil},
+		{"data.* actor_rollout_ref.rollout.* actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout", "",
+			noVLLM, nil},
 	}},
 }
 
@@ -273,7 +317,8 @@ func (t *translation) composeRAGEN() {
 	switch name := t.text(mode, "full"); name {
 	case "full":
 	case "limited_multi_turn", "single_turn":
-		t.put("rollout.context", map[string]string{"limited_multi_turn": "window", "single_turn": "single_turn"}[name], mode)
+		t.put("rollout.context", map[string]string{"limited_multi_turn": "window", "single_turn": "single_turn"}[name],
+			mode)
 		t.put("rollout.window", max(t.integer(window, 0), 0), window)
 	default:
 		t.fail(mode, "is %s, expected full, limited_multi_turn or single_turn", name)
@@ -293,7 +338,10 @@ func (t *translation) composeRAGEN() {
 		return
 	}
 	validation := t.sources("es_manager.val", "es_manager.val.env_groups", "es_manager.val.group_size", 512, 1)
-	same := slices.EqualFunc(t.doc.envs, validation, func(a, b source) bool { return a.tag == b.tag && b.groups == 512 && b.groupSize == 1 })
+	same := slices.EqualFunc(t.doc.envs, validation, func(a, b source) bool {
+		return a.tag == b.tag &&
+			b.groups == 512 && b.groupSize == 1
+	})
 	if !same { // otherwise what Gyre does by itself
 		t.doc.validation = validation
 	}
@@ -348,7 +396,8 @@ func (t *translation) regularise() {
 		t.put("algorithm.kl_in", "reward", inReward)
 		t.put("algorithm.kl_coef", t.number("algorithm.kl_ctrl.kl_coef", 0.001), "algorithm.kl_ctrl.kl_coef")
 		t.put("algorithm.kl_estimator", t.text("algorithm.kl_penalty", "kl"), "algorithm.kl_penalty")
-		for theirs, ours := range map[string]string{"type": "kl_control", "horizon": "kl_horizon", "target_kl": "kl_target"} {
+		for theirs, ours := range map[string]string{"type": "kl_control", "horizon": "kl_horizon",
+			"target_kl": "kl_target"} {
 			if v := t.given["algorithm.kl_ctrl."+theirs]; v != nil {
 				t.put("algorithm."+ours, v, "algorithm.kl_ctrl."+theirs)
 			}
@@ -385,7 +434,8 @@ func (t *translation) sources(side, groupsKey, sizeKey string, groups, size int)
 		}
 		total += n
 		name := show(tag)
-		s := source{tag: name, groups: n, groupSize: size, turns: t.integer("agent_proxy.max_turn", 5), perTurn: t.integer("agent_proxy.max_actions_per_turn", 2),
+		s := source{tag: name, groups: n, groupSize: size, turns: t.integer("agent_proxy.max_turn", 5),
+			perTurn: t.integer("agent_proxy.max_actions_per_turn", 2),
 			options: map[string]any{}, from: side}
 		for _, key := range t.order {
 			rest, mine := strings.CutPrefix(key, "custom_envs."+name+".")

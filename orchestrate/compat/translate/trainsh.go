@@ -11,7 +11,8 @@ const unusedThere = "declared in the first RAGEN, and used by nothing"
 var trainSh = []Section{
 	{"Words of `train.sh`", []Rule{
 		{"rl_or_sft", "gyre train or gyre sft", together, nil},
-		{"model.base_model sft.training.base_model", "model.path", "a name on the hub becomes models/NAME; sft's own when it is given", nil},
+		{"model.base_model sft.training.base_model", "model.path",
+			"a name on the hub becomes models/NAME; sft's own when it is given", nil},
 		{"model.experiment_name sft.training.experiment_name sft.output_dir", "run.name, run.output", together, nil},
 		{"model.gradient_checkpointing", "actor.recompute_activations", "", nil},
 		{"training.train_batch_size", "[[envs]] groups", "prompts per step", nil},
@@ -19,27 +20,35 @@ var trainSh = []Section{
 		{"training.max_turns", "[[envs]] max_turns", "one action per turn", nil},
 		{"training.ppo_batch_size", "actor.mini_batch", "", nil},
 		{"training.micro_batch_size", "actor.micro_batch_tokens", "1024 tokens for each sequence", micro},
-		{"training.total_epochs training.train_data_num training.total_training_steps trainer.total_training_steps", "run.steps", "epochs × prompts / prompts per step; 10,000 prompts where their number is empty", nil},
+		{"training.total_epochs training.train_data_num training.total_training_steps trainer.total_training_steps",
+			"run.steps", "epochs × prompts / prompts per step; 10,000 prompts where their number is empty", nil},
 		{"training.val_data_num", "[[validation.envs]] groups", "empty: all 500", nil},
 		{"training.max_response_length", "rollout.max_tokens", "", nil},
-		{"training.max_start_length training.max_obs_length", "rollout.max_length", "start + reply × turns + observation × turns", nil},
+		{"training.max_start_length training.max_obs_length", "rollout.max_length",
+			"start + reply × turns + observation × turns", nil},
 		{"training.temperature", "rollout.temperature", "", nil},
-		{"training.use_kl_loss optimization.kl_coef optimization.kl_loss_type", "algorithm.kl_coef, algorithm.kl_estimator, algorithm.kl_in", "of the rewards where use_kl_loss is false", nil},
-		{"training.no_think_rl", "rollout.replies", "true: replies are rewritten to their bare action, which is fed back and trained on (the second RAGEN's form is rollout.think = false)", func(t *translation, key string, v any) {
-			if t.truth(key, false) {
-				t.put("rollout.replies", "action", key)
-			}
-		}},
+		{"training.use_kl_loss optimization.kl_coef optimization.kl_loss_type",
+			"algorithm.kl_coef, algorithm.kl_estimator, algorithm.kl_in", "of the rewards where use_kl_loss is false",
+			nil},
+		{"training.no_think_rl", "rollout.replies",
+			"true: replies are rewritten to their bare action, which is fed back and trained on (the second RAGEN's form is rollout.think = false)", func(t *translation, key string, v any) {
+				if t.truth(key, false) {
+					t.put("rollout.replies", "action", key)
+				}
+			}},
 		{"optimization.actor_lr", "actor.lr", "", nil},
 		{"optimization.critic_lr", "critic.lr", "", nil},
 		{"optimization.adv_estimator", "algorithm.advantage", "", nil},
 		{"trainer.save_freq", "run.save_every", "", nil},
 		{"trainer.test_freq", "run.validate_every", "", nil},
 		{"trainer.val_before_train", "run.validate_first", "", nil},
-		{"sft.data_generation.train_size sft.data_generation.test_size", "sft.episodes, sft.validation_episodes", together, nil},
+		{"sft.data_generation.train_size sft.data_generation.test_size", "sft.episodes, sft.validation_episodes",
+			together, nil},
 		{"sft.training.epochs", "sft.epochs", "", nil},
-		{"sft.training.lr sft.training.learning_rate", "sft.lr", "there of LoRA's matrices, here of all weights", func(t *translation, key string, v any) { t.put("sft.lr", v, key) }},
-		{"sft.training.train_batch_size sft.training.batch_size", "sft.batch", "", func(t *translation, key string, v any) { t.put("sft.batch", v, key) }},
+		{"sft.training.lr sft.training.learning_rate", "sft.lr", "there of LoRA's matrices, here of all weights",
+			func(t *translation, key string, v any) { t.put("sft.lr", v, key) }},
+		{"sft.training.train_batch_size sft.training.batch_size", "sft.batch", "",
+			func(t *translation, key string, v any) { t.put("sft.batch", v, key) }},
 		{"sft.training.micro_batch_size", "actor.micro_batch_tokens", "1024 tokens for each sequence", micro},
 		{"env.*", "[[envs]] options", "options of the environment", nil},
 		{"training.val_batch_size", "", "the validation set is played at once", nil},
@@ -55,7 +64,8 @@ var trainSh = []Section{
 	}},
 }
 
-// composeTrainSh carries over the settings that act together, and the first RAGEN's defaults and rules where they are not Gyre's.
+// composeTrainSh carries over the settings that act together, and the first RAGEN's defaults and rules where they are
+// not Gyre's.
 func (t *translation) composeTrainSh(env string) {
 	kinds := map[string]source{
 		"two_armed_bandit": {tag: "TwoArmedBandit"}, "bandit": {tag: "GaussianBandit"},
@@ -76,20 +86,24 @@ func (t *translation) composeTrainSh(env string) {
 	}
 	sft := t.text("rl_or_sft", "rl") == "sft"
 	turns, prompts := t.integer("training.max_turns", 5), t.integer("training.train_batch_size", 8)
-	s.groups, s.groupSize, s.turns, s.perTurn, s.allActions = prompts, t.integer("training.n_rollout", 16), turns, 1, turns
+	s.groups, s.groupSize, s.turns, s.perTurn, s.allActions = prompts, t.integer("training.n_rollout",
+		16), turns, 1, turns
 	s.from = "train.sh " + env
 	t.doc.envs = []source{s}
 	v := s
-	v.groups, v.groupSize, v.from = t.integer("training.val_data_num", 50), 1, "training.val_data_num="+t.text("training.val_data_num", "50")
+	v.groups, v.groupSize, v.from = t.integer("training.val_data_num",
+		50), 1, "training.val_data_num="+t.text("training.val_data_num", "50")
 	if value, given := t.given["training.val_data_num"]; given && value == nil {
 		v.groups, v.from = 500, "training.val_data_num=: all"
 	}
 	t.doc.validation = []source{v}
 
-	base, name := t.text("model.base_model", "Qwen/Qwen2.5-0.5B-Instruct"), t.text("model.experiment_name", "ragen-main-exp")
+	base, name := t.text("model.base_model", "Qwen/Qwen2.5-0.5B-Instruct"), t.text("model.experiment_name",
+		"ragen-main-exp")
 	if sft {
 		// Its RL settings are for the validation only.
-		t.put("actor.mini_batch", min(t.integer("training.ppo_batch_size", 128), prompts*s.groupSize), "training.ppo_batch_size")
+		t.put("actor.mini_batch", min(t.integer("training.ppo_batch_size", 128), prompts*s.groupSize),
+			"training.ppo_batch_size")
 		if !t.doc.has("algorithm.advantage") {
 			t.put("algorithm.advantage", "brpo", "rl_or_sft")
 		}
@@ -102,7 +116,8 @@ func (t *translation) composeTrainSh(env string) {
 			t.put("sft.batch", 128, "the first RAGEN's rule")
 		}
 		t.put("sft.episodes", t.integer("sft.data_generation.train_size", 1000), "sft.data_generation.train_size")
-		t.put("sft.validation_episodes", t.integer("sft.data_generation.test_size", 100), "sft.data_generation.test_size")
+		t.put("sft.validation_episodes", t.integer("sft.data_generation.test_size", 100),
+			"sft.data_generation.test_size")
 	}
 	t.put("run.name", name, "experiment_name")
 	t.model("model.path", base, "base_model")
@@ -111,12 +126,14 @@ func (t *translation) composeTrainSh(env string) {
 	from := "total_training_steps"
 	if steps == 0 {
 		data := t.integer("training.train_data_num", 10000)
-		steps, from = max(t.integer("training.total_epochs", 5)*(data/max(prompts, 1)), 1), "total_epochs × train_data_num / train_batch_size"
+		steps, from = max(t.integer("training.total_epochs", 5)*(data/max(prompts, 1)),
+			1), "total_epochs × train_data_num / train_batch_size"
 	}
 	t.put("run.steps", steps, from)
 	reply := t.integer("training.max_response_length", 400)
 	t.put("rollout.max_tokens", reply, "training.max_response_length")
-	t.put("rollout.max_length", t.integer("training.max_start_length", 400)+reply*turns+t.integer("training.max_obs_length", 200)*turns,
+	t.put("rollout.max_length",
+		t.integer("training.max_start_length", 400)+reply*turns+t.integer("training.max_obs_length", 200)*turns,
 		"max_start_length + max_response_length × turns + max_obs_length × turns")
 
 	coef, kind := t.number("optimization.kl_coef", 0.001), t.text("optimization.kl_loss_type", "low_var_kl")
@@ -135,9 +152,12 @@ func (t *translation) composeTrainSh(env string) {
 		key   string
 		value any
 	}{
-		{"rollout.temperature", 0.7}, {"rollout.format_penalty", penalty}, {"validation.temperature", 0.0}, {"run.validate_first", false},
-		{"run.validate_every", 100}, {"run.save_every", 100}, {"algorithm.advantage", "grpo"}, {"actor.mini_batch", 128}, {"actor.clip_high", 0.2},
-		{"actor.clip_dual", 0.0}, {"filter.strategy", "none"}, {"analysis.enabled", false}, {"early_stop.spread_fraction", 0.0},
+		{"rollout.temperature", 0.7}, {"rollout.format_penalty", penalty}, {"validation.temperature",
+			0.0}, {"run.validate_first", false},
+		{"run.validate_every", 100}, {"run.save_every", 100}, {"algorithm.advantage", "grpo"}, {"actor.mini_batch",
+			128}, {"actor.clip_high", 0.2},
+		{"actor.clip_dual", 0.0}, {"filter.strategy", "none"}, {"analysis.enabled",
+			false}, {"early_stop.spread_fraction", 0.0},
 		{"early_stop.low_success_count", 0}, {"early_stop.empty_steps", 0},
 	} {
 		if !t.doc.has(d.key) {

@@ -33,7 +33,8 @@ type Rule struct {
 	Keys string // one or several, separated by spaces; "a.*" stands for all below a
 	Ours string // what they become, for people; "" = nothing
 	How  string // how, or why nothing does
-	// set carries the value over; nil where Ours is one key that takes the value as it is, or where several settings act together.
+	// set carries the value over; nil where Ours is one key that takes the value as it is, or where several settings
+	// act together.
 	set func(t *translation, key string, value any)
 }
 
@@ -56,8 +57,9 @@ type translation struct {
 	errs    []error
 }
 
-// Words translates Hydra overrides, as they follow `python train.py`; the command itself may stand before them. A word --yaml FILE is a
-// resolved configuration that the overrides after it change. checks judge the outcome as they would a configuration file.
+// Words translates Hydra overrides, as they follow `python train.py`; the command itself may stand before them. A
+// word --yaml FILE is a resolved configuration that the overrides after it change. checks judge the outcome as they
+// would a configuration file.
 func Words(words []string, checks ...config.Check) (Result, error) {
 	t := newTranslation()
 	begun := false // the command that the words were given to ends with the first key=value

@@ -9,7 +9,8 @@ import (
 	"gyre/internal/dataset"
 )
 
-// modules are the programs of verl, and of the rldynamic project on top of it, with the settings of ours that they stand for.
+// modules are the programs of verl, and of the rldynamic project on top of it, with the settings of ours that they
+// stand for.
 var modules = map[string]string{
 	"verl.trainer.main_ppo":             "",
 	"custom_training.custom_main_ppo":   "components.enabled=true components.save=projection",
@@ -45,12 +46,15 @@ var verlRules = []struct {
 	key   string
 	value any
 }{
-	{"run.save_every", -1}, {"run.validate_every", 0}, {"rollout.prompt", "compact"}, {"rollout.think", false}, {"validation.temperature", 0.0},
-	{"filter.strategy", "none"}, {"algorithm.entropy_coef", 0.0}, {"actor.clip_low", 0.2}, {"actor.clip_high", 0.2}, {"analysis.enabled", false},
+	{"run.save_every", -1}, {"run.validate_every", 0}, {"rollout.prompt", "compact"}, {"rollout.think",
+		false}, {"validation.temperature", 0.0},
+	{"filter.strategy", "none"}, {"algorithm.entropy_coef", 0.0}, {"actor.clip_low", 0.2}, {"actor.clip_high",
+		0.2}, {"analysis.enabled", false},
 	{"early_stop.spread_fraction", 0.0}, {"early_stop.low_success_count", 0}, {"early_stop.empty_steps", 0},
 }
 
-// composeVerl carries over a run of verl's on files of prompts: what it counts in prompts, and its defaults where they are not Gyre's.
+// composeVerl carries over a run of verl's on files of prompts: what it counts in prompts, and its defaults where
+// they are not Gyre's.
 func (t *translation) composeVerl(groups, size int) {
 	prompt, reply := t.integer("data.max_prompt_length", 512), t.integer("data.max_response_length", 512)
 	t.put("rollout.max_tokens", reply, "data.max_response_length")
@@ -58,7 +62,8 @@ func (t *translation) composeVerl(groups, size int) {
 	const mini, criticMini = "actor_rollout_ref.actor.ppo_mini_batch_size", "critic.ppo_mini_batch_size"
 	prompts := min(t.integer(mini, 256), groups)
 	t.put("actor.mini_batch", prompts*size, mini, "actor_rollout_ref.rollout.n")
-	t.put("critic.mini_batch", min(t.integer(criticMini, prompts), groups)*size, criticMini, "actor_rollout_ref.rollout.n")
+	t.put("critic.mini_batch", min(t.integer(criticMini, prompts), groups)*size, criticMini,
+		"actor_rollout_ref.rollout.n")
 	if micro := "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"; t.given[micro] != nil {
 		t.put("actor.micro_batch_tokens", t.integer(micro, 1)*(prompt+reply), micro)
 		t.doc.unset("analysis.paper_micro_batch")
@@ -85,7 +90,8 @@ func (t *translation) composeVerl(groups, size int) {
 	t.steps(train.count, groups)
 	t.reward()
 	if t.truth("actor_rollout_ref.rollout.val_kwargs.do_sample", false) {
-		t.put("validation.temperature", t.number("actor_rollout_ref.rollout.val_kwargs.temperature", 0), "actor_rollout_ref.rollout.val_kwargs.do_sample")
+		t.put("validation.temperature", t.number("actor_rollout_ref.rollout.val_kwargs.temperature", 0),
+			"actor_rollout_ref.rollout.val_kwargs.do_sample")
 	} else {
 		t.doc.unset("validation.temperature") // unless samples are drawn, whatever the temperature
 	}
@@ -130,13 +136,15 @@ func (t *translation) steps(rows, batch int) {
 	}
 	epochs := t.integer("trainer.total_epochs", 30)
 	if rows < batch {
-		t.note("set run.steps: %d epochs of %d prompts per step, and the rows of data.train_files are not known", epochs, batch)
+		t.note("set run.steps: %d epochs of %d prompts per step, and the rows of data.train_files are not known",
+			epochs, batch)
 		if rows > 0 {
 			t.fail("data.train_batch_size", "is %d, and data.train_files has %d rows", batch, rows)
 		}
 		return
 	}
-	t.put("run.steps", epochs*(rows/batch), "trainer.total_epochs", fmt.Sprintf("× (%d rows / data.train_batch_size)", rows))
+	t.put("run.steps", epochs*(rows/batch), "trainer.total_epochs", fmt.Sprintf("× (%d rows / data.train_batch_size)",
+		rows))
 }
 
 // reward makes verl's custom_reward_function a command, which gets its arguments as verl gives them.
@@ -147,7 +155,8 @@ func (t *translation) reward() {
 		return
 	}
 	t.doc.rewards = []reward{{name: "reward", from: pathKey + "=" + file,
-		options: map[string]any{"component": "command", "command": []any{"python3", "scripts/reward_command.py", file, name}}}}
+		options: map[string]any{"component": "command", "command": []any{"python3", "scripts/reward_command.py", file,
+			name}}}}
 	if _, err := os.Stat(file); err != nil {
 		t.note("%s: %v", pathKey, err)
 	}

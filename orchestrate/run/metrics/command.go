@@ -23,9 +23,9 @@ const (
 	commandPatience = time.Minute
 )
 
-// command feeds a program: one JSON object per line on its standard input, the run first, then its records. Nothing that becomes of the program stops
-// the run: records that do not reach it are counted, and metrics.jsonl has them. Log and Close belong to one goroutine; feed, which owns the program,
-// is another.
+// command feeds a program: one JSON object per line on its standard input, the run first, then its records. Nothing
+// that becomes of the program stops the run: records that do not reach it are counted, and metrics.jsonl has them.
+// Log and Close belong to one goroutine; feed, which owns the program, is another.
 type command struct {
 	name     string
 	warn     func(format string, args ...any)
@@ -41,7 +41,8 @@ type command struct {
 
 // openCommand starts a program for a run. What it says goes to NAME/sink.log in the run's folder.
 func openCommand(run Run, name string, words []string, patience time.Duration) (*command, error) {
-	c := &command{name: name, warn: run.Warn, patience: patience, queue: make(chan []byte, commandQueue), done: make(chan struct{})}
+	c := &command{name: name, warn: run.Warn, patience: patience, queue: make(chan []byte, commandQueue),
+		done: make(chan struct{})}
 	dir := filepath.Join(run.Dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -80,7 +81,8 @@ func introduce(run Run) ([]byte, error) {
 			project = name
 		}
 	}
-	line, err := json.Marshal(map[string]any{"id": run.ID, "name": run.Name, "project": project, "dir": run.Dir, "config": config})
+	line, err := json.Marshal(map[string]any{"id": run.ID, "name": run.Name, "project": project, "dir": run.Dir,
+		"config": config})
 	return append(line, '\n'), err
 }
 

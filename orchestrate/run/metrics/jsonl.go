@@ -58,7 +58,8 @@ func Open(path string) (*Logger, error) {
 // means that the file was not truncated on resume.
 func (l *Logger) Log(step int, values map[string]any) error {
 	if l.any && step <= l.last {
-		return fmt.Errorf("%s: step %d logged after step %d; truncate the file to the step resumed from", l.file.Name(), step, l.last)
+		return fmt.Errorf("%s: step %d logged after step %d; truncate the file to the step resumed from",
+			l.file.Name(), step, l.last)
 	}
 	line, err := Encode(step, values)
 	if err != nil {

@@ -53,9 +53,9 @@ func (e *HoleError) Error() string {
 		"with --resume-from and another run.name", e.Path, steps, e.Last)
 }
 
-// OpenSinks opens the sinks of a run: metrics.jsonl, which is the truth, and the others, which can be made from it. Lines of steps after
-// run.Last are dropped everywhere: those steps will be done again, to the same values. A sink that lacks steps (because it was just added, or
-// lost) gets them from metrics.jsonl.
+// OpenSinks opens the sinks of a run: metrics.jsonl, which is the truth, and the others, which can be made from it.
+// Lines of steps after run.Last are dropped everywhere: those steps will be done again, to the same values. A sink
+// that lacks steps (because it was just added, or lost) gets them from metrics.jsonl.
 func OpenSinks(run Run) (Sink, error) {
 	path := filepath.Join(run.Dir, File)
 	if err := run.checkHoles(path); err != nil {
@@ -72,7 +72,8 @@ func OpenSinks(run Run) (Sink, error) {
 	for i, l := range run.Loggers {
 		further, err := openFurther(run, i, l)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", cmp.Or(l.Name, strings.Join(l.Command, " ")), err), list.Close())
+			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", cmp.Or(l.Name, strings.Join(l.Command, " ")),
+				err), list.Close())
 		}
 		if further != nil {
 			list = append(list, further)

@@ -16,10 +16,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// tensorBoard appends to an event file: TFRecords that each hold a tensorflow.Event. Numbers become scalars, strings and tables texts.
+// tensorBoard appends to an event file: TFRecords that each hold a tensorflow.Event. Numbers become scalars, strings
+// and tables texts.
 type tensorBoard struct{ file *os.File }
 
-// openTensorBoard opens or starts the event file of a folder, without the events of steps after keep, and tells the last step it has (-1: none).
+// openTensorBoard opens or starts the event file of a folder, without the events of steps after keep, and tells the
+// last step it has (-1: none).
 func openTensorBoard(dir string, keep int) (Sink, int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, 0, err
@@ -38,7 +40,8 @@ func openTensorBoard(dir string, keep int) (Sink, int, error) {
 	}
 	t := &tensorBoard{file}
 	if err == nil && end == 0 {
-		err = t.record(event(0, protowire.AppendString(protowire.AppendTag(nil, 3, protowire.BytesType), "brain.Event:2")))
+		err = t.record(event(0, protowire.AppendString(protowire.AppendTag(nil, 3, protowire.BytesType),
+			"brain.Event:2")))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())

@@ -6,5 +6,6 @@
 //	            metrics.jsonl, tensorboard/, wandb/   what was measured (package metrics)
 //	            rollouts/, global_step_N/, analysis/, plots/ belong to the packages that write them
 //
-// Dir is the directory of the one process that writes; Run is what plots, reports and sweeps read, during the run or after it.
+// Dir is the directory of the one process that writes; Run is what plots, reports and sweeps read, during the run or
+// after it.
 package rundir

@@ -20,7 +20,8 @@ type Info struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // running | done | paused (--until) | stopped_early | interrupted | failed
 	Reason string `json:"reason,omitempty"`
-	// FirstStep is the first step that the run's metrics can have: above 0 where it continues another directory's checkpoint.
+	// FirstStep is the first step that the run's metrics can have: above 0 where it continues another directory's
+	// checkpoint.
 	FirstStep    int       `json:"first_step"`
 	Step         int       `json:"step"`
 	Updated      time.Time `json:"updated"`
@@ -54,7 +55,8 @@ type Change struct {
 	To   string `json:"to"`
 }
 
-// ReadInfo reads a directory's run.json; nil without one. A run that is said to be running, and whose process is gone, has failed.
+// ReadInfo reads a directory's run.json; nil without one. A run that is said to be running, and whose process is
+// gone, has failed.
 func ReadInfo(dir string) (*Info, error) {
 	info, err := readInfo(dir)
 	if err == nil && info != nil && info.Status == "running" && abandoned(dir) {
@@ -80,7 +82,8 @@ func readInfo(dir string) (*Info, error) {
 	return info, nil
 }
 
-// abandoned reports whether nobody writes to a directory any more in which a run was written: its lock is there and free.
+// abandoned reports whether nobody writes to a directory any more in which a run was written: its lock is there and
+// free.
 func abandoned(dir string) bool {
 	lock, err := os.Open(filepath.Join(dir, ".lock"))
 	if err != nil {
@@ -90,8 +93,8 @@ func abandoned(dir string) bool {
 	return syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
-// ArithmeticOf is the type in which the run computed that a path belongs to: its directory, one of its checkpoints, or a model in one. All are
-// "" where there is none, or its run.json does not tell.
+// ArithmeticOf is the type in which the run computed that a path belongs to: its directory, one of its checkpoints,
+// or a model in one. All are "" where there is none, or its run.json does not tell.
 func ArithmeticOf(path string) (dtype, run string) {
 	if path == "" {
 		return "", ""
@@ -119,7 +122,8 @@ func (d *Dir) WriteInfo(info Info) error {
 	return writeFile(d.File("run.json"), append(data, '\n'))
 }
 
-// newID is eight letters and digits, as experiment trackers have them. It names the run only: nothing that is computed depends on it.
+// newID is eight letters and digits, as experiment trackers have them. It names the run only: nothing that is
+// computed depends on it.
 func newID() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz012345"
 	id := make([]byte, 8)

@@ -37,11 +37,12 @@ var ErrNoRun = errors.New("expected a run directory (runs/NAME) or a metrics.jso
 // ErrEmpty means that nothing was logged yet.
 var ErrEmpty = errors.New("no step was logged yet")
 
-// HistoryFile holds the metrics of a run that another program logged, as scripts/wandb_history.py writes them: rows with _step.
+// HistoryFile holds the metrics of a run that another program logged, as scripts/wandb_history.py writes them: rows
+// with _step.
 const HistoryFile = "history.jsonl"
 
-// Read reads a run directory, a metrics.jsonl, or a history. A line that cannot be read ends the reading and is kept in Broken: what comes before it can still be
-// used.
+// Read reads a run directory, a metrics.jsonl, or a history. A line that cannot be read ends the reading and is kept
+// in Broken: what comes before it can still be used.
 func Read(name string) (*Run, error) {
 	file := name
 	info, err := os.Stat(name)

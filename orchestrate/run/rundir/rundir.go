@@ -32,8 +32,9 @@ const CheckpointPrefix = "global_step_"
 // ErrExists means that a new run would write into a directory that holds another.
 var ErrExists = errors.New("run directory exists")
 
-// Open creates the directory of a new run, or opens an existing one when resume is set. A directory in which a run got as far as its first
-// metrics is refused without resume; one that another process is writing to is always refused.
+// Open creates the directory of a new run, or opens an existing one when resume is set. A directory in which a run
+// got as far as its first metrics is refused without resume; one that another process is writing to is always
+// refused.
 func Open(path string, resume bool) (*Dir, error) {
 	_, err := os.Stat(path)
 	fresh := errors.Is(err, fs.ErrNotExist)
@@ -68,7 +69,8 @@ func Open(path string, resume bool) (*Dir, error) {
 // Check sees that Open would accept a directory, and makes nothing.
 func Check(path string, resume bool) error {
 	if !resume && holdsRun(path) {
-		return fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name", ErrExists, path)
+		return fmt.Errorf("%w: %s already holds a run; continue it with --resume, or choose another run.name",
+			ErrExists, path)
 	}
 	return nil
 }
@@ -83,7 +85,8 @@ func holdsRun(path string) bool {
 	return len(checkpoints) > 0
 }
 
-// Lock makes this process the only one that writes to a directory; the system takes the lock back however the process ends.
+// Lock makes this process the only one that writes to a directory; the system takes the lock back however the process
+// ends.
 func Lock(path string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -100,7 +103,8 @@ func Lock(path string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		return nil, fmt.Errorf("%s is in use by process %s: wait for it, or stop it", path, strings.TrimSpace(string(holder)))
+		return nil, fmt.Errorf("%s is in use by process %s: wait for it, or stop it", path,
+			strings.TrimSpace(string(holder)))
 	}
 	if err := errors.Join(lock.Truncate(0), writeAt0(lock, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		lock.Close()
@@ -109,8 +113,9 @@ func Lock(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// Died records how a run ended that cannot do so itself, since the process that writes in its directory was killed or hangs: its run.json still says
-// "running". A run that has recorded its end, or that another process has taken up, stays as it is.
+// Died records how a run ended that cannot do so itself, since the process that writes in its directory was killed or
+// hangs: its run.json still says "running". A run that has recorded its end, or that another process has taken up,
+// stays as it is.
 func Died(path, reason string) error {
 	lock, err := Lock(path)
 	if err != nil {

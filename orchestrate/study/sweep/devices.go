@@ -15,7 +15,8 @@ var (
 	gpuVendors = regexp.MustCompile(`^((NVIDIA|Tesla|GeForce|Quadro) )+`)
 )
 
-// deviceLabels says what each slot computes on, such as 4xH100, 2xmixed, 1xGPU3 where nvidia-smi does not know it, or 1xCPU.
+// deviceLabels says what each slot computes on, such as 4xH100, 2xmixed, 1xGPU3 where nvidia-smi does not know it, or
+// 1xCPU.
 func deviceLabels(ctx context.Context, slots []slot) []string {
 	names := map[string]string{}
 	if len(slots[0].devices) > 0 {

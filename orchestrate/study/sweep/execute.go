@@ -26,7 +26,8 @@ type Options struct {
 	Console *metrics.Console
 }
 
-// opened is a study with its folder, its experiment, its slots and what is known of its runs. Nothing is changed by opening it.
+// opened is a study with its folder, its experiment, its slots and what is known of its runs. Nothing is changed by
+// opening it.
 type opened struct {
 	study *Study
 	base  *config.Config
@@ -77,7 +78,8 @@ func Execute(ctx context.Context, s *Study, o Options) (Summary, error) {
 	return execute(ctx, s, o, sweeps, (*execution).stages)
 }
 
-func execute(ctx context.Context, s *Study, o Options, k kind, work func(*execution, context.Context) error) (Summary, error) {
+func execute(ctx context.Context, s *Study, o Options, k kind,
+	work func(*execution, context.Context) error) (Summary, error) {
 	if err := s.begin(k); err != nil {
 		return Summary{}, err
 	}
@@ -110,13 +112,15 @@ func (s *Study) deal() ([]slot, error) {
 	if len(s.Devices) > 0 {
 		each = max(each, 1)
 		if len(s.Devices) < each {
-			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each, len(s.Devices))
+			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each,
+				len(s.Devices))
 		}
 		if n == 0 {
 			n = len(s.Devices) / each
 		}
 		if n*each > len(s.Devices) {
-			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n, each, n*each, len(s.Devices))
+			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n,
+				each, n*each, len(s.Devices))
 		}
 	}
 	n = max(n, 1)
@@ -163,9 +167,11 @@ func (x *execution) stages(ctx context.Context) error {
 			if !ok {
 				return fmt.Errorf("stage %d: no condition has a result, so there is nothing for stage %d to start from", stage, stage+1)
 			}
-			fmt.Fprintf(x.options.Console, "stage %d: %s is best; stage %d starts from it\n", stage, best.Condition, stage+1)
+			fmt.Fprintf(x.options.Console, "stage %d: %s is best; stage %d starts from it\n", stage, best.Condition,
+				stage+1)
 			if len(best.Ties) > 0 {
-				fmt.Fprintf(x.options.Console, "stage %d: as good were %s; the first of them in the study counts\n", stage, strings.Join(best.Ties, ", "))
+				fmt.Fprintf(x.options.Console, "stage %d: as good were %s; the first of them in the study counts\n",
+					stage, strings.Join(best.Ties, ", "))
 			}
 			start = best.Setting
 		}
@@ -199,16 +205,18 @@ func (s *Study) runs(base *config.Config, conditions []Condition, threads int) [
 			overrides = append(overrides, s.Override...)
 			overrides = append(overrides, seedOverrides(base, seed)...)
 			// Threads may change the order of sums: they belong to what a run is.
-			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+filepath.Dir(dir), "run.name="+filepath.Base(dir))
-			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: dir, Status: Pending, Log: s.logFile(c, seed), Overrides: overrides,
+			overrides = append(overrides, fmt.Sprintf("run.threads=%d", threads), "run.output="+filepath.Dir(dir),
+				"run.name="+filepath.Base(dir))
+			out = append(out, &Run{Condition: c.Label, Seed: seed, Stage: c.Stage, Dir: dir, Status: Pending,
+				Log: s.logFile(c, seed), Overrides: overrides,
 				Setting: c.Overrides, Coordinates: c.Coordinates, Line: c.Line})
 		}
 	}
 	return out
 }
 
-// run fills the slots with what next gives until it gives nothing and nothing is under way, or the study is asked to end. next is told whether
-// any run is under way, whose end may change its answer; the state is locked for it.
+// run fills the slots with what next gives until it gives nothing and nothing is under way, or the study is asked to
+// end. next is told whether any run is under way, whose end may change its answer; the state is locked for it.
 func (x *execution) run(ctx context.Context, next func(busy bool) *Run, count progress) error {
 	stop := interrupt.Graceful(ctx)
 	done := make(chan struct{})
@@ -286,7 +294,8 @@ func (x *execution) one(r *Run, place slot) error {
 		return err
 	}
 	if started {
-		if err := x.state.change(func() { r.Seconds, r.ExitCode = r.Seconds+time.Since(begin).Seconds(), code }); err != nil {
+		took := time.Since(begin).Seconds()
+		if err := x.state.change(func() { r.Seconds, r.ExitCode = r.Seconds+took, code }); err != nil {
 			return err
 		}
 	}
@@ -320,7 +329,8 @@ func (x *execution) settle(r *Run, status Status) error {
 	if rung {
 		var ok bool
 		if score, ok = x.study.score(newRow(r, x.study.Objective), true); !ok {
-			fmt.Fprintf(x.options.Console, "%s, seed %d has no %s at step %d\n", r.Condition, r.Seed, x.study.objective(), r.Target)
+			fmt.Fprintf(x.options.Console, "%s, seed %d has no %s at step %d\n", r.Condition, r.Seed,
+				x.study.objective(), r.Target)
 			return x.change(r, func() { r.Error, r.Status = "no "+x.study.objective()+" was logged", Failed })
 		}
 	}

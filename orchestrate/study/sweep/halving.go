@@ -11,9 +11,10 @@ import (
 	"gyre/internal/statistics"
 )
 
-// Halving are the settings of a search by asynchronous successive halving (Li et al., "A system for massively parallel hyperparameter tuning",
-// 2020): configurations are compared at rungs of a run's steps, and of those at a rung the best one in Reduction goes on to the next, as soon as it
-// is known to be among them. Nobody waits for a rung to be full.
+// Halving are the settings of a search by asynchronous successive halving (Li et al., "A system for massively
+// parallel hyperparameter tuning", 2020): configurations are compared at rungs of a run's steps, and of those at a
+// rung the best one in Reduction goes on to the next, as soon as it is known to be among them. Nobody waits for a
+// rung to be full.
 type Halving struct {
 	// Reduction is what the number of configurations is divided by, and the steps multiplied by, from rung to rung.
 	Reduction int `toml:"reduction" default:"3" range:"[2,)"`
@@ -46,8 +47,8 @@ func (h Halving) stepsAt(rung, rungs, steps int) int {
 	return max(steps, 1)
 }
 
-// configurations are the settings that a search tries, in the order in which they start: of the grid of all stages, in an order that is keyed
-// by the seed. A search that is given more of them goes on with those that it has.
+// configurations are the settings that a search tries, in the order in which they start: of the grid of all stages,
+// in an order that is keyed by the seed. A search that is given more of them goes on with those that it has.
 func (s *Study) configurations(seed uint64) ([]Condition, error) {
 	grid := []Condition{{Stage: 1}}
 	for stage := 1; stage <= s.Stages(); stage++ {
@@ -62,7 +63,8 @@ func (s *Study) configurations(seed uint64) ([]Condition, error) {
 				if len(setting.Coordinates) > 0 {
 					label = strings.Join(setting.Coordinates, ",")
 				}
-				next = append(next, Condition{Stage: 1, Label: strings.TrimPrefix(c.Label+","+label, ","), Overrides: slices.Concat(c.Overrides, setting.Overrides),
+				next = append(next, Condition{Stage: 1, Label: strings.TrimPrefix(c.Label+","+label, ","),
+					Overrides:   slices.Concat(c.Overrides, setting.Overrides),
 					Coordinates: slices.Concat(c.Coordinates, setting.Coordinates), Line: joined(c.Line, setting.Line)})
 			}
 		}
@@ -73,7 +75,8 @@ func (s *Study) configurations(seed uint64) ([]Condition, error) {
 	}
 	n := len(grid)
 	if wanted := s.Search.Configurations; wanted > n {
-		return nil, fmt.Errorf("%w: %s: search.configurations is %d, and the axes have %d", settings.ErrInvalid, s.file, wanted, n)
+		return nil, fmt.Errorf("%w: %s: search.configurations is %d, and the axes have %d", settings.ErrInvalid,
+			s.file, wanted, n)
 	} else if wanted > 0 {
 		n = wanted
 	}
@@ -89,7 +92,8 @@ type trial struct{ runs []*Run }
 
 func (t trial) rung() int { return t.runs[0].Rung }
 
-// lost tells whether the configuration goes no further: a collapse rule ended one of its runs, or it cannot be finished.
+// lost tells whether the configuration goes no further: a collapse rule ended one of its runs, or it cannot be
+// finished.
 func (t trial) lost() bool {
 	return slices.ContainsFunc(t.runs, func(r *Run) bool { return r.Status == StoppedEarly || r.Status == Failed })
 }
@@ -99,7 +103,8 @@ func (t trial) reached(rung int) bool {
 	return !slices.ContainsFunc(t.runs, func(r *Run) bool { return len(r.Scores) <= rung })
 }
 
-// score at a rung, the mean over seeds: below all others for a configuration that was lost on its way there; false while it is not known.
+// score at a rung, the mean over seeds: below all others for a configuration that was lost on its way there; false
+// while it is not known.
 func (t trial) score(rung int) (float64, bool) {
 	switch {
 	case t.reached(rung):
@@ -114,8 +119,9 @@ func (t trial) score(rung int) (float64, bool) {
 	return 0, false
 }
 
-// promote chooses the next configuration that goes on to the rung after its own; false when there is none yet. It is the rule of asynchronous
-// successive halving: at the highest rung where one of the best 1/reduction of those that have a result has not gone on.
+// promote chooses the next configuration that goes on to the rung after its own; false when there is none yet. It is
+// the rule of asynchronous successive halving: at the highest rung where one of the best 1/reduction of those that
+// have a result has not gone on.
 func promote(trials []trial, rungs, reduction int) (trial, bool) {
 	for rung := rungs - 2; rung >= 0; rung-- {
 		best := ranked(trials, rung)
@@ -128,8 +134,8 @@ func promote(trials []trial, rungs, reduction int) (trial, bool) {
 	return trial{}, false
 }
 
-// promoteLast chooses one more when nothing is under way and the rule promotes nobody, so that some configuration has all its steps: the best of
-// the highest rung that is held.
+// promoteLast chooses one more when nothing is under way and the rule promotes nobody, so that some configuration has
+// all its steps: the best of the highest rung that is held.
 func promoteLast(trials []trial, rungs int) (trial, bool) {
 	for rung := rungs - 1; rung >= 0; rung-- {
 		for _, t := range ranked(trials, rung) {
@@ -141,7 +147,8 @@ func promoteLast(trials []trial, rungs int) (trial, bool) {
 	return trial{}, false
 }
 
-// ranked are the configurations with a result at a rung, the best first, and those that started earlier before others of the same score.
+// ranked are the configurations with a result at a rung, the best first, and those that started earlier before others
+// of the same score.
 func ranked(trials []trial, rung int) []trial {
 	var out []trial
 	scores := map[*Run]float64{}

@@ -19,7 +19,8 @@ const (
 	searches kind = "search"
 )
 
-// begin chooses the folder: OUTPUT/NAME, or if a study of the other kind is there, one in it, so that a file can be swept and searched.
+// begin chooses the folder: OUTPUT/NAME, or if a study of the other kind is there, one in it, so that a file can be
+// swept and searched.
 func (s *Study) begin(k kind) error {
 	s.beside = ""
 	st, err := openState(s)

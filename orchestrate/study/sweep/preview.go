@@ -18,7 +18,8 @@ type Preview struct {
 type Previewed struct {
 	Run
 	Over bool
-	// SecondsPerStep is what steps took: in this run, in others of the study, or in a run of the base; 0 where none was logged.
+	// SecondsPerStep is what steps took: in this run, in others of the study, or in a run of the base; 0 where none
+	// was logged.
 	SecondsPerStep float64
 }
 
@@ -38,7 +39,8 @@ func PreviewSweep(s *Study) (Preview, error) {
 	return o.preview(s.runs(o.base, conditions, o.slots[0].threads)), nil
 }
 
-// PreviewSearch lists a search's configurations in the order in which they start, and its rungs, without changing anything.
+// PreviewSearch lists a search's configurations in the order in which they start, and its rungs, without changing
+// anything.
 func PreviewSearch(s *Study) (Preview, error) {
 	o, err := open(s, searches)
 	if err != nil {

@@ -54,7 +54,8 @@ func (x *execution) process(r *Run, place slot) (code int, message string, start
 	cmd := exec.Command(x.options.Command, args...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GYRE_THREADS=%d", place.threads))
 	if len(place.devices) > 0 {
-		if !slices.ContainsFunc(r.Overrides, func(word string) bool { return strings.HasPrefix(word, "model.device=") }) {
+		if !slices.ContainsFunc(r.Overrides,
+			func(word string) bool { return strings.HasPrefix(word, "model.device=") }) {
 			cmd.Args = append(cmd.Args, "model.device=cuda")
 		}
 		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(place.devices, ","))

@@ -17,8 +17,9 @@ import (
 // logWidth is that of the tables in the summary log, which people read in windows of any width.
 const logWidth = 160
 
-// resultLog is the summary as text. It is written anew when the study is started, grows by a line as each run ends, and ends in the lines of all runs in
-// their order and the tables. What a run's line says is also in a file beside its log, LOG.result.
+// resultLog is the summary as text. It is written anew when the study is started, grows by a line as each run ends,
+// and ends in the lines of all runs in their order and the tables. What a run's line says is also in a file beside
+// its log, LOG.result.
 type resultLog struct {
 	mu    sync.Mutex
 	study *Study
@@ -32,7 +33,8 @@ func (x *execution) beginLog() (*resultLog, error) {
 	if len(l.head) == 0 {
 		place := fmt.Sprintf("slots=%d | threads_per_run=%d", len(x.slots), x.slots[0].threads)
 		if len(s.Devices) > 0 {
-			place += fmt.Sprintf(" | devices=%s | devices_per_run=%d", strings.Join(s.Devices, ","), len(x.slots[0].devices))
+			place += fmt.Sprintf(" | devices=%s | devices_per_run=%d", strings.Join(s.Devices, ","),
+				len(x.slots[0].devices))
 		}
 		l.head = []string{fmt.Sprintf("base=%s | steps=%d | seeds=%d", s.BasePath(), x.base.Run.Steps, s.Seeds), place}
 	}
@@ -91,7 +93,8 @@ func (l *resultLog) line(r *Run) string {
 		return strings.Join(append(parts, "status=missing\n"), separator)
 	}
 	row := newRow(r, "")
-	parts = append(parts, "train_time="+seconds(row.Train), "eval_time="+seconds(row.Eval), "total_time="+seconds(row.Total),
+	parts = append(parts, "train_time="+seconds(row.Train), "eval_time="+seconds(row.Eval),
+		"total_time="+seconds(row.Total),
 		fmt.Sprintf("wall_time=%.0fs", r.Seconds), "gpu="+r.Devices)
 	switch r.Status {
 	case Finished:

@@ -9,7 +9,8 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// Search runs what is missing of a search by successive halving over a study's axes, and writes the files that Execute writes.
+// Search runs what is missing of a search by successive halving over a study's axes, and writes the files that
+// Execute writes.
 func Search(ctx context.Context, s *Study, o Options) (Summary, error) {
 	return execute(ctx, s, o, searches, (*execution).search)
 }
@@ -113,7 +114,8 @@ func (h Halving) expected(configurations, rungs, steps int) (total int) {
 	return total
 }
 
-// leaders are the configurations of a search that have started, those further up before others, and at the same rung the better before the worse.
+// leaders are the configurations of a search that have started, those further up before others, and at the same rung
+// the better before the worse.
 func (x *execution) leaders() []trial {
 	var out []trial
 	for rung := x.rungs - 1; rung >= 0; rung-- {

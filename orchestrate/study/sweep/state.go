@@ -46,7 +46,8 @@ type Run struct {
 	Line        string   `json:"line"`              // what its line in the summary log begins with
 	Devices     string   `json:"devices,omitempty"` // what it computed on, such as 4xH100
 
-	// Of a search: the rung that the run has reached or goes to, the steps there, and its scores at the rungs that it has reached.
+	// Of a search: the rung that the run has reached or goes to, the steps there, and its scores at the rungs that it
+	// has reached.
 	Rung   int       `json:"rung,omitempty"`
 	Target int       `json:"target,omitempty"`
 	Scores []float64 `json:"scores,omitempty"`
@@ -90,13 +91,17 @@ func openState(s *Study) (*state, error) {
 	return st, nil
 }
 
-// plan adds the runs that are new. One that is known must be the same: results of two settings under one name would be mixed up.
+// plan adds the runs that are new. One that is known must be the same: results of two settings under one name would
+// be mixed up.
 func (st *state) plan(runs []*Run) ([]*Run, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var out []*Run
 	for _, r := range runs {
-		i := slices.IndexFunc(st.Runs, func(other *Run) bool { return other.Condition == r.Condition && other.Seed == r.Seed })
+		i := slices.IndexFunc(st.Runs, func(other *Run) bool {
+			return other.Condition == r.Condition &&
+				other.Seed == r.Seed
+		})
 		if i < 0 {
 			st.Runs = append(st.Runs, r)
 			out = append(out, r)

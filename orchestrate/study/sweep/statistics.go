@@ -8,7 +8,8 @@ import (
 	"gyre/internal/statistics"
 )
 
-// Scores are the results of one condition: a row per task (environment), a column per run (seed). Rows may have different lengths.
+// Scores are the results of one condition: a row per task (environment), a column per run (seed). Rows may have
+// different lengths.
 type Scores [][]float64
 
 // Estimate is a number with its 95 % interval; NaN where there is none.
@@ -17,11 +18,12 @@ type Estimate struct{ Value, Low, High float64 }
 // confidence of all intervals of a study.
 const confidence = 0.95
 
-// resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of random numbers to another.
+// resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of
+// random numbers to another.
 const resamples = 5000
 
-// InterquartileMean is the mean of the middle half of all scores, runs and tasks together (Agarwal et al. 2021): the lowest and the highest
-// quarter are left out, each rounded down to whole scores.
+// InterquartileMean is the mean of the middle half of all scores, runs and tasks together (Agarwal et al. 2021): the
+// lowest and the highest quarter are left out, each rounded down to whole scores.
 func InterquartileMean(s Scores) float64 {
 	all := slices.Concat(s...)
 	if len(all) == 0 {
@@ -32,8 +34,8 @@ func InterquartileMean(s Scores) float64 {
 	return statistics.Mean(all[cut : len(all)-cut])
 }
 
-// ProbabilityOfImprovement is the chance that a run of x scores higher than one of y on a task, ties counting one half, averaged over tasks
-// (Agarwal et al. 2021): per task the Mann-Whitney statistic over the number of pairs.
+// ProbabilityOfImprovement is the chance that a run of x scores higher than one of y on a task, ties counting one
+// half, averaged over tasks (Agarwal et al. 2021): per task the Mann-Whitney statistic over the number of pairs.
 func ProbabilityOfImprovement(x, y Scores) float64 {
 	var tasks []float64
 	for i := range min(len(x), len(y)) {
@@ -59,8 +61,8 @@ func ProbabilityOfImprovement(x, y Scores) float64 {
 	return statistics.Mean(tasks)
 }
 
-// Bootstrap gives a statistic of conditions its percentile interval: runs are drawn again with replacement, within each task by itself, so that
-// every task keeps its weight. With a single run per task there is no interval.
+// Bootstrap gives a statistic of conditions its percentile interval: runs are drawn again with replacement, within
+// each task by itself, so that every task keeps its weight. With a single run per task there is no interval.
 func Bootstrap(statistic func(...Scores) float64, conditions ...Scores) Estimate {
 	e := Estimate{statistic(conditions...), math.NaN(), math.NaN()}
 	most := 0
@@ -91,8 +93,8 @@ func Bootstrap(statistic func(...Scores) float64, conditions ...Scores) Estimate
 	return e
 }
 
-// PairedDifference is the mean of x − y over pairs, with Student's interval: what the pairs have in common (environments, random draws) cancels.
-// With fewer than two pairs there is no interval.
+// PairedDifference is the mean of x − y over pairs, with Student's interval: what the pairs have in common
+// (environments, random draws) cancels. With fewer than two pairs there is no interval.
 func PairedDifference(x, y []float64) Estimate {
 	differences := make([]float64, len(x))
 	for i := range x {

@@ -26,7 +26,8 @@ type Study struct {
 	Set []string `toml:"set"`
 	// Override are those of the command line: they come after the condition's.
 	Override []string `toml:"-"`
-	// Seeds is the number of runs per condition. Seed n of every condition draws the same environments and random numbers.
+	// Seeds is the number of runs per condition. Seed n of every condition draws the same environments and random
+	// numbers.
 	Seeds int `toml:"seeds" default:"3" range:"[1,)"`
 	// Slots run at a time; 1 by default, or as many as Devices give.
 	Slots int `toml:"slots" range:"[0,)"`
@@ -41,10 +42,11 @@ type Study struct {
 	BudgetHours float64 `toml:"budget_hours" range:"[0,)"`
 	// Baseline is the condition that others are compared with; the first when empty.
 	Baseline string `toml:"baseline"`
-	// Objective is the metric that says which condition is best, by its last value; by default the mean of the last validations' success.
+	// Objective is the metric that says which condition is best, by its last value; by default the mean of the last
+	// validations' success.
 	Objective string `toml:"objective"`
-	// Runs and Logs are where runs lie and where they say what they do: folders, or paths with {condition} and {seed} in them. SummaryLog is the file
-	// of the summary as text. All are in the study's folder when empty.
+	// Runs and Logs are where runs lie and where they say what they do: folders, or paths with {condition} and {seed}
+	// in them. SummaryLog is the file of the summary as text. All are in the study's folder when empty.
 	Runs       string `toml:"runs"`
 	Logs       string `toml:"logs"`
 	SummaryLog string `toml:"summary_log"`
@@ -64,12 +66,13 @@ type Study struct {
 	beside string // the folder in the study's, where that is of another kind; see begin
 }
 
-// Axis varies one key. Axes make a grid, but those with the same Zip change together, and those of a later Stage start from the best
-// condition of the stage before.
+// Axis varies one key. Axes make a grid, but those with the same Zip change together, and those of a later Stage
+// start from the best condition of the stage before.
 type Axis struct {
 	Key    string `toml:"key"`
 	Values []any  `toml:"values"`
-	// Labels stand for the values in names and folders, Lines in the lines of the summary log; the values' own texts when empty.
+	// Labels stand for the values in names and folders, Lines in the lines of the summary log; the values' own texts
+	// when empty.
 	Labels []string `toml:"labels"`
 	Lines  []string `toml:"lines"`
 	// Named are values that stand for several overrides: nofilter = ["filter.value=1", "filter.include_zero=true"].
@@ -113,8 +116,8 @@ type document struct {
 	Search     Halving         `toml:"search"`
 }
 
-// Load reads a study's file with overrides such as study.seeds=5, axes.0.values=[1, 2] or search.reduction=2. The error names what is wrong with them,
-// all at once.
+// Load reads a study's file with overrides such as study.seeds=5, axes.0.values=[1, 2] or search.reduction=2. The
+// error names what is wrong with them, all at once.
 func Load(path string, overrides ...string) (*Study, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -144,7 +147,8 @@ func Changes(word string) bool {
 	return table == "study" || table == "axes" || table == "conditions" || table == "search"
 }
 
-// Values are the overrides that replace the values of the first axis (names of it, or TOML values) and their labels, which may be none.
+// Values are the overrides that replace the values of the first axis (names of it, or TOML values) and their labels,
+// which may be none.
 func Values(list, labels []string) []string {
 	values, names := make([]string, len(list)), make([]string, len(labels))
 	for i, text := range list {
@@ -155,7 +159,8 @@ func Values(list, labels []string) []string {
 	for i, label := range labels {
 		names[i] = strconv.Quote(label)
 	}
-	return []string{"axes.0.values=[" + strings.Join(values, ", ") + "]", "axes.0.labels=[" + strings.Join(names, ", ") + "]", "axes.0.lines=[]"}
+	return []string{"axes.0.values=[" + strings.Join(values, ", ") + "]",
+		"axes.0.labels=[" + strings.Join(names, ", ") + "]", "axes.0.lines=[]"}
 }
 
 // check reports what does not go together. Single values are checked while decoding.
@@ -165,19 +170,24 @@ func (s *Study) check(report func(key, format string, args ...any)) {
 			report(key, format, args...)
 		}
 	}
-	complain(s.Name == "" || unsafeInPaths.MatchString(s.Name), "study.name", "is %q, expected letters, digits and ._=,+-", s.Name)
+	complain(s.Name == "" || unsafeInPaths.MatchString(s.Name), "study.name",
+		"is %q, expected letters, digits and ._=,+-", s.Name)
 	complain(s.Base == "", "study.base", "missing: the experiment's configuration")
 	for key, path := range map[string]string{"study.runs": s.Runs, "study.logs": s.Logs} {
-		complain(strings.Contains(path, "{") && !strings.Contains(path, "{condition}"), key, "is %q, expected a folder or a path with {condition} in it", path)
+		complain(strings.Contains(path, "{") && !strings.Contains(path, "{condition}"), key,
+			"is %q, expected a folder or a path with {condition} in it", path)
 	}
 	complain(len(s.Axes)+len(s.Conditions) == 0, "axes", "nothing is varied: expected [[axes]] or [[conditions]]")
 	for i, a := range s.Axes {
 		at := fmt.Sprintf("axes.%d", i)
 		complain(a.Key == "" || len(a.Values) == 0, at, "needs key and values")
-		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), at+".labels", "%d labels for %d values", len(a.Labels), len(a.Values))
-		complain(len(a.Lines) > 0 && len(a.Lines) != len(a.Values), at+".lines", "%d lines for %d values", len(a.Lines), len(a.Values))
+		complain(len(a.Labels) > 0 && len(a.Labels) != len(a.Values), at+".labels", "%d labels for %d values",
+			len(a.Labels), len(a.Values))
+		complain(len(a.Lines) > 0 && len(a.Lines) != len(a.Values), at+".lines", "%d lines for %d values",
+			len(a.Lines), len(a.Values))
 		for _, other := range s.Axes[:i] {
-			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) || other.Stage != a.Stage), at+".zip",
+			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) ||
+				other.Stage != a.Stage), at+".zip",
 				"axes %s and %s change together (zip = %q) and need equally many values in one stage", other.Key, a.Key, a.Zip)
 		}
 	}
@@ -198,7 +208,8 @@ func (s *Study) BasePath() string {
 	return filepath.Join(filepath.Dir(s.file), s.Base)
 }
 
-// base is the experiment as every run has it: without what all of them change where that holds only with a condition's own changes.
+// base is the experiment as every run has it: without what all of them change where that holds only with a
+// condition's own changes.
 func (s *Study) base() (*config.Config, error) {
 	if c, err := config.Load(s.BasePath(), slices.Concat(s.Set, s.Override)); err == nil {
 		return c, nil
@@ -266,7 +277,8 @@ func (s *Study) conditions(stage int, start []string) []Condition {
 		var next []Condition
 		for _, c := range out {
 			for i := range group[0].Values {
-				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides), Coordinates: slices.Clone(c.Coordinates), Line: c.Line}
+				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides),
+					Coordinates: slices.Clone(c.Coordinates), Line: c.Line}
 				for _, a := range group {
 					label, overrides := a.setting(i)
 					grown.Overrides = append(grown.Overrides, overrides...)
@@ -285,8 +297,9 @@ func (s *Study) conditions(stage int, start []string) []Condition {
 	for _, c := range s.Conditions {
 		if max(c.Stage, 1) == stage {
 			label := cmp.Or(c.Label, strings.Join(c.At, ","))
-			out = append(out, Condition{Label: label, Stage: stage, Overrides: slices.Concat(start, c.Set), Coordinates: c.At,
-				Line: cmp.Or(strings.Join(c.At, separator), "condition="+label)})
+			out = append(out, Condition{Label: label, Stage: stage, Overrides: slices.Concat(start, c.Set),
+				Coordinates: c.At,
+				Line:        cmp.Or(strings.Join(c.At, separator), "condition="+label)})
 		}
 	}
 	return out
@@ -339,11 +352,13 @@ func valueText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// seeds of a run's random draws: those of the base, moved on by as much as never lets two seeds of a condition meet the same environments.
+// seeds of a run's random draws: those of the base, moved on by as much as never lets two seeds of a condition meet
+// the same environments.
 const envSeedStride = 10_000_019
 
 // seedOverrides pair the conditions: seed n draws the same in all of them.
 func seedOverrides(base *config.Config, seed int) []string {
 	n := uint64(seed - 1)
-	return []string{fmt.Sprintf("run.seed=%d", base.Run.Seed+n), fmt.Sprintf("run.env_seed=%d", base.Run.EnvSeed+int64(n)*envSeedStride)}
+	return []string{fmt.Sprintf("run.seed=%d", base.Run.Seed+n), fmt.Sprintf("run.env_seed=%d",
+		base.Run.EnvSeed+int64(n)*envSeedStride)}
 }

@@ -62,7 +62,8 @@ type Difference struct {
 	Condition, Versus, Metric string
 	Estimate
 	Pairs int
-	// Improvement is the probability that a run of the condition does better than one of the baseline; of last_success only.
+	// Improvement is the probability that a run of the condition does better than one of the baseline; of
+	// last_success only.
 	Improvement *Estimate
 }
 
@@ -85,7 +86,8 @@ func newRow(r *Run, objective string) Row {
 	if err != nil {
 		run = &rundir.Run{}
 	}
-	row := Row{Outcome: run.Outcome(), Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores), Error: r.Error,
+	row := Row{Outcome: run.Outcome(), Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores),
+		Error:     r.Error,
 		Objective: math.NaN(), Wall: r.Seconds, tasks: map[string]float64{}}
 	if err != nil {
 		return row
@@ -101,7 +103,8 @@ func newRow(r *Run, objective string) Row {
 	return row
 }
 
-// result tells whether a run says something about its condition: finished, at a rung of a search, or stopped by a collapse rule.
+// result tells whether a run says something about its condition: finished, at a rung of a search, or stopped by a
+// collapse rule.
 func (r Row) result() bool {
 	return r.Status == Finished || r.Status == StoppedEarly || r.Status == Paused
 }
@@ -120,7 +123,8 @@ func (s *Study) score(r Row, last bool) (float64, bool) {
 
 func (s *Study) objective() string { return cmp.Or(s.Objective, "validation success") }
 
-// best has the highest mean score over its seeds. Regimes that collapsed, and conditions with failed runs, come after all others.
+// best has the highest mean score over its seeds. Regimes that collapsed, and conditions with failed runs, come after
+// all others.
 func (x *execution) best(runs []*Run) (best Best, ok bool) {
 	whole := false
 	for i, first := range runs {
@@ -175,7 +179,8 @@ func (x *execution) summarise() (Summary, error) {
 	}
 	s.Best = x.bests()
 	slices.SortStableFunc(s.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(slices.Index(labels, a.Condition), slices.Index(labels, b.Condition)), cmp.Compare(a.Seed, b.Seed))
+		return cmp.Or(cmp.Compare(slices.Index(labels, a.Condition), slices.Index(labels, b.Condition)),
+			cmp.Compare(a.Seed, b.Seed))
 	})
 	rows := func(label string) []Row {
 		return slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return r.Condition != label })
@@ -183,7 +188,9 @@ func (x *execution) summarise() (Summary, error) {
 	baseline := ""
 	if len(labels) > 0 && x.rungs == 0 { // configurations of a search differ in their steps too: they are not compared
 		if baseline = cmp.Or(x.study.Baseline, labels[0]); !slices.Contains(labels, baseline) {
-			fmt.Fprintf(x.options.Console, "study.baseline is %q, which is no condition of this study: differences are against %s\n", baseline, labels[0])
+			fmt.Fprintf(x.options.Console,
+				"study.baseline is %q, which is no condition of this study: differences are against %s\n", baseline,
+				labels[0])
 			baseline = labels[0]
 		}
 	}
@@ -281,10 +288,12 @@ func differences(label, baseline string, rows, base []Row) []Difference {
 				x, y = append(x, v), append(y, w)
 			}
 		}
-		d := Difference{Condition: label, Versus: baseline, Metric: metric.name, Estimate: PairedDifference(x, y), Pairs: len(x)}
+		d := Difference{Condition: label, Versus: baseline, Metric: metric.name, Estimate: PairedDifference(x, y),
+			Pairs: len(x)}
 		if metric.name == "last_success" {
 			tasks := tasksOf(rows, base)
-			p := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, scoresOf(rows, tasks), scoresOf(base, tasks))
+			p := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
+				scoresOf(rows, tasks), scoresOf(base, tasks))
 			d.Improvement = &p
 		}
 		out = append(out, d)

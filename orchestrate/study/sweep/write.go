@@ -23,7 +23,8 @@ func (s *Summary) write(labels []string, first map[string]*Run) error {
 	for _, f := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{filepath.Join(s.Dir, "summary.csv"), s.runs().WriteCSV}, {filepath.Join(s.Dir, "summary.json"), s.JSON}, {filepath.Join(s.Dir, "best.json"), s.best}} {
+	}{{filepath.Join(s.Dir, "summary.csv"), s.runs().WriteCSV}, {filepath.Join(s.Dir, "summary.json"),
+		s.JSON}, {filepath.Join(s.Dir, "best.json"), s.best}} {
 		if err := atomicfile.Write(f.path, f.write); err != nil {
 			return err
 		}
@@ -34,10 +35,12 @@ func (s *Summary) write(labels []string, first map[string]*Run) error {
 
 // runs has a row per run.
 func (s *Summary) runs() *table.Table {
-	t := table.New("condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success", "stopped_by", "seconds", "train_seconds",
+	t := table.New("condition", "seed", "status", "steps", "peak_success", "last_success", "mean_last_success",
+		"stopped_by", "seconds", "train_seconds",
 		"eval_seconds", "wall_seconds", "reward_spread", "entropy", "grad_norm", "rung", "error")
 	for _, r := range s.Rows {
-		t.Add(r.Condition, r.Seed, string(r.Status), r.Steps, r.Peak, r.Last, r.LastMean, text(r.Rule), r.Total, r.Train, r.Eval, r.Wall, r.Spread, r.Entropy,
+		t.Add(r.Condition, r.Seed, string(r.Status), r.Steps, r.Peak, r.Last, r.LastMean, text(r.Rule), r.Total,
+			r.Train, r.Eval, r.Wall, r.Spread, r.Entropy,
 			r.GradNorm, r.Rung, text(r.Error))
 	}
 	return t
@@ -53,17 +56,20 @@ func text(s string) any {
 
 // conditions has a row per condition.
 func (s *Summary) conditions() *table.Table {
-	t := table.New("condition", "runs", "failed_regimes", "failed_runs", "mean_success", "mean_success_low", "mean_success_high", "iqm_success", "iqm_success_low",
+	t := table.New("condition", "runs", "failed_regimes", "failed_runs", "mean_success", "mean_success_low",
+		"mean_success_high", "iqm_success", "iqm_success_low",
 		"iqm_success_high")
 	for _, a := range s.Conditions {
-		t.Add(a.Condition, a.Runs, a.Regimes, a.Failed, a.Last.Value, a.Last.Low, a.Last.High, a.IQM.Value, a.IQM.Low, a.IQM.High)
+		t.Add(a.Condition, a.Runs, a.Regimes, a.Failed, a.Last.Value, a.Last.Low, a.Last.High, a.IQM.Value, a.IQM.Low,
+			a.IQM.High)
 	}
 	return t
 }
 
 // differences has a row per condition and metric.
 func (s *Summary) differences() *table.Table {
-	t := table.New("condition", "versus", "metric", "difference", "low", "high", "pairs", "probability_of_improvement", "probability_low", "probability_high")
+	t := table.New("condition", "versus", "metric", "difference", "low", "high", "pairs", "probability_of_improvement",
+		"probability_low", "probability_high")
 	for _, d := range s.Differences {
 		p := Estimate{math.NaN(), math.NaN(), math.NaN()}
 		if d.Improvement != nil {
@@ -112,7 +118,8 @@ func (s *Summary) Text(w io.Writer, width int) error {
 			fmt.Fprintf(&out, "      as good: %s; the first of them counts\n", strings.Join(b.Ties, ", "))
 		}
 	}
-	runs := table.New("condition", "seed", "ended", "steps", "peak success", "last", "last 3", "entropy", "spread", "seconds")
+	runs := table.New("condition", "seed", "ended", "steps", "peak success", "last", "last 3", "entropy", "spread",
+		"seconds")
 	for _, r := range s.Rows {
 		ended := strings.ReplaceAll(string(r.Status), "_", " ")
 		if r.Rule != "" {
@@ -121,7 +128,8 @@ func (s *Summary) Text(w io.Writer, width int) error {
 		if s.rungs > 0 {
 			ended += fmt.Sprintf(", rung %d of %d", r.Rung, s.rungs)
 		}
-		runs.Add(r.Condition, r.Seed, ended, r.Steps, table.Percent(r.Peak), table.Percent(r.Last), table.Percent(r.LastMean), r.Entropy, r.Spread,
+		runs.Add(r.Condition, r.Seed, ended, r.Steps, table.Percent(r.Peak), table.Percent(r.Last),
+			table.Percent(r.LastMean), r.Entropy, r.Spread,
 			math.Round(r.Total*10)/10)
 	}
 	conditions := table.New("condition", "runs", "failed regimes", "failed runs", "last success", "interquartile mean")
@@ -136,7 +144,8 @@ func (s *Summary) Text(w io.Writer, width int) error {
 		fmt.Fprintf(&out, "\n%s", t.Text(width))
 	}
 	for i, r := range s.Rows {
-		if same := func(o Row) bool { return o.Condition == r.Condition && o.Error == r.Error }; r.Error != "" && !slices.ContainsFunc(s.Rows[:i], same) {
+		if same := func(o Row) bool { return o.Condition == r.Condition && o.Error == r.Error }; r.Error != "" &&
+			!slices.ContainsFunc(s.Rows[:i], same) {
 			fmt.Fprintf(&out, "\n%s failed: %s\n", r.Condition, r.Error)
 		}
 	}
@@ -193,7 +202,8 @@ func (s *Summary) draw(labels []string, first map[string]*Run) error {
 		c := plot.StudyCondition{Label: label, Stage: first[label].Stage, Coordinates: first[label].Coordinates}
 		for _, r := range s.Rows {
 			if r.Condition == label && (r.run != nil || r.Status != Pending) {
-				c.Runs = append(c.Runs, plot.StudyRun{Seed: r.Seed, Status: string(r.Status), Rule: r.Rule, Steps: r.Steps, Success: r.Last, Run: r.run})
+				c.Runs = append(c.Runs, plot.StudyRun{Seed: r.Seed, Status: string(r.Status), Rule: r.Rule,
+					Steps: r.Steps, Success: r.Last, Run: r.run})
 			}
 		}
 		for _, a := range s.Conditions {
@@ -206,7 +216,8 @@ func (s *Summary) draw(labels []string, first map[string]*Run) error {
 	var problems []error
 	for _, f := range plot.Study(filepath.Base(s.Dir), list) {
 		path := filepath.Join(s.Dir, "figures", f.Name)
-		problems = append(problems, atomicfile.Write(path, func(w io.Writer) error { return f.PNG(w, figure.PrintDPI) }))
+		render := func(w io.Writer) error { return f.PNG(w, figure.PrintDPI) }
+		problems = append(problems, atomicfile.Write(path, render))
 		s.Files = append(s.Files, path)
 	}
 	return errors.Join(problems...)
