@@ -7,7 +7,7 @@ GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo Ninja || echo "Uni
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup lib build installed install dist test test-cpp test-go test-aarch64 mutants bench bench-check demo lint clean
+.PHONY: help setup lib build installed install dist docs test test-cpp test-go test-aarch64 mutants bench bench-check demo lint clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ install: installed ## install the program, its library and libtorch below PREFIX
 dist: installed ## pack a tarball and a wheel for machines without Go and a compiler, into dist/
 	@GYRE_LICENCES=1 bash scripts/setup.sh
 	@python3 scripts/dist.py dist
+
+docs: ## the documentation as a site with search, in build/site; its links are checked
+	@python3 scripts/docs.py check && python3 scripts/docs.py build
 
 test-cpp: lib
 	@bash scripts/setup-gtest.sh

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -89,5 +90,13 @@ func TestDocumentedCommandsExist(t *testing.T) {
 	}
 	if checked < 120 || keys < 8 {
 		t.Errorf("only %d commands were found, %d of them with keys: has their form changed?", checked, keys)
+	}
+}
+
+// TestLinksOfTheDocumentation: every link of the README and the pages leads to a file and a heading that exist.
+func TestLinksOfTheDocumentation(t *testing.T) {
+	out, err := exec.Command("python3", "../../scripts/docs.py", "check").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Builds the documentation as a site with search, or checks its links. `make docs` runs both.
+
+    scripts/docs.py check    every link in README.md and docs/*.md leads to a file and a heading that exist
+    scripts/docs.py build    build/site: HTML by MkDocs, the Markdown beside it, llms.txt
+
+MkDocs and its theme go into ~/.cache/gyre once.
+"""
+import os, pathlib, re, shutil, subprocess, sys, venv
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
+LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
+# Pages in the order of a reader's first days. A page that is not listed comes last.
+ORDER = ["index", "demo", "quickstart", "training", "configuration", "environments", "environments-native", "remote-environments", "rewards", "agent-loop",
+         "gradient-analysis", "reward-components", "studies", "from-ragen", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+         "benchmarks", "architecture", "architecture-backend", "mutants", "LOG"]
+
+
+def pages():
+    """(path, text) of every page, the README first."""
+    return [(path, path.read_text()) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+
+
+def anchors(text):
+    """The names that headings have in links, as GitHub and MkDocs make them."""
+    names = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        names.add(re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-"))
+    return names
+
+
+def check():
+    """Prints each link that leads nowhere; their number."""
+    problems = 0
+    for path, text in pages():
+        for match in LINK.finditer(text):
+            target = match[2] or match[4]
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            found = (path.parent / file) if file else path
+            line = text.count("\n", 0, match.start()) + 1
+            if not found.exists():
+                problem = f"there is no {file}"
+            elif anchor and found.suffix == ".md" and anchor not in anchors(found.read_text()):
+                problem = f"{found.name} has no heading #{anchor}"
+            else:
+                continue
+            print(f"{path.relative_to(ROOT)}:{line}: {target}: {problem}")
+            problems += 1
+    return problems
+
+
+def stage(folder):
+    """Lays the pages out flat, with links that stay inside, and gives their names and titles."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs" / "images", folder / "images")
+    titles = {}
+    for path, text in pages():
+        name = "index" if path.name == "README.md" else path.stem
+
+        def inside(match):
+            target = match[2] or match[4]
+            file = target.split("#")[0]
+            if re.match(r"[a-z]+:|#", target):
+                return match[0]
+            resolved = os.path.relpath((path.parent / file).resolve(), ROOT)
+            if resolved == "README.md":
+                return match[0].replace(file, "index.md")
+            if resolved.startswith("docs" + os.sep):
+                return match[0].replace(file, resolved[len("docs/"):])
+            return f"`{resolved}`" if (match[1] or "").strip("`") in (resolved, file) else f"{match[1]} (`{resolved}`)"
+
+        (folder / f"{name}.md").write_text(LINK.sub(inside, text))
+        titles[name] = re.search(r"^# (.+)$", text, re.M)[1].replace("`", "")
+    return titles
+
+
+def build():
+    home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "gyre" / "mkdocs-1"
+    if not (home / "ready").exists():
+        venv.create(home, with_pip=True, clear=True)
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", *PINNED], check=True)
+        (home / "ready").touch()
+    staged, site = ROOT / "build" / "docs", ROOT / "build" / "site"
+    titles = stage(staged / "pages")
+    names = sorted(titles, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    navigation = "\n".join(f"  - {titles[name]!r}: {name}.md" for name in names)
+    (staged / "mkdocs.yml").write_text(f"""site_name: Gyre
+docs_dir: pages
+site_dir: {site}
+use_directory_urls: false
+theme:
+  name: material
+  font: false
+  features: [navigation.top, search.highlight, content.code.copy]
+  palette:
+    - {{media: "(prefers-color-scheme: light)", scheme: default, toggle: {{icon: material/weather-night, name: dark}}}}
+    - {{media: "(prefers-color-scheme: dark)", scheme: slate, toggle: {{icon: material/weather-sunny, name: light}}}}
+plugins: [search]
+markdown_extensions: [tables, toc: {{permalink: true}}, pymdownx.superfences]
+nav:
+{navigation}
+""".replace("toc: {permalink: true}", "{toc: {permalink: true}}"))
+    subprocess.run([home / "bin" / "mkdocs", "build", "--quiet", "--strict", "-f", staged / "mkdocs.yml"], check=True,
+                   env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    listed = []
+    for name in names:
+        text = (staged / "pages" / f"{name}.md").read_text()
+        shutil.copyfile(staged / "pages" / f"{name}.md", site / f"{name}.md")
+        first = re.search(r"^(?!#|!|<|\||    |```)(\S.+?)(?:\.\s|\.$|:$|\n\n)", text, re.M | re.S)
+        listed.append(f"- [{titles[name]}]({name}.md): {' '.join(first[1].split()) if first else ''}")
+    (site / "llms.txt").write_text("# Gyre\n\n> Trains language-model agents with reinforcement learning and shows why the training moves.\n\n## Pages\n\n" + "\n".join(listed) + "\n")
+    print(f"{site}/index.html")
+
+
+def main(arguments):
+    if arguments == ["check"]:
+        sys.exit(1 if check() else 0)
+    if arguments == ["build"]:
+        build()
+    else:
+        sys.exit(__doc__)
+
+
+main(sys.argv[1:])
