@@ -1,71 +1,57 @@
 package envs
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 
 	"gyre/internal/dataset"
 )
 
-// ReadRows reads the JSON Lines or Parquet file that an option names and makes something of every row. Errors name
-// the option, the file and the line or row; thing is what a row holds.
-func ReadRows[Row, Thing any](option, path, thing string, take func(Row) (Thing, error)) ([]Thing, error) {
-	var things []Thing
-	add := func(where string, text []byte) error {
-		var row Row
-		err := json.Unmarshal(text, &row)
-		if err == nil {
-			var one Thing
-			if one, err = take(row); err == nil {
-				things = append(things, one)
-				return nil
-			}
-		}
-		return fmt.Errorf("option %s: %s, %s: %w", option, path, where, err)
-	}
-	if strings.EqualFold(filepath.Ext(path), ".parquet") {
-		table, err := dataset.Read(path)
+// rows are what ReadRows has read, by the file and the type of what was made of it.
+var rows Files[rowsKey, any]
+
+type rowsKey struct {
+	path, name string
+	made       reflect.Type
+}
+
+// ReadRows reads the file (JSON, JSON Lines or Parquet) that an option names, or the embedded one of that name where the
+// option is empty, and makes something of every row. It does so once for all environments, which may not change it. Errors
+// name the option, the file and the row, counted from 1.
+func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
+	take func(Row) (Thing, error)) ([]Thing, error) {
+	key := rowsKey{path, name, reflect.TypeFor[Thing]()}
+	things, err := rows.Get(key, []string{path}, func() (any, error) {
+		table, err := dataset.ReadOr(path, own, name)
 		if err != nil {
 			return nil, fmt.Errorf("option %s: %w", option, err)
 		}
-		for n, row := range table.Rows {
-			text, err := json.Marshal(row)
+		things := make([]Thing, len(table.Rows))
+		for i, columns := range table.Rows {
+			var row Row
+			text, err := json.Marshal(columns)
 			if err == nil {
-				err = add(fmt.Sprintf("row %d", n+1), text)
+				decoder := json.NewDecoder(bytes.NewReader(text))
+				decoder.UseNumber() // as written
+				err = decoder.Decode(&row)
+			}
+			if err == nil {
+				things[i], err = take(row)
 			}
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("option %s: %s, row %d: %w", option, table.Path, i+1, err)
 			}
 		}
 		return things, nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("option %s: %w", option, err)
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		if err := add(fmt.Sprintf("line %d", n), lines.Bytes()); err != nil {
-			return nil, err
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("option %s: %s: %w", option, path, err)
-	}
-	if len(things) == 0 {
-		return nil, fmt.Errorf("option %s: %s holds no %s", option, path, thing)
-	}
-	return things, nil
+	})
+	list, _ := things.([]Thing)
+	return list, err
 }
 
 // Files keeps what has been read from files, for all environments that read the same with the same settings (Key).

@@ -135,14 +135,14 @@ func TestObservationsForPeople(t *testing.T) {
 	}
 }
 
-// Mistakes in files of problems are named by option, file and line; a file without any is one.
+// Mistakes in files of problems are named by option, file and row; a file without any is one.
 func TestReadRows(t *testing.T) {
 	type row struct {
 		N int `json:"n" parquet:"n"`
 	}
 	dir := t.TempDir()
 	read := func(name string) ([]int, error) {
-		return ReadRows("problems", filepath.Join(dir, name), "problem", func(r row) (int, error) {
+		return ReadRows("problems", filepath.Join(dir, name), nil, "", func(r row) (int, error) {
 			if r.N < 0 {
 				return 0, errors.New("expected no debts")
 			}
@@ -167,9 +167,9 @@ func TestReadRows(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"broken.jsonl":    "broken.jsonl, line 2: json: cannot unmarshal",
-		"refused.jsonl":   "refused.jsonl, line 2: expected no debts",
-		"refused.parquet": "refused.parquet, row 2: expected no debts", "empty.jsonl": "empty.jsonl holds no problem",
+		"broken.jsonl":    "broken.jsonl, row 2: json: cannot unmarshal",
+		"refused.jsonl":   "refused.jsonl, row 1: expected no debts",
+		"refused.parquet": "refused.parquet, row 2: expected no debts", "empty.jsonl": "empty.jsonl: it has no rows",
 		"empty.parquet": "empty.parquet: it has no rows",
 		"none.jsonl":    "none.jsonl", "none.parquet": "none.parquet",
 	} {

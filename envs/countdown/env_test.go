@@ -162,9 +162,9 @@ func TestFilesAndOptions(t *testing.T) {
 		"option target":         {"target": []any{9, 3}},
 		"some of + - * /":       {"operations": "+^"},
 		"no such file":          {"problems": "missing.jsonl"},
-		"line 2: expected":      {"problems": file("{\"target\": 3, \"nums\": [3]}\n{\"nums\": [3]}\n")},
+		"row 2: expected":       {"problems": file("{\"target\": 3, \"nums\": [3]}\n{\"nums\": [3]}\n")},
 		"at least 0, got [-3]":  {"problems": file("{\"target\": 3, \"nums\": [-3]}\n")},
-		"holds no problem":      {"problems": file("")},
+		"it has no rows":        {"problems": file("")},
 		"did you mean numbers?": {"number": 3},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {

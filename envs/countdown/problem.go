@@ -60,7 +60,7 @@ func take(values *[]float64, i int) float64 {
 	return v
 }
 
-// readProblems reads a JSON Lines or Parquet file of {"target", "nums"} or of reasoning-gym's rows, whose metadata
+// readProblems reads a file of {"target", "nums"} or of reasoning-gym's rows, whose metadata
 // hold "target" and "numbers".
 func readProblems(path string) ([]problem, error) {
 	type fields struct {
@@ -72,7 +72,7 @@ func readProblems(path string) ([]problem, error) {
 		fields
 		Metadata fields
 	}
-	return envs.ReadRows("problems", path, "problem", func(r row) (problem, error) {
+	return envs.ReadRows("problems", path, nil, "", func(r row) (problem, error) {
 		f := r.fields
 		if f.Target == nil {
 			f = r.Metadata

@@ -47,13 +47,8 @@ type game struct {
 
 func newGame(o *options) (*game, error) {
 	g := &game{options: o}
-	var err error
-	if o.Problems == "" {
-		g.problems, err = ownProblems()
-	} else {
-		g.problems, err = readProblems(o.Problems)
-	}
-	var noBox error
+	var err, noBox error
+	g.problems, err = readProblems(o.Problems)
 	g.box, noBox = sandbox.Shared(context.Background(), sandbox.Config{
 		Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20,
 		Isolation: sandbox.Isolation(o.Isolation),

@@ -1,21 +1,19 @@
 package deepcoder
 
 import (
-	"bytes"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 
+	"gyre/envs"
 	"gyre/envs/sandbox"
-	"gyre/internal/dataset"
 )
 
 // elementary are a few problems of our own, so that the tag can be tried without a file.
 //
 //go:embed elementary.jsonl
-var elementary []byte
+var elementary embed.FS
 
 // problem is a task and its tests.
 type problem struct {
@@ -32,37 +30,11 @@ type test struct {
 	function bool
 }
 
-// readProblems reads the problems of a file: JSON, JSON Lines or Parquet with the columns "problem" and "tests", and
-// "solutions" where there are some.
+// readProblems reads the problems of a file with the columns "problem" and "tests", and "solutions" where there are
+// some; our own where no file is named.
 func readProblems(path string) ([]problem, error) {
-	table, err := dataset.Read(path)
-	if err != nil {
-		return nil, fmt.Errorf("option problems: %w", err)
-	}
-	problems := make([]problem, len(table.Rows))
-	for i, row := range table.Rows {
-		if problems[i], err = newProblem(row); err != nil {
-			return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
-		}
-	}
-	return problems, nil
+	return envs.ReadRows("problems", path, elementary, "elementary.jsonl", newProblem)
 }
-
-var ownProblems = sync.OnceValues(func() ([]problem, error) {
-	var problems []problem
-	for decoder := json.NewDecoder(bytes.NewReader(elementary)); decoder.More(); {
-		var row map[string]any
-		if err := decoder.Decode(&row); err != nil {
-			return nil, fmt.Errorf("the built-in problems: %w", err)
-		}
-		p, err := newProblem(row)
-		if err != nil {
-			return nil, fmt.Errorf("the built-in problems, number %d: %w", len(problems)+1, err)
-		}
-		problems = append(problems, p)
-	}
-	return problems, nil
-})
 
 func newProblem(row map[string]any) (problem, error) {
 	p := problem{}

@@ -35,26 +35,13 @@ var forms = map[string]form{
 	"mmlu":       {readMMLU, sameChoice},
 }
 
-var loaded envs.Files[[2]string, []question]
-
-// questions reads a file of a form, or our own, once for all environments that ask them.
+// questions reads a file of a form, or our own.
 func (f form) questions(name, path string) ([]question, error) {
-	return loaded.Get([2]string{name, path}, []string{path}, func() ([]question, error) {
-		table, err := dataset.ReadOr(path, own, name+".jsonl")
-		if errors.Is(err, fs.ErrNotExist) && name == "metamathqa" {
-			err = fmt.Errorf("%w (`gyre data prepare metamathqa` makes data/metamathqa/train.jsonl)", err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("option problems: %w", err)
-		}
-		questions := make([]question, len(table.Rows))
-		for i, row := range table.Rows {
-			if questions[i], err = f.read(row); err != nil {
-				return nil, fmt.Errorf("option problems: %s, row %d: %w", path, i+1, err)
-			}
-		}
-		return questions, nil
-	})
+	questions, err := envs.ReadRows("problems", path, own, name+".jsonl", f.read)
+	if errors.Is(err, fs.ErrNotExist) && name == "metamathqa" {
+		err = fmt.Errorf("%w (`gyre data prepare metamathqa` makes data/metamathqa/train.jsonl)", err)
+	}
+	return questions, err
 }
 
 func column(row map[string]any, name string) (string, error) {

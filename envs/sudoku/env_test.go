@@ -249,11 +249,11 @@ func TestWrongOptions(t *testing.T) {
 		"option observation":               {"observation": "grid"},
 		"option max_steps":                 {"max_steps": 0},
 		"no such file":                     {"puzzles": "missing.jsonl"},
-		"line 2: a puzzle of 0 rows":       {"puzzles": file(small + "\n{}\n")},
+		"row 2: a puzzle of 0 rows":        {"puzzles": file(small + "\n{}\n")},
 		"row 2, column 1: 1 cannot stand": {"puzzles": file(strings.Replace(small, "[0, 4, 1, 0]", "[1, 4, 1, 0]",
 			1))},
 		"no solution could be found": {"puzzles": file(`{"puzzle": [[1, 2, 3, 0], [0, 0, 0, 4], [0, 0, 0, 0], [0, 0, 0, 0]]}`)},
-		"holds no puzzle":            {"puzzles": file("\n")},
+		"it has no rows":             {"puzzles": file("\n")},
 	} {
 		if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", options, err, want)

@@ -10,14 +10,14 @@ import (
 // pair is a puzzle of a file and its solution.
 type pair struct{ puzzle, solution *grid }
 
-// readPuzzles reads a JSON Lines or Parquet file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row
+// readPuzzles reads a file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row
 // or, as reasoning-gym writes them, in its "metadata".
 func readPuzzles(path string) ([]pair, error) {
 	type row struct {
 		Puzzle   [][]int
 		Metadata struct{ Puzzle [][]int }
 	}
-	return envs.ReadRows("puzzles", path, "puzzle", func(r row) (pair, error) {
+	return envs.ReadRows("puzzles", path, nil, "", func(r row) (pair, error) {
 		if r.Puzzle == nil {
 			r.Puzzle = r.Metadata.Puzzle
 		}

@@ -1,11 +1,13 @@
 package tools
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"strings"
 
+	"gyre/envs"
 	"gyre/internal/dataset"
 )
 
@@ -14,18 +16,13 @@ type question struct{ text, gold, expression string }
 
 // readQuestions reads a file with questions and answers, under any of the names that data sets give these columns.
 func readQuestions(path string) ([]question, error) {
-	set, err := dataset.Load(path, dataset.Fields{})
-	if err != nil {
-		return nil, fmt.Errorf("option problems: %w", err)
-	}
-	questions := make([]question, 0, len(set.Rows))
-	for i, row := range set.Rows {
-		if row.Gold == "" {
-			return nil, fmt.Errorf("option problems: %s, row %d has no answer", path, i+1)
+	return envs.ReadRows("problems", path, nil, "", func(c dataset.Columns) (question, error) {
+		row, err := c.Row(dataset.Fields{})
+		if err == nil && row.Gold == "" {
+			err = errors.New("the question has no answer")
 		}
-		questions = append(questions, question{text: row.Question, gold: row.Gold})
-	}
-	return questions, nil
+		return question{text: row.Question, gold: row.Gold}, err
+	})
 }
 
 // newQuestion asks for the value of a chain of whole numbers. Products come before sums.

@@ -190,7 +190,7 @@ func Without(t *Table, other *Table) (kept []int, removed int) {
 }
 
 func problemOf(c Columns) string {
-	row, err := rowOf(c, Fields{})
+	row, err := c.Row(Fields{})
 	if err != nil {
 		return textOf(c["problem"])
 	}

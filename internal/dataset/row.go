@@ -62,7 +62,7 @@ func Load(path string, fields Fields) (*Set, error) {
 func (t *Table) Set(fields Fields) (*Set, error) {
 	set := &Set{Path: t.Path, Hash: t.Hash}
 	for i, columns := range t.Rows {
-		row, err := rowOf(columns, fields)
+		row, err := columns.Row(fields)
 		if err != nil {
 			return nil, fmt.Errorf("%s row %d: %w", t.Path, i, err)
 		}
@@ -79,7 +79,8 @@ func (t *Table) Set(fields Fields) (*Set, error) {
 	return set, nil
 }
 
-func rowOf(c Columns, fields Fields) (Row, error) {
+// Row finds the prompt and the answer in the columns.
+func (c Columns) Row(fields Fields) (Row, error) {
 	row := Row{Columns: c, Source: textOf(c["data_source"])}
 	for _, name := range idNames {
 		if row.ID = textOf(c[name]); row.ID != "" {
