@@ -18,7 +18,7 @@ func documented(t *testing.T) []*regexp.Regexp {
 		t.Fatal(err)
 	}
 	word := regexp.MustCompile(`\\\{\w+\\\}`)
-	list := regexp.MustCompile(`\\\{([\w,]+)\\\}`)
+	list := regexp.MustCompile(`\\\{([\w,@]+)\\\}`)
 	var out []*regexp.Regexp
 	for _, quoted := range regexp.MustCompile("`[^`\n]+`").FindAllString(string(page), -1) {
 		pattern := word.ReplaceAllString(regexp.QuoteMeta(strings.Trim(quoted, "`")), `[^/]+`)

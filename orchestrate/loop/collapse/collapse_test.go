@@ -9,6 +9,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/metrics"
 )
 
 var options = config.Collapse{Every: 1, Samples: 64, FirstTurn: true, MultiTurn: true, StdEps: 1e-3, EMADecay: 0.9}
@@ -87,7 +88,9 @@ func TestEstimate(t *testing.T) {
 	rows := []Turn{{Thought: []int32{1}}, {Thought: []int32{1, 2}}}
 	columns := [][]int32{{1}, {2}}
 	sums := [][]float64{{-1, -2}, {-3, -2.4}} // the second thought has two tokens
-	got := m.estimate("p/", sums, rows, columns, []int{0, 1}, options)
+	got := lineOf(struct {
+		E *Estimate `metric:"p"`
+	}{m.estimate("p", sums, rows, columns, []int{0, 1}, options)})
 	g1, g2 := -1.379885, -1.338792
 	std := math.Abs(g1-g2) / 2
 	near(t, got, map[string]float64{
@@ -104,7 +107,9 @@ func TestEstimate(t *testing.T) {
 		t.Error("retrieval among four of two prompts")
 	}
 	// The average moves a tenth of the way, and retrieval counts equal prompts as one.
-	again := m.estimate("p/", [][]float64{{-1, -1}, {-2, -2}}, rows, [][]int32{{7}, {7}}, []int{0, 1}, options)
+	again := lineOf(struct {
+		E *Estimate `metric:"p"`
+	}{m.estimate("p", [][]float64{{-1, -1}, {-2, -2}}, rows, [][]int32{{7}, {7}}, []int{0, 1}, options)})
 	near(t, again, map[string]float64{"p/mi_estimate": 0, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 1, "p/marginal_std": 0})
 	if want := 0.9 * std; math.Abs(again["p/marginal_std_ema"]/want-1) > 1e-4 {
 		t.Errorf("the average is %g, want %g", again["p/marginal_std_ema"], want)
@@ -136,7 +141,7 @@ func TestMeasure(t *testing.T) {
 		return sums, nil
 	}
 	var m Meter
-	got, err := m.Measure(following, letters, score, options, rng())
+	got, err := measured(&m, following, letters, score, options, rng())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +153,10 @@ func TestMeasure(t *testing.T) {
 	if mi := got["collapse_first_turn_sample/mi_estimate"]; mi < 0.99*math.Log(4) || mi > math.Log(4) {
 		t.Errorf("information %g, want nearly log 4", mi)
 	}
-	if again, _ := new(Meter).Measure(following, letters, score, options, rng()); !reflect.DeepEqual(got, again) {
+	if again, _ := measured(new(Meter), following, letters, score, options, rng()); !reflect.DeepEqual(got, again) {
 		t.Error("equal draws give different numbers")
 	}
-	got, err = m.Measure(template, letters, score, options, rng())
+	got, err = measured(&m, template, letters, score, options, rng())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,14 +166,26 @@ func TestMeasure(t *testing.T) {
 	})
 	few := options
 	few.Samples, few.MultiTurn = 5, false
-	if got, err = m.Measure(following, letters, score, few, rng()); err != nil || got["collapse_trajectory_sample/mi_estimate"] != 0 {
+	if got, err = measured(&m, following, letters, score, few, rng()); err != nil || got["collapse_trajectory_sample/mi_estimate"] != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err = m.Measure([]*episode.Episode{play(0, "a", "no thought")}, letters, score, options, rng()); err != nil || len(got) != 4 {
+	if got, err = measured(&m, []*episode.Episode{play(0, "a", "no thought")}, letters, score, options, rng()); err != nil || len(got) != 4 {
 		t.Errorf("without thoughts: %v, %v", got, err)
 	}
 	mixed := []*episode.Episode{play(0, "a<think>", "z</think>"), play(0, "b<think>", "z</think>"), play(1, "c<think>", "z</think>")}
-	if _, err := m.Measure(mixed, letters, score, options, rng()); err == nil || !strings.Contains(err.Error(), "group 0") {
+	if _, err := measured(&m, mixed, letters, score, options, rng()); err == nil || !strings.Contains(err.Error(), "group 0") {
 		t.Errorf("two prompts in a group: %v", err)
 	}
+}
+
+func lineOf(m any) map[string]float64 {
+	line := metrics.Line{}
+	line.Add(m)
+	return line.Floats()
+}
+
+func measured(m *Meter, episodes []*episode.Episode, decode func(ids []int32) string, score func([]Sequence) ([]float64, error), c config.Collapse,
+	rng *rand.Rand) (map[string]float64, error) {
+	found, err := m.Measure(episodes, decode, score, c, rng)
+	return lineOf(found), err
 }

@@ -2,7 +2,6 @@ package collapse
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -24,8 +23,7 @@ type Meter struct {
 
 // Measure returns a batch's metrics. score gives the log-prob of each sequence's thought, summed over its tokens.
 func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string, score func([]Sequence) ([]float64, error),
-	c config.Collapse, rng *rand.Rand) (map[string]float64, error) {
-	out := map[string]float64{}
+	c config.Collapse, rng *rand.Rand) (out Metrics, err error) {
 	var valid [][]Turn // with a thought, by episode
 	var first []Turn
 	turns, starts := 0, 0
@@ -55,28 +53,27 @@ func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) st
 	for _, kept := range valid {
 		thoughts += len(kept)
 	}
-	out["collapse/valid_thinking_rate"] = float64(thoughts) / float64(turns)
-	out["collapse/first_turn_num_total"], out["collapse/first_turn_num_valid"] = float64(starts), float64(len(first))
-	out["collapse/first_turn_valid_rate"] = float64(len(first)) / float64(max(starts, 1))
-	measure := func(prefix string, rows []Turn, columns [][]int32, own []int) error {
+	of := func(v float64) *float64 { return &v }
+	out.Valid, out.FirstShare = of(float64(thoughts)/float64(turns)), of(float64(len(first))/float64(max(starts, 1)))
+	out.Starts, out.FirstValid = of(float64(starts)), of(float64(len(first)))
+	measure := func(name string, rows []Turn, columns [][]int32, own []int) (*Estimate, error) {
 		if len(columns) < 2 {
-			return nil
+			return nil, nil
 		}
 		matrix, err := fill(rows, columns, score)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		maps.Copy(out, m.estimate(prefix, matrix, rows, columns, own, c))
-		return nil
+		return m.estimate(name, matrix, rows, columns, own, c), nil
 	}
 	if c.FirstTurn {
 		rows := pick(first, c.Samples, rng)
 		columns, own, err := byGroup(rows)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		if err := measure("collapse_first_turn_sample/", rows, columns, own); err != nil {
-			return nil, err
+		if out.FirstTurn, err = measure("collapse_first_turn_sample", rows, columns, own); err != nil {
+			return out, err
 		}
 	}
 	if c.MultiTurn && len(valid) > 0 {
@@ -87,8 +84,8 @@ func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) st
 			rows[i] = kept[rng.IntN(len(kept))]
 			columns[i], own[i] = rows[i].Prompt, i
 		}
-		if err := measure("collapse_trajectory_sample/", rows, columns, own); err != nil {
-			return nil, err
+		if out.Trajectory, err = measure("collapse_trajectory_sample", rows, columns, own); err != nil {
+			return out, err
 		}
 	}
 	return out, nil

@@ -19,7 +19,7 @@ import (
 type Clock struct {
 	work   func() torch.Work // what all models of the run have computed so far
 	phases map[string]phase  // of the step in progress
-	engine *engineMetrics
+	engine *EngineMetrics
 }
 
 // phase is a part of a step: its time and its work.
@@ -72,7 +72,7 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 	}{{"prefill", before.Prefill, after.Prefill}, {"decode", before.Decode, after.Decode}, {"sample", before.Sample, after.Sample}} {
 		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)), part.after.Work.Sub(part.before.Work))
 	}
-	c.engine = &engineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
+	c.engine = &EngineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
 	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {
 		rate := float64(after.CachedTokens-before.CachedTokens) / float64(asked)
 		c.engine.HitRate = &rate
@@ -83,7 +83,7 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 // machine's peak is known, the share of it that each has reached.
 func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experiment.Machine, tokens, updated int) {
 	c.Add("step", took)
-	m := timeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{}, Step: took.Seconds(),
+	m := TimeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{}, Step: took.Seconds(), Memory: float64(torch.PeakRSS()) / (1 << 30),
 		PeakFLOPs: machine.FLOPs / 1e9, PeakBytes: machine.Bandwidth / 1e9, Throughput: float64(tokens) / took.Seconds()}
 	for name, p := range c.phases {
 		m.Seconds[name] = p.seconds
@@ -118,7 +118,7 @@ func (t Traffic) Into(line metrics.Line, took time.Duration) {
 		return
 	}
 	sent, waited := t.world.Traffic()
-	line.Add(trafficMetrics{(waited - t.waited).Seconds() / took.Seconds(), (sent - t.sent) / 1e9})
+	line.Add(TrafficMetrics{(waited - t.waited).Seconds() / took.Seconds(), (sent - t.sent) / 1e9})
 }
 
 // OfAllRanks replaces what a step measured of this process by what it measured of all: times are those of the slowest rank, memory is that of the
@@ -178,36 +178,37 @@ func (t *Totals) add(line metrics.Line) {
 // Into adds a step's line of metrics up and completes it.
 func (t *Totals) Into(line metrics.Line) {
 	t.add(line)
-	line.Add(totalMetrics{t.train, t.eval, t.train + t.eval + t.checkpoints})
+	line.Add(TotalMetrics{t.train, t.eval, t.train + t.eval + t.checkpoints})
 }
 
-// engineMetrics describe what a rollout asked of the sampler's engine.
-type engineMetrics struct {
+// EngineMetrics describe what a rollout asked of the sampler's engine.
+type EngineMetrics struct {
 	HitRate     *float64 `metric:"perf/kv_hit_rate" unit:"share" doc:"of the prompts' tokens whose keys and values were there already"`
 	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
 }
 
-// timeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
-type timeMetrics struct {
+// TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
+type TimeMetrics struct {
 	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
 	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`
 	Bytes      map[string]float64 `metric:"perf/mbu/{phase}" unit:"share" doc:"of the machine's memory bandwidth that a phase needs at least"`
 	PeakFLOPs  float64            `metric:"perf/peak_gflops,omitzero" unit:"GFLOP/s" doc:"the machine's peak as measured, once the run has taken ten seconds"`
 	PeakBytes  float64            `metric:"perf/peak_gbytes_per_s,omitzero" unit:"GB/s" doc:"the machine's memory bandwidth as measured"`
+	Memory     float64            `metric:"perf/peak_rss_gib" unit:"GiB" doc:"most memory that the process has held so far; of ranks, the largest"`
 	Step       float64            `metric:"perf/time_per_step" unit:"s" doc:"the same as timing_s/step"`
 	Throughput float64            `metric:"perf/throughput,omitzero" unit:"tokens/s" doc:"tokens trained on over the time of the step"`
 	UpdateRate float64            `metric:"perf/update_tokens_per_s,omitzero" unit:"tokens/s" doc:"tokens of all epochs over the time of the actor's update"`
 	Overhead   float64            `metric:"perf/grad_components_overhead,omitzero" unit:"share" doc:"time of the reward components' gradients over that of the actor's update"`
 }
 
-// trafficMetrics describe what ranks sent to one another.
-type trafficMetrics struct {
+// TrafficMetrics describe what ranks sent to one another.
+type TrafficMetrics struct {
 	Share float64 `metric:"perf/comm_share" unit:"share" doc:"of the step in which a rank waited for others"`
 	Sent  float64 `metric:"perf/comm_sent_gb" unit:"GB" doc:"sent by a rank"`
 }
 
-// totalMetrics are the seconds that the run has spent so far.
-type totalMetrics struct {
+// TotalMetrics are the seconds that the run has spent so far.
+type TotalMetrics struct {
 	Train float64 `metric:"timing_s/train_total" unit:"s" doc:"steps so far"`
 	Eval  float64 `metric:"timing_s/eval_total" unit:"s" doc:"validations so far"`
 	All   float64 `metric:"timing_s/total" unit:"s" doc:"steps, validations and checkpoints so far; interruptions and repeated steps do not count"`

@@ -76,11 +76,12 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 	}
 	line := metrics.Line{}
 	line.Copy(validationMetrics(episodes))
-	line.Add(testingMetrics{time.Since(begin).Seconds()})
+	line.Add(TestingMetrics{time.Since(begin).Seconds()})
 	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
 }
 
-type testingMetrics struct {
+// TestingMetrics is the time of a validation.
+type TestingMetrics struct {
 	Seconds float64 `metric:"timing_s/testing" unit:"s" doc:"time of the validation after the step"`
 }
 

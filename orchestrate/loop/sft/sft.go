@@ -201,14 +201,14 @@ func (t *Trainer) validateEpoch(ctx context.Context, dir string, reload bool) (m
 
 // sftLine is one line of metrics: what the optimizer steps since the line before were like.
 type sftLine struct {
-	sftMetrics
+	Metrics
 	others                    metrics.Line
 	begin                     time.Time
 	losses, tokens, norms, of float64 // sums, and the number of optimizer steps
 }
 
-// sftMetrics are those of supervised fine-tuning.
-type sftMetrics struct {
+// Metrics are those of supervised fine-tuning.
+type Metrics struct {
 	Loss     *float64 `metric:"train/loss" unit:"nats" doc:"mean cross-entropy per token of the expert's replies since the line before"`
 	GradNorm *float64 `metric:"train/grad_norm" doc:"mean norm of the gradient before clipping"`
 	Rate     *float64 `metric:"train/lr" doc:"learning rate of the last optimizer step"`
@@ -243,7 +243,7 @@ func (t *Trainer) write(line *sftLine, samples int) error {
 	line.Epoch = float64(steps) / float64(perEpoch)
 	line.Seconds = time.Since(line.begin).Seconds()
 	values := line.others
-	values.Add(line.sftMetrics)
+	values.Add(line.Metrics)
 	return t.Record(steps, all, values)
 }
 

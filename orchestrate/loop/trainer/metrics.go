@@ -194,10 +194,3 @@ func newCriticMetrics(fit fitMetrics, sum train.Losses) criticMetrics {
 	}
 	return m
 }
-
-func flag(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}

@@ -36,11 +36,11 @@ func (o *collapseObserver) Look(ctx context.Context, s *Step) error {
 	decode := func(ids []int32) string { return o.Sampler.Tokenizer.Decode(ids, false) }
 	rng := envs.Rand("collapse", int64(o.Config.Run.Seed), int64(s.Number))
 	score := func(sequences []collapse.Sequence) ([]float64, error) { return o.scoreThoughts(ctx, sequences) }
-	numbers, err := o.meter.Measure(s.Episodes, decode, score, o.Config.Collapse, rng)
+	found, err := o.meter.Measure(s.Episodes, decode, score, o.Config.Collapse, rng)
 	if err != nil {
 		return fmt.Errorf("collapse diagnostics: %w", err)
 	}
-	s.Line.Copy(numbers)
+	s.Line.Add(found)
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
-	"gyre/torch"
 )
 
 // Step is one training step on its way: what observers look at.
@@ -60,7 +59,6 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	took := time.Since(begin)
 	t.clock.Finish(s.Line, took, t.Machine, s.tokens, s.tokens*t.Config.Actor.Epochs)
 	sent.Into(s.Line, took)
-	s.Line["perf/peak_rss_gib"] = float64(torch.PeakRSS()) / (1 << 30)
 	if err := session.OfAllRanks(ctx, t.World, s.Line); err != nil {
 		return nil, err
 	}

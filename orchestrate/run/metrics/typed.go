@@ -61,8 +61,8 @@ func walk(s reflect.Value, prefix string, visit func(name string, v reflect.Valu
 		if !tagged {
 			continue
 		}
-		name, option, _ := strings.Cut(tag, ",")
-		if option != "omitzero" || !v.IsZero() {
+		name, omits := strings.CutSuffix(tag, ",omitzero")
+		if !omits || !v.IsZero() {
 			enter(v, join(prefix, name), visit)
 		}
 	}
@@ -118,8 +118,8 @@ func value(v reflect.Value) any {
 // Described is one row of docs/metrics.md.
 type Described struct{ Name, Unit, Doc string }
 
-// Describe lists the metrics of structs with their units and meanings. Fields of a nested struct that say nothing themselves share the row of the
-// field that holds them.
+// Describe lists the metrics of structs with their units and meanings. A field that holds a struct and has a meaning of its own is one row: it speaks
+// for the fields inside, which say nothing or are described elsewhere.
 func Describe(structs ...any) []Described {
 	var out []Described
 	for _, s := range structs {
@@ -138,8 +138,7 @@ func describe(t reflect.Type, prefix string) (out []Described) {
 		if !tagged {
 			continue
 		}
-		name, _, _ := strings.Cut(tag, ",")
-		name = join(prefix, name)
+		name := join(prefix, strings.TrimSuffix(tag, ",omitzero"))
 		inner := f.Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Map {
 			inner = inner.Elem()
@@ -147,18 +146,20 @@ func describe(t reflect.Type, prefix string) (out []Described) {
 		own := Described{name, f.Tag.Get("unit"), f.Tag.Get("doc")}
 		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[Table]() {
 			var silent []string
-			for _, d := range describe(inner, name) {
-				if d.Doc != "" {
-					out = append(out, d)
-				} else {
+			inside := describe(inner, name)
+			for _, d := range inside {
+				if d.Doc == "" {
 					silent = append(silent, strings.TrimPrefix(d.Name, name+"/"))
 				}
 			}
-			if own.Doc == "" {
+			switch {
+			case own.Doc == "":
+				out = append(out, inside...)
 				continue
-			}
-			if len(silent) > 0 {
+			case len(silent) > 0:
 				own.Name = fmt.Sprintf("%s/{%s}", name, strings.Join(silent, ","))
+			default: // described where it came first
+				own.Name = name + "/…"
 			}
 		}
 		out = append(out, own)
