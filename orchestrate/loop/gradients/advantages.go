@@ -104,8 +104,8 @@ func Estimate(episodes []Rewarded, c config.Components, weights map[string]float
 		out.Linear = true
 	} else {
 		shares, err = alone(trajectories, rewards, estimator)
-		plain := a.Advantage == "rloo" || !a.NormByStd && (a.Advantage == "grpo" || a.Advantage == "brpo")
-		out.Linear = complete && plain
+		e := advantage.Find(a.Advantage)
+		out.Linear = complete && !e.Whitens && !e.Critic && (e.Divisor == nil || !a.NormByStd)
 	}
 	if err != nil {
 		return Advantages{}, err
