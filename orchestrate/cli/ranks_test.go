@@ -450,3 +450,24 @@ func TestPlans(t *testing.T) {
 		}
 	}
 }
+
+// The table of docs/scale.md is what the plans of the experiments' commands say.
+func TestPlansOfTheCommands(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "gyre")
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "../../scripts/plan_commands.sh")
+	cmd.Env = append(os.Environ(), "GYRE="+program)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	table, err := cmd.Output()
+	if page := string(readFile(t, "../../docs/scale.md")); err != nil || len(table) == 0 || !strings.Contains(page, string(table)) {
+		t.Errorf("bash scripts/plan_commands.sh says another table than docs/scale.md: %v\n%s%s", err, table, problems.String())
+	}
+}

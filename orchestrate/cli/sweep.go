@@ -336,7 +336,7 @@ func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (m
 	if onGPUs || machine.Bytes < 4 {
 		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"
 	}
-	opened, err := experiment.Open(cfg, trainer.TrainingParts(false))
+	opened, err := experiment.Open(cfg, trainer.TrainingParts(true))
 	if err != nil {
 		reason, _, _ := strings.Cut(err.Error(), "\n")
 		return "unknown", "unknown", "memory is unknown: " + reason
@@ -349,6 +349,9 @@ func judge(cfg *config.Config, ranks int, machine scale.Machine, onGPUs bool) (m
 	memory = fmt.Sprintf("%.1f GiB", float64(plan.Memory.Peak())/(1<<30))
 	if ranks > 1 {
 		memory = fmt.Sprintf("%d x %s", ranks, memory)
+	}
+	if plan.Fits && plan.Auto {
+		return memory, "fits with fsdp.shard=" + plan.Shard, ""
 	}
 	if plan.Fits {
 		return memory, "fits", ""

@@ -67,6 +67,19 @@ device_memory() {
   else echo $(($(sysctl -n hw.memsize) / 1048576)); fi
 }
 
+# cache_memory prints the MiB of keys and values that a share of the device's memory leaves beside the sampler's weights, as vLLM counts it: on a GPU these
+# are in bfloat16.
+cache_memory() {
+  local weights=0
+  if [[ $device == cuda ]]; then
+    weights=$(awk -F'[:,]' '{gsub(/[ "]/, "", $1); of[$1] = $2} END {
+      h = of["hidden_size"]; heads = of["num_attention_heads"]
+      if (heads > 0) print int(2 * (of["vocab_size"] * h + of["num_hidden_layers"] * h * (2 * h + 2 * h * of["num_key_value_heads"] / heads + 3 * of["intermediate_size"])) / 1048576)
+      else print 0 }' "$model/config.json" 2>/dev/null || echo 0)
+  fi
+  awk -v share="$1" -v all="$(device_memory)" -v weights="$weights" 'BEGIN {left = int(share * all - weights); print (left > 1024 ? left : 1024)}'
+}
+
 # settle fixes the shapes, the model and its name, and the options of gyre that do not depend on the script.
 settle() {
   train=8x16 analysis=128x16
@@ -93,7 +106,7 @@ settle() {
     filter.loss_scaling=none algorithm.entropy_coef=0.001 algorithm.kl_estimator=k3 run.threads="$threads"
     actor.micro_batch_tokens=$((1024 * micro)) analysis.paper_micro_batch="$ppo_micro" "${placement[@]}")
   if [[ -n $gpu_memory ]]; then
-    common+=(engine.kv_mib="$(awk -v share="$gpu_memory" -v all="$(device_memory)" 'BEGIN {print int(share * all)}')")
+    common+=(engine.kv_mib="$(cache_memory "$gpu_memory")")
   fi
   if [[ $algo == PPO ]]; then
     common+=(algorithm.advantage=gae actor.loss_aggregation=token-mean)

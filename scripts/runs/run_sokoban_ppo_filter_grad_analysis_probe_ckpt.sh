@@ -18,7 +18,7 @@ usage: run_sokoban_ppo_filter_grad_analysis_probe_ckpt.sh [options] [key=value .
   --gpus LIST                             such as 0,1,2,3 (those that nvidia-smi lists): a rank of the run on each; without any GPU the CPU
   --ppo-micro-batch-size-per-gpu N        episodes of about 1024 tokens per forward pass (4)
   --log-prob-micro-batch-size-per-gpu N   the same for passes without gradients; the smaller of the two holds for all (4)
-  --gpu-memory-utilization X              share of the device's memory that the KV cache may take (what the batch needs)
+  --gpu-memory-utilization X              share of the device's memory that sampling may take (what the batch needs)
   --ray-num-cpus N                        threads, at most one per core (16)
 
 Further key=value words override configs/sokoban_ppo_filter.toml. Draw the result with `gyre plot` and the folder that is printed last.

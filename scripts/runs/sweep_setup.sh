@@ -13,7 +13,7 @@ $1
   --gpus LIST                 such as 0,1,2,3 (those that nvidia-smi lists); without any, the CPU
   --gpus-per-exp N            devices of each run, a rank on each (1)
   --ray-num-cpus N            threads, shared by the runs that go on at a time, at most one per core (16)
-  --gpu-memory-utilization X  share of the device's memory that the KV cache may take (0.5; on the CPU what the batch needs)
+  --gpu-memory-utilization X  share of the device's memory that sampling may take (0.5; on the CPU what the batch needs)
   --save-freq N               steps between checkpoints; -1 saves none (-1)
   --model DIR                 Hugging Face directory to train (models/Qwen2.5-3B)
   --preset small              for two cores: a policy of a million parameters, made if it is not there, and small batches
@@ -78,7 +78,7 @@ run_sweep() {
   if [[ -n $gpu_memory ]]; then
     local device=cpu
     if (( count > 0 )); then device=cuda; fi
-    common+=(engine.kv_mib="$(awk -v share="$gpu_memory" -v all="$(device_memory)" 'BEGIN {print int(share * all)}')")
+    common+=(engine.kv_mib="$(cache_memory "$gpu_memory")")
   fi
   if [[ $preset == small ]]; then
     common+=(rollout.prompt=compact rollout.think=false rollout.max_tokens=16 rollout.max_length=400 actor.lr=1e-4 critic.lr=1e-3 actor.mini_batch=16 critic.mini_batch=16
