@@ -176,7 +176,7 @@ func (f Figure) SVG() ([][]byte, error) {
 				single.width = min(b.width, pageWide)
 			}
 			single.measure()
-			image := vgsvg.New(b.width+2*margin, single.tall()+2*margin)
+			image := vgsvg.New(single.width+2*margin, single.tall()+2*margin)
 			canvas := draw.New(image)
 			if err := single.draw(canvas, margin, canvas.Max.Y-margin); err != nil {
 				return nil, err
