@@ -55,6 +55,12 @@ type Change struct {
 	To   string `json:"to"`
 }
 
+// Trains reports whether the key bears on what is learned, and not only on what is kept and shown of it.
+func (c Change) Trains() bool {
+	table, key, _ := strings.Cut(c.Key, ".")
+	return table != "checkpoint" && (table != "run" || strings.HasSuffix(key, "seed") || key == "threads")
+}
+
 // ReadInfo reads a directory's run.json; nil without one. A run that is said to be running, and whose process is
 // gone, has failed.
 func ReadInfo(dir string) (*Info, error) {

@@ -130,8 +130,8 @@ func labelsOf(runs []*rundir.Run) []string {
 		if seen[r.Name] > 1 {
 			label = r.Dir
 		}
-		if list := r.Changes(); len(list) > 0 {
-			label += fmt.Sprintf(" (changed after step %d)", list[0].Step)
+		if i := slices.IndexFunc(r.Changes(), rundir.Change.Trains); i >= 0 {
+			label += fmt.Sprintf(" (changed after step %d)", r.Changes()[i].Step)
 		}
 		out = append(out, label)
 	}

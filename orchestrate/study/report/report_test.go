@@ -135,12 +135,16 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 // A run whose configuration a resumption changed is not shown as if it had always been so.
 func TestChangesAtAResumptionAreSaid(t *testing.T) {
 	a, b := writeRun(t, "a", "[actor]\nlr = 1e-4\n"), writeRun(t, "b", "[actor]\nlr = 1e-4\n")
+	b.Info.Changes = []rundir.Change{{Step: 1, Key: "run.save_every", From: "1", To: "2"}}
 	a.Info.Changes = []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.01", To: "0.0001"}}
 	page := pageOf(t, a, b)
 	for _, want := range []string{"a (changed after step 2)", "After step 2 the run went on with another actor.lr: 0.0001, before 0.01.", "0.0001; to step 2 0.01"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %q", want)
 		}
+	}
+	if strings.Contains(page, "b (changed") {
+		t.Error("what is saved counts as another way to train")
 	}
 }
 
