@@ -305,8 +305,10 @@ func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 // The programs of verl and of rldynamic stand for what they do beside training; a file may be verl's own, which is not here.
 func TestPrograms(t *testing.T) {
 	for words, check := range map[string]func(c *config.Config) bool{
-		"python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2":   func(c *config.Config) bool { return c.Components.Enabled && c.Components.Save == "projection" },
-		"python -m custom_training.custom_main_ppo_2 --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool { return !c.Components.Enabled && c.Components.Tracking },
+		"python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool { return c.Components.Save == "projection" && c.Components.Link == "." },
+		"python -m custom_training.custom_main_ppo_2 --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool {
+			return !c.Components.Enabled && c.Components.Tracking && c.Components.Data == "math500"
+		},
 		"python3 -m verl.trainer.main_ppo data.train_batch_size=4 actor_rollout_ref.rollout.n=2 trainer.n_gpus_per_node=8 actor_rollout_ref.rollout.val_kwargs.do_sample=True " +
 			"actor_rollout_ref.rollout.val_kwargs.temperature=0.6": func(c *config.Config) bool {
 			return c.Actor.MiniBatch == 8 && c.Validation.Temperature == 0.6 && !c.Rollout.Think && c.Rollout.Prompt == "compact"

@@ -10,12 +10,14 @@ import (
 )
 
 // modules are the programs of verl, and of the rldynamic project on top of it, with the settings of ours that they
-// stand for.
+// stand for. The latter write to folders of fixed names in the working directory.
 var modules = map[string]string{
 	"verl.trainer.main_ppo":             "",
-	"custom_training.custom_main_ppo":   "components.enabled=true components.save=projection",
-	"custom_training.custom_main_ppo_2": "components.tracking=true",
+	"custom_training.custom_main_ppo":   "components.enabled=true components.save=projection" + fixedFolders,
+	"custom_training.custom_main_ppo_2": "components.tracking=true" + fixedFolders,
 }
+
+const fixedFolders = " components.data=math500 components.link=."
 
 // module takes the program of `python -m MODULE`.
 func (t *translation) module(name string) error {
