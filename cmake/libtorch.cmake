@@ -34,7 +34,7 @@ list(JOIN _numbers "." GYRE_TORCH_VERSION)
 message(STATUS "libtorch ${GYRE_TORCH_VERSION}: ${GYRE_TORCH_ROOT}")
 
 set(GYRE_TORCH_LIB "${GYRE_TORCH_ROOT}/lib")
-# Nothing is linked from its CUDA half: the first model on a GPU loads it (csrc/device/cuda.h), and no CUDA header is needed.
+# Nothing is linked from its CUDA half: the first model on a GPU loads it (csrc/backend/aten/cuda.h), and no CUDA header is needed.
 if(EXISTS "${GYRE_TORCH_LIB}/libtorch_cuda.so")
   message(STATUS "  it has CUDA")
 elseif(GYRE_CUDA)

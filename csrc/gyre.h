@@ -127,7 +127,7 @@ typedef struct gyre_model_config {
   char device[GYRE_DEVICE_SIZE];
   int32_t compute;  // gyre_compute
   // For sampling and scoring alone: the model frees its f32 parameters as they are filled (gyre_model_freeze), so that
-  // memory holds only what inference reads. Backends other than the kernels keep them, but refuse training all the same.
+  // memory holds only what inference reads. Backends other than the kernels keep them, but refuse training as well.
   bool frozen;
 #ifdef __cplusplus
   bool operator==(const gyre_model_config&) const = default;
@@ -398,8 +398,8 @@ gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request,
 // One forward pass over whatever is ready, and one sampled token for each sequence whose prompt is complete.
 // *unfinished = requests still waiting or running afterwards.
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
-// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call, in
-// the order of submission (finish is then GYRE_FINISH_NONE; a finished request is still polled whole). Takes at most
+// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call,
+// in the order of submission (finish is then GYRE_FINISH_NONE; a finished request is still polled whole). Takes at most
 // max_outputs of them and only as many as fit in max_tokens; *count says how many. logprobs: under the policy being
 // trained (logits / temperature, whole vocabulary). sampling_logprobs: under the distribution that was sampled (after
 // top-k, top-p, min-p); 0 for greedy.
@@ -411,11 +411,11 @@ gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err)
 // requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
 gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
-// Of a model that several ranks share (gyre_model_share): waits for the first rank's engine to make a step and makes
-// its part of it. *more = 0 when that has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
+// For a model that several ranks share (gyre_model_share): waits for the first rank's engine to make a step and makes
+// this rank's part of it. *more = 0 when the first has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
 // followed further: the group is to be aborted.
 gyre_status gyre_engine_follow(gyre_engine* engine, int32_t* more, gyre_error* err);
-// Lets the ranks that follow this engine go on. Does nothing for a model that is not shared.
+// Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not shared.
 gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 
 // ---- models over ranks -----------------------------------------------------------------------------------------

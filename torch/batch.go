@@ -10,9 +10,9 @@ import (
 	"runtime"
 )
 
-// Batch is a set of sequences packed end to end: sequence s owns entries Offsets[s] to Offsets[s+1]-1 of IDs and of every
-// token-aligned slice that goes with the batch. Mask is 1 where a token-aligned value is wanted or trained on, and 0 at the first
-// token of every sequence. An empty batch is that of a rank without work (see [NewShardedModel]).
+// Batch is a set of sequences packed end to end: sequence s owns entries Offsets[s] to Offsets[s+1]-1 of IDs and of
+// every token-aligned slice that goes with the batch. Mask is 1 where a token-aligned value is wanted or trained on,
+// and 0 at the first token of every sequence. An empty batch is that of a rank without work (see [NewShardedModel]).
 type Batch struct {
 	Offsets []int64
 	IDs     []int32
@@ -25,12 +25,14 @@ type Batch struct {
 // Masks that do not fit the sequences are reported by whatever uses the batch.
 func Pack(seqs [][]int32, masks [][]bool) Batch {
 	if masks != nil && len(masks) != len(seqs) {
-		return Batch{err: fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs), ErrInvalidArgument)}
+		return Batch{err: fmt.Errorf("torch: pack: %d masks for %d sequences: %w", len(masks), len(seqs),
+			ErrInvalidArgument)}
 	}
 	b := Batch{Offsets: make([]int64, 1, len(seqs)+1)}
 	for s, ids := range seqs {
 		if masks != nil && len(masks[s]) != len(ids) {
-			return Batch{err: fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids), len(masks[s]),
+			return Batch{err: fmt.Errorf("torch: pack: sequence %d has %d tokens but a mask of %d: %w", s, len(ids),
+				len(masks[s]),
 				ErrInvalidArgument)}
 		}
 		b.IDs = append(b.IDs, ids...)
@@ -46,7 +48,8 @@ func Pack(seqs [][]int32, masks [][]bool) Batch {
 	return b
 }
 
-// check makes sure that C++, which takes all lengths from the offsets, stays inside the slices. It checks the values itself.
+// check makes sure that C++, which takes all lengths from the offsets, stays inside the slices. It checks the values
+// itself.
 func (b Batch) check() error {
 	n := len(b.IDs)
 	switch {
@@ -57,7 +60,8 @@ func (b Batch) check() error {
 	case len(b.Mask) != n:
 		return fmt.Errorf("torch: batch: %d ids but a mask of %d: %w", n, len(b.Mask), ErrInvalidArgument)
 	case b.Offsets[0] != 0 || b.Offsets[len(b.Offsets)-1] != int64(n):
-		return fmt.Errorf("torch: batch: offsets run from %d to %d, want 0 to %d: %w", b.Offsets[0], b.Offsets[len(b.Offsets)-1], n,
+		return fmt.Errorf("torch: batch: offsets run from %d to %d, want 0 to %d: %w", b.Offsets[0],
+			b.Offsets[len(b.Offsets)-1], n,
 			ErrInvalidArgument)
 	}
 	return nil
@@ -74,15 +78,18 @@ type column struct {
 func (b Batch) aligned(columns ...column) error {
 	for _, c := range columns {
 		if len(c.values) != len(b.IDs) && (c.values != nil || !c.optional) {
-			return fmt.Errorf("torch: batch: %s has %d entries for %d tokens: %w", c.name, len(c.values), len(b.IDs), ErrInvalidArgument)
+			return fmt.Errorf("torch: batch: %s has %d entries for %d tokens: %w", c.name, len(c.values), len(b.IDs),
+				ErrInvalidArgument)
 		}
 	}
 	return nil
 }
 
 // withBatch runs f with the open model and the C view of the batch.
-func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status) error {
-	idle := m != nil && m.sharded && b.err == nil && len(b.IDs) == 0 // a rank without work, which joins the others' passes
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch,
+	err *C.gyre_error) C.gyre_status) error {
+	// a rank without work, which joins the others' passes
+	idle := m != nil && m.sharded && b.err == nil && len(b.IDs) == 0
 	if err := b.check(); err != nil && !idle {
 		return err
 	}

@@ -45,10 +45,14 @@ func TestEveryCallOnClosedObjectsFails(t *testing.T) {
 	_, momentPart := stopped.Shard(FirstMoment, 0)
 	_, critic := other.ValueBackward(b, ValueInputs{Returns: make([]float32, 2), Weights: make([]float32, 2)}, g)
 	for name, err := range map[string]error{
-		"values": values, "logits": logits, "parameters": parameters, "shard": shard, "own gradients": own, "engine": engine, "gather": other.Gather(),
-		"freeze": other.Freeze(0), "recompute": other.SetRecompute(true), "copy from closed": m.CopyFrom(other), "copy to closed": other.CopyFrom(m),
-		"dot of closed": dotLeft, "dot with closed": dotRight, "products": products, "sketch": sketch, "norm": norm, "gradient": gradient, "its part": part,
-		"add to closed": gone.Add(g, 1), "add closed": g.Add(gone, 1), "lane": gone.BeginLane(0), "step of closed": stepped, "step with closed": without,
+		"values": values, "logits": logits, "parameters": parameters, "shard": shard, "own gradients": own,
+		"engine": engine, "gather": other.Gather(),
+		"freeze": other.Freeze(0), "recompute": other.SetRecompute(true), "copy from closed": m.CopyFrom(other),
+		"copy to closed": other.CopyFrom(m),
+		"dot of closed":  dotLeft, "dot with closed": dotRight, "products": products, "sketch": sketch, "norm": norm,
+		"gradient": gradient, "its part": part,
+		"add to closed": gone.Add(g, 1), "add closed": g.Add(gone, 1), "lane": gone.BeginLane(0),
+		"step of closed": stepped, "step with closed": without,
 		"moment": momentPart, "critic": critic,
 	} {
 		if !errors.Is(err, ErrClosed) {
@@ -71,29 +75,33 @@ func TestEveryCallOnClosedObjectsFails(t *testing.T) {
 func TestBatchesThatDoNotFit(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	for want, b := range map[string]Batch{
-		"1 masks for 2 sequences":                 Pack([][]int32{{1, 2}, {3, 4}}, [][]bool{{false, true}}),
-		"sequence 1 has 3 tokens but a mask of 2": Pack([][]int32{{1, 2}, {3, 4, 5}}, [][]bool{{false, true}, {false, true}}),
-		"no sequences":                            {},
-		"2 ids but a mask of 1":                   {Offsets: []int64{0, 2}, IDs: []int32{1, 2}, Mask: []uint8{0}},
-		"offsets run from 0 to 3, want 0 to 2":    {Offsets: []int64{0, 3}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
-		"offsets run from 1 to 2, want 0 to 2":    {Offsets: []int64{1, 2}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
+		"1 masks for 2 sequences": Pack([][]int32{{1, 2}, {3, 4}}, [][]bool{{false, true}}),
+		"sequence 1 has 3 tokens but a mask of 2": Pack([][]int32{{1, 2}, {3, 4, 5}}, [][]bool{{false, true}, {false,
+			true}}),
+		"no sequences":                         {},
+		"2 ids but a mask of 1":                {Offsets: []int64{0, 2}, IDs: []int32{1, 2}, Mask: []uint8{0}},
+		"offsets run from 0 to 3, want 0 to 2": {Offsets: []int64{0, 3}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
+		"offsets run from 1 to 2, want 0 to 2": {Offsets: []int64{1, 2}, IDs: []int32{1, 2}, Mask: []uint8{0, 1}},
 	} {
 		if _, err := m.Score(b, 1, false); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	b := Pack([][]int32{{1, 2, 3}}, nil)
-	_, err := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)}, PolicyLoss{Objective: ObjectiveNLL}, Terms(nil, nil, nil))
+	_, err := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)}, PolicyLoss{Objective: ObjectiveNLL},
+		Terms(nil, nil, nil))
 	if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "has 2 entries for 3 tokens") {
 		t.Errorf("weights of another length: %v", err)
 	}
-	if _, err := m.Logits(nil); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "empty sequence") {
+	if _, err := m.Logits(nil); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(),
+		"empty sequence") {
 		t.Errorf("logits of nothing: %v", err)
 	}
 }
 
 func TestFinishesHaveNames(t *testing.T) {
-	for f, want := range map[Finish]string{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort", 77: "Finish(77)"} {
+	for f, want := range map[Finish]string{FinishStop: "stop", FinishLength: "length", FinishAbort: "abort",
+		77: "Finish(77)"} {
 		if got := f.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(f), got, want)
 		}

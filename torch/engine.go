@@ -14,18 +14,20 @@ import (
 	"unsafe"
 )
 
-// EngineConfig (gyre_engine_config) bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough for MaxSequences × MaxLength),
-// MaxSequences the sequences that decode together, MaxLength prompt plus output of one sequence, MaxBatchTokens the rows of one
-// forward pass (longer prompts are computed in chunks). With PrefixCache, requests whose token ids begin alike share the keys and
-// values of that beginning, those of finished requests included, and the results are the same bits as without. With CUDAGraphs, a GPU
-// repeats steps that only decode as CUDA graphs.
+// EngineConfig (gyre_engine_config) bounds an engine. KVBytes is the budget of the pool of keys and values (0 = enough
+// for MaxSequences × MaxLength), MaxSequences the sequences that decode together, MaxLength prompt plus output of one
+// sequence, MaxBatchTokens the rows of one forward pass (longer prompts are computed in chunks). With PrefixCache,
+// requests whose token ids begin alike share the keys and values of that beginning, those of finished requests
+// included, and the results are the same bits as without. With CUDAGraphs, a GPU repeats steps that only decode as CUDA
+// graphs.
 type EngineConfig struct {
 	KVBytes, MaxSequences, MaxLength, MaxBatchTokens int64
 	PrefixCache                                      bool
 	CUDAGraphs                                       bool
 }
 
-// Sampling (gyre_sampling) says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one before it left.
+// Sampling (gyre_sampling) says how tokens are chosen: temperature, then min-p, top-k and top-p, each on what the one
+// before it left.
 type Sampling struct {
 	Temperature float64 // 0 = greedy; log-probs are then those of temperature 1
 	TopK        int     // 0 = off
@@ -69,8 +71,8 @@ func (f Finish) String() string {
 	return fmt.Sprintf("Finish(%d)", int(f))
 }
 
-// Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary; the bits of
-// [Model.Score]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
+// Output is a finished request. Logprobs are those of the policy being trained (logits/temperature, whole vocabulary;
+// the bits of [Model.Score]), SamplingLogprobs those of the filtered distribution that was sampled (0 for greedy).
 type Output struct {
 	ID               uint64
 	Tokens           []int32 // the new tokens, a stop token included
@@ -81,7 +83,8 @@ type Output struct {
 	CachedTokens     int // prompt tokens whose keys and values were found in the prefix cache
 }
 
-// EnginePhase (gyre_engine_phase) is one kind of an engine's work: the time spent on it and what was computed in that time.
+// EnginePhase (gyre_engine_phase) is one kind of an engine's work: the time spent on it and what was computed in that
+// time.
 type EnginePhase struct {
 	Seconds float64
 	Work    Work
@@ -94,7 +97,8 @@ type EngineStats struct {
 	BlocksCached               int64 // held by the prefix cache alone: given up when needed
 	BlocksPeak                 int64 // most blocks that running requests have held together
 	BlockTokens                int64 // positions in a block
-	PromptTokens, CachedTokens int64 // prompt tokens of requests that have started, and those of them found in the prefix cache
+	// prompt tokens of requests that have started, and those of them found in the prefix cache
+	PromptTokens, CachedTokens int64
 	PrefillTokens              int64 // rows computed of prompts, and of anything computed again
 	DecodeTokens               int64 // rows computed of freshly drawn tokens
 	HeadRows                   int64 // rows of logits
@@ -104,8 +108,8 @@ type EngineStats struct {
 	KVBytes                    int64       // address space of the pool, 0 before the first step and after Sleep
 }
 
-// Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the next step.
-// A request's tokens and log-probs do not depend on what else the engine is doing.
+// Engine generates by continuous batching over the model's own weights: an update of the model is in effect with the
+// next step. A request's tokens and log-probs do not depend on what else the engine is doing.
 type Engine struct {
 	model *Model
 
@@ -171,7 +175,8 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 	})
 }
 
-// Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches [ErrInvalidArgument].
+// Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches
+// [ErrInvalidArgument].
 func (e *Engine) Submit(r Request) error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
 		var pin runtime.Pinner
@@ -190,7 +195,8 @@ func (e *Engine) Submit(r Request) error {
 			}
 			pin.Pin(&strings[0])
 			pin.Pin(&lengths[0])
-			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0], C.int64_t(n)
+			request.stop_strings, request.stop_string_lens, request.num_stop_strings = &strings[0], &lengths[0],
+				C.int64_t(n)
 		}
 		return C.gyre_engine_submit(h, &request, err)
 	})
@@ -204,8 +210,9 @@ func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
 	return (*C.int32_t)(&ids[0])
 }
 
-// Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many requests are
-// waiting or running afterwards. Weights that give logits which are not finite make an error that matches [ErrNotFinite].
+// Step runs one forward pass and draws one token for each sequence whose prompt is complete. It returns how many
+// requests are waiting or running afterwards. Weights that give logits which are not finite make an error that matches
+// [ErrNotFinite].
 func (e *Engine) Step() (unfinished int, err error) {
 	var n C.int64_t
 	err = e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_step(h, &n, err) })
@@ -221,12 +228,14 @@ type Partial struct {
 	SamplingLogprobs []float32
 }
 
-// Progress takes the tokens that unfinished requests have drawn since the last call, in the order of submission: for those who show
-// replies while they grow, or [Engine.Abort] them at a text of their own. A finished request is polled whole, what was told included.
+// Progress takes the tokens that unfinished requests have drawn since the last call, in the order of submission: for
+// those who show replies while they grow, or [Engine.Abort] them at a text of their own. A finished request is polled
+// whole, what was told included.
 func (e *Engine) Progress() ([]Partial, error) {
 	var all []Partial
 	err := e.take(true, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
-		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling})
+		all = append(all, Partial{ID: uint64(o.id), Position: int(o.position), Tokens: tokens, Logprobs: logprobs,
+			SamplingLogprobs: sampling})
 	})
 	return all, err
 }
@@ -236,8 +245,9 @@ func (e *Engine) Poll() ([]Output, error) {
 	var all []Output
 	err := e.take(false, func(o C.gyre_output, tokens []int32, logprobs, sampling []float32) {
 		all = append(all, Output{
-			ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index), CachedTokens: int(o.cached_tokens),
-			Tokens: tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
+			ID: uint64(o.id), Finish: Finish(o.finish), StopIndex: int(o.stop_index),
+			CachedTokens: int(o.cached_tokens),
+			Tokens:       tokens, Logprobs: logprobs, SamplingLogprobs: sampling,
 		})
 	})
 	return all, err
@@ -248,44 +258,52 @@ func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
 		for {
 			var count C.int64_t
-			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)), (*C.int32_t)(&e.tokens[0]),
+			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)),
+				(*C.int32_t)(&e.tokens[0]),
 				floats(e.values[0]), floats(e.values[1]), C.int64_t(len(e.tokens)), &count, err)
 			if status != C.GYRE_OK || count == 0 {
 				return status
 			}
 			for _, o := range e.outputs[:count] {
 				from, to := int(o.token_offset), int(o.token_offset+o.num_tokens)
-				each(o, slices.Clone(e.tokens[from:to]), slices.Clone(e.values[0][from:to]), slices.Clone(e.values[1][from:to]))
+				each(o, slices.Clone(e.tokens[from:to]), slices.Clone(e.values[0][from:to]),
+					slices.Clone(e.values[1][from:to]))
 			}
 		}
 	})
 }
 
-// Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches [ErrNotFound].
+// Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches
+// [ErrNotFound].
 func (e *Engine) Abort(id uint64) error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
 		return C.gyre_engine_abort(h, C.uint64_t(id), err)
 	})
 }
 
-// Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the memory. The prefix
-// cache is emptied, unfinished requests are computed again.
+// Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the
+// memory. The prefix cache is emptied, unfinished requests are computed again.
 func (e *Engine) Sleep() error {
 	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
 }
 
-// Together samples with the ranks that share the model ([Model.Share]), all of which call it: on the first of them lead runs, which
-// submits requests and makes steps; the others make their parts of these steps until lead returns. The end of ctx, and an error of lead,
-// fail the group. In one process it is lead alone.
+// Together samples with the ranks that share the model ([Model.Share]), all of which call it: on the first of them lead
+// runs, which submits requests and makes steps; the others make their parts of these steps until lead returns. The end
+// of ctx, and an error of lead, fail the group. In one process it is lead alone.
 func (e *Engine) Together(ctx context.Context, lead func() error) error {
 	var group *Group
-	if err := e.with(func(*C.gyre_engine, *C.gyre_error) C.gyre_status { group = e.model.sampling; return C.GYRE_OK }); err != nil {
+	if err := e.with(func(*C.gyre_engine,
+		*C.gyre_error) C.gyre_status {
+		group = e.model.sampling
+		return C.GYRE_OK
+	}); err != nil {
 		return err
 	}
 	if group == nil {
 		return lead()
 	}
-	stop := context.AfterFunc(ctx, func() { group.Abort(context.Cause(ctx).Error()) }) // not by the executor: it may wait for another rank
+	// not by the executor: it may wait for another rank
+	stop := context.AfterFunc(ctx, func() { group.Abort(context.Cause(ctx).Error()) })
 	defer stop()
 	if group.Rank() > 0 {
 		return e.follow(ctx)
@@ -302,7 +320,10 @@ func (e *Engine) follow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_follow(h, &more, err) }); err != nil {
+		if err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+			return C.gyre_engine_follow(h, &more,
+				err)
+		}); err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}

@@ -52,7 +52,8 @@ func TestEngineLogprobsAreThoseOfScore(t *testing.T) {
 	for id, prompt := range prompts {
 		o := outputs[id]
 		if len(o.Tokens) != 10 || o.Finish != FinishLength || o.StopIndex != -1 {
-			t.Fatalf("request %d: %d tokens, finish %v, stop index %d; want 10, length, -1", id, len(o.Tokens), o.Finish, o.StopIndex)
+			t.Fatalf("request %d: %d tokens, finish %v, stop index %d; want 10, length, -1", id, len(o.Tokens),
+				o.Finish, o.StopIndex)
 		}
 		scores, err := m.Score(Pack([][]int32{slices.Concat(prompt, o.Tokens)}, nil), 0.8, false)
 		if err != nil {
@@ -106,9 +107,11 @@ func TestEngineStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	byText := finish(t, e)[1]
-	if byText.Finish != FinishStop || byText.StopIndex != 1 || !slices.Equal(byText.Tokens, whole.Tokens[:len(byText.Tokens)]) ||
+	if byText.Finish != FinishStop || byText.StopIndex != 1 || !slices.Equal(byText.Tokens,
+		whole.Tokens[:len(byText.Tokens)]) ||
 		len(byText.Tokens) > 6 {
-		t.Errorf("stop string %q: %v (%v, string %d), want at most 6 of %v", request.StopStrings[1], byText.Tokens, byText.Finish,
+		t.Errorf("stop string %q: %v (%v, string %d), want at most 6 of %v", request.StopStrings[1], byText.Tokens,
+			byText.Finish,
 			byText.StopIndex, whole.Tokens)
 	}
 }
@@ -117,7 +120,8 @@ func TestEngineTellsTokensAsTheyAreDrawn(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	e := tinyEngine(t, m, EngineConfig{MaxSequences: 2, MaxLength: 32, MaxBatchTokens: 64})
 	for id := range uint64(3) { // one has to wait
-		r := Request{ID: id, Prompt: []int32{3, int32(id)}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 6 + 3*int(id), Seed: id}}
+		r := Request{ID: id, Prompt: []int32{3, int32(id)}, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 6 +
+			3*int(id), Seed: id}}
 		if err := e.Submit(r); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +149,8 @@ func TestEngineTellsTokensAsTheyAreDrawn(t *testing.T) {
 					told[p.ID] = sum
 				}
 				if len(p.Tokens) == 0 || p.Position != len(sum.Tokens) || len(p.Logprobs) != len(p.Tokens) {
-					t.Errorf("request %d: %d tokens and %d log-probs from position %d on after %d were told", p.ID, len(p.Tokens),
+					t.Errorf("request %d: %d tokens and %d log-probs from position %d on after %d were told", p.ID,
+						len(p.Tokens),
 						len(p.Logprobs), p.Position, len(sum.Tokens))
 				}
 				sum.Tokens = append(sum.Tokens, p.Tokens...)
@@ -170,7 +175,8 @@ func TestEngineTellsTokensAsTheyAreDrawn(t *testing.T) {
 			t.Fatalf("request %d: nothing was told", id)
 		}
 		n := len(p.Tokens)
-		if n < len(o.Tokens)-2 || n > len(o.Tokens) || !slices.Equal(p.Tokens, o.Tokens[:n]) || !slices.Equal(p.Logprobs, o.Logprobs[:n]) ||
+		if n < len(o.Tokens)-2 || n > len(o.Tokens) || !slices.Equal(p.Tokens, o.Tokens[:n]) ||
+			!slices.Equal(p.Logprobs, o.Logprobs[:n]) ||
 			!slices.Equal(p.SamplingLogprobs, o.SamplingLogprobs[:n]) {
 			t.Errorf("request %d: told %v, polled %v", id, p.Tokens, o.Tokens)
 		}
@@ -195,7 +201,8 @@ func TestEnginePrefixCacheSleepAndWeights(t *testing.T) {
 	}
 	first := cached()
 	again := cached()
-	if s, err := e.Stats(); err != nil || s.BlocksCached == 0 || s.BlocksFree+s.BlocksCached != s.BlocksTotal || s.KVBytes == 0 {
+	if s, err := e.Stats(); err != nil || s.BlocksCached == 0 || s.BlocksFree+s.BlocksCached != s.BlocksTotal ||
+		s.KVBytes == 0 {
 		t.Errorf("idle: %+v, %v", s, err)
 	}
 	if err := m.Touch(); err != nil {
@@ -210,11 +217,14 @@ func TestEnginePrefixCacheSleepAndWeights(t *testing.T) {
 	}
 	slept := cached()
 	if first != 0 || again != 3 || touched != 0 || slept != 0 {
-		t.Errorf("cached tokens: first %d, again %d, after new weights %d, after sleep %d; want 0, 3, 0, 0", first, again, touched, slept)
+		t.Errorf("cached tokens: first %d, again %d, after new weights %d, after sleep %d; want 0, 3, 0, 0", first,
+			again, touched, slept)
 	}
 	s, err := e.Stats()
-	if err != nil || s.PromptTokens != 16 || s.CachedTokens != 3 || s.PrefillTokens != 13 || s.DecodeTokens != 12 || s.HeadRows != 16 ||
-		s.Steps != 16 || s.BlocksPeak != 2 || s.Prefill.Seconds <= 0 || s.Decode.Work.Bytes <= 0 || s.Sample.Work.FLOPs <= 0 {
+	if err != nil || s.PromptTokens != 16 || s.CachedTokens != 3 || s.PrefillTokens != 13 || s.DecodeTokens != 12 ||
+		s.HeadRows != 16 ||
+		s.Steps != 16 || s.BlocksPeak != 2 || s.Prefill.Seconds <= 0 || s.Decode.Work.Bytes <= 0 ||
+		s.Sample.Work.FLOPs <= 0 {
 		t.Errorf("after four requests: %+v, %v", s, err)
 	}
 	without := tinyEngine(t, m, roomy)

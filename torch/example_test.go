@@ -14,7 +14,8 @@ func ExamplePack() {
 
 // A model with zero weights gives every token the same probability.
 func ExampleModel_Score() {
-	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 8, NumLayers: 1,
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, VocabSize: 4, HiddenSize: 8,
+		IntermediateSize: 8, NumLayers: 1,
 		NumHeads: 2, NumKVHeads: 2, HeadDim: 4, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1})
 	if err != nil {
 		fmt.Println(err)

@@ -15,9 +15,10 @@ import (
 	"sync"
 )
 
-// The executor is one goroutine locked to an OS thread, and the only global of this package: libtorch's settings of a thread (gradient
-// mode, number of threads) and the kernels' pool are the process's, so that two executors could not run side by side. Every call that
-// touches a handle runs there, one at a time: a handle's state (open, closed, referenced) needs no lock because only this thread sees it.
+// The executor is one goroutine locked to an OS thread, and the only global of this package: libtorch's settings of a
+// thread (gradient mode, number of threads) and the kernels' pool are the process's, so that two executors could not
+// run side by side. Every call that touches a handle runs there, one at a time: a handle's state (open, closed,
+// referenced) needs no lock because only this thread sees it.
 var executor struct {
 	start sync.Once
 	jobs  chan job
@@ -29,7 +30,8 @@ type job struct {
 	done chan any // the value recovered from a panic, nil otherwise
 }
 
-// execute runs f on the executor thread and waits for it. A panic in f continues in the caller. f must not call execute.
+// execute runs f on the executor thread and waits for it. A panic in f continues in the caller. f must not call
+// execute.
 func execute(f func()) {
 	executor.start.Do(func() {
 		executor.jobs = make(chan job)
@@ -60,15 +62,16 @@ func checkABI(library int) error {
 		return nil
 	}
 	return &Error{Status: StatusUnsupported, Message: fmt.Sprintf(
-		"libgyre has ABI version %d but this program was built for %d: rebuild csrc (cmake --build build), then the program",
+		"libgyre has ABI version %d but this program was built for %d: rebuild csrc (cmake --build build), then the "+
+			"program",
 		library, C.GYRE_ABI_VERSION)}
 }
 
 // refusal is what a call is given up with before it reaches C++; invoke returns it.
 type refusal struct{ error }
 
-// invoke runs one fallible C call on the executor thread and converts its status and message, or returns the refusal that f panics with
-// (need does, of a closed handle).
+// invoke runs one fallible C call on the executor thread and converts its status and message, or returns the refusal
+// that f panics with (need does, of a closed handle).
 func invoke(f func(err *C.gyre_error) C.gyre_status) (result error) {
 	execute(func() {
 		if result = executor.abi; result != nil {

@@ -19,9 +19,10 @@ type Gradients struct {
 // NewGradients makes a zero buffer for the model.
 func NewGradients(m *Model) (*Gradients, error) { return gradientsOf(m, false) }
 
-// NewOwnGradients makes a buffer for what this rank alone adds: [Gradients.Add] to another buffer makes it this rank's share of a sum (in
-// the current lane), [Gradients.Sketch] is of it alone, and neither is collective. Everything that sums over ranks refuses it, and so does
-// a model with [ShardFull] and without deterministic sums, which keeps no whole gradients. Of a model in one process it is [NewGradients].
+// NewOwnGradients makes a buffer for what this rank alone adds: [Gradients.Add] to another buffer makes it this rank's
+// share of a sum (in the current lane), [Gradients.Sketch] is of it alone, and neither is collective. Everything that
+// sums over ranks refuses it, and so does a model with [ShardFull] and without deterministic sums, which keeps no whole
+// gradients. Of a model in one process it is [NewGradients].
 func NewOwnGradients(m *Model) (*Gradients, error) { return gradientsOf(m, true) }
 
 func gradientsOf(m *Model, own bool) (*Gradients, error) {
@@ -67,8 +68,8 @@ func (g *Gradients) Add(other *Gradients, scale float64) error {
 	})
 }
 
-// Dot is the inner product of two buffers in float64, in total and for every parameter in the order of [Model.Parameters]. On the CPU
-// the order of summation, hence every bit, is the same for any number of threads.
+// Dot is the inner product of two buffers in float64, in total and for every parameter in the order of
+// [Model.Parameters]. On the CPU the order of summation, hence every bit, is the same for any number of threads.
 func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64, err error) {
 	perParameter = make([]float64, g.parameters)
 	err = g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
@@ -77,8 +78,9 @@ func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64
 	return total, perParameter, err
 }
 
-// Products are the inner products of all pairs a <= b of buffers, row by row of the upper triangle, for every parameter. They
-// are [Gradients.Dot]'s (on the CPU bit for bit, on tensors but for rounding), but each buffer is read once.
+// Products are the inner products of all pairs a <= b of buffers, row by row of the upper triangle, for every
+// parameter. They are [Gradients.Dot]'s (on the CPU bit for bit, on tensors but for rounding), but each buffer is read
+// once.
 func Products(buffers []*Gradients) ([][]float64, error) {
 	if len(buffers) == 0 {
 		return nil, nil
@@ -98,8 +100,9 @@ func Products(buffers []*Gradients) ([][]float64, error) {
 	return slices.Collect(slices.Chunk(flat, parameters)), nil
 }
 
-// Sketch is a count sketch of the buffer: inner products of sketches estimate those of gradients without bias, with a standard
-// deviation of about |a|·|b|/√dimension, and sketches add up as gradients do. A prime dimension spreads rows and columns.
+// Sketch is a count sketch of the buffer: inner products of sketches estimate those of gradients without bias, with a
+// standard deviation of about |a|·|b|/√dimension, and sketches add up as gradients do. A prime dimension spreads rows
+// and columns.
 func (g *Gradients) Sketch(dimension int) ([]float32, error) {
 	out := make([]float32, max(dimension, 1))
 	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {

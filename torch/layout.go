@@ -10,12 +10,13 @@ import (
 	"unsafe"
 )
 
-// as is a struct of Go's as the struct of gyre.h that lies in memory in the same way, or with which it begins. It is for the pairs in
-// mirrors alone.
+// as is a struct of Go's as the struct of gyre.h that lies in memory in the same way, or with which it begins. It is
+// for the pairs in mirrors alone.
 func as[C, G any](v *G) *C { return (*C)(unsafe.Pointer(v)) }
 
-// mirrors are the structs that gyre.h and this package both declare, field by field, so that nothing converts them. A field that gyre.h
-// gets is added here in the same place, under its name in Go's spelling; a test compares names, types and offsets.
+// mirrors are the structs that gyre.h and this package both declare, field by field, so that nothing converts them. A
+// field that gyre.h gets is added here in the same place, under its name in Go's spelling; a test compares names, types
+// and offsets.
 var mirrors = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[ModelConfig]():  reflect.TypeFor[C.gyre_model_config](),
 	reflect.TypeFor[PolicyLoss]():   reflect.TypeFor[C.gyre_policy_loss](),

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What Go and gyre.h both declare has the same fields, types and offsets. ModelConfig and PolicyStats go on where C's fields end, or hold
-// them in another form from there on.
+// What Go and gyre.h both declare has the same fields, types and offsets. ModelConfig and PolicyStats go on where C's
+// fields end, or hold them in another form from there on.
 func TestStructsLieAsThoseOfC(t *testing.T) {
 	fields := map[reflect.Type]int{reflect.TypeFor[ModelConfig](): 21, reflect.TypeFor[PolicyStats](): 4}
 	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
@@ -28,7 +28,8 @@ func TestStructsLieAsThoseOfC(t *testing.T) {
 			a, b := g.Field(i), ofC[min(i, len(ofC)-1)]
 			same := a.Type.Kind() == b.Type.Kind() || a.Type.Kind() == reflect.Int && b.Type.Kind() == reflect.Int64
 			if plain(a.Name) != plain(b.Name) || a.Offset != b.Offset || a.Type.Size() != b.Type.Size() || !same {
-				t.Errorf("%v.%s %v at %d, but %s %v at %d in gyre.h", g, a.Name, a.Type, a.Offset, b.Name, b.Type, b.Offset)
+				t.Errorf("%v.%s %v at %d, but %s %v at %d in gyre.h", g, a.Name, a.Type, a.Offset, b.Name, b.Type,
+					b.Offset)
 			}
 			if a.Type.Kind() == reflect.Struct && mirrors[a.Type] != b.Type {
 				t.Errorf("%v.%s is no mirror of %v", g, a.Name, b.Type)

@@ -37,7 +37,10 @@ func (m *Model) build(sharding *C.gyre_sharding) error {
 	if err := m.Config.Check(); err != nil {
 		return err
 	}
-	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_model_new(m.Config.c(), sharding, &m.handle, err) })
+	return invoke(func(err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_new(m.Config.c(), sharding, &m.handle,
+			err)
+	})
 }
 
 // open gives the C handle. Executor thread only.
@@ -46,7 +49,8 @@ func (m *Model) open() *C.gyre_model {
 	return m.handle
 }
 
-// retain keeps the C++ model alive until the matching release, even when the model is closed meanwhile. Executor thread only.
+// retain keeps the C++ model alive until the matching release, even when the model is closed meanwhile. Executor thread
+// only.
 func (m *Model) retain() { m.users++ }
 
 func (m *Model) release() {
@@ -63,7 +67,8 @@ func (m *Model) free() {
 	}
 }
 
-// Close frees the model, or marks it to be freed with the last engine or optimizer made from it. It may be called twice.
+// Close frees the model, or marks it to be freed with the last engine or optimizer made from it. It may be called
+// twice.
 func (m *Model) Close() error {
 	execute(func() {
 		m.closed = true
@@ -77,23 +82,24 @@ func (m *Model) with(f func(h *C.gyre_model, err *C.gyre_error) C.gyre_status) e
 	return invoke(func(err *C.gyre_error) C.gyre_status { return f(m.open(), err) })
 }
 
-// Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values become
-// invalid.
+// Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values
+// become invalid.
 func (m *Model) Touch() error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_touch(h, err) })
 }
 
-// Freeze takes the place of Touch in a frozen model (Placement.Frozen): the first parameters, so many in the order of Parameters, have
-// their values. On the CPU what sampling and scoring read is copied and the rest lets go of its memory. Once all are filled, parameters
-// can be neither read nor changed, and nothing trains.
+// Freeze takes the place of Touch in a frozen model (Placement.Frozen): the first parameters, so many in the order of
+// Parameters, have their values. On the CPU what sampling and scoring read is copied and the rest lets go of its
+// memory. Once all are filled, parameters can be neither read nor changed, and nothing trains.
 func (m *Model) Freeze(filled int) error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		return C.gyre_model_freeze(h, C.int32_t(filled), err)
 	})
 }
 
-// Work (gyre_work) is what has been computed: floating-point operations of matrix products and attention as they were carried out (a multiply-add
-// counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys and values that had to be read at least.
+// Work (gyre_work) is what has been computed: floating-point operations of matrix products and attention as they were
+// carried out (a multiply-add counts two, recomputation counts, a shared prefix once), and the bytes of weights, keys
+// and values that had to be read at least.
 type Work struct{ FLOPs, Bytes float64 }
 
 // Add is the work of both.
@@ -102,7 +108,8 @@ func (w Work) Add(other Work) Work { return Work{w.FLOPs + other.FLOPs, w.Bytes 
 // Sub is the work between two readings.
 func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Bytes - before.Bytes} }
 
-// Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after Close.
+// Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after
+// Close.
 func (m *Model) Work() Work {
 	var work Work
 	// The only error is that of a closed model.
@@ -123,8 +130,9 @@ func (m *Model) Version() uint64 {
 	return version
 }
 
-// SetRecompute switches gradient checkpointing: backward passes recompute each block's activations from its input, which takes
-// about a tenth of the activation memory and a third more arithmetic and gives the same gradients bit for bit.
+// SetRecompute switches gradient checkpointing: backward passes recompute each block's activations from its input,
+// which takes about a tenth of the activation memory and a third more arithmetic and gives the same gradients bit for
+// bit.
 func (m *Model) SetRecompute(on bool) error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
 		return C.gyre_model_set_recompute(h, C.bool(on), err)
@@ -133,7 +141,10 @@ func (m *Model) SetRecompute(on bool) error {
 
 // CopyFrom takes over all parameter values of a model of the same configuration.
 func (m *Model) CopyFrom(src *Model) error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_copy(h, src.open(), err) })
+	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return C.gyre_model_copy(h, src.open(),
+			err)
+	})
 }
 
 // Parameter is one weight under its Hugging Face name.
@@ -142,9 +153,9 @@ type Parameter struct {
 	Tensor *Tensor // aliases the model's storage
 }
 
-// Parameters lists the weights in the order of all parameter-shaped sets (gradients, optimizer moments). Fused storage appears as
-// its Hugging Face parts, a tied head once as model.embed_tokens.weight. The caller closes the tensors (see [CloseParameters]);
-// after changing their values it calls [Model.Touch].
+// Parameters lists the weights in the order of all parameter-shaped sets (gradients, optimizer moments). Fused storage
+// appears as its Hugging Face parts, a tied head once as model.embed_tokens.weight. The caller closes the tensors (see
+// [CloseParameters]); after changing their values it calls [Model.Touch].
 func (m *Model) Parameters() ([]Parameter, error) {
 	var out []Parameter
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
@@ -178,9 +189,9 @@ type Scores struct {
 	Entropies []float32 // nil unless asked for
 }
 
-// Score computes log softmax(logits/temperature)[token] of every masked token, and the entropy of that distribution when asked.
-// The log-probs are bit-identical to those the engine reports for the same weights and token history. A model whose log-probs are
-// not finite gives an error that matches [ErrNotFinite].
+// Score computes log softmax(logits/temperature)[token] of every masked token, and the entropy of that distribution
+// when asked. The log-probs are bit-identical to those the engine reports for the same weights and token history. A
+// model whose log-probs are not finite gives an error that matches [ErrNotFinite].
 func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error) {
 	s := Scores{Logprobs: make([]float32, len(b.IDs))}
 	if entropy {
@@ -192,7 +203,8 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 	return s, err
 }
 
-// Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value head.
+// Values computes the critic's value of the state before every masked token (0 elsewhere). The model must have a value
+// head.
 func (m *Model) Values(b Batch) ([]float32, error) {
 	values := make([]float32, len(b.IDs))
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
@@ -201,8 +213,8 @@ func (m *Model) Values(b Batch) ([]float32, error) {
 	return values, err
 }
 
-// Logits computes the full logits of every position of one sequence, [len(ids) × vocabulary] row-major. For tests and diagnosis:
-// nothing else keeps such a matrix.
+// Logits computes the full logits of every position of one sequence, [len(ids) × vocabulary] row-major. For tests and
+// diagnosis: nothing else keeps such a matrix.
 func (m *Model) Logits(ids []int32) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("torch: logits of an empty sequence: %w", ErrInvalidArgument)

@@ -10,8 +10,10 @@ import (
 )
 
 func tinyConfig(head Head) ModelConfig {
-	return ModelConfig{Family: Llama, Head: head, VocabSize: 19, HiddenSize: 8, IntermediateSize: 12, NumLayers: 2, NumHeads: 2,
-		NumKVHeads: 1, HeadDim: 4, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: head == HeadLM}
+	return ModelConfig{Family: Llama, Head: head, VocabSize: 19, HiddenSize: 8, IntermediateSize: 12, NumLayers: 2,
+		NumHeads:   2,
+		NumKVHeads: 1, HeadDim: 4, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1,
+		TieEmbeddings: head == HeadLM}
 }
 
 // tinyModel has random weights that depend on the seed alone.
@@ -209,12 +211,14 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	}
 	b := Pack([][]int32{{1, 2}}, nil)
 	_, scoreErr := m.Score(b, 1, false)
-	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)}, PolicyLoss{Objective: ObjectiveNLL}, Terms(nil, nil, nil))
+	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)},
+		PolicyLoss{Objective: ObjectiveNLL}, Terms(nil, nil, nil))
 	_, gradientsErr := NewGradients(m)
 	_, optimizerErr := NewOptimizer(m, AdamW{})
 	_, floatsErr := tensor.Float32s()
 	for name, err := range map[string]error{"score": scoreErr, "backward": backwardErr, "new gradients": gradientsErr,
-		"new optimizer": optimizerErr, "tensor": floatsErr, "zero": g.Zero(), "touch": m.Touch(), "set": tensor.SetFloat32s(nil)} {
+		"new optimizer": optimizerErr, "tensor": floatsErr, "zero": g.Zero(), "touch": m.Touch(),
+		"set": tensor.SetFloat32s(nil)} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after Close: %v", name, err)
 		}

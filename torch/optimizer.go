@@ -5,8 +5,8 @@ package torch
 */
 import "C"
 
-// AdamW (gyre_adamw_config) holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter as
-// torch.optim.AdamW does.
+// AdamW (gyre_adamw_config) holds the hyper-parameters of AdamW with decoupled weight decay (Loshchilov and Hutter
+// 2019), applied to every parameter as torch.optim.AdamW does.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 }
@@ -60,8 +60,8 @@ type StepResult struct {
 	Applied  bool    // false when the norm is not finite: nothing was changed
 }
 
-// Step updates the parameters with the gradients scaled to a global norm of at most maxNorm (<= 0: not scaled; the buffer itself is
-// left as it is) and touches the model.
+// Step updates the parameters with the gradients scaled to a global norm of at most maxNorm (<= 0: not scaled; the
+// buffer itself is left as it is) and touches the model.
 func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
 	var result StepResult
 	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {

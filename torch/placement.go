@@ -20,7 +20,8 @@ type Placement struct {
 // Compute is the type of a model's arithmetic. Parameters, gradients and optimizer state are float32 in any case.
 type Compute string
 
-// ComputeAuto is a wish that [Placement.Settled] makes a type of. Unsettled, it is, like "", bfloat16 on a GPU and float32 elsewhere.
+// ComputeAuto is a wish that [Placement.Settled] makes a type of. Unsettled, it is, like "", bfloat16 on a GPU and
+// float32 elsewhere.
 const (
 	ComputeAuto Compute = "auto"
 	ComputeF32  Compute = "float32"
@@ -28,11 +29,12 @@ const (
 )
 
 var computes = map[Compute]C.int32_t{
-	"": C.GYRE_COMPUTE_AUTO, ComputeAuto: C.GYRE_COMPUTE_AUTO, ComputeF32: C.GYRE_COMPUTE_F32, ComputeBF16: C.GYRE_COMPUTE_BF16,
+	"": C.GYRE_COMPUTE_AUTO, ComputeAuto: C.GYRE_COMPUTE_AUTO, ComputeF32: C.GYRE_COMPUTE_F32,
+	ComputeBF16: C.GYRE_COMPUTE_BF16,
 }
 
-// Settled is the placement with the faster type in place of auto: bfloat16 on a GPU and on CPUs whose kernels multiply faster in it, float32
-// elsewhere. why is the reason, "" where the type was given.
+// Settled is the placement with the faster type in place of auto: bfloat16 on a GPU and on CPUs whose kernels multiply
+// faster in it, float32 elsewhere. why is the reason, "" where the type was given.
 func (p Placement) Settled() (settled Placement, why string, err error) {
 	if p.Compute != ComputeAuto {
 		return p, "", nil
@@ -66,15 +68,18 @@ func (s InstructionSet) reason() string {
 // Check says what is wrong with a placement, but not whether the GPU is there: making a model does.
 func (p Placement) Check() error {
 	if _, ok := computes[p.Compute]; !ok {
-		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("model dtype: got %q, expected auto, float32 or bfloat16", string(p.Compute))}
+		return &Error{Status: StatusInvalidArgument,
+			Message: fmt.Sprintf("model dtype: got %q, expected auto, float32 or bfloat16", string(p.Compute))}
 	}
 	if len(p.Device) >= C.GYRE_DEVICE_SIZE {
-		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("model device: got %q, expected cpu, cuda, cuda:N or aten", p.Device)}
+		return &Error{Status: StatusInvalidArgument,
+			Message: fmt.Sprintf("model device: got %q, expected cpu, cuda, cuda:N or aten", p.Device)}
 	}
 	return nil
 }
 
-// Device tells where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
+// Device tells where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB),
+// bfloat16".
 func (m *Model) Device() (string, error) {
 	var line [256]C.char
 	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {

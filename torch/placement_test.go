@@ -45,7 +45,8 @@ func TestDevicesAgree(t *testing.T) {
 			}
 			m := tinyModel(t, HeadLM)
 			other := twin(t, m, Placement{Device: device, Compute: ComputeF32})
-			if line, err := other.Device(); err != nil || !strings.HasPrefix(line, device) || !strings.HasSuffix(line, "float32") {
+			if line, err := other.Device(); err != nil || !strings.HasPrefix(line, device) || !strings.HasSuffix(line,
+				"float32") {
 				t.Errorf("device %q, %v", line, err)
 			}
 			ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
@@ -64,7 +65,8 @@ func TestDevicesAgree(t *testing.T) {
 			}
 			greedy := func(m *Model) []int32 {
 				e := tinyEngine(t, m, roomy)
-				if err := e.Submit(Request{ID: 1, Prompt: ids, Sampling: Sampling{TopP: 1, MaxTokens: 12, IgnoreEOS: true}}); err != nil {
+				if err := e.Submit(Request{ID: 1, Prompt: ids, Sampling: Sampling{TopP: 1, MaxTokens: 12,
+					IgnoreEOS: true}}); err != nil {
 					t.Fatal(err)
 				}
 				return finish(t, e)[1].Tokens
@@ -86,7 +88,8 @@ func TestDevicesAgree(t *testing.T) {
 				defer o.Close()
 				batch := Pack([][]int32{ids}, nil)
 				weights := slices.Repeat([]float32{1}, len(ids))
-				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}, Terms(g, nil, nil)); err != nil {
+				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL,
+					Temperature: 1}, Terms(g, nil, nil)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := o.Step(g, 1e-2, 1); err != nil {
@@ -148,16 +151,20 @@ func TestSettled(t *testing.T) {
 		want   Compute
 		why    string
 	}{
-		{"cpu", ComputeF32, ComputeF32, ""}, {"cpu", ComputeBF16, ComputeBF16, ""}, {"cuda:1", ComputeF32, ComputeF32, ""}, {"", "", "", ""},
-		{"cuda", ComputeAuto, ComputeBF16, "GPUs"}, {"aten", ComputeAuto, ComputeF32, "aten"}, {"cpu", ComputeAuto, here, set.Name}, {"", ComputeAuto, here, set.Name},
+		{"cpu", ComputeF32, ComputeF32, ""}, {"cpu", ComputeBF16, ComputeBF16, ""}, {"cuda:1", ComputeF32, ComputeF32,
+			""}, {"", "", "", ""},
+		{"cuda", ComputeAuto, ComputeBF16, "GPUs"}, {"aten", ComputeAuto, ComputeF32, "aten"}, {"cpu", ComputeAuto,
+			here, set.Name}, {"", ComputeAuto, here, set.Name},
 	} {
 		got, why, err := Placement{Device: c.device, Compute: c.asked, Frozen: true}.Settled()
-		if err != nil || got.Compute != c.want || got.Device != c.device || !got.Frozen || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+		if err != nil || got.Compute != c.want || got.Device != c.device || !got.Frozen ||
+			(why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%q, %q: %+v, %q, %v; want %q", c.device, c.asked, got, why, err, c.want)
 		}
 	}
 	for faster, want := range map[bool]string{true: "multiply faster in it", false: "multiply no faster in bfloat16"} {
-		if why := (InstructionSet{Name: "abc", BF16IsFaster: faster}).reason(); !strings.Contains(why, "abc") || !strings.Contains(why, want) {
+		if why := (InstructionSet{Name: "abc", BF16IsFaster: faster}).reason(); !strings.Contains(why, "abc") ||
+			!strings.Contains(why, want) {
 			t.Errorf("the reason is %q, want %q", why, want)
 		}
 	}

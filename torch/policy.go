@@ -13,8 +13,8 @@ import (
 // Objective is the task term of the policy loss.
 type Objective int32
 
-// ObjectivePPO is the clipped surrogate with asymmetric and dual clip; ObjectiveNLL minus the log-prob (supervised fine-tuning),
-// which ignores advantages, old and reference log-probs.
+// ObjectivePPO is the clipped surrogate with asymmetric and dual clip; ObjectiveNLL minus the log-prob (supervised
+// fine-tuning), which ignores advantages, old and reference log-probs.
 const (
 	ObjectivePPO Objective = C.GYRE_POLICY_PPO
 	ObjectiveNLL Objective = C.GYRE_POLICY_NLL
@@ -36,7 +36,8 @@ const (
 // TermKind is what a term of the loss measures of a token.
 type TermKind int32
 
-// TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the reference.
+// TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the
+// reference.
 const (
 	TermTask    TermKind = C.GYRE_TERM_TASK
 	TermEntropy TermKind = C.GYRE_TERM_ENTROPY
@@ -55,8 +56,8 @@ type PolicyLoss struct {
 	KLCoef            float64
 }
 
-// PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that the sum over
-// micro-batches is the batch loss.
+// PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that
+// the sum over micro-batches is the batch loss.
 type PolicyInputs struct {
 	OldLogprobs []float32 // may be nil for ObjectiveNLL
 	RefLogprobs []float32 // may be nil when KL is KLNone
@@ -66,8 +67,8 @@ type PolicyInputs struct {
 	LogprobsOut, EntropiesOut []float32 // filled when not nil
 }
 
-// Term is one term of the loss: its kind, what weighs it, and where its gradient goes. Any number of terms share one forward pass, and
-// those that share a buffer one backward pass.
+// Term is one term of the loss: its kind, what weighs it, and where its gradient goes. Any number of terms share one
+// forward pass, and those that share a buffer one backward pass.
 type Term struct {
 	Name       string // unique in a call
 	Kind       TermKind
@@ -114,7 +115,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
-		columns = append(columns, column{"advantages of " + t.Name, t.Advantages, true}, column{"weights of " + t.Name, t.Weights, true})
+		columns = append(columns, column{"advantages of " + t.Name, t.Advantages, true}, column{"weights of " + t.Name,
+			t.Weights, true})
 	}
 	if err := b.aligned(columns...); err != nil {
 		return PolicyStats{}, err
@@ -134,8 +136,9 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 		for i, t := range terms {
 			name := append([]byte(t.Name), 0)
 			pin.Pin(&name[0])
-			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind), advantages: view(t.Advantages),
-				weights: view(t.Weights)}
+			list[i] = C.gyre_term{name: (*C.char)(unsafe.Pointer(&name[0])), kind: C.int32_t(t.Kind),
+				advantages: view(t.Advantages),
+				weights:    view(t.Weights)}
 			if t.Into != nil {
 				list[i].into = t.Into.open()
 			}
@@ -145,7 +148,8 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 			ref_logprobs: view(in.RefLogprobs), weights: view(in.Weights),
 		}
 		return C.gyre_policy_backward(h, batch, &inputs, as[C.gyre_policy_loss](&loss), &list[0], C.int32_t(len(terms)),
-			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats), as[C.gyre_term_stats](&sums[0]), err)
+			floats(in.LogprobsOut), floats(in.EntropiesOut), as[C.gyre_policy_stats](&stats),
+			as[C.gyre_term_stats](&sums[0]), err)
 	})
 	if err != nil {
 		return PolicyStats{}, err

@@ -16,7 +16,8 @@ const maxThreads = 1024
 // SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
 	if n > maxThreads {
-		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
+		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n,
+			maxThreads)}
 	}
 	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_set_threads(C.int32_t(n), err) })
 }
@@ -38,8 +39,8 @@ func BuildInfo() string {
 // PeakRSS is the peak resident memory of this process in bytes.
 func PeakRSS() int64 { return int64(C.gyre_peak_rss()) }
 
-// Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear kernel in
-// FLOP/s.
+// Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear
+// kernel in FLOP/s.
 func Measure() (bandwidth, flops float64, err error) {
 	err = invoke(func(err *C.gyre_error) C.gyre_status {
 		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err)
@@ -64,13 +65,14 @@ func InstructionSetInUse() (InstructionSet, error) {
 
 func instructionSet(set C.gyre_isa) InstructionSet {
 	return InstructionSet{
-		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use), BF16IsFaster: bool(set.bf16_is_faster),
-		Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
+		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use),
+		BF16IsFaster: bool(set.bf16_is_faster),
+		Float32:      float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
 	}
 }
 
-// InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs here is in use,
-// or the one that GYRE_ISA names.
+// InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs
+// here is in use, or the one that GYRE_ISA names.
 func InstructionSets() ([]InstructionSet, error) {
 	var all []InstructionSet
 	for i := C.int32_t(0); ; i++ {

@@ -9,13 +9,15 @@ import "fmt"
 
 // What of a model is kept in shards.
 const (
-	ShardFull      = "full"      // parameters, gradients and moments; weights come block by block, when a pass wants them
+	// parameters, gradients and moments; weights come block by block, when a pass wants them
+	ShardFull      = "full"
 	ShardOptimizer = "optimizer" // moments
 	ShardNone      = "none"      // nothing: every rank makes the same update
 )
 
-var shardModes = map[string]C.int32_t{"": C.GYRE_SHARD_FULL, ShardFull: C.GYRE_SHARD_FULL, ShardOptimizer: C.GYRE_SHARD_OPTIMIZER,
-	ShardNone: C.GYRE_SHARD_NONE}
+var shardModes = map[string]C.int32_t{"": C.GYRE_SHARD_FULL, ShardFull: C.GYRE_SHARD_FULL,
+	ShardOptimizer: C.GYRE_SHARD_OPTIMIZER,
+	ShardNone:      C.GYRE_SHARD_NONE}
 
 // ShardConfig says how a model is spread over the ranks of a group.
 type ShardConfig struct {
@@ -27,22 +29,26 @@ type ShardConfig struct {
 	Lanes         int    // of all ranks together, when Deterministic
 }
 
-// NewShardedModel makes a model on the ranks of a group: all of them call it, with the same arguments. Its parameters are zero, to be
-// filled through [Model.Shard] and then [Model.Touch]. The group, which may be nil, is freed after the model.
+// NewShardedModel makes a model on the ranks of a group: all of them call it, with the same arguments. Its parameters
+// are zero, to be filled through [Model.Shard] and then [Model.Touch]. The group, which may be nil, is freed after the
+// model.
 //
-// These become collective, that is, all ranks call them in the same order: [Gradients.Dot], [Gradients.Norm], [Products],
-// [Gradients.Sketch] and [Optimizer.Step], and [Gradients.Add] with deterministic sums. With [ShardFull] so does everything that makes a
-// pass ([Model.Score], [Model.Values], [Model.Logits], [Model.PolicyBackward], [Model.ValueBackward]; a rank without sequences gives
-// Batch{}, and the buffers of PolicyBackward's terms are the same on all ranks) and [Model.Gather]. Gradients become the sums of
-// all ranks by themselves; statistics are of this rank's tokens.
+// These become collective, that is, all ranks call them in the same order: [Gradients.Dot], [Gradients.Norm],
+// [Products], [Gradients.Sketch] and [Optimizer.Step], and [Gradients.Add] with deterministic sums. With [ShardFull] so
+// does everything that makes a pass ([Model.Score], [Model.Values], [Model.Logits], [Model.PolicyBackward],
+// [Model.ValueBackward]; a rank without sequences gives Batch{}, and the buffers of PolicyBackward's terms are the same
+// on all ranks) and [Model.Gather]. Gradients become the sums of all ranks by themselves; statistics are of this rank's
+// tokens.
 func NewShardedModel(config ModelConfig, group *Group, s ShardConfig) (*Model, error) {
 	mode, known := shardModes[s.Shard]
 	narrow := s.WireDtype == "bfloat16"
 	switch {
 	case !known:
-		return nil, fmt.Errorf("sharding: shard is %q, expected full, optimizer or none: %w", s.Shard, ErrInvalidArgument)
+		return nil, fmt.Errorf("sharding: shard is %q, expected full, optimizer or none: %w", s.Shard,
+			ErrInvalidArgument)
 	case !narrow && s.WireDtype != "" && s.WireDtype != "float32":
-		return nil, fmt.Errorf("sharding: wire dtype is %q, expected float32 or bfloat16: %w", s.WireDtype, ErrInvalidArgument)
+		return nil, fmt.Errorf("sharding: wire dtype is %q, expected float32 or bfloat16: %w", s.WireDtype,
+			ErrInvalidArgument)
 	}
 	m := &Model{Config: config, sharded: true, group: group}
 	sharding := C.gyre_sharding{shard: mode, replicas: C.int32_t(max(s.Replicas, 1)), prefetch: C.int32_t(s.Prefetch),
@@ -72,16 +78,17 @@ func (m *Model) Sharded() bool { return m.sharded }
 // Group is the one that the model was made with; nil for a model in one process.
 func (m *Model) Group() *Group { return m.group }
 
-// Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first [Engine.Step] after
-// an update or [Engine.Sleep]; otherwise it does nothing.
+// Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first
+// [Engine.Step] after an update or [Engine.Sleep]; otherwise it does nothing.
 func (m *Model) Gather() error {
 	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_gather(h, err) })
 }
 
-// Share makes the ranks of a group, all of which call it, sample from the model together: of engines made from here on each has some heads,
-// columns and rows of the vocabulary, a share of the packed weights, keys and values. Tokens and log-probs are those of one rank, on the CPU
-// bit for bit. Requests go to the engine of the group's first rank, see [Engine.Together]. A group of one, or nil, changes nothing. Scoring
-// and training are not touched by it. The group is freed after the model.
+// Share makes the ranks of a group, all of which call it, sample from the model together: of engines made from here on
+// each has some heads, columns and rows of the vocabulary, a share of the packed weights, keys and values. Tokens and
+// log-probs are those of one rank, on the CPU bit for bit. Requests go to the engine of the group's first rank, see
+// [Engine.Together]. A group of one, or nil, changes nothing. Scoring and training are not touched by it. The group is
+// freed after the model.
 func (m *Model) Share(group *Group) error {
 	if group.WorldSize() == 1 {
 		return nil
@@ -102,7 +109,8 @@ func (m *Model) Share(group *Group) error {
 	})
 }
 
-// CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many would do.
+// CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many
+// would do.
 func (c ModelConfig) CheckShare(ranks int) error {
 	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_check_share(c.c(), C.int32_t(ranks), err) })
 }
@@ -122,16 +130,16 @@ func (m *Model) Lanes() (first, n int) {
 	return int(f), int(count)
 }
 
-// BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order until the buffer is
-// zeroed or read.
+// BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order
+// until the buffer is zeroed or read.
 func (g *Gradients) BeginLane(lane int) error {
 	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
 		return C.gyre_gradients_begin_lane(h, C.int32_t(lane), err)
 	})
 }
 
-// Shard is the part that this rank holds of a parameter, its gradient or a moment, laid out flat. For checkpoints, OwnCount entries from
-// OwnFirst on are this rank's to write: every entry is one rank's.
+// Shard is the part that this rank holds of a parameter, its gradient or a moment, laid out flat. For checkpoints,
+// OwnCount entries from OwnFirst on are this rank's to write: every entry is one rank's.
 type Shard struct {
 	Tensor             *Tensor // aliases the storage
 	First              int64   // of the tensor's entries in the parameter
@@ -143,11 +151,12 @@ func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, e
 	var place C.gyre_held
 	t := new(Tensor)
 	err := held(&place, &t.handle)
-	return Shard{Tensor: t, First: int64(place.first), OwnFirst: int64(place.own_first), OwnCount: int64(place.own_count)}, err
+	return Shard{Tensor: t, First: int64(place.first), OwnFirst: int64(place.own_first),
+		OwnCount: int64(place.own_count)}, err
 }
 
-// Shard gives what is held here of parameter i in the order of [Model.Parameters]: all of it, flat, in one process. After changing values
-// call [Model.Touch].
+// Shard gives what is held here of parameter i in the order of [Model.Parameters]: all of it, flat, in one process.
+// After changing values call [Model.Touch].
 func (m *Model) Shard(i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
 		return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {

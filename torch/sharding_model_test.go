@@ -96,7 +96,8 @@ func pass(m *Model, sequences []trainingData, g *Gradients) error {
 		return err
 	}
 	_, err := m.PolicyBackward(b, PolicyInputs{OldLogprobs: old, Advantages: advantages, Weights: weights},
-		PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.3, EntropyCoef: 0.01}, Terms(g, g, nil))
+		PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.3, EntropyCoef: 0.01}, Terms(g, g,
+			nil))
 	return err
 }
 
@@ -175,7 +176,8 @@ func wholeWeights(m *Model, group *Group) ([][]float32, error) {
 			return nil, err
 		}
 		own := values[held.OwnFirst-held.First:][:held.OwnCount]
-		parts, err := group.AllGather(context.Background(), append(binary.LittleEndian.AppendUint64(nil, uint64(held.OwnFirst)), bytesOf(own)...))
+		parts, err := group.AllGather(context.Background(),
+			append(binary.LittleEndian.AppendUint64(nil, uint64(held.OwnFirst)), bytesOf(own)...))
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,8 @@ func ownGradientsStayOwn(group *Group) error {
 	if _, err := NewOwnGradients(eager); !errors.Is(err, ErrInvalidArgument) {
 		return fmt.Errorf("a model without whole gradients: %v", err)
 	}
-	for _, s := range []ShardConfig{{Shard: ShardNone}, {Shard: ShardOptimizer}, {Shard: ShardNone, Deterministic: true, Lanes: 6}} {
+	for _, s := range []ShardConfig{{Shard: ShardNone}, {Shard: ShardOptimizer}, {Shard: ShardNone, Deterministic: true,
+		Lanes: 6}} {
 		if err := ownGradients(group, config, s); err != nil {
 			return fmt.Errorf("%+v: %w", s, err)
 		}
@@ -45,7 +46,10 @@ func ownGradients(group *Group, config ModelConfig, s ShardConfig) error {
 	var buffers [4]*Gradients // own, and the sum over ranks; a single sequence's, and that of all, of the model alone
 	for i, make := range []func() (*Gradients, error){
 		func() (*Gradients, error) { return NewOwnGradients(m) }, func() (*Gradients, error) { return NewGradients(m) },
-		func() (*Gradients, error) { return NewOwnGradients(alone) }, func() (*Gradients, error) { return NewGradients(alone) },
+		func() (*Gradients, error) { return NewOwnGradients(alone) }, func() (*Gradients,
+			error) {
+			return NewGradients(alone)
+		},
 	} {
 		if buffers[i], err = make(); err != nil {
 			return err

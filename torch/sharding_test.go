@@ -36,7 +36,8 @@ func (c shardCase) exact() bool { return c.config.Device == "" }
 
 // shardConfigs are three families with tied, untied and value heads, whose parameters are cut inside and between.
 func shardConfigs() map[string]ModelConfig {
-	llama := ModelConfig{Family: Llama, VocabSize: 307, HiddenSize: 96, IntermediateSize: 200, NumLayers: 3, NumHeads: 6, NumKVHeads: 2,
+	llama := ModelConfig{Family: Llama, VocabSize: 307, HiddenSize: 96, IntermediateSize: 200, NumLayers: 3,
+		NumHeads: 6, NumKVHeads: 2,
 		HeadDim: 16, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
 	qwen2 := llama
 	qwen2.Family, qwen2.QKVBias, qwen2.TieEmbeddings, qwen2.NumLayers = Qwen2, true, false, 1
@@ -167,8 +168,10 @@ func (c shardCase) check(group *Group) error {
 		if err := fillHeld(model, round...); err != nil {
 			return err
 		}
-		// With an eps above the gradients' rounding: without, an entry that is all rounding moves by a full step this way or that.
-		if optimizers[i], err = NewOptimizer(model, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-2, WeightDecay: 0.01}); err != nil {
+		// With an eps above the gradients' rounding: without, an entry that is all rounding moves by a full step this
+		// way or that.
+		if optimizers[i], err = NewOptimizer(model, AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-2,
+			WeightDecay: 0.01}); err != nil {
 			return err
 		}
 		defer optimizers[i].Close()
@@ -283,7 +286,8 @@ func (c shardCase) sampling(m, alone *Model, all []trainingData) error {
 			return err
 		}
 		defer e.Close()
-		if err := e.Submit(Request{ID: 1, Prompt: all[rank%len(all)].ids, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 6, Seed: 3}}); err != nil {
+		if err := e.Submit(Request{ID: 1, Prompt: all[rank%len(all)].ids, Sampling: Sampling{Temperature: 1, TopP: 1,
+			MaxTokens: 6, Seed: 3}}); err != nil {
 			return err
 		}
 		for n := 1; n > 0; {
@@ -361,7 +365,8 @@ func TestShardsEqualOneProcess(t *testing.T) {
 	}
 }
 
-// openShards makes a model with known weights and what changes it. What an error leaves open, the end of the rank's process closes.
+// openShards makes a model with known weights and what changes it. What an error leaves open, the end of the rank's
+// process closes.
 func openShards(config ModelConfig, group *Group, s ShardConfig) (m *Model, o *Optimizer, g *Gradients, err error) {
 	if m, err = NewShardedModel(config, group, s); err == nil {
 		err = fillHeld(m)
@@ -435,7 +440,8 @@ func TestLanesGiveTheSameBitsOnAnyRanks(t *testing.T) {
 
 // shardsTakeTheirShare measures what a model, its gradients and its optimizer add to the memory of a rank.
 func shardsTakeTheirShare(group *Group) error {
-	config := ModelConfig{Family: Llama, VocabSize: 320, HiddenSize: 256, IntermediateSize: 768, NumLayers: 48, NumHeads: 4, NumKVHeads: 2,
+	config := ModelConfig{Family: Llama, VocabSize: 320, HiddenSize: 256, IntermediateSize: 768, NumLayers: 48,
+		NumHeads: 4, NumKVHeads: 2,
 		HeadDim: 64, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
 	before := PeakRSS()
 	m, o, g, err := openShards(config, group, ShardConfig{Prefetch: 1})

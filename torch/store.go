@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Store is where the ranks of a run find each other: a table of keys and values that all of them reach, kept by c10d. Its methods may be
-// called from several goroutines; one waits for the other's answer.
+// Store is where the ranks of a run find each other: a table of keys and values that all of them reach, kept by c10d.
+// Its methods may be called from several goroutines; one waits for the other's answer.
 type Store struct {
 	mu     sync.RWMutex // held for writing by Close alone
 	handle *C.gyre_store
@@ -36,8 +36,9 @@ func OpenFileStore(path string) (*Store, error) {
 	return s, nil
 }
 
-// OpenTCPStore is a client of the TCPStore at host:port, such as torchrun's agent serves; timeout is how long the server may take to be there.
-// With a listener, a listening socket whose port this is, the process serves the store itself until Close. It keeps a copy of the socket.
+// OpenTCPStore is a client of the TCPStore at host:port, such as torchrun's agent serves; timeout is how long the
+// server may take to be there. With a listener, a listening socket whose port this is, the process serves the store
+// itself until Close. It keeps a copy of the socket.
 func OpenTCPStore(host string, port int, listener *os.File, timeout time.Duration) (*Store, error) {
 	name := C.CString(host)
 	defer C.free(unsafe.Pointer(name))
@@ -50,7 +51,8 @@ func OpenTCPStore(host string, port int, listener *os.File, timeout time.Duratio
 	}
 	s := new(Store)
 	err := status(func(message *C.gyre_error) C.gyre_status {
-		return C.gyre_store_open_tcp(name, C.int32_t(port), C.int32_t(descriptor), C.double(timeout.Seconds()), &s.handle, message)
+		return C.gyre_store_open_tcp(name, C.int32_t(port), C.int32_t(descriptor), C.double(timeout.Seconds()),
+			&s.handle, message)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store at %s:%d: %w", host, port, err)
@@ -91,7 +93,8 @@ func (s *Store) Find(key string) (value []byte, err error) {
 	return value, err
 }
 
-// Get waits for a key until the context ends. It asks again and again: a client that waits keeps other goroutines from its connection.
+// Get waits for a key until the context ends. It asks again and again: a client that waits keeps other goroutines from
+// its connection.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	for {
 		value, err := s.Find(key)

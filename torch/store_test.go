@@ -39,7 +39,8 @@ func tcpStores(t *testing.T) (server, client *Store, port int) {
 func TestStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	server, client, _ := tcpStores(t)
-	for name, pair := range map[string][2]*Store{"file": {openStore(t, path), openStore(t, path)}, "tcp": {server, client}} {
+	for name, pair := range map[string][2]*Store{"file": {openStore(t, path), openStore(t, path)}, "tcp": {server,
+		client}} {
 		t.Run(name, func(t *testing.T) {
 			a, b := pair[0], pair[1]
 			if value, err := b.Find("key"); value != nil || err != nil {
@@ -118,10 +119,12 @@ func TestStoreThatNobodyServes(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	if _, err := OpenTCPStore("127.0.0.1", port, nil, time.Second); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("store at 127.0.0.1:%d: ", port)) {
+	if _, err := OpenTCPStore("127.0.0.1", port, nil, time.Second); err == nil || !strings.Contains(err.Error(),
+		fmt.Sprintf("store at 127.0.0.1:%d: ", port)) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := OpenFileStore("/nowhere/store"); err == nil || !strings.Contains(err.Error(), "store in /nowhere/store: ") {
+	if _, err := OpenFileStore("/nowhere/store"); err == nil || !strings.Contains(err.Error(),
+		"store in /nowhere/store: ") {
 		t.Errorf("got %v", err)
 	}
 }

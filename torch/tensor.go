@@ -27,8 +27,8 @@ func NewTensor(dtype DType, shape ...int64) (*Tensor, error) {
 	return t, nil
 }
 
-// FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes it. A nil
-// pointer gives a closed tensor.
+// FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes
+// it. A nil pointer gives a closed tensor.
 func FromHandle(p unsafe.Pointer) *Tensor { return &Tensor{handle: C.gyre_tensor(p)} }
 
 // Handle is the at::Tensor pointer, valid until Close; nil afterwards. The tensor keeps its ownership.
@@ -79,11 +79,12 @@ func (t *Tensor) DType() (DType, error) {
 	return DType(info.dtype), err
 }
 
-// CopyIn converts data of the given type into the tensor, whose shape must be equal. strides are in elements; nil means dense
-// row-major. Every element addressed must lie inside data.
+// CopyIn converts data of the given type into the tensor, whose shape must be equal. strides are in elements; nil means
+// dense row-major. Every element addressed must lie inside data.
 func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error {
 	if strides != nil && len(strides) != len(shape) {
-		return fmt.Errorf("torch: copy in: %d strides for %d dimensions: %w", len(strides), len(shape), ErrInvalidArgument)
+		return fmt.Errorf("torch: copy in: %d strides for %d dimensions: %w", len(strides), len(shape),
+			ErrInvalidArgument)
 	}
 	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
 		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), dims(strides),
@@ -94,7 +95,8 @@ func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error 
 // CopyOut converts the tensor to the given type, dense row-major. len(dst) must be exact.
 func (t *Tensor) CopyOut(dtype DType, dst []byte) error {
 	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
-		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)), err)
+		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)),
+			err)
 	})
 }
 

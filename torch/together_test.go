@@ -22,7 +22,8 @@ func init() {
 func sampled(e *Engine, vocab int64) (map[uint64]Output, error) {
 	all := trainingSequences(6, vocab)
 	for i, s := range all {
-		err := e.Submit(Request{ID: uint64(i), Prompt: s.ids, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 5 + i, Seed: uint64(i)}})
+		err := e.Submit(Request{ID: uint64(i), Prompt: s.ids, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 5 +
+			i, Seed: uint64(i)}})
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +47,8 @@ func sampled(e *Engine, vocab int64) (map[uint64]Output, error) {
 
 var togetherEngine = EngineConfig{MaxSequences: 4, MaxLength: 40, MaxBatchTokens: 32, PrefixCache: true}
 
-// ranksSampleTogether compares all ranks, over shards and whole models, with this process alone: before and after the weights change.
+// ranksSampleTogether compares all ranks, over shards and whole models, with this process alone: before and after the
+// weights change.
 func ranksSampleTogether(group *Group) error {
 	models := shardConfigs()
 	for _, name := range []string{"llama", "qwen2", "qwen3"} { // in one order on all ranks
@@ -96,7 +98,11 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 			return err
 		}
 		var got map[uint64]Output
-		if err := engines[0].Together(context.Background(), func() (err error) { got, err = sampled(engines[0], config.VocabSize); return err }); err != nil {
+		if err := engines[0].Together(context.Background(), func() (err error) {
+			got, err = sampled(engines[0],
+				config.VocabSize)
+			return err
+		}); err != nil {
 			return err
 		}
 		if engines[0].Follows() != (group.Rank() > 0) || (got == nil) != (group.Rank() > 0) {
@@ -113,7 +119,8 @@ func sampleTogether(group *Group, config ModelConfig, shard string) error {
 			return err
 		}
 		for id, w := range want {
-			if g := got[id]; !slices.Equal(g.Tokens, w.Tokens) || !slices.Equal(g.Logprobs, w.Logprobs) || g.CachedTokens != w.CachedTokens {
+			if g := got[id]; !slices.Equal(g.Tokens, w.Tokens) || !slices.Equal(g.Logprobs, w.Logprobs) ||
+				g.CachedTokens != w.CachedTokens {
 				return fmt.Errorf("round %d, request %d: %v, alone %v", round, id, g, w)
 			}
 		}
@@ -132,7 +139,8 @@ func TestRanksThatSampleTogetherGiveTheBitsOfOne(t *testing.T) {
 
 // ranksShareTheCopy measures what the packed weights add to each rank.
 func ranksShareTheCopy(group *Group) error {
-	config := ModelConfig{Family: Llama, VocabSize: 16384, HiddenSize: 768, IntermediateSize: 2048, NumLayers: 10, NumHeads: 12, NumKVHeads: 4, HeadDim: 64,
+	config := ModelConfig{Family: Llama, VocabSize: 16384, HiddenSize: 768, IntermediateSize: 2048, NumLayers: 10,
+		NumHeads: 12, NumKVHeads: 4, HeadDim: 64,
 		MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeFactor: 1, TieEmbeddings: true}
 	m, err := NewModel(config)
 	if err != nil {
@@ -181,7 +189,8 @@ func TestEachOfRanksThatSampleTogetherPacksItsShare(t *testing.T) {
 			share := float64(bytes) / (float64(whole) / float64(n))
 			t.Logf("rank %d of %d: %.1f MiB, %.3f of its share", r, n, float64(bytes)/(1<<20), share)
 			if share < 0.9 || share > 1.2 {
-				t.Errorf("rank %d of %d holds %.1f MiB, %.2f times its share of %.1f MiB", r, n, float64(bytes)/(1<<20), share, float64(whole)/float64(n)/(1<<20))
+				t.Errorf("rank %d of %d holds %.1f MiB, %.2f times its share of %.1f MiB", r, n, float64(bytes)/(1<<20),
+					share, float64(whole)/float64(n)/(1<<20))
 			}
 		}
 	}
@@ -247,7 +256,8 @@ func leaderStops(group *Group) error {
 	defer e.Close()
 	if group.Rank() == 0 {
 		problem := errors.New("the environments are gone")
-		if err := e.Together(context.Background(), func() error { time.Sleep(200 * time.Millisecond); return problem }); !errors.Is(err, problem) {
+		if err := e.Together(context.Background(),
+			func() error { time.Sleep(200 * time.Millisecond); return problem }); !errors.Is(err, problem) {
 			return fmt.Errorf("got %v", err)
 		}
 		return nil
@@ -272,7 +282,8 @@ func TestAnEndOnOneSideEndsAll(t *testing.T) {
 func TestWhatRanksCannotSampleTogether(t *testing.T) {
 	config := shardConfigs()["llama"] // 6 heads, 2 key/value heads
 	for n, want := range map[int]string{1: "", 2: "", 6: "", 4: "1, 2, 6"} {
-		if err := config.CheckShare(n); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := config.CheckShare(n); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%d ranks: %v, expected %q", n, err, want)
 		}
 	}

@@ -27,7 +27,8 @@ func sample() (Batch, PolicyInputs) {
 	}
 }
 
-var ppo = PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, ClipDual: 3, EntropyCoef: 0.01, KL: KLK3,
+var ppo = PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, ClipDual: 3,
+	EntropyCoef: 0.01, KL: KLK3,
 	KLCoef: 0.1}
 
 // The log-ratios that actor/ppo_kl averages are clamped to ±20 one by one, as verl's are.
@@ -99,7 +100,8 @@ func TestTermGradientsSumToTheWhole(t *testing.T) {
 	}
 }
 
-// Rewards in parts: each has its own advantages and its own gradient, beside the usual terms and from the same forward pass.
+// Rewards in parts: each has its own advantages and its own gradient, beside the usual terms and from the same forward
+// pass.
 func TestTermsOfARewardAddUp(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
@@ -149,7 +151,8 @@ func TestTermsOfARewardAddUp(t *testing.T) {
 		if what == "no advantages" {
 			in.Advantages = nil
 		}
-		if _, err := m.PolicyBackward(b, in, loss, bad); !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrClosed) {
+		if _, err := m.PolicyBackward(b, in, loss, bad); !errors.Is(err, ErrInvalidArgument) && !errors.Is(err,
+			ErrClosed) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -294,7 +297,8 @@ func TestValueBackwardLearnsTheReturns(t *testing.T) {
 		if err := g.Zero(); err != nil {
 			t.Fatal(err)
 		}
-		last, err = critic.ValueBackward(b, ValueInputs{Returns: in.Advantages, Weights: in.Weights, ValuesOut: values}, g)
+		last, err = critic.ValueBackward(b, ValueInputs{Returns: in.Advantages, Weights: in.Weights, ValuesOut: values},
+			g)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,8 @@ const (
 var dtypes = map[DType]struct {
 	name string
 	size int
-}{F32: {"float32", 4}, F16: {"float16", 2}, BF16: {"bfloat16", 2}, F64: {"float64", 8}, I64: {"int64", 8}, I32: {"int32", 4}}
+}{F32: {"float32", 4}, F16: {"float16", 2}, BF16: {"bfloat16", 2}, F64: {"float64", 8}, I64: {"int64", 8},
+	I32: {"int32", 4}}
 
 // Size is the number of bytes of one element.
 func (d DType) Size() int { return dtypes[d].size }
@@ -98,8 +99,8 @@ func nameOf(names []string, i int) string {
 	return names[i]
 }
 
-// ModelConfig is the shape of a decoder, named after the keys of config.json, and where it computes. Its fields before Placement are
-// those of gyre_model_config (see mirrors).
+// ModelConfig is the shape of a decoder, named after the keys of config.json, and where it computes. Its fields before
+// Placement are those of gyre_model_config (see mirrors).
 type ModelConfig struct {
 	Family Family
 	Head   Head

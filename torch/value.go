@@ -22,8 +22,8 @@ type ValueStats struct {
 	ValueSum float64 // Σ V
 }
 
-// ValueBackward runs forward and backward of the critic's clipped value loss on one micro-batch and adds the gradient to g. Values
-// that are not finite give an error that matches [ErrNotFinite], with the gradients as they were.
+// ValueBackward runs forward and backward of the critic's clipped value loss on one micro-batch and adds the gradient
+// to g. Values that are not finite give an error that matches [ErrNotFinite], with the gradients as they were.
 func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats, error) {
 	if err := b.aligned(column{"returns", in.Returns, false}, column{"old values", in.OldValues, in.Clip <= 0},
 		column{"weights", in.Weights, false}, column{"values out", in.ValuesOut, true}); err != nil {
@@ -31,7 +31,8 @@ func (m *Model) ValueBackward(b Batch, in ValueInputs, g *Gradients) (ValueStats
 	}
 	var stats ValueStats
 	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
-		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights), C.double(in.Clip),
+		return C.gyre_value_backward(h, batch, floats(in.Returns), floats(in.OldValues), floats(in.Weights),
+			C.double(in.Clip),
 			g.open(), floats(in.ValuesOut), as[C.gyre_value_stats](&stats), err)
 	})
 	return stats, err

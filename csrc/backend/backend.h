@@ -8,8 +8,8 @@
 //   KvPages   a pool of keys and values
 //
 // An implementation is a folder here (cpu/: Gyre's kernels; aten/: libtorch's tensors, on the CPU and on GPUs) that
-// registers itself with BackendKind; docs/backend.md says how to add one. Arguments are checked and work is counted
-// before they get here (decoder.h, train/). Tensors are f32 on the backend's device unless said otherwise.
+// registers itself with BackendKind; docs/architecture-backend.md says how to add one. Arguments are checked and work
+// is counted before they get here (decoder.h, train/). Tensors are f32 on the backend's device unless said otherwise.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -107,12 +107,12 @@ std::unique_ptr<KvPages> Decoder::make_pages(int64_t num_pages) const {
 
 int64_t Decoder::bytes_per_page() const { return (part_ ? *largest_part_ : *backend_).bytes_per_page(); }
 
-void Decoder::rest() {
+void Decoder::end_passes() {
   if (parameters_.residence) parameters_.residence->rest();
 }
 
 // In the order of a network's pass.
-void Decoder::go_along(bool backward, std::span<ParameterSet* const> gradients) {
+void Decoder::empty_pass(bool backward, std::span<ParameterSet* const> gradients) {
   parameters_.enter(kRoot);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
     parameters_.enter(i);

@@ -47,12 +47,14 @@ class Decoder {
   std::unique_ptr<KvPages> make_pages(int64_t num_pages) const;
   int64_t bytes_per_page() const;
 
-  // Where parameters come from other ranks in the course of a pass, these make the same passes: one without anything to
-  // compute goes along, for the gradients of a backward pass (all ranks the same, in the same order) or none, and at
-  // the end of its passes a caller rests.
+  // Whether parameters come from other ranks during a pass, so that all ranks make the same number of passes, of the
+  // same kind and with the same buffers in the same order.
   bool in_step() const { return backend_->in_step(); }
-  void go_along(bool backward, std::span<ParameterSet* const> gradients);
-  void rest();
+  // The pass of a rank that has no rows: takes part in the other ranks' exchange of parameters, and for a backward pass
+  // of gradients.
+  void empty_pass(bool backward, std::span<ParameterSet* const> gradients);
+  // To be called after a caller's last pass: frees what was gathered for them.
+  void end_passes();
 
   // Keep only the blocks' inputs in training forwards and recompute the rest during backward: about a tenth of the
   // memory for a third more arithmetic, and the same gradients bit for bit (Chen et al. 2016, gradient checkpointing).

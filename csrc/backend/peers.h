@@ -1,4 +1,4 @@
-// The processes that sample from one model together, each with a part of it (model/slice.h).
+// Tensor parallelism: the processes that sample from one model together, each with a slice of it (model/slice.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,23 +17,23 @@
 
 namespace gyre {
 
-// They make the same calls in the same order.
+// The group of these processes. All of them make the same calls in the same order.
 class Peers {
  public:
   virtual ~Peers() = default;
   virtual int part() const = 0;  // of this process, from 0
   virtual int parts() const = 0;
-  // The columns of all parts beside one another: of [N, widths[part]] of each, [N, the sum of widths], on all of them
-  // or on the first alone (undefined on the others).
+  // Joins the columns of all parts: from [N, widths[part]] of each to [N, the sum of widths], on all of them or on the
+  // first alone (undefined on the others).
   virtual at::Tensor join(const at::Tensor& mine_NW, std::span<const int64_t> widths, bool first_alone = false) = 0;
-  // What the first says.
-  virtual std::string tell(std::string_view bytes) = 0;
+  // The bytes of the first process, on all of them.
+  virtual std::string broadcast(std::string_view bytes) = 0;
 };
 
-// How one model's products are joined.
-class Joints {
+// Joins one model's products, of which each process computes some columns.
+class TensorParallel {
  public:
-  Joints(const ModelConfig& config, std::shared_ptr<Peers> peers)
+  TensorParallel(const ModelConfig& config, std::shared_ptr<Peers> peers)
       : slicing_(config, peers->parts()),
         peers_(std::move(peers)),
         query_(slicing_.widths(&Slice::heads, config.head_dim)),
@@ -48,7 +48,7 @@ class Joints {
   at::Tensor query(const at::Tensor& mine) const { return peers_->join(mine, query_); }
   at::Tensor hidden(const at::Tensor& mine) const { return peers_->join(mine, hidden_); }
   at::Tensor intermediate(const at::Tensor& mine) const { return peers_->join(mine, intermediate_); }
-  // On the first alone.
+  // Defined on the first process only.
   at::Tensor logits(const at::Tensor& mine) const { return peers_->join(mine, vocab_, true); }
   // The embeddings of some tokens, of which each process looks up those whose rows it has: look_up(rows of the part)
   // gives [n, width].
@@ -70,7 +70,7 @@ struct TokenOwners {
 };
 
 template <typename LookUp>
-at::Tensor Joints::embedded(std::span<const int32_t> ids, int64_t width, LookUp&& look_up) const {
+at::Tensor TensorParallel::embedded(std::span<const int32_t> ids, int64_t width, LookUp&& look_up) const {
   TokenOwners owners(slicing_, part(), ids);
   const at::Tensor own = look_up(owners.own);
   for (int64_t& count : owners.counts) count *= width;

@@ -181,7 +181,7 @@ gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len
     const at::Tensor hidden_NH = decoder.forward(pack(view.ids, view.offsets), nullptr);
     at::Tensor logits_NV = at::empty({len, decoder.config().vocab_size}, hidden_NH.options());
     decoder.logits(hidden_NH, logits_NV);
-    decoder.rest();
+    decoder.end_passes();
     const at::Tensor host_NV = logits_NV.to(at::kCPU);
     std::memcpy(&deref(logits, "logits"), host_NV.const_data_ptr<float>(), host_NV.nbytes());
   });

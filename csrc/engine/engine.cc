@@ -110,7 +110,7 @@ int64_t Engine::step() {
   if (Peers* const peers = decoder_.peers()) {
     pass.num_pages = kv_->num_pages();
     pass.copies = std::move(copies);
-    peers->tell(pass.encode());
+    peers->broadcast(pass.encode());
   }
   const at::Tensor hidden_NH = forward(pass);
   const Meter meter(decoder_);
@@ -170,9 +170,9 @@ bool Engine::follow() {
   if (peers == nullptr || peers->part() == 0) {
     throw std::invalid_argument("engine: it has no peer to follow: it takes requests itself");
   }
-  const std::string told = peers->tell({});
-  if (told.empty()) return false;
-  const EnginePass pass(told);
+  const std::string bytes = peers->broadcast({});
+  if (bytes.empty()) return false;
+  const EnginePass pass(bytes);
   if (kv_ && kv_->num_pages() != pass.num_pages) kv_.reset();
   if (!kv_) make_pages(pass.num_pages);
   for (size_t i = 0; i + 1 < pass.copies.size(); i += 2) kv_->copy_page(pass.copies[i], pass.copies[i + 1]);
@@ -186,7 +186,7 @@ bool Engine::follow() {
 }
 
 void Engine::dismiss() {
-  if (Peers* const peers = decoder_.peers()) peers->tell({});
+  if (Peers* const peers = decoder_.peers()) peers->broadcast({});
 }
 
 // Appends the drawn token and says whether it ends the sequence.
@@ -228,7 +228,7 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
   std::vector<Output> partial;
   for (Sequence* s : scheduler_.by_arrival()) {
     if (static_cast<int64_t>(partial.size()) >= max_outputs || max_tokens <= 0) break;
-    const int64_t from = s->told, count = std::min(s->outputs() - from, max_tokens);
+    const int64_t from = s->reported, count = std::min(s->outputs() - from, max_tokens);
     if (count == 0) continue;
     const auto part = [&](const auto& all, int64_t first) {
       return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + first + count);
@@ -241,7 +241,7 @@ std::vector<Output> Engine::progress(int64_t max_outputs, int64_t max_tokens) {
                        .sampling_logprobs = part(s->sampling_logprobs, from),
                        .stop_index = -1,
                        .cached_tokens = s->cached});
-    s->told += count;
+    s->reported += count;
     max_tokens -= count;
   }
   return partial;

@@ -40,16 +40,16 @@ class Engine {
   int64_t step();
   // The oldest finished output, unless it has more than max_tokens tokens.
   std::optional<Output> poll(int64_t max_tokens);
-  // The tokens that unfinished requests have drawn since they were told here, in order of submission: at most
-  // max_outputs requests and max_tokens tokens, the rest with the next call. A finished request is polled whole.
+  // The tokens that unfinished requests have drawn since the last call, in order of submission: at most max_outputs
+  // requests and max_tokens tokens, the rest with the next call. A finished request is still polled whole.
   std::vector<Output> progress(int64_t max_outputs, int64_t max_tokens);
   // Ends an unfinished request: its output so far is polled with GYRE_FINISH_ABORT. Nothing to do for a request that
   // has just finished; throws NotFoundError for an id that is unknown.
   void abort(uint64_t id);
-  // Of peers that sample together (Decoder::share) the first one's engine takes the requests; those of the others make
-  // its passes: one for each call, until it says that there are no more, which gives false.
+  // For tensor-parallel ranks (Decoder::share), of which the first one's engine takes the requests: on the others,
+  // waits for the first one's next pass and makes it too. Returns false when the first has called dismiss() instead.
   bool follow();
-  // Says so.
+  // On the first rank: ends the follow() of the others, until this engine makes another step. One rank: does nothing.
   void dismiss();
   // Frees the KV pool and the packed weights until the next step. The prefix cache is emptied, unfinished requests are
   // computed again.

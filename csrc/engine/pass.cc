@@ -36,7 +36,7 @@ class Reader {
     return values;
   }
   [[noreturn]] static void refuse() {
-    throw std::invalid_argument("engine: what a peer told is no pass: do all ranks run the same build?");
+    throw std::invalid_argument("engine: a peer sent bytes that are not a pass: do all ranks run the same build?");
   }
 
  private:

@@ -1,4 +1,4 @@
-// One forward pass of an engine, as it tells its peers.
+// One forward pass of an engine, as the first of several tensor-parallel ranks sends it to the others.
 #pragma once
 
 #include <cstdint>

@@ -53,21 +53,22 @@ class PrefixCache {
   // Pages of the list that have no users.
   int64_t idle(std::span<const int32_t> pages) const;
 
-  // One more user.
+  // Adds a user.
   void use(int32_t page);
   // True when the page has no user and holds exactly this many positions: its next user may append to it.
   bool extendable(int32_t page, int64_t positions) const;
   // A page with one user and nothing computed, to follow `parent` (kNone: to be a first page). kNone when every page
   // has users.
   int32_t take(int32_t parent);
-  // After the coming pass the page's leading positions will hold these tokens.
+  // Declares that the coming pass computes the page's leading positions, which then hold these tokens: find() reports
+  // them as pending until commit() or withdraw().
   void announce(int32_t page, std::span<const int32_t> tokens);
-  // They will not.
+  // Takes an announcement back, because the pass failed.
   void withdraw(int32_t page);
   // The page's leading positions are computed and hold these tokens. Returns the page to use from now on: an equal one
   // may be in the tree already.
   int32_t commit(int32_t page, std::span<const int32_t> tokens);
-  // One user less for each page of the table, which is emptied.
+  // Removes a user from each page of the table, and empties the table.
   void release(std::vector<int32_t>& pages);
   // Forgets everything. No page may have users.
   void clear();

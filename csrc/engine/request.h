@@ -44,7 +44,7 @@ struct Sequence {
   int64_t computed = 0;        // leading positions whose keys and values are in the pages
   int64_t scheduled = 0;       // rows in the coming forward pass: positions computed .. computed+scheduled-1
 
-  int64_t told = 0;      // output tokens that Engine::progress has handed out
+  int64_t reported = 0;  // output tokens that Engine::progress has returned
   uint64_t arrival = 0;  // in order of submission
   bool started = false;  // has been among the running ones
   int64_t cached = 0;    // prompt positions that the prefix cache held when it started

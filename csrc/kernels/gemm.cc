@@ -53,25 +53,6 @@ void multiply_block(int64_t rows, int64_t vectors, Strided a, const float* panel
   multiply_panel<Engine>(rows, vectors, a, 0, panel, steps, next, start, start_row, c, ldc);
 }
 
-// The last panel of a matrix whose width is no multiple of a vector goes through a buffer, so that y is never written
-// past its row.
-template <class Engine>
-void multiply_narrow(const float* a, int64_t lda, int64_t rows, const float* panel, int64_t steps, const float* bias,
-                     int64_t width, bool resume, float* y, int64_t ldy) {
-  float buffer[kTileRows * kPanel];
-  const int64_t vectors = ceil_div(width, kLanes);
-  for (int64_t first = 0; first < rows; first += kTileRows) {
-    const int64_t n = std::min<int64_t>(kTileRows, rows - first);
-    std::fill(buffer, buffer + n * kPanel, 0.0f);
-    for (int64_t r = 0; r < n; ++r) {
-      const float* start = resume ? y + (first + r) * ldy : bias;
-      if (start) std::copy(start, start + width, buffer + r * kPanel);
-    }
-    multiply_block<Engine>(n, vectors, {a + first * lda, lda, 1}, panel, steps, buffer, kPanel, buffer, kPanel);
-    for (int64_t r = 0; r < n; ++r) std::copy(buffer + r * kPanel, buffer + r * kPanel + width, y + (first + r) * ldy);
-  }
-}
-
 // a: the rows of x as the engine takes them, `numbers` of them for each row of a panel.
 template <class Engine>
 void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, int64_t numbers, int64_t rows,
@@ -95,12 +76,15 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
     const auto go = [&] {
       for (int64_t k = 0; k < depth; k += inner) {
         const int64_t nk = std::min(inner, depth - k);
-        const float* block_a = a + first * lda + k * numbers;
+        const float *block_a = a + first * lda + k * numbers, *block = panel + k * kPanel;
+        const float* start = k ? block_y : block_bias;
+        const ptrdiff_t start_row = k ? ldy : 0;
         if (width % kLanes) {
-          multiply_narrow<Engine>(block_a, lda, n, panel + k * kPanel, nk, block_bias, width, k > 0, block_y, ldy);
+          multiply_narrow(n, width, start, start_row, block_y, ldy, [&](const float* from, float* to) {
+            multiply_block<Engine>(n, ceil_div(width, kLanes), {block_a, lda, 1}, block, nk, from, kPanel, to, kPanel);
+          });
         } else {
-          multiply_block<Engine>(n, width / kLanes, {block_a, lda, 1}, panel + k * kPanel, nk, k ? block_y : block_bias,
-                                 k ? ldy : 0, block_y, ldy);
+          multiply_block<Engine>(n, width / kLanes, {block_a, lda, 1}, block, nk, start, start_row, block_y, ldy);
         }
       }
     };

@@ -1,11 +1,11 @@
 #include "kernels/isa.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #if defined(GYRE_X86_VARIANTS) && defined(__linux__)
 #include <sys/syscall.h>
@@ -17,7 +17,10 @@
 extern "C" {
 #if defined(GYRE_X86_VARIANTS)
 extern const gyre::Kernels gyre_kernels_portable, gyre_kernels_avx2, gyre_kernels_avx512, gyre_kernels_avx512_bf16,
-    gyre_kernels_amx, gyre_kernels_amx_emulated;
+    gyre_kernels_amx;
+#if defined(GYRE_EMULATED)
+extern const gyre::Kernels gyre_kernels_amx_emulated;
+#endif
 #else
 extern const gyre::Kernels gyre_kernels_native;
 #endif
@@ -62,25 +65,27 @@ bool has_amx() {
 #endif
 }
 
-std::array<Variant, 6> make_variants() {
+std::vector<Variant> make_variants() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool avx512 = avx2 && has_avx512(), bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-  std::array<Variant, 6> all{{{"amx_emulated", &gyre_kernels_amx_emulated, avx2},  // only where it is asked for
-                              {"portable", &gyre_kernels_portable, true},
-                              {"avx2", &gyre_kernels_avx2, avx2},
-                              {"avx512", &gyre_kernels_avx512, avx512},
-                              {"avx512_bf16", &gyre_kernels_avx512_bf16, bf16, true},
-                              {"amx", &gyre_kernels_amx, bf16 && has_amx(), true}}};
+  std::vector<Variant> all{{"portable", &gyre_kernels_portable, true},
+                           {"avx2", &gyre_kernels_avx2, avx2},
+                           {"avx512", &gyre_kernels_avx512, avx512},
+                           {"avx512_bf16", &gyre_kernels_avx512_bf16, bf16, true},
+                           {"amx", &gyre_kernels_amx, bf16 && has_amx(), true}};
   // Intel's VDPBF16PS takes twice as long as the two fused operations that give the same bits.
   if (__builtin_cpu_is("intel")) {
-    all[4].bf16_is_faster = false;
-    std::swap(all[3], all[4]);
+    all[3].bf16_is_faster = false;
+    std::swap(all[2], all[3]);
   }
+#if defined(GYRE_EMULATED)
+  all.insert(all.begin(), {"amx_emulated", &gyre_kernels_amx_emulated, avx2});  // only where GYRE_ISA asks for it
+#endif
   return all;
 }
 #else
-std::array<Variant, 1> make_variants() { return {{{"native", &gyre_kernels_native, true}}}; }
+std::vector<Variant> make_variants() { return {{{"native", &gyre_kernels_native, true}}}; }
 #endif
 
 const auto kVariants = make_variants();

@@ -1,8 +1,10 @@
 // Register tiles over panels: what products.cc, gemm.cc and the attention kernels are made of.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
+#include "kernels/buffer.h"
 #include "kernels/precision.h"
 #include "kernels/tile.h"
 #include "kernels/vec.h"
@@ -68,6 +70,20 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
+// A product of `width` columns that are no whole number of vectors goes through a buffer, so that c is never touched
+// past its row. start (row stride start_row, 0 = the same row for all) may be null. multiply(start, to) computes whole
+// vectors, from rows of kPanel to rows of kPanel.
+template <class Multiply>
+void multiply_narrow(int64_t rows, int64_t width, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc,
+                     Multiply&& multiply) {
+  thread_local Buffer buffer;
+  buffer.reserve(rows * kPanel);
+  float* const to = buffer.data();
+  for (int64_t r = 0; start && r < rows; ++r) std::copy_n(start + r * start_row, width, to + r * kPanel);
+  multiply(start ? to : nullptr, to);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(to + r * kPanel, width, c + r * ldc);
+}
+
 #if defined(GYRE_BLOCKED)
 template <>  // blocked.cc
 void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel,

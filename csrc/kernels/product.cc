@@ -155,18 +155,6 @@ struct Rounded {
   }
 };
 
-// multiply_panel for a last panel of no whole number of vectors, so that c is never touched past its row.
-template <class Engine>
-void multiply_narrow(int64_t rows, int64_t width, const Part& part, const float* panel, int64_t steps, bool add,
-                     float* c, ptrdiff_t ldc) {
-  thread_local Buffer buffer;
-  buffer.reserve(rows * kPanel);
-  for (int64_t r = 0; add && r < rows; ++r) std::copy_n(c + r * ldc, width, buffer.data() + r * kPanel);
-  multiply_panel<Engine>(rows, ceil_div(width, kLanes), part.a, part.tile, panel, steps, panel + steps * kPanel,
-                         add ? buffer.data() : nullptr, kPanel, buffer.data(), kPanel);
-  for (int64_t r = 0; r < rows; ++r) std::copy_n(buffer.data() + r * kPanel, width, c + r * ldc);
-}
-
 template <class Format>
 void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptrdiff_t ldb, bool add, float* c,
                  ptrdiff_t ldc) {
@@ -200,7 +188,10 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
           const float* panel = packed + p * depth * kPanel;
           float* to = c + row * ldc + p * kPanel;
           if (width % kLanes) {
-            multiply_narrow<Engine>(rows, width, part, panel, depth, resume, to, ldc);
+            multiply_narrow(rows, width, resume ? to : nullptr, ldc, to, ldc, [&](const float* from, float* whole) {
+              multiply_panel<Engine>(rows, ceil_div(width, kLanes), part.a, part.tile, panel, depth,
+                                     panel + depth * kPanel, from, kPanel, whole, kPanel);
+            });
           } else {
             multiply_panel<Engine>(rows, width / kLanes, part.a, part.tile, panel, depth, panel + depth * kPanel,
                                    resume ? to : nullptr, ldc, to, ldc);

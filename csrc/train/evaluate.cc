@@ -45,8 +45,8 @@ void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
     body(Batch{p.offsets, batch.ids.subspan(p.start, p.offsets.back()), batch.mask.subspan(p.start, p.offsets.back())},
          p.packing);
   }
-  for (int64_t i = own; i < all; ++i) decoder.go_along(false, {});
-  decoder.rest();
+  for (int64_t i = own; i < all; ++i) decoder.empty_pass(false, {});
+  decoder.end_passes();
 }
 
 }  // namespace

@@ -182,8 +182,8 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
                              const PolicyOutputs& outputs) {
   const std::vector<ParameterSet*> buffers = decoder.in_step() ? buffers_of(terms) : std::vector<ParameterSet*>();
   if (decoder.in_step() && batch.ids.empty()) {
-    decoder.go_along(!buffers.empty(), buffers);
-    decoder.rest();
+    decoder.empty_pass(!buffers.empty(), buffers);
+    decoder.end_passes();
     return {.stats = {}, .terms = std::vector<gyre_term_stats>(terms.size())};
   }
   check(decoder, batch, inputs, loss);
@@ -212,7 +212,7 @@ PolicyResult policy_backward(Decoder& decoder, const Batch& batch, const PolicyI
     return passes.gradients();
   });
   passes.run(decoder, *kept);
-  decoder.rest();
+  decoder.end_passes();
   scatter(tokens, logprobs, outputs.logprobs);
   scatter(tokens, entropies, outputs.entropies);
   return result;

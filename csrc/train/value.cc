@@ -30,8 +30,8 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const Value
   if (critic.in_step() && batch.ids.empty()) {
     into.require_config(critic.config());
     ParameterSet* const buffer = &into.set();
-    critic.go_along(true, {&buffer, 1});
-    critic.rest();
+    critic.empty_pass(true, {&buffer, 1});
+    critic.end_passes();
     return {};
   }
   check(critic, batch, inputs, into);
@@ -56,7 +56,7 @@ gyre_value_stats value_backward(Decoder& critic, const Batch& batch, const Value
     d_values[i] = inputs.weights[t] * term.derivative;
   }
   critic.backward({{critic.value_backward(hidden_NH, targets, d_values, into.set()), &into.set()}}, *kept);
-  critic.rest();
+  critic.end_passes();
   return stats;
 }
 

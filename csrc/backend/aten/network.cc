@@ -110,7 +110,7 @@ BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute) {
 }
 
 at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::Tensor& x_NH, const AtenPass& pass,
-                         const std::optional<LayerPages>& pages, const Joints* joints) {
+                         const std::optional<LayerPages>& pages, const TensorParallel* parallel) {
   const at::Tensor qkv = project(normalize(x_NH, w.attn_norm_H, c), w.qkv_RH, w.qkv_bias_R)
                              .view({x_NH.size(0), c.num_heads + 2 * c.num_kv_heads, c.head_dim});
   at::Tensor q = qkv.narrow(1, 0, c.num_heads).to(at::kFloat);
@@ -123,17 +123,17 @@ at::Tensor block_forward(const ModelConfig& c, const BlockTensors& w, const at::
   const auto type = v.scalar_type();
   at::Tensor o =
       attend_tensors(rotate(q, pass.angles).to(type), rotate(k, pass.angles).to(type), v, pass.attention, pages);
-  if (joints) o = joints->query(o);
+  if (parallel) o = parallel->query(o);
   const auto added = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& to) {
     const at::Tensor own = project(x, weight, bias);
-    return to + (joints ? joints->hidden(own) : own);
+    return to + (parallel ? parallel->hidden(own) : own);
   };
   const at::Tensor middle_NH = added(o, w.out_HQ, w.out_bias_H, x_NH);
 
   const at::Tensor gate_up = project(normalize(middle_NH, w.mlp_norm_H, c), w.gate_up_2FH, w.gate_up_bias_2F);
   const int64_t f = c.intermediate_size;
   at::Tensor act = at::silu(gate_up.narrow(1, 0, f)) * gate_up.narrow(1, f, f);
-  if (joints) act = joints->intermediate(act);
+  if (parallel) act = parallel->intermediate(act);
   return added(act, w.down_HF, w.down_bias_H, middle_NH);
 }
 

@@ -83,9 +83,10 @@ at::Tensor upload_ids(std::span<const int32_t> ids, at::Device device);  // int6
 BlockTensors block_copy(const BlockTensors& from, at::ScalarType compute);
 // RMSNorm over the last dimension of f32.
 at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const ModelConfig& config);
-// One block. Of a part, whose configuration and weights these are, `joints` put what the parts compute together.
+// One block. Of a part, whose configuration and weights these are, `parallel` joins what the parts compute.
 at::Tensor block_forward(const ModelConfig& config, const BlockTensors& weights, const at::Tensor& x_NH,
-                         const AtenPass& pass, const std::optional<LayerPages>& pages, const Joints* joints = nullptr);
+                         const AtenPass& pass, const std::optional<LayerPages>& pages,
+                         const TensorParallel* parallel = nullptr);
 
 // One small graph per block, so that its gradients are freed before the next block's.
 struct AtenActivations : Activations {

@@ -9,8 +9,8 @@ namespace gyre {
 AtenPart::AtenPart(const ModelConfig& config, const ParameterSet& parameters, const Placement& placement,
                    std::shared_ptr<Peers> peers)
     : parameters_(parameters),
-      joints_(config, std::move(peers)),
-      config_(joints_.slicing().config(joints_.part())),
+      parallel_(config, std::move(peers)),
+      config_(parallel_.slicing().config(parallel_.part())),
       placement_(placement),
       angles_(config, placement) {}
 
@@ -22,7 +22,7 @@ void AtenPart::release() {
 void AtenPart::prepare() {
   if (!blocks_.empty()) return;
   const RootTensors& root = parameters_.root;
-  const Range rows = joints_.mine().vocab;
+  const Range rows = parallel_.mine().vocab;
   parameters_.enter(kRoot);
   root_.embed_VH = root.embed_VH.narrow(0, rows.first, rows.count).clone();
   root_.head_VH =
@@ -32,7 +32,8 @@ void AtenPart::prepare() {
   std::vector<BlockTensors> blocks;
   for (size_t i = 0; i < parameters_.blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
-    blocks.push_back(block_copy(joints_.slicing().block(parameters_.blocks[i], joints_.part()), placement_.compute));
+    const BlockTensors own = parallel_.slicing().block(parameters_.blocks[i], parallel_.part());
+    blocks.push_back(block_copy(own, placement_.compute));
     parameters_.leave(static_cast<int64_t>(i));
   }
   blocks_ = std::move(blocks);
@@ -43,17 +44,18 @@ at::Tensor AtenPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPag
   prepare();
   const auto& pages = dynamic_cast<AtenPages&>(kv);
   const AtenPass shared{plan_paged(pass, placement_.device), angles_.of(pass)};
-  at::Tensor x_NH = joints_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
+  at::Tensor x_NH = parallel_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
     return root_.embed_VH.index_select(0, upload_ids(rows, placement_.device));
   });
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    x_NH = block_forward(config_, blocks_[i], x_NH, shared, pages.layer(static_cast<int64_t>(i)), &joints_);
+    x_NH = block_forward(config_, blocks_[i], x_NH, shared, pages.layer(static_cast<int64_t>(i)), &parallel_);
   }
   return normalize(x_NH, root_.final_norm_H, config_);
 }
 
 void AtenPart::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
-  if (const at::Tensor all = joints_.logits(at::mm(hidden_RH, root_.head_VH.t())); all.defined()) logits_RV.copy_(all);
+  const at::Tensor all = parallel_.logits(at::mm(hidden_RH, root_.head_VH.t()));
+  if (all.defined()) logits_RV.copy_(all);
 }
 
 }  // namespace gyre

@@ -24,7 +24,7 @@ class AtenPart : public Inference {
 
  private:
   const ParameterSet& parameters_;
-  const Joints joints_;
+  const TensorParallel parallel_;
   const ModelConfig config_;  // of the part
   const Placement placement_;
   AngleTable angles_;

@@ -120,7 +120,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   const auto project = [&](const PackedMatrix& matrix, const at::Tensor& bias, auto&& multiply) {
     const at::Tensor own = work.delta_NH.view({-1}).narrow(0, 0, n * matrix.out()).view({n, matrix.out()});
     multiply(floats(bias), floats(own), matrix.out());
-    return joints ? joints->hidden(own) : own;
+    return parallel ? parallel->hidden(own) : own;
   };
   const auto project_rows = [&](const PackedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias) {
     return project(matrix, bias,
@@ -132,7 +132,7 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   rotate_heads(head_layout(), rope, pass.positions.data(), n, qkv, q + 2 * k, heads, q + k);
   store_kv(attention_shape(), pass.stored, heads + q, q + k, qkv + q + k, q + 2 * k, pages);
   attend(attention_shape(), pass.attended, heads, q + k, pages, o, q, floats(kept.logsumexp_NA));
-  const at::Tensor o_NQ = joints ? joints->query(kept.o_NQ) : kept.o_NQ;
+  const at::Tensor o_NQ = parallel ? parallel->query(kept.o_NQ) : kept.o_NQ;
   const at::Tensor attended_NH = project_rows(packed.out, o_NQ, weights.out_bias_H);
 
   add_rms_norm_operands(input, floats(attended_NH), n, h, floats(weights.mlp_norm_H), eps, p, middle, normed,
@@ -140,9 +140,9 @@ void Block::forward(const PackedBlock& packed, const Pass& pass, const PageMemor
   packed.gate_up.multiply_operands(normed, n, floats(weights.gate_up_bias_2F), gate_up, 2 * f);
   float* act = floats(work.act_NF);
   at::Tensor down_NH;
-  if (joints) {
+  if (parallel) {
     swiglu(gate_up, n, f, act);
-    down_NH = project_rows(packed.down, joints->intermediate(at::from_blob(act, {n, f})), weights.down_bias_H);
+    down_NH = project_rows(packed.down, parallel->intermediate(at::from_blob(act, {n, f})), weights.down_bias_H);
   } else {
     swiglu_operands(gate_up, n, f, p, act);
     down_NH = project(packed.down, weights.down_bias_H, [&](const float* bias, float* y, int64_t ldy) {

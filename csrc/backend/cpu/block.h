@@ -56,7 +56,7 @@ struct Block {
   const RopeTable& rope;
   // Of a part of a block, whose configuration and weights those above are: forward() puts what the parts compute
   // together. Null for a whole block.
-  const Joints* joints = nullptr;
+  const TensorParallel* parallel = nullptr;
 
   // output_NH (may be the input) from kept.input_NH. Writes the rows' keys and values into the layer's pages and fills
   // the rest of `kept`.

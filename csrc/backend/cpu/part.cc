@@ -12,8 +12,8 @@ namespace gyre {
 
 CpuPart::CpuPart(const ModelConfig& config, const ParameterSet& parameters, std::shared_ptr<Peers> peers)
     : parameters_(parameters),
-      joints_(config, std::move(peers)),
-      config_(joints_.slicing().config(joints_.part())),
+      parallel_(config, std::move(peers)),
+      config_(parallel_.slicing().config(parallel_.part())),
       rope_(inverse_frequencies(config)) {}
 
 void CpuPart::release() {
@@ -26,7 +26,7 @@ void CpuPart::prepare() {
   if (!blocks_.empty()) return;
   const RootTensors& root = parameters_.root;
   const Precision precision = config_.precision();
-  const Range rows = joints_.mine().vocab;
+  const Range rows = parallel_.mine().vocab;
   parameters_.enter(kRoot);
   pack(head_, root.head_VH.narrow(0, rows.first, rows.count), precision);
   if (!root.head_VH.is_same(root.embed_VH))
@@ -36,7 +36,7 @@ void CpuPart::prepare() {
   std::vector<PartBlock> blocks(parameters_.blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     parameters_.enter(static_cast<int64_t>(i));
-    const BlockTensors own = joints_.slicing().block(parameters_.blocks[i], joints_.part());
+    const BlockTensors own = parallel_.slicing().block(parameters_.blocks[i], parallel_.part());
     pack(blocks[i].packed, own, precision);
     blocks[i].beside = beside_packed(own);
     parameters_.leave(static_cast<int64_t>(i));
@@ -46,7 +46,7 @@ void CpuPart::prepare() {
 
 at::Tensor CpuPart::embed(std::span<const int32_t> ids) const {
   const PackedMatrix& table = embedding_.empty() ? head_ : embedding_;
-  return joints_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
+  return parallel_.embedded(ids, config_.hidden_size, [&](std::span<const int32_t> rows) {
     at::Tensor own = at::empty({static_cast<int64_t>(rows.size()), config_.hidden_size}, at::kFloat);
     gather_columns(table.panels(), rows.data(), static_cast<int64_t>(rows.size()), floats(own));
     return own;
@@ -67,7 +67,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
   scratch.read_again = false;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     scratch.input_NH = x_NH;
-    Block{config_, blocks_[i].beside, rope_, &joints_}.forward(
+    Block{config_, blocks_[i].beside, rope_, &parallel_}.forward(
         blocks_[i].packed, pass, pages.layer(static_cast<int64_t>(i)), scratch, work, x_NH);
   }
   at::Tensor hidden_NH = at::empty_like(x_NH);
@@ -79,7 +79,7 @@ at::Tensor CpuPart::infer(std::span<const int32_t> ids, const Pass& pass, KvPage
 void CpuPart::logits(const at::Tensor& hidden_RH, at::Tensor& logits_RV) {
   at::Tensor own_RV = at::empty({hidden_RH.size(0), head_.out()}, at::kFloat);
   head_.multiply(floats(hidden_RH), hidden_RH.stride(0), hidden_RH.size(0), nullptr, floats(own_RV), head_.out());
-  if (const at::Tensor all = joints_.logits(own_RV); all.defined()) logits_RV.copy_(all);
+  if (const at::Tensor all = parallel_.logits(own_RV); all.defined()) logits_RV.copy_(all);
 }
 
 }  // namespace gyre

@@ -33,7 +33,7 @@ class CpuPart : public Inference {
   at::Tensor embed(std::span<const int32_t> ids) const;
 
   const ParameterSet& parameters_;
-  const Joints joints_;
+  const TensorParallel parallel_;
   const ModelConfig config_;  // of the part
   RopeTable rope_;
   std::vector<PartBlock> blocks_;  // none: not made

@@ -42,8 +42,9 @@ func (l *idList) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]int32)(l))
 }
 
-// tokenizerConfig is the part of tokenizer_config.json that changes ids or the template. What is put around a text is not in
-// it: beside a tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor decides.
+// tokenizerConfig is the part of tokenizer_config.json that changes ids or the template. What is put around a text is
+// not in it: beside a tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor
+// decides.
 type tokenizerConfig struct {
 	fields       map[string]json.RawMessage
 	AddedTokens  map[string]bpe.AddedToken `json:"added_tokens_decoder"`
@@ -140,8 +141,8 @@ func (t *Tokenizer) addExtra(raw json.RawMessage) error {
 	return nil
 }
 
-// ModelStopIDs are the ids at which transformers' generate stops in a model directory: eos_token_id, a number, a list or null, of
-// generation_config.json, or else of config.json. Both files may be missing.
+// ModelStopIDs are the ids at which transformers' generate stops in a model directory: eos_token_id, a number, a list
+// or null, of generation_config.json, or else of config.json. Both files may be missing.
 func ModelStopIDs(dir string) ([]int32, error) {
 	for _, name := range []string{"generation_config.json", "config.json"} {
 		var file struct {

@@ -1,6 +1,6 @@
 // Package chat turns text and messages into token ids and back, as Hugging Face's transformers does for the model
-// directories it reads: tokenizer.json (package bpe), the special tokens of tokenizer_config.json, generation_config.json and
-// config.json, and the chat template.
+// directories it reads: tokenizer.json (package bpe), the special tokens of tokenizer_config.json,
+// generation_config.json and config.json, and the chat template.
 //
 // Three kinds of text are kept apart:
 //
@@ -9,8 +9,8 @@
 //   - markup (EncodeMarkup, what a chat template writes): special and other added tokens are recognised;
 //   - a document (Encode with special true): markup, with the tokens around it that the post-processor adds, such as a BOS.
 //
-// A Conversation is the token history of one episode. It only ever grows, by the ids that were sampled and by ids made from
-// new messages: there is no way to tokenize a reply again.
+// A Conversation is the token history of one episode. It only ever grows, by the ids that were sampled and by ids made
+// from new messages: there is no way to tokenize a reply again.
 package chat
 
 import (
@@ -27,8 +27,8 @@ type Span struct {
 	IDs   []int32
 }
 
-// Conversation is the token history of one episode under a chat template. Its prompt for each turn starts with the prompt and
-// the reply of the turn before, token for token. It is for one goroutine.
+// Conversation is the token history of one episode under a chat template. Its prompt for each turn starts with the
+// prompt and the reply of the turn before, token for token. It is for one goroutine.
 type Conversation struct {
 	t      *Tokenizer
 	roles  []string // of the messages so far, replies included
@@ -46,8 +46,9 @@ func (c *Conversation) Offer(tools []Tool) (err error) {
 	return err
 }
 
-// Open returns the first prompt: messages in the chat template, then the start of the assistant's turn, then prefix (the
-// start of every reply, such as "<think>"), in spans. Contents of messages are the environment's, the rest is the template's.
+// Open returns the first prompt: messages in the chat template, then the start of the assistant's turn, then prefix
+// (the start of every reply, such as "<think>"), in spans. Contents of messages are the environment's, the rest is the
+// template's.
 func (c *Conversation) Open(messages []Message, prefix string) ([]Span, error) {
 	if c.opened {
 		return nil, errors.New("conversation is open already: expected Continue")
@@ -58,9 +59,10 @@ func (c *Conversation) Open(messages []Message, prefix string) ([]Span, error) {
 	return c.extend(nil, nil, messages, prefix)
 }
 
-// Continue returns what follows a sampled reply: the end of the assistant's turn, messages, and the start of the next reply
-// as in Open. If the reply already ends with the token that ends a turn, that token is not repeated; if it was cut off, the
-// token is added and is the template's. The ids of the reply stay as they were sampled and are not part of the result.
+// Continue returns what follows a sampled reply: the end of the assistant's turn, messages, and the start of the next
+// reply as in Open. If the reply already ends with the token that ends a turn, that token is not repeated; if it was
+// cut off, the token is added and is the template's. The ids of the reply stay as they were sampled and are not part of
+// the result.
 func (c *Conversation) Continue(reply []int32, messages []Message, prefix string) ([]Span, error) {
 	if !c.opened {
 		return nil, errors.New("conversation is not open: expected Open first")
@@ -109,7 +111,8 @@ func (c *Conversation) extend(past []string, reply []int32, messages []Message, 
 }
 
 // alreadySaid returns how many ids of closing (what the template writes after a reply) the reply ends with already: the
-// longest overlap that has a special token or stop id in it, or else everything up to the stop id that the reply ends with.
+// longest overlap that has a special token or stop id in it, or else everything up to the stop id that the reply ends
+// with.
 func (t *Tokenizer) alreadySaid(reply, closing []int32) int {
 	stops := func(id int32) bool { return slices.Contains(t.stop, id) }
 	ends := func(id int32) bool { return t.Special(id) || stops(id) }

@@ -34,7 +34,8 @@ func FuzzForgery(f *testing.F) {
 	f.Add("\uf8f00.0\uf8f1", "\uf8f01.")
 	f.Fuzz(func(t *testing.T, first, second string) {
 		c := tok.NewConversation()
-		spans, err := c.Open([]Message{{Role: "system", Content: "s" + first}, {Role: "user", Content: "u" + second}}, "<think>")
+		spans, err := c.Open([]Message{{Role: "system", Content: "s" + first}, {Role: "user", Content: "u" + second}},
+			"<think>")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,8 @@ func FuzzForgery(f *testing.F) {
 				}
 			}
 		}
-		if want := []int32{imStart, imEnd, imStart, imEnd, imStart, imStart, imEnd, imStart}; !slices.Equal(marks, want) {
+		if want := []int32{imStart, imEnd, imStart, imEnd, imStart, imStart, imEnd, imStart}; !slices.Equal(marks,
+			want) {
 			t.Fatalf("%q, %q: special tokens %v, want %v", first, second, marks, want)
 		}
 	})

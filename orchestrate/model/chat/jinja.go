@@ -26,8 +26,8 @@ const (
 	maxDepth    = 64               // macro calls inside each other
 )
 
-// template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as many as are
-// ever executed at once.
+// template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as
+// many as are ever executed at once.
 type template struct {
 	path   string
 	source string
@@ -35,8 +35,8 @@ type template struct {
 	idle   []*exec.Template
 }
 
-// dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson that
-// keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
+// dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson
+// that keeps order, raise_exception, strftime_now, and the tag "generation". No template can read a file.
 var dialect = sync.OnceValue(func() *exec.Environment {
 	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
 	for name, filter := range map[string]exec.FilterFunction{"tojson": toJSON, "trim": trim} {
@@ -62,7 +62,8 @@ var dialect = sync.OnceValue(func() *exec.Environment {
 			return exec.AsValue(b.raised)
 		},
 	}))
-	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures, Methods: methods()}
+	return &exec.Environment{Context: globals, Filters: filters, Tests: builtins.Tests, ControlStructures: structures,
+		Methods: methods()}
 })
 
 // raised is an error that the template itself raised.
@@ -91,7 +92,8 @@ func parse(source string) (t *exec.Template, err error) {
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner // the outer one repeats the whole template
 		}
-		return nil, fmt.Errorf("not a chat template: %w (a conditional expression inside parentheses is not supported: use {%% set %%} or {%% if %%})", err)
+		return nil, fmt.Errorf("not a chat template: %w (a conditional expression inside parentheses is not "+
+			"supported: use {%% set %%} or {%% if %%})", err)
 	}
 	return compiled, nil
 }

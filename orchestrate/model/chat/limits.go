@@ -11,7 +11,8 @@ import (
 	"github.com/nikolalohinski/gonja/v2/parser"
 )
 
-// budget is what one rendering may still spend. It travels in the rendering's context under a key that templates cannot spell.
+// budget is what one rendering may still spend. It travels in the rendering's context under a key that templates cannot
+// spell.
 type budget struct {
 	deadline time.Time
 	depth    int     // macro calls under way

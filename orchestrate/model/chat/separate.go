@@ -16,17 +16,18 @@ type part struct {
 	message int // -1: the template's
 }
 
-// The template is rendered with a sentinel in place of each content, and what it wrote is what lies between the sentinels.
-// Sentinels are private-use characters around numbers: no template trims, splits or tests for them.
+// The template is rendered with a sentinel in place of each content, and what it wrote is what lies between the
+// sentinels. Sentinels are private-use characters around numbers: no template trims, splits or tests for them.
 const sentinelOpen, sentinelClose = "\uf8f0", "\uf8f1"
 
 // separate renders past and messages and returns the parts that follow the last past message (all parts, if there is
-// none), with the contents of messages in place. Rendering a second time with the true contents proves that the template
-// copies them as they are or without the white space around them; one that changes them otherwise is refused.
+// none), with the contents of messages in place. Rendering a second time with the true contents proves that the
+// template copies them as they are or without the white space around them; one that changes them otherwise is refused.
 //
 // past messages are sentinels in both renderings: what a template makes of the turns that lie behind is of no interest,
 // as their tokens stand.
-func (t *Tokenizer) separate(past []string, messages []Message, tools list, addGenerationPrompt bool, now time.Time) ([]part, error) {
+func (t *Tokenizer) separate(past []string, messages []Message, tools list, addGenerationPrompt bool,
+	now time.Time) ([]part, error) {
 	if err := CheckNames(messages); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,8 @@ func (t *Tokenizer) separate(past []string, messages []Message, tools list, addG
 		_, after, once := cutOnce(pattern, last)
 		_, rest, onceToo := cutOnce(text, last)
 		if !once || !onceToo {
-			return nil, fmt.Errorf("%s does not write the content of an earlier %q message exactly once, so what follows it cannot be told",
+			return nil, fmt.Errorf("%s does not write the content of an earlier %q message exactly once, so what "+
+				"follows it cannot be told",
 				t.template.path, past[len(past)-1])
 		}
 		pattern, text = after, rest
@@ -73,7 +75,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 	for i, p := range parts {
 		if p.message < 0 {
 			if !strings.HasPrefix(text, p.text) {
-				return nil, fmt.Errorf("%s writes something else when the contents change, so markup and contents cannot be told apart near %.40q",
+				return nil, fmt.Errorf("%s writes something else when the contents change, so markup and contents "+
+					"cannot be told apart near %.40q",
 					t.template.path, text)
 			}
 			filled[i], text = p, text[len(p.text):]
@@ -96,7 +99,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 			}
 		}
 		if !ok {
-			return nil, fmt.Errorf("%s changes the content of the %q message %d (%.40q): it must copy contents as they are, or trimmed",
+			return nil, fmt.Errorf("%s changes the content of the %q message %d (%.40q): it must copy contents as "+
+				"they are, or trimmed",
 				t.template.path, m.Role, p.message, m.Content)
 		}
 		filled[i], text, written[p.message] = p, rest, true
@@ -106,7 +110,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 	}
 	for i, ok := range written {
 		if !ok && strings.TrimSpace(messages[i].Content) != "" {
-			return nil, fmt.Errorf("%s leaves out the content of message %d (role %q)", t.template.path, i, messages[i].Role)
+			return nil, fmt.Errorf("%s leaves out the content of message %d (role %q)", t.template.path, i,
+				messages[i].Role)
 		}
 	}
 	return filled, nil
@@ -115,7 +120,8 @@ func (t *Tokenizer) fill(parts []part, text string, past int, messages []Message
 // trims are the forms in which a template may copy a content.
 func trims(content string) []string {
 	left := strings.TrimLeftFunc(content, isPythonSpace)
-	return []string{content, left, strings.TrimRightFunc(content, isPythonSpace), strings.TrimRightFunc(left, isPythonSpace)}
+	return []string{content, left, strings.TrimRightFunc(content, isPythonSpace), strings.TrimRightFunc(left,
+		isPythonSpace)}
 }
 
 func sentinel(nonce, i int) string {
@@ -154,7 +160,8 @@ func cut(pattern string, nonce int) ([]part, error) {
 		number, rest, _ := strings.Cut(after, sentinelClose)
 		i, err := strconv.Atoi(number)
 		if err != nil {
-			return nil, errors.New("the template changes the contents of messages, so markup and contents cannot be told apart")
+			return nil, errors.New("the template changes the contents of messages, so markup and contents cannot be " +
+				"told apart")
 		}
 		parts = append(parts, part{message: i})
 		pattern = rest

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Message is one message of a chat. Name and ToolCallID become part of the markup: they are names, not text (see CheckNames).
+// Message is one message of a chat. Name and ToolCallID become part of the markup: they are names, not text (see
+// CheckNames).
 type Message struct {
 	Role       string `json:"role"`
 	Content    string `json:"content"`
@@ -69,7 +70,8 @@ func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 			return t.setTemplate(path, n.Template)
 		}
 	}
-	return fmt.Errorf("%s: chat_template has %d named templates, but none is called \"default\": write the one to use to chat_template.jinja", path, len(named))
+	return fmt.Errorf("%s: chat_template has %d named templates, but none is called \"default\": write the one to "+
+		"use to chat_template.jinja", path, len(named))
 }
 
 func (t *Tokenizer) setTemplate(path, source string) error {
@@ -100,7 +102,8 @@ func (t *Tokenizer) Render(messages []Message, addGenerationPrompt bool) (string
 
 func (t *Tokenizer) render(messages []Message, tools list, addGenerationPrompt bool, now time.Time) (string, error) {
 	if t.template == nil {
-		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the configuration "+
+		return "", fmt.Errorf("%s has no chat template beside it: add a chat_template.jinja, name one in the "+
+			"configuration "+
 			"(model.chat_template), or use plain text prompts", t.path)
 	}
 	variables := map[string]any{
@@ -135,12 +138,14 @@ func messageValues(messages []Message) list {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{0,64}$`)
 
-// CheckNames refuses names that are more than names: templates write them into the markup, where an environment's text must not get.
+// CheckNames refuses names that are more than names: templates write them into the markup, where an environment's text
+// must not get.
 func CheckNames(messages []Message) error {
 	for i, m := range messages {
 		for what, text := range map[string]string{"role": m.Role, "name": m.Name, "tool_call_id": m.ToolCallID} {
 			if !plainName.MatchString(text) {
-				return fmt.Errorf("message %d has the %s %.80q, expected at most 64 letters, digits, '_', '.', ':' and '-'", i, what, text)
+				return fmt.Errorf("message %d has the %s %.80q, expected at most 64 letters, digits, '_', '.', ':' "+
+					"and '-'", i, what, text)
 			}
 		}
 	}
@@ -152,7 +157,8 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 	values := make(list, len(tools))
 	for i, tool := range tools {
 		if !plainName.MatchString(tool.Name) || tool.Name == "" {
-			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'", i, tool.Name)
+			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'",
+				i, tool.Name)
 		}
 		text, err := json.Marshal([]any{tool.Description, tool.Parameters})
 		if err != nil {
@@ -168,7 +174,8 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
 		if slices.ContainsFunc(ids, t.Special) || strings.Contains(said, sentinelOpen) {
-			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model", tool.Name)
+			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model",
+				tool.Name)
 		}
 		parameters := plain[1]
 		if parameters == nil {
@@ -202,8 +209,9 @@ func unescaped(v any) string {
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the
-// messages as ordinary text. Where the template changes contents (as some do with reasoning in an assistant's message), so
-// that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special token.
+// messages as ordinary text. Where the template changes contents (as some do with reasoning in an assistant's message),
+// so that they cannot be told from markup, the rendering is encoded as it is, provided that no content holds a special
+// token.
 func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int32, error) {
 	now := t.now()
 	parts, err := t.separate(nil, messages, nil, addGenerationPrompt, now)

@@ -56,7 +56,8 @@ func TestRenderMatchesTransformers(t *testing.T) {
 		got, err := withTemplate(t, r.Template).Render(r.Messages, r.Prompt)
 		switch {
 		case r.Text == nil:
-			if err == nil || !strings.HasSuffix(err.Error(), ": "+r.Error) || !strings.Contains(err.Error(), "chat_template.jinja: ") {
+			if err == nil || !strings.HasSuffix(err.Error(), ": "+r.Error) || !strings.Contains(err.Error(),
+				"chat_template.jinja: ") {
 				t.Errorf("%s: got %q, %v; want the error %q", r.Template, got, err, r.Error)
 			}
 		case err != nil || got != *r.Text:
@@ -68,8 +69,10 @@ func TestRenderMatchesTransformers(t *testing.T) {
 func TestTemplateSources(t *testing.T) {
 	user := []Message{{Role: "user", Content: "x"}}
 	for want, files := range map[string]map[string]string{
-		"jinja":   {"chat_template.jinja": "jinja", "chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
-		"json":    {"chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`},
+		"jinja": {"chat_template.jinja": "jinja", "chat_template.json": `{"chat_template": "json"}`,
+			"tokenizer_config.json": `{"chat_template": "config"}`},
+		"json": {"chat_template.json": `{"chat_template": "json"}`,
+			"tokenizer_config.json": `{"chat_template": "config"}`},
 		"config":  {"tokenizer_config.json": `{"chat_template": "config"}`},
 		"default": {"tokenizer_config.json": `{"chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "default"}]}`},
 	} {
@@ -78,13 +81,15 @@ func TestTemplateSources(t *testing.T) {
 		}
 	}
 	tok := open(t, map[string]string{})
-	if _, err := tok.Render(user, false); tok.HasTemplate() || err == nil || !strings.Contains(err.Error(), "has no chat template") {
+	if _, err := tok.Render(user, false); tok.HasTemplate() || err == nil || !strings.Contains(err.Error(),
+		"has no chat template") {
 		t.Errorf("without a template: %v", err)
 	}
 	if err := tok.SetTemplate(ChatML); err != nil || !tok.HasTemplate() {
 		t.Fatal(err)
 	}
-	if got, err := tok.Render(user, true); err != nil || got != "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n" {
+	if got, err := tok.Render(user, true); err != nil ||
+		got != "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n" {
 		t.Errorf("ChatML: %q, %v", got, err)
 	}
 }
@@ -103,8 +108,9 @@ func TestTemplateBounds(t *testing.T) {
 		"{{ messages[0]['content'].nothing_like_this(1)['x'](2) }}":                                               "",
 		"{{ range(1, 5, 0) }}":                                                                                    "the step is 0",
 		strings.Repeat("x", maxSource+1):                                                                          "at most",
-		strings.Repeat("{% if true %}", 50):                                                                       "not a chat template",
-		countDown + "{{ f(64) }}":                                                                                 "calls itself more than 64",
+		strings.Repeat("{% if true %}",
+			50): "not a chat template",
+		countDown + "{{ f(64) }}": "calls itself more than 64",
 	} {
 		err := tok.SetTemplate(source)
 		if err == nil {
@@ -180,7 +186,8 @@ func TestExpressions(t *testing.T) {
 func TestMethodsAtTheirBounds(t *testing.T) {
 	tok := open(t, map[string]string{})
 	nested := func(levels int) string {
-		return "{% set n = namespace(l=1) %}{% for i in range(" + strconv.Itoa(levels) + ") %}{% set n.l = KIND %}{% endfor %}{{ n.l | tojson | length }}"
+		return "{% set n = namespace(l=1) %}{% for i in range(" + strconv.Itoa(levels) +
+			") %}{% set n.l = KIND %}{% endfor %}{{ n.l | tojson | length }}"
 	}
 	for source, want := range map[string]string{ // "": refused
 		`{{ "a,b,c".split(",", 0) | join("|") }}`:                "a,b,c",

@@ -12,8 +12,8 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// toJSON is the filter tojson as transformers defines it: Python's json.dumps(x, ensure_ascii=False) with dictionaries in
-// their own order, ", " and ": " as separators unless an indent is given, and no HTML escapes.
+// toJSON is the filter tojson as transformers defines it: Python's json.dumps(x, ensure_ascii=False) with dictionaries
+// in their own order, ", " and ": " as separators unless an indent is given, and no HTML escapes.
 func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	if in.IsError() {
 		return in
@@ -132,7 +132,8 @@ func pythonFloat(f float64) string {
 	return string(b) + ".0"
 }
 
-// dictMembers lists a dictionary in order: that of the template's literal, or for messages and tools that of known, then the rest.
+// dictMembers lists a dictionary in order: that of the template's literal, or for messages and tools that of known,
+// then the rest.
 func dictMembers(v *exec.Value) []member {
 	var members []member
 	switch d := v.Interface().(type) {
@@ -164,7 +165,8 @@ func dictMembers(v *exec.Value) []member {
 }
 
 // known are the keys of messages and tools in the order in which people write them.
-var known = []string{"role", "content", "type", "function", "name", "description", "parameters", "properties", "required"}
+var known = []string{"role", "content", "type", "function", "name", "description", "parameters", "properties",
+	"required"}
 
 func rank(name string) int {
 	if i := slices.Index(known, name); i >= 0 {

@@ -14,8 +14,8 @@ import (
 	"gyre/orchestrate/model/chat/bpe"
 )
 
-// CountTokens opens the tokenizer and the chat template of a model directory, and gives a function that counts the tokens of a
-// prompt, the generation prompt included.
+// CountTokens opens the tokenizer and the chat template of a model directory, and gives a function that counts the
+// tokens of a prompt, the generation prompt included.
 func CountTokens(dir string) (func([]dataset.Message) (int, error), error) {
 	tokenizer, err := Load(dir)
 	return func(prompt []dataset.Message) (int, error) {
@@ -50,7 +50,8 @@ func Load(path string) (*Tokenizer, error) {
 	data, err := readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: expected the tokenizer.json of a Hugging Face model directory "+
-			"(where there is only vocab.json or tokenizer.model, save the tokenizer again with transformers' AutoTokenizer)", file)
+			"(where there is only vocab.json or tokenizer.model, save the tokenizer again with transformers' "+
+			"AutoTokenizer)", file)
 	}
 	if err != nil {
 		return nil, err
@@ -96,8 +97,8 @@ func readJSON(dir, name string, v any) (found bool, err error) {
 }
 
 // Encode tokenizes text. With special, it gives the ids of transformers' tokenizer(text): added tokens in the text are
-// recognised, and the post-processor's tokens (a BOS, say) are put around it. Without, everything in the text is ordinary
-// text and nothing is put around it. The only error is a text longer than bpe.MaxText.
+// recognised, and the post-processor's tokens (a BOS, say) are put around it. Without, everything in the text is
+// ordinary text and nothing is put around it. The only error is a text longer than bpe.MaxText.
 func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 	if !special {
 		return t.core.EncodeOrdinary(text)
@@ -113,8 +114,8 @@ func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 // rendered.
 func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) { return t.core.EncodeMarkup(text) }
 
-// Decode joins the text of ids, with U+FFFD for ill-formed UTF-8, and without special tokens if skipSpecial is set. It never
-// "cleans up" spaces (transformers' clean_up_tokenization_spaces), which would lose text.
+// Decode joins the text of ids, with U+FFFD for ill-formed UTF-8, and without special tokens if skipSpecial is set. It
+// never "cleans up" spaces (transformers' clean_up_tokenization_spaces), which would lose text.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return t.core.Decode(ids, skipSpecial)
 }
@@ -140,6 +141,6 @@ func (t *Tokenizer) ID(token string) (int32, bool) { return t.core.ID(token) }
 // Special reports whether id is a special token.
 func (t *Tokenizer) Special(id int32) bool { return t.core.Special(id) }
 
-// StopIDs are the ids that end a reply: eos_token_id of generation_config.json (of config.json where that says nothing), then
-// the tokenizer's own eos_token.
+// StopIDs are the ids that end a reply: eos_token_id of generation_config.json (of config.json where that says
+// nothing), then the tokenizer's own eos_token.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stop) }

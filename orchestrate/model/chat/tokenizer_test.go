@@ -79,7 +79,8 @@ func TestEncodeKinds(t *testing.T) {
 func TestVocabulary(t *testing.T) {
 	tok := open(t, map[string]string{})
 	all := tok.Vocabulary()
-	if len(all) != tok.VocabSize() || string(all[imEnd]) != "<|im_end|>" || tok.TokenBytes(int32(len(all))) != nil || tok.TokenBytes(-1) != nil {
+	if len(all) != tok.VocabSize() || string(all[imEnd]) != "<|im_end|>" || tok.TokenBytes(int32(len(all))) != nil ||
+		tok.TokenBytes(-1) != nil {
 		t.Errorf("%d entries, vocabulary size %d, id %d is %q", len(all), tok.VocabSize(), imEnd, all[imEnd])
 	}
 }
@@ -90,7 +91,8 @@ func TestStopIDs(t *testing.T) {
 		want  []int32
 	}{
 		{map[string]string{}, []int32{imEnd}},
-		{map[string]string{"generation_config.json": `{"eos_token_id": [0, 2]}`, "config.json": `{"eos_token_id": 1}`}, []int32{0, 2}},
+		{map[string]string{"generation_config.json": `{"eos_token_id": [0, 2]}`, "config.json": `{"eos_token_id": 1}`},
+			[]int32{0, 2}},
 		{map[string]string{"generation_config.json": `{}`, "config.json": `{"eos_token_id": 1}`}, []int32{1, 2}},
 		{map[string]string{"generation_config.json": `{"eos_token_id": null}`, "tokenizer_config.json": `{}`}, nil},
 	} {
@@ -106,11 +108,13 @@ func TestConfiguredTokens(t *testing.T) {
 		"added_tokens_decoder": {"0": {"content": "<|endoftext|>", "special": true}, "9000": {"content": "<tool>", "special": false}},
 		"additional_special_tokens": ["<a>", {"content": "<b>"}], "extra_special_tokens": {"image_token": "<image>"},
 		"pad_token": "[PAD]", "eos_token": "<|im_end|>"}`})
-	for content, special := range map[string]bool{"<tool>": false, "<a>": true, "<b>": true, "<image>": true, "[PAD]": true} {
+	for content, special := range map[string]bool{"<tool>": false, "<a>": true, "<b>": true, "<image>": true,
+		"[PAD]": true} {
 		ids, _ := tok.EncodeMarkup("x" + content)
 		last := ids[len(ids)-1]
 		if string(tok.TokenBytes(last)) != content || tok.Special(last) != special {
-			t.Errorf("%s became %v (special: %v), want one token, special: %v", content, ids, tok.Special(last), special)
+			t.Errorf("%s became %v (special: %v), want one token, special: %v", content, ids, tok.Special(last),
+				special)
 		}
 	}
 }
@@ -134,7 +138,8 @@ func TestLoadErrors(t *testing.T) {
 		t.Errorf("empty directory: %v", err)
 	}
 	dir := directory(t, map[string]string{})
-	if tok, err := Load(filepath.Join(dir, "tokenizer.json")); err != nil || tok.HasTemplate() || len(tok.StopIDs()) != 0 {
+	if tok, err := Load(filepath.Join(dir, "tokenizer.json")); err != nil || tok.HasTemplate() ||
+		len(tok.StopIDs()) != 0 {
 		t.Errorf("a single file: %v", err)
 	}
 }

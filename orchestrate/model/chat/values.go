@@ -34,9 +34,12 @@ func isPythonSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <=
 func methods() exec.Methods {
 	all := builtins.Methods
 	table := map[string]exec.Method[string]{}
-	for _, name := range []string{"capitalize", "casefold", "center", "encode", "endswith", "expandtabs", "find", "format", "isalnum", "isalpha",
-		"isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "ljust", "lower", "partition",
-		"removeprefix", "removesuffix", "replace", "rfind", "rjust", "rpartition", "splitlines", "startswith", "swapcase", "title", "upper", "zfill"} {
+	for _, name := range []string{"capitalize", "casefold", "center", "encode", "endswith", "expandtabs", "find",
+		"format", "isalnum", "isalpha",
+		"isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "ljust",
+		"lower", "partition",
+		"removeprefix", "removesuffix", "replace", "rfind", "rjust", "rpartition", "splitlines", "startswith",
+		"swapcase", "title", "upper", "zfill"} {
 		if m, ok := all.Str.Get(name); ok {
 			table[name] = m
 		}
@@ -103,7 +106,8 @@ func split(cut func(s, sep string, n int) []string) exec.Method[string] {
 
 // replaceText is str.replace; gonja's wants a count.
 func replaceText(s string, _ *exec.Value, args *exec.VarArgs) (any, error) {
-	if n := len(args.Args); n < 2 || n > 3 || !args.Args[0].IsString() || !args.Args[1].IsString() || n == 3 && !args.Args[2].IsInteger() {
+	if n := len(args.Args); n < 2 || n > 3 || !args.Args[0].IsString() || !args.Args[1].IsString() || n == 3 &&
+		!args.Args[2].IsInteger() {
 		return nil, exec.ErrInvalidCall(errors.New("expected the text to replace, what replaces it, and at most a count"))
 	}
 	count := -1

@@ -51,8 +51,9 @@ func logprobsOf(t *testing.T, m *torch.Model, ids []int32) []float32 {
 	return scores.Logprobs[1:]
 }
 
-// Every variant of the kernels that this processor runs computes what transformers does: in float32 up to rounding, in bfloat16 nearer to
-// float32 on average than transformers' own bfloat16 is. The largest of sixty distances is a matter of luck.
+// Every variant of the kernels that this processor runs computes what transformers does: in float32 up to rounding, in
+// bfloat16 nearer to float32 on average than transformers' own bfloat16 is. The largest of sixty distances is a matter
+// of luck.
 func TestEveryInstructionSetIsTransformers(t *testing.T) {
 	const variable = "GYRE_TEST_ISA"
 	if os.Getenv(variable) == "" {
@@ -85,7 +86,8 @@ func TestEveryInstructionSetIsTransformers(t *testing.T) {
 				mean, largest = mean+d/float64(len(want.Logprobs)), max(largest, d)
 			}
 			if mean > want.Pure.Mean || largest > 2*want.Pure.Max || mean == 0 {
-				t.Errorf("%s: in bfloat16 %.2g from float32 on average and %.2g at most, transformers %.2g and %.2g", dir, mean, largest,
+				t.Errorf("%s: in bfloat16 %.2g from float32 on average and %.2g at most, transformers %.2g and %.2g",
+					dir, mean, largest,
 					want.Pure.Mean, want.Pure.Max)
 			}
 		}
@@ -136,7 +138,8 @@ func TestBFloat16GradientsPointTheSameWay(t *testing.T) {
 				weights[i] = 1 / float32(len(want.IDs)-1)
 			}
 			loss := torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}
-			if _, err := m.PolicyBackward(batch, torch.PolicyInputs{Weights: weights}, loss, torch.Terms(g, g, g)); err != nil {
+			if _, err := m.PolicyBackward(batch, torch.PolicyInputs{Weights: weights}, loss, torch.Terms(g, g,
+				g)); err != nil {
 				t.Fatal(err)
 			}
 			parameters, err := m.Parameters()

@@ -19,14 +19,15 @@ import (
 // ManifestName is the file that makes a directory a checkpoint. It is written last.
 const ManifestName = "manifest.json"
 
-// manifestVersion counts changes of the format. A newer one is refused rather than misread; the first had no digest of its own.
+// manifestVersion counts changes of the format. A newer one is refused rather than misread; the first had no digest of
+// its own.
 const manifestVersion = 2
 
 // ErrCorrupt is what a checkpoint fails with when it is not what was saved.
 var ErrCorrupt = errors.New("corrupt checkpoint")
 
-// manifest lists a checkpoint's files by slash-separated path. SHA256 is that of its own text with zeros in this place, so that a change
-// of the state or of a digest is found as well.
+// manifest lists a checkpoint's files by slash-separated path. SHA256 is that of its own text with zeros in this place,
+// so that a change of the state or of a digest is found as well.
 type manifest struct {
 	Format int                   `json:"format"`
 	SHA256 string                `json:"sha256"`
@@ -101,11 +102,13 @@ func readManifest(dir string) (manifest, error) {
 		return m, fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(dir, ManifestName), err)
 	}
 	if m.Format < 1 || m.Format > manifestVersion {
-		return m, fmt.Errorf("%w: %s has format %d, this program reads 1 to %d", ErrCorrupt, filepath.Join(dir, ManifestName), m.Format, manifestVersion)
+		return m, fmt.Errorf("%w: %s has format %d, this program reads 1 to %d", ErrCorrupt, filepath.Join(dir,
+			ManifestName), m.Format, manifestVersion)
 	}
 	if m.Format > 1 || m.SHA256 != "" {
 		if got := sum(bytes.Replace(text, []byte(m.SHA256), []byte(blank), 1)); got != m.SHA256 {
-			return m, fmt.Errorf("%w: %s has SHA-256 %s, expected %q", ErrCorrupt, filepath.Join(dir, ManifestName), got, m.SHA256)
+			return m, fmt.Errorf("%w: %s has SHA-256 %s, expected %q", ErrCorrupt, filepath.Join(dir, ManifestName),
+				got, m.SHA256)
 		}
 	}
 	return m, nil
@@ -115,7 +118,8 @@ func readManifest(dir string) (manifest, error) {
 func (m manifest) checkSizes(dir string) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		if !filepath.IsLocal(filepath.FromSlash(name)) {
-			return fmt.Errorf("%w: %s names a file outside the checkpoint: %q", ErrCorrupt, filepath.Join(dir, ManifestName), name)
+			return fmt.Errorf("%w: %s names a file outside the checkpoint: %q", ErrCorrupt, filepath.Join(dir,
+				ManifestName), name)
 		}
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		info, err := os.Lstat(path)
@@ -135,8 +139,8 @@ func (m manifest) checkSizes(dir string) error {
 // and its expected and actual digest.
 func Verify(dir string) error { return verifyBelow(dir, "", true) }
 
-// verifyBelow is Verify for the files whose name begins with prefix. Without weights, only the sizes of files of tensors are compared,
-// which would take seconds per billion parameters to read.
+// verifyBelow is Verify for the files whose name begins with prefix. Without weights, only the sizes of files of
+// tensors are compared, which would take seconds per billion parameters to read.
 func verifyBelow(dir, prefix string, weights bool) error {
 	m, err := readManifest(dir)
 	if err != nil {

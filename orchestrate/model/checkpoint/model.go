@@ -5,8 +5,9 @@
 //	manifest.go   what a finished checkpoint holds: sizes and digests of its files, and the run's state
 //	series.go     the checkpoints of a run: Begin … Commit (whole or not at all), find and verify, the newest, pruning
 //
-// What lies on disk is the concern of sub-packages, which know nothing of libtorch: weights (files of tensors), hf (model directories),
-// convert (other formats into them, and what a file holds), policyinit (new policies), pull (downloads).
+// What lies on disk is the concern of sub-packages, which know nothing of libtorch: weights (files of tensors), hf
+// (model directories), convert (other formats into them, and what a file holds), policyinit (new policies), pull
+// (downloads).
 package checkpoint
 
 import (
@@ -22,8 +23,8 @@ import (
 // Config is a model directory's config.json, and the model it describes.
 type Config = hf.Config
 
-// ReadConfig reads dir/config.json in either spelling. The settings of a checkpoint's actor are verified first: a changed byte may be one
-// that no reader of the directory minds, or one that makes it complain of something else.
+// ReadConfig reads dir/config.json in either spelling. The settings of a checkpoint's actor are verified first: a
+// changed byte may be one that no reader of the directory minds, or one that makes it complain of something else.
 func ReadConfig(dir string) (Config, error) {
 	if err := VerifySettings(dir); err != nil {
 		return Config{}, err
@@ -31,7 +32,8 @@ func ReadConfig(dir string) (Config, error) {
 	return hf.ReadConfig(dir)
 }
 
-var dtypes = map[weights.DType]torch.DType{weights.F32: torch.F32, weights.F16: torch.F16, weights.BF16: torch.BF16, weights.F64: torch.F64}
+var dtypes = map[weights.DType]torch.DType{weights.F32: torch.F32, weights.F16: torch.F16, weights.BF16: torch.BF16,
+	weights.F64: torch.F64}
 
 func fileDType(d torch.DType) (weights.DType, error) {
 	for file, memory := range dtypes {
@@ -39,14 +41,16 @@ func fileDType(d torch.DType) (weights.DType, error) {
 			return file, nil
 		}
 	}
-	return 0, fmt.Errorf("checkpoint: weights cannot be stored as %v: expected float32, bfloat16, float16 or float64", d)
+	return 0, fmt.Errorf("checkpoint: weights cannot be stored as %v: expected float32, bfloat16, float16 or float64",
+		d)
 }
 
 // Loaded is a model read from a directory. The caller closes Model.
 type Loaded struct {
 	Model  *torch.Model
 	Config Config
-	Notes  []string // what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
+	// what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
+	Notes []string
 }
 
 // LoadModel reads the model of a Hugging Face directory with the given head onto a device; see [Load].
@@ -97,7 +101,8 @@ func Reload(m *torch.Model, dir string) error {
 	return fill(m, found.Entries)
 }
 
-// Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would refuse.
+// Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would
+// refuse.
 func Check(dir string, head torch.Head) error {
 	if err := VerifyModel(dir); err != nil {
 		return err

@@ -72,7 +72,8 @@ func TestSaveAndLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before.ModelConfig != after.ModelConfig || !slices.Equal(before.EOS, after.EOS) || after.DType != before.DType {
+		if before.ModelConfig != after.ModelConfig || !slices.Equal(before.EOS, after.EOS) ||
+			after.DType != before.DType {
 			t.Errorf("%s: configuration %+v, saved as %+v", fixture, before, after)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "generation_config.json")); err != nil {
@@ -91,7 +92,8 @@ func TestValueHeads(t *testing.T) {
 		t.Errorf("notes %v", loaded.Notes)
 	}
 	batch := torch.Batch{Offsets: []int64{0, 3}, IDs: []int32{1, 2, 3}, Mask: []uint8{0, 1, 1}}
-	if values, err := loaded.Model.Values(batch); err != nil || slices.ContainsFunc(values, func(v float32) bool { return v != 0 }) {
+	if values, err := loaded.Model.Values(batch); err != nil || slices.ContainsFunc(values,
+		func(v float32) bool { return v != 0 }) {
 		t.Errorf("values of a new head: %v, %v", values, err)
 	}
 	critic := load(t, "testdata/critic", torch.HeadValue)
@@ -109,7 +111,8 @@ func TestValueHeads(t *testing.T) {
 	if c, err := ReadConfig(dir); err != nil || c.Head != torch.HeadValue {
 		t.Errorf("saved critic: %+v, %v", c, err)
 	}
-	if _, err := LoadModel(dir, torch.HeadLM, torch.Placement{}); err == nil || !strings.Contains(err.Error(), "extra    score.weight") {
+	if _, err := LoadModel(dir, torch.HeadLM, torch.Placement{}); err == nil || !strings.Contains(err.Error(),
+		"extra    score.weight") {
 		t.Errorf("critic as a language model: %v", err)
 	}
 }
@@ -158,7 +161,8 @@ func TestOptimizerState(t *testing.T) {
 	if err := LoadOptimizer(path, m, o); err != nil {
 		t.Fatal(err)
 	}
-	if o.Steps() != 7 || !slices.Equal(fill(torch.FirstMoment, 0, 0), first) || !slices.Equal(fill(torch.SecondMoment, 3, 0), second) {
+	if o.Steps() != 7 || !slices.Equal(fill(torch.FirstMoment, 0, 0), first) ||
+		!slices.Equal(fill(torch.SecondMoment, 3, 0), second) {
 		t.Errorf("restored: %d steps", o.Steps())
 	}
 	other := load(t, "testdata/llama", torch.HeadLM)
@@ -170,7 +174,8 @@ func TestOptimizerState(t *testing.T) {
 	if err := LoadOptimizer(path, other, wrong); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("state of another model: %v", err)
 	}
-	if err := LoadOptimizer(filepath.Join(t.TempDir(), "none.safetensors"), m, o); err == nil || !strings.Contains(err.Error(), "without optimizer state") {
+	if err := LoadOptimizer(filepath.Join(t.TempDir(), "none.safetensors"), m, o); err == nil ||
+		!strings.Contains(err.Error(), "without optimizer state") {
 		t.Errorf("no state: %v", err)
 	}
 }

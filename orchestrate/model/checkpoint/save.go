@@ -15,8 +15,8 @@ import (
 )
 
 // SaveModel writes the model into the existing directory dir in Hugging Face's layout, as dtype. Token ids come from
-// source's config.json and the tokenizer's files from source; an empty source leaves both out. Of a model over ranks all call it, those that write
-// nothing with an empty dir.
+// source's config.json and the tokenizer's files from source; an empty source leaves both out. Of a model over ranks
+// all call it, those that write nothing with an empty dir.
 func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype torch.DType) error {
 	stored, err := fileDType(dtype)
 	if err != nil {
@@ -39,7 +39,8 @@ func SaveModel(ctx context.Context, m *torch.Model, dir, source string, dtype to
 	if err := g.addAll(parameters, "", c.DType, m.Shard); err != nil {
 		return err
 	}
-	if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil || dir == "" || source == "" {
+	if err := g.write(dir != "", func() error { return hf.Save(dir, c, g.list, hf.ShardSize) }); err != nil ||
+		dir == "" || source == "" {
 		return err
 	}
 	return hf.CopyCompanions(dir, source)
@@ -95,7 +96,10 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	for which, moment := range moments {
 		for i, p := range parameters {
 			name := moment + "." + p.Name
-			if err := loadMoment(byName[name], p, &buffer, func() (torch.Shard, error) { return o.Shard(which, i) }); err != nil {
+			if err := loadMoment(byName[name], p, &buffer, func() (torch.Shard, error) {
+				return o.Shard(which,
+					i)
+			}); err != nil {
 				return fmt.Errorf("%s: tensor %s: %w", path, name, err)
 			}
 			delete(byName, name)

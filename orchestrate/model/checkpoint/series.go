@@ -58,8 +58,9 @@ func Latest(parent, prefix string) (newest Found, ok bool, skipped []error, err 
 	return Found{}, false, skipped, nil
 }
 
-// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all. Directories that are not
-// complete checkpoints, and steps that spare (which may be nil) holds on to, are neither counted nor removed.
+// Prune removes the older checkpoints of a series beyond the newest keep complete ones; keep <= 0 keeps all.
+// Directories that are not complete checkpoints, and steps that spare (which may be nil) holds on to, are neither
+// counted nor removed.
 func Prune(parent, prefix string, keep int, spare func(step int) bool) error {
 	all, err := list(parent, prefix)
 	if err != nil || keep <= 0 {
@@ -93,15 +94,17 @@ type Models struct {
 	Root   string // the folder with the manifest, where optimizer and state are; "" for a plain directory
 }
 
-// Find takes whatever may be called a checkpoint: a run directory (its newest intact one), a step's folder of a run, or a Hugging Face
-// directory. What a manifest covers is verified, also when only the actor of a step's folder is asked for, and ErrCorrupt names the file
-// that changed. Newer checkpoints of a run that were passed over are in skipped.
+// Find takes whatever may be called a checkpoint: a run directory (its newest intact one), a step's folder of a run, or
+// a Hugging Face directory. What a manifest covers is verified, also when only the actor of a step's folder is asked
+// for, and ErrCorrupt names the file that changed. Newer checkpoints of a run that were passed over are in skipped.
 func Find(path, prefix string) (found Models, skipped []error, err error) {
 	if info, err := os.Stat(path); err != nil {
-		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN folders there; `gyre model init` and "+
+		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN "+
+			"folders there; `gyre model init` and "+
 			"`gyre model pull` make a model's", ErrNone, err, prefix)
 	} else if !info.IsDir() {
-		return found, nil, fmt.Errorf("%w: %s is a file, expected a run directory, a %sN folder or a Hugging Face directory", ErrNone, path, prefix)
+		return found, nil, fmt.Errorf("%w: %s is a file, expected a run directory, a %sN folder or a Hugging Face "+
+			"directory", ErrNone, path, prefix)
 	}
 	root := path
 	switch {
@@ -119,7 +122,8 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 		case len(skipped) > 0:
 			err = fmt.Errorf("no intact checkpoint is left in %s: %w", path, errors.Join(skipped...))
 		default:
-			err = fmt.Errorf("%w: %s has no %sN folder (a run), no actor/config.json (a %sN folder) and no config.json (a Hugging Face directory)",
+			err = fmt.Errorf("%w: %s has no %sN folder (a run), no actor/config.json (a %sN folder) and no "+
+				"config.json (a Hugging Face directory)",
 				ErrNone, path, prefix, prefix)
 		}
 	}
@@ -133,8 +137,9 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 	return found, skipped, nil
 }
 
-// VerifyModel verifies the actor or critic of a checkpoint alone, whatever links lead to it: what lies beside it may have been removed to
-// save space. Of a file the folder is looked at. Other directories and files are taken as they are.
+// VerifyModel verifies the actor or critic of a checkpoint alone, whatever links lead to it: what lies beside it may
+// have been removed to save space. Of a file the folder is looked at. Other directories and files are taken as they
+// are.
 func VerifyModel(path string) error { return verifyModel(path, true) }
 
 // VerifySettings is VerifyModel without the bytes of the weights, for those who read the files beside them.

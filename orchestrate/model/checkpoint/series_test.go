@@ -103,7 +103,8 @@ func TestSeries(t *testing.T) {
 	if err := Prune(parent, prefix, 2, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(t, parent), "global_step_07 global_step_10 global_step_11 global_step_9 global_step_x"; got != want {
+	if got, want := names(t, parent),
+		"global_step_07 global_step_10 global_step_11 global_step_9 global_step_x"; got != want {
 		t.Errorf("after pruning: %s, want %s", got, want)
 	}
 	if err := Prune(parent, prefix, 0, nil); err != nil || !strings.Contains(names(t, parent), "global_step_9") {
@@ -126,7 +127,10 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 			other := filepath.Join(dir, "actor", "file2")
 			return errors.Join(os.Rename(file, file+"x"), os.Rename(other, file), os.Rename(file+"x", other))
 		},
-		"symlink":      func(_, file string) error { return errors.Join(os.Remove(file), os.Symlink("/etc/passwd", file)) },
+		"symlink": func(_, file string) error {
+			return errors.Join(os.Remove(file), os.Symlink("/etc/passwd",
+				file))
+		},
 		"no manifest":  func(dir, _ string) error { return os.Remove(filepath.Join(dir, ManifestName)) },
 		"cut manifest": func(dir, _ string) error { return os.Truncate(filepath.Join(dir, ManifestName), 50) },
 		"newer format": func(dir, _ string) error {
@@ -143,7 +147,8 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := Verify(dir)
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "file1") && !strings.Contains(err.Error(), ManifestName) {
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "file1") && !strings.Contains(err.Error(),
+			ManifestName) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if step, skipped := latest(t, parent); step != 1 || len(skipped) != 1 {
@@ -157,17 +162,20 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 	}
 }
 
-// Whatever byte of whatever file changes, the checkpoint, its run and (for a file of its own) the model in it are refused with the file's name.
+// Whatever byte of whatever file changes, the checkpoint, its run and (for a file of its own) the model in it are
+// refused with the file's name.
 func TestAnyFlippedByteIsFound(t *testing.T) {
 	run := t.TempDir()
 	p, err := Begin(run, prefix+"7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"actor/config.json": `{"a": 1}`, "actor/model.safetensors": "weights", "critic/config.json": "{}",
+	for name, text := range map[string]string{"actor/config.json": `{"a": 1}`, "actor/model.safetensors": "weights",
+		"critic/config.json":          "{}",
 		"optimizer/actor.safetensors": "moments"} {
 		file := filepath.Join(p.Dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text),
+			0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,14 +185,16 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	step := filepath.Join(run, prefix+"7")
 	actor, critic := filepath.Join(step, "actor"), filepath.Join(step, "critic")
 	for _, path := range []string{run, step} {
-		if found, skipped, err := Find(path, prefix); err != nil || len(skipped) > 0 || found != (Models{actor, critic, step}) {
+		if found, skipped, err := Find(path, prefix); err != nil || len(skipped) > 0 ||
+			found != (Models{actor, critic, step}) {
 			t.Fatalf("%s intact: %+v, %v, %v", path, found, skipped, err)
 		}
 	}
 	if found, _, err := Find(actor, prefix); err != nil || found != (Models{Actor: actor}) {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	best, start := filepath.Join(run, "best"), filepath.Join(run, "merged_model") // links to a step and to its model, as fine-tuning leaves them
+	// links to a step and to its model, as fine-tuning leaves them
+	best, start := filepath.Join(run, "best"), filepath.Join(run, "merged_model")
 	if err := errors.Join(os.Symlink(prefix+"7", best), os.Symlink("best/actor", start)); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +224,8 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 			}
 			for _, path := range append(asked, best) {
 				_, _, err := Find(path, prefix)
-				named := err != nil && (strings.Contains(err.Error(), file) || strings.Contains(err.Error(), strings.Replace(file, step, best, 1)))
+				named := err != nil && (strings.Contains(err.Error(), file) || strings.Contains(err.Error(),
+					strings.Replace(file, step, best, 1)))
 				if !errors.Is(err, ErrCorrupt) || !named {
 					t.Errorf("%s with byte %d of %s flipped: %v", path, at, file, err)
 				}
@@ -252,8 +263,8 @@ func TestAnyFlippedByteIsFound(t *testing.T) {
 	}
 }
 
-// Whoever reads the settings of a model finds a change of them, and of the size of its weights; a change within the weights is found by
-// those who read them.
+// Whoever reads the settings of a model finds a change of them, and of the size of its weights; a change within the
+// weights is found by those who read them.
 func TestSettingsAreVerifiedWithoutTheWeights(t *testing.T) {
 	actor := filepath.Join(t.TempDir(), prefix+"1", "actor")
 	p, err := Begin(filepath.Dir(filepath.Dir(actor)), prefix+"1")
@@ -262,7 +273,8 @@ func TestSettingsAreVerifiedWithoutTheWeights(t *testing.T) {
 	}
 	texts := map[string]string{"config.json": "{}", "model.safetensors": "weights"}
 	write := func(dir, name, text string) {
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text),
+			0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -275,9 +287,11 @@ func TestSettingsAreVerifiedWithoutTheWeights(t *testing.T) {
 	for _, c := range []struct {
 		name, text      string
 		settings, model error
-	}{{"config.json", "[]", ErrCorrupt, ErrCorrupt}, {"model.safetensors", "weighty", nil, ErrCorrupt}, {"model.safetensors", "light", ErrCorrupt, ErrCorrupt}} {
+	}{{"config.json", "[]", ErrCorrupt, ErrCorrupt}, {"model.safetensors", "weighty", nil, ErrCorrupt},
+		{"model.safetensors", "light", ErrCorrupt, ErrCorrupt}} {
 		write(actor, c.name, c.text)
-		if settings, model := VerifySettings(actor), VerifyModel(actor); !errors.Is(settings, c.settings) || !errors.Is(model, c.model) {
+		if settings, model := VerifySettings(actor), VerifyModel(actor); !errors.Is(settings, c.settings) ||
+			!errors.Is(model, c.model) {
 			t.Errorf("%s is %q: settings %v, model %v", c.name, c.text, settings, model)
 		}
 		write(actor, c.name, texts[c.name])
@@ -287,7 +301,8 @@ func TestSettingsAreVerifiedWithoutTheWeights(t *testing.T) {
 // Manifests of the first format have no digest of their own.
 func TestFirstFormatIsRead(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":1,"files":{},"state":{"Step":3}}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format":1,"files":{},"state":{"Step":3}}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	var s state
@@ -300,7 +315,8 @@ func TestFirstFormatIsRead(t *testing.T) {
 func TestPruneSpares(t *testing.T) {
 	parent := t.TempDir()
 	mustSave(t, parent, 1, 2, 3, 4)
-	if err := Prune(parent, prefix, 1, func(step int) bool { return step == 2 }); err != nil || names(t, parent) != "global_step_2 global_step_4" {
+	if err := Prune(parent, prefix, 1, func(step int) bool { return step == 2 }); err != nil || names(t,
+		parent) != "global_step_2 global_step_4" {
 		t.Errorf("%v, %s", err, names(t, parent))
 	}
 }

@@ -27,7 +27,8 @@ func (r Ranks) model(config torch.ModelConfig) (*torch.Model, error) {
 // hold copies what a process holds of a tensor out of the whole of it.
 func hold(s torch.Shard, from *weights.Tensor, data []byte) error {
 	if from.Strides != nil {
-		return fmt.Errorf("%s: tensor %s is not stored row by row, so that ranks cannot read their parts: convert the model with `gyre model convert`", from.File, from.Name)
+		return fmt.Errorf("%s: tensor %s is not stored row by row, so that ranks cannot read their parts: convert "+
+			"the model with `gyre model convert`", from.File, from.Name)
 	}
 	shape, err := s.Tensor.Shape()
 	if err != nil || len(shape) != 1 || shape[0] == 0 {
@@ -41,8 +42,8 @@ func hold(s torch.Shard, from *weights.Tensor, data []byte) error {
 	return s.Tensor.CopyIn(dtypes[from.DType], shape, nil, data[first:last])
 }
 
-// gatherer writes tensors of which every process holds a part, or the only process all. All go through the same tensors in the same
-// order, one at a time, so that none ever holds the whole model; one of them writes.
+// gatherer writes tensors of which every process holds a part, or the only process all. All go through the same tensors
+// in the same order, one at a time, so that none ever holds the whole model; one of them writes.
 type gatherer struct {
 	ctx   context.Context
 	group *torch.Group
@@ -51,21 +52,23 @@ type gatherer struct {
 }
 
 // addAll lists the parameters under names with a prefix; held gives this process's part of each.
-func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype weights.DType, held func(i int) (torch.Shard, error)) error {
+func (g *gatherer) addAll(parameters []torch.Parameter, prefix string, dtype weights.DType,
+	held func(i int) (torch.Shard, error)) error {
 	for i, p := range parameters {
 		shape, err := p.Tensor.Shape()
 		if err != nil {
 			return err
 		}
-		g.list = append(g.list, weights.Source{Name: prefix + p.Name, DType: dtype, Shape: shape, Fill: func(dst []byte) error {
-			g.done++
-			s, err := held(i)
-			if err != nil {
-				return err
-			}
-			defer s.Tensor.Close()
-			return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
-		}})
+		g.list = append(g.list, weights.Source{Name: prefix + p.Name, DType: dtype, Shape: shape,
+			Fill: func(dst []byte) error {
+				g.done++
+				s, err := held(i)
+				if err != nil {
+					return err
+				}
+				defer s.Tensor.Close()
+				return Assemble(g.ctx, g.group, s, dtypes[dtype], dst)
+			}})
 	}
 	return nil
 }
@@ -108,8 +111,8 @@ func Assemble(ctx context.Context, group *torch.Group, s torch.Shard, dtype torc
 	return nil
 }
 
-// write runs a writer of the list on the process that writes; the others gather only. Where writing fails the rest is gathered all the
-// same: the other processes wait for it.
+// write runs a writer of the list on the process that writes; the others gather only. Where writing fails the rest is
+// gathered all the same: the other processes wait for it.
 func (g *gatherer) write(writes bool, with func() error) error {
 	var err error
 	if writes {

@@ -26,7 +26,8 @@ func init() {
 	}
 }
 
-// unspell returns the bytes that a token of such a vocabulary spells; ok is false when token has a character that stands for no byte.
+// unspell returns the bytes that a token of such a vocabulary spells; ok is false when token has a character that
+// stands for no byte.
 func unspell(token string) (raw string, ok bool) {
 	out := make([]byte, 0, len(token))
 	for _, r := range token {
@@ -39,8 +40,8 @@ func unspell(token string) (raw string, ok bool) {
 	return string(out), true
 }
 
-// ToValidUTF8 replaces each maximal ill-formed part of s by U+FFFD, as the Unicode Standard (3.9, "U+FFFD substitution of
-// maximal subparts") and Rust's String::from_utf8_lossy do. (strings.ToValidUTF8 replaces whole runs.)
+// ToValidUTF8 replaces each maximal ill-formed part of s by U+FFFD, as the Unicode Standard (3.9, "U+FFFD substitution
+// of maximal subparts") and Rust's String::from_utf8_lossy do. (strings.ToValidUTF8 replaces whole runs.)
 func ToValidUTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -23,7 +23,8 @@ func FuzzEncode(f *testing.F) {
 				t.Fatalf("%q: %v, %v", text, ids, err)
 			}
 			cut = max(0, min(cut, len(text)))
-			if _, from, err := tok.EncodeSegments([]Segment{{text[:cut], true}, {text[cut:], false}}); err != nil || !slices.IsSorted(from) {
+			if _, from, err := tok.EncodeSegments([]Segment{{text[:cut], true}, {text[cut:], false}}); err != nil ||
+				!slices.IsSorted(from) {
 				t.Fatalf("%q cut at %d: %v, %v", text, cut, from, err)
 			}
 		}

@@ -21,8 +21,8 @@ type merger struct {
 	heap    []candidate
 }
 
-// merge applies rules to the tokens in order of rank, then of position, until none applies, and appends the result to out:
-// O(n log n) for n tokens.
+// merge applies rules to the tokens in order of rank, then of position, until none applies, and appends the result to
+// out: O(n log n) for n tokens.
 func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int32 {
 	m.symbols, m.heap = m.symbols[:0], m.heap[:0]
 	for i, id := range tokens {

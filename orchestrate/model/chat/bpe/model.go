@@ -89,7 +89,8 @@ func parseModel(data json.RawMessage) (*model, error) {
 	case f.Dropout != nil && *f.Dropout != 0:
 		return nil, fmt.Errorf("model.dropout is %v: ids would be random, expected null", *f.Dropout)
 	case f.ByteFallback:
-		return nil, errors.New("model.byte_fallback is set: SentencePiece-style BPE is not supported, expected byte-level BPE")
+		return nil, errors.New("model.byte_fallback is set: SentencePiece-style BPE is not supported, expected " +
+			"byte-level BPE")
 	case f.Prefix != nil && *f.Prefix != "":
 		return nil, fmt.Errorf("model.continuing_subword_prefix is %q, expected none", *f.Prefix)
 	case f.Suffix != nil && *f.Suffix != "":

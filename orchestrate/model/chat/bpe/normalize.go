@@ -10,9 +10,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// form is a Unicode normal form as the crate unicode-normalization-alignments computes it. x/text gives decompositions, combining
-// classes and compositions of single characters and pairs; whole strings it would change otherwise: it inserts U+034F after 30 combining
-// marks, and it knows the characters of later Unicode versions (inert).
+// form is a Unicode normal form as the crate unicode-normalization-alignments computes it. x/text gives decompositions,
+// combining classes and compositions of single characters and pairs; whole strings it would change otherwise: it
+// inserts U+034F after 30 combining marks, and it knows the characters of later Unicode versions (inert).
 type form struct {
 	decompose norm.Form // NFD or NFKD: which decompositions apply
 	done      norm.Form // strings that are wholly in this form need no work
@@ -51,7 +51,8 @@ func parseNormalizer(raw json.RawMessage) ([]form, error) {
 	}
 	f, ok := forms[n.Type]
 	if !ok {
-		return nil, fmt.Errorf("normalizer %q is not supported: expected null, NFC, NFD, NFKC, NFKD or a Sequence of these (byte-level BPE)", n.Type)
+		return nil, fmt.Errorf("normalizer %q is not supported: expected null, NFC, NFD, NFKC, NFKD or a Sequence "+
+			"of these (byte-level BPE)", n.Type)
 	}
 	return []form{f}, nil
 }

@@ -34,40 +34,52 @@ func TestRefusals(t *testing.T) {
 	}
 	split := func(pattern any, behavior string) func(object) {
 		return set("pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{
-			object{"type": "Split", "pattern": pattern, "behavior": behavior}, object{"type": "ByteLevel", "use_regex": false}}})
+			object{"type": "Split", "pattern": pattern, "behavior": behavior}, object{"type": "ByteLevel",
+				"use_regex": false}}})
 	}
 	for want, change := range map[string]func(object){
-		`model "Unigram"`:                        model("type", "Unigram"),
-		`model "WordPiece"`:                      model("type", "WordPiece"),
-		"byte_fallback":                          model("byte_fallback", true),
-		"dropout is 0.1":                         model("dropout", 0.1),
-		`end_of_word_suffix is "</w>"`:           model("end_of_word_suffix", "</w>"),
-		`unk_token "nope"`:                       model("unk_token", "nope"),
-		`merges[0] joins "qq" and "r"`:           model("merges", []any{"qq r"}),
-		`merge 0 is "a b c"`:                     model("merges", []any{"a b c"}),
-		"has 3 parts":                            model("merges", []any{[]string{"a", "b", "c"}}),
-		`token "a" the id -1`:                    model("vocab", object{"a": -1}),
-		`token "a" the id 99999999`:              model("vocab", object{"a": 99999999}),
-		"model.vocab":                            model("vocab", []any{1}),
-		"model is missing":                       set("model", nil),
-		`normalizer "Lowercase"`:                 set("normalizer", object{"type": "Lowercase"}),
-		`pre_tokenizer "Metaspace"`:              set("pre_tokenizer", object{"type": "Metaspace"}),
-		"pre_tokenizer is null":                  set("pre_tokenizer", nil),
-		"does not end with ByteLevel":            set("pre_tokenizer", object{"type": "Digits", "individual_digits": true}),
-		"goes on after ByteLevel":                set("pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{object{"type": "ByteLevel"}, object{"type": "Digits"}}}),
-		`pattern that is not known: "(a+)+$"`:    split(object{"Regex": "(a+)+$"}, "Isolated"),
-		`behavior "MergedWithNext"`:              split(object{"Regex": patternGPT2}, "MergedWithNext"),
-		"Split by a plain string":                split(object{"String": " "}, "Isolated"),
-		`decoder "Metaspace"`:                    set("decoder", object{"type": "Metaspace"}),
-		`decoder ""`:                             set("decoder", nil),
-		`post_processor "RobertaProcessing"`:     set("post_processor", object{"type": "RobertaProcessing"}),
-		`lacks the sequence "A"`:                 set("post_processor", object{"type": "TemplateProcessing", "single": []any{}}),
-		`names "X"`:                              set("post_processor", object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "X"}}}}),
-		"adds the id 12345":                      set("post_processor", object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "X"}}, object{"Sequence": object{"id": "A"}}}, "special_tokens": object{"X": object{"ids": []int{12345}}}}),
-		"has id 5, but 0 in model.vocab":         set("added_tokens", []any{object{"id": 5, "content": "<|endoftext|>"}}),
-		"at most 512 are supported":              set("added_tokens", []any{object{"id": 5000, "content": strings.Repeat("x", 513)}}),
-		"Sequence of 9 parts, at most 8":         set("normalizer", object{"type": "Sequence", "normalizers": slices.Repeat([]any{object{"type": "NFC"}}, 9)}),
-		"post_processor template adds more than": set("post_processor", object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "X"}}}, "special_tokens": object{"X": object{"ids": make([]int, 100)}}}),
+		`model "Unigram"`:              model("type", "Unigram"),
+		`model "WordPiece"`:            model("type", "WordPiece"),
+		"byte_fallback":                model("byte_fallback", true),
+		"dropout is 0.1":               model("dropout", 0.1),
+		`end_of_word_suffix is "</w>"`: model("end_of_word_suffix", "</w>"),
+		`unk_token "nope"`:             model("unk_token", "nope"),
+		`merges[0] joins "qq" and "r"`: model("merges", []any{"qq r"}),
+		`merge 0 is "a b c"`:           model("merges", []any{"a b c"}),
+		"has 3 parts":                  model("merges", []any{[]string{"a", "b", "c"}}),
+		`token "a" the id -1`:          model("vocab", object{"a": -1}),
+		`token "a" the id 99999999`:    model("vocab", object{"a": 99999999}),
+		"model.vocab":                  model("vocab", []any{1}),
+		"model is missing":             set("model", nil),
+		`normalizer "Lowercase"`:       set("normalizer", object{"type": "Lowercase"}),
+		`pre_tokenizer "Metaspace"`:    set("pre_tokenizer", object{"type": "Metaspace"}),
+		"pre_tokenizer is null":        set("pre_tokenizer", nil),
+		"does not end with ByteLevel": set("pre_tokenizer", object{"type": "Digits",
+			"individual_digits": true}),
+		"goes on after ByteLevel": set("pre_tokenizer", object{"type": "Sequence",
+			"pretokenizers": []any{object{"type": "ByteLevel"}, object{"type": "Digits"}}}),
+		`pattern that is not known: "(a+)+$"`: split(object{"Regex": "(a+)+$"}, "Isolated"),
+		`behavior "MergedWithNext"`:           split(object{"Regex": patternGPT2}, "MergedWithNext"),
+		"Split by a plain string":             split(object{"String": " "}, "Isolated"),
+		`decoder "Metaspace"`:                 set("decoder", object{"type": "Metaspace"}),
+		`decoder ""`:                          set("decoder", nil),
+		`post_processor "RobertaProcessing"`:  set("post_processor", object{"type": "RobertaProcessing"}),
+		`lacks the sequence "A"`: set("post_processor", object{"type": "TemplateProcessing",
+			"single": []any{}}),
+		`names "X"`: set("post_processor", object{"type": "TemplateProcessing",
+			"single": []any{object{"SpecialToken": object{"id": "X"}}}}),
+		"adds the id 12345": set("post_processor", object{"type": "TemplateProcessing",
+			"single":         []any{object{"SpecialToken": object{"id": "X"}}, object{"Sequence": object{"id": "A"}}},
+			"special_tokens": object{"X": object{"ids": []int{12345}}}}),
+		"has id 5, but 0 in model.vocab": set("added_tokens",
+			[]any{object{"id": 5, "content": "<|endoftext|>"}}),
+		"at most 512 are supported": set("added_tokens",
+			[]any{object{"id": 5000, "content": strings.Repeat("x", 513)}}),
+		"Sequence of 9 parts, at most 8": set("normalizer", object{"type": "Sequence",
+			"normalizers": slices.Repeat([]any{object{"type": "NFC"}}, 9)}),
+		"post_processor template adds more than": set("post_processor", object{"type": "TemplateProcessing",
+			"single":         []any{object{"SpecialToken": object{"id": "X"}}},
+			"special_tokens": object{"X": object{"ids": make([]int, 100)}}}),
 	} {
 		if _, err := Parse(edited(t, "qwen2", change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
@@ -122,7 +134,8 @@ func TestUnknownBytes(t *testing.T) {
 	for _, c := range []struct {
 		tok  *Tokenizer
 		want []int32
-	}{{without(nil, false), []int32{0, 0}}, {without("?", false), []int32{0, 1, 1, 0}}, {without("?", true), []int32{0, 1, 0}}} {
+	}{{without(nil, false), []int32{0, 0}}, {without("?", false), []int32{0, 1, 1, 0}}, {without("?", true), []int32{0,
+		1, 0}}} {
 		if got, _ := c.tok.EncodeMarkup("axya"); !slices.Equal(got, c.want) {
 			t.Errorf("got %v, want %v", got, c.want)
 		}
@@ -132,7 +145,8 @@ func TestUnknownBytes(t *testing.T) {
 func TestAdd(t *testing.T) {
 	tok := load(t, "smollm")
 	size := tok.VocabSize()
-	for _, a := range []AddedToken{{Content: "<new>", Special: true}, {Content: "ran", Special: true}, {Content: "<|im_end|>"}} {
+	for _, a := range []AddedToken{{Content: "<new>", Special: true}, {Content: "ran", Special: true},
+		{Content: "<|im_end|>"}} {
 		if err := tok.Add(a); err != nil {
 			t.Fatal(err)
 		}

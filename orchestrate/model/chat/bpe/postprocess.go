@@ -58,7 +58,8 @@ func parsePostProcessor(raw json.RawMessage) (surround, error) {
 			case part.SpecialToken != nil:
 				token, ok := p.SpecialTokens[part.SpecialToken.ID]
 				if !ok {
-					return surround{}, fmt.Errorf("post_processor template names %q, which its special_tokens lack", part.SpecialToken.ID)
+					return surround{}, fmt.Errorf("post_processor template names %q, which its special_tokens lack",
+						part.SpecialToken.ID)
 				}
 				if len(s.prefix)+len(s.suffix)+len(token.IDs) > maxSurround {
 					return surround{}, fmt.Errorf("post_processor template adds more than %d tokens", maxSurround)
@@ -76,7 +77,8 @@ func parsePostProcessor(raw json.RawMessage) (surround, error) {
 			return surround{}, errors.New(`post_processor template lacks the sequence "A"`)
 		}
 	default:
-		return surround{}, fmt.Errorf("post_processor %q is not supported: expected ByteLevel, TemplateProcessing or a Sequence of these", p.Type)
+		return surround{}, fmt.Errorf("post_processor %q is not supported: expected ByteLevel, TemplateProcessing "+
+			"or a Sequence of these", p.Type)
 	}
 	return s, nil
 }

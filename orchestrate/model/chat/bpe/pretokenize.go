@@ -66,15 +66,18 @@ func preTokenizerStages(raw json.RawMessage) (stages []stage, byteLevel bool, er
 		return []stage{{split: digits{p.IndividualDigits}}}, false, nil
 	case "Split":
 		if p.Pattern.Regex == nil {
-			return nil, false, errors.New("pre_tokenizer Split by a plain string is not supported: expected one of the known patterns")
+			return nil, false, errors.New("pre_tokenizer Split by a plain string is not supported: expected one of " +
+				"the known patterns")
 		}
 		if isolated := p.Behavior == "Isolated" && !p.Invert || p.Behavior == "Removed" && p.Invert; !isolated {
-			return nil, false, fmt.Errorf("pre_tokenizer Split with behavior %q, invert %v is not supported: expected \"Isolated\"", p.Behavior, p.Invert)
+			return nil, false, fmt.Errorf("pre_tokenizer Split with behavior %q, invert %v is not supported: "+
+				"expected \"Isolated\"", p.Behavior, p.Invert)
 		}
 		s, err := patternSplitter(*p.Pattern.Regex)
 		return []stage{{split: s}}, false, err
 	}
-	return nil, false, fmt.Errorf("pre_tokenizer %q is not supported: expected ByteLevel, Split, Digits or a Sequence of these", p.Type)
+	return nil, false, fmt.Errorf("pre_tokenizer %q is not supported: expected ByteLevel, Split, Digits or a "+
+		"Sequence of these", p.Type)
 }
 
 func patternSplitter(pattern string) (splitter, error) {
@@ -86,7 +89,8 @@ func patternSplitter(pattern string) (splitter, error) {
 	case patternLlama3:
 		return modern{digits: 3}, nil
 	}
-	return nil, fmt.Errorf("pre_tokenizer Split has a pattern that is not known: %q; known are those of GPT-2, Qwen2 and Llama 3", pattern)
+	return nil, fmt.Errorf("pre_tokenizer Split has a pattern that is not known: %q; known are those of GPT-2, "+
+		"Qwen2 and Llama 3", pattern)
 }
 
 // words calls emit for each word of s after stages.

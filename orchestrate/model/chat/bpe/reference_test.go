@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// reference is one row of testdata/cases.jsonl: what Hugging Face's tokenizers makes of a text (scripts/fixtures_tokenizer.py).
+// reference is one row of testdata/cases.jsonl: what Hugging Face's tokenizers makes of a text
+// (scripts/fixtures_tokenizer.py).
 type reference struct {
 	Tokenizer, Text  string
 	Markup, IDs      []int32

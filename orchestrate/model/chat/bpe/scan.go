@@ -84,8 +84,8 @@ func run(s string, c class, max int) int {
 	return len(s)
 }
 
-// spaces matches \s+(?!\S)|\s+ at a space: the whole run at the end of the text, else the run without its last character,
-// which goes with the word that follows.
+// spaces matches \s+(?!\S)|\s+ at a space: the whole run at the end of the text, else the run without its last
+// character, which goes with the word that follows.
 func spaces(s string) int {
 	n := run(s, space, -1)
 	if n == len(s) {

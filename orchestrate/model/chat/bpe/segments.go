@@ -12,8 +12,9 @@ type Segment struct {
 }
 
 // EncodeSegments encodes segments as one text: the ids are those of EncodeMarkup on the joined text, except that added
-// tokens are found inside markup segments only, so that neither an ordinary segment nor its meeting with a neighbour can
-// make one. from gives the segment that each id comes from; an id that spans several counts as the first ordinary one's.
+// tokens are found inside markup segments only, so that neither an ordinary segment nor its meeting with a neighbour
+// can make one. from gives the segment that each id comes from; an id that spans several counts as the first ordinary
+// one's.
 func (t *Tokenizer) EncodeSegments(segments []Segment) (ids []int32, from []int, err error) {
 	total := 0
 	for _, s := range segments {
@@ -91,10 +92,11 @@ func (j *joiner) flush() {
 		}
 		offset = start + len(w) // bytes that the vocabulary lacks have no id
 	}
-	// Where the pre-tokenizer puts a space before words, or the meeting of two segments changes the normal form, offsets
-	// drift by those bytes: the ids are right, and the owner of an id at a boundary may be its neighbour's.
+	// Where the pre-tokenizer puts a space before words, or the meeting of two segments changes the normal form,
+	// offsets drift by those bytes: the ids are right, and the owner of an id at a boundary may be its neighbour's.
 	token := func(a AddedToken) { own(a.ID, len(a.Content)) }
 	j.t.spaces.plain.split(text, func(rest string) {
-		j.t.spaces.normalized.split(normalize(j.t.forms, rest), func(rest string) { words(j.t.stages, rest, word) }, token)
+		j.t.spaces.normalized.split(normalize(j.t.forms, rest), func(rest string) { words(j.t.stages, rest, word) },
+			token)
 	}, token)
 }

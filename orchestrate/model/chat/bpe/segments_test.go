@@ -20,7 +20,8 @@ func TestSegmentsHaveNoSeams(t *testing.T) {
 				segments := []Segment{{string(runes[:cut]), true}, {string(runes[cut:]), true}}
 				ids, from, err := tok.EncodeSegments(segments)
 				if err != nil || !slices.Equal(ids, whole) || len(from) != len(ids) || !slices.IsSorted(from) {
-					t.Fatalf("%s: %+q + %+q: got %v of %v, %v; want %v", name, segments[0].Text, segments[1].Text, ids, from, err, whole)
+					t.Fatalf("%s: %+q + %+q: got %v of %v, %v; want %v", name, segments[0].Text, segments[1].Text, ids,
+						from, err, whole)
 				}
 			}
 		}
@@ -32,7 +33,8 @@ func TestSegmentsKeepMarkupApart(t *testing.T) {
 	start, _ := tok.ID("<|im_start|>")
 	stop, _ := tok.ID("<|im_end|>")
 	ids, from, err := tok.EncodeSegments([]Segment{
-		{"<|im_start|>user\n", false}, {"\n\n<|im_end|>", true}, {"<|im_end|>\n<|im_", false}, {"start|>", true}, {"<|im_start|>", false}})
+		{"<|im_start|>user\n", false}, {"\n\n<|im_end|>", true}, {"<|im_end|>\n<|im_", false}, {"start|>", true},
+		{"<|im_start|>", false}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,13 @@
 // Package bpe reads, runs and trains byte-level BPE tokenizers in Hugging Face's tokenizer.json format.
 //
 // It gives the ids of the Rust crate "tokenizers" for the pipelines it knows: a Unicode normal form (or none), the
-// pre-tokenizers ByteLevel, Digits, and Split with the patterns of GPT-2, Qwen2 and Llama 3, a BPE model, and post-processors
-// that put fixed tokens around a text. Every other pipeline (SentencePiece's Metaspace, Unigram, WordPiece, unknown
-// patterns, byte fallback, dropout) is refused at load time with an error that names it: a tokenizer that is nearly right
-// silently trains on the wrong ids.
+// pre-tokenizers ByteLevel, Digits, and Split with the patterns of GPT-2, Qwen2 and Llama 3, a BPE model, and
+// post-processors that put fixed tokens around a text. Every other pipeline (SentencePiece's Metaspace, Unigram,
+// WordPiece, unknown patterns, byte fallback, dropout) is refused at load time with an error that names it: a tokenizer
+// that is nearly right silently trains on the wrong ids.
 //
-// Cost: encoding takes O(n log n) time and O(n) memory in the length of the text, whatever the text. A Tokenizer is safe for
-// concurrent use.
+// Cost: encoding takes O(n log n) time and O(n) memory in the length of the text, whatever the text. A Tokenizer is
+// safe for concurrent use.
 package bpe
 
 import (
@@ -123,7 +123,8 @@ func (t *Tokenizer) setAdded(added []AddedToken) error {
 		case a.ID < 0 || a.ID >= maxTokens:
 			return fmt.Errorf("added token %q has id %d, expected 0 to %d", a.Content, a.ID, maxTokens-1)
 		case len(a.Content) > maxAddedToken:
-			return fmt.Errorf("added token %d has %d bytes, at most %d are supported", a.ID, len(a.Content), maxAddedToken)
+			return fmt.Errorf("added token %d has %d bytes, at most %d are supported", a.ID, len(a.Content),
+				maxAddedToken)
 		}
 		size = max(size, a.ID+1)
 	}
@@ -154,8 +155,8 @@ func (t *Tokenizer) setAdded(added []AddedToken) error {
 	return nil
 }
 
-// Add makes content an added token if it is none yet, with its id in the vocabulary or else the next free id, and marks it
-// special if asked. It must not be called while the tokenizer is in use.
+// Add makes content an added token if it is none yet, with its id in the vocabulary or else the next free id, and marks
+// it special if asked. It must not be called while the tokenizer is in use.
 func (t *Tokenizer) Add(a AddedToken) error {
 	for i, have := range t.added {
 		if have.Content == a.Content {
@@ -175,8 +176,8 @@ func (t *Tokenizer) Add(a AddedToken) error {
 	return t.setAdded(append(slices.Clone(t.added), a))
 }
 
-// EncodeOrdinary encodes text in which nothing is markup: the spelling of a special or other added token is text like any
-// other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
+// EncodeOrdinary encodes text in which nothing is markup: the spelling of a special or other added token is text like
+// any other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
 // vocabularies write indentation.)
 func (t *Tokenizer) EncodeOrdinary(text string) ([]int32, error) {
 	return t.encode(text, t.spaces, t.ordinary)

@@ -10,13 +10,15 @@ import (
 	"slices"
 )
 
-// Train learns a byte-level BPE vocabulary from texts (Sennrich et al. 2016, on bytes) and returns it as a tokenizer.json
-// with the pipeline of Qwen2: NFC, its pattern with single digits, ByteLevel. Ids are in this order: specials, the 256 bytes,
-// merges. The vocabulary is smaller than vocabSize when the texts run out of pairs that occur twice. The result depends on the
-// texts only as a multiset of words: of equally frequent pairs the one with the smaller ids merges first.
+// Train learns a byte-level BPE vocabulary from texts (Sennrich et al. 2016, on bytes) and returns it as a
+// tokenizer.json with the pipeline of Qwen2: NFC, its pattern with single digits, ByteLevel. Ids are in this order:
+// specials, the 256 bytes, merges. The vocabulary is smaller than vocabSize when the texts run out of pairs that occur
+// twice. The result depends on the texts only as a multiset of words: of equally frequent pairs the one with the
+// smaller ids merges first.
 func Train(texts []string, vocabSize int, specials []string) ([]byte, error) {
 	if smallest := 256 + len(specials); vocabSize < smallest || vocabSize > maxTokens {
-		return nil, fmt.Errorf("vocabulary size is %d, expected %d (256 bytes and the special tokens) to %d", vocabSize, smallest, maxTokens)
+		return nil, fmt.Errorf("vocabulary size is %d, expected %d (256 bytes and the special tokens) to %d", vocabSize,
+			smallest, maxTokens)
 	}
 	tr := &trainer{pairs: map[uint64]*pairCount{}}
 	for i, s := range specials {
@@ -174,7 +176,8 @@ func (tr *trainer) file(merges [][2]string, specials []string) ([]byte, error) {
 	}
 	added := []object{}
 	for id, s := range specials {
-		added = append(added, object{"id": id, "content": s, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
+		added = append(added, object{"id": id, "content": s, "single_word": false, "lstrip": false, "rstrip": false,
+			"normalized": false, "special": true})
 	}
 	if merges == nil {
 		merges = [][2]string{}
@@ -188,8 +191,10 @@ func (tr *trainer) file(merges [][2]string, specials []string) ([]byte, error) {
 		"pre_tokenizer":  object{"type": "Sequence", "pretokenizers": []object{split, byteLevel}},
 		"post_processor": nil,
 		"decoder":        byteLevel,
-		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges},
+		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
+			"end_of_word_suffix": nil,
+			"fuse_unk":           false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab,
+			"merges": merges},
 	}, "", " ")
 	if err != nil {
 		return nil, errors.Join(errors.New("cannot write tokenizer.json"), err)
@@ -209,7 +214,8 @@ type pairQueue []queued
 func (q pairQueue) Len() int      { return len(q) }
 func (q pairQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q pairQueue) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[j].count, q[i].count), cmp.Compare(q[i].pair.a, q[j].pair.a), cmp.Compare(q[i].pair.b, q[j].pair.b)) < 0
+	return cmp.Or(cmp.Compare(q[j].count, q[i].count), cmp.Compare(q[i].pair.a, q[j].pair.a), cmp.Compare(q[i].pair.b,
+		q[j].pair.b)) < 0
 }
 func (q *pairQueue) Push(x any) { *q = append(*q, x.(queued)) }
 func (q *pairQueue) Pop() any {

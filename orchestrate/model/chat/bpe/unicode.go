@@ -2,8 +2,8 @@ package bpe
 
 import "unicode"
 
-// The classes of \p{L}, \p{N} and \s follow the Unicode versions of the libraries behind Hugging Face's tokenizers 0.23,
-// which are not Go's (15.0). The tables below hold what differs; TestUnicodeTables says when Go catches up.
+// The classes of \p{L}, \p{N} and \s follow the Unicode versions of the libraries behind Hugging Face's tokenizers
+// 0.23, which are not Go's (15.0). The tables below hold what differs; TestUnicodeTables says when Go catches up.
 
 // letters16 are the letters that Unicode 15.1 and 16.0 added (Oniguruma's \p{L} is of 16.0).
 var letters16 = &unicode.RangeTable{

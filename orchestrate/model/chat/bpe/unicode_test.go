@@ -12,12 +12,14 @@ import (
 // later ones, ids of unassigned characters change, and this test is the place to notice.
 func TestUnicodeTables(t *testing.T) {
 	if unicode.Version != "15.0.0" || norm.Version != "15.0.0" {
-		t.Fatalf("Go has Unicode %s and x/text %s: make the tables of unicode.go again for 15.0.0's successor", unicode.Version, norm.Version)
+		t.Fatalf("Go has Unicode %s and x/text %s: make the tables of unicode.go again for 15.0.0's successor",
+			unicode.Version, norm.Version)
 	}
 	for name, c := range map[string]struct {
 		table *unicode.RangeTable
 		has   func(rune) bool
-	}{"letters16": {letters16, unicode.IsLetter}, "numbers16": {numbers16, unicode.IsNumber}, "numbers17": {numbers17, unicode.IsNumber}} {
+	}{"letters16": {letters16, unicode.IsLetter}, "numbers16": {numbers16, unicode.IsNumber}, "numbers17": {numbers17,
+		unicode.IsNumber}} {
 		for r := rune(0); r <= unicode.MaxRune; r++ {
 			if unicode.Is(c.table, r) && c.has(r) {
 				t.Errorf("%s: Go knows %U", name, r)
@@ -31,7 +33,8 @@ func TestNormalFormsAgreeWithText(t *testing.T) {
 	for name, f := range forms {
 		reference := map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}[name]
 		for r := rune(1); r <= 0x3ffff; r++ {
-			if r >= 0x4e00 && r < 0xf900 && r%64 != 0 || r >= 0xd800 && r < 0xe000 || r >= 0x20000 && r < 0x2f800 && r%64 != 0 || unicode.Is(inert, r) {
+			if r >= 0x4e00 && r < 0xf900 && r%64 != 0 || r >= 0xd800 && r < 0xe000 || r >= 0x20000 && r < 0x2f800 &&
+				r%64 != 0 || unicode.Is(inert, r) {
 				continue
 			}
 			s := "a" + string(r) + "\u0301" + string(r) + "\u0323"

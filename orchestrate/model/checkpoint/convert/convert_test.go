@@ -76,9 +76,11 @@ func TestLlamaFromGGUF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scaled := c.RopeScaling == torch.RopeLlama3 && c.RopeTheta == 500000 && c.RopeFactor == 8 && c.RopeLowFreqFactor == 1 &&
+	scaled := c.RopeScaling == torch.RopeLlama3 && c.RopeTheta == 500000 && c.RopeFactor == 8 &&
+		c.RopeLowFreqFactor == 1 &&
 		c.RopeHighFreqFactor == 4 && c.RopeOriginalMaxPositions == 8192
-	if !c.QKVBias || !c.OutBias || c.TieEmbeddings || !scaled || c.RMSNormEps != 1e-6 || s.Parameters != c.Count(torch.HeadLM) {
+	if !c.QKVBias || !c.OutBias || c.TieEmbeddings || !scaled || c.RMSNormEps != 1e-6 ||
+		s.Parameters != c.Count(torch.HeadLM) {
 		t.Errorf("configuration %+v", c)
 	}
 	if got := readJSON(t, dir, "generation_config.json")["eos_token_id"]; !reflect.DeepEqual(got, []any{29.0, 27.0}) {
@@ -97,7 +99,8 @@ func TestTokenizerFromGGUF(t *testing.T) {
 		special bool
 		want    []int32
 	}{
-		{"abc", false, []int32{27}}, {"bab", false, []int32{1, 26}}, {"ab<eos>a", true, []int32{28, 26, 29, 0}}, {"<tool>", true, []int32{28, 30}},
+		{"abc", false, []int32{27}}, {"bab", false, []int32{1, 26}}, {"ab<eos>a", true, []int32{28, 26, 29, 0}},
+		{"<tool>", true, []int32{28, 30}},
 	} {
 		if got, err := tok.Encode(c.text, c.special); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%q, special %v: %v, %v; want %v", c.text, c.special, got, err, c.want)
@@ -119,7 +122,8 @@ func TestQwenFromGGUF(t *testing.T) {
 	dir, _ = convert(t, "testdata/qwen3.gguf", &half)
 	compare(t, dir, "../testdata/qwen3/model.safetensors", weights.F16)
 	got := readJSON(t, dir, "tokenizer.json")
-	if pre := got["pre_tokenizer"].(map[string]any); pre["type"] != "Sequence" || got["normalizer"].(map[string]any)["type"] != "NFC" {
+	if pre := got["pre_tokenizer"].(map[string]any); pre["type"] != "Sequence" ||
+		got["normalizer"].(map[string]any)["type"] != "NFC" {
 		t.Errorf("pipeline %v", got["pre_tokenizer"])
 	}
 }
@@ -136,7 +140,8 @@ func TestDirectories(t *testing.T) {
 		if f.Tensors[0].DType != weights.BF16 {
 			t.Errorf("%s: stored as %v", source, f.Tensors[0].DType)
 		}
-		rounded, exact := load(t, filepath.Join(dir, "model.safetensors"), brain), load(t, "../testdata/llama/model.safetensors", brain)
+		rounded, exact := load(t, filepath.Join(dir, "model.safetensors"), brain), load(t,
+			"../testdata/llama/model.safetensors", brain)
 		for name := range exact {
 			if !bytes.Equal(rounded[name], exact[name]) {
 				t.Errorf("%s: %s differs", source, name)
@@ -192,12 +197,14 @@ func TestUnsupportedGGUF(t *testing.T) {
 			t.Errorf("error %v; want one with %q", err, want)
 		}
 	}
-	for _, name := range []string{"blk.0.attn_qkv.weight", "blk.x.attn_q.weight", "blk.0.attn_q", "v.patch_embd.weight", "output.bias", "blk.70000.attn_q.weight"} {
+	for _, name := range []string{"blk.0.attn_qkv.weight", "blk.x.attn_q.weight", "blk.0.attn_q", "v.patch_embd.weight",
+		"output.bias", "blk.70000.attn_q.weight"} {
 		if renamed, _, err := huggingFaceName(name); err == nil {
 			t.Errorf("%s becomes %s", name, renamed)
 		}
 	}
-	if _, err := Convert("convert.go", t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "expected a .gguf file") {
+	if _, err := Convert("convert.go", t.TempDir(), nil); err == nil || !strings.Contains(err.Error(),
+		"expected a .gguf file") {
 		t.Errorf("another file: %v", err)
 	}
 }

@@ -19,9 +19,12 @@ import (
 // names of tensors outside and inside blocks, GGUF to Hugging Face.
 var (
 	rootNames  = map[string]string{"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-	blockNames = map[string]string{"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-		"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-		"ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+	blockNames = map[string]string{"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
+		"attn_k": "self_attn.k_proj",
+		"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+		"attn_k_norm": "self_attn.k_norm",
+		"ffn_norm":    "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+		"ffn_down": "mlp.down_proj"}
 )
 
 // ropeFactors is the tensor in which GGUF keeps what Llama 3's rotary scaling comes to.
@@ -114,11 +117,14 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 	if embedding == nil || len(embedding.Shape) != 2 {
 		return hf.Config{}, errors.New("no matrix token_embd.weight")
 	}
-	config := map[string]any{"model_type": arch, "vocab_size": embedding.Shape[0], "bos_token_id": nil, "eos_token_id": nil,
+	config := map[string]any{"model_type": arch, "vocab_size": embedding.Shape[0], "bos_token_id": nil,
+		"eos_token_id":        nil,
 		"tie_word_embeddings": byName["output.weight"] == nil,
 		"attention_bias":      byName["blk.0.attn_q.bias"] != nil, "mlp_bias": byName["blk.0.ffn_up.bias"] != nil}
-	for from, to := range map[string]string{"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
-		"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+	for from, to := range map[string]string{"block_count": "num_hidden_layers",
+		"context_length":   "max_position_embeddings",
+		"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
+		"attention.head_count":             "num_attention_heads",
 		"attention.layer_norm_rms_epsilon": "rms_norm_eps"} {
 		v, ok := m.Number(arch + "." + from)
 		if !ok {
@@ -127,8 +133,9 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 		config[to] = v
 	}
 	config["num_key_value_heads"] = config["num_attention_heads"]
-	for from, to := range map[string]string{"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
-		"rope.freq_base": "rope_theta"} {
+	for from, to := range map[string]string{"attention.head_count_kv": "num_key_value_heads",
+		"attention.key_length": "head_dim",
+		"rope.freq_base":       "rope_theta"} {
 		if v, ok := m.Number(arch + "." + from); ok {
 			config[to] = v
 		}
@@ -158,7 +165,8 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 	}
 	for _, key := range []string{"attention.value_length", "rope.dimension_count"} {
 		if v, ok := m.Integer(arch + "." + key); ok && v != c.HeadDim {
-			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch, key, v, c.HeadDim)
+			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch,
+				key, v, c.HeadDim)
 		}
 	}
 	if c.RopeScaling == torch.RopeLlama3 {
@@ -181,14 +189,16 @@ func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[
 		}
 		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
 		// for the largest factor.
-		return map[string]any{"rope_type": "llama3", "factor": values[len(values)-1], "low_freq_factor": 1, "high_freq_factor": 4,
+		return map[string]any{"rope_type": "llama3", "factor": values[len(values)-1], "low_freq_factor": 1,
+			"high_freq_factor":                 4,
 			"original_max_position_embeddings": 8192}, nil
 	case kind == "linear" || kind == "" && hasFactor && factor != 1:
 		return map[string]any{"rope_type": "linear", "factor": factor}, nil
 	case kind == "" || kind == "none":
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("metadata key %s.rope.scaling.type %q is not supported: expected none or linear", arch, kind)
+		return nil, fmt.Errorf("metadata key %s.rope.scaling.type %q is not supported: expected none or linear", arch,
+			kind)
 	}
 }
 
@@ -208,7 +218,8 @@ func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
 		smooth = min(max(smooth, 0), 1)
 		want := 1 / ((1-smooth)/c.RopeFactor + smooth)
 		if math.Abs(got-want) > 1e-3*want {
-			return fmt.Errorf("%s[%d] is %v, Llama 3's rotary scaling gives %v: this scaling is not supported", ropeFactors, i, got, want)
+			return fmt.Errorf("%s[%d] is %v, Llama 3's rotary scaling gives %v: this scaling is not supported",
+				ropeFactors, i, got, want)
 		}
 	}
 	return nil

@@ -121,7 +121,8 @@ func describe(path, layout string, list []*weights.Tensor) Info {
 				out.Bytes += info.Size()
 			}
 		}
-		out.Tensors = append(out.Tensors, Tensor{Name: t.Name, DType: t.Kind(), Shape: append([]int64{}, t.Shape...), File: filepath.Base(t.File)})
+		out.Tensors = append(out.Tensors, Tensor{Name: t.Name, DType: t.Kind(), Shape: append([]int64{}, t.Shape...),
+			File: filepath.Base(t.File)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		out.DTypes = append(out.DTypes, *kinds[name])
@@ -163,15 +164,18 @@ func shapeOf(c hf.Config) *Model {
 	} else if c.TieEmbeddings {
 		head += ", tied"
 	}
-	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers, Heads: c.NumHeads,
-		KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions,
-		RopeType: c.RopeScaling.String(), RopeTheta: c.RopeTheta}
+	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
+		Heads:   c.NumHeads,
+		KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize, VocabSize: c.VocabSize,
+		MaxPositions: c.MaxPositions,
+		RopeType:     c.RopeScaling.String(), RopeTheta: c.RopeTheta}
 }
 
 // memory counts four bytes per number: weights and packed copies; for training as much again for gradients, twice for
 // moments.
 func memory(c hf.Config, parameters int64) *Memory {
-	return &Memory{Sampling: 8 * parameters, Training: 20 * parameters, KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
+	return &Memory{Sampling: 8 * parameters, Training: 20 * parameters,
+		KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
 }
 
 // Print writes the description for people; the tensors only if wanted.
@@ -188,7 +192,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 	row("tensors", "%s", strings.Join(kinds, ", "))
 	if m := i.Model; m != nil {
 		row("family", "%s (%s)", m.Family, m.Head)
-		row("shape", "%d layers, width %d, %d heads of %d (%d for keys and values), intermediate %d", m.Layers, m.HiddenSize, m.Heads, m.HeadDim,
+		row("shape", "%d layers, width %d, %d heads of %d (%d for keys and values), intermediate %d", m.Layers,
+			m.HiddenSize, m.Heads, m.HeadDim,
 			m.KVHeads, m.IntermediateSize)
 		row("vocabulary", "%d", m.VocabSize)
 		row("positions", "%d, rotary base %g (%s)", m.MaxPositions, m.RopeTheta, m.RopeType)
@@ -203,7 +208,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 		row("tokenizer", "none: rows of token ids only")
 	}
 	if m := i.Memory; m != nil {
-		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", Size(m.Sampling), Size(m.Training), Size(m.KVToken))
+		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", Size(m.Sampling),
+			Size(m.Training), Size(m.KVToken))
 	}
 	for _, n := range i.Notes {
 		row("note", "%s", n)

@@ -9,7 +9,8 @@ import (
 
 func TestOpen(t *testing.T) {
 	for path, want := range map[string][]string{
-		"../testdata/qwen2":                       {"safetensors", "bfloat16 × 26", "qwen2 (language model, tied)", "2 layers, width 16, 4 heads of 4 (2 for keys and values)", "tokenizer   none"},
+		"../testdata/qwen2": {"safetensors", "bfloat16 × 26", "qwen2 (language model, tied)",
+			"2 layers, width 16, 4 heads of 4 (2 for keys and values)", "tokenizer   none"},
 		"../testdata/llama-sharded":               {"safetensors, 2 shards", "(llama3)", "llama (language model)"},
 		"../testdata/llama-bin":                   {"pytorch_model.bin", "float32"},
 		"../testdata/critic":                      {"llama (value)"},

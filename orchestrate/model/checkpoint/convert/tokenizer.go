@@ -29,28 +29,33 @@ func tokenizerFiles(m weights.Metadata, c hf.Config) (map[string][]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	settings := object{"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false, "model_max_length": c.MaxPositions}
+	settings := object{"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false,
+		"model_max_length": c.MaxPositions}
 	generation := object{}
-	for _, role := range []struct{ key, name string }{{"bos", "bos"}, {"eos", "eos"}, {"padding", "pad"}, {"unknown", "unk"}} {
+	for _, role := range []struct{ key, name string }{{"bos", "bos"}, {"eos", "eos"}, {"padding", "pad"}, {"unknown",
+		"unk"}} {
 		id, ok := m.Integer("tokenizer.ggml." + role.key + "_token_id")
 		if !ok {
 			continue
 		}
 		if id < 0 || id >= int64(len(t.tokens)) {
-			return nil, fmt.Errorf("tokenizer.ggml.%s_token_id %d is outside the vocabulary of %d", role.key, id, len(t.tokens))
+			return nil, fmt.Errorf("tokenizer.ggml.%s_token_id %d is outside the vocabulary of %d", role.key, id,
+				len(t.tokens))
 		}
 		settings[role.name+"_token"] = t.tokens[id]
 		if role.name != "unk" {
 			generation[role.name+"_token_id"] = id
 		}
 	}
-	if eot, ok := m.Integer("tokenizer.ggml.eot_token_id"); ok && generation["eos_token_id"] != eot && eot >= 0 && eot < int64(len(t.tokens)) {
+	if eot, ok := m.Integer("tokenizer.ggml.eot_token_id"); ok && generation["eos_token_id"] != eot && eot >= 0 &&
+		eot < int64(len(t.tokens)) {
 		if eos, ok := generation["eos_token_id"]; ok {
 			generation["eos_token_id"] = []any{eos, eot} // a turn may end with either
 		}
 	}
 	files := map[string][]byte{}
-	for name, v := range map[string]object{"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "generation_config.json": generation} {
+	for name, v := range map[string]object{"tokenizer.json": tokenizer, "tokenizer_config.json": settings,
+		"generation_config.json": generation} {
 		if files[name], err = encode(v); err != nil {
 			return nil, err
 		}
@@ -86,7 +91,8 @@ func readTokens(m weights.Metadata, c hf.Config) (vocabulary, error) {
 		return t, fmt.Errorf("tokenizer.ggml.model %q is not supported: expected gpt2 (byte-level BPE)", kind)
 	}
 	if t.tokens, ok = m.Texts("tokenizer.ggml.tokens"); !ok || int64(len(t.tokens)) != c.VocabSize {
-		return t, fmt.Errorf("tokenizer.ggml.tokens has %d entries, the embedding has %d rows", len(t.tokens), c.VocabSize)
+		return t, fmt.Errorf("tokenizer.ggml.tokens has %d entries, the embedding has %d rows", len(t.tokens),
+			c.VocabSize)
 	}
 	if t.merges, ok = m.Texts("tokenizer.ggml.merges"); !ok {
 		return t, errors.New("tokenizer.ggml.merges is missing")
@@ -132,7 +138,8 @@ func (v vocab) MarshalJSON() ([]byte, error) {
 func (t vocabulary) tokenizerJSON(m weights.Metadata) (object, error) {
 	pipeline, ok := pipelines[t.pre]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer.ggml.pre %q is not supported: expected smollm, qwen2, llama-bpe or gpt-2", t.pre)
+		return nil, fmt.Errorf("tokenizer.ggml.pre %q is not supported: expected smollm, qwen2, llama-bpe or gpt-2",
+			t.pre)
 	}
 	// Control and user-defined tokens that follow the last ordinary one are not part of the BPE's own vocabulary.
 	ordinary := 0
@@ -144,14 +151,18 @@ func (t vocabulary) tokenizerJSON(m weights.Metadata) (object, error) {
 	added := []object{}
 	for id, kind := range t.types {
 		if kind == tokenControl || kind == tokenUser {
-			added = append(added, object{"id": id, "content": t.tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
+			added = append(added, object{"id": id, "content": t.tokens[id], "single_word": false, "lstrip": false,
+				"rstrip":     false,
 				"normalized": false, "special": kind == tokenControl})
 		}
 	}
-	out := object{"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": pipeline.normalizer,
+	out := object{"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
+		"normalizer":    pipeline.normalizer,
 		"pre_tokenizer": pipeline.pre, "post_processor": pipeline.post, "decoder": byteLevel(true, true, true),
-		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": pipeline.ignoreMerges, "vocab": vocab(t.tokens[:ordinary]),
+		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
+			"end_of_word_suffix": nil,
+			"fuse_unk":           false, "byte_fallback": false, "ignore_merges": pipeline.ignoreMerges,
+			"vocab":  vocab(t.tokens[:ordinary]),
 			"merges": t.merges}}
 	addBOS, given := m["tokenizer.ggml.add_bos_token"].(bool)
 	if !given {
@@ -176,14 +187,17 @@ const (
 )
 
 var pipelines = map[string]pipeline{
-	"smollm":    {pre: sequence(object{"type": "Digits", "individual_digits": true}, byteLevel(false, true, true))},
-	"gpt-2":     {pre: byteLevel(false, true, true), post: byteLevel(true, false, true)},
-	"qwen2":     {normalizer: object{"type": "NFC"}, pre: sequence(split(qwenSplit), byteLevel(false, false, false)), post: byteLevel(false, false, false)},
-	"llama-bpe": {pre: sequence(split(llamaSplit), byteLevel(false, true, false)), post: byteLevel(true, false, true), ignoreMerges: true, addBOS: true},
+	"smollm": {pre: sequence(object{"type": "Digits", "individual_digits": true}, byteLevel(false, true, true))},
+	"gpt-2":  {pre: byteLevel(false, true, true), post: byteLevel(true, false, true)},
+	"qwen2": {normalizer: object{"type": "NFC"}, pre: sequence(split(qwenSplit), byteLevel(false, false, false)),
+		post: byteLevel(false, false, false)},
+	"llama-bpe": {pre: sequence(split(llamaSplit), byteLevel(false, true, false)), post: byteLevel(true, false, true),
+		ignoreMerges: true, addBOS: true},
 }
 
 func byteLevel(addPrefixSpace, trimOffsets, useRegex bool) object {
-	return object{"type": "ByteLevel", "add_prefix_space": addPrefixSpace, "trim_offsets": trimOffsets, "use_regex": useRegex}
+	return object{"type": "ByteLevel", "add_prefix_space": addPrefixSpace, "trim_offsets": trimOffsets,
+		"use_regex": useRegex}
 }
 
 func sequence(steps ...object) object { return object{"type": "Sequence", "pretokenizers": steps} }
@@ -197,6 +211,7 @@ func prepend(token string, id int64) object {
 	special := object{"SpecialToken": object{"id": token, "type_id": 0}}
 	text := func(name string, kind int) object { return object{"Sequence": object{"id": name, "type_id": kind}} }
 	return object{"type": "TemplateProcessing", "single": []object{special, text("A", 0)},
-		"pair":           []object{special, text("A", 0), object{"SpecialToken": object{"id": token, "type_id": 1}}, text("B", 1)},
+		"pair": []object{special, text("A", 0), object{"SpecialToken": object{"id": token, "type_id": 1}},
+			text("B", 1)},
 		"special_tokens": object{token: object{"id": token, "ids": []int64{id}, "tokens": []string{token}}}}
 }

@@ -22,8 +22,8 @@ import (
 	"gyre/torch"
 )
 
-// Config is a validated config.json: the model it describes, with the head that the directory was saved with (a value head for
-// …ForTokenClassification with one label), and what else is said of it.
+// Config is a validated config.json: the model it describes, with the head that the directory was saved with (a value
+// head for …ForTokenClassification with one label), and what else is said of it.
 type Config struct {
 	torch.ModelConfig               // on no device
 	DType             weights.DType // of the weights, as declared; float32 when absent
@@ -43,7 +43,8 @@ func ReadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, "config.json")
 	data, err := readSmall(path, maxConfig)
 	if errors.Is(err, os.ErrNotExist) {
-		return Config{}, fmt.Errorf("%s has no config.json: expected a Hugging Face model directory: %w", dir, os.ErrNotExist)
+		return Config{}, fmt.Errorf("%s has no config.json: expected a Hugging Face model directory: %w", dir,
+			os.ErrNotExist)
 	}
 	if err != nil {
 		return Config{}, err
@@ -100,7 +101,8 @@ func readFamily(f *fields) (torch.Family, error) {
 	if family, ok := torch.ParseFamily(name); ok {
 		return family, f.err()
 	}
-	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected llama, qwen2 or qwen3", name, architectures)
+	return 0, fmt.Errorf("model_type %q (architectures %v) is not supported: expected llama, qwen2 or qwen3", name,
+		architectures)
 }
 
 // read takes the plain fields, with transformers' defaults for the family.
@@ -128,7 +130,8 @@ func read(f *fields, family torch.Family) Config {
 	}
 	if c.HeadDim == 0 && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
-			f.refuse("hidden_size", "%d is not a multiple of num_attention_heads %d, and there is no head_dim", c.HiddenSize, c.NumHeads)
+			f.refuse("hidden_size", "%d is not a multiple of num_attention_heads %d, and there is no head_dim",
+				c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
@@ -179,7 +182,8 @@ func refuseUnsupported(f *fields, c Config) {
 		f.refuse("hidden_act", "%q is not supported: expected silu", act)
 	}
 	if f.has("quantization_config") {
-		f.refuse("quantization_config", "quantised weights are not supported: use the original checkpoint or a GGUF with `gyre model convert`")
+		f.refuse("quantization_config",
+			"quantised weights are not supported: use the original checkpoint or a GGUF with `gyre model convert`")
 	}
 	refuseSliding(f, c)
 }
@@ -197,7 +201,8 @@ func refuseSliding(f *fields, c Config) {
 		used = used || t != "full_attention"
 	}
 	if window := f.integer("sliding_window", 4096); used && window < c.MaxPositions {
-		f.refuse("use_sliding_window", "attention within a window of %d positions is not supported (the model goes up to %d)",
+		f.refuse("use_sliding_window", "attention within a window of %d positions is not supported (the model goes "+
+			"up to %d)",
 			window, c.MaxPositions)
 	}
 }
@@ -243,7 +248,8 @@ func (c Config) validate(f *fields) {
 		f.refuse("rope_theta", "must be positive, got %v", c.RopeTheta)
 	}
 	if n := c.Count(torch.HeadLM); n > weights.MaxElements {
-		f.refuse("hidden_size", "these sizes make %d parameters, at most %d are supported", n, int64(weights.MaxElements))
+		f.refuse("hidden_size", "these sizes make %d parameters, at most %d are supported", n,
+			int64(weights.MaxElements))
 	}
 }
 
@@ -283,7 +289,8 @@ func (c *Config) readRope(f *fields) {
 		c.RopeOriginalMaxPositions = f.integer("original_max_position_embeddings",
 			p.integer("original_max_position_embeddings", c.MaxPositions))
 		if c.RopeHighFreqFactor <= c.RopeLowFreqFactor {
-			p.refuse("high_freq_factor", "%v must be larger than low_freq_factor %v", c.RopeHighFreqFactor, c.RopeLowFreqFactor)
+			p.refuse("high_freq_factor", "%v must be larger than low_freq_factor %v", c.RopeHighFreqFactor,
+				c.RopeLowFreqFactor)
 		}
 		if c.RopeOriginalMaxPositions <= 0 {
 			p.refuse("original_max_position_embeddings", "must be positive, got %d", c.RopeOriginalMaxPositions)
@@ -310,10 +317,13 @@ func refusePartial(f *fields) {
 func (c Config) Encode() ([]byte, error) {
 	task := "ForCausalLM"
 	m := map[string]any{
-		"model_type": c.Family.String(), "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
+		"model_type": c.Family.String(), "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize,
+		"intermediate_size": c.IntermediateSize,
 		"num_hidden_layers": c.NumLayers, "num_attention_heads": c.NumHeads, "num_key_value_heads": c.NumKVHeads,
-		"head_dim": c.HeadDim, "max_position_embeddings": c.MaxPositions, "rms_norm_eps": decimal(c.RMSNormEps), "hidden_act": "silu",
-		"rope_theta": decimal(c.RopeTheta), "tie_word_embeddings": c.TieEmbeddings, "torch_dtype": c.DType.String(), "attention_dropout": decimal(0),
+		"head_dim": c.HeadDim, "max_position_embeddings": c.MaxPositions, "rms_norm_eps": decimal(c.RMSNormEps),
+		"hidden_act": "silu",
+		"rope_theta": decimal(c.RopeTheta), "tie_word_embeddings": c.TieEmbeddings, "torch_dtype": c.DType.String(),
+		"attention_dropout": decimal(0),
 		"initializer_range": 0.02, "use_cache": true,
 		"bos_token_id": c.BOS, "pad_token_id": c.PAD, "eos_token_id": eosValue(c.EOS),
 	}
@@ -333,7 +343,8 @@ func (c Config) Encode() ([]byte, error) {
 	if c.RopeScaling != torch.RopePlain {
 		rope := map[string]any{"rope_type": c.RopeScaling.String(), "factor": decimal(c.RopeFactor)}
 		if c.RopeScaling == torch.RopeLlama3 {
-			rope["low_freq_factor"], rope["high_freq_factor"] = decimal(c.RopeLowFreqFactor), decimal(c.RopeHighFreqFactor)
+			rope["low_freq_factor"], rope["high_freq_factor"] = decimal(c.RopeLowFreqFactor),
+				decimal(c.RopeHighFreqFactor)
 			rope["original_max_position_embeddings"] = c.RopeOriginalMaxPositions
 		}
 		m["rope_scaling"] = rope

@@ -52,9 +52,11 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 func TestDefaultsAreTransformers(t *testing.T) {
 	one := int64(1)
 	for text, want := range map[string]Config{
-		`{"model_type":"llama"}`: {ModelConfig: torch.ModelConfig{Family: torch.Llama, VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+		`{"model_type":"llama"}`: {ModelConfig: torch.ModelConfig{Family: torch.Llama, VocabSize: 32000,
+			HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
 			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: &one, EOS: []int64{2}},
-		`{"model_type":"qwen2"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen2, VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
+		`{"model_type":"qwen2"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen2, VocabSize: 151936,
+			HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
 			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true}},
 		`{"model_type":"qwen3","hidden_size":64,"attention_bias":true,"dtype":"bfloat16"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen3, VocabSize: 151936, HiddenSize: 64, IntermediateSize: 22016,
 			NumLayers: 32, NumHeads: 32, NumKVHeads: 32, HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6,
@@ -77,7 +79,8 @@ type rope struct {
 }
 
 func ropeOf(c Config) rope {
-	return rope{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor, c.RopeOriginalMaxPositions}
+	return rope{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor,
+		c.RopeOriginalMaxPositions}
 }
 
 func TestRopeSpellings(t *testing.T) {

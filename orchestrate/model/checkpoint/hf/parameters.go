@@ -100,12 +100,13 @@ type Entry struct {
 type Model struct {
 	Config  Config // with the head that it was opened for
 	Entries []Entry
-	Notes   []string // what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
+	// what the caller may want to tell: a value head that starts from zero, a head that is not tied after all
+	Notes   []string
 	Weights *Weights // to be closed when all are loaded
 }
 
-// Open reads the configuration of a Hugging Face directory and matches its weights with it, for the given head or else the one it was saved
-// with.
+// Open reads the configuration of a Hugging Face directory and matches its weights with it, for the given head or else
+// the one it was saved with.
 func Open(dir string, head *torch.Head) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
@@ -129,8 +130,8 @@ func Open(dir string, head *torch.Head) (*Model, error) {
 // type are listed in one error.
 //
 // The head follows transformers: a tied model may carry a copy of its embedding as lm_head.weight, or only that copy;
-// when the two differ the model is not tied, whatever config.json says, and the configuration of the result says so. For a
-// value model, lm_head.weight is left out and an absent score starts from zero. Notes say what of this happened.
+// when the two differ the model is not tied, whatever config.json says, and the configuration of the result says so.
+// For a value model, lm_head.weight is left out and an absent score starts from zero. Notes say what of this happened.
 func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 	var notes []string
 	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
@@ -142,7 +143,8 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 			return nil, err
 		} else if !equal {
 			c.TieEmbeddings = false
-			notes = append(notes, fmt.Sprintf("%s: config.json ties the head to the embedding, but the two differ in the file: loaded untied",
+			notes = append(notes, fmt.Sprintf("%s: config.json ties the head to the embedding, but the two differ "+
+				"in the file: loaded untied",
 				filepath.Base(lm.File)))
 		}
 	}
@@ -164,9 +166,11 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 		case t == nil:
 			problems = append(problems, fmt.Sprintf("missing  %s %v%s", p.Name, p.Shape, hintMissing(p.Name)))
 		case !slices.Equal(t.Shape, p.Shape):
-			problems = append(problems, fmt.Sprintf("shape    %s in %s: expected %v, got %v", p.Name, filepath.Base(t.File), p.Shape, t.Shape))
+			problems = append(problems, fmt.Sprintf("shape    %s in %s: expected %v, got %v", p.Name,
+				filepath.Base(t.File), p.Shape, t.Shape))
 		case !t.DType.Float():
-			problems = append(problems, fmt.Sprintf("type     %s in %s: %v, expected float32, bfloat16, float16 or float64", p.Name,
+			problems = append(problems, fmt.Sprintf("type     %s in %s: %v, expected float32, bfloat16, float16 or "+
+				"float64", p.Name,
 				filepath.Base(t.File), t.DType))
 		}
 	}
@@ -198,7 +202,8 @@ func mismatch(dir string, c Config, problems []string) error {
 	if n := len(problems); n > most {
 		problems, rest = problems[:most], fmt.Sprintf("\n  … and %d more", n-most)
 	}
-	return fmt.Errorf("%s: the weights do not fit config.json (%s, %d layers of width %d):\n  %s%s", dir, c.Family, c.NumLayers, c.HiddenSize,
+	return fmt.Errorf("%s: the weights do not fit config.json (%s, %d layers of width %d):\n  %s%s", dir, c.Family,
+		c.NumLayers, c.HiddenSize,
 		strings.Join(problems, "\n  "), rest)
 }
 

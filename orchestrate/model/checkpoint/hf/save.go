@@ -67,7 +67,8 @@ func split(list []weights.Source, size int64) (shards [][]weights.Source, total 
 
 // companions are the files beside weights and configuration that make a directory usable: tokenizer, template,
 // generation settings.
-var companions = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+var companions = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	"vocab.json",
 	"merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"}
 
 // CopyCompanions copies the tokenizer's and related files that source has into dir.

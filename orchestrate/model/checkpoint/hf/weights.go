@@ -30,7 +30,8 @@ func (w *Weights) Close() error {
 // OpenWeights opens the weights of a directory: model.safetensors, its sharded form, pytorch_model.bin, its sharded
 // form, or else the only *.safetensors, *.bin, *.pt or *.pth file there is.
 func OpenWeights(dir string) (*Weights, error) {
-	for _, name := range []string{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"} {
+	for _, name := range []string{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+		"pytorch_model.bin.index.json"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			if strings.HasSuffix(name, ".index.json") {
 				return openSharded(dir, name)
@@ -69,12 +70,14 @@ func onlyWeights(dir string) (string, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return "", fmt.Errorf("%s has no model.safetensors or pytorch_model.bin, and several files could be the weights: %s",
+		return "", fmt.Errorf("%s has no model.safetensors or pytorch_model.bin, and several files could be the "+
+			"weights: %s",
 			dir, strings.Join(found, ", "))
 	case adapter:
 		return "", fmt.Errorf("%s holds an adapter (LoRA), not a model: merge it into its base model first", dir)
 	default:
-		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded forms: %w", dir, os.ErrNotExist)
+		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded "+
+			"forms: %w", dir, os.ErrNotExist)
 	}
 }
 
@@ -143,7 +146,8 @@ func openSharded(dir, indexName string) (*Weights, error) {
 	var shards []string
 	for name, file := range index.WeightMap {
 		if !filepath.IsLocal(file) || strings.ContainsAny(file, `/\`) || filepath.Ext(file) != ending {
-			return nil, fmt.Errorf("%s: tensor %s is said to be in %q: expected the name of a %s file in the same directory", path, name, file, ending)
+			return nil, fmt.Errorf("%s: tensor %s is said to be in %q: expected the name of a %s file in the same "+
+				"directory", path, name, file, ending)
 		}
 		shards = append(shards, file)
 	}
@@ -198,7 +202,8 @@ func canonicalNames(names []string) map[string]string {
 		switch {
 		case isBuffer(short):
 			out[name] = ""
-		case bare && (strings.HasPrefix(short, "embed_tokens.") || strings.HasPrefix(short, "layers.") || strings.HasPrefix(short, "norm.")):
+		case bare && (strings.HasPrefix(short, "embed_tokens.") || strings.HasPrefix(short, "layers.") ||
+			strings.HasPrefix(short, "norm.")):
 			out[name] = "model." + short
 		}
 	}
@@ -216,8 +221,8 @@ func unwrapped(name string) string {
 	}
 }
 
-// holderOf is what stands before the CausalLM's own names: read off the token embedding, which every decoder has once. With several
-// embeddings there are several models, and no prefix is taken off.
+// holderOf is what stands before the CausalLM's own names: read off the token embedding, which every decoder has once.
+// With several embeddings there are several models, and no prefix is taken off.
 func holderOf(names []string) string {
 	holder, found := "", false
 	for _, name := range names {
@@ -234,7 +239,8 @@ func holderOf(names []string) string {
 }
 
 func isBuffer(name string) bool {
-	for _, suffix := range []string{"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"} {
+	for _, suffix := range []string{"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached",
+		"rotary_emb.sin_cached"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}

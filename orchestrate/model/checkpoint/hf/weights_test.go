@@ -127,9 +127,12 @@ func TestMismatchesAreListedTogether(t *testing.T) {
 		t.Fatal("loads")
 	}
 	for _, want := range []string{
-		"missing  model.layers.1.mlp.up_proj.weight [24 16]", "shape    model.norm.weight in model.safetensors: expected [16], got [4 4]",
-		"type     model.layers.0.mlp.down_proj.bias in model.safetensors: int32", "missing  model.layers.0.self_attn.q_proj.bias [16]",
-		"extra    model.layers.7.self_attn.q_proj.bias [16] in model.safetensors", "missing  lm_head.weight [32 16] (config.json has tie_word_embeddings false",
+		"missing  model.layers.1.mlp.up_proj.weight [24 16]",
+		"shape    model.norm.weight in model.safetensors: expected [16], got [4 4]",
+		"type     model.layers.0.mlp.down_proj.bias in model.safetensors: int32",
+		"missing  model.layers.0.self_attn.q_proj.bias [16]",
+		"extra    model.layers.7.self_attn.q_proj.bias [16] in model.safetensors",
+		"missing  lm_head.weight [32 16] (config.json has tie_word_embeddings false",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no line %q in\n%v", want, err)
@@ -151,27 +154,31 @@ func TestTiedHeads(t *testing.T) {
 		t.Errorf("equal copy: tied %v, notes %v, %d tensors", c.TieEmbeddings, notes, len(got))
 	}
 	dir = variant(t, tied, func(_ map[string]any, list sources) { rename(list, EmbeddingName, LMHeadName) })
-	if c, got, _ := load(t, dir, torch.HeadLM); !c.TieEmbeddings || !bytes.Equal(got[EmbeddingName], want[EmbeddingName]) {
+	if c, got, _ := load(t, dir, torch.HeadLM); !c.TieEmbeddings || !bytes.Equal(got[EmbeddingName],
+		want[EmbeddingName]) {
 		t.Error("only lm_head.weight: the embedding is not filled from it")
 	}
 	dir = variant(t, tied, func(_ map[string]any, list sources) {
 		list[LMHeadName] = embedding(list)
 		list[LMHeadName].Fill = func(b []byte) error { clear(b); return nil } // b comes with bytes of earlier tensors
 	})
-	if c, got, notes := load(t, dir, torch.HeadLM); c.TieEmbeddings || len(notes) != 1 || bytes.Equal(got[LMHeadName], got[EmbeddingName]) {
+	if c, got, notes := load(t, dir, torch.HeadLM); c.TieEmbeddings || len(notes) != 1 || bytes.Equal(got[LMHeadName],
+		got[EmbeddingName]) {
 		t.Errorf("different copy: tied %v, notes %v", c.TieEmbeddings, notes)
 	}
 }
 
 func TestValueHeads(t *testing.T) {
-	if c, got, notes := load(t, "../testdata/critic", torch.HeadValue); c.Head != torch.HeadValue || len(notes) != 0 || len(got[ScoreBiasName]) != 4 {
+	if c, got, notes := load(t, "../testdata/critic", torch.HeadValue); c.Head != torch.HeadValue || len(notes) != 0 ||
+		len(got[ScoreBiasName]) != 4 {
 		t.Errorf("critic: value %v, notes %v, %d bytes of bias", c.Head, notes, len(got[ScoreBiasName]))
 	}
 	if _, got, notes := load(t, "../testdata/llama", torch.HeadValue); got[ScoreName] != nil || len(notes) != 1 {
 		t.Errorf("language model as critic: notes %v", notes)
 	}
 	lm := torch.HeadLM
-	if _, err := Open("../testdata/critic", &lm); err == nil || !strings.Contains(err.Error(), "missing  lm_head.weight") ||
+	if _, err := Open("../testdata/critic", &lm); err == nil || !strings.Contains(err.Error(),
+		"missing  lm_head.weight") ||
 		!strings.Contains(err.Error(), "extra    score.weight") {
 		t.Errorf("critic as language model: %v", err)
 	}
@@ -192,7 +199,8 @@ func TestValueHeads(t *testing.T) {
 func TestLyingIndexes(t *testing.T) {
 	index := func(weightMap string) string {
 		dir := t.TempDir()
-		for _, name := range []string{"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"} {
+		for _, name := range []string{"config.json", "model-00001-of-00002.safetensors",
+			"model-00002-of-00002.safetensors"} {
 			data, err := os.ReadFile("../testdata/llama-sharded/" + name)
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
@@ -201,7 +209,8 @@ func TestLyingIndexes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(weightMap), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(weightMap),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return dir
@@ -225,9 +234,11 @@ func TestLyingIndexes(t *testing.T) {
 
 func TestFindingWeights(t *testing.T) {
 	for files, want := range map[string]string{
-		"": "has no weights", "training_args.bin optimizer.pt": "has no weights", "adapter_model.safetensors": "adapter",
-		"a.pt b.bin": "several files could be the weights", "x.pt training_args.bin": "x.pt: not a zip archive",
-		"model.safetensors": "model.safetensors: not a valid safetensors file", "pytorch_model.bin": "pytorch_model.bin: not a zip",
+		"": "has no weights", "training_args.bin optimizer.pt": "has no weights",
+		"adapter_model.safetensors": "adapter",
+		"a.pt b.bin":                "several files could be the weights", "x.pt training_args.bin": "x.pt: not a zip archive",
+		"model.safetensors": "model.safetensors: not a valid safetensors file",
+		"pytorch_model.bin": "pytorch_model.bin: not a zip",
 	} {
 		dir := t.TempDir()
 		for _, name := range strings.Fields(files) {

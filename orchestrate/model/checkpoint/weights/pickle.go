@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Python values are nil, bool, int64, float64, string, []byte, pyTuple, *pyList, *pyDict, and whatever the host makes of globals, calls
-// and persistent ids. Lists and dicts are references and may contain themselves: walk them with a bound.
+// Python values are nil, bool, int64, float64, string, []byte, pyTuple, *pyList, *pyDict, and whatever the host makes
+// of globals, calls and persistent ids. Lists and dicts are references and may contain themselves: walk them with a
+// bound.
 type (
 	pyTuple []any
 	pyList  struct{ items []any }
@@ -23,7 +24,8 @@ type (
 
 // pickleHost gives meaning to what a pickle refers to. Its functions may refuse.
 type pickleHost struct {
-	globals    map[string]any   // what a pickle may refer to ("collections.OrderedDict"), and the values that stand for it
+	// what a pickle may refer to ("collections.OrderedDict"), and the values that stand for it
+	globals    map[string]any
 	persistent func(id any) any // resolves a persistent id (torch's storages)
 }
 
@@ -34,8 +36,8 @@ const (
 	maxMarks        = 1000     // open ones
 )
 
-// unpickler carries out the instructions of protocols 2 to 5. One that would import or call something is refused unless the host, by name,
-// says what value stands for it. References: CPython's Lib/pickletools.py, PEP 307, 3154 and 574.
+// unpickler carries out the instructions of protocols 2 to 5. One that would import or call something is refused unless
+// the host, by name, says what value stands for it. References: CPython's Lib/pickletools.py, PEP 307, 3154 and 574.
 type unpickler struct {
 	pickleHost
 	data  []byte
@@ -103,29 +105,39 @@ var instructions = map[byte]instruction{
 		}
 	}},
 	'.': {"STOP", nil},
-	'N': {"NONE", pushes(func(*unpickler) any { return nil })}, 0x88: {"NEWTRUE", pushes(func(*unpickler) any { return true })},
+	'N': {"NONE", pushes(func(*unpickler) any { return nil })}, 0x88: {"NEWTRUE",
+		pushes(func(*unpickler) any { return true })},
 	0x89: {"NEWFALSE", pushes(func(*unpickler) any { return false })},
-	'K':  {"BININT1", pushes(func(u *unpickler) any { return int64(u.number(1)) })}, 'M': {"BININT2", pushes(func(u *unpickler) any { return int64(u.number(2)) })},
+	'K':  {"BININT1", pushes(func(u *unpickler) any { return int64(u.number(1)) })}, 'M': {"BININT2",
+		pushes(func(u *unpickler) any { return int64(u.number(2)) })},
 	'J':  {"BININT", pushes(func(u *unpickler) any { return int64(int32(u.number(4))) })},
-	0x8a: {"LONG1", pushes(func(u *unpickler) any { return u.long(1) })}, 0x8b: {"LONG4", pushes(func(u *unpickler) any { return u.long(4) })},
+	0x8a: {"LONG1", pushes(func(u *unpickler) any { return u.long(1) })}, 0x8b: {"LONG4",
+		pushes(func(u *unpickler) any { return u.long(4) })},
 	'G':  {"BINFLOAT", pushes(func(u *unpickler) any { return math.Float64frombits(binary.BigEndian.Uint64(u.take(8))) })},
-	0x8c: {"SHORT_BINUNICODE", pushes(func(u *unpickler) any { return u.text(1) })}, 'X': {"BINUNICODE", pushes(func(u *unpickler) any { return u.text(4) })},
+	0x8c: {"SHORT_BINUNICODE", pushes(func(u *unpickler) any { return u.text(1) })}, 'X': {"BINUNICODE",
+		pushes(func(u *unpickler) any { return u.text(4) })},
 	0x8d: {"BINUNICODE8", pushes(func(u *unpickler) any { return u.text(8) })},
-	'C':  {"SHORT_BINBYTES", pushes(func(u *unpickler) any { return u.take(u.number(1)) })}, 'B': {"BINBYTES", pushes(func(u *unpickler) any { return u.take(u.number(4)) })},
+	'C':  {"SHORT_BINBYTES", pushes(func(u *unpickler) any { return u.take(u.number(1)) })}, 'B': {"BINBYTES",
+		pushes(func(u *unpickler) any { return u.take(u.number(4)) })},
 	0x8e: {"BINBYTES8", pushes(func(u *unpickler) any { return u.take(u.number(8)) })},
-	')':  {"EMPTY_TUPLE", pushes(func(*unpickler) any { return pyTuple{} })}, ']': {"EMPTY_LIST", pushes(func(*unpickler) any { return &pyList{} })},
+	')':  {"EMPTY_TUPLE", pushes(func(*unpickler) any { return pyTuple{} })}, ']': {"EMPTY_LIST",
+		pushes(func(*unpickler) any { return &pyList{} })},
 	'}':  {"EMPTY_DICT", pushes(func(*unpickler) any { return &pyDict{} })},
-	0x85: {"TUPLE1", pushes(func(u *unpickler) any { return u.popN(1) })}, 0x86: {"TUPLE2", pushes(func(u *unpickler) any { return u.popN(2) })},
-	0x87: {"TUPLE3", pushes(func(u *unpickler) any { return u.popN(3) })}, 't': {"TUPLE", pushes(func(u *unpickler) any { return u.popMark() })},
+	0x85: {"TUPLE1", pushes(func(u *unpickler) any { return u.popN(1) })}, 0x86: {"TUPLE2",
+		pushes(func(u *unpickler) any { return u.popN(2) })},
+	0x87: {"TUPLE3", pushes(func(u *unpickler) any { return u.popN(3) })}, 't': {"TUPLE",
+		pushes(func(u *unpickler) any { return u.popMark() })},
 	'(': {"MARK", func(u *unpickler) {
 		if len(u.marks) == maxMarks {
 			refuse("nested deeper than %d", maxMarks)
 		}
 		u.marks = append(u.marks, len(u.stack))
 	}},
-	'q': {"BINPUT", func(u *unpickler) { u.memoize(u.number(1)) }}, 'r': {"LONG_BINPUT", func(u *unpickler) { u.memoize(u.number(4)) }},
+	'q': {"BINPUT", func(u *unpickler) { u.memoize(u.number(1)) }}, 'r': {"LONG_BINPUT",
+		func(u *unpickler) { u.memoize(u.number(4)) }},
 	0x94: {"MEMOIZE", func(u *unpickler) { u.memoize(uint64(len(u.memo))) }},
-	'h':  {"BINGET", pushes(func(u *unpickler) any { return u.recall(u.number(1)) })}, 'j': {"LONG_BINGET", pushes(func(u *unpickler) any { return u.recall(u.number(4)) })},
+	'h':  {"BINGET", pushes(func(u *unpickler) any { return u.recall(u.number(1)) })}, 'j': {"LONG_BINGET",
+		pushes(func(u *unpickler) any { return u.recall(u.number(4)) })},
 	'c': {"GLOBAL", pushes(func(u *unpickler) any { module := u.line(); return u.global(module, u.line()) })},
 	0x93: {"STACK_GLOBAL", pushes(func(u *unpickler) any {
 		pair := u.popN(2)
@@ -136,15 +148,23 @@ var instructions = map[byte]instruction{
 		}
 		return u.global(module, name)
 	})},
-	'R': {"REDUCE", pushes((*unpickler).reduce)}, 'Q': {"BINPERSID", pushes(func(u *unpickler) any { return u.persistent(u.pop()) })},
-	'a': {"APPEND", func(u *unpickler) { u.extend(u.popN(1)) }}, 'e': {"APPENDS", func(u *unpickler) { u.extend(u.popMark()) }},
-	's': {"SETITEM", func(u *unpickler) { u.setItems(u.popN(2)) }}, 'u': {"SETITEMS", func(u *unpickler) { u.setItems(u.popMark()) }},
+	'R': {"REDUCE", pushes((*unpickler).reduce)}, 'Q': {"BINPERSID",
+		pushes(func(u *unpickler) any { return u.persistent(u.pop()) })},
+	'a': {"APPEND", func(u *unpickler) { u.extend(u.popN(1)) }}, 'e': {"APPENDS",
+		func(u *unpickler) { u.extend(u.popMark()) }},
+	's': {"SETITEM", func(u *unpickler) { u.setItems(u.popN(2)) }}, 'u': {"SETITEMS",
+		func(u *unpickler) { u.setItems(u.popMark()) }},
 	'b': {"BUILD", (*unpickler).build},
-	// Protocols 0 and 1, and what would import or make objects. Known by name only, for people who look into a refused file.
-	'0': {"POP", nil}, '1': {"POP_MARK", nil}, '2': {"DUP", nil}, 'F': {"FLOAT", nil}, 'I': {"INT", nil}, 'L': {"LONG", nil}, 'P': {"PERSID", nil},
-	'S': {"STRING", nil}, 'T': {"BINSTRING", nil}, 'U': {"SHORT_BINSTRING", nil}, 'V': {"UNICODE", nil}, 'd': {"DICT", nil}, 'g': {"GET", nil},
-	'i': {"INST", nil}, 'l': {"LIST", nil}, 'o': {"OBJ", nil}, 'p': {"PUT", nil}, 0x81: {"NEWOBJ", nil}, 0x82: {"EXT1", nil}, 0x83: {"EXT2", nil},
-	0x84: {"EXT4", nil}, 0x8f: {"EMPTY_SET", nil}, 0x90: {"ADDITEMS", nil}, 0x91: {"FROZENSET", nil}, 0x92: {"NEWOBJ_EX", nil},
+	// Protocols 0 and 1, and what would import or make objects. Known by name only, for people who look into a refused
+	// file.
+	'0': {"POP", nil}, '1': {"POP_MARK", nil}, '2': {"DUP", nil}, 'F': {"FLOAT", nil}, 'I': {"INT", nil}, 'L': {"LONG",
+		nil}, 'P': {"PERSID", nil},
+	'S': {"STRING", nil}, 'T': {"BINSTRING", nil}, 'U': {"SHORT_BINSTRING", nil}, 'V': {"UNICODE", nil}, 'd': {"DICT",
+		nil}, 'g': {"GET", nil},
+	'i': {"INST", nil}, 'l': {"LIST", nil}, 'o': {"OBJ", nil}, 'p': {"PUT", nil}, 0x81: {"NEWOBJ", nil}, 0x82: {"EXT1",
+		nil}, 0x83: {"EXT2", nil},
+	0x84: {"EXT4", nil}, 0x8f: {"EMPTY_SET", nil}, 0x90: {"ADDITEMS", nil}, 0x91: {"FROZENSET", nil},
+	0x92: {"NEWOBJ_EX", nil},
 	0x96: {"BYTEARRAY8", nil}, 0x97: {"NEXT_BUFFER", nil}, 0x98: {"READONLY_BUFFER", nil},
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 var testHost = pickleHost{
-	globals:    map[string]any{"collections.OrderedDict": pyFunc(func(pyTuple) any { return &pyDict{} }), "torch.FloatStorage": 7},
+	globals: map[string]any{"collections.OrderedDict": pyFunc(func(pyTuple) any { return &pyDict{} }),
+		"torch.FloatStorage": 7},
 	persistent: func(any) any { refuse("no storage here"); return nil },
 }
 
@@ -68,11 +69,15 @@ func TestRefusals(t *testing.T) {
 	const proto = "\x80\x02"
 	ordered := "ccollections\nOrderedDict\n"
 	for name, c := range map[string]struct{ data, want string }{
-		"os.system":                {proto + "cos\nsystem\n(X\x02\x00\x00\x00idtR.", `GLOBAL at byte 2: refused: refers to "os.system"`},
-		"builtins.eval":            {proto + "cbuiltins\neval\n.", `"builtins.eval"`},
-		"near miss":                {proto + "ccollections.OrderedDict\n__init__\n.", `"collections.OrderedDict.__init__"`},
-		"STACK_GLOBAL":             {"\x80\x04\x8c\x02os\x8c\x06system\x93.", `STACK_GLOBAL at byte 14: refused: refers to "os.system"`},
-		"STACK_GLOBAL by dots":     {"\x80\x04\x8c\x0bcollections\x8c\x14OrderedDict.__init__\x93.", `"collections.OrderedDict.__init__"`},
+		"os.system": {proto + "cos\nsystem\n(X\x02\x00\x00\x00idtR.",
+			`GLOBAL at byte 2: refused: refers to "os.system"`},
+		"builtins.eval": {proto + "cbuiltins\neval\n.", `"builtins.eval"`},
+		"near miss": {proto + "ccollections.OrderedDict\n__init__\n.",
+			`"collections.OrderedDict.__init__"`},
+		"STACK_GLOBAL": {"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+			`STACK_GLOBAL at byte 14: refused: refers to "os.system"`},
+		"STACK_GLOBAL by dots": {"\x80\x04\x8c\x0bcollections\x8c\x14OrderedDict.__init__\x93.",
+			`"collections.OrderedDict.__init__"`},
 		"STACK_GLOBAL of a number": {"\x80\x04\x8c\x02osK\x01\x93.", "expected two strings"},
 		"INST":                     {proto + "(S'id'\nios\nsystem\n.", "STRING at byte 3: refused"},
 		"INST at once":             {proto + "(ios\nsystem\n.", "INST at byte 3: refused"},

@@ -9,8 +9,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// kind is a tensor type of GGUF: blocks of `block` elements in `size` bytes. decode turns one block into float32; nil for
-// plain types.
+// kind is a tensor type of GGUF: blocks of `block` elements in `size` bytes. decode turns one block into float32; nil
+// for plain types.
 type kind struct {
 	name        string
 	block, size int64
@@ -18,8 +18,8 @@ type kind struct {
 	decode      func(out, block []byte)
 }
 
-// kinds are the supported types by their number in the file: plain ones, and those of files that a model is trained from. The finer
-// quantised types lose too much for that.
+// kinds are the supported types by their number in the file: plain ones, and those of files that a model is trained
+// from. The finer quantised types lose too much for that.
 var kinds = map[uint32]kind{
 	0:  {"F32", 1, 4, F32, nil},
 	1:  {"F16", 1, 2, F16, nil},
@@ -48,8 +48,8 @@ func half(b []byte) float32 { return float16.Frombits(binary.LittleEndian.Uint16
 
 func put(out []byte, i int, v float32) { binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v)) }
 
-// Q4_1: scale, minimum; 32 nibbles, the low ones are the first half of the block. The product is rounded to float32 before the sum (the
-// conversion forbids fusing them), as in the reference.
+// Q4_1: scale, minimum; 32 nibbles, the low ones are the first half of the block. The product is rounded to float32
+// before the sum (the conversion forbids fusing them), as in the reference.
 func decodeQ41(out, b []byte) {
 	d, m := half(b), half(b[2:])
 	for j, q := range b[4:20] {

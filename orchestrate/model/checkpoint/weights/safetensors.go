@@ -95,16 +95,19 @@ func checkLayout(entries []entry, dataSize int64) error {
 			return fmt.Errorf("tensor %s: data_offsets [%d, %d], but %s %v takes %d bytes", e.name, e.begin, e.end,
 				dtypes[e.dtype].safetensors, e.shape, want)
 		case e.begin < at:
-			return fmt.Errorf("tensor %s: its data at %d overlaps the tensor before it, which ends at %d", e.name, e.begin, at)
+			return fmt.Errorf("tensor %s: its data at %d overlaps the tensor before it, which ends at %d", e.name,
+				e.begin, at)
 		case e.begin > at:
 			return fmt.Errorf("tensor %s: %d unused bytes before its data at %d", e.name, e.begin-at, e.begin)
 		case e.end > dataSize:
-			return fmt.Errorf("tensor %s: its data ends at %d, but the file holds %d bytes of data: truncated?", e.name, e.end, dataSize)
+			return fmt.Errorf("tensor %s: its data ends at %d, but the file holds %d bytes of data: truncated?", e.name,
+				e.end, dataSize)
 		}
 		at = e.end
 	}
 	if at != dataSize {
-		return fmt.Errorf("%d bytes after the last tensor: expected the data to end at %d, the file has %d bytes of data", dataSize-at, at, dataSize)
+		return fmt.Errorf("%d bytes after the last tensor: expected the data to end at %d, the file has %d bytes of "+
+			"data", dataSize-at, at, dataSize)
 	}
 	return nil
 }
@@ -244,15 +247,16 @@ func (s Source) Bytes() (int64, error) {
 	return n * s.DType.Size(), nil
 }
 
-// Write makes a safetensors file of the given tensors, in their order, holding one of them in memory at a time. The file appears
-// under its name when it is complete and on disk; on any error nothing is left behind.
+// Write makes a safetensors file of the given tensors, in their order, holding one of them in memory at a time. The
+// file appears under its name when it is complete and on disk; on any error nothing is left behind.
 func Write(path string, list []Source, metadata map[string]string) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		header, err := makeHeader(list, metadata)
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)); err != nil {
+		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))),
+			header...)); err != nil {
 			return err
 		}
 		var buffer []byte
@@ -310,7 +314,8 @@ func makeHeader(list []Source, metadata map[string]string) ([]byte, error) {
 			DType   string   `json:"dtype"`
 			Shape   []int64  `json:"shape"`
 			Offsets [2]int64 `json:"data_offsets"`
-		}{dtypes[s.DType].safetensors, append([]int64{}, s.Shape...), [2]int64{at, at + size}}) // a scalar's shape is [], not null
+			// a scalar's shape is [], not null
+		}{dtypes[s.DType].safetensors, append([]int64{}, s.Shape...), [2]int64{at, at + size}})
 		if err != nil {
 			return nil, err
 		}

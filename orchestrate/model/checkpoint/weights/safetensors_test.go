@@ -57,7 +57,8 @@ func TestRoundTrip(t *testing.T) {
 		i := map[string]int{list[0].Name: 0, "scalar": 1, "empty": 2, "b": 3}[x.Name]
 		data, err := x.Load(nil)
 		size, _ := list[i].Bytes()
-		if err != nil || int64(len(data)) != size || x.DType != list[i].DType || fmt.Sprint(x.Shape) != fmt.Sprint(append([]int64{}, list[i].Shape...)) {
+		if err != nil || int64(len(data)) != size || x.DType != list[i].DType ||
+			fmt.Sprint(x.Shape) != fmt.Sprint(append([]int64{}, list[i].Shape...)) {
 			t.Errorf("tensor %s: %v %v, %d bytes, %v", x.Name, x.DType, x.Shape, len(data), err)
 		}
 		for _, b := range data {
@@ -109,34 +110,40 @@ func TestHostileHeaders(t *testing.T) {
 		data   int
 		want   string
 	}{
-		"not an object":      {`[]`, 0, "does not start with '{'"},
-		"leading space":      {` {}`, 0, "does not start with '{'"},
-		"cut short":          {`{"a":{"dtype":"F32"`, 0, "EOF"},
-		"text after":         {`{}{}`, 0, "after the JSON object"},
-		"not UTF-8":          {"{\"\xff\":1}", 0, "UTF-8"},
-		"duplicate tensor":   {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("a", "F32", "[1]", "[0,4]") + "}", 4, "twice"},
-		"duplicate escaped":  {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor(`\u0061`, "F32", "[1]", "[4,8]") + "}", 8, "twice"},
-		"duplicate field":    {`{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4, "twice"},
-		"unknown field":      {`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}}`, 4, "unknown key"},
-		"missing field":      {`{"a":{"dtype":"F32","shape":[1]}}`, 0, "needed"},
-		"unknown dtype":      {"{" + tensor("a", "F33", "[1]", "[0,4]") + "}", 4, "unknown dtype"},
-		"shape overflow":     {"{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}", 4, "more than"},
-		"shape too large":    {"{" + tensor("a", "F32", "[9223372036854775808]", "[0,4]") + "}", 4, "64-bit"},
-		"negative size":      {"{" + tensor("a", "F32", "[-1]", "[0,4]") + "}", 4, "non-negative"},
-		"fractional size":    {"{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}", 4, "non-negative"},
-		"nested shape":       {"{" + tensor("a", "F32", "[[1]]", "[0,4]") + "}", 4, "expected an integer"},
-		"many dimensions":    {"{" + tensor("a", "F32", "["+strings.Repeat("1,", 64)+"1]", "[0,4]") + "}", 4, "more than 64"},
-		"size does not fit":  {"{" + tensor("a", "F32", "[2]", "[0,4]") + "}", 4, "takes 8 bytes"},
-		"reversed offsets":   {"{" + tensor("a", "F32", "[1]", "[4,0]") + "}", 4, "takes 4 bytes"},
-		"three offsets":      {"{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}", 4, "more than 2"},
-		"hole at the start":  {"{" + tensor("a", "F32", "[1]", "[4,8]") + "}", 8, "unused bytes"},
-		"hole in the middle": {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[8,12]") + "}", 12, "unused bytes"},
-		"overlap":            {"{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("b", "F32", "[1]", "[4,8]") + "}", 8, "overlaps"},
-		"same range twice":   {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[0,4]") + "}", 4, "overlaps"},
-		"truncated data":     {"{" + tensor("a", "F32", "[2]", "[0,8]") + "}", 7, "truncated"},
-		"trailing bytes":     {"{" + tensor("a", "F32", "[2]", "[0,8]") + "}", 9, "after the last tensor"},
-		"metadata not text":  {`{"__metadata__":{"a":1}}`, 0, "expected a string"},
-		"deep nesting":       {`{"a":` + strings.Repeat("[", 100000), 0, "expected {"},
+		"not an object": {`[]`, 0, "does not start with '{'"},
+		"leading space": {` {}`, 0, "does not start with '{'"},
+		"cut short":     {`{"a":{"dtype":"F32"`, 0, "EOF"},
+		"text after":    {`{}{}`, 0, "after the JSON object"},
+		"not UTF-8":     {"{\"\xff\":1}", 0, "UTF-8"},
+		"duplicate tensor": {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("a", "F32", "[1]", "[0,4]") +
+			"}", 4, "twice"},
+		"duplicate escaped": {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor(`\u0061`, "F32", "[1]",
+			"[4,8]") + "}", 8, "twice"},
+		"duplicate field": {`{"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4, "twice"},
+		"unknown field":   {`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}}`, 4, "unknown key"},
+		"missing field":   {`{"a":{"dtype":"F32","shape":[1]}}`, 0, "needed"},
+		"unknown dtype":   {"{" + tensor("a", "F33", "[1]", "[0,4]") + "}", 4, "unknown dtype"},
+		"shape overflow":  {"{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}", 4, "more than"},
+		"shape too large": {"{" + tensor("a", "F32", "[9223372036854775808]", "[0,4]") + "}", 4, "64-bit"},
+		"negative size":   {"{" + tensor("a", "F32", "[-1]", "[0,4]") + "}", 4, "non-negative"},
+		"fractional size": {"{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}", 4, "non-negative"},
+		"nested shape":    {"{" + tensor("a", "F32", "[[1]]", "[0,4]") + "}", 4, "expected an integer"},
+		"many dimensions": {"{" + tensor("a", "F32", "["+strings.Repeat("1,", 64)+"1]", "[0,4]") + "}", 4,
+			"more than 64"},
+		"size does not fit": {"{" + tensor("a", "F32", "[2]", "[0,4]") + "}", 4, "takes 8 bytes"},
+		"reversed offsets":  {"{" + tensor("a", "F32", "[1]", "[4,0]") + "}", 4, "takes 4 bytes"},
+		"three offsets":     {"{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}", 4, "more than 2"},
+		"hole at the start": {"{" + tensor("a", "F32", "[1]", "[4,8]") + "}", 8, "unused bytes"},
+		"hole in the middle": {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[8,12]") +
+			"}", 12, "unused bytes"},
+		"overlap": {"{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("b", "F32", "[1]", "[4,8]") +
+			"}", 8, "overlaps"},
+		"same range twice": {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[0,4]") +
+			"}", 4, "overlaps"},
+		"truncated data":    {"{" + tensor("a", "F32", "[2]", "[0,8]") + "}", 7, "truncated"},
+		"trailing bytes":    {"{" + tensor("a", "F32", "[2]", "[0,8]") + "}", 9, "after the last tensor"},
+		"metadata not text": {`{"__metadata__":{"a":1}}`, 0, "expected a string"},
+		"deep nesting":      {`{"a":` + strings.Repeat("[", 100000), 0, "expected {"},
 	} {
 		_, err := openWith(t, c.header, make([]byte, c.data))
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "x.safetensors") {

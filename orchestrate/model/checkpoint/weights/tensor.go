@@ -6,10 +6,11 @@
 //	pickle.go       Python pickles as data: a reader of the instructions, without an interpreter behind it
 //	gguf.go         llama.cpp's format, quant.go its quantised types
 //
-// Files are hostile until parsed: sizes are checked against the file before anything is allocated, products without overflow, ranges
-// against one another, and nothing of a pickle is executed. The readers are Gyre's own because those that exist do not hold to that: a
-// pickle of 13 bytes makes gopickle allocate until the process dies; 4 million nested arrays overflow gguf-parser-go's stack, which
-// Go cannot recover from; libtorch's unpickler believes a storage's size over its record's, reads no OrderedDict, and holds whole files.
+// Files are hostile until parsed: sizes are checked against the file before anything is allocated, products without
+// overflow, ranges against one another, and nothing of a pickle is executed. The readers are Gyre's own because those
+// that exist do not hold to that: a pickle of 13 bytes makes gopickle allocate until the process dies; 4 million nested
+// arrays overflow gguf-parser-go's stack, which Go cannot recover from; libtorch's unpickler believes a storage's size
+// over its record's, reads no OrderedDict, and holds whole files.
 package weights
 
 import (
@@ -205,7 +206,8 @@ func span(shape, strides []int64) (int64, error) {
 		}
 		high, low := bits.Mul64(uint64(size-1), uint64(strides[i]))
 		if high != 0 || low > MaxElements || last+int64(low) >= MaxElements {
-			return 0, fmt.Errorf("shape %v with strides %v reaches beyond %d elements", shape, strides, int64(MaxElements))
+			return 0, fmt.Errorf("shape %v with strides %v reaches beyond %d elements", shape, strides,
+				int64(MaxElements))
 		}
 		last += int64(low)
 	}
@@ -252,7 +254,8 @@ func readRange(r io.ReaderAt, file, name string, offset, size int64) func([]byte
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return nil, fmt.Errorf("%s: tensor %s: reading %d bytes at byte %d: %w (has the file shrunk since it was opened?)",
+			return nil, fmt.Errorf("%s: tensor %s: reading %d bytes at byte %d: %w (has the file shrunk since it "+
+				"was opened?)",
 				file, name, size, offset, err)
 		}
 		return buffer, nil
@@ -281,7 +284,8 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 		data = dense
 	}
 	if !t.DType.Float() || !to.Float() {
-		return nil, data, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, float16 or float64", t.File, t.Name, t.DType, to)
+		return nil, data, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, "+
+			"float16 or float64", t.File, t.Name, t.DType, to)
 	}
 	out = Resize(out, n*to.Size())
 	convert(out, to, data[:n*t.DType.Size()], t.DType)
@@ -300,8 +304,8 @@ func gather(dst, src []byte, shape, strides []int64, size int64) []byte {
 	return dst
 }
 
-// convert writes the elements of src as elements of another float type into dst. Rounding is to nearest, ties to even, by way of float32,
-// as PyTorch's. Equal types are copied bit for bit.
+// convert writes the elements of src as elements of another float type into dst. Rounding is to nearest, ties to even,
+// by way of float32, as PyTorch's. Equal types are copied bit for bit.
 func convert(dst []byte, to DType, src []byte, from DType) {
 	if from == to {
 		copy(dst, src)

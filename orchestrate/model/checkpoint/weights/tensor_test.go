@@ -60,7 +60,8 @@ func TestHalfRoundTripsAndRounds(t *testing.T) {
 
 func TestBFloatRounding(t *testing.T) {
 	for bits, want := range map[uint32]uint16{
-		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f818000: 0x3f82, 0x3f808001: 0x3f81, 0x7f7fffff: 0x7f80, 0x7f800001: 0x7fc0, 0xff800000: 0xff80,
+		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f818000: 0x3f82, 0x3f808001: 0x3f81, 0x7f7fffff: 0x7f80,
+		0x7f800001: 0x7fc0, 0xff800000: 0xff80,
 	} {
 		if got := floatToBFloat(math.Float32frombits(bits)); got != want {
 			t.Errorf("%#08x -> %#04x, want %#04x", bits, got, want)
@@ -74,7 +75,10 @@ func TestDenseGathersStrides(t *testing.T) {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i)))
 	}
 	// A 3×4 matrix stored transposed.
-	x := Tensor{Name: "w", DType: F32, Shape: []int64{3, 4}, Strides: []int64{1, 3}, Load: func([]byte) ([]byte, error) { return data, nil }}
+	x := Tensor{Name: "w", DType: F32, Shape: []int64{3, 4}, Strides: []int64{1, 3}, Load: func([]byte) ([]byte,
+		error) {
+		return data, nil
+	}}
 	out, _, err := x.Dense(F64, nil, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ type archive struct {
 	types   map[string]DType // of the storages seen: one type each
 }
 
-// readTorch reads the state dict of torch.save's zip container. It may be wrapped as {"state_dict": …} or {"model": …}; other values
-// beside the tensors are ignored.
+// readTorch reads the state dict of torch.save's zip container. It may be wrapped as {"state_dict": …} or {"model": …};
+// other values beside the tensors are ignored.
 func readTorch(r io.ReaderAt, size int64, path string) (*File, error) {
 	a, err := openArchive(r, size)
 	if err != nil {
@@ -115,7 +115,8 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	for i, f := range z.File {
 		top, rest, ok := strings.Cut(f.Name, "/")
 		if !ok || !cleanName(f.Name) || i > 0 && top != folder {
-			return nil, fmt.Errorf("zip entry %q: expected clean names under one folder, as torch.save writes them", f.Name)
+			return nil, fmt.Errorf("zip entry %q: expected clean names under one folder, as torch.save writes them",
+				f.Name)
 		}
 		folder = top
 		rec, err := recordOf(f, size)
@@ -140,7 +141,8 @@ func checkMagic(r io.ReaderAt, size int64) error {
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
 		return nil
 	case len(head) > 1 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5:
-		return errors.New("a pickle without the zip container of torch 1.6 and later: load it with a trusted torch and save it again, " +
+		return errors.New("a pickle without the zip container of torch 1.6 and later: load it with a trusted torch " +
+			"and save it again, " +
 			"best as safetensors")
 	case bytes.HasPrefix(head, []byte("version https://g")):
 		return errors.New("a Git LFS pointer, not the file itself: run `git lfs pull` where it came from")
@@ -150,7 +152,8 @@ func checkMagic(r io.ReaderAt, size int64) error {
 }
 
 func cleanName(name string) bool {
-	return path.Clean(name) == name && !path.IsAbs(name) && !strings.HasPrefix(name, "..") && !strings.ContainsAny(name, "\\\x00")
+	return path.Clean(name) == name && !path.IsAbs(name) && !strings.HasPrefix(name, "..") && !strings.ContainsAny(name,
+		"\\\x00")
 }
 
 func recordOf(f *zip.File, fileSize int64) (record, error) {
@@ -210,8 +213,8 @@ func (a *archive) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// What a checkpoint's pickle may make: a class such as torch.FloatStorage, a storage of the archive seen as elements of one type, and a
-// tensor, which is a strided window on a storage.
+// What a checkpoint's pickle may make: a class such as torch.FloatStorage, a storage of the archive seen as elements of
+// one type, and a tensor, which is a strided window on a storage.
 type (
 	storageType DType
 	storage     struct {
@@ -246,7 +249,8 @@ var torchGlobals = func() map[string]any {
 		"torch._utils._rebuild_parameter":            pyFunc(rebuildParameter),
 		"torch._utils._rebuild_parameter_with_state": pyFunc(rebuildParameter),
 	}
-	for name, dtype := range map[string]DType{"Float": F32, "Half": F16, "BFloat16": BF16, "Double": F64, "Long": I64, "Int": I32, "Short": I16,
+	for name, dtype := range map[string]DType{"Float": F32, "Half": F16, "BFloat16": BF16, "Double": F64, "Long": I64,
+		"Int": I32, "Short": I16,
 		"Char": I8, "Byte": U8, "Bool": Bool} {
 		g["torch."+name+"Storage"] = storageType(dtype)
 	}
@@ -303,10 +307,12 @@ func rebuildTensor(args pyTuple) any {
 		refuse("a tensor of %w", err)
 	}
 	if n, _ := elements(shape); n > s.elements { // an expanded tensor: a few bytes could pose as terabytes
-		refuse("a tensor of shape %v repeats the %d elements of its storage: save it with .contiguous()", shape, s.elements)
+		refuse("a tensor of shape %v repeats the %d elements of its storage: save it with .contiguous()", shape,
+			s.elements)
 	}
 	if offset > s.elements || reach > s.elements-offset {
-		refuse("a tensor of shape %v and strides %v at offset %d reaches beyond its storage of %d elements", shape, strides, offset, s.elements)
+		refuse("a tensor of shape %v and strides %v at offset %d reaches beyond its storage of %d elements", shape,
+			strides, offset, s.elements)
 	}
 	return view{storage: s, offset: offset, span: reach, shape: shape, strides: strides}
 }

@@ -156,22 +156,27 @@ func TestStorageLies(t *testing.T) {
 		"elements overflow":       {pickleOf("FloatStorage", "0", 1<<62+1, 0, two, []int64{2, 1}), "claims"},
 		"offset beyond":           {pickleOf("FloatStorage", "0", 4, 1, two, []int64{2, 1}), "beyond its storage"},
 		"offset negative":         {pickleOf("FloatStorage", "0", 4, -1, two, []int64{2, 1}), "storage offset -1"},
-		"offset overflow":         {pickleOf("FloatStorage", "0", 4, math.MaxInt64, two, []int64{2, 1}), "beyond its storage"},
-		"stride beyond":           {pickleOf("FloatStorage", "0", 4, 0, two, []int64{3, 1}), "beyond its storage"},
-		"stride negative":         {pickleOf("FloatStorage", "0", 4, 3, two, []int64{-2, -1}), "negative stride"},
-		"stride overflow":         {pickleOf("FloatStorage", "0", 4, 0, two, []int64{math.MaxInt64, 1}), "beyond"},
-		"shape overflow":          {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 32, 1 << 32}, two), "more than"},
-		"shape negative":          {pickleOf("FloatStorage", "0", 4, 0, []int64{-2, -2}, two), "negative size"},
-		"expanded":                {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 20, 1 << 19}, []int64{0, 0}), "repeats"},
-		"unequal lengths":         {pickleOf("FloatStorage", "0", 4, 0, two, []int64{1}), "1 strides for 2"},
-		"absent storage":          {pickleOf("FloatStorage", "1", 4, 0, two, []int64{2, 1}), "not in the archive"},
-		"storage by path":         {pickleOf("FloatStorage", "../data.pkl", 4, 0, two, []int64{2, 1}), "not in the archive"},
-		"unknown storage":         {pickleOf("QInt8Storage", "0", 4, 0, two, []int64{2, 1}), "torch.QInt8Storage"},
-		"two types":               {"\x80\x02(" + body("FloatStorage") + body("IntStorage") + "t.", "as float32 and as int32"},
-		"no tensors":              {"\x80\x02}.", "no tensors"},
-		"a list":                  {"\x80\x02].", "expected a state dict"},
+		"offset overflow": {pickleOf("FloatStorage", "0", 4, math.MaxInt64, two, []int64{2, 1}),
+			"beyond its storage"},
+		"stride beyond":   {pickleOf("FloatStorage", "0", 4, 0, two, []int64{3, 1}), "beyond its storage"},
+		"stride negative": {pickleOf("FloatStorage", "0", 4, 3, two, []int64{-2, -1}), "negative stride"},
+		"stride overflow": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{math.MaxInt64, 1}), "beyond"},
+		"shape overflow":  {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 32, 1 << 32}, two), "more than"},
+		"shape negative":  {pickleOf("FloatStorage", "0", 4, 0, []int64{-2, -2}, two), "negative size"},
+		"expanded": {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 20, 1 << 19}, []int64{0, 0}),
+			"repeats"},
+		"unequal lengths": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{1}), "1 strides for 2"},
+		"absent storage":  {pickleOf("FloatStorage", "1", 4, 0, two, []int64{2, 1}), "not in the archive"},
+		"storage by path": {pickleOf("FloatStorage", "../data.pkl", 4, 0, two, []int64{2, 1}),
+			"not in the archive"},
+		"unknown storage": {pickleOf("QInt8Storage", "0", 4, 0, two, []int64{2, 1}), "torch.QInt8Storage"},
+		"two types": {"\x80\x02(" + body("FloatStorage") + body("IntStorage") + "t.",
+			"as float32 and as int32"},
+		"no tensors": {"\x80\x02}.", "no tensors"},
+		"a list":     {"\x80\x02].", "expected a state dict"},
 	} {
-		raw := archiveOf(t, store("m/data.pkl", c.pickle), store("m/byteorder", "little"), store("m/data/0", strings.Repeat("\x00", 16)))
+		raw := archiveOf(t, store("m/data.pkl", c.pickle), store("m/byteorder", "little"), store("m/data/0",
+			strings.Repeat("\x00", 16)))
 		list, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt")
 		if c.want == "" {
 			if err != nil || len(list.Tensors) != 1 {
@@ -211,7 +216,8 @@ func TestHostileArchives(t *testing.T) {
 		"empty archive": {nil, "not a zip archive"},
 	} {
 		raw := archiveOf(t, c.entries...)
-		if _, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt"); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v; want one with %q", name, err, c.want)
 		}
 	}
@@ -219,7 +225,8 @@ func TestHostileArchives(t *testing.T) {
 
 // Lies in the central directory: sizes and offsets that reach beyond the file or into other entries.
 func TestDirectoryLies(t *testing.T) {
-	raw := archiveOf(t, store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{4}, []int64{1})), store("m/data/0", strings.Repeat("\x00", 16)))
+	raw := archiveOf(t, store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{4}, []int64{1})),
+		store("m/data/0", strings.Repeat("\x00", 16)))
 	at := bytes.LastIndex(raw, []byte("PK\x01\x02")) // the directory entry of m/data/0
 	patch := func(offset int, value uint32) []byte {
 		out := bytes.Clone(raw)
@@ -256,7 +263,8 @@ func FuzzTorch(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	f.Add(archiveOf(f, store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{2, 2}, []int64{1, 2})), store("m/data/0", strings.Repeat("\x00", 16))))
+	f.Add(archiveOf(f, store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{2, 2}, []int64{1, 2})),
+		store("m/data/0", strings.Repeat("\x00", 16))))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		list, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt")
 		if err != nil {
