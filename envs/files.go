@@ -21,9 +21,9 @@ type rowsKey struct {
 	made       reflect.Type
 }
 
-// ReadRows reads the file (JSON, JSON Lines or Parquet) that an option names, or the embedded one of that name where the
-// option is empty, and makes something of every row. It does so once for all environments, which may not change it. Errors
-// name the option, the file and the row, counted from 1.
+// ReadRows reads the file (JSON, JSON Lines or Parquet) that an option names, or the embedded one of that name where
+// the option is empty, and makes something of every row. It does so once for all environments, which may not change
+// it. Errors name the option, the file and the row, counted from 1.
 func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
 	take func(Row) (Thing, error)) ([]Thing, error) {
 	key := rowsKey{path, name, reflect.TypeFor[Thing]()}

@@ -53,10 +53,10 @@ func (o *pair) machine() (envs.Env, error) {
 
 // row are the settings of a machine with any number of arms and pulls.
 type row struct {
-	Arms   int     `option:"n_arms" range:"[2,100]" doc:"number of arms"`
-	Pulls  int     `option:"pulls" range:"[1,10000]" doc:"pulls per episode"`
-	Spread float64 `option:"mean_std" range:"(0,)" doc:"standard deviation of the arms' means, which are dealt about 0"`
-	Noise  float64 `option:"std" range:"[0,)" doc:"standard deviation of a payment about its arm's mean"`
+	Arms    int     `option:"n_arms" range:"[2,100]" doc:"number of arms"`
+	Pulls   int     `option:"pulls" range:"[1,10000]" doc:"pulls per episode"`
+	MeanStd float64 `option:"mean_std" range:"(0,)" doc:"standard deviation of the arms' means, which are dealt about 0"`
+	Noise   float64 `option:"std" range:"[0,)" doc:"standard deviation of a payment about its arm's mean"`
 }
 
 func (o *row) machine() (envs.Env, error) {
@@ -69,7 +69,7 @@ func (o *row) machine() (envs.Env, error) {
 			arms, best := make([]arm, o.Arms), 0
 			means := make([]float64, o.Arms)
 			for i := range arms {
-				means[i] = o.Spread * rng.NormFloat64()
+				means[i] = o.MeanStd * rng.NormFloat64()
 				if means[i] > means[best] {
 					best = i
 				}
@@ -97,7 +97,7 @@ func init() {
 			Tag: "GaussianBandit", Type: "bandit", Doc: "numbered arms with normal payments, ten pulls (RAGEN's " +
 				"first generation)",
 			MaxActions: 10, MaxReplyWords: 100,
-			NewOptions: func() any { return &row{Arms: 2, Pulls: 10, Spread: 1, Noise: 1} },
+			NewOptions: func() any { return &row{Arms: 2, Pulls: 10, MeanStd: 1, Noise: 1} },
 			New:        func(o any) (envs.Env, error) { return o.(*row).machine() },
 		},
 	)

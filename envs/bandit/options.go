@@ -12,7 +12,7 @@ import (
 
 // options are the settings of the bandit of professions.
 type options struct {
-	Split    string   `option:"split" oneof:"train,test" doc:"which pairs of professions: train or test"`
+	Split    string   `option:"split" oneof:"train,test" doc:"which pairs of professions"`
 	Safe     float64  `option:"lo_score,lo_arm_score" doc:"reward of the safe arm"`
 	RiskyLow float64  `option:"hi_loscore,hi_arm_loscore" doc:"reward of the risky arm when it loses"`
 	RiskyWin float64  `option:"hi_hiscore,hi_arm_hiscore" doc:"reward of the risky arm when it wins"`

@@ -13,8 +13,8 @@ type options struct {
 	Numbers     [2]int  `option:"numbers" range:"[2,6]" doc:"fewest and most numbers of a generated problem"`
 	MaxNumber   int     `option:"max_number" range:"[1,1000000]" doc:"largest number of a generated problem; they start at 1"`
 	Target      [2]int  `option:"target" doc:"smallest and largest target of a generated problem"`
-	Operations  string  `option:"operations" doc:"operations that generated targets are made with, out of +-*/; an answer may use any"`
-	Problems    string  `option:"problems,train_path" doc:"play the problems of this JSON Lines or Parquet file ({\"target\": 24, \"nums\": [4, 6]}), chosen by the seed"`
+	Operations  string  `option:"operations" doc:"operations that generated targets are made with, out of +-*/"`
+	Problems    string  `option:"problems,train_path" doc:"play the problems of this file, chosen by the seed"`
 	UseAll      bool    `option:"use_all" doc:"every number must be used; false: each at most once"`
 	Score       float64 `option:"score" doc:"reward of a correct answer"`
 	FormatScore float64 `option:"format_score" doc:"reward of a wrong answer that uses the right numbers"`

@@ -18,7 +18,7 @@ type sums struct {
 	Operators string `option:"operators" doc:"which of + - * occur"`
 	Prefix    string `option:"prefix" doc:"text before the problem"`
 	Suffix    string `option:"suffix" doc:"text after the problem"`
-	Problems  int    `option:"problems" range:"[1,64]" doc:"problems per prompt, with spaces between them; the answer is that of each, with commas between them"`
+	Problems  int    `option:"problems" range:"[1,64]" doc:"problems per prompt; the answer is all of theirs, with commas"`
 	// Careless makes the demonstrations of a teacher whom practice can surpass.
 	Careless float64 `option:"careless" range:"[0,1]" doc:"probability with which the expert keeps only the last digit of an answer"`
 }

@@ -12,19 +12,19 @@ import (
 )
 
 type options struct {
-	File        string `option:"file" doc:"the data: .json, .jsonl or .parquet; empty = sixteen small sums, to try things"`
+	File        string `option:"file" doc:"the data (.json, .jsonl, .parquet); none: sixteen small sums"`
 	Question    string `option:"question" doc:"column of the problems, where it is not found by name"`
 	Answer      string `option:"answer" doc:"column of the answers, where it is not found by name"`
-	Instruction string `option:"instruction" doc:"added to problems that are not prompts yet: boxed, hash, or a text of your own"`
+	Instruction string `option:"instruction" doc:"added to problems that are not prompts yet: boxed, hash, or a text"`
 	Shuffle     bool   `option:"shuffle" doc:"another order in every epoch; false = the file's order"`
 	ShuffleSeed int    `option:"shuffle_seed" doc:"of the orders"`
-	FirstSeed   int    `option:"first_seed" doc:"the environment seed of the first row: run.env_seed, so that epochs begin with the run"`
+	FirstSeed   int    `option:"first_seed" doc:"environment seed of the first row: run.env_seed"`
 	Rows        int    `option:"rows" range:"[0,)" doc:"use the first rows only; 0 = all"`
-	Attempts    int    `option:"attempts" range:"[1,)" doc:"replies per episode: after a wrong one, but the last, the policy is asked again"`
+	Attempts    int    `option:"attempts" range:"[1,)" doc:"replies per episode: after a wrong one the policy is asked again"`
 	Feedback    string `option:"feedback" doc:"what a wrong reply is answered with"`
-	MaxPrompt   int    `option:"max_prompt_length" range:"[0,)" doc:"leave out rows with longer prompts, in tokens of tokenizer or else in characters; 0 = none"`
+	MaxPrompt   int    `option:"max_prompt_length" range:"[0,)" doc:"leave out longer prompts, in tokens of tokenizer or characters; 0 = none"`
 	Tokenizer   string `option:"tokenizer" doc:"model directory whose tokenizer and chat template measure prompts"`
-	OverLong    string `option:"overlong" oneof:"filter,error" doc:"what becomes of rows with longer prompts: filter or error"`
+	OverLong    string `option:"overlong" oneof:"filter,error" doc:"what becomes of rows with longer prompts"`
 }
 
 func newOptions() *options {

@@ -14,12 +14,12 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Problems  string `option:"problems" doc:"file of problems (JSON, JSON Lines or Parquet with columns problem and tests), chosen by the seed; none: a few elementary ones"`
+	Problems  string `option:"problems" doc:"file of problems with their tests, chosen by the seed; none: a few elementary ones"`
 	MaxTests  int    `option:"max_tests" range:"[0,)" doc:"tests run per answer, the first ones; 0: all"`
-	Attempts  int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode; after a wrong one the policy is told how its first failing test ended"`
+	Attempts  int    `option:"attempts,max_steps" range:"[1,)" doc:"answers per episode"`
 	Seconds   int    `option:"time_limit" doc:"seconds of processor time per test"`
 	MemoryMiB int    `option:"memory_mib" doc:"memory per test"`
-	Isolation string `option:"isolation" doc:"full: programs are kept in; limits: only time and memory are limited, for programs that are trusted"`
+	Isolation string `option:"isolation" doc:"full: programs are kept in; limits: for trusted programs"`
 	Python    string `option:"python" doc:"interpreter that runs the programs"`
 }
 

@@ -12,13 +12,13 @@ type options struct {
 	Size        int      `option:"size" range:"[2,100]" doc:"rows and columns of generated maps"`
 	Frozen      float64  `option:"p" range:"[0,1]" doc:"probability that a cell of a generated map is frozen, not a hole"`
 	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
-	SuccessRate float64  `option:"success_rate" range:"[0,1]" doc:"probability of moving as intended on slippery ice; the rest is split between the two sides (1/3 is Gymnasium's)"`
-	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around the player, and the way to the goal)"`
-	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of the player that observation surroundings shows"`
+	SuccessRate float64  `option:"success_rate" range:"[0,1]" doc:"probability of moving as intended on slippery ice; Gymnasium: 1/3"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of the player that surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
-	Map         []string `option:"map" doc:"play this map: rows of S start, F frozen, H hole, G goal; or 4x4 or 8x8, Gymnasium's own"`
+	Map         []string `option:"map" doc:"play this map: rows of S, F, H and G; or 4x4 or 8x8, Gymnasium's"`
 }
 
 func (o *options) check() error {

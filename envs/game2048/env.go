@@ -16,7 +16,7 @@ import (
 // options are the settings of the game.
 type options struct {
 	TwoProb float64 `option:"two_prob" range:"[0,1]" doc:"probability that a new tile is a 2, not a 4"`
-	Log     bool    `option:"use_log_reward" doc:"reward 0.1·log2(points + 1) per move; false: the points, and -0.1 for a move that moves nothing"`
+	Log     bool    `option:"use_log_reward" doc:"reward 0.1·log2(points + 1) per move; false: the points"`
 	Target  int     `option:"target" range:"[8,131072]" doc:"tile that makes the game a success"`
 	PlayOn  bool    `option:"play_on" doc:"go on after the target is reached, until no move is possible"`
 }

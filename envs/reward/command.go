@@ -13,8 +13,8 @@ import (
 
 type commandOptions struct {
 	Command   []string `option:"command" doc:"program and arguments: one JSON object per line in, one per line out"`
-	Timeout   float64  `option:"timeout" range:"(0,3600]" doc:"seconds that one reply may take; the program is then killed and started again"`
-	Start     float64  `option:"start_timeout" range:"[0,3600]" doc:"seconds that the first reply after a start may take, if more than timeout"`
+	Timeout   float64  `option:"timeout" range:"(0,3600]" doc:"seconds that one reply may take; then the program is started again"`
+	Start     float64  `option:"start_timeout" range:"[0,3600]" doc:"seconds of the first reply after a start, if more than timeout"`
 	Processes int      `option:"processes" range:"[1,256]" doc:"how many run side by side"`
 	Key       string   `option:"key" doc:"which number of the program's answer counts, where that is an object"`
 }

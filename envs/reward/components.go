@@ -19,18 +19,18 @@ const (
 )
 
 type correctnessOptions struct {
-	Mode   string `option:"mode" oneof:"strict,lenient" doc:"when answers are equal: strict (the MATH rules) or lenient (the same value)"`
-	Answer string `option:"answer" oneof:"auto,boxed,hash,tag,whole" doc:"where it stands: boxed, hash (after ####), tag (<answer>), whole, or auto (the first of these that is there)"`
+	Mode   string `option:"mode" oneof:"strict,lenient" doc:"when answers are equal: by the MATH rules, or by value"`
+	Answer string `option:"answer" oneof:"auto,boxed,hash,tag,whole" doc:"where it stands; auto: the first of boxed, tag, hash, whole that is there"`
 }
 
 type formatOptions struct {
-	Style   string `option:"style" oneof:"steps,boxed,hash,think" doc:"steps (first, second, third, step 1, step 2, \\\\boxed), boxed, hash (#### NUMBER) or think (<think>…</think> first)"`
+	Style   string `option:"style" oneof:"steps,boxed,hash,think" doc:"what the reply should look like"`
 	Pattern string `option:"pattern" doc:"a regular expression of your own instead: 1 where the reply matches"`
 }
 
 type lengthOptions struct {
 	Target float64 `option:"target,max_length" range:"(0,)" doc:"the length that earns 1; none and twice as much earn 0"`
-	Unit   string  `option:"unit" oneof:"characters,tokens,words" doc:"characters, tokens or words"`
+	Unit   string  `option:"unit" oneof:"characters,tokens,words" doc:"of the length"`
 }
 
 type repetitionOptions struct {
@@ -49,7 +49,7 @@ func init() {
 			func() any { return &formatOptions{Style: "steps"} },
 			func(o any) (Component, error) { return newFormat(*o.(*formatOptions)) }},
 		Kind{"length", "1 at the target length, falling to 0 at none and at twice as much",
-			func() any { return &lengthOptions{Target: SeedLength, Unit: "characters"} },
+			func() any { return &lengthOptions{Target: RLDynamicLength, Unit: "characters"} },
 			func(o any) (Component, error) { return newLength(*o.(*lengthOptions)) }},
 		Kind{"boxed", "1 when the reply has a box with something in it", none, always(func(r Reply) (Score, error) {
 			content, found := answer.Boxed(r.Text)
@@ -78,7 +78,7 @@ func indicator(b bool) float64 {
 	return 0
 }
 
-// place says which stretch of a reply its answer is: from the first #### to the end, or the last box.
+// place says which segment of a reply its answer is: from the first #### to the end, or the last box.
 func place(text string, value float64) Score {
 	if i := strings.Index(text, "####"); i >= 0 {
 		return Score{value, i, len(text)}

@@ -16,15 +16,15 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Corpus    string  `option:"corpus" doc:"file of documents (JSON, JSON Lines or Parquet); none: what the questions bring with them"`
-	Problems  string  `option:"problems,train_path" doc:"file of questions and answers (JSON, JSON Lines or Parquet), chosen by the seed; none: our own"`
+	Corpus    string  `option:"corpus" doc:"file of documents; none: what the questions bring with them"`
+	Problems  string  `option:"problems,train_path" doc:"file of questions and answers, chosen by the seed; none: our own"`
 	Instances int     `option:"max_instances" range:"[0,)" doc:"use the first questions only; 0 = all"`
 	Results   int     `option:"results,max_search_results" range:"[1,)" doc:"documents that a search shows"`
 	Excerpt   int     `option:"excerpt" range:"[1,)" doc:"characters that a search shows of a document"`
 	MaxChars  int     `option:"max_chars,max_total_chars" range:"[1,)" doc:"characters that a call shows in all"`
 	Right     float64 `option:"correct_reward" doc:"reward of an exact match"`
-	Wrong     float64 `option:"incorrect_reward" doc:"reward of an answer whose F1 is below f1_threshold"`
-	Threshold float64 `option:"f1_threshold" range:"[0,)" doc:"F1 from which an answer earns its F1; above 1: an exact match alone earns anything"`
+	Wrong     float64 `option:"incorrect_reward" doc:"reward of an answer with an F1 below the threshold"`
+	Threshold float64 `option:"f1_threshold" range:"[0,)" doc:"F1 from which an answer earns it; above 1: an exact match alone"`
 	CallCost  float64 `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 }
 

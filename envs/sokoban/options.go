@@ -13,13 +13,13 @@ type options struct {
 	Boxes       int      `option:"boxes,num_boxes" range:"[1,)" doc:"boxes of generated levels"`
 	SearchDepth int      `option:"search_depth" range:"[2,1000000]" doc:"moves that the generator may go back from the solved state"`
 	MaxSteps    int      `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
-	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"grid, coord, grid_coord, cells (each cell by a name of one character) or surroundings (what lies around player and boxes, and the ways between them)"`
-	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of player and boxes that observation surroundings shows"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	View        int      `option:"view" range:"[0,11]" doc:"cells on each side that surroundings shows"`
 	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
 	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
 	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
 	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
-	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines with rows), chosen by the seed"`
+	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines)"`
 }
 
 func defaults(set func(*options)) func() any {

@@ -10,8 +10,8 @@ import (
 
 // options are the settings of the environment.
 type options struct {
-	Form     string `option:"dataset_name" oneof:"metamathqa,gsm8k,mmlu" doc:"form of the rows and of grading: metamathqa, gsm8k or mmlu"`
-	Problems string `option:"problems" doc:"file of rows (JSON, JSON Lines or Parquet), drawn by the seed; none: a few of our own"`
+	Form     string `option:"dataset_name" oneof:"metamathqa,gsm8k,mmlu" doc:"form of the rows and of grading"`
+	Problems string `option:"problems" doc:"file of rows, drawn by the seed; none: a few of our own"`
 	Attempts int    `option:"attempts" range:"[1,)" doc:"answers after which the episode ends unsolved"`
 }
 

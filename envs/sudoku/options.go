@@ -10,14 +10,14 @@ import (
 // options are the settings of the game.
 type options struct {
 	Size       int     `option:"size,grid_size" doc:"rows and columns of generated puzzles: 4, 9 or 16"`
-	Difficulty string  `option:"difficulty" oneof:"easy,medium,hard" doc:"share of empty cells: easy (40 %), medium (50 %) or hard (60 %)"`
+	Difficulty string  `option:"difficulty" oneof:"easy,medium,hard" doc:"share of empty cells: 40, 50 or 60 %"`
 	Blanks     int     `option:"blanks" range:"[0,)" doc:"number of empty cells; 0: as difficulty says"`
 	Unique     bool    `option:"unique" doc:"generated puzzles have a single solution"`
-	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this JSON Lines or Parquet file ({\"puzzle\": [[0, 3, …], …]}), chosen by the seed"`
+	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this file, chosen by the seed"`
 	MaxSteps   int     `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
-	Format     string  `option:"observation,render_format" oneof:"simple,detailed,with_feedback" doc:"simple, detailed or with_feedback"`
-	Conflicts  bool    `option:"show_conflicts" doc:"feedback names the rows, columns and boxes that a move clashes with"`
-	Numbers    bool    `option:"show_valid_numbers" doc:"feedback names the numbers that a cell may hold, for all empty cells once ten are left"`
+	Format     string  `option:"observation,render_format" oneof:"simple,detailed,with_feedback" doc:"how the grid is shown"`
+	Conflicts  bool    `option:"show_conflicts" doc:"feedback names what a move clashes with"`
+	Numbers    bool    `option:"show_valid_numbers" doc:"feedback names the numbers that a cell may hold"`
 	Candidates bool    `option:"show_candidates" doc:"name what every empty cell may hold, however many they are"`
 	Correct    float64 `option:"correct_reward" doc:"reward of a number that the solution has there"`
 	Legal      float64 `option:"legal_reward" doc:"reward of another number that breaks no rule yet"`

@@ -14,15 +14,15 @@ import (
 // options are the settings of the environment.
 type options struct {
 	Tools     []string `option:"tools" doc:"the tools on offer: calculator, python"`
-	Problems  string   `option:"problems" doc:"file of questions and answers (JSON, JSON Lines or Parquet), chosen by the seed; none: generated arithmetic"`
+	Problems  string   `option:"problems" doc:"file of questions and answers, chosen by the seed; none: generated arithmetic"`
 	Terms     [2]int   `option:"terms" range:"[1,100]" doc:"fewest and most numbers of a generated question"`
 	MaxNumber int      `option:"max_number" range:"[1,)" doc:"largest number of a generated question"`
-	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one: strict or lenient"`
+	Grading   string   `option:"grading" oneof:"strict,lenient" doc:"when an answer counts as the right one"`
 	CallCost  float64  `option:"call_cost" doc:"taken off the reward for every call of a tool"`
 	MaxOutput int      `option:"max_output" range:"[1,)" doc:"characters of a program's output that are shown"`
 	Seconds   int      `option:"time_limit" doc:"seconds of processor time of a program"`
 	MemoryMiB int      `option:"memory_mib" doc:"memory of a program"`
-	Isolation string   `option:"isolation" doc:"full: programs are kept in; limits: only time and memory are limited, for programs that are trusted"`
+	Isolation string   `option:"isolation" doc:"full: programs are kept in; limits: for trusted programs"`
 	Python    string   `option:"python" doc:"interpreter that runs the programs"`
 }
 

@@ -116,7 +116,7 @@ func (r *Tracked) Complete(text string, success bool) {
 	}
 	fill(&r.Correctness, "correctness", right)
 	fill(&r.Format, "format", reward.FormatCues(text))
-	fill(&r.LengthReward, "length", reward.LengthScore(r.ActualLength, reward.SeedLength))
+	fill(&r.LengthReward, "length", reward.LengthScore(r.ActualLength, reward.RLDynamicLength))
 }
 
 // Tracker records the rewards of a run's replies. It belongs to one goroutine.

@@ -13,8 +13,8 @@ import (
 	"gyre/internal/nearest"
 )
 
-// Arguments are the keyword arguments of the seed's functions. Text is the one string of those that take no more;
-// Others (data_source, extra_info, …) change nothing.
+// Arguments are the keyword arguments of the rldynamic project's functions. Text is the one string of those that take
+// no more; Others (data_source, extra_info, …) change nothing.
 type Arguments struct {
 	Solution  *string            `json:"solution_str"`
 	Truth     any                `json:"ground_truth"`
@@ -23,34 +23,34 @@ type Arguments struct {
 	Text      *string            `json:"text"`
 }
 
-// Exception is what the seed's Python raises where it does not return.
+// Exception is what the project's Python raises where it does not return.
 type Exception struct{ Kind, Message string }
 
 func (e *Exception) Error() string { return e.Kind + ": " + e.Message }
 
 // ComponentScores is the dictionary of compute_component_scores, keys in its order. "Binary" are the unweighted scores.
 type ComponentScores struct {
-	CorrectnessBinary   Float       `json:"correctness_binary"`
-	FormatBinary        Float       `json:"format_binary"`
-	LengthBinary        Float       `json:"length_binary"`
-	CorrectnessWeighted Float       `json:"correctness_weighted"`
-	FormatWeighted      Float       `json:"format_weighted"`
-	LengthWeighted      Float       `json:"length_weighted"`
-	Weights             SeedWeights `json:"weights"`
-	Total               Float       `json:"total"`
+	CorrectnessBinary   Float            `json:"correctness_binary"`
+	FormatBinary        Float            `json:"format_binary"`
+	LengthBinary        Float            `json:"length_binary"`
+	CorrectnessWeighted Float            `json:"correctness_weighted"`
+	FormatWeighted      Float            `json:"format_weighted"`
+	LengthWeighted      Float            `json:"length_weighted"`
+	Weights             RLDynamicWeights `json:"weights"`
+	Total               Float            `json:"total"`
 }
 
-// SeedWeights are the weights of the seed's three components.
-type SeedWeights struct {
+// RLDynamicWeights are the weights of the rldynamic project's three components.
+type RLDynamicWeights struct {
 	Correctness Float `json:"correctness"`
 	Format      Float `json:"format"`
 	Length      Float `json:"length"`
 }
 
-// SeedLength is the reply length, in characters, that earns the most where nothing else is said.
-const SeedLength = 800
+// RLDynamicLength is the reply length, in characters, that earns the most where nothing else is said.
+const RLDynamicLength = 800
 
-var seedWeights = SeedWeights{0.34, 0.33, 0.33}
+var seedWeights = RLDynamicWeights{0.34, 0.33, 0.33}
 
 // seedFunctions are rldynamic's, values and defects included: the gold answer is compared as it is written, an
 // empty box equals an empty gold, and a dangling \frac raises.
@@ -86,11 +86,11 @@ var seedFunctions = map[string]func(Arguments) (any, error){
 	"strip_string": func(a Arguments) (any, error) { return onText(a, seedStrip) },
 }
 
-// FunctionNames lists the seed's functions.
+// FunctionNames lists the rldynamic project's functions.
 func FunctionNames() []string { return slices.Sorted(maps.Keys(seedFunctions)) }
 
-// Call calls one of the seed's functions. The result is a Float, a *string (nil for None) or ComponentScores; an
-// *Exception is what the original raises, any other error a wrong argument.
+// Call calls one of the rldynamic project's functions. The result is a Float, a *string (nil for None) or
+// ComponentScores; an *Exception is what the original raises, any other error a wrong argument.
 func Call(name string, a Arguments) (any, error) {
 	f, known := seedFunctions[name]
 	if !known {
@@ -174,7 +174,7 @@ func seedCorrectness(solution string, truth any) (float64, error) {
 }
 
 func seedLength(solution string, maxLength *float64) (float64, error) {
-	limit := float64(SeedLength)
+	limit := float64(RLDynamicLength)
 	if maxLength != nil {
 		limit = *maxLength
 	}
@@ -219,8 +219,8 @@ func seedScores(a Arguments) (s ComponentScores, err error) {
 	return s, nil
 }
 
-// FormatCues is the seed's format score: a quarter each for the words first, second, third and for step1 and step2
-// (spaces do not count), two fifths for \boxed, one at most.
+// FormatCues is the rldynamic project's format score: a quarter each for the words first, second, third and for step1
+// and step2 (spaces do not count), two fifths for \boxed, one at most.
 func FormatCues(text string) float64 {
 	text = lower(text)
 	dense := strings.ReplaceAll(text, " ", "")
