@@ -137,7 +137,8 @@ class Place:
             if isinstance(parts, dict):
                 parts = [{"name": name, "value": value} for name, value in parts.items()]
             out["parts"] = parts
-            out["info"] = {k: number(v) for k, v in info.items() if number(v) is not None}
+            # Names of metrics hold no separators and begin with no dot.
+            out["info"] = {re.sub(r"[^\w.+@-]|^\.", "_", str(k))[:100]: number(v) for k, v in info.items() if number(v) is not None}
             self.state, self.running = state, not out["done"]
         self.seq, self.last = item["seq"], out
         return out

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gyre/internal/quote"
 )
 
 type commandOptions struct {
@@ -110,7 +112,7 @@ func valueOf(line []byte, key string) (float64, error) {
 	var value any = answer
 	if fields, is := answer.(map[string]any); is {
 		if text, failed := fields["error"].(string); failed {
-			return 0, fmt.Errorf("it says: %.400s", text)
+			return 0, fmt.Errorf("it says %s", quote.Text(text, 400))
 		}
 		for _, name := range []string{key, "value", "score", "total"} {
 			if found, given := fields[name]; given {

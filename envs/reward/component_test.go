@@ -178,7 +178,7 @@ func TestCommandFailures(t *testing.T) {
 	for script, want := range map[string]string{
 		`echo "out of cheese" >&2; exit 3`:               "out of cheese",
 		`while read l; do echo nonsense; done`:           "expected a JSON number",
-		`while read l; do echo '{"error": "bad"}'; done`: "it says: bad",
+		`while read l; do echo '{"error": "bad"}'; done`: `it says "bad"`,
 		`while read l; do echo '{"a": 1}'; done`:         `an object with one under "score"`,
 		`while read l; do echo '"1"'; done`:              "expected a finite number",
 	} {

@@ -78,7 +78,7 @@ type Metrics struct {
 	Turns    int                `metric:"rollout/turns" unit:"turns" doc:"of these episodes"`
 	Prompts  int                `metric:"rollout/prompt_tokens" unit:"tokens" doc:"of all requests, cached ones too"`
 	Replies  int                `metric:"rollout/new_tokens" unit:"tokens" doc:"sampled"`
-	Stops    map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"of episodes that ended for a reason"`
+	Stops    map[string]float64 `metric:"rollout/stop/{reason}" unit:"share" doc:"ended by terminated, actions, turns, length or a cause"`
 	Failed   map[string]int     `metric:"rollout/failed/{cause}" unit:"attempts" doc:"that an environment ended"`
 	Replayed int                `metric:"rollout/replayed" unit:"episodes" doc:"failed, then played to their ends"`
 	LeftOut  int                `metric:"rollout/left_out" unit:"episodes" doc:"failed twice, or alone in their group"`

@@ -51,7 +51,7 @@ func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([
 
 // Save writes episodes to the folder if they are wanted.
 func (r *Rollouts) Save(episodes []*episode.Episode, name string, wanted bool) error {
-	if r.Dir == "" || !wanted || !r.World.Writes() {
+	if r.Dir == "" || !wanted || len(episodes) == 0 || !r.World.Writes() {
 		return nil
 	}
 	if err := episode.WriteFile(filepath.Join(r.Dir, name), episodes); err != nil {
@@ -64,7 +64,7 @@ func (r *Rollouts) Save(episodes []*episode.Episode, name string, wanted bool) e
 // draw by epoch, count optimizer steps.
 func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line, error) {
 	begin := time.Now()
-	episodes, _, err := r.Play(ctx, rollout.ValidationPlan(r.Config, draw), fmt.Sprintf("step %d validation", step))
+	episodes, stats, err := r.Play(ctx, rollout.ValidationPlan(r.Config, draw), fmt.Sprintf("step %d validation", step))
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +76,14 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 	}
 	line := metrics.Line{}
 	line.Copy(validationMetrics(episodes))
-	line.Add(TestingMetrics{time.Since(begin).Seconds()})
+	line.Add(TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
 	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
 }
 
-// TestingMetrics is the time of a validation.
+// TestingMetrics are the time of a validation and what it lacks.
 type TestingMetrics struct {
 	Seconds float64 `metric:"timing_s/testing" unit:"s" doc:"time of the validation after the step"`
+	LeftOut int     `metric:"val-env/all/left_out,omitzero" unit:"episodes" doc:"whose environments failed twice"`
 }
 
 // track writes validation replies with the log-probs of their tokens.
