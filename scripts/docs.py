@@ -99,7 +99,7 @@ theme:
   palette:
     - {{media: "(prefers-color-scheme: light)", scheme: default, toggle: {{icon: material/weather-night, name: dark}}}}
     - {{media: "(prefers-color-scheme: dark)", scheme: slate, toggle: {{icon: material/weather-sunny, name: light}}}}
-plugins: [search]
+plugins: [search, offline]
 markdown_extensions: [tables, toc: {{permalink: true}}, pymdownx.superfences]
 nav:
 {navigation}
