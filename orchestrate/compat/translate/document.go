@@ -123,8 +123,10 @@ func (s source) lines() []line {
 	for _, n := range []struct {
 		key   string
 		value int
-	}{{"groups", s.groups}, {"group_size", s.groupSize}, {"max_turns", s.turns}, {"max_actions",
-		s.allActions}, {"max_actions_per_turn", s.perTurn}} {
+	}{
+		{"groups", s.groups}, {"group_size", s.groupSize}, {"max_turns", s.turns}, {"max_actions", s.allActions},
+		{"max_actions_per_turn", s.perTurn},
+	} {
 		if n.value != 0 {
 			out = append(out, line{n.key, strconv.Itoa(n.value), ""})
 		}

@@ -83,8 +83,8 @@ var ragen = []Section{
 	}},
 	{"The model", []Rule{
 		{"model_path actor_rollout_ref.model.path", "model.path",
-			"a name on the hub becomes models/NAME, where `gyre model pull` puts it", func(t *translation, key string,
-				v any) {
+			"a name on the hub becomes models/NAME, where `gyre model pull` puts it",
+			func(t *translation, key string, v any) {
 				t.model("model.path", show(v), key)
 			}},
 		{"critic.model.path critic.model.tokenizer_path", "critic.path", "left out where it is the policy's",
@@ -317,8 +317,10 @@ func (t *translation) composeRAGEN() {
 	switch name := t.text(mode, "full"); name {
 	case "full":
 	case "limited_multi_turn", "single_turn":
-		t.put("rollout.context", map[string]string{"limited_multi_turn": "window", "single_turn": "single_turn"}[name],
-			mode)
+		if name == "limited_multi_turn" {
+			name = "window"
+		}
+		t.put("rollout.context", name, mode)
 		t.put("rollout.window", max(t.integer(window, 0), 0), window)
 	default:
 		t.fail(mode, "is %s, expected full, limited_multi_turn or single_turn", name)

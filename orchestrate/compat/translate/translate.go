@@ -297,6 +297,21 @@ func (t *translation) put(key string, value any, from ...string) {
 	t.doc.set(key, value, strings.Join(origin, " "))
 }
 
+// rule is a value that the other program takes where nothing is said.
+type rule struct {
+	key   string
+	value any
+}
+
+// rules puts the values of rules that nothing has set.
+func (t *translation) rules(list []rule, from string) {
+	for _, r := range list {
+		if !t.doc.has(r.key) {
+			t.put(r.key, r.value, from)
+		}
+	}
+}
+
 func (t *translation) drop(key, value, why string) {
 	t.unused = append(t.unused, Unused{key, value, why})
 }

@@ -44,14 +44,10 @@ func (t *translation) file(path string) error {
 }
 
 // verlRules are what verl does where its keys say nothing, and what it lacks.
-var verlRules = []struct {
-	key   string
-	value any
-}{
-	{"run.save_every", -1}, {"run.validate_every", 0}, {"rollout.prompt", "compact"}, {"rollout.think",
-		false}, {"validation.temperature", 0.0},
-	{"filter.strategy", "none"}, {"algorithm.entropy_coef", 0.0}, {"actor.clip_low", 0.2}, {"actor.clip_high",
-		0.2}, {"analysis.enabled", false},
+var verlRules = []rule{
+	{"run.save_every", -1}, {"run.validate_every", 0}, {"rollout.prompt", "compact"}, {"rollout.think", false},
+	{"validation.temperature", 0.0}, {"filter.strategy", "none"}, {"algorithm.entropy_coef", 0.0},
+	{"actor.clip_low", 0.2}, {"actor.clip_high", 0.2}, {"analysis.enabled", false},
 	{"early_stop.spread_fraction", 0.0}, {"early_stop.low_success_count", 0}, {"early_stop.empty_steps", 0},
 }
 
@@ -97,11 +93,7 @@ func (t *translation) composeVerl(groups, size int) {
 	} else {
 		t.doc.unset("validation.temperature") // unless samples are drawn, whatever the temperature
 	}
-	for _, rule := range verlRules {
-		if !t.doc.has(rule.key) {
-			t.put(rule.key, rule.value, "verl's rule")
-		}
-	}
+	t.rules(verlRules, "verl's rule")
 }
 
 // rowsOf is the source of a file of prompts, with the number of its rows; 0 where it is not here.

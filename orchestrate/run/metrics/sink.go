@@ -72,8 +72,8 @@ func OpenSinks(run Run) (Sink, error) {
 	for i, l := range run.Loggers {
 		further, err := openFurther(run, i, l)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", cmp.Or(l.Name, strings.Join(l.Command, " ")),
-				err), list.Close())
+			name := cmp.Or(l.Name, strings.Join(l.Command, " "))
+			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", name, err), list.Close())
 		}
 		if further != nil {
 			list = append(list, further)
