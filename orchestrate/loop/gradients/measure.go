@@ -73,6 +73,7 @@ type measurement struct {
 	options    Options
 	plan       Plan
 	parameters []parameter
+	layers     []scope
 	results    []*Result // of the buckets, and last of all of them
 	all, free  buffers   // that were ever made, and those of them in which nothing lies any more
 }
@@ -101,9 +102,10 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 	m.results = append(m.results, newResult(whole, s.Batch))
 	m.plan = NewPlan(size, len(s.Columns), len(whole.Groups), len(buckets), o)
 	report := &Report{Options: o, Plan: m.plan}
-	pass, atOnce := m.exact, len(s.Columns)
-	if o.Profile == Paper {
-		pass = m.paper
+	pass, atOnce := m.paper, len(s.Columns)
+	if o.Profile != Paper {
+		pass, m.layers = m.exact, layers(m.parameters)
+		report.layers = m.layers
 	}
 	if o.LowMemory {
 		atOnce = 1
@@ -232,8 +234,8 @@ func (m *measurement) settle(s Subject, r *Result, gradient buffers, groups [][]
 	}
 	for c, name := range names {
 		put(&r.Norms, name, g.norm(c, everything))
-		for _, layer := range layers(m.parameters) {
-			r.addLayer(layer.name, name, g.norm(c, layer))
+		for _, layer := range m.layers {
+			r.layers[name] = append(r.layers[name], g.norm(c, layer))
 		}
 		for other := c + 1; other < len(names); other++ {
 			if v, ok := g.cosine(c, other, everything); ok {

@@ -46,14 +46,7 @@ type Result struct {
 
 	kept       map[string]kept      // by term: the bucket's gradients
 	groupNorms []map[string]float64 // in the order of Groups
-	layers     []layerNorms
-}
-
-// layerNorms is the part of gradient norms that falls on one layer: the squares of all layers add up to the squared
-// norm.
-type layerNorms struct {
-	name  string
-	norms map[string]float64
+	layers     map[string][]float64 // by term, the part of the norm that falls on each of the report's layers
 }
 
 // Pair compares the gradients of two buckets.
@@ -71,6 +64,7 @@ type Report struct {
 	Terms   []string  // in the order of reports
 	Results []*Result // buckets in their order, and last the whole batch
 	Pairs   []Pair
+	layers  []scope
 
 	Buckets map[string]*Result `metric:"{bucket}"`
 	Groups  metrics.Table      `metric:"group_table" doc:"bucket, group_id, reward_std, episodes, and ‖g_i‖ of every term"`
@@ -80,7 +74,7 @@ type Report struct {
 
 // newResult counts a bucket's episodes.
 func newResult(bucket Bucket, b *train.Batch) *Result {
-	r := &Result{Bucket: bucket}
+	r := &Result{Bucket: bucket, layers: map[string][]float64{}}
 	r.count(b, func(int) bool { return true })
 	return r
 }
@@ -123,16 +117,6 @@ func (r *Result) addLoss(term string, loss float64) {
 	put(&r.Losses, lossName(term), r.Losses[lossName(term)]+loss)
 }
 
-func (r *Result) addLayer(layer, term string, norm float64) {
-	for i := range r.layers {
-		if r.layers[i].name == layer {
-			r.layers[i].norms[term] = norm
-			return
-		}
-	}
-	r.layers = append(r.layers, layerNorms{layer, map[string]float64{term: norm}})
-}
-
 func (r *Result) addGroups(term string, squares []float64) {
 	if r.groupNorms == nil {
 		r.groupNorms = make([]map[string]float64, len(squares))
@@ -164,7 +148,9 @@ func (r *Report) finish(results []*Result) {
 	if results[len(results)-1].groupNorms != nil {
 		r.Groups.Columns = append(r.Groups.Columns, r.Terms...)
 	}
-	r.Layers.Columns = append([]string{"bucket", "block"}, r.Terms...)
+	if r.layers != nil {
+		r.Layers.Columns = append([]string{"bucket", "block"}, r.Terms...)
+	}
 	for _, x := range results {
 		r.Buckets[x.Name] = x
 		x.NoInterval = x.withoutInterval(r.Options)
@@ -174,9 +160,6 @@ func (r *Report) finish(results []*Result) {
 			put(&x.Losses, "total", x.Losses["total"]+x.Losses[lossName(name)])
 		}
 		r.tabulate(x)
-	}
-	if len(r.Layers.Rows) == 0 {
-		r.Layers = metrics.Table{}
 	}
 	for _, p := range r.Pairs {
 		r.Cosines.Columns = []string{"bucket", "other", "component", "cosine", "cosine_unbiased"}
@@ -198,10 +181,10 @@ func (r *Report) tabulate(x *Result) {
 		}
 		r.Groups.Rows = append(r.Groups.Rows, row)
 	}
-	for _, layer := range x.layers {
+	for i, layer := range r.layers {
 		row := []any{x.Name, layer.name}
 		for _, name := range r.Terms {
-			row = append(row, layer.norms[name])
+			row = append(row, x.layers[name][i])
 		}
 		r.Layers.Rows = append(r.Layers.Rows, row)
 	}
