@@ -39,7 +39,7 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 			&cli.IntFlag{Name: "step", Usage: "play or read the episodes of step `N`"},
 			&cli.BoolFlag{Name: "with-val", Usage: "play the validation set first"},
 			&cli.StringFlag{Name: "output", Usage: "write metrics and tables to `DIR` for gyre plot"},
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of tables"},
+			jsonFlag(),
 		}, ranksFlags(false)...),
 		Action: func(c *cli.Context) error {
 			given := c.String("rollouts") != "" && !c.Bool("with-val")

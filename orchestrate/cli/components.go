@@ -23,8 +23,8 @@ func componentsCommand() *cli.Command {
 		return []cli.Flag{
 			&cli.StringFlag{Name: "figure", Usage: "PNG `FILE`, or none; in plots/ if left out"},
 			&cli.StringFlag{Name: "csv", Usage: "write the table to `FILE`"},
-			&cli.BoolFlag{Name: "json", Usage: "print the table as JSON"},
-			&cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "of the figure"},
+			jsonFlag(),
+			dpiFlag(),
 		}
 	}
 	return &cli.Command{
@@ -199,9 +199,6 @@ func componentPerplexity(c *cli.Context) error {
 
 // present prints a table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says otherwise.
 func present(c *cli.Context, t *table.Table, f figure.Figure) error {
-	if n := c.Int("dpi"); n < 30 || n > 1200 {
-		return Usagef("--dpi is %d, expected 30 to 1200", n)
-	}
 	var err error
 	if path := c.String("csv"); path != "" {
 		err = atomicfile.Write(path, t.WriteCSV)

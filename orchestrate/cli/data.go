@@ -53,7 +53,7 @@ func dataCommand() *cli.Command {
 					&cli.StringFlag{Name: "against", Usage: "`FILE` whose problems must not occur"},
 					&cli.StringFlag{Name: "model", Usage: "measure prompts in tokens of the model in `DIR`"},
 					&cli.IntFlag{Name: "max-prompt", Usage: "longest prompt, in tokens or else characters"},
-					&cli.BoolFlag{Name: "json", Usage: "print JSON"}),
+					jsonFlag()),
 				Action: dataCheck,
 			},
 		},

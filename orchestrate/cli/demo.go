@@ -15,7 +15,8 @@ func demoCommand() *cli.Command {
 		Usage:     "train and analyse a small Sokoban agent, from nothing to a report",
 		ArgsUsage: "[key=value ...]",
 		Description: `Takes about three minutes of two cores. Run again, it continues where it
-stopped. Models and runs go into --dir; what is there of an earlier demo stays.
+stopped. Models and runs go into --dir; what is there of an earlier demo
+stays.
 
    gyre demo --dir gyre-demo`,
 		Flags: []cli.Flag{&cli.StringFlag{Name: "dir", Value: ".", Usage: "where configs/, models/ and runs/ go"}},

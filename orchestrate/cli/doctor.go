@@ -34,7 +34,7 @@ func doctorCommand() *cli.Command {
 			&cli.StringFlag{Name: "model", Usage: "also prove on `DIR` that sampling and training agree"},
 			&cli.IntFlag{Name: "ranks", Usage: "measure what `N` processes send each other instead"},
 			&cli.StringFlag{Name: "bind", Usage: "over the address or interface `NAME`, not loopback"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+			jsonFlag(),
 		}, placementFlags()...),
 		Action: func(c *cli.Context) error {
 			if _, many, _ := ranks.Recognise(); many || c.IsSet("ranks") {

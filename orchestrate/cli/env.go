@@ -26,7 +26,7 @@ func envCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "the tags that [[envs]] can name",
-				Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+				Flags: []cli.Flag{jsonFlag()},
 				Action: func(c *cli.Context) error {
 					if c.Bool("json") {
 						return listEnvsJSON(c.App.Writer)
@@ -64,7 +64,7 @@ func envCommand() *cli.Command {
 				Name: "overlap", Usage: "count held-out first states that training also begins with", ArgsUsage: "CONFIG [key=value…]",
 				Description: "gyre env overlap configs/demo.toml",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+					jsonFlag(),
 					&cli.BoolFlag{Name: "sft", Value: true, Usage: "count the demonstrations of [sft] (--sft=false: of none)"},
 				},
 				Action: countOverlap,

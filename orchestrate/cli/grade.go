@@ -38,7 +38,7 @@ where the original raises there is an "error" beside it. Functions:
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "mode", Value: string(reward.Strict), Usage: "strict or lenient"},
 			&cli.StringFlag{Name: "function", Usage: "call `NAME` instead of grading"},
-			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+			inputFlag(),
 			&cli.StringFlag{Name: "audit", Usage: "grade the answers of the data set in `FILE`"},
 		},
 		Action: grade,

@@ -33,7 +33,7 @@ func modelCommand() *cli.Command {
 				Description: "gyre model info models/smollm2-135m-instruct --tensors",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "tensors", Usage: "list every tensor"},
-					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+					jsonFlag(),
 				},
 				Action: modelInfo,
 			},

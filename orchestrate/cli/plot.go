@@ -10,21 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gyre/internal/figure"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
 )
 
 func plotCommand() *cli.Command {
-	dpi := func() cli.Flag {
-		return &cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "resolution of the pictures",
-			Action: func(_ *cli.Context, n int) error {
-				if n < 30 || n > 1200 {
-					return Usagef("--dpi is %d, expected 30 to 1200", n)
-				}
-				return nil
-			}}
-	}
 	return &cli.Command{
 		Name:      "plot",
 		Usage:     "draw the training curves and gradient analyses of a run",
@@ -42,7 +32,7 @@ RUN/plots; their paths are printed.
 			&cli.BoolFlag{Name: "list-steps", Usage: "print the steps whose gradients were analysed"},
 			&cli.BoolFlag{Name: "terminal", Usage: "print the curve of validation success instead"},
 			&cli.StringFlag{Name: "output-dir", Usage: "write to `DIR` instead of RUN/plots"},
-			dpi(),
+			dpiFlag(),
 			&cli.BoolFlag{Name: "prefilter", Usage: "the unfiltered episodes, to RUN/plots/prefilter"},
 		},
 		Action: plotRun,
@@ -69,7 +59,7 @@ gradient_analysis_metrics_step_N.json, as gyre plot writes it.
 				&cli.StringFlag{Name: "step20-dir", Usage: "`DIR` of the second step"},
 				&cli.StringFlag{Name: "step40-dir", Usage: "`DIR` of the third step"},
 				&cli.StringFlag{Name: "out", Value: "icml_step0_20_40_grid.png", Usage: "PNG `FILE` to write"},
-				dpi(),
+				dpiFlag(),
 			},
 			Action: plotSteps,
 		}, {
@@ -85,7 +75,7 @@ per column is printed.
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "title", Value: "Where the gradient comes from", Usage: "the figure's `TITLE`"},
 				&cli.StringFlag{Name: "out", Value: "signal.png", Usage: "PNG `FILE` to write"},
-				dpi(),
+				dpiFlag(),
 			},
 			Action: plotSignal,
 		}},

@@ -32,7 +32,7 @@ type promptRow struct {
 func promptFlags() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR` of the model"},
-		&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+		inputFlag(),
 		&cli.IntFlag{Name: "threads", Usage: "use `N` CPU threads; 0 = one per core"},
 	}, placementFlags()...)
 }

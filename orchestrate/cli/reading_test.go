@@ -154,7 +154,7 @@ func TestWrongArguments(t *testing.T) {
 		"analyze CONFIG --checkpoint x --step 0": "--step is 0, expected 1 or more",
 		"data show":                              "needs one FILE, got 0 arguments",
 		"data split one.jsonl --validation 3":    "needs FILE and DIR, got 1 arguments",
-		"data prepare":                           "needs the name of a data set: math500 or gsm8k",
+		"data prepare":                           "needs the name of a data set: math500, gsm8k or metamathqa",
 		"data prepare gsm8k --split half":        "--split is math500's: gsm8k comes in two splits",
 		"data prepare math500 --split half":      `--split: expected `,
 		"data prepare math500 --split leak-free": "--split leak-free and --train FILE go together",

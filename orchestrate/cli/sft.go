@@ -27,8 +27,8 @@ RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
    gyre sft configs/demo.toml run.name=warm
    gyre train configs/demo.toml model.path=runs/warm/best/actor`,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted run; start when there is none"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
+			resumeFlag(),
+			dryRunFlag(),
 		}, ranksFlags(true)...),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c, func(cfg *config.Config) bool { return cfg.SFT.Data != "" })

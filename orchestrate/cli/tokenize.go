@@ -27,7 +27,7 @@ contents are ordinary text. With --decode, rows are {"ids": […]} and each
 gives {"text": "…"}; --no-special then leaves special tokens out.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR`, or a tokenizer.json"},
-			&cli.StringFlag{Name: "input", Usage: "read rows from `FILE` instead of stdin"},
+			inputFlag(),
 			&cli.BoolFlag{Name: "decode", Usage: "ids to text"},
 			&cli.BoolFlag{Name: "no-special", Usage: "no special tokens around texts, none in decoded ones"},
 		},

@@ -39,11 +39,11 @@ Ctrl-C once finishes the step, saves and exits with 130; twice ends at once.
 Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 5 that a collapse rule ([early_stop]) ended it.`,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "resume", Usage: "continue from the newest checkpoint, or start"},
+			resumeFlag(),
 			&cli.StringFlag{Name: "resume-from", Usage: "continue global_step_N `DIR` in a new run directory"},
 			&cli.StringFlag{Name: "replay", Usage: "update on the episodes in `FILE` (JSONL) instead of playing"},
 			&cli.IntFlag{Name: "until", Usage: "pause after step `N`, saved; --resume goes on"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "check everything, print it and the memory it needs, stop"},
+			dryRunFlag(),
 			&cli.StringFlag{Name: "device", Usage: "with --dry-run: plan for `NAME` (h100, a100, here, ...)"},
 		}, ranksFlags(true)...),
 		Action: func(c *cli.Context) error {

@@ -127,8 +127,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 	if err != nil {
 		r.Log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
 	}
-	if info := r.Dir.Before; r.Options.Resume && info != nil {
-		r.changes = slices.DeleteFunc(info.Changes, func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
+	if r.Dir != nil && r.Dir.Before != nil && r.Options.Resume { // a dry run opens no directory
+		r.changes = slices.DeleteFunc(r.Dir.Before.Changes, func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
 	}
 	for _, change := range changes {
 		switch change.Key {
