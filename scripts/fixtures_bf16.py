@@ -47,6 +47,6 @@ def case(path):
     }
 
 
-found = {path.name: case(path) for path in sorted((root / "trainer/testdata/pytorch").iterdir())
+found = {path.name: case(path) for path in sorted((root / "loop/trainer/testdata/pytorch").iterdir())
          if path.name in ("llama", "llama3", "qwen2", "qwen3")}
-(root / "checkpoint/testdata/bf16.json").write_text(json.dumps(found) + "\n")
+(root / "model/checkpoint/testdata/bf16.json").write_text(json.dumps(found) + "\n")

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForTokenClassification, Qwen2Config, Qwen3Config
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "orchestrate", "checkpoint")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "orchestrate", "model", "checkpoint")
 
 
 def folder(*parts):

@@ -11,7 +11,7 @@ import random
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.utils.chat_template_utils import render_jinja_template
 
-CHAT = pathlib.Path(__file__).parent.parent / "orchestrate" / "chat"
+CHAT = pathlib.Path(__file__).parent.parent / "orchestrate" / "model" / "chat"
 MODERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
