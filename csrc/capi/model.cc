@@ -22,7 +22,7 @@ const NamedTensor& named_parameter(const ParameterSet& set, int32_t i) {
 
 void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* tensor) {
   named_parameter(set, i);
-  const HeldPart held = held_part(set, i);
+  const HeldShard held = held_shard(set, i);
   deref(out, "out") = {.first = held.first, .own_first = held.own_first, .own_count = held.own_count};
   deref(tensor, "tensor") = new_tensor_handle(held.values);
 }

@@ -2,12 +2,12 @@
 // (nccl/).
 #ifdef GYRE_C10D
 #define USE_C10D_GLOO
+#include <c10/util/Logging.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

@@ -32,11 +32,11 @@ struct GroupError : std::runtime_error {
 struct GroupOptions {
   int rank = 0, size = 1;
   std::shared_ptr<Store> store;    // not needed by a group of one
-  std::string prefix;                    // of the keys
-  std::string backend = "gloo";          // gloo, nccl
-  std::string bind = "127.0.0.1";        // address, host name or interface that connections between ranks use
-  double timeout = 600;                  // seconds that a rank waits for another
-  int first = 0;                         // what messages call rank 0 of this group: its rank in the run
+  std::string prefix;              // of the keys
+  std::string backend = "gloo";    // gloo, nccl
+  std::string bind = "127.0.0.1";  // address, host name or interface that connections between ranks use
+  double timeout = 600;            // seconds that a rank waits for another
+  int first = 0;                   // what messages call rank 0 of this group: its rank in the run
 };
 
 // What is sent, for the count of it.

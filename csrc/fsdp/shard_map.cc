@@ -29,7 +29,8 @@ std::vector<Placed> placed_in(const at::Tensor& flat, const ParameterSet& shape)
 
 }  // namespace
 
-ShardMap::ShardMap(const ParameterSet& shape, int parts, int64_t block) : parts_(parts), flat_of_(shape.named.size()) {
+ShardMap::ShardMap(const ParameterSet& shape, int shards, int64_t block)
+    : shards_(shards), flat_of_(shape.named.size()) {
   const int64_t grain = block > 0 ? block : kGrain;
   for (const at::Tensor& flat : shape.flats()) {
     const std::vector<Placed> placed = placed_in(flat, shape);
@@ -41,8 +42,8 @@ ShardMap::ShardMap(const ParameterSet& shape, int parts, int64_t block) : parts_
     places.push_back(flat.numel());
     Flat& f = flats_.emplace_back();
     f.cuts.push_back(0);
-    for (int part = 1; part < parts; ++part) {
-      const int64_t wanted = flat.numel() / parts * part;
+    for (int shard = 1; shard < shards; ++shard) {
+      const int64_t wanted = flat.numel() / shards * shard;
       auto above = std::ranges::lower_bound(places, wanted);
       if (above != places.begin() && wanted - *(above - 1) < *above - wanted) --above;
       f.cuts.push_back(std::max(*above, f.cuts.back()));
@@ -61,10 +62,10 @@ ShardMap::ShardMap(const ParameterSet& shape, int parts, int64_t block) : parts_
   }
 }
 
-ShardMap::Range ShardMap::held(size_t parameter, int part) const {
+ShardMap::Range ShardMap::held(size_t parameter, int shard) const {
   Range range{.first = 0, .count = 0, .flat = flat_of_[parameter], .at = 0};
   for (const ShardRun& run : flats_[range.flat].runs) {
-    if (run.parameter != parameter || run.part != part) continue;
+    if (run.parameter != parameter || run.shard != shard) continue;
     if (range.count == 0) range.first = run.first, range.at = run.at;
     range.count += run.count;
   }

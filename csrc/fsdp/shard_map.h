@@ -1,8 +1,8 @@
-// Which rank holds which part of a set's flat storages.
+// Which rank holds which shard of a set's flat storages.
 //
-// Every flat storage (root, blocks) is cut into as many parts as there are ranks, of about the same size. Cuts lie only
-// where a backend's dot() begins a new run of entries (a parameter's first entry, and every block after it), so that
-// each of its partial sums is one rank's: collected and added in order they give the bits that one process has.
+// Every flat storage (root, blocks) is cut into as many shards as there are ranks, of about the same size. Cuts lie
+// only where a backend's dot() begins a new run of entries (a parameter's first entry, and every block after it), so
+// that each of its partial sums is one rank's: collected and added in order they give the bits that one process has.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,41 @@
 
 namespace gyre {
 
-// Entries first .. first + count - 1 of a named parameter, which lie together in one part.
+// Entries first .. first + count - 1 of a named parameter, which lie together in one shard.
 struct ShardRun {
   size_t parameter;
   int64_t first, count;
   int64_t at;  // of the first in the flat storage
-  int part;
+  int shard;
 };
 
 class ShardMap {
  public:
   // `block`: entries that dot() adds up before it goes on; 0: it has no such order, and a run is as long as it can be.
-  ShardMap(const ParameterSet& shape, int parts, int64_t block);
+  ShardMap(const ParameterSet& shape, int shards, int64_t block);
 
-  int parts() const { return parts_; }
+  int shards() const { return shards_; }
   size_t flats() const { return flats_.size(); }
   int64_t size(size_t flat) const { return flats_[flat].cuts.back(); }
-  int64_t begin(size_t flat, int part) const { return flats_[flat].cuts[static_cast<size_t>(part)]; }
-  int64_t count(size_t flat, int part) const { return begin(flat, part + 1) - begin(flat, part); }
+  int64_t begin(size_t flat, int shard) const { return flats_[flat].cuts[static_cast<size_t>(shard)]; }
+  int64_t count(size_t flat, int shard) const { return begin(flat, shard + 1) - begin(flat, shard); }
   // All runs in the order of their entries.
   const std::vector<ShardRun>& runs(size_t flat) const { return flats_[flat].runs; }
 
-  // What a part holds of a parameter: runs of one part lie together.
+  // What a shard holds of a parameter: its runs lie together.
   struct Range {
     int64_t first = 0, count = 0;
     size_t flat = 0;
     int64_t at = 0;
   };
-  Range held(size_t parameter, int part) const;
+  Range held(size_t parameter, int shard) const;
 
  private:
   struct Flat {
-    std::vector<int64_t> cuts;  // parts + 1
+    std::vector<int64_t> cuts;  // shards + 1
     std::vector<ShardRun> runs;
   };
-  int parts_;
+  int shards_;
   std::vector<Flat> flats_;
   std::vector<size_t> flat_of_;  // by parameter
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "fsdp/parts.h"
+#include "fsdp/sharded_set.h"
 
 namespace gyre {
 namespace {
@@ -15,12 +15,12 @@ int size_of(const Sharding& s) { return s.group == nullptr ? 1 : s.group->size()
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("sharding: " + what); }
 
-Part& part_of(const ParameterSet& set) { return static_cast<Part&>(*set.residence); }
+ShardedSet& sharded(const ParameterSet& set) { return static_cast<ShardedSet&>(*set.residence); }
 
 class ShardedBackend : public Backend {
  public:
   ShardedBackend(std::unique_ptr<Backend> inner, const ModelConfig& config, const Sharding& sharding)
-      : inner_(std::move(inner)), config_(config), ranks_(*inner_, config_, sharding) {}
+      : inner_(std::move(inner)), config_(config), group_(*inner_, config_, sharding) {}
 
   std::string describe() const override {
     static constexpr const char* kNames[] = {"whole", "optimizer state in shards", "in shards"};
@@ -41,26 +41,26 @@ class ShardedBackend : public Backend {
 
   ParameterSet make_set() const override {
     ParameterSet set = full() ? hollow() : inner_->make_set();
-    set.residence = full() ? std::shared_ptr<Part>(new GatheredPart(ranks_, set.flats()))
-                           : std::make_shared<StillPart>(ranks_, set.flats());
+    set.residence = full() ? std::shared_ptr<ShardedSet>(new GatheredSet(group_, set.flats()))
+                           : std::make_shared<ResidentSet>(group_, set.flats());
     return set;
   }
   ParameterSet make_gradients() const override {
     ParameterSet set = eager() ? hollow() : inner_->make_set();
-    set.residence = eager() ? std::shared_ptr<Part>(new EagerPart(ranks_, set.flats()))
-                            : std::make_shared<LocalPart>(ranks_, set.flats());
+    set.residence = eager() ? std::shared_ptr<ShardedSet>(new ReducedSet(group_, set.flats()))
+                            : std::make_shared<SummedSet>(group_, set.flats());
     return set;
   }
   ParameterSet make_own_gradients() const override {
     if (eager()) refuse("one rank's own gradients are kept whole: shard = full needs deterministic sums for it");
     ParameterSet set = inner_->make_set();
-    set.residence = std::make_shared<OwnPart>(ranks_, set.flats());
+    set.residence = std::make_shared<LocalSet>(group_, set.flats());
     return set;
   }
   ParameterSet make_moments() const override {
     const bool whole = sharding().shard == GYRE_SHARD_NONE;
     ParameterSet set = whole ? inner_->make_set() : hollow();
-    set.residence = whole ? std::make_shared<StillPart>(ranks_, set.flats()) : std::make_shared<StillPart>(ranks_);
+    set.residence = whole ? std::make_shared<ResidentSet>(group_, set.flats()) : std::make_shared<ResidentSet>(group_);
     return set;
   }
 
@@ -72,49 +72,49 @@ class ShardedBackend : public Backend {
     return static_cast<int64_t>(most);
   }
 
-  void zero(ParameterSet& set) const override { part_of(set).zero(); }
+  void zero(ParameterSet& set) const override { sharded(set).zero(); }
 
   void add(ParameterSet& to, const ParameterSet& from, float scale) const override {
-    Part &into = part_of(to), &of = part_of(from);
+    ShardedSet &into = sharded(to), &of = sharded(from);
     if (of.alone() && !into.alone()) {
-      static_cast<LocalPart&>(into).add(static_cast<const OwnPart&>(of), scale);
+      static_cast<SummedSet&>(into).add(static_cast<const LocalSet&>(of), scale);
       return;
     }
     if (sharding().deterministic) settle({&to, &from});
-    const bool parts = into.whole().empty() || sharding().deterministic;
-    if (parts) {
+    const bool shards = into.whole().empty() || sharding().deterministic;
+    if (shards) {
       inner_->add(into.own(), of.own(), scale);
     } else {
-      static_cast<LocalPart&>(into).add(static_cast<const LocalPart&>(of), scale);
+      static_cast<SummedSet&>(into).add(static_cast<const SummedSet&>(of), scale);
     }
   }
 
   void dot(const ParameterSet& a, const ParameterSet& b, std::span<double> per_parameter) const override {
     settle({&a, &b});
-    const ParameterSet &left = part_of(a).own(), &right = part_of(b).own();
+    const ParameterSet &left = sharded(a).own(), &right = sharded(b).own();
     std::vector<double> sums(left.named.size());
     inner_->dot(left, right, sums);
-    ranks_.sum_runs(sums, 1, per_parameter);
+    group_.sum_runs(sums, 1, per_parameter);
   }
 
   void products(std::span<const ParameterSet* const> sets, std::span<double> out) const override {
     settle({sets.begin(), sets.end()});
     std::vector<const ParameterSet*> own;
-    for (const ParameterSet* set : sets) own.push_back(&part_of(*set).own());
+    for (const ParameterSet* set : sets) own.push_back(&sharded(*set).own());
     const size_t pairs = sets.size() * (sets.size() + 1) / 2;
     std::vector<double> sums(pairs * own[0]->named.size());
     inner_->products(own, sums);
-    ranks_.sum_runs(sums, pairs, out);
+    group_.sum_runs(sums, pairs, out);
   }
 
   void sketch(const ParameterSet& set, std::span<float> out) const override {
-    if (part_of(set).alone()) {
+    if (sharded(set).alone()) {
       inner_->sketch(set, out);
       return;
     }
     settle({&set});
     if (sharding().deterministic) {  // entry by entry, as in one process
-      LocalPart& local = static_cast<LocalPart&>(part_of(set));
+      SummedSet& local = static_cast<SummedSet&>(sharded(set));
       local.complete();
       inner_->sketch(set, out);
       local.keep_own();
@@ -123,11 +123,11 @@ class ShardedBackend : public Backend {
     const std::vector<SketchRun> whole = sketch_runs(set);
     std::vector<SketchRun> runs;
     size_t next = 0;
-    for (size_t flat = 0; flat < ranks_.map().flats(); ++flat) {
-      for (const ShardRun& run : ranks_.map().runs(flat)) {
-        if (run.part != ranks_.part()) continue;
+    for (size_t flat = 0; flat < group_.map().flats(); ++flat) {
+      for (const ShardRun& run : group_.map().runs(flat)) {
+        if (run.shard != group_.shard()) continue;
         const SketchRun& of = whole[run.parameter];
-        runs.push_back({part_of(set).own().named[next++].value, of.entry + run.first,
+        runs.push_back({sharded(set).own().named[next++].value, of.entry + run.first,
                         of.counter + static_cast<uint64_t>(run.first / 64)});
       }
     }
@@ -136,7 +136,7 @@ class ShardedBackend : public Backend {
     std::vector<std::string> all =
         sharding().group->all_gather({reinterpret_cast<const char*>(out.data()), out.size_bytes()});
     const auto row = [&](size_t p) { return reinterpret_cast<float*>(all[p].data()); };
-    combine_tree(static_cast<size_t>(ranks_.map().parts()), [&](size_t a, size_t b) {
+    combine_tree(static_cast<size_t>(group_.map().shards()), [&](size_t a, size_t b) {
       for (size_t i = 0; i < out.size(); ++i) row(a)[i] += row(b)[i];
     });
     std::memcpy(out.data(), row(0), out.size_bytes());
@@ -149,43 +149,43 @@ class ShardedBackend : public Backend {
              const AdamWCoefficients& c) const override {
     settle({&gradients});
     if (sharding().shard == GYRE_SHARD_NONE) {
-      LocalPart& local = static_cast<LocalPart&>(part_of(gradients));
+      SummedSet& local = static_cast<SummedSet&>(sharded(gradients));
       local.complete();
       inner_->adamw(parameters, first, second, gradients, c);
       local.keep_own();
       return;
     }
-    Part& weights = part_of(parameters);
-    inner_->adamw(weights.own(), part_of(first).own(), part_of(second).own(), part_of(gradients).own(), c);
-    if (!weights.whole().empty()) ranks_.gather_all(weights.own().flats(), weights.whole());
+    ShardedSet& weights = sharded(parameters);
+    inner_->adamw(weights.own(), sharded(first).own(), sharded(second).own(), sharded(gradients).own(), c);
+    if (!weights.whole().empty()) group_.gather_all(weights.own().flats(), weights.whole());
   }
 
  private:
-  const Sharding& sharding() const { return ranks_.sharding(); }
+  const Sharding& sharding() const { return group_.sharding(); }
   bool full() const { return sharding().shard == GYRE_SHARD_FULL; }
   // Whether gradients go to their owners in the course of a pass.
   bool eager() const { return full() && !sharding().deterministic; }
   ParameterSet hollow() const {
-    return lay_out(config_, [&](int64_t count) { return Ranks::hollow(*inner_, count); });
+    return lay_out(config_, [&](int64_t count) { return ShardGroup::hollow(*inner_, count); });
   }
   // All ranks settle the same sets.
   void settle(const std::vector<const ParameterSet*>& sets) const {
     if (eager()) return;
     std::vector<bool> mine;
     for (const ParameterSet* set : sets) {
-      if (part_of(*set).alone()) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
-      mine.push_back(part_of(*set).unsettled());
+      if (sharded(*set).alone()) refuse("a buffer of one rank's own is not a sum over ranks: add it to one");
+      mine.push_back(sharded(*set).unsettled());
     }
-    const std::vector<bool> wanted = ranks_.any(mine);
+    const std::vector<bool> wanted = group_.any(mine);
     for (size_t i = 0; i < sets.size(); ++i) {
       const auto before = sets.begin() + static_cast<ptrdiff_t>(i);
-      if (wanted[i] && std::find(sets.begin(), before, sets[i]) == before) part_of(*sets[i]).settle();
+      if (wanted[i] && std::find(sets.begin(), before, sets[i]) == before) sharded(*sets[i]).settle();
     }
   }
 
   const std::unique_ptr<Backend> inner_;
   const ModelConfig config_;
-  mutable Ranks ranks_;  // keeps memory for what is under way
+  mutable ShardGroup group_;  // keeps memory for what is under way
 };
 
 }  // namespace
@@ -218,20 +218,20 @@ Lanes lanes_of(const Sharding& s) {
   return {.first = (s.group == nullptr ? 0 : s.group->rank()) * count, .count = count};
 }
 
-HeldPart held_part(const ParameterSet& set, int32_t parameter) {
+HeldShard held_shard(const ParameterSet& set, int32_t parameter) {
   const at::Tensor& value = set.named[static_cast<size_t>(parameter)].value;
   if (set.residence == nullptr) return {value.view({-1}), 0, 0, value.numel()};
-  return part_of(set).held(static_cast<size_t>(parameter), value);
+  return sharded(set).held(static_cast<size_t>(parameter), value);
 }
 
 std::vector<at::Tensor> held_flats(const ParameterSet& set) {
-  if (set.residence == nullptr || !part_of(set).whole().empty()) return set.flats();
-  return part_of(set).own().flats();
+  if (set.residence == nullptr || !sharded(set).whole().empty()) return set.flats();
+  return sharded(set).own().flats();
 }
 
 void begin_lane(ParameterSet& gradients, int lane) {
   if (gradients.residence == nullptr) refuse("lanes need a sharded model");
-  part_of(gradients).begin_lane(lane);
+  sharded(gradients).begin_lane(lane);
 }
 
 }  // namespace gyre

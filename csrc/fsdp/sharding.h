@@ -39,14 +39,14 @@ void check(const Sharding& sharding);
 std::shared_ptr<const Backend> shard(std::unique_ptr<Backend> inner, const ModelConfig& config,
                                      const Sharding& sharding);
 
-// The part of a sharded set's parameter that this rank holds (in `optimizer` and `none`, of parameters and gradients:
-// all of it), flat, and the part of it that no other rank of its replica writes to a checkpoint.
-struct HeldPart {
+// The shard of a sharded set's parameter that this rank holds (in `optimizer` and `none`, of parameters and gradients:
+// all of it), flat, and the entries of it that no other rank of its replica writes to a checkpoint.
+struct HeldShard {
   at::Tensor values;  // aliases the storage
   int64_t first = 0;
   int64_t own_first = 0, own_count = 0;
 };
-HeldPart held_part(const ParameterSet& set, int32_t parameter);
+HeldShard held_shard(const ParameterSet& set, int32_t parameter);
 
 // The flat storages that this rank holds of a set, sharded or not.
 std::vector<at::Tensor> held_flats(const ParameterSet& set);
