@@ -22,6 +22,7 @@ type Parts struct {
 	Reference bool   // the KL reference, where something uses it
 	Analyse   bool   // the gradient analysis
 	Play      bool   // tokenizer, template, sampler
+	Show      bool   // tokenizer and template: experts play, the policy does not
 	Policy    string // directory of the policy; model.path when empty
 	Values    string // directory of the critic; critic.path, or that of the policy, when empty
 	Tokenizer string // directory of the tokenizer; model.path when empty: training does not change it
@@ -84,7 +85,7 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	if len(problems) == 0 {
 		problems = append(problems, e.checkSizes()...)
 	}
-	if parts.Play && e.Policy != nil {
+	if (parts.Play || parts.Show) && e.Policy != nil {
 		if err := e.openTokenizer(or(parts.Tokenizer, c.Model.Path)); err != nil {
 			problems = append(problems, err)
 		}
@@ -153,7 +154,7 @@ func (e *Experiment) CheckWeights() (absent []string, err error) {
 // checkSizes compares the models with one another and with the limits of the configuration.
 func (e *Experiment) checkSizes() (problems []error) {
 	for who, m := range e.models() {
-		if n := m.Shape.MaxPositions; e.Parts.Play && int64(e.config.Rollout.MaxLength) > n {
+		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.config.Rollout.MaxLength) > n {
 			problems = append(problems, fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or less", e.config.Rollout.MaxLength, who,
 				m.Dir, n, n))
 		}
@@ -196,13 +197,18 @@ func headsOfOne(m torch.ModelConfig, n int) torch.ModelConfig {
 // Sampler is everything that plays episodes with a policy.
 type Sampler struct {
 	Tokenizer *chat.Tokenizer
-	Engine    *torch.Engine
+	Engine    *torch.Engine // nil where only experts play
 	Player    *rollout.Player
 }
 
-// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play.
+// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where only experts play, there is no
+// engine.
 func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
 	c := e.config
+	if !e.Parts.Play {
+		player, err := rollout.NewPlayer(e.Tokenizer, nil, c.Rollout, c.Rewards, c.Run.Seed)
+		return &Sampler{Tokenizer: e.Tokenizer, Player: player}, err
+	}
 	engine, err := torch.NewEngine(policy, torch.EngineConfig{
 		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
 		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
@@ -223,7 +229,9 @@ func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
 func (s *Sampler) Close() {
 	if s != nil {
 		s.Player.Close() // an environment that does not close harms nobody any more
-		s.Engine.Close()
+		if s.Engine != nil {
+			s.Engine.Close()
+		}
 	}
 }
 

@@ -89,9 +89,9 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	if e.Parts.Analyse && c.Analysis.Enabled {
 		plan := planAnalysis(c, Parameters(actor)/gradients)
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
-		if c.Analysis.InUpdate {
-			add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
-		}
+	}
+	if e.Parts.Analyse && c.Analysis.InUpdate {
+		add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
 	}
 	if e.Parts.Analyse && c.Components.Enabled {
 		what, bytes := planComponents(c, Parameters(actor)/gradients)

@@ -126,7 +126,7 @@ func (r *Training) OpenModels(ctx context.Context, from string, parts experiment
 			return err
 		}
 	}
-	if r.Sampler != nil {
+	if parts.Play {
 		if r.Exact, err = r.ProveExact(ctx, r.State.SamplerGap); err != nil {
 			return err
 		}

@@ -129,6 +129,8 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, criti
 		if err := s.share(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if parts.Play || parts.Show {
 		s.Sampler, err = opened.NewSampler(s.Actor.Model)
 	}
 	return opened, err

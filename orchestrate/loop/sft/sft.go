@@ -53,7 +53,12 @@ func Check(c *config.Config, o session.Options) (*experiment.Experiment, error) 
 			return nil, err
 		}
 	}
-	return t.Training.Check(experiment.Parts{Learn: true, Play: c.SFT.Data == "" || t.validates()})
+	return t.Training.Check(t.parts())
+}
+
+// parts are what the run needs of an experiment: a sampler only to validate.
+func (t *Trainer) parts() experiment.Parts {
+	return experiment.Parts{Learn: true, Show: t.Config.SFT.Data == "", Play: t.validates()}
 }
 
 func (t *Trainer) begin(ctx context.Context) error {
@@ -76,7 +81,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 		return fmt.Errorf("[sft]: %w", err)
 	}
 	t.rate, t.rollouts = rate, session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
-	return t.OpenModels(ctx, from, experiment.Parts{Learn: true, Play: t.data == nil || t.validates()}, learning, nil)
+	return t.OpenModels(ctx, from, t.parts(), learning, nil)
 }
 
 // Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out demonstrations. Metrics have

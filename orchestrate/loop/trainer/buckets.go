@@ -255,7 +255,7 @@ func noteBuckets(e *session.Session, buckets []gradients.Bucket) {
 // watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that
 // is not wanted.
 func watchShares(e *session.Session) func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
-	if a := e.Config.Analysis; !a.Enabled || !a.InUpdate {
+	if !e.Config.Analysis.InUpdate {
 		return nil
 	}
 	return func(step *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {

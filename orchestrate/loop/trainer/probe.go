@@ -19,6 +19,7 @@ import (
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/run/rundir"
 )
 
 // Probe is one gradient analysis of one checkpoint.
@@ -26,11 +27,13 @@ type Probe struct {
 	Checkpoint string // a run directory, a global_step_N folder or a Hugging Face directory; model.path when empty
 	Critic     string // the same for the critic; the checkpoint's own when empty
 	Rollouts   string // JSONL of episodes to analyse instead of playing
-	Step       int    // whose random draws are used, or whose episodes; 0 = the episodes', or the checkpoint's
-	Validate   bool   // play the validation set first
-	Output     string // folder for metrics.jsonl and the folder analysis; "" writes nothing
-	Console    *metrics.Console
-	World      *ranks.World // the processes that measure together; nil = this one
+	// Step is the one whose random draws are used, or whose episodes; 0 = the episodes', or the checkpoint's. Of a run that has kept its checkpoint, that
+	// is taken instead of the newest.
+	Step     int
+	Validate bool   // play the validation set first
+	Output   string // folder for metrics.jsonl and the folder analysis; "" writes nothing
+	Console  *metrics.Console
+	World    *ranks.World // the processes that measure together; nil = this one
 }
 
 // Probed is what a probe found.
@@ -121,6 +124,11 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 
 func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.Config
+	if kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, o.Step)); o.Checkpoint != "" && o.Step > 0 {
+		if _, err := os.Stat(filepath.Join(kept, checkpoint.ManifestName)); err == nil { // a run that has kept this step
+			o.Checkpoint = kept
+		}
+	}
 	from, err := p.Locate(ctx, o.Checkpoint)
 	if err != nil {
 		return err

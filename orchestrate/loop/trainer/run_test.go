@@ -291,3 +291,79 @@ func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	}
 	left("6")
 }
+
+// ran runs given episodes with a configuration and returns what it said, and its last line of metrics.
+func ran(t *testing.T, overrides ...string) (said string, last map[string]any) {
+	t.Helper()
+	run := given(t, twoGroups, overrides...)
+	var out bytes.Buffer
+	run.Console = metrics.NewConsole(&out)
+	run.Log.Console = run.Console
+	if _, err := run.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for record, err := range metrics.Read(filepath.Join(run.Dir.Path, metrics.File)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = record.Values
+	}
+	return out.String(), last
+}
+
+// A run that ends after its analysis, as it was asked to, has not failed to learn.
+func TestAnIntendedEndIsNoWarning(t *testing.T) {
+	const warning = "no step had anything to learn from"
+	if said, _ := ran(t, "analysis.enabled=true", "analysis.exit_after=true", "filter.strategy=none", "analysis.num_buckets=2"); strings.Contains(said, warning) {
+		t.Errorf("a run that was to end after its analysis said\n%s", said)
+	}
+}
+
+// The update's shares need no analysis at steps of its own.
+func TestSharesWithoutAnalysis(t *testing.T) {
+	_, last := ran(t, "analysis.in_update=true", "filter.strategy=none", "analysis.num_buckets=2")
+	if _, found := last["update_share/all/norm"]; !found {
+		t.Errorf("analysis.in_update alone measures nothing: %v", last)
+	}
+}
+
+// A file of one step is used at every step, and the run says so.
+func TestReplayOfOneStepIsTold(t *testing.T) {
+	run := given(t, twoGroups)
+	text, err := os.ReadFile(run.Dir.File("log.txt"))
+	if want := "each of the 2 steps trains on all 4 of them"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the log has no %q: %s %v", want, text, err)
+	}
+}
+
+// What --resume --dry-run checks opens no directory.
+func TestCheckOfAResumedRun(t *testing.T) {
+	run := given(t, twoGroups)
+	if _, err := run.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	run.Close()
+	c := *run.Config
+	c.Run.Steps, c.Actor.LR = 3, 1e-3
+	if _, err := Check(&c, session.Options{Resume: true, Replay: run.Options.Replay, Console: metrics.NewConsole(io.Discard)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A probe of a run takes the checkpoint that was kept under the number of its step.
+func TestProbeFindsAKeptStep(t *testing.T) {
+	run := given(t, twoGroups, "run.save_every=1", "checkpoint.keep=0", "filter.strategy=none", "analysis.num_buckets=2")
+	if _, err := run.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for step, want := range map[int]string{1: "global_step_1", 2: "global_step_2", 7: "global_step_2"} {
+		var out bytes.Buffer
+		if _, err := Analyze(context.Background(), run.Config, Probe{Checkpoint: run.Dir.Path, Rollouts: run.Options.Replay, Step: step,
+			Console: metrics.NewConsole(&out)}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), filepath.Join(want, "actor")) {
+			t.Errorf("step %d: not analysed from %s:\n%s", step, want, out.String())
+		}
+	}
+}

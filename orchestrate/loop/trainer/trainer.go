@@ -57,6 +57,9 @@ func (t *Trainer) begin(ctx context.Context) error {
 	if err := t.OpenModels(ctx, from, TrainingParts(t.rollouts.replay != nil), actor, critic); err != nil {
 		return err
 	}
+	if r := t.rollouts.replay; r != nil && len(r.steps) == 1 && c.Run.Steps > 1 {
+		t.Log.Infof("replay: %s holds the episodes of one step: each of the %d steps trains on all %d of them", r.path, c.Run.Steps, len(r.steps[0]))
+	}
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
@@ -127,14 +130,15 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 	if err := t.validateFirst(ctx); err != nil {
 		return outcome, err
 	}
-	before := t.Actor.Optimizer.Steps()
+	before, analysed := t.Actor.Optimizer.Steps(), t.Config.Analysis.Only
 	defer func() {
-		if err == nil && !t.Config.Analysis.Only && t.Actor.Optimizer.Steps() == before {
+		if err == nil && !analysed && t.Actor.Optimizer.Steps() == before {
 			t.Log.Warnf("the policy is the one that the run began with: no step had anything to learn from")
 		}
 	}()
 	for t.State.Step < t.Until {
 		early, err := t.advance(ctx)
+		analysed = analysed || errors.Is(err, errAnalysed)
 		if outcome.Early = early; early != nil || errors.Is(err, errAnalysed) {
 			return outcome, t.Checkpoints.Proven(t.State)
 		}
