@@ -93,7 +93,7 @@ type hit struct {
 // search gives at most n documents that have terms of the query, the best ones first; of equals that which comes
 // first in the corpus.
 func (c *corpus) search(query string, n int) []hit {
-	scores := map[int32]float64{}
+	scores := make([]float64, len(c.documents))
 	terms := termsOf(query, nil)
 	slices.Sort(terms) // a sum has one order
 	for _, term := range slices.Compact(terms) {
@@ -105,14 +105,19 @@ func (c *corpus) search(query string, n int) []hit {
 			scores[p.document] += rarity * count * (saturation + 1) / (count + saturation*length)
 		}
 	}
-	hits := make([]hit, 0, len(scores))
+	var hits []hit
 	for i, score := range scores {
-		hits = append(hits, hit{int(i), score})
+		if score == 0 || len(hits) == n && score <= hits[n-1].score {
+			continue
+		}
+		at := len(hits)
+		for at > 0 && hits[at-1].score < score {
+			at--
+		}
+		hits = slices.Insert(hits, at, hit{i, score})
+		hits = hits[:min(n, len(hits))]
 	}
-	slices.SortFunc(hits, func(a, b hit) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.document, b.document))
-	})
-	return hits[:min(n, len(hits))]
+	return hits
 }
 
 // readDocuments reads the rows of a corpus.
