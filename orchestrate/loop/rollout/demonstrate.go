@@ -42,10 +42,9 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 	if err != nil {
 		return nil, err
 	}
-	sources := slices.Clone(plan.Envs)
-	specs, worded := make([]envs.Spec, len(sources)), make([]prompts, len(sources))
-	for i := range sources {
-		if specs[i], worded[i], err = p.prepare(&sources[i]); err != nil {
+	kinds := make([]*kind, len(plan.Envs))
+	for i, source := range plan.Envs {
+		if kinds[i], err = p.kind(source); err != nil {
 			return nil, err
 		}
 	}
@@ -63,10 +62,8 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 		}
 		runners := make([]*runner, missing)
 		for i := range runners {
-			n := (tried + i) % len(sources)
-			runners[i] = &runner{player: p, source: sources[n], spec: specs[n], prompts: worded[n], seed: plan.Seed +
-				int64(tried+i),
-				holdout: plan.Holdout}
+			runners[i] = &runner{player: p, kind: kinds[(tried+i)%len(kinds)],
+				slot: slot{seed: plan.Seed + int64(tried+i), holdout: plan.Holdout}}
 		}
 		tried += missing
 		if err := p.showAll(ctx, runners, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {

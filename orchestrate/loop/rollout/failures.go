@@ -28,7 +28,6 @@ type Failure struct {
 
 // note adds what failed in an attempt at an episode.
 func (t *Stats) note(r *runner) {
-	t.EnvBusy += r.busy
 	failure := Failure{Tag: r.source.Tag, Group: r.group, Member: r.member, Seed: r.seed}
 	switch {
 	case r.failed():

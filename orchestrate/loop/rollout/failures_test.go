@@ -107,7 +107,7 @@ func TestGroupsShrink(t *testing.T) {
 	pair := func(group, failed int) []*runner {
 		var list []*runner
 		for member := range 2 {
-			r := &runner{group: group, member: member, source: config.Env{GroupSize: 2}}
+			r := &runner{slot: slot{group: group, member: member}, kind: &kind{source: config.Env{GroupSize: 2}}}
 			if member < failed {
 				r.game.failure = fmt.Errorf("lost")
 			}
@@ -118,7 +118,7 @@ func TestGroupsShrink(t *testing.T) {
 	if kept := keep(append(append(pair(0, 0), pair(1, 1)...), pair(2, 2)...)); len(kept) != 2 || kept[0].group != 0 {
 		t.Errorf("kept %v, want the whole group only", kept)
 	}
-	if kept := keep([]*runner{{source: config.Env{GroupSize: 1}}}); len(kept) != 1 {
+	if kept := keep([]*runner{{kind: &kind{source: config.Env{GroupSize: 1}}}}); len(kept) != 1 {
 		t.Error("a group of one was left out")
 	}
 }

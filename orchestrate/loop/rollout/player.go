@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,16 +18,17 @@ import (
 // Player plays episodes with one policy and owns the environments that it keeps between them. It is used by one
 // goroutine at a time.
 type Player struct {
-	tokenizer *chat.Tokenizer
-	driver    *generation.Driver // nil for a player that only demonstrates
-	rollout   config.Rollout
-	seed      uint64
-	stopIDs   []int32
-	weights   weighting
-	failures  failureRate // of the training steps last played
-	instances instances
-	eos       func() (int32, error) // the token that ends an assistant's turn
-	named     bool                  // the names of weights were seen in episodes
+	tokenizer  *chat.Tokenizer
+	driver     *generation.Driver // nil for a player that only demonstrates
+	rollout    config.Rollout
+	seed       uint64
+	stopIDs    []int32
+	weights    weighting
+	failures   failureRate           // of the training steps last played
+	components []envs.ComponentSpec  // that the experiment asks for
+	pools      map[string]*instances // by tag and options
+	eos        func() (int32, error) // the token that ends an assistant's turn
+	named      bool                  // the names of weights were seen in episodes
 }
 
 // NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may
@@ -50,13 +52,19 @@ func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout conf
 	}
 	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
 		stopIDs: stopIDs,
-		weights: newWeighting(rewards), instances: instances{components: componentSpecs(rewards)}}
+		weights: newWeighting(rewards), components: componentSpecs(rewards), pools: map[string]*instances{}}
 	p.eos = sync.OnceValues(p.endOfTurn)
 	return p, nil
 }
 
 // Close closes the environments that the player keeps between episodes.
-func (p *Player) Close() error { return p.instances.close(seconds(p.rollout.EnvTimeout)) }
+func (p *Player) Close() error {
+	var problems []error
+	for _, pool := range p.pools {
+		problems = append(problems, pool.close(seconds(p.rollout.EnvTimeout)))
+	}
+	return errors.Join(problems...)
+}
 
 // text is what a sampled reply says.
 func (p *Player) text(reply []int32) string {

@@ -19,11 +19,11 @@ type Frame struct {
 // Replay plays the replies of an episode again and draws the state at the start and after every turn. It needs an environment whose
 // episodes follow from the seed. source is the table that the episode was played from.
 func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episode) ([]Frame, error) {
-	spec, prompts, err := p.prepare(&source)
+	kind, err := p.kind(source)
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{player: p, source: source, spec: spec, prompts: prompts, seed: e.Seed}
+	r := &runner{player: p, kind: kind, slot: slot{seed: e.Seed}}
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}

@@ -10,20 +10,32 @@ import (
 	"gyre/envs"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/model/chat"
 )
 
-// runner plays one episode. The sampling loop and the workers hand it to each other; only one of them touches it at a
-// time.
-type runner struct {
-	player  *Player
-	source  config.Env
+// kind is what the episodes of one source share.
+type kind struct {
+	source  config.Env // with its defaults filled in
 	spec    envs.Spec
 	prompts prompts
-	index   int // of the episode in its batch
+	pool    *instances
+}
+
+// slot is where an episode stands in its batch.
+type slot struct {
+	index   int
 	group   int
 	member  int
 	seed    int64 // of the environment
 	holdout Holdout
+}
+
+// runner plays one episode. The sampling loop and the workers hand it to each other; only one of them touches it at a
+// time.
+type runner struct {
+	player *Player
+	*kind
+	slot
 	attempt int // at this episode, from 0
 
 	game       game
@@ -36,8 +48,7 @@ type runner struct {
 	// another policy's.
 	otherTemperature bool
 	stop             string
-	busy             time.Duration // spent on environment and text
-	closing          error         // what went wrong in closing the environment, which does not concern the episode
+	closing          error // what went wrong in closing the environment, which does not concern the episode
 }
 
 // turn is a turn that lies behind.
@@ -54,17 +65,14 @@ func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) (
 	var all []*runner
 	group := 0
 	for _, source := range sources {
-		spec, prompts, err := p.prepare(&source)
+		kind, err := p.kind(source)
 		if err != nil {
 			return nil, err
 		}
 		for range source.Groups {
 			for member := range source.GroupSize {
-				all = append(all, &runner{
-					player: p, source: source, spec: spec, prompts: prompts, index: len(all), group: group,
-					member: member,
-					seed:   envSeed + int64(group), holdout: holdout,
-				})
+				all = append(all, &runner{player: p, kind: kind,
+					slot: slot{len(all), group, member, envSeed + int64(group), holdout}})
 			}
 			group++
 		}
@@ -72,31 +80,34 @@ func (p *Player) runners(sources []config.Env, envSeed int64, holdout Holdout) (
 	return all, nil
 }
 
-// prepare finds a source's environment and wording, fills the source's defaults and makes the first instance, which
-// tries its options.
-func (p *Player) prepare(source *config.Env) (envs.Spec, prompts, error) {
+// kind finds a source's environment and wording, fills the source's defaults, and makes the first instance, which tries
+// its options.
+func (p *Player) kind(source config.Env) (*kind, error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
-		return spec, prompts{}, err
+		return nil, err
 	}
+	spec.CountTokens = chat.CountTokens
 	if source.MaxActions == 0 {
 		source.MaxActions = spec.MaxActions
 	}
-	if err := p.instances.try(spec, *source); err != nil {
-		return spec, prompts{}, err
-	}
-	words, err := newPrompts(p.rollout.For(*source))
+	words, err := newPrompts(p.rollout.For(source))
 	if err != nil {
-		err = fmt.Errorf("%s: %w", source.Tag, err)
+		return nil, fmt.Errorf("%s: %w", source.Tag, err)
 	}
-	return spec, words, err
+	key := fmt.Sprintf("%s %#v", source.Tag, source.Options)
+	if p.pools[key] == nil {
+		if p.pools[key], err = newInstances(spec, source.Options, p.components); err != nil {
+			delete(p.pools, key)
+			return nil, err
+		}
+	}
+	return &kind{source, spec, words, p.pools[key]}, nil
 }
 
 // again is a runner that plays the same episode once more: the same seed, and the same random draws.
 func (r *runner) again() *runner {
-	return &runner{player: r.player, source: r.source, spec: r.spec, prompts: r.prompts, index: r.index,
-		group: r.group, member: r.member,
-		seed: r.seed, holdout: r.holdout, attempt: r.attempt + 1}
+	return &runner{player: r.player, kind: r.kind, slot: r.slot, attempt: r.attempt + 1}
 }
 
 // open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
@@ -109,7 +120,7 @@ func (r *runner) open(ctx context.Context) error {
 		rules: rules{maxActions: r.source.MaxActions, maxActionsPerTurn: r.source.MaxActionsPerTurn,
 			replyWords: r.spec.MaxReplyWords, plain: r.spec.PlainReplies},
 	}
-	env, err := r.player.instances.take(r.spec, r.source)
+	env, err := r.pool.take()
 	if err != nil {
 		r.game.fail(err)
 		r.finish(r.game.stop)
@@ -223,7 +234,7 @@ func (r *runner) finish(stop string) {
 
 // leave gives the environment back.
 func (r *runner) leave() {
-	r.closing = r.game.release(func(env envs.Env) { r.player.instances.give(r.source, env) })
+	r.closing = r.game.release(r.pool.give)
 }
 
 // episode is the finished product, before normalisation.

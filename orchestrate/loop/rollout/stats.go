@@ -16,7 +16,6 @@ type Stats struct {
 	NewTokens    int           // sampled
 	Generation   time.Duration // in the sampler
 	EnvWait      time.Duration // waiting for environments, nearly all of it with nothing to sample
-	EnvBusy      time.Duration // in environments, parsing and tokenising, summed over episodes
 	Stops        map[string]int
 
 	Failed   map[string]int // attempts at episodes that an environment ended, by cause (see Causes)
@@ -56,8 +55,7 @@ func (t *Stats) merge(other Stats) {
 	t.Replayed, t.LeftOut, t.TooLong = t.Replayed+other.Replayed, t.LeftOut+other.LeftOut, t.TooLong+other.TooLong
 	t.PromptTokens, t.CachedTokens, t.NewTokens = t.PromptTokens+other.PromptTokens, t.CachedTokens+other.CachedTokens,
 		t.NewTokens+other.NewTokens
-	t.Generation, t.EnvWait, t.EnvBusy = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait),
-		t.EnvBusy+other.EnvBusy
+	t.Generation, t.EnvWait = max(t.Generation, other.Generation), max(t.EnvWait, other.EnvWait)
 	t.Failures = append(t.Failures, other.Failures...)
 	t.Stops, t.Failed = added(t.Stops, other.Stops), added(t.Failed, other.Failed)
 }

@@ -11,19 +11,18 @@ import (
 func TestStatsAddUp(t *testing.T) {
 	first := Stats{Planned: 3, Episodes: 3, Turns: 5, TooLong: 1, Shortest: 9, PromptTokens: 10, CachedTokens: 4,
 		NewTokens: 7, Generation: 2 * time.Second,
-		EnvWait: time.Second, EnvBusy: 3 * time.Second, Stops: map[string]int{episode.Turns: 3},
+		EnvWait: time.Second, Stops: map[string]int{episode.Turns: 3},
 		Failures: []Failure{{Tag: "a"}}}
 	second := Stats{Planned: 1, Episodes: 1, Turns: 2, TooLong: 1, Shortest: 6, PromptTokens: 20, CachedTokens: 1,
 		NewTokens: 1, Generation: time.Second,
-		EnvWait: 4 * time.Second, EnvBusy: time.Second, Stops: map[string]int{episode.Length: 1}}
+		EnvWait: 4 * time.Second, Stops: map[string]int{episode.Length: 1}}
 	for _, order := range [][]Stats{{first, second}, {second, first}, {first, {}, second}} {
 		var all Stats
 		for _, part := range order {
 			all.merge(part)
 		}
 		if all.TooLong != 2 || all.Shortest != 6 || all.CachedTokens != 5 || all.Generation != 2*time.Second ||
-			all.EnvWait != 4*time.Second || all.EnvBusy != 4*time.Second ||
-			len(all.Failures) != 1 {
+			all.EnvWait != 4*time.Second || len(all.Failures) != 1 {
 			t.Errorf("together %+v", all)
 		}
 		m := all.Metrics()

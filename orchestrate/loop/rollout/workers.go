@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"time"
 
 	"github.com/sourcegraph/conc/panics"
 	"github.com/sourcegraph/conc/pool"
@@ -45,8 +44,6 @@ func (w *workers) attempt(t task) (err error) {
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
-	begun := time.Now()
-	defer func() { t.runner.busy += time.Since(begun) }()
 	if recovered := panics.Try(func() { err = t.run(w.ctx) }); recovered != nil {
 		return recovered.AsError()
 	}
