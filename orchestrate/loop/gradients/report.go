@@ -232,7 +232,8 @@ func (r *Report) Console(title string) string {
 	return fmt.Sprintf("%s (%s)\n%s%s", title, r.Options.describe(), t.Text(table.UnknownWidth), notes)
 }
 
-// signal is the task gradient's norm without noise with its interval, and its signal-to-noise ratio; nil where there is none.
+// signal is the task gradient's norm without noise with its interval, and its signal-to-noise ratio; nil where there
+// is none.
 func (r *Result) signal() (norm, ratio any) {
 	square, ok := r.Signal[torch.Task]
 	if !ok {
