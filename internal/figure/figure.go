@@ -1,8 +1,9 @@
-// Package figure holds figures as data, and draws them: as PNG for print, as SVG panels for a page, and as text for a terminal.
+// Package figure holds figures as data, and draws them: as PNG for print, as SVG panels for a page, and as text for a
+// terminal.
 //
-// A Figure is panels; a Panel is axes and marks; a Mark is values with a colour and a label. Ranges, ticks, units, legends and places follow from
-// them. Values that are not finite are gaps. Everything is drawn with gonum's plot package. Colours are those of Okabe and Ito (2008), which stay
-// apart for readers with any common colour blindness.
+// A Figure is panels; a Panel is axes and marks; a Mark is values with a colour and a label. Ranges, ticks, units,
+// legends and places follow from them. Values that are not finite are gaps. Everything is drawn with gonum's plot
+// package. Colours are those of Okabe and Ito (2008), which stay apart for readers with any common colour blindness.
 package figure
 
 import (

@@ -51,7 +51,8 @@ func TestAnAxisHasOneUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := labels(made.Y.Tick.Marker.Ticks(made.Y.Min, made.Y.Max)); made.Y.Label.Text != "learning rate (× 1e−4)" || got != "0.5 1.0 1.5 2.0 2.5" {
+	if got := labels(made.Y.Tick.Marker.Ticks(made.Y.Min, made.Y.Max)); made.Y.Label.Text != "learning rate (× 1e−4)" ||
+		got != "0.5 1.0 1.5 2.0 2.5" {
 		t.Errorf("%q with %q", made.Y.Label.Text, got)
 	}
 }
@@ -81,10 +82,11 @@ func TestPanelsCutNothingOff(t *testing.T) {
 		axis      Axis
 		low, high float64
 	}{
-		"its values":            {[]Mark{curve}, Axis{}, 0.2, 0.4},
-		"the bounds it must":    {[]Mark{curve}, Axis{Low: -1, High: 1}, -1, 1},
-		"values beyond them":    {[]Mark{curve, {X: []float64{1}, Y: []float64{3}}}, Axis{Low: -1, High: 1}, -1, 3},
-		"a band":                {[]Mark{{X: curve.X, Y: curve.Y, Low: []float64{-1, 0, nan}, High: []float64{1, 2, 2}}}, Axis{}, -1, 2},
+		"its values":         {[]Mark{curve}, Axis{}, 0.2, 0.4},
+		"the bounds it must": {[]Mark{curve}, Axis{Low: -1, High: 1}, -1, 1},
+		"values beyond them": {[]Mark{curve, {X: []float64{1}, Y: []float64{3}}}, Axis{Low: -1, High: 1}, -1, 3},
+		"a band": {[]Mark{{X: curve.X, Y: curve.Y, Low: []float64{-1, 0, nan},
+			High: []float64{1, 2, 2}}}, Axis{}, -1, 2},
 		"a single, flat, value": {[]Mark{{X: []float64{5}, Y: []float64{2}}}, Axis{}, 2, 2},
 		"bars from 0 down":      {[]Mark{{Kind: Bars, X: []float64{0}, Y: []float64{-2}}}, Axis{}, -2, -0.01},
 	} {
@@ -93,10 +95,12 @@ func TestPanelsCutNothingOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !(p.Y.Min < c.low && p.Y.Max > c.high) {
-			t.Errorf("%s: the axis runs from %v to %v, and does not show %v to %v", name, p.Y.Min, p.Y.Max, c.low, c.high)
+			t.Errorf("%s: the axis runs from %v to %v, and does not show %v to %v", name, p.Y.Min, p.Y.Max, c.low,
+				c.high)
 		}
 		if span := max(c.high-c.low, 1); p.Y.Min < c.low-span || p.Y.Max > c.high+span || !(p.X.Min < p.X.Max) {
-			t.Errorf("%s: the axes run from %v to %v and %v to %v, far beyond %v to %v", name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max, c.low, c.high)
+			t.Errorf("%s: the axes run from %v to %v and %v to %v, far beyond %v to %v", name, p.X.Min, p.X.Max,
+				p.Y.Min, p.Y.Max, c.low, c.high)
 		}
 	}
 	if !(Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{nan}}}}).Empty() || (Panel{Marks: []Mark{curve}}).Empty() {
@@ -105,7 +109,8 @@ func TestPanelsCutNothingOff(t *testing.T) {
 }
 
 func TestPanelsShareARange(t *testing.T) {
-	a, b := Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{2}}}}, Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{7}, Low: []float64{-1}, High: []float64{8}}}}
+	a, b := Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{2}}}},
+		Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{7}, Low: []float64{-1}, High: []float64{8}}}}
 	ShareY(&a, &b)
 	if a.Y.Low != -1 || a.Y.High != 8 || b.Y.Low != -1 || b.Y.High != 8 {
 		t.Errorf("%+v and %+v", a.Y, b.Y)
@@ -114,7 +119,9 @@ func TestPanelsShareARange(t *testing.T) {
 
 // A bar's number stands above its error bar.
 func TestNumbersStandClearOfErrorBars(t *testing.T) {
-	p, err := Panel{X: Axis{Names: []string{"a", "b"}}, Marks: []Mark{{Kind: Bars, X: []float64{0, 1}, Y: []float64{1, 2}, Low: []float64{0.5, 1.5}, High: []float64{1.5, 2.5}, Text: []string{"1.00", "2.00"}}}}.render()
+	p, err := Panel{X: Axis{Names: []string{"a", "b"}},
+		Marks: []Mark{{Kind: Bars, X: []float64{0, 1}, Y: []float64{1, 2}, Low: []float64{0.5, 1.5},
+			High: []float64{1.5, 2.5}, Text: []string{"1.00", "2.00"}}}}.render()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +149,8 @@ func TestNumbersStandClearOfErrorBars(t *testing.T) {
 func every() (p Panel) {
 	x, y := []float64{0, 1, 2}, []float64{1, nan, 3}
 	for kind := Line; kind <= Tiles; kind++ {
-		p.Add(Mark{Kind: kind, X: x, Y: y, Low: []float64{0, 0, 2}, High: []float64{2, nan, 4}, Z: y, Text: []string{"a", "b", "c"}, Color: Color(int(kind)),
+		p.Add(Mark{Kind: kind, X: x, Y: y, Low: []float64{0, 0, 2}, High: []float64{2, nan, 4}, Z: y,
+			Text: []string{"a", "b", "c"}, Color: Color(int(kind)),
 			Groups: [][]float64{{1, 2, 3}, {2}, {1, 1}}, Label: fmt.Sprint(kind)})
 	}
 	p.Title, p.X = "every", Axis{Names: []string{"Q1", "Q2", "Q3"}, Rows: []Row{{"groups", []string{"1", "2", "3"}}}}
@@ -152,7 +160,8 @@ func every() (p Panel) {
 func TestOneDescriptionManyForms(t *testing.T) {
 	wide := every()
 	wide.Wide = true
-	f := Figure{Title: "title", Caption: strings.Repeat("a long caption ", 30), Columns: 2, Panels: []Panel{wide, every(), every(), every()}}
+	f := Figure{Title: "title", Caption: strings.Repeat("a long caption ", 30), Columns: 2,
+		Panels: []Panel{wide, every(), every(), every()}}
 	var out bytes.Buffer
 	if err := f.PNG(&out, 60); err != nil {
 		t.Fatal(err)
@@ -170,7 +179,8 @@ func TestOneDescriptionManyForms(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	line := Panel{X: Axis{Label: "steps"}, Y: Axis{Label: "success in %", Low: 0, High: 100}, Marks: []Mark{{X: []float64{0, 10}, Y: []float64{0, 100}}}}
+	line := Panel{X: Axis{Label: "steps"}, Y: Axis{Label: "success in %", Low: 0, High: 100},
+		Marks: []Mark{{X: []float64{0, 10}, Y: []float64{0, 100}}}}
 	if err := line.Terminal(&text, 60); err != nil || !strings.Contains(text.String(), "success in % over the steps") {
 		t.Errorf("%s, %v", text.String(), err)
 	}

@@ -186,7 +186,8 @@ func (f Figure) SVG() ([][]byte, error) {
 				return nil, err
 			}
 			// Arial and its like have Liberation's widths.
-			out = append(out, bytes.ReplaceAll(content.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;")))
+			out = append(out, bytes.ReplaceAll(content.Bytes(), []byte("font-family:Liberation Sans;"),
+				[]byte("font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;")))
 		}
 	}
 	return out, nil

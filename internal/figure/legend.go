@@ -49,7 +49,8 @@ func (m Mark) drawSample(c draw.Canvas, at vg.Point) {
 		glyph.Shape, glyph.Radius = boldCross{}, vg.Points(2.8)
 	case Bars, Area, Boxes, Tiles:
 		const half = 3
-		c.FillPolygon(m.Color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half}, {X: at.X + swatch, Y: at.Y + half},
+		c.FillPolygon(m.Color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
+			{X: at.X + swatch, Y: at.Y + half},
 			{X: at.X + swatch, Y: at.Y - half}})
 		return
 	}

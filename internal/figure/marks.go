@@ -65,7 +65,8 @@ func glyphs(points plotter.XYs, m Mark, radius float64, shape draw.GlyphDrawer) 
 	if m.Width > 0 {
 		radius = m.Width
 	}
-	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: m.Color, Radius: vg.Points(radius), Shape: shape}}
+	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: m.Color, Radius: vg.Points(radius),
+		Shape: shape}}
 }
 
 func stroke(c color.Color, width float64) draw.LineStyle {
@@ -122,10 +123,12 @@ func (f *frame) errorBars(m Mark, c color.Color) {
 		}
 	}
 	if m.Horizontal {
-		f.above = append(f.above, &plotter.XErrorBars{XYs: points, XErrors: x, CapWidth: vg.Points(4), LineStyle: stroke(c, 0.8)})
+		f.above = append(f.above, &plotter.XErrorBars{XYs: points, XErrors: x, CapWidth: vg.Points(4),
+			LineStyle: stroke(c, 0.8)})
 		return
 	}
-	f.above = append(f.above, &plotter.YErrorBars{XYs: points, YErrors: y, CapWidth: vg.Points(3.5), LineStyle: stroke(c, 0.8)})
+	f.above = append(f.above, &plotter.YErrorBars{XYs: points, YErrors: y, CapWidth: vg.Points(3.5),
+		LineStyle: stroke(c, 0.8)})
 }
 
 func (f *frame) addBars(m Mark) error {
@@ -136,7 +139,8 @@ func (f *frame) addBars(m Mark) error {
 			value, place = at.X, m.Y[i]
 		}
 		if statistics.Finite(value) {
-			f.below = append(f.below, &plotter.BarChart{Values: plotter.Values{value}, XMin: place, Width: barWidth, Color: m.Color, Horizontal: m.Horizontal})
+			f.below = append(f.below, &plotter.BarChart{Values: plotter.Values{value}, XMin: place, Width: barWidth,
+				Color: m.Color, Horizontal: m.Horizontal})
 		}
 	}
 	f.errorBars(m, Ink)
@@ -156,7 +160,8 @@ func (f *frame) addBars(m Mark) error {
 		if at.Y < 0 {
 			s.YAlign = -1.2
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, text), append(labels.TextStyle, s)
+		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, text),
+			append(labels.TextStyle, s)
 	}
 	labels.Offset.Y = 2
 	f.above = append(f.above, labels)
@@ -190,7 +195,8 @@ func (f *frame) addWords(m Mark) {
 		if m.Upwards {
 			s.Rotation, labels.Offset = math.Pi/2, vg.Point{X: 9, Y: 3}
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, f.at(m, i)), append(labels.Labels, text), append(labels.TextStyle, s)
+		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, f.at(m, i)), append(labels.Labels, text),
+			append(labels.TextStyle, s)
 	}
 	f.above = append(f.above, labels)
 }
@@ -210,14 +216,16 @@ func (f *frame) addTiles(m Mark) {
 			mix := func(from, to float64) uint8 { return uint8(from + share*(to-from)) }
 			fill = color.NRGBA{mix(238, 0), mix(244, 90), mix(250, 150), 255}
 		}
-		corners := plotter.XYs{{X: at.X - 0.5, Y: at.Y - 0.5}, {X: at.X + 0.5, Y: at.Y - 0.5}, {X: at.X + 0.5, Y: at.Y + 0.5}, {X: at.X - 0.5, Y: at.Y + 0.5}}
+		corners := plotter.XYs{{X: at.X - 0.5, Y: at.Y - 0.5}, {X: at.X + 0.5, Y: at.Y - 0.5},
+			{X: at.X + 0.5, Y: at.Y + 0.5}, {X: at.X - 0.5, Y: at.Y + 0.5}}
 		f.below = append(f.below, &plotter.Polygon{XYs: []plotter.XYs{corners}, Color: fill})
 		s := style(sizeLabel, true)
 		s.XAlign, s.YAlign = draw.XCenter, draw.YCenter
 		if share > 0.5 {
 			s.Color = color.White
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, m.Text[i]), append(labels.TextStyle, s)
+		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, m.Text[i]),
+			append(labels.TextStyle, s)
 	}
 	f.above = append(f.above, labels)
 }

@@ -134,6 +134,7 @@ func message(content string) *plot.Plot {
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	s := style(sizeLabel, false)
 	s.Color, s.XAlign, s.YAlign = Grey, draw.XCenter, draw.YCenter
-	p.Add(&plotter.Labels{XYs: plotter.XYs{{X: 0.5, Y: 0.5}}, Labels: []string{content}, TextStyle: []draw.TextStyle{s}})
+	p.Add(&plotter.Labels{XYs: plotter.XYs{{X: 0.5, Y: 0.5}}, Labels: []string{content},
+		TextStyle: []draw.TextStyle{s}})
 	return p
 }

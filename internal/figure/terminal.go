@@ -20,8 +20,10 @@ func (p Panel) Terminal(w io.Writer, width int) error {
 		if m.Kind != Line && m.Kind != Dots || len(m.X) < 2 {
 			continue
 		}
-		options := []asciigraph.Option{asciigraph.Height(terminalHeight), asciigraph.Precision(0), asciigraph.XAxisRange(m.X[0], m.X[len(m.X)-1]),
-			asciigraph.XAxisTickCount(5), asciigraph.XAxisValueFormatter(func(x float64) string { return fmt.Sprintf("%.0f", x) }),
+		options := []asciigraph.Option{asciigraph.Height(terminalHeight), asciigraph.Precision(0),
+			asciigraph.XAxisRange(m.X[0], m.X[len(m.X)-1]),
+			asciigraph.XAxisTickCount(5),
+			asciigraph.XAxisValueFormatter(func(x float64) string { return fmt.Sprintf("%.0f", x) }),
 			asciigraph.Caption(fmt.Sprintf("%s %s over the %s", m.Label, p.Y.Label, p.X.Label))}
 		if p.Y.Low < p.Y.High {
 			options = append(options, asciigraph.LowerBound(p.Y.Low), asciigraph.UpperBound(p.Y.High))

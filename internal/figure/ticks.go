@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// scale is how the values of an axis are drawn: as they are, as multiples of a power of ten, or as their decimal logarithms. (gonum's own
-// logarithmic scale leaves room for the labels of an axis in the wrong place.)
+// scale is how the values of an axis are drawn: as they are, as multiples of a power of ten, or as their decimal
+// logarithms. (gonum's own logarithmic scale leaves room for the labels of an axis in the wrong place.)
 type scale struct {
 	log    bool
 	factor float64
@@ -49,7 +49,8 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	var out []plot.Tick
 	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		out = append(out, plot.Tick{Value: i * step, Label: Typographic(strconv.FormatFloat(i*step, 'f', decimals, 64))})
+		out = append(out, plot.Tick{Value: i * step, Label: Typographic(strconv.FormatFloat(i*step, 'f', decimals,
+			64))})
 	}
 	return out
 }

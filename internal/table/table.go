@@ -1,4 +1,5 @@
-// Package table holds results as rows under named columns, and writes them for a terminal, for a page, and as CSV or JSON for programs.
+// Package table holds results as rows under named columns, and writes them for a terminal, for a page, and as CSV or
+// JSON for programs.
 package table
 
 import (
@@ -13,7 +14,8 @@ import (
 	"gyre/internal/statistics"
 )
 
-// Table is rows of cells under columns. A cell is nil or NaN (not known), a number, a string, or a Cell that has a form of its own for people.
+// Table is rows of cells under columns. A cell is nil or NaN (not known), a number, a string, or a Cell that has a form
+// of its own for people.
 type Table struct {
 	Columns []Column
 	Rows    [][]any
@@ -57,7 +59,8 @@ func Percent(share float64) Cell {
 	return Cell{share, fmt.Sprintf("%.1f %%", 100*share)}
 }
 
-// Share is a share of n independent trials, which people read in percent with its 95 % interval (Wilson's); without an interval where n is 0.
+// Share is a share of n independent trials, which people read in percent with its 95 % interval (Wilson's); without an
+// interval where n is 0.
 func Share(share float64, n int) Cell {
 	c := Percent(share)
 	if n > 0 && !math.IsNaN(share) {

@@ -9,7 +9,8 @@ import (
 )
 
 func sample() *Table {
-	t := &Table{Columns: []Column{{Name: "run"}, {Name: "steps"}, {Name: "success", Head: "validation success"}, {Name: "note"}}}
+	t := &Table{Columns: []Column{{Name: "run"}, {Name: "steps"}, {Name: "success", Head: "validation success"},
+		{Name: "note"}}}
 	t.Add("demo", 40, Share(0.814, 1024), "finished")
 	t.Add("a,b", 2, math.NaN(), nil)
 	return t
@@ -32,23 +33,28 @@ func TestOneTableManyForms(t *testing.T) {
 	if got := write(t, func(w *bytes.Buffer) error { return s.Write(w) }); got != terminal {
 		t.Errorf("terminal:\n%s\nexpected\n%s", got, terminal)
 	}
-	if got, want := write(t, func(w *bytes.Buffer) error { return s.WriteCSV(w) }), "run,steps,success,note\ndemo,40,0.814,finished\n\"a,b\",2,,\n"; got != want {
+	if got, want := write(t, func(w *bytes.Buffer) error { return s.WriteCSV(w) }),
+		"run,steps,success,note\ndemo,40,0.814,finished\n\"a,b\",2,,\n"; got != want {
 		t.Errorf("CSV:\n%s", got)
 	}
-	want := `{"run":"demo","steps":40,"success":0.814,"note":"finished"}` + "\n" + `{"run":"a,b","steps":2,"success":null,"note":null}` + "\n"
+	want := `{"run":"demo","steps":40,"success":0.814,"note":"finished"}` + "\n" +
+		`{"run":"a,b","steps":2,"success":null,"note":null}` + "\n"
 	if got := write(t, func(w *bytes.Buffer) error { return s.WriteJSON(w) }); got != want {
 		t.Errorf("JSON:\n%s", got)
 	}
 	s.Add("<script>", 1, 0.5, "")
-	if html := string(s.HTML()); !strings.Contains(html, "&lt;script&gt;") || strings.Contains(html, "<script>") || !strings.Contains(html, "81.4 % [78.9, 83.7]") {
+	if html := string(s.HTML()); !strings.Contains(html, "&lt;script&gt;") || strings.Contains(html, "<script>") ||
+		!strings.Contains(html, "81.4 % [78.9, 83.7]") {
 		t.Errorf("HTML:\n%s", html)
 	}
 }
 
-// No line is wider than the terminal: text is broken, and columns that do not fit follow below with the first one repeated.
+// No line is wider than the terminal: text is broken, and columns that do not fit follow below with the first one
+// repeated.
 func TestTablesFitTheTerminal(t *testing.T) {
 	wide := New("tag", "description", "a", "b", "c", "d", "e", "f", "g", "h")
-	wide.Add("sokoban", "push every box onto a target; boxes cannot be pulled, and a box in a corner is lost for good", 1.25, 2.5, 3.75, 1e6, 1e-5, 7.0, 8.0, 9.0)
+	wide.Add("sokoban", "push every box onto a target; boxes cannot be pulled, and a box in a corner is lost for good",
+		1.25, 2.5, 3.75, 1e6, 1e-5, 7.0, 8.0, 9.0)
 	wide.Add("a_tag_that_is_longer", "short", 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 	for _, width := range []int{120, 80, 60, 40} {
 		text := wide.Text(width)

@@ -34,8 +34,8 @@ const (
 	longestWord = 24 // longer ones are broken where a column has to become narrower
 )
 
-// Write lays the table out for the terminal behind w. Where it is too wide, columns of text are broken into several lines; where that is not
-// enough, further columns follow below, each time after the first one.
+// Write lays the table out for the terminal behind w. Where it is too wide, columns of text are broken into several
+// lines; where that is not enough, further columns follow below, each time after the first one.
 func (t *Table) Write(w io.Writer) error {
 	_, err := io.WriteString(w, t.Text(Width(w)))
 	return err
@@ -126,7 +126,8 @@ func (t *Table) writer(columns []int, widths map[int]int) table.Writer {
 	}
 	var configs []table.ColumnConfig
 	for at, i := range columns {
-		config := table.ColumnConfig{Number: at + 1, Align: text.AlignRight, AlignHeader: text.AlignRight, WidthMax: widths[i], WidthMaxEnforcer: text.WrapSoft}
+		config := table.ColumnConfig{Number: at + 1, Align: text.AlignRight, AlignHeader: text.AlignRight,
+			WidthMax: widths[i], WidthMaxEnforcer: text.WrapSoft}
 		if i == 0 || t.isText(i) {
 			config.Align, config.AlignHeader = text.AlignLeft, text.AlignLeft
 		}

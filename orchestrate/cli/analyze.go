@@ -52,7 +52,8 @@ critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
 			}
 			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 				result, err := trainer.Analyze(ctx, cfg, trainer.Probe{
-					Checkpoint: cmp.Or(c.String("checkpoint"), runArgument(c)), Critic: c.String("critic"), Rollouts: c.String("rollouts"), Step: c.Int("step"),
+					Checkpoint: cmp.Or(c.String("checkpoint"), runArgument(c)), Critic: c.String("critic"),
+					Rollouts: c.String("rollouts"), Step: c.Int("step"),
 					Validate: c.Bool("with-val"), Output: c.String("output"), Console: console, World: world,
 				})
 				if err != nil {

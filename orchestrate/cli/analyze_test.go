@@ -16,7 +16,8 @@ import (
 func analysisMetrics(values map[string]any) map[string]float64 {
 	out := map[string]float64{}
 	for name, v := range values {
-		if number, ok := v.(float64); ok && (strings.HasPrefix(name, "grad_norm") || strings.HasPrefix(name, "actor/loss/")) {
+		if number, ok := v.(float64); ok && (strings.HasPrefix(name, "grad_norm") ||
+			strings.HasPrefix(name, "actor/loss/")) {
 			out[name] = number
 		}
 	}
@@ -89,14 +90,16 @@ func csvOf(t *testing.T, logged any, columns string) string {
 	return out
 }
 
-// What the run logged at a step comes out again, bit for bit, from the checkpoint before it: from the saved episodes, and played again.
+// What the run logged at a step comes out again, bit for bit, from the checkpoint before it: from the saved episodes,
+// and played again.
 func TestProbeRepeatsTheRun(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustIn(t, dir, "train", config, "run.steps=3", "checkpoint.keep=0")
 	logged := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[3]
 	var saved map[string]any
-	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_metrics_step_3.json")), &saved); err != nil {
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir,
+		"runs/tiny/analysis/gradient_analysis_metrics_step_3.json")), &saved); err != nil {
 		t.Fatal(err)
 	}
 	sameAnalysis(t, logged, saved)
@@ -104,7 +107,8 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 		t.Errorf("the step's file says profile %v, step %v", saved["grad_analysis/profile"], saved["step"])
 	}
 	table := readFile(t, filepath.Join(dir, "runs/tiny/analysis/gradient_analysis_group_table_step_3.csv"))
-	if want := csvOf(t, saved["grad_norm/group_table"], "bucket,group_id,reward_std,episodes,task,entropy"); string(table) != want {
+	if want := csvOf(t, saved["grad_norm/group_table"],
+		"bucket,group_id,reward_std,episodes,task,entropy"); string(table) != want {
 		t.Errorf("the group table is\n%s\nwant\n%s", table, want)
 	}
 	// The table of spreads is one file, whoever writes it.
@@ -113,15 +117,18 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 		t.Errorf("the table of spreads is\n%s\nwant\n%s", spreads, want)
 	}
 	mustIn(t, dir, "plot", "runs/tiny", "--step", "3", "--dpi", "40", "--output-dir", "drawn")
-	if drawn := readFile(t, filepath.Join(dir, "drawn/gradient_analysis_bucket_rv_table_step_3.csv")); string(drawn) != string(spreads) {
+	if drawn := readFile(t, filepath.Join(dir,
+		"drawn/gradient_analysis_bucket_rv_table_step_3.csv")); string(drawn) != string(spreads) {
 		t.Errorf("gyre plot writes\n%s\nand the run wrote\n%s", drawn, spreads)
 	}
 	before := contents(t, dir)
-	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--rollouts", "runs/tiny/rollouts/step_3.jsonl"))
+	sameAnalysis(t, logged, probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--rollouts",
+		"runs/tiny/rollouts/step_3.jsonl"))
 	played := probe(t, dir, config, "--checkpoint", "runs/tiny/global_step_2", "--step", "3")
 	sameAnalysis(t, logged, played)
-	for name, want := range map[string]any{"trainer/gradient_analysis_only": 1.0, "trainer/exited_after_gradient_analysis": 1.0,
-		"grad_analysis/uses_training_batch": logged["grad_analysis/uses_training_batch"]} {
+	for name, want := range map[string]any{"trainer/gradient_analysis_only": 1.0,
+		"trainer/exited_after_gradient_analysis": 1.0,
+		"grad_analysis/uses_training_batch":      logged["grad_analysis/uses_training_batch"]} {
 		if played[name] != want {
 			t.Errorf("%s = %v, want %v", name, played[name], want)
 		}
@@ -141,10 +148,12 @@ func TestProbeRepeatsTheRun(t *testing.T) {
 func TestProbeRepeatsASeparateBatch(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	separate := []string{"analysis.groups=3", "analysis.group_size=3", "analysis.log_prefilter=true", "filter.strategy=top_k", "filter.value=0.7", "algorithm.kl_coef=0.01"}
+	separate := []string{"analysis.groups=3", "analysis.group_size=3", "analysis.log_prefilter=true",
+		"filter.strategy=top_k", "filter.value=0.7", "algorithm.kl_coef=0.01"}
 	mustIn(t, dir, append([]string{"train", config, "run.steps=3", "checkpoint.keep=0"}, separate...)...)
 	logged := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))[3]
-	got := probe(t, dir, append(append([]string{config}, separate...), "--checkpoint", "runs/tiny/global_step_2", "--critic", "runs/tiny/global_step_3",
+	got := probe(t, dir, append(append([]string{config}, separate...), "--checkpoint", "runs/tiny/global_step_2",
+		"--critic", "runs/tiny/global_step_3",
 		"--rollouts", "runs/tiny/rollouts/analysis_3.jsonl")...)
 	sameAnalysis(t, logged, got)
 	if _, ok := got["grad_norm_prefilter/all/kl"]; !ok {
@@ -152,7 +161,8 @@ func TestProbeRepeatsASeparateBatch(t *testing.T) {
 	}
 }
 
-// A run directory means its newest checkpoint, a plain Hugging Face directory works without tokenizer files, and --output can be drawn.
+// A run directory means its newest checkpoint, a plain Hugging Face directory works without tokenizer files, and
+// --output can be drawn.
 func TestProbeFindsCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
@@ -163,13 +173,15 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"config.json", "model.safetensors"} {
-		if err := os.WriteFile(filepath.Join(bare, name), readFile(t, filepath.Join(dir, "runs/tiny/global_step_2/actor", name)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(bare, name),
+			readFile(t, filepath.Join(dir, "runs/tiny/global_step_2/actor", name)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var results []map[string]any
 	for _, checkpoint := range []string{"runs/tiny", "runs/tiny/global_step_2", "bare"} {
-		results = append(results, probe(t, dir, config, "algorithm.advantage=grpo", "--checkpoint", checkpoint, "--rollouts", episodes))
+		results = append(results, probe(t, dir, config, "algorithm.advantage=grpo", "--checkpoint", checkpoint,
+			"--rollouts", episodes))
 	}
 	sameAnalysis(t, results[0], results[1])
 	sameAnalysis(t, results[0], results[2])
@@ -192,7 +204,8 @@ func TestProbeFindsCheckpoints(t *testing.T) {
 		t.Errorf("the table of spreads is\n%s\nwant\n%s", table, want)
 	}
 	mustIn(t, dir, "plot", "probe", "--dpi", "40")
-	if code, _, stderr := runIn(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--output", "probe"); code != 1 || !strings.Contains(stderr, "already holds step 2") {
+	if code, _, stderr := runIn(t, dir, "analyze", config, "--checkpoint", "runs/tiny", "--output",
+		"probe"); code != 1 || !strings.Contains(stderr, "already holds step 2") {
 		t.Errorf("a second probe of the step: exit code %d, %s", code, stderr)
 	}
 }
@@ -210,7 +223,8 @@ func TestProbeOutcomes(t *testing.T) {
 	row := func(group, reward string) string {
 		return `{"group": ` + group + `, "ids": [5, 6, 7, 8], "mask": [0, 0, 1, 1], "rewards": [[3, ` + reward + `]]}`
 	}
-	several := write("several.jsonl", row("0", "1"), row("0", "2"), row("1", "1"), row("1", "2"), row("2", "1"), row("2", "2"))
+	several := write("several.jsonl", row("0", "1"), row("0", "2"), row("1", "1"), row("1", "2"), row("2", "1"),
+		row("2", "2"))
 	one := write("one.jsonl", row("0", "1"), row("0", "2"))
 	flat := write("flat.jsonl", row("0", "1"), row("0", "1"), row("1", "1"), row("1", "1"))
 	single := write("single.jsonl", row("0", "1"), row("1", "1"))
@@ -230,11 +244,13 @@ func TestProbeOutcomes(t *testing.T) {
 		{"equal spreads", "follow the order of groups", 0, []string{"--rollouts", several, "analysis.num_buckets=2"}},
 		{"no spread at all", "|task|", 0, []string{"--rollouts", flat}},
 		{"an empty bucket", "bucket_5", 0, []string{"--rollouts", far, "analysis.buckets=fixed_rv"}},
-		{"an empty selection", "the filter kept none of 4 episodes", 1, []string{"--rollouts", flat, "filter.include_zero=false"}},
+		{"an empty selection", "the filter kept none of 4 episodes", 1,
+			[]string{"--rollouts", flat, "filter.include_zero=false"}},
 		{"groups of one", "at least two", 1, []string{"--rollouts", single}},
 		{"a NaN reward", "broken.jsonl:1", 1, []string{"--rollouts", broken}},
 		{"paper", "paper profile", 0, []string{"--rollouts", several, "analysis.profile=paper"}},
-		{"paper that does not divide", "paper_micro_batch", 2, []string{"--rollouts", several, "analysis.profile=paper", "analysis.paper_micro_batch=3"}},
+		{"paper that does not divide", "paper_micro_batch", 2,
+			[]string{"--rollouts", several, "analysis.profile=paper", "analysis.paper_micro_batch=3"}},
 		{"no such path", "not a checkpoint", 2, []string{"--checkpoint", filepath.Join(dir, "nowhere")}},
 		{"an empty folder", "not a checkpoint", 2, []string{"--checkpoint", empty}},
 		{"a file", "not a checkpoint", 2, []string{"--checkpoint", several}},

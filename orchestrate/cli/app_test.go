@@ -71,7 +71,8 @@ func TestFlagsMayFollowArguments(t *testing.T) {
 }
 
 func TestHelpAndVersion(t *testing.T) {
-	for _, line := range []string{"", "--help", "train --help", "train x.toml -h", "model", "model info --help", "score -h"} {
+	for _, line := range []string{"", "--help", "train --help", "train x.toml -h", "model", "model info --help",
+		"score -h"} {
 		code, stdout, stderr := call(t, nil, strings.Fields(line)...)
 		if code != 0 || !strings.Contains(stdout, "USAGE") || stderr != "" {
 			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want help", line, code, stdout, stderr)
@@ -101,11 +102,13 @@ func TestProgramHelp(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"help model convert": "gyre model convert", "help train": "gyre train", "help trian": "did you mean train?", "help model inof": "did you mean info?",
+		"help model convert": "gyre model convert", "help train": "gyre train", "help trian": "did you mean train?",
+		"help model inof": "did you mean info?",
 	} {
 		var out bytes.Buffer
 		code := run(context.Background(), newApp(commands(), &out, &out), strings.Fields("gyre "+line))
-		if refused := strings.Contains(want, "?"); code != map[bool]int{false: 0, true: exitUsage}[refused] || !strings.Contains(out.String(), want) {
+		if refused := strings.Contains(want, "?"); code != map[bool]int{false: 0, true: exitUsage}[refused] ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("gyre %s: exit %d, wrote:\n%s\nwant %q", line, code, out.String(), want)
 		}
 	}
@@ -118,7 +121,8 @@ func TestHelpFits(t *testing.T) {
 		for _, c := range level {
 			line := strings.TrimSpace(path + " " + c.Name)
 			var out bytes.Buffer
-			if code := run(context.Background(), newApp(commands(), &out, &out), strings.Fields("gyre "+line+" --help")); code != 0 {
+			if code := run(context.Background(), newApp(commands(), &out, &out),
+				strings.Fields("gyre "+line+" --help")); code != 0 {
 				t.Errorf("gyre %s --help: exit %d", line, code)
 			}
 			for _, text := range strings.Split(out.String(), "\n") {

@@ -66,8 +66,8 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 }
 
 // findCommand walks down to the command that args name. A nil command means that the app itself answers (--help,
-// --version, or help of a group of commands). A command with an action of its own and sub-commands takes what is not the
-// name of one of them as its argument.
+// --version, or help of a group of commands). A command with an action of its own and sub-commands takes what is not
+// the name of one of them as its argument.
 func findCommand(app *cli.App, args []string) (path []string, command *cli.Command, rest []string, err error) {
 	path, rest = []string{app.Name}, args[1:]
 	level := app.Commands

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestMain lets the test binary stand in for the gyre command: tests that kill, interrupt or look at exit codes start it as a process.
+// TestMain lets the test binary stand in for the gyre command: tests that kill, interrupt or look at exit codes start
+// it as a process.
 func TestMain(m *testing.M) {
 	if os.Getenv("GYRE_TEST_COMMAND") == "1" { // this is a process that a test has started
 		if poor := os.Getenv("GYRE_TEST_POOR_RANK"); poor != "" && poor == os.Getenv("GYRE_RANK") {
@@ -59,8 +60,8 @@ func runGyre(t *testing.T, dir string, args ...string) (code int, stdout, stderr
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// runIn is runGyre in this process, which takes a fraction of the time; ranks that the command starts are processes. The working directory and the
-// arguments are the process's: tests that call it do not run in parallel.
+// runIn is runGyre in this process, which takes a fraction of the time; ranks that the command starts are processes.
+// The working directory and the arguments are the process's: tests that call it do not run in parallel.
 func runIn(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	before, err := os.Getwd()
@@ -125,7 +126,8 @@ func tinyPolicy(t *testing.T) string {
 			return
 		}
 		tiny.dir = filepath.Join(parent, "policy")
-		code, _, stderr := runGyre(t, parent, "model", "init", tiny.dir, "--hidden", "16", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+		code, _, stderr := runGyre(t, parent, "model", "init", tiny.dir, "--hidden", "16", "--layers", "2", "--heads",
+			"2", "--kv-heads", "1",
 			"--intermediate", "32", "--vocab", "300", "--seed", "3")
 		if code != 0 {
 			tiny.err = stderr

@@ -60,7 +60,8 @@ func componentsCommand() *cli.Command {
 				Flags:       figure(), Action: componentRewards,
 			},
 			{
-				Name: "perplexity", Usage: "what the first tokens of replies tell about them", ArgsUsage: "DIR|FILE ...",
+				Name: "perplexity", Usage: "what the first tokens of replies tell about them",
+				ArgsUsage: "DIR|FILE ...",
 				Description: "gyre components perplexity runs/r/ppl_tracking_math500 --k 5 --k 20\n\n" +
 					"Reads validation_step_N.json files: mean log-prob and perplexity of the first\n" +
 					"k tokens, AUROC against the reward averaged over prompts, correlation, and\n" +
@@ -99,7 +100,8 @@ func componentKeys(c *cli.Context) error {
 	}
 	defer g.Close()
 	keys := g.Keys()
-	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", c.Args().First(), len(keys), strings.Join(g.Components, ", "), len(g.Parameters))
+	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", c.Args().First(), len(keys),
+		strings.Join(g.Components, ", "), len(g.Parameters))
 	const shown = 10
 	for i, key := range keys {
 		if c.Bool("all") || len(keys) <= 2*shown || i < shown || i >= len(keys)-shown {
@@ -121,8 +123,10 @@ func componentLayers(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	name, title := fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)), fmt.Sprintf("Component gradients by layer, step %d", g.Step)
-	return present(c, offline.LayersTable(g.Components, layers), offline.LayersFigure(name, title, g.Components, layers))
+	name, title := fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)),
+		fmt.Sprintf("Component gradients by layer, step %d", g.Step)
+	return present(c, offline.LayersTable(g.Components, layers),
+		offline.LayersFigure(name, title, g.Components, layers))
 }
 
 func componentParameter(c *cli.Context) error {
@@ -137,7 +141,8 @@ func componentParameter(c *cli.Context) error {
 	for _, why := range s.Skipped {
 		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
 	}
-	return present(c, s.Table(), s.Figure("parameter_similarity_over_time.png", "Component gradients of "+c.String("name")))
+	return present(c, s.Table(), s.Figure("parameter_similarity_over_time.png",
+		"Component gradients of "+c.String("name")))
 }
 
 func componentCosines(c *cli.Context) error {

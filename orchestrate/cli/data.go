@@ -100,8 +100,9 @@ func dataShow(c *cli.Context) error {
 	if c.Bool("json") {
 		results := lines(out)
 		for _, row := range rows {
-			if err := results.Encode(map[string]any{"row": row.Index, "id": row.ID, "source": row.Source, "prompt": row.Prompt,
-				"gold": row.Gold, "columns": row.Columns}); err != nil {
+			if err := results.Encode(map[string]any{"row": row.Index, "id": row.ID, "source": row.Source,
+				"prompt": row.Prompt,
+				"gold":   row.Gold, "columns": row.Columns}); err != nil {
 				return err
 			}
 		}
@@ -131,7 +132,8 @@ func dataSplit(c *cli.Context) error {
 	}
 	n := c.Int("validation")
 	if n < 1 || n >= len(table.Rows) {
-		return Usagef("--validation: %s has %d rows, expected 1 to %d, got %d", path, len(table.Rows), len(table.Rows)-1, n)
+		return Usagef("--validation: %s has %d rows, expected 1 to %d, got %d", path, len(table.Rows),
+			len(table.Rows)-1, n)
 	}
 	train, held := dataset.Split(table, n, c.Int64("seed"))
 	ending := strings.ToLower(filepath.Ext(path))
@@ -140,7 +142,8 @@ func dataSplit(c *cli.Context) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d for validation (seed %d)\n", dir, len(train), len(held), c.Int64("seed"))
+	_, err = fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d for validation (seed %d)\n", dir, len(train),
+		len(held), c.Int64("seed"))
 	return err
 }
 
@@ -183,7 +186,8 @@ func dataCheck(c *cli.Context) error {
 	note(report.NoAnswer, "have no answer")
 	note(report.Unscored, "answers do not score when given back")
 	if limit := c.Int("max-prompt"); limit > 0 && report.Longest > limit {
-		problems = append(problems, fmt.Sprintf("the longest prompt has %d %s, more than %d", report.Longest, report.Unit, limit))
+		problems = append(problems, fmt.Sprintf("the longest prompt has %d %s, more than %d", report.Longest,
+			report.Unit, limit))
 	}
 	if len(problems) > 0 {
 		err = errors.Join(err, fmt.Errorf("%s: %s", set.Path, strings.Join(problems, "; ")))
@@ -199,11 +203,13 @@ func printReport(w io.Writer, r dataset.Report) error {
 	for _, line := range []struct {
 		what string
 		rows []int
-	}{{"duplicates", r.Duplicates}, {"shared problems", r.Shared}, {"without answer", r.NoAnswer}, {"answers unscored", r.Unscored}} {
+	}{{"duplicates", r.Duplicates}, {"shared problems", r.Shared}, {"without answer", r.NoAnswer},
+		{"answers unscored", r.Unscored}} {
 		fmt.Fprintf(w, "  %-17s %d %s\n", line.what, len(line.rows), some(line.rows))
 	}
-	_, err := fmt.Fprintf(w, "  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply to them wrong\n"+
-		"  prompts           %d to %d %s, median %d\n", r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
+	_, err := fmt.Fprintf(w,
+		"  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply to them wrong\n"+
+			"  prompts           %d to %d %s, median %d\n", r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
 	return err
 }
 

@@ -13,19 +13,22 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// GSM8K's own answers end in "#### NUMBER": prepared rows hold the number alone, ask for that form, and say where they come from.
+// GSM8K's own answers end in "#### NUMBER": prepared rows hold the number alone, ask for that form, and say where they
+// come from.
 func TestPrepareGSM8K(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"train": `{"question":"One and two?","answer":"1+2=3\n#### 3"}` + "\n" + `{"question":"Money?","answer":"a lot\n#### 1,200"}`,
-		"test":  `{"question":"Two?","answer":"#### 2"}`,
+		"train": `{"question":"One and two?","answer":"1+2=3\n#### 3"}` + "\n" +
+			`{"question":"Money?","answer":"a lot\n#### 1,200"}`,
+		"test": `{"question":"Two?","answer":"#### 2"}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out := filepath.Join(dir, "out")
-	if code, stdout, stderr := with(t, "", "data", "prepare", "gsm8k", "--input", dir, "--output", out); code != 0 || !strings.Contains(stdout, "2 rows for training, 1 held out") {
+	if code, stdout, stderr := with(t, "", "data", "prepare", "gsm8k", "--input", dir, "--output", out); code != 0 ||
+		!strings.Contains(stdout, "2 rows for training, 1 held out") {
 		t.Fatalf("exit %d, %s%s", code, stdout, stderr)
 	}
 	for _, ending := range []string{".parquet", ".jsonl"} {
@@ -43,7 +46,8 @@ func TestPrepareGSM8K(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &row); err != nil {
 				t.Fatal(err)
 			}
-			if golds = append(golds, row.Gold); !strings.Contains(row.Source, "gsm8k") || len(row.Prompt) != 1 || !strings.Contains(row.Prompt[0].Content, "####") {
+			if golds = append(golds, row.Gold); !strings.Contains(row.Source, "gsm8k") || len(row.Prompt) != 1 ||
+				!strings.Contains(row.Prompt[0].Content, "####") {
 				t.Errorf("%s: %+v", ending, row)
 			}
 		}
@@ -57,7 +61,8 @@ func TestPrepareGSM8K(t *testing.T) {
 		Rows    map[string]int
 	}
 	text, err := os.ReadFile(filepath.Join(out, "dataset.json"))
-	if err != nil || json.Unmarshal(text, &about) != nil || len(about) != 1 || len(about[0].Sources["train.jsonl"]) != 64 || about[0].Rows["test"] != 1 {
+	if err != nil || json.Unmarshal(text, &about) != nil || len(about) != 1 ||
+		len(about[0].Sources["train.jsonl"]) != 64 || about[0].Rows["test"] != 1 {
 		t.Errorf("dataset.json: %s, %v", text, err)
 	}
 	for _, c := range []struct{ line, want string }{
@@ -65,7 +70,8 @@ func TestPrepareGSM8K(t *testing.T) {
 		{"--input " + filepath.Join(dir, "test.jsonl"), "gsm8k needs both of its files"},
 		{"--answer-format latex --input " + dir, "expected boxed or hash"},
 	} {
-		args := append([]string{"data", "prepare", "gsm8k", "--output", filepath.Join(dir, "none")}, strings.Fields(c.line)...)
+		args := append([]string{"data", "prepare", "gsm8k", "--output", filepath.Join(dir, "none")},
+			strings.Fields(c.line)...)
 		if code, _, stderr := with(t, "", args...); code != exitUsage || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit %d, %s", c.line, code, stderr)
 		}
@@ -75,16 +81,19 @@ func TestPrepareGSM8K(t *testing.T) {
 	}
 }
 
-// Prompts are as long as the model's tokenizer and chat template make them, for gyre data check and for the environment alike.
+// Prompts are as long as the model's tokenizer and chat template make them, for gyre data check and for the environment
+// alike.
 func TestPromptsAreMeasuredInTokens(t *testing.T) {
 	model, file := tokenizerDir(t), filepath.Join(t.TempDir(), "p.jsonl")
 	const short, long = "hello", "hello hello hello hello hello hello"
-	if err := os.WriteFile(file, fmt.Appendf(nil, `{"question":%q,"answer":"1"}`+"\n"+`{"question":%q,"answer":"2"}`, short, long), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"question":%q,"answer":"1"}`+"\n"+`{"question":%q,"answer":"2"}`,
+		short, long), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	lengths := map[string]int{}
 	for _, text := range []string{short, long} {
-		_, ids, _ := tokenizeRows(fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}]}`, text), "--model", model)
+		_, ids, _ := tokenizeRows(fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}]}`, text), "--model",
+			model)
 		var row struct{ IDs []int }
 		if err := json.Unmarshal([]byte(ids), &row); err != nil {
 			t.Fatal(ids, err)
@@ -94,19 +103,23 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 	if lengths[short] == 0 || lengths[short] >= lengths[long] {
 		t.Fatal(lengths)
 	}
-	code, stdout, stderr := with(t, "", "data", "check", file, "--model", model, "--json", "--max-prompt", fmt.Sprint(lengths[short]))
+	code, stdout, stderr := with(t, "", "data", "check", file, "--model", model, "--json", "--max-prompt",
+		fmt.Sprint(lengths[short]))
 	var report struct {
 		Shortest int    `json:"prompt_min"`
 		Longest  int    `json:"prompt_max"`
 		Unit     string `json:"prompt_unit"`
 	}
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Shortest != lengths[short] || report.Longest != lengths[long] || report.Unit != "tokens" {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Shortest != lengths[short] ||
+		report.Longest != lengths[long] || report.Unit != "tokens" {
 		t.Errorf("%+v, expected %v: %v", report, lengths, err)
 	}
-	if code != exitFailed || !strings.Contains(stderr, fmt.Sprintf("the longest prompt has %d tokens, more than %d", lengths[long], lengths[short])) {
+	if code != exitFailed || !strings.Contains(stderr,
+		fmt.Sprintf("the longest prompt has %d tokens, more than %d", lengths[long], lengths[short])) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := with(t, "", "data", "check", file, "--model", t.TempDir()); code != exitUsage || !strings.Contains(stderr, "tokenizer.json") {
+	if code, _, stderr := with(t, "", "data", "check", file, "--model", t.TempDir()); code != exitUsage ||
+		!strings.Contains(stderr, "tokenizer.json") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	spec, err := envs.Lookup("dataset")
@@ -126,7 +139,8 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 		}
 	}
 	options["overlong"] = "error"
-	if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row 1: the prompt has %d tokens", lengths[long])) {
+	if _, err := spec.Make(options); err == nil || !strings.Contains(err.Error(),
+		fmt.Sprintf("row 1: the prompt has %d tokens", lengths[long])) {
 		t.Error(err)
 	}
 }
@@ -149,10 +163,12 @@ func TestPrepareMetaMathQA(t *testing.T) {
 			t.Errorf("%s: exit %d, %s%s", ending, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := with(t, "", "data", "prepare", "metamathqa", "--input", input, "--split", "all"); code != 2 || !strings.Contains(stderr, "math500 and gsm8k") {
+	if code, _, stderr := with(t, "", "data", "prepare", "metamathqa", "--input", input, "--split", "all"); code != 2 ||
+		!strings.Contains(stderr, "math500 and gsm8k") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := env("", "play", "MetamathQA", "problems=missing.jsonl"); code == 0 || !strings.Contains(stderr, "gyre data prepare metamathqa") {
+	if code, _, stderr := env("", "play", "MetamathQA", "problems=missing.jsonl"); code == 0 ||
+		!strings.Contains(stderr, "gyre data prepare metamathqa") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -73,7 +73,8 @@ func writeFindings(c *cli.Context, findings []finding) error {
 	return t.Write(c.App.Writer)
 }
 
-// diagnose examines this machine and computes on it. why is the reason for the type of the arithmetic, "" where it was given.
+// diagnose examines this machine and computes on it. why is the reason for the type of the arithmetic, "" where it was
+// given.
 func diagnose(model string, on torch.Placement, why string) ([]finding, error) {
 	var out []finding
 	add := func(check, value, advice string) { out = append(out, finding{check, value, advice}) }
@@ -106,7 +107,8 @@ func diagnose(model string, on torch.Placement, why string) ([]finding, error) {
 		add("kernels: "+s.Name, value, advice)
 	}
 	if why != "" {
-		add("model.dtype = auto", fmt.Sprintf("%s, %s", on.Compute, why), "float32 and bfloat16 can be chosen on any machine")
+		add("model.dtype = auto", fmt.Sprintf("%s, %s", on.Compute, why),
+			"float32 and bfloat16 can be chosen on any machine")
 	}
 	add("GPUs", torch.CUDAInfo(), "")
 	gap, err := experiment.ProveExact(model, on)
@@ -123,7 +125,8 @@ func diagnose(model string, on torch.Placement, why string) ([]finding, error) {
 		add("sampler = trainer", fmt.Sprintf("log-probs differ by up to %.2g", gap), advice)
 	}
 	for _, tool := range []struct{ name, why string }{
-		{"cmake", "builds the engine (package cmake)"}, {"go", "builds the gyre command"}, {"python3", "downloads libtorch in make setup"},
+		{"cmake", "builds the engine (package cmake)"}, {"go", "builds the gyre command"},
+		{"python3", "downloads libtorch in make setup"},
 	} {
 		path, err := exec.LookPath(tool.name)
 		if err != nil {

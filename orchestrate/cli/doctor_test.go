@@ -44,7 +44,8 @@ func TestDoctorOfRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(out)
-	for _, want := range []string{"2, started by gyre", "all-reduce of 16 MiB", "GB/s", "torchrun", "pip install torch", "apt install openmpi-bin"} {
+	for _, want := range []string{"2, started by gyre", "all-reduce of 16 MiB", "GB/s", "torchrun", "pip install torch",
+		"apt install openmpi-bin"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("doctor --ranks 2 does not say %q:\n%s", want, text)
 		}

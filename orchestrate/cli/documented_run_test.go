@@ -14,7 +14,8 @@ import (
 
 // smaller adds what makes a documented command small: few and short episodes, and so many training steps.
 func smaller(words []string, steps int) []string {
-	played := []string{"envs.0.groups=4", "envs.0.group_size=4", "actor.mini_batch=8", "critic.mini_batch=8", "validation.envs.0.groups=4", "rollout.max_tokens=8"}
+	played := []string{"envs.0.groups=4", "envs.0.group_size=4", "actor.mini_batch=8", "critic.mini_batch=8",
+		"validation.envs.0.groups=4", "rollout.max_tokens=8"}
 	verb := strings.Join(words[:min(2, len(words))], " ")
 	switch {
 	case words[0] == "train" || words[0] == "sweep":

@@ -53,7 +53,10 @@ func TestDocumentedCommandsExist(t *testing.T) {
 					continue
 				}
 				checked++
-				fail := func(why any) { t.Errorf("%s:%d: %s: %v", strings.TrimPrefix(file, root+"/"), number+1, command, why) }
+				fail := func(why any) {
+					t.Errorf("%s:%d: %s: %v", strings.TrimPrefix(file, root+"/"), number+1, command,
+						why)
+				}
 				switch words[0] {
 				case "gyre":
 					arranged, err := arrange(app, words)
@@ -61,7 +64,8 @@ func TestDocumentedCommandsExist(t *testing.T) {
 						fail(err)
 					}
 					at := slices.IndexFunc(arranged, func(w string) bool { return strings.HasPrefix(w, "configs/") })
-					if slices.Contains([]string{"train", "sft", "eval", "analyze"}, words[1]) && at >= 0 && at < len(arranged)-1 {
+					if slices.Contains([]string{"train", "sft", "eval", "analyze"}, words[1]) && at >= 0 &&
+						at < len(arranged)-1 {
 						keys++
 						if _, err := config.Load(filepath.Join(root, arranged[at]), arranged[at+1:]); err != nil {
 							fail(err)

@@ -47,13 +47,15 @@ func envCommand() *cli.Command {
 				},
 			},
 			{
-				Name: "play", Usage: "play a tag: one line of actions at a time on stdin, q quits", ArgsUsage: "TAG [key=value…]",
+				Name: "play", Usage: "play a tag: one line of actions at a time on stdin, q quits",
+				ArgsUsage: "TAG [key=value…]",
 				Description: "gyre env play sokoban --seed 7\n" +
 					"echo 'Up || Left' | gyre env play sokoban size=8x8 boxes=2\n" +
 					"gyre env play frozenlake --random --episodes 500 success_rate=1.0",
 				Flags: []cli.Flag{
 					seed(),
-					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"}, Usage: "print the expert's actions instead"},
+					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"},
+						Usage: "print the expert's actions instead"},
 					&cli.BoolFlag{Name: "random", Usage: "play at random and print the success rate"},
 					&cli.IntFlag{Name: "episodes", Value: 500, Usage: "play `N` at random, or of --expert"},
 					&cli.IntFlag{Name: "actions", Usage: "at most `N`; 0 = as many as the tag has"},
@@ -61,11 +63,13 @@ func envCommand() *cli.Command {
 				Action: playEnv,
 			},
 			{
-				Name: "overlap", Usage: "count held-out first states that training also begins with", ArgsUsage: "CONFIG [key=value…]",
+				Name: "overlap", Usage: "count held-out first states that training also begins with",
+				ArgsUsage:   "CONFIG [key=value…]",
 				Description: "gyre env overlap configs/demo.toml",
 				Flags: []cli.Flag{
 					jsonFlag(),
-					&cli.BoolFlag{Name: "sft", Value: true, Usage: "count the demonstrations of [sft] (--sft=false: of none)"},
+					&cli.BoolFlag{Name: "sft", Value: true,
+						Usage: "count the demonstrations of [sft] (--sft=false: of none)"},
 				},
 				Action: countOverlap,
 			},
@@ -89,7 +93,8 @@ func countOverlap(c *cli.Context) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(o)
 	}
-	fmt.Fprintf(c.App.Writer, "%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
+	fmt.Fprintf(c.App.Writer,
+		"%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
 		o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
 	return nil
 }
@@ -107,7 +112,8 @@ func openEnv(c *cli.Context) (envs.Spec, envs.Env, error) {
 	for _, arg := range c.Args().Tail() {
 		key, text, ok := strings.Cut(arg, "=")
 		if !ok {
-			return spec, nil, Usagef("expected key=value after the tag, got %q; `gyre env info %s` lists the keys", arg, spec.Tag)
+			return spec, nil, Usagef("expected key=value after the tag, got %q; `gyre env info %s` lists the keys", arg,
+				spec.Tag)
 		}
 		options[key] = optionValue(text)
 	}
@@ -188,6 +194,7 @@ func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, see
 	if list := start.Actions; list != nil {
 		actions = strings.Join(list, ", ")
 	}
-	_, err = fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n", quote.Lines(start.Instruction), quote.Lines(actions), seed, shown(env))
+	_, err = fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n",
+		quote.Lines(start.Instruction), quote.Lines(actions), seed, shown(env))
 	return err
 }

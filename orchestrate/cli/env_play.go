@@ -39,9 +39,10 @@ func playEnv(c *cli.Context) error {
 	seed, episodes := c.Int64("seed"), c.Int("episodes")
 	switch {
 	case c.Bool("random"):
-		return measure(c.Context, c.App.Writer, spec, "random policy", seed, episodes, func(seed int64) (envs.Outcome, error) {
-			return envs.PlayRandom(c.Context, env, seed, spec.MaxActions, envs.Rand("gyre env play --random", seed))
-		})
+		return measure(c.Context, c.App.Writer, spec, "random policy", seed, episodes,
+			func(seed int64) (envs.Outcome, error) {
+				return envs.PlayRandom(c.Context, env, seed, spec.MaxActions, envs.Rand("gyre env play --random", seed))
+			})
 	case c.Bool("expert") && c.IsSet("episodes"):
 		return measure(c.Context, c.App.Writer, spec, "expert", seed, episodes, func(seed int64) (envs.Outcome, error) {
 			if _, err := env.Reset(c.Context, seed, 0); err != nil {
@@ -62,7 +63,8 @@ func playEnv(c *cli.Context) error {
 }
 
 // measure plays episodes from a seed on and says how they ended.
-func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed int64, episodes int, play func(seed int64) (envs.Outcome, error)) error {
+func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed int64, episodes int,
+	play func(seed int64) (envs.Outcome, error)) error {
 	var successes, actions float64
 	var returns statistics.Moments
 	for i := range int64(episodes) {
@@ -82,11 +84,13 @@ func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed 
 	n := float64(returns.Count())
 	_, err := fmt.Fprintf(w, "%s, %s: %d episodes from seed %d, at most %d actions each\n"+
 		"success rate  %s, its 95 %% interval\nmean return   %+.3f ± %.3f, twice the standard error\nmean actions  %.2f\n",
-		spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(successes/n, episodes).Text, returns.Mean(), 2*math.Sqrt(returns.Variance()/n), actions/n)
+		spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(successes/n, episodes).Text, returns.Mean(),
+		2*math.Sqrt(returns.Variance()/n), actions/n)
 	return err
 }
 
-// playExpert lets the expert play the episode. It is asked again after every action: what it would do may depend on luck, or on what it is told.
+// playExpert lets the expert play the episode. It is asked again after every action: what it would do may depend on
+// luck, or on what it is told.
 func playExpert(ctx context.Context, spec envs.Spec, env envs.Env) ([]string, envs.Outcome, error) {
 	var done []string
 	var o envs.Outcome
@@ -128,7 +132,8 @@ func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) 
 	default:
 		outcome = "no success"
 	}
-	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done), strings.Join(done, " "+actionSeparator+" "), shown(env), outcome, o.Return)
+	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done),
+		strings.Join(done, " "+actionSeparator+" "), shown(env), outcome, o.Return)
 	return err
 }
 

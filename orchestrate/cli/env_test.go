@@ -23,7 +23,8 @@ func env(stdin string, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestEnvList(t *testing.T) {
-	if code, out, errs := env("", "list"); code != 0 || !strings.Contains(out, "CoordFrozenLake") || !strings.HasPrefix(out, "tag ") {
+	if code, out, errs := env("", "list"); code != 0 || !strings.Contains(out, "CoordFrozenLake") ||
+		!strings.HasPrefix(out, "tag ") {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}
 	_, out, _ := env("", "list", "--json")
@@ -80,22 +81,28 @@ func TestEnvPlay(t *testing.T) {
 			t.Errorf("exit %d %s: no %q in\n%s", code, errs, want, out)
 		}
 	}
-	if _, out, _ := env("Up\nq\nRight\n", "play", "sokoban", level); !strings.Contains(out, "left with a return of -0.1") {
+	if _, out, _ := env("Up\nq\nRight\n", "play", "sokoban", level); !strings.Contains(out,
+		"left with a return of -0.1") {
 		t.Errorf("q does not quit: %s", out)
 	}
-	if _, out, _ := env(strings.Repeat("up\n", 20), "play", "sokoban", level); !strings.Contains(out, "no actions left, return -1\n") {
+	if _, out, _ := env(strings.Repeat("up\n", 20), "play", "sokoban", level); !strings.Contains(out,
+		"no actions left, return -1\n") {
 		t.Errorf("the tag's ten actions are not the limit: %s", out)
 	}
-	if _, out, _ := env("", "play", "sokoban", level, "--expert"); !strings.Contains(out, "actions (1): Right") || !strings.Contains(out, "success, return 10.9") {
+	if _, out, _ := env("", "play", "sokoban", level, "--expert"); !strings.Contains(out, "actions (1): Right") ||
+		!strings.Contains(out, "success, return 10.9") {
 		t.Errorf("--expert: %s", out)
 	}
-	if _, out, _ := env("", "play", "calculatorqa", "--expert", "--seed", "3"); !strings.Contains(out, `"name": "calculator"`) || !strings.Contains(out, "success, return 1") {
+	if _, out, _ := env("", "play", "calculatorqa", "--expert", "--seed", "3"); !strings.Contains(out,
+		`"name": "calculator"`) || !strings.Contains(out, "success, return 1") {
 		t.Errorf("--expert of a tool: %s", out)
 	}
-	if _, out, _ := env("", "play", "sokoban", `level=["########", "#@  $ .#", "########"]`, "--expert", "--actions", "3"); !strings.Contains(out, "no success within the actions") {
+	if _, out, _ := env("", "play", "sokoban", `level=["########", "#@  $ .#", "########"]`, "--expert", "--actions",
+		"3"); !strings.Contains(out, "no success within the actions") {
 		t.Errorf("--expert with too few actions: %s", out)
 	}
-	if _, out, _ := env("", "play", "sokoban", "--expert", "--episodes", "20", "--actions", "100"); !strings.Contains(out, "sokoban, expert: 20 episodes from seed 123, at most 100") ||
+	if _, out, _ := env("", "play", "sokoban", "--expert", "--episodes", "20", "--actions",
+		"100"); !strings.Contains(out, "sokoban, expert: 20 episodes from seed 123, at most 100") ||
 		!strings.Contains(out, "success rate  100.0 %") {
 		t.Errorf("--expert over many episodes: %s", out)
 	}

@@ -53,7 +53,8 @@ var exitCodes = []struct {
 	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},
 }
 
-// openingError is an error in what a command was to read or compute on, before it began: a path that does not exist, a device that is not here.
+// openingError is an error in what a command was to read or compute on, before it began: a path that does not exist, a
+// device that is not here.
 func openingError(err error) error {
 	if err == nil {
 		return nil

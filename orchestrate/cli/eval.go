@@ -37,7 +37,8 @@ which a metric is not zero.
    gyre eval configs/sokoban_25_turns.toml --by-turns studies/25_turns \\
      --checkpoint small=models/a --checkpoint large=runs/b`,
 		Flags: append([]cli.Flag{
-			&cli.StringSliceFlag{Name: "checkpoint", Usage: "`[NAME=]DIR`: run, global_step_N or Hugging Face directory"},
+			&cli.StringSliceFlag{Name: "checkpoint",
+				Usage: "`[NAME=]DIR`: run, global_step_N or Hugging Face directory"},
 			&cli.StringFlag{Name: "output", Usage: "write the episodes to this JSONL `FILE`"},
 			&cli.BoolFlag{Name: "random", Usage: "play at random instead: the baseline of these levels"},
 			&cli.StringFlag{Name: "by-turns", Usage: "write success by turns to `DIR`: CSV, JSON, PNG"},
@@ -89,7 +90,8 @@ which a metric is not zero.
 					if err != nil {
 						return openingError(err)
 					}
-					results = append(results, evaluation.Result{Name: e.name, Parameters: found.Parameters, Metrics: found.Metrics, Episodes: found.Episodes})
+					results = append(results, evaluation.Result{Name: e.name, Parameters: found.Parameters,
+						Metrics: found.Metrics, Episodes: found.Episodes})
 				}
 				if !world.Writes() {
 					return nil
@@ -97,7 +99,8 @@ which a metric is not zero.
 				if err := printEvaluations(c, cfg, results); err != nil || c.String("by-turns") == "" {
 					return err
 				}
-				brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs, c.String("by-turns"))
+				brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs,
+					c.String("by-turns"))
 				if err != nil {
 					return err
 				}
@@ -128,7 +131,8 @@ func checkEvaluations(c *cli.Context, cfg *config.Config, list []evaluated, cons
 		if len(absent) > 0 {
 			weights = "not there yet"
 		}
-		t.Add(e.name, evaluation.Parameters(experiment.Parameters(opened.Policy.Shape)), episodes, turns, cfg.Rollout.MaxLength,
+		t.Add(e.name, evaluation.Parameters(experiment.Parameters(opened.Policy.Shape)), episodes, turns,
+			cfg.Rollout.MaxLength,
 			gibibytes(opened.PlanMemory().Peak()), weights)
 	}
 	return show(c, t)
@@ -142,7 +146,8 @@ func gibibytes(n int64) table.Cell {
 // evaluated is a checkpoint that is to be played with; dir is empty for model.path.
 type evaluated struct{ name, dir string }
 
-// namedCheckpoints are those of the command line, model.path without any. A name before = is one unless the whole is a directory.
+// namedCheckpoints are those of the command line, model.path without any. A name before = is one unless the whole is a
+// directory.
 func namedCheckpoints(words []string, cfg *config.Config) []evaluated {
 	if len(words) == 0 {
 		return []evaluated{{name: filepath.Base(cfg.Model.Path)}}

@@ -15,13 +15,17 @@ import (
 // Several checkpoints, of whatever kind, in one table and one figure, up to 25 turns in a window that fits.
 func TestTwentyFiveTurns(t *testing.T) {
 	dir := t.TempDir()
-	mustIn(t, dir, "sft", tinyConfig(t, dir, "[sft]\nepisodes = 200\nvalidation_episodes = 4\nepochs = 2\nbatch = 4\nlr = 1e-2\n"), "run.name=shown", "run.validate_every=0")
+	mustIn(t, dir, "sft", tinyConfig(t, dir,
+		"[sft]\nepisodes = 200\nvalidation_episodes = 4\nepochs = 2\nbatch = 4\nlr = 1e-2\n"), "run.name=shown",
+		"run.validate_every=0")
 	config, err := filepath.Abs("../../configs/sokoban_25_turns.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout := mustIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "rollout.prompt=compact", "rollout.think=false", "rollout.max_tokens=8", "rollout.max_length=300",
-		"validation.temperature=1", "validation.envs.0.groups=40", "--checkpoint", "random="+tinyPolicy(t), "--checkpoint", "runs/shown", "--by-turns", "out")
+	stdout := mustIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "rollout.prompt=compact",
+		"rollout.think=false", "rollout.max_tokens=8", "rollout.max_length=300",
+		"validation.temperature=1", "validation.envs.0.groups=40", "--checkpoint", "random="+tinyPolicy(t),
+		"--checkpoint", "runs/shown", "--by-turns", "out")
 	for _, want := range []string{"random", "shown", "solved by turn", "sokoban/success", "out/success_by_turns.png"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%s is missing:\n%s", want, stdout)
@@ -44,7 +48,8 @@ func TestTwentyFiveTurns(t *testing.T) {
 		if i%25 > 0 && r.Solved < rows[i-1].Solved || r.Turn != i%25+1 || r.Episodes != 40 || r.Parameters == 0 {
 			t.Errorf("row %d: %+v", i, r)
 		}
-		if low, high := statistics.Wilson(r.Success, 40, 0.95); r.Low != low || r.High != high || r.Success != float64(r.Solved)/40 {
+		if low, high := statistics.Wilson(r.Success, 40, 0.95); r.Low != low || r.High != high ||
+			r.Success != float64(r.Solved)/40 {
 			t.Errorf("row %d: %+v, want the interval [%v, %v]", i, r, low, high)
 		}
 		if r.Checkpoint == "shown" && i%25 > 0 && r.Solved > rows[i-1].Solved {
@@ -60,7 +65,8 @@ func TestTwentyFiveTurns(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "out/success_by_turns.png")); err != nil || info.Size() < 1000 {
 		t.Errorf("the figure: %v", err)
 	}
-	if code, _, stderr := runIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a", "--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
+	if code, _, stderr := runIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a",
+		"--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 }
@@ -71,7 +77,8 @@ func TestEvalOverRanks(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	evaluate := func(name string, args ...string) (string, []byte) {
 		t.Helper()
-		out := mustIn(t, dir, append([]string{"eval", config, "validation.envs.0.group_size=3", "--json", "--output", name + ".jsonl"}, args...)...)
+		out := mustIn(t, dir, append([]string{"eval", config, "validation.envs.0.group_size=3", "--json", "--output",
+			name + ".jsonl"}, args...)...)
 		return out, readFile(t, filepath.Join(dir, name+".jsonl"))
 	}
 	want, episodes := evaluate("one")
@@ -93,12 +100,14 @@ func TestEvalOverRanks(t *testing.T) {
 		}
 	}
 	// Several checkpoints one after the other, each opened and closed by all ranks.
-	two := []string{"eval", config, "--checkpoint", "a=" + tinyPolicy(t), "--checkpoint", "b=" + tinyPolicy(t), "--by-turns"}
+	two := []string{"eval", config, "--checkpoint", "a=" + tinyPolicy(t), "--checkpoint", "b=" + tinyPolicy(t),
+		"--by-turns"}
 	one, many := mustIn(t, dir, append(two, "turns1")...), mustIn(t, dir, append(two, "turns2", "--ranks", "2")...)
 	if strings.ReplaceAll(many, "turns2/", "turns1/") != one {
 		t.Errorf("two ranks: %s\nwant %s", many, one)
 	}
-	if !bytes.Equal(readFile(t, filepath.Join(dir, "turns1/success_by_turns.csv")), readFile(t, filepath.Join(dir, "turns2/success_by_turns.csv"))) {
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "turns1/success_by_turns.csv")),
+		readFile(t, filepath.Join(dir, "turns2/success_by_turns.csv"))) {
 		t.Error("other tables by turns")
 	}
 	for want, args := range map[string][]string{
@@ -106,13 +115,15 @@ func TestEvalOverRanks(t *testing.T) {
 		"what one process would need":                     {"--dry-run", "--ranks", "2"},
 		"--ranks is 0":                                    {"--ranks", "0"},
 	} {
-		if code, _, stderr := runIn(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
+		if code, _, stderr := runIn(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}
 	}
 }
 
-// model.dtype = auto is decided when a run begins, and recorded: resumed, evaluated and analysed it keeps its type on processors that prefer another.
+// model.dtype = auto is decided when a run begins, and recorded: resumed, evaluated and analysed it keeps its type on
+// processors that prefer another.
 func TestTypeIsSettledOnce(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
@@ -120,7 +131,9 @@ func TestTypeIsSettledOnce(t *testing.T) {
 		t.Helper()
 		cmd := gyre(t, dir, append(args, "run.validate_every=0", "analysis.enabled=false", "actor.lr=1e-3")...)
 		if runtime.GOARCH == "amd64" {
-			cmd.Env = append(cmd.Env, "GYRE_ISA=portable") // which is no faster in bfloat16; other processors have no variants
+			// which is no faster in bfloat16; other processors have no variants
+			cmd.Env = append(cmd.Env,
+				"GYRE_ISA=portable")
 		}
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs

@@ -12,7 +12,8 @@ func TestExitCodesAreThoseOfTheDocuments(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 1\nbatch = 4\n")
 	mustIn(t, dir, "train", config, "run.steps=1")
-	mustIn(t, dir, "model", "init", "models/policy", "--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads", "2", "--intermediate", "16")
+	mustIn(t, dir, "model", "init", "models/policy", "--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads",
+		"2", "--intermediate", "16")
 	if err := os.WriteFile(filepath.Join(dir, "prompts.jsonl"), []byte(`{"ids": [5, 6]}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -55,20 +56,24 @@ func TestExitCodesAreThoseOfTheDocuments(t *testing.T) {
 	}
 }
 
-// A run's directory stands for its configuration: resumed, evaluated and analysed by its name alone, from any working directory.
+// A run's directory stands for its configuration: resumed, evaluated and analysed by its name alone, from any working
+// directory.
 func TestRunsByTheirName(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustIn(t, dir, "train", config, "run.steps=1", "run.validate_every=1", "actor.lr=2e-3")
 	whole := mustIn(t, dir, "train", config, "run.steps=2", "run.validate_every=1", "actor.lr=2e-3", "run.name=whole")
-	if stdout := mustIn(t, t.TempDir(), "train", filepath.Join(dir, "runs/tiny"), "--resume", "run.steps=2"); strings.TrimSpace(stdout) != filepath.Join(dir, "runs/tiny") {
+	if stdout := mustIn(t, t.TempDir(), "train", filepath.Join(dir, "runs/tiny"), "--resume",
+		"run.steps=2"); strings.TrimSpace(stdout) != filepath.Join(dir, "runs/tiny") {
 		t.Errorf("printed %q", stdout)
 	}
 	sameRun(t, filepath.Join(dir, strings.TrimSpace(whole)), filepath.Join(dir, "runs/tiny"))
-	if text := string(readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))); !strings.Contains(text, "steps = 2") || !strings.Contains(text, "lr = 0.002") {
+	if text := string(readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))); !strings.Contains(text, "steps = 2") ||
+		!strings.Contains(text, "lr = 0.002") {
 		t.Errorf("the configuration of the resumed run is\n%s", text)
 	}
-	if got, want := mustIn(t, dir, "eval", "runs/tiny"), mustIn(t, dir, "eval", config, "--checkpoint", "runs/tiny/global_step_2"); got != want {
+	if got, want := mustIn(t, dir, "eval", "runs/tiny"),
+		mustIn(t, dir, "eval", config, "--checkpoint", "runs/tiny/global_step_2"); got != want {
 		t.Errorf("eval of the run:\n%s\nand of its newest checkpoint:\n%s", got, want)
 	}
 	if got := mustIn(t, dir, "analyze", "runs/tiny", "--json"); !strings.Contains(got, `"step":2,`) {

@@ -12,7 +12,8 @@ import (
 	"gyre/orchestrate/compat/translate"
 )
 
-// qwen puts the configurations of Qwen2.5's sizes, without weights and with a tiny tokenizer, where `gyre model pull` would put the models.
+// qwen puts the configurations of Qwen2.5's sizes, without weights and with a tiny tokenizer, where `gyre model pull`
+// would put the models.
 func qwen(t *testing.T, dir string) []string {
 	t.Helper()
 	var paths []string
@@ -50,12 +51,14 @@ func TestEvaluationsAreReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"eval", config, "--dry-run", "--by-turns", "out", "--checkpoint", "tiny=" + tinyPolicy(t), "rollout.max_length=512"}
+	args := []string{"eval", config, "--dry-run", "--by-turns", "out", "--checkpoint", "tiny=" + tinyPolicy(t),
+		"rollout.max_length=512"}
 	for _, path := range qwen(t, dir) {
 		args = append(args, "--checkpoint", path)
 	}
 	stdout := mustIn(t, dir, args...)
-	for _, want := range []string{`tiny +0\.0\d M +256 +25 +512 +0\.\d GiB +there\n`, `Qwen2\.5-0\.5B-Instruct +494 M +256 +25 .* not there`, `Qwen2\.5-7B-Instruct +7616 M +256 `} {
+	for _, want := range []string{`tiny +0\.0\d M +256 +25 +512 +0\.\d GiB +there\n`,
+		`Qwen2\.5-0\.5B-Instruct +494 M +256 +25 .* not there`, `Qwen2\.5-7B-Instruct +7616 M +256 `} {
 		if !regexp.MustCompile(want).MatchString(stdout) {
 			t.Errorf("want %s in\n%s", want, stdout)
 		}
@@ -63,8 +66,10 @@ func TestEvaluationsAreReady(t *testing.T) {
 	if exists(filepath.Join(dir, "out")) {
 		t.Error("a dry run wrote something")
 	}
-	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere", "--random": "nothing that --dry-run could open"} {
-		if code, _, stderr := runIn(t, dir, append([]string{"eval", config, "--dry-run"}, strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
+	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere",
+		"--random": "nothing that --dry-run could open"} {
+		if code, _, stderr := runIn(t, dir, append([]string{"eval", config, "--dry-run"},
+			strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", words, code, stderr)
 		}
 	}
@@ -107,7 +112,8 @@ func TestEveryExperimentIsReady(t *testing.T) {
 	}
 }
 
-// dataSets makes the files that the experiments on data sets name, with one row each, and the models that measure their prompts.
+// dataSets makes the files that the experiments on data sets name, with one row each, and the models that measure their
+// prompts.
 func dataSets(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"Qwen2.5-3B-Instruct", "Qwen2.5-1.5B-Instruct", "smollm2-135m-instruct"} {
@@ -122,8 +128,10 @@ func dataSets(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-	rows := []dataset.Training{{Prompt: []dataset.Message{{Role: "user", Content: "1+1?"}}, RewardModel: dataset.RewardModel{GroundTruth: "2"}}}
-	for _, name := range []string{"math500/train.parquet", "math500/test.parquet", "gsm8k/train.parquet", "gsm8k/test.parquet",
+	rows := []dataset.Training{{Prompt: []dataset.Message{{Role: "user", Content: "1+1?"}},
+		RewardModel: dataset.RewardModel{GroundTruth: "2"}}}
+	for _, name := range []string{"math500/train.parquet", "math500/test.parquet", "gsm8k/train.parquet",
+		"gsm8k/test.parquet",
 		"chain_sum/train.jsonl", "chain_sum/test.jsonl"} {
 		if err := dataset.Write(filepath.Join(dir, "data", name), rows); err != nil {
 			t.Fatal(err)

@@ -28,10 +28,11 @@ func resumeFlag() cli.Flag {
 
 // dpiFlag is the resolution of PNG files.
 func dpiFlag() cli.Flag {
-	return &cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "resolution of the pictures", Action: func(_ *cli.Context, n int) error {
-		if n < 30 || n > 1200 {
-			return Usagef("--dpi is %d, expected 30 to 1200", n)
-		}
-		return nil
-	}}
+	return &cli.IntFlag{Name: "dpi", Value: figure.PrintDPI, Usage: "resolution of the pictures",
+		Action: func(_ *cli.Context, n int) error {
+			if n < 30 || n > 1200 {
+				return Usagef("--dpi is %d, expected 30 to 1200", n)
+			}
+			return nil
+		}}
 }

@@ -64,7 +64,8 @@ func generate(c *cli.Context) error {
 	}
 	defer model.Close()
 	engine, err := torch.NewEngine(model, torch.EngineConfig{
-		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024, PrefixCache: true,
+		MaxSequences: min(c.Int64("batch"), int64(len(requests))), MaxLength: longest, MaxBatchTokens: 1024,
+		PrefixCache: true,
 	})
 	if err != nil {
 		return err
@@ -77,7 +78,8 @@ func generate(c *cli.Context) error {
 func samplingFlags(c *cli.Context) (torch.Sampling, error) {
 	s := torch.Sampling{
 		Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
-		MaxTokens: c.Int("max-tokens"), MinTokens: c.Int("min-tokens"), Seed: c.Uint64("seed"), IgnoreEOS: c.Bool("ignore-eos"),
+		MaxTokens: c.Int("max-tokens"), MinTokens: c.Int("min-tokens"), Seed: c.Uint64("seed"),
+		IgnoreEOS: c.Bool("ignore-eos"),
 	}
 	switch {
 	case s.Temperature != 0 && !(s.Temperature >= 1e-4 && s.Temperature <= 1e4):
@@ -101,7 +103,8 @@ func samplingFlags(c *cli.Context) (torch.Sampling, error) {
 }
 
 // requests makes one request per row, with the row's index as its id, and gives the length of the longest sequence.
-func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request, longest int64) {
+func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request,
+	longest int64) {
 	for i, row := range p.rows {
 		r := torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: sampling, StopIDs: ids, StopStrings: strings}
 		r.Sampling.Seed = rowSeed(sampling.Seed, i)
@@ -111,8 +114,8 @@ func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []strin
 	return requests, longest
 }
 
-// rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the sequence that
-// the seed starts.
+// rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the
+// sequence that the seed starts.
 func rowSeed(seed uint64, i int) uint64 {
 	z := seed + (uint64(i)+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -136,9 +139,10 @@ type grown struct {
 	Last bool    `json:"last,omitempty"`
 }
 
-// generateRows runs all requests and writes their results in the order of the input, each as soon as those before it are there; with
-// stream, what is new of any reply as soon as it is drawn instead.
-func generateRows(ctx context.Context, engine generation.Engine, requests []torch.Request, tokenizer *chat.Tokenizer, stream bool,
+// generateRows runs all requests and writes their results in the order of the input, each as soon as those before it
+// are there; with stream, what is new of any reply as soon as it is drawn instead.
+func generateRows(ctx context.Context, engine generation.Engine, requests []torch.Request, tokenizer *chat.Tokenizer,
+	stream bool,
 	out *json.Encoder) error {
 	var words generation.Tokenizer
 	if tokenizer != nil {
@@ -154,7 +158,10 @@ func generateRows(ctx context.Context, engine generation.Engine, requests []torc
 	for _, r := range requests {
 		request := generation.Request{Request: r}
 		if stream {
-			request.Grown = func(p generation.Piece) { write(grown{int(r.ID), slices.Concat([]int32{}, p.Tokens), p.Text, p.Last}) }
+			request.Grown = func(p generation.Piece) {
+				write(grown{int(r.ID), slices.Concat([]int32{}, p.Tokens),
+					p.Text, p.Last})
+			}
 		}
 		if err := driver.Submit(request); err != nil {
 			return err

@@ -191,7 +191,8 @@ func audit(c *cli.Context, path string, mode reward.Mode) error {
 		return fmt.Errorf("writing results: %w", err)
 	}
 	if summary.Scored < summary.Rows {
-		return fmt.Errorf("%s: %d of %d answers do not score when given back", path, summary.Rows-summary.Scored, summary.Rows)
+		return fmt.Errorf("%s: %d of %d answers do not score when given back", path, summary.Rows-summary.Scored,
+			summary.Rows)
 	}
 	return nil
 }

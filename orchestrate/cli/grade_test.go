@@ -42,7 +42,8 @@ func TestGradeRows(t *testing.T) {
 	if got := strings.TrimSpace(stdout); code != 0 || got != strings.Join(want, "\n") {
 		t.Errorf("exit %d, %s\n%s", code, stderr, got)
 	}
-	if code, stdout, _ := with(t, `{"pred": "0.25", "gold": "1/4"}`, "grade", "--mode", "lenient"); code != 0 || !strings.Contains(stdout, `"correct":true`) ||
+	if code, stdout, _ := with(t, `{"pred": "0.25", "gold": "1/4"}`, "grade", "--mode", "lenient"); code != 0 ||
+		!strings.Contains(stdout, `"correct":true`) ||
 		!strings.Contains(stdout, `"same_number"`) {
 		t.Errorf("lenient: exit %d, %s", code, stdout)
 	}
@@ -64,7 +65,8 @@ func TestGradeRefuses(t *testing.T) {
 			t.Errorf("%s: exit %d, %q; want exit 2 and %q", input, code, stderr, want)
 		}
 	}
-	if code, _, stderr := with(t, "", "grade", "--mode", "lenint"); code != exitUsage || !strings.Contains(stderr, "did you mean lenient?") {
+	if code, _, stderr := with(t, "", "grade", "--mode", "lenint"); code != exitUsage ||
+		!strings.Contains(stderr, "did you mean lenient?") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -75,7 +77,8 @@ func TestDataCommands(t *testing.T) {
 	original := filepath.Join(dir, "original.jsonl")
 	var rows strings.Builder
 	for i := range 500 {
-		line, err := json.Marshal(map[string]any{"problem": "Problem " + strings.Repeat("i", i) + "?", "answer": `90^\circ`, "level": 3})
+		line, err := json.Marshal(map[string]any{"problem": "Problem " + strings.Repeat("i", i) + "?",
+			"answer": `90^\circ`, "level": 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,23 +95,30 @@ func TestDataCommands(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"data", "prepare", "math500", "--input", original, "--output", dir + "/m"}, 0, "470 rows for training, 30 held out"},
-		{[]string{"data", "prepare", "math500", "--input", original, "--output", dir + "/l", "--split", "leak-free", "--train", dir + "/more.jsonl"}, 0,
+		{[]string{"data", "prepare", "math500", "--input", original, "--output", dir + "/m"}, 0,
+			"470 rows for training, 30 held out"},
+		{[]string{"data", "prepare", "math500", "--input", original, "--output", dir + "/l", "--split", "leak-free",
+			"--train", dir + "/more.jsonl"}, 0,
 			"1 rows for training, 500 held out"},
-		{[]string{"data", "check", dir + "/m/train.parquet", "--against", dir + "/m/test.jsonl"}, 0, "answers rewritten 470"},
+		{[]string{"data", "check", dir + "/m/train.parquet", "--against", dir + "/m/test.jsonl"}, 0,
+			"answers rewritten 470"},
 		{[]string{"data", "check", dir + "/m/train.parquet", "--against", original}, exitFailed, "problems also occur"},
 		{[]string{"data", "check", dir + "/m/train.parquet", "--max-prompt", "100"}, exitFailed, "longest prompt has"},
 		{[]string{"data", "show", dir + "/m/test.parquet", "--rows", "1"}, 0, "answer: 90^\\circ"},
 		{[]string{"data", "show", dir + "/m/test.parquet", "--from", "30"}, exitUsage, "rows 0 to 29"},
-		{[]string{"data", "split", dir + "/m/train.parquet", dir + "/s", "--validation", "7"}, 0, "463 rows for training, 7 for validation"},
+		{[]string{"data", "split", dir + "/m/train.parquet", dir + "/s", "--validation", "7"}, 0,
+			"463 rows for training, 7 for validation"},
 		{[]string{"data", "prepare", "math5000"}, exitUsage, "did you mean math500?"},
-		{[]string{"data", "prepare", "math500", "--input", dir + "/more.jsonl"}, exitUsage, "the split 470/30 is one of MATH-500's 500"},
+		{[]string{"data", "prepare", "math500", "--input", dir + "/more.jsonl"}, exitUsage,
+			"the split 470/30 is one of MATH-500's 500"},
 		{[]string{"data", "prepare", "gsm8k", "--input", dir}, exitUsage, "has no"},
-		{[]string{"grade", "--audit", original}, 0, `{"rows":500,"scored":500,"rewritten_by_rules":500,"scored_by_compute_correctness_score":0}`},
+		{[]string{"grade", "--audit", original}, 0,
+			`{"rows":500,"scored":500,"rewritten_by_rules":500,"scored_by_compute_correctness_score":0}`},
 	} {
 		code, stdout, stderr := with(t, "", c.args...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
-			t.Errorf("gyre %s: exit %d, want %d with %q\n%.300s\n%.300s", strings.Join(c.args, " "), code, c.code, c.want, stdout, stderr)
+			t.Errorf("gyre %s: exit %d, want %d with %q\n%.300s\n%.300s", strings.Join(c.args, " "), code, c.code,
+				c.want, stdout, stderr)
 		}
 	}
 }

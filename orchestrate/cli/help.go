@@ -35,7 +35,8 @@ func versionCommand() *cli.Command {
 	}
 }
 
-// Shells ask the program itself what fits: words of commands, or flags where one has been begun. Where nothing does, files do.
+// Shells ask the program itself what fits: words of commands, or flags where one has been begun. Where nothing does,
+// files do.
 var completions = map[string]string{
 	"bash": `_gyre() {
   local current="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}")

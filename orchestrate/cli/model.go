@@ -38,7 +38,8 @@ func modelCommand() *cli.Command {
 				Action: modelInfo,
 			},
 			{
-				Name: "convert", Usage: "write GGUF or another model as a Hugging Face directory", ArgsUsage: "FILE.gguf|DIR TARGET",
+				Name: "convert", Usage: "write GGUF or another model as a Hugging Face directory",
+				ArgsUsage: "FILE.gguf|DIR TARGET",
 				Description: "gyre model convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2\n" +
 					"gyre model convert runs/demo/global_step_40/actor mine --dtype bfloat16\n\n" +
 					"Weights keep their type unless --dtype is given; GGUF becomes float32.",
@@ -71,7 +72,8 @@ func forceFlag() cli.Flag {
 // wantArgs checks the number of arguments.
 func wantArgs(c *cli.Context, least, most int) error {
 	if n := c.NArg(); n < least || n > most {
-		return Usagef("%s needs %s, got %d arguments; see %s --help", c.Command.HelpName, c.Command.ArgsUsage, n, c.Command.HelpName)
+		return Usagef("%s needs %s, got %d arguments; see %s --help", c.Command.HelpName, c.Command.ArgsUsage, n,
+			c.Command.HelpName)
 	}
 	return nil
 }
@@ -106,9 +108,11 @@ func modelInit(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
 	}
-	o := policyinit.Options{Family: c.String("family"), Hidden: c.Int64("hidden"), Layers: c.Int64("layers"), Heads: c.Int64("heads"),
-		KVHeads: c.Int64("kv-heads"), Intermediate: c.Int64("intermediate"), Vocab: c.Int64("vocab"), MaxPositions: c.Int64("max-positions"),
-		Tie: !c.Bool("untied"), Std: c.Float64("std"), Seed: c.Uint64("seed")}
+	o := policyinit.Options{Family: c.String("family"), Hidden: c.Int64("hidden"), Layers: c.Int64("layers"),
+		Heads:   c.Int64("heads"),
+		KVHeads: c.Int64("kv-heads"), Intermediate: c.Int64("intermediate"), Vocab: c.Int64("vocab"),
+		MaxPositions: c.Int64("max-positions"),
+		Tie:          !c.Bool("untied"), Std: c.Float64("std"), Seed: c.Uint64("seed")}
 	if err := o.Check(); err != nil {
 		return Usagef("%w", err)
 	}
@@ -139,7 +143,8 @@ func modelInit(c *cli.Context) error {
 	return nil
 }
 
-// modelFrom looks at a model before it is read: one that is not there has to come from somewhere, one of a checkpoint has to be what was saved.
+// modelFrom looks at a model before it is read: one that is not there has to come from somewhere, one of a checkpoint
+// has to be what was saved.
 func modelFrom(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return Usagef("%w: %s", err, experiment.HowToGet(path))
@@ -196,7 +201,8 @@ func modelConvert(c *cli.Context) error {
 	for _, note := range done.Notes {
 		fmt.Fprintln(c.App.ErrWriter, "note:", note)
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s\n", target, done.Config.Family, float64(done.Parameters)/1e6, done.Config.DType,
+	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s\n", target, done.Config.Family,
+		float64(done.Parameters)/1e6, done.Config.DType,
 		done.KindsText())
 	return nil
 }

@@ -17,7 +17,8 @@ func TestModelCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture := "../model/checkpoint/convert/testdata/llama.gguf"
-	sizes := []string{"--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads", "1", "--intermediate", "8", "--vocab", "270", "--corpus", corpus}
+	sizes := []string{"--hidden", "16", "--layers", "1", "--heads", "2", "--kv-heads", "1", "--intermediate", "8",
+		"--vocab", "270", "--corpus", corpus}
 	for _, c := range []struct {
 		args string
 		code int
@@ -27,7 +28,8 @@ func TestModelCommands(t *testing.T) {
 		{"model info " + first, exitDone, "tied"},
 		{"model info --json " + first, exitDone, `"layers": 1`},
 		{"model init " + first, exitFailed, "is not empty"},
-		{"model init " + first + " --force --untied --family qwen2 " + strings.Join(sizes, " "), exitDone, "a qwen2 policy"},
+		{"model init " + first + " --force --untied --family qwen2 " + strings.Join(sizes, " "), exitDone,
+			"a qwen2 policy"},
 		{"model info --tensors " + first, exitDone, "lm_head.weight"},
 		{"model convert " + first + " " + second + " --dtype bfloat16", exitDone, "as bfloat16"},
 		{"model convert " + fixture + " " + second, exitFailed, "is not empty"},
@@ -39,13 +41,15 @@ func TestModelCommands(t *testing.T) {
 		{"model info " + parent, exitFailed, "no config.json"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), newApp(commands(), &out, &errs), append([]string{"gyre"}, strings.Fields(c.args)...))
+		code := run(context.Background(), newApp(commands(), &out, &errs),
+			append([]string{"gyre"}, strings.Fields(c.args)...))
 		text := out.String()
 		if c.code != exitDone {
 			text = errs.String()
 		}
 		if code != c.code || !strings.Contains(text, c.want) {
-			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d with %q", c.args, code, out.String(), errs.String(), c.code, c.want)
+			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d with %q", c.args, code, out.String(),
+				errs.String(), c.code, c.want)
 		}
 	}
 	left, err := os.ReadDir(parent)
@@ -54,15 +58,19 @@ func TestModelCommands(t *testing.T) {
 	}
 }
 
-// Without a network, pulling a model says what else makes one, and data what to give instead; neither leaves anything or waits.
+// Without a network, pulling a model says what else makes one, and data what to give instead; neither leaves anything
+// or waits.
 func TestWithoutAHub(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:9") // nobody listens on "discard"
 	for command, want := range map[string][]string{
-		"model pull Qwen/Qwen2.5-0.5B-Instruct": {"no way to the hub http://127.0.0.1:9", "HF_ENDPOINT", "models/Qwen2.5-0.5B-Instruct", "bash scripts/get-smollm2.sh",
+		"model pull Qwen/Qwen2.5-0.5B-Instruct": {"no way to the hub http://127.0.0.1:9", "HF_ENDPOINT",
+			"models/Qwen2.5-0.5B-Instruct", "bash scripts/get-smollm2.sh",
 			"gyre model init models/Qwen2.5-0.5B-Instruct"},
-		"data prepare gsm8k --output sets": {"no way to the hub http://127.0.0.1:9", "datasets/openai/gsm8k/", "--input"},
-		"data prepare math500":             {"no way to the hub http://127.0.0.1:9", "MATH-500/resolve/main/test.jsonl", "--input"},
+		"data prepare gsm8k --output sets": {"no way to the hub http://127.0.0.1:9", "datasets/openai/gsm8k/",
+			"--input"},
+		"data prepare math500": {"no way to the hub http://127.0.0.1:9", "MATH-500/resolve/main/test.jsonl",
+			"--input"},
 	} {
 		code, stdout, stderr := runIn(t, dir, strings.Fields(command)...)
 		for _, text := range want {

@@ -16,9 +16,9 @@ import (
 	"gyre/orchestrate/experiment"
 )
 
-// loadConfig reads the command's arguments, CONFIG [key=value ...], and prints warnings. Environments are checked too: a
-// wrong tag or option is reported with its line, together with everything else. given says
-// whether the run gets its episodes from a file: it then needs no environments.
+// loadConfig reads the command's arguments, CONFIG [key=value ...], and prints warnings. Environments are checked too:
+// a wrong tag or option is reported with its line, together with everything else. given says whether the run gets its
+// episodes from a file: it then needs no environments.
 func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config, error) {
 	usage := c.Command.HelpName + " " + cmp.Or(c.Command.ArgsUsage, "CONFIG [key=value ...]")
 	if c.NArg() == 0 {
@@ -34,7 +34,8 @@ func loadConfig(c *cli.Context, given func(*config.Config) bool) (*config.Config
 	path, overrides := c.Args().First(), c.Args().Tail()
 	if run := runArgument(c); run != "" {
 		path = filepath.Join(run, "config.toml")
-		overrides = append([]string{"run.output=" + strconv.Quote(filepath.Dir(run)), "run.name=" + strconv.Quote(filepath.Base(run))}, overrides...)
+		overrides = append([]string{"run.output=" + strconv.Quote(filepath.Dir(run)), "run.name=" +
+			strconv.Quote(filepath.Base(run))}, overrides...)
 	}
 	if err := configExists(path); err != nil {
 		return nil, err
@@ -71,7 +72,9 @@ func configExists(path string) error {
 	case err == nil && info.IsDir():
 		return Usagef("%s is a directory, expected a configuration (TOML) or a run's directory, which has a config.toml", path)
 	case err != nil:
-		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.toml")) // a folder with pattern characters has no hints
+		// a folder with pattern characters has no hints
+		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(path),
+			"*.toml"))
 		return Usagef("configuration %s cannot be read: %w%s", path, err, nearest.Hint(path, beside))
 	}
 	return nil

@@ -116,7 +116,8 @@ func plotRun(c *cli.Context) error {
 	if c.Bool("terminal") {
 		return plot.Terminal(c.App.Writer, run)
 	}
-	return drawRun(c, run, plot.Options{Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"), Prefilter: c.Bool("prefilter")})
+	return drawRun(c, run, plot.Options{Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"),
+		Prefilter: c.Bool("prefilter")})
 }
 
 func note(c *cli.Context, text string) {
@@ -155,8 +156,8 @@ func openPlotted(c *cli.Context) (run *rundir.Run, steps []int, err error) {
 	return run, steps, openingError(err)
 }
 
-// plotArguments tells RUN from further step numbers: "--step 1 51 RUN" and "RUN --step 1 51" both arrive with 1 as the flag's value
-// and the rest as arguments.
+// plotArguments tells RUN from further step numbers: "--step 1 51 RUN" and "RUN --step 1 51" both arrive with 1 as the
+// flag's value and the rest as arguments.
 func plotArguments(args []string, steps []int) (run string, all []int, err error) {
 	var names []string
 	for _, arg := range args {
@@ -167,7 +168,8 @@ func plotArguments(args []string, steps []int) (run string, all []int, err error
 		names = append(names, arg)
 	}
 	if len(names) != 1 {
-		return "", nil, Usagef("gyre plot needs one run directory or metrics.jsonl, got %d: %q; see gyre plot --help", len(names), names)
+		return "", nil, Usagef("gyre plot needs one run directory or metrics.jsonl, got %d: %q; see gyre plot --help",
+			len(names), names)
 	}
 	return names[0], steps, nil
 }
@@ -188,7 +190,8 @@ func plotSteps(c *cli.Context) error {
 		}
 		dirs = append(dirs, plot.StepDir{Step: step, Path: c.String(name)})
 	}
-	if err := plot.DrawSteps(c.Context, mode+": gradient analysis over training", dirs, c.String("out"), c.Int("dpi")); err != nil {
+	if err := plot.DrawSteps(c.Context, mode+": gradient analysis over training", dirs, c.String("out"),
+		c.Int("dpi")); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, c.String("out"))
@@ -208,7 +211,8 @@ func plotHistory(c *cli.Context) error {
 	}
 	if len(steps) == 0 {
 		if steps = plot.AnalysedSteps(run, false); len(steps) == 0 {
-			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…", c.Args().First())
+			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…",
+				c.Args().First())
 		}
 	}
 	dir := c.String("output-dir")

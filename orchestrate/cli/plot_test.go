@@ -13,7 +13,8 @@ import (
 
 func TestPlotArguments(t *testing.T) {
 	metrics := filepath.Join(t.TempDir(), "metrics.jsonl")
-	line := `{"schema":1,"step":1,"grad_norm/bucket_1/task":0.5}` + "\n" + `{"schema":1,"step":2,"grad_norm/bucket_1/task":0.5}` + "\n"
+	line := `{"schema":1,"step":1,"grad_norm/bucket_1/task":0.5}` + "\n" +
+		`{"schema":1,"step":2,"grad_norm/bucket_1/task":0.5}` + "\n"
 	if err := os.WriteFile(metrics, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,8 @@ func TestPlotArguments(t *testing.T) {
 		args := strings.Fields("gyre " + strings.ReplaceAll(c.args, "RUN", metrics))
 		code := run(context.Background(), app, args)
 		if code != c.code || out.String() != c.stdout || !strings.Contains(errs.String(), c.stderr) {
-			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d, %q, %q", c.args, code, out.String(), errs.String(), c.code, c.stdout, c.stderr)
+			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want %d, %q, %q", c.args, code, out.String(),
+				errs.String(), c.code, c.stdout, c.stderr)
 		}
 	}
 }
@@ -47,7 +49,8 @@ func TestPlotArguments(t *testing.T) {
 func TestPlotHistories(t *testing.T) {
 	dir := t.TempDir()
 	row := func(step string, task string) string {
-		return `{"_step": ` + step + `, "_timestamp": 1.5, "actor/pg_loss": NaN, "none": null, "grad_norm/bucket_1/task": ` + task +
+		return `{"_step": ` + step +
+			`, "_timestamp": 1.5, "actor/pg_loss": NaN, "none": null, "grad_norm/bucket_1/task": ` + task +
 			`, "grad_norm/bucket_1/reward_std_mean": 0.5, "grad_norm/bucket_1/group_rv_table": {"columns": ["bucket", "group_id", "reward_std"], ` +
 			`"rows": [["bucket_1", 4, 0.25], ["bucket_1", 7, 0.75]]}}`
 	}
@@ -60,7 +63,8 @@ func TestPlotHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("taken/history.jsonl", row("1", "0.25")+"\n"+`{"_step": 2, "grad_norm/bucket_1/task": 0}`+"\n"+row("11", "0.5")+"\n")
+	write("taken/history.jsonl", row("1", "0.25")+"\n"+`{"_step": 2, "grad_norm/bucket_1/task": 0}`+"\n"+row("11",
+		"0.5")+"\n")
 	write("taken/run.json", `{"name": "my run", "id": "abcd1234"}`)
 	t.Chdir(dir)
 	for _, c := range []struct {
@@ -70,15 +74,18 @@ func TestPlotHistories(t *testing.T) {
 	}{
 		{[]string{"taken", "--list-steps"}, 0, "1\n11\n", ""},
 		{[]string{"taken", "--step", "1", "12"}, exitUsage, "", "step 12 has no gradient analysis; analysed: 1, 11"},
-		{[]string{"taken", "--step", "1"}, 0, "gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv\n", ""},
-		{[]string{"taken/history.jsonl", "--output-dir", "drawn"}, 0, "drawn/gradient_analysis_plots_step_11.png\n", ""},
+		{[]string{"taken", "--step", "1"}, 0,
+			"gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv\n", ""},
+		{[]string{"taken/history.jsonl", "--output-dir", "drawn"}, 0, "drawn/gradient_analysis_plots_step_11.png\n",
+			""},
 		{[]string{"gradient_analysis_outputs"}, exitFailed, "", "scripts/wandb_history.py makes a folder of a W&B run"},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"gyre", "plot", "steps", "--dpi", "40"}, c.args...)
 		code := run(context.Background(), newApp([]*cli.Command{plotCommand()}, &out, &errs), args)
 		if code != c.code || !strings.Contains(out.String(), c.stdout) || !strings.Contains(errs.String(), c.stderr) {
-			t.Errorf("%q: exit %d, stdout %q, stderr %q; want %d, %q, %q", c.args, code, out.String(), errs.String(), c.code, c.stdout, c.stderr)
+			t.Errorf("%q: exit %d, stdout %q, stderr %q; want %d, %q, %q", c.args, code, out.String(), errs.String(),
+				c.code, c.stdout, c.stderr)
 		}
 	}
 	csv := readFile(t, "gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv")

@@ -94,7 +94,8 @@ func parsePrompt(line []byte) (promptRow, error) {
 		}
 	case "messages":
 		if json.Unmarshal(value, &row.messages) != nil || len(row.messages) == 0 {
-			return row, fmt.Errorf(`messages: expected a list of at least one {"role": "…", "content": "…"}, got %s`, excerpt(value))
+			return row, fmt.Errorf(`messages: expected a list of at least one {"role": "…", "content": "…"}, got %s`,
+				excerpt(value))
 		}
 		for i, m := range row.messages {
 			if m.Role == "" {
@@ -122,7 +123,8 @@ func (p *prompts) encode(source string, use promptUse) error {
 		case row.text != nil:
 			row.ids, err = p.tokenizer.Encode(*row.text, true)
 		case row.messages != nil:
-			row.ids, err = p.tokenizer.EncodeMessages(row.messages, use.generate || row.messages[len(row.messages)-1].Role != "assistant")
+			row.ids, err = p.tokenizer.EncodeMessages(row.messages, use.generate ||
+				row.messages[len(row.messages)-1].Role != "assistant")
 		}
 		if err == nil {
 			err = checkIDs(row.ids, p.model.Shape, use)
@@ -142,7 +144,8 @@ func checkIDs(ids []int32, model torch.ModelConfig, use promptUse) error {
 		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", i, ids[i], model.VocabSize-1)
 	}
 	if use.generate && int64(len(ids)) >= model.MaxPositions {
-		return fmt.Errorf("the prompt has %d tokens, but the model has %d positions for prompt and new tokens together", len(ids),
+		return fmt.Errorf("the prompt has %d tokens, but the model has %d positions for prompt and new tokens together",
+			len(ids),
 			model.MaxPositions)
 	}
 	if int64(len(ids)) > model.MaxPositions {
@@ -151,8 +154,8 @@ func checkIDs(ids []int32, model torch.ModelConfig, use promptUse) error {
 	return nil
 }
 
-// loadTokenizer loads the model's tokenizer. When it is only good for giving results a text, there may be none (nil), or one that
-// cannot be used, which stderr is told.
+// loadTokenizer loads the model's tokenizer. When it is only good for giving results a text, there may be none (nil),
+// or one that cannot be used, which stderr is told.
 func loadTokenizer(dir string, required bool, stderr io.Writer) (*chat.Tokenizer, error) {
 	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); !required && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -177,9 +180,9 @@ type prompts struct {
 	model     *experiment.Model
 }
 
-// promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always followed by
-// the template's generation prompt, and a tokenizer is good for the text of results. Otherwise a conversation that ends with the
-// assistant is complete.
+// promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always
+// followed by the template's generation prompt, and a tokenizer is good for the text of results. Otherwise a
+// conversation that ends with the assistant is complete.
 type promptUse struct{ generate bool }
 
 // openPrompts reads, encodes and checks every row before the weights are loaded.

@@ -57,13 +57,15 @@ func TestGeneratedLogprobsAreScoresOfTheWholeRow(t *testing.T) {
 	if len(replies) != 4 || len(prompts) != 4 {
 		t.Fatalf("%d replies and %d scores for 4 rows", len(replies), len(prompts))
 	}
-	if !slices.Equal(prompts[0].IDs, []int32{5, 6, 7, 8}) || prompts[0].Logprobs[0] != nil || prompts[0].Logprobs[1] == nil {
+	if !slices.Equal(prompts[0].IDs, []int32{5, 6, 7, 8}) || prompts[0].Logprobs[0] != nil ||
+		prompts[0].Logprobs[1] == nil {
 		t.Errorf("score of given ids: %+v", prompts[0])
 	}
 	var whole strings.Builder
 	for i, r := range replies {
 		if len(r.IDs) != 12 || r.FinishReason != "length" || r.Text == nil {
-			t.Errorf("row %d: %d tokens, finish_reason %q, text %v; want 12, length and a text", i, len(r.IDs), r.FinishReason, r.Text)
+			t.Errorf("row %d: %d tokens, finish_reason %q, text %v; want 12, length and a text", i, len(r.IDs),
+				r.FinishReason, r.Text)
 		}
 		json.NewEncoder(&whole).Encode(map[string]any{"ids": slices.Concat(prompts[i].IDs, r.IDs)})
 	}
@@ -81,7 +83,8 @@ func TestGenerateDoesNotDependOnTheBatch(t *testing.T) {
 	input := strings.Repeat(threeForms, 4)
 	var first string
 	for _, batch := range []string{"1", "3", "100"} {
-		code, stdout, stderr := onRows(t, input, "generate", "--model", model, "--max-tokens", "9", "--top-p", "0.95", "--batch", batch)
+		code, stdout, stderr := onRows(t, input, "generate", "--model", model, "--max-tokens", "9", "--top-p", "0.95",
+			"--batch", batch)
 		if code != 0 {
 			t.Fatal(stderr)
 		}
@@ -118,10 +121,13 @@ func TestGenerateStops(t *testing.T) {
 			t.Errorf("piece %d: %+v", i, p)
 		}
 	}
-	if !slices.Equal(ids, stopped.IDs) || !strings.HasPrefix(*stopped.Text, text) || strings.Contains(text, stop) || len(pieces) < 3 {
-		t.Errorf("streamed %v %q in %d pieces, want %v and the text before %q", ids, text, len(pieces), stopped.IDs, stop)
+	if !slices.Equal(ids, stopped.IDs) || !strings.HasPrefix(*stopped.Text, text) || strings.Contains(text, stop) ||
+		len(pieces) < 3 {
+		t.Errorf("streamed %v %q in %d pieces, want %v and the text before %q", ids, text, len(pieces), stopped.IDs,
+			stop)
 	}
-	if got := results[generated](t, row, append(flags, "--stop", stop+"\n \n")...)[0]; !slices.Equal(got.IDs, free.IDs) {
+	if got := results[generated](t, row, append(flags, "--stop", stop+"\n \n")...)[0]; !slices.Equal(got.IDs,
+		free.IDs) {
 		t.Errorf("--stop %q: %q (%s)", stop+"\n \n", *got.Text, got.FinishReason)
 	}
 	results[generated](t, row, append(flags, "--stop", "\n")...)
@@ -147,11 +153,13 @@ func TestIDsNeedNoTokenizer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bare, "tokenizer.json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, stdout, stderr := onRows(t, row, "generate", "--model", bare, "--max-tokens", "5"); code != 0 || stdout == "" ||
+	if code, stdout, stderr := onRows(t, row, "generate", "--model", bare, "--max-tokens", "5"); code != 0 ||
+		stdout == "" ||
 		!strings.Contains(stderr, "no text") {
 		t.Errorf("a broken tokenizer and rows of ids: exit %d, %q, %q", code, stdout, stderr)
 	}
-	if code, _, stderr := onRows(t, `{"text": "a"}`, "score", "--model", bare); code == 0 || !strings.Contains(stderr, "tokenizer.json") {
+	if code, _, stderr := onRows(t, `{"text": "a"}`, "score", "--model", bare); code == 0 ||
+		!strings.Contains(stderr, "tokenizer.json") {
 		t.Errorf("a text without a tokenizer: exit %d, %q", code, stderr)
 	}
 }
@@ -177,12 +185,15 @@ func TestBadRowsAreNamedBeforeAnyResult(t *testing.T) {
 	} {
 		for _, verb := range []string{"score", "generate"} {
 			code, stdout, stderr := onRows(t, "{\"ids\": [1, 2]}\n\n"+row+"\n", verb, "--model", model)
-			if code != exitUsage || stdout != "" || !strings.Contains(stderr, "stdin line 3") || !strings.Contains(stderr, want) {
-				t.Errorf("%s of %s: exit %d, stdout %q, stderr %q; want exit 2, line 3 and %q", verb, row, code, stdout, stderr, want)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, "stdin line 3") ||
+				!strings.Contains(stderr, want) {
+				t.Errorf("%s of %s: exit %d, stdout %q, stderr %q; want exit 2, line 3 and %q", verb, row, code, stdout,
+					stderr, want)
 			}
 		}
 	}
-	if code, _, stderr := onRows(t, "\n \n", "score", "--model", model); code != exitUsage || !strings.Contains(stderr, "no rows") {
+	if code, _, stderr := onRows(t, "\n \n", "score", "--model", model); code != exitUsage ||
+		!strings.Contains(stderr, "no rows") {
 		t.Errorf("no rows: exit %d, %q", code, stderr)
 	}
 	long := `{"ids": [1` + strings.Repeat(", 1", 1<<17) + "]}"
@@ -253,7 +264,8 @@ func TestGenerateStopsAtTheConfiguredIDs(t *testing.T) {
 		if got.FinishReason != "stop" || !slices.Equal(got.IDs, free.IDs[:first]) {
 			t.Errorf("%s: %v (%s), want %v", text, got.IDs, got.FinishReason, free.IDs[:first])
 		}
-		if got := results[generated](t, row, append(flags, "--min-tokens", "12")...)[0]; len(got.IDs) != 12 || slices.Contains(got.IDs[:11], end) {
+		if got := results[generated](t, row, append(flags, "--min-tokens", "12")...)[0]; len(got.IDs) != 12 ||
+			slices.Contains(got.IDs[:11], end) {
 			t.Errorf("%s with --min-tokens 12: %v", text, got.IDs)
 		}
 	}

@@ -21,7 +21,8 @@ episodes; of several runs also where they differ. The page needs no network.
    gyre report runs/demo                         to runs/demo/report.html
    gyre report runs/a runs/b -o comparison.html`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "HTML `FILE` to write instead of RUN/report.html"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"},
+				Usage: "HTML `FILE` to write instead of RUN/report.html"},
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Len() == 0 {

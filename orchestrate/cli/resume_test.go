@@ -41,7 +41,8 @@ func steadyMetrics(t *testing.T, path string) map[int]map[string]any {
 // sameRun holds the metrics, the episodes and the last checkpoint of a run against another's, bit for bit.
 func sameRun(t *testing.T, want, got string) {
 	t.Helper()
-	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
+	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")),
+		steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
 	if len(a) != len(b) {
 		t.Fatalf("%d metric lines, want %d", len(b), len(a))
 	}
@@ -57,7 +58,8 @@ func sameRun(t *testing.T, want, got string) {
 		}
 	}
 	last := fmt.Sprintf("global_step_%d/", slices.Max(slices.Collect(maps.Keys(a))))
-	for _, pattern := range []string{last + "actor/*.safetensors", last + "critic/*.safetensors", last + "optimizer/*", "rollouts/*"} {
+	for _, pattern := range []string{last + "actor/*.safetensors", last + "critic/*.safetensors", last + "optimizer/*",
+		"rollouts/*"} {
 		files, err := filepath.Glob(filepath.Join(want, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no files (%v)", pattern, err)
@@ -79,7 +81,8 @@ func sameRun(t *testing.T, want, got string) {
 	}
 }
 
-// testSeed draws from the clock so that every run of the tests tries other moments; a failure prints it, and GYRE_TEST_SEED repeats it.
+// testSeed draws from the clock so that every run of the tests tries other moments; a failure prints it, and
+// GYRE_TEST_SEED repeats it.
 func testSeed(t *testing.T) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("GYRE_TEST_SEED"); text != "" {
@@ -152,7 +155,8 @@ func TestInterruptSavesAndExits130(t *testing.T) {
 	sameRun(t, filepath.Join(calm, "runs/tiny"), filepath.Join(dir, "runs/tiny"))
 }
 
-// waitFor waits for a file of a command that has been started, nil where somebody else waits for its end. One that has ended will not write it, and says why.
+// waitFor waits for a file of a command that has been started, nil where somebody else waits for its end. One that has
+// ended will not write it, and says why.
 func waitFor(t *testing.T, cmd *exec.Cmd, path string) {
 	t.Helper()
 	for range 3600 { // three minutes: other programs may be running
@@ -178,7 +182,8 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 	mustIn(t, dir, "train", config, "run.steps=3")
 	path := filepath.Join(dir, "runs/tiny/metrics.jsonl")
 	whole := readFile(t, path)
-	for text, want := range map[string]string{"": "lacks steps 1 to 3", strings.Join(strings.SplitAfter(string(whole), "\n")[:2], ""): "lacks steps 2 to 3"} {
+	for text, want := range map[string]string{"": "lacks steps 1 to 3",
+		strings.Join(strings.SplitAfter(string(whole), "\n")[:2], ""): "lacks steps 2 to 3"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +203,8 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 	mustIn(t, dir, "train", config, "run.steps=6", "--resume", "run.name=further")
 }
 
-// A run that goes on without its moments or with rounded weights does not call that a continuation: it says what is missing, for each model.
+// A run that goes on without its moments or with rounded weights does not call that a continuation: it says what is
+// missing, for each model.
 func TestInexactResumesSaySo(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
@@ -206,19 +212,24 @@ func TestInexactResumesSaySo(t *testing.T) {
 		set  string
 		want []string
 	}{
-		"exact":   {"run.seed=1", []string{"continuing from runs/exact/global_step_1"}},
-		"weights": {"checkpoint.optimizer=false", []string{"the actor's optimizer starts anew", "the critic's optimizer starts anew"}},
-		"rounded": {"checkpoint.dtype=bfloat16", []string{"the actor's weights were rounded to bfloat16", "the critic's weights were rounded"}},
+		"exact": {"run.seed=1", []string{"continuing from runs/exact/global_step_1"}},
+		"weights": {"checkpoint.optimizer=false", []string{"the actor's optimizer starts anew",
+			"the critic's optimizer starts anew"}},
+		"rounded": {"checkpoint.dtype=bfloat16", []string{"the actor's weights were rounded to bfloat16",
+			"the critic's weights were rounded"}},
 	} {
 		mustIn(t, dir, "train", config, "run.name="+name, "run.steps=1", x.set)
-		for _, how := range [][]string{{"--resume"}, {"run.name=again" + name, "--resume-from", "runs/" + name + "/global_step_1"}} {
-			code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", x.set}, how...)...)
+		for _, how := range [][]string{{"--resume"}, {"run.name=again" + name, "--resume-from", "runs/" + name +
+			"/global_step_1"}} {
+			code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", x.set},
+				how...)...)
 			for _, want := range x.want {
 				if code != 0 || !strings.Contains(stderr, want) {
 					t.Errorf("%s %v: exit code %d, want %q\n%s", name, how, code, want, stderr)
 				}
 			}
-			inexact := strings.Contains(stderr, "not as an uninterrupted run would") && !strings.Contains(stderr, "continuing from")
+			inexact := strings.Contains(stderr, "not as an uninterrupted run would") &&
+				!strings.Contains(stderr, "continuing from")
 			if inexact == (name == "exact") {
 				t.Errorf("%s %v: told\n%s", name, how, stderr)
 			}
@@ -226,8 +237,9 @@ func TestInexactResumesSaySo(t *testing.T) {
 	}
 }
 
-// A coefficient of the divergence in the rewards is the configuration's, in a resumed run and in an analysis of its checkpoint, whatever the
-// checkpoint had. Every step says whether the sampler is the trainer, and log.txt has each step's whole line.
+// A coefficient of the divergence in the rewards is the configuration's, in a resumed run and in an analysis of its
+// checkpoint, whatever the checkpoint had. Every step says whether the sampler is the trainer, and log.txt has each
+// step's whole line.
 func TestThePenaltyIsTheConfigurations(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_in = \"reward\"\nkl_coef = 0.125\n[filter]\nstrategy = \"none\"\n")
@@ -235,12 +247,16 @@ func TestThePenaltyIsTheConfigurations(t *testing.T) {
 	mustIn(t, dir, "train", config, "run.steps=2", "run.validate_every=0", "--resume", "algorithm.kl_coef=0.5")
 	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
 	for step, want := range map[int]float64{1: 0.125, 2: 0.5} {
-		if got := values[step]["actor/reward_kl_penalty_coeff"]; got != want || values[step]["rollout/sampler_equals_trainer"] != 1.0 {
-			t.Errorf("step %d: the coefficient is %v, want %v; the sampler is the trainer: %v", step, got, want, values[step]["rollout/sampler_equals_trainer"])
+		if got := values[step]["actor/reward_kl_penalty_coeff"]; got != want ||
+			values[step]["rollout/sampler_equals_trainer"] != 1.0 {
+			t.Errorf("step %d: the coefficient is %v, want %v; the sampler is the trainer: %v", step, got, want,
+				values[step]["rollout/sampler_equals_trainer"])
 		}
 	}
 	analysed := func(coef, checkpoint string) float64 {
-		found := mustIn(t, dir, "analyze", config, "algorithm.kl_coef="+coef, "rollout.format_penalty=0", "--checkpoint", checkpoint, "--critic", "runs/tiny", "--rollouts", "runs/tiny/rollouts/step_2.jsonl", "--json")
+		found := mustIn(t, dir, "analyze", config, "algorithm.kl_coef="+coef, "rollout.format_penalty=0",
+			"--checkpoint", checkpoint, "--critic", "runs/tiny", "--rollouts", "runs/tiny/rollouts/step_2.jsonl",
+			"--json")
 		var values map[string]any
 		if err := json.Unmarshal([]byte(found), &values); err != nil {
 			t.Fatal(err)
@@ -250,7 +266,8 @@ func TestThePenaltyIsTheConfigurations(t *testing.T) {
 	weights := filepath.Join(dir, "runs/tiny/global_step_2/actor") // without the state that has a coefficient
 	for _, coef := range []string{"0", "0.25"} {
 		if with, without := analysed(coef, "runs/tiny"), analysed(coef, weights); with != without {
-			t.Errorf("kl_coef = %s: the task's gradient of the checkpoint is %v, that of its weights %v", coef, with, without)
+			t.Errorf("kl_coef = %s: the task's gradient of the checkpoint is %v, that of its weights %v", coef, with,
+				without)
 		}
 	}
 	log := string(readFile(t, filepath.Join(dir, "runs/tiny/log.txt")))

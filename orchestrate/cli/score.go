@@ -52,7 +52,8 @@ type scored struct {
 	Logprobs []*float32 `json:"logprobs"` // the first token has none
 }
 
-func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temperature float64, out *json.Encoder) error {
+func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temperature float64,
+	out *json.Encoder) error {
 	for len(rows) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err

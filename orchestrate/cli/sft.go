@@ -40,7 +40,8 @@ RUN/best/actor, a Hugging Face directory (RUN is run.output/run.name).
 				opened, err := sft.Check(cfg, options)
 				return dryRun(c, opened, err)
 			}
-			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World,
+				console *metrics.Console) error {
 				options.World, options.Console = world, console
 				t, err := sft.New(ctx, cfg, options)
 				if err != nil {
@@ -74,7 +75,8 @@ response, extra_info), and episodes.jsonl, which sft.data reads.
 				return err
 			}
 			s := cfg.SFT
-			_, err = fmt.Fprintf(c.App.Writer, "%s: %d episodes to learn from, %d held out\n", dir, s.Episodes, s.ValidationEpisodes)
+			_, err = fmt.Fprintf(c.App.Writer, "%s: %d episodes to learn from, %d held out\n", dir, s.Episodes,
+				s.ValidationEpisodes)
 			return err
 		},
 	}

@@ -32,7 +32,8 @@ func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
 	config := tinyConfig(t, dir, "")
 	t.Chdir(dir)
 	chat := filepath.Join(dir, "chat.jinja")
-	for file, text := range map[string]string{chat: "{{ raise_exception('never') }}", filepath.Join(dir, "huge.jsonl"): `{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[[1,1e300]]}`} {
+	for file, text := range map[string]string{chat: "{{ raise_exception('never') }}",
+		filepath.Join(dir, "huge.jsonl"): `{"group":0,"ids":[1,2],"mask":[0,1],"rewards":[[1,1e300]]}`} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -43,14 +44,19 @@ func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
 		want string
 		args []string
 	}{
-		"positions":   {"rollout.max_length = 100000", []string{"rollout.max_length=100000"}},
-		"tokenizer":   {"tokenizer", []string{"model.path=" + broken(t, "tokenizer.json", nothing)}},
-		"vocabulary":  {"do not belong together", []string{"model.path=" + broken(t, "config.json", func(s string) string { return strings.Replace(s, `"vocab_size": 300`, `"vocab_size": 200`, 1) })}},
-		"template":    {"never", []string{"model.chat_template=" + chat}},
-		"weights":     {"model.safetensors", []string{"model.path=" + broken(t, "config.json", shorter)}},
-		"critic":      {"critic", []string{"critic.path=nowhere"}},
-		"reference":   {"KL reference", []string{"algorithm.kl_coef=0.1", "model.reference=nowhere"}},
-		"cache":       {"engine.kv_mib = 1", []string{"engine.kv_mib=1", "rollout.max_length=1000", "model.path=" + wide(t)}},
+		"positions": {"rollout.max_length = 100000", []string{"rollout.max_length=100000"}},
+		"tokenizer": {"tokenizer", []string{"model.path=" + broken(t, "tokenizer.json", nothing)}},
+		"vocabulary": {"do not belong together", []string{"model.path=" +
+			broken(t, "config.json", func(s string) string {
+				return strings.Replace(s, `"vocab_size": 300`,
+					`"vocab_size": 200`, 1)
+			})}},
+		"template":  {"never", []string{"model.chat_template=" + chat}},
+		"weights":   {"model.safetensors", []string{"model.path=" + broken(t, "config.json", shorter)}},
+		"critic":    {"critic", []string{"critic.path=nowhere"}},
+		"reference": {"KL reference", []string{"algorithm.kl_coef=0.1", "model.reference=nowhere"}},
+		"cache": {"engine.kv_mib = 1", []string{"engine.kv_mib=1", "rollout.max_length=1000", "model.path=" +
+			wide(t)}},
 		"environment": {"no 6x6 level", []string{"envs.0.options.boxes=40"}},
 		"temperature": {"rollout.temperature", []string{"rollout.temperature=1e-9"}},
 		"checkpoint":  {"global_step_7", []string{"--resume-from", "runs/global_step_7"}},
@@ -77,7 +83,8 @@ func TestDryRunRefusesWhatTheRunWould(t *testing.T) {
 func wide(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "wide")
-	mustIn(t, t.TempDir(), "model", "init", dir, "--hidden", "256", "--layers", "2", "--heads", "2", "--kv-heads", "2", "--intermediate", "32", "--vocab", "300")
+	mustIn(t, t.TempDir(), "model", "init", dir, "--hidden", "256", "--layers", "2", "--heads", "2", "--kv-heads", "2",
+		"--intermediate", "32", "--vocab", "300")
 	return dir
 }
 
@@ -93,7 +100,8 @@ func TestDryRunOfARunThatCanStart(t *testing.T) {
 	if string(readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))) != strings.TrimSuffix(stdout, "\n") {
 		t.Error("the run's configuration is not what its dry run printed")
 	}
-	if code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "--dry-run"); code == 0 || !strings.Contains(stderr, "--resume") {
+	if code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "--dry-run"); code == 0 ||
+		!strings.Contains(stderr, "--resume") {
 		t.Errorf("the directory is taken, but the dry run ends with %d\n%s", code, stderr)
 	}
 	mustIn(t, dir, "train", config, "run.steps=2", "--resume", "--dry-run")
@@ -120,15 +128,18 @@ func TestConfigurationsSayWhereModelsComeFrom(t *testing.T) {
 					data = set
 				}
 			}
-			hinted := strings.Contains(stderr, "gyre model init models/") || strings.Contains(stderr, "bash scripts/get-smollm2.sh")
+			hinted := strings.Contains(stderr, "gyre model init models/") ||
+				strings.Contains(stderr, "bash scripts/get-smollm2.sh")
 			if filepath.Base(path) == "demo.toml" {
 				hinted = strings.Contains(stderr, "`make demo` makes it")
 			}
 			if data != "" {
-				hinted = strings.Contains(stderr, "data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
+				hinted = strings.Contains(stderr,
+					"data/"+data+"/train.parquet does not exist: `gyre data prepare "+data+"` makes it")
 			}
 			if strings.Contains(string(readFile(t, path)), "data/chain_sum/") {
-				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl does not exist") && strings.Contains(stderr, "scripts/get-reasoning-gym.py")
+				hinted = strings.Contains(stderr, "data/chain_sum/train.jsonl does not exist") &&
+					strings.Contains(stderr, "scripts/get-reasoning-gym.py")
 			}
 			if code == 0 || !hinted {
 				t.Errorf("gyre %s %s: exit code %d\n%s", verb, path, code, stderr)
@@ -142,7 +153,8 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	t.Chdir(dir)
-	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(`{"question": "1+1?", "answer": "2"}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(`{"question": "1+1?", "answer": "2"}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	for command, want := range map[string]string{
@@ -189,8 +201,10 @@ func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 	if err := os.CopyFS(other, os.DirFS(tinyPolicy(t))); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"--resume"}, {"--resume-from", "runs/tiny/global_step_2", "run.name=next"}, {"--resume", "--dry-run"}} {
-		code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.steps=3", "model.path=" + other}, args...)...)
+	for _, args := range [][]string{{"--resume"}, {"--resume-from", "runs/tiny/global_step_2", "run.name=next"},
+		{"--resume", "--dry-run"}} {
+		code, _, stderr := runIn(t, dir, append([]string{"train", config, "run.steps=3", "model.path=" + other},
+			args...)...)
 		if code != 1 || !strings.Contains(stderr, "model.path = ") || !strings.Contains(stderr, "global_step_2/actor") {
 			t.Errorf("%v with another model: exit code %d\n%s", args, code, stderr)
 		}
@@ -205,7 +219,8 @@ func TestFinishedRunsStayAsTheyAre(t *testing.T) {
 // The record of a supervised run is the configuration that was given, and its hash is that of the file.
 func TestSFTRecordsItsConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 1\nbatch = 4\n[algorithm]\nkl_coef = 0.125\n")
+	config := tinyConfig(t, dir,
+		"[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 1\nbatch = 4\n[algorithm]\nkl_coef = 0.125\n")
 	resolved := mustIn(t, dir, "train", config, "--dry-run")
 	mustIn(t, dir, "sft", config)
 	text := readFile(t, filepath.Join(dir, "runs/tiny/config.toml"))
@@ -216,18 +231,22 @@ func TestSFTRecordsItsConfiguration(t *testing.T) {
 	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "runs/tiny/run.json")), &info); err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("%x", sha256.Sum256(text)); info.ConfigSHA256 != want || !strings.Contains(string(text), `advantage = "gae"`) ||
+	if want := fmt.Sprintf("%x", sha256.Sum256(text)); info.ConfigSHA256 != want ||
+		!strings.Contains(string(text), `advantage = "gae"`) ||
 		!strings.Contains(string(text), "kl_coef = 0.125") {
 		t.Errorf("hash %s, want %s", info.ConfigSHA256, want)
 	}
 }
 
-// The last step is validated whatever validate_every divides, and a policy that learns nothing is told why and what to do.
+// The last step is validated whatever validate_every divides, and a policy that learns nothing is told why and what to
+// do.
 func TestTheEndOfARun(t *testing.T) {
 	dir := t.TempDir()
-	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "run.validate_every=5", "rollout.max_tokens=1", "filter.include_zero=false",
+	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "run.validate_every=5",
+		"rollout.max_tokens=1", "filter.include_zero=false",
 		"filter.value=0.9", "early_stop.empty_steps=0")
-	if code != 0 || !strings.Contains(stderr, "no reply named a valid action") || !strings.Contains(stderr, "gyre sft") || !strings.Contains(stderr, "is the one that the run began with") {
+	if code != 0 || !strings.Contains(stderr, "no reply named a valid action") ||
+		!strings.Contains(stderr, "gyre sft") || !strings.Contains(stderr, "is the one that the run began with") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	values := steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))
@@ -238,7 +257,8 @@ func TestTheEndOfARun(t *testing.T) {
 		t.Error("step 1 was validated")
 	}
 	never := t.TempDir()
-	mustIn(t, never, "train", tinyConfig(t, never, ""), "run.steps=1", "run.validate_every=0", "run.validate_first=false")
+	mustIn(t, never, "train", tinyConfig(t, never, ""), "run.steps=1", "run.validate_every=0",
+		"run.validate_first=false")
 	if _, ok := steadyMetrics(t, filepath.Join(never, "runs/tiny/metrics.jsonl"))[1]["val-env/sokoban/success"]; ok {
 		t.Error("validate_every = 0 was ignored")
 	}
@@ -249,7 +269,8 @@ func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustIn(t, dir, "train", config, "run.steps=2", "checkpoint.keep=1")
-	code, _, stderr := runIn(t, dir, "train", config, "run.steps=6", "checkpoint.keep=1", "--resume", "actor.lr=1e4", "actor.clip_grad=0", "filter.strategy=none",
+	code, _, stderr := runIn(t, dir, "train", config, "run.steps=6", "checkpoint.keep=1", "--resume", "actor.lr=1e4",
+		"actor.clip_grad=0", "filter.strategy=none",
 		"early_stop.empty_steps=2")
 	if code != 3 || !strings.Contains(stderr, "training diverged") {
 		t.Fatalf("exit code %d, want 3\n%s", code, stderr)
@@ -263,7 +284,8 @@ func TestDivergenceKeepsTheLastGoodCheckpoint(t *testing.T) {
 func TestAnalysedCheckpointsStay(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
-	mustIn(t, dir, "train", config, "run.steps=4", "run.save_every=0", "checkpoint.keep=1", "checkpoint.analysed=true", "analysis.every=2")
+	mustIn(t, dir, "train", config, "run.steps=4", "run.save_every=0", "checkpoint.keep=1", "checkpoint.analysed=true",
+		"analysis.every=2")
 	found, err := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*"))
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +302,8 @@ func TestHelpVersionAndCompletions(t *testing.T) {
 	dir := t.TempDir()
 	for _, x := range []struct{ args, want string }{
 		{"help", "COMMANDS"}, {"help train", "--replay"}, {"help model convert", "--dtype"}, {"version", "go1."},
-		{"completion bash", "complete -o"}, {"completion zsh", "#compdef gyre"}, {"completion fish", "complete -c gyre"},
+		{"completion bash", "complete -o"}, {"completion zsh", "#compdef gyre"},
+		{"completion fish", "complete -c gyre"},
 		{"train --generate-bash-completion", ""}, {"--generate-bash-completion", "analyze"},
 	} {
 		if stdout := mustIn(t, dir, strings.Fields(x.args)...); !strings.Contains(stdout, x.want) {
@@ -288,7 +311,8 @@ func TestHelpVersionAndCompletions(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{"help trian": "train", "completion bsh": "bash"} {
-		if code, _, stderr := runIn(t, dir, strings.Fields(args)...); code != 2 || !strings.Contains(stderr, "did you mean "+want) {
+		if code, _, stderr := runIn(t, dir, strings.Fields(args)...); code != 2 ||
+			!strings.Contains(stderr, "did you mean "+want) {
 			t.Errorf("gyre %s: exit code %d, %s", args, code, stderr)
 		}
 	}

@@ -86,7 +86,8 @@ func decodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 	}
 	for i, id := range *row.IDs {
 		if t.TokenBytes(id) == nil {
-			return nil, fmt.Errorf("token %d is %d, which is not in the vocabulary (ids 0 to %d)", i, id, t.VocabSize()-1)
+			return nil, fmt.Errorf("token %d is %d, which is not in the vocabulary (ids 0 to %d)", i, id,
+				t.VocabSize()-1)
 		}
 	}
 	return struct {

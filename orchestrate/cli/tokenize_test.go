@@ -18,7 +18,8 @@ import (
 // tokenizerDir writes a directory with tokenizer files only; its BOS is id 0, its end of turn 2.
 func tokenizerDir(t *testing.T) string {
 	t.Helper()
-	data, err := bpe.Train([]string{"user\nassistant\nhello hello world"}, 290, []string{"<s>", "<|im_start|>", "<|im_end|>"})
+	data, err := bpe.Train([]string{"user\nassistant\nhello hello world"}, 290,
+		[]string{"<s>", "<|im_start|>", "<|im_end|>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +49,10 @@ func tokenizeRows(input string, args ...string) (code int, stdout, stderr string
 func TestTokenizeThereAndBack(t *testing.T) {
 	dir := tokenizerDir(t)
 	rows := []string{`{"text": "hello <é>\n<|im_end|>"}`, ``, `{"text": "", "other": 1}`,
-		`{"messages": [{"role": "user", "content": "hello<|im_end|>"}]}`, `{"messages": [{"role": "assistant", "content": "x"}]}`}
-	want := []string{"<s>hello <é>\n<|im_end|>", "<s>", "<|im_start|>user\nhello<|im_end|><|im_end|>\n<|im_start|>assistant\n", "<|im_start|>assistant\nx<|im_end|>\n"}
+		`{"messages": [{"role": "user", "content": "hello<|im_end|>"}]}`,
+		`{"messages": [{"role": "assistant", "content": "x"}]}`}
+	want := []string{"<s>hello <é>\n<|im_end|>", "<s>",
+		"<|im_start|>user\nhello<|im_end|><|im_end|>\n<|im_start|>assistant\n", "<|im_start|>assistant\nx<|im_end|>\n"}
 	code, ids, stderr := tokenizeRows(strings.Join(rows, "\n"), "--model", dir)
 	if code != exitDone || stderr != "" {
 		t.Fatalf("exit %d, %s", code, stderr)
@@ -73,7 +76,8 @@ func TestTokenizeThereAndBack(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"text": "<s>"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, ids, stderr = tokenizeRows("", "--model", filepath.Join(dir, "tokenizer.json"), "--input", file); ids != "{\"ids\":[0,0]}\n" {
+	if _, ids, stderr = tokenizeRows("", "--model", filepath.Join(dir, "tokenizer.json"), "--input",
+		file); ids != "{\"ids\":[0,0]}\n" {
 		t.Errorf("a tokenizer.json and a file: %s%s", ids, stderr)
 	}
 }
@@ -104,8 +108,10 @@ func TestTokenizeBadRows(t *testing.T) {
 		"stdin line 1: token 1 is 99999, which is not": {`{"ids": [1, 99999]}`, []string{"--model", dir, "--decode"}},
 		"stdin line 1: not a row":                      {`{"ids": [1.5]}`, []string{"--model", dir, "--decode"}},
 		"tokenizer.json does not exist":                {"", []string{"--model", t.TempDir()}},
-		"has no chat template":                         {`{"messages": [{"role": "user", "content": "x"}]}`, []string{"--model", filepath.Join(dir, "tokenizer.json")}},
-		"--input":                                      {"", []string{"--model", dir, "--input", filepath.Join(dir, "none")}},
+		"has no chat template": {`{"messages": [{"role": "user", "content": "x"}]}`,
+			[]string{"--model", filepath.Join(dir, "tokenizer.json")}},
+		"--input": {"",
+			[]string{"--model", dir, "--input", filepath.Join(dir, "none")}},
 	} {
 		code, _, stderr := tokenizeRows(c.input, c.args...)
 		if code != exitUsage || !strings.Contains(stderr, want) {

@@ -51,8 +51,9 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 			if err != nil {
 				return err
 			}
-			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"), Replay: c.String("replay"),
-				Until: c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
+			options := session.Options{Resume: c.Bool("resume"), ResumeFrom: c.String("resume-from"),
+				Replay: c.String("replay"),
+				Until:  c.Int("until"), Console: metrics.NewConsole(c.App.ErrWriter)}
 			if c.IsSet("until") && options.Until < 1 {
 				return Usagef("--until is %d, expected a step of at least 1", options.Until)
 			}
@@ -65,7 +66,8 @@ Exit code 3 means that training diverged, 4 that a checkpoint is corrupt,
 				opened, err := trainer.Check(cfg, options)
 				return dryRun(c, opened, err)
 			}
-			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+			return overRanks(c, cfg, "--resume", func(ctx context.Context, world *ranks.World,
+				console *metrics.Console) error {
 				options.World, options.Console = world, console
 				t, err := trainer.New(ctx, cfg, options)
 				if err != nil {
@@ -113,7 +115,8 @@ func planScale(c *cli.Context, cfg *config.Config) error {
 	if err != nil {
 		return Usagef("%w", err)
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "policy: %s, %.2f billion parameters\n%s", opened.Policy.Dir, float64(experiment.Parameters(opened.Policy.Shape))/1e9, plan)
+	_, err = fmt.Fprintf(c.App.Writer, "policy: %s, %.2f billion parameters\n%s", opened.Policy.Dir,
+		float64(experiment.Parameters(opened.Policy.Shape))/1e9, plan)
 	return err
 }
 

@@ -26,18 +26,22 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's own.
+// The analysis changes nothing: the run without it has the same weights, and the same metrics but for the analysis's
+// own.
 func TestAnalysisHasNoSideEffects(t *testing.T) {
 	with, without := t.TempDir(), t.TempDir()
-	mustIn(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2", "analysis.log_prefilter=true", "collapse.every=1")
+	mustIn(t, with, "train", tinyConfig(t, with, ""), "analysis.every=1", "analysis.groups=3", "analysis.group_size=2",
+		"analysis.log_prefilter=true", "collapse.every=1")
 	mustIn(t, without, "train", tinyConfig(t, without, ""), "analysis.enabled=false")
-	for _, file := range []string{"actor/model.safetensors", "critic/model.safetensors", "optimizer/actor.safetensors"} {
+	for _, file := range []string{"actor/model.safetensors", "critic/model.safetensors",
+		"optimizer/actor.safetensors"} {
 		file = filepath.Join("runs/tiny/global_step_6", file)
 		if !bytes.Equal(readFile(t, filepath.Join(with, file)), readFile(t, filepath.Join(without, file))) {
 			t.Errorf("%s differs", file)
 		}
 	}
-	a, b := steadyMetrics(t, filepath.Join(with, "runs/tiny/metrics.jsonl")), steadyMetrics(t, filepath.Join(without, "runs/tiny/metrics.jsonl"))
+	a, b := steadyMetrics(t, filepath.Join(with, "runs/tiny/metrics.jsonl")),
+		steadyMetrics(t, filepath.Join(without, "runs/tiny/metrics.jsonl"))
 	analysed, measured := 0, 0
 	for step, values := range a {
 		for name, v := range values {
@@ -49,7 +53,8 @@ func TestAnalysisHasNoSideEffects(t *testing.T) {
 				measured++
 				continue
 			}
-			if strings.HasPrefix(name, "grad_analysis") || strings.HasPrefix(name, "actor/grad_norm/") || strings.HasPrefix(name, "actor/loss/") {
+			if strings.HasPrefix(name, "grad_analysis") || strings.HasPrefix(name, "actor/grad_norm/") ||
+				strings.HasPrefix(name, "actor/loss/") {
 				continue
 			}
 			if fmt.Sprint(b[step][name]) != fmt.Sprint(v) { // as text: tables too
@@ -67,7 +72,8 @@ func TestReplayRepeatsAStep(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "")
 	mustIn(t, dir, "train", config, "run.steps=1")
-	mustIn(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay", filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
+	mustIn(t, dir, "train", config, "run.steps=1", "run.name=again", "--replay",
+		filepath.Join(dir, "runs/tiny/rollouts/step_1.jsonl"))
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/tiny/global_step_1/actor/model.safetensors")),
 		readFile(t, filepath.Join(dir, "runs/again/global_step_1/actor/model.safetensors"))) {
 		t.Error("the replayed step's weights differ from the played one's")
@@ -90,7 +96,8 @@ func TestReplayOfSingleEpisodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, override := range map[string]string{"alone": "analysis.groups=0", "apart": "analysis.groups=3"} {
-		code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2", override, "--replay", episodes)
+		code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2",
+			override, "--replay", episodes)
 		if code != 0 || !strings.Contains(stderr, "no gradient analysis") {
 			t.Errorf("%s: exit code %d\n%s", override, code, stderr)
 		}
@@ -111,7 +118,8 @@ func TestThreadsDoNotChangeEpisodes(t *testing.T) {
 func TestCollapseRulesExitWithFive(t *testing.T) {
 	dir := t.TempDir()
 	// One token is never a whole answer: every episode earns the same penalties and no group has a spread.
-	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1", "filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
+	code, _, stderr := runIn(t, dir, "train", tinyConfig(t, dir, ""), "rollout.max_tokens=1",
+		"filter.include_zero=false", "early_stop.empty_steps=3", "checkpoint.keep=1")
 	if code != 5 {
 		t.Fatalf("exit code %d, want 5\n%s", code, stderr)
 	}
@@ -126,7 +134,8 @@ func TestCollapseRulesExitWithFive(t *testing.T) {
 	if info.Status != "stopped_early" || !strings.Contains(info.Reason, "no group for 3 steps") {
 		t.Errorf("run.json says %+v", info)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 || filepath.Base(left[0]) != "global_step_2" {
+	if left, _ := filepath.Glob(filepath.Join(dir, "runs/tiny/global_step_*")); len(left) != 1 ||
+		filepath.Base(left[0]) != "global_step_2" {
 		t.Errorf("with checkpoint.keep = 1, %v are left", left)
 	}
 }
@@ -185,11 +194,13 @@ func TestCorruptCheckpoints(t *testing.T) {
 		t.Fatalf("one bad checkpoint: exit code %d\n%s", code, stderr)
 	}
 	code, _, stderr = runIn(t, dir, "train", config, "run.steps=3", "--resume", "actor.lr=0.5")
-	if code != 0 || strings.Count(stderr, "another configuration") != 1 || !strings.Contains(stderr, "actor.lr = 0.5 was 0.001") {
+	if code != 0 || strings.Count(stderr, "another configuration") != 1 ||
+		!strings.Contains(stderr, "actor.lr = 0.5 was 0.001") {
 		t.Errorf("another learning rate, exit code %d:\n%s", code, stderr)
 	}
 	info, err := rundir.ReadInfo(filepath.Join(dir, "runs/tiny"))
-	if err != nil || !slices.Equal(info.Changes, []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.001", To: "0.5"}}) {
+	if err != nil || !slices.Equal(info.Changes, []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.001",
+		To: "0.5"}}) {
 		t.Errorf("run.json has the changes %+v (%v)", info.Changes, err)
 	}
 	flip("global_step_2")
@@ -200,7 +211,8 @@ func TestCorruptCheckpoints(t *testing.T) {
 	}
 }
 
-// Whoever uses a checkpoint finds the damage, whichever byte of whichever file it is in, before anything else is said of it.
+// Whoever uses a checkpoint finds the damage, whichever byte of whichever file it is in, before anything else is said
+// of it.
 func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[sft]\nepisodes = 8\nvalidation_episodes = 2\nepochs = 2\nbatch = 4\n")
@@ -262,7 +274,8 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 			}
 			code, _, stderr := runHere(t, strings.Fields(command)...)
 			if code != 4 || !strings.Contains(stderr, filepath.Join(folder, name)) {
-				t.Errorf("gyre %s with byte %d of %s changed by %#x: exit code %d, want 4\n%s", command, at, name, change, code, stderr)
+				t.Errorf("gyre %s with byte %d of %s changed by %#x: exit code %d, want 4\n%s", command, at, name,
+					change, code, stderr)
 			}
 			if err := os.WriteFile(path, whole, 0o644); err != nil {
 				t.Fatal(err)
@@ -286,13 +299,15 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 		}
 		parquet, err := dataset.Read(filepath.Join(dir, "runs/warm/demonstrations", split+".parquet"))
 		if err != nil || len(parquet.Rows) != len(lines.Rows) || len(lines.Rows) < episodes {
-			t.Fatalf("%s: %d rows as JSONL, %d as Parquet, of %d episodes (%v)", split, len(lines.Rows), len(parquet.Rows), episodes, err)
+			t.Fatalf("%s: %d rows as JSONL, %d as Parquet, of %d episodes (%v)", split, len(lines.Rows),
+				len(parquet.Rows), episodes, err)
 		}
 		for i, row := range lines.Rows {
 			extra, _ := row["extra_info"].(map[string]any)
 			prompt, _ := row["prompt"].(string)
 			response, _ := row["response"].(string)
-			if extra["split"] != split || row["data_source"] != "sokoban" || !strings.Contains(prompt, "#") || response == "" || parquet.Rows[i]["prompt"] != prompt ||
+			if extra["split"] != split || row["data_source"] != "sokoban" || !strings.Contains(prompt, "#") ||
+				response == "" || parquet.Rows[i]["prompt"] != prompt ||
 				parquet.Rows[i]["response"] != response {
 				t.Errorf("%s row %d: %v, as Parquet %v", split, i, row, parquet.Rows[i])
 			}
@@ -301,22 +316,27 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	// As a step of its own: the same files, and weights to the bit.
 	mustIn(t, dir, "data", "demonstrations", config, "--output", "shown")
 	for _, name := range []string{"train.jsonl", "test.parquet", "episodes.jsonl"} {
-		if !bytes.Equal(readFile(t, filepath.Join(dir, "shown", name)), readFile(t, filepath.Join(dir, "runs/warm/demonstrations", name))) {
+		if !bytes.Equal(readFile(t, filepath.Join(dir, "shown", name)),
+			readFile(t, filepath.Join(dir, "runs/warm/demonstrations", name))) {
 			t.Errorf("%s is not what gyre sft left", name)
 		}
 	}
 	mustIn(t, dir, "sft", config, "run.name=given", "sft.data=shown/episodes.jsonl")
 	final := "global_step_3/actor/model.safetensors"
-	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/given", final)), readFile(t, filepath.Join(dir, "runs/warm", final))) {
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/given", final)),
+		readFile(t, filepath.Join(dir, "runs/warm", final))) {
 		t.Error("demonstrations that are read teach something else than those that are made")
 	}
 	values := steadyMetrics(t, filepath.Join(dir, "runs/warm/metrics.jsonl"))
-	if len(values) != 18 || values[6]["train/epoch"] != 1.0 || values[3]["train/loss"] == nil { // 6 optimizer steps per epoch, each logged
+	// 6 optimizer steps per epoch, each logged
+	if len(values) != 18 || values[6]["train/epoch"] != 1.0 ||
+		values[3]["train/loss"] == nil {
 		t.Errorf("%d lines of metrics: %v", len(values), values[6])
 	}
 	// The episodes of the validation go by the step of its metrics.
 	played, err := filepath.Glob(filepath.Join(dir, "runs/warm/rollouts/*"))
-	if err != nil || len(played) != 1 || filepath.Base(played[0]) != "validation_18.jsonl" || !strings.Contains(string(readFile(t, played[0])), `"step":18`) ||
+	if err != nil || len(played) != 1 || filepath.Base(played[0]) != "validation_18.jsonl" ||
+		!strings.Contains(string(readFile(t, played[0])), `"step":18`) ||
 		values[18]["val-env/sokoban/success"] == nil {
 		t.Errorf("the validation was saved as %v (%v), its metrics are %v", played, err, values[18])
 	}
@@ -330,7 +350,8 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	mustIn(t, dir, append(epoch, "--resume")...)
 	mustIn(t, dir, append(epoch, "run.name=whole")...)
 	weights := "global_step_3/actor/model.safetensors"
-	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/whole", weights)), readFile(t, filepath.Join(dir, "runs/resumed", weights))) {
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "runs/whole", weights)),
+		readFile(t, filepath.Join(dir, "runs/resumed", weights))) {
 		t.Error("a resumed run's weights differ from an undisturbed one's")
 	}
 	var result map[string]float64
@@ -351,14 +372,18 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 	}
 }
 
-// The best epoch by the held-out loss is kept, validated and named, whatever comes after it, with any number of ranks; RL starts from it.
+// The best epoch by the held-out loss is kept, validated and named, whatever comes after it, with any number of ranks;
+// RL starts from it.
 func TestBestEpochIsKept(t *testing.T) {
 	dir := t.TempDir()
-	config := tinyConfig(t, dir, "[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
-	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"}, "replicas": {"--ranks", "2", "fsdp.shard=none"}} {
+	config := tinyConfig(t, dir,
+		"[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
+	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"},
+		"replicas": {"--ranks", "2", "fsdp.shard=none"}} {
 		t.Run(name, func(t *testing.T) {
 			run := filepath.Join(dir, "runs", name)
-			code, _, stderr := runIn(t, dir, append([]string{"sft", config, "run.name=" + name, "checkpoint.keep=1"}, ranks...)...)
+			code, _, stderr := runIn(t, dir, append([]string{"sft", config, "run.name=" + name, "checkpoint.keep=1"},
+				ranks...)...)
 			if code != 0 {
 				t.Fatalf("exit code %d\n%s", code, stderr)
 			}
@@ -370,13 +395,16 @@ func TestBestEpochIsKept(t *testing.T) {
 					best, lowest = epoch, loss
 				}
 				if line["val/best_epoch"] != float64(best) || line["val/best_loss"] != lowest {
-					t.Errorf("epoch %d: best %v with %v, want %d with %v", epoch, line["val/best_epoch"], line["val/best_loss"], best, lowest)
+					t.Errorf("epoch %d: best %v with %v, want %d with %v", epoch, line["val/best_epoch"],
+						line["val/best_loss"], best, lowest)
 				}
 			}
 			if best == 4 {
 				t.Fatal("the last epoch is the best: this test shows nothing")
 			}
-			if target, err := os.Readlink(filepath.Join(run, "best")); err != nil || target != fmt.Sprint("global_step_", best) || !strings.Contains(stderr, "model.path=runs/"+name+"/best/actor") {
+			if target, err := os.Readlink(filepath.Join(run, "best")); err != nil ||
+				target != fmt.Sprint("global_step_", best) ||
+				!strings.Contains(stderr, "model.path=runs/"+name+"/best/actor") {
 				t.Errorf("best is %s (%v)\n%s", target, err, stderr)
 			}
 			found, _ := filepath.Glob(filepath.Join(run, "global_step_*"))
@@ -384,21 +412,26 @@ func TestBestEpochIsKept(t *testing.T) {
 				t.Errorf("checkpoints %v, want those of the best epoch and of the last", found)
 			}
 			var result map[string]float64
-			if err := json.Unmarshal([]byte(mustIn(t, dir, "eval", config, "--checkpoint", filepath.Join(run, "best"), "--json")), &result); err != nil {
+			if err := json.Unmarshal([]byte(mustIn(t, dir, "eval", config, "--checkpoint", filepath.Join(run, "best"),
+				"--json")), &result); err != nil {
 				t.Fatal(err)
 			}
-			if got := values[32]["val-env/sokoban/episodic_return"]; got == nil || got != result["sokoban/episodic_return"] {
+			if got := values[32]["val-env/sokoban/episodic_return"]; got == nil ||
+				got != result["sokoban/episodic_return"] {
 				t.Errorf("the run validated %v, the best epoch has %v", got, result["sokoban/episodic_return"])
 			}
-			mustIn(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" + filepath.Join(run, "best/actor")}, ranks...)...)
+			mustIn(t, dir, append([]string{"train", config, "run.name=after-" + name, "run.steps=1", "model.path=" +
+				filepath.Join(run, "best/actor")}, ranks...)...)
 		})
 	}
 }
 
-// With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the update's gradient.
+// With one mini-batch and the task alone, the shares of the update are the norms of the analysis, and their sum is the
+// update's gradient.
 func TestSharesOfTheUpdate(t *testing.T) {
 	dir := t.TempDir()
-	mustIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true", "actor.mini_batch=8",
+	mustIn(t, dir, "train", tinyConfig(t, dir, ""), "run.steps=2", "analysis.every=1", "analysis.in_update=true",
+		"actor.mini_batch=8",
 		"algorithm.entropy_coef=0", "filter.strategy=none")
 	compared := 0
 	for step, values := range steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl")) {

@@ -54,8 +54,8 @@ func WriteJSON(w io.Writer, list []Result) error {
 	return nil
 }
 
-// Metrics is a table of the metrics that people read, a column per result; successes come first, each with the interval of its episodes. random
-// says that each group's state was played once.
+// Metrics is a table of the metrics that people read, a column per result; successes come first, each with the interval
+// of its episodes. random says that each group's state was played once.
 func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 	t := table.New("metric")
 	for _, r := range list {
@@ -84,8 +84,8 @@ func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 	return t
 }
 
-// order is the names of the metrics that people read: successes first, then the rest in alphabetical order. Means over the episodes in which a
-// metric is not zero are left to programs: that of a success is 1.
+// order is the names of the metrics that people read: successes first, then the rest in alphabetical order. Means over
+// the episodes in which a metric is not zero are left to programs: that of a success is 1.
 func order(list []Result) []string {
 	names := map[string]bool{}
 	for _, r := range list {
@@ -122,8 +122,8 @@ func episodesOf(sources []config.Env, name string, random bool) (n int) {
 	return n
 }
 
-// ByTurns writes how many episodes were solved by which turn to a folder, as success_by_turns.csv, .json and .png. It returns the table of some of
-// the turns for people, and the files' paths.
+// ByTurns writes how many episodes were solved by which turn to a folder, as success_by_turns.csv, .json and .png. It
+// returns the table of some of the turns for people, and the files' paths.
 func ByTurns(title string, list []Result, sources []config.Env, dir string) (*table.Table, []string, error) {
 	most := 0
 	for _, e := range sources {

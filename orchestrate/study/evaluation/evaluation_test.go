@@ -13,9 +13,11 @@ import (
 
 var sources = []config.Env{{Tag: "sokoban", Groups: 50, GroupSize: 2, MaxTurns: 3}}
 
-// Success is what people look for: it stands first with the interval of its episodes, and no mean over successes stands beside it.
+// Success is what people look for: it stands first with the interval of its episodes, and no mean over successes stands
+// beside it.
 func TestSuccessStandsFirst(t *testing.T) {
-	a := Result{Name: "a", Metrics: map[string]float64{"charts/return": 2, "sokoban/success": 0.5, "sokoban/non-zero/success": 1, "sokoban/num_turns": 1.25}}
+	a := Result{Name: "a", Metrics: map[string]float64{"charts/return": 2, "sokoban/success": 0.5,
+		"sokoban/non-zero/success": 1, "sokoban/num_turns": 1.25}}
 	b := Result{Name: "b", Metrics: map[string]float64{"sokoban/success": 0.25}}
 	want := "metric                                     a                            b\n" +
 		"sokoban/success    50.0 % [40.4, 59.6] of 100  25.0 % [17.5, 34.3] of 100\n" +
@@ -36,15 +38,19 @@ func TestSuccessByTurns(t *testing.T) {
 		return &episode.Episode{Success: turns > 0, Turns: make([]episode.Turn, cmp.Or(turns, 3))}
 	}
 	dir := t.TempDir()
-	brief, paths, err := ByTurns("title", []Result{{Name: "a", Parameters: 2e6, Episodes: []*episode.Episode{solved(1), solved(3), solved(0), solved(3)}}}, sources, dir)
+	brief, paths, err := ByTurns("title", []Result{{Name: "a", Parameters: 2e6,
+		Episodes: []*episode.Episode{solved(1), solved(3), solved(0), solved(3)}}}, sources, dir)
 	if err != nil || len(paths) != 3 {
 		t.Fatalf("%v, %v", paths, err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "success_by_turns.csv"))
-	if err != nil || !strings.HasPrefix(string(text), "checkpoint,parameters,turn,episodes,solved,success,low,high\na,2000000,1,4,1,0.25,") || strings.Count(string(text), "\n") != 4 {
+	if err != nil || !strings.HasPrefix(string(text),
+		"checkpoint,parameters,turn,episodes,solved,success,low,high\na,2000000,1,4,1,0.25,") ||
+		strings.Count(string(text), "\n") != 4 {
 		t.Errorf("%s (%v)", text, err)
 	}
-	if got := brief.Text(80); !strings.Contains(got, "25.0 % [4.6, 69.9]") || !strings.Contains(got, "75.0 % [30.1, 95.4]") || !strings.Contains(got, "2.00 M") {
+	if got := brief.Text(80); !strings.Contains(got, "25.0 % [4.6, 69.9]") ||
+		!strings.Contains(got, "75.0 % [30.1, 95.4]") || !strings.Contains(got, "2.00 M") {
 		t.Errorf("for people:\n%s", got)
 	}
 }

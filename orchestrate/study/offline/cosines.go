@@ -40,7 +40,8 @@ func Logged(r *rundir.Run) (*Series, error) {
 		}
 		var row, low, high []float64
 		for _, key := range keys {
-			row, low, high = append(row, at(key, record.Step)), append(low, at(key+"/low", record.Step)), append(high, at(key+"/high", record.Step))
+			row, low, high = append(row, at(key, record.Step)), append(low, at(key+"/low", record.Step)),
+				append(high, at(key+"/high", record.Step))
 		}
 		s.Steps, s.Cosines = append(s.Steps, record.Step), append(s.Cosines, row)
 		s.Low, s.High = append(s.Low, low), append(s.High, high)
@@ -93,7 +94,9 @@ func (s *Series) Figure(name, title string) figure.Figure {
 		f.Panels = append(f.Panels, figure.Panel{Title: m.Label, X: single.X, Y: cosineAxis, Marks: []figure.Mark{m}})
 	}
 	if s.Low == nil {
-		f.Caption, f.Panels, f.Width, f.Height = "cosines of the gradients; a gap is a step at which one of them is zero", []figure.Panel{single}, 5.2, 3
+		f.Caption, f.Panels, f.Width,
+			f.Height = "cosines of the gradients; a gap is a step at which one of them is zero", []figure.Panel{single},
+			5.2, 3
 	}
 	return f
 }
@@ -138,6 +141,7 @@ func LayersFigure(name, title string, components []string, layers []Layer) figur
 			p.Add(m)
 		}
 	}
-	return figure.Figure{Name: name, Title: title, Caption: "cosines of the gradients of a layer; a gap is a layer in which one of them is zero", Columns: 1,
+	return figure.Figure{Name: name, Title: title,
+		Caption: "cosines of the gradients of a layer; a gap is a layer in which one of them is zero", Columns: 1,
 		Width: min(max(5.2, float64(len(layers))*0.3+1.2), 16), Height: 3, Panels: []figure.Panel{p}}
 }

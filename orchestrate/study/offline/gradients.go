@@ -109,7 +109,8 @@ func (g *Gradients) Parameter(name string) (m *Gram, ok bool, err error) {
 			return nil, false, err
 		}
 		if len(arrays) > 0 && len(a.Values) != len(arrays[0]) {
-			return nil, false, fmt.Errorf("%s: %s has %d values, but %s/%s has %d", g.Path, key, len(a.Values), g.Components[0], name, len(arrays[0]))
+			return nil, false, fmt.Errorf("%s: %s has %d values, but %s/%s has %d", g.Path, key, len(a.Values),
+				g.Components[0], name, len(arrays[0]))
 		}
 		arrays = append(arrays, a.Values)
 	}
@@ -136,8 +137,8 @@ type Layer struct {
 // All names the group of all parameters.
 const All = "all"
 
-// Layers groups parameters as rldynamic's grad_analysis.py does: embedding, layer_N, final_norm, lm_head and other, in this order,
-// and all of them together at the end. Parameters that some component lacks are left out.
+// Layers groups parameters as rldynamic's grad_analysis.py does: embedding, layer_N, final_norm, lm_head and other, in
+// this order, and all of them together at the end. Parameters that some component lacks are left out.
 func (g *Gradients) Layers() ([]Layer, error) {
 	groups := map[string]*Gram{}
 	total := newGram(len(g.Components))
@@ -157,7 +158,8 @@ func (g *Gradients) Layers() ([]Layer, error) {
 		total.add(m)
 	}
 	if total.Parameters == 0 {
-		return nil, fmt.Errorf("%s: no parameter has a gradient of every component (%s)", g.Path, strings.Join(g.Components, ", "))
+		return nil, fmt.Errorf("%s: no parameter has a gradient of every component (%s)", g.Path,
+			strings.Join(g.Components, ", "))
 	}
 	var list []Layer
 	for name, m := range groups {
@@ -247,8 +249,8 @@ func pairsOf(names []string) (pairs [][2]string) {
 	return pairs
 }
 
-// OverTime follows one parameter (or all of them, with name All) through a folder's files. Files that cannot be read are
-// skipped: a run that was killed may have left one.
+// OverTime follows one parameter (or all of them, with name All) through a folder's files. Files that cannot be read
+// are skipped: a run that was killed may have left one.
 func OverTime(dir, name string) (*Series, error) {
 	paths, err := Files(dir)
 	if err != nil {
@@ -286,7 +288,8 @@ func one(path, name string, expected []string) (step int, m *Gram, names []strin
 	}
 	defer g.Close()
 	if expected != nil && !slices.Equal(g.Components, expected) {
-		return 0, nil, nil, fmt.Errorf("%s holds %s, the files before it %s", path, strings.Join(g.Components, ", "), strings.Join(expected, ", "))
+		return 0, nil, nil, fmt.Errorf("%s holds %s, the files before it %s", path, strings.Join(g.Components, ", "),
+			strings.Join(expected, ", "))
 	}
 	if name == All {
 		layers, err := g.Layers()
@@ -296,7 +299,8 @@ func one(path, name string, expected []string) (step int, m *Gram, names []strin
 		return g.Step, &layers[len(layers)-1].Gram, g.Components, nil
 	}
 	if !slices.Contains(g.Parameters, name) {
-		return 0, nil, nil, fmt.Errorf("%s has no parameter %q%s; `gyre components keys` lists them", path, name, nearest.Hint(name, g.Parameters))
+		return 0, nil, nil, fmt.Errorf("%s has no parameter %q%s; `gyre components keys` lists them", path, name,
+			nearest.Hint(name, g.Parameters))
 	}
 	m, ok, err := g.Parameter(name)
 	if err == nil && !ok {

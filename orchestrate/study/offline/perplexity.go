@@ -52,8 +52,8 @@ func ReadReplies(paths []string) ([]Reply, error) {
 	return all, nil
 }
 
-// AUROC is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are only
-// right or only wrong ones.
+// AUROC is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are
+// only right or only wrong ones.
 func AUROC(scores []float64, right []bool) float64 {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -92,7 +92,8 @@ const (
 	confidence = 0.95
 )
 
-// promptAUROC is the mean AUROC of a score over the prompts that have both right and wrong replies. The interval is over prompts.
+// promptAUROC is the mean AUROC of a score over the prompts that have both right and wrong replies. The interval is
+// over prompts.
 func promptAUROC(replies []Reply, score func(Reply) float64) Estimate {
 	type prompt struct {
 		scores []float64
@@ -150,11 +151,13 @@ func Prefixes(replies []Reply, ks []int) []Prefix {
 	for _, of := range bySteps(replies) {
 		length := promptAUROC(of, func(r Reply) float64 { return float64(len(r.TokenLogProbs)) })
 		for _, k := range ks {
-			p := Prefix{Step: of[0].Step, K: k, Length: length, Correlation: math.NaN(), NLL: math.NaN(), PPL: math.NaN()}
+			p := Prefix{Step: of[0].Step, K: k, Length: length, Correlation: math.NaN(), NLL: math.NaN(),
+				PPL: math.NaN()}
 			var scores, rewards, perplexities []float64
 			for _, r := range of {
 				if s := r.Score(k); !math.IsNaN(s) {
-					scores, rewards, perplexities = append(scores, s), append(rewards, r.Reward), append(perplexities, math.Exp(-s))
+					scores, rewards, perplexities = append(scores, s), append(rewards, r.Reward),
+						append(perplexities, math.Exp(-s))
 				}
 			}
 			if p.Replies = len(scores); p.Replies > 0 {
@@ -183,14 +186,17 @@ func bySteps(replies []Reply) [][]Reply {
 
 // PrefixTable is the measurements for reading and for CSV.
 func PrefixTable(list []Prefix) *table.Table {
-	t := table.New("step", "k", "replies", "nll", "ppl", "auroc", "auroc_low", "auroc_high", "prompts", "auroc_of_length", "correlation")
+	t := table.New("step", "k", "replies", "nll", "ppl", "auroc", "auroc_low", "auroc_high", "prompts",
+		"auroc_of_length", "correlation")
 	for _, p := range list {
-		t.Add(p.Step, p.K, p.Replies, p.NLL, p.PPL, p.AUROC.Mean, p.AUROC.Low, p.AUROC.High, p.AUROC.Prompts, p.Length.Mean, p.Correlation)
+		t.Add(p.Step, p.K, p.Replies, p.NLL, p.PPL, p.AUROC.Mean, p.AUROC.Low, p.AUROC.High, p.AUROC.Prompts,
+			p.Length.Mean, p.Correlation)
 	}
 	return t
 }
 
-// Pruned is what is left when the replies with the worst first k tokens are stopped there. All but Share are in percent.
+// Pruned is what is left when the replies with the worst first k tokens are stopped there. All but Share are in
+// percent.
 type Pruned struct{ Share, Accuracy, Recall, Saved float64 }
 
 // Prune simulates the stopping of replies of the last step, for shares from 0 to 90 %.
@@ -236,13 +242,15 @@ func Prune(replies []Reply, k int) []Pruned {
 	return list
 }
 
-// PrefixFigure draws what prefixes tell: at the last step by k, over the steps, the loss of right and wrong replies, and what
-// stopping the worst of them would save.
+// PrefixFigure draws what prefixes tell: at the last step by k, over the steps, the loss of right and wrong replies,
+// and what stopping the worst of them would save.
 func PrefixFigure(name string, replies []Reply, list []Prefix, fixed int) figure.Figure {
 	last := list[len(list)-1].Step
-	steps, tokens := figure.Axis{Label: "training step", Integer: true}, figure.Axis{Label: "first k tokens", Integer: true}
+	steps, tokens := figure.Axis{Label: "training step", Integer: true},
+		figure.Axis{Label: "first k tokens", Integer: true}
 	auroc := figure.Axis{Label: "mean over prompts", Low: 0, High: 1}
-	score, length := figure.Mark{Label: "mean log-prob", Color: figure.Color(0)}, figure.Mark{Label: "number of tokens", Color: figure.Color(1)}
+	score, length := figure.Mark{Label: "mean log-prob", Color: figure.Color(0)},
+		figure.Mark{Label: "number of tokens", Color: figure.Color(1)}
 	correlation := figure.Mark{Label: "Pearson", Color: figure.Color(0)}
 	overSteps := figure.Panel{Title: "AUROC over training", X: steps, Y: auroc}
 	at := map[int]int{} // the mark of a k
@@ -258,24 +266,31 @@ func PrefixFigure(name string, replies []Reply, list []Prefix, fixed int) figure
 		}
 		extend(&overSteps.Marks[at[p.K]], p.Step, p.AUROC)
 	}
-	right, wrong := figure.Mark{Label: "right replies", Color: figure.Color(0)}, figure.Mark{Label: "wrong replies", Color: figure.Color(1)}
+	right, wrong := figure.Mark{Label: "right replies", Color: figure.Color(0)},
+		figure.Mark{Label: "wrong replies", Color: figure.Color(1)}
 	for _, of := range bySteps(replies) {
 		right.Add(float64(of[0].Step), meanLoss(of, fixed, true))
 		wrong.Add(float64(of[0].Step), meanLoss(of, fixed, false))
 	}
-	accuracy, recall := figure.Mark{Label: "right among the rest", Color: figure.Color(0)}, figure.Mark{Label: "right ones kept", Color: figure.Color(1)}
+	accuracy, recall := figure.Mark{Label: "right among the rest", Color: figure.Color(0)},
+		figure.Mark{Label: "right ones kept", Color: figure.Color(1)}
 	saved := figure.Mark{Label: "tokens saved", Color: figure.Color(2)}
 	for _, p := range Prune(replies, fixed) {
 		accuracy.Add(100*p.Share, p.Accuracy)
 		recall.Add(100*p.Share, p.Recall)
 		saved.Add(100*p.Share, p.Saved)
 	}
-	return figure.Figure{Name: name, Title: "What the log-probs of validation replies tell", Caption: "bands: 95 % bootstrap interval over prompts", Columns: 3,
+	return figure.Figure{Name: name, Title: "What the log-probs of validation replies tell",
+		Caption: "bands: 95 % bootstrap interval over prompts", Columns: 3,
 		Width: 3.4, Height: 2.3, Panels: []figure.Panel{
-			{Title: fmt.Sprintf("AUROC at step %d", last), X: tokens, Y: auroc, Marks: []figure.Mark{score, length}}, overSteps,
-			{Title: fmt.Sprintf("Correlation at step %d", last), X: tokens, Y: figure.Axis{Label: "of score and reward", Low: -1, High: 1}, Marks: []figure.Mark{correlation}},
-			{Title: fmt.Sprintf("Loss of the first %d tokens", fixed), X: steps, Y: figure.Axis{Label: "nats per token"}, Marks: []figure.Mark{right, wrong}},
-			{Title: fmt.Sprintf("Stopping the worst after %d tokens", fixed), X: figure.Axis{Label: "replies stopped (%)"}, Y: figure.Axis{Label: "%", Low: 0, High: 100},
+			{Title: fmt.Sprintf("AUROC at step %d", last), X: tokens, Y: auroc, Marks: []figure.Mark{score, length}},
+			overSteps,
+			{Title: fmt.Sprintf("Correlation at step %d", last), X: tokens,
+				Y: figure.Axis{Label: "of score and reward", Low: -1, High: 1}, Marks: []figure.Mark{correlation}},
+			{Title: fmt.Sprintf("Loss of the first %d tokens", fixed), X: steps,
+				Y: figure.Axis{Label: "nats per token"}, Marks: []figure.Mark{right, wrong}},
+			{Title: fmt.Sprintf("Stopping the worst after %d tokens", fixed),
+				X: figure.Axis{Label: "replies stopped (%)"}, Y: figure.Axis{Label: "%", Low: 0, High: 100},
 				Marks: []figure.Mark{accuracy, recall, saved}},
 		}}
 }

@@ -18,8 +18,8 @@ const (
 	preFilter  = "grad_norm_prefilter"
 )
 
-// AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a bucket metric that
-// is not zero.
+// AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a
+// bucket metric that is not zero.
 func AnalysedSteps(r *rundir.Run, prefilter bool) []int {
 	prefix := postFilter
 	if prefilter {
@@ -44,7 +44,8 @@ func isAnalysed(record metrics.Record, prefix string) bool {
 	return false
 }
 
-// profileOf is the procedure by which the record's gradients were measured; "" where that was not recorded (other trainers).
+// profileOf is the procedure by which the record's gradients were measured; "" where that was not recorded (other
+// trainers).
 func profileOf(record metrics.Record) string {
 	profile, _ := record.Values["grad_analysis/profile"].(string)
 	return profile
@@ -80,11 +81,12 @@ func (b bucket) groups() float64 {
 	return n
 }
 
-// axis has the buckets as places, with a line each for the range of their groups' reward standard deviations and the number of groups: the
-// buckets of two analyses have the same names and other ranges.
+// axis has the buckets as places, with a line each for the range of their groups' reward standard deviations and the
+// number of groups: the buckets of two analyses have the same names and other ranges.
 func axis(list []bucket) figure.Axis {
 	a := figure.Axis{Names: []string{}}
-	rows := []struct{ head, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"}, {"mean", "reward_std_mean"}, {"groups", "group_rv_count"}}
+	rows := []struct{ head, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"},
+		{"mean", "reward_std_mean"}, {"groups", "group_rv_count"}}
 	for _, b := range list {
 		a.Names = append(a.Names, b.label)
 	}
@@ -110,14 +112,15 @@ func axis(list []bucket) figure.Axis {
 // strength is a component's gradient norm in a form that can be compared between buckets.
 type strength struct {
 	measured float64 // the bucket's norm per group, noise included
-	// signal is the norm of a group's expected gradient: the root of the unbiased estimate of its square, 0 where that is negative.
+	// signal is the norm of a group's expected gradient: the root of the unbiased estimate of its square, 0 where that
+	// is negative.
 	signal, low, high       float64
 	hasSignal, hasIntervals bool
 	why                     string // there is no signal or interval
 }
 
-// strength of a component; ok is false where it was not computed. In the exact profile it is per group; other profiles' norms are means over
-// mini-batches, and stay as they are.
+// strength of a component; ok is false where it was not computed. In the exact profile it is per group; other profiles'
+// norms are means over mini-batches, and stay as they are.
 func (b bucket) strength(component string) (s strength, ok bool) {
 	norm, ok := b.get(component)
 	if !ok {
@@ -145,8 +148,8 @@ func (b bucket) strength(component string) (s strength, ok bool) {
 	return s, true
 }
 
-// together is the norm of the sum of two components' gradients; where the angle between them is not known the norms are added, and exact is
-// false.
+// together is the norm of the sum of two components' gradients; where the angle between them is not known the norms are
+// added, and exact is false.
 func (b bucket) together(first, second string) (norm float64, exact, ok bool) {
 	x, ok1 := b.get(first)
 	y, ok2 := b.get(second)

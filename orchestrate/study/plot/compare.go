@@ -26,7 +26,8 @@ func newComparedStep(record metrics.Record, prefix string) comparedStep {
 	return comparedStep{record, buckets(record, prefix)}
 }
 
-// StepDir is an exported step: a folder with a metrics.json or one gradient_analysis_metrics_step_N.json, or such a file.
+// StepDir is an exported step: a folder with a metrics.json or one gradient_analysis_metrics_step_N.json, or such a
+// file.
 type StepDir struct {
 	Step int // names the row, unless the file tells the step
 	Path string
@@ -52,7 +53,8 @@ func DrawSteps(ctx context.Context, title string, dirs []StepDir, out string, dp
 	return atomicfile.Write(out, func(w io.Writer) error { return f.PNG(w, dpi) })
 }
 
-// readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as well.
+// readExported reads a step's metrics. Only numbers matter here, so exports of other trainers with the same names do as
+// well.
 func readExported(d StepDir) (metrics.Record, error) {
 	path := d.Path
 	if info, err := os.Stat(path); err != nil {
@@ -65,7 +67,8 @@ func readExported(d StepDir) (metrics.Record, error) {
 				return metrics.Record{}, err
 			}
 			if len(found) != 1 {
-				return metrics.Record{}, fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, got %d of the latter; name the file itself", d.Path, len(found))
+				return metrics.Record{},
+					fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, got %d of the latter; name the file itself", d.Path, len(found))
 			}
 			path = found[0]
 		}
@@ -82,12 +85,14 @@ func readExported(d StepDir) (metrics.Record, error) {
 		record.Step = int(step)
 	}
 	if !isAnalysed(record, postFilter) {
-		return metrics.Record{}, fmt.Errorf("%s has no gradient analysis: expected metrics named %s/bucket_N/…", path, postFilter)
+		return metrics.Record{}, fmt.Errorf("%s has no gradient analysis: expected metrics named %s/bucket_N/…", path,
+			postFilter)
 	}
 	return record, nil
 }
 
-// threeSteps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than three.
+// threeSteps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than
+// three.
 func threeSteps(r *rundir.Run, prefix string) (figure.Figure, error) {
 	available := AnalysedSteps(r, prefix == preFilter)
 	n := len(available)
@@ -105,9 +110,9 @@ func threeSteps(r *rundir.Run, prefix string) (figure.Figure, error) {
 // Steps compares the first, the middle and the last analysed step of a run; the figure is empty with fewer than three.
 func Steps(r *rundir.Run) (figure.Figure, error) { return threeSteps(r, postFilter) }
 
-// compare has a row per step with the gradients of the task and of the regularisers and the buckets' reward standard deviations. Only buckets
-// that all steps have are shown, and each column has one range, so that rows can be compared. Steps that were measured by different procedures
-// cannot be.
+// compare has a row per step with the gradients of the task and of the regularisers and the buckets' reward standard
+// deviations. Only buckets that all steps have are shown, and each column has one range, so that rows can be compared.
+// Steps that were measured by different procedures cannot be.
 func compare(title string, rows []comparedStep) (figure.Figure, error) {
 	shared := func(b bucket) bool {
 		return !slices.ContainsFunc(rows, func(row comparedStep) bool {
@@ -116,7 +121,8 @@ func compare(title string, rows []comparedStep) (figure.Figure, error) {
 	}
 	profile := profileOf(rows[0].record)
 	f := figure.Figure{Name: "gradient_analysis_steps.png", Title: title, Columns: 3, Height: 2,
-		Caption: describeProfile(profile) + "; buckets by reward variance, Q1 = lowest; std: mean, smallest and largest group"}
+		Caption: describeProfile(profile) +
+			"; buckets by reward variance, Q1 = lowest; std: mean, smallest and largest group"}
 	f.Note(caveat(profile))
 	columns := make([][]figure.Panel, 3)
 	for _, row := range rows {
@@ -138,7 +144,8 @@ func compare(title string, rows []comparedStep) (figure.Figure, error) {
 	return f, nil
 }
 
-// arrange puts columns of panels into a figure, each with one range of values. A column without anything to show is left out.
+// arrange puts columns of panels into a figure, each with one range of values. A column without anything to show is
+// left out.
 func arrange(f *figure.Figure, columns [][]figure.Panel) {
 	columns = slices.DeleteFunc(columns, func(c []figure.Panel) bool {
 		return !slices.ContainsFunc(c, func(p figure.Panel) bool { return !p.Empty() })

@@ -58,8 +58,9 @@ func meanOf(pattern string) func(r *rundir.Run) []rundir.Point {
 // mostBands is the number of conditions up to which bands can be told apart.
 const mostBands = 4
 
-// Conditions compares conditions over the steps: one colour each; with several seeds thin lines for the runs, a thick one for their mean as far as
-// all of them go, and its 95 % interval as a band (of few conditions). A run that a collapse rule stopped ends in a cross.
+// Conditions compares conditions over the steps: one colour each; with several seeds thin lines for the runs, a thick
+// one for their mean as far as all of them go, and its 95 % interval as a band (of few conditions). A run that a
+// collapse rule stopped ends in a cross.
 func Conditions(title string, list []Condition) figure.Figure {
 	f := figure.Figure{Name: "conditions.png", Title: title, Columns: 3}
 	seeds, stopped := 0, false
@@ -77,7 +78,8 @@ func Conditions(title string, list []Condition) figure.Figure {
 		f.Note("cross: stopped early by a collapse rule")
 	}
 	for i, what := range conditionPanels {
-		p := figure.Panel{Title: what.title, X: figure.Axis{Label: "training step", Integer: true}, Y: figure.Axis{Label: what.unit}, Wide: i == 0}
+		p := figure.Panel{Title: what.title, X: figure.Axis{Label: "training step", Integer: true},
+			Y: figure.Axis{Label: what.unit}, Wide: i == 0}
 		var marks []figure.Mark // the runs' ends, above everything else
 		for k, c := range list {
 			end, lines := what.draw(c, figure.Color(k), len(list) <= mostBands)
@@ -142,7 +144,8 @@ func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end
 	return end, append(lines, mean)
 }
 
-// across averages runs over the steps that all of them have, with the 95 % interval of the mean within what the values can be.
+// across averages runs over the steps that all of them have, with the 95 % interval of the mean within what the values
+// can be.
 func across(runs [][]rundir.Point, what conditionPanel) (m figure.Mark) {
 	for _, q := range runs[0] {
 		at := []float64{}

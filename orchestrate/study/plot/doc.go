@@ -5,6 +5,6 @@
 //	                               └──▶ gradient_analysis_steps.png       first, middle and last analysed step
 //	metrics.json × 3 ─────────────────▶ DrawSteps                         the same comparison from exported steps
 //
-// The file names, and what each one shows, are those of RAGEN's plotting scripts (docs/guide_gradient_analysis of that project). A gradient that
-// was not computed is named in the caption and never drawn as zero. Package figure draws.
+// The file names, and what each one shows, are those of RAGEN's plotting scripts (docs/guide_gradient_analysis of that
+// project). A gradient that was not computed is named in the caption and never drawn as zero. Package figure draws.
 package plot

@@ -29,7 +29,8 @@ type StepsError struct{ Missing, Available []int }
 
 func (e *StepsError) Error() string {
 	if len(e.Available) == 0 {
-		return fmt.Sprintf("step %s: no step of this run has a gradient analysis; see [analysis] in the configuration", join(e.Missing))
+		return fmt.Sprintf("step %s: no step of this run has a gradient analysis; see [analysis] in the configuration",
+			join(e.Missing))
 	}
 	return fmt.Sprintf("step %s has no gradient analysis; analysed: %s", join(e.Missing), join(e.Available))
 }
@@ -38,9 +39,9 @@ func join(steps []int) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(steps), "[]"), " ", ", ")
 }
 
-// Draw writes a run's figures: without Steps the training curves, the gradient analysis of every analysed step and, from three of
-// them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still holds is drawn before
-// its error is returned.
+// Draw writes a run's figures: without Steps the training curves, the gradient analysis of every analysed step and,
+// from three of them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still
+// holds is drawn before its error is returned.
 func Draw(ctx context.Context, r *rundir.Run, o Options) error {
 	prefix := postFilter
 	if o.Prefilter {

@@ -29,9 +29,11 @@ func analysed(withTables bool) map[string]any {
 	for i, name := range []string{"bucket_1", "bucket_2", "bucket_10", "all"} {
 		p, x := "grad_norm/"+name+"/", float64(i+1)
 		for key, v := range map[string]float64{
-			"sample_count": 8, "group_rv_count": 2, "reward_std_mean": x, "reward_std_min": x - 0.5, "reward_std_max": x + 0.5,
-			"task": x / 10, "entropy": 0.003, "per_sample/task": x / 80, "per_token/task": x / 8000,
-			"per_sample/entropy": 0.0004, "per_token/entropy": 0.000004, "loss/policy": 0.02 - x/100, "loss/entropy": -0.001, "loss/total": 0.01,
+			"sample_count": 8, "group_rv_count": 2, "reward_std_mean": x, "reward_std_min": x - 0.5,
+			"reward_std_max": x + 0.5,
+			"task":           x / 10, "entropy": 0.003, "per_sample/task": x / 80, "per_token/task": x / 8000,
+			"per_sample/entropy": 0.0004, "per_token/entropy": 0.000004, "loss/policy": 0.02 - x/100,
+			"loss/entropy": -0.001, "loss/total": 0.01,
 		} {
 			m[p+key] = v
 		}
@@ -99,7 +101,8 @@ func drawAll(t *testing.T, dir string, o Options) (wrote, notes []string, err er
 
 func stepFiles(dir string, n int) []string {
 	var out []string
-	for _, name := range []string{"summary_step_%d.png", "plots_step_%d.png", "loss_plots_step_%d.png", "reward_std_step_%d.png",
+	for _, name := range []string{"summary_step_%d.png", "plots_step_%d.png", "loss_plots_step_%d.png",
+		"reward_std_step_%d.png",
 		"normed_grads_step_%d.png", "metrics_step_%d.json", "bucket_rv_table_step_%d.csv"} {
 		out = append(out, filepath.Join(dir, "gradient_analysis_"+fmt.Sprintf(name, n)))
 	}
@@ -132,7 +135,8 @@ func checkPNG(t *testing.T, path string, dpi int) {
 			}
 		}
 	}
-	if size.X < 4*dpi || size.Y < 2*dpi || size.X > 12*dpi || size.Y > 15*dpi || 1000*dark < size.X*size.Y || 2000*coloured < size.X*size.Y {
+	if size.X < 4*dpi || size.Y < 2*dpi || size.X > 12*dpi || size.Y > 15*dpi || 1000*dark < size.X*size.Y ||
+		2000*coloured < size.X*size.Y {
 		t.Errorf("%s: %v pixels, %d dark and %d coloured ones", path, size, dark, coloured)
 	}
 }
@@ -165,7 +169,8 @@ func TestStepSelectionAndExports(t *testing.T) {
 	dir := writeRun(t, 1, 11)
 	out := filepath.Join(dir, "elsewhere")
 	wrote, _, err := drawAll(t, filepath.Join(dir, "metrics.jsonl"), Options{Steps: []int{11, 11}, Dir: out})
-	if err != nil || len(wrote) != 7 || !strings.HasSuffix(wrote[0], "elsewhere/gradient_analysis_summary_step_11.png") {
+	if err != nil || len(wrote) != 7 || !strings.HasSuffix(wrote[0],
+		"elsewhere/gradient_analysis_summary_step_11.png") {
 		t.Fatalf("wrote %q, error %v; want the seven files of step 11", wrote, err)
 	}
 	csv, err := os.ReadFile(filepath.Join(out, "gradient_analysis_bucket_rv_table_step_11.csv"))
@@ -182,7 +187,8 @@ func TestStepSelectionAndExports(t *testing.T) {
 		t.Fatal(err)
 	}
 	table, _ := row["grad_norm/all/group_rv_table"].(map[string]any)
-	if row["step"] != 11.0 || row["grad_norm/bucket_2/task"] != 0.2 || row["actor/pg_loss"] != math.Sin(11) || table["columns"] == nil {
+	if row["step"] != 11.0 || row["grad_norm/bucket_2/task"] != 0.2 || row["actor/pg_loss"] != math.Sin(11) ||
+		table["columns"] == nil {
 		t.Errorf("the JSON is not the whole row: %s", text)
 	}
 	if !strings.HasPrefix(string(text), "{\n  \"actor/grad_norm\": ") {
@@ -191,7 +197,8 @@ func TestStepSelectionAndExports(t *testing.T) {
 
 	wrote, _, err = drawAll(t, dir, Options{Steps: []int{11, 12, 40}})
 	var missing *StepsError
-	if !errors.As(err, &missing) || len(wrote) > 0 || !strings.Contains(err.Error(), "step 12, 40") || !strings.Contains(err.Error(), "analysed: 1, 11") {
+	if !errors.As(err, &missing) || len(wrote) > 0 || !strings.Contains(err.Error(), "step 12, 40") ||
+		!strings.Contains(err.Error(), "analysed: 1, 11") {
 		t.Errorf("wrote %q, error %v", wrote, err)
 	}
 }
@@ -206,7 +213,8 @@ func TestAbsentIsNotZero(t *testing.T) {
 		t.Errorf("buckets %q, want %q", labels, want)
 	}
 	if f := s.norms(); len(f.Panels) != 4 || !strings.Contains(f.Caption, "not computed: KL") {
-		t.Errorf("%d panels, caption %q; want two each of entropy and task, and KL named as not computed", len(f.Panels), f.Caption)
+		t.Errorf("%d panels, caption %q; want two each of entropy and task, and KL named as not computed",
+			len(f.Panels), f.Caption)
 	}
 	list := proper(s.buckets)
 	p := strengthPanel(list, regulariserTitle(list), regularisers, "interval")
@@ -230,7 +238,8 @@ func TestTablesThatDisagreeAreNotUsed(t *testing.T) {
 func TestIncompleteRuns(t *testing.T) {
 	dir := writeRun(t)
 	wrote, notes, err := drawAll(t, dir, Options{})
-	if err != nil || !reflect.DeepEqual(wrote, []string{"plots/training.png"}) || len(notes) != 1 || !strings.Contains(notes[0], "no step has a gradient analysis") {
+	if err != nil || !reflect.DeepEqual(wrote, []string{"plots/training.png"}) || len(notes) != 1 ||
+		!strings.Contains(notes[0], "no step has a gradient analysis") {
 		t.Errorf("without analysis: wrote %q, notes %q, error %v", wrote, notes, err)
 	}
 	file := filepath.Join(dir, "metrics.jsonl")
@@ -238,8 +247,10 @@ func TestIncompleteRuns(t *testing.T) {
 	if err := os.WriteFile(file, append(whole, "{broken\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if wrote, _, err = drawAll(t, dir, Options{}); err == nil || !strings.Contains(err.Error(), "metrics.jsonl:32:") || len(wrote) != 1 {
-		t.Errorf("broken line: wrote %q, error %v; want the training curves and an error that names line 32", wrote, err)
+	if wrote, _, err = drawAll(t, dir, Options{}); err == nil || !strings.Contains(err.Error(), "metrics.jsonl:32:") ||
+		len(wrote) != 1 {
+		t.Errorf("broken line: wrote %q, error %v; want the training curves and an error that names line 32", wrote,
+			err)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -270,16 +281,19 @@ func TestDrawSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dirs := []StepDir{{0, filepath.Join(root, "a")}, {20, filepath.Join(root, "b")}, {40, filepath.Join(root, "c.json")}}
+	dirs := []StepDir{{0, filepath.Join(root, "a")}, {20, filepath.Join(root, "b")},
+		{40, filepath.Join(root, "c.json")}}
 	out := filepath.Join(root, "figures", "grid.png")
 	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err != nil {
 		t.Fatal(err)
 	}
 	checkPNG(t, out, figure.PrintDPI)
-	if err := os.WriteFile(filepath.Join(root, "c.json"), []byte(`{"step": 3, "actor/pg_loss": 1}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "c.json"), []byte(`{"step": 3, "actor/pg_loss": 1}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err == nil || !strings.Contains(err.Error(), "c.json has no gradient analysis") {
+	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err == nil ||
+		!strings.Contains(err.Error(), "c.json has no gradient analysis") {
 		t.Errorf("a file without analysis: %v", err)
 	}
 }

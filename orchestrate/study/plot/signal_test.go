@@ -8,7 +8,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// A bucket of n groups shows norms per group, so that a large bucket does not look strong by its size, and says why it has no interval.
+// A bucket of n groups shows norms per group, so that a large bucket does not look strong by its size, and says why it
+// has no interval.
 func TestStrengthIsPerGroup(t *testing.T) {
 	b := func(n float64, more map[string]float64) bucket {
 		values := map[string]float64{"group_rv_count": n, "task": 6}
@@ -18,7 +19,8 @@ func TestStrengthIsPerGroup(t *testing.T) {
 		return bucket{values: values, exact: true}
 	}
 	estimate := map[string]float64{"signal_per_group/task": 0.5}
-	whole := map[string]float64{"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}
+	whole := map[string]float64{"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25,
+		"signal_per_group_high/task": 2}
 	for _, c := range []struct {
 		bucket bucket
 		want   strength
@@ -27,7 +29,8 @@ func TestStrengthIsPerGroup(t *testing.T) {
 		{b(2, estimate), strength{measured: 3, signal: 0.5, hasSignal: true, why: "2 groups: no interval"}},
 		{b(1, nil), strength{measured: 6, why: "1 group: no estimate"}},
 		{b(4, nil), strength{measured: 1.5, why: "statistics off"}},
-		{bucket{values: map[string]float64{"group_rv_count": 4, "task": 6}}, strength{measured: 6, why: "no estimate in this profile"}},
+		{bucket{values: map[string]float64{"group_rv_count": 4, "task": 6}},
+			strength{measured: 6, why: "no estimate in this profile"}},
 	} {
 		if got, ok := c.bucket.strength("task"); !ok || got != c.want {
 			t.Errorf("strength %+v, want %+v", got, c.want)
@@ -62,15 +65,18 @@ func TestFiguresShowIntervals(t *testing.T) {
 	values := analysed(true)
 	for _, name := range []string{"bucket_1", "bucket_2", "all"} {
 		p := "grad_norm/" + name + "/"
-		values[p+"signal_per_group/task"], values[p+"signal_per_group_low/task"], values[p+"signal_per_group_high/task"] = 0.25, 0.01, 4.0
+		values[p+"signal_per_group/task"], values[p+"signal_per_group_low/task"],
+			values[p+"signal_per_group_high/task"] = 0.25, 0.01, 4.0
 	}
 	f := newStep("run", metrics.Record{Step: 1, Values: values}, postFilter).summary()
 	p := f.Panels[0]
 	estimate := p.Marks[1]
-	if estimate.Label != "without noise, 90% interval" || len(estimate.X) != 2 || estimate.Low[0] != 0.01 || estimate.High[1] != 4 {
+	if estimate.Label != "without noise, 90% interval" || len(estimate.X) != 2 || estimate.Low[0] != 0.01 ||
+		estimate.High[1] != 4 {
 		t.Errorf("the estimates are %+v", estimate)
 	}
-	// The ranges of the groups' standard deviations and their number stand below each bucket, each line with what it is.
+	// The ranges of the groups' standard deviations and their number stand below each bucket, each line with what it
+	// is.
 	rows := ""
 	for _, row := range p.X.Rows {
 		rows += fmt.Sprintf("%s %v; ", row.Head, row.Cells)
@@ -105,9 +111,11 @@ func TestCaptionsWarnOfNoise(t *testing.T) {
 
 // Where a bucket has no interval the figure says why; and the norm of a sum is per group as its parts are.
 func TestPanelsSayWhyAnIntervalIsMissing(t *testing.T) {
-	few := bucket{name: "bucket_1", label: "Q1", exact: true, values: map[string]float64{"group_rv_count": 2, "task": 6, "signal_per_group/task": 0.5}}
-	many := bucket{name: "bucket_2", label: "Q2", exact: true, values: map[string]float64{"group_rv_count": 4, "task": 6, "kl": 3, "entropy": 4, "cosine/entropy_kl": 0,
-		"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}}
+	few := bucket{name: "bucket_1", label: "Q1", exact: true,
+		values: map[string]float64{"group_rv_count": 2, "task": 6, "signal_per_group/task": 0.5}}
+	many := bucket{name: "bucket_2", label: "Q2", exact: true,
+		values: map[string]float64{"group_rv_count": 4, "task": 6, "kl": 3, "entropy": 4, "cosine/entropy_kl": 0,
+			"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25, "signal_per_group_high/task": 2}}
 	p := strengthPanel([]bucket{few, many}, "task", task, "interval")
 	if words := p.Marks[2].Text; len(words) != 1 || words[0] != "2 groups: no interval" {
 		t.Errorf("written are %q, want why there is no interval", words)

@@ -14,8 +14,8 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// Signal is an analysis in a table of them: what is varied from column to column, what from row to row, and the run or probe that holds it. Its
-// last analysed step counts.
+// Signal is an analysis in a table of them: what is varied from column to column, what from row to row, and the run or
+// probe that holds it. Its last analysed step counts.
 type Signal struct{ Column, Row, Path string }
 
 // signalTable has the analyses by column and row, both in the order of their first appearance.
@@ -61,19 +61,22 @@ func readSignals(list []Signal) (signalTable, error) {
 	for x, column := range t.cells {
 		for y, cell := range column {
 			if cell.buckets == nil {
-				return t, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row", t.columns[x], t.rows[y])
+				return t, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row", t.columns[x],
+					t.rows[y])
 			}
 			if other := t.cells[0][0]; profileOf(cell.record) != profileOf(other.record) {
-				return t, fmt.Errorf("%s/%s has the %s, %s/%s the %s, and their norms mean different things", t.columns[x], t.rows[y],
-					describeProfile(profileOf(cell.record)), t.columns[0], t.rows[0], describeProfile(profileOf(other.record)))
+				return t, fmt.Errorf("%s/%s has the %s, %s/%s the %s, and their norms mean different things",
+					t.columns[x], t.rows[y],
+					describeProfile(profileOf(cell.record)), t.columns[0], t.rows[0],
+					describeProfile(profileOf(other.record)))
 			}
 		}
 	}
 	return t, nil
 }
 
-// DrawSignals writes a table of analyses as a PNG, the task gradient of each per bucket, and returns a sentence per column that says what the
-// intervals allow to say.
+// DrawSignals writes a table of analyses as a PNG, the task gradient of each per bucket, and returns a sentence per
+// column that says what the intervals allow to say.
 func DrawSignals(ctx context.Context, title string, list []Signal, out string, dpi int) ([]string, error) {
 	t, err := readSignals(list)
 	if err != nil {
@@ -95,21 +98,23 @@ func DrawSignals(ctx context.Context, title string, list []Signal, out string, d
 
 func (t signalTable) figure(title string) figure.Figure {
 	profile := profileOf(t.cells[0][0].record)
-	f := figure.Figure{Title: title, Width: 3.7, Height: 2, Caption: describeProfile(profile) + "; buckets by reward variance, Q1 = lowest"}
+	f := figure.Figure{Title: title, Width: 3.7, Height: 2, Caption: describeProfile(profile) +
+		"; buckets by reward variance, Q1 = lowest"}
 	f.Note(caveat(profile))
 	columns := make([][]figure.Panel, len(t.columns)) // each form of the gradient has a range of its own
 	for x, column := range t.columns {
 		for y, row := range t.rows {
 			cell := t.cells[x][y]
-			columns[x] = append(columns[x], strengthPanel(cell.buckets, column+", "+row, task, intervalText(cell.record.Float("grad_analysis/confidence"))))
+			columns[x] = append(columns[x], strengthPanel(cell.buckets, column+", "+row, task,
+				intervalText(cell.record.Float("grad_analysis/confidence"))))
 		}
 	}
 	arrange(&f, columns)
 	return f
 }
 
-// read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from which reward standard deviation on the
-// gradient can be told from zero.
+// read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from
+// which reward standard deviation on the gradient can be told from zero.
 func (t signalTable) read(column string, cells []signalCell) string {
 	largest := 0.0
 	for _, cell := range cells {
@@ -137,13 +142,15 @@ func (t signalTable) read(column string, cells []signalCell) string {
 	return text + "; norms per group" + power + "."
 }
 
-// end says whether one end of the buckets has a gradient, row by row, with its estimates times factor; told, whether any has.
+// end says whether one end of the buckets has a gradient, row by row, with its estimates times factor; told, whether
+// any has.
 func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) bucket) (text string, told bool) {
 	var words, rows []string
 	for y, cell := range cells {
 		estimate := "no interval"
 		if s, ok := at(cell.buckets).strength("task"); ok && s.hasIntervals {
-			estimate = fmt.Sprintf("%s [%s, %s]", figure.Short(factor*s.signal, 2), figure.Short(factor*s.low, 2), figure.Short(factor*s.high, 2))
+			estimate = fmt.Sprintf("%s [%s, %s]", figure.Short(factor*s.signal, 2), figure.Short(factor*s.low, 2),
+				figure.Short(factor*s.high, 2))
 			if s.low > 0 {
 				rows = append(rows, t.rows[y])
 			}
@@ -161,15 +168,16 @@ func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) b
 	return verdict + "(" + strings.Join(words, ", ") + ")", len(rows) > 0
 }
 
-// threshold names the first bucket whose gradient is not zero and how strong it is beside the last one's; false where none has one or only the
-// last.
+// threshold names the first bucket whose gradient is not zero and how strong it is beside the last one's; false where
+// none has one or only the last.
 func threshold(list []bucket) (string, bool) {
 	last, _ := list[len(list)-1].strength("task")
 	for _, b := range list[:len(list)-1] {
 		s, ok := b.strength("task")
 		std, known := b.get("reward_std_mean")
 		if ok && known && s.hasIntervals && s.low > 0 && last.signal > 0 {
-			return fmt.Sprintf("an in-group std of %s on (%s, %s times as strong as %s)", figure.Short(std, 2), b.label, figure.Short(s.signal/last.signal, 2), list[len(list)-1].label), true
+			return fmt.Sprintf("an in-group std of %s on (%s, %s times as strong as %s)", figure.Short(std, 2), b.label,
+				figure.Short(s.signal/last.signal, 2), list[len(list)-1].label), true
 		}
 	}
 	return "", false

@@ -27,7 +27,8 @@ func probe(t *testing.T, profile string, lowest, highest [3]float64) string {
 		p := fmt.Sprintf("grad_norm/bucket_%d/", i+1)
 		m[p+"sample_count"], m[p+"group_rv_count"], m[p+"reward_std_mean"] = 32.0, 4.0, float64(i+1)
 		m[p+"task"] = 4 * 0.05 * float64(i+1) // the measured norm per group is 0.05 and 0.1
-		m[p+"signal_per_group/task"], m[p+"signal_per_group_low/task"], m[p+"signal_per_group_high/task"] = estimate[0], estimate[1], estimate[2]
+		m[p+"signal_per_group/task"], m[p+"signal_per_group_low/task"], m[p+"signal_per_group_high/task"] = estimate[0],
+			estimate[1], estimate[2]
 	}
 	if err := logger.Log(1, m); err != nil {
 		t.Fatal(err)
@@ -52,13 +53,15 @@ func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if picture, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || picture.Width < 800 || picture.Height < 450 {
+	if picture, err := png.DecodeConfig(bytes.NewReader(data)); err != nil || picture.Width < 800 ||
+		picture.Height < 450 {
 		t.Errorf("%+v, %v: want three columns and two rows", picture, err)
 	}
 	const half = "give a gradient that is not zero before only (9 [6, 11] before, 0 [0, 2] after)"
 	const none = "give one that cannot be told from zero (0 [0, 2] before, 0 [0, 2] after)"
 	want := []string{
-		"With a, groups that differ most " + half + ", groups that differ least " + none + "; norms per group (× 1e−2).",
+		"With a, groups that differ most " + half + ", groups that differ least " + none +
+			"; norms per group (× 1e−2).",
 		strings.ReplaceAll("With b nothing can be told apart here: groups that differ most "+none+", groups that differ least "+none+".", "[0, 2]", "[0, 0.02]"),
 		"With c, groups that differ most give a gradient that is not zero (0.18 [0.12, 0.22] before, 0.09 [0.06, 0.11] after), " +
 			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); a gradient is seen from an in-group std of 1 on (Q1, 0.5 times as strong as Q2) before; norms per group.",
@@ -79,7 +82,8 @@ func TestSignalsOfAHoleOrOfTwoProfilesAreRefused(t *testing.T) {
 		"paper profile":           {{"a", "before", one}, {"a", "after", paper}},
 		"no step has":             {{"a", "before", writeRun(t)}},
 	} {
-		if _, err := DrawSignals(context.Background(), "", list, filepath.Join(t.TempDir(), "x.png"), testDPI); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := DrawSignals(context.Background(), "", list, filepath.Join(t.TempDir(), "x.png"),
+			testDPI); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -81,8 +81,8 @@ func (s step) summary() figure.Figure {
 	return f
 }
 
-// norms has the gradient norm of each term per bucket and, where the profile allows it, below them norms that can be compared between
-// buckets of different size.
+// norms has the gradient norm of each term per bucket and, where the profile allows it, below them norms that can be
+// compared between buckets of different size.
 func (s step) norms() figure.Figure {
 	var whole, perGroup []figure.Panel
 	what := " gradient"
@@ -95,7 +95,8 @@ func (s step) norms() figure.Figure {
 		}
 		whole = append(whole, s.bars(t.title+what, t.name, "L2 norm", t))
 		if s.profile == "exact" {
-			perGroup = append(perGroup, strengthPanel(s.buckets, t.title+" gradient per group", []term{t}, s.intervals()))
+			perGroup = append(perGroup, strengthPanel(s.buckets, t.title+" gradient per group", []term{t},
+				s.intervals()))
 		}
 	}
 	f := s.figure("plots", max(len(whole), 2), 2.7, 2, append(whole, perGroup...)...)
@@ -109,12 +110,14 @@ func (s step) norms() figure.Figure {
 
 // losses has the loss terms per bucket.
 func (s step) losses() figure.Figure {
-	return s.figure("loss_plots", 2, 3.2, 1.9, s.bars("Policy loss", "loss/policy", "loss", terms[2]), s.bars("Entropy term", "loss/entropy", "loss", terms[1]),
-		s.bars("KL term", "loss/kl", "loss", terms[0]), s.bars("Total loss", "loss/total", "loss", term{color: figure.Purple}))
+	return s.figure("loss_plots", 2, 3.2, 1.9, s.bars("Policy loss", "loss/policy", "loss", terms[2]),
+		s.bars("Entropy term", "loss/entropy", "loss", terms[1]),
+		s.bars("KL term", "loss/kl", "loss", terms[0]),
+		s.bars("Total loss", "loss/total", "loss", term{color: figure.Purple}))
 }
 
-// normalized has, above each other, the norms divided by the bucket's episodes and by its sampled tokens: the two differ by
-// orders of magnitude and cannot share an axis.
+// normalized has, above each other, the norms divided by the bucket's episodes and by its sampled tokens: the two
+// differ by orders of magnitude and cannot share an axis.
 func (s step) normalized() figure.Figure {
 	var episodes, tokens []figure.Panel
 	for _, t := range terms {
@@ -130,13 +133,14 @@ func (s step) normalized() figure.Figure {
 
 // std has the mean reward standard deviation of each bucket's groups, with the smallest and the largest as bars.
 func (s step) std() figure.Figure {
-	f := s.figure("reward_std", 1, 4, 2.6, s.bars("Reward std", "reward_std_mean", stdLabel, term{color: figure.Vermilion}))
+	f := s.figure("reward_std", 1, 4, 2.6, s.bars("Reward std", "reward_std_mean", stdLabel,
+		term{color: figure.Vermilion}))
 	f.Note("error bars: smallest and largest group")
 	return f
 }
 
-// bars is a panel of one metric per bucket, with values written above bars and their error bars, and "all" in grey. A bucket without the
-// metric has no bar.
+// bars is a panel of one metric per bucket, with values written above bars and their error bars, and "all" in grey. A
+// bucket without the metric has no bar.
 func (s step) bars(title, name, unit string, t term) figure.Panel {
 	p := figure.Panel{Title: title, X: axis(s.buckets), Y: figure.Axis{Label: unit}}
 	if !computed(s.buckets, name) {
@@ -148,7 +152,8 @@ func (s step) bars(title, name, unit string, t term) figure.Panel {
 			largest = math.Max(largest, math.Abs(v))
 		}
 	}
-	own, all := figure.Mark{Kind: figure.Bars, Color: t.color, Text: []string{}}, figure.Mark{Kind: figure.Bars, Color: figure.Grey, Text: []string{}}
+	own, all := figure.Mark{Kind: figure.Bars, Color: t.color, Text: []string{}},
+		figure.Mark{Kind: figure.Bars, Color: figure.Grey, Text: []string{}}
 	for i, b := range s.buckets {
 		m := &own
 		if b.name == "all" {
@@ -190,7 +195,8 @@ func (s step) draw(out *output) error {
 	if s.hasStd() {
 		figures = append(figures, s.std())
 	} else {
-		out.options.Note(fmt.Sprintf("step %d: no %s: every bucket's reward std is zero or was not logged", s.record.Step, s.file("reward_std", "png")))
+		out.options.Note(fmt.Sprintf("step %d: no %s: every bucket's reward std is zero or was not logged",
+			s.record.Step, s.file("reward_std", "png")))
 	}
 	for _, f := range append(figures, s.normalized()) {
 		if err := out.figure(f); err != nil {
@@ -228,7 +234,8 @@ func (s step) writeJSON(w io.Writer) error {
 	return encoder.Encode(object)
 }
 
-// stdTable lists the groups of the buckets with their reward standard deviations. Buckets whose groups were not logged have none.
+// stdTable lists the groups of the buckets with their reward standard deviations. Buckets whose groups were not logged
+// have none.
 func (s step) stdTable() *table.Table {
 	t := table.New("bucket", "group_id", "reward_std", "profile")
 	for _, b := range proper(s.buckets) {

@@ -26,9 +26,9 @@ const (
 	dodge    = 0.16 // keeps the marks of several terms apart within a bucket's place
 )
 
-// strengthPanel shows, bucket beside bucket, how strong a group's gradient is: the measured norm as a ring, and the estimate without noise with
-// its interval as a dot. Where an estimate or an interval is missing, the panel says why. With two terms there is a third ring: the norm
-// of their sum. It is empty where none of the terms was computed.
+// strengthPanel shows, bucket beside bucket, how strong a group's gradient is: the measured norm as a ring, and the
+// estimate without noise with its interval as a dot. Where an estimate or an interval is missing, the panel says why.
+// With two terms there is a third ring: the norm of their sum. It is empty where none of the terms was computed.
 func strengthPanel(list []bucket, title string, of []term, intervals string) figure.Panel {
 	shown := slices.DeleteFunc(slices.Clone(of), func(t term) bool { return !computed(list, t.name) })
 	unit := "gradient L2 norm"
@@ -37,7 +37,8 @@ func strengthPanel(list []bucket, title string, of []term, intervals string) fig
 	}
 	p := figure.Panel{Title: title, X: axis(list), Y: figure.Axis{Label: unit, Low: 0, High: 1e-12}}
 	for i, t := range shown {
-		measured, estimate := figure.Mark{Kind: figure.Rings, Color: t.color, Label: t.title}, figure.Mark{Kind: figure.Dots, Color: t.color, Width: 2}
+		measured, estimate := figure.Mark{Kind: figure.Rings, Color: t.color, Label: t.title},
+			figure.Mark{Kind: figure.Dots, Color: t.color, Width: 2}
 		if len(of) == 1 {
 			measured.Label, estimate.Color = "measured, with noise", figure.Ink
 		}
@@ -73,7 +74,8 @@ func strengthPanel(list []bucket, title string, of []term, intervals string) fig
 	return p
 }
 
-// sumOf is the norm of the sum of two terms' gradients, or the sum of their norms where the angle between them is not known.
+// sumOf is the norm of the sum of two terms' gradients, or the sum of their norms where the angle between them is not
+// known.
 func sumOf(list []bucket, two []term) figure.Mark {
 	m := figure.Mark{Kind: figure.Rings, Color: figure.Purple, Label: "norm of the sum"}
 	for x, b := range list {
@@ -147,13 +149,16 @@ func stdIntervals(list []bucket, title string) figure.Panel {
 			m.AddInterval(float64(x), mean, low, high)
 		}
 	}
-	return figure.Panel{Title: title, X: axis(list), Y: figure.Axis{Label: stdLabel, Log: true}, Marks: []figure.Mark{m}}
+	return figure.Panel{Title: title, X: axis(list), Y: figure.Axis{Label: stdLabel, Log: true},
+		Marks: []figure.Mark{m}}
 }
 
-// stdBoxes has a box plot per bucket of its groups' reward standard deviations; where they were not logged, the mean with its range.
+// stdBoxes has a box plot per bucket of its groups' reward standard deviations; where they were not logged, the mean
+// with its range.
 func stdBoxes(list []bucket) figure.Panel {
 	boxes := figure.Mark{Kind: figure.Boxes, Color: figure.Vermilion}
-	means := figure.Mark{Kind: figure.Dots, Color: figure.Vermilion, Width: 2.6, Label: "mean, smallest and largest group"}
+	means := figure.Mark{Kind: figure.Dots, Color: figure.Vermilion, Width: 2.6,
+		Label: "mean, smallest and largest group"}
 	for x, b := range list {
 		if len(b.stds) > 0 {
 			boxes.Groups = append(boxes.Groups, b.stds)
@@ -162,7 +167,8 @@ func stdBoxes(list []bucket) figure.Panel {
 			means.AddInterval(float64(x), mean, low, high)
 		}
 	}
-	p := figure.Panel{Title: "Reward std", X: axis(list), Y: figure.Axis{Label: stdLabel, Low: 0, High: 1e-6}, Marks: []figure.Mark{boxes}}
+	p := figure.Panel{Title: "Reward std", X: axis(list), Y: figure.Axis{Label: stdLabel, Low: 0, High: 1e-6},
+		Marks: []figure.Mark{boxes}}
 	if len(means.X) > 0 {
 		p.Add(means)
 	}

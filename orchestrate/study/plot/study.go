@@ -35,8 +35,8 @@ type StudyRun struct {
 	Run     *rundir.Run // nil when it logged nothing
 }
 
-// Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where two axes make up the
-// conditions, a map of success over them.
+// Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where
+// two axes make up the conditions, a map of success over them.
 func Study(name string, list []StudyCondition) []figure.Figure {
 	list, names := brief(list)
 	var conditions []Condition
@@ -88,8 +88,8 @@ func Study(name string, list []StudyCondition) []figure.Figure {
 // longestLabel in characters: longer ones would leave a figure no room.
 const longestLabel = 40
 
-// brief labels conditions: a value on a single axis with the axis's name; values on several axes alone where whole labels are too long, and what
-// they are of is for the caption.
+// brief labels conditions: a value on a single axis with the axis's name; values on several axes alone where whole
+// labels are too long, and what they are of is for the caption.
 func brief(list []StudyCondition) (out []StudyCondition, names string) {
 	if !slices.ContainsFunc(list, func(c StudyCondition) bool { return len(c.Coordinates) > 1 }) {
 		out = slices.Clone(list)
@@ -149,14 +149,17 @@ var ends = map[string]struct {
 	label string
 	color color.NRGBA
 }{
-	"finished": {"finished", figure.Green}, "stopped_early": {"stopped early by a collapse rule", figure.Vermilion}, "failed": {"failed", figure.Ink},
-	"paused": {"not promoted further", figure.Sky}, "running": {"not finished", figure.Grey}, "pending": {"not finished", figure.Grey},
+	"finished": {"finished", figure.Green}, "stopped_early": {"stopped early by a collapse rule", figure.Vermilion},
+	"failed": {"failed", figure.Ink},
+	"paused": {"not promoted further", figure.Sky}, "running": {"not finished", figure.Grey},
+	"pending": {"not finished", figure.Grey},
 }
 
 // whole tells whether a run came as far as it was to come.
 func (r StudyRun) whole() bool { return r.Status == "finished" || r.Status == "paused" }
 
-// endMarks are empty marks for the ends that occur, in the order of the legend; a run that came as far as it was to come has a mark of that kind.
+// endMarks are empty marks for the ends that occur, in the order of the legend; a run that came as far as it was to
+// come has a mark of that kind.
 func endMarks(list []StudyCondition, kind figure.Kind) (out []figure.Mark, of map[string]int) {
 	of = map[string]int{}
 	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running", "pending"} {
@@ -205,7 +208,8 @@ func finalSuccess(name string, list []StudyCondition) figure.Figure {
 			runs[of[r.Status]].Add(x, y+0.16*(float64(len(c.Runs)-1)/2-float64(k)))
 		}
 	}
-	p := figure.Panel{X: figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, Y: rowAxis(labels), Marks: append([]figure.Mark{means, stopped}, runs...)}
+	p := figure.Panel{X: figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, Y: rowAxis(labels),
+		Marks: append([]figure.Mark{means, stopped}, runs...)}
 	return figure.Figure{Name: "final_success.png", Title: name + ": final success",
 		Caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a run without a validation stands at 0",
 		Columns: 1, Width: 5.4, Height: rowsHeight(len(list), 20), Panels: []figure.Panel{p}}
@@ -244,7 +248,8 @@ func timeline(name string, list []StudyCondition) figure.Figure {
 	}
 	p.X = figure.Axis{Label: "training steps done", Integer: true, Low: 0, High: float64(longest)}
 	p.Add(append(marks, reasons)...)
-	return figure.Figure{Name: "collapse_timeline.png", Title: name + ": how far each run got", Columns: 1, Width: 5.4, Height: rowsHeight(len(rows), 13), Panels: []figure.Panel{p}}
+	return figure.Figure{Name: "collapse_timeline.png", Title: name + ": how far each run got", Columns: 1, Width: 5.4,
+		Height: rowsHeight(len(rows), 13), Panels: []figure.Panel{p}}
 }
 
 func ruleText(r StudyRun) string {
@@ -271,7 +276,8 @@ func (c StudyCondition) collapsed() (n int) {
 	return n
 }
 
-// heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values each.
+// heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values
+// each.
 func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
 	var x, y []string
 	place := func(names *[]string, name string) float64 {
@@ -299,8 +305,9 @@ func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
 	if len(x) < 2 || len(y) < 2 || !known {
 		return figure.Figure{}, false
 	}
-	f := figure.Figure{Title: name + ": final success", Caption: "mean over runs of the last validation success (%)", Columns: 1,
-		Width: (float64(len(x))*50 + 60) / 72, Height: (float64(len(y))*34 + 30) / 72,
+	f := figure.Figure{Title: name + ": final success", Caption: "mean over runs of the last validation success (%)",
+		Columns: 1,
+		Width:   (float64(len(x))*50 + 60) / 72, Height: (float64(len(y))*34 + 30) / 72,
 		Panels: []figure.Panel{{X: figure.Axis{Names: x}, Y: figure.Axis{Names: y}, Marks: []figure.Mark{m}}}}
 	if most > 0 {
 		f.Note("×: runs that stopped early")
@@ -324,8 +331,10 @@ func (c TurnCurve) Share(turn int) (value, low, high float64) {
 
 // SuccessByTurns draws the success of policies over the number of turns.
 func SuccessByTurns(title string, curves []TurnCurve) figure.Figure {
-	p := figure.Panel{X: figure.Axis{Label: "turns", Integer: true}, Y: figure.Axis{Label: "levels solved by then (%)", Low: 0, High: 1}}
-	f := figure.Figure{Name: "success_by_turns.png", Title: title, Caption: "bands: 95 % intervals", Columns: 1, Width: 5.2, Height: 3}
+	p := figure.Panel{X: figure.Axis{Label: "turns", Integer: true},
+		Y: figure.Axis{Label: "levels solved by then (%)", Low: 0, High: 1}}
+	f := figure.Figure{Name: "success_by_turns.png", Title: title, Caption: "bands: 95 % intervals", Columns: 1,
+		Width: 5.2, Height: 3}
 	for i, c := range curves {
 		m := figure.Mark{Label: c.Label, Color: figure.Color(i)}
 		for turn := range c.Solved {

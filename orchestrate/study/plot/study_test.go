@@ -43,9 +43,11 @@ func TestStudyFigures(t *testing.T) {
 	for i, x := range []string{"0", "0.1"} {
 		for k, y := range []string{"1e-06", "1e-05", "0.0001"} {
 			mean := 0.1*float64(i) + 0.2*float64(k)
-			list = append(list, StudyCondition{Label: "kl=" + x + ",lr=" + y, Coordinates: []string{x, y}, Mean: mean, Low: mean - 0.1, High: mean + 0.1, Runs: []StudyRun{
-				{Seed: 1, Status: "finished", Steps: 10, Success: mean, Run: logged(t, 10, false)},
-				{Seed: 2, Status: "stopped_early", Rule: "reward_variance_collapse", Steps: 6, Success: mean, Run: logged(t, 6, true)}}})
+			list = append(list, StudyCondition{Label: "kl=" + x + ",lr=" + y, Coordinates: []string{x, y}, Mean: mean,
+				Low: mean - 0.1, High: mean + 0.1, Runs: []StudyRun{
+					{Seed: 1, Status: "finished", Steps: 10, Success: mean, Run: logged(t, 10, false)},
+					{Seed: 2, Status: "stopped_early", Rule: "reward_variance_collapse", Steps: 6, Success: mean,
+						Run: logged(t, 6, true)}}})
 		}
 	}
 	names := map[string]figure.Figure{}
@@ -91,11 +93,13 @@ func TestStudyFigures(t *testing.T) {
 // The mean goes as far as all runs do: beyond that it would be of those that survived.
 func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 	percent := conditionPanel{factor: 1, least: math.Inf(-1), most: 10}
-	m := across([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}}, {{Step: 0, Value: 3}, {Step: 1, Value: 2}}}, percent)
+	m := across([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}},
+		{{Step: 0, Value: 3}, {Step: 1, Value: 2}}}, percent)
 	if len(m.Y) != 2 || m.Y[0] != 2 || m.Y[1] != 2 {
 		t.Errorf("mean %v", m.Y)
 	}
-	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10 at most.
+	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10
+	// at most.
 	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
 		t.Errorf("from %v to %v", m.Low, m.High)
 	}
@@ -112,7 +116,8 @@ func labelled(p figure.Panel) (labels []string) {
 
 // Values of a single axis are named with it: a legend of bare numbers says nothing.
 func TestLegendsNameWhatVaries(t *testing.T) {
-	list := []StudyCondition{{Label: "0", Coordinates: []string{"kl_coef=0"}}, {Label: "0.001", Coordinates: []string{"kl_coef=0.001"}}, {Label: "no critic"}}
+	list := []StudyCondition{{Label: "0", Coordinates: []string{"kl_coef=0"}},
+		{Label: "0.001", Coordinates: []string{"kl_coef=0.001"}}, {Label: "no critic"}}
 	got, _ := brief(list)
 	if got[0].Label != "kl_coef=0" || got[1].Label != "kl_coef=0.001" || got[2].Label != "no critic" {
 		t.Errorf("labels %+v", got)
@@ -140,18 +145,21 @@ func TestManyLongConditions(t *testing.T) {
 		if i == 11 {
 			mean = math.NaN()
 		}
-		list = append(list, StudyCondition{Label: strings.Join(at, ","), Coordinates: at, Mean: mean, Low: math.NaN(), High: math.NaN(),
+		list = append(list, StudyCondition{Label: strings.Join(at, ","), Coordinates: at, Mean: mean, Low: math.NaN(),
+			High: math.NaN(),
 			Runs: []StudyRun{{Seed: 1, Status: "paused", Steps: 3, Success: mean, Run: logged(t, 3, false)}}})
 	}
 	short, names := brief(list)
-	if names != "train_batch_size · n_rollout · actor_lr" || short[3].Label != "3 · 16 · 1e-06" || list[3].Label == short[3].Label {
+	if names != "train_batch_size · n_rollout · actor_lr" || short[3].Label != "3 · 16 · 1e-06" ||
+		list[3].Label == short[3].Label {
 		t.Errorf("%s: %s, from %s", names, short[3].Label, list[3].Label)
 	}
 	if drawn := best(list, 8); len(drawn) != 8 || drawn[0].Mean != 3.0/20 || drawn[7].Mean != 10.0/20 {
 		t.Errorf("the best of them: %+v", drawn)
 	}
 	for _, f := range Study("many", list) {
-		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption, "the best 8 of 12") || !strings.Contains(f.Caption, names) {
+		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption, "the best 8 of 12") ||
+			!strings.Contains(f.Caption, names) {
 			t.Errorf("%s: %s", f.Name, f.Caption)
 		}
 	}

@@ -30,7 +30,8 @@ var trainingPanels = []curves{
 		{key: "rollout/in_group_reward_std", label: "all groups"},
 		{key: "rollout/chosen_in_group_reward_std", label: "kept groups"},
 	}},
-	{title: "Groups kept by the filter", unit: "groups (%)", factor: 100, low: 0, high: 100, list: []curve{{key: "rollout/filter_kept_ratio"}}},
+	{title: "Groups kept by the filter", unit: "groups (%)", factor: 100, low: 0, high: 100,
+		list: []curve{{key: "rollout/filter_kept_ratio"}}},
 	{title: "Policy entropy", unit: "nats per token", list: []curve{{key: "actor/entropy"}}},
 	{title: "Learning rate", unit: "learning rate", low: 0, high: 1e-12, list: []curve{
 		{key: "actor/lr", label: "actor"}, {key: "critic/lr", label: "critic"}, {key: "train/lr", label: "supervised"},
@@ -51,7 +52,8 @@ var trainingPanels = []curves{
 	}},
 	{title: "Policy loss", unit: "loss", list: []curve{{key: "actor/pg_loss"}}},
 	{title: "Value loss", unit: "loss", log: true, list: []curve{{key: "critic/vf_loss"}}},
-	{title: "Variance explained by the critic", unit: "1 − Var(R − V) / Var(R)", list: []curve{{key: "critic/vf_explained_var"}}},
+	{title: "Variance explained by the critic", unit: "1 − Var(R − V) / Var(R)",
+		list: []curve{{key: "critic/vf_explained_var"}}},
 	{title: "Cross-entropy", unit: "nats per token", list: []curve{
 		{key: "train/loss", label: "training"},
 		{key: "val/loss", label: "held out", validation: true},
@@ -213,7 +215,8 @@ func smoothed(points []rundir.Point, factor float64, c color.NRGBA, label string
 	return []figure.Mark{raw, mean}
 }
 
-// window is the number of values that a smoothed one averages: about a twentieth of the curve, odd, and 1 for short curves.
+// window is the number of values that a smoothed one averages: about a twentieth of the curve, odd, and 1 for short
+// curves.
 func window(n int) int {
 	if n < 20 {
 		return 1
@@ -235,9 +238,11 @@ func movingAverage(points []rundir.Point, n int) []rundir.Point {
 	return out
 }
 
-// Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with their intervals.
+// Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with
+// their intervals.
 func Terminal(w io.Writer, r *rundir.Run) error {
-	validation := curves{unit: "success in %", factor: 100, low: 0, high: 100, list: []curve{{key: "val-env/*/success"}}}
+	validation := curves{unit: "success in %", factor: 100, low: 0, high: 100,
+		list: []curve{{key: "val-env/*/success"}}}
 	if len(validation.tags(r)) == 0 {
 		return fmt.Errorf("%s: nothing was validated: expected metrics named val-env/TAG/success", r.Name)
 	}

@@ -32,16 +32,19 @@ func logRun(t *testing.T, steps ...map[string]any) *rundir.Run {
 	return r
 }
 
-// Success stands first and takes a row of its own, whatever else was logged; the learning rate is drawn; nothing else follows of what was not logged.
+// Success stands first and takes a row of its own, whatever else was logged; the learning rate is drawn; nothing else
+// follows of what was not logged.
 func TestSuccessComesFirstAndWide(t *testing.T) {
 	r := logRun(t, map[string]any{"val-env/a/success": 0.5, "val-env/a/non-zero/success": 1.0},
-		map[string]any{"actor/lr": 5e-5, "actor/entropy": 1.0, "train/a/success": 0.25}, map[string]any{"actor/lr": 2.5e-4, "actor/entropy": 0.5})
+		map[string]any{"actor/lr": 5e-5, "actor/entropy": 1.0, "train/a/success": 0.25},
+		map[string]any{"actor/lr": 2.5e-4, "actor/entropy": 0.5})
 	f := Training(r)
 	var titles []string
 	for _, p := range f.Panels {
 		titles = append(titles, p.Title)
 	}
-	if got := strings.Join(titles, ", "); got != "Success, Policy entropy, Learning rate" || !f.Panels[0].Wide || f.Panels[1].Wide {
+	if got := strings.Join(titles, ", "); got != "Success, Policy entropy, Learning rate" || !f.Panels[0].Wide ||
+		f.Panels[1].Wide {
 		t.Errorf("panels %s, the first wide: %v", got, f.Panels[0].Wide)
 	}
 	for _, m := range f.Panels[0].Marks {
@@ -65,10 +68,12 @@ func TestMovingAverage(t *testing.T) {
 
 func TestTimesAddUp(t *testing.T) {
 	r := &rundir.Run{Records: []metrics.Record{{Step: 1, Values: map[string]any{
-		"timing_s/adv": math.Inf(1), "timing_s/gen": 5.0, "timing_s/old_log_prob": 1.0, "timing_s/ref": 2.0, "timing_s/step": 10.0, "timing_s/testing": 4.0}}}}
+		"timing_s/adv": math.Inf(1), "timing_s/gen": 5.0, "timing_s/old_log_prob": 1.0, "timing_s/ref": 2.0,
+		"timing_s/step": 10.0, "timing_s/testing": 4.0}}}}
 	parts, whole := split(r.Records[0])
 	if parts[0] != 5 || parts[1] != 3 || whole != 14 {
-		t.Errorf("parts %v of %v s, want rollout 5, log-probs 3, whole 14 (validation comes on top of the step)", parts, whole)
+		t.Errorf("parts %v of %v s, want rollout 5, log-probs 3, whole 14 (validation comes on top of the step)", parts,
+			whole)
 	}
 	if p := timePanel(r, figure.Axis{}); len(p.Marks) != 4 || p.Marks[0].Label != "other" || p.Marks[0].Y[0] != 14 {
 		t.Errorf("layers %+v, want rollout, log-probs and validation below the whole", p.Marks)
@@ -85,10 +90,12 @@ func TestTerminalHasCurveEndsAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
-	if first, last := lines[len(lines)-2], lines[len(lines)-1]; first != "  after step 0    0.0 %" || last != "  after step 30   75.0 %" {
+	if first, last := lines[len(lines)-2], lines[len(lines)-1]; first != "  after step 0    0.0 %" ||
+		last != "  after step 30   75.0 %" {
 		t.Errorf("ends %q and %q", first, last)
 	}
-	if !strings.Contains(out.String(), "sokoban: validation success in %") || !strings.HasPrefix(strings.TrimSpace(lines[0]), "100") {
+	if !strings.Contains(out.String(), "sokoban: validation success in %") ||
+		!strings.HasPrefix(strings.TrimSpace(lines[0]), "100") {
 		t.Errorf("no curve from 0 to 100 %%:\n%s", out.String())
 	}
 	for i, row := range lines[:11] { // the curve rises from the left of the bottom to the right at 75 %
@@ -96,7 +103,8 @@ func TestTerminalHasCurveEndsAndNothingElse(t *testing.T) {
 			t.Errorf("row %d: %q", i, row)
 		}
 	}
-	if err := Terminal(&out, logRun(t, map[string]any{}, map[string]any{"actor/entropy": 0.5})); err == nil || !strings.Contains(err.Error(), "nothing was validated") {
+	if err := Terminal(&out, logRun(t, map[string]any{}, map[string]any{"actor/entropy": 0.5})); err == nil ||
+		!strings.Contains(err.Error(), "nothing was validated") {
 		t.Error(err)
 	}
 }

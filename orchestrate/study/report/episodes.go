@@ -29,8 +29,8 @@ const (
 	mostTurns = 12
 )
 
-// samples picks episodes from the first and the last validation and the last training step: of each the one with the highest, the middle and the
-// lowest score.
+// samples picks episodes from the first and the last validation and the last training step: of each the one with the
+// highest, the middle and the lowest score.
 func samples(r *rundir.Run) (out []sample, note string, err error) {
 	files := r.Rollouts()
 	var chosen []rundir.Stored
@@ -68,7 +68,8 @@ func samples(r *rundir.Run) (out []sample, note string, err error) {
 }
 
 func newSample(title string, e *episode.Episode, decode func([]int32) string) sample {
-	s := sample{Title: title, Success: e.Success, About: fmt.Sprintf("%s, group %d, score %.3g, %d tokens, ended: %s", e.Tag, e.Group, e.Score, len(e.IDs), e.Stop)}
+	s := sample{Title: title, Success: e.Success, About: fmt.Sprintf("%s, group %d, score %.3g, %d tokens, ended: %s",
+		e.Tag, e.Group, e.Score, len(e.IDs), e.Stop)}
 	at := 0
 	for i, t := range e.Turns {
 		if i == mostTurns {
@@ -84,7 +85,8 @@ func newSample(title string, e *episode.Episode, decode func([]int32) string) sa
 	return s
 }
 
-// decoder reads tokens with the run's own tokenizer, which its checkpoints and its model have; without one it lists them.
+// decoder reads tokens with the run's own tokenizer, which its checkpoints and its model have; without one it lists
+// them.
 func decoder(r *rundir.Run) (decode func([]int32) string, note string) {
 	var places []string
 	for _, c := range slices.Backward(r.Checkpoints()) {
@@ -101,7 +103,8 @@ func decoder(r *rundir.Run) (decode func([]int32) string, note string) {
 		}
 		problem = err
 	}
-	return func(ids []int32) string { return strings.Trim(fmt.Sprint(ids), "[]") }, fmt.Sprintf("Tokens are shown by number: %v. ", problem)
+	return func(ids []int32) string { return strings.Trim(fmt.Sprint(ids), "[]") },
+		fmt.Sprintf("Tokens are shown by number: %v. ", problem)
 }
 
 func shorten(text string) string {

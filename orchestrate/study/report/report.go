@@ -118,7 +118,8 @@ func html(t *table.Table) template.HTML {
 	return t.HTML()
 }
 
-// labelsOf are the runs' names; where two have the same, their directories. A run whose configuration a resumption changed says so.
+// labelsOf are the runs' names; where two have the same, their directories. A run whose configuration a resumption
+// changed says so.
 func labelsOf(runs []*rundir.Run) []string {
 	seen := map[string]int{}
 	for _, r := range runs {
@@ -140,7 +141,8 @@ func labelsOf(runs []*rundir.Run) []string {
 
 func newSection(r *rundir.Run, label string, index int) (section, error) {
 	o := r.Outcome()
-	s := section{Anchor: fmt.Sprintf("run-%d", index+1), Label: label, Status: describe(o), Mood: mood(o), Reason: o.Reason, About: about(r)}
+	s := section{Anchor: fmt.Sprintf("run-%d", index+1), Label: label, Status: describe(o), Mood: mood(o),
+		Reason: o.Reason, About: about(r)}
 	if r.Broken != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("The metrics could not be read to their end: %v", r.Broken))
 	}
@@ -163,7 +165,8 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("No sample episodes: %v", err))
 	}
 	for _, c := range r.Changes() {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("After step %d the run went on with another %s: %s, before %s.", c.Step, c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none")))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("After step %d the run went on with another %s: %s, before %s.",
+			c.Step, c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none")))
 	}
 	s.Warnings = append(s.Warnings, warnings(r)...)
 	for _, c := range r.Checkpoints() {
@@ -226,7 +229,8 @@ func describe(o rundir.Outcome) string {
 	case "":
 		return fmt.Sprintf("%d steps", o.Steps)
 	case "stopped_early":
-		return fmt.Sprintf("stopped early at step %d: %s", o.Steps, strings.ReplaceAll(cmp.Or(o.Rule, "collapse"), "_", " "))
+		return fmt.Sprintf("stopped early at step %d: %s", o.Steps,
+			strings.ReplaceAll(cmp.Or(o.Rule, "collapse"), "_", " "))
 	}
 	return fmt.Sprintf("%s, step %d", strings.ReplaceAll(o.Status, "_", " "), o.Steps)
 }
@@ -245,7 +249,8 @@ func mood(o rundir.Outcome) string {
 func about(r *rundir.Run) string {
 	parts := []string{r.Dir}
 	if i := r.Info; i != nil && i.Model != "" {
-		parts = append(parts, "id "+i.ID, "model "+i.Model, fmt.Sprintf("seed %d", i.Seed), i.Device, i.Platform, "gyre "+i.Gyre)
+		parts = append(parts, "id "+i.ID, "model "+i.Model, fmt.Sprintf("seed %d", i.Seed), i.Device, i.Platform,
+			"gyre "+i.Gyre)
 		if !i.Exact {
 			parts = append(parts, "old log-probs recomputed")
 		}

@@ -16,7 +16,8 @@ import (
 
 const hostile = `</pre><script>alert("x")</script><img src=https://example.org/x onerror=alert(1)>`
 
-// writeRun leaves a run of five steps as a trainer does, with text that would like to be markup wherever others write text.
+// writeRun leaves a run of five steps as a trainer does, with text that would like to be markup wherever others write
+// text.
 func writeRun(t *testing.T, name, config string, analysed ...int) *rundir.Run {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -47,8 +48,10 @@ func writeRun(t *testing.T, name, config string, analysed ...int) *rundir.Run {
 	l.Close()
 	for file, text := range map[string]string{
 		"config.toml": config,
-		"log.txt":     "2026-01-02 03:04:05 hello\n2026-01-02 03:04:06 warning: mind " + hostile + "\n2026-01-02 03:04:07 warning: mind " + hostile + "\n",
-		"run.json":    `{"id": "abcd1234", "status": "stopped_early", "reason": "` + strings.ReplaceAll(hostile, `"`, `\"`) + `", "model": "m"}`,
+		"log.txt": "2026-01-02 03:04:05 hello\n2026-01-02 03:04:06 warning: mind " + hostile +
+			"\n2026-01-02 03:04:07 warning: mind " + hostile + "\n",
+		"run.json": `{"id": "abcd1234", "status": "stopped_early", "reason": "` +
+			strings.ReplaceAll(hostile, `"`, `\"`) + `", "model": "m"}`,
 		"rollouts/validation_4.jsonl": `{"step": 4, "group": 0, "episode": 0, "tag": "<i>sokoban", "ids": [1, 319, 7, 8], "mask": [0, 0, 1, 1], "rewards": [[3, 1.5]], "score": 1.5, "success": true}` + "\n" +
 			`{"step": 4, "group": 1, "episode": 1, "ids": [1, 9], "mask": [0, 1], "rewards": [[1, -1]], "score": -1, "success": false}` + "\n",
 	} {
@@ -82,13 +85,15 @@ func pageOf(t *testing.T, runs ...*rundir.Run) string {
 
 func TestPageHoldsTheRun(t *testing.T) {
 	page := pageOf(t, writeRun(t, "demo", "[run]\nname = \"demo\" # "+hostile+"\n", 1, 3))
-	for _, want := range []string{"demo", "stopped early at step 4", "id abcd1234", "Step 1 (exact profile)", "Step 3 (exact profile)", "validation after step 4, highest score",
+	for _, want := range []string{"demo", "stopped early at step 4", "id abcd1234", "Step 1 (exact profile)",
+		"Step 3 (exact profile)", "validation after step 4, highest score",
 		"score 1.5", "1 319", "7 8", "50.0 %", "Every metric of the last step", "[run]", "mind &lt;/pre&gt;"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	// Of training success, entropy and time; of each analysed step the task's gradient and reward std, and two of its norms.
+	// Of training success, entropy and time; of each analysed step the task's gradient and reward std, and two of its
+	// norms.
 	if n := strings.Count(page, "data:image/svg"); n != 3+2*(2+2) {
 		t.Errorf("%d panels", n)
 	}
@@ -97,7 +102,8 @@ func TestPageHoldsTheRun(t *testing.T) {
 // What policies, environments and failed runs write stays text, and the page asks for nothing.
 func TestPageIsInertAndSelfContained(t *testing.T) {
 	page := pageOf(t, writeRun(t, "demo", "# "+hostile), writeRun(t, "other", "# "+hostile))
-	if strings.Contains(page, "<script") || strings.Contains(page, "<i>sokoban") || strings.Contains(page, "<b>tag") || strings.Contains(page, "<img src=https") {
+	if strings.Contains(page, "<script") || strings.Contains(page, "<i>sokoban") || strings.Contains(page, "<b>tag") ||
+		strings.Contains(page, "<img src=https") {
 		t.Error("text of others is markup in the page")
 	}
 	if !strings.Contains(page, "&lt;script&gt;") {
@@ -108,13 +114,15 @@ func TestPageIsInertAndSelfContained(t *testing.T) {
 			t.Errorf("the page refers to %.60s", reference[1])
 		}
 	}
-	if !strings.Contains(page, "default-src 'none'") || strings.Contains(page, "url(") || strings.Contains(page, "@import") {
+	if !strings.Contains(page, "default-src 'none'") || strings.Contains(page, "url(") ||
+		strings.Contains(page, "@import") {
 		t.Error("the page could load something")
 	}
 }
 
 func TestSeveralRunsAreCompared(t *testing.T) {
-	a, b := writeRun(t, "a", "[filter]\nvalue = 0.9\n[actor]\nlr = 1e-4\n"), writeRun(t, "b", "[filter]\nvalue = 0.5\n[actor]\nlr = 1e-4\n")
+	a, b := writeRun(t, "a", "[filter]\nvalue = 0.9\n[actor]\nlr = 1e-4\n"),
+		writeRun(t, "b", "[filter]\nvalue = 0.5\n[actor]\nlr = 1e-4\n")
 	p, err := newPage(context.Background(), []*rundir.Run{a, b})
 	if err != nil {
 		t.Fatal(err)
@@ -123,11 +131,13 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 		t.Errorf("%d comparisons of %d runs", len(p.Comparison), len(p.Runs))
 	}
 	var text strings.Builder
-	if err := differences([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil || text.String() != "key,a,b\nfilter.value,0.9,0.5\n" {
+	if err := differences([]*rundir.Run{a, b}, []string{"a", "b"}).WriteCSV(&text); err != nil ||
+		text.String() != "key,a,b\nfilter.value,0.9,0.5\n" {
 		t.Errorf("differences %q (%v), want that of filter.value", text.String(), err)
 	}
 	row := outcomes([]*rundir.Run{a}, []string{"a"}).Rows[0]
-	if row[4] != (table.Cell{Value: 0.5, Text: "50.0 %"}) || row[5] != 4 || row[7] != (table.Cell{Value: 0.25, Text: "25.0 %"}) {
+	if row[4] != (table.Cell{Value: 0.5, Text: "50.0 %"}) || row[5] != 4 ||
+		row[7] != (table.Cell{Value: 0.25, Text: "25.0 %"}) {
 		t.Errorf("outcome %v, want a peak of 50 %% at step 4 and 25 %% for the mean of the last three", row)
 	}
 }
@@ -138,7 +148,8 @@ func TestChangesAtAResumptionAreSaid(t *testing.T) {
 	b.Info.Changes = []rundir.Change{{Step: 1, Key: "run.save_every", From: "1", To: "2"}}
 	a.Info.Changes = []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.01", To: "0.0001"}}
 	page := pageOf(t, a, b)
-	for _, want := range []string{"a (changed after step 2)", "After step 2 the run went on with another actor.lr: 0.0001, before 0.01.", "0.0001; to step 2 0.01"} {
+	for _, want := range []string{"a (changed after step 2)",
+		"After step 2 the run went on with another actor.lr: 0.0001, before 0.01.", "0.0001; to step 2 0.01"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %q", want)
 		}
@@ -150,7 +161,8 @@ func TestChangesAtAResumptionAreSaid(t *testing.T) {
 
 // The shares of a run's time add up to the whole, whatever sums and parts of phases were logged beside them.
 func TestTimesAddUpToTheWhole(t *testing.T) {
-	o := rundir.Outcome{Total: 100, Phases: map[string]float64{"gen": 40, "prefill": 10, "decode": 25, "env_wait": 5, "update_actor": 30, "testing": 20, "step": 75, "train_total": 75,
+	o := rundir.Outcome{Total: 100, Phases: map[string]float64{"gen": 40, "prefill": 10, "decode": 25, "env_wait": 5,
+		"update_actor": 30, "testing": 20, "step": 75, "train_total": 75,
 		"eval_total": 20, "total": 100, "filter": 0.5}}
 	sum, seen := 0.0, ""
 	for _, row := range times(o).Rows {

@@ -16,9 +16,11 @@ import (
 	"gyre/orchestrate/study/plot"
 )
 
-// outcomes has a row per run. A success has the interval of the episodes that it is over: a peak over few is beside one over many.
+// outcomes has a row per run. A success has the interval of the episodes that it is over: a peak over few is beside one
+// over many.
 func outcomes(runs []*rundir.Run, labels []string) *table.Table {
-	t := table.New("run", "ended", "steps", "success before", "peak", "at step", "last", fmt.Sprintf("last %d", rundir.LastValidations), "episodes", "entropy",
+	t := table.New("run", "ended", "steps", "success before", "peak", "at step", "last",
+		fmt.Sprintf("last %d", rundir.LastValidations), "episodes", "entropy",
 		"reward std", "grad norm", "hours")
 	for i := range t.Columns {
 		t.Columns[i].Format = "%.3g"
@@ -33,13 +35,16 @@ func outcomes(runs []*rundir.Run, labels []string) *table.Table {
 		if n > 0 {
 			episodes = n
 		}
-		t.Add(labels[i], describe(o), o.Steps, table.Share(o.Baseline, n), table.Share(o.Peak, n), at, table.Share(o.Last, n),
-			table.Share(o.LastMean, n*min(len(o.Success), rundir.LastValidations)), episodes, o.Entropy, o.Spread, o.GradNorm, table.Cell{Value: o.Total / 3600, Text: fmt.Sprintf("%.2f", o.Total/3600)})
+		t.Add(labels[i], describe(o), o.Steps, table.Share(o.Baseline, n), table.Share(o.Peak, n), at,
+			table.Share(o.Last, n),
+			table.Share(o.LastMean, n*min(len(o.Success), rundir.LastValidations)), episodes, o.Entropy, o.Spread,
+			o.GradNorm, table.Cell{Value: o.Total / 3600, Text: fmt.Sprintf("%.2f", o.Total/3600)})
 	}
 	return t
 }
 
-// episodesOf is the number of episodes that a validation's success is over; 0 where that is not known, or is the mean over several tags.
+// episodesOf is the number of episodes that a validation's success is over; 0 where that is not known, or is the mean
+// over several tags.
 func episodesOf(r *rundir.Run) int {
 	tags := r.ValidationEpisodes()
 	if len(tags) != 1 {
@@ -131,11 +136,13 @@ func tagOf(key string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(key, "val-env/"), "/success")
 }
 
-// times divides the run's time into phases that do not overlap: their shares add up to the whole. What took less than a hundredth is in other.
+// times divides the run's time into phases that do not overlap: their shares add up to the whole. What took less than a
+// hundredth is in other.
 func times(o rundir.Outcome) *table.Table {
 	t := &table.Table{Columns: []table.Column{{Name: "phase"}, {Name: "seconds", Format: "%.1f"}, {Name: "share"}}}
 	rest := o.Total
-	names := slices.SortedStableFunc(slices.Values(plot.Phases), func(a, b plot.Phase) int { return cmp.Compare(b.Seconds(o.Phases), a.Seconds(o.Phases)) })
+	names := slices.SortedStableFunc(slices.Values(plot.Phases),
+		func(a, b plot.Phase) int { return cmp.Compare(b.Seconds(o.Phases), a.Seconds(o.Phases)) })
 	for _, p := range names {
 		if s := p.Seconds(o.Phases); o.Total > 0 && s > 0.01*o.Total {
 			t.Add(p.Label, s, table.Percent(s/o.Total))
@@ -163,10 +170,12 @@ func final(r *rundir.Run) *table.Table {
 	return t
 }
 
-// analyses are the analysed steps of a run, and before and after them the analyses of its policies that stand beside it: folders RUN-analysis or
-// RUN/analysis with an output of gyre analyze each.
+// analyses are the analysed steps of a run, and before and after them the analyses of its policies that stand beside
+// it: folders RUN-analysis or RUN/analysis with an output of gyre analyze each.
 func analyses(r *rundir.Run) (out []analysed, err error) {
-	beside, _ := filepath.Glob(filepath.Join(filepath.Clean(r.Dir)+"-analysis", "*", metrics.File)) // the pattern is well-formed
+	// the pattern is well-formed
+	beside, _ := filepath.Glob(filepath.Join(filepath.Clean(r.Dir)+"-analysis", "*",
+		metrics.File))
 	within, _ := filepath.Glob(r.File("analysis", "*", metrics.File))
 	for _, path := range append(beside, within...) {
 		probe, err := rundir.Read(filepath.Dir(path))
@@ -210,8 +219,10 @@ func newAnalysed(r *rundir.Run, step int) (analysed, error) {
 		}
 		a.Pictures = append(a.Pictures, drawn...)
 	}
-	columns := []struct{ title, metric string }{{"groups", "group_rv_count"}, {"episodes", "sample_count"}, {"mean reward std", "reward_std_mean"},
-		{"‖task‖", "task"}, {"‖entropy‖", "entropy"}, {"‖KL‖", "kl"}, {"task signal per group", "signal_per_group/task"}, {"policy loss", "loss/policy"},
+	columns := []struct{ title, metric string }{{"groups", "group_rv_count"}, {"episodes", "sample_count"},
+		{"mean reward std", "reward_std_mean"},
+		{"‖task‖", "task"}, {"‖entropy‖", "entropy"}, {"‖KL‖", "kl"},
+		{"task signal per group", "signal_per_group/task"}, {"policy loss", "loss/policy"},
 		{"cosine with all", "cosine_all/task"}}
 	t := table.New("bucket")
 	for _, c := range columns {

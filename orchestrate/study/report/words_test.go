@@ -22,7 +22,8 @@ func TestHowRunsEndedInWords(t *testing.T) {
 		{rundir.Outcome{Status: "running", Steps: 2}, "running, step 2", ""},
 		{rundir.Outcome{Status: "failed", Steps: 2}, "failed, step 2", "bad"},
 		{rundir.Outcome{Status: "stopped_early", Steps: 9}, "stopped early at step 9: collapse", "bad"},
-		{rundir.Outcome{Status: "stopped_early", Steps: 9, Rule: "low_validation_success"}, "stopped early at step 9: low validation success", "bad"},
+		{rundir.Outcome{Status: "stopped_early", Steps: 9, Rule: "low_validation_success"},
+			"stopped early at step 9: low validation success", "bad"},
 	} {
 		if words, m := describe(c.outcome), mood(c.outcome); words != c.words || m != c.mood {
 			t.Errorf("%+v: %q and %q, want %q and %q", c.outcome, words, m, c.words, c.mood)
@@ -41,7 +42,8 @@ func TestWarningsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := warnings(&rundir.Run{Dir: dir})
-	if len(got) != mostWarnings+1 || got[0] != "number 0" || got[1] != "number 1" || got[mostWarnings] != "12 further warnings are in log.txt" {
+	if len(got) != mostWarnings+1 || got[0] != "number 0" || got[1] != "number 1" ||
+		got[mostWarnings] != "12 further warnings are in log.txt" {
 		t.Errorf("%d warnings: %q", len(got), got)
 	}
 	if got := warnings(&rundir.Run{Dir: t.TempDir()}); got != nil {
@@ -62,7 +64,8 @@ func TestLongEpisodesAreCut(t *testing.T) {
 	}
 	whole := newSample("title", &episode.Episode{IDs: make([]int32, longest+5)}, decode)
 	if len(whole.Turns) != 1 || !strings.HasSuffix(whole.Turns[0].Observation, "é … (5 characters more)") {
-		t.Errorf("an episode without turns ends in %.40q", whole.Turns[0].Observation[len(whole.Turns[0].Observation)-40:])
+		t.Errorf("an episode without turns ends in %.40q",
+			whole.Turns[0].Observation[len(whole.Turns[0].Observation)-40:])
 	}
 }
 
@@ -93,7 +96,8 @@ func TestConfigurationsAreComparedKeyByKey(t *testing.T) {
 		}
 		return out
 	}
-	if got, want := rows(runs[:2]), []string{"actor.lr||0.5|", "envs.0.groups|1|2|", "envs.1.tag|y|z|"}; !slices.Equal(got, want) {
+	if got, want := rows(runs[:2]), []string{"actor.lr||0.5|", "envs.0.groups|1|2|",
+		"envs.1.tag|y|z|"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := rows(runs[1:]); !slices.Contains(got, "run.steps|5||") {
