@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize"
+
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -183,8 +185,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("path", "%s", i.Path)
-	row("layout", "%s, %s", i.Layout, Size(i.Bytes))
-	row("parameters", "%s", grouped(i.Parameters))
+	row("layout", "%s, %s", i.Layout, humanize.IBytes(uint64(i.Bytes)))
+	row("parameters", "%s", humanize.Comma(i.Parameters))
 	var kinds []string
 	for _, d := range i.DTypes {
 		kinds = append(kinds, fmt.Sprintf("%s × %d", d.Name, d.Tensors))
@@ -208,8 +210,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 		row("tokenizer", "none: rows of token ids only")
 	}
 	if m := i.Memory; m != nil {
-		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", Size(m.Sampling),
-			Size(m.Training), Size(m.KVToken))
+		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", humanize.IBytes(uint64(m.Sampling)),
+			humanize.IBytes(uint64(m.Training)), humanize.IBytes(uint64(m.KVToken)))
 	}
 	for _, n := range i.Notes {
 		row("note", "%s", n)
@@ -221,26 +223,4 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 		}
 	}
 	return t.Flush()
-}
-
-// Size writes bytes with a unit.
-func Size(n int64) string {
-	for _, u := range []struct {
-		unit string
-		size int64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.unit)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
-}
-
-// grouped writes 134515008 as 134,515,008.
-func grouped(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
