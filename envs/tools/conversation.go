@@ -21,8 +21,7 @@ type Tool struct {
 }
 
 // Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then
-// answers. Environments embed it. It implements envs.Tooled, envs.ReplyReader, envs.ReplyWriter, envs.Stopper and,
-// of envs.Env, what does not depend on how an answer is judged.
+// answers. Environments embed it. It implements what of envs.Env does not depend on how an answer is judged.
 type Conversation struct {
 	Offered  []Tool
 	CallCost float64 // taken off the reward for every call

@@ -35,19 +35,19 @@ func parse(line []byte, index int) (*Episode, error) {
 		}
 	}
 	var (
-		e        = Episode{Index: index}
-		mask     []int
-		logprobs []*float32
-		rewards  [][]float64
-		turns    [][]int
-		parts    map[string]json.RawMessage
+		e          = Episode{Index: index}
+		mask       []int
+		logprobs   []*float32
+		rewards    [][]float64
+		turns      [][]int
+		components map[string]json.RawMessage
 	)
 	targets := map[string]any{
 		"step": &e.Step, "group": &e.Group, "episode": &e.Index, "tag": &e.Tag, "label": &e.Label, "gold": &e.Gold,
 		"seed": &e.Seed, "ids": &e.IDs, "mask": &mask,
 		"logprobs": &logprobs, "rewards": &rewards, "score": &e.Score, "success": &e.Success, "stop": &e.Stop,
 		"turns":    &turns,
-		"contexts": &e.Contexts, "components": &parts,
+		"contexts": &e.Contexts, "components": &components,
 	}
 	for _, name := range fields {
 		if absent(object[name]) {
@@ -73,7 +73,7 @@ func parse(line []byte, index int) (*Episode, error) {
 	if e.Rewards, err = readRewards("rewards", rewards, len(e.IDs)); err != nil {
 		return nil, err
 	}
-	if err := e.setComponents(parts); err != nil {
+	if err := e.setComponents(components); err != nil {
 		return nil, err
 	}
 	if absent(object["score"]) {
@@ -149,8 +149,8 @@ func readRewards(field string, pairs [][]float64, n int) ([]Reward, error) {
 	return rewards, nil
 }
 
-func (e *Episode) setComponents(parts map[string]json.RawMessage) error {
-	for name, raw := range parts {
+func (e *Episode) setComponents(components map[string]json.RawMessage) error {
+	for name, raw := range components {
 		field := "components." + name
 		var pairs [][]float64
 		if bytes.Contains(raw, []byte("null")) {

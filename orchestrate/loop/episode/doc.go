@@ -7,8 +7,8 @@
 //	 "turns": [[0, 2, 3]]}
 //
 // A line may go on with "contexts": [0, 57], the starts of the sequences that ids holds one after another (absent: it
-// is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named parts of the
-// reward as (token index, reward) pairs, unweighted. score stays the number that training uses.
+// is one sequence), and with "components": {"correctness": [[2, 1.0]], "format": [[2, 0.5]]}, the named components of
+// the reward as (token index, reward) pairs, unweighted. score stays the number that training uses.
 //
 // ids, mask, group and rewards are required. The rest may be absent in hand-written files and then means: logprobs
 // unknown (nil), turns one per run of policy tokens, score the sum of the rewards, episode the line's position in the

@@ -34,7 +34,8 @@ type Episode struct {
 	Mask    []bool    // true where the policy sampled the token
 	Logprob []float32 // under the policy being trained at rollout temperature; 0 where Mask is false. nil = unknown
 	Rewards []Reward
-	// Components are the named parts of the reward, unweighted, in the order of their tokens; nil = none are known.
+	// Components are the named components of the reward, unweighted, in the order of their tokens; nil = none are
+	// known.
 	Components map[string][]Reward
 	// Score is the sum of rewards after penalties and normalisation: what filters, buckets and group advantages use.
 	Score   float64

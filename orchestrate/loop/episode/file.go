@@ -53,8 +53,8 @@ func Read(path string) iter.Seq2[*Episode, error] {
 func readLine(reader *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
-		part, err := reader.ReadSlice('\n')
-		line = append(line, part...)
+		piece, err := reader.ReadSlice('\n')
+		line = append(line, piece...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
 		}

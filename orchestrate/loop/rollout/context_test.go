@@ -21,10 +21,10 @@ type said struct {
 	markup, trained bool
 }
 
-func fixed(text string) said   { return said{text, true, false} }
-func told(text string) said    { return said{text, false, false} }
-func quoted(text string) said  { return said{text, true, false} } // a reply that was trained on in an earlier sequence
-func sampled(text string) said { return said{text, true, true} }
+func fixed(text string) said    { return said{text, true, false} }
+func observed(text string) said { return said{text, false, false} }
+func quoted(text string) said   { return said{text, true, false} } // a reply that was trained on in an earlier sequence
+func sampled(text string) said  { return said{text, true, true} }
 
 const (
 	user   = "<|im_start|>user\n"
@@ -108,9 +108,9 @@ const left, right = "Left</answer>", "Right</answer>"
 func TestFullContextTokenByToken(t *testing.T) {
 	e := threeTurns(t, func(r *config.Rollout) { r.Context = "full" }, left, right, right)
 	compare(t, e, []said{
-		fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
-		fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
-		fixed("\n" + user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+		fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+		fixed("\n" + user), observed("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
 	})
 	if !e.Success || e.Logprob == nil || e.Metrics["context_sequences"] != 0 {
 		t.Errorf("success %v, metrics %v", e.Success, e.Metrics)
@@ -120,21 +120,21 @@ func TestFullContextTokenByToken(t *testing.T) {
 func TestWindowTokenByToken(t *testing.T) {
 	for window, want := range map[int][][]said{
 		3: {{
-			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
-			fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
-			fixed("\n" + user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+			fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+			fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+			fixed("\n" + user), observed("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
 		}},
 		2: {{
-			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
-			fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+			fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+			fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
 		}, {
-			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), quoted(right + eos),
-			fixed("\n" + user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+			fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), quoted(right + eos),
+			fixed("\n" + user), observed("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
 		}},
 		1: {
-			{fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
-			{fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
-			{fixed(user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+			{fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
+			{fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+			{fixed(user), observed("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
 		},
 	} {
 		e := threeTurns(t, func(r *config.Rollout) { r.Context, r.Window = "window", window }, left, right, right)
@@ -186,10 +186,10 @@ func TestQuotedRepliesTakeRoom(t *testing.T) {
 	}
 	compare(t, play(limit-1),
 		[]said{
-			fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
-			fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
+			fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+			fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos),
 		},
-		[]said{fixed(user), told("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+		[]said{fixed(user), observed("cell 1 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
 	)
 }
 
@@ -243,19 +243,19 @@ func TestSingleTurnTokenByToken(t *testing.T) {
 	} {
 		e := threeTurns(t, func(r *config.Rollout) { r.Context, r.Memory = "single_turn", memory }, left, right, right)
 		compare(t, e,
-			[]said{fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
-			[]said{fixed(user), told(lines[0] + "cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
-			[]said{fixed(user), told(lines[0] + lines[1] + "cell 1 of 3"), fixed(answer + "<answer>"),
+			[]said{fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
+			[]said{fixed(user), observed(lines[0] + "cell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+			[]said{fixed(user), observed(lines[0] + lines[1] + "cell 1 of 3"), fixed(answer + "<answer>"),
 				sampled(right + eos)},
 		)
 	}
 	e := threeTurns(t, func(r *config.Rollout) { r.Context, r.Window, r.Memory = "single_turn", 2, "actions" }, left,
 		"jump</answer>", right)
 	compare(t, e,
-		[]said{fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
-		[]said{fixed(user), told("cell 0 of 3\nLeft\ncell 0 of 3"), fixed(answer + "<answer>"),
+		[]said{fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
+		[]said{fixed(user), observed("cell 0 of 3\nLeft\ncell 0 of 3"), fixed(answer + "<answer>"),
 			sampled("jump</answer>" + eos)},
-		[]said{fixed(user), told("cell 0 of 3\nnone\ncell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+		[]said{fixed(user), observed("cell 0 of 3\nnone\ncell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
 	)
 }
 
@@ -290,9 +290,9 @@ func TestActionInPlaceOfTheReply(t *testing.T) {
 	e := threeTurns(t, change, "hm</think> <answer> left || jump </answer> well", "what",
 		"</think><answer>Right||right||Left</answer>")
 	compare(t, e, []said{
-		fixed(user), told("cell 0 of 3"), fixed(answer + "<think>"), sampled("<answer>Left</answer>" + eos),
-		fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<think>"), sampled("<answer>none</answer>" + eos),
-		fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<think>"),
+		fixed(user), observed("cell 0 of 3"), fixed(answer + "<think>"), sampled("<answer>Left</answer>" + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<think>"), sampled("<answer>none</answer>" + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<think>"),
 		sampled("<answer>Right || Right</answer>" + eos),
 	})
 	if e.Logprob != nil || !near(e.Score, -0.1-0.25-0.25-0.1+1) {
@@ -300,9 +300,9 @@ func TestActionInPlaceOfTheReply(t *testing.T) {
 	}
 	without := threeTurns(t, func(r *config.Rollout) { r.Replies = "action" }, left, "what", "Right||Right</answer>")
 	compare(t, without, []said{
-		fixed(user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
-		fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled("none</answer>" + eos),
-		fixed("\n" + user), told("cell 0 of 3"), fixed(answer + "<answer>"), sampled("Right || Right</answer>" + eos),
+		fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled("none</answer>" + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled("Right || Right</answer>" + eos),
 	})
 }
 
@@ -424,9 +424,9 @@ func TestToolCallsTokenByToken(t *testing.T) {
 		`{"type": "object", "properties": {"sum": {"type": "string"}}, "required": ["sum"]}}}`
 	compare(t, e, []said{
 		fixed("<|im_start|>tools\n" + tools + "<|im_end|>\n<|im_start|>system\n"),
-		told("You are a thoughtful assistant who solves tasks step by step.\n\nUse the calculator.\n\nBe brief."),
-		fixed("<|im_end|>\n" + user), told("4"), fixed(answer), sampled("CALL 2 + 2" + eos),
-		fixed("\n<|im_start|>tool calculator#call-1\n"), told("4"), fixed(answer), sampled("done" + eos),
+		observed("You are a thoughtful assistant who solves tasks step by step.\n\nUse the calculator.\n\nBe brief."),
+		fixed("<|im_end|>\n" + user), observed("4"), fixed(answer), sampled("CALL 2 + 2" + eos),
+		fixed("\n<|im_start|>tool calculator#call-1\n"), observed("4"), fixed(answer), sampled("done" + eos),
 	})
 	if e.Stop != episode.Terminated || e.Score != 2 {
 		t.Errorf("stop %s, score %v", e.Stop, e.Score)

@@ -13,8 +13,9 @@ import (
 	"gyre/internal/quote"
 )
 
-// instances keeps the environments of one tag and set of options between episodes, so that what one costs to make (levels to
-// read, a process to start) is paid once for as many as are ever played at once. It is safe for concurrent use.
+// instances keeps the environments of one tag and set of options between episodes, so that what one costs to make
+// (levels to read, a process to start) is paid once for as many as are ever played at once. It is safe for concurrent
+// use.
 type instances struct {
 	make envs.Factory
 	mu   sync.Mutex // guards idle

@@ -16,8 +16,8 @@ type Frame struct {
 	Board   string
 }
 
-// Replay plays the replies of an episode again and draws the state at the start and after every turn. It needs an environment whose
-// episodes follow from the seed. source is the table that the episode was played from.
+// Replay plays the replies of an episode again and draws the state at the start and after every turn. It needs an
+// environment whose episodes follow from the seed. source is the table that the episode was played from.
 func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episode) ([]Frame, error) {
 	kind, err := p.kind(source)
 	if err != nil {
