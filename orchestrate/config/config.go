@@ -332,9 +332,9 @@ func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
 type Actor struct {
 	// Learning rate.
 	LR float64 `toml:"lr" default:"1e-6" range:"[0,)"`
-	// Learning-rate schedule.
+	// Learning-rate schedule over training steps, those in which the filter kept nothing included: it ends with run.steps.
 	Schedule string `toml:"schedule" default:"constant" oneof:"constant,linear,cosine"`
-	// Optimizer steps of linear warm-up.
+	// Training steps of linear warm-up.
 	WarmupSteps int `toml:"warmup_steps" default:"0" range:"[0,)"`
 	// Final learning rate as a fraction of lr (linear and cosine).
 	MinLRRatio float64 `toml:"min_lr_ratio" default:"0.0" range:"[0,1]"`
@@ -375,9 +375,9 @@ type Critic struct {
 	Path string `toml:"path"`
 	// Learning rate.
 	LR float64 `toml:"lr" default:"1e-5" range:"[0,)"`
-	// Learning-rate schedule.
+	// Learning-rate schedule over training steps.
 	Schedule string `toml:"schedule" default:"constant" oneof:"constant,linear,cosine"`
-	// Optimizer steps of linear warm-up.
+	// Training steps of linear warm-up.
 	WarmupSteps int `toml:"warmup_steps" default:"0" range:"[0,)"`
 	// Decoupled weight decay.
 	WeightDecay float64 `toml:"weight_decay" default:"0.01" range:"[0,)"`
@@ -582,7 +582,7 @@ type SFT struct {
 	Batch int `toml:"batch" default:"32" range:"[1,)"`
 	// Learning rate.
 	LR float64 `toml:"lr" default:"1e-4" range:"(0,)"`
-	// Learning-rate schedule.
+	// Learning-rate schedule over optimizer steps.
 	Schedule string `toml:"schedule" default:"cosine" oneof:"constant,linear,cosine"`
 	// Final learning rate as a fraction of lr (linear and cosine).
 	MinLRRatio float64 `toml:"min_lr_ratio" default:"0.1" range:"[0,1]"`

@@ -9,8 +9,8 @@ import (
 type Schedule struct {
 	Kind   string  // constant | linear | cosine
 	Peak   float64 // the rate after warm-up
-	Warmup int     // optimizer steps of linear warm-up; the first one already learns, at Peak / Warmup
-	Total  int     // optimizer steps in all, read by linear and cosine
+	Warmup int     // steps of linear warm-up; the first one already learns, at Peak / Warmup
+	Total  int     // steps in all, read by linear and cosine
 	Floor  float64 // the last step's rate as a fraction of Peak
 }
 
@@ -22,12 +22,12 @@ func New(s Schedule) (Schedule, error) {
 	case s.Warmup < 0 || s.Floor < 0 || s.Floor > 1 || !(s.Peak >= 0):
 		return s, fmt.Errorf("schedule: rate %g, warm-up %d and floor %g must be >= 0, the floor <= 1", s.Peak, s.Warmup, s.Floor)
 	case s.Kind != "constant" && s.Total < 1:
-		return s, fmt.Errorf("schedule: %s needs the total number of optimizer steps, got %d", s.Kind, s.Total)
+		return s, fmt.Errorf("schedule: %s needs the total number of steps, got %d", s.Kind, s.Total)
 	}
 	return s, nil
 }
 
-// At returns the rate of the optimizer step that follows step finished ones (0 for the first). It depends on nothing
+// At returns the rate of the step that follows so many finished ones (0 for the first). It depends on nothing
 // else, so a resumed run needs no state. Steps beyond Total keep the last rate.
 func (s Schedule) At(step int) float64 {
 	if step < s.Warmup {

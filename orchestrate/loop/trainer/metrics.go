@@ -148,7 +148,7 @@ func newDataMetrics(s *Selection, trajectories []advantage.Trajectory) *dataMetr
 // fitMetrics are those of the optimizer steps of actor or critic.
 type fitMetrics struct {
 	GradNorm *float64 `metric:"grad_norm" doc:"global L2 norm of the gradient before clipping, mean of the step's optimizer steps: no spikes of 10×"`
-	Rate     *float64 `metric:"lr" doc:"learning rate of the last optimizer step"`
+	Rate     *float64 `metric:"lr" doc:"learning rate of the step"`
 	Skipped  int      `metric:"skipped_steps,omitzero" doc:"optimizer steps that were skipped because the norm was not finite"`
 
 	batches, applied int

@@ -367,3 +367,11 @@ func TestProbeFindsAKeptStep(t *testing.T) {
 		}
 	}
 }
+
+// A linear schedule ends at its floor in the last step, also where the filter drops groups before.
+func TestSchedulesEndWithTheRun(t *testing.T) {
+	_, last := ran(t, "actor.schedule=linear", "actor.lr=1e-3", "actor.min_lr_ratio=0.1", "filter.strategy=top_k_abs", "filter.value=1", "run.steps=3")
+	if rate, _ := last["actor/lr"].(float64); rate < 0.99e-4 || rate > 1.01e-4 {
+		t.Errorf("the last step's learning rate is %v, want 1e-4", last["actor/lr"])
+	}
+}

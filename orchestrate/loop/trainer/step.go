@@ -98,7 +98,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 		}
 		t.preparation.penalty.Update(s.Chosen.divergence, batch.Len())
 		if t.Critic != nil && !only {
-			if err := t.update.critic(ctx, batch, s.Line); err != nil {
+			if err := t.update.critic(ctx, s); err != nil {
 				return err
 			}
 		}

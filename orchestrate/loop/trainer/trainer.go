@@ -46,11 +46,11 @@ func (t *Trainer) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	actor, actorRate, err := session.PolicyOptimization(c.Actor, t.optimizerSteps(c.Actor.MiniBatch, c.Actor.Epochs))
+	actor, actorRate, err := session.PolicyOptimization(c.Actor, c.Run.Steps)
 	if err != nil {
 		return err
 	}
-	critic, criticRate, err := session.CriticOptimization(c.Critic, t.optimizerSteps(c.Critic.MiniBatch, c.Critic.Epochs))
+	critic, criticRate, err := session.CriticOptimization(c.Critic, c.Run.Steps)
 	if err != nil {
 		return err
 	}
@@ -100,19 +100,6 @@ func Check(c *config.Config, o session.Options) (*experiment.Experiment, error) 
 // TrainingParts are the parts of an experiment that reinforcement learning needs.
 func TrainingParts(replay bool) experiment.Parts {
 	return experiment.Parts{Learn: true, Critic: true, Reference: true, Analyse: true, Play: !replay}
-}
-
-// optimizerSteps estimates how many optimizer steps the whole run takes, for schedules that decay: exact unless the filter drops groups.
-func (t *Trainer) optimizerSteps(miniBatch, epochs int) int {
-	perStep := func(episodes int) int { return epochs * max((episodes+miniBatch-1)/miniBatch, 1) }
-	if t.rollouts.replay != nil {
-		total := 0
-		for step := range t.Config.Run.Steps {
-			total += perStep(len(t.rollouts.replay.at(step + 1)))
-		}
-		return total
-	}
-	return t.Config.Run.Steps * perStep(t.Config.Episodes())
 }
 
 // Run trains until the last step, an early stop, an interruption or a failure, and records in run.json how it ended.

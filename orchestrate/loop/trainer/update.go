@@ -27,7 +27,7 @@ type update struct {
 type fitting struct {
 	who               string // actor or critic, for people
 	policy            train.Policy
-	rate              func() float64 // of the next optimizer step
+	rate              float64 // of learning, that of the training step
 	epochs, miniBatch int
 	aggregation       string // of tokens in the loss
 	width             int    // see train.Batch.Weigh
@@ -55,8 +55,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 				seen(epoch == 0 && k == 0, losses)
 			}
 			sum.Add(losses)
-			rate := f.rate()
-			result, err := f.policy.Step(rate)
+			result, err := f.policy.Step(f.rate)
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 			}
@@ -68,7 +67,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 			}
 			m.applied++
 			norm += result.GradNorm
-			m.Rate = &rate
+			m.Rate = &f.rate
 		}
 	}
 	if m.applied > 0 {
@@ -94,8 +93,8 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 }
 
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
-	c, steps := u.Config.Actor, u.Session.Actor.Optimizer.Steps
-	f := fitting{who: "actor", policy: policy, rate: func() float64 { return u.actorRate.At(int(steps())) }, epochs: c.Epochs, miniBatch: c.MiniBatch,
+	c := u.Config.Actor
+	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs, miniBatch: c.MiniBatch,
 		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config), columns: train.Terms(policy.Gradients())}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
 		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error
@@ -117,14 +116,14 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 }
 
 // critic fits the value network to the returns; its loss is always a token mean, as in verl.
-func (u *update) critic(ctx context.Context, b *train.Batch, line metrics.Line) error {
-	c, own := u.Config.Critic, u.Session.Critic
+func (u *update) critic(ctx context.Context, s *Step) error {
+	c, own, step := u.Config.Critic, u.Session.Critic, s.Number
 	return u.clock.Measure("update_critic", func() error {
-		f := fitting{who: "critic", policy: own, rate: func() float64 { return u.criticRate.At(int(own.Optimizer.Steps())) }, epochs: c.Epochs,
+		f := fitting{who: "critic", policy: own, rate: u.criticRate.At(step - 1), epochs: c.Epochs,
 			miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
 			columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
-		sum, fit, err := u.fit(ctx, f, b, nil)
-		line.Add(newCriticMetrics(fit, sum))
+		sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, nil)
+		s.Line.Add(newCriticMetrics(fit, sum))
 		return err
 	})
 }
