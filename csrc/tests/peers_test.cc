@@ -18,7 +18,7 @@ namespace {
 // Runs body(group) as each of so many ranks, which are threads, and throws what the first of them threw.
 template <typename Body>
 void over_ranks(int size, Body&& body) {
-  std::string folder = testing::TempDir() + "ranksXXXXXX";
+  std::string folder = ::testing::TempDir() + "ranksXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::shared_ptr<Store> store = open_file_store(folder + "/store");
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(size));

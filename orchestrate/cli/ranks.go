@@ -67,6 +67,9 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err != nil {
 		return err
 	}
+	if gpus := torch.CUDAInfo(); size > 1 && strings.HasPrefix(cfg.Model.Device, "cuda") && strings.HasPrefix(gpus, "none: ") {
+		return Usagef("%d ranks with model.device = %q, but GPUs of this machine: %s", size, cfg.Model.Device, gpus)
+	}
 	if n <= 1 && !many {
 		return work(c.Context, nil, metrics.NewConsole(c.App.ErrWriter))
 	}

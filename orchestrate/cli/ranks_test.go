@@ -360,6 +360,7 @@ func TestWrongRequestsForRanks(t *testing.T) {
 		"fsdp.lanes = 4 for 3 ranks":     {"--ranks", "3", "fsdp.deterministic=true"},
 		"fsdp.replicas = 2, but 3 ranks": {"--ranks", "3", "fsdp.replicas=2"},
 		"--device is for plans":          {"--device", "h100"},
+		"GPUs of this machine: none: ":   {"--ranks", "2", "model.device=cuda"},
 		`no device "h1000" is known`:     {"--dry-run", "--device", "h1000"},
 	} {
 		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
@@ -370,7 +371,7 @@ func TestWrongRequestsForRanks(t *testing.T) {
 	// A run that is there is refused by rank 0, and the message is said once.
 	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_first=false")
 	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--ranks", "2")
-	if code != exitFailed || strings.Count(stderr, "already holds a run") != 1 {
+	if code != exitUsage || strings.Count(stderr, "already holds a run") != 1 {
 		t.Errorf("exit code %d:\n%s", code, stderr)
 	}
 }
