@@ -95,11 +95,12 @@ func TestReplayOfSingleEpisodes(t *testing.T) {
 	if err := os.WriteFile(episodes, []byte(rows), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, override := range map[string]string{"alone": "analysis.groups=0", "apart": "analysis.groups=3"} {
-		code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "run.name="+name, "actor.mini_batch=2",
+	for override, want := range map[string]string{"analysis.groups=0": "nothing is analysed",
+		"analysis.groups=3": "no gradient analysis"} {
+		code, _, stderr := runIn(t, dir, "train", config, "run.steps=1", "run.name="+override, "actor.mini_batch=2",
 			override, "--replay", episodes)
-		if code != 0 || !strings.Contains(stderr, "no gradient analysis") {
-			t.Errorf("%s: exit code %d\n%s", override, code, stderr)
+		if code != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, want %q in\n%s", override, code, want, stderr)
 		}
 	}
 }
