@@ -45,70 +45,73 @@ which a metric is not zero.
 			jsonFlag(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "open everything but the weights, print the memory, stop"},
 		}, ranksFlags(false)...),
-		Action: func(c *cli.Context) error {
-			cfg, err := loadConfig(c, playing)
-			if err != nil {
-				return err
-			}
-			if c.Bool("random") {
-				if len(c.StringSlice("checkpoint")) > 0 || c.String("output")+c.String("by-turns") != "" {
-					return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output and --by-turns")
-				}
-				if c.IsSet("ranks") {
-					return Usagef("--random plays without a policy, in one process: leave out --ranks")
-				}
-				if c.Bool("dry-run") {
-					return Usagef("--random plays without a policy: there is nothing that --dry-run could open")
-				}
-				result, err := rollout.PlayRandom(c.Context, rollout.ValidationPlan(cfg, 0))
-				if err != nil {
-					return openingError(err)
-				}
-				return printEvaluations(c, cfg, []evaluation.Result{{Metrics: result}})
-			}
-			checkpoints := c.StringSlice("checkpoint")
-			if run := runArgument(c); run != "" && len(checkpoints) == 0 {
-				checkpoints = []string{run}
-			}
-			list := namedCheckpoints(checkpoints, cfg)
-			if len(list) > 1 && c.String("output") != "" {
-				return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
-			}
-			if c.Bool("dry-run") {
-				if c.IsSet("ranks") {
-					return Usagef("--dry-run says what one process would need: leave out --ranks")
-				}
-				return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
-			}
-			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
-				var results []evaluation.Result
-				for _, e := range list {
-					if len(list) > 1 {
-						fmt.Fprintf(console, "%s\n", e.name)
-					}
-					found, err := session.Evaluate(ctx, cfg, e.dir, c.String("output"), world, console)
-					if err != nil {
-						return openingError(err)
-					}
-					results = append(results, evaluation.Result{Name: e.name, Parameters: found.Parameters,
-						Metrics: found.Metrics, Episodes: found.Episodes})
-				}
-				if !world.Writes() {
-					return nil
-				}
-				if err := printEvaluations(c, cfg, results); err != nil || c.String("by-turns") == "" {
-					return err
-				}
-				brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs,
-					c.String("by-turns"))
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(c.App.Writer, "\n%s%s\n", brief.Text(table.Width(c.App.Writer)), strings.Join(paths, "\n"))
-				return nil
-			})
-		},
+		Action: evaluate,
 	}
+}
+
+// evaluate plays the validation set with every checkpoint, or at random, and prints what it found.
+func evaluate(c *cli.Context) error {
+	cfg, err := loadConfig(c, playing)
+	if err != nil {
+		return err
+	}
+	if c.Bool("random") {
+		if len(c.StringSlice("checkpoint")) > 0 || c.String("output")+c.String("by-turns") != "" {
+			return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output and --by-turns")
+		}
+		if c.IsSet("ranks") {
+			return Usagef("--random plays without a policy, in one process: leave out --ranks")
+		}
+		if c.Bool("dry-run") {
+			return Usagef("--random plays without a policy: there is nothing that --dry-run could open")
+		}
+		result, err := rollout.PlayRandom(c.Context, rollout.ValidationPlan(cfg, 0))
+		if err != nil {
+			return openingError(err)
+		}
+		return printEvaluations(c, cfg, []evaluation.Result{{Metrics: result}})
+	}
+	checkpoints := c.StringSlice("checkpoint")
+	if run := runArgument(c); run != "" && len(checkpoints) == 0 {
+		checkpoints = []string{run}
+	}
+	list := namedCheckpoints(checkpoints, cfg)
+	if len(list) > 1 && c.String("output") != "" {
+		return Usagef("--output takes the episodes of one checkpoint, and there are %d", len(list))
+	}
+	if c.Bool("dry-run") {
+		if c.IsSet("ranks") {
+			return Usagef("--dry-run says what one process would need: leave out --ranks")
+		}
+		return checkEvaluations(c, cfg, list, metrics.NewConsole(c.App.ErrWriter))
+	}
+	return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
+		var results []evaluation.Result
+		for _, e := range list {
+			if len(list) > 1 {
+				fmt.Fprintf(console, "%s\n", e.name)
+			}
+			found, err := session.Evaluate(ctx, cfg, e.dir, c.String("output"), world, console)
+			if err != nil {
+				return openingError(err)
+			}
+			results = append(results, evaluation.Result{Name: e.name, Parameters: found.Parameters,
+				Metrics: found.Metrics, Episodes: found.Episodes})
+		}
+		if !world.Writes() {
+			return nil
+		}
+		if err := printEvaluations(c, cfg, results); err != nil || c.String("by-turns") == "" {
+			return err
+		}
+		brief, paths, err := evaluation.ByTurns(cfg.Run.Name+": success by turns", results, cfg.Validation.Envs,
+			c.String("by-turns"))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.App.Writer, "\n%s%s\n", brief.Text(table.Width(c.App.Writer)), strings.Join(paths, "\n"))
+		return nil
+	})
 }
 
 // checkEvaluations prints what the checkpoints would be played with, and what each needs.
