@@ -18,15 +18,16 @@ import (
 // shown is how many episodes of each tag and prompt style are rendered.
 const shown = 4
 
-// corpusTags are the environments whose texts a new tokenizer learns its words from. The list is fixed: another environment must not
-// change the tokens, and so the weights, of the policies that are made for these.
+// corpusTags are the environments whose texts a new tokenizer learns its words from. The list is fixed: another
+// environment must not change the tokens, and so the weights, of the policies that are made for these.
 var corpusTags = []string{
 	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban", "sokoban", "SokobanDifferentGridVocab",
 }
 
-// Corpus is what the tokenizer of a new policy is learned from: every tag of these environments as the agent loop would show it, prompts
-// with rules, and experts' replies where the environment knows an expert. Lines without words are left out. Boards are made of them: each of
-// their cells stays one token, so that a policy sees a board and not a compressed picture of one.
+// Corpus is what the tokenizer of a new policy is learned from: every tag of these environments as the agent loop
+// would show it, prompts with rules, and experts' replies where the environment knows an expert. Lines without words
+// are left out. Boards are made of them: each of their cells stays one token, so that a policy sees a board and not a
+// compressed picture of one.
 func Corpus(ctx context.Context) ([]string, error) {
 	tokenizer, err := policyinit.BytesOnly()
 	if err != nil {
@@ -65,8 +66,9 @@ func renderCorpus(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec
 	}
 	for _, style := range []string{"chat", "compact"} {
 		for _, think := range []bool{true, false} {
-			player, err := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think, ActionSeparator: "||",
-				MaxTokens: 4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state", EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
+			player, err := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think,
+				ActionSeparator: "||",
+				MaxTokens:       4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state", EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -15,8 +15,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// CheckEnvironments is the check of a configuration that makes one environment of every source and its first state, which checks tag and
-// options: some, such as more boxes than a level has room for, only show then.
+// CheckEnvironments is the check of a configuration that makes one environment of every source and its first state,
+// which checks tag and options: some, such as more boxes than a level has room for, only show then.
 func CheckEnvironments(ctx context.Context) func(*config.Config, func(key, format string, args ...any)) {
 	return func(c *config.Config, report func(key, format string, args ...any)) {
 		for i, e := range c.Envs {
@@ -33,7 +33,8 @@ func CheckEnvironments(ctx context.Context) func(*config.Config, func(key, forma
 	}
 }
 
-func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64, report func(key, format string, args ...any)) {
+func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64,
+	report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		return // reported by package config
 	}

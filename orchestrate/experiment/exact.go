@@ -12,14 +12,16 @@ import (
 	"gyre/torch"
 )
 
-// ProveExact compares sampler and trainer on a policy directory, or on a small random policy when dir is empty; see [LogprobGap].
+// ProveExact compares sampler and trainer on a policy directory, or on a small random policy when dir is empty; see
+// [LogprobGap].
 func ProveExact(dir string, on torch.Placement) (float64, error) {
 	model, err := provingModel(dir, on)
 	if err != nil {
 		return 0, err
 	}
 	defer model.Close()
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 8, MaxLength: 128, MaxBatchTokens: 64, PrefixCache: true})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 8, MaxLength: 128, MaxBatchTokens: 64,
+		PrefixCache: true})
 	if err != nil {
 		return 0, err
 	}
@@ -63,9 +65,10 @@ func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 	return model, nil
 }
 
-// LogprobGap is the self-test of a machine: it samples a few sequences in a mixed batch and scores them with the training forward; it returns the largest difference of
-// log-probs. On a CPU whose kernels are row-invariant it is exactly 0, and the old-log-prob pass can be left out.
-// Ranks that sample together call it together: the first compares, the others make the same passes.
+// LogprobGap is the self-test of a machine: it samples a few sequences in a mixed batch and scores them with the
+// training forward; it returns the largest difference of log-probs. On a CPU whose kernels are row-invariant it is
+// exactly 0, and the old-log-prob pass can be left out. Ranks that sample together call it together: the first
+// compares, the others make the same passes.
 func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, temperature float64) (float64, error) {
 	vocab := int32(model.Config.VocabSize)
 	prompts := make([][]int32, 5)
@@ -78,9 +81,10 @@ func LogprobGap(ctx context.Context, model *torch.Model, engine *torch.Engine, t
 	outputs := map[uint64]torch.Output{}
 	err := driver.Together(ctx, func() error {
 		for i, prompt := range prompts {
-			err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{
-				Temperature: temperature, TopP: 1, MaxTokens: 4 + 7*i, Seed: uint64(i), IgnoreEOS: true,
-			}}})
+			err := driver.Submit(generation.Request{Request: torch.Request{ID: uint64(i), Prompt: prompt,
+				Sampling: torch.Sampling{
+					Temperature: temperature, TopP: 1, MaxTokens: 4 + 7*i, Seed: uint64(i), IgnoreEOS: true,
+				}}})
 			if err != nil {
 				return err
 			}

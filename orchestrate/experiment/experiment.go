@@ -114,7 +114,8 @@ func (e *Experiment) openTokenizer(dir string) (err error) {
 	if _, err = rollout.NewPlayer(e.Tokenizer, nil, e.config.Rollout, e.config.Rewards, e.config.Run.Seed); err != nil {
 		return err
 	}
-	if _, err := e.Tokenizer.EncodeMessages([]chat.Message{{Role: "system", Content: "a"}, {Role: "user", Content: "b"}}, true); err != nil {
+	if _, err := e.Tokenizer.EncodeMessages([]chat.Message{{Role: "system", Content: "a"},
+		{Role: "user", Content: "b"}}, true); err != nil {
 		return fmt.Errorf("the chat template of %s: %w", or(e.config.Model.ChatTemplate, dir), err)
 	}
 	return nil
@@ -134,8 +135,8 @@ func (e *Experiment) models() iter.Seq2[string, *Model] {
 	}
 }
 
-// CheckWeights sees that the files of the models hold every tensor in its shape, as loading would. Directories without any weights, which may
-// come later, are listed.
+// CheckWeights sees that the files of the models hold every tensor in its shape, as loading would. Directories
+// without any weights, which may come later, are listed.
 func (e *Experiment) CheckWeights() (absent []string, err error) {
 	var problems []error
 	for who, m := range e.models() {
@@ -155,8 +156,9 @@ func (e *Experiment) CheckWeights() (absent []string, err error) {
 func (e *Experiment) checkSizes() (problems []error) {
 	for who, m := range e.models() {
 		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.config.Rollout.MaxLength) > n {
-			problems = append(problems, fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or less", e.config.Rollout.MaxLength, who,
-				m.Dir, n, n))
+			problems = append(problems,
+				fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or less", e.config.Rollout.MaxLength, who,
+					m.Dir, n, n))
 		}
 	}
 	if e.Parts.Play {
@@ -201,8 +203,8 @@ type Sampler struct {
 	Player    *rollout.Player
 }
 
-// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where only experts play, there is no
-// engine.
+// NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where
+// only experts play, there is no engine.
 func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
 	c := e.config
 	if !e.Parts.Play {

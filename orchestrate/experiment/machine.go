@@ -43,8 +43,8 @@ const (
 	patience = 5 * time.Minute
 )
 
-// OpenMachine fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable cores. warn is told
-// where fewer threads are used than asked for.
+// OpenMachine fixes the number of kernel threads; 0 leaves the default, which is GYRE_THREADS or the number of usable
+// cores. warn is told where fewer threads are used than asked for.
 func OpenMachine(threads int, on torch.Placement, warn func(format string, args ...any)) (*Machine, error) {
 	m := newMachine()
 	m.onDevice, m.chosen = on.Device != "cpu" && on.Device != "", threads > 0
@@ -71,9 +71,10 @@ func OpenMachine(threads int, on torch.Placement, warn func(format string, args 
 	return m, nil
 }
 
-// Measure finds the machine's peak once the command has run for a while and, unless the number of threads was given, the number that
-// reaches it: where two threads share a core, or other programs keep some busy, fewer can be faster. One noisy moment decides nothing: fewer
-// threads must be faster every time, and are judged anew later. Results do not depend on any of it.
+// Measure finds the machine's peak once the command has run for a while and, unless the number of threads was given,
+// the number that reaches it: where two threads share a core, or other programs keep some busy, fewer can be faster.
+// One noisy moment decides nothing: fewer threads must be faster every time, and are judged anew later. Results do
+// not depend on any of it.
 func (m *Machine) Measure() error {
 	if m.onDevice || time.Now().Before(m.next) || time.Since(m.opened) < worthMeasuring {
 		return nil

@@ -27,7 +27,8 @@ func TestShortRunsDoNotMeasureTheMachine(t *testing.T) {
 func TestThreadsFollowConsistentSamples(t *testing.T) {
 	threads := 8
 	var speeds []float64 // in the order of samples: all threads, half of them, all …
-	m := &Machine{opened: time.Now().Add(-worthMeasuring), threads: func() int { return threads }, setThreads: func(n int) error { threads = n; return nil }}
+	m := &Machine{opened: time.Now().Add(-worthMeasuring), threads: func() int { return threads },
+		setThreads: func(n int) error { threads = n; return nil }}
 	m.measure = func() (float64, float64, error) {
 		flops := speeds[0]
 		speeds = speeds[1:]
@@ -47,7 +48,8 @@ func TestThreadsFollowConsistentSamples(t *testing.T) {
 			m.FLOPs = 0
 		}
 		if err := m.Measure(); err != nil || threads != x.want || m.FLOPs != x.peak || len(speeds) > 0 {
-			t.Errorf("%s: %d threads, peak %v, %d samples left, %v; want %d and %v", x.name, threads, m.FLOPs, len(speeds), err, x.want, x.peak)
+			t.Errorf("%s: %d threads, peak %v, %d samples left, %v; want %d and %v", x.name, threads, m.FLOPs,
+				len(speeds), err, x.want, x.peak)
 		}
 	}
 	m.FLOPs = 0
@@ -63,7 +65,8 @@ func TestThreadsFollowConsistentSamples(t *testing.T) {
 	} {
 		speeds, m.next = x.speeds, time.Time{}
 		if err := m.Measure(); err != nil || threads != x.want || m.FLOPs != x.peak || len(speeds) > 0 {
-			t.Errorf("%s: %d threads, peak %v, %d samples left, %v; want %d and %v", x.name, threads, m.FLOPs, len(speeds), err, x.want, x.peak)
+			t.Errorf("%s: %d threads, peak %v, %d samples left, %v; want %d and %v", x.name, threads, m.FLOPs,
+				len(speeds), err, x.want, x.peak)
 		}
 	}
 	if err := m.Measure(); err != nil { // too early to look again: no sample is taken
@@ -78,7 +81,8 @@ func TestImpossibleThreads(t *testing.T) {
 	warn := func(format string, args ...any) { warned = append(warned, format) }
 	for _, text := range []string{"abc", "0", "-1", "1.5"} {
 		t.Setenv("GYRE_THREADS", text)
-		if _, err := OpenMachine(0, torch.Placement{}, warn); err == nil || !strings.Contains(err.Error(), "GYRE_THREADS") {
+		if _, err := OpenMachine(0, torch.Placement{}, warn); err == nil ||
+			!strings.Contains(err.Error(), "GYRE_THREADS") {
 			t.Errorf("GYRE_THREADS=%s: %v", text, err)
 		}
 	}
@@ -88,7 +92,8 @@ func TestImpossibleThreads(t *testing.T) {
 	}{{"", 1000}, {"100000", 0}} {
 		t.Setenv("GYRE_THREADS", x.env)
 		warned = nil
-		if _, err := OpenMachine(x.threads, torch.Placement{}, warn); err != nil || len(warned) != 1 || torch.Threads() > 512 {
+		if _, err := OpenMachine(x.threads, torch.Placement{}, warn); err != nil || len(warned) != 1 ||
+			torch.Threads() > 512 {
 			t.Errorf("%+v: %d threads, warnings %q, %v", x, torch.Threads(), warned, err)
 		}
 	}

@@ -44,7 +44,8 @@ func (e *Experiment) divisors() (weights, gradients, moments int64) {
 	return 1, 1, 1
 }
 
-// PlanMemory predicts the memory of an experiment, of each of its ranks where there are several, from the shapes of its models.
+// PlanMemory predicts the memory of an experiment, of each of its ranks where there are several, from the shapes of
+// its models.
 func (e *Experiment) PlanMemory() MemoryPlan {
 	var p MemoryPlan
 	c, actor := e.config, e.Policy.Shape
@@ -71,7 +72,8 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 	}
 	if weights > 1 { // the blocks at hand, the next ones, and what is no block: embedding and head
 		block := blockMatrices(actor)
-		add("update", "weights and gradients of the blocks at hand", 4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-actor.NumLayers*block)))
+		add("update", "weights and gradients of the blocks at hand",
+			4*(int64(2+c.FSDP.Prefetch)*block+2*(Parameters(actor)-actor.NumLayers*block)))
 		if e.Parts.Play {
 			atHand := Parameters(actor) - actor.NumLayers*block + int64(1+c.FSDP.Prefetch)*block
 			add("rollout", "weights at hand while the sampler is compared with the trainer", 4*atHand)
@@ -91,7 +93,8 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 		add("update", "gradient analysis: "+plan.String(), plan.Bytes)
 	}
 	if e.Parts.Analyse && c.Analysis.InUpdate {
-		add("update", "shares of the update: a buffer per bucket and one more", int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
+		add("update", "shares of the update: a buffer per bucket and one more",
+			int64(analysisBuckets(c)+1)*4*Parameters(actor)/gradients)
 	}
 	if e.Parts.Analyse && c.Components.Enabled {
 		what, bytes := planComponents(c, Parameters(actor)/gradients)
@@ -118,7 +121,8 @@ func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
 		tables *= 2
 	}
 	add("rollout", "KV cache", kv)
-	add("rollout", "packed copies of the matrices", elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
+	add("rollout", "packed copies of the matrices",
+		elementBytes(c)*(actor.NumLayers*blockMatrices(actor)+tables)/int64(together))
 	add("rollout", "logits of a decode step", 4*actor.VocabSize*int64(min(sequences, headRows)))
 }
 
@@ -136,13 +140,16 @@ func planUpdates(c *config.Config, actor torch.ModelConfig, add func(phase, what
 	if c.Actor.RecomputeActivations {
 		what = "inputs of the blocks"
 	}
-	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows), 4*rows*keptFloats(actor, elementBytes(c), c.Actor.RecomputeActivations))
-	add("update", "work space of a block", 4*rows*workFloats(actor, elementBytes(c), c.Actor.RecomputeActivations)+elementBytes(c)*blockMatrices(actor))
-	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows, max(keptLogits/actor.VocabSize, leastKept), mostKept))
+	add("update", fmt.Sprintf("%s of a micro-batch of %d tokens", what, rows),
+		4*rows*keptFloats(actor, elementBytes(c), c.Actor.RecomputeActivations))
+	add("update", "work space of a block", 4*rows*workFloats(actor, elementBytes(c),
+		c.Actor.RecomputeActivations)+elementBytes(c)*blockMatrices(actor))
+	add("update", "logits of a chunk of targets", 4*actor.VocabSize*min(rows,
+		max(keptLogits/actor.VocabSize, leastKept), mostKept))
 }
 
-// planComponents predicts the memory of measuring the reward components of a step, if the filter keeps every episode. How many there are is known where
-// they are named; otherwise three are counted.
+// planComponents predicts the memory of measuring the reward components of a step, if the filter keeps every episode.
+// How many there are is known where they are named; otherwise three are counted.
 func planComponents(c *config.Config, parameters int64) (what string, bytes int64) {
 	k, n := c.Components, len(RewardComponents(c))
 	if n == 0 {
@@ -154,7 +161,8 @@ func planComponents(c *config.Config, parameters int64) (what string, bytes int6
 			n++ // what the critic expected
 		}
 	}
-	buffers := gradients.ComponentBuffers(n, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss", k.Buckets)
+	buffers := gradients.ComponentBuffers(n, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 &&
+		c.Algorithm.KLIn == "loss", k.Buckets)
 	bytes = gradients.ComponentBytes(parameters, buffers, c.Episodes(), k.Permutations)
 	if full := gradients.FullBytes(n, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
 		bytes += full
@@ -207,7 +215,8 @@ func (e *Experiment) Note() (note, warning string) {
 	gib := func(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 	note = fmt.Sprintf("memory: about %.1f GiB", gib(plan.Peak()))
 	if e.Parts.Play && e.Parts.Learn {
-		note = fmt.Sprintf("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gib(plan.Phase("rollout")), gib(plan.Phase("update")))
+		note = fmt.Sprintf("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gib(plan.Phase("rollout")),
+			gib(plan.Phase("update")))
 	}
 	if have == 0 || plan.Peak() <= have {
 		return note, ""
@@ -290,7 +299,8 @@ func AnalysisOptions(c *config.Config) gradients.Options {
 	}
 }
 
-// analysisGroups is how many groups the analysis has if the filter keeps them all, analysisBuckets how many buckets those fill at most.
+// analysisGroups is how many groups the analysis has if the filter keeps them all, analysisBuckets how many buckets
+// those fill at most.
 func analysisGroups(c *config.Config) int {
 	groups := c.Analysis.Groups
 	if groups == 0 {
@@ -309,7 +319,8 @@ func analysisBuckets(c *config.Config) int {
 	return min(buckets, analysisGroups(c))
 }
 
-// planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can need.
+// planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can
+// need.
 func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
 	terms := 1
 	if c.Algorithm.EntropyCoef != 0 {
@@ -321,8 +332,8 @@ func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
 	return gradients.NewPlan(parameters, terms, analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
 }
 
-// physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less; 0 when neither can be
-// read (on other systems than Linux).
+// physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less;
+// 0 when neither can be read (on other systems than Linux).
 func physicalMemory() int64 {
 	memory := int64(0)
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {

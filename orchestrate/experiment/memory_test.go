@@ -15,7 +15,8 @@ import (
 )
 
 func TestParametersAreTheModels(t *testing.T) {
-	plain := torch.ModelConfig{Family: torch.Llama, VocabSize: 50, HiddenSize: 12, IntermediateSize: 20, NumLayers: 2, NumHeads: 3, NumKVHeads: 1,
+	plain := torch.ModelConfig{Family: torch.Llama, VocabSize: 50, HiddenSize: 12, IntermediateSize: 20, NumLayers: 2,
+		NumHeads: 3, NumKVHeads: 1,
 		HeadDim: 6, MaxPositions: 32, RMSNormEps: 1e-6, RopeTheta: 1e4}
 	tied, biased, qwen3, value := plain, plain, plain, plain
 	tied.TieEmbeddings = true
@@ -67,7 +68,8 @@ func (x measured) experiment() *Experiment {
 	c := &config.Config{Envs: []config.Env{{Groups: x.Sequences, GroupSize: 1}}}
 	c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.Rows, x.Recompute
 	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens, c.Engine.KVMiB = x.Length, x.Sequences, 512, x.KVMiB
-	shape := torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 8192, HiddenSize: 512, IntermediateSize: 1536, NumLayers: 8, NumHeads: 8, NumKVHeads: 8,
+	shape := torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 8192, HiddenSize: 512,
+		IntermediateSize: 1536, NumLayers: 8, NumHeads: 8, NumKVHeads: 8,
 		HeadDim: 64, MaxPositions: 2048, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true}
 	if x.Slim {
 		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize = 512, 64, 128
@@ -75,7 +77,8 @@ func (x measured) experiment() *Experiment {
 	if x.Vocab > 0 {
 		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize, shape.NumLayers, shape.NumHeads, shape.NumKVHeads, shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
 	}
-	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"}, Policy: &Model{Shape: shape}, config: c}
+	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"},
+		Policy: &Model{Shape: shape}, config: c}
 }
 
 // run does what is measured; the process does nothing else.
@@ -132,7 +135,8 @@ func (x measured) learn(model *torch.Model) error {
 	}
 	weights[0] = 0
 	if _, err := model.PolicyBackward(torch.Pack([][]int32{ids}, [][]bool{mask}), torch.PolicyInputs{Weights: weights},
-		torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(gradients, nil, nil)[:1]); err != nil {
+		torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(gradients, nil,
+			nil)[:1]); err != nil {
 		return err
 	}
 	_, err = optimizer.Step(gradients, 1e-6, 1)
@@ -140,7 +144,8 @@ func (x measured) learn(model *torch.Model) error {
 }
 
 func (x measured) play(model *torch.Model) error {
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: int64(x.Sequences), MaxLength: int64(x.Length), MaxBatchTokens: 512, PrefixCache: true, KVBytes: int64(x.KVMiB) << 20})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: int64(x.Sequences),
+		MaxLength: int64(x.Length), MaxBatchTokens: 512, PrefixCache: true, KVBytes: int64(x.KVMiB) << 20})
 	if err != nil {
 		return err
 	}
@@ -149,7 +154,8 @@ func (x measured) play(model *torch.Model) error {
 		for k := range prompt {
 			prompt[k] = int32((i + 1) * (k + 3) % 500)
 		}
-		if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: prompt, Sampling: torch.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8, IgnoreEOS: true}}); err != nil {
+		if err := engine.Submit(torch.Request{ID: uint64(i), Prompt: prompt,
+			Sampling: torch.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8, IgnoreEOS: true}}); err != nil {
 			return err
 		}
 	}
@@ -181,8 +187,10 @@ func TestMain(m *testing.M) {
 // The plan is what a process really held at its peak, by phase, rows and recomputation.
 func TestPlanIsWhatIsHeld(t *testing.T) {
 	for _, x := range []measured{
-		{Phase: "update", Rows: 512, Length: 256}, {Phase: "update", Rows: 512, Length: 256, Recompute: true}, {Phase: "rollout", Sequences: 8, Length: 256},
-		{Phase: "rollout", Sequences: 16, Length: 512, Slim: true}, {Phase: "rollout", Sequences: 16, Length: 512, Slim: true, KVMiB: 160}, {Phase: "update", Rows: 2048, Length: 256, Slim: true},
+		{Phase: "update", Rows: 512, Length: 256}, {Phase: "update", Rows: 512, Length: 256,
+			Recompute: true}, {Phase: "rollout", Sequences: 8, Length: 256},
+		{Phase: "rollout", Sequences: 16, Length: 512, Slim: true}, {Phase: "rollout", Sequences: 16, Length: 512,
+			Slim: true, KVMiB: 160}, {Phase: "update", Rows: 2048, Length: 256, Slim: true},
 	} {
 		planned, held := x.planned(), x.held(t)
 		t.Logf("%+v: planned %.0f MiB, held %.0f MiB", x, planned, held)
@@ -192,8 +200,9 @@ func TestPlanIsWhatIsHeld(t *testing.T) {
 	}
 }
 
-// Logits are a small part of most plans, and would be within the tolerance of a whole: here they are nearly all of what a larger vocabulary adds, so many
-// targets at a time as fit into 64 MiB, but at least 256 and at most 512, or 64 rows of a decode step.
+// Logits are a small part of most plans, and would be within the tolerance of a whole: here they are nearly all of
+// what a larger vocabulary adds, so many targets at a time as fit into 64 MiB, but at least 256 and at most 512, or
+// 64 rows of a decode step.
 func TestLogitsInThePlanAreWhatIsHeld(t *testing.T) {
 	for _, x := range []struct {
 		name         string
@@ -217,7 +226,8 @@ func TestLogitsInThePlanAreWhatIsHeld(t *testing.T) {
 		planned, held, logits := large.planned()-small.planned(), large.held(t)-small.held(t), x.logits/(1<<20)
 		t.Logf("%s: planned %.0f MiB more, held %.0f MiB more, logits %.0f MiB", x.name, planned, held, logits)
 		if planned < 0.85*held || planned > 1.15*held {
-			t.Errorf("%s: of %d instead of %d tokens %.0f MiB more planned, %.0f MiB more held", x.name, x.large, x.small, planned, held)
+			t.Errorf("%s: of %d instead of %d tokens %.0f MiB more planned, %.0f MiB more held", x.name, x.large,
+				x.small, planned, held)
 		}
 		if planned < logits {
 			t.Errorf("%s: %.0f MiB more planned, the logits alone are %.0f MiB", x.name, planned, logits)

@@ -36,21 +36,22 @@ func Placement(c *config.Config) torch.Placement {
 	return on
 }
 
-// Settle chooses the type of the arithmetic where it is auto: that of the run which a checkpoint or model belongs to ([rundir.ArithmeticOf]), or else the
-// faster one. why is told to people; "" where the type was given.
+// Settle chooses the type of the arithmetic where it is auto: that of the run which a checkpoint or model belongs to
+// ([rundir.ArithmeticOf]), or else the faster one. why is told to people; "" where the type was given.
 func Settle(on torch.Placement, from string) (settled torch.Placement, why string, err error) {
 	if on.Compute != torch.ComputeAuto {
 		return on, "", nil
 	}
-	if dtype, run := rundir.ArithmeticOf(from); dtype == string(torch.ComputeF32) || dtype == string(torch.ComputeBF16) {
+	if dtype, run := rundir.ArithmeticOf(from); dtype == string(torch.ComputeF32) ||
+		dtype == string(torch.ComputeBF16) {
 		on.Compute = torch.Compute(dtype)
 		return on, "as in " + run, nil
 	}
 	return on.Settled()
 }
 
-// OpenModel reads what a Hugging Face directory says of its model. A directory that is not there gives an error that matches
-// fs.ErrNotExist and says where models come from.
+// OpenModel reads what a Hugging Face directory says of its model. A directory that is not there gives an error that
+// matches fs.ErrNotExist and says where models come from.
 func OpenModel(dir string, head torch.Head, on torch.Placement) (*Model, error) {
 	c, err := checkpoint.ReadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +95,8 @@ func HowToGet(dir string) string {
 
 // modelsBeside are the models in the folder in which one was looked for.
 func modelsBeside(dir string) (out []string) {
-	found, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", "config.json")) // a folder with pattern characters has none
+	found, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*",
+		"config.json")) // a folder with pattern characters has none
 	for _, path := range found {
 		out = append(out, filepath.Dir(path))
 	}
@@ -120,8 +122,8 @@ func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []st
 	return loaded.Model, loaded.Notes, err
 }
 
-// StopIDs are the ids at which transformers' generate stops: eos_token_id of generation_config.json, or else of config.json. Where both
-// say nothing, those of the tokenizer, if there is one.
+// StopIDs are the ids at which transformers' generate stops: eos_token_id of generation_config.json, or else of
+// config.json. Where both say nothing, those of the tokenizer, if there is one.
 func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 	ids, err := chat.ModelStopIDs(m.Dir)
 	if err != nil {
@@ -140,7 +142,8 @@ func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 	return stop, nil
 }
 
-// openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees that it renders.
+// openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees
+// that it renders.
 func openTokenizer(dir, template string) (*chat.Tokenizer, error) {
 	if err := checkpoint.VerifySettings(dir); err != nil {
 		return nil, err

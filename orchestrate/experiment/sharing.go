@@ -12,7 +12,8 @@ import (
 	"gyre/torch"
 )
 
-// Spare is the part of a device's memory that is left to what nobody plans: fragments, the driver, the network's buffers.
+// Spare is the part of a device's memory that is left to what nobody plans: fragments, the driver, the network's
+// buffers.
 const Spare = 0.08
 
 // Fits reports whether a device with so many bytes of memory holds a plan; one whose memory is not known (0) does.
@@ -26,9 +27,10 @@ const AutoShard = "auto"
 // ErrTooLarge means that a rank's device cannot hold its part of an experiment, whatever the ranks share out.
 var ErrTooLarge = errors.New("no sharding fits")
 
-// LeastSharing is the experiment over so many ranks, each with so much memory, with fsdp.shard chosen where the configuration says auto: the first of none,
-// optimizer and full that fits. Where none does the error matches ErrTooLarge and has the numbers, and the experiment is that with full. A GPU whose memory is
-// not known (0) is taken to be small.
+// LeastSharing is the experiment over so many ranks, each with so much memory, with fsdp.shard chosen where the
+// configuration says auto: the first of none, optimizer and full that fits. Where none does the error matches
+// ErrTooLarge and has the numbers, and the experiment is that with full. A GPU whose memory is not known (0) is taken
+// to be small.
 func (e *Experiment) LeastSharing(ranks int, memory int64) (*Experiment, error) {
 	if e.config.FSDP.Shard != AutoShard {
 		return e.With(e.config, ranks), nil
@@ -61,8 +63,8 @@ func gibibytes(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 func onGPU(c *config.Config) bool { return strings.HasPrefix(c.Model.Device, "cuda") }
 
-// RankMemory is what a rank may fill of its device: of the GPU that model.device names, as nvidia-smi tells, or its part of this machine's memory, which
-// so many ranks share. 0 where that is not known.
+// RankMemory is what a rank may fill of its device: of the GPU that model.device names, as nvidia-smi tells, or its
+// part of this machine's memory, which so many ranks share. 0 where that is not known.
 func RankMemory(c *config.Config, ranksHere int) int64 {
 	if !onGPU(c) {
 		return physicalMemory() / int64(max(ranksHere, 1))
@@ -76,7 +78,8 @@ func RankMemory(c *config.Config, ranksHere int) int64 {
 		}
 		name = visible[device]
 	}
-	out, err := exec.Command("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", "-i", name).Output()
+	out, err := exec.Command("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", "-i",
+		name).Output()
 	if err != nil {
 		return 0
 	}

@@ -31,7 +31,8 @@ func TestLeastSharing(t *testing.T) {
 	e := openedShape(t)
 	needs := map[string]int64{}
 	for _, mode := range []string{"none", "optimizer", "full"} {
-		needs[mode] = openedShape(t, "fsdp.shard="+mode).With(openedShape(t, "fsdp.shard="+mode).config, 4).PlanMemory().Peak()
+		needs[mode] = openedShape(t, "fsdp.shard="+mode).With(openedShape(t, "fsdp.shard="+mode).config,
+			4).PlanMemory().Peak()
 	}
 	if !(needs["none"] > needs["optimizer"] && needs["optimizer"] > needs["full"]) {
 		t.Fatalf("4 ranks need %v", needs)
@@ -84,7 +85,8 @@ func TestRankMemory(t *testing.T) {
 		device, visible string
 		want            int64
 	}{
-		{"cuda:2", "", 81559 << 20}, {"cuda", "5,2", 40960 << 20}, {"cuda:1", "5,2", 81559 << 20}, {"cuda:2", "5,2", 0}, {"cuda:3", "", 0},
+		{"cuda:2", "", 81559 << 20}, {"cuda", "5,2", 40960 << 20}, {"cuda:1", "5,2", 81559 << 20}, {"cuda:2", "5,2",
+			0}, {"cuda:3", "", 0},
 	} {
 		t.Setenv("CUDA_VISIBLE_DEVICES", x.visible)
 		if got := RankMemory(&config.Config{Model: config.Model{Device: x.device}}, 4); got != x.want {

@@ -85,7 +85,8 @@ func TestBiLevelGAE(t *testing.T) {
 	advantages, returns := BiLevelGAE(row, 1, 1, .95)
 	near(t, "advantages", advantages, []float64{1.85, 1.75, 1.65, 1.55, 1.45, .4, .3, .2, .1, 0})
 	near(t, "returns", returns, []float64{1.95, 1.95, 1.95, 1.95, 1.95, 1, 1, 1, 1, 1})
-	e, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: .95}, 1)
+	e, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: .95},
+		1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,8 @@ func TestBiLevelGAE(t *testing.T) {
 	near(t, "returns of the unrewarded turn", returns[:5], []float64{.95, .95, .95, .95, .95})
 
 	// Observations in between change nothing, and tokens after the last turn end earn nothing.
-	spaced := Trajectory{Mask: bits("0110110"), Rewards: []float64{0, 0, 1, 0, 0, 2, 0}, Values: []float64{9, .1, .2, 9, .3, .4, 9},
+	spaced := Trajectory{Mask: bits("0110110"), Rewards: []float64{0, 0, 1, 0, 0, 2, 0},
+		Values:   []float64{9, .1, .2, 9, .3, .4, 9},
 		TurnEnds: []int{2, 5}}
 	tight := Trajectory{Mask: bits("11111"), Rewards: []float64{0, 1, 0, 2, 0}, Values: []float64{.1, .2, .3, .4, .5},
 		TurnEnds: []int{1, 3}}
@@ -179,7 +181,8 @@ func TestWhitenSmallBatches(t *testing.T) {
 
 func TestModifiers(t *testing.T) {
 	rows := []Trajectory{
-		{Group: 7, Mask: bits("11"), Rewards: []float64{0, 4}}, {Group: 7, Mask: bits("0111"), Rewards: []float64{0, 0, 0, 0}},
+		{Group: 7, Mask: bits("11"), Rewards: []float64{0, 4}}, {Group: 7, Mask: bits("0111"),
+			Rewards: []float64{0, 0, 0, 0}},
 		{Group: 2, Mask: bits("1"), Rewards: []float64{1}}, {Group: 2, Mask: bits("11"), Rewards: []float64{0, 0}},
 	}
 	a := Options{Advantage: "grpo", NormByStd: false, SoftReweight: true}
@@ -208,10 +211,12 @@ func TestModifiers(t *testing.T) {
 func TestComputeRefusesBadShapes(t *testing.T) {
 	good := Options{Advantage: "gae"}
 	for name, row := range map[string]Trajectory{
-		"rewards for":             {Mask: bits("11"), Rewards: []float64{1}},
-		"values for":              {Mask: bits("11"), Rewards: []float64{0, 1}},
-		"policy did not sample":   {Mask: bits("10"), Rewards: []float64{0, 1}, Values: []float64{0, 0}, TurnEnds: []int{1}},
-		"ends a turn at token 9,": {Mask: bits("10"), Rewards: []float64{0, 1}, Values: []float64{0, 0}, TurnEnds: []int{9}},
+		"rewards for": {Mask: bits("11"), Rewards: []float64{1}},
+		"values for":  {Mask: bits("11"), Rewards: []float64{0, 1}},
+		"policy did not sample": {Mask: bits("10"), Rewards: []float64{0, 1}, Values: []float64{0, 0},
+			TurnEnds: []int{1}},
+		"ends a turn at token 9,": {Mask: bits("10"), Rewards: []float64{0, 1}, Values: []float64{0, 0},
+			TurnEnds: []int{9}},
 	} {
 		if _, err := Compute([]Trajectory{row}, good, 1); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v", name, err)
@@ -250,18 +255,20 @@ func BRPO(episodes []Trajectory, normByStd bool) [][]float64 {
 	return whole("brpo", episodes, normByStd)
 }
 
-// Of episodes of three turns whose only reward is at the end, all replies are credited alike where nothing is discounted, whatever the estimator: a
-// success above a failure of its group, and observations with nothing.
+// Of episodes of three turns whose only reward is at the end, all replies are credited alike where nothing is
+// discounted, whatever the estimator: a success above a failure of its group, and observations with nothing.
 func TestOutcomesCreditEveryTurn(t *testing.T) {
 	mask := bits("0110011100110")
 	for _, estimator := range Names() {
 		var batch []Trajectory
 		for i, outcome := range []float64{1, 0, 0, 1, 1, 0} {
-			e := Trajectory{Group: i / 2, Mask: mask, Rewards: make([]float64, len(mask)), Values: make([]float64, len(mask)), TurnEnds: []int{2, 7, 11}}
+			e := Trajectory{Group: i / 2, Mask: mask, Rewards: make([]float64, len(mask)),
+				Values: make([]float64, len(mask)), TurnEnds: []int{2, 7, 11}}
 			e.Rewards[11] = outcome
 			batch = append(batch, e)
 		}
-		found, err := Compute(batch, Options{Advantage: estimator, Gamma: 1, Lambda: 1, HighLevelGamma: 1, NormByStd: true}, 1)
+		found, err := Compute(batch, Options{Advantage: estimator, Gamma: 1, Lambda: 1, HighLevelGamma: 1,
+			NormByStd: true}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,9 @@
 // Package advantage turns rewards into advantages: how much better than expected each sampled token was.
 //
 // All slices are token-aligned, one per episode. Only sampled tokens (mask true) exist in time: observations and chat
-// markup between them are skipped, so the token after a reply's last one is the next reply's first one. Rewards belong on
-// sampled tokens; those on other tokens are ignored by the estimators that use a critic. Arithmetic is in float64.
+// markup between them are skipped, so the token after a reply's last one is the next reply's first one. Rewards
+// belong on sampled tokens; those on other tokens are ignored by the estimators that use a critic. Arithmetic is in
+// float64.
 //
 // Estimators:
 //

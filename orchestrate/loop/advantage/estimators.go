@@ -2,12 +2,12 @@ package advantage
 
 import "slices"
 
-// Estimator is a way of turning rewards into advantages. Adding one is a file with its formula and a line in Estimators; a test says what
-// configurations then lack.
+// Estimator is a way of turning rewards into advantages. Adding one is a file with its formula and a line in
+// Estimators; a test says what configurations then lack.
 type Estimator struct {
 	Name string
-	// Linear gives advantages that are linear in rewards and values, before they are divided or whitened, and what a critic should predict (nil: the
-	// advantages). Other tokens than the sampled ones do not matter.
+	// Linear gives advantages that are linear in rewards and values, before they are divided or whitened, and what a
+	// critic should predict (nil: the advantages). Other tokens than the sampled ones do not matter.
 	Linear func(episodes []Trajectory, o Options) (advantages, returns [][]float64)
 	// Divisor, if not nil, is what the advantages of an episode are divided by.
 	Divisor func(episodes []Trajectory, o Options) func(i int) float64

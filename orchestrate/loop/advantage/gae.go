@@ -1,14 +1,20 @@
 package advantage
 
-var gae = Estimator{Name: "gae", Critic: true, Whitens: true, Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
+var gae = Estimator{Name: "gae", Critic: true, Whitens: true, Linear: func(episodes []Trajectory,
+	o Options) (advantages, returns [][]float64) {
 	return each(episodes, func(t Trajectory) ([]float64, []float64) { return GAE(t, o.Gamma, o.Lambda) })
 }}
 
-var biLevelGAE = Estimator{Name: "bi_level_gae", Critic: true, Whitens: true, Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
-	return each(episodes, func(t Trajectory) ([]float64, []float64) { return BiLevelGAE(t, o.Gamma, o.Lambda, o.HighLevelGamma) })
-}}
+var biLevelGAE = Estimator{Name: "bi_level_gae", Critic: true, Whitens: true,
+	Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
+		return each(episodes, func(t Trajectory) ([]float64, []float64) {
+			return BiLevelGAE(t, o.Gamma, o.Lambda,
+				o.HighLevelGamma)
+		})
+	}}
 
-// GAE is generalised advantage estimation over one episode: with V' and A' of the next sampled token (0 after the last),
+// GAE is generalised advantage estimation over one episode: with V' and A' of the next sampled token (0 after the
+// last),
 //
 //	δ = r + γV' − V,   A = δ + γλA',   return = A + V.
 //

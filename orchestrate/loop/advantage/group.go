@@ -8,8 +8,9 @@ type groupStatistic struct {
 	mean, std float64 // std with n - 1 in the denominator
 }
 
-// groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics. A group whose members all
-// return the same has no spread and differs from its mean by nothing, whatever the rounding of a sum would leave.
+// groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics. A group whose
+// members all return the same has no spread and differs from its mean by nothing, whatever the rounding of a sum
+// would leave.
 func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]groupStatistic) {
 	returns, groups = make([]float64, len(episodes)), map[int]groupStatistic{}
 	members := map[int][]float64{}
@@ -38,20 +39,23 @@ var brpo = Estimator{
 	Divisor: func(episodes []Trajectory, o Options) func(i int) float64 { return deviations(oneGroup(episodes), o) },
 }
 
-var rloo = Estimator{Name: "rloo", Groups: true, Episodes: true, Linear: func(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
+var rloo = Estimator{Name: "rloo", Groups: true, Episodes: true, Linear: func(episodes []Trajectory,
+	_ Options) (advantages, returns [][]float64) {
 	return RLOO(episodes), nil
 }}
 
-var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Groups: true, Episodes: true, Whitens: true, WhitenedReturns: true, Linear: centred}
+var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Groups: true, Episodes: true, Whitens: true,
+	WhitenedReturns: true, Linear: centred}
 
-// centred gives every sampled token of an episode the episode's return minus its group's mean. A group of one has the mean 0.
+// centred gives every sampled token of an episode the episode's return minus its group's mean. A group of one has the
+// mean 0.
 func centred(episodes []Trajectory, _ Options) (advantages, returns [][]float64) {
 	earned, groups := groupStatistics(episodes)
 	return broadcast(episodes, func(i int) float64 { return earned[i] - groups[episodes[i].Group].mean }), nil
 }
 
-// deviations are the standard deviations of the groups' returns + 1e-6, by episode: 1 in all where they do not divide (Dr.GRPO). That of a group of one
-// counts as 1.
+// deviations are the standard deviations of the groups' returns + 1e-6, by episode: 1 in all where they do not divide
+// (Dr.GRPO). That of a group of one counts as 1.
 func deviations(episodes []Trajectory, o Options) func(i int) float64 {
 	if !o.NormByStd {
 		return func(int) float64 { return 1 }

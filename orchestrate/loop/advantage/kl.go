@@ -14,7 +14,8 @@ import (
 // A trailing + names the same value (it concerns the gradient in the loss only).
 func KL(estimator string, policy, reference []float32, mask []bool) ([]float64, error) {
 	if len(policy) != len(mask) || len(reference) != len(mask) {
-		return nil, fmt.Errorf("advantage: %d policy and %d reference log-probs for %d tokens", len(policy), len(reference),
+		return nil, fmt.Errorf("advantage: %d policy and %d reference log-probs for %d tokens", len(policy),
+			len(reference),
 			len(mask))
 	}
 	var estimate func(d float64) float64
@@ -68,7 +69,8 @@ type Controller struct {
 	Horizon float64 // in episodes
 }
 
-// Update adapts Coef after a batch of n episodes that measured the given mean divergence. A nil controller has nothing to adapt.
+// Update adapts Coef after a batch of n episodes that measured the given mean divergence. A nil controller has
+// nothing to adapt.
 func (c *Controller) Update(divergence float64, n int) {
 	if c == nil || c.Horizon <= 0 {
 		return

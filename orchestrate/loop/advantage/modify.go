@@ -27,8 +27,8 @@ type Reweighting struct {
 	Mean float64 `metric:"train/soft_reweight_mean" doc:"mean weight of a group"`
 }
 
-// SoftReweight multiplies advantages, in place, by their group's standard deviation over the largest one, so that groups
-// whose rewards hardly differ count less. It is nil where there is no group.
+// SoftReweight multiplies advantages, in place, by their group's standard deviation over the largest one, so that
+// groups whose rewards hardly differ count less. It is nil where there is no group.
 func SoftReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
 	_, groups := groupStatistics(episodes)
 	largest, smallest, sum := 0.0, math.Inf(1), 0.0

@@ -45,7 +45,8 @@ func sampledTokens(e Trajectory) (out []int) {
 	return out
 }
 
-// gaeSum is the definition of Schulman et al. (2016): the sum over all later tokens of their errors, each discounted by the distance.
+// gaeSum is the definition of Schulman et al. (2016): the sum over all later tokens of their errors, each discounted
+// by the distance.
 func gaeSum(rewards, values []float64, gamma, lambda float64) []float64 {
 	out := make([]float64, len(rewards))
 	for t := range rewards {
@@ -85,7 +86,8 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 				close12(t, "gae's return", returns[i], want[k]+values[k])
 			}
 
-			// Turns first: their rewards and values are those of their last tokens; then every turn on its own, ended by its return.
+			// Turns first: their rewards and values are those of their last tokens; then every turn on its own, ended
+			// by its return.
 			var turnRewards, turnValues []float64
 			for _, end := range e.TurnEnds {
 				turnRewards, turnValues = append(turnRewards, e.Rewards[end]), append(turnValues, e.Values[end])
@@ -179,7 +181,8 @@ func groupDefinitions(t *testing.T, batch []Trajectory) {
 	}
 }
 
-// The unbiased variance of whitened advantages is 1 where it is far above 1e-8, and below that the 1e-8 holds them down.
+// The unbiased variance of whitened advantages is 1 where it is far above 1e-8, and below that the 1e-8 holds them
+// down.
 func TestWhitenedVariance(t *testing.T) {
 	for unit, want := range map[float64]float64{1: 1, 1e-4: math.Sqrt2 / 2, 1e-8: math.Sqrt(1e-8)} {
 		batch, masks := [][]float64{{1*unit + 3, 7}, {-1*unit + 3, 3}}, [][]bool{{true, false}, {true, true}}
@@ -252,7 +255,8 @@ func TestSmallDeviations(t *testing.T) {
 // A turn may end at the first token, and no later than at the last.
 func TestTurnEndsAtTheEnds(t *testing.T) {
 	row := Trajectory{Mask: bits("1"), Rewards: []float64{2}, Values: []float64{.5}, TurnEnds: []int{0}}
-	if _, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1, HighLevelGamma: 1}, 1); err != nil {
+	if _, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1,
+		HighLevelGamma: 1}, 1); err != nil {
 		t.Error(err)
 	}
 	for _, end := range []int{-1, 1} {

@@ -1,12 +1,13 @@
 package advantage
 
-var reinforcePP = Estimator{Name: "reinforce_pp", Whitens: true, Linear: func(episodes []Trajectory, o Options) (advantages, returns [][]float64) {
+var reinforcePP = Estimator{Name: "reinforce_pp", Whitens: true, Linear: func(episodes []Trajectory,
+	o Options) (advantages, returns [][]float64) {
 	return RewardToGo(episodes, o.Gamma), nil
 }}
 
-// RewardToGo is the discounted sum of the rewards from each sampled token to the end of its episode (REINFORCE++ before whitening). Only sampled
-// tokens exist in time: observations between them are passed without a discount, and rewards on them are ignored, so a reward at the end credits
-// the replies of all turns (verl#7300).
+// RewardToGo is the discounted sum of the rewards from each sampled token to the end of its episode (REINFORCE++
+// before whitening). Only sampled tokens exist in time: observations between them are passed without a discount, and
+// rewards on them are ignored, so a reward at the end credits the replies of all turns (verl#7300).
 func RewardToGo(episodes []Trajectory, gamma float64) [][]float64 {
 	out := make([][]float64, len(episodes))
 	for i, e := range episodes {

@@ -6,10 +6,12 @@ import (
 	"gyre/internal/statistics"
 )
 
-// Share splits the advantages that Compute's estimator gives, before any re-weighting, among parts of the rewards: token rewards by part,
-// episode and token that add up to the episodes'. Every estimator is linear in the rewards once its scale is fixed, and the scale is that of
-// all rewards together. The shares add up to the advantages; what a critic's values give by themselves is the baseline, nil without a critic.
-func Share(episodes []Trajectory, parts [][][]float64, o Options) (shares [][][]float64, baseline [][]float64, err error) {
+// Share splits the advantages that Compute's estimator gives, before any re-weighting, among parts of the rewards:
+// token rewards by part, episode and token that add up to the episodes'. Every estimator is linear in the rewards
+// once its scale is fixed, and the scale is that of all rewards together. The shares add up to the advantages; what a
+// critic's values give by themselves is the baseline, nil without a critic.
+func Share(episodes []Trajectory, parts [][][]float64, o Options) (shares [][][]float64, baseline [][]float64,
+	err error) {
 	estimator, err := check(episodes, o)
 	if err != nil {
 		return nil, nil, err
@@ -65,8 +67,8 @@ func Share(episodes []Trajectory, parts [][][]float64, o Options) (shares [][][]
 	return shares, baseline, nil
 }
 
-// moments of the sampled tokens' values: their mean, and the factor that gives them the variance 1 (unbiased, plus 1e-8). Fewer than two have
-// no variance.
+// moments of the sampled tokens' values: their mean, and the factor that gives them the variance 1 (unbiased, plus
+// 1e-8). Fewer than two have no variance.
 func moments(values [][]float64, masks [][]bool) (mean, scale float64) {
 	n := 0.0
 	over(masks, func(i, t int) { n++; mean += values[i][t] })

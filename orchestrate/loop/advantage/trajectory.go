@@ -28,8 +28,8 @@ type Options struct {
 	ZeroTaskAdvantage             bool
 }
 
-// Compute estimates advantages: estimator, whitening where it has that, soft re-weighting, lossScale (the filter's, 1 for none), length weighting and
-// the zero-advantage ablation, in this order. The critic's returns are not scaled.
+// Compute estimates advantages: estimator, whitening where it has that, soft re-weighting, lossScale (the filter's, 1
+// for none), length weighting and the zero-advantage ablation, in this order. The critic's returns are not scaled.
 func Compute(episodes []Trajectory, o Options, lossScale float64) (Estimate, error) {
 	estimator, err := check(episodes, o)
 	if err != nil {

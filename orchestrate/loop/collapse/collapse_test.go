@@ -46,14 +46,16 @@ func play(group int, texts ...string) *episode.Episode {
 }
 
 func TestTurns(t *testing.T) {
-	e := play(3, "A<think>", " go left \n</think><answer>x</answer>", "B<think>", "</think>", "C<think>", "never closed", "D<think>", "up</think></think>")
+	e := play(3, "A<think>", " go left \n</think><answer>x</answer>", "B<think>", "</think>", "C<think>",
+		"never closed", "D<think>", "up</think></think>")
 	got := Turns(e, letters)
 	for i, want := range []string{"go left", "", "", "up"} {
 		if letters(got[i].Thought) != want || got[i].First != (i == 0) || got[i].Group != 3 {
 			t.Errorf("turn %d: %q, want %q", i, letters(got[i].Thought), want)
 		}
 	}
-	if p := letters(got[3].Prompt); p != letters(e.IDs[:e.Turns[3].Reply]) || !strings.HasPrefix(p, "A<think> go left") {
+	if p := letters(got[3].Prompt); p != letters(e.IDs[:e.Turns[3].Reply]) ||
+		!strings.HasPrefix(p, "A<think> go left") {
 		t.Errorf("the last prompt is %q", p)
 	}
 	e.Contexts = []int{e.Turns[3].Observation}
@@ -95,10 +97,12 @@ func TestEstimate(t *testing.T) {
 	std := math.Abs(g1-g2) / 2
 	near(t, got, map[string]float64{
 		"p/mi_estimate": 0.2593386, "p/mi_upper_bound": math.Ln2, "p/matched_log_prob_mean": -1.1, "p/marginal_log_prob_mean": (g1 + g2) / 2,
-		"p/conditional_entropy_est": 1.1, "p/reasoning_entropy_est": -(g1 + g2) / 2, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 0.5,
+		"p/conditional_entropy_est": 1.1, "p/reasoning_entropy_est": -(g1 +
+			g2) / 2, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 0.5,
 		"p/retrieval_above_chance": 0.5, "p/retrieval_accuracy@2": 1, "p/retrieval_chance_level@2": 1, "p/conditional_entropy_seq_est": 1.7,
 	})
-	for name, want := range map[string]float64{"p/marginal_std": std, "p/marginal_std_ema": std, "p/mi_zscore": 0.2593386 / (std + 1e-3)} {
+	for name, want := range map[string]float64{"p/marginal_std": std, "p/marginal_std_ema": std,
+		"p/mi_zscore": 0.2593386 / (std + 1e-3)} {
 		if math.Abs(got[name]/want-1) > 1e-4 {
 			t.Errorf("%s is %g, want %g", name, got[name], want)
 		}
@@ -110,7 +114,8 @@ func TestEstimate(t *testing.T) {
 	again := lineOf(struct {
 		E *Estimate `metric:"p"`
 	}{m.estimate("p", [][]float64{{-1, -1}, {-2, -2}}, rows, [][]int32{{7}, {7}}, []int{0, 1}, options)})
-	near(t, again, map[string]float64{"p/mi_estimate": 0, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 1, "p/marginal_std": 0})
+	near(t, again, map[string]float64{"p/mi_estimate": 0, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 1,
+		"p/marginal_std": 0})
 	if want := 0.9 * std; math.Abs(again["p/marginal_std_ema"]/want-1) > 1e-4 {
 		t.Errorf("the average is %g, want %g", again["p/marginal_std_ema"], want)
 	}
@@ -122,7 +127,8 @@ func TestMeasure(t *testing.T) {
 	var following, template []*episode.Episode
 	for group, name := range []string{"a", "b", "c", "d"} {
 		for range 3 {
-			following = append(following, play(group, name+"<think>", name+name+"</think>1", "x<think>", name+"</think>2"))
+			following = append(following, play(group, name+"<think>", name+name+"</think>1", "x<think>",
+				name+"</think>2"))
 			template = append(template, play(group, name+"<think>", "zz</think>1", "x<think>", "nothing"))
 		}
 	}
@@ -166,14 +172,18 @@ func TestMeasure(t *testing.T) {
 	})
 	few := options
 	few.Samples, few.MultiTurn = 5, false
-	if got, err = measured(&m, following, letters, score, few, rng()); err != nil || got["collapse_trajectory_sample/mi_estimate"] != 0 {
+	if got, err = measured(&m, following, letters, score, few, rng()); err != nil ||
+		got["collapse_trajectory_sample/mi_estimate"] != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err = measured(&m, []*episode.Episode{play(0, "a", "no thought")}, letters, score, options, rng()); err != nil || len(got) != 4 {
+	if got, err = measured(&m, []*episode.Episode{play(0, "a", "no thought")}, letters, score, options,
+		rng()); err != nil || len(got) != 4 {
 		t.Errorf("without thoughts: %v, %v", got, err)
 	}
-	mixed := []*episode.Episode{play(0, "a<think>", "z</think>"), play(0, "b<think>", "z</think>"), play(1, "c<think>", "z</think>")}
-	if _, err := measured(&m, mixed, letters, score, options, rng()); err == nil || !strings.Contains(err.Error(), "group 0") {
+	mixed := []*episode.Episode{play(0, "a<think>", "z</think>"), play(0, "b<think>", "z</think>"),
+		play(1, "c<think>", "z</think>")}
+	if _, err := measured(&m, mixed, letters, score, options, rng()); err == nil ||
+		!strings.Contains(err.Error(), "group 0") {
 		t.Errorf("two prompts in a group: %v", err)
 	}
 }
@@ -184,7 +194,8 @@ func lineOf(m any) map[string]float64 {
 	return line.Floats()
 }
 
-func measured(m *Meter, episodes []*episode.Episode, decode func(ids []int32) string, score func([]Sequence) ([]float64, error), c config.Collapse,
+func measured(m *Meter, episodes []*episode.Episode, decode func(ids []int32) string,
+	score func([]Sequence) ([]float64, error), c config.Collapse,
 	rng *rand.Rand) (map[string]float64, error) {
 	found, err := m.Measure(episodes, decode, score, c, rng)
 	return lineOf(found), err

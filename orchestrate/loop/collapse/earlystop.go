@@ -8,8 +8,8 @@ import (
 	"gyre/orchestrate/config"
 )
 
-// EarlyStop watches for runs that have collapsed (RAGEN's three rules). Its state travels in the checkpoint, so that a resumed run
-// stops where the uninterrupted one would have.
+// EarlyStop watches for runs that have collapsed (RAGEN's three rules). Its state travels in the checkpoint, so that
+// a resumed run stops where the uninterrupted one would have.
 type EarlyStop struct {
 	Baseline   []float64      `json:"baseline"`    // spreads of the first window of non-empty steps
 	Window     []float64      `json:"window"`      // spreads of the latest window
@@ -25,8 +25,9 @@ type StoppedEarly struct {
 
 func (s *StoppedEarly) Error() string { return "stopped early: " + s.Reason }
 
-// Spread is told the mean group spread of a non-empty step, before filtering. The first SpreadWindow steps make the baseline; the run has
-// collapsed when every one of the SpreadWindow latest later steps lies below SpreadFraction of it.
+// Spread is told the mean group spread of a non-empty step, before filtering. The first SpreadWindow steps make the
+// baseline; the run has collapsed when every one of the SpreadWindow latest later steps lies below SpreadFraction of
+// it.
 func (e *EarlyStop) Spread(spread float64, c config.EarlyStop) *StoppedEarly {
 	if c.SpreadFraction <= 0 || c.SpreadWindow <= 0 {
 		return nil
@@ -82,7 +83,8 @@ func (e *EarlyStop) Validated(metrics map[string]float64, c config.EarlyStop) *S
 		if e.LowSuccess[name] >= c.LowSuccessCount {
 			return &StoppedEarly{
 				Metric: "early_stopped/low_validation_success",
-				Reason: fmt.Sprintf("%s stayed below %g for %d validations in a row", name, c.LowSuccess, c.LowSuccessCount),
+				Reason: fmt.Sprintf("%s stayed below %g for %d validations in a row", name, c.LowSuccess,
+					c.LowSuccessCount),
 			}
 		}
 	}

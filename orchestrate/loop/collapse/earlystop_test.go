@@ -6,7 +6,8 @@ import (
 	"gyre/orchestrate/config"
 )
 
-var stopRules = config.EarlyStop{SpreadFraction: 0.1, SpreadWindow: 10, LowSuccessCount: 5, LowSuccess: 0.01, EmptySteps: 5}
+var stopRules = config.EarlyStop{SpreadFraction: 0.1, SpreadWindow: 10, LowSuccessCount: 5, LowSuccess: 0.01,
+	EmptySteps: 5}
 
 func TestSpreadCollapseStopsAtStepTwenty(t *testing.T) {
 	var e EarlyStop

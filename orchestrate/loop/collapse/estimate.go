@@ -36,9 +36,10 @@ type Estimate struct {
 	Above       map[string]float64 `metric:"retrieval_above_chance{,@2,@4,@8}" unit:"share" doc:"the difference"`
 }
 
-// estimate computes the numbers of a matrix of summed log-probs: per token, where each row is divided by its thought's length,
-// and per sequence ("seq"). name keys the moving averages.
-func (m *Meter) estimate(name string, sums [][]float64, rows []Turn, columns [][]int32, own []int, c config.Collapse) *Estimate {
+// estimate computes the numbers of a matrix of summed log-probs: per token, where each row is divided by its
+// thought's length, and per sequence ("seq"). name keys the moving averages.
+func (m *Meter) estimate(name string, sums [][]float64, rows []Turn, columns [][]int32, own []int,
+	c config.Collapse) *Estimate {
 	means := make([][]float64, len(sums))
 	for i, row := range sums {
 		means[i] = make([]float64, len(row))
@@ -47,7 +48,8 @@ func (m *Meter) estimate(name string, sums [][]float64, rows []Turn, columns [][
 		}
 	}
 	out := &Estimate{Bound: math.Log(float64(len(columns)))}
-	for _, field := range []*map[string]float64{&out.Information, &out.Conditional, &out.Reasoning, &out.Std, &out.Average, &out.Score, &out.ScoreEMA,
+	for _, field := range []*map[string]float64{&out.Information, &out.Conditional, &out.Reasoning, &out.Std,
+		&out.Average, &out.Score, &out.ScoreEMA,
 		&out.Accuracy, &out.Chance, &out.Above} {
 		*field = map[string]float64{}
 	}

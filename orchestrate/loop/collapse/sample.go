@@ -22,7 +22,8 @@ type Meter struct {
 }
 
 // Measure returns a batch's metrics. score gives the log-prob of each sequence's thought, summed over its tokens.
-func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string, score func([]Sequence) ([]float64, error),
+func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string,
+	score func([]Sequence) ([]float64, error),
 	c config.Collapse, rng *rand.Rand) (out Metrics, err error) {
 	var valid [][]Turn // with a thought, by episode
 	var first []Turn

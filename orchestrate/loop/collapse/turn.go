@@ -27,7 +27,8 @@ func Turns(e *episode.Episode, decode func(ids []int32) string) []Turn {
 				start = from
 			}
 		})
-		turns[i] = Turn{Prompt: e.IDs[start:t.Reply], Thought: thought(e.IDs[t.Reply:t.End], decode), Group: e.Group, First: i == 0}
+		turns[i] = Turn{Prompt: e.IDs[start:t.Reply], Thought: thought(e.IDs[t.Reply:t.End], decode), Group: e.Group,
+			First: i == 0}
 	}
 	return turns
 }

@@ -20,7 +20,8 @@ func New(s Schedule) (Schedule, error) {
 	case s.Kind != "constant" && s.Kind != "linear" && s.Kind != "cosine":
 		return s, fmt.Errorf("schedule: %q is none of constant, linear, cosine", s.Kind)
 	case s.Warmup < 0 || s.Floor < 0 || s.Floor > 1 || !(s.Peak >= 0):
-		return s, fmt.Errorf("schedule: rate %g, warm-up %d and floor %g must be >= 0, the floor <= 1", s.Peak, s.Warmup, s.Floor)
+		return s, fmt.Errorf("schedule: rate %g, warm-up %d and floor %g must be >= 0, the floor <= 1", s.Peak,
+			s.Warmup, s.Floor)
 	case s.Kind != "constant" && s.Total < 1:
 		return s, fmt.Errorf("schedule: %s needs the total number of steps, got %d", s.Kind, s.Total)
 	}

@@ -35,7 +35,8 @@ func TestCourses(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for _, s := range []Schedule{{Kind: "step", Peak: 1}, {Kind: "linear", Peak: 1}, {Kind: "constant", Peak: -1},
-		{Kind: "constant", Peak: math.NaN()}, {Kind: "linear", Peak: 1, Total: 5, Floor: -.1}, {Kind: "cosine", Peak: 1, Total: 5, Floor: 2}, {Kind: "constant", Warmup: -1}} {
+		{Kind: "constant", Peak: math.NaN()}, {Kind: "linear", Peak: 1, Total: 5, Floor: -.1}, {Kind: "cosine",
+			Peak: 1, Total: 5, Floor: 2}, {Kind: "constant", Warmup: -1}} {
 		if _, err := New(s); err == nil {
 			t.Errorf("%+v accepted", s)
 		}

@@ -87,8 +87,8 @@ func (c *Checkpoints) restore(from string, step int) error {
 	})
 }
 
-// Save writes global_step_N: actor (and critic) as Hugging Face directories, optimizer moments, and State in the manifest. It is
-// there completely or not at all. A step that is already saved is not saved again.
+// Save writes global_step_N: actor (and critic) as Hugging Face directories, optimizer moments, and State in the
+// manifest. It is there completely or not at all. A step that is already saved is not saved again.
 func (c *Checkpoints) Save(ctx context.Context, state State) error {
 	p, err := c.Write(ctx, state)
 	if err != nil {
@@ -97,8 +97,8 @@ func (c *Checkpoints) Save(ctx context.Context, state State) error {
 	return c.Commit(ctx, p, state)
 }
 
-// Write writes everything that Save saves, under a name that nobody takes for a checkpoint; nil when the step is already saved, and on ranks
-// that write nothing. Commit it or discard it.
+// Write writes everything that Save saves, under a name that nobody takes for a checkpoint; nil when the step is
+// already saved, and on ranks that write nothing. Commit it or discard it.
 func (c *Checkpoints) Write(ctx context.Context, state State) (p *checkpoint.Pending, err error) {
 	if c.Saved == state.Step {
 		return nil, nil
@@ -154,8 +154,8 @@ func (c *Checkpoints) fill(ctx context.Context, state State) (p *checkpoint.Pend
 	})
 }
 
-// Commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is there: a rank that fails
-// later leaves it to resume from.
+// Commit gives a written checkpoint its name, and removes those that are no longer kept. Nobody goes on before it is
+// there: a rank that fails later leaves it to resume from.
 func (c *Checkpoints) Commit(ctx context.Context, p *checkpoint.Pending, state State) (err error) {
 	if c.Saved == state.Step {
 		return nil
@@ -172,7 +172,8 @@ func (c *Checkpoints) Commit(ctx context.Context, p *checkpoint.Pending, state S
 	return c.prune(state)
 }
 
-// Proven is told that the run has come soundly past its newest checkpoint, or ends with it: the one before it is no longer needed.
+// Proven is told that the run has come soundly past its newest checkpoint, or ends with it: the one before it is no
+// longer needed.
 func (c *Checkpoints) Proven(state State) error {
 	if c.proof < 0 {
 		return nil
@@ -191,7 +192,8 @@ func (c *Checkpoints) prune(state State) error {
 	})
 }
 
-// Kept reports whether the checkpoint of a step is saved and kept whatever run.save_every and checkpoint.keep say: those of analysed steps.
+// Kept reports whether the checkpoint of a step is saved and kept whatever run.save_every and checkpoint.keep say:
+// those of analysed steps.
 func (c *Checkpoints) Kept(step int) bool {
 	return c.Config.Checkpoint.Analysed && AnalysisDue(c.Config.Analysis, step)
 }
@@ -207,10 +209,12 @@ func (e *Divergence) Error() string { return "training diverged: " + e.What }
 // Diverged tells the command line to exit with code 3.
 func (e *Divergence) Diverged() bool { return true }
 
-// sound refuses weights that cannot learn any more: a run that has diverged keeps its last good checkpoint instead of saving another.
+// sound refuses weights that cannot learn any more: a run that has diverged keeps its last good checkpoint instead of
+// saving another.
 func (c *Checkpoints) sound(ctx context.Context) error {
 	ones := [][]float32{{0, 1, 1, 1}}
-	b := &train.Batch{Sequences: []train.Sequence{{IDs: []int32{0, 1, 2, 3}, Mask: []bool{false, true, true, true}}}, Weights: ones, Returns: ones, Values: ones}
+	b := &train.Batch{Sequences: []train.Sequence{{IDs: []int32{0, 1, 2, 3}, Mask: []bool{false, true, true, true}}},
+		Weights: ones, Returns: ones, Values: ones}
 	return c.each(func(name string, l *train.Learner) error {
 		gradients := l.Gradients()
 		_, err := l.Alone(b, 0, train.Likelihood(1), []train.Column{{Name: name, Into: gradients}})
@@ -218,7 +222,9 @@ func (c *Checkpoints) sound(ctx context.Context) error {
 			return err
 		}
 		if norm, err := gradients.Norm(); err != nil || math.IsNaN(norm) || math.IsInf(norm, 0) {
-			return errors.Join(err, &Divergence{What: fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)", norm, name)})
+			return errors.Join(err,
+				&Divergence{What: fmt.Sprintf("with these weights the gradient of a few tokens has the norm %v (%s)",
+					norm, name)})
 		}
 		return gradients.Zero()
 	})

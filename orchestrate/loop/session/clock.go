@@ -15,7 +15,8 @@ import (
 	"gyre/torch"
 )
 
-// Clock takes the times of a step's phases, and relates what they computed to what the machine can do. A nil clock takes none.
+// Clock takes the times of a step's phases, and relates what they computed to what the machine can do. A nil clock
+// takes none.
 type Clock struct {
 	work   func() torch.Work // what all models of the run have computed so far
 	phases map[string]phase  // of the step in progress
@@ -69,8 +70,10 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 	for _, part := range []struct {
 		name          string
 		before, after torch.EnginePhase
-	}{{"prefill", before.Prefill, after.Prefill}, {"decode", before.Decode, after.Decode}, {"sample", before.Sample, after.Sample}} {
-		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)), part.after.Work.Sub(part.before.Work))
+	}{{"prefill", before.Prefill, after.Prefill}, {"decode", before.Decode, after.Decode}, {"sample", before.Sample,
+		after.Sample}} {
+		c.record(part.name, time.Duration((part.after.Seconds-part.before.Seconds)*float64(time.Second)),
+			part.after.Work.Sub(part.before.Work))
 	}
 	c.engine = &EngineMetrics{Preemptions: int(after.Preemptions - before.Preemptions)}
 	if asked := after.PromptTokens - before.PromptTokens; asked > 0 {
@@ -79,11 +82,12 @@ func (c *Clock) Sampling(before, after torch.EngineStats) {
 	}
 }
 
-// Finish ends a step that trained on so many tokens, and that many in its update's epochs: it writes the times of its phases and, where the
-// machine's peak is known, the share of it that each has reached.
+// Finish ends a step that trained on so many tokens, and that many in its update's epochs: it writes the times of its
+// phases and, where the machine's peak is known, the share of it that each has reached.
 func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experiment.Machine, tokens, updated int) {
 	c.Add("step", took)
-	m := TimeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{}, Step: took.Seconds(), Memory: float64(torch.PeakRSS()) / (1 << 30),
+	m := TimeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{},
+		Step: took.Seconds(), Memory: float64(torch.PeakRSS()) / (1 << 30),
 		PeakFLOPs: machine.FLOPs / 1e9, PeakBytes: machine.Bandwidth / 1e9, Throughput: float64(tokens) / took.Seconds()}
 	for name, p := range c.phases {
 		m.Seconds[name] = p.seconds
@@ -121,8 +125,8 @@ func (t Traffic) Into(line metrics.Line, took time.Duration) {
 	line.Add(TrafficMetrics{(waited - t.waited).Seconds() / took.Seconds(), (sent - t.sent) / 1e9})
 }
 
-// OfAllRanks replaces what a step measured of this process by what it measured of all: times are those of the slowest rank, memory is that of the
-// largest, counts are added up, rates and shares are means. It is collective.
+// OfAllRanks replaces what a step measured of this process by what it measured of all: times are those of the slowest
+// rank, memory is that of the largest, counts are added up, rates and shares are means. It is collective.
 func OfAllRanks(ctx context.Context, w *ranks.World, line metrics.Line) error {
 	if w == nil {
 		return nil
@@ -169,7 +173,8 @@ func readTotals(path string) (t Totals, err error) {
 }
 
 func (t *Totals) add(line metrics.Line) {
-	for key, sum := range map[string]*float64{"timing_s/step": &t.train, "timing_s/testing": &t.eval, "timing_s/checkpoint": &t.checkpoints} {
+	for key, sum := range map[string]*float64{"timing_s/step": &t.train, "timing_s/testing": &t.eval,
+		"timing_s/checkpoint": &t.checkpoints} {
 		seconds, _ := line[key].(float64)
 		*sum += seconds
 	}
@@ -187,7 +192,8 @@ type EngineMetrics struct {
 	Preemptions int      `metric:"perf/preemptions" doc:"sequences that lost their keys and values to others and were computed again"`
 }
 
-// TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the slowest, rates and shares are means.
+// TimeMetrics are the times of a step and what the machine reached in them. Over ranks, times are those of the
+// slowest, rates and shares are means.
 type TimeMetrics struct {
 	Seconds    map[string]float64 `metric:"timing_s/{phase}" unit:"s" doc:"time of a phase: step (all of it), gen, env_wait, prefill, decode, sample, collapse_metrics, filter, old_log_prob, ref, values, adv, update_critic, gradient_analysis, grad_components, update_actor, checkpoint (of the step before), testing"`
 	FLOPs      map[string]float64 `metric:"perf/mfu/{phase}" unit:"share" doc:"of the machine's peak arithmetic that a phase reached"`

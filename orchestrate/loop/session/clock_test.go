@@ -18,7 +18,8 @@ func TestClockSharesOfThePeak(t *testing.T) {
 	p.Add("env_wait", time.Second)
 	p.record("update_actor", 2*time.Second, torch.Work{})
 	p.record("grad_components", time.Second, torch.Work{})
-	before := torch.EngineStats{PromptTokens: 100, CachedTokens: 10, Preemptions: 1, Decode: torch.EnginePhase{Seconds: 1}}
+	before := torch.EngineStats{PromptTokens: 100, CachedTokens: 10, Preemptions: 1,
+		Decode: torch.EnginePhase{Seconds: 1}}
 	after := torch.EngineStats{PromptTokens: 300, CachedTokens: 60, Preemptions: 3,
 		Decode: torch.EnginePhase{Seconds: 3, Work: torch.Work{FLOPs: 2e10, Bytes: 1.6e10}}}
 	got := metrics.Line{}

@@ -21,10 +21,12 @@ type Evaluation struct {
 	Parameters int64 // of the policy
 }
 
-// Evaluate plays the validation set of a configuration with the policy in model.path, or with that of a checkpoint (a run directory, a
-// global_step_N folder or a Hugging Face directory). It needs no run directory; episodes go to output unless that is
-// empty. Every process of world plays some of the groups and returns the whole; nil is this process alone.
-func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, world *ranks.World, console *metrics.Console) (*Evaluation, error) {
+// Evaluate plays the validation set of a configuration with the policy in model.path, or with that of a checkpoint (a
+// run directory, a global_step_N folder or a Hugging Face directory). It needs no run directory; episodes go to
+// output unless that is empty. Every process of world plays some of the groups and returns the whole; nil is this
+// process alone.
+func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, world *ranks.World,
+	console *metrics.Console) (*Evaluation, error) {
 	if info, err := os.Stat(output); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory: expected a file for the episodes", output)
 	}
@@ -44,7 +46,8 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 		return nil, err
 	}
 	if len(episodes) == 0 {
-		return nil, fmt.Errorf("the environments failed in all %d episodes: %s", stats.Planned, strings.Join(stats.Warnings(), "; "))
+		return nil, fmt.Errorf("the environments failed in all %d episodes: %s", stats.Planned,
+			strings.Join(stats.Warnings(), "; "))
 	}
 	if output != "" && world.Writes() {
 		if err := episode.WriteFile(output, episodes); err != nil {
@@ -60,7 +63,8 @@ func (s *Session) evaluated(ctx context.Context, dir string) (experiment.Parts, 
 	if err != nil {
 		return experiment.Parts{}, err
 	}
-	return experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, s.Config.Model.Path)}, nil
+	return experiment.Parts{Play: true, Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from,
+		s.Config.Model.Path)}, nil
 }
 
 // CheckEvaluation opens what Evaluate would play with, but for the weights.

@@ -25,7 +25,8 @@ type Rollouts struct {
 }
 
 // Play runs a plan with a progress bar and frees the sampler's KV cache afterwards: training needs the memory.
-func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats, error) {
+func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([]*episode.Episode, rollout.Stats,
+	error) {
 	bar := r.Console.Bar(label, plan.Episodes())
 	defer bar.Close()
 	plan.World, plan.SamplerRanks = r.World, r.together()
@@ -44,7 +45,8 @@ func (r *Rollouts) Play(ctx context.Context, plan rollout.Plan, label string) ([
 		r.Log.Warnf("%s: %s", label, line)
 	}
 	if stats.LeftOut > 0 {
-		r.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned, stats.FailedCauses())
+		r.Log.Warnf("%s: %d of %d episodes are left out (failed: %s)", label, stats.LeftOut, stats.Planned,
+			stats.FailedCauses())
 	}
 	return episodes, stats, r.Sampler.Engine.Sleep()
 }
@@ -60,8 +62,8 @@ func (r *Rollouts) Save(episodes []*episode.Episode, name string, wanted bool) e
 	return nil
 }
 
-// Validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes: supervised runs, which
-// draw by epoch, count optimizer steps.
+// Validation plays the fixed validation set. draw keys its random numbers, step names its metrics and episodes:
+// supervised runs, which draw by epoch, count optimizer steps.
 func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line, error) {
 	begin := time.Now()
 	episodes, stats, err := r.Play(ctx, rollout.ValidationPlan(r.Config, draw), fmt.Sprintf("step %d validation", step))
@@ -99,8 +101,9 @@ func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
 		}
 		turn := e.Turns[len(e.Turns)-1]
 		ids := e.IDs[turn.Reply:turn.End]
-		reply := tracking.Reply{Prompt: r.Sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label, GroundTruth: e.Gold,
-			Response: r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
+		reply := tracking.Reply{Prompt: r.Sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label,
+			GroundTruth: e.Gold,
+			Response:    r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
 			RolloutIndex: members[e.Group]}
 		members[e.Group]++
 		if e.Label == "" {
@@ -112,8 +115,9 @@ func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
 	return tracking.WriteReplies(filepath.Join(filepath.Dir(r.Dir), "ppl_tracking_"+DataName(r.Config)), step, replies)
 }
 
-// logprobsOf are the log-probs of a reply's tokens: nil where they are not known, because what the policy sampled is not the text that it goes on
-// from (rollout.replies = "action"), or because the members of a group have temperatures of their own.
+// logprobsOf are the log-probs of a reply's tokens: nil where they are not known, because what the policy sampled is
+// not the text that it goes on from (rollout.replies = "action"), or because the members of a group have temperatures
+// of their own.
 func logprobsOf(e *episode.Episode, turn episode.Turn) []*float64 {
 	out := make([]*float64, turn.End-turn.Reply)
 	for t := range out {
@@ -174,13 +178,14 @@ func validationMetrics(episodes []*episode.Episode) map[string]float64 {
 	return m
 }
 
-// coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K and worst@K over the K members
-// of each group.
+// coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K
+// and worst@K over the K members of each group.
 func coreValidation(episodes []*episode.Episode, m map[string]float64) {
 	type sums struct{ mean, best, worst, episodes, groups float64 }
 	found := map[string]*sums{}
 	for _, group := range Members(episodes) {
-		for kind, value := range map[string]func(*episode.Episode) float64{"reward": (*episode.Episode).Return, "acc": func(e *episode.Episode) float64 { return flag(e.Success) }} {
+		for kind, value := range map[string]func(*episode.Episode) float64{"reward": (*episode.Episode).Return,
+			"acc": func(e *episode.Episode) float64 { return flag(e.Success) }} {
 			key := fmt.Sprintf("val-core/%s/%s/%%s@%d", group[0].Tag, kind, len(group))
 			s := found[key]
 			if s == nil {
@@ -204,7 +209,8 @@ func coreValidation(episodes []*episode.Episode, m map[string]float64) {
 	}
 }
 
-// mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages are float32.
+// mostReward is the largest reward of given episodes: its square is far from the limits of float64, and advantages
+// are float32.
 const mostReward = 1e30
 
 // ReadGiven reads episodes that are given instead of played.

@@ -41,8 +41,9 @@ type penaltySettings struct {
 	Horizon float64 `json:"horizon"`
 }
 
-// Penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's coefficient counts; a controller
-// that has adapted it goes on only under the configuration that it began with. note says where it does not.
+// Penalty is the controller of the divergence in the rewards, nil where there is none there. The configuration's
+// coefficient counts; a controller that has adapted it goes on only under the configuration that it began with. note
+// says where it does not.
 func (s *State) Penalty(a config.Algorithm) (controller *advantage.Controller, note string) {
 	if a.KLIn != "reward" {
 		return nil, ""
@@ -102,15 +103,16 @@ func (r *Training) continueFrom(from string, resolved []byte) error {
 		return err
 	}
 	if why != "" {
-		r.Log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from, r.State.Step, why)
+		r.Log.Warnf("taking the weights of %s (step %d) further, but not as an uninterrupted run would: %s", from,
+			r.State.Step, why)
 	} else {
 		r.Log.Infof("continuing from %s (step %d)", from, r.State.Step)
 	}
 	return r.compare(from, resolved)
 }
 
-// compare says where a resumed run goes on under another configuration than it began with. More steps or epochs are no change; another
-// model.path is an error, since policy, tokenizer and reference of the run come from it.
+// compare says where a resumed run goes on under another configuration than it began with. More steps or epochs are
+// no change; another model.path is an error, since policy, tokenizer and reference of the run come from it.
 func (r *Training) compare(from string, resolved []byte) error {
 	path := filepath.Join(r.Checkpoints.Dir, "config.toml")
 	if r.Options.ResumeFrom != "" {
@@ -128,7 +130,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 		r.Log.Warnf("%s cannot be compared with the new configuration: %v", path, err)
 	}
 	if r.Dir != nil && r.Dir.Before != nil && r.Options.Resume { // a dry run opens no directory
-		r.changes = slices.DeleteFunc(r.Dir.Before.Changes, func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
+		r.changes = slices.DeleteFunc(r.Dir.Before.Changes,
+			func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
 	}
 	for _, change := range changes {
 		switch change.Key {
@@ -150,7 +153,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 			continue
 		}
 		r.Log.Warnf("another configuration than before: %s", change)
-		r.changes = append(r.changes, rundir.Change{Step: r.State.Step, Key: change.Key, From: change.From, To: change.To})
+		r.changes = append(r.changes, rundir.Change{Step: r.State.Step, Key: change.Key, From: change.From,
+			To: change.To})
 	}
 	return nil
 }
@@ -192,7 +196,8 @@ func inexact(from string) (string, error) {
 			why = append(why, fmt.Sprintf("the %s's weights were rounded to %v (checkpoint.dtype)", name, c.DType))
 		}
 		if _, err := os.Stat(moments(from, name)); errors.Is(err, fs.ErrNotExist) {
-			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)", name))
+			why = append(why, fmt.Sprintf("the %s's optimizer starts anew (saved with checkpoint.optimizer = false)",
+				name))
 		}
 	}
 	return strings.Join(why, "; "), nil

@@ -43,7 +43,8 @@ type Outcome struct {
 	Early *collapse.StoppedEarly // not nil when a collapse rule ended it
 }
 
-// Training is what reinforcement learning and supervised fine-tuning have in common: a directory, models that learn, and how far they have come.
+// Training is what reinforcement learning and supervised fine-tuning have in common: a directory, models that learn,
+// and how far they have come.
 type Training struct {
 	*Session
 	Options     Options
@@ -70,7 +71,8 @@ func NewTraining(c *config.Config, o Options, total int) *Training {
 		until = min(o.Until, total)
 	}
 	dir := filepath.Join(c.Run.Output, c.Run.Name)
-	return &Training{Session: s, Options: o, Total: total, Until: until, Checkpoints: Checkpoints{Session: s, Dir: dir, Saved: -1, proof: -1}}
+	return &Training{Session: s, Options: o, Total: total, Until: until,
+		Checkpoints: Checkpoints{Session: s, Dir: dir, Saved: -1, proof: -1}}
 }
 
 // Outcome is how far the run has come.
@@ -112,9 +114,11 @@ func (r *Training) Abandon(err error) error {
 	return err
 }
 
-// OpenModels loads models and sampler, those that learn from the checkpoint when there is one and from their configured directories
-// otherwise, and proves the sampler equal to the trainer. The reference is always the configured one (or the initial policy): it never moves.
-func (r *Training) OpenModels(ctx context.Context, from string, parts experiment.Parts, actor, critic *train.Optimization) error {
+// OpenModels loads models and sampler, those that learn from the checkpoint when there is one and from their
+// configured directories otherwise, and proves the sampler equal to the trainer. The reference is always the
+// configured one (or the initial policy): it never moves.
+func (r *Training) OpenModels(ctx context.Context, from string, parts experiment.Parts, actor,
+	critic *train.Optimization) error {
 	parts.Learn = true
 	parts = parts.Continue(from)
 	opened, err := r.Open(ctx, parts, actor, critic)
@@ -152,8 +156,8 @@ type beginning struct {
 	Why       string
 }
 
-// OpenDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the beginning). Only rank 0 has
-// the directory; the others learn what it found.
+// OpenDirectory opens the run directory and its metrics and finds the checkpoint to continue from ("" = start at the
+// beginning). Only rank 0 has the directory; the others learn what it found.
 func (r *Training) OpenDirectory(ctx context.Context) (from string, err error) {
 	var found beginning
 	if found.Type, found.Why, err = r.agreed(ctx, ""); err != nil {
@@ -264,8 +268,8 @@ func (r *Training) goal() string {
 	return "done"
 }
 
-// Stopping gives the signal that asks the run to stop, nil while there is none. Ranks agree on it: it reaches them at different moments, and
-// some launchers pass it to one of them only.
+// Stopping gives the signal that asks the run to stop, nil while there is none. Ranks agree on it: it reaches them at
+// different moments, and some launchers pass it to one of them only.
 func (r *Training) Stopping(ctx context.Context, requested <-chan struct{}) (error, error) {
 	var mine *interrupt.Error
 	select {
@@ -295,7 +299,8 @@ func (r *Training) info(status, reason string) rundir.Info {
 	c := r.Config
 	info := rundir.Info{
 		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.State.Step, Updated: time.Now().UTC().Truncate(time.Second),
-		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" +
+			runtime.GOARCH,
 		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: r.Exact,
 		Replay: r.Options.Replay, PeakRSS: torch.PeakRSS(), Changes: r.changes,
 	}

@@ -18,8 +18,8 @@ import (
 	"gyre/torch"
 )
 
-// Session is a command at work on a configuration: its models, what plays episodes with them, and where it speaks. It changes when it is opened
-// and closed only.
+// Session is a command at work on a configuration: its models, what plays episodes with them, and where it speaks. It
+// changes when it is opened and closed only.
 type Session struct {
 	Config    *config.Config // with the type of the arithmetic settled
 	Console   *metrics.Console
@@ -55,7 +55,8 @@ func Temperature(c *config.Config) float64 {
 	return c.Rollout.Temperature
 }
 
-// Locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the type. It is collective.
+// Locate finds a checkpoint, model.path when none is named, says which damaged ones were passed over, and settles the
+// type. It is collective.
 func (s *Session) Locate(ctx context.Context, path string) (checkpoint.Models, error) {
 	if path == "" {
 		path = s.Config.Model.Path
@@ -83,8 +84,8 @@ func (s *Session) settle(ctx context.Context, from string) error {
 	return nil
 }
 
-// agreed is the type of the run which the models in from belong to, or the one that is faster on the processors of all ranks; why is "" where the
-// configuration says it. It is collective.
+// agreed is the type of the run which the models in from belong to, or the one that is faster on the processors of
+// all ranks; why is "" where the configuration says it. It is collective.
 func (s *Session) agreed(ctx context.Context, from string) (dtype torch.Compute, why string, err error) {
 	on, why, err := experiment.Settle(experiment.Wished(s.Config), from)
 	if err != nil || why == "" {
@@ -97,7 +98,8 @@ func (s *Session) agreed(ctx context.Context, from string) (dtype torch.Compute,
 	return on.Compute, why, err
 }
 
-// useType replaces the type in this equipment's configuration, and says so if there is a reason: others may use the caller's.
+// useType replaces the type in this equipment's configuration, and says so if there is a reason: others may use the
+// caller's.
 func (s *Session) useType(dtype torch.Compute, why string) {
 	if why == "" {
 		return
@@ -109,13 +111,15 @@ func (s *Session) useType(dtype torch.Compute, why string) {
 }
 
 // Open opens an experiment and loads its models and its sampler.
-func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, critic *train.Optimization) (*experiment.Experiment, error) {
+func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor,
+	critic *train.Optimization) (*experiment.Experiment, error) {
 	opened, err := experiment.Open(s.Config, parts)
 	if err != nil {
 		return nil, err
 	}
 	if s.Machine == nil {
-		if s.Machine, err = experiment.OpenMachine(s.Config.Run.Threads, experiment.Placement(s.Config), s.Log.Warnf); err != nil {
+		if s.Machine, err = experiment.OpenMachine(s.Config.Run.Threads, experiment.Placement(s.Config),
+			s.Log.Warnf); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +140,8 @@ func (s *Session) Open(ctx context.Context, parts experiment.Parts, actor, criti
 	return opened, err
 }
 
-// chooseSharing settles what the ranks share out, for the rank with the least memory, and says what it is. It is collective.
+// chooseSharing settles what the ranks share out, for the rank with the least memory, and says what it is. It is
+// collective.
 func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experiment) (*experiment.Experiment, error) {
 	auto, memory := s.World != nil && s.Config.FSDP.Shard == experiment.AutoShard, int64(0)
 	if auto {
@@ -153,13 +158,15 @@ func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experime
 	s.shard = opened.Config().FSDP.Shard
 	if auto {
 		const gib = 1 << 30
-		s.Log.Infof("fsdp.shard = \"auto\": %s: each of %d ranks needs about %.1f GiB of %.1f GiB", s.shard, s.World.Size(), float64(opened.PlanMemory().Peak())/gib,
+		s.Log.Infof("fsdp.shard = \"auto\": %s: each of %d ranks needs about %.1f GiB of %.1f GiB", s.shard,
+			s.World.Size(), float64(opened.PlanMemory().Peak())/gib,
 			float64(memory)/gib)
 	}
 	return opened, nil
 }
 
-// share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is collective.
+// share lets neighbouring ranks sample from the policy together, where engine.tensor_parallel says so. It is
+// collective.
 func (s *Session) share(ctx context.Context) error {
 	switch n := s.Config.Engine.TensorParallel; {
 	case n <= 1:
@@ -188,8 +195,8 @@ func (s *Session) together() int {
 	return s.Config.Engine.TensorParallel
 }
 
-// ProveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be recomputed then. A gap that
-// a step has found already is a proof of the contrary.
+// ProveExact tests whether the sampler's log-probs equal the trainer's on this machine: old log-probs need not be
+// recomputed then. A gap that a step has found already is a proof of the contrary.
 func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 	if found > 0 {
 		s.Log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
@@ -257,7 +264,8 @@ func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Opt
 
 // PolicyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
 func PolicyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule, error) {
-	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps})
+	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio,
+		Warmup: a.WarmupSteps, Total: steps})
 	if err != nil {
 		return nil, lr, fmt.Errorf("actor.schedule: %w", err)
 	}
@@ -275,7 +283,8 @@ func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedu
 	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad}, lr, nil
 }
 
-// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits of several.
+// sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits
+// of several.
 func (s *Session) sharding() checkpoint.Ranks {
 	f := s.Config.FSDP
 	if s.World == nil && !f.Deterministic {
@@ -285,13 +294,15 @@ func (s *Session) sharding() checkpoint.Ranks {
 	if s.World == nil {
 		shard = torch.ShardNone
 	}
-	return checkpoint.Ranks{Group: s.World.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas, Prefetch: f.Prefetch, WireDtype: f.WireDType,
+	return checkpoint.Ranks{Group: s.World.Data(), Shards: &torch.ShardConfig{Shard: shard, Replicas: f.Replicas,
+		Prefetch: f.Prefetch, WireDtype: f.WireDType,
 		Deterministic: f.Deterministic, Lanes: f.Lanes}}
 }
 
 // Placement says over what passes are dealt.
 func (s *Session) Placement() train.Placement {
-	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens, InStep: s.shard == torch.ShardFull}
+	p := train.Placement{World: s.World, PassTokens: s.Config.Actor.MicroBatchTokens,
+		InStep: s.shard == torch.ShardFull}
 	if s.Config.FSDP.Deterministic {
 		p.Lanes = s.Config.FSDP.Lanes
 	}

@@ -11,7 +11,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// The configuration's coefficient counts. A controller that has adapted it goes on only under the configuration that it began with.
+// The configuration's coefficient counts. A controller that has adapted it goes on only under the configuration that
+// it began with.
 func TestPenaltyFollowsTheConfiguration(t *testing.T) {
 	fixed := config.Algorithm{KLIn: "reward", KLCoef: 0.1, KLControl: "fixed", KLTarget: 0.2, KLHorizon: 100}
 	adaptive := fixed
@@ -61,7 +62,8 @@ func TestTotalsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first Totals
-	for step, values := range []map[string]any{{"timing_s/testing": 1.0}, {"timing_s/step": 2.0}, {"timing_s/step": 4.0, "timing_s/testing": 8.0, "timing_s/checkpoint": 16.0}} {
+	for step, values := range []map[string]any{{"timing_s/testing": 1.0}, {"timing_s/step": 2.0},
+		{"timing_s/step": 4.0, "timing_s/testing": 8.0, "timing_s/checkpoint": 16.0}} {
 		first.Into(values)
 		if err := l.Log(step, values); err != nil {
 			t.Fatal(err)
@@ -74,7 +76,8 @@ func TestTotalsGoOn(t *testing.T) {
 	}
 	values := map[string]any{"timing_s/step": 32.0}
 	second.Into(values)
-	if values["timing_s/train_total"] != 38.0 || values["timing_s/eval_total"] != 9.0 || values["timing_s/total"] != 63.0 {
+	if values["timing_s/train_total"] != 38.0 || values["timing_s/eval_total"] != 9.0 ||
+		values["timing_s/total"] != 63.0 {
 		t.Errorf("totals %v", values)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// validates reports whether the fixed validation set is played; a run that is given its episodes may have no environments for it.
+// validates reports whether the fixed validation set is played; a run that is given its episodes may have no
+// environments for it.
 func (t *Trainer) validates() bool {
 	return t.Config.Run.ValidateEvery > 0 && len(t.Config.Validation.Envs) > 0
 }
@@ -29,7 +30,8 @@ func readDemonstrations(s config.SFT) ([]*episode.Episode, error) {
 		return nil, fmt.Errorf("sft.data: %w", err)
 	}
 	if len(episodes) <= s.ValidationEpisodes {
-		return nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d", s.Data, len(episodes), s.ValidationEpisodes)
+		return nil, fmt.Errorf("sft.data: %s has %d episodes, expected more than sft.validation_episodes = %d",
+			s.Data, len(episodes), s.ValidationEpisodes)
 	}
 	return episodes, nil
 }
@@ -42,7 +44,8 @@ func (t *Trainer) demonstrations(ctx context.Context) (learnt, held *train.Batch
 			return nil, nil, err
 		}
 		if t.Config.Run.SaveRollouts == "all" && t.World.Writes() {
-			if err := writeDemonstrations(t.Dir.File("demonstrations"), t.Sampler.Tokenizer, episodes, s.ValidationEpisodes); err != nil {
+			if err := writeDemonstrations(t.Dir.File("demonstrations"), t.Sampler.Tokenizer, episodes,
+				s.ValidationEpisodes); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -52,12 +55,14 @@ func (t *Trainer) demonstrations(ctx context.Context) (learnt, held *train.Batch
 }
 
 // show plays the demonstrations that [sft] asks for with the environments' experts.
-func show(ctx context.Context, c *config.Config, player *rollout.Player, console *metrics.Console) ([]*episode.Episode, error) {
+func show(ctx context.Context, c *config.Config, player *rollout.Player,
+	console *metrics.Console) ([]*episode.Episode, error) {
 	s := c.SFT
 	bar := console.Bar("demonstrations", s.Episodes+s.ValidationEpisodes)
 	defer bar.Close()
 	episodes, err := player.Demonstrations(ctx, rollout.DemonstrationPlan{
-		Envs: c.Envs, Episodes: s.Episodes + s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Mistakes: s.Mistakes,
+		Envs: c.Envs, Episodes: s.Episodes +
+			s.ValidationEpisodes, Seed: s.EnvSeed, Noise: s.Noise, Mistakes: s.Mistakes,
 		Holdout: rollout.Holdout{Share: c.Validation.Holdout}, Progress: bar.Set,
 	})
 	if err != nil {
@@ -69,7 +74,8 @@ func show(ctx context.Context, c *config.Config, player *rollout.Player, console
 	return episodes, nil
 }
 
-// Demonstrate makes the demonstrations of a configuration without any weights, and leaves them in a folder as gyre sft does.
+// Demonstrate makes the demonstrations of a configuration without any weights, and leaves them in a folder as gyre
+// sft does.
 func Demonstrate(ctx context.Context, c *config.Config, dir string, console *metrics.Console) error {
 	opened, err := experiment.Open(c, experiment.Parts{Play: true})
 	if err != nil {
@@ -101,7 +107,8 @@ type shownExtra struct {
 	Turn  int    `json:"turn" parquet:"turn"`   // from 1
 }
 
-// writeDemonstrations leaves train and test, the last held episodes, as JSONL and Parquet with a row per reply, and the episodes, which sft.data reads.
+// writeDemonstrations leaves train and test, the last held episodes, as JSONL and Parquet with a row per reply, and
+// the episodes, which sft.data reads.
 func writeDemonstrations(dir string, tokenizer *chat.Tokenizer, episodes []*episode.Episode, held int) error {
 	cut := len(episodes) - held
 	for _, part := range []struct {
@@ -138,7 +145,8 @@ func rowsOf(tokenizer *chat.Tokenizer, e *episode.Episode, split string) (rows [
 		if n := len(reply) - 1; slices.Contains(stops, reply[n]) {
 			reply = reply[:n]
 		}
-		rows = append(rows, Demonstration{e.Tag, tokenizer.Decode(e.IDs[start:turn.Reply], false), tokenizer.Decode(reply, false),
+		rows = append(rows, Demonstration{e.Tag, tokenizer.Decode(e.IDs[start:turn.Reply], false),
+			tokenizer.Decode(reply, false),
 			shownExtra{split, e.Seed, i + 1}})
 	}
 	return rows

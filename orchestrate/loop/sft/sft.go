@@ -1,5 +1,5 @@
-// Package sft is supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built with exactly the prompts the
-// agent loop uses.
+// Package sft is supervised fine-tuning: cross-entropy on the policy-owned tokens of expert episodes that were built
+// with exactly the prompts the agent loop uses.
 package sft
 
 import (
@@ -26,8 +26,8 @@ import (
 	"gyre/torch"
 )
 
-// Trainer is a run of supervised fine-tuning. A step of the run is an epoch, one of its metrics an optimizer step. There is no critic and no
-// reference.
+// Trainer is a run of supervised fine-tuning. A step of the run is an epoch, one of its metrics an optimizer step.
+// There is no critic and no reference.
 type Trainer struct {
 	*session.Training
 	rollouts session.Rollouts
@@ -84,8 +84,9 @@ func (t *Trainer) begin(ctx context.Context) error {
 	return t.OpenModels(ctx, from, t.parts(), learning, nil)
 }
 
-// Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out demonstrations. Metrics have
-// ten lines per epoch; checkpoints follow run.save_every, counted in epochs, and the best epoch and the last are always saved.
+// Run trains until the last epoch, an interruption or a failure, and validates the best epoch by the loss on held-out
+// demonstrations. Metrics have ten lines per epoch; checkpoints follow run.save_every, counted in epochs, and the
+// best epoch and the last are always saved.
 func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) {
 	if t.Finished {
 		return t.Outcome(), nil
@@ -152,14 +153,16 @@ func (t *Trainer) save(ctx context.Context) error {
 	return t.Checkpoints.Proven(t.State)
 }
 
-// end validates the best epoch, saves what is not saved yet, and names the checkpoint to start from: best in the run's directory.
+// end validates the best epoch, saves what is not saved yet, and names the checkpoint to start from: best in the
+// run's directory.
 func (t *Trainer) end(ctx context.Context, line *sftLine, samples int) error {
 	best, last := t.State.BestEpoch, t.State.Step
 	if best == 0 {
 		best = last
 	}
 	folder := fmt.Sprintf("%s%d", rundir.CheckpointPrefix, best)
-	pending, err := t.Checkpoints.Write(ctx, t.State) // before the best epoch's weights take the place of the last one's
+	pending, err := t.Checkpoints.Write(ctx,
+		t.State) // before the best epoch's weights take the place of the last one's
 	if err != nil {
 		return err
 	}
@@ -252,7 +255,8 @@ func (t *Trainer) write(line *sftLine, samples int) error {
 	return t.Record(steps, all, values)
 }
 
-// epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the last line unwritten.
+// epoch passes over the demonstrations once, in an order keyed by (seed, epoch). It logs its course and returns the
+// last line unwritten.
 func (t *Trainer) epoch(ctx context.Context, samples *train.Batch, epoch int) (*sftLine, error) {
 	s := t.Config.SFT
 	order := rand.New(rand.NewPCG(t.Config.Run.Seed, uint64(epoch))).Perm(samples.Len())
@@ -298,7 +302,8 @@ func (t *Trainer) nll(ctx context.Context, mini *train.Batch) (loss, tokens floa
 	if err := mini.Weigh("token-mean", 0); err != nil {
 		return 0, 0, err
 	}
-	found, err := t.Actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task, Into: t.Actor.Gradients()}})
+	found, err := t.Actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task,
+		Into: t.Actor.Gradients()}})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -1,6 +1,7 @@
-// Package train is one training step's arithmetic over one process or many: a batch of sequences, the columns of numbers that belong to its
-// tokens, and the policy that scores them, takes gradients of them and steps. It knows nothing of environments, files, metrics or
-// configurations, so that a server can offer the same to other programs' training loops.
+// Package train is one training step's arithmetic over one process or many: a batch of sequences, the columns of
+// numbers that belong to its tokens, and the policy that scores them, takes gradients of them and steps. It knows
+// nothing of environments, files, metrics or configurations, so that a server can offer the same to other programs'
+// training loops.
 //
 //	Batch ──Score──▶ log-probs, entropies, values ──(advantages)──▶ Columns ──Backward──▶ Gradients ──Step──▶ weights
 package train
@@ -25,7 +26,8 @@ func (s Sequence) Sampled() int {
 	return n
 }
 
-// Batch is sequences with token-aligned columns: entry i of a column is as long as sequence i. A column is nil until somebody fills it.
+// Batch is sequences with token-aligned columns: entry i of a column is as long as sequence i. A column is nil until
+// somebody fills it.
 type Batch struct {
 	Sequences  []Sequence
 	Rows       []int       // positions in the batch that this one was taken from; nil: it was not taken from another
@@ -89,8 +91,9 @@ func MiniBatches(n, size int) [][]int {
 	return out
 }
 
-// Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The normaliser is that of this
-// whole batch, which should be a mini-batch however it is later cut into passes. width is what seq-mean-token-sum-norm divides by.
+// Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The
+// normaliser is that of this whole batch, which should be a mini-batch however it is later cut into passes. width is
+// what seq-mean-token-sum-norm divides by.
 func (b *Batch) Weigh(aggregation string, width int) error {
 	masks := make([][]bool, len(b.Sequences))
 	for i, s := range b.Sequences {
@@ -115,8 +118,8 @@ func (b *Batch) SampledMean(column [][]float32) float64 {
 	return sum / float64(max(n, 1))
 }
 
-// Aggregations are the ways of joining token losses, by the names of actor.loss_aggregation. Each gives the weight of a token in a sequence of
-// so many sampled tokens. Sequences without sampled tokens do not count.
+// Aggregations are the ways of joining token losses, by the names of actor.loss_aggregation. Each gives the weight of
+// a token in a sequence of so many sampled tokens. Sequences without sampled tokens do not count.
 var Aggregations = []struct {
 	Name   string
 	Weight func(a aggregate, length int) float64
@@ -124,7 +127,10 @@ var Aggregations = []struct {
 	{"token-mean", func(a aggregate, _ int) float64 { return 1 / float64(a.tokens) }},
 	{"token-sum", func(aggregate, int) float64 { return 1 }},
 	{"seq-mean-token-sum", func(a aggregate, _ int) float64 { return 1 / float64(a.sequences) }},
-	{"seq-mean-token-mean", func(a aggregate, length int) float64 { return 1 / float64(a.sequences) / float64(length) }},
+	{"seq-mean-token-mean", func(a aggregate,
+		length int) float64 {
+		return 1 / float64(a.sequences) / float64(length)
+	}},
 	// Dr.GRPO: the sum over tokens divided by the longest episode possible.
 	{"seq-mean-token-sum-norm", func(a aggregate, _ int) float64 { return 1 / float64(a.width) }},
 }

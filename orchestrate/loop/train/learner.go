@@ -10,7 +10,8 @@ import (
 	"gyre/torch"
 )
 
-// Learner is a model on the ranks of a run: a policy, a value network, or a reference that only scores. It belongs to one goroutine.
+// Learner is a model on the ranks of a run: a policy, a value network, or a reference that only scores. It belongs to
+// one goroutine.
 type Learner struct {
 	Model     *torch.Model
 	Optimizer *torch.Optimizer // nil where nothing changes the weights
@@ -35,7 +36,8 @@ type Optimization struct {
 	ClipGrad float64 // the largest norm of a gradient; longer ones are scaled down
 }
 
-// NewLearner takes over a model. Without an optimization it only computes. Close it; after an error the model is still the caller's.
+// NewLearner takes over a model. Without an optimization it only computes. Close it; after an error the model is
+// still the caller's.
 func NewLearner(model *torch.Model, on Placement, how *Optimization) (l *Learner, err error) {
 	l = &Learner{Model: model, on: on}
 	if how == nil {
@@ -73,8 +75,8 @@ func (l *Learner) World() *ranks.World { return l.on.World }
 // InStep reports whether every pass takes all ranks.
 func (l *Learner) InStep() bool { return l.on.World != nil && l.on.InStep }
 
-// OneByOne reports whether the gradient of a single sequence takes a pass of all ranks: shards hold sums over ranks only, unless these have a fixed
-// order.
+// OneByOne reports whether the gradient of a single sequence takes a pass of all ranks: shards hold sums over ranks
+// only, unless these have a fixed order.
 func (l *Learner) OneByOne() bool { return l.InStep() && l.on.Lanes == 0 }
 
 // Step implements Policy.
@@ -183,8 +185,8 @@ func (l *Learner) total(ctx context.Context, columns int, found map[int]Losses) 
 	return total, nil
 }
 
-// Alone runs one pass over a single row, or of none where this rank goes along with the others' passes, and gives what this rank found. It is
-// for measurements of single sequences, which Deal hands out.
+// Alone runs one pass over a single row, or of none where this rank goes along with the others' passes, and gives
+// what this rank found. It is for measurements of single sequences, which Deal hands out.
 func (l *Learner) Alone(b *Batch, row int, o Objective, columns []Column) (Losses, error) {
 	if row < 0 {
 		return l.pass(b, nil, o, columns)
@@ -197,13 +199,15 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 	if l.Model.Config.Head == torch.HeadValue {
 		return l.valuePass(b, micro, o, columns)
 	}
-	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages), Weights: gather(micro, b.Weights)}
+	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages),
+		Weights: gather(micro, b.Weights)}
 	if o.KL != torch.KLNone {
 		in.RefLogprobs = gather(micro, b.Reference)
 	}
 	terms := make([]torch.Term, len(columns))
 	for i, c := range columns {
-		terms[i] = torch.Term{Name: c.Name, Kind: c.Kind, Advantages: gather(micro, c.Advantages), Weights: gather(micro, c.Weights), Into: c.Into}
+		terms[i] = torch.Term{Name: c.Name, Kind: c.Kind, Advantages: gather(micro, c.Advantages),
+			Weights: gather(micro, c.Weights), Into: c.Into}
 	}
 	stats, err := l.Model.PolicyBackward(b.pack(micro), in, o.PolicyLoss, terms)
 	if err != nil {
@@ -223,8 +227,9 @@ func (l *Learner) valuePass(b *Batch, micro []segment, o Objective, columns []Co
 		if weights == nil {
 			weights = b.Weights
 		}
-		stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns), OldValues: gather(micro, b.Values),
-			Weights: gather(micro, weights), Clip: o.ClipValue}, c.Into)
+		stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns),
+			OldValues: gather(micro, b.Values),
+			Weights:   gather(micro, weights), Clip: o.ClipValue}, c.Into)
 		if err != nil {
 			return Losses{}, err
 		}
@@ -239,8 +244,9 @@ func (l *Learner) mine(b *Batch) []int {
 	return b.partition(All(b.Len()), l.on.World.Size())[l.on.World.Rank()]
 }
 
-// Deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks when they are first looked
-// at. Where sums have a fixed order, the rows are dealt to lanes, and run is called for each lane of this rank in turn.
+// Deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks
+// when they are first looked at. Where sums have a fixed order, the rows are dealt to lanes, and run is called for
+// each lane of this rank in turn.
 func (l *Learner) Deal(b *Batch, into []*torch.Gradients, run func(lane int, rows []int) error) error {
 	if l.on.Lanes == 0 || !l.Model.Sharded() {
 		return run(0, l.mine(b))
@@ -262,8 +268,8 @@ func (l *Learner) Deal(b *Batch, into []*torch.Gradients, run func(lane int, row
 	return nil
 }
 
-// passes cuts rows, this rank's, into micro-batches. Where passes take all ranks, each gets as many as the rank with most: the last ones of the
-// others are empty.
+// passes cuts rows, this rank's, into micro-batches. Where passes take all ranks, each gets as many as the rank with
+// most: the last ones of the others are empty.
 func (l *Learner) passes(ctx context.Context, b *Batch, rows []int) ([][]segment, error) {
 	out := b.microBatches(rows, l.on.PassTokens)
 	if !l.InStep() {

@@ -24,8 +24,9 @@ func (b *Batch) segments(row int) []segment {
 
 func (b *Batch) ids(s segment) []int32 { return b.Sequences[s.row].IDs[s.from:s.to] }
 
-// microBatches cuts rows into runs of segments that take at most budget tokens. Segments with a common prefix come next to each other, because
-// the tokens that they share are computed once; equal ones keep their order. One that is longer than the budget is a micro-batch by itself.
+// microBatches cuts rows into runs of segments that take at most budget tokens. Segments with a common prefix come
+// next to each other, because the tokens that they share are computed once; equal ones keep their order. One that is
+// longer than the budget is a micro-batch by itself.
 func (b *Batch) microBatches(rows []int, budget int) [][]segment {
 	var sorted []segment
 	for _, row := range rows {
@@ -73,8 +74,9 @@ func commonPrefix(a, b []int32) int {
 	return n
 }
 
-// partition deals rows to so many parts of about as many tokens each. Sequences that begin alike come next to each other, so that tokens which
-// they share are computed once where they are in one part. The partition depends on the sequences alone, so every rank finds the same.
+// partition deals rows to so many parts of about as many tokens each. Sequences that begin alike come next to each
+// other, so that tokens which they share are computed once where they are in one part. The partition depends on the
+// sequences alone, so every rank finds the same.
 func (b *Batch) partition(rows []int, parts int) [][]int {
 	out := make([][]int, parts)
 	if parts == 1 {

@@ -25,8 +25,8 @@ func chosen(micro [][]segment) [][]int {
 	return out
 }
 
-// An episode of several contexts becomes sequences of their own, which may lie in different micro-batches; columns are cut and put
-// together accordingly.
+// An episode of several contexts becomes sequences of their own, which may lie in different micro-batches; columns
+// are cut and put together accordingly.
 func TestContextsBecomeSequences(t *testing.T) {
 	b := batchOf([]int32{1, 2, 3, 9, 8, 1, 2, 4}, []int32{1, 2, 3})
 	b.Sequences[0].Starts = []int{0, 3, 5}
@@ -43,10 +43,12 @@ func TestContextsBecomeSequences(t *testing.T) {
 		t.Fatalf("micro-batches %v, want %v", got, want)
 	}
 	if begun(got[0]) != 2 || begun(got[1]) != 0 {
-		t.Errorf("%d and %d episodes begin in the micro-batches, want 2 and 0: progress counts episodes", begun(got[0]), begun(got[1]))
+		t.Errorf("%d and %d episodes begin in the micro-batches, want 2 and 0: progress counts episodes",
+			begun(got[0]), begun(got[1]))
 	}
 	batch := b.pack(got[0])
-	if !slices.Equal(batch.Offsets, []int64{0, 3, 6, 9}) || !slices.Equal(batch.IDs, []int32{1, 2, 3, 1, 2, 3, 1, 2, 4}) ||
+	if !slices.Equal(batch.Offsets, []int64{0, 3, 6, 9}) || !slices.Equal(batch.IDs,
+		[]int32{1, 2, 3, 1, 2, 3, 1, 2, 4}) ||
 		!slices.Equal(batch.Mask, []uint8{0, 1, 0, 0, 1, 0, 1, 0, 1}) {
 		t.Errorf("packed %+v", batch)
 	}
@@ -79,7 +81,8 @@ func TestMicroBatchesCountACommonPrefixOnce(t *testing.T) {
 			t.Errorf("budget %d: got %v, want %v", budget, got, want)
 		}
 	}
-	if got := chosen(samples.microBatches([]int{3, 1, 0}, 100)); !slices.EqualFunc(got, [][]int{{3, 0, 1}}, slices.Equal[[]int]) {
+	if got := chosen(samples.microBatches([]int{3, 1, 0}, 100)); !slices.EqualFunc(got, [][]int{{3, 0, 1}},
+		slices.Equal[[]int]) {
 		t.Errorf("equal samples lost their order: %v", got)
 	}
 }

@@ -6,20 +6,23 @@ import (
 	"gyre/torch"
 )
 
-// Policy is a model that learns, as a training step uses it. How a batch is dealt to ranks and lanes and cut into passes is its own affair:
-// every rank hands over the whole batch and gets the results of all. All methods are collective over the ranks.
+// Policy is a model that learns, as a training step uses it. How a batch is dealt to ranks and lanes and cut into
+// passes is its own affair: every rank hands over the whole batch and gets the results of all. All methods are
+// collective over the ranks.
 type Policy interface {
 	// Score computes a column of the batch.
 	Score(ctx context.Context, b *Batch, what What) ([][]float32, error)
 	// Backward adds the gradient of each column to its buffer. It leaves the weights as they are.
 	Backward(ctx context.Context, b *Batch, o Objective, columns []Column) (Losses, error)
-	// Step changes the weights by the gradients in Gradients, and empties them. A gradient that is not finite changes nothing.
+	// Step changes the weights by the gradients in Gradients, and empties them. A gradient that is not finite changes
+	// nothing.
 	Step(lr float64) (torch.StepResult, error)
 	// Gradients is the buffer that Step takes.
 	Gradients() *torch.Gradients
 }
 
-// What says what Score computes: a policy's log-probs, or its entropies, at a temperature. A value network gives its values.
+// What says what Score computes: a policy's log-probs, or its entropies, at a temperature. A value network gives its
+// values.
 type What struct {
 	Entropy     bool
 	Temperature float64
@@ -36,7 +39,8 @@ func Likelihood(temperature float64) Objective {
 	return Objective{PolicyLoss: torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: temperature}}
 }
 
-// Column asks for one gradient of a batch. All columns of a call share its forward passes, and those that share a buffer its backward passes.
+// Column asks for one gradient of a batch. All columns of a call share its forward passes, and those that share a
+// buffer its backward passes.
 type Column struct {
 	Name       string           // unique in a call
 	Kind       torch.TermKind   // of the objective; a value network has one loss only
@@ -47,7 +51,8 @@ type Column struct {
 
 // Terms are the columns of the usual loss: task, entropy and KL, into one buffer.
 func Terms(into *torch.Gradients) []Column {
-	return []Column{{Name: torch.Task, Kind: torch.TermTask, Into: into}, {Name: torch.Entropy, Kind: torch.TermEntropy, Into: into},
+	return []Column{{Name: torch.Task, Kind: torch.TermTask, Into: into},
+		{Name: torch.Entropy, Kind: torch.TermEntropy, Into: into},
 		{Name: torch.KL, Kind: torch.TermKL, Into: into}}
 }
 

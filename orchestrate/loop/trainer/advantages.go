@@ -43,7 +43,8 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) error {
 func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
 	out := make([]advantage.Trajectory, len(s.Episodes))
 	for i, e := range s.Episodes {
-		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)), TurnEnds: turnEnds(e)}
+		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)),
+			TurnEnds: turnEnds(e)}
 		if s.Batch.Values != nil {
 			out[i].Values = widen(s.Batch.Values[i])
 		}
@@ -51,14 +52,15 @@ func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
 	return out
 }
 
-// creditsTurns reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the score: the rewards' sum
-// after normalisation.
+// creditsTurns reports whether rewards are credited turn by turn. Estimators that compare whole episodes take the
+// score: the rewards' sum after normalisation.
 func creditsTurns(c *config.Config) bool {
 	return c.Rollout.TurnRewards && !c.Algorithm.ComparesEpisodes()
 }
 
-// tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled, with turn rewards
-// each amount on its own token, or, where that was not sampled, on the sampled token before it (the first one if there is none).
+// tokenRewards places an episode's rewards: by default its whole score on the last token that the policy sampled,
+// with turn rewards each amount on its own token, or, where that was not sampled, on the sampled token before it (the
+// first one if there is none).
 func tokenRewards(e *episode.Episode, perTurn bool) []float64 {
 	out := make([]float64, len(e.IDs))
 	if !perTurn {

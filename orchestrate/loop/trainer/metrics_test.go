@@ -10,13 +10,15 @@ import (
 )
 
 func played(group int, tag, stop string, score float64, success bool, mask ...bool) *episode.Episode {
-	return &episode.Episode{Group: group, Tag: tag, Stop: stop, Score: score, Success: success, Mask: mask, IDs: make([]int32, len(mask)),
+	return &episode.Episode{Group: group, Tag: tag, Stop: stop, Score: score, Success: success, Mask: mask,
+		IDs:     make([]int32, len(mask)),
 		Rewards: []episode.Reward{{Token: len(mask) - 1, Value: 2 * score}}}
 }
 
 func TestFamiliarNames(t *testing.T) {
 	episodes := []*episode.Episode{
-		played(4, "a", "terminated", 1, true, false, true, true), played(4, "a", "length", 3, false, false, false, false, true),
+		played(4, "a", "terminated", 1, true, false, true, true), played(4, "a", "length", 3, false, false, false,
+			false, true),
 		played(1, "b", "turns", 0.5, false, false, false, true),
 	}
 	line := metrics.Line{}
@@ -29,7 +31,8 @@ func TestFamiliarNames(t *testing.T) {
 		t.Errorf("got %v\nwant %v", m, want)
 	}
 	table := rewardTable(episodes)
-	if !reflect.DeepEqual(table.Columns, []string{"group_0", "group_1"}) || len(table.Rows) != 2 || table.Rows[0][0] != 0.5 || table.Rows[0][1] != 1.0 || table.Rows[1][1] != 3.0 ||
+	if !reflect.DeepEqual(table.Columns, []string{"group_0", "group_1"}) || len(table.Rows) != 2 ||
+		table.Rows[0][0] != 0.5 || table.Rows[0][1] != 1.0 || table.Rows[1][1] != 3.0 ||
 		!math.IsNaN(table.Rows[1][0].(float64)) {
 		t.Errorf("reward table %v", table)
 	}

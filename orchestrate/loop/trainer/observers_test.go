@@ -20,7 +20,8 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes,
+		Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for _, other := range p.given[:min(i+1, 3)] {
 			prompt := other.IDs[:len(other.IDs)/2]
 			thought := e.IDs[len(e.IDs)/2:]
-			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...), From: len(prompt)})
+			sequences = append(sequences, collapse.Sequence{IDs: append(append([]int32{}, prompt...), thought...),
+				From: len(prompt)})
 		}
 	}
 	together, err := (&collapseObserver{Session: p.Session}).scoreThoughts(context.Background(), sequences)
@@ -42,7 +44,8 @@ func TestThoughtsAreScoredApart(t *testing.T) {
 		for k := range mask {
 			mask[k] = k >= s.From
 		}
-		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), session.Temperature(cfg), false)
+		scores, err := p.Actor.Model.Score(torch.Pack([][]int32{s.IDs}, [][]bool{mask}), session.Temperature(cfg),
+			false)
 		if err != nil {
 			t.Fatal(err)
 		}

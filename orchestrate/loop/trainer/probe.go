@@ -27,8 +27,8 @@ type Probe struct {
 	Checkpoint string // a run directory, a global_step_N folder or a Hugging Face directory; model.path when empty
 	Critic     string // the same for the critic; the checkpoint's own when empty
 	Rollouts   string // JSONL of episodes to analyse instead of playing
-	// Step is the one whose random draws are used, or whose episodes; 0 = the episodes', or the checkpoint's. Of a run that has kept its checkpoint, that
-	// is taken instead of the newest.
+	// Step is the one whose random draws are used, or whose episodes; 0 = the episodes', or the checkpoint's. Of a
+	// run that has kept its checkpoint, that is taken instead of the newest.
 	Step     int
 	Validate bool   // play the validation set first
 	Output   string // folder for metrics.jsonl and the folder analysis; "" writes nothing
@@ -53,7 +53,8 @@ func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
 		return Probed{}, err
 	}
 	defer t.close()
-	out := &analysed{line: metrics.Line{"trainer/gradient_analysis_only": 1.0, "trainer/exited_after_gradient_analysis": 1.0}}
+	out := &analysed{line: metrics.Line{"trainer/gradient_analysis_only": 1.0,
+		"trainer/exited_after_gradient_analysis": 1.0}}
 	out.line.Add(analysisMetrics{c.Analysis.Profile, !c.Separate()})
 	if p.Validate {
 		if err := t.validateProbe(ctx, out.line); err != nil {
@@ -114,7 +115,8 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 	if !o.World.Writes() {
 		o.Output = ""
 	}
-	p := &probe{bucketObserver: bucketObserver{Session: e, rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}}, preparation: &preparation{Session: e}}}
+	p := &probe{bucketObserver: bucketObserver{Session: e,
+		rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}}, preparation: &preparation{Session: e}}}
 	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
@@ -124,8 +126,10 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 
 func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.Config
-	if kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, o.Step)); o.Checkpoint != "" && o.Step > 0 {
-		if _, err := os.Stat(filepath.Join(kept, checkpoint.ManifestName)); err == nil { // a run that has kept this step
+	if kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix,
+		o.Step)); o.Checkpoint != "" && o.Step > 0 {
+		if _, err := os.Stat(filepath.Join(kept,
+			checkpoint.ManifestName)); err == nil { // a run that has kept this step
 			o.Checkpoint = kept
 		}
 	}
@@ -158,7 +162,8 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 		}
 	}
 	p.Log.Infof("analysing %s as of step %d", from.Actor, p.number)
-	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.given == nil || o.Validate, Policy: from.Actor,
+	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.given == nil || o.Validate,
+		Policy:    from.Actor,
 		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
 	if c.Algorithm.UsesCritic() {
 		if parts.Values, err = p.locateCritic(ctx, from, o.Critic); err != nil {
@@ -237,7 +242,8 @@ func (p *probe) playProbe(ctx context.Context, line metrics.Line) ([]*episode.Ep
 	if p.Config.Separate() {
 		return p.rollouts.analysis(ctx, p.number, line)
 	}
-	episodes, _, err := p.rollouts.Play(ctx, rollout.TrainingPlan(p.Config, p.number), fmt.Sprintf("step %d rollout", p.number))
+	episodes, _, err := p.rollouts.Play(ctx, rollout.TrainingPlan(p.Config, p.number),
+		fmt.Sprintf("step %d rollout", p.number))
 	return episodes, err
 }
 
@@ -273,7 +279,8 @@ func (p *probe) openOutput(dir string) error {
 			return err
 		}
 		if record.Step >= p.number {
-			return fmt.Errorf("%s already holds step %d: remove it, or choose another folder for step %d", path, record.Step, p.number)
+			return fmt.Errorf("%s already holds step %d: remove it, or choose another folder for step %d", path,
+				record.Step, p.number)
 		}
 	}
 	var err error

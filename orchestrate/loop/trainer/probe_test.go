@@ -93,7 +93,8 @@ func probeSlow(t *testing.T, c slowCase, overrides ...string) map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := Analyze(context.Background(), cfg, Probe{Rollouts: slow + "/" + c.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	result, err := Analyze(context.Background(), cfg, Probe{Rollouts: slow + "/" + c.Config.Episodes,
+		Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +110,12 @@ func near(t *testing.T, what string, got any, want, size, relative float64) {
 	}
 }
 
-// Both profiles arrive at what PyTorch computes the slow way: with group gradients kept, with sketches, and component by component.
+// Both profiles arrive at what PyTorch computes the slow way: with group gradients kept, with sketches, and component
+// by component.
 func TestAnalysisEqualsSlowPyTorch(t *testing.T) {
 	for name, want := range readSlow(t) {
-		for _, mode := range []string{"analysis.low_memory=false", "analysis.memory_mib=0", "analysis.low_memory=true", "analysis.statistics=false"} {
+		for _, mode := range []string{"analysis.low_memory=false", "analysis.memory_mib=0",
+			"analysis.low_memory=true", "analysis.statistics=false"} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				got := probeSlow(t, want, mode)
 				if got["grad_analysis/profile"] != want.Config.Profile {
@@ -179,7 +182,8 @@ func compareTables(t *testing.T, want slowCase, got map[string]any, mode string)
 	blocks := got["grad_norm/block_table"].(metrics.Table)
 	for _, row := range blocks.Rows {
 		for c, column := range blocks.Columns[2:] {
-			near(t, fmt.Sprint(row[:2]), row[2+c], math.Sqrt(want.Results[row[0].(string)].Blocks[row[1].(string)][column]), 0, 1e-4)
+			near(t, fmt.Sprint(row[:2]), row[2+c],
+				math.Sqrt(want.Results[row[0].(string)].Blocks[row[1].(string)][column]), 0, 1e-4)
 		}
 	}
 	slack := 1e-4

@@ -70,7 +70,8 @@ func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
 	}
 }
 
-// rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in NaN.
+// rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in
+// NaN.
 func rewardTable(episodes []*episode.Episode) metrics.Table {
 	var t metrics.Table
 	for i, group := range session.Members(episodes) {
@@ -92,8 +93,9 @@ func rewardTable(episodes []*episode.Episode) metrics.Table {
 	return t
 }
 
-// replay feeds saved or hand-written episodes to the update instead of played ones. A file whose episodes all carry the same step number
-// (or none) is used at every step; one with several is used in their order, one per training step.
+// replay feeds saved or hand-written episodes to the update instead of played ones. A file whose episodes all carry
+// the same step number (or none) is used at every step; one with several is used in their order, one per training
+// step.
 type replay struct {
 	path  string
 	steps [][]*episode.Episode
@@ -118,7 +120,8 @@ func openReplay(path string, steps int) (*replay, error) {
 		r.steps = append(r.steps, byStep[step])
 	}
 	if len(r.steps) > 1 && len(r.steps) < steps {
-		return nil, fmt.Errorf("replay: %s holds episodes of %d steps but run.steps is %d: set run.steps=%d or fewer", path, len(r.steps), steps, len(r.steps))
+		return nil, fmt.Errorf("replay: %s holds episodes of %d steps but run.steps is %d: set run.steps=%d or fewer",
+			path, len(r.steps), steps, len(r.steps))
 	}
 	return r, nil
 }

@@ -14,7 +14,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// Selection is what the filter kept of a batch of episodes, and the batch that is made of it: Episodes[i], RewardStd[i] and row i belong together.
+// Selection is what the filter kept of a batch of episodes, and the batch that is made of it: Episodes[i],
+// RewardStd[i] and row i belong together.
 type Selection struct {
 	filter.Selection
 	Episodes  []*episode.Episode
@@ -29,7 +30,8 @@ type Selection struct {
 	divergence     float64  // from the reference, where that is part of the rewards
 }
 
-// preparation is the phase between rollout and update: it filters a batch and fills its columns. It remembers nothing of a batch.
+// preparation is the phase between rollout and update: it filters a batch and fills its columns. It remembers nothing
+// of a batch.
 type preparation struct {
 	*session.Session
 	clock   *session.Clock        // nil: its times are not taken
@@ -38,8 +40,8 @@ type preparation struct {
 	penalty *advantage.Controller // of the divergence in the rewards; nil: it is not in them
 }
 
-// choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups' statistics (the analysis before the
-// filter).
+// choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups'
+// statistics (the analysis before the filter).
 func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, keepAll bool) (Selection, error) {
 	entropy, err := p.filterEntropies(ctx, episodes)
 	if err != nil {
@@ -95,7 +97,8 @@ func (p *preparation) filterEntropies(ctx context.Context, episodes []*episode.E
 	if m := p.Config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
 		return nil, nil
 	}
-	entropies, err := p.Actor.Score(ctx, session.BatchOf(episodes), train.What{Entropy: true, Temperature: session.Temperature(p.Config)})
+	entropies, err := p.Actor.Score(ctx, session.BatchOf(episodes), train.What{Entropy: true,
+		Temperature: session.Temperature(p.Config)})
 	if err != nil {
 		return nil, fmt.Errorf("entropies for the filter: %w", err)
 	}
@@ -149,8 +152,8 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 	return nil
 }
 
-// oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and those that replayed
-// episodes carry, and computes the others.
+// oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and
+// those that replayed episodes carry, and computes the others.
 func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metrics.Line) error {
 	trusted := !p.Config.Actor.RecomputeLogprobs && (p.exact || p.given)
 	var others []int
@@ -185,7 +188,8 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 	return nil
 }
 
-// widest is the largest distance of the sampler's log-probs from those of a column; nil where the sampler has given none.
+// widest is the largest distance of the sampler's log-probs from those of a column; nil where the sampler has given
+// none.
 func widest(episodes []*episode.Episode, rows []int, column [][]float32) *float64 {
 	gap, known := 0.0, false
 	for _, i := range rows {

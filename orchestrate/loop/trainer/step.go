@@ -25,8 +25,8 @@ type Step struct {
 	tokens int // trained on
 }
 
-// Observer measures or records something about a step. It changes nothing that a later phase reads but the step's line, so a step without it
-// gives the same weights.
+// Observer measures or records something about a step. It changes nothing that a later phase reads but the step's
+// line, so a step without it gives the same weights.
 type Observer interface {
 	// Due reports whether a step is looked at. It depends on nothing but the step, so all ranks agree.
 	Due(step int) bool
@@ -43,7 +43,8 @@ type observer struct {
 // errAnalysed ends a run after its gradient analysis (analysis.exit_after).
 var errAnalysed = errors.New("the gradient analysis is done")
 
-// step runs one training step and returns its metrics. A *collapse.StoppedEarly error, or errAnalysed, ends the run after its metrics are written.
+// step runs one training step and returns its metrics. A *collapse.StoppedEarly error, or errAnalysed, ends the run
+// after its metrics are written.
 func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	s := &Step{Number: t.State.Step + 1, Line: metrics.Line{}}
 	begin, sent := time.Now(), session.TrafficOf(t.World)
@@ -137,15 +138,16 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 	return nil
 }
 
-// judge records what the filter did and applies the rules that stop a collapsed run. It reports whether the step has anything to learn from, or
-// to analyse.
+// judge records what the filter did and applies the rules that stop a collapsed run. It reports whether the step has
+// anything to learn from, or to analyse.
 func (t *Trainer) judge(s *Step) (learns bool, err error) {
 	empty, rules := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop
 	s.Line.Copy(s.Chosen.Metrics)
 	stop := t.State.EarlyStop.Selected(empty, rules)
 	s.Line.Add(selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.State.EarlyStop.Empty})
 	if since := t.State.Unsound; stop != nil && since > 0 {
-		return false, &session.Divergence{What: fmt.Sprintf("the gradients of step %d were not finite, and now %s", since, stop.Reason)}
+		return false, &session.Divergence{What: fmt.Sprintf("the gradients of step %d were not finite, and now %s",
+			since, stop.Reason)}
 	}
 	if stop == nil && !empty {
 		if std, ok := s.Chosen.Metrics["rollout/in_group_reward_std"]; ok {
@@ -167,7 +169,8 @@ func (t *Trainer) judge(s *Step) (learns bool, err error) {
 func whyEmpty(line metrics.Line) string {
 	most := map[string]float64{} // over the tags, where there are any
 	for name, v := range line.Floats() {
-		if key := path.Base(name); strings.HasPrefix(name, "train/") && (key == "num_actions" || key == "action_is_valid") {
+		if key := path.Base(name); strings.HasPrefix(name, "train/") &&
+			(key == "num_actions" || key == "action_is_valid") {
 			most[key] = max(most[key], v)
 		}
 	}
@@ -180,7 +183,8 @@ func whyEmpty(line metrics.Line) string {
 		"train with model.path=…/global_step_N/actor)"
 }
 
-// judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap between them.
+// judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap
+// between them.
 func (t *Trainer) judgeSampler(s *Step) {
 	if t.rollouts.replay != nil {
 		return

@@ -1,3 +1,23 @@
+// Package trainer runs reinforcement learning: the training step in RAGEN's order, what measures it, validation and
+// early stopping; and the probe of one checkpoint (gyre analyze).
+//
+//	play ─▶ observe ─▶ select ─▶ score ─▶ advantages ─▶ critic ─▶ observe ─▶ actor        (step.go, learn)
+//	                                                                           │
+//	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
+//
+// rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
+// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, analysis.go,
+// components.go, tracking.go) measure and record: a step without them gives the same weights. Directory, models,
+// checkpoints and resuming are package session's, arithmetic over ranks is package train's.
+//
+// Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the
+// weights, the optimizer state and the few counters in session.State: that is what a checkpoint holds and why a
+// resumed run equals an uninterrupted one.
+//
+// Deviations from verl's PPO worker, all on purpose: no row is duplicated to fill a mini-batch (a short last
+// mini-batch is normalised by its own token count); losses are normalised over the whole mini-batch instead of
+// averaging micro-batch means; the sampler's log-probs serve as old log-probs when they are proven equal;
+// learning-rate schedules act.
 package trainer
 
 import (
@@ -13,7 +33,8 @@ import (
 	"gyre/orchestrate/run/interrupt"
 )
 
-// Trainer is one run of reinforcement learning. Each phase of its steps has a type of its own, with the state that belongs to it.
+// Trainer is one run of reinforcement learning. Each phase of its steps has a type of its own, with the state that
+// belongs to it.
 type Trainer struct {
 	*session.Training
 	clock       *session.Clock
@@ -58,12 +79,14 @@ func (t *Trainer) begin(ctx context.Context) error {
 		return err
 	}
 	if r := t.rollouts.replay; r != nil && len(r.steps) == 1 && c.Run.Steps > 1 {
-		t.Log.Infof("replay: %s holds the episodes of one step: each of the %d steps trains on all %d of them", r.path, c.Run.Steps, len(r.steps[0]))
+		t.Log.Infof("replay: %s holds the episodes of one step: each of the %d steps trains on all %d of them",
+			r.path, c.Run.Steps, len(r.steps[0]))
 	}
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
-	t.update = update{Session: t.Session, clock: t.clock, actorRate: actorRate, criticRate: criticRate, watch: watchShares(t.Session)}
+	t.update = update{Session: t.Session, clock: t.clock, actorRate: actorRate, criticRate: criticRate,
+		watch: watchShares(t.Session)}
 	if err := t.observe(); err != nil {
 		return err
 	}
@@ -80,14 +103,17 @@ func (t *Trainer) observe() (err error) {
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
-	t.components = componentObserver{Session: t.Session, given: t.rollouts.replay != nil, dir: t.File(componentFolder(c)), saves: true}
+	t.components = componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
+		dir: t.File(componentFolder(c)), saves: true}
 	buckets := &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}
-	t.ofRollouts = []observer{{"", lengths{}}, {"", &t.tracking}, {"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
+	t.ofRollouts = []observer{{"", lengths{}}, {"", &t.tracking}, {"collapse_metrics",
+		&collapseObserver{t.Session, &t.State.Collapse}}}
 	t.ofBatches = []observer{{"gradient_analysis", buckets}, {"grad_components", &t.components}}
 	return nil
 }
 
-// Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would refuse.
+// Check opens what New opens, without weights and without touching the run's directory: what it refuses, New would
+// refuse.
 func Check(c *config.Config, o session.Options) (*experiment.Experiment, error) {
 	if o.Replay != "" {
 		if _, err := openReplay(o.Replay, c.Run.Steps); err != nil {
@@ -196,7 +222,8 @@ func (t *Trainer) advance(ctx context.Context) (*collapse.StoppedEarly, error) {
 	if err := t.Record(step, c.Steps, values); err != nil {
 		return nil, err
 	}
-	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never one too few.
+	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never
+	// one too few.
 	if ended == nil && early == nil && t.saveDue(step) {
 		if err := t.save(ctx); err != nil {
 			return nil, err
@@ -212,7 +239,8 @@ func (t *Trainer) saveDue(step int) bool {
 	return pauses || every >= 0 && (step == t.Total || every > 0 && step%every == 0 || t.Checkpoints.Kept(step))
 }
 
-// save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make that again.
+// save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make
+// that again.
 func (t *Trainer) save(ctx context.Context) error {
 	if err := t.components.files.Wait(); err != nil {
 		return err

@@ -19,7 +19,8 @@ type update struct {
 	*session.Session
 	clock                 *session.Clock
 	actorRate, criticRate schedule.Schedule
-	// watch, unless nil, puts a policy in front of the actor that measures what goes through it. finish reports and frees what that took.
+	// watch, unless nil, puts a policy in front of the actor that measures what goes through it. finish reports and
+	// frees what that took.
 	watch func(s *Step, actor train.Policy) (watched train.Policy, finish func(metrics.Line) error, err error)
 }
 
@@ -35,8 +36,10 @@ type fitting struct {
 	columns           []train.Column
 }
 
-// fit runs the epochs and sums up what the mini-batches found. seen, if not nil, hears of each mini-batch's losses before its step.
-func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(first bool, l train.Losses)) (sum train.Losses, m fitMetrics, err error) {
+// fit runs the epochs and sums up what the mini-batches found. seen, if not nil, hears of each mini-batch's losses
+// before its step.
+func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(first bool,
+	l train.Losses)) (sum train.Losses, m fitMetrics, err error) {
 	bar, done := u.Console.Bar(f.who+" update", f.epochs*b.Len()), 0
 	defer bar.Close()
 	norm := 0.0
@@ -94,7 +97,8 @@ func (u *update) actor(ctx context.Context, s *Step) error {
 
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
 	c := u.Config.Actor
-	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs, miniBatch: c.MiniBatch,
+	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
+		miniBatch:   c.MiniBatch,
 		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config), columns: train.Terms(policy.Gradients())}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
 		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error
@@ -128,7 +132,8 @@ func (u *update) critic(ctx context.Context, s *Step) error {
 	})
 }
 
-// objective is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is zero.
+// objective is the configured loss; its KL term is off when the KL penalty sits in the reward or its coefficient is
+// zero.
 func objective(c *config.Config) train.Objective {
 	a, g := c.Actor, c.Algorithm
 	loss := torch.PolicyLoss{
@@ -140,7 +145,8 @@ func objective(c *config.Config) train.Objective {
 		if name[len(name)-1] == '+' {
 			name, straight = name[:len(name)-1], true
 		}
-		loss.KL = map[string]torch.KLEstimator{"k1": torch.KLK1, "abs": torch.KLAbs, "k2": torch.KLK2, "k3": torch.KLK3}[name]
+		loss.KL = map[string]torch.KLEstimator{"k1": torch.KLK1, "abs": torch.KLAbs, "k2": torch.KLK2,
+			"k3": torch.KLK3}[name]
 		loss.KLStraightThrough, loss.KLCoef = straight, g.KLCoef
 	}
 	return train.Objective{PolicyLoss: loss}

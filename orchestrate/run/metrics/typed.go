@@ -9,14 +9,16 @@ import (
 // Line is what is logged of one step: float64, string, Table, or nil for what does not exist in this step, by name.
 type Line map[string]any
 
-// Add puts the fields of structs on the line. A field's tag gives its name, its unit and its meaning, from which docs/metrics.md is made:
+// Add puts the fields of structs on the line. A field's tag gives its name, its unit and its meaning, from which
+// docs/metrics.md is made:
 //
 //	Gap float64           `metric:"rollout/logprob_gap_max,omitzero" unit:"nats" doc:"…"`  // absent where it is zero
 //	KL  *float64          `metric:"actor/kl_loss" doc:"…"`                                // absent where it is nil
 //	Len Extent            `metric:"prompt_length" doc:"…"`                                // a struct: prompt_length/mean, …
 //	By  map[string]Bucket `metric:"grad_norm/{bucket}" doc:"…"`                           // the key takes the place of {bucket}
 //
-// Numbers are logged as float64, true as 1. Fields without a tag are not logged; embedded structs count as their fields.
+// Numbers are logged as float64, true as 1. Fields without a tag are not logged; embedded structs count as their
+// fields.
 func (l Line) Add(structs ...any) {
 	for _, s := range structs {
 		walk(reflect.ValueOf(s), "", func(name string, v reflect.Value) { l[name] = value(v) })
@@ -118,8 +120,8 @@ func value(v reflect.Value) any {
 // Described is one row of docs/metrics.md.
 type Described struct{ Name, Unit, Doc string }
 
-// Describe lists the metrics of structs with their units and meanings. A field that holds a struct and has a meaning of its own is one row: it speaks
-// for the fields inside, which say nothing or are described elsewhere.
+// Describe lists the metrics of structs with their units and meanings. A field that holds a struct and has a meaning
+// of its own is one row: it speaks for the fields inside, which say nothing or are described elsewhere.
 func Describe(structs ...any) []Described {
 	var out []Described
 	for _, s := range structs {
@@ -167,8 +169,8 @@ func describe(t reflect.Type, prefix string) (out []Described) {
 	return out
 }
 
-// Page replaces the tables of docs/metrics.md: each stands between the lines "<!-- metrics: KEY -->" and "<!-- end -->" and lists the structs of
-// that key. It fails where page and tables do not have the same keys.
+// Page replaces the tables of docs/metrics.md: each stands between the lines "<!-- metrics: KEY -->" and "<!-- end
+// -->" and lists the structs of that key. It fails where page and tables do not have the same keys.
 func Page(page string, tables map[string][]any) (string, error) {
 	const begin, end = "<!-- metrics: ", "<!-- end -->"
 	var out strings.Builder

@@ -33,7 +33,8 @@ func TestStructsBecomeLines(t *testing.T) {
 	line := Line{}
 	line.Add(phase{Loss: 2, KL: &half, Buckets: map[string]bucket{"bucket_1": {3, 4}}, Empty: true, private: 1},
 		struct{ phase }{phase{Note: "x", Length: &extent{1, 2}}})
-	want := Line{"actor/loss": 0.0, "actor/kl": 0.5, "share/bucket_1/norm": 3.0, "share/bucket_1/sample_count": 4.0, "note": "x", "empty": 0.0,
+	want := Line{"actor/loss": 0.0, "actor/kl": 0.5, "share/bucket_1/norm": 3.0, "share/bucket_1/sample_count": 4.0,
+		"note": "x", "empty": 0.0,
 		"length/mean": 1.0, "length/max": 2.0}
 	if !maps.Equal(line, want) {
 		t.Errorf("got  %v\nwant %v", line, want)
@@ -46,7 +47,8 @@ func TestPageListsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| `actor/loss` | nats | of \\| the policy |", "| `length/{mean,max}` | tokens | of a reply |",
+	for _, row := range []string{"| `actor/loss` | nats | of \\| the policy |",
+		"| `length/{mean,max}` | tokens | of a reply |",
 		"| `share/{bucket}/norm` |  | its length |", "| `share/{bucket}/sample_count` |  | episodes |", "| `rewards` |  | a table |"} {
 		if !strings.Contains(got, row+"\n") {
 			t.Errorf("no row %s in\n%s", row, got)
