@@ -58,6 +58,12 @@ func checkEnvironment(ctx context.Context, path string, e config.Env, seed int64
 		err = errors.Join(err, env.Close())
 	}
 	if err != nil {
-		report(path+".options", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		report(path+".options", "%v", oneLine{err})
 	}
 }
+
+// oneLine is an error without line breaks.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+func (e oneLine) Unwrap() error { return e.error }

@@ -29,6 +29,12 @@ var tasks = map[string]string{
 		"es_manager.val.env_configs.tags=[DeepCoder]",
 }
 
+// metaMath asks the questions of a data set that RAGEN downloads and Gyre prepares once.
+const (
+	metaMath     = "MetamathQA"
+	metaMathFile = "data/metamathqa/train.jsonl"
+)
+
 const (
 	registryOnly = "RAGEN's own environment can be played over a pipe where its package is installed (docs/environments.md): name it in [[envs]]"
 	memoryOnly   = "a matter of memory or speed on GPUs; results do not depend on it"
@@ -455,6 +461,11 @@ func (t *translation) sources(side, groupsKey, sizeKey string, groups, size int)
 			s.options["size"] = []any{size, s.options["dim_y"]}
 			delete(s.options, "dim_x")
 			delete(s.options, "dim_y")
+		}
+		if name == metaMath && s.options["problems"] == nil { // RAGEN's downloads the data set
+			s.options["problems"] = metaMathFile
+			t.note("get the problems: gyre data prepare metamathqa (writes %s)",
+				metaMathFile)
 		}
 		out = append(out, s)
 	}

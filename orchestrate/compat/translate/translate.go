@@ -3,6 +3,7 @@ package translate
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -277,11 +278,31 @@ func (t *translation) finish(checks []config.Check) (Result, error) {
 		return Result{}, errors.Join(t.errs...)
 	}
 	text := t.doc.render()
-	c, err := config.Parse("translation", text, nil, checks...)
+	tolerant := make([]config.Check, len(checks))
+	for i, check := range checks {
+		tolerant[i] = func(c *config.Config, report func(key, format string, args ...any)) {
+			check(c, func(key, format string, args ...any) {
+				if missingFile(args) { // the document is right; the reader fetches the data before training
+					t.note("%s: %s", key, fmt.Sprintf(format, args...))
+					return
+				}
+				report(key, format, args...)
+			})
+		}
+	}
+	c, err := config.Parse("translation", text, nil, tolerant...)
 	if err != nil {
 		return Result{}, fmt.Errorf("the translated configuration cannot run:\n%w", err)
 	}
 	return Result{Document: text, Config: c, Command: t.command, Unused: t.unused, Notes: t.notes}, nil
+}
+
+// missingFile reports whether a problem is a file that is not there.
+func missingFile(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		err, ok := a.(error)
+		return ok && errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // put sets one of our keys; from names the settings it comes from.

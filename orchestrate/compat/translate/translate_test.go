@@ -13,6 +13,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/experiment"
 )
 
 // fromCheckpoint is the long command of RAGEN's guide: resume step 100, analyse once, stop.
@@ -381,4 +382,17 @@ func FuzzWords(f *testing.F) {
 			t.Fatal("no configuration and no error")
 		}
 	})
+}
+
+// A document whose data files are still to be fetched is written, with a note that says how.
+func TestMissingDataIsANote(t *testing.T) {
+	t.Chdir(t.TempDir())
+	result, err := Words([]string{"--config-name", "_5_metamathqa"}, experiment.CheckEnvironments(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, notes := string(result.Document), strings.Join(result.Notes, "\n")
+	if !strings.Contains(text, `problems = "data/metamathqa/train.jsonl"`) || !strings.Contains(notes, "gyre data prepare metamathqa") {
+		t.Errorf("document and notes:\n%s\n%s", text, notes)
+	}
 }
