@@ -98,7 +98,7 @@ func (s *Session) agreed(ctx context.Context, from string) (dtype torch.Compute,
 	return on.Compute, why, err
 }
 
-// useType replaces the type in this equipment's configuration, and says so if there is a reason: others may use the
+// useType replaces the type in this session's configuration, and says so if there is a reason: others may use the
 // caller's.
 func (s *Session) useType(dtype torch.Compute, why string) {
 	if why == "" {
