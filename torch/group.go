@@ -37,9 +37,10 @@ type GroupConfig struct {
 
 // Group is the processes ("ranks") of a run. A nil *Group is a world of one: all methods work.
 //
-// Collectives are called by all ranks in the same order, one at a time; those of a sharded model may run beside them. They fail, with an
-// error that matches [ErrDisconnected] and names the operation and the rank, when a rank ends, is silent for the group's timeout, or
-// aborts; after that every collective of every rank fails. So does ending a context: what other ranks wait for cannot be taken back.
+// Collectives are called by all ranks in the same order, one at a time; those of a sharded model may run beside them.
+// They fail, with an error that matches [ErrDisconnected] and names the operation and the rank, when a rank ends, is
+// silent for the group's timeout, or aborts; after that every collective of every rank fails. So does ending a
+// context: what other ranks wait for cannot be taken back.
 type Group struct {
 	config GroupConfig
 
@@ -178,8 +179,8 @@ func (g *Group) collective(ctx context.Context, f func(h *C.gyre_group, message 
 	return nil
 }
 
-// AllReduce joins data with that of the other ranks, entry by entry, in place. Sums are added in one fixed order: all ranks have the
-// same bits.
+// AllReduce joins data with that of the other ranks, entry by entry, in place. Sums are added in one fixed order: all
+// ranks have the same bits.
 func (g *Group) AllReduce(ctx context.Context, data []float64, op Op) error {
 	if g == nil || len(data) == 0 {
 		return ctx.Err()
@@ -242,8 +243,8 @@ func (g *Group) Barrier(ctx context.Context) error {
 // Cargo is a kind of traffic between ranks.
 type Cargo int
 
-// Control: numbers and bytes of this type's methods, norms and sums. Weights and gradients: of sharded models. Checkpoint: parameters
-// and moments on their way to and from files. Activations: of ranks that sample together.
+// Control: numbers and bytes of this type's methods, norms and sums. Weights and gradients: of sharded models.
+// Checkpoint: parameters and moments on their way to and from files. Activations: of ranks that sample together.
 const (
 	CargoControl     Cargo = C.GYRE_CARGO_CONTROL
 	CargoWeights     Cargo = C.GYRE_CARGO_WEIGHTS
@@ -301,8 +302,8 @@ func (g *Group) Lost() int {
 	return int(C.gyre_group_lost(g.handle))
 }
 
-// Abort makes whatever waits here, in the model's passes too, and everything after it fail. The other ranks see this one's connections break
-// when it closes the group.
+// Abort makes whatever waits here, in the model's passes too, and everything after it fail. The other ranks see this
+// one's connections break when it closes the group.
 func (g *Group) Abort(reason string) {
 	if g == nil {
 		return

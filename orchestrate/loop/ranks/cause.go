@@ -104,8 +104,8 @@ func (w *words) death() string {
 	return string(bytes.TrimSpace(w.dying))
 }
 
-// outOfMemoryKills counts the processes that the kernel has ended for want of memory, in this control group where that can be read, on this machine
-// otherwise; 0 where neither can be.
+// outOfMemoryKills counts the processes that the kernel has ended for want of memory, in this control group where
+// that can be read, on this machine otherwise; 0 where neither can be.
 func outOfMemoryKills() int {
 	files := []string{"/sys/fs/cgroup/memory.events", "/proc/vmstat"}
 	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {

@@ -95,8 +95,9 @@ func (w *World) Agree(ctx context.Context, err error) error {
 	return nil
 }
 
-// Team is the process group of n neighbouring ranks, this one among them, that are tensor parallel in sampling; n divides the number of ranks. All
-// ranks call it, once: a group of its own leaves each team to its own pace. It is closed with the world.
+// Team is the process group of n neighbouring ranks, this one among them, that are tensor parallel in sampling; n
+// divides the number of ranks. All ranks call it, once: a group of its own leaves each team to its own pace. It is
+// closed with the world.
 func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	if w == nil || n == 1 {
 		return nil, nil
@@ -113,7 +114,8 @@ func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	return w.team, nil
 }
 
-// Traffic is what this rank has sent to others so far, and the time in which it could not go on because of what they had not sent.
+// Traffic is what this rank has sent to others so far, and the time in which it could not go on because of what they
+// had not sent.
 func (w *World) Traffic() (sent float64, waited time.Duration) {
 	if w == nil {
 		return 0, 0

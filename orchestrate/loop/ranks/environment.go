@@ -29,8 +29,8 @@ func (p Place) String() string {
 	return fmt.Sprintf("rank %d of %d (%s%s)", p.Rank, p.Size, p.Launcher, local)
 }
 
-// Variables that Gyre's own launcher sets for its processes. Address and token may also be given under other launchers, where no common folder
-// and no store of the launcher's can carry them.
+// Variables that Gyre's own launcher sets for its processes. Address and token may also be given under other
+// launchers, where no common folder and no store of the launcher's can carry them.
 const (
 	envRank    = "GYRE_RANK"
 	envSize    = "GYRE_RANKS"
@@ -114,7 +114,8 @@ func recognise(getenv func(string) string) (Place, bool, error) {
 // Alone reports whether all ranks are on this machine, as far as anybody tells.
 func (p Place) Alone() bool { return p.LocalSize == p.Size }
 
-// Threads is how many kernel threads this process should take of a machine's cores, 0 where nobody tells how many share it.
+// Threads is how many kernel threads this process should take of a machine's cores, 0 where nobody tells how many
+// share it.
 func (p Place) Threads() int {
 	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_PER_TASK")); err == nil && p.Launcher == "srun" {
 		return n

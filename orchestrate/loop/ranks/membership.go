@@ -23,11 +23,14 @@ type identity struct {
 func (i identity) mismatch(zero identity) string {
 	switch {
 	case i.Size != zero.Size:
-		return fmt.Sprintf("it takes part in a run of %d ranks, expected %d: give every rank the same world size", i.Size, zero.Size)
+		return fmt.Sprintf("it takes part in a run of %d ranks, expected %d: give every rank the same world size",
+			i.Size, zero.Size)
 	case i.Version != zero.Version:
-		return fmt.Sprintf("it is gyre %s, expected %s: install the same build on every machine", i.Version, zero.Version)
+		return fmt.Sprintf("it is gyre %s, expected %s: install the same build on every machine",
+			i.Version, zero.Version)
 	case i.Config != zero.Config:
-		return fmt.Sprintf("its configuration has the hash %.12s, expected %.12s: give every rank the same file, overrides and flags", i.Config, zero.Config)
+		return fmt.Sprintf("its configuration has the hash %.12s, expected %.12s: give every rank the same file, "+
+			"overrides and flags", i.Config, zero.Config)
 	}
 	return ""
 }
@@ -95,7 +98,8 @@ type sign struct {
 	Left   bool    `json:"left,omitempty"` // it has done its part
 }
 
-// membership is one rank's place in the run: it says that this rank lives, and watches that rank 0 does; rank 0 watches all others.
+// membership is one rank's place in the run: it says that this rank lives, and watches that rank 0 does; rank 0
+// watches all others.
 type membership struct {
 	*rendezvous
 	who       identity
@@ -148,7 +152,8 @@ func (m *membership) join(ctx context.Context) error {
 		if err = m.get(ctx, keyRank+me, &first); err != nil {
 			return err
 		}
-		return m.report(m.who, fmt.Sprintf("two processes have this rank: %d on %s and %d on %s", first.PID, first.Host, m.who.PID, m.who.Host))
+		return m.report(m.who, fmt.Sprintf("two processes have this rank: %d on %s and %d on %s",
+			first.PID, first.Host, m.who.PID, m.who.Host))
 	}
 	if err := m.set(keyRank+me, m.who); err != nil {
 		return err
@@ -189,7 +194,8 @@ func (m *membership) await(ctx context.Context, rank int) (who identity, err err
 	defer cancel()
 	err = m.get(within, keyRank+strconv.Itoa(rank), &who)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		cause := fmt.Sprintf("it did not come within %v: was it started, and does it reach %s?", m.deadlines.Join, m.address)
+		cause := fmt.Sprintf("it did not come within %v: was it started, and does it reach %s?",
+			m.deadlines.Join, m.address)
 		return who, m.report(identity{Rank: rank}, cause)
 	}
 	return who, err
@@ -293,7 +299,8 @@ func (m *membership) ask(n int) error {
 		}
 		slowest.Share = min(slowest.Share, other.Share)
 		if !other.Left && time.Since(other.seen) > m.deadlines.Beat {
-			m.report(other.identity, fmt.Sprintf("no sign of life for %v: process %d hangs, was stopped or has ended", m.deadlines.Beat, other.PID))
+			m.report(other.identity, fmt.Sprintf("no sign of life for %v: process %d hangs, was stopped or has ended",
+				m.deadlines.Beat, other.PID))
 		}
 	}
 	m.mu.Lock()
@@ -309,12 +316,14 @@ func (m *membership) storeGone(why string) {
 		return
 	default:
 	}
-	f := &Failure{Rank: m.who.Rank, Host: m.who.Host, Code: 1, By: m.who.Rank, Cause: fmt.Sprintf("the store of the run at %s does not answer: %s", m.address, why)}
+	f := &Failure{Rank: m.who.Rank, Host: m.who.Host, Code: 1, By: m.who.Rank,
+		Cause: fmt.Sprintf("the store of the run at %s does not answer: %s", m.address, why)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ofZero && m.who.Rank > 0 && len(m.others) > 0 {
 		f.Rank, f.Host = 0, m.others[0].Host
-		f.Cause = fmt.Sprintf("its store at %s does not answer: its process has ended or hangs, or its machine cannot be reached (%s)", m.address, why)
+		f.Cause = fmt.Sprintf("its store at %s does not answer: its process has ended or hangs, or its machine "+
+			"cannot be reached (%s)", m.address, why)
 	}
 	m.end(f)
 }
@@ -338,7 +347,8 @@ func (m *membership) fail(f *Failure) *Failure {
 	return m.failure()
 }
 
-// close says that this rank has done its part. One whose store it is waits for the others to leave; after a failure for no longer than the grace.
+// close says that this rank has done its part. One whose store it is waits for the others to leave; after a failure
+// for no longer than the grace.
 func (m *membership) close() {
 	if m.owned {
 		m.drain()
@@ -398,7 +408,8 @@ func (m *membership) overdue(paused bool) {
 	}
 }
 
-// progress records how much of a phase this rank has done. Rank 0 is given the share of the slowest rank, 0 while that is not known; others their own.
+// progress records how much of a phase this rank has done. Rank 0 is given the share of the slowest rank, 0 while
+// that is not known; others their own.
 func (m *membership) progress(phase string, share float64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

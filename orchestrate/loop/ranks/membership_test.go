@@ -19,7 +19,8 @@ func rankOf3(rank int) identity {
 	return who
 }
 
-// members makes the ranks of a test in this process: each has a store of its own, in one file or, with tcp, served by rank 0.
+// members makes the ranks of a test in this process: each has a store of its own, in one file or, with tcp, served by
+// rank 0.
 func members(t *testing.T, tcp bool, d Deadlines) func(who identity) *membership {
 	t.Helper()
 	address := file + filepath.Join(t.TempDir(), "store")

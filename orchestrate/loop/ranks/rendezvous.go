@@ -137,7 +137,8 @@ func published(p Place, folder string) string {
 	return filepath.Join(folder, ".rendezvous-"+p.Launcher+"-"+job)
 }
 
-// publish makes a store, in a file where all ranks are on this machine, and writes where it is to a file that only this user can read.
+// publish makes a store, in a file where all ranks are on this machine, and writes where it is to a file that only
+// this user can read.
 func (r *rendezvous) publish(p Place, bind, folder string) (listener *net.TCPListener, err error) {
 	if p.Alone() {
 		var remove func()
@@ -206,7 +207,8 @@ func newToken() string {
 	return hex.EncodeToString(token)
 }
 
-// resolve turns fsdp.bind into an address of this machine: an address, the name of an interface, or nothing, which is loopback.
+// resolve turns fsdp.bind into an address of this machine: an address, the name of an interface, or nothing, which is
+// loopback.
 func resolve(bind string) (string, error) {
 	if bind == "" {
 		return "127.0.0.1", nil

@@ -92,8 +92,8 @@ func (w *World) openGroup(ctx context.Context, config torch.GroupConfig, to **to
 	return err
 }
 
-// watch ends this process's part when the run has failed elsewhere: collectives are given up, the context ends, and what does not end by itself
-// within the grace is ended.
+// watch ends this process's part when the run has failed elsewhere: collectives are given up, the context ends, and
+// what does not end by itself within the grace is ended.
 func (w *World) watch() {
 	tick := time.NewTicker(round)
 	defer tick.Stop()
@@ -165,8 +165,8 @@ func (w *World) lost() int {
 	return -1
 }
 
-// speaks reports whether this rank says why the run failed. Of those that were in it exactly one does: rank 0, or the next one of a rank 0 that cannot.
-// A rank that does not fit says so itself as well.
+// speaks reports whether this rank says why the run failed. Of those that were in it exactly one does: rank 0, or the
+// next one of a rank 0 that cannot. A rank that does not fit says so itself as well.
 func (w *World) speaks(f *Failure) bool {
 	switch {
 	case w.Launcher == "gyre":
@@ -190,8 +190,8 @@ func (e *Ended) Unwrap() error { return e.Err }
 // ExitCode of this process.
 func (e *Ended) ExitCode() int { return e.Code }
 
-// Conclude ends this rank's part with its result, in which code is the exit code that err would have alone. An end that all ranks come to together
-// (agreed) is not a failure of this one.
+// Conclude ends this rank's part with its result, in which code is the exit code that err would have alone. An end
+// that all ranks come to together (agreed) is not a failure of this one.
 func (w *World) Conclude(err error, code int, agreed bool) error {
 	if w == nil {
 		return err

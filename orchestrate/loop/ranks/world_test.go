@@ -191,7 +191,8 @@ func comes(t *testing.T, path string) {
 	}
 }
 
-// A rank that fails, is killed or is stopped is named with its host and the cause by exactly one of the others, and ends them all.
+// A rank that fails, is killed or is stopped is named with its host and the cause by exactly one of the others, and
+// ends them all.
 func TestFailuresOfRanks(t *testing.T) {
 	host, _ := os.Hostname()
 	for _, launcher := range []string{"mpirun", "PyTorchJob"} {
@@ -343,7 +344,8 @@ func TestLaunchPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// A rank that is killed or stopped is named by the launcher, with what the launcher knows of it; ranks end with a launcher that is killed.
+// A rank that is killed or stopped is named by the launcher, with what the launcher knows of it; ranks end with a
+// launcher that is killed.
 func TestLaunchSeesRanksEnd(t *testing.T) {
 	for _, x := range []struct {
 		signal syscall.Signal

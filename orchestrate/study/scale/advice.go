@@ -118,7 +118,8 @@ func split(e *experiment.Experiment, c *config.Config, ranks int, m Machine) boo
 	return false
 }
 
-// keep is a budget of keys and values that would leave room for the rest of a rollout, 0 if that is too little to play with.
+// keep is a budget of keys and values that would leave room for the rest of a rollout, 0 if that is too little to
+// play with.
 func keep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) int {
 	other := *c
 	other.Engine.KVMiB = 1

@@ -21,7 +21,8 @@ type Machine struct {
 	PerNode   int     // ranks of a node
 	Bytes     int64   // of a weight in matrix products
 
-	// Shares of the peaks that are reached: of FLOPs in training and in reading prompts, of Bandwidth in drawing tokens, of Link and Network.
+	// Shares of the peaks that are reached: of FLOPs in training and in reading prompts, of Bandwidth in drawing
+	// tokens, of Link and Network.
 	Train, Prefill, Decode, Wire float64
 }
 
@@ -36,7 +37,8 @@ func gpu(memory int64, tflops, gbytes, link, network float64, perNode int) Machi
 		Train: 0.35, Prefill: 0.4, Decode: 0.5, Wire: 0.7}
 }
 
-// machines are vendors' figures: dense bfloat16 products, memory, one direction of NVLink (or PCIe), and the network card that usually belongs to a GPU.
+// machines are vendors' figures: dense bfloat16 products, memory, one direction of NVLink (or PCIe), and the network
+// card that usually belongs to a GPU.
 var machines = map[string]Machine{
 	"a100-40gb": gpu(40, 312, 1555, 300, 25, 8),
 	"a100":      gpu(80, 312, 2039, 300, 25, 8),

@@ -51,8 +51,8 @@ func (s Step) total() Phase {
 // turnPrompt is how many tokens an environment is assumed to say per turn: nothing in a configuration tells.
 const turnPrompt = 150
 
-// NewStep plans a training step of an opened experiment. Episodes are assumed to use the whole of their limits: max_turns replies of max_tokens,
-// as far as max_length goes.
+// NewStep plans a training step of an opened experiment. Episodes are assumed to use the whole of their limits:
+// max_turns replies of max_tokens, as far as max_length goes.
 func NewStep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) Step {
 	s := Step{Ranks: ranks, Machine: m, Episodes: c.Episodes()}
 	for _, env := range c.Envs {
@@ -108,7 +108,8 @@ func (p *planner) add(x Phase, hidden bool) {
 	p.Phases = append(p.Phases, x)
 }
 
-// matrices is a model's weight in every token's products: its parameters but for the embedding, and the head, which only sampled tokens meet.
+// matrices is a model's weight in every token's products: its parameters but for the embedding, and the head, which
+// only sampled tokens meet.
 func matrices(m torch.ModelConfig) (blocks, head float64) {
 	n := float64(experiment.Parameters(m)) - float64(m.VocabSize*m.HiddenSize)
 	if m.Head == torch.HeadLM {
@@ -142,7 +143,8 @@ func (p *planner) rollout(m torch.ModelConfig) {
 	n := math.Max(float64(p.config.Engine.TensorParallel), 1) // ranks that sample together, each 1/n of everything
 	perEpisode := float64(p.Episodes) / p.ranks * n
 	weights := (blocks + head) * float64(p.machine.Bytes) / n
-	// What they show one another of a token: attention's outputs, the feed-forward's inner ones, and what both add to the residual stream.
+	// What they show one another of a token: attention's outputs, the feed-forward's inner ones, and what both add to
+	// the residual stream.
 	shown := float64(m.NumLayers*(m.NumHeads*m.HeadDim+m.IntermediateSize+2*m.HiddenSize)) * 4 * (n - 1) / n
 	if p.config.FSDP.Shard == "full" && p.set > 1 {
 		p.add(Phase{Name: "weights for sampling", Sent: float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set}, false)

@@ -11,7 +11,8 @@ import (
 	"gyre/orchestrate/loop/trainer"
 )
 
-// planned opens the first experiment of the seeds with one of configs/shapes, as `gyre train --dry-run --device h100` does.
+// planned opens the first experiment of the seeds with one of configs/shapes, as `gyre train --dry-run --device h100`
+// does.
 func planned(t *testing.T, shape string, ranks int, overrides ...string) (Plan, *experiment.Experiment) {
 	t.Helper()
 	overrides = append([]string{"model.path=../../../configs/shapes/" + shape, "model.device=cuda"}, overrides...)
@@ -108,8 +109,8 @@ func TestPlanChoosesTheSharing(t *testing.T) {
 	}
 }
 
-// (n-1)/n of what is gathered or reduced goes to others: weights and gradients with shards, weights once more but for the root and the last block; sums and what comes
-// back without.
+// (n-1)/n of what is gathered or reduced goes to others: weights and gradients with shards, weights once more but for
+// the root and the last block; sums and what comes back without.
 func TestBytesBetweenRanks(t *testing.T) {
 	sent := func(p Plan, phase string) float64 {
 		for _, x := range p.Step.Phases {
