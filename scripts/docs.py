@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
-ORDER = ["index", "demo", "quickstart", "training", "stuck", "configuration", "environments", "environments-native", "remote-environments", "rewards", "agent-loop",
-         "gradient-analysis", "reward-components", "studies", "from-ragen", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+ORDER = ["index", "demo", "quickstart", "training", "stuck", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
+         "signal", "gradient-analysis", "reward-components", "studies", "from-ragen", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
          "benchmarks", "architecture", "architecture-backend", "mutants", "LOG"]
 
 

@@ -123,7 +123,7 @@ func make2(t *testing.T, spec envs.Spec) (envs.Env, envs.Env) {
 	return a, b
 }
 
-// A tag or option that the guide does not name is a tag or option that nobody finds.
+// A tag that the guide does not name is a tag that nobody finds. Its options stand in a page that is made of them.
 func TestGuideIsComplete(t *testing.T) {
 	var guide []byte
 	for _, page := range []string{"environments-native.md", "remote-environments.md"} {
@@ -134,14 +134,8 @@ func TestGuideIsComplete(t *testing.T) {
 		guide = append(guide, text...)
 	}
 	for _, spec := range envs.List() {
-		names := []string{spec.Tag}
-		for _, o := range envs.Options(spec.NewOptions()) {
-			names = append(names, o.Name)
-		}
-		for _, name := range names {
-			if !strings.Contains(string(guide), "`"+name+"`") {
-				t.Errorf("docs/environments-native.md (or remote-environments.md) lacks `%s` of %s", name, spec.Type)
-			}
+		if !strings.Contains(string(guide), "`"+spec.Tag+"`") {
+			t.Errorf("docs/environments-native.md (or remote-environments.md) lacks `%s`", spec.Tag)
 		}
 	}
 }
