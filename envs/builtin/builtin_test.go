@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -121,23 +120,6 @@ func make2(t *testing.T, spec envs.Spec) (envs.Env, envs.Env) {
 		t.Fatal(err)
 	}
 	return a, b
-}
-
-// A tag that the guide does not name is a tag that nobody finds. Its options stand in a page that is made of them.
-func TestGuideIsComplete(t *testing.T) {
-	var guide []byte
-	for _, page := range []string{"environments-native.md", "remote-environments.md"} {
-		text, err := os.ReadFile("../../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		guide = append(guide, text...)
-	}
-	for _, spec := range envs.List() {
-		if !strings.Contains(string(guide), "`"+spec.Tag+"`") {
-			t.Errorf("docs/environments-native.md (or remote-environments.md) lacks `%s`", spec.Tag)
-		}
-	}
 }
 
 func Example() {

@@ -32,7 +32,7 @@ func TestOptionsPageIsCurrent(t *testing.T) {
 // optionsPage lists the options of every type, and for each tag the defaults that differ from those of the first.
 func optionsPage() string {
 	var b strings.Builder
-	b.WriteString("# Options of the environments\n\nThis page lists every option of every environment with its default. " +
+	b.WriteString("# Options of the environments\n\nThis page lists every tag, and every option with its default. " +
 		"A test writes it from the code\n(`go test ./envs/builtin -run OptionsPage -update`). " +
 		"The same for one tag, with rules and an example state:\n\n    ./gyre env info sokoban\n\n" +
 		"[environments-native.md](environments-native.md) describes the environments. " +
@@ -43,6 +43,11 @@ func optionsPage() string {
 			types = append(types, s.Type)
 		}
 		specs[s.Type] = append(specs[s.Type], s)
+	}
+	b.WriteString("\n## Tags\n\nAn episode has at most so many actions unless `max_actions` is set.\n\n" +
+		"| tag | actions | what |\n|---|---|---|\n")
+	for _, s := range envs.List() {
+		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", s.Tag, s.MaxActions, s.Doc)
 	}
 	slices.Sort(types)
 	cell := strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;")
@@ -60,7 +65,8 @@ func optionsPage() string {
 						doc += " (also `" + strings.Join(o.Aliases, "`, `") + "`)"
 					}
 					first[o.Name] = string(value)
-					fresh = append(fresh, fmt.Sprintf("| `%s` | `%s` | %s |\n", o.Name, cell.Replace(string(value)), cell.Replace(doc)))
+					fresh = append(fresh, fmt.Sprintf("| `%s` | `%s` | %s |\n", o.Name,
+						cell.Replace(string(value)), cell.Replace(doc)))
 				case known != string(value):
 					other = append(other, fmt.Sprintf("`%s = %s`", o.Name, value))
 				}
