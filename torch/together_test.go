@@ -234,6 +234,7 @@ func followerFalls(group *Group) error {
 		return fmt.Errorf("got %v after %v", err, time.Since(begin))
 	}
 	fmt.Println(err)
+	time.Sleep(3 * time.Second) // until the other rank has noticed too: it would name this one, which ends as well
 	return nil
 }
 
