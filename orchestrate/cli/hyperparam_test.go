@@ -60,6 +60,13 @@ func TestHyperparameterSearch(t *testing.T) {
 	if code != 0 || strings.Count(output, "pending") != 6 || !strings.Contains(config, "lr = 5e-06") && !strings.Contains(config, "lr = 5e-6") || !strings.Contains(config, "group_size = 2") {
 		t.Errorf("group 3: exit code %d\n%s\n%s", code, output, config)
 	}
+	if !strings.Contains(output, "computing on the CPU") {
+		t.Errorf("without a GPU the CPU is not named:\n%s", output)
+	}
+	code, output = search("3", append([]string{"--dry_run", "--train_batch_size", "4", "--n_rollout=2"}, append(small, "model.device=aten")...)...)
+	if code != 0 || strings.Contains(output, "computing on the CPU") {
+		t.Errorf("with a device of its own: exit code %d\n%s", code, output)
+	}
 	for args, want := range map[string]string{"--search_group 5": "expected 1, 2, 3 or 4", "--grid 1": "unknown option --grid", "--search_group 1 --micro_batch_size 1 --n_gpus 2": "smaller than --n_gpus"} {
 		if code, output := script(t, dir, gyre, "hyperparam_search.sh", strings.Fields("--env_name sokoban --exp_base_name b "+args)...); code != 2 || !strings.Contains(output, want) {
 			t.Errorf("%s: exit code %d, want %q\n%s", args, code, want, output)
