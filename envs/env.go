@@ -33,7 +33,8 @@ type Solver interface {
 	Solve() ([]string, bool)
 }
 
-// Pictured is implemented by environments whose observations are written for a policy and not for people: a board as codes, as coordinates.
+// Pictured is implemented by environments whose observations are written for a policy and not for people: a board as
+// codes, as coordinates.
 type Pictured interface {
 	// Board draws the state as people see it, without a trailing newline.
 	Board() string

@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-// TestLayers checks what the folders promise: a training step does not depend on what reads finished runs or on other programs' spellings.
-// The estimators are formulas without dependencies, and the configuration takes their names from their table: everybody may import them.
+// TestLayers checks what the folders promise: a training step does not depend on what reads finished runs or on other
+// programs' spellings. The estimators are formulas without dependencies, and the configuration takes their names from
+// their table: everybody may import them.
 func TestLayers(t *testing.T) {
 	for _, rule := range []struct{ from, to string }{
 		{"./loop/...", "gyre/orchestrate/compat/"}, {"./loop/...", "gyre/orchestrate/cli"},
 		{"./loop/...", "gyre/orchestrate/study/"}, {"./study/plot", "gyre/torch"},
-		{"./model/...", "gyre/orchestrate/study/"}, {"./run/...", "gyre/orchestrate/loop/"}, {"../envs/...", "gyre/orchestrate/"},
+		{"./model/...", "gyre/orchestrate/study/"}, {"./run/...", "gyre/orchestrate/loop/"},
+		{"../envs/...", "gyre/orchestrate/"},
 		{"../internal/...", "gyre/orchestrate/"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", rule.from).CombinedOutput()

@@ -115,7 +115,8 @@ func (g *Group) open() error {
 	defer C.free(unsafe.Pointer(c))
 	c.rank, c.size, c.first = C.int32_t(g.config.Rank), C.int32_t(g.config.WorldSize), C.int32_t(g.config.First)
 	c.timeout = C.double(g.config.Timeout.Seconds())
-	for field, value := range map[**C.char]string{&c.prefix: g.config.Prefix, &c.backend: g.config.Backend, &c.bind: g.config.Bind} {
+	for field, value := range map[**C.char]string{&c.prefix: g.config.Prefix, &c.backend: g.config.Backend,
+		&c.bind: g.config.Bind} {
 		*field = C.CString(value)
 		defer C.free(unsafe.Pointer(*field))
 	}
@@ -198,7 +199,8 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	sizes := make([]C.int64_t, g.WorldSize())
 	var data unsafe.Pointer
 	err := g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_all_gather(h, unsafe.Pointer(unsafe.SliceData(mine)), C.int64_t(len(mine)), &sizes[0], &data, message)
+		return C.gyre_group_all_gather(h, unsafe.Pointer(unsafe.SliceData(mine)), C.int64_t(len(mine)), &sizes[0],
+			&data, message)
 	})
 	if err != nil {
 		return nil, err
@@ -223,7 +225,8 @@ func (g *Group) Broadcast(ctx context.Context, data []byte, root int) ([]byte, e
 	var out unsafe.Pointer
 	var size C.int64_t
 	err := g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
-		return C.gyre_group_broadcast(h, unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), C.int32_t(root), &out, &size, message)
+		return C.gyre_group_broadcast(h, unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), C.int32_t(root),
+			&out, &size, message)
 	})
 	if err != nil {
 		return nil, err
@@ -237,7 +240,10 @@ func (g *Group) Barrier(ctx context.Context) error {
 	if g == nil {
 		return ctx.Err()
 	}
-	return g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status { return C.gyre_group_barrier(h, message) })
+	return g.collective(ctx, func(h *C.gyre_group, message *C.gyre_error) C.gyre_status {
+		return C.gyre_group_barrier(h,
+			message)
+	})
 }
 
 // Cargo is a kind of traffic between ranks.

@@ -48,7 +48,8 @@ func beRank(spec []string) error {
 	if err := SetThreads(1); err != nil {
 		return err
 	}
-	g, err := OpenGroup(context.Background(), GroupConfig{Rank: rank, WorldSize: size, Store: store, Prefix: "test/", Timeout: timeout})
+	g, err := OpenGroup(context.Background(), GroupConfig{Rank: rank, WorldSize: size, Store: store, Prefix: "test/",
+		Timeout: timeout})
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,8 @@ func collectives(g *Group) error {
 		}
 	}
 	after := g.Traffic()[CargoControl]
-	if n > 1 && (after.Operations-before.Operations != 100 || after.Sent-before.Sent != float64(100*(n-1)) || after.Waited <= before.Waited) {
+	if n > 1 && (after.Operations-before.Operations != 100 || after.Sent-before.Sent != float64(100*(n-1)) ||
+		after.Waited <= before.Waited) {
 		return fmt.Errorf("traffic of 100 barriers: %+v, before %+v", after, before)
 	}
 	return nil
@@ -240,14 +242,16 @@ func silence(g *Group) error {
 func TestSilentRankIsNamed(t *testing.T) {
 	ranks := startRanks(t, "silence", 2, 5*time.Second)
 	err := ranks.processes[0].Wait()
-	if text := ranks.output[0].String(); err != nil || !strings.Contains(text, "barrier: rank 1 has not answered for 5") {
+	if text := ranks.output[0].String(); err != nil ||
+		!strings.Contains(text, "barrier: rank 1 has not answered for 5") {
 		t.Errorf("%v: %s", err, text)
 	}
 	ranks.processes[1].Process.Kill()
 	ranks.processes[1].Wait()
 }
 
-// A context that ends while rank 0 waits aborts its group, and an abort that has begun is over before the group is closed.
+// A context that ends while rank 0 waits aborts its group, and an abort that has begun is over before the group is
+// closed.
 func aborted(g *Group) error {
 	ctx := context.Background()
 	if err := g.Barrier(ctx); err != nil {
@@ -344,10 +348,12 @@ func TestNilGroupIsAWorldOfOne(t *testing.T) {
 	data := []float64{3}
 	parts, err := g.AllGather(t.Context(), []byte("x"))
 	text, err2 := g.Broadcast(t.Context(), []byte("y"), 0)
-	if g.Rank() != 0 || g.WorldSize() != 1 || errors.Join(err, err2, g.AllReduce(t.Context(), data, Sum), g.Barrier(t.Context()), g.Close()) != nil {
+	if g.Rank() != 0 || g.WorldSize() != 1 || errors.Join(err, err2, g.AllReduce(t.Context(), data, Sum),
+		g.Barrier(t.Context()), g.Close()) != nil {
 		t.Error(err, err2)
 	}
-	if data[0] != 3 || len(parts) != 1 || string(parts[0]) != "x" || string(text) != "y" || g.Traffic().Total() != (Flow{}) {
+	if data[0] != 3 || len(parts) != 1 || string(parts[0]) != "x" || string(text) != "y" ||
+		g.Traffic().Total() != (Flow{}) {
 		t.Error(data, parts, text)
 	}
 }
@@ -362,13 +368,15 @@ func TestMissingNCCLIsExplained(t *testing.T) {
 	for rank := range 2 {
 		store := openStore(t, path)
 		go func() {
-			g, err := OpenGroup(t.Context(), GroupConfig{Rank: rank, WorldSize: 2, Store: store, Prefix: "nccl/", Backend: "nccl", Timeout: time.Minute})
+			g, err := OpenGroup(t.Context(), GroupConfig{Rank: rank, WorldSize: 2, Store: store, Prefix: "nccl/",
+				Backend: "nccl", Timeout: time.Minute})
 			g.Close()
 			failed <- err
 		}()
 	}
 	for range 2 {
-		if err := <-failed; err == nil || !strings.Contains(err.Error(), "backend nccl is not in this build") || !strings.Contains(err.Error(), "make setup build") {
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "backend nccl is not in this build") ||
+			!strings.Contains(err.Error(), "make setup build") {
 			t.Errorf("got %v", err)
 		}
 	}

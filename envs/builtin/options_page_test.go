@@ -72,7 +72,8 @@ func optionsPage() string {
 				}
 			}
 			if len(fresh) > 0 {
-				fmt.Fprintf(&b, "\n`%s`:\n\n| option | default | meaning |\n|---|---|---|\n%s", s.Tag, strings.Join(fresh, ""))
+				fmt.Fprintf(&b, "\n`%s`:\n\n| option | default | meaning |\n|---|---|---|\n%s", s.Tag,
+					strings.Join(fresh, ""))
 			}
 			if i > 0 && len(other) > 0 {
 				fmt.Fprintf(&b, "\n`%s` has other defaults: %s.\n", s.Tag, strings.Join(other, ", "))

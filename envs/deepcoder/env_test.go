@@ -148,7 +148,8 @@ func TestSameText(t *testing.T) {
 	}
 	values := []any{1.0, 1.5, "1", true, nil, []any{1.0}, []any{}, map[string]any{"a": 1.0}}
 	for i, a := range values {
-		if n := len(slices.DeleteFunc(slices.Clone(values), func(b any) bool { return !sameValue(a, b) })); n != 1 || !sameValue(a, values[i]) {
+		if n := len(slices.DeleteFunc(slices.Clone(values), func(b any) bool { return !sameValue(a, b) })); n != 1 ||
+			!sameValue(a, values[i]) {
 			t.Errorf("%v equals %d of %v", a, n, values)
 		}
 	}

@@ -41,7 +41,8 @@ func TestAgreesWithGymnasium(t *testing.T) {
 		for _, transition := range row.Transitions {
 			var state, action int
 			var outcomes [][]any
-			if err := json.Unmarshal([]byte("["+string(transition[0])+","+string(transition[1])+","+string(transition[2])+"]"),
+			if err := json.Unmarshal([]byte("["+string(transition[0])+","+string(transition[1])+","+
+				string(transition[2])+"]"),
 				&[]any{&state, &action, &outcomes}); err != nil {
 				t.Fatal(err)
 			}

@@ -77,7 +77,8 @@ var misbehaviours = []misbehaviour{
 	{name: "no items", method: "step", answer: `{"items": []}`, want: "0 items"},
 	{name: "items of nobody", method: "step", answer: `{"items": [null]}`, want: `environment ""`},
 	{name: "too many items", method: "step",
-		answer: `{"items": [{"id": "e", "observation": {}, "reward": 1}, {"id": "e", "observation": {}, "reward": 2}]}`, want: "2 items"},
+		answer: `{"items": [{"id": "e", "observation": {}, "reward": 1}, {"id": "e", "observation": {}, "reward": 2}]}`,
+		want:   "2 items"},
 	{name: "null", method: "step", answer: "null", want: "0 items"},
 	{name: "a list", method: "step", answer: "[1]", want: unread},
 	{name: "a string", method: "step", answer: `"good"`, want: unread},
@@ -358,7 +359,8 @@ func (m *misbehaviour) try(t *testing.T, options map[string]any, behave func()) 
 	behave()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // the server may be left alone for a while
+	// the server may be left alone for a while
+	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		_, err := e.Reset(ctx, 2, 0)
 		if err == nil {
 			var r envs.Result

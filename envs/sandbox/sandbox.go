@@ -64,9 +64,10 @@ type Job struct {
 
 // Call is one execution of a program: with text on its standard input, or of one of its functions.
 type Call struct {
-	Stdin    string `json:"stdin,omitempty"`
-	Function string `json:"function,omitempty"` // of class Solution, if the program has one that knows it, else of the program
-	Args     []any  `json:"args,omitempty"`     // JSON values
+	Stdin string `json:"stdin,omitempty"`
+	// of class Solution, if the program has one that knows it, else of the program
+	Function string `json:"function,omitempty"`
+	Args     []any  `json:"args,omitempty"` // JSON values
 }
 
 // Outcome is what a call did. Everything in it but Status and Seconds is the program's word.

@@ -142,7 +142,8 @@ func occupied(target, marker string, force bool) (bool, error) {
 		return true, fmt.Errorf("%s is not empty: choose another directory, or --force to replace it", target)
 	}
 	if _, err := os.Stat(filepath.Join(target, marker)); err != nil {
-		return true, fmt.Errorf("%s is not empty and has no %s: --force replaces model directories only", target, marker)
+		return true, fmt.Errorf("%s is not empty and has no %s: --force replaces model directories only", target,
+			marker)
 	}
 	return true, nil
 }

@@ -55,7 +55,8 @@ func TestPublishAndDiscard(t *testing.T) {
 	if err := p.Discard(); err != nil { // nothing to do
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(filepath.Join(parent, "a", "sub", "file")); err != nil || string(data) != "a" || names(t, parent) != "a" {
+	if data, err := os.ReadFile(filepath.Join(parent, "a", "sub", "file")); err != nil || string(data) != "a" ||
+		names(t, parent) != "a" {
 		t.Errorf("published: %q, %v; left: %s", data, err, names(t, parent))
 	}
 	if err := begin(t, parent, "a").Publish(); !errors.Is(err, fs.ErrExist) {
@@ -68,7 +69,8 @@ func TestPublishAndDiscard(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.Path, "second"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Replace(); err != nil || names(t, filepath.Join(parent, "a")) != "second sub" || names(t, parent) != "a" {
+	if err := p.Replace(); err != nil || names(t, filepath.Join(parent, "a")) != "second sub" ||
+		names(t, parent) != "a" {
 		t.Errorf("replaced: %v, %s", err, names(t, parent))
 	}
 	if err := begin(t, parent, "c").Replace(); err != nil || names(t, parent) != "a c" {
@@ -127,7 +129,8 @@ func TestLeftoversOfKilledProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mine.Close()
-	if err := errors.Join(os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600), Sweep(parent), Sweep(filepath.Join(parent, "none"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600), Sweep(parent),
+		Sweep(filepath.Join(parent, "none"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, folder); got != filepath.Base(mine.file.Name())+" kept" {
@@ -186,7 +189,8 @@ func TestReplaceGivesTheOldBack(t *testing.T) {
 	if err := p.Replace(); err == nil {
 		t.Fatal("a directory that is gone was published")
 	}
-	if content, err := os.ReadFile(filepath.Join(parent, "model", "sub", "file")); string(content) != "model" || names(t, parent) != "model" {
+	if content, err := os.ReadFile(filepath.Join(parent, "model", "sub", "file")); string(content) != "model" ||
+		names(t, parent) != "model" {
 		t.Errorf("%q (%v) is left, beside it %q", content, err, names(t, parent))
 	}
 }
@@ -204,14 +208,16 @@ func TestRemoveDir(t *testing.T) {
 	}
 }
 
-// A tree with something that is neither a file nor a directory is not published: nobody could say that it is on the disk.
+// A tree with something that is neither a file nor a directory is not published: nobody could say that it is on the
+// disk.
 func TestOddEntriesAreRefused(t *testing.T) {
 	parent := t.TempDir()
 	p := begin(t, parent, "model")
 	if err := os.Symlink("/dev/null", filepath.Join(p.Path, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Publish(); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") || names(t, parent) != "" {
+	if err := p.Publish(); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") ||
+		names(t, parent) != "" {
 		t.Errorf("%v, %q is left", err, names(t, parent))
 	}
 }

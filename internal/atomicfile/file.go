@@ -21,7 +21,8 @@ func Create(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	// The lock on the file tells Sweep that somebody is at work; a sweep just before it makes another attempt necessary.
+	// The lock on the file tells Sweep that somebody is at work; a sweep just before it makes another attempt
+	// necessary.
 	for range attempts {
 		file, err := os.CreateTemp(filepath.Dir(path), Prefix+filepath.Base(path)+"-*")
 		if err != nil {
@@ -38,7 +39,8 @@ func Create(path string) (*File, error) {
 // Write appends to the file.
 func (f *File) Write(p []byte) (int, error) { return f.out.Write(p) }
 
-// Commit makes the file durable and gives it its name, in place of what had it before. On an error nothing remains after Close.
+// Commit makes the file durable and gives it its name, in place of what had it before. On an error nothing remains
+// after Close.
 func (f *File) Commit() error {
 	if err := errors.Join(f.out.Flush(), f.file.Chmod(0o644), f.file.Sync()); err != nil {
 		return err

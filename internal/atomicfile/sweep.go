@@ -14,11 +14,12 @@ import (
 // Prefix starts the names of temporary files and directories. Whoever lists a parent skips them.
 const Prefix = ".tmp-"
 
-// attempts bounds how often a temporary name is made again because a sweep of another process removed it before it was locked.
+// attempts bounds how often a temporary name is made again because a sweep of another process removed it before it was
+// locked.
 const attempts = 100
 
-// Sweep removes the temporary files and directories below root that no process holds: what killed processes left. A root that does not
-// exist holds none.
+// Sweep removes the temporary files and directories below root that no process holds: what killed processes left. A
+// root that does not exist holds none.
 func Sweep(root string) error {
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -56,8 +57,8 @@ func sweepOne(path string, e fs.DirEntry) error {
 	return nil
 }
 
-// locked takes the lock of what was just made; it fails when a sweep of another process got there first. A file system without locks has
-// no sweeps.
+// locked takes the lock of what was just made; it fails when a sweep of another process got there first. A file system
+// without locks has no sweeps.
 func locked(f *os.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return err

@@ -72,7 +72,8 @@ func TestMATHColumns(t *testing.T) {
 // The prompt and the columns are those of verl's own script for GSM8K.
 func TestGSMColumns(t *testing.T) {
 	table, err := Read(file(t, "g.jsonl",
-		`{"question": "How many?", "answer": "Two and three.\n#### 1,005"}`+"\n"+`{"question": "Why?", "answer": "Because."}`+"\n"))
+		`{"question": "How many?", "answer": "Two and three.\n#### 1,005"}`+"\n"+
+			`{"question": "Why?", "answer": "Because."}`+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

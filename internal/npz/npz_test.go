@@ -16,10 +16,12 @@ func TestNPZ(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Array{{"correctness/model.norm.weight", []int64{5}, []float32{0, .25, .5, .75, 1}},
-		{"format/lm_head.weight", []int64{2, 3}, []float32{0, -1, -2, -3, -4, -5}}, {"length/wide", []int64{1, 1}, []float32{.1}},
+		{"format/lm_head.weight", []int64{2, 3}, []float32{0, -1, -2, -3, -4, -5}},
+		{"length/wide", []int64{1, 1}, []float32{.1}},
 		{"total/scalar", nil, []float32{3}}}
 	for i := range want {
-		if got[i].Name != want[i].Name || !reflect.DeepEqual(got[i].Shape, want[i].Shape) || len(got[i].Values) != len(want[i].Values) {
+		if got[i].Name != want[i].Name || !reflect.DeepEqual(got[i].Shape, want[i].Shape) ||
+			len(got[i].Values) != len(want[i].Values) {
 			t.Fatalf("%+v, want %+v", got[i], want[i])
 		}
 		for j, v := range want[i].Values {
@@ -45,9 +47,12 @@ func TestNPZ(t *testing.T) {
 // The header is numpy's, byte by byte.
 func TestNPYHeader(t *testing.T) {
 	for want, shape := range map[string][]int64{
-		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }                                                            \n": {5},
-		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }                                                          \n": {2, 3},
-		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (), }                                                              \n": nil,
+		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }                             " +
+			"                               \n": {5},
+		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }                           " +
+			"                               \n": {2, 3},
+		"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (), }                               " +
+			"                               \n": nil,
 	} {
 		if got := string(header(shape)); got != want {
 			t.Errorf("%v: %q, numpy has %q", shape, got, want)
@@ -67,7 +72,8 @@ func TestNPZRefusals(t *testing.T) {
 	}
 	flipped := own.Bytes()
 	flipped[bytes.Index(flipped, []byte{0, 0, 0x80, 0x3f})] ^= 1 // in the 1
-	for name, data := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": nil, "text": []byte("hello"), "flipped": flipped} {
+	for name, data := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": nil, "text": []byte("hello"),
+		"flipped": flipped} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
@@ -81,7 +87,8 @@ func TestNPZRefusals(t *testing.T) {
 // Headers of version 1 are read, which is numpy's for arrays of numbers; what they say must be what follows.
 func TestForeignHeaders(t *testing.T) {
 	entry := func(version byte, header string, values string) string {
-		length := map[byte]string{2: string([]byte{byte(len(header)), 0, 0, 0}), 3: string([]byte{byte(len(header)), 0, 0, 0})}[version]
+		length := map[byte]string{2: string([]byte{byte(len(header)), 0, 0, 0}),
+			3: string([]byte{byte(len(header)), 0, 0, 0})}[version]
 		if length == "" {
 			length = string([]byte{byte(len(header)), 0})
 		}
@@ -94,8 +101,10 @@ func TestForeignHeaders(t *testing.T) {
 	}{
 		"version 1": {entry(1, f4+"(1,), }", one), true}, "version 2": {entry(2, f4+"(1,), }", one), false},
 		"version 0": {entry(0, f4+"(1,), }", one), false}, "version 4": {entry(4, f4+"(1,), }", one), false},
-		"no values": {entry(1, f4+"(0, 3), }", ""), true}, "too few": {entry(1, f4+"(2,), }", one), false}, "too many": {entry(1, f4+"(1,), }", one+one), false},
-		"negative": {entry(1, f4+"(-1,), }", one), false}, "huge": {entry(1, f4+"(1099511627777,), }", one), false}, "a word": {entry(1, f4+"(x,), }", one), false},
+		"no values": {entry(1, f4+"(0, 3), }", ""), true}, "too few": {entry(1, f4+"(2,), }", one), false},
+		"too many": {entry(1, f4+"(1,), }", one+one), false},
+		"negative": {entry(1, f4+"(-1,), }", one), false}, "huge": {entry(1, f4+"(1099511627777,), }", one), false},
+		"a word":        {entry(1, f4+"(x,), }", one), false},
 		"columns first": {entry(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", one), false},
 		"integers":      {entry(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }", one), false},
 		"no shape":      {entry(1, "{'descr': '<f4', 'fortran_order': False, }", one), false},

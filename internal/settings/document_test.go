@@ -46,11 +46,13 @@ func decode(t *testing.T, text string, overrides ...string) (sample, error) {
 }
 
 func TestDefaultsDocumentAndOverrides(t *testing.T) {
-	s, err := decode(t, "[top]\nkind = 'Tiny'\n[[rows]]\nfree = {a = 1}\nmany = {x = [1, 2]}\n", "rows.1.name=2024", "rows.0.free.b=x", `top.own=["b", 'c']`)
+	s, err := decode(t, "[top]\nkind = 'Tiny'\n[[rows]]\nfree = {a = 1}\nmany = {x = [1, 2]}\n", "rows.1.name=2024",
+		"rows.0.free.b=x", `top.own=["b", 'c']`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Top.Count != 3 || s.Top.Kind != "low" || len(s.Top.Own) != 2 || s.Top.Own[1] != "C" || len(s.Rows) != 2 || s.Rows[0].Width != 9 ||
+	if s.Top.Count != 3 || s.Top.Kind != "low" || len(s.Top.Own) != 2 || s.Top.Own[1] != "C" || len(s.Rows) != 2 ||
+		s.Rows[0].Width != 9 ||
 		s.Rows[1].Name != "2024" || s.Rows[0].Free["b"] != "x" || s.Rows[0].Many["x"][1] != 2 {
 		t.Errorf("%+v", s)
 	}
@@ -58,13 +60,14 @@ func TestDefaultsDocumentAndOverrides(t *testing.T) {
 
 // A statement is found by its first line, in tables that come several times and behind values of several lines.
 func TestLines(t *testing.T) {
-	text := "# a comment\n[top]\nsizes = [1, # one\n  'two']\n[[rows]]\nname = '''a\n[top]\n'''\nwidth = 'x'\n\n[[rows]]\nname = 3\nfree = {a = 1}\n" +
-		"many = { y = [1], x = 4 }\nnmae = 1\n"
+	text := "# a comment\n[top]\nsizes = [1, # one\n  'two']\n[[rows]]\nname = '''a\n[top]\n'''\nwidth = " +
+		"'x'\n\n[[rows]]\nname = 3\nfree = {a = 1}\nmany = { y = [1], x = 4 }\nnmae = 1\n"
 	_, err := decode(t, text)
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"x.toml:3: top.sizes.1:", "x.toml:9: rows.0.width:", "x.toml:12: rows.1.name:", "x.toml:14: rows.1.many.x:",
+	for _, want := range []string{"x.toml:3: top.sizes.1:", "x.toml:9: rows.0.width:", "x.toml:12: rows.1.name:",
+		"x.toml:14: rows.1.many.x:",
 		"x.toml:15: rows.1.nmae: unknown key (did you mean name?)"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in\n%v", want, err)
@@ -84,7 +87,8 @@ func TestProblemsSayWhatIsMeant(t *testing.T) {
 		"rows.5.name=x":    "rows has 0 elements",
 		"top.count.deep=1": "expected an integer, got a table",
 	} {
-		if _, err := decode(t, "", override); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), override) {
+		if _, err := decode(t, "", override); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), override) {
 			t.Errorf("%s: %v, want %q", override, err, want)
 		}
 	}

@@ -95,7 +95,8 @@ func (e *Error) Is(target error) bool { return target == ErrInvalid }
 func Unreadable(file string, err error) error {
 	hint := ""
 	if errors.Is(err, fs.ErrNotExist) {
-		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*"+filepath.Ext(file))) // a bad pattern finds nothing
+		// a bad pattern finds nothing
+		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*"+filepath.Ext(file)))
 		hint = nearest.Hint(file, beside)
 	}
 	return newError(file, []Problem{{File: file, Message: fmt.Sprintf("cannot be read: %v%s", err, hint)}})

@@ -27,8 +27,8 @@ func Mean(values []float64) float64 {
 	return Sum(values) / float64(len(values))
 }
 
-// Deviation is the standard deviation with n - 1 in the denominator, NaN for fewer than two values. Equal values deviate by
-// exactly 0.
+// Deviation is the standard deviation with n - 1 in the denominator, NaN for fewer than two values. Equal values
+// deviate by exactly 0.
 func Deviation(values []float64) float64 {
 	if len(values) < 2 {
 		return math.NaN()
@@ -51,8 +51,8 @@ func squares(values []float64) float64 {
 	return sum
 }
 
-// Quantile interpolates between the order statistics on both sides of p·(n-1) (what numpy calls linear). Of no values it is
-// NaN.
+// Quantile interpolates between the order statistics on both sides of p·(n-1) (what numpy calls linear). Of no values
+// it is NaN.
 func Quantile(p float64, values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -69,8 +69,8 @@ func Student(p, freedom float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(p)
 }
 
-// MeanInterval is the mean with Student's two-sided interval of the given confidence around it; the interval is NaN for fewer
-// than two values.
+// MeanInterval is the mean with Student's two-sided interval of the given confidence around it; the interval is NaN
+// for fewer than two values.
 func MeanInterval(values []float64, confidence float64) (mean, low, high float64) {
 	mean = Mean(values)
 	if len(values) < 2 {

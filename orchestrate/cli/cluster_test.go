@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The job of the cluster starts the run in the container with its folders and caches, passes the signal of the scheduler on, and queues
-// itself again when the run has saved.
+// The job of the cluster starts the run in the container with its folders and caches, passes the signal of the
+// scheduler on, and queues itself again when the run has saved.
 func TestClusterJob(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -34,24 +34,31 @@ func TestClusterJob(t *testing.T) {
 	}
 	job := func(stub string, args ...string) (string, error) {
 		cmd := exec.Command("bash", append([]string{filepath.Join(root, "scripts/cluster/math500.slurm")}, args...)...)
-		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "STUB="+stub, "PATH="+bin+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "STUB="+stub,
+			"PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
 	out, err := job("0", "run.steps=5")
-	for _, want := range []string{"<--bind><" + base + ":/mnt/user>", "<HF_HOME=/mnt/user/hf_cache>", "<TRANSFORMERS_CACHE=/mnt/user/hf_cache>", "<--pwd></mnt/user>", "<gyre><train></opt/gyre/configs/math500_grpo_1gpu.toml><--resume>",
+	for _, want := range []string{"<--bind><" + base + ":/mnt/user>", "<HF_HOME=/mnt/user/hf_cache>",
+		"<TRANSFORMERS_CACHE=/mnt/user/hf_cache>", "<--pwd></mnt/user>",
+		"<gyre><train></opt/gyre/configs/math500_grpo_1gpu.toml><--resume>",
 		"<run.output=/mnt/user/runs><run.steps=5>"} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v, the job does not say %s:\n%s", err, want, out)
 		}
 	}
-	// The project's folder, the caches and verl's sources are where the environment says; what is not below BASE is bound too.
+	// The project's folder, the caches and verl's sources are where the environment says; what is not below BASE is
+	// bound too.
 	project := exec.Command("bash", filepath.Join(root, "scripts/cluster/math500.slurm"))
-	project.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "PATH="+bin+":"+os.Getenv("PATH"), "PROJECT="+base+"/cs498repo/rldynamic",
+	project.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "PATH="+bin+":"+os.Getenv("PATH"),
+		"PROJECT="+base+"/cs498repo/rldynamic",
 		"TRANSFORMERS_CACHE=/scratch/hub", "VERL_SRC=/opt/verl")
 	said, err := project.CombinedOutput()
-	for _, want := range []string{"<--pwd></mnt/user/cs498repo/rldynamic>", "<PROJECT=/mnt/user/cs498repo/rldynamic>", "<--bind></scratch/hub:/scratch/hub>",
-		"<TRANSFORMERS_CACHE=/scratch/hub>", "<HF_HOME=/mnt/user/hf_cache>", "<--bind></opt/verl:/opt/verl>", "<PYTHONPATH=/opt/verl>", "<VERL_SRC=/opt/verl>"} {
+	for _, want := range []string{"<--pwd></mnt/user/cs498repo/rldynamic>", "<PROJECT=/mnt/user/cs498repo/rldynamic>",
+		"<--bind></scratch/hub:/scratch/hub>",
+		"<TRANSFORMERS_CACHE=/scratch/hub>", "<HF_HOME=/mnt/user/hf_cache>", "<--bind></opt/verl:/opt/verl>",
+		"<PYTHONPATH=/opt/verl>", "<VERL_SRC=/opt/verl>"} {
 		if err != nil || !strings.Contains(string(said), want) {
 			t.Errorf("%v, the job does not say %s:\n%s", err, want, said)
 		}
@@ -60,12 +67,15 @@ func TestClusterJob(t *testing.T) {
 		t.Errorf("a run that was stopped: %v\n%s", err, out)
 	}
 	// A signal reaches the run itself, and the job waits until it has saved.
-	if err := os.WriteFile(filepath.Join(bin, "apptainer"), []byte("#!/bin/bash\ncase \"$*\" in *doctor*) exit 0 ;; esac\n"+
-		"trap 'sleep 0.5; echo has saved; exit 143' TERM\necho training\nfor i in $(seq 600); do sleep 0.05; done\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "apptainer"),
+		[]byte("#!/bin/bash\ncase \"$*\" in *doctor*) exit 0 ;; esac\n"+
+			"trap 'sleep 0.5; echo has saved; exit 143' TERM\necho training\nfor i in $(seq 600); do sleep 0.05; done\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", filepath.Join(root, "scripts/cluster/math500.slurm"))
-	cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7",
+		"PATH="+bin+":"+os.Getenv("PATH"))
 	pipe, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -82,13 +92,17 @@ func TestClusterJob(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Wait(); err != nil || !strings.HasSuffix(heard, "has saved\nsaved; queueing the job again\nrequeued requeue 7\n") {
+	if err := cmd.Wait(); err != nil || !strings.HasSuffix(heard,
+		"has saved\nsaved; queueing the job again\nrequeued requeue 7\n") {
 		t.Errorf("after a signal: %v\n%s", err, heard)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "apptainer"), []byte("#!/bin/sh\ncase \"$*\" in *doctor*) exit 0 ;; esac\nprintf '<%s>' \"$@\"\nexit ${STUB:-0}\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "apptainer"),
+		[]byte("#!/bin/sh\ncase \"$*\" in *doctor*) exit 0 ;; esac\nprintf '<%s>' \"$@\"\nexit ${STUB:-0}\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := job("1", "other.toml"); err == nil || strings.Contains(out, "requeued") || !strings.Contains(out, "<train><other.toml>") {
+	if out, err := job("1", "other.toml"); err == nil || strings.Contains(out, "requeued") ||
+		!strings.Contains(out, "<train><other.toml>") {
 		t.Errorf("a run that failed: %v\n%s", err, out)
 	}
 	if err := os.Remove(filepath.Join(base, "gyre.sif")); err != nil {
@@ -99,7 +113,8 @@ func TestClusterJob(t *testing.T) {
 	}
 }
 
-// The job over many nodes starts a container per rank, lets in what says which rank it is, and names the network between the nodes.
+// The job over many nodes starts a container per rank, lets in what says which rank it is, and names the network
+// between the nodes.
 func TestClusterRanksJob(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -108,7 +123,8 @@ func TestClusterRanksJob(t *testing.T) {
 	}
 	base, bin := t.TempDir(), t.TempDir()
 	for path, body := range map[string]string{
-		filepath.Join(bin, "apptainer"): "printf '<%s>' \"$@\"\necho \" rank $APPTAINERENV_SLURM_PROCID\"\nexit ${STUB:-0}\n",
+		filepath.Join(bin, "apptainer"): "printf '<%s>' \"$@\"\necho \" rank $APPTAINERENV_SLURM_PROCID\"\nexit " +
+			"${STUB:-0}\n",
 		filepath.Join(bin, "srun"):      "while [ \"${1#--}\" != \"$1\" ]; do shift; done\nSLURM_PROCID=5 exec \"$@\"\n",
 		filepath.Join(bin, "scontrol"):  "echo requeued \"$@\"\n",
 		filepath.Join(base, "gyre.sif"): "",
@@ -119,7 +135,8 @@ func TestClusterRanksJob(t *testing.T) {
 	}
 	job := func(nodes, stub string, args ...string) (string, error) {
 		cmd := exec.Command("bash", append([]string{filepath.Join(root, "scripts/cluster/ranks.slurm")}, args...)...)
-		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES="+nodes, "NETWORK=ib7", "STUB="+stub, "PATH="+bin+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "BASE="+base, "SLURM_SUBMIT_DIR="+root, "SLURM_JOB_ID=7",
+			"SLURM_JOB_NUM_NODES="+nodes, "NETWORK=ib7", "STUB="+stub, "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -127,7 +144,8 @@ func TestClusterRanksJob(t *testing.T) {
 	if want := "<gyre><train><c.toml><--resume><run.output=/mnt/user/runs><model.device=cuda><fsdp.bind=ib7><run.steps=5> rank 5"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v, the job does not say %s:\n%s", err, want, out)
 	}
-	if out, err := job("1", "143", "c.toml"); err != nil || strings.Contains(out, "fsdp.bind") || !strings.Contains(out, "requeued requeue 7") {
+	if out, err := job("1", "143", "c.toml"); err != nil || strings.Contains(out, "fsdp.bind") ||
+		!strings.Contains(out, "requeued requeue 7") {
 		t.Errorf("one node, stopped: %v\n%s", err, out)
 	}
 	if out, err := job("1", "1", "c.toml"); err == nil || strings.Contains(out, "requeued") {
@@ -147,7 +165,8 @@ func TestLaunchers(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "gyre")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", filepath.Join(root, "scripts/cluster/launchers.sh"), "torchrun", "mpirun")
@@ -158,7 +177,9 @@ func TestLaunchers(t *testing.T) {
 	}
 	t.Logf("%s", out)
 	for _, launcher := range []string{"torchrun", "mpirun"} {
-		if text := string(out); !strings.Contains(text, launcher+": not installed here") && !strings.Contains(text, launcher+": gyre: rank 0 of 2 ("+launcher+", 2 on this machine)\n  two ranks agree") {
+		if text := string(out); !strings.Contains(text, launcher+": not installed here") &&
+			!strings.Contains(text, launcher+": gyre: rank 0 of 2 ("+launcher+
+				", 2 on this machine)\n  two ranks agree") {
 			t.Errorf("%s is not accounted for:\n%s", launcher, text)
 		}
 	}

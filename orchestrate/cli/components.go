@@ -172,7 +172,8 @@ func componentRewards(c *cli.Context) error {
 			found = append(found, own)
 		}
 		if found == nil {
-			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes them", path, tracking.HistoryFile)
+			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes "+
+				"them", path, tracking.HistoryFile)
 		}
 		path = found[0]
 	}

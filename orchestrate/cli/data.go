@@ -27,7 +27,8 @@ func dataCommand() *cli.Command {
 			dataDemonstrationsCommand(),
 			{
 				Name: "show", Usage: "print rows as a run sees them", ArgsUsage: "FILE",
-				Description: "gyre data show data/math500/train.parquet --rows 2\n\nFILE is .json (a list), .jsonl or .parquet.",
+				Description: "gyre data show data/math500/train.parquet --rows 2\n\nFILE is .json (a list), .jsonl " +
+					"or .parquet.",
 				Flags: append(fieldFlags(),
 					&cli.IntFlag{Name: "rows", Value: 3, Usage: "how many; 0 = all"},
 					&cli.IntFlag{Name: "from", Usage: "index of the first `ROW`"},
@@ -208,8 +209,9 @@ func printReport(w io.Writer, r dataset.Report) error {
 		fmt.Fprintf(w, "  %-17s %d %s\n", line.what, len(line.rows), some(line.rows))
 	}
 	_, err := fmt.Fprintf(w,
-		"  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply to them wrong\n"+
-			"  prompts           %d to %d %s, median %d\n", r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
+		"  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply "+
+			"to them wrong\n  prompts           %d to %d %s, median %d\n", r.Changed, r.Shortest, r.Longest, r.Unit,
+		r.Median)
 	return err
 }
 

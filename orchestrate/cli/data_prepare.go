@@ -58,7 +58,8 @@ type preparation struct {
 	Instruction string            `json:"instruction"`
 	Sources     map[string]string `json:"sources"` // file -> SHA-256
 	Rows        map[string]int    `json:"rows"`
-	Removed     int               `json:"removed,omitempty"` // training problems that are held out elsewhere, or have no answer
+	// training problems that are held out elsewhere, or have no answer
+	Removed int `json:"removed,omitempty"`
 }
 
 func dataPrepare(c *cli.Context) error {
@@ -71,7 +72,8 @@ func dataPrepare(c *cli.Context) error {
 	}[name]
 	if !known {
 		names := []string{"math500", "gsm8k", "metamathqa"}
-		return Usagef("unknown data set %q%s; expected one of %s (other files of prompts and answers need no preparation)", name,
+		return Usagef("unknown data set %q%s; expected one of %s (other files of prompts and answers need no "+
+			"preparation)", name,
 			nearest.Hint(name, names), strings.Join(names, ", "))
 	}
 	p := &preparation{Name: name, Sources: map[string]string{}, Rows: map[string]int{}}
@@ -113,7 +115,8 @@ func source(c *cli.Context, p *preparation, path, split, dir string) (*dataset.T
 			endpoint = pull.DefaultEndpoint
 		}
 		var err error
-		path, err = dataset.Download(c.Context, pull.Client(), strings.TrimRight(endpoint, "/"), os.Getenv("HF_TOKEN"), p.Name, split,
+		path, err = dataset.Download(c.Context, pull.Client(), strings.TrimRight(endpoint, "/"), os.Getenv("HF_TOKEN"),
+			p.Name, split,
 			filepath.Join(dir, "original"))
 		if err != nil {
 			return nil, fmt.Errorf("downloading %s: %w", p.Name, err)
@@ -130,7 +133,8 @@ func source(c *cli.Context, p *preparation, path, split, dir string) (*dataset.T
 // write writes a split in both formats.
 func write[T any](p *preparation, dir, split string, rows []T) error {
 	p.Rows[split] = len(rows)
-	return errors.Join(dataset.Write(filepath.Join(dir, split+".parquet"), rows), dataset.Write(filepath.Join(dir, split+".jsonl"), rows))
+	return errors.Join(dataset.Write(filepath.Join(dir, split+".parquet"), rows),
+		dataset.Write(filepath.Join(dir, split+".jsonl"), rows))
 }
 
 func prepareMATH(c *cli.Context, p *preparation, dir string) error {
@@ -150,7 +154,8 @@ func prepareMATH(c *cli.Context, p *preparation, dir string) error {
 	case splitSeed:
 		trainIndices, held = dataset.Math500Split()
 		if want := len(trainIndices) + len(held); len(test.Rows) != want {
-			return Usagef("%s has %d rows, but the split 470/30 is one of MATH-500's %d", test.Path, len(test.Rows), want)
+			return Usagef("%s has %d rows, but the split 470/30 is one of MATH-500's %d", test.Path, len(test.Rows),
+				want)
 		}
 	case splitAll:
 		trainIndices, held = held, nil

@@ -29,7 +29,8 @@ stays.
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
-			d := demo.Demo{Program: program, Dir: dir, Stdout: c.App.Writer, Stderr: c.App.ErrWriter, Overrides: c.Args().Slice()}
+			d := demo.Demo{Program: program, Dir: dir, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+				Overrides: c.Args().Slice()}
 			err = d.Run(c.Context)
 			if step := (*demo.StepError)(nil); errors.As(err, &step) {
 				return &ExitError{Code: step.ExitCode(), Err: err}

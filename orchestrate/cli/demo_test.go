@@ -11,14 +11,16 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	args := []string{"demo", "sft.episodes=200", "sft.validation_episodes=10", "run.steps=1", "envs.0.groups=4", "actor.mini_batch=8",
+	args := []string{"demo", "sft.episodes=200", "sft.validation_episodes=10", "run.steps=1", "envs.0.groups=4",
+		"actor.mini_batch=8",
 		"validation.envs.0.groups=8", "analysis.groups=8"}
 	for _, again := range []bool{false, true} {
 		code, stdout, stderr := runGyre(t, dir, args...)
 		if code != exitDone {
 			t.Fatalf("exit code %d\n%s", code, stderr)
 		}
-		for _, want := range []string{"random moves", "before training", "after training", "#", "gyre eval configs/demo.toml"} {
+		for _, want := range []string{"random moves", "before training", "after training", "#",
+			"gyre eval configs/demo.toml"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("again=%v: the output lacks %q:\n%s", again, want, stdout)
 			}

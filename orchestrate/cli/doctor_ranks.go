@@ -16,7 +16,8 @@ import (
 
 // doctorRanks measures what ranks of this machine send each other, and says which launchers are here.
 func doctorRanks(c *cli.Context) error {
-	cfg := &config.Config{FSDP: config.FSDP{Shard: "none", Replicas: 1, Lanes: 4, Timeout: 120, Bind: c.String("bind")}, Run: config.Run{Output: "."}}
+	cfg := &config.Config{FSDP: config.FSDP{Shard: "none", Replicas: 1, Lanes: 4, Timeout: 120, Bind: c.String("bind")},
+		Run: config.Run{Output: "."}}
 	on, err := placementOf(c)
 	if err != nil {
 		return err
@@ -37,12 +38,14 @@ func doctorRanks(c *cli.Context) error {
 			out = append(out, found...)
 		}
 		for _, x := range []struct{ program, advice string }{
-			{"torchrun", "pip install torch"}, {"mpirun", "apt install openmpi-bin"}, {"srun", "a cluster's; apt install slurm-wlm munge for one machine"},
+			{"torchrun", "pip install torch"}, {"mpirun", "apt install openmpi-bin"},
+			{"srun", "a cluster's; apt install slurm-wlm munge for one machine"},
 		} {
 			if path, err := exec.LookPath(x.program); err == nil {
 				out = append(out, finding{x.program, path, ""})
 			} else {
-				out = append(out, finding{x.program, "not found: runs start with --ranks, or with another launcher", x.advice})
+				out = append(out, finding{x.program, "not found: runs start with --ranks, or with another launcher",
+					x.advice})
 			}
 		}
 		if !world.Writes() {
@@ -55,12 +58,15 @@ func doctorRanks(c *cli.Context) error {
 // repeats of a measurement, of which the fastest counts: others only disturb.
 const repeats = 5
 
-// bandwidth times what an update sends, on a model of so many bytes of weights: gradients to their owners, added up there (reduce-scatter), the owners'
-// parts to everyone (all-gather), and both (all-reduce). Bytes are those of the whole.
+// bandwidth times what an update sends, on a model of so many bytes of weights: gradients to their owners, added up
+// there (reduce-scatter), the owners' parts to everyone (all-gather), and both (all-reduce). Bytes are those of the
+// whole.
 func bandwidth(ctx context.Context, world *ranks.World, on torch.Placement, mib int) (out []finding, err error) {
 	const width = 64
-	shape := torch.ModelConfig{Family: torch.Llama, VocabSize: int64(mib << 20 / 4 / width), HiddenSize: width, IntermediateSize: width, NumLayers: 1, NumHeads: 1, NumKVHeads: 1,
-		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, RopeFactor: 1, TieEmbeddings: true, Placement: on}
+	shape := torch.ModelConfig{Family: torch.Llama, VocabSize: int64(mib << 20 / 4 / width), HiddenSize: width,
+		IntermediateSize: width, NumLayers: 1, NumHeads: 1, NumKVHeads: 1,
+		HeadDim: width, MaxPositions: 16, RMSNormEps: 1e-5, RopeTheta: 1e4, RopeFactor: 1, TieEmbeddings: true,
+		Placement: on}
 	model, err := torch.NewShardedModel(shape, world.Data(), torch.ShardConfig{Shard: torch.ShardNone})
 	if err != nil {
 		return nil, err

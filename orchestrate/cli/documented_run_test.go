@@ -52,7 +52,8 @@ func documentedLines(t *testing.T, root, file string) (out []documentedLine) {
 			fenced = !fenced
 		}
 		trimmed := strings.TrimSpace(line)
-		if !(fenced || strings.HasPrefix(line, "    ")) || !command.MatchString(trimmed) || regexp.MustCompile(` {4,}[^#\s]`).MatchString(trimmed) {
+		if !(fenced || strings.HasPrefix(line, "    ")) || !command.MatchString(trimmed) ||
+			regexp.MustCompile(` {4,}[^#\s]`).MatchString(trimmed) {
 			continue // the last: a column of explanations, as in a list of files
 		}
 		for part := range strings.SplitSeq(regexp.MustCompile(`\s+#.*$`).ReplaceAllString(trimmed, ""), " && ") {
@@ -107,7 +108,8 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		for _, line := range documentedLines(t, root, name) {
 			text := strings.Join(line.words, " ")
 			if text == "make demo" {
-				mustIn(t, dir, "demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=2", "envs.0.groups=4", "actor.mini_batch=8",
+				mustIn(t, dir, "demo", "sft.episodes=40", "sft.validation_episodes=10", "run.steps=2",
+					"envs.0.groups=4", "actor.mini_batch=8",
 					"validation.envs.0.groups=8", "analysis.groups=8")
 				continue
 			}
@@ -164,7 +166,8 @@ func runNameOf(t *testing.T, dir string, words []string) string {
 	return cfg.Run.Name
 }
 
-// documentedPlace is a folder with what the documents take for granted: configurations, scripts, and stand-ins for what they download.
+// documentedPlace is a folder with what the documents take for granted: configurations, scripts, and stand-ins for
+// what they download.
 func documentedPlace(t *testing.T, root string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -181,14 +184,17 @@ func documentedPlace(t *testing.T, root string) string {
 	for _, name := range []string{"configs", "scripts"} {
 		link(filepath.Join(root, name), name)
 	}
-	for _, name := range []string{"smollm2-135m-instruct", "Qwen2.5-3B", "Qwen2.5-0.5B-Instruct", "Qwen2.5-3B-Instruct"} {
+	for _, name := range []string{"smollm2-135m-instruct", "Qwen2.5-3B", "Qwen2.5-0.5B-Instruct",
+		"Qwen2.5-3B-Instruct"} {
 		link(tinyPolicy(t), "models/"+name)
 	}
 	link(tinyPolicy(t), "runs/sokoban_3B_instruct_ragen_main")
-	link(filepath.Join(root, "orchestrate/model/checkpoint/convert/testdata/llama.gguf"), "SmolLM2-135M-Instruct.Q4_1.gguf")
+	link(filepath.Join(root, "orchestrate/model/checkpoint/convert/testdata/llama.gguf"),
+		"SmolLM2-135M-Instruct.Q4_1.gguf")
 	rows := ""
 	for i := range 8 {
-		rows += fmt.Sprintf(`{"group": %d, "ids": [5, 9, 31, 7], "mask": [0, 0, 1, 1], "rewards": [[3, %d.0]]}`+"\n", i/4, i%3)
+		rows += fmt.Sprintf(`{"group": %d, "ids": [5, 9, 31, 7], "mask": [0, 0, 1, 1], "rewards": [[3, %d.0]]}`+"\n",
+			i/4, i%3)
 	}
 	for name, text := range map[string]string{"episodes.jsonl": rows, "prompts.jsonl": `{"text": "Up or Down?"}`} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

@@ -21,7 +21,8 @@ var commandInText = regexp.MustCompile("`(?:\\./)?((?:gyre|make|bash) [^`]*)`")
 
 var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
-// Commands of guides and configurations exist: verbs, flags, scripts, targets, configurations, and the keys that are set in them.
+// Commands of guides and configurations exist: verbs, flags, scripts, targets, configurations, and the keys that are
+// set in them.
 func TestDocumentedCommandsExist(t *testing.T) {
 	root := "../.."
 	var files []string
@@ -49,7 +50,8 @@ func TestDocumentedCommandsExist(t *testing.T) {
 				command, _, _ := strings.Cut(match[1], "  ") // two spaces and a remark
 				command, _, _ = strings.Cut(command, " #")
 				words := strings.Fields(quoted.ReplaceAllString(strings.TrimRight(command, "\\"), "x"))
-				if strings.ContainsAny(command, "…|;&<>`") || len(words) < 2 || !strings.ContainsAny(words[1], "abcdefghijklmnopqrstuvwxyz") || words[1] == "is" || words[1] == "-n" {
+				if strings.ContainsAny(command, "…|;&<>`") || len(words) < 2 || !strings.ContainsAny(words[1],
+					"abcdefghijklmnopqrstuvwxyz") || words[1] == "is" || words[1] == "-n" {
 					continue
 				}
 				checked++

@@ -94,7 +94,8 @@ func countOverlap(c *cli.Context) error {
 		return json.NewEncoder(c.App.Writer).Encode(o)
 	}
 	fmt.Fprintf(c.App.Writer,
-		"%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of demonstrations (%d different ones)\n",
+		"%d of %d held-out first states (%d different ones) occur among the %d of training and the %d of "+
+			"demonstrations (%d different ones)\n",
 		o.Shared, o.HeldOut, o.Different, o.Training, o.Demonstrations, o.Distinct)
 	return nil
 }

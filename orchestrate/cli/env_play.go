@@ -83,7 +83,8 @@ func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed 
 	}
 	n := float64(returns.Count())
 	_, err := fmt.Fprintf(w, "%s, %s: %d episodes from seed %d, at most %d actions each\n"+
-		"success rate  %s, its 95 %% interval\nmean return   %+.3f ± %.3f, twice the standard error\nmean actions  %.2f\n",
+		"success rate  %s, its 95 %% interval\nmean return   %+.3f ± %.3f, twice the standard error\nmean actions  "+
+		"%.2f\n",
 		spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(successes/n, episodes).Text, returns.Mean(),
 		2*math.Sqrt(returns.Variance()/n), actions/n)
 	return err

@@ -57,7 +57,8 @@ func evaluate(c *cli.Context) error {
 	}
 	if c.Bool("random") {
 		if len(c.StringSlice("checkpoint")) > 0 || c.String("output")+c.String("by-turns") != "" {
-			return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output and --by-turns")
+			return Usagef("--random plays without a policy and keeps no episodes: leave out --checkpoint, --output " +
+				"and --by-turns")
 		}
 		if c.IsSet("ranks") {
 			return Usagef("--random plays without a policy, in one process: leave out --ranks")

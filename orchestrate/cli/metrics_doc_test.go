@@ -10,7 +10,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// documented turns the names in docs/metrics.md into patterns: {a,b} are alternatives, {tag} is any word, … any beginning.
+// documented turns the names in docs/metrics.md into patterns: {a,b} are alternatives, {tag} is any word, … any
+// beginning.
 func documented(t *testing.T) []*regexp.Regexp {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/metrics.md")
@@ -31,14 +32,17 @@ func documented(t *testing.T) []*regexp.Regexp {
 	return out
 }
 
-// The page on metrics names what runs really log. (The gradient analysis composes its names from buckets and components.)
+// The page on metrics names what runs really log. (The gradient analysis composes its names from buckets and
+// components.)
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, "[algorithm]\nkl_coef = 0.1\n")
 	mustGyre(t, dir, "train", config, "run.name=ppo", "run.steps=3", "collapse.every=2")
-	mustGyre(t, dir, "train", config, "run.name=reward", "run.steps=1", "algorithm.kl_in=reward", "actor.recompute_logprobs=true", "filter.metric=length")
-	mustGyre(t, dir, "train", config, "run.name=grpo", "run.steps=1", "algorithm.advantage=grpo", "algorithm.soft_reweight=true")
+	mustGyre(t, dir, "train", config, "run.name=reward", "run.steps=1", "algorithm.kl_in=reward",
+		"actor.recompute_logprobs=true", "filter.metric=length")
+	mustGyre(t, dir, "train", config, "run.name=grpo", "run.steps=1", "algorithm.advantage=grpo",
+		"algorithm.soft_reweight=true")
 	mustGyre(t, dir, "train", config, "run.name=only", "run.steps=1", "analysis.only=true")
 	mustGyre(t, dir, "train", config, "run.name=exit", "run.steps=1", "analysis.exit_after=true")
 	mustGyre(t, dir, "sft", config, "run.name=sft", "sft.episodes=8", "sft.validation_episodes=2", "sft.epochs=1")
@@ -51,7 +55,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name := range record.Values {
-				if strings.HasPrefix(name, "grad_") || strings.HasPrefix(name, "actor/grad_norm/") || strings.HasPrefix(name, "actor/loss/") {
+				if strings.HasPrefix(name, "grad_") || strings.HasPrefix(name, "actor/grad_norm/") ||
+					strings.HasPrefix(name, "actor/loss/") {
 					continue
 				}
 				names++

@@ -13,7 +13,8 @@ import (
 	"gyre/orchestrate/loop/episode"
 )
 
-// flaky is a server of environments with two groups of four to a training step. What it does to a seed depends on the step.
+// flaky is a server of environments with two groups of four to a training step. What it does to a seed depends on the
+// step.
 type flaky struct {
 	mu    sync.Mutex
 	made  int
@@ -64,8 +65,9 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"items": [{"id": %q, %s}]}`, id, fields)
 }
 
-// A run goes on through a step in which its environments are away, and through stop strings and rewards that cannot be, with
-// reward components measured and episodes saved. Failures are counted, and nothing is computed from episodes that failed.
+// A run goes on through a step in which its environments are away, and through stop strings and rewards that cannot
+// be, with reward components measured and episodes saved. Failures are counted, and nothing is computed from episodes
+// that failed.
 func TestARunOutlivesAnOutage(t *testing.T) {
 	dir := t.TempDir()
 	server := httptest.NewServer(&flaky{asked: map[int64]int{}, seeds: map[string]int64{}})
@@ -81,12 +83,14 @@ func TestARunOutlivesAnOutage(t *testing.T) {
 	}
 	for step, want := range map[int]string{1: "0 8 0 0", 2: "16 0 0 8", 3: "4 8 4 0", 4: "8 4 0 4", 5: "8 4 0 4"} {
 		m := lines[step]
-		got := fmt.Sprint(m["rollout/failed/error"], m["rollout/episodes"], m["rollout/replayed"], m["rollout/left_out"])
+		got := fmt.Sprint(m["rollout/failed/error"], m["rollout/episodes"], m["rollout/replayed"],
+			m["rollout/left_out"])
 		if got != want {
 			t.Errorf("step %d: failed, episodes, replayed and left out are %s, want %s", step, got, want)
 		}
 	}
-	if strings.Contains(stderr, "\x1b[2J") || !strings.Contains(stderr, `away \x1b[2J`) || !strings.Contains(stderr, "the step is skipped") {
+	if strings.Contains(stderr, "\x1b[2J") || !strings.Contains(stderr, `away \x1b[2J`) ||
+		!strings.Contains(stderr, "the step is skipped") {
 		t.Errorf("it said %s", stderr)
 	}
 	for e, err := range episode.Read(filepath.Join(dir, "runs/tiny/rollouts/step_4.jsonl")) {

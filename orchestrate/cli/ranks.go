@@ -40,8 +40,9 @@ func ranksFlags(restarts bool) []cli.Flag {
 // part is what a process does of a run. world is nil in a run of one process.
 type part func(ctx context.Context, world *ranks.World, console *metrics.Console) error
 
-// overRanks runs a command's work in this process, or starts and watches the processes that do. What a launcher (torchrun, mpirun, srun, Kubernetes)
-// has started finds its run by itself. resume is the flag that continues a run, "" where there is nothing to continue.
+// overRanks runs a command's work in this process, or starts and watches the processes that do. What a launcher
+// (torchrun, mpirun, srun, Kubernetes) has started finds its run by itself. resume is the flag that continues a run,
+// "" where there is nothing to continue.
 func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) error {
 	place, many, err := ranks.Recognise()
 	if err != nil {
@@ -67,7 +68,8 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	if err != nil {
 		return err
 	}
-	if gpus := torch.CUDAInfo(); size > 1 && strings.HasPrefix(cfg.Model.Device, "cuda") && strings.HasPrefix(gpus, "none: ") {
+	if gpus := torch.CUDAInfo(); size > 1 && strings.HasPrefix(cfg.Model.Device, "cuda") &&
+		strings.HasPrefix(gpus, "none: ") {
 		return Usagef("%d ranks with model.device = %q, but GPUs of this machine: %s", size, cfg.Model.Device, gpus)
 	}
 	if n <= 1 && !many {
@@ -78,8 +80,9 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	}
 	threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
 	ended := ranks.Launch{
-		Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume, Threads: threads,
-		Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+		Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume,
+		Threads: threads,
+		Stdout:  c.App.Writer, Stderr: c.App.ErrWriter,
 	}.Run(c.Context)
 	var e *ranks.Ended
 	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
@@ -90,7 +93,8 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 
 func runFolder(cfg *config.Config) string { return filepath.Join(cfg.Run.Output, cfg.Run.Name) }
 
-// join does this process's part of a run of many. recorded says that there is a run directory, in which the end of a run stands.
+// join does this process's part of a run of many. recorded says that there is a run directory, in which the end of a
+// run stands.
 func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, recorded bool, work part) error {
 	sameBuild, err := build()
 	if err != nil {
@@ -104,7 +108,8 @@ func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, re
 	backend := "gloo"
 	if strings.HasPrefix(cfg.Model.Device, "cuda") {
 		backend = "nccl"
-		if visible := os.Getenv("CUDA_VISIBLE_DEVICES"); cfg.Model.Device == "cuda" && (visible == "" || strings.Contains(visible, ",")) {
+		if visible := os.Getenv("CUDA_VISIBLE_DEVICES"); cfg.Model.Device == "cuda" &&
+			(visible == "" || strings.Contains(visible, ",")) {
 			cfg.Model.Device = fmt.Sprintf("cuda:%d", place.LocalRank)
 		}
 	}
@@ -142,26 +147,31 @@ func checkFSDP(f config.FSDP, size int) error {
 		return Usagef("fsdp.replicas = %d, but %d ranks cannot be divided into so many equal sets", f.Replicas, size)
 	}
 	if f.Deterministic && f.Lanes%size != 0 {
-		return Usagef("fsdp.lanes = %d for %d ranks: expected a multiple; set fsdp.lanes=%d, for every number of ranks whose bits are to agree", f.Lanes, size, 4*size)
+		return Usagef("fsdp.lanes = %d for %d ranks: expected a multiple; set fsdp.lanes=%d, for every number of "+
+			"ranks whose bits are to agree", f.Lanes, size, 4*size)
 	}
 	return nil
 }
 
-// checkTogether reports a number of ranks that cannot be divided into those that sample together. One process samples alone.
+// checkTogether reports a number of ranks that cannot be divided into those that sample together. One process samples
+// alone.
 func checkTogether(e config.Engine, size int) error {
 	if n := e.TensorParallel; size > 1 && n > 1 && size%n != 0 {
-		return Usagef("engine.tensor_parallel = %d, but %d ranks cannot be divided into sets of so many: take %d ranks, or set engine.tensor_parallel to a divisor of %d", n, size,
+		return Usagef("engine.tensor_parallel = %d, but %d ranks cannot be divided into sets of so many: take %d "+
+			"ranks, or set engine.tensor_parallel to a divisor of %d", n, size,
 			(size+n-1)/n*n, size)
 	}
 	return nil
 }
 
-// build is equal where the same program runs: what a version says of itself does not tell builds of a changed tree apart.
+// build is equal where the same program runs: what a version says of itself does not tell builds of a changed tree
+// apart.
 func build() (string, error) {
 	files := []string{"/proc/self/exe"}
 	if mapped, err := os.ReadFile("/proc/self/maps"); err == nil {
 		for line := range strings.Lines(string(mapped)) {
-			if at := strings.Index(line, "/"); at >= 0 && strings.Contains(line[at:], "libgyre.") && !slices.Contains(files, strings.TrimSpace(line[at:])) {
+			if at := strings.Index(line, "/"); at >= 0 && strings.Contains(line[at:], "libgyre.") &&
+				!slices.Contains(files, strings.TrimSpace(line[at:])) {
 				files = append(files, strings.TrimSpace(line[at:]))
 			}
 		}

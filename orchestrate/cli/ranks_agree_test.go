@@ -13,8 +13,8 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// agreement is how far two runs are apart: the largest relative difference of a gradient norm and of a loss in the first step and in any, and of a weight beside
-// the largest one after the last.
+// agreement is how far two runs are apart: the largest relative difference of a gradient norm and of a loss in the
+// first step and in any, and of a weight beside the largest one after the last.
 type agreement struct{ norm1, loss1, norm, loss, weight float64 }
 
 func (a agreement) String() string {
@@ -24,7 +24,8 @@ func (a agreement) String() string {
 // apart compares losses and gradient norms of all steps, and the weights of one model after the last.
 func apart(t *testing.T, want, got, weights string) (a agreement) {
 	t.Helper()
-	x, y := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
+	x, y := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")),
+		steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
 	if len(x) != len(y) || len(x) == 0 {
 		t.Fatalf("%s: %d lines of metrics, want %d", got, len(y), len(x))
 	}
@@ -36,7 +37,8 @@ func apart(t *testing.T, want, got, weights string) (a agreement) {
 	}
 	for step, values := range x {
 		for name, v := range values {
-			norm := strings.HasSuffix(name, "grad_norm") || strings.HasPrefix(name, "grad_norm/all/") && strings.Count(name, "/") == 2
+			norm := strings.HasSuffix(name, "grad_norm") || strings.HasPrefix(name, "grad_norm/all/") &&
+				strings.Count(name, "/") == 2
 			loss := strings.HasSuffix(name, "_loss") || name == "train/loss" || name == "val/loss"
 			number, ok := v.(float64)
 			if !ok || !norm && !loss {
@@ -65,7 +67,8 @@ func apart(t *testing.T, want, got, weights string) (a agreement) {
 	return a
 }
 
-// rewarded gathers the episodes of ten steps of a run, with rewards as a policy earns them that knows more than a fresh one.
+// rewarded gathers the episodes of ten steps of a run, with rewards as a policy earns them that knows more than a
+// fresh one.
 func rewarded(t *testing.T, run, path string) {
 	t.Helper()
 	var all []*episode.Episode
@@ -85,9 +88,9 @@ func rewarded(t *testing.T, run, path string) {
 	}
 }
 
-// Ten steps of PPO with a critic, of GRPO with a KL term and a gradient analysis at each, and ten of supervised fine-tuning, on 1 to 4 ranks: three families with
-// tied and untied heads, three groups of four episodes, and mini-batches of three samples, of which one of four ranks has none.
-// The order of additions is all that differs.
+// Ten steps of PPO with a critic, of GRPO with a KL term and a gradient analysis at each, and ten of supervised
+// fine-tuning, on 1 to 4 ranks: three families with tied and untied heads, three groups of four episodes, and
+// mini-batches of three samples, of which one of four ranks has none. The order of additions is all that differs.
 func TestTenStepsAgree(t *testing.T) {
 	t.Parallel()
 	thorough(t)
@@ -95,17 +98,21 @@ func TestTenStepsAgree(t *testing.T) {
 	config := ranksConfig(t, dir)
 	t.Log("norms and losses in the first step, in any of ten, weights after ten:")
 	for family, flags := range map[string][]string{"llama": nil, "qwen2": {"--untied"}, "qwen3": nil} {
-		mustGyre(t, dir, append([]string{"model", "init", family, "--family", family, "--hidden", "16", "--layers", "2", "--heads", "2", "--kv-heads", "1",
+		mustGyre(t, dir, append([]string{"model", "init", family, "--family", family, "--hidden", "16", "--layers", "2",
+			"--heads", "2", "--kv-heads", "1",
 			"--intermediate", "32", "--vocab", "300", "--seed", "5"}, flags...)...)
-		common := []string{"model.path=" + family, "actor.eps=1e-3", "actor.mini_batch=3", "critic.mini_batch=3", "run.validate_every=0", "run.save_every=0",
+		common := []string{"model.path=" + family, "actor.eps=1e-3", "actor.mini_batch=3", "critic.mini_batch=3",
+			"run.validate_every=0", "run.save_every=0",
 			"run.validate_first=false", "run.steps=10", "checkpoint.keep=1"}
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + family, "analysis.enabled=false"}, common...)...)
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + family, "analysis.enabled=false"},
+			common...)...)
 		replay := filepath.Join(dir, family+".jsonl")
 		rewarded(t, filepath.Join(dir, "runs", family), replay)
 		for task, args := range map[string][]string{
-			"ppo":  {"train", config, "--replay", replay, "algorithm.advantage=gae", "analysis.enabled=false"},
-			"grpo": {"train", config, "--replay", replay, "algorithm.advantage=grpo", "algorithm.kl_coef=0.01", "analysis.every=1"},
-			"sft":  {"sft", config, "sft.episodes=70", "sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7"},
+			"ppo": {"train", config, "--replay", replay, "algorithm.advantage=gae", "analysis.enabled=false"},
+			"grpo": {"train", config, "--replay", replay, "algorithm.advantage=grpo", "algorithm.kl_coef=0.01",
+				"analysis.every=1"},
+			"sft": {"sft", config, "sft.episodes=70", "sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7"},
 		} {
 			run := func(name string, more ...string) string {
 				name = task + "-" + family + "-" + name

@@ -11,14 +11,16 @@ import (
 	"gyre/internal/npz"
 )
 
-// The gradients of the reward's parts over ranks: their files and numbers are those of one process, whatever is in shards, and its bits where sums are
-// deterministic; and so are those of analyze on given episodes.
+// The gradients of the reward's parts over ranks: their files and numbers are those of one process, whatever is in
+// shards, and its bits where sums are deterministic; and so are those of analyze on given episodes.
 func TestComponentsOverRanks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := tinyConfig(t, dir, partsOfTheReward)
-	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1", "envs.0.groups=3", "run.validate_every=0", "run.validate_first=false",
-		"run.steps=2", "analysis.every=1", "rollout.prompt=chat", "rollout.max_tokens=24", "actor.eps=1e-3", "components.buckets=true"}
+	common := []string{"envs.0.tag=Arithmetic", "validation.envs.0.tag=Arithmetic", "envs.0.max_turns=1",
+		"envs.0.groups=3", "run.validate_every=0", "run.validate_first=false",
+		"run.steps=2", "analysis.every=1", "rollout.prompt=chat", "rollout.max_tokens=24", "actor.eps=1e-3",
+		"components.buckets=true"}
 	train := func(name string, more ...string) string {
 		t.Helper()
 		mustGyre(t, dir, append(append([]string{"train", config, "run.name=" + name}, common...), more...)...)
@@ -28,7 +30,8 @@ func TestComponentsOverRanks(t *testing.T) {
 	cases := []struct {
 		name string
 		args []string
-	}{{"none", []string{"--ranks", "2", "components.save=projection"}}, {"full", []string{"--ranks", "2", "fsdp.shard=full"}}}
+	}{{"none", []string{"--ranks", "2", "components.save=projection"}},
+		{"full", []string{"--ranks", "2", "fsdp.shard=full"}}}
 	advantages := []string{"grpo"} // one advantage for all tokens of an episode
 	if os.Getenv("GYRE_TEST_RANKS") != "" {
 		advantages = append(advantages, "gae") // and one for each
@@ -36,7 +39,8 @@ func TestComponentsOverRanks(t *testing.T) {
 			name string
 			args []string
 		}{{"three", []string{"--ranks", "3"}}, {"optimizer", []string{"--ranks", "2", "fsdp.shard=optimizer"}},
-			{"parts", []string{"--ranks", "4", "fsdp.shard=full"}}, {"replicas", []string{"--ranks", "4", "fsdp.shard=full", "fsdp.replicas=2"}}}...)
+			{"parts", []string{"--ranks", "4", "fsdp.shard=full"}},
+			{"replicas", []string{"--ranks", "4", "fsdp.shard=full", "fsdp.replicas=2"}}}...)
 	}
 	for _, advantage := range advantages {
 		of := func(args ...string) []string { return append(args, "algorithm.advantage="+advantage) }
@@ -56,8 +60,10 @@ func TestComponentsOverRanks(t *testing.T) {
 			}
 		}
 		var probed [2]map[string]any
-		for i, args := range [][]string{{"--output", "probe1-" + advantage}, {"--output", "probe2-" + advantage, "--ranks", "2", "fsdp.shard=full"}} {
-			out := mustGyre(t, dir, append(of(append([]string{"analyze", config, "--checkpoint", one + "/global_step_1", "--rollouts", one + "/rollouts/step_2.jsonl", "--json"},
+		for i, args := range [][]string{{"--output", "probe1-" + advantage}, {"--output", "probe2-" + advantage,
+			"--ranks", "2", "fsdp.shard=full"}} {
+			out := mustGyre(t, dir, append(of(append([]string{"analyze", config, "--checkpoint", one + "/global_step_1",
+				"--rollouts", one + "/rollouts/step_2.jsonl", "--json"},
 				common...)...), args...)...)
 			if err := json.Unmarshal([]byte(out), &probed[i]); err != nil {
 				t.Fatal(err)
@@ -75,7 +81,8 @@ func TestComponentsOverRanks(t *testing.T) {
 		if compared < 30 {
 			t.Errorf("analyze: only %d numbers were compared", compared)
 		}
-		sameGradients(t, filepath.Join(dir, "probe1-"+advantage, file), filepath.Join(dir, "probe2-"+advantage, file), false)
+		sameGradients(t, filepath.Join(dir, "probe1-"+advantage, file), filepath.Join(dir, "probe2-"+advantage, file),
+			false)
 	}
 }
 
@@ -105,10 +112,12 @@ func sameGradients(t *testing.T, want, got string, projected bool) {
 			continue // the shorter ones are as they were
 		}
 		if a[i].Name != b[i].Name || len(a[i].Values) != len(b[i].Values) {
-			t.Fatalf("%s: %s of %d values, want %s of %d", got, b[i].Name, len(b[i].Values), a[i].Name, len(a[i].Values))
+			t.Fatalf("%s: %s of %d values, want %s of %d", got, b[i].Name, len(b[i].Values), a[i].Name,
+				len(a[i].Values))
 		}
 		for k, v := range a[i].Values {
-			size, difference = math.Max(size, math.Abs(float64(v))), math.Max(difference, math.Abs(float64(v)-float64(b[i].Values[k])))
+			size, difference = math.Max(size, math.Abs(float64(v))),
+				math.Max(difference, math.Abs(float64(v)-float64(b[i].Values[k])))
 		}
 		if difference > 2e-5*size {
 			t.Errorf("%s: %s differs by %g, the largest is %g", got, a[i].Name, difference, size)

@@ -28,8 +28,8 @@ func takeMemoryAway() {
 	}
 }
 
-// A rank that is refused memory, whether Go's runtime or the engine asks for it, ends the run with one message that names it and says so, and the newest checkpoint
-// goes on as if nothing had been.
+// A rank that is refused memory, whether Go's runtime or the engine asks for it, ends the run with one message that
+// names it and says so, and the newest checkpoint goes on as if nothing had been.
 func TestRankWithoutMemoryEndsTheRun(t *testing.T) {
 	calm, poor := t.TempDir(), t.TempDir()
 	sure := []string{"fsdp.deterministic=true", "fsdp.lanes=12"}
@@ -50,9 +50,11 @@ func TestRankWithoutMemoryEndsTheRun(t *testing.T) {
 				said, found = line, found+1
 			}
 		}
-		if code := cmd.ProcessState.ExitCode(); code != exitFailed || found != 1 || !strings.HasPrefix(said, fmt.Sprintf("gyre: rank %d on %s: ", rank, host)) ||
+		if code := cmd.ProcessState.ExitCode(); code != exitFailed || found != 1 ||
+			!strings.HasPrefix(said, fmt.Sprintf("gyre: rank %d on %s: ", rank, host)) ||
 			!strings.Contains(said, "out of memory") {
-			t.Fatalf("rank %d without memory: exit code %d (%v), want %d and one message of its want of memory:\n%s", rank, code, err, exitFailed, errs.String())
+			t.Fatalf("rank %d without memory: exit code %d (%v), want %d and one message of its want of memory:\n%s",
+				rank, code, err, exitFailed, errs.String())
 		}
 		t.Logf("after %v: %s", time.Since(begun).Round(time.Millisecond), said)
 	}

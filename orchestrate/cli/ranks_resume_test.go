@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What four ranks with shards have saved goes on on one, two and three as it would have gone on on four: by the tolerance of another order of additions, and
-// with lanes bit by bit.
+// What four ranks with shards have saved goes on on one, two and three as it would have gone on on four: by the
+// tolerance of another order of additions, and with lanes bit by bit.
 func TestCheckpointOfFourRanksResumes(t *testing.T) {
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
@@ -27,7 +27,8 @@ func TestCheckpointOfFourRanksResumes(t *testing.T) {
 	for name, x := range ways {
 		train := func(name string, more ...string) string {
 			t.Helper()
-			mustGyre(t, dir, append(append([]string{"train", config, "run.name=" + name, "checkpoint.keep=4"}, x.args...), more...)...)
+			mustGyre(t, dir, append(append([]string{"train", config, "run.name=" + name, "checkpoint.keep=4"},
+				x.args...), more...)...)
 			return filepath.Join(dir, "runs", name)
 		}
 		four := train(name, "--ranks", "4", "fsdp.shard=full")
@@ -68,7 +69,8 @@ for folder in sys.argv[1:]:
     print(json.dumps({"wrong": wrong, "logprobs": rows}))
 `
 
-// transformers opens what four ranks have saved, of three families with tied and untied heads, and computes the log-probs that gyre score prints.
+// transformers opens what four ranks have saved, of three families with tied and untied heads, and computes the
+// log-probs that gyre score prints.
 func TestTransformersOpensCheckpointOfRanks(t *testing.T) {
 	thorough(t)
 	python := pythonWith(t, "torch", "transformers")
@@ -76,9 +78,11 @@ func TestTransformersOpensCheckpointOfRanks(t *testing.T) {
 	config := ranksConfig(t, dir)
 	var folders []string
 	for family, flags := range map[string][]string{"llama": nil, "qwen2": {"--untied"}, "qwen3": nil} {
-		mustGyre(t, dir, append([]string{"model", "init", family, "--family", family, "--hidden", "32", "--layers", "3", "--heads", "4", "--kv-heads", "2",
+		mustGyre(t, dir, append([]string{"model", "init", family, "--family", family, "--hidden", "32", "--layers", "3",
+			"--heads", "4", "--kv-heads", "2",
 			"--intermediate", "48", "--vocab", "300", "--seed", "5"}, flags...)...)
-		mustGyre(t, dir, "train", config, "model.path="+family, "run.name="+family, "run.steps=2", "run.validate_every=0", "analysis.enabled=false", "actor.lr=1e-2",
+		mustGyre(t, dir, "train", config, "model.path="+family, "run.name="+family, "run.steps=2",
+			"run.validate_every=0", "analysis.enabled=false", "actor.lr=1e-2",
 			"--ranks", "4", "fsdp.shard=full")
 		folders = append(folders, filepath.Join(dir, "runs", family, "global_step_2/actor"))
 	}
@@ -114,7 +118,8 @@ func TestTransformersOpensCheckpointOfRanks(t *testing.T) {
 		if len(theirs.Wrong) > 0 {
 			t.Errorf("%s: from_pretrained says %v", folder, theirs.Wrong)
 		}
-		ours := json.NewDecoder(strings.NewReader(mustGyre(t, dir, "score", "--model", folder, "--dtype", "float32", "--input", folder+".ids.jsonl")))
+		ours := json.NewDecoder(strings.NewReader(mustGyre(t, dir, "score", "--model", folder, "--dtype", "float32",
+			"--input", folder+".ids.jsonl")))
 		worst := 0.0
 		for _, row := range theirs.Logprobs {
 			var line scored

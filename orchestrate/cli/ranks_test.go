@@ -90,7 +90,8 @@ func tensors(t *testing.T, path string) map[string][]float64 {
 // close compares the numbers of two runs: those that say something of a whole step agree to the tolerance.
 func closeMetrics(t *testing.T, want, got string, tolerance float64) {
 	t.Helper()
-	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")), steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
+	a, b := steadyMetrics(t, filepath.Join(want, "metrics.jsonl")),
+		steadyMetrics(t, filepath.Join(got, "metrics.jsonl"))
 	if len(a) != len(b) {
 		t.Fatalf("%d lines of metrics, want %d", len(b), len(a))
 	}
@@ -108,7 +109,8 @@ func closeValues(t *testing.T, step int, want, got map[string]any, tolerance flo
 		if number != ok {
 			t.Errorf("step %d: %s = %v, want %v", step, name, got[name], v)
 		}
-		// Means of what cancels out have no digits of their own, nor have cosines of gradients that are nearly rounding alone.
+		// Means of what cancels out have no digits of their own, nor have cosines of gradients that are nearly
+		// rounding alone.
 		least := 1e-2
 		if strings.Contains(name, "cosine") {
 			least = 0.1
@@ -119,15 +121,16 @@ func closeValues(t *testing.T, step int, want, got map[string]any, tolerance flo
 	}
 }
 
-// Played by 2 or 4 processes a deterministic run has the bits of one process: PPO with a critic and a KL term, buckets, validation; and a
-// checkpoint saved by several resumes on another number of them.
+// Played by 2 or 4 processes a deterministic run has the bits of one process: PPO with a critic and a KL term,
+// buckets, validation; and a checkpoint saved by several resumes on another number of them.
 func TestRanksGiveTheSameBits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	train := func(name string, args ...string) {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true", "fsdp.lanes=4"}, args...)...)
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
+			"fsdp.lanes=4"}, args...)...)
 	}
 	train("one")
 	sizes := []string{"2"}
@@ -144,8 +147,8 @@ func TestRanksGiveTheSameBits(t *testing.T) {
 	sameRun(t, filepath.Join(dir, "runs/one"), filepath.Join(dir, "runs/moved"))
 }
 
-// Without lanes the order of additions is all that differs: on given episodes two steps of GRPO agree closely, whatever the number of ranks, some of
-// which have no sample.
+// Without lanes the order of additions is all that differs: on given episodes two steps of GRPO agree closely,
+// whatever the number of ranks, some of which have no sample.
 func TestRanksAgree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -158,7 +161,8 @@ func TestRanksAgree(t *testing.T) {
 	}
 	train := func(name string, args ...string) string {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", "--replay", replay, "algorithm.advantage=grpo", "algorithm.norm_by_std=false",
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "run.steps=2", "--replay", replay,
+			"algorithm.advantage=grpo", "algorithm.norm_by_std=false",
 			"actor.mini_batch=3", "analysis.every=1", "actor.eps=1e-3"}, args...)...)
 		return filepath.Join(dir, "runs", name)
 	}
@@ -170,7 +174,8 @@ func TestRanksAgree(t *testing.T) {
 	for _, n := range sizes {
 		many := train("r"+n, "--ranks", n)
 		closeMetrics(t, one, many, 1e-4)
-		if d := farthest(t, filepath.Join(one, "global_step_2/actor/model.safetensors"), filepath.Join(many, "global_step_2/actor/model.safetensors")); d > 1e-6 {
+		if d := farthest(t, filepath.Join(one, "global_step_2/actor/model.safetensors"),
+			filepath.Join(many, "global_step_2/actor/model.safetensors")); d > 1e-6 {
 			t.Errorf("%s ranks: weights differ by %g of the largest", n, d)
 		}
 	}
@@ -182,12 +187,14 @@ func TestSFTAndAnalyzeOverRanks(t *testing.T) {
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	sft := func(name string, args ...string) string {
-		mustGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "sft.episodes=20", "sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7", "actor.eps=1e-3"}, args...)...)
+		mustGyre(t, dir, append([]string{"sft", config, "run.name=" + name, "sft.episodes=20",
+			"sft.validation_episodes=5", "sft.epochs=1", "sft.batch=7", "actor.eps=1e-3"}, args...)...)
 		return filepath.Join(dir, "runs", name)
 	}
 	one, many := sft("sft1"), sft("sft3", "--ranks", "3")
 	closeMetrics(t, one, many, 1e-4)
-	if d := farthest(t, one+"/global_step_1/actor/model.safetensors", many+"/global_step_1/actor/model.safetensors"); d > 1e-6 {
+	if d := farthest(t, one+"/global_step_1/actor/model.safetensors",
+		many+"/global_step_1/actor/model.safetensors"); d > 1e-6 {
 		t.Errorf("weights differ by %g of the largest", d)
 	}
 	var found [2]map[string]any
@@ -226,11 +233,14 @@ func ranksOf(t *testing.T, launcher int) map[int]int {
 	return out
 }
 
-// undone starts a run over three ranks, does something to one of them at some moment, and waits for the end, which must come within 30 s with one message
-// that names the rank, exit code 1 and an end in run.json. It reports whether the run was through before.
-func undone(t *testing.T, dir, name string, args []string, moment func(), rank int, signal syscall.Signal, cause string) (through bool) {
+// undone starts a run over three ranks, does something to one of them at some moment, and waits for the end, which
+// must come within 30 s with one message that names the rank, exit code 1 and an end in run.json. It reports whether
+// the run was through before.
+func undone(t *testing.T, dir, name string, args []string, moment func(), rank int, signal syscall.Signal,
+	cause string) (through bool) {
 	t.Helper()
-	cmd := gyre(t, dir, append([]string{"train", "tiny.toml", "--ranks", "3", "--resume", "run.name=" + name}, args...)...)
+	cmd := gyre(t, dir, append([]string{"train", "tiny.toml", "--ranks", "3", "--resume", "run.name=" + name},
+		args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
@@ -266,20 +276,25 @@ func undone(t *testing.T, dir, name string, args []string, moment func(), rank i
 	}
 	host, _ := os.Hostname()
 	want := fmt.Sprintf("gyre: rank %d on %s: ", rank, host)
-	if text := errs.String(); code != exitFailed || took > 30*time.Second || strings.Count(text, "gyre: rank ") != 1+strings.Count(text, "gyre: rank 0 of 3") ||
+	if text := errs.String(); code != exitFailed || took > 30*time.Second || strings.Count(text, "gyre: rank ") != 1+
+		strings.Count(text, "gyre: rank 0 of 3") ||
 		!strings.Contains(text, want) || strings.Count(text, cause) != 1 {
-		t.Fatalf("%v after %v was sent, exit code %d: want %d and one message with %q and %q within 30 s:\n%s", took, signal, code, exitFailed, want, cause, text)
+		t.Fatalf("%v after %v was sent, exit code %d: want %d and one message with %q and %q within 30 s:\n%s", took,
+			signal, code, exitFailed, want, cause, text)
 	}
 	info, err := rundir.ReadInfo(filepath.Join(dir, "runs", name))
-	if err != nil || info != nil && !(info.Status == "failed" && strings.Contains(info.Reason, "rank ") && info.Ranks == 3 && info.Shard != "" || info.Status == "done") {
+	if err != nil || info != nil && !(info.Status == "failed" && strings.Contains(info.Reason, "rank ") &&
+		info.Ranks == 3 && info.Shard != "" || info.Status == "done") {
 		t.Errorf("run.json after rank %d was sent %v: %+v, %v", rank, signal, info, err)
 	}
 	saved, _ := filepath.Glob(filepath.Join(dir, "runs", name, "global_step_*"))
-	t.Logf("rank %d was sent %v: the run ended within %v; its newest checkpoint is %s", rank, signal, took.Round(time.Millisecond), filepath.Base(append([]string{"none"}, saved...)[len(saved)]))
+	t.Logf("rank %d was sent %v: the run ended within %v; its newest checkpoint is %s", rank, signal,
+		took.Round(time.Millisecond), filepath.Base(append([]string{"none"}, saved...)[len(saved)]))
 	return false
 }
 
-// saving gives a wait for the next checkpoint of a run to be under way, of at most so long; what earlier runs left half written is not meant.
+// saving gives a wait for the next checkpoint of a run to be under way, of at most so long; what earlier runs left
+// half written is not meant.
 func saving(folder string, atMost time.Duration) func() {
 	unfinished := func() []string {
 		found, _ := filepath.Glob(filepath.Join(folder, atomicfile.Prefix+"global_step_*"))
@@ -295,8 +310,8 @@ func saving(folder string, atMost time.Duration) func() {
 	}
 }
 
-// A rank that is killed ends the run with one message that names it, and what is resumed equals the undisturbed run. The moments are random, and every third
-// is one in which a checkpoint is being saved.
+// A rank that is killed ends the run with one message that names it, and what is resumed equals the undisturbed run.
+// The moments are random, and every third is one in which a checkpoint is being saved.
 func TestLostRanksEndTheRun(t *testing.T) {
 	calm, stormy := t.TempDir(), t.TempDir()
 	sure := []string{"fsdp.deterministic=true", "fsdp.lanes=12", "run.steps=4"}
@@ -341,7 +356,8 @@ func TestRestarts(t *testing.T) {
 	if err := syscall.Kill(ranksOf(t, cmd.Process.Pid)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "restarting from the newest checkpoint (1 of 1)") {
+	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(),
+		"restarting from the newest checkpoint (1 of 1)") {
 		t.Errorf("%v:\n%s", err, errs.String())
 	}
 	if lines := len(steadyMetrics(t, filepath.Join(dir, "runs/tiny/metrics.jsonl"))); lines != 9 {
@@ -407,7 +423,8 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 		var all [2]*exec.Cmd
 		for rank := range all {
 			cmd := gyre(t, dir, "train", config)
-			cmd.Env = append(cmd.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2", "GYRE_RENDEZVOUS="+address, "GYRE_THREADS=1")
+			cmd.Env = append(cmd.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2", "GYRE_RENDEZVOUS="+address,
+				"GYRE_THREADS=1")
 			if rank == 1 {
 				cmd.Path, cmd.Args = x.program, append(cmd.Args, x.args...)
 				cmd.Env = append(cmd.Env, "WORLD_SIZE="+x.size)
@@ -420,8 +437,10 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 		}
 		for rank, cmd := range all {
 			cmd.Wait()
-			if text := said[rank].String(); cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text, "rank 1 on ") || !strings.Contains(text, want) {
-				t.Errorf("rank %d: exit code %d, want %d and %q of rank 1:\n%s", rank, cmd.ProcessState.ExitCode(), exitFailed, want, text)
+			if text := said[rank].String(); cmd.ProcessState.ExitCode() != exitFailed ||
+				!strings.Contains(text, "rank 1 on ") || !strings.Contains(text, want) {
+				t.Errorf("rank %d: exit code %d, want %d and %q of rank 1:\n%s", rank, cmd.ProcessState.ExitCode(),
+					exitFailed, want, text)
 			}
 		}
 	}
@@ -435,7 +454,8 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := func(shape string, args ...string) string {
-		return mustGyre(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml", "model.path=configs/shapes/" + shape, "--dry-run", "--device", "h100"}, args...)...)
+		return mustGyre(t, root, append([]string{"train", "configs/sokoban_ppo_filter.toml",
+			"model.path=configs/shapes/" + shape, "--dry-run", "--device", "h100"}, args...)...)
 	}
 	for want, got := range map[string]string{
 		"fits in the 80 GiB of h100":  plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=full"),
@@ -444,7 +464,8 @@ func TestPlans(t *testing.T) {
 		"would do: fsdp.shard=full":   plan("qwen2.5-3b", "--ranks", "8", "fsdp.shard=none"),
 		"would do: 64 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=4": plan("qwen2.5-32b", "--ranks", "8"),
 		"128 ranks with fsdp.shard=full, actor.recompute_activations=true, engine.tensor_parallel=8":          plan("llama-3-70b", "--ranks", "8"),
-		"groups over 32 teams of 4 ranks": plan("llama-3-70b", "--ranks", "128", "fsdp.shard=full", "engine.tensor_parallel=4"),
+		"groups over 32 teams of 4 ranks": plan("llama-3-70b", "--ranks", "128", "fsdp.shard=full",
+			"engine.tensor_parallel=4"),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, got)
@@ -460,7 +481,8 @@ func TestPlansOfTheCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nGYRE_TEST_COMMAND=1 exec "+binary+" \"$@\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", "../../scripts/plan_commands.sh")
@@ -468,7 +490,9 @@ func TestPlansOfTheCommands(t *testing.T) {
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	table, err := cmd.Output()
-	if page := string(readFile(t, "../../docs/scale.md")); err != nil || len(table) == 0 || !strings.Contains(page, string(table)) {
-		t.Errorf("bash scripts/plan_commands.sh says another table than docs/scale.md: %v\n%s%s", err, table, problems.String())
+	if page := string(readFile(t, "../../docs/scale.md")); err != nil || len(table) == 0 ||
+		!strings.Contains(page, string(table)) {
+		t.Errorf("bash scripts/plan_commands.sh says another table than docs/scale.md: %v\n%s%s", err, table,
+			problems.String())
 	}
 }

@@ -145,8 +145,9 @@ func TestVerbsThatReadARun(t *testing.T) {
 		}
 	})
 	for args, want := range map[string]string{
-		"components parameter " + saved + " --name nope":                    "`gyre components keys` lists them",
-		"components rewards runs":                                           "runs has no all_rewards.json, nor a folder reward_tracking_DATA with one; components.tracking writes them",
+		"components parameter " + saved + " --name nope": "`gyre components keys` lists them",
+		"components rewards runs": "runs has no all_rewards.json, nor a " +
+			"folder reward_tracking_DATA with one; components.tracking writes them",
 		"components perplexity runs":                                        "validation.tracking writes them",
 		"components layers " + saved + "/gradients_step_0.npz --dpi 5":      "--dpi is 5, expected 30 to 1200",
 		"components perplexity runs/tiny/ppl_tracking_sums --fixed 0 --k 3": "expected at least 1, got 0",

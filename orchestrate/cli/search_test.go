@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run that never paused.
+// A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run
+// that never paused.
 func TestSearchSurvivesKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -27,11 +28,13 @@ label = "cannot start"
 set = ["model.path=nowhere"]
 `)
 	code, stdout, stderr := runGyre(t, dir, "search", "study.toml", "--dry-run")
-	if code != 0 || strings.Count(stdout, "pending") != 4 || !strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
+	if code != 0 || strings.Count(stdout, "pending") != 4 ||
+		!strings.Contains(stderr, "about 8 training steps per seed in place of 16") {
 		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	killWhenStepsAreLogged(t, dir, 3, "search", "study.toml")
-	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitFailed || !strings.Contains(stderr, "1 of 4 runs failed") {
+	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitFailed ||
+		!strings.Contains(stderr, "1 of 4 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	var best struct {
@@ -39,7 +42,8 @@ set = ["model.path=nowhere"]
 		At        map[string]string
 		Set       []string
 	}
-	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "studies/tiny/best.json")), &best); err != nil || best.At["lr"] == "" {
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "studies/tiny/best.json")), &best); err != nil ||
+		best.At["lr"] == "" {
 		t.Fatalf("%+v, %v", best, err)
 	}
 	whole := 0
@@ -66,34 +70,42 @@ set = ["model.path=nowhere"]
 		t.Error("no configuration has all its steps")
 	}
 	// In one go.
-	mustGyre(t, dir, append([]string{"train", "tiny.toml", "run.steps=4", "run.validate_every=4", "analysis.enabled=false", "run.threads=1", "run.name=straight"}, best.Set...)...)
+	mustGyre(t, dir, append([]string{"train", "tiny.toml", "run.steps=4", "run.validate_every=4",
+		"analysis.enabled=false", "run.threads=1", "run.name=straight"}, best.Set...)...)
 	straight := steadyMetrics(t, filepath.Join(dir, "runs/straight/metrics.jsonl"))
 	paused := steadyMetrics(t, filepath.Join(dir, "studies/tiny/runs", best.Condition, "seed_1/metrics.jsonl"))
 	for step, values := range straight {
-		for _, name := range []string{"actor/pg_loss", "actor/grad_norm", "critic/vf_loss", "rollout/in_group_reward_std", "val-env/sokoban/success"} {
+		for _, name := range []string{"actor/pg_loss", "actor/grad_norm", "critic/vf_loss",
+			"rollout/in_group_reward_std", "val-env/sokoban/success"} {
 			if want, ok := values[name]; ok && paused[step][name] != want {
 				t.Errorf("step %d: %s is %v, in one go %v", step, name, paused[step][name], want)
 			}
 		}
 	}
-	if log := string(readFile(t, filepath.Join(dir, "studies/tiny/logs", best.Condition, "seed_1.log"))); strings.Count(log, "continuing from ") < 2 {
+	if log := string(readFile(t, filepath.Join(dir, "studies/tiny/logs", best.Condition,
+		"seed_1.log"))); strings.Count(log, "continuing from ") < 2 {
 		t.Errorf("a promoted run did not continue from its checkpoint:\n%s", log)
 	}
 	// A sweep of the same file finds a search in the folder: it has its own in that, and leaves the search as it is.
 	before := readFile(t, filepath.Join(dir, "studies/tiny/state.json"))
-	code, _, stderr = runGyre(t, dir, "sweep", "study.toml", "run.steps=1", "axes.0.values=[1e-4]", "study.title=One value")
-	if code != exitFailed || !strings.Contains(stderr, "1 of 2 runs failed") || len(summary(t, filepath.Join(dir, "studies/tiny/sweep"))) == 0 ||
+	code, _, stderr = runGyre(t, dir, "sweep", "study.toml", "run.steps=1", "axes.0.values=[1e-4]",
+		"study.title=One value")
+	if code != exitFailed || !strings.Contains(stderr, "1 of 2 runs failed") ||
+		len(summary(t, filepath.Join(dir, "studies/tiny/sweep"))) == 0 ||
 		!bytes.Equal(before, readFile(t, filepath.Join(dir, "studies/tiny/state.json"))) {
 		t.Errorf("a sweep of the search's study: exit code %d\n%s", code, stderr)
 	}
-	if text := string(readFile(t, filepath.Join(dir, "studies/tiny/sweep/summary.log"))); !strings.Contains(text, "\n=== One value Summary ===\n") || !strings.Contains(text, "lr=0.0001 | ") {
+	if text := string(readFile(t, filepath.Join(dir, "studies/tiny/sweep/summary.log"))); !strings.Contains(text,
+		"\n=== One value Summary ===\n") || !strings.Contains(text, "lr=0.0001 | ") {
 		t.Errorf("its summary:\n%s", text)
 	}
 	for args, want := range map[string]string{
-		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected an integer >= 2", "search study.toml --configurations 5": "the axes have 4",
+		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected an integer >= 2",
+		"search study.toml --configurations 5":                "the axes have 4",
 		"search study.toml --name other run.validate_every=0": "compares configurations by validations",
 	} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
+		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
 		}
 	}

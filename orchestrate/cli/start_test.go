@@ -159,19 +159,24 @@ func TestMissingPathsSayWhatMakesThem(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"train CONFIG model.path=runs/sft/global_step_5/actor": "`gyre sft` saves it in step 5 of the run runs/sft",
-		"train CONFIG model.path=runs/warm/best/actor":         "`gyre sft` with run.name=warm leaves its best epoch there",
-		"train CONFIG model.path=models/Qwen2.5-3B":            "`gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B`",
-		"generate --model runs/tiny/global_step_35/actor":      "`gyre train` or `gyre sft` saves it in step 35 of the run runs/tiny",
-		"eval CONFIG --checkpoint runs/tiny":                   "`gyre train` or `gyre sft` makes a run's directory",
-		"analyze CONFIG --checkpoint runs/tiny/global_step_2":  "saves global_step_N folders there",
-		"report runs/tiny":                                                              "`gyre train` makes one",
-		"analyze CONFIG --checkpoint models/policy":                                     "`gyre model init` and `gyre model pull` make a model's",
-		"model info models/smollm2-135m-instruct":                                       "bash scripts/get-smollm2.sh",
-		"model convert SmolLM2-135M-Instruct.Q4_1.gguf models":                          "bash scripts/get-smollm2.sh",
-		"model info models/policy":                                                      "`gyre model init models/policy`",
-		"data prepare gsm8k --input FOLDER":                                             "--input: stat FOLDER",
-		`train CONFIG envs.0.tag=Dataset envs.0.options={file="my/math500/test.jsonl"}`: "`gyre data prepare math500 --output my/math500` makes it",
-		`train CONFIG envs.0.tag=Dataset envs.0.options={file="mine.jsonl"}`:            "`gyre data prepare --help`",
+		"train CONFIG model.path=runs/warm/best/actor": "`gyre sft` with run.name=warm leaves its best epoch " +
+			"there",
+		"train CONFIG model.path=models/Qwen2.5-3B": "`gyre model pull Qwen/Qwen2.5-3B models/Qwen2.5-3B`",
+		"generate --model runs/tiny/global_step_35/actor": "`gyre train` or `gyre sft` saves it in step 35 of " +
+			"the run runs/tiny",
+		"eval CONFIG --checkpoint runs/tiny":                  "`gyre train` or `gyre sft` makes a run's directory",
+		"analyze CONFIG --checkpoint runs/tiny/global_step_2": "saves global_step_N folders there",
+		"report runs/tiny":                                    "`gyre train` makes one",
+		"analyze CONFIG --checkpoint models/policy": "`gyre model init` and " +
+			"`gyre model pull` make a model's",
+		"model info models/smollm2-135m-instruct":              "bash scripts/get-smollm2.sh",
+		"model convert SmolLM2-135M-Instruct.Q4_1.gguf models": "bash scripts/get-smollm2.sh",
+		"model info models/policy": "`gyre model init " +
+			"models/policy`",
+		"data prepare gsm8k --input FOLDER": "--input: stat FOLDER",
+		`train CONFIG envs.0.tag=Dataset envs.0.options={file="my/math500/test.jsonl"}`: "`gyre data prepare math500 " +
+			"--output my/math500` makes it",
+		`train CONFIG envs.0.tag=Dataset envs.0.options={file="mine.jsonl"}`:                                             "`gyre data prepare --help`",
 		`train CONFIG envs.0.tag=Dataset envs.0.options={file="rows.jsonl",max_prompt_length=9,tokenizer="models/none"}`: "option tokenizer: models/none",
 	} {
 		code, _, stderr := runHere(t, strings.Fields(strings.ReplaceAll(command, "CONFIG", config))...)

@@ -70,7 +70,8 @@ Exit code 1 means that a run failed; its reason is in the summary.`,
 			sayTime(c, p, wall, known)
 			if stages := s.Stages(); stages > 1 && s.OnlyStage == 0 {
 				fmt.Fprintf(c.App.ErrWriter,
-					"these are the runs of the first of %d stages: a stage starts from the best condition of the one before\n", stages)
+					"these are the runs of the first of %d stages: a stage starts from the best condition of the one "+
+						"before\n", stages)
 			}
 			return nil
 		},
@@ -210,7 +211,8 @@ func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
 
 // studyKeys are the flags that set a key of the study's file.
 var studyKeys = map[string]string{
-	"slots": "study.slots", "seeds": "study.seeds", "gpus-per-run": "study.devices_per_run", "threads": "study.threads_per_run", "name": "study.name",
+	"slots": "study.slots", "seeds": "study.seeds", "gpus-per-run": "study.devices_per_run",
+	"threads": "study.threads_per_run", "name": "study.name",
 	"objective": "study.objective", "logs": "study.logs", "summary": "study.summary_log",
 	"configurations": "search.configurations", "reduction": "search.reduction", "min-steps": "search.min_steps",
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that cannot start.
+// tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that
+// cannot start.
 func tinyStudy(t *testing.T, dir string) string {
 	t.Helper()
 	return studyOf(t, dir, `
@@ -60,7 +61,8 @@ func summary(t *testing.T, study string) (rows []map[string]any) {
 	return rows
 }
 
-// killWhenStepsAreLogged starts a command so many times, and kills it each time as soon as the runs of its study have logged more than before.
+// killWhenStepsAreLogged starts a command so many times, and kills it each time as soon as the runs of its study have
+// logged more than before.
 func killWhenStepsAreLogged(t *testing.T, dir string, times int, args ...string) {
 	t.Helper()
 	logged := func() (lines int) {
@@ -94,18 +96,22 @@ func TestStudySurvivesKills(t *testing.T) {
 	t.Parallel()
 	undisturbed := t.TempDir()
 	code, stdout, stderr := runGyre(t, undisturbed, "sweep", tinyStudy(t, undisturbed))
-	if code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout, "interquartile mean") || !strings.Contains(stderr, "figures/collapse_timeline.png") {
+	if code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout,
+		"interquartile mean") || !strings.Contains(stderr, "figures/collapse_timeline.png") {
 		t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	want := summary(t, filepath.Join(undisturbed, "studies/tiny"))
 	for _, row := range want[:8] {
-		status := map[string]string{"0.9": "finished", "nofilter": "finished", "collapses": "stopped_early", "cannot start": "failed"}[row["condition"].(string)]
+		status := map[string]string{"0.9": "finished", "nofilter": "finished", "collapses": "stopped_early",
+			"cannot start": "failed"}[row["condition"].(string)]
 		steps := map[string]float64{"finished": 3, "stopped_early": 2, "failed": 0}[status]
 		if row["status"] != status || row["steps"] != steps {
-			t.Errorf("condition %v, seed %v: %v after %v steps, want %s after %v", row["condition"], row["seed"], row["status"], row["steps"], status, steps)
+			t.Errorf("condition %v, seed %v: %v after %v steps, want %s after %v", row["condition"], row["seed"],
+				row["status"], row["steps"], status, steps)
 		}
 	}
-	for _, file := range []string{"summary.csv", "summary.log", "state.json", "figures/learning_curves.png", "logs/nofilter/seed_2.log", "runs/0.9/seed_1/metrics.jsonl"} {
+	for _, file := range []string{"summary.csv", "summary.log", "state.json", "figures/learning_curves.png",
+		"logs/nofilter/seed_2.log", "runs/0.9/seed_1/metrics.jsonl"} {
 		if len(readFile(t, filepath.Join(undisturbed, "studies/tiny", file))) == 0 {
 			t.Errorf("%s is empty", file)
 		}
@@ -125,7 +131,8 @@ func TestStudySurvivesKills(t *testing.T) {
 			finished[path] = info.ModTime()
 		}
 	}
-	if code, _, stderr := runGyre(t, killed, "sweep", study); code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") {
+	if code, _, stderr := runGyre(t, killed, "sweep", study); code != exitFailed ||
+		!strings.Contains(stderr, "2 of 8 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	if got := summary(t, filepath.Join(killed, "studies/tiny")); !reflect.DeepEqual(got, want) {
@@ -142,11 +149,14 @@ func TestStudyCommandLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	study := tinyStudy(t, dir)
-	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values", "0.5,nofilter,0.25")
-	if code != exitDone || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr, "cannot start: memory is unknown: the policy: nowhere has no config.json") {
+	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values",
+		"0.5,nofilter,0.25")
+	if code != exitDone || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr,
+		"cannot start: memory is unknown: the policy: nowhere has no config.json") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	for _, want := range []string{"0.5 ", "0.25 ", "nofilter ", "studies/tiny/runs/cannot_start/seed_1", "unknown", "GiB"} {
+	for _, want := range []string{"0.5 ", "0.25 ", "nofilter ", "studies/tiny/runs/cannot_start/seed_1", "unknown",
+		"GiB"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the list lacks %q:\n%s", want, stdout)
 		}
@@ -165,7 +175,8 @@ func TestStudyCommandLine(t *testing.T) {
 		"sweep none.toml":                 "none.toml",
 		"sweep study.toml filter.value=1": "the study varies filter.value",
 	} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
+		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
 		}
 	}
@@ -178,7 +189,8 @@ func TestStudyWithoutAModel(t *testing.T) {
 	study := tinyStudy(t, dir)
 	for _, args := range [][]string{{"sweep", study}, {"search", study, "--seeds", "1"}} {
 		code, _, stderr := runGyre(t, dir, append(args, "model.path=nowhere")...)
-		if code != exitFailed || !strings.Contains(stderr, "no run of the study can start") || !strings.Contains(stderr, "nowhere has no config.json") {
+		if code != exitFailed || !strings.Contains(stderr, "no run of the study can start") ||
+			!strings.Contains(stderr, "nowhere has no config.json") {
 			t.Errorf("gyre %s: exit code %d\n%s", args[0], code, stderr)
 		}
 	}
@@ -220,7 +232,8 @@ stage = 2
 		t.Fatalf("%d runs, want two of each stage", len(state.Runs))
 	}
 	for _, r := range state.Runs[2:] {
-		if text := fmt.Sprint(r.Overrides); !strings.Contains(text, "filter.include_zero="+best) || !strings.Contains(text, "actor.lr=") {
+		if text := fmt.Sprint(r.Overrides); !strings.Contains(text, "filter.include_zero="+best) ||
+			!strings.Contains(text, "actor.lr=") {
 			t.Errorf("a run of the second stage has %s, want filter.include_zero=%s", text, best)
 		}
 	}
@@ -231,24 +244,36 @@ func TestSweepScripts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, "models/Qwen2.5-3B/config.json"))
-	withGPUs(t, dir, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo 80000 ;; esac\n")
+	withGPUs(t, dir, "case $1 in -L) for i in 0 1 2 3 4 5 6 7; do echo \"GPU $i: NVIDIA H100 80GB\"; done ;; *) echo "+
+		"80000 ;; esac\n")
 	for _, c := range []struct {
 		script, args string
 		want         []string
 	}{
-		{"run_top_p_sweep.sh", "", []string{"/configs/studies/top_p_sweep.toml>", "<--name><top_p_sweep_Qwen2.5-3B>", "<--values><1.0,0.98,0.95,0.9,0.8,0.6,0.4,nofilter>",
-			"<--labels><10,098,095,09,08,06,04,nofilter>", "<--logs><logs/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B.log>", "<--summary><logs/top_p_sweep_Qwen2.5-3B.log>",
-			"<study.runs=model_saving/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B>", "<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
-			"<run.steps=400>", "<run.project=ragen_release_top_p_sweep>", "<run.save_every=-1>", "<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
-		{"run_top_p_sweep.sh", "--rollout_filter_value 0.9,nofilter --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0.9,nofilter>", "<--gpus-per-run><4>", "<--slots><2>"}},
-		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter/{condition}/sokoban_kl_sweep_nofilter_{condition}-Qwen2.5-3B.log>", "<filter.include_zero=true>"}},
-		{"run_kl_sweep.sh", "--kl-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7", []string{"<--values><0,0.01>", "<--labels><0,001>",
+		{"run_top_p_sweep.sh", "", []string{"/configs/studies/top_p_sweep.toml>", "<--name><top_p_sweep_Qwen2.5-3B>",
+			"<--values><1.0,0.98,0.95,0.9,0.8,0.6,0.4,nofilter>",
+			"<--labels><10,098,095,09,08,06,04,nofilter>",
+			"<--logs><logs/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B.log>",
+			"<--summary><logs/top_p_sweep_Qwen2.5-3B.log>",
+			"<study.runs=model_saving/top_p_sweep_Qwen2.5-3B/{condition}/sokoban_top_p_{condition}-Qwen2.5-3B>",
+			"<--gpus><0,1,2,3,4,5,6,7><--gpus-per-run><1>", "<--slots><8>",
+			"<run.steps=400>", "<run.project=ragen_release_top_p_sweep>", "<run.save_every=-1>",
+			"<model.path=models/Qwen2.5-3B>", "<engine.kv_mib=40000>"}},
+		{"run_top_p_sweep.sh", "--rollout_filter_value 0.9,nofilter --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7",
+			[]string{"<--values><0.9,nofilter>", "<--gpus-per-run><4>", "<--slots><2>"}},
+		{"run_kl_sweep.sh", "", []string{"<--values><0,0.001,0.003,0.01,0.03,0.1>",
+			"<--logs><logs/kl_sweep_Qwen2.5-3B/nofilter/{condition}/sokoban_kl_sweep_nofilter_{condition}-Qwen2.5-3B.log>", "<filter.include_zero=true>"}},
+		{"run_kl_sweep.sh", "--kl-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus " +
+			"0,1,2,3,4,5,6,7", []string{"<--values><0,0.01>", "<--labels><0,001>",
 			"<study.runs=model_saving/kl_sweep_Qwen2.5-3B/filter_zero/{condition}/sokoban_kl_sweep_filter_zero_{condition}-Qwen2.5-3B>", "<--name><kl_sweep_Qwen2.5-3B_filter_zero>", "<filter.include_zero=false>"}},
-		{"run_entropy_sweep.sh", "", []string{"/configs/studies/entropy_sweep.toml>", "<--values><0,0.001,0.003,0.01,0.03,0.1>", "<filter.include_zero=true>"}},
-		{"run_entropy_sweep.sh", "--entropy-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 --gpus 0,1,2,3,4,5,6,7 --steps 5 --save-freq 2 --ray-num-cpus 1 --gpu-memory-utilization 0.25",
+		{"run_entropy_sweep.sh", "", []string{"/configs/studies/entropy_sweep.toml>",
+			"<--values><0,0.001,0.003,0.01,0.03,0.1>", "<filter.include_zero=true>"}},
+		{"run_entropy_sweep.sh", "--entropy-values 0,0.01 --rollout_filter_include_zero False --gpus-per-exp 4 " +
+			"--gpus 0,1,2,3,4,5,6,7 --steps 5 --save-freq 2 --ray-num-cpus 1 --gpu-memory-utilization 0.25",
 			[]string{"<--logs><logs/entropy_sweep_Qwen2.5-3B/filter_zero/{condition}/sokoban_entropy_sweep_filter_zero_{condition}-Qwen2.5-3B.log>", "<run.steps=5>", "<run.save_every=2>", "<--threads><1>", "<engine.kv_mib=20000>"}},
 	} {
-		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "runs/"+strings.TrimPrefix(c.script, "runs/"), strings.Fields(c.args)...)
+		code, output := script(t, dir, `printf '<%s>' "$@"; echo`, "runs/"+strings.TrimPrefix(c.script, "runs/"),
+			strings.Fields(c.args)...)
 		for _, want := range c.want {
 			if code != 0 || !strings.Contains(output, want) {
 				t.Errorf("%s %s: exit code %d, does not say %s:\n%s", c.script, c.args, code, want, output)
@@ -264,13 +289,15 @@ func TestSweepScripts(t *testing.T) {
 		"run_top_p_sweep.sh --model models/none":                "no Hugging Face directory",
 	} {
 		words := strings.Fields(args)
-		if code, output := script(t, dir, "echo never", "runs/"+words[0], words[1:]...); code != 2 || !strings.Contains(output, want) {
+		if code, output := script(t, dir, "echo never", "runs/"+words[0], words[1:]...); code != 2 ||
+			!strings.Contains(output, want) {
 			t.Errorf("%s: exit code %d, want %q:\n%s", args, code, want, output)
 		}
 	}
 }
 
-// The sweeps of the seed from end to end with a small policy: logs, results, checkpoints and summary lie where RAGEN's lie and look as they look.
+// The sweeps of the seed from end to end with a small policy: logs, results, checkpoints and summary lie where RAGEN's
+// lie and look as they look.
 func TestSweepScriptsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,23 +312,34 @@ func TestSweepScriptsRun(t *testing.T) {
 		script, values, more, places, name string
 		lines                              []string // a label, what its line begins with, how it ends
 	}{
-		{"top_p", "--rollout_filter_value 1.0,nofilter", "run.steps=3 run.validate_every=1 early_stop.low_success=1 early_stop.low_success_count=2", "top_p_sweep_" + model, "sokoban_top_p_",
-			[]string{"10", "value=1.0 | include_zero=False | filter_value=1.0", "status=success", // no group has spread: no step, no validation
-				"nofilter", "value=nofilter | include_zero=True | filter_value=1.0", `status=stopped_early \| early_stop=\w+ \| steps=2`}},
-		{"kl", "--kl-values 0,0.1 --rollout_filter_include_zero False", "", "kl_sweep_" + model + "/filter_zero", "sokoban_kl_sweep_filter_zero_",
-			[]string{"0", "kl=0 | filter=filter_zero | include_zero=False", "status=success", "01", "kl=0.1 | filter=filter_zero | include_zero=False", "status=success"}},
-		{"entropy", "--entropy-values 0.003,often", "", "entropy_sweep_" + model + "/nofilter", "sokoban_entropy_sweep_nofilter_",
-			[]string{"0003", "entropy=0.003 | filter=nofilter | include_zero=True", "status=success", "often", "entropy=often | filter=nofilter | include_zero=True", "status=fail"}},
+		{"top_p", "--rollout_filter_value 1.0,nofilter",
+			"run.steps=3 run.validate_every=1 early_stop.low_success=1 early_stop.low_success_count=2",
+			"top_p_sweep_" + model, "sokoban_top_p_",
+			// no group has spread: no step, no validation
+			[]string{"10", "value=1.0 | include_zero=False | filter_value=1.0", "status=success",
+				"nofilter", "value=nofilter | include_zero=True | filter_value=1.0",
+				`status=stopped_early \| early_stop=\w+ \| steps=2`}},
+		{"kl", "--kl-values 0,0.1 --rollout_filter_include_zero False", "", "kl_sweep_" + model + "/filter_zero",
+			"sokoban_kl_sweep_filter_zero_",
+			[]string{"0", "kl=0 | filter=filter_zero | include_zero=False", "status=success", "01",
+				"kl=0.1 | filter=filter_zero | include_zero=False", "status=success"}},
+		{"entropy", "--entropy-values 0.003,often", "", "entropy_sweep_" + model + "/nofilter",
+			"sokoban_entropy_sweep_nofilter_",
+			[]string{"0003", "entropy=0.003 | filter=nofilter | include_zero=True", "status=success", "often",
+				"entropy=often | filter=nofilter | include_zero=True", "status=fail"}},
 	} {
-		args := append(strings.Fields(c.values), "--preset", "small", "--model", tinyPolicy(t), "--steps", "1", "--save-freq", "1", "--ray-num-cpus", "1",
+		args := append(strings.Fields(c.values), "--preset", "small", "--model", tinyPolicy(t), "--steps", "1",
+			"--save-freq", "1", "--ray-num-cpus", "1",
 			"validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
-		code, output := script(t, dir, "GYRE_TEST_COMMAND=1 exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh", append(args, strings.Fields(c.more)...)...)
+		code, output := script(t, dir, "GYRE_TEST_COMMAND=1 exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh",
+			append(args, strings.Fields(c.more)...)...)
 		if want := map[bool]int{true: exitFailed}[c.script == "entropy"]; code != want {
 			t.Fatalf("%s: exit code %d, want %d\n%s", c.script, code, want, output)
 		}
 		log := string(readFile(t, filepath.Join(dir, "logs", c.script+"_sweep_"+model+".log")))
 		title := map[string]string{"top_p": "Top-p", "kl": "KL", "entropy": "Entropy"}[c.script]
-		if !strings.HasPrefix(log, "=== "+title+" Sweep: ") || !strings.Contains(log, "\n\n=== "+title+" Sweep Summary ===\nproject=ragen_release_"+c.script+"_sweep | ") {
+		if !strings.HasPrefix(log, "=== "+title+" Sweep: ") ||
+			!strings.Contains(log, "\n\n=== "+title+" Sweep Summary ===\nproject=ragen_release_"+c.script+"_sweep | ") {
 			t.Errorf("%s:\n%s", c.script, log)
 		}
 		for i := 0; i < len(c.lines); i += 3 {
@@ -309,8 +347,10 @@ func TestSweepScriptsRun(t *testing.T) {
 			line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begin+" | ") + times + end + "$")
 			at := filepath.Join(c.places, label, c.name+label+"-"+model)
 			if end == "status=fail" {
-				line = regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begin) + ` \| train_time=N/A .* \| status=fail\n  error: .*expected a number`)
-			} else if saved, _ := filepath.Glob(filepath.Join(dir, "model_saving", at, "global_step_*/manifest.json")); len(saved) == 0 {
+				line = regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begin) +
+					` \| train_time=N/A .* \| status=fail\n  error: .*expected a number`)
+			} else if saved, _ := filepath.Glob(filepath.Join(dir, "model_saving", at,
+				"global_step_*/manifest.json")); len(saved) == 0 {
 				t.Errorf("model_saving/%s has no checkpoint", at)
 			}
 			if found := line.FindAllString(log, -1); len(found) != 2 { // as it ended, and in the summary
@@ -319,7 +359,8 @@ func TestSweepScriptsRun(t *testing.T) {
 			if result := string(readFile(t, filepath.Join(dir, "logs", at+".result"))); !line.MatchString(result) {
 				t.Errorf("the result of %s: %s", label, result)
 			}
-			if said := string(readFile(t, filepath.Join(dir, "logs", at+".log"))); end == "status=success" && !strings.Contains(said, "step 1/") {
+			if said := string(readFile(t, filepath.Join(dir, "logs", at+".log"))); end == "status=success" &&
+				!strings.Contains(said, "step 1/") {
 				t.Errorf("the log of %s:\n%s", label, said)
 			}
 		}

@@ -7,17 +7,20 @@ import (
 	"testing"
 )
 
-// Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has no environments.
+// Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has
+// no environments.
 func TestRanksThatSampleTogether(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	train := func(name string, args ...string) {
 		t.Helper()
-		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true", "fsdp.lanes=4"}, args...)...)
+		mustGyre(t, dir, append([]string{"train", config, "run.name=" + name, "fsdp.deterministic=true",
+			"fsdp.lanes=4"}, args...)...)
 	}
 	train("one", "engine.tensor_parallel=2")
-	if log := string(readFile(t, filepath.Join(dir, "runs/one/log.txt"))); !strings.Contains(log, "this is one process, which samples alone") {
+	if log := string(readFile(t, filepath.Join(dir, "runs/one/log.txt"))); !strings.Contains(log,
+		"this is one process, which samples alone") {
 		t.Errorf("the log does not say that one process samples alone:\n%s", log)
 	}
 	cases := map[string][]string{"shards": {"--ranks", "2", "fsdp.shard=full"}}

@@ -378,7 +378,8 @@ func TestSupervisedFineTuningAndEvaluation(t *testing.T) {
 func TestBestEpochIsKept(t *testing.T) {
 	dir := t.TempDir()
 	config := tinyConfig(t, dir,
-		"[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = \"constant\"\nwarmup_steps = 32\n")
+		"[sft]\nepisodes = 16\nvalidation_episodes = 8\nepochs = 4\nbatch = 2\nlr = 30.0\nschedule = "+
+			"\"constant\"\nwarmup_steps = 32\n")
 	for name, ranks := range map[string][]string{"alone": nil, "shards": {"--ranks", "2"},
 		"replicas": {"--ranks", "2", "fsdp.shard=none"}} {
 		t.Run(name, func(t *testing.T) {

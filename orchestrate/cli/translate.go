@@ -17,7 +17,8 @@ func configCommand() *cli.Command {
 		Name:  "config",
 		Usage: "configurations of other programs",
 		Subcommands: []*cli.Command{{
-			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration", ArgsUsage: "[key=value ...]",
+			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration",
+			ArgsUsage: "[key=value ...]",
 			Description: `Reads Hydra overrides, as they follow python train.py (the command may
 stand before them), on top of a task's configuration or a resolved file, and
 prints the TOML. What has no counterpart is named on stderr.

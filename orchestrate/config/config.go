@@ -188,7 +188,8 @@ func (r Rollout) replyForm() string {
 	case r.Replies == "action" && r.Think:
 		return "the policy thinks and answers; the bare action takes the reply's place (rollout.replies = \"action\")"
 	case r.Replies == "action":
-		return "the policy answers without thinking; the bare action takes the reply's place (rollout.replies = \"action\")"
+		return "the policy answers without thinking; the bare action takes the reply's place (rollout.replies = " +
+			"\"action\")"
 	case r.Think:
 		return "the policy thinks and answers"
 	}
@@ -307,7 +308,8 @@ type Algorithm struct {
 
 // Estimation is how advantages are estimated.
 func (a Algorithm) Estimation() advantage.Options {
-	return advantage.Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma, NormByStd: a.NormByStd,
+	return advantage.Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma,
+		NormByStd:    a.NormByStd,
 		SoftReweight: a.SoftReweight, LengthWeight: a.LengthWeight, ZeroTaskAdvantage: a.ZeroTaskAdvantage}
 }
 
@@ -332,7 +334,8 @@ func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
 type Actor struct {
 	// Learning rate.
 	LR float64 `toml:"lr" default:"1e-6" range:"[0,)"`
-	// Learning-rate schedule over training steps, those in which the filter kept nothing included: it ends with run.steps.
+	// Learning-rate schedule over training steps, those in which the filter kept nothing included: it ends with
+	// run.steps.
 	Schedule string `toml:"schedule" default:"constant" oneof:"constant,linear,cosine"`
 	// Training steps of linear warm-up.
 	WarmupSteps int `toml:"warmup_steps" default:"0" range:"[0,)"`

@@ -142,8 +142,10 @@ func TestSpellings(t *testing.T) {
 }
 
 func TestOverrides(t *testing.T) {
-	c := parse(t, smallest, "filter.value=.8", "run.name=2024", "run.seed=7", "envs.0.groups=4", "envs.0.options.boxes=2",
-		"envs.0.options.size=[5, 6]", "envs.1.tag=sokoban", "rollout.think=false", "actor.lr=1e-4", "actor.betas=[0.5,0.6]",
+	c := parse(t, smallest, "filter.value=.8", "run.name=2024", "run.seed=7", "envs.0.groups=4",
+		"envs.0.options.boxes=2",
+		"envs.0.options.size=[5, 6]", "envs.1.tag=sokoban", "rollout.think=false", "actor.lr=1e-4",
+		"actor.betas=[0.5,0.6]",
 		"validation.envs.0.groups=3", "run.output=a b", "filter.include_zero=False", "model.reference=")
 	if c.Filter.Value != .8 || c.Run.Name != "2024" || c.Run.Seed != 7 || c.Envs[0].Groups != 4 || c.Rollout.Think ||
 		c.Actor.LR != 1e-4 || c.Actor.Betas != [2]float64{.5, .6} || c.Run.Output != "a b" || c.Filter.IncludeZero {
@@ -180,7 +182,8 @@ func TestProblems(t *testing.T) {
 		{"[actor]\nbetas = [0.9, 1.0]", "actor.betas.1", ">= 0 and < 1"},
 		{"[algorithm]\nadvantage = 'grppo'", "algorithm.advantage", "did you mean grpo?"},
 		{"[algorithm]\nadvantage = 'ppo'", "algorithm.advantage", "did you mean gae"},
-		{"[run]\nloggers = 'wandb'", "run.loggers", `a list is written ["wandb"], on a command line 'run.loggers=["wandb"]'`},
+		{"[run]\nloggers = 'wandb'", "run.loggers",
+			`a list is written ["wandb"], on a command line 'run.loggers=["wandb"]'`},
 		{"[algorithm]\nadvantage = 'magic'", "algorithm.advantage", "expected one of gae, bi_level_gae, grpo"},
 		{"[algorithm]\nadvantage = 'bi_level_gae'", "algorithm.advantage", "rollout.turn_rewards = true"},
 		{"[algorithm]\nsoft_reweight = true", "algorithm.soft_reweight", "grpo"},
@@ -226,7 +229,8 @@ func TestGroupsOfOne(t *testing.T) {
 
 func TestAllProblemsTogether(t *testing.T) {
 	document := "[model]\n[[envs]]\ngroups = 0\n[actor]\nlr = 'x' # slow\nclip_hihg = 1\n"
-	_, err := Parse("bad.toml", []byte(document), []string{"run.stesp=3", "filter.value", "envs.3.groups=1", "actor.lr.x=1"})
+	_, err := Parse("bad.toml", []byte(document), []string{"run.stesp=3", "filter.value", "envs.3.groups=1",
+		"actor.lr.x=1"})
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -234,7 +238,8 @@ func TestAllProblemsTogether(t *testing.T) {
 		"9 problems", "bad.toml:1: model.path: missing", "bad.toml:2: envs.0.tag: missing",
 		"bad.toml:3: envs.0.groups: expected an integer >= 1, got 0", "3 | groups = 0",
 		"bad.toml:6: actor.clip_hihg: unknown key (did you mean clip_high?)",
-		`override "run.stesp=3": run.stesp: unknown key (did you mean steps?)`, `override "filter.value": expected key=value`,
+		`override "run.stesp=3": run.stesp: unknown key (did you mean steps?)`,
+		`override "filter.value": expected key=value`,
 		`override "envs.3.groups=1": envs.3.groups: envs has 1 elements`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -248,10 +253,12 @@ func TestSyntaxErrors(t *testing.T) {
 	if p.Line != 2 || !strings.Contains(p.String(), "x.toml:2: not valid TOML") {
 		t.Errorf("problem %v", p)
 	}
-	if p := failures(t, "name = \x1b[31m\x01"+strings.Repeat("é", 1000))[0].String(); len(p) > 400 || strings.Contains(p, "\x1b") {
+	if p := failures(t, "name = \x1b[31m\x01"+strings.Repeat("é", 1000))[0].String(); len(p) > 400 ||
+		strings.Contains(p, "\x1b") {
 		t.Errorf("a file's control characters reach the terminal, or too much of it: %q", p)
 	}
-	for path, want := range map[string]string{"testdata/none.toml": "none.toml: cannot be read", "testdata/fll.toml": "did you mean testdata/full.toml?"} {
+	for path, want := range map[string]string{"testdata/none.toml": "none.toml: cannot be read",
+		"testdata/fll.toml": "did you mean testdata/full.toml?"} {
 		if _, err := Load(path, nil); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("missing file: %v, want %q", err, want)
 		}
@@ -304,8 +311,10 @@ func TestChanges(t *testing.T) {
 		}
 		return list, err
 	}
-	got, err := sentences(Compare(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'", "envs.0.groups=9")))
-	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 9 was 8", "envs.0.options.a = 1 is gone", `envs.0.options.b = "x" is new`,
+	got, err := sentences(Compare(resolved("envs.0.options.a=1"), resolved("actor.lr=0.5", "envs.0.options.b='x'",
+		"envs.0.groups=9")))
+	want := []string{"actor.lr = 0.5 was 1e-06", "envs.0.groups = 9 was 8", "envs.0.options.a = 1 is gone",
+		`envs.0.options.b = "x" is new`,
 		"validation.envs.0.options.a = 1 is gone", `validation.envs.0.options.b = "x" is new`}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("changes %q, %v; want %q", got, err, want)
@@ -389,7 +398,8 @@ func TestOverridesAreBlamed(t *testing.T) {
 		"engine.kv_mib=99999999999999":         "<= 16777216",
 	} {
 		_, err := Parse("x.toml", []byte(document), []string{override})
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("override %q", override)) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant the override and %q", override, err, want)
 		}
 	}
@@ -434,7 +444,8 @@ func TestGivenEpisodesNeedNoEnvironments(t *testing.T) {
 // What a run holds in its rollouts follows the most episodes that it ever plays together.
 func TestEpisodesAtOnce(t *testing.T) {
 	document := "[model]\npath = 'm'\n[run]\nvalidate_first = false\nvalidate_every = 0\n[analysis]\nenabled = false\n" +
-		"[[envs]]\ntag = 'bandit'\ngroups = 4\ngroup_size = 8\n[[validation.envs]]\ntag = 'bandit'\ngroups = 50\ngroup_size = 2\n"
+		"[[envs]]\ntag = 'bandit'\ngroups = 4\ngroup_size = 8\n[[validation.envs]]\ntag = 'bandit'\ngroups = " +
+		"50\ngroup_size = 2\n"
 	for overrides, want := range map[string]int{
 		"":                        32,
 		"run.validate_every=5":    100,

@@ -21,7 +21,8 @@ const shown = 4
 // corpusTags are the environments whose texts a new tokenizer learns its words from. The list is fixed: another
 // environment must not change the tokens, and so the weights, of the policies that are made for these.
 var corpusTags = []string{
-	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban", "sokoban", "SokobanDifferentGridVocab",
+	"Bandit", "BanditTest", "CoordFrozenLake", "FrozenLake", "CoordSokoban", "LargerSokoban", "SimpleSokoban",
+	"sokoban", "SokobanDifferentGridVocab",
 }
 
 // Corpus is what the tokenizer of a new policy is learned from: every tag of these environments as the agent loop
@@ -68,7 +69,8 @@ func renderCorpus(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec
 		for _, think := range []bool{true, false} {
 			player, err := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think,
 				ActionSeparator: "||",
-				MaxTokens:       4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state", EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
+				MaxTokens:       4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state",
+				EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -34,7 +34,8 @@ func provingModel(dir string, on torch.Placement) (*torch.Model, error) {
 		return checkpoint.LoadModel(dir, torch.HeadLM, on)
 	}
 	model, err := torch.NewModel(torch.ModelConfig{
-		Family: torch.Qwen2, VocabSize: 501, HiddenSize: 120, IntermediateSize: 264, NumLayers: 3, NumHeads: 6, NumKVHeads: 2, HeadDim: 20,
+		Family: torch.Qwen2, VocabSize: 501, HiddenSize: 120, IntermediateSize: 264, NumLayers: 3, NumHeads: 6,
+		NumKVHeads: 2, HeadDim: 20,
 		MaxPositions: 256, RMSNormEps: 1e-6, RopeTheta: 1e4, QKVBias: true, Placement: on,
 	})
 	if err != nil {

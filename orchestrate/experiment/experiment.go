@@ -106,7 +106,8 @@ func (e *Experiment) openTokenizer(dir string) (err error) {
 	}
 	for who, m := range e.models() {
 		if have := m.Shape.VocabSize; int64(e.Tokenizer.VocabSize()) > have {
-			return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the %s in %s is %d: they do not belong together", dir, e.Tokenizer.VocabSize(), who,
+			return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the %s in %s is %d: they do "+
+				"not belong together", dir, e.Tokenizer.VocabSize(), who,
 				m.Dir, have)
 		}
 	}
@@ -157,7 +158,8 @@ func (e *Experiment) checkSizes() (problems []error) {
 	for who, m := range e.models() {
 		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.config.Rollout.MaxLength) > n {
 			problems = append(problems,
-				fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or less", e.config.Rollout.MaxLength, who,
+				fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or "+
+					"less", e.config.Rollout.MaxLength, who,
 					m.Dir, n, n))
 		}
 	}
@@ -181,7 +183,8 @@ func (e *Experiment) checkEngine() []error {
 	}
 	pages := (int64(e.config.Rollout.MaxLength) + kvPage - 1) / kvPage
 	if need := pages * kvPage * kvFloats(m) * elementBytes(e.config); budget > 0 && need > budget {
-		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length = %d tokens take %d MiB: raise it, or set it to 0",
+		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length "+
+			"= %d tokens take %d MiB: raise it, or set it to 0",
 			e.config.Engine.KVMiB, e.config.Rollout.MaxLength, (need+1<<20-1)>>20)}
 	}
 	return nil

@@ -52,7 +52,8 @@ func OpenMachine(threads int, on torch.Placement, warn func(format string, args 
 	if text := os.Getenv("GYRE_THREADS"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("GYRE_THREADS is %q, expected a number of threads from 1 to %d (unset it for all of them)", text, runtime.NumCPU())
+			return nil, fmt.Errorf("GYRE_THREADS is %q, expected a number of threads from 1 to %d (unset it for all "+
+				"of them)", text, runtime.NumCPU())
 		}
 		if threads == 0 {
 			threads, source, m.chosen = n, "GYRE_THREADS", true

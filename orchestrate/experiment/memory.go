@@ -224,8 +224,9 @@ func (e *Experiment) Note() (note, warning string) {
 	smaller, recomputing := *e, *c
 	recomputing.Actor.RecomputeActivations = true
 	smaller.config = &recomputing
-	return note, fmt.Sprintf("this machine has %.1f GiB of memory: lower actor.micro_batch_tokens (%d) or engine.kv_mib, or set actor.recompute_activations = true "+
-		"(about a quarter slower), with which updates take %.1f GiB", gib(have), c.Actor.MicroBatchTokens, gib(smaller.PlanMemory().Phase("update")))
+	return note, fmt.Sprintf("this machine has %.1f GiB of memory: lower actor.micro_batch_tokens (%d) or "+
+		"engine.kv_mib, or set actor.recompute_activations = true (about a quarter slower), with which updates take "+
+		"%.1f GiB", gib(have), c.Actor.MicroBatchTokens, gib(smaller.PlanMemory().Phase("update")))
 }
 
 // Parameters counts a model's parameters.
@@ -294,7 +295,8 @@ func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 func AnalysisOptions(c *config.Config) gradients.Options {
 	a := c.Analysis
 	return gradients.Options{
-		Profile: a.Profile, Statistics: a.Statistics, Confidence: a.Confidence, LowMemory: a.LowMemory, KeepBytes: int64(a.MemoryMiB) << 20,
+		Profile: a.Profile, Statistics: a.Statistics, Confidence: a.Confidence, LowMemory: a.LowMemory,
+		KeepBytes: int64(a.MemoryMiB) << 20,
 		MiniBatch: c.Actor.MiniBatch, MicroBatch: a.PaperMicroBatch, Ranks: a.PaperRanks,
 	}
 }

@@ -67,7 +67,8 @@ type measured struct {
 func (x measured) experiment() *Experiment {
 	c := &config.Config{Envs: []config.Env{{Groups: x.Sequences, GroupSize: 1}}}
 	c.Actor.MicroBatchTokens, c.Actor.RecomputeActivations = x.Rows, x.Recompute
-	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens, c.Engine.KVMiB = x.Length, x.Sequences, 512, x.KVMiB
+	c.Rollout.MaxLength, c.Engine.MaxSequences, c.Engine.MaxBatchTokens, c.Engine.KVMiB = x.Length, x.Sequences, 512,
+		x.KVMiB
 	shape := torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 8192, HiddenSize: 512,
 		IntermediateSize: 1536, NumLayers: 8, NumHeads: 8, NumKVHeads: 8,
 		HeadDim: 64, MaxPositions: 2048, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true}
@@ -75,7 +76,8 @@ func (x measured) experiment() *Experiment {
 		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize = 512, 64, 128
 	}
 	if x.Vocab > 0 {
-		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize, shape.NumLayers, shape.NumHeads, shape.NumKVHeads, shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
+		shape.VocabSize, shape.HiddenSize, shape.IntermediateSize, shape.NumLayers, shape.NumHeads, shape.NumKVHeads,
+			shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
 	}
 	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"},
 		Policy: &Model{Shape: shape}, config: c}

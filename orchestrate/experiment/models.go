@@ -90,7 +90,8 @@ func HowToGet(dir string) string {
 	if base := filepath.Base(dir); strings.HasPrefix(base, "Qwen") {
 		name, options = "Qwen/"+base, ""
 	}
-	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there%s, `gyre model pull %s %s` downloads one", dir, options, name, dir)
+	return fmt.Sprintf("`gyre model init %s` makes a small untrained policy there%s, `gyre model pull %s %s` "+
+		"downloads one", dir, options, name, dir)
 }
 
 // modelsBeside are the models in the folder in which one was looked for.

@@ -54,8 +54,10 @@ func (e *Experiment) LeastSharing(ranks int, memory int64) (*Experiment, error) 
 		}
 		needs = append(needs, fmt.Sprintf("%.1f GiB with %s", gibibytes(plan.Peak()), mode))
 	}
-	return chosen, fmt.Errorf("fsdp.shard = \"auto\": %w: each of %d ranks needs %s, and has %.1f GiB, of which %.0f%% is left alone: take more ranks, lower "+
-		"actor.micro_batch_tokens or engine.kv_mib, set actor.recompute_activations = true, or name fsdp.shard to try it nevertheless", ErrTooLarge, ranks, strings.Join(needs, ", "),
+	return chosen, fmt.Errorf("fsdp.shard = \"auto\": %w: each of %d ranks needs %s, and has %.1f GiB, of which "+
+		"%.0f%% is left alone: take more ranks, lower actor.micro_batch_tokens or engine.kv_mib, set "+
+		"actor.recompute_activations = true, or name fsdp.shard to try it nevertheless", ErrTooLarge, ranks,
+		strings.Join(needs, ", "),
 		gibibytes(memory), 100*Spare)
 }
 

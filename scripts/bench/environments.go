@@ -22,7 +22,8 @@ import (
 
 // environmentTags are the environments that are timed. Those that start processes or ask networks are not.
 var environmentTags = []string{
-	"SimpleSokoban", "LargerSokoban", "FrozenLake", "Bandit", "GaussianBandit", "Countdown", "MiniSudoku", "SimpleSudoku", "game_2048", "rubikscube",
+	"SimpleSokoban", "LargerSokoban", "FrozenLake", "Bandit", "GaussianBandit", "Countdown", "MiniSudoku",
+	"SimpleSudoku", "game_2048", "rubikscube",
 }
 
 // environmentSeconds is how long one environment is timed per repeat.
@@ -43,16 +44,20 @@ func environments(ctx context.Context, o options, log io.Writer) ([]report.Pair,
 	switch {
 	case o.peers == nil:
 	case err != nil:
-		fmt.Fprintf(log, "RAGEN's environments: SKIPPED: %v; scripts/bench/setup-peers.sh DIR ragen installs them, -peers-dir DIR finds them\n", err)
+		fmt.Fprintf(log, "RAGEN's environments: SKIPPED: %v; scripts/bench/setup-peers.sh DIR ragen installs them, "+
+			"-peers-dir DIR finds them\n", err)
 	default:
 		defer ragen.close()
 	}
 	var pairs []report.Pair
 	for _, tag := range environmentTags {
 		fmt.Fprintf(log, "environment %s\n", tag)
-		section := "Environments, episodes begun and actions played per second in one thread, the text of the state included"
-		resets := report.Pair{Section: section, Work: tag + ": resets", Against: "RAGEN", Floor: report.Floor{Speed: resetFloor}}
-		steps := report.Pair{Section: section, Work: tag + ": steps", Against: "RAGEN", Floor: report.Floor{Speed: stepFloor}}
+		section := "Environments, episodes begun and actions played per second in one thread, the text of the state " +
+			"included"
+		resets := report.Pair{Section: section, Work: tag + ": resets", Against: "RAGEN",
+			Floor: report.Floor{Speed: resetFloor}}
+		steps := report.Pair{Section: section, Work: tag + ": steps", Against: "RAGEN",
+			Floor: report.Floor{Speed: stepFloor}}
 		for repeat := range o.repeats + 1 { // the first warms up
 			own, err := timeEnvironment(ctx, tag, environmentSeconds)
 			if err != nil {
@@ -80,8 +85,8 @@ func environments(ctx context.Context, o options, log io.Writer) ([]report.Pair,
 	return pairs, nil
 }
 
-// timeEnvironment plays random episodes of at most ten actions. A reset makes and shows an episode, a step plays an action and shows
-// the state after it; drawing actions is not timed.
+// timeEnvironment plays random episodes of at most ten actions. A reset makes and shows an episode, a step plays an
+// action and shows the state after it; drawing actions is not timed.
 func timeEnvironment(ctx context.Context, tag string, seconds float64) (times, error) {
 	spec, err := envs.Lookup(tag)
 	if err != nil {

@@ -34,7 +34,8 @@ done
 	environmentSeconds = 0.02
 	environmentTags = []string{"FrozenLake", "Bandit", "MiniSudoku"}
 	defer func() { environmentTags, environmentSeconds = old, seconds }()
-	list, err := environments(t.Context(), options{repeats: 1, peers: peers, pythons: map[string]string{"ragen": python}}, io.Discard)
+	list, err := environments(t.Context(), options{repeats: 1, peers: peers,
+		pythons: map[string]string{"ragen": python}}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,8 @@ done
 	}
 	r := report.Report{Pairs: list}
 	text, missed := r.Markdown(), r.Missed()
-	if !strings.Contains(text, "| FrozenLake: resets") || !strings.Contains(text, "no bandit") || !strings.Contains(text, "≥ 50 ✓") {
+	if !strings.Contains(text, "| FrozenLake: resets") || !strings.Contains(text, "no bandit") ||
+		!strings.Contains(text, "≥ 50 ✓") {
 		t.Error(text)
 	}
 	if len(missed) != 1 || !strings.Contains(missed[0], "FrozenLake: steps") {

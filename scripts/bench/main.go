@@ -78,7 +78,8 @@ func compare(ctx context.Context, o options) error {
 		skipped bool
 		measure func() ([]report.Pair, error)
 	}{
-		{"analysis", o.quick || b.report.OnDevice(), func() ([]report.Pair, error) { return analysisCost(ctx, console) }},
+		{"analysis", o.quick || b.report.OnDevice(),
+			func() ([]report.Pair, error) { return analysisCost(ctx, console) }},
 		{"ranks", o.quick, func() ([]report.Pair, error) { return ranksCost(ctx, o, b.material, console) }},
 		{"environments", false, func() ([]report.Pair, error) { return environments(ctx, o, console) }},
 	} {
@@ -104,7 +105,8 @@ func compare(ctx context.Context, o options) error {
 	return nil
 }
 
-// check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured once more.
+// check measures Gyre alone and compares it with the baseline of this kind of machine. What is unclear is measured
+// once more.
 func check(ctx context.Context, o options) error {
 	console := metrics.NewConsole(os.Stderr)
 	o.peers = []string{}
@@ -118,7 +120,10 @@ func check(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	cases := slices.DeleteFunc(b.selected(), func(c work.Case) bool { return !c.InCheck() || baseline.Cases[c.Name].Shares == nil })
+	cases := slices.DeleteFunc(b.selected(), func(c work.Case) bool {
+		return !c.InCheck() ||
+			baseline.Cases[c.Name].Shares == nil
+	})
 	if len(cases) == 0 {
 		return fmt.Errorf("%s has none of the cases that are to be checked", path)
 	}
@@ -155,7 +160,8 @@ func check(ctx context.Context, o options) error {
 		}
 	}
 	if slower > 0 || larger > 0 {
-		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path, slower,
+		return fmt.Errorf("beside %s %d cases are slower than %.0f %%, and %d take more memory than 1/%.1f", path,
+			slower,
 			100*report.Tolerated, larger, report.Tolerated)
 	}
 	return nil

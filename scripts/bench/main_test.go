@@ -81,25 +81,29 @@ func quietly(t *testing.T, args ...string) (code int, out string) {
 
 // A benchmark in which Gyre is too slow beside a peer fails.
 func TestMissedFloorFails(t *testing.T) {
-	code, out := quietly(t, "-model", tiny(t), "-threads", "1", "-repeats", "1", "-only", "logprobs", "-peers", "transformers",
+	code, out := quietly(t, "-model", tiny(t), "-threads", "1", "-repeats", "1", "-only", "logprobs", "-peers",
+		"transformers",
 		"-python", "transformers="+peer(t, "0.000001"))
 	if code != exitFailed || !strings.Contains(out, "✗") {
 		t.Errorf("exit code %d, want %d\n%s", code, exitFailed, out)
 	}
 }
 
-// A whole run on a tiny model: every operation of Gyre's worker, a peer that answers, one that fails and one that is not there, and
-// then a check against the baseline that the run wrote.
+// A whole run on a tiny model: every operation of Gyre's worker, a peer that answers, one that fails and one that is
+// not there, and then a check against the baseline that the run wrote.
 func TestCompareAndCheck(t *testing.T) {
 	model, dir := tiny(t), t.TempDir()
 	file, baselines := filepath.Join(dir, "report.json"), filepath.Join(dir, "baselines")
-	code, out := quietly(t, "-model", model, "-threads", "1", "-repeats", "2", "-only", "generate/shared,rollout,logprobs,update/unrelated,grpo",
-		"-peers", "transformers,vllm", "-python", "transformers="+peer(t, "100"), "-python", "vllm=/no/such/python", "-json", file,
+	code, out := quietly(t, "-model", model, "-threads", "1", "-repeats", "2", "-only",
+		"generate/shared,rollout,logprobs,update/unrelated,grpo",
+		"-peers", "transformers,vllm", "-python", "transformers="+peer(t, "100"), "-python", "vllm=/no/such/python",
+		"-json", file,
 		"-write-baseline", "-baselines", baselines)
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	for _, want := range []string{"SKIPPED", "no such file", "setup-peers.sh", "transformers failed at 4 × 256 unrelated: transformers: out of memory",
+	for _, want := range []string{"SKIPPED", "no such file", "setup-peers.sh",
+		"transformers failed at 4 × 256 unrelated: transformers: out of memory",
 		"continues the test prompt differently", "turn 5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the report lacks %q:\n%s", want, out)
@@ -143,7 +147,8 @@ func TestCompareAndCheck(t *testing.T) {
 	if len(files) != 1 {
 		t.Fatalf("baselines are %v, expected one", files)
 	}
-	arguments := []string{"check", "-model", model, "-threads", "1", "-baselines", baselines, "-only", "logprobs", "-repeats", "2"}
+	arguments := []string{"check", "-model", model, "-threads", "1", "-baselines", baselines, "-only", "logprobs",
+		"-repeats", "2"}
 	raise := func(factor float64, peaks ...float64) {
 		b, err := report.ReadBaseline(files[0])
 		if err != nil {
@@ -163,7 +168,8 @@ func TestCompareAndCheck(t *testing.T) {
 		}
 	}
 	raise(1e-9)
-	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "fine; memory") || !strings.Contains(out, "the baseline has none") {
+	if code, out := quietly(t, arguments...); code != 0 || !strings.Contains(out, "fine; memory") ||
+		!strings.Contains(out, "the baseline has none") {
 		t.Errorf("against a slow baseline without memory: exit code %d\n%s", code, out)
 	}
 	raise(1e-9, 1e13, 1e13)
@@ -171,7 +177,8 @@ func TestCompareAndCheck(t *testing.T) {
 		t.Errorf("against a large baseline: exit code %d\n%s", code, out)
 	}
 	raise(1e-9, 1, 1)
-	if code, out := quietly(t, arguments...); code != exitFailed || strings.Count(out, "of the baseline: regression") != 2 {
+	if code, out := quietly(t, arguments...); code != exitFailed ||
+		strings.Count(out, "of the baseline: regression") != 2 {
 		t.Errorf("against a baseline of a byte: exit code %d\n%s", code, out)
 	}
 	raise(1e9)
@@ -212,8 +219,10 @@ func TestOptions(t *testing.T) {
 }
 
 func TestReadBenchmarks(t *testing.T) {
-	pairs, err := readBenchmarks("goos: linux\nBenchmarkAnalysis/exact,_task_only-2   2   3000000000 ns/op\nBenchmarkUpdate/plain-2 2 2000000000 ns/op\nPASS\n")
-	if err != nil || len(pairs) != 1 || pairs[0].Work != "Analysis/exact, task only" || pairs[0].Gyre[0] != 3 || pairs[0].Other[0] != 2 {
+	pairs, err := readBenchmarks("goos: linux\nBenchmarkAnalysis/exact,_task_only-2   2   3000000000 " +
+		"ns/op\nBenchmarkUpdate/plain-2 2 2000000000 ns/op\nPASS\n")
+	if err != nil || len(pairs) != 1 || pairs[0].Work != "Analysis/exact, task only" || pairs[0].Gyre[0] != 3 ||
+		pairs[0].Other[0] != 2 {
 		t.Errorf("read %+v (%v)", pairs, err)
 	}
 	if _, err := readBenchmarks("PASS\n"); err == nil {

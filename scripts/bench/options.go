@@ -39,29 +39,35 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	o := options{pythons: map[string]string{}}
 	f := flag.NewFlagSet("bench "+verb, flag.ContinueOnError)
 	f.SetOutput(out)
-	f.StringVar(&o.model, "model", "models/smollm2-135m-instruct", "Hugging Face `DIR` of the model (scripts/get-smollm2.sh makes it)")
+	f.StringVar(&o.model, "model", "models/smollm2-135m-instruct",
+		"Hugging Face `DIR` of the model (scripts/get-smollm2.sh makes it)")
 	f.IntVar(&o.threads, "threads", runtime.NumCPU(), "`N` threads for every program")
 	if verb != "check" {
-		f.StringVar(&o.device, "device", "cpu", "compute on `NAME`: cpu, cuda (Gyre, transformers, vLLM and TRL there), or aten, which is Gyre's GPU code on the CPU")
+		f.StringVar(&o.device, "device", "cpu", "compute on `NAME`: cpu, cuda (Gyre, transformers, vLLM and TRL "+
+			"there), or aten, which is Gyre's GPU code on the CPU")
 	}
 	var only, chosen string
 	if verb == workerVerb {
 		f.StringVar(&o.dtype, "dtype", "float32", "`TYPE` of the arithmetic")
 		f.BoolVar(&o.frozen, "frozen", false, "hold the model for sampling and scoring alone")
 	} else {
-		f.StringVar(&o.types, "types", "", "`TYPES` to measure in: f32, or all (also every program's 16-bit types); default all, with -quick f32")
+		f.StringVar(&o.types, "types", "", "`TYPES` to measure in: f32, or all (also every program's 16-bit types); "+
+			"default all, with -quick f32")
 	}
 	if verb != workerVerb {
 		f.StringVar(&o.baselines, "baselines", "scripts/bench/baselines", "`DIR` of the baselines")
 		f.IntVar(&o.repeats, "repeats", 0, "`N` measurements of every case; 0 = 3, with -quick 1, for check 5")
-		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases (generate/16,rollout,logprobs,update,grpo,analysis,ranks,environments)")
+		f.StringVar(&only, "only", "", "`NAMES` of cases or kinds of cases "+
+			"(generate/16,rollout,logprobs,update,grpo,analysis,ranks,environments)")
 		f.DurationVar(&o.limit, "limit", 15*time.Minute, "`TIME` that a program may take for one task")
 	}
 	if verb == "compare" {
 		f.BoolVar(&o.quick, "quick", false, "fewer cases, once each: below five minutes on two cores")
 		f.BoolVar(&o.baseline, "write-baseline", false, "write this machine's baseline")
-		f.StringVar(&chosen, "peers", strings.Join(peers, ","), "`NAMES` of the programs to compare with; none = Gyre alone")
-		f.StringVar(&o.peersDir, "peers-dir", os.Getenv("GYRE_BENCH_PEERS"), "`DIR` made by scripts/bench/setup-peers.sh (GYRE_BENCH_PEERS)")
+		f.StringVar(&chosen, "peers", strings.Join(peers, ","),
+			"`NAMES` of the programs to compare with; none = Gyre alone")
+		f.StringVar(&o.peersDir, "peers-dir", os.Getenv("GYRE_BENCH_PEERS"),
+			"`DIR` made by scripts/bench/setup-peers.sh (GYRE_BENCH_PEERS)")
 		f.Func("python", "`NAME=PATH` of a program's Python; may be repeated", func(value string) error {
 			name, path, ok := strings.Cut(value, "=")
 			if known := append(slices.Clone(peers), "ragen"); !ok || !slices.Contains(known, name) {
@@ -71,7 +77,8 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 			return nil
 		})
 		f.StringVar(&o.json, "json", "", "write every sample to `FILE`")
-		f.StringVar(&o.markdown, "markdown", "", "write the tables to `FILE`, between the marks <!-- bench --> if it has them")
+		f.StringVar(&o.markdown, "markdown", "", "write the tables to `FILE`, between the marks <!-- bench --> if it "+
+			"has them")
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -105,11 +112,13 @@ func parse(verb string, args []string, out io.Writer) (options, error) {
 	}
 	for _, name := range o.peers {
 		if !slices.Contains(peers, name) {
-			return o, fmt.Errorf("-peers: unknown program %q, expected some of %s, or none", name, strings.Join(peers, ", "))
+			return o, fmt.Errorf("-peers: unknown program %q, expected some of %s, or none", name,
+				strings.Join(peers, ", "))
 		}
 	}
 	for _, name := range o.only {
-		if !slices.Contains([]string{"analysis", "ranks", "environments"}, name) && !slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
+		if !slices.Contains([]string{"analysis", "ranks", "environments"}, name) &&
+			!slices.ContainsFunc(work.Cases(), func(c work.Case) bool { return within(c.Name, name) }) {
 			return o, fmt.Errorf("-only: there is no case %q", name)
 		}
 	}

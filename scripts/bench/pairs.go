@@ -29,7 +29,8 @@ var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([
 // analysisCost runs the trainer's own benchmark: what a gradient analysis costs beside a plain update.
 func analysisCost(ctx context.Context, log io.Writer) ([]report.Pair, error) {
 	fmt.Fprintln(log, "gradient analysis: go test ./orchestrate/loop/trainer -bench .")
-	out, err := exec.CommandContext(ctx, "go", "test", "./orchestrate/loop/trainer", "-run", "^$", "-bench", ".", "-benchtime", "2x").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "test", "./orchestrate/loop/trainer", "-run", "^$", "-bench", ".",
+		"-benchtime", "2x").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("go test: %w: %s", err, bytes.TrimSpace(out))
 	}
@@ -50,7 +51,8 @@ func readBenchmarks(text string) ([]report.Pair, error) {
 			plain = ns / 1e9
 			continue
 		}
-		pairs = append(pairs, report.Pair{Section: "Gradient analysis, seconds (48 episodes of 128 tokens, 3.5 million parameters)", Work: name,
+		pairs = append(pairs, report.Pair{Section: "Gradient analysis, seconds (48 episodes of 128 tokens, 3.5 " +
+			"million parameters)", Work: name,
 			Against: "plain update", Gyre: []float64{ns / 1e9}, Floor: report.Floor{Memory: analysisLimits[name]}})
 	}
 	if plain == 0 {
@@ -90,11 +92,12 @@ spread_fraction = 0
 empty_steps = 0
 `
 
-// rankFloor is the least share of one process's speed that as many ranks as it has threads must reach, with nothing in shards.
+// rankFloor is the least share of one process's speed that as many ranks as it has threads must reach, with nothing in
+// shards.
 const rankFloor = 0.85
 
-// ranksCost trains on given episodes, with one process of all threads and with as many ranks of one thread each, in turns: what the ranks
-// cost is what they send each other and wait for.
+// ranksCost trains on given episodes, with one process of all threads and with as many ranks of one thread each, in
+// turns: what the ranks cost is what they send each other and wait for.
 func ranksCost(ctx context.Context, o options, material *work.Material, log io.Writer) ([]report.Pair, error) {
 	if o.threads < 2 {
 		return nil, errors.New("one thread cannot be divided among ranks: set -threads")
@@ -121,7 +124,8 @@ func ranksCost(ctx context.Context, o options, material *work.Material, log io.W
 	}
 	var pairs []report.Pair
 	for _, mode := range []string{"none", "optimizer", "full"} {
-		pair := report.Pair{Section: "Ranks, update tokens/s on 8 sequences of 256 tokens", Work: fmt.Sprintf("%d ranks, fsdp.shard = %s", o.threads, mode),
+		pair := report.Pair{Section: "Ranks, update tokens/s on 8 sequences of 256 tokens",
+			Work:    fmt.Sprintf("%d ranks, fsdp.shard = %s", o.threads, mode),
 			Against: "one process"}
 		if mode == "none" {
 			pair.Floor.Speed = rankFloor
@@ -132,12 +136,14 @@ func ranksCost(ctx context.Context, o options, material *work.Material, log io.W
 			if err != nil {
 				return nil, err
 			}
-			many, waited, err := trained(ctx, program, folder, o.threads, "train", config, "--replay", episodes, "--ranks", strconv.Itoa(o.threads),
+			many, waited, err := trained(ctx, program, folder, o.threads, "train", config, "--replay", episodes,
+				"--ranks", strconv.Itoa(o.threads),
 				"fsdp.shard="+mode)
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(log, "ranks: fsdp.shard = %s: %.1f update tokens/s, %.0f %% waiting; one process %.1f\n", mode, many, 100*waited, one)
+			fmt.Fprintf(log, "ranks: fsdp.shard = %s: %.1f update tokens/s, %.0f %% waiting; one process %.1f\n", mode,
+				many, 100*waited, one)
 			pair.Gyre, pair.Other, waits = append(pair.Gyre, many), append(pair.Other, one), append(waits, waited)
 		}
 		pair.Note = fmt.Sprintf("waiting %.0f %% of the step", 100*statistics.Quantile(0.5, waits))
@@ -146,8 +152,10 @@ func ranksCost(ctx context.Context, o options, material *work.Material, log io.W
 	return pairs, nil
 }
 
-// trained runs the gyre command and gives the median of its steps' update tokens per second, and of the share in which a rank waited.
-func trained(ctx context.Context, program, folder string, threads int, args ...string) (speed, waited float64, err error) {
+// trained runs the gyre command and gives the median of its steps' update tokens per second, and of the share in which
+// a rank waited.
+func trained(ctx context.Context, program, folder string, threads int, args ...string) (speed, waited float64,
+	err error) {
 	run := filepath.Join(folder, "run")
 	defer os.RemoveAll(run)
 	command := exec.CommandContext(ctx, program, args...)
@@ -171,7 +179,8 @@ func trained(ctx context.Context, program, folder string, threads int, args ...s
 	return statistics.Quantile(0.5, speeds), statistics.Quantile(0.5, shares), nil
 }
 
-// writeEpisodes writes sequences as the episodes of two groups, every second one a success; all tokens but the first are trained on.
+// writeEpisodes writes sequences as the episodes of two groups, every second one a success; all tokens but the first
+// are trained on.
 func writeEpisodes(path string, sequences [][]int32) error {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
@@ -181,7 +190,8 @@ func writeEpisodes(path string, sequences [][]int32) error {
 			mask[k] = min(k, 1)
 		}
 		score := float64(i % 2)
-		line := map[string]any{"group": 2 * i / len(sequences), "ids": ids, "mask": mask, "score": score, "rewards": [][2]any{{len(ids) - 1, score}}}
+		line := map[string]any{"group": 2 * i / len(sequences), "ids": ids, "mask": mask, "score": score,
+			"rewards": [][2]any{{len(ids) - 1, score}}}
 		if err := encoder.Encode(line); err != nil {
 			return err
 		}

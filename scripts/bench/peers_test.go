@@ -26,11 +26,13 @@ func startScript(t *testing.T, module string) (*worker.Process, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	if err := os.WriteFile(filepath.Join(folder, "peers", "transformers_worker.py"), []byte(module), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "peers", "transformers_worker.py"), []byte(module),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	return worker.Start(context.Background(), worker.Command{Program: "transformers",
-		Args: []string{python, filepath.Join(folder, "peers", "worker.py"), "transformers", "--model", "m", "--threads", "1"}})
+		Args: []string{python, filepath.Join(folder, "peers", "worker.py"), "transformers", "--model", "m", "--threads",
+			"1"}})
 }
 
 // Whatever a library prints, the protocol goes through; a task that fails leaves the worker ready for the next.
@@ -64,8 +66,10 @@ class Worker:
 		if err != nil || f.Tokens != 24 || f.Seconds != 0.5 || f.PeakBytes <= 0 {
 			t.Errorf("figures are %+v (%v)", f, err)
 		}
-		for op, want := range map[string]string{work.OpUpdate: "ValueError: no gradients here", work.OpGRPO: "AttributeError"} {
-			if _, err := p.Run(context.Background(), work.Task{Op: op}, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+		for op, want := range map[string]string{work.OpUpdate: "ValueError: no gradients here",
+			work.OpGRPO: "AttributeError"} {
+			if _, err := p.Run(context.Background(), work.Task{Op: op}, time.Minute); err == nil ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s gives %v, expected %q", op, err, want)
 			}
 		}
@@ -77,13 +81,15 @@ func TestPeerWorkerWithoutItsLibrary(t *testing.T) {
 		"import a_library_that_is_not_there": "ModuleNotFoundError",
 		"raise OSError('libomp.so')":         "it does not start: OSError: libomp.so",
 	} {
-		if _, err := startScript(t, module); !errors.Is(err, worker.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		if _, err := startScript(t, module); !errors.Is(err, worker.ErrUnavailable) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, expected it to be unavailable: %q", module, err, want)
 		}
 	}
 }
 
-// A peer's Python is the one named, else the peers' folder's, else python3; one that is named but not there is an error.
+// A peer's Python is the one named, else the peers' folder's, else python3; one that is named but not there is an
+// error.
 func TestPythonIsFoundInOrder(t *testing.T) {
 	dir := t.TempDir()
 	make := func(path string) string {
@@ -99,14 +105,16 @@ func TestPythonIsFoundInOrder(t *testing.T) {
 	named, installed, plain := make("named/python"), make("peers/vllm/bin/python"), make("bin/python3")
 	t.Setenv("PATH", filepath.Dir(plain))
 	for _, c := range []struct{ given, peers, want string }{
-		{named, filepath.Join(dir, "peers"), named}, {"", filepath.Join(dir, "peers"), installed}, {"", filepath.Join(dir, "none"), plain}, {"", "", plain},
+		{named, filepath.Join(dir, "peers"), named}, {"", filepath.Join(dir, "peers"), installed},
+		{"", filepath.Join(dir, "none"), plain}, {"", "", plain},
 	} {
 		got, err := options{pythons: map[string]string{"vllm": c.given}, peersDir: c.peers}.python("vllm")
 		if err != nil || got != c.want {
 			t.Errorf("%+v: found %q (%v)", c, got, err)
 		}
 	}
-	if _, err := (options{pythons: map[string]string{"vllm": filepath.Join(dir, "nothing")}}).python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
+	if _, err := (options{pythons: map[string]string{"vllm": filepath.Join(dir,
+		"nothing")}}).python("vllm"); !errors.Is(err, worker.ErrUnavailable) {
 		t.Errorf("a Python that is named but not there: %v", err)
 	}
 }

@@ -35,13 +35,15 @@ func (b *bench) environment(more ...string) []string {
 	return append(append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(b.options.threads)), more...)
 }
 
-// gyre is the command of Gyre's own worker: this program. Where nothing trains the model is held for sampling alone, as by gyre generate.
+// gyre is the command of Gyre's own worker: this program. Where nothing trains the model is held for sampling alone,
+// as by gyre generate.
 func (b *bench) gyre(name string, s work.Session) worker.Command {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads), "-device", b.options.device}
+	args := []string{self, workerVerb, "-model", b.options.model, "-threads", strconv.Itoa(b.options.threads),
+		"-device", b.options.device}
 	if _, dtype := report.Split(name); dtype != report.Float32 {
 		args = append(args, "-dtype", string(torch.ComputeBF16))
 	}
@@ -51,7 +53,8 @@ func (b *bench) gyre(name string, s work.Session) worker.Command {
 	return worker.Command{Program: name, Env: b.environment(), Args: args}
 }
 
-// command is how a program's worker is started for a session. An error that matches worker.ErrUnavailable says what is missing.
+// command is how a program's worker is started for a session. An error that matches worker.ErrUnavailable says what is
+// missing.
 func (b *bench) command(name string, s work.Session) (worker.Command, error) {
 	base, dtype := report.Split(name)
 	if base == report.Subject {
@@ -65,8 +68,9 @@ func (b *bench) command(name string, s work.Session) (worker.Command, error) {
 	if err != nil {
 		return worker.Command{}, err
 	}
-	c := worker.Command{Program: name, Env: b.environment(), Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
-		"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
+	c := worker.Command{Program: name, Env: b.environment(),
+		Args: []string{python, filepath.Join(b.scripts, "peers", "worker.py"), base,
+			"--dtype", dtype, "--model", model, "--threads", strconv.Itoa(b.options.threads)}}
 	onGPU := strings.HasPrefix(b.options.device, "cuda")
 	if onGPU {
 		c.Args = append(c.Args, "--device", b.options.device)
@@ -94,8 +98,9 @@ func (b *bench) command(name string, s work.Session) (worker.Command, error) {
 	return c, nil
 }
 
-// python finds the interpreter that a peer runs in: named by -python, else a virtual environment under the peers' folder (DIR/vllm, made by
-// setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is a link that must not be followed.
+// python finds the interpreter that a peer runs in: named by -python, else a virtual environment under the peers'
+// folder (DIR/vllm, made by setup-peers.sh), else python3. Its path stays as it is: a virtual environment's python is
+// a link that must not be followed.
 func (o options) python(program string) (string, error) {
 	choice, source := o.pythons[program], "-python"
 	if choice == "" && o.peersDir != "" {

@@ -42,9 +42,11 @@ func newBench(o options, console *metrics.Console) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{options: o, console: console, material: material, model: config.ModelConfig, greedy: map[string][]int32{}}
-	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(), Threads: o.threads,
-		Model: filepath.Base(o.model), Device: o.device}
+	b := &bench{options: o, console: console, material: material, model: config.ModelConfig,
+		greedy: map[string][]int32{}}
+	b.report = &report.Report{Date: time.Now().Format(time.DateOnly), CPU: worker.Processor(), BF16: worker.HasBF16(),
+		Threads: o.threads,
+		Model:   filepath.Base(o.model), Device: o.device}
 	b.scripts, err = unpackScripts()
 	return b, err
 }
@@ -66,8 +68,9 @@ func (b *bench) selected() []work.Case {
 // able are the programs that know a session's work besides Gyre.
 var able = map[work.Session][]string{
 	work.Distinct: {"transformers", "vllm", "llama"}, work.Shared: {"transformers", "vllm", "llama"},
-	work.Scoring: {"transformers"}, work.Update: {"transformers"}, work.Group: {"transformers"}, work.Analysis: {"transformers"},
-	work.GRPO: {"trl"},
+	work.Scoring: {"transformers"}, work.Update: {"transformers"}, work.Group: {"transformers"},
+	work.Analysis: {"transformers"},
+	work.GRPO:     {"trl"},
 }
 
 // entries are the programs of a session in their types, Gyre first.
@@ -152,7 +155,8 @@ func (b *bench) summarise() {
 	b.report.Others = others / float64(max(count, 1))
 }
 
-// session starts its programs and measures its cases. A peer that fails is left out from then on; only Gyre's failures end the run.
+// session starts its programs and measures its cases. A peer that fails is left out from then on; only Gyre's failures
+// end the run.
 func (b *bench) session(ctx context.Context, s work.Session, plans []plan) error {
 	var crew []*worker.Process
 	defer func() {
@@ -191,14 +195,16 @@ func (b *bench) session(ctx context.Context, s work.Session, plans []plan) error
 }
 
 // sample has a program do a task, and keeps the figures unless the task only warms up.
-func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task work.Task, repeat int, machine work.Machine) error {
+func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task work.Task, repeat int,
+	machine work.Machine) error {
 	if p.Gone {
 		return nil
 	}
 	name := p.Hello.Entry
 	base, dtype := report.Split(name)
 	into := b.report.Case(c)
-	figures, others, err := p.Measured(ctx, task, b.options.limit, base != report.Subject) // Gyre's threads go to sleep at once
+	// Gyre's threads go to sleep at once
+	figures, others, err := p.Measured(ctx, task, b.options.limit, base != report.Subject)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -211,7 +217,8 @@ func (b *bench) sample(ctx context.Context, p *worker.Process, c work.Case, task
 		s := report.Sample{Repeat: len(into.Samples[name]) + 1, Figures: figures, Machine: machine, Others: others,
 			Nearby: work.Bound(c, task, b.model, machine, dtype != report.Float32)}
 		into.Samples[name] = append(into.Samples[name], s)
-		fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, c.Repeats(b.options.repeats), name, s.Speed(), s.Seconds)
+		fmt.Fprintf(b.console, "%s %d/%d: %s: %.1f tokens/s, %.2f s\n", c.Name, repeat, c.Repeats(b.options.repeats),
+			name, s.Speed(), s.Seconds)
 	}
 	b.done += b.weight(c, task)
 	b.bar.Set(int(100 * b.done / b.total))
@@ -255,7 +262,8 @@ func (b *bench) start(ctx context.Context, name string, s work.Session) (*worker
 	return p, nil
 }
 
-// compareModels lets programs continue a fixed prompt greedily and says when they disagree: they would not hold the same model.
+// compareModels lets programs continue a fixed prompt greedily and says when they disagree: they would not hold the
+// same model.
 func (b *bench) compareModels(ctx context.Context, crew []*worker.Process) error {
 	for _, p := range crew {
 		name := p.Hello.Entry
@@ -295,6 +303,7 @@ func (b *bench) measure(ctx context.Context) (work.Machine, error) {
 		return work.Machine{}, fmt.Errorf("measuring the machine: %w", err)
 	}
 	best := &b.report.Machine
-	best.Bandwidth, best.FLOPS, best.FLOPS16 = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS), max(best.FLOPS16, f.FLOPS16)
+	best.Bandwidth, best.FLOPS, best.FLOPS16 = max(best.Bandwidth, f.Bandwidth), max(best.FLOPS, f.FLOPS),
+		max(best.FLOPS16, f.FLOPS16)
 	return work.Machine{Bandwidth: f.Bandwidth, FLOPS: f.FLOPS, FLOPS16: f.FLOPS16}, nil
 }

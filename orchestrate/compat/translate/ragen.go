@@ -9,24 +9,29 @@ import (
 // tasks are RAGEN's task configurations, as what they change of its base; "!" says why one cannot be translated.
 var tasks = map[string]string{
 	"base": "", "ppo_trainer": "trainer.project_name=verl_examples",
-	"_1_bandit": "trainer.experiment_name=bandit-base actor_rollout_ref.rollout.response_length=500 agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 " +
-		"es_manager.train.env_configs.tags=[Bandit] es_manager.val.env_configs.tags=[Bandit,BanditTest] es_manager.val.env_configs.n_groups=[256,256]",
+	"_1_bandit": "trainer.experiment_name=bandit-base actor_rollout_ref.rollout.response_length=500 " +
+		"agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 es_manager.train.env_configs.tags=[Bandit] " +
+		"es_manager.val.env_configs.tags=[Bandit,BanditTest] es_manager.val.env_configs.n_groups=[256,256]",
 	"_2_sokoban": "trainer.experiment_name=sokoban-main",
-	"_3_frozen_lake": "trainer.experiment_name=frozenlake-main es_manager.train.env_configs.tags=[CoordFrozenLake] es_manager.val.env_configs.tags=[CoordFrozenLake] " +
-		"custom_envs.CoordFrozenLake.env_config.success_rate=1 custom_envs.CoordFrozenLake.env_config.observation_format=grid_coord",
-	"_4_countdown": "trainer.experiment_name=countdown agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 es_manager.train.env_configs.tags=[Countdown] " +
-		"es_manager.val.env_configs.tags=[Countdown]",
-	"_8_sudoku": "trainer.experiment_name=sudoku-main es_manager.train.env_configs.tags=[SimpleSudoku] es_manager.val.env_configs.tags=[SimpleSudoku] " +
-		"es_manager.val.env_groups=32 es_manager.val.group_size=16 es_manager.val.env_configs.n_groups=[32]",
-	"_9_2048": "trainer.experiment_name=2048 agent_proxy.max_turn=800 agent_proxy.max_actions_per_turn=1 actor_rollout_ref.rollout.max_model_len=8192 " +
-		"actor_rollout_ref.rollout.response_length=256 es_manager.train.env_configs.tags=[game_2048] es_manager.val.env_configs.tags=[game_2048]",
-	"_10_rubikscube": "trainer.experiment_name=rubikscube actor_rollout_ref.rollout.response_length=500 agent_proxy.max_turn=25 agent_proxy.max_actions_per_turn=4 " +
-		"es_manager.train.env_configs.tags=[rubikscube] es_manager.val.env_configs.tags=[rubikscube]",
+	"_3_frozen_lake": "trainer.experiment_name=frozenlake-main es_manager.train.env_configs.tags=[CoordFrozenLake] " +
+		"es_manager.val.env_configs.tags=[CoordFrozenLake] custom_envs.CoordFrozenLake.env_config.success_rate=1 " +
+		"custom_envs.CoordFrozenLake.env_config.observation_format=grid_coord",
+	"_4_countdown": "trainer.experiment_name=countdown agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 " +
+		"es_manager.train.env_configs.tags=[Countdown] es_manager.val.env_configs.tags=[Countdown]",
+	"_8_sudoku": "trainer.experiment_name=sudoku-main es_manager.train.env_configs.tags=[SimpleSudoku] " +
+		"es_manager.val.env_configs.tags=[SimpleSudoku] es_manager.val.env_groups=32 es_manager.val.group_size=16 " +
+		"es_manager.val.env_configs.n_groups=[32]",
+	"_9_2048": "trainer.experiment_name=2048 agent_proxy.max_turn=800 agent_proxy.max_actions_per_turn=1 " +
+		"actor_rollout_ref.rollout.max_model_len=8192 actor_rollout_ref.rollout.response_length=256 " +
+		"es_manager.train.env_configs.tags=[game_2048] es_manager.val.env_configs.tags=[game_2048]",
+	"_10_rubikscube": "trainer.experiment_name=rubikscube actor_rollout_ref.rollout.response_length=500 " +
+		"agent_proxy.max_turn=25 agent_proxy.max_actions_per_turn=4 es_manager.train.env_configs.tags=[rubikscube] " +
+		"es_manager.val.env_configs.tags=[rubikscube]",
 	"_5_metamathqa": "es_manager.train.env_configs.tags=[MetamathQA] es_manager.val.env_configs.tags=[MetamathQA]",
 	"_9_search":     "es_manager.train.env_configs.tags=[SearchQA] es_manager.val.env_configs.tags=[SearchQA]",
 	"_6_webshop":    "!" + registryOnly, "webshop_full": "!" + registryOnly, "_7_lean": "!" + registryOnly,
-	"_10_deepcoder": "trainer.experiment_name=deepcoder agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 es_manager.train.env_configs.tags=[DeepCoder] " +
-		"es_manager.val.env_configs.tags=[DeepCoder]",
+	"_10_deepcoder": "trainer.experiment_name=deepcoder agent_proxy.max_turn=1 agent_proxy.max_actions_per_turn=1 " +
+		"es_manager.train.env_configs.tags=[DeepCoder] es_manager.val.env_configs.tags=[DeepCoder]",
 }
 
 // metaMath asks the questions of a data set that RAGEN downloads and Gyre prepares once.
@@ -36,11 +41,12 @@ const (
 )
 
 const (
-	registryOnly = "RAGEN's own environment can be played over a pipe where its package is installed (docs/environments.md): name it in [[envs]]"
-	memoryOnly   = "a matter of memory or speed on GPUs; results do not depend on it"
-	noRay        = "Gyre is one program: it has no Ray and no workers to place"
-	noVLLM       = "Gyre samples with the engine that it trains with: there is no second one to set up"
-	together     = "together with the other keys of this section"
+	registryOnly = "RAGEN's own environment can be played over a pipe where its package is installed " +
+		"(docs/environments.md): name it in [[envs]]"
+	memoryOnly = "a matter of memory or speed on GPUs; results do not depend on it"
+	noRay      = "Gyre is one program: it has no Ray and no workers to place"
+	noVLLM     = "Gyre samples with the engine that it trains with: there is no second one to set up"
+	together   = "together with the other keys of this section"
 )
 
 // ragen are the keys of RAGEN's base.yaml and envs.yaml and of verl's ppo_trainer. Keys whose How is "together…" are
@@ -82,9 +88,12 @@ var ragen = []Section{
 			func(t *translation, key string, v any) { t.put("analysis.paper_ranks", v, key) }},
 		{"trainer.nnodes system.CUDA_VISIBLE_DEVICES trainer.device", "",
 			"where to compute is model.device; the variable CUDA_VISIBLE_DEVICES holds as usual", nil},
-		{"trainer.rollout_data_dir trainer.validation_data_dir trainer.local_log_dir trainer.log_val_generations trainer.generations_to_log_to_wandb.*", "", "every episode is in rollouts/ of the run's folder (run.save_rollouts)", nil},
+		{"trainer.rollout_data_dir trainer.validation_data_dir trainer.local_log_dir trainer.log_val_generations " +
+			"trainer.generations_to_log_to_wandb.*", "",
+			"every episode is in rollouts/ of the run's folder (run.save_rollouts)", nil},
 		{"trainer.log_group_rv_table", "", "the table of group spreads is always written", nil},
-		{"trainer.balance_batch trainer.use_legacy_worker_impl trainer.ray_wait_register_center_timeout trainer.del_local_ckpt_after_load trainer.default_hdfs_dir", "", noRay, nil},
+		{"trainer.balance_batch trainer.use_legacy_worker_impl trainer.ray_wait_register_center_timeout " +
+			"trainer.del_local_ckpt_after_load trainer.default_hdfs_dir", "", noRay, nil},
 		{"ray_kwargs.* ray_init.* global_profiler.* profiler.*", "", noRay, nil},
 	}},
 	{"The model", []Rule{
@@ -102,17 +111,24 @@ var ragen = []Section{
 			}},
 		{"actor_rollout_ref.model.enable_gradient_checkpointing", "actor.recompute_activations", "", nil},
 		{"critic.model.enable_gradient_checkpointing", "", "follows actor.recompute_activations", nil},
-		{"lora.* actor_rollout_ref.model.lora_rank actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.target_modules critic.model.lora_rank critic.model.lora_alpha", "", "all weights are trained", nil},
+		{"lora.* actor_rollout_ref.model.lora_rank actor_rollout_ref.model.lora_alpha " +
+			"actor_rollout_ref.model.target_modules critic.model.lora_rank critic.model.lora_alpha", "",
+			"all weights are trained", nil},
 		{"actor_rollout_ref.model.* critic.model.*", "", memoryOnly, nil},
 		{"enable_response_mask", "", "what the policy did not sample is never trained on", nil},
 	}},
 	{"Environments", []Rule{
-		{"es_manager.train.env_groups es_manager.train.group_size es_manager.train.env_configs.tags es_manager.train.env_configs.n_groups", "[[envs]] tag, groups, group_size", "one table for every tag", nil},
-		{"es_manager.val.env_groups es_manager.val.group_size es_manager.val.env_configs.tags es_manager.val.env_configs.n_groups", "[[validation.envs]] tag, groups, group_size", "one table for every tag", nil},
+		{"es_manager.train.env_groups es_manager.train.group_size es_manager.train.env_configs.tags " +
+			"es_manager.train.env_configs.n_groups", "[[envs]] tag, groups, group_size", "one table for every tag",
+			nil},
+		{"es_manager.val.env_groups es_manager.val.group_size es_manager.val.env_configs.tags " +
+			"es_manager.val.env_configs.n_groups", "[[validation.envs]] tag, groups, group_size",
+			"one table for every tag", nil},
 		{"agent_proxy.max_turn", "[[envs]] max_turns", "", nil},
 		{"agent_proxy.max_actions_per_turn", "[[envs]] max_actions_per_turn", "", nil},
 		{"custom_envs.*", "[[envs]] max_actions, options",
-			"max_actions_per_traj and env_config of the tags that are played; types, instructions and workers are Gyre's own", nil},
+			"max_actions_per_traj and env_config of the tags that are played; types, instructions and workers are " +
+				"Gyre's own", nil},
 		{"es_manager.format_penalty", "rollout.format_penalty", "", nil},
 		{"es_manager.*", "",
 			"environments are Go code in this process: rollout.env_workers says how many are stepped at once", nil},
@@ -197,8 +213,12 @@ var ragen = []Section{
 		{"algorithm.zero_task_advantage", "algorithm.zero_task_advantage", "", nil},
 		{"algorithm.soft_advantage_reweight", "algorithm.soft_reweight", "", nil},
 		{"grpo_advantage_length_weight", "algorithm.length_weight", "", nil},
-		{"actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.kl_loss_coef actor_rollout_ref.actor.kl_loss_type actor_rollout_ref.actor.use_ref", "algorithm.kl_coef, algorithm.kl_estimator", "0 where use_kl_loss or use_ref is false", nil},
-		{"algorithm.use_kl_in_reward algorithm.kl_penalty algorithm.kl_ctrl.type algorithm.kl_ctrl.kl_coef algorithm.kl_ctrl.horizon algorithm.kl_ctrl.target_kl", "algorithm.kl_in, algorithm.kl_*", "where use_kl_in_reward is true", nil},
+		{"actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.kl_loss_coef " +
+			"actor_rollout_ref.actor.kl_loss_type actor_rollout_ref.actor.use_ref",
+			"algorithm.kl_coef, algorithm.kl_estimator", "0 where use_kl_loss or use_ref is false", nil},
+		{"algorithm.use_kl_in_reward algorithm.kl_penalty algorithm.kl_ctrl.type algorithm.kl_ctrl.kl_coef " +
+			"algorithm.kl_ctrl.horizon algorithm.kl_ctrl.target_kl", "algorithm.kl_in, algorithm.kl_*",
+			"where use_kl_in_reward is true", nil},
 		{"actor_rollout_ref.actor.entropy_coeff", "algorithm.entropy_coef", "", nil},
 		{"algorithm.*", "", "Gyre has no such estimator or correction", nil},
 	}},
@@ -242,7 +262,9 @@ var ragen = []Section{
 		{"critic.optim.warmup_style critic.optim.lr_scheduler_type", "critic.schedule", "",
 			func(t *translation, key string, v any) { t.put("critic.schedule", v, key) }},
 		{"actor_rollout_ref.actor.* actor_rollout_ref.ref.* critic.*", "", memoryOnly, nil},
-		{"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu log_prob_micro_batch_size_per_gpu actor_rollout_ref.rollout.log_prob_micro_batch_size", "", "log-probs come from sampling and need no pass of their own", nil},
+		{"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu log_prob_micro_batch_size_per_gpu " +
+			"actor_rollout_ref.rollout.log_prob_micro_batch_size", "",
+			"log-probs come from sampling and need no pass of their own", nil},
 	}},
 	{"Gradient analysis", []Rule{
 		{"trainer.gradient_analysis_mode", "analysis.enabled", "", nil},
@@ -393,7 +415,8 @@ func (t *translation) resume() {
 
 // regularise carries over the KL term, which is part of the loss, of the rewards, or off.
 func (t *translation) regularise() {
-	const use, ref, coef, kind = "actor_rollout_ref.actor.use_kl_loss", "actor_rollout_ref.actor.use_ref", "actor_rollout_ref.actor.kl_loss_coef", "actor_rollout_ref.actor.kl_loss_type"
+	const use, ref, coef, kind = "actor_rollout_ref.actor.use_kl_loss", "actor_rollout_ref.actor.use_ref",
+		"actor_rollout_ref.actor.kl_loss_coef", "actor_rollout_ref.actor.kl_loss_type"
 	const inReward = "algorithm.use_kl_in_reward"
 	estimator := "kl"
 	if t.verl {

@@ -26,9 +26,9 @@ func Reference() []byte {
 	}
 	b.WriteString("\n# Keys of RAGEN and verl\n")
 	write(&b, ragen)
-	b.WriteString("\n# Keys of the first RAGEN\n\nWhat `train.sh` does not say follows its rules, not Gyre's defaults: greedy validation " +
-		"every 100 steps, no filter, symmetric clipping, a penalty of 1 for replies without an action, no early stop, " +
-		"no gradient analysis.\n")
+	b.WriteString("\n# Keys of the first RAGEN\n\nWhat `train.sh` does not say follows its rules, not Gyre's " +
+		"defaults: greedy validation every 100 steps, no filter, symmetric clipping, a penalty of 1 for replies " +
+		"without an action, no early stop, no gradient analysis.\n")
 	write(&b, trainSh)
 	return b.Bytes()
 }

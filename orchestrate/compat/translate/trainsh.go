@@ -32,7 +32,8 @@ var trainSh = []Section{
 			"algorithm.kl_coef, algorithm.kl_estimator, algorithm.kl_in", "of the rewards where use_kl_loss is false",
 			nil},
 		{"training.no_think_rl", "rollout.replies",
-			"true: replies are rewritten to their bare action, which is fed back and trained on (the second RAGEN's form is rollout.think = false)", func(t *translation, key string, v any) {
+			"true: replies are rewritten to their bare action, which is fed back and trained on (the second RAGEN's " +
+				"form is rollout.think = false)", func(t *translation, key string, v any) {
 				if t.truth(key, false) {
 					t.put("rollout.replies", "action", key)
 				}
@@ -56,7 +57,8 @@ var trainSh = []Section{
 		{"training.state_masking", "", "what the policy did not sample is never trained on", nil},
 		{"training.ref_update_steps", "", "the KL reference never moves", nil},
 		{"training.use_sft training.binary_reward training.mask_state training.length_penalty", "", unusedThere, nil},
-		{"training.rollout_tp_size optimization.gpu_memory_utilization system.multi_processing system.vllm_attention_backend", "", noVLLM, nil},
+		{"training.rollout_tp_size optimization.gpu_memory_utilization system.multi_processing " +
+			"system.vllm_attention_backend", "", noVLLM, nil},
 		{"system.n_gpus", "--ranks", "an option of `gyre train`, with model.device=cuda; train.sh gives both", noop},
 		{"system.cuda_visible_devices", "", "the variable CUDA_VISIBLE_DEVICES holds as usual; train.sh sets it", nil},
 		{"trainer.project_name", "run.project", "", nil},
@@ -70,7 +72,8 @@ var trainShEnvs = map[string]source{
 	"two_armed_bandit": {tag: "TwoArmedBandit"},
 	"bandit":           {tag: "GaussianBandit"},
 	"sokoban":          {tag: "sokoban"},
-	"frozenlake":       {tag: "FrozenLake", options: map[string]any{"success_rate": 1.0 / 3}}, // slips as often to either side
+	// slips as often to either side
+	"frozenlake": {tag: "FrozenLake", options: map[string]any{"success_rate": 1.0 / 3}},
 }
 
 // trainShRules are the first RAGEN's where its words say nothing and Gyre's defaults are others.

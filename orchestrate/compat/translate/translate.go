@@ -106,7 +106,8 @@ var environment = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 func TrainSh(words []string, checks ...config.Check) (Result, error) {
 	t := newTranslation()
 	if len(words) == 0 || strings.Contains(words[0], "=") {
-		return Result{}, errors.New("expected an environment (two_armed_bandit, sokoban, frozenlake) and key=value words")
+		return Result{}, errors.New("expected an environment (two_armed_bandit, sokoban, frozenlake) and key=value " +
+			"words")
 	}
 	for _, word := range words[1:] {
 		key, value, joined := strings.Cut(word, "=")
@@ -177,7 +178,8 @@ func (t *translation) base(option, value string) error {
 			text, ok = other.(string)
 		}
 		if ok && strings.Contains(text, "${") {
-			return fmt.Errorf("%s: %s is %s: the file is not resolved; write it with `python train.py … --cfg job --resolve`", value, key, text)
+			return fmt.Errorf("%s: %s is %s: the file is not resolved; write it with `python train.py … --cfg job "+
+				"--resolve`", value, key, text)
 		}
 	}
 	return nil

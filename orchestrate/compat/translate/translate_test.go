@@ -55,18 +55,23 @@ func TestRunFromACheckpoint(t *testing.T) {
 	if step := resumed + 1; !a.Enabled || (step-1)%a.Every != 0 || c.Run.Steps != step || !a.ExitAfter {
 		t.Errorf("steps %d, analysis %+v: expected one at step %d and the end", c.Run.Steps, a, step)
 	}
-	if e := c.Envs; c.Separate() || len(e) != 1 || e[0].Tag != "CoordSokoban" || e[0].Groups != 32 || e[0].GroupSize != 16 || e[0].MaxTurns != 5 || e[0].MaxActionsPerTurn != 2 {
+	if e := c.Envs; c.Separate() || len(e) != 1 || e[0].Tag != "CoordSokoban" || e[0].Groups != 32 ||
+		e[0].GroupSize != 16 || e[0].MaxTurns != 5 || e[0].MaxActionsPerTurn != 2 {
 		t.Errorf("the batch is that of %+v, separate %v", e, c.Separate())
 	}
-	want := config.Filter{Strategy: "top_p", Value: 0.9, ProbMode: "softmax", Metric: "reward_variance", Type: "largest", IncludeZero: true, SelectionEps: 0.01, LossScaling: "none"}
-	if c.Filter != want || c.Algorithm.KLCoef != 0 || c.Algorithm.Advantage != "gae" || c.Algorithm.EntropyCoef != 0.001 || a.NumBuckets != 6 || a.Buckets != "quantile" {
+	want := config.Filter{Strategy: "top_p", Value: 0.9, ProbMode: "softmax", Metric: "reward_variance",
+		Type: "largest", IncludeZero: true, SelectionEps: 0.01, LossScaling: "none"}
+	if c.Filter != want || c.Algorithm.KLCoef != 0 || c.Algorithm.Advantage != "gae" ||
+		c.Algorithm.EntropyCoef != 0.001 || a.NumBuckets != 6 || a.Buckets != "quantile" {
 		t.Errorf("filter %+v, algorithm %+v, analysis %+v", c.Filter, c.Algorithm, a)
 	}
-	if c.Run.Name != "sokoban-PPO-filter-topp09-grad-from-ckpt100" || c.Run.Output != "model_saving/gradient_analysis/sokoban/PPO/filter" || c.Run.SaveEvery != -1 ||
+	if c.Run.Name != "sokoban-PPO-filter-topp09-grad-from-ckpt100" ||
+		c.Run.Output != "model_saving/gradient_analysis/sokoban/PPO/filter" || c.Run.SaveEvery != -1 ||
 		c.Run.ValidateEvery != 0 || c.Run.ValidateFirst || c.Model.Path != "models/Qwen2.5-3B" {
 		t.Errorf("run %+v, model %s", c.Run, c.Model.Path)
 	}
-	for _, key := range []string{"ray_kwargs.ray_init.num_cpus", "system.CUDA_VISIBLE_DEVICES", "actor_rollout_ref.rollout.gpu_memory_utilization",
+	for _, key := range []string{"ray_kwargs.ray_init.num_cpus", "system.CUDA_VISIBLE_DEVICES",
+		"actor_rollout_ref.rollout.gpu_memory_utilization",
 		"actor_rollout_ref.actor.entropy_from_logits_with_chunking", "CUDA_VISIBLE_DEVICES"} {
 		if !slices.ContainsFunc(r.Unused, func(u Unused) bool { return u.Key == key && u.Why != "" }) {
 			t.Errorf("%s is not named as without counterpart", key)
@@ -94,7 +99,8 @@ func TestSettingsThatActTogether(t *testing.T) {
 		"actor_rollout_ref.actor.use_kl_loss=True": func(c *config.Config) bool {
 			return c.Algorithm.KLCoef == 0.001 && c.Algorithm.KLEstimator == "k1" && c.Algorithm.KLIn == "loss"
 		},
-		"actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.03 actor_rollout_ref.actor.kl_loss_type=low_var_kl": func(c *config.Config) bool {
+		"actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.03 " +
+			"actor_rollout_ref.actor.kl_loss_type=low_var_kl": func(c *config.Config) bool {
 			return c.Algorithm.KLCoef == 0.03 && c.Algorithm.KLEstimator == "k3"
 		},
 		"actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.use_ref=False": func(c *config.Config) bool { return c.Algorithm.KLCoef == 0 },
@@ -116,21 +122,36 @@ func TestSettingsThatActTogether(t *testing.T) {
 		"agent_proxy.context_window_mode=limited_multi_turn agent_proxy.max_context_window=5": func(c *config.Config) bool {
 			return c.Rollout.Context == "window" && c.Rollout.Window == 5
 		},
-		"agent_proxy.max_context_window=5": func(c *config.Config) bool { return c.Rollout.Context == "full" && c.Rollout.Window == 0 },
-		"agent_proxy.enable_think=False":   func(c *config.Config) bool { return !c.Rollout.Think && c.Rollout.Replies == "sampled" },
+		"agent_proxy.max_context_window=5": func(c *config.Config) bool {
+			return c.Rollout.Context == "full" &&
+				c.Rollout.Window == 0
+		},
+		"agent_proxy.enable_think=False": func(c *config.Config) bool {
+			return !c.Rollout.Think &&
+				c.Rollout.Replies == "sampled"
+		},
 		"collapse_detection.compute_freq=5 collapse_detection.num_samples=all": func(c *config.Config) bool {
 			return c.Collapse.Every == 5 && c.Collapse.Samples == 4096
 		},
-		"algorithm.adv_estimator=grpo data.train_files=/d/train.parquet data.val_files=[/d/test.parquet] data.train_batch_size=32 data.max_prompt_length=512 data.max_response_length=1024 actor_rollout_ref.model.path=/m actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 trainer.save_freq=20 trainer.test_freq=5 trainer.total_epochs=10": func(c *config.Config) bool {
+		"algorithm.adv_estimator=grpo data.train_files=/d/train.parquet data.val_files=[/d/test.parquet] " +
+			"data.train_batch_size=32 data.max_prompt_length=512 data.max_response_length=1024 " +
+			"actor_rollout_ref.model.path=/m actor_rollout_ref.actor.use_kl_loss=True " +
+			"actor_rollout_ref.actor.kl_loss_coef=0.001 actor_rollout_ref.rollout.name=vllm " +
+			"actor_rollout_ref.rollout.n=8 trainer.save_freq=20 trainer.test_freq=5 trainer.total_epochs=10": func(c *config.Config) bool {
 			e, v := c.Envs[0], c.Validation.Envs[0]
-			return e.Tag == "Dataset" && e.Groups == 32 && e.GroupSize == 8 && e.MaxTurns == 1 && e.Options["file"] == "/d/train.parquet" && v.Options["file"] == "/d/test.parquet" &&
+			return e.Tag == "Dataset" && e.Groups == 32 && e.GroupSize == 8 && e.MaxTurns == 1 &&
+				e.Options["file"] == "/d/train.parquet" && v.Options["file"] == "/d/test.parquet" &&
 				c.Model.Path == "/m" && c.Run.SaveEvery == 20 && c.Rollout.MaxLength == 1536
 		},
 		"--config-name=_1_bandit": func(c *config.Config) bool {
-			return len(c.Validation.Envs) == 2 && c.Validation.Envs[1].Tag == "BanditTest" && c.Validation.Envs[1].Groups == 256
+			return len(c.Validation.Envs) == 2 && c.Validation.Envs[1].Tag == "BanditTest" &&
+				c.Validation.Envs[1].Groups == 256
 		},
-		"es_manager.train.env_configs.tags=[SimpleSokoban,FrozenLake] es_manager.train.env_configs.n_groups=[6,2] custom_envs.SimpleSokoban.env_config.dim_x=8 custom_envs.SimpleSokoban.env_config.dim_y=7 custom_envs.SimpleSokoban.env_config.num_boxes=2 custom_envs.FrozenLake.max_actions_per_traj=20": func(c *config.Config) bool {
-			return len(c.Envs) == 2 && c.Envs[0].Groups == 6 && reflect.DeepEqual(c.Envs[0].Options, map[string]any{"num_boxes": int64(2), "size": []any{int64(8), int64(7)}}) && c.Envs[1].MaxActions == 20
+		"es_manager.train.env_configs.tags=[SimpleSokoban,FrozenLake] es_manager.train.env_configs.n_groups=[6,2] " +
+			"custom_envs.SimpleSokoban.env_config.dim_x=8 custom_envs.SimpleSokoban.env_config.dim_y=7 " +
+			"custom_envs.SimpleSokoban.env_config.num_boxes=2 custom_envs.FrozenLake.max_actions_per_traj=20": func(c *config.Config) bool {
+			return len(c.Envs) == 2 && c.Envs[0].Groups == 6 && reflect.DeepEqual(c.Envs[0].Options,
+				map[string]any{"num_boxes": int64(2), "size": []any{int64(8), int64(7)}}) && c.Envs[1].MaxActions == 20
 		},
 	} {
 		if r := translated(t, words); !check(r.Config) {
@@ -157,7 +178,8 @@ es_manager:
 `)
 	r := translated(t, "--yaml "+path+" trainer.total_training_steps=5")
 	c := r.Config
-	if c.Run.Steps != 5 || c.Run.Name != "a-b" || c.Actor.LR != 1e-6 || c.Actor.Betas != [2]float64{0.9, 0.95} || c.Algorithm.KLCoef != 0.01 || c.Envs[0].GroupSize != 8 ||
+	if c.Run.Steps != 5 || c.Run.Name != "a-b" || c.Actor.LR != 1e-6 || c.Actor.Betas != [2]float64{0.9, 0.95} ||
+		c.Algorithm.KLCoef != 0.01 || c.Envs[0].GroupSize != 8 ||
 		c.Validation.Envs[0].Groups != 32 || c.Separate() {
 		t.Errorf("%s", r.Document)
 	}
@@ -171,23 +193,29 @@ es_manager:
 }
 
 func TestTrainSh(t *testing.T) {
-	r, err := TrainSh(strings.Fields("two_armed_bandit model.base_model=Qwen/Qwen2.5-3B-Instruct model.experiment_name=x training.micro_batch_size=4 " +
-		"training.train_batch_size=32 training.ppo_batch_size=32 training.max_turns=1 training.n_rollout=1 optimization.kl_coef=0.001 optimization.adv_estimator=brpo " +
+	r, err := TrainSh(strings.Fields("two_armed_bandit model.base_model=Qwen/Qwen2.5-3B-Instruct " +
+		"model.experiment_name=x training.micro_batch_size=4 training.train_batch_size=32 training.ppo_batch_size=32 " +
+		"training.max_turns=1 training.n_rollout=1 optimization.kl_coef=0.001 optimization.adv_estimator=brpo " +
 		"training.val_data_num="))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := r.Config
-	if e := c.Envs[0]; e.Tag != "TwoArmedBandit" || e.Groups != 32 || e.GroupSize != 1 || e.MaxTurns != 1 || c.Validation.Envs[0].Groups != 500 || c.Rollout.FormatPenalty != 0 ||
-		c.Algorithm.Advantage != "brpo" || c.Algorithm.KLEstimator != "k3" || c.Actor.ClipHigh != 0.2 || c.Run.Steps != 5*(10000/32) || c.Rollout.MaxLength != 400+400+200 || c.Analysis.Enabled {
+	if e := c.Envs[0]; e.Tag != "TwoArmedBandit" || e.Groups != 32 || e.GroupSize != 1 || e.MaxTurns != 1 ||
+		c.Validation.Envs[0].Groups != 500 || c.Rollout.FormatPenalty != 0 ||
+		c.Algorithm.Advantage != "brpo" || c.Algorithm.KLEstimator != "k3" || c.Actor.ClipHigh != 0.2 ||
+		c.Run.Steps != 5*(10000/32) || c.Rollout.MaxLength != 400+400+200 || c.Analysis.Enabled {
 		t.Errorf("%s", r.Document)
 	}
-	r, err = TrainSh(strings.Fields("frozenlake rl_or_sft=sft sft.output_dir=models/sft/frozenlake/Qwen2.5-3B-Instruct sft.training.base_model=Qwen/Qwen2.5-3B-Instruct " +
-		"sft.training.experiment_name=y sft.data_generation.train_size=2000 sft.data_generation.test_size=200 sft.training.epochs=5 training.n_rollout=1"))
+	r, err = TrainSh(strings.Fields("frozenlake rl_or_sft=sft " +
+		"sft.output_dir=models/sft/frozenlake/Qwen2.5-3B-Instruct sft.training.base_model=Qwen/Qwen2.5-3B-Instruct " +
+		"sft.training.experiment_name=y sft.data_generation.train_size=2000 sft.data_generation.test_size=200 " +
+		"sft.training.epochs=5 training.n_rollout=1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c = r.Config; c.Run.Output != "models/sft/frozenlake" || c.Run.Name != "Qwen2.5-3B-Instruct" || c.SFT.Episodes != 2000 || c.SFT.ValidationEpisodes != 200 || c.SFT.Epochs != 5 ||
+	if c = r.Config; c.Run.Output != "models/sft/frozenlake" || c.Run.Name != "Qwen2.5-3B-Instruct" ||
+		c.SFT.Episodes != 2000 || c.SFT.ValidationEpisodes != 200 || c.SFT.Epochs != 5 ||
 		c.Model.Path != "models/Qwen2.5-3B-Instruct" || c.Rollout.FormatPenalty != -1 {
 		t.Errorf("%s", r.Document)
 	}
@@ -196,23 +224,31 @@ func TestTrainSh(t *testing.T) {
 // Every command of the base experiments, at every size that stands there.
 func TestBaseExperiments(t *testing.T) {
 	for _, env := range []string{"two_armed_bandit", "sokoban", "frozenlake"} {
-		shape := "training.micro_batch_size=4 training.train_batch_size=4 training.ppo_batch_size=32 training.max_turns=5 training.n_rollout=8"
+		shape := "training.micro_batch_size=4 training.train_batch_size=4 training.ppo_batch_size=32 " +
+			"training.max_turns=5 training.n_rollout=8"
 		if env == "two_armed_bandit" {
-			shape = "training.micro_batch_size=4 training.train_batch_size=32 training.ppo_batch_size=32 training.max_turns=1 training.n_rollout=1"
+			shape = "training.micro_batch_size=4 training.train_batch_size=32 training.ppo_batch_size=32 " +
+				"training.max_turns=1 training.n_rollout=1"
 		}
 		for _, size := range []string{"0.5B", "1.5B", "3B", "7B"} {
 			model := "Qwen/Qwen2.5-" + size + "-Instruct"
 			for kind, words := range map[string]string{
-				"main":     "model.base_model=" + model + " model.experiment_name=a_main " + shape + " optimization.kl_coef=0.001 optimization.adv_estimator=brpo system.n_gpus=2",
-				"no_think": "model.base_model=" + model + " model.experiment_name=a " + shape + " training.no_think_rl=True optimization.kl_coef=0.001 optimization.adv_estimator=brpo",
-				"sft": "rl_or_sft=sft sft.output_dir=models/sft/" + env + "/x sft.training.base_model=" + model + " sft.training.experiment_name=a sft.data_generation.train_size=2000 " +
-					"sft.data_generation.test_size=200 sft.training.micro_batch_size=4 sft.training.epochs=5 training.val_batch_size=10 training.val_data_num= training.n_rollout=1 " +
+				"main": "model.base_model=" + model + " model.experiment_name=a_main " + shape +
+					" optimization.kl_coef=0.001 optimization.adv_estimator=brpo system.n_gpus=2",
+				"no_think": "model.base_model=" + model + " model.experiment_name=a " + shape +
+					" training.no_think_rl=True optimization.kl_coef=0.001 optimization.adv_estimator=brpo",
+				"sft": "rl_or_sft=sft sft.output_dir=models/sft/" + env + "/x sft.training.base_model=" + model + " " +
+					"sft.training.experiment_name=a sft.data_generation.train_size=2000 " +
+					"sft.data_generation.test_size=200 sft.training.micro_batch_size=4 sft.training.epochs=5 " +
+					"training.val_batch_size=10 training.val_data_num= training.n_rollout=1 " +
 					"optimization.adv_estimator=brpo",
 			} {
 				r, err := TrainSh(append([]string{env}, strings.Fields(words)...))
 				if err != nil {
 					t.Errorf("%s %s: %v", env, words, err)
-				} else if r.Config.Model.Path != "models/Qwen2.5-"+size+"-Instruct" || (kind == "sft") != (r.Config.SFT.Episodes == 2000) || (kind == "no_think") != (r.Config.Rollout.Replies == "action") {
+				} else if r.Config.Model.Path != "models/Qwen2.5-"+size+"-Instruct" ||
+					(kind == "sft") != (r.Config.SFT.Episodes == 2000) ||
+					(kind == "no_think") != (r.Config.Rollout.Replies == "action") {
 					t.Errorf("%s %s becomes\n%s", env, words, r.Document)
 				}
 			}
@@ -243,7 +279,8 @@ func TestErrors(t *testing.T) {
 	if _, err := TrainSh([]string{"chess"}); err == nil || !strings.Contains(err.Error(), "chess is no environment") {
 		t.Errorf("another environment: %v", err)
 	}
-	if _, err := TrainSh([]string{"sokoban", "training.max_turn=3"}); err == nil || !strings.Contains(err.Error(), "did you mean training.max_turns?") {
+	if _, err := TrainSh([]string{"sokoban", "training.max_turn=3"}); err == nil ||
+		!strings.Contains(err.Error(), "did you mean training.max_turns?") {
 		t.Errorf("an unknown key of train.sh: %v", err)
 	}
 	r := translated(t, "trainer.total_trainig_steps=3 seed.train=1")
@@ -255,17 +292,21 @@ func TestErrors(t *testing.T) {
 // What verl's words become is what scripts/run_grpo.sh makes of the same words.
 func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 	dir := t.TempDir()
-	train, test, stub, said := filepath.Join(dir, "train.jsonl"), filepath.Join(dir, "test.jsonl"), filepath.Join(dir, "gyre"), filepath.Join(dir, "said")
+	train, test, stub, said := filepath.Join(dir, "train.jsonl"), filepath.Join(dir, "test.jsonl"),
+		filepath.Join(dir, "gyre"), filepath.Join(dir, "said")
 	row := `{"prompt": [{"role": "user", "content": "1 + 1?"}], "reward_model": {"ground_truth": "2"}}` + "\n"
-	for path, text := range map[string]string{train: strings.Repeat(row, 470), test: strings.Repeat(row, 30), stub: "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + said + "\n"} {
+	for path, text := range map[string]string{train: strings.Repeat(row, 470), test: strings.Repeat(row, 30),
+		stub: "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + said + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const grpo = "algorithm.adv_estimator=grpo data.train_batch_size=16 data.max_prompt_length=512 data.max_response_length=1024 actor_rollout_ref.model.path=models/M " +
-		"actor_rollout_ref.actor.optim.lr=2e-6 actor_rollout_ref.model.enable_gradient_checkpointing=True actor_rollout_ref.actor.ppo_mini_batch_size=8 " +
-		"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.002 " +
-		"actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=4 trainer.total_epochs=3 " +
+	const grpo = "algorithm.adv_estimator=grpo data.train_batch_size=16 data.max_prompt_length=512 " +
+		"data.max_response_length=1024 actor_rollout_ref.model.path=models/M actor_rollout_ref.actor.optim.lr=2e-6 " +
+		"actor_rollout_ref.model.enable_gradient_checkpointing=True actor_rollout_ref.actor.ppo_mini_batch_size=8 " +
+		"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.actor.use_kl_loss=True " +
+		"actor_rollout_ref.actor.kl_loss_coef=0.002 actor_rollout_ref.rollout.name=vllm " +
+		"actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=4 trainer.total_epochs=3 " +
 		"trainer.save_freq=20 trainer.test_freq=5 custom_reward_function.path=utils/rewards.py custom_reward_function.name=compute_correctness_score"
 	words := append(strings.Fields(grpo), "data.train_files="+train, "data.val_files="+test)
 	script := exec.Command("bash", append([]string{"../../../scripts/run_grpo.sh"}, words...)...)
@@ -278,7 +319,8 @@ func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(arguments)), "\n")
-	run, err := config.Load(lines[1], slices.DeleteFunc(lines[2:], func(w string) bool { return strings.HasPrefix(w, "--") || w == "8" }))
+	run, err := config.Load(lines[1], slices.DeleteFunc(lines[2:],
+		func(w string) bool { return strings.HasPrefix(w, "--") || w == "8" }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +328,10 @@ func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The script measures the components besides, names the run, keeps more checkpoints and takes verl's project for none.
-	run.Components, run.Rewards, run.Run.Name, run.Checkpoint.Keep, run.Run.Project = r.Config.Components, r.Config.Rewards, r.Config.Run.Name, r.Config.Checkpoint.Keep, r.Config.Run.Project
+	// The script measures the components besides, names the run, keeps more checkpoints and takes verl's project for
+	// none.
+	run.Components, run.Rewards, run.Run.Name, run.Checkpoint.Keep, run.Run.Project = r.Config.Components,
+		r.Config.Rewards, r.Config.Run.Name, r.Config.Checkpoint.Keep, r.Config.Run.Project
 	run.Validation.Tracking = false
 	texts := [2][]byte{}
 	for i, c := range []*config.Config{r.Config, run} {
@@ -298,21 +342,30 @@ func TestVerlIsWhatTheScriptRuns(t *testing.T) {
 	if differ, err := config.Compare(texts[0], texts[1]); err != nil || len(differ) > 0 {
 		t.Errorf("the script's run differs (%v):\n%v", err, differ)
 	}
-	if got := r.Config.Rewards; len(got) != 1 || !strings.HasSuffix(show(got[0].Options["command"]), "scripts/reward_command.py,utils/rewards.py,compute_correctness_score]") {
+	if got := r.Config.Rewards; len(got) != 1 || !strings.HasSuffix(show(got[0].Options["command"]),
+		"scripts/reward_command.py,utils/rewards.py,compute_correctness_score]") {
 		t.Errorf("the reward is %+v", got)
 	}
 }
 
-// The programs of verl and of rldynamic stand for what they do beside training; a file may be verl's own, which is not here.
+// The programs of verl and of rldynamic stand for what they do beside training; a file may be verl's own, which is not
+// here.
 func TestPrograms(t *testing.T) {
 	for words, check := range map[string]func(c *config.Config) bool{
-		"python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool { return c.Components.Save == "projection" && c.Components.Link == "." },
-		"python -m custom_training.custom_main_ppo_2 --config config/ppo_trainer.yaml data.train_batch_size=4 actor_rollout_ref.rollout.n=2": func(c *config.Config) bool {
+		"python -m custom_training.custom_main_ppo --config config/ppo_trainer.yaml data.train_batch_size=4 " +
+			"actor_rollout_ref.rollout.n=2": func(c *config.Config) bool {
+			return c.Components.Save == "projection" &&
+				c.Components.Link == "."
+		},
+		"python -m custom_training.custom_main_ppo_2 --config config/ppo_trainer.yaml data.train_batch_size=4 " +
+			"actor_rollout_ref.rollout.n=2": func(c *config.Config) bool {
 			return !c.Components.Enabled && c.Components.Tracking && c.Components.Data == "math500"
 		},
-		"python3 -m verl.trainer.main_ppo data.train_batch_size=4 actor_rollout_ref.rollout.n=2 trainer.n_gpus_per_node=8 actor_rollout_ref.rollout.val_kwargs.do_sample=True " +
+		"python3 -m verl.trainer.main_ppo data.train_batch_size=4 actor_rollout_ref.rollout.n=2 " +
+			"trainer.n_gpus_per_node=8 actor_rollout_ref.rollout.val_kwargs.do_sample=True " +
 			"actor_rollout_ref.rollout.val_kwargs.temperature=0.6": func(c *config.Config) bool {
-			return c.Actor.MiniBatch == 8 && c.Validation.Temperature == 0.6 && !c.Rollout.Think && c.Rollout.Prompt == "compact"
+			return c.Actor.MiniBatch == 8 && c.Validation.Temperature == 0.6 && !c.Rollout.Think &&
+				c.Rollout.Prompt == "compact"
 		},
 	} {
 		if r := translated(t, words); !check(r.Config) {
@@ -320,10 +373,14 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 	r := translated(t, "python3 -m verl.trainer.main_ppo data.train_batch_size=4 trainer.n_gpus_per_node=8")
-	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "--ranks 8 model.device=cuda") }) {
+	if !slices.ContainsFunc(r.Notes, func(n string) bool {
+		return strings.Contains(n,
+			"--ranks 8 model.device=cuda")
+	}) {
 		t.Errorf("notes %q", r.Notes)
 	}
-	if _, err := Words(strings.Fields("python3 -m verl.trainer.main_dpo a=1")); err == nil || !strings.Contains(err.Error(), "verl.trainer.main_ppo") {
+	if _, err := Words(strings.Fields("python3 -m verl.trainer.main_dpo a=1")); err == nil ||
+		!strings.Contains(err.Error(), "verl.trainer.main_ppo") {
 		t.Errorf("another program: %v", err)
 	}
 }
@@ -366,7 +423,8 @@ func TestTables(t *testing.T) {
 	}
 	page, err := os.ReadFile("../../../docs/from-ragen.md")
 	if err != nil || !bytes.Equal(page, Reference()) {
-		t.Errorf("docs/from-ragen.md is not what the tables say (%v): run go generate ./orchestrate/compat/translate", err)
+		t.Errorf("docs/from-ragen.md is not what the tables say (%v): run go generate ./orchestrate/compat/translate",
+			err)
 	}
 }
 
@@ -392,7 +450,8 @@ func TestMissingDataIsANote(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, notes := string(result.Document), strings.Join(result.Notes, "\n")
-	if !strings.Contains(text, `problems = "data/metamathqa/train.jsonl"`) || !strings.Contains(notes, "gyre data prepare metamathqa") {
+	if !strings.Contains(text, `problems = "data/metamathqa/train.jsonl"`) || !strings.Contains(notes,
+		"gyre data prepare metamathqa") {
 		t.Errorf("document and notes:\n%s\n%s", text, notes)
 	}
 }

@@ -23,7 +23,8 @@ const fixedFolders = " components.data=math500 components.link=."
 func (t *translation) module(name string) error {
 	settings, known := modules[name]
 	if !known {
-		return fmt.Errorf("-m %s is no program that can be translated: expected verl.trainer.main_ppo, custom_training.custom_main_ppo or _2", name)
+		return fmt.Errorf("-m %s is no program that can be translated: expected verl.trainer.main_ppo, "+
+			"custom_training.custom_main_ppo or _2", name)
 	}
 	t.verl = true
 	for _, word := range strings.Fields(settings) {

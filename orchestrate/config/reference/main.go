@@ -96,7 +96,8 @@ func page(source string) ([]byte, error) {
 func row(out *bytes.Buffer, f *ast.Field) {
 	t := tag(f)
 	kinds := map[string]string{"string": "string", "bool": "boolean", "int": "integer", "int64": "integer",
-		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table", "[]Env": "tables", "[]Sampling": "tables", "[]string": "strings", "[]Logger": "names or commands"}
+		"uint64": "integer", "float64": "number", "[2]float64": "two numbers", "map[string]any": "table",
+		"[]Env": "tables", "[]Sampling": "tables", "[]string": "strings", "[]Logger": "names or commands"}
 	legal := ""
 	if list, ok := t.Lookup("oneof"); ok {
 		legal = "`" + strings.ReplaceAll(list, ",", "` `") + "`"

@@ -88,12 +88,14 @@ func check(episodes []Trajectory, o Options) (*Estimator, error) {
 			continue
 		}
 		if len(e.Values) != len(e.Mask) {
-			return nil, fmt.Errorf("advantage: episode %d has %d values for %d tokens; %s needs the critic's estimates", i,
+			return nil, fmt.Errorf("advantage: episode %d has %d values for %d tokens; %s needs the critic's estimates",
+				i,
 				len(e.Values), len(e.Mask), o.Advantage)
 		}
 		for _, end := range e.TurnEnds {
 			if end < 0 || end >= len(e.Mask) || !e.Mask[end] {
-				return nil, fmt.Errorf("advantage: episode %d ends a turn at token %d, which the policy did not sample", i, end)
+				return nil, fmt.Errorf("advantage: episode %d ends a turn at token %d, which the policy did not sample",
+					i, end)
 			}
 		}
 	}

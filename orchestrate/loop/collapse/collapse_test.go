@@ -96,10 +96,12 @@ func TestEstimate(t *testing.T) {
 	g1, g2 := -1.379885, -1.338792
 	std := math.Abs(g1-g2) / 2
 	near(t, got, map[string]float64{
-		"p/mi_estimate": 0.2593386, "p/mi_upper_bound": math.Ln2, "p/matched_log_prob_mean": -1.1, "p/marginal_log_prob_mean": (g1 + g2) / 2,
+		"p/mi_estimate": 0.2593386, "p/mi_upper_bound": math.Ln2, "p/matched_log_prob_mean": -1.1,
+		"p/marginal_log_prob_mean":  (g1 + g2) / 2,
 		"p/conditional_entropy_est": 1.1, "p/reasoning_entropy_est": -(g1 +
 			g2) / 2, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 0.5,
-		"p/retrieval_above_chance": 0.5, "p/retrieval_accuracy@2": 1, "p/retrieval_chance_level@2": 1, "p/conditional_entropy_seq_est": 1.7,
+		"p/retrieval_above_chance": 0.5, "p/retrieval_accuracy@2": 1, "p/retrieval_chance_level@2": 1,
+		"p/conditional_entropy_seq_est": 1.7,
 	})
 	for name, want := range map[string]float64{"p/marginal_std": std, "p/marginal_std_ema": std,
 		"p/mi_zscore": 0.2593386 / (std + 1e-3)} {
@@ -167,7 +169,8 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, got, map[string]float64{
-		"collapse/valid_thinking_rate": 0.5, "collapse_first_turn_sample/mi_estimate": 0, "collapse_trajectory_sample/mi_estimate": 0,
+		"collapse/valid_thinking_rate": 0.5, "collapse_first_turn_sample/mi_estimate": 0,
+		"collapse_trajectory_sample/mi_estimate":             0,
 		"collapse_first_turn_sample/conditional_entropy_est": -math.Log(0.001),
 	})
 	few := options

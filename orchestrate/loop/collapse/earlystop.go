@@ -54,7 +54,8 @@ func (e *EarlyStop) Spread(spread float64, c config.EarlyStop) *StoppedEarly {
 	}
 	return &StoppedEarly{
 		Metric: "early_stopped/reward_variance_collapse",
-		Reason: fmt.Sprintf("reward spread collapsed: below %g of the first %d steps' mean %.4g for %d steps in a row (last %.4g)",
+		Reason: fmt.Sprintf("reward spread collapsed: below %g of the first %d steps' mean %.4g for %d steps in a "+
+			"row (last %.4g)",
 			c.SpreadFraction, c.SpreadWindow, base, c.SpreadWindow, spread),
 	}
 }

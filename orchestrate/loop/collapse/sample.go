@@ -18,7 +18,8 @@ type Sequence struct {
 
 // Meter measures batches of one run. Its averages travel in the checkpoint.
 type Meter struct {
-	Deviations map[string]float64 `json:"deviations"` // moving averages of the marginals' standard deviations, by metric
+	// moving averages of the marginals' standard deviations, by metric
+	Deviations map[string]float64 `json:"deviations"`
 }
 
 // Measure returns a batch's metrics. score gives the log-prob of each sequence's thought, summed over its tokens.
@@ -117,7 +118,8 @@ func byGroup(rows []Turn) (columns [][]int32, own []int, err error) {
 			columns = append(columns, t.Prompt)
 		}
 		if !slices.Equal(columns[j], t.Prompt) {
-			return nil, nil, fmt.Errorf("the members of group %d have seen different first prompts: set collapse.first_turn = false for this environment", t.Group)
+			return nil, nil, fmt.Errorf("the members of group %d have seen different first prompts: set "+
+				"collapse.first_turn = false for this environment", t.Group)
 		}
 		own = append(own, j)
 	}

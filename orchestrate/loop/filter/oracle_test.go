@@ -149,7 +149,8 @@ func members(scores ...float64) []Member {
 	return out
 }
 
-// Scores that are equal have no deviation, and deviations that are equal are ties, however their decimal fractions round.
+// Scores that are equal have no deviation, and deviations that are equal are ties, however their decimal fractions
+// round.
 func TestRoundingDecidesNothing(t *testing.T) {
 	o := options("top_k_abs", 1, true)
 	o.Metric = "reward_variance"

@@ -177,7 +177,8 @@ func TestRepliesAreToldAsTheyGrow(t *testing.T) {
 		if !slices.Equal(order, []uint64{2, 1, 0}) || d.Unfinished() != 0 {
 			t.Errorf("%s: finished in order %v, %d unfinished", name, order, d.Unfinished())
 		}
-		if want := map[string]int{"streaming": len(texts[0]) + 1 + len(texts[1]) + 1, "quiet": 4}[name]; pieces != want {
+		if want := map[string]int{"streaming": len(texts[0]) + 1 + len(texts[1]) + 1,
+			"quiet": 4}[name]; pieces != want {
 			t.Errorf("%s: %d pieces, want %d", name, pieces, want)
 		}
 	}

@@ -45,7 +45,8 @@ func walked(r *rand.Rand, episodes []Rewarded, weights map[string]float64) {
 		e := &episodes[i]
 		n := 5 + r.IntN(6)
 		score := e.Rewards[len(e.Rewards)-1]
-		e.Mask, e.Rewards, e.Values, e.TurnEnds = make([]bool, n), make([]float64, n), make([]float64, n), []int{2, n - 1}
+		e.Mask, e.Rewards, e.Values, e.TurnEnds = make([]bool, n), make([]float64, n), make([]float64, n),
+			[]int{2, n - 1}
 		for t := range n {
 			e.Mask[t], e.Values[t] = t != 0 && t != 3, r.NormFloat64()
 		}
@@ -61,16 +62,18 @@ func walked(r *rand.Rand, episodes []Rewarded, weights map[string]float64) {
 	}
 }
 
-// In exact mode the parts' advantages add up to the total's, whatever the estimator, and what the score holds beside them is a part, as is what
-// a critic expected.
+// In exact mode the parts' advantages add up to the total's, whatever the estimator, and what the score holds beside
+// them is a part, as is what a critic expected.
 func TestExactPartsAddUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
-	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "bi_level_gae", "reinforce_pp"} {
+	for _, estimator := range []string{"grpo", "brpo", "rloo", "reinforce_pp_baseline", "gae", "bi_level_gae",
+		"reinforce_pp"} {
 		for _, normed := range []bool{true, false} {
 			for _, penalty := range []bool{false, true} {
 				episodes := drawn(r, weights, penalty)
-				algorithm := config.Algorithm{Advantage: estimator, NormByStd: normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
+				algorithm := config.Algorithm{Advantage: estimator, NormByStd: normed, Gamma: .9, Lambda: .8,
+					HighLevelGamma: .7}
 				tokenwise := !algorithm.ComparesEpisodes()
 				if tokenwise {
 					walked(r, episodes, weights)
@@ -86,7 +89,8 @@ func TestExactPartsAddUp(t *testing.T) {
 				if algorithm.UsesCritic() {
 					want = append(want, Baseline)
 				}
-				if !slices.Equal(a.Names, want) || !a.Linear || (a.Tokens != nil) != tokenwise || len(a.Weights) != len(want) {
+				if !slices.Equal(a.Names, want) || !a.Linear || (a.Tokens != nil) != tokenwise ||
+					len(a.Weights) != len(want) {
 					t.Errorf("%s: names %v, linear %v, by token %v", estimator, a.Names, a.Linear, a.Tokens != nil)
 				}
 				for i := range episodes {
@@ -95,7 +99,8 @@ func TestExactPartsAddUp(t *testing.T) {
 						sum += a.Means[k][i]
 					}
 					if !(math.Abs(sum-a.Total[i]) <= 1e-9) {
-						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v", estimator, normed, penalty, i, sum, a.Total[i])
+						t.Errorf("%s, normed %v, penalty %v: episode %d: the parts add up to %v, the total is %v",
+							estimator, normed, penalty, i, sum, a.Total[i])
 					}
 					for token := range tokensOf(a, i) {
 						var sum, total float32
@@ -107,7 +112,8 @@ func TestExactPartsAddUp(t *testing.T) {
 							}
 						}
 						if !(math.Abs(float64(sum-total)) <= 1e-5) {
-							t.Errorf("%s, penalty %v: episode %d, token %d: the parts add up to %v, the total is %v", estimator, penalty, i, token, sum, total)
+							t.Errorf("%s, penalty %v: episode %d, token %d: the parts add up to %v, the total is %v",
+								estimator, penalty, i, token, sum, total)
 						}
 					}
 				}
@@ -138,12 +144,14 @@ func tokensOf(a Advantages, i int) int {
 	return len(a.Tokens[0][i])
 }
 
-// With rewards at the end only and nothing discounted, all tokens of an episode are credited alike, and one backward pass serves all parts.
+// With rewards at the end only and nothing discounted, all tokens of an episode are credited alike, and one backward
+// pass serves all parts.
 func TestTokensAlikeNeedOnePass(t *testing.T) {
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
 	episodes := drawn(rand.New(rand.NewPCG(4, 7)), weights, false)
 	for gamma, want := range map[float64]bool{1: false, .9: true} {
-		a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, config.Algorithm{Advantage: "reinforce_pp", Gamma: gamma})
+		a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights,
+			config.Algorithm{Advantage: "reinforce_pp", Gamma: gamma})
 		if err != nil || (a.Tokens != nil) != want {
 			t.Errorf("gamma %v: by token %v, %v", gamma, a.Tokens != nil, err)
 		}
@@ -159,7 +167,8 @@ func TestEqualPartsHaveNoAdvantage(t *testing.T) {
 				episodes[i] = rewarded(0, 2, float64(i), map[string]float64{"x": v})
 			}
 			for _, mode := range []string{"independent", "exact"} {
-				a, err := Estimate(episodes, config.Components{Mode: mode}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+				a, err := Estimate(episodes, config.Components{Mode: mode}, nil,
+					config.Algorithm{Advantage: "grpo", NormByStd: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -176,8 +185,10 @@ func TestEqualPartsHaveNoAdvantage(t *testing.T) {
 func TestIndependentPartsAreOnTheirOwn(t *testing.T) {
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
 	episodes := drawn(rand.New(rand.NewPCG(8, 8)), weights, false)
-	for estimator, linear := range map[string]bool{"grpo": false, "rloo": true, "brpo": false, "reinforce_pp_baseline": false} {
-		a, err := Estimate(episodes, config.Components{Mode: "independent", Names: []string{"b", "a", "c"}}, weights, config.Algorithm{Advantage: estimator, NormByStd: true})
+	for estimator, linear := range map[string]bool{"grpo": false, "rloo": true, "brpo": false,
+		"reinforce_pp_baseline": false} {
+		a, err := Estimate(episodes, config.Components{Mode: "independent", Names: []string{"b", "a", "c"}}, weights,
+			config.Algorithm{Advantage: estimator, NormByStd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,17 +196,21 @@ func TestIndependentPartsAreOnTheirOwn(t *testing.T) {
 		for i, e := range alone {
 			alone[i].Rewards = e.Components["b"]
 		}
-		only, err := Estimate(alone, config.Components{Mode: "independent"}, nil, config.Algorithm{Advantage: estimator, NormByStd: true})
+		only, err := Estimate(alone, config.Components{Mode: "independent"}, nil,
+			config.Algorithm{Advantage: estimator, NormByStd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(a.Means[0], only.Total) || a.Linear != linear || !slices.Equal(a.Weights, []float64{2, .5, -1}) {
-			t.Errorf("%s: part %v, as the only reward %v; linear %v, weights %v", estimator, a.Means[0], only.Total, a.Linear, a.Weights)
+		if !slices.Equal(a.Means[0], only.Total) || a.Linear != linear || !slices.Equal(a.Weights, []float64{2, .5,
+			-1}) {
+			t.Errorf("%s: part %v, as the only reward %v; linear %v, weights %v", estimator, a.Means[0], only.Total,
+				a.Linear, a.Weights)
 		}
 	}
 }
 
-// Parts on their own add up only where the estimator is linear in rewards, and where the parts are all that the score holds.
+// Parts on their own add up only where the estimator is linear in rewards, and where the parts are all that the score
+// holds.
 func TestIndependentPartsThatAddUp(t *testing.T) {
 	weights := map[string]float64{"a": .5, "b": 2, "c": -1}
 	for _, c := range []struct {
@@ -206,11 +221,13 @@ func TestIndependentPartsThatAddUp(t *testing.T) {
 		{"rloo", true, false, true}, {"rloo", false, false, true}, {"rloo", false, true, false},
 		{"grpo", true, false, false}, {"grpo", false, false, true}, {"grpo", false, true, false},
 		{"brpo", true, false, false}, {"brpo", false, false, true}, {"brpo", false, true, false},
-		{"reinforce_pp_baseline", false, false, false}, {"reinforce_pp", false, false, false}, {"gae", false, false, false}, {"bi_level_gae", false, false, false},
+		{"reinforce_pp_baseline", false, false, false}, {"reinforce_pp", false, false, false},
+		{"gae", false, false, false}, {"bi_level_gae", false, false, false},
 	} {
 		r := rand.New(rand.NewPCG(9, 9))
 		episodes := drawn(r, weights, c.penalty)
-		algorithm := config.Algorithm{Advantage: c.estimator, NormByStd: c.normed, Gamma: .9, Lambda: .8, HighLevelGamma: .7}
+		algorithm := config.Algorithm{Advantage: c.estimator, NormByStd: c.normed, Gamma: .9, Lambda: .8,
+			HighLevelGamma: .7}
 		if !algorithm.ComparesEpisodes() {
 			walked(r, episodes, weights)
 		}
@@ -238,7 +255,8 @@ func TestComponentsThatAreNotThere(t *testing.T) {
 		episodes []Rewarded
 		names    []string
 	}{{episodes, []string{"correctness"}}, {episodes[1:], nil}} {
-		if a, err := Estimate(none.episodes, config.Components{Names: none.names}, nil, algorithm); err != nil || len(a.Names) > 0 {
+		if a, err := Estimate(none.episodes, config.Components{Names: none.names}, nil, algorithm); err != nil ||
+			len(a.Names) > 0 {
 			t.Errorf("%v: %+v, %v", none.names, a, err)
 		}
 	}
@@ -256,13 +274,16 @@ func TestLargeScoresAndFewTokens(t *testing.T) {
 			episodes[i].Rewards[last] += weight * episodes[i].Components[name][last]
 		}
 	}
-	a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	a, err := Estimate(episodes, config.Components{Mode: "exact"}, weights, config.Algorithm{Advantage: "grpo",
+		NormByStd: true})
 	if err != nil || len(a.Names) != 3 {
 		t.Errorf("names %v, %v", a.Names, err)
 	}
 	for _, tokens := range [][2]int{{1, 1}, {1, 3}} {
-		two := []Rewarded{rewarded(0, tokens[0], 3, map[string]float64{"a": 1, "b": 2}), rewarded(0, tokens[1], -1, map[string]float64{"a": -2, "b": 1})}
-		a, err := Estimate(two, config.Components{Mode: "exact"}, nil, config.Algorithm{Advantage: "reinforce_pp_baseline"})
+		two := []Rewarded{rewarded(0, tokens[0], 3, map[string]float64{"a": 1, "b": 2}),
+			rewarded(0, tokens[1], -1, map[string]float64{"a": -2, "b": 1})}
+		a, err := Estimate(two, config.Components{Mode: "exact"}, nil,
+			config.Algorithm{Advantage: "reinforce_pp_baseline"})
 		if err != nil {
 			t.Fatal(err)
 		}

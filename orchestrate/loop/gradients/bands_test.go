@@ -67,15 +67,16 @@ func advantagesOf(t *testing.T, ids []int, rewards ...[]float64) [][]float64 {
 		}
 		episodes[i] = rewarded(g, 3, 0, components)
 	}
-	a, err := Estimate(episodes, config.Components{Mode: "independent", Names: names}, nil, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	a, err := Estimate(episodes, config.Components{Mode: "independent", Names: names}, nil,
+		config.Algorithm{Advantage: "grpo", NormByStd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a.Means
 }
 
-// Two parts that are made of noise lie inside the band as often as it says, whether rewards are continuous or few; a part that is a signal and
-// one that is noise do too; parts that share a signal lie outside.
+// Two parts that are made of noise lie inside the band as often as it says, whether rewards are continuous or few; a
+// part that is a signal and one that is noise do too; parts that share a signal lie outside.
 func TestBandsCoverNoise(t *testing.T) {
 	const trials = 400
 	var r *rand.Rand
@@ -94,7 +95,8 @@ func TestBandsCoverNoise(t *testing.T) {
 			gram, groups, ids := synthetic(r, 5, 6, 40)
 			one, other := draw(gram, len(ids))
 			a := advantagesOf(t, ids, one, other)
-			b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .9, random: rand.New(rand.NewPCG(1, uint64(trial)))}
+			b := &bands{gram: gram, groups: groups, rounds: 100, confidence: .9,
+				random: rand.New(rand.NewPCG(1, uint64(trial)))}
 			band, ok := b.between(a[0], a[1], b.permute(a[0]), b.permute(a[1]))
 			if !ok {
 				t.Fatalf("%s: no band", name)
@@ -166,7 +168,8 @@ func TestIntervalByRanks(t *testing.T) {
 	if band, ok := b.interval(list); !ok || band != (Band{.04, .94}) {
 		t.Errorf("99 cosines: %v, %v", band, ok)
 	}
-	if band, ok := b.interval(list[:19]); !ok || band.Low != slices.Min(list[:19]) || band.High != slices.Max(list[:19]) {
+	if band, ok := b.interval(list[:19]); !ok || band.Low != slices.Min(list[:19]) ||
+		band.High != slices.Max(list[:19]) {
 		t.Errorf("19 cosines: %v, %v", band, ok)
 	}
 	if band, ok := b.interval(list[:18]); ok {
@@ -175,7 +178,8 @@ func TestIntervalByRanks(t *testing.T) {
 	if band, ok := b.interval(slices.Repeat([]float64{.3}, 99)); ok {
 		t.Errorf("cosines that are all alike: %v", band)
 	}
-	p := permuted{advantages: blas64.General{Rows: 2, Cols: 2, Stride: 2, Data: []float64{1, 2, 3, -1}}, squares: []float64{0, 4}}
+	p := permuted{advantages: blas64.General{Rows: 2, Cols: 2, Stride: 2, Data: []float64{1, 2, 3, -1}},
+		squares: []float64{0, 4}}
 	if got := p.cosines([]float64{1, 1}, 9); len(got) != 1 || got[0] != 2./6 {
 		t.Errorf("cosines %v, want 1/3 and none with a gradient of no length", got)
 	}

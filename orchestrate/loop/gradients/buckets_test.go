@@ -45,7 +45,8 @@ func TestQuantileSizes(t *testing.T) {
 			last, seen := math.Inf(-1), 0
 			for i, b := range buckets {
 				if len(b.Groups) != want[i] {
-					t.Errorf("%d groups, paper %v: %s has %d groups, want %d", c.groups, paper, b.Name, len(b.Groups), want[i])
+					t.Errorf("%d groups, paper %v: %s has %d groups, want %d", c.groups, paper, b.Name, len(b.Groups),
+						want[i])
 				}
 				for _, g := range b.Groups {
 					if g.Std < last {
@@ -116,7 +117,8 @@ func TestEdgesForgiveRounding(t *testing.T) {
 			}
 		}
 	}
-	if b := FixedRV(groupsOf(math.Nextafter(1, 0), math.Nextafter(5, 0))); b[0].Name != "bucket_2" || b[1].Name != "bucket_6" {
+	if b := FixedRV(groupsOf(math.Nextafter(1, 0), math.Nextafter(5, 0))); b[0].Name != "bucket_2" ||
+		b[1].Name != "bucket_6" {
 		t.Errorf("just below the edges 1 and 5: %v", b)
 	}
 }

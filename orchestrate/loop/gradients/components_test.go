@@ -25,8 +25,8 @@ func componentLine(r *ComponentReport) metrics.Line {
 	return line
 }
 
-// measured measures the golden episodes under a loss that has an entropy term and a KL term, whose gradient is zero: the policy is its own
-// reference.
+// measured measures the golden episodes under a loss that has an entropy term and a KL term, whose gradient is zero:
+// the policy is its own reference.
 func measured(t *testing.T, o ComponentOptions, change func(*Subject)) (*ComponentReport, error) {
 	t.Helper()
 	g := readGolden(t)
@@ -42,8 +42,10 @@ func measured(t *testing.T, o ComponentOptions, change func(*Subject)) (*Compone
 		episodes[i].Components["same"] = make([]float64, n)
 		episodes[i].Components["same"][n-1] = .1
 	}
-	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length", "same"}},
-		map[string]float64{"correctness": .34, "format": .33, "length": .33, "same": 0}, config.Algorithm{Advantage: "grpo", NormByStd: true})
+	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length",
+		"same"}},
+		map[string]float64{"correctness": .34, "format": .33, "length": .33, "same": 0},
+		config.Algorithm{Advantage: "grpo", NormByStd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,8 @@ func measured(t *testing.T, o ComponentOptions, change func(*Subject)) (*Compone
 var twoBuckets = []Bucket{{Name: "bucket_1", Groups: []Group{{ID: 0, Rows: []int{0, 1, 2, 3}}}},
 	{Name: "bucket_2", Groups: []Group{{ID: 1, Rows: []int{4, 5, 6, 7}}}}}
 
-// The rewards of both components of a pair are permuted, so that half of the permutations, rounded up, are rounds: at a confidence of 0.8 a band needs nine of them.
+// The rewards of both components of a pair are permuted, so that half of the permutations, rounded up, are rounds: at
+// a confidence of 0.8 a band needs nine of them.
 func TestBandsNeedRounds(t *testing.T) {
 	for permutations, want := range map[int]bool{0: false, 16: false, 17: true} {
 		r, err := measured(t, ComponentOptions{Permutations: permutations, Confidence: .8, Seed: 3, Step: 5}, nil)
@@ -66,8 +69,8 @@ func TestBandsNeedRounds(t *testing.T) {
 	}
 }
 
-// The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are there where rewards are, and
-// the same for the same seed; what does not exist is null everywhere.
+// The buckets' gradients add up to the batch's, however they are cut; terms and parts stand in their order; bands are
+// there where rewards are, and the same for the same seed; what does not exist is null everywhere.
 func TestBucketsTermsAndBands(t *testing.T) {
 	o := ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}
 	whole, err := measured(t, o, nil)
@@ -101,7 +104,8 @@ func TestBucketsTermsAndBands(t *testing.T) {
 			if expected := !undefined && (a != Entropy || want[j] == Total); banded != expected {
 				t.Errorf("%s: band %v, expected %v", key, banded, expected)
 			}
-			if v := one[key]; (v == nil) != undefined || one[key+"/low"] != other[key+"/low"] && math.Abs(one[key+"/low"].(float64)-other[key+"/low"].(float64)) > .02 {
+			if v := one[key]; (v == nil) != undefined || one[key+"/low"] != other[key+"/low"] &&
+				math.Abs(one[key+"/low"].(float64)-other[key+"/low"].(float64)) > .02 {
 				t.Errorf("%s = %v, band from %v and %v", key, v, one[key+"/low"], other[key+"/low"])
 			}
 		}
@@ -109,7 +113,8 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	if v := other["grad_components/bucket_2/cosine/correctness/format"]; v != nil {
 		t.Errorf("a bucket without the part has the cosine %v", v)
 	}
-	if a, b := other["grad_components/bucket_1/norm/correctness"].(float64), other["grad_components/norm/correctness"].(float64); math.Abs(a-b) > 1e-6*b {
+	if a, b := other["grad_components/bucket_1/norm/correctness"].(float64),
+		other["grad_components/norm/correctness"].(float64); math.Abs(a-b) > 1e-6*b {
 		t.Errorf("the part's norm is %v in its bucket and %v in all", a, b)
 	}
 	again, err := measured(t, ComponentOptions{Permutations: 200, Confidence: .9, Seed: 3, Step: 5}, nil)
@@ -125,7 +130,8 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
 	scopes := 1 + 4 + 5 + 12 // all; embedding, layer, norm, head; five kinds; parameters
-	if len(lines) != 1+scopes*n*(n-1)/2 || !strings.HasPrefix(lines[3], "global,all,correctness,same,,,,") || strings.Contains(table.String(), "NaN") {
+	if len(lines) != 1+scopes*n*(n-1)/2 || !strings.HasPrefix(lines[3], "global,all,correctness,same,,,,") ||
+		strings.Contains(table.String(), "NaN") {
 		t.Errorf("%d lines\n%s", len(lines), strings.Join(lines[:8], "\n"))
 	}
 	text := whole.Console()
@@ -154,9 +160,12 @@ func TestScopesAddUp(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][2]string{
-		"model.embed_tokens.weight": {"embed_tokens", "embedding"}, "model.layers.12.self_attn.q_proj.bias": {"layers.12", "attention"},
-		"model.layers.0.self_attn.q_norm.weight": {"layers.0", "norm"}, "model.layers.3.mlp.up_proj.weight": {"layers.3", "mlp"},
-		"model.norm.weight": {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"}, "score.weight": {"score", "other"}, "layers": {"layers", "other"},
+		"model.embed_tokens.weight":              {"embed_tokens", "embedding"},
+		"model.layers.12.self_attn.q_proj.bias":  {"layers.12", "attention"},
+		"model.layers.0.self_attn.q_norm.weight": {"layers.0", "norm"},
+		"model.layers.3.mlp.up_proj.weight":      {"layers.3", "mlp"},
+		"model.norm.weight":                      {"norm", "norm"}, "lm_head.weight": {"lm_head", "head"},
+		"score.weight": {"score", "other"}, "layers": {"layers", "other"},
 	} {
 		if got := [2]string{Layer(name), Kind(name)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
@@ -164,7 +173,8 @@ func TestScopesAddUp(t *testing.T) {
 	}
 }
 
-// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of the components is the total.
+// Advantages of single tokens give what adding up the single tokens' gradients gives, in buckets too, and the sum of
+// the components is the total.
 func TestTokenwiseAdvantages(t *testing.T) {
 	g := readGolden(t)
 	s := g.subject(t, g.model(t))
@@ -185,14 +195,16 @@ func TestTokenwiseAdvantages(t *testing.T) {
 			}
 		}
 	}
-	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length"}}, weights,
+	a, err := Estimate(episodes, config.Components{Mode: "exact", Names: []string{"correctness", "format", "length"}},
+		weights,
 		config.Algorithm{Advantage: "gae", Gamma: .9, Lambda: .8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := map[string][]float32{}
 	for _, buckets := range [][]Bucket{nil, twoBuckets} {
-		report, err := MeasureComponents(context.Background(), s, g.UID, a, ComponentOptions{Permutations: 40, Confidence: .8, Buckets: buckets,
+		report, err := MeasureComponents(context.Background(), s, g.UID, a, ComponentOptions{Permutations: 40,
+			Confidence: .8, Buckets: buckets,
 			Keep: func(names []string, gradients []*torch.Gradients, _ []torch.Parameter) (err error) {
 				for k, name := range names {
 					if kept[name], err = all(gradients[k], 0, 0); err != nil {
@@ -242,10 +254,14 @@ func TestTokenwiseAdvantages(t *testing.T) {
 
 func TestComponentsThatCannotBeMeasured(t *testing.T) {
 	stop := errors.New("no")
-	if _, err := measured(t, ComponentOptions{Keep: func([]string, []*torch.Gradients, []torch.Parameter) error { return stop }}, nil); !errors.Is(err, stop) {
+	if _, err := measured(t, ComponentOptions{Keep: func([]string, []*torch.Gradients,
+		[]torch.Parameter) error {
+		return stop
+	}}, nil); !errors.Is(err, stop) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
-	_, err := measured(t, ComponentOptions{Buckets: twoBuckets}, func(s *Subject) { s.Batch.Weights[0][len(s.Batch.Weights[0])-1] = 3e38 })
+	_, err := measured(t, ComponentOptions{Buckets: twoBuckets},
+		func(s *Subject) { s.Batch.Weights[0][len(s.Batch.Weights[0])-1] = 3e38 })
 	if !errors.Is(err, torch.ErrNotFinite) || !strings.Contains(err.Error(), "model.embed_tokens.weight") {
 		t.Errorf("a gradient that is not finite: %v", err)
 	}
@@ -261,7 +277,8 @@ func all(g *torch.Gradients, i int, _ int64) ([]float32, error) {
 	return t.Float32s()
 }
 
-// Files appear whole under their names, in full or as projections that keep inner products; a folder that cannot be made is said at the next call.
+// Files appear whole under their names, in full or as projections that keep inner products; a folder that cannot be
+// made is said at the next call.
 func TestSaver(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gradient_analysis_x")
 	var none *Saver
@@ -270,7 +287,8 @@ func TestSaver(t *testing.T) {
 	}
 	s := &Saver{Dir: dir}
 	keep := func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-		return errors.Join(s.Save(context.Background(), 0, names[:2], gradients, parameters), s.Save(context.Background(), 1, names[1:3], gradients[1:], parameters))
+		return errors.Join(s.Save(context.Background(), 0, names[:2], gradients, parameters),
+			s.Save(context.Background(), 1, names[1:3], gradients[1:], parameters))
 	}
 	r, err := measured(t, ComponentOptions{Keep: keep}, nil)
 	if err != nil {
@@ -346,8 +364,9 @@ func TestProjection(t *testing.T) {
 
 // (1, 0) and half of (0, 2) make half of (2, 2), at its angle; the sum without weights lies elsewhere.
 func TestSelfChecks(t *testing.T) {
-	r := &ComponentReport{Names: []string{"a", "b", Total}, Components: 2, Bytes: 3 << 19, parameters: []parameter{{"x", 1}},
-		gram: gram{3, [][]float64{{1}, {0}, {2}, {4}, {4}, {8}}}}
+	r := &ComponentReport{Names: []string{"a", "b", Total}, Components: 2, Bytes: 3 << 19,
+		parameters: []parameter{{"x", 1}},
+		gram:       gram{3, [][]float64{{1}, {0}, {2}, {4}, {4}, {8}}}}
 	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
 	v := componentLine(r)
 	if got := v["grad_components/check/sum_error"].(float64); math.Abs(got-.5) > 1e-12 {
@@ -371,14 +390,16 @@ func TestSelfChecks(t *testing.T) {
 	r.gram = gram{3, [][]float64{{1}, {0}, {0}, {4}, {0}, {0}}}
 	r.check(Advantages{Weights: []float64{1, .5}, Linear: true})
 	for key, value := range componentLine(r) {
-		if (strings.HasPrefix(key, "grad_components/check/") || strings.Contains(key, "cosine/b/total")) && value != nil {
+		if (strings.HasPrefix(key, "grad_components/check/") || strings.Contains(key, "cosine/b/total")) &&
+			value != nil {
 			t.Errorf("without a total %s = %v", key, value)
 		}
 	}
 	if got := ComponentBuffers(3, true, true, true); got != 13 {
 		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
 	}
-	if got, want := ComponentBytes(1000, 13, 10, 7), int64(13*4*1000+2*10*episodeSketch*4+10*10*12+10*4*8*13); got != want {
+	if got, want := ComponentBytes(1000, 13, 10, 7),
+		int64(13*4*1000+2*10*episodeSketch*4+10*10*12+10*4*8*13); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 	if got := ComponentBytes(1000, 13, 10, 0); got != 52000 {

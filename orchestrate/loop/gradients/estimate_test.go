@@ -87,8 +87,8 @@ func z(m statistics.Moments, want float64) float64 {
 	return (m.Mean() - want) / math.Sqrt(m.Variance()/float64(m.Count()))
 }
 
-// The interval is that of the jackknife as the books have it: the estimate is made again from the gradients themselves with each group
-// left out.
+// The interval is that of the jackknife as the books have it: the estimate is made again from the gradients themselves
+// with each group left out.
 func TestIntervalIsTheDeleteOneJackknife(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	// estimate of the squared norm of n times the mean, from the group gradients
@@ -140,8 +140,9 @@ func TestIntervalIsTheDeleteOneJackknife(t *testing.T) {
 		half := map[int]float64{3: 4.302653, 4: 3.182446, 9: 2.306004}[n] * math.Sqrt(variance)
 		got, ok := Separate(square, squares, products, .95)
 		whole := estimate(groups, float64(n))
-		for what, pair := range map[string][2]float64{"square": {got.Square, whole}, "noise": {got.Noise, square - whole},
-			"low": {got.Low, whole - half}, "high": {got.High, whole + half}} {
+		for what, pair := range map[string][2]float64{"square": {got.Square, whole},
+			"noise": {got.Noise, square - whole},
+			"low":   {got.Low, whole - half}, "high": {got.High, whole + half}} {
 			if !ok || math.Abs(pair[0]-pair[1]) > 1e-6*math.Abs(pair[1]) {
 				t.Errorf("%d groups: %s = %.9g, want %.9g", n, what, pair[0], pair[1])
 			}

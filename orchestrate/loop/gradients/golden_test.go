@@ -13,7 +13,8 @@ import (
 	"gyre/torch"
 )
 
-// golden is what float64 autograd and finite differences say of a tiny model: logits = lm_head · mlp · embedding of the token before.
+// golden is what float64 autograd and finite differences say of a tiny model: logits = lm_head · mlp · embedding of
+// the token before.
 type golden struct {
 	Params     map[string][][]float64
 	Prompts    [][]int32
@@ -77,12 +78,14 @@ func (g golden) sequence(i int) (s train.Sequence) {
 
 const goldenWidth, gain = 4, 1e4 // of hidden vectors, padded with a zero; of the final norm
 
-// model is the golden one as a decoder: its block adds nothing, its final norm divides by √(mean square + 1e8) and multiplies by 1e4, which is
-// the identity to nine digits, and its embedding is mlp · embedding.
+// model is the golden one as a decoder: its block adds nothing, its final norm divides by √(mean square + 1e8) and
+// multiplies by 1e4, which is the identity to nine digits, and its embedding is mlp · embedding.
 func (g golden) model(t *testing.T) *torch.Model {
 	t.Helper()
-	m, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 6, HiddenSize: goldenWidth, IntermediateSize: 4,
-		NumLayers: 1, NumHeads: 1, NumKVHeads: 1, HeadDim: goldenWidth, MaxPositions: 16, RMSNormEps: gain * gain, RopeTheta: 1e4})
+	m, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 6,
+		HiddenSize: goldenWidth, IntermediateSize: 4,
+		NumLayers: 1, NumHeads: 1, NumKVHeads: 1, HeadDim: goldenWidth, MaxPositions: 16, RMSNormEps: gain * gain,
+		RopeTheta: 1e4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +135,8 @@ func (g golden) model(t *testing.T) *torch.Model {
 func (g golden) subject(t *testing.T, m *torch.Model) Subject {
 	t.Helper()
 	s := Subject{Policy: learner(t, m), Batch: &train.Batch{}, Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2}}, Columns: []train.Column{{Name: torch.Task}}}
+		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2}},
+		Columns: []train.Column{{Name: torch.Task}}}
 	for i := range g.Responses {
 		s.Batch.Sequences = append(s.Batch.Sequences, g.sequence(i))
 	}
@@ -215,7 +219,8 @@ func TestGoldenCase(t *testing.T) {
 		"grpo": {"independent", "grpo", true, g.Grpo}, "grpo_nostd": {"independent", "grpo", false, g.GrpoNostd},
 		"rloo": {"independent", "rloo", true, g.Rloo}, "exact_linear": {"exact", "grpo", true, g.Exact},
 	} {
-		a, err := Estimate(g.episodes(), config.Components{Mode: c.mode, Names: names}, g.Weights, config.Algorithm{Advantage: c.advantage, NormByStd: c.normed})
+		a, err := Estimate(g.episodes(), config.Components{Mode: c.mode, Names: names}, g.Weights,
+			config.Algorithm{Advantage: c.advantage, NormByStd: c.normed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,24 +236,28 @@ func TestGoldenCase(t *testing.T) {
 			}
 		}
 		split := map[string]map[string][][]float64{}
-		report, err := MeasureComponents(context.Background(), subject, g.UID, a, ComponentOptions{Keep: func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error {
-			for k, name := range names {
-				split[name] = g.split(parameters, gradients[k], t)
-			}
-			return nil
-		}})
+		report, err := MeasureComponents(context.Background(), subject, g.UID, a,
+			ComponentOptions{Keep: func(names []string, gradients []*torch.Gradients,
+				parameters []torch.Parameter) error {
+				for k, name := range names {
+					split[name] = g.split(parameters, gradients[k], t)
+				}
+				return nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range c.want.Grad {
-			if norm := math.Sqrt(inner(split[name], split[name], "")); math.Abs(norm-c.want.GradNorm[name]) > 1e-4*c.want.GradNorm[name] {
+			if norm := math.Sqrt(inner(split[name], split[name],
+				"")); math.Abs(norm-c.want.GradNorm[name]) > 1e-4*c.want.GradNorm[name] {
 				t.Errorf("%s: |%s| = %v, want %v", mode, name, norm, c.want.GradNorm[name])
 			}
 			for parameter, rows := range want {
 				for i, row := range rows {
 					for j, v := range row {
 						if math.Abs(split[name][parameter][i][j]-v) > 1e-4*c.want.GradNorm[name] {
-							t.Errorf("%s: %s, %s[%d][%d] = %v, want %v", mode, name, parameter, i, j, split[name][parameter][i][j], v)
+							t.Errorf("%s: %s, %s[%d][%d] = %v, want %v", mode, name, parameter, i, j,
+								split[name][parameter][i][j], v)
 						}
 					}
 				}
@@ -259,12 +268,14 @@ func TestGoldenCase(t *testing.T) {
 			for _, second := range report.Names[i+1:] {
 				key := first + "_vs_" + second
 				of := func(only string) float64 {
-					return inner(split[first], split[second], only) / math.Sqrt(inner(split[first], split[first], only)*inner(split[second], split[second], only))
+					return inner(split[first], split[second], only) / math.Sqrt(inner(split[first], split[first],
+						only)*inner(split[second], split[second], only))
 				}
 				if got := of(""); math.Abs(got-c.want.Global[key]) > 1e-4 {
 					t.Errorf("%s: cosine %s = %v, want %v", mode, key, got, c.want.Global[key])
 				}
-				sized, sizes := 0.0, map[string]float64{"model.embed_tokens.weight": 18, "model.layers.0.mlp.weight": 9, "lm_head.weight": 18}
+				sized, sizes := 0.0, map[string]float64{"model.embed_tokens.weight": 18, "model.layers.0.mlp.weight": 9,
+					"lm_head.weight": 18}
 				for parameter, want := range c.want.PerParam[key] {
 					if got := of(parameter); math.Abs(got-want) > 1e-4 {
 						t.Errorf("%s: cosine %s at %s = %v, want %v", mode, key, parameter, got, want)
@@ -275,10 +286,12 @@ func TestGoldenCase(t *testing.T) {
 					t.Errorf("%s: cosine by size %s = %v, want %v", mode, key, sized, c.want.BySize[key])
 				}
 				// What the report says of the one parameter that is as in the golden model.
-				for _, row := range report.table(scopes("parameter", report.parameters, func(name string) string { return name })).Rows {
+				for _, row := range report.table(scopes("parameter", report.parameters,
+					func(name string) string { return name })).Rows {
 					if row[1] == "lm_head.weight" && row[2] == first && row[3] == second {
 						if got := row[4].(float64); math.Abs(got-c.want.PerParam[key]["lm_head.weight"]) > 1e-4 {
-							t.Errorf("%s: the table's cosine %s of lm_head is %v, want %v", mode, key, got, c.want.PerParam[key]["lm_head.weight"])
+							t.Errorf("%s: the table's cosine %s of lm_head is %v, want %v", mode, key, got,
+								c.want.PerParam[key]["lm_head.weight"])
 						}
 					}
 				}
@@ -288,7 +301,8 @@ func TestGoldenCase(t *testing.T) {
 		if linear != (mode != "grpo") || linear && sum > 1e-6 {
 			t.Errorf("%s: the parts' sum is off by %v (checked: %v)", mode, sum, linear)
 		}
-		if got := values["grad_components/check/sum_cosine"].(float64); mode == "grpo" && math.Abs(got-0.9757) > 0.01 || mode == "exact_linear" && got < 1-1e-9 {
+		if got := values["grad_components/check/sum_cosine"].(float64); mode == "grpo" && math.Abs(got-0.9757) > 0.01 ||
+			mode == "exact_linear" && got < 1-1e-9 {
 			t.Errorf("%s: cosine of the parts' sum with the total %v", mode, got)
 		}
 	}

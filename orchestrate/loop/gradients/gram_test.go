@@ -10,8 +10,10 @@ import (
 
 // Inner products of sketches are those of the gradients, within the error that is stated, and sketches add up.
 func TestSketchesKeepInnerProducts(t *testing.T) {
-	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4000, HiddenSize: 64, IntermediateSize: 96,
-		NumLayers: 2, NumHeads: 4, NumKVHeads: 2, HeadDim: 16, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true})
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4000,
+		HiddenSize: 64, IntermediateSize: 96,
+		NumLayers: 2, NumHeads: 4, NumKVHeads: 2, HeadDim: 16, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 1e4,
+		TieEmbeddings: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +76,10 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	for i := range b {
 		for j := range b {
 			want, _, err := b[i].Dot(b[j])
-			if whole, problem := (kept{full: b[i]}).dot(kept{full: b[j]}); err != nil || problem != nil || whole != want || g.inner(i, j, everything) != want {
-				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything), whole, want, err)
+			if whole, problem := (kept{full: b[i]}).dot(kept{full: b[j]}); err != nil || problem != nil ||
+				whole != want || g.inner(i, j, everything) != want {
+				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything),
+					whole, want, err)
 			}
 			got, err := sketches[i].dot(sketches[j])
 			if err != nil {
@@ -103,11 +107,14 @@ func TestPlans(t *testing.T) {
 		change     func(*Options)
 		want       Plan
 	}{
-		{"small models keep every group", 1e6, func(*Options) {}, Plan{Buffers: 45, Bytes: 180e6, Keep: true, Passes: 1}},
+		{"small models keep every group", 1e6, func(*Options) {}, Plan{Buffers: 45, Bytes: 180e6, Keep: true,
+			Passes: 1}},
 		{"large ones sketch", 1e9, func(*Options) {}, Plan{Buffers: 9, Bytes: 36e9 + 24*4*bucketSketch, Passes: 1}},
-		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true }, Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
+		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true },
+			Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
 		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
-		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 }, Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
+		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 },
+			Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
 		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
 	} {
 		o := exact

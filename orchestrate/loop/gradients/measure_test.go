@@ -18,8 +18,8 @@ import (
 	"gyre/torch"
 )
 
-// fixture is a tiny policy, episodes of different length in groups of different size, and a loss of four columns: two task terms with
-// advantages of their own, of which one is the other's double, one that is neither, and the entropy.
+// fixture is a tiny policy, episodes of different length in groups of different size, and a loss of four columns: two
+// task terms with advantages of their own, of which one is the other's double, one that is neither, and the entropy.
 type fixture struct {
 	Subject
 	groups []Group
@@ -30,16 +30,19 @@ const tokenWeight = 1. / 40
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 40, HiddenSize: 16, IntermediateSize: 24,
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 40,
+		HiddenSize: 16, IntermediateSize: 24,
 		NumLayers: 2, NumHeads: 2, NumKVHeads: 1, HeadDim: 8, MaxPositions: 32, RMSNormEps: 1e-5, RopeTheta: 1e4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(6, 7))
 	fill(t, model, func() float32 { return float32(0.3 * r.NormFloat64()) })
-	f := &fixture{Subject: Subject{Policy: learner(t, model), Batch: &train.Batch{}, Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}}}}
-	f.Columns = []train.Column{{Name: "first"}, {Name: "double"}, {Name: "other"}, {Name: "entropy", Kind: torch.TermEntropy}}
+	f := &fixture{Subject: Subject{Policy: learner(t, model), Batch: &train.Batch{},
+		Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
+			Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}}}}
+	f.Columns = []train.Column{{Name: "first"}, {Name: "double"}, {Name: "other"},
+		{Name: "entropy", Kind: torch.TermEntropy}}
 	for g, size := range []int{2, 3, 2, 1, 2} {
 		group := Group{ID: 10 - g, Std: float64(g)}
 		for range size {
@@ -108,8 +111,10 @@ func fill(t *testing.T, model *torch.Model, value func() float32) {
 	}
 }
 
-// slowly is the gradient of one column of some rows, by parameter, and its loss: a buffer of its own, one row after the other.
-func (f *fixture) slowly(t *testing.T, rows []int, name string, weight func(row int) float64) (gradient map[string][]float64, loss float64) {
+// slowly is the gradient of one column of some rows, by parameter, and its loss: a buffer of its own, one row after
+// the other.
+func (f *fixture) slowly(t *testing.T, rows []int, name string,
+	weight func(row int) float64) (gradient map[string][]float64, loss float64) {
 	t.Helper()
 	g, err := torch.NewGradients(f.Policy.Model)
 	if err != nil {
@@ -163,14 +168,15 @@ func dot(a, b map[string][]float64) (sum float64) {
 	return sum
 }
 
-// Every number of the exact profile equals what single gradients, taken one after the other, say: with the groups' gradients kept, from sketches,
-// and one component at a time. What sketches touch is within their error.
+// Every number of the exact profile equals what single gradients, taken one after the other, say: with the groups'
+// gradients kept, from sketches, and one component at a time. What sketches touch is within their error.
 func TestExactNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
 	names := f.names()
 	everyRow := slices.Concat(f.groups[0].Rows, f.groups[1].Rows, f.groups[2].Rows, f.groups[3].Rows, f.groups[4].Rows)
 	weight := func(int) float64 { return tokenWeight }
-	for mode, o := range map[string]Options{"kept": {KeepBytes: 1 << 30}, "sketches": {}, "one after the other": {LowMemory: true}} {
+	for mode, o := range map[string]Options{"kept": {KeepBytes: 1 << 30}, "sketches": {},
+		"one after the other": {LowMemory: true}} {
 		o.Profile, o.Statistics, o.Confidence = Exact, true, .9
 		report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o)
 		if err != nil {
@@ -221,7 +227,8 @@ func TestExactNumbersOneByOne(t *testing.T) {
 				if _, found := m[p+"cosine_all/"+name]; found != (x.Name != "all") {
 					t.Errorf("%s: %s has a cosine with all: %v", mode, x.Name, found)
 				} else if found {
-					check(p+"cosine with all", m[p+"cosine_all/"+name], dot(gradient, whole[name])/math.Sqrt(square*dot(whole[name], whole[name])), 1, slack)
+					check(p+"cosine with all", m[p+"cosine_all/"+name],
+						dot(gradient, whole[name])/math.Sqrt(square*dot(whole[name], whole[name])), 1, slack)
 				}
 				var squares, products []float64
 				mean := 0.0
@@ -260,7 +267,8 @@ func TestExactNumbersOneByOne(t *testing.T) {
 			for k, name := range names {
 				for _, other := range names[k+1:] {
 					a, b := buckets[x.Name][name], buckets[x.Name][other]
-					check(p+name+"_"+other, m[p+"cosine/"+name+"_"+other], dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1, slack)
+					check(p+name+"_"+other, m[p+"cosine/"+name+"_"+other], dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1,
+						slack)
 				}
 			}
 		}
@@ -271,7 +279,8 @@ func TestExactNumbersOneByOne(t *testing.T) {
 			a, b := buckets[pair.First][pair.Term], buckets[pair.Second][pair.Term]
 			check(fmt.Sprint(pair), pair.Cosine, dot(a, b)/math.Sqrt(dot(a, a)*dot(b, b)), 1, slack)
 			if sa, sb := m["p/bucket_1/signal_sq/"+pair.Term], m["p/bucket_2/signal_sq/"+pair.Term]; sa > 0 && sb > 0 {
-				check(fmt.Sprint("unbiased ", pair), pair.Unbiased, dot(a, b)/math.Sqrt(sa*sb), dot(a, a)/sa+dot(b, b)/sb, slack)
+				check(fmt.Sprint("unbiased ", pair), pair.Unbiased, dot(a, b)/math.Sqrt(sa*sb),
+					dot(a, a)/sa+dot(b, b)/sb, slack)
 			} else if !math.IsNaN(pair.Unbiased) {
 				t.Errorf("%s: %v has an unbiased cosine of signals %v and %v", mode, pair, sa, sb)
 			}
@@ -283,7 +292,8 @@ func TestExactNumbersOneByOne(t *testing.T) {
 func TestNormsAlone(t *testing.T) {
 	f := newFixture(t)
 	f.passed = 0
-	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), Options{Profile: Exact})
+	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
+		Options{Profile: Exact})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,9 +306,10 @@ func TestNormsAlone(t *testing.T) {
 	}
 }
 
-// The paper profile is the mean over mini-batches of the norms of micro-batch means, each divided by the micro-batches of a full mini-batch.
-// paperByHand makes RAGEN's numbers from gradients that are taken one by one: every rank goes through its run of the rows, mini-batches are divided by the
-// micro-batches of a full one, norms are averaged over mini-batches and losses over micro-batches.
+// The paper profile is the mean over mini-batches of the norms of micro-batch means, each divided by the micro-batches
+// of a full mini-batch. paperByHand makes RAGEN's numbers from gradients that are taken one by one: every rank goes
+// through its run of the rows, mini-batches are divided by the micro-batches of a full one, norms are averaged over
+// mini-batches and losses over micro-batches.
 func (f *fixture) paperByHand(t *testing.T, report *Report) {
 	t.Helper()
 	o := report.Options
@@ -334,7 +345,8 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 				minis++
 			}
 			if want := norms / minis; math.Abs(x.Norms[name]-want) > 1e-5*want {
-				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.Ranks, o.MicroBatch, x.Name, name, x.Norms[name], want)
+				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.Ranks, o.MicroBatch, x.Name, name,
+					x.Norms[name], want)
 			}
 			if want := loss / micros; math.Abs(x.Losses[name]-want) > 1e-5 {
 				t.Errorf("%d ranks, %s: loss of %s = %v, want %v", o.Ranks, x.Name, name, x.Losses[name], want)
@@ -359,8 +371,10 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Results) != 2 || report.Results[0].Name != "bucket_2" || report.Results[0].Samples != 2 || report.Results[1].Samples != 4 ||
-		report.Results[0].Share != .5 || report.Results[1].Low != 0 || report.Results[0].Low != 7 || report.Results[0].High != 7 ||
+	if len(report.Results) != 2 || report.Results[0].Name != "bucket_2" || report.Results[0].Samples != 2 ||
+		report.Results[1].Samples != 4 ||
+		report.Results[0].Share != .5 || report.Results[1].Low != 0 || report.Results[0].Low != 7 ||
+		report.Results[0].High != 7 ||
 		report.Results[0].Tokens != f.Batch.Sequences[0].Sampled()+f.Batch.Sequences[1].Sampled() {
 		t.Errorf("two ranks: %+v", report.Results)
 	}
@@ -370,8 +384,10 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.paperByHand(t, report)
-	for _, bad := range []Options{{Profile: Paper, MiniBatch: 5, MicroBatch: 1, Ranks: 2}, {Profile: Paper, MiniBatch: 4, MicroBatch: 3, Ranks: 1},
-		{Profile: Paper, MiniBatch: 4, MicroBatch: 4, Ranks: 2}, {Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}} {
+	for _, bad := range []Options{{Profile: Paper, MiniBatch: 5, MicroBatch: 1, Ranks: 2},
+		{Profile: Paper, MiniBatch: 4, MicroBatch: 3, Ranks: 1},
+		{Profile: Paper, MiniBatch: 4, MicroBatch: 4, Ranks: 2}, {Profile: Paper, MiniBatch: 8, MicroBatch: 1,
+			Ranks: 8}} {
 		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 2, true), bad); err == nil {
 			t.Errorf("%+v: no error", bad)
 		}
@@ -387,7 +403,8 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("enough")
 	cancel(stop)
-	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1, Aggregation: "token-mean"}} {
+	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1,
+		Aggregation: "token-mean"}} {
 		if _, err := MeasureBuckets(ctx, f.Subject, Quantile(f.groups, 2, false), profile); !errors.Is(err, stop) {
 			t.Errorf("cancelled: %v", err)
 		}
@@ -395,7 +412,8 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 	f.Columns[2].Advantages[4][1], f.Batch.Weights[4][1] = 3e38, 3e38
 	for _, keep := range []int64{0, 1 << 30} {
 		o.KeepBytes = keep
-		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o); !errors.Is(err, torch.ErrNotFinite) {
+		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o); !errors.Is(err,
+			torch.ErrNotFinite) {
 			t.Errorf("an infinite gradient: %v", err)
 		}
 	}
@@ -404,7 +422,8 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 // The files hold every group with its spread and gradient norms, and every number, under the names of their batch.
 func TestFiles(t *testing.T) {
 	f := newFixture(t)
-	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
+	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
+		Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,27 +455,32 @@ func TestFiles(t *testing.T) {
 	}
 	for _, before := range []string{"", "prefilter_"} {
 		spreads := read("gradient_analysis_bucket_rv_table_" + before + "step_7.csv")
-		if len(spreads) != 6 || strings.Join(spreads[0], " ") != "bucket group_id reward_std profile" || strings.Join(spreads[1], " ") != "bucket_1 10 0 exact" ||
+		if len(spreads) != 6 || strings.Join(spreads[0], " ") != "bucket group_id reward_std profile" ||
+			strings.Join(spreads[1], " ") != "bucket_1 10 0 exact" ||
 			strings.Join(spreads[5], " ") != "bucket_2 6 4 exact" {
 			t.Errorf("spreads: %v", spreads)
 		}
 		groups := read("gradient_analysis_group_table_" + before + "step_7.csv")
-		if len(groups) != 6 || strings.Join(groups[0], " ") != "bucket group_id reward_std episodes first double other entropy profile" ||
+		if len(groups) != 6 || strings.Join(groups[0],
+			" ") != "bucket group_id reward_std episodes first double other entropy profile" ||
 			groups[2][3] != "3" || groups[2][4] != fmt.Sprint(report.Results[0].groupNorms[1]["first"]) {
 			t.Errorf("groups: %v", groups)
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "gradient_analysis_metrics_step_7.json"))
-	if err != nil || !strings.Contains(string(data), `"step": 7`) || !strings.Contains(string(data), `"x": "NaN"`) || !strings.Contains(string(data), `"nothing": null`) {
+	if err != nil || !strings.Contains(string(data), `"step": 7`) || !strings.Contains(string(data), `"x": "NaN"`) ||
+		!strings.Contains(string(data), `"nothing": null`) {
 		t.Errorf("%v %.200s", err, data)
 	}
-	if p := report.Plan.String(); !strings.Contains(p, "32 gradient buffers") || !strings.Contains(p, "every group's gradient kept") || !strings.Contains(p, "one forward pass") {
+	if p := report.Plan.String(); !strings.Contains(p, "32 gradient buffers") ||
+		!strings.Contains(p, "every group's gradient kept") || !strings.Contains(p, "one forward pass") {
 		t.Errorf("plan: %s", p)
 	}
 }
 
 func TestLayers(t *testing.T) {
-	for parameter, want := range map[string]string{"model.layers.11.mlp.up_proj.weight": "layers.11", "model.embed_tokens.weight": "embed_tokens", "lm_head.weight": "lm_head",
+	for parameter, want := range map[string]string{"model.layers.11.mlp.up_proj.weight": "layers.11",
+		"model.embed_tokens.weight": "embed_tokens", "lm_head.weight": "lm_head",
 		"layers": "layers"} {
 		if got := Layer(parameter); got != want {
 			t.Errorf("%s is of %q, want %q", parameter, got, want)

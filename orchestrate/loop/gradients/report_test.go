@@ -14,7 +14,8 @@ func TestSignalPerGroup(t *testing.T) {
 		r := &Report{Options: o, Terms: []string{torch.Task}}
 		var results []*Result
 		for i, n := range groups {
-			x := &Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i], Groups: make([]Group, n)}, Norms: map[string]float64{torch.Task: 1}}
+			x := &Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i],
+				Groups: make([]Group, n)}, Norms: map[string]float64{torch.Task: 1}}
 			squares, products := make([]float64, n), make([]float64, n) // n equal gradients of norm 1/2
 			for k := range squares {
 				squares[k], products[k] = .25, .25*float64(n)
@@ -41,13 +42,16 @@ func TestSignalPerGroup(t *testing.T) {
 			t.Errorf("%s: interval %v %v, reason %q", bucket, low, high, why)
 		}
 	}
-	if _, found := m["p/bucket_1/signal_per_group/task"]; found || !strings.Contains(r.Buckets["bucket_1"].NoInterval, "1 group") {
+	if _, found := m["p/bucket_1/signal_per_group/task"]; found || !strings.Contains(r.Buckets["bucket_1"].NoInterval,
+		"1 group") {
 		t.Errorf("one group: signal %v, note %q", found, r.Buckets["bucket_1"].NoInterval)
 	}
-	if text := r.Console("x"); !strings.Contains(text, "bucket_2 has no interval: 2 groups") || strings.Contains(text, "bucket_3 has no") {
+	if text := r.Console("x"); !strings.Contains(text, "bucket_2 has no interval: 2 groups") ||
+		strings.Contains(text, "bucket_3 has no") {
 		t.Errorf("the table says\n%s", text)
 	}
-	for what, o := range map[string]Options{"paper": {Profile: Paper, Statistics: true}, "statistics": {Profile: Exact}} {
+	for what, o := range map[string]Options{"paper": {Profile: Paper, Statistics: true},
+		"statistics": {Profile: Exact}} {
 		for _, x := range report(o, 7, 7).Results {
 			if !strings.Contains(x.NoInterval, what) {
 				t.Errorf("%s: %q", what, x.NoInterval)
@@ -62,7 +66,8 @@ func TestSignalPerGroup(t *testing.T) {
 
 // Tables are there where they have rows: layers with statistics, cosines between two buckets or more.
 func TestTablesWithoutRows(t *testing.T) {
-	r := &Report{Options: Options{Profile: Exact}, Pairs: []Pair{{First: "bucket_1", Second: "bucket_2", Term: torch.Task, Cosine: .5, Unbiased: .75}}}
+	r := &Report{Options: Options{Profile: Exact},
+		Pairs: []Pair{{First: "bucket_1", Second: "bucket_2", Term: torch.Task, Cosine: .5, Unbiased: .75}}}
 	results := []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}
 	r.finish(results)
 	if len(r.Layers.Columns) > 0 || len(r.Cosines.Rows) != 1 || r.Cosines.Rows[0][3] != .5 {
@@ -79,10 +84,13 @@ func TestConsoleNamesTheProcedure(t *testing.T) {
 	for want, o := range map[string]Options{
 		"x (exact profile)":                {Profile: Exact},
 		"x (exact profile, 95% intervals)": {Profile: Exact, Statistics: true, Confidence: .95},
-		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8, MicroBatch: 2, Ranks: 4, Statistics: true},
+		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8,
+			MicroBatch: 2, Ranks: 4, Statistics: true},
 	} {
-		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)}, GroupCount: 7, Samples: 1, Share: .125, Low: .25, High: 2}}}
-		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5 %") || !strings.Contains(text, "0.25–2") {
+		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)},
+			GroupCount: 7, Samples: 1, Share: .125, Low: .25, High: 2}}}
+		if text := r.Console("x"); !strings.HasPrefix(text, want+"\n") || !strings.Contains(text, "12.5 %") ||
+			!strings.Contains(text, "0.25–2") {
 			t.Errorf("want %q and 12.5 %% in\n%s", want, text)
 		}
 	}

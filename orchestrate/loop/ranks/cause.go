@@ -27,7 +27,8 @@ func (p *process) fault(kills int) string {
 	return p.how(kills)
 }
 
-const lessMemory = "; lower actor.micro_batch_tokens, set actor.recompute_activations = true, share more out (fsdp.shard), or start fewer ranks on this machine"
+const lessMemory = "; lower actor.micro_batch_tokens, set actor.recompute_activations = true, share more out " +
+	"(fsdp.shard), or start fewer ranks on this machine"
 
 // how a process ended.
 func (p *process) how(kills int) string {

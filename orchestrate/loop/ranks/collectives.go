@@ -107,9 +107,11 @@ func (w *World) Team(ctx context.Context, n int) (*torch.Group, error) {
 	}
 	config := w.groups
 	first := w.Place.Rank / n * n
-	config.Rank, config.WorldSize, config.First, config.Prefix = w.Place.Rank-first, n, first, fmt.Sprintf("%steam%d/", config.Prefix, first)
+	config.Rank, config.WorldSize, config.First, config.Prefix = w.Place.Rank-first, n, first,
+		fmt.Sprintf("%steam%d/", config.Prefix, first)
 	if err := w.openGroup(ctx, config, &w.team); err != nil {
-		return nil, fmt.Errorf("the process group of ranks %d to %d, which are tensor parallel: %w", first, first+n-1, err)
+		return nil, fmt.Errorf("the process group of ranks %d to %d, which are tensor parallel: %w", first, first+n-1,
+			err)
 	}
 	return w.team, nil
 }

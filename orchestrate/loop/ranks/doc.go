@@ -1,5 +1,5 @@
-// Package ranks makes several processes one run: it finds out who a process is, brings the processes together, and ends all of them when one
-// of them fails.
+// Package ranks makes several processes one run: it finds out who a process is, brings the processes together, and
+// ends all of them when one of them fails.
 //
 //	environment.go  who am I: torchrun, mpirun, srun, a PyTorchJob, `gyre … --ranks N`, or one process alone
 //	rendezvous.go   the store in which ranks find each other: c10d's FileStore on one machine, its TCPStore between machines
@@ -9,6 +9,7 @@
 //	launch.go       N processes on this machine, watched, restarted if asked
 //	cause.go        why a process ended
 //
-// A failure is noticed by whoever meets it first (the rank itself, a rank in a collective with it, the rank that misses its signs of life, the launcher)
-// and written to the store, where the first report counts and every rank looks twice a second.
+// A failure is noticed by whoever meets it first (the rank itself, a rank in a collective with it, the rank that
+// misses its signs of life, the launcher) and written to the store, where the first report counts and every rank looks
+// twice a second.
 package ranks

@@ -47,12 +47,15 @@ type launcher struct {
 // launchers are asked in this order: a launcher within another (torchrun in a job of Slurm) comes before it.
 var launchers = []launcher{
 	{"gyre", envRank, envSize, envRank, envSize, nil},
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-	{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID",
+		"TORCHELASTIC_RESTART_COUNT"}},
+	{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+		"OMPI_COMM_WORLD_LOCAL_SIZE",
 		[]string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}},
 	{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", []string{"HYDI_CONTROL_FD", "PMI_PORT"}},
 	// Not SLURM_NTASKS: a batch script has that too, without being one of the tasks.
-	{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", []string{"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+	{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+		[]string{"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
 	{"environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nil},
 }
 
@@ -73,13 +76,15 @@ func recognise(getenv func(string) string) (Place, bool, error) {
 			}
 			n, e := strconv.Atoi(text)
 			if e != nil || n < 0 {
-				err = fmt.Errorf("%s is %q in the environment that %s made, expected a number: start every rank with its own, or unset it for one process", name, text, l.name)
+				err = fmt.Errorf("%s is %q in the environment that %s made, expected a number: start every rank with "+
+					"its own, or unset it for one process", name, text, l.name)
 			}
 			return n
 		}
 		p.Rank, p.Size, p.LocalRank = number(l.rank), number(l.size), number(l.localRank)
 		if l.name == "srun" { // "2(x3),1": tasks on each node
-			p.LocalSize, _ = strconv.Atoi(strings.FieldsFunc(getenv(l.localSize)+",", func(r rune) bool { return r == '(' || r == ',' })[0])
+			p.LocalSize, _ = strconv.Atoi(strings.FieldsFunc(getenv(l.localSize)+",",
+				func(r rune) bool { return r == '(' || r == ',' })[0])
 		} else {
 			p.LocalSize = number(l.localSize)
 		}

@@ -44,7 +44,8 @@ func (l Launch) Run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		ended := l.once(ctx, program, stopping)
 		var e *Ended
-		if !errors.As(ended, &e) || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" || interrupt.Cause(ctx) != nil {
+		if !errors.As(ended, &e) || e.Reported || e.Code != 1 || attempt == l.Restarts || l.Resume == "" ||
+			interrupt.Cause(ctx) != nil {
 			return ended
 		}
 		fmt.Fprintf(l.Stderr, "gyre: %v; restarting from the newest checkpoint (%d of %d)\n", e, attempt+1, l.Restarts)
@@ -80,7 +81,8 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 	reports := newMembership(&rendezvous{keys: store, prefix: prefixOf(Place{})}, identity{}, l.Deadlines)
 	processes := make([]*process, l.Ranks)
 	for rank := range processes {
-		processes[rank] = &process{rank: rank, said: newWords(), started: make(chan struct{}), ended: make(chan struct{})}
+		processes[rank] = &process{rank: rank, said: newWords(), started: make(chan struct{}),
+			ended: make(chan struct{})}
 	}
 	threads := l.Threads
 	if threads == 0 {
@@ -91,12 +93,14 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 	defer running.Wait()
 	for _, p := range processes {
 		p.cmd = exec.Command(program, l.Args...)
-		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks), envAddress+"="+address, envToken+"=",
+		p.cmd.Env = append(os.Environ(), envRank+"="+strconv.Itoa(p.rank), envSize+"="+strconv.Itoa(l.Ranks),
+			envAddress+"="+address, envToken+"=",
 			fmt.Sprintf("GYRE_THREADS=%d", max(1, threads/l.Ranks)))
 		p.cmd.Stderr = p.said
 		if p.rank == 0 {
 			p.cmd.Stdout, p.cmd.Stderr = l.Stdout, l.Stderr
-			if f, ok := l.Stderr.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) { // which it must see itself, to draw on it
+			// which it must see itself, to draw on it
+			if f, ok := l.Stderr.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 				p.cmd.Stderr = io.MultiWriter(l.Stderr, p.said)
 			}
 		}
@@ -121,7 +125,8 @@ func (l Launch) once(ctx context.Context, program string, stopping <-chan struct
 }
 
 // watch waits for all ranks, passes a request to stop on to them, and ends them all when one has failed.
-func (l Launch) watch(ctx context.Context, reports *membership, processes []*process, ends <-chan *process, stopping <-chan struct{}, kills int) error {
+func (l Launch) watch(ctx context.Context, reports *membership, processes []*process, ends <-chan *process,
+	stopping <-chan struct{}, kills int) error {
 	var failure *Failure
 	var limit <-chan time.Time
 	signal := func(what syscall.Signal, group bool) {
@@ -152,7 +157,8 @@ func (l Launch) watch(ctx context.Context, reports *membership, processes []*pro
 					failure = own // which knows more than another rank does
 				}
 				limit = time.After(l.Deadlines.filled().Grace + 2*time.Second)
-				if silent := processes[failure.Rank]; failure.By >= 0 && failure.By != failure.Rank && silent.failed == nil {
+				if silent := processes[failure.Rank]; failure.By >= 0 && failure.By != failure.Rank &&
+					silent.failed == nil {
 					syscall.Kill(-silent.cmd.Process.Pid, syscall.SIGKILL)
 				}
 			}
@@ -170,7 +176,8 @@ func (l Launch) watch(ctx context.Context, reports *membership, processes []*pro
 		return &Ended{failure, failure.Code, false}
 	}
 	if state := processes[0].cmd.ProcessState; state.ExitCode() != 0 {
-		return &Ended{fmt.Errorf("rank 0 ended with exit code %d", state.ExitCode()), state.ExitCode(), true} // it has said why
+		// it has said why
+		return &Ended{fmt.Errorf("rank 0 ended with exit code %d", state.ExitCode()), state.ExitCode(), true}
 	}
 	return nil
 }

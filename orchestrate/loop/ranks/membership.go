@@ -262,7 +262,8 @@ func (m *membership) keepUp() {
 func (m *membership) ask(n int) error {
 	m.mu.Lock()
 	now := time.Now()
-	paused := now.Sub(m.answered) > beats*round // this process was stopped, or its machine slept: what others said is unread
+	// this process was stopped, or its machine slept: what others said is unread
+	paused := now.Sub(m.answered) > beats*round
 	m.answered = now
 	m.mine.Number = n
 	mine, others := m.mine, m.others

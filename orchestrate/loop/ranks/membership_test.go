@@ -34,7 +34,8 @@ func members(t *testing.T, tcp bool, d Deadlines) func(who identity) *membership
 	}
 	return func(who identity) *membership {
 		t.Helper()
-		r, err := openRendezvous(t.Context(), Place{Launcher: "environment", Rank: who.Rank, Size: who.Size, Address: address}, "127.0.0.1", "")
+		r, err := openRendezvous(t.Context(), Place{Launcher: "environment", Rank: who.Rank, Size: who.Size,
+			Address: address}, "127.0.0.1", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,8 @@ func TestFailures(t *testing.T) {
 			m.closed <- struct{}{} // ends its keepUp and nothing else
 			for _, other := range all {
 				if other != m {
-					if f := failureOf(t, other); f.Rank != silent || f.Host != m.who.Host || !strings.Contains(f.Cause, fmt.Sprintf("no sign of life for 3s: process %d", m.who.PID)) {
+					if f := failureOf(t, other); f.Rank != silent || f.Host != m.who.Host ||
+						!strings.Contains(f.Cause, fmt.Sprintf("no sign of life for 3s: process %d", m.who.PID)) {
 						t.Errorf("rank %d was told %v", other.who.Rank, f)
 					}
 				}
@@ -174,7 +176,8 @@ func TestFailures(t *testing.T) {
 			go func() { failed <- m.join(t.Context()) }()
 		}
 		for range 2 {
-			if err := <-failed; err == nil || !strings.Contains(err.Error(), "rank 1: it did not come within 2s: was it started, and does it reach "+file) {
+			if err := <-failed; err == nil || !strings.Contains(err.Error(),
+				"rank 1: it did not come within 2s: was it started, and does it reach "+file) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -184,7 +187,8 @@ func TestFailures(t *testing.T) {
 		all[0].closed <- struct{}{}
 		all[0].rendezvous.close()
 		f := failureOf(t, all[1])
-		if f.Rank != 0 || f.Host != "host0" || !strings.Contains(f.Cause, "its store at "+all[0].address+" does not answer") {
+		if f.Rank != 0 || f.Host != "host0" || !strings.Contains(f.Cause,
+			"its store at "+all[0].address+" does not answer") {
 			t.Errorf("got %v", f)
 		}
 	})
@@ -216,7 +220,8 @@ func TestPublishedRendezvous(t *testing.T) {
 		defer cancel()
 		one := p
 		one.Rank = 1
-		if _, err := openRendezvous(short, one, "127.0.0.1", folder); err == nil || !strings.Contains(err.Error(), "run.output") {
+		if _, err := openRendezvous(short, one, "127.0.0.1", folder); err == nil ||
+			!strings.Contains(err.Error(), "run.output") {
 			t.Errorf("before rank 0 came: %v", err)
 		}
 		a, err := openRendezvous(t.Context(), p, "127.0.0.1", folder)
@@ -227,7 +232,8 @@ func TestPublishedRendezvous(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(a.address, file) != alone || a.address != b.address || a.prefix != b.prefix || !a.owned || b.owned {
+		if strings.HasPrefix(a.address, file) != alone || a.address != b.address || a.prefix != b.prefix || !a.owned ||
+			b.owned {
 			t.Errorf("%+v and %+v", a, b)
 		}
 		if err := a.keys.Set(a.prefix+"key", []byte("value")); err != nil {
@@ -241,7 +247,8 @@ func TestPublishedRendezvous(t *testing.T) {
 			t.Errorf("%v: %v, %v", files, info.Mode(), err)
 		}
 		if alone {
-			if info, err := os.Stat(filepath.Dir(strings.TrimPrefix(a.address, file))); err != nil || info.Mode().Perm() != 0o700 {
+			if info, err := os.Stat(filepath.Dir(strings.TrimPrefix(a.address, file))); err != nil ||
+				info.Mode().Perm() != 0o700 {
 				t.Errorf("the folder of the store: %v, %v", info, err)
 			}
 		}
@@ -256,10 +263,12 @@ func TestPublishedRendezvous(t *testing.T) {
 
 // Ranks that are given an address meet there; which keys are theirs says the token.
 func TestNamedRendezvous(t *testing.T) {
-	if _, err := openRendezvous(t.Context(), Place{Launcher: "environment", Size: 2}, "", ""); err == nil || !strings.Contains(err.Error(), envAddress+"=HOST:PORT") {
+	if _, err := openRendezvous(t.Context(), Place{Launcher: "environment", Size: 2}, "", ""); err == nil ||
+		!strings.Contains(err.Error(), envAddress+"=HOST:PORT") {
 		t.Errorf("without an address: %v", err)
 	}
-	if _, err := openRendezvous(t.Context(), Place{Launcher: "environment", Size: 2, Rank: 1, Address: "a:b"}, "", ""); err == nil || !strings.Contains(err.Error(), `"a:b", expected HOST:PORT`) {
+	if _, err := openRendezvous(t.Context(), Place{Launcher: "environment", Size: 2, Rank: 1, Address: "a:b"}, "",
+		""); err == nil || !strings.Contains(err.Error(), `"a:b", expected HOST:PORT`) {
 		t.Errorf("without a port: %v", err)
 	}
 	if a, b := prefixOf(Place{Job: "1", Token: "x"}), prefixOf(Place{Job: "1", Token: "y"}); a == b {
@@ -273,7 +282,8 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%q: %q, %v", bind, got, err)
 		}
 	}
-	for bind, want := range map[string]string{"0.0.0.0": "name the address", "eth99": "neither an address nor an interface of this machine, which has lo"} {
+	for bind, want := range map[string]string{"0.0.0.0": "name the address",
+		"eth99": "neither an address nor an interface of this machine, which has lo"} {
 		if _, err := resolve(bind); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", bind, err)
 		}

@@ -56,7 +56,8 @@ func openRendezvous(ctx context.Context, p Place, bind, folder string) (*rendezv
 			err = errors.Join(e, err)
 		}
 	case p.Job == "":
-		return nil, fmt.Errorf("%s does not say where ranks meet: set %s=HOST:PORT for every rank, or use torchrun, mpirun, srun or --ranks", p.Launcher, envAddress)
+		return nil, fmt.Errorf("%s does not say where ranks meet: set %s=HOST:PORT for every rank, or use torchrun, "+
+			"mpirun, srun or --ranks", p.Launcher, envAddress)
 	case p.Rank == 0:
 		listener, err = r.publish(p, bind, folder)
 	default:
@@ -193,7 +194,8 @@ func findPublished(ctx context.Context, path string) (address, token string, err
 		}
 		select {
 		case <-ctx.Done():
-			return "", "", fmt.Errorf("waiting for rank 0 to write %s: %w: do all ranks see this folder (run.output)? Otherwise set %s=HOST:PORT for every rank",
+			return "", "", fmt.Errorf("waiting for rank 0 to write %s: %w: do all ranks see this folder "+
+				"(run.output)? Otherwise set %s=HOST:PORT for every rank",
 				path, context.Cause(ctx), envAddress)
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -226,13 +228,15 @@ func resolve(bind string) (string, error) {
 		for _, x := range all {
 			names = append(names, x.Name)
 		}
-		return "", fmt.Errorf("fsdp.bind = %q is neither an address nor an interface of this machine, which has %s", bind, strings.Join(names, ", "))
+		return "", fmt.Errorf("fsdp.bind = %q is neither an address nor an interface of this machine, which has %s",
+			bind, strings.Join(names, ", "))
 	}
 	addresses, err := card.Addrs()
 	best := ""
 	for _, a := range addresses {
 		network, ok := a.(*net.IPNet)
-		if ok && !network.IP.IsLinkLocalUnicast() && (best == "" || network.IP.To4() != nil && !strings.Contains(best, ".")) {
+		if ok && !network.IP.IsLinkLocalUnicast() && (best == "" || network.IP.To4() != nil && !strings.Contains(best,
+			".")) {
 			best = network.IP.String()
 		}
 	}

@@ -46,7 +46,8 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 		return ctx, nil, err
 	}
 	if o.Bind == "" && p.LocalSize > 0 && !p.Alone() {
-		return ctx, nil, fmt.Errorf("%v: ranks on other machines cannot reach loopback: set fsdp.bind to the address or the name of the network interface that joins them (eth0, ib0)", p)
+		return ctx, nil, fmt.Errorf("%v: ranks on other machines cannot reach loopback: set fsdp.bind to the address "+
+			"or the name of the network interface that joins them (eth0, ib0)", p)
 	}
 	d := o.Deadlines.filled()
 	opening, cancel := context.WithTimeoutCause(ctx, d.Join, fmt.Errorf("gave up after %v", d.Join))
@@ -55,9 +56,12 @@ func Join(ctx context.Context, p Place, o Options) (context.Context, *World, err
 	if err != nil {
 		return ctx, nil, err
 	}
-	who := identity{Rank: p.Rank, Size: p.Size, Version: o.Version, Config: o.Config, Host: hostname(), PID: os.Getpid()}
-	w := &World{Place: p, members: newMembership(store, who, o.Deadlines), exit: os.Exit, failed: o.Failed, over: make(chan struct{}),
-		groups: torch.GroupConfig{Rank: p.Rank, WorldSize: p.Size, Store: store.groups, Prefix: store.prefix + "run/", Backend: o.Backend, Bind: bind, Timeout: o.Timeout}}
+	who := identity{Rank: p.Rank, Size: p.Size, Version: o.Version, Config: o.Config, Host: hostname(),
+		PID: os.Getpid()}
+	w := &World{Place: p, members: newMembership(store, who, o.Deadlines), exit: os.Exit, failed: o.Failed,
+		over: make(chan struct{}),
+		groups: torch.GroupConfig{Rank: p.Rank, WorldSize: p.Size, Store: store.groups, Prefix: store.prefix + "run/",
+			Backend: o.Backend, Bind: bind, Timeout: o.Timeout}}
 	ctx, w.cancel = context.WithCancelCause(ctx)
 	w.watching.Go(w.watch)
 	if err := w.open(ctx); err != nil {
@@ -143,7 +147,8 @@ func (w *World) Cause(err error) error {
 	}
 	f := w.members.failure()
 	if lost := w.lost(); f == nil && disconnected && lost >= 0 { // nobody speaks for it
-		f = w.members.report(w.members.all[lost], fmt.Sprintf("its process has ended without a word (killed, or out of memory?) or hangs: %v", err))
+		f = w.members.report(w.members.all[lost], fmt.Sprintf("its process has ended without a word (killed, or out "+
+			"of memory?) or hangs: %v", err))
 	}
 	if f != nil && f.Rank != w.Place.Rank {
 		return f

@@ -90,7 +90,8 @@ func TestMain(m *testing.M) {
 	if body == "" {
 		os.Exit(m.Run())
 	}
-	if launch, ok := strings.CutPrefix(body, "launch "); ok && os.Getenv(envRank) == "" { // a launcher that a test can kill
+	// a launcher that a test can kill
+	if launch, ok := strings.CutPrefix(body, "launch "); ok && os.Getenv(envRank) == "" {
 		os.Setenv(envBody, launch)
 		err := Launch{Ranks: 2, Stdout: os.Stdout, Stderr: os.Stderr}.Run(context.Background())
 		fmt.Fprintln(os.Stderr, err)
@@ -112,7 +113,8 @@ func beRank(body string) int {
 	}
 	torch.SetThreads(1)
 	told := func(f *Failure) { fmt.Fprintln(os.Stderr, "recorded:", f) }
-	ctx, w, err := Join(ctx, place, Options{Version: version, Folder: os.Getenv(envFolder), Timeout: 2 * time.Minute, Failed: told})
+	ctx, w, err := Join(ctx, place, Options{Version: version, Folder: os.Getenv(envFolder), Timeout: 2 * time.Minute,
+		Failed: told})
 	if err == nil {
 		err = bodies[body](ctx, w)
 		var interrupted *interrupt.Error
@@ -147,11 +149,13 @@ func environments(t *testing.T) map[string]func(rank int) []string {
 	free.Close()
 	return map[string]func(rank int) []string{
 		"mpirun": func(rank int) []string { // one machine: a file
-			return []string{fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), "OMPI_COMM_WORLD_SIZE=3", fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank), "OMPI_COMM_WORLD_LOCAL_SIZE=3",
+			return []string{fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), "OMPI_COMM_WORLD_SIZE=3",
+				fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank), "OMPI_COMM_WORLD_LOCAL_SIZE=3",
 				"PMIX_NAMESPACE=" + t.Name()}
 		},
 		"PyTorchJob": func(rank int) []string { // rank 0 serves
-			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "KUBERNETES_SERVICE_HOST=x", envToken + "=secret"}
+			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
+				"KUBERNETES_SERVICE_HOST=x", envToken + "=secret"}
 		},
 	}
 }
@@ -235,7 +239,8 @@ func TestFailuresOfRanks(t *testing.T) {
 				s.ranks[x.rank].Process.Kill()
 				s.ranks[x.rank].Wait()
 				want := fmt.Sprintf("gyre: rank %d on %s: ", x.rank, host)
-				if !strings.Contains(all, want+x.want) || strings.Count(all, "gyre: rank ") != 1 || strings.Count(all, "recorded: ") != 1 {
+				if !strings.Contains(all, want+x.want) || strings.Count(all, "gyre: rank ") != 1 ||
+					strings.Count(all, "recorded: ") != 1 {
 					t.Errorf("want %q and %q once in:\n%s", want, x.want, all)
 				}
 			})
@@ -249,7 +254,8 @@ func TestOtherBuildIsNamed(t *testing.T) {
 	s := start(t, "ends", func(rank int) []string { return append(environments(t)["mpirun"](rank), "OTHER_BUILD=1") })
 	for rank, cmd := range s.ranks {
 		cmd.Wait()
-		if text := s.said[rank].String(); cmd.ProcessState.ExitCode() != 1 || (rank < 2) != strings.Contains(text, "it is gyre v2, expected v1: install the same build") {
+		if text := s.said[rank].String(); cmd.ProcessState.ExitCode() != 1 || (rank < 2) != strings.Contains(text,
+			"it is gyre v2, expected v1: install the same build") {
 			t.Errorf("rank %d: %v: %s", rank, cmd.ProcessState, text)
 		}
 	}
@@ -276,8 +282,10 @@ func TestAgentStore(t *testing.T) {
 	defer agent.Close()
 	for attempt := range 2 { // one store, two launches
 		s := start(t, "ends", func(rank int) []string {
-			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", fmt.Sprint("LOCAL_RANK=", rank), "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port),
-				"TORCHELASTIC_RUN_ID=x", fmt.Sprint("TORCHELASTIC_RESTART_COUNT=", attempt), "TORCHELASTIC_USE_AGENT_STORE=True"}
+			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", fmt.Sprint("LOCAL_RANK=", rank),
+				"LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port),
+				"TORCHELASTIC_RUN_ID=x", fmt.Sprint("TORCHELASTIC_RESTART_COUNT=", attempt),
+				"TORCHELASTIC_USE_AGENT_STORE=True"}
 		})
 		for rank, cmd := range s.ranks {
 			if err := cmd.Wait(); err != nil {
@@ -305,11 +313,13 @@ func TestLaunch(t *testing.T) {
 	}
 	var ended *Ended
 	text, err := launched(t, t.Context(), "fails", Launch{Ranks: 3})
-	if host, _ := os.Hostname(); !errors.As(err, &ended) || ended.Code != 3 || ended.Reported || err.Error() != fmt.Sprintf("rank 1 on %s: the loss is not a number", host) || text != "" {
+	if host, _ := os.Hostname(); !errors.As(err, &ended) || ended.Code != 3 || ended.Reported ||
+		err.Error() != fmt.Sprintf("rank 1 on %s: the loss is not a number", host) || text != "" {
 		t.Errorf("%v: %s", err, text)
 	}
 	text, err = launched(t, t.Context(), "second", Launch{Ranks: 2})
-	if !errors.As(err, &ended) || ended.Code != 1 || !strings.Contains(err.Error(), "it ended with exit code 2; it crashed:\npanic: the first time") {
+	if !errors.As(err, &ended) || ended.Code != 1 ||
+		!strings.Contains(err.Error(), "it ended with exit code 2; it crashed:\npanic: the first time") {
 		t.Errorf("%v: %s", err, text)
 	}
 	text, err = launched(t, t.Context(), "second", Launch{Ranks: 2, Restarts: 1, Resume: "--resume"})
@@ -318,7 +328,8 @@ func TestLaunch(t *testing.T) {
 	}
 	begun := time.Now()
 	text, err = launched(t, t.Context(), "deaf", Launch{Ranks: 2, Deadlines: Deadlines{Grace: time.Second}})
-	if !errors.As(err, &ended) || ended.Code != 3 || !strings.Contains(err.Error(), "rank 0 on ") || time.Since(begun) > time.Minute {
+	if !errors.As(err, &ended) || ended.Code != 3 || !strings.Contains(err.Error(), "rank 0 on ") ||
+		time.Since(begun) > time.Minute {
 		t.Errorf("after %v: %v: %s", time.Since(begun), err, text)
 	}
 	if left, _ := filepath.Glob(os.Getenv("TMPDIR") + "/*"); len(left) != 0 {
@@ -339,7 +350,8 @@ func TestLaunchPassesSignalsOn(t *testing.T) {
 		syscall.Kill(os.Getpid(), syscall.SIGINT)
 	}()
 	var ended *Ended
-	if text, err := launched(t, ctx, "signal", Launch{Ranks: 2}); !errors.As(err, &ended) || ended.Code != 130 || !ended.Reported {
+	if text, err := launched(t, ctx, "signal", Launch{Ranks: 2}); !errors.As(err, &ended) || ended.Code != 130 ||
+		!ended.Reported {
 		t.Errorf("%v: %s", err, text)
 	}
 }
@@ -397,7 +409,8 @@ func TestLaunchSeesRanksEnd(t *testing.T) {
 			if took := time.Since(begun); took > 30*time.Second {
 				t.Errorf("took %v", took)
 			}
-			if want := regexp.MustCompile(fmt.Sprintf(`^rank %d on \S+: %s`, x.rank, x.want)); x.rank >= 0 && !want.MatchString(said.String()) {
+			if want := regexp.MustCompile(fmt.Sprintf(`^rank %d on \S+: %s`, x.rank, x.want)); x.rank >= 0 &&
+				!want.MatchString(said.String()) {
 				t.Errorf("want %v, got %s", want, said.String())
 			}
 		})
@@ -406,7 +419,8 @@ func TestLaunchSeesRanksEnd(t *testing.T) {
 
 // ends gives an error while a process lives.
 func ends(pid int) error {
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !bytes.Contains(text, []byte(") Z ")) {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+		!bytes.Contains(text, []byte(") Z ")) {
 		return fmt.Errorf("%s", text)
 	}
 	return nil

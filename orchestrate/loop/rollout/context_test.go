@@ -174,7 +174,8 @@ func TestQuotedRepliesTakeRoom(t *testing.T) {
 		t.Errorf("a window without a bound: metrics %v, sequences from %v; want two turns forgotten at once",
 			e.Metrics, e.Contexts)
 	}
-	back := func(limit int) *episode.Episode { // its third prompt with the second turn is a token shorter than the second with the first
+	// its third prompt with the second turn is a token shorter than the second with the first
+	back := func(limit int) *episode.Episode {
 		return threeTurns(t, func(r *config.Rollout) {
 			r.Context, r.Window, r.MaxTokens, r.MaxLength = "window", 0,
 				most, limit
@@ -195,7 +196,8 @@ func TestQuotedRepliesTakeRoom(t *testing.T) {
 
 // A window without a limit forgets only what does not fit, and says how often.
 func TestWindowThatIsTooNarrowForTheLimit(t *testing.T) {
-	turn := len(user+"cell 0 of 3"+answer+"<answer>") - 3*len("<|im_start|>") + 3 + 2 // of the byte-level tokenizer, about
+	// of the byte-level tokenizer, about
+	turn := len(user+"cell 0 of 3"+answer+"<answer>") - 3*len("<|im_start|>") + 3 + 2
 	squeezed := map[string]float64{"window": 2, "single_turn": 1}
 	for _, mode := range []string{"window", "single_turn"} {
 		e := threeTurns(t, func(r *config.Rollout) {
@@ -255,7 +257,8 @@ func TestSingleTurnTokenByToken(t *testing.T) {
 		[]said{fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos)},
 		[]said{fixed(user), observed("cell 0 of 3\nLeft\ncell 0 of 3"), fixed(answer + "<answer>"),
 			sampled("jump</answer>" + eos)},
-		[]said{fixed(user), observed("cell 0 of 3\nnone\ncell 0 of 3"), fixed(answer + "<answer>"), sampled(right + eos)},
+		[]said{fixed(user), observed("cell 0 of 3\nnone\ncell 0 of 3"), fixed(answer + "<answer>"),
+			sampled(right + eos)},
 	)
 }
 
@@ -302,7 +305,8 @@ func TestActionInPlaceOfTheReply(t *testing.T) {
 	compare(t, without, []said{
 		fixed(user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled(left + eos),
 		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled("none</answer>" + eos),
-		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"), sampled("Right || Right</answer>" + eos),
+		fixed("\n" + user), observed("cell 0 of 3"), fixed(answer + "<answer>"),
+		sampled("Right || Right</answer>" + eos),
 	})
 }
 

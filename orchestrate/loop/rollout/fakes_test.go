@@ -232,7 +232,8 @@ func defaults() config.Rollout {
 	return config.Rollout{
 		Temperature: 1, TopP: 1, MaxTokens: 64, MaxLength: 4096, Think: true, ActionSeparator: "||",
 		FormatPenalty: -0.25,
-		Prompt:        "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8, MaxFailed: 1,
+		Prompt:        "chat", NormalizeWithin: "state", Normalize: "identity", EnvTimeout: 60, EnvWorkers: 8,
+		MaxFailed: 1,
 	}
 }
 

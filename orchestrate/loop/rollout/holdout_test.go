@@ -17,7 +17,8 @@ func TestHeldOutStatesAreValidationsAlone(t *testing.T) {
 			Options: map[string]any{"size": 3, "p": 0.8, "observation": "cells"}}
 	}
 	c := &config.Config{Run: config.Run{Steps: 4, EnvSeed: 10}, Envs: []config.Env{lake(100)}}
-	c.Validation.Envs, c.Validation.Seed, c.SFT.EnvSeed = []config.Env{lake(200)}, 100, 50 // the seeds themselves overlap
+	// the seeds themselves overlap
+	c.Validation.Envs, c.Validation.Seed, c.SFT.EnvSeed = []config.Env{lake(200)}, 100, 50
 	before, err := CountOverlap(t.Context(), c, 300)
 	if err != nil || before.Shared < 150 {
 		t.Fatalf("%+v, %v: this test needs a task whose boards repeat", before, err)

@@ -58,7 +58,8 @@ func TestMixedSourcesWithAServerThatDiesAndAProcessThatHangs(t *testing.T) {
 	rollout := defaults()
 	rollout.EnvTimeout = 10
 	p := player(t, sampler, rollout)
-	remote := source(4, 2, map[string]any{"url": url, "patience": 3.0, "config": `{"fault": "die", "after": 7}`}) // of at least sixteen steps
+	// of at least sixteen steps
+	remote := source(4, 2, map[string]any{"url": url, "patience": 3.0, "config": `{"fault": "die", "after": 7}`})
 	process := source(2, 2, map[string]any{"command": []any{python, program, "--factory", "walk:make", "--stdio"},
 		"config": fmt.Sprintf(`{"fault": "hang", "once": %q}`, filepath.Join(t.TempDir(), "hung"))})
 	remote.Tag, process.Tag = "Remote", "Remote"

@@ -33,7 +33,10 @@ func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episo
 		if r.failed() {
 			return fmt.Errorf("%s: %w", r, r.game.failure)
 		}
-		board, err := call(ctx, &r.game, func(_ context.Context, env envs.Env) (string, error) { return envs.Board(env), nil })
+		board, err := call(ctx, &r.game, func(_ context.Context, env envs.Env) (string, error) {
+			return envs.Board(env),
+				nil
+		})
 		frames = append(frames, Frame{Actions: actions, Reward: reward, Board: board})
 		return err
 	}

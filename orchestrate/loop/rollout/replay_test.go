@@ -11,7 +11,8 @@ import (
 
 // An episode that is replayed shows the state after every turn, whatever the policy was shown.
 func TestReplayDrawsWhatWasPlayed(t *testing.T) {
-	replies := []string{"x</think><answer>right</answer>" + eos, "no answer" + eos, "go</think><answer>Right</answer>" + eos}
+	replies := []string{"x</think><answer>right</answer>" + eos, "no answer" + eos,
+		"go</think><answer>Right</answer>" + eos}
 	tok := tokenizer(t)
 	sampler := &script{t: t, tokenizer: tok, reply: func(_ uint64, turn int) string { return replies[turn] }}
 	plan := Plan{Stream: Train, Step: 1, Sources: []config.Env{source(1, 1, nil)}, EnvSeed: 3,
@@ -35,7 +36,8 @@ func TestReplayDrawsWhatWasPlayed(t *testing.T) {
 		if i > 0 && len(f.Actions) == 1 && f.Board == frames[i-1].Board {
 			t.Errorf("frame %d shows no change after %v: %q", i, f.Actions, f.Board)
 		}
-		if i > 0 && strings.Contains(replies[i-1], "no answer") && (len(f.Actions) != 0 || f.Board != frames[i-1].Board) {
+		if i > 0 && strings.Contains(replies[i-1], "no answer") && (len(f.Actions) != 0 ||
+			f.Board != frames[i-1].Board) {
 			t.Errorf("frame %d: %+v after a reply without actions", i, f)
 		}
 	}

@@ -20,9 +20,10 @@ import (
 // Checkpoints saves a run and finds where it stopped.
 type Checkpoints struct {
 	*Session
-	Dir   string        // of the run
-	Saved int           // step of the newest checkpoint; -1 = none
-	proof int           // step of the checkpoint before it, kept until a step after the newest shows that it is good; -1 = none
+	Dir   string // of the run
+	Saved int    // step of the newest checkpoint; -1 = none
+	// step of the checkpoint before it, kept until a step after the newest shows that it is good; -1 = none
+	proof int
 	Took  time.Duration // to save the checkpoint after the step before; 0 = none was
 }
 

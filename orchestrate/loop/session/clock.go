@@ -88,11 +88,13 @@ func (c *Clock) Finish(line metrics.Line, took time.Duration, machine *experimen
 	c.Add("step", took)
 	m := TimeMetrics{Seconds: map[string]float64{}, FLOPs: map[string]float64{}, Bytes: map[string]float64{},
 		Step: took.Seconds(), Memory: float64(torch.PeakRSS()) / (1 << 30),
-		PeakFLOPs: machine.FLOPs / 1e9, PeakBytes: machine.Bandwidth / 1e9, Throughput: float64(tokens) / took.Seconds()}
+		PeakFLOPs: machine.FLOPs / 1e9, PeakBytes: machine.Bandwidth / 1e9,
+		Throughput: float64(tokens) / took.Seconds()}
 	for name, p := range c.phases {
 		m.Seconds[name] = p.seconds
 		if p.seconds > 0 && p.work.FLOPs > 0 && machine.FLOPs > 0 {
-			m.FLOPs[name], m.Bytes[name] = p.work.FLOPs/p.seconds/machine.FLOPs, p.work.Bytes/p.seconds/machine.Bandwidth
+			m.FLOPs[name], m.Bytes[name] = p.work.FLOPs/p.seconds/machine.FLOPs,
+				p.work.Bytes/p.seconds/machine.Bandwidth
 		}
 	}
 	if update := c.phases["update_actor"].seconds; update > 0 {

@@ -26,10 +26,13 @@ func TestClockSharesOfThePeak(t *testing.T) {
 	p.Sampling(before, after)
 	p.Finish(got, 4*time.Second, machine, 10, 30)
 	want := metrics.Line{
-		"timing_s/prefill": 0.0, "timing_s/decode": 2.0, "timing_s/sample": 0.0, "timing_s/ref": 4.0, "timing_s/env_wait": 1.0, "timing_s/step": 4.0,
-		"timing_s/update_actor": 2.0, "timing_s/grad_components": 1.0, "perf/kv_hit_rate": 0.25, "perf/preemptions": 2.0,
-		"perf/mfu/ref": 0.75, "perf/mbu/ref": 0.05, "perf/mfu/decode": 0.1, "perf/mbu/decode": 0.8,
-		"perf/peak_gflops": 100.0, "perf/peak_gbytes_per_s": 10.0, "perf/time_per_step": 4.0, "perf/throughput": 2.5, "perf/update_tokens_per_s": 15.0,
+		"timing_s/prefill": 0.0, "timing_s/decode": 2.0, "timing_s/sample": 0.0, "timing_s/ref": 4.0,
+		"timing_s/env_wait": 1.0, "timing_s/step": 4.0,
+		"timing_s/update_actor": 2.0, "timing_s/grad_components": 1.0, "perf/kv_hit_rate": 0.25,
+		"perf/preemptions": 2.0,
+		"perf/mfu/ref":     0.75, "perf/mbu/ref": 0.05, "perf/mfu/decode": 0.1, "perf/mbu/decode": 0.8,
+		"perf/peak_gflops": 100.0, "perf/peak_gbytes_per_s": 10.0, "perf/time_per_step": 4.0, "perf/throughput": 2.5,
+		"perf/update_tokens_per_s":      15.0,
 		"perf/grad_components_overhead": 0.5,
 	}
 	delete(got, "perf/peak_rss_gib") // this process's

@@ -103,7 +103,8 @@ func (r *Rollouts) track(episodes []*episode.Episode, step int) error {
 		ids := e.IDs[turn.Reply:turn.End]
 		reply := tracking.Reply{Prompt: r.Sampler.Player.Text(e.IDs[turn.Observation:turn.Reply]), UID: e.Label,
 			GroundTruth: e.Gold,
-			Response:    r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids), Reward: flag(e.Success), Step: step,
+			Response:    r.Sampler.Player.Text(ids), ResponseTokens: r.Sampler.Player.TokenTexts(ids),
+			Reward: flag(e.Success), Step: step,
 			RolloutIndex: members[e.Group]}
 		members[e.Group]++
 		if e.Label == "" {
@@ -198,7 +199,8 @@ func coreValidation(episodes []*episode.Episode, m map[string]float64) {
 				s.mean += v
 				best, worst = math.Max(best, v), math.Min(worst, v)
 			}
-			s.best, s.worst, s.episodes, s.groups = s.best+best, s.worst+worst, s.episodes+float64(len(group)), s.groups+1
+			s.best, s.worst, s.episodes, s.groups = s.best+best, s.worst+worst, s.episodes+float64(len(group)),
+				s.groups+1
 		}
 	}
 	for key, s := range found {
@@ -226,7 +228,8 @@ func ReadGiven(path string) ([]*episode.Episode, error) {
 		}
 		for _, r := range rewards {
 			if math.Abs(r.Value) > mostReward {
-				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g in size, so that advantages fit their type", path, i+1, e.Group,
+				return nil, fmt.Errorf("%s: episode %d (group %d) has a reward or score of %g: expected at most %g "+
+					"in size, so that advantages fit their type", path, i+1, e.Group,
 					r.Value, mostReward)
 			}
 		}

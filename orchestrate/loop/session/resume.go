@@ -21,17 +21,20 @@ import (
 
 // State is what a step needs besides weights and optimizer moments: small, and saved in every checkpoint.
 type State struct {
-	Step       int                  `json:"step"` // steps done
-	EarlyStop  collapse.EarlyStop   `json:"early_stop"`
-	Collapse   collapse.Meter       `json:"collapse"`
-	KL         advantage.Controller `json:"kl"`          // of the divergence in the rewards
-	KLFrom     *penaltySettings     `json:"kl_from"`     // the configuration that KL began with
-	ActorSteps int64                `json:"actor_steps"` // optimizer steps of supervised fine-tuning, which its metrics count
-	BestEpoch  int                  `json:"best_epoch"`  // of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none
-	BestLoss   float64              `json:"best_loss"`
-	SamplerGap float64              `json:"sampler_gap"` // the most that a step found between the sampler's log-probs and the trainer's
-	Unsound    int                  `json:"unsound"`     // the step since which gradients are not finite; 0 = they are
-	Sound      int                  `json:"sound"`       // the newest checkpoint before that
+	Step      int                  `json:"step"` // steps done
+	EarlyStop collapse.EarlyStop   `json:"early_stop"`
+	Collapse  collapse.Meter       `json:"collapse"`
+	KL        advantage.Controller `json:"kl"`      // of the divergence in the rewards
+	KLFrom    *penaltySettings     `json:"kl_from"` // the configuration that KL began with
+	// optimizer steps of supervised fine-tuning, which its metrics count
+	ActorSteps int64 `json:"actor_steps"`
+	// of supervised fine-tuning, by the loss on held-out demonstrations; 0 = none
+	BestEpoch int     `json:"best_epoch"`
+	BestLoss  float64 `json:"best_loss"`
+	// the most that a step found between the sampler's log-probs and the trainer's
+	SamplerGap float64 `json:"sampler_gap"`
+	Unsound    int     `json:"unsound"` // the step since which gradients are not finite; 0 = they are
+	Sound      int     `json:"sound"`   // the newest checkpoint before that
 }
 
 // penaltySettings are what the configuration says of the divergence in the rewards.
@@ -56,7 +59,8 @@ func (s *State) Penalty(a config.Algorithm) (controller *advantage.Controller, n
 	switch before := s.KLFrom; {
 	case before != nil && *before == settings && settings.Horizon > 0: // adapted: goes on
 	case s.KL.Coef != fresh.Coef && s.Step > 0:
-		note = fmt.Sprintf("the KL coefficient begins anew at %g (algorithm.kl_coef): the checkpoint's was %g, under another algorithm.kl_*", fresh.Coef, s.KL.Coef)
+		note = fmt.Sprintf("the KL coefficient begins anew at %g (algorithm.kl_coef): the checkpoint's was %g, under "+
+			"another algorithm.kl_*", fresh.Coef, s.KL.Coef)
 		s.KL = fresh
 	default:
 		s.KL = fresh
@@ -138,7 +142,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 		case "run.steps", "sft.epochs":
 			continue
 		case "model.dtype":
-			if before, _ := rundir.ArithmeticOf(from); before == r.Config.Model.DType { // config.toml may have said auto
+			// config.toml may have said auto
+			if before, _ := rundir.ArithmeticOf(from); before == r.Config.Model.DType {
 				continue
 			}
 		case "run.name", "run.output":
@@ -147,8 +152,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 			}
 		case "model.path":
 			if !r.sameModel(path) {
-				return fmt.Errorf("%s (%s): a resumed run keeps its policy, tokenizer and reference; give the model.path that it began with, or begin a new run with "+
-					"model.path=%s/actor", change, path, from)
+				return fmt.Errorf("%s (%s): a resumed run keeps its policy, tokenizer and reference; give the "+
+					"model.path that it began with, or begin a new run with model.path=%s/actor", change, path, from)
 			}
 			continue
 		}
@@ -172,7 +177,8 @@ func (r *Training) sameModel(other string) bool {
 
 // markDone leaves a finished run as it is, but for one that was killed between its last checkpoint and its last word.
 func (r *Training) markDone() error {
-	r.Log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to continue it", r.State.Step)
+	r.Log.Infof("the run already has its %d steps: nothing is changed; raise run.steps (of gyre sft: sft.epochs) to "+
+		"continue it", r.State.Step)
 	before := r.Dir.Before
 	if before == nil || before.Status != "running" {
 		return nil

@@ -230,7 +230,8 @@ func (r *Training) holdDirectory(found *beginning) (err error) {
 		r.firstStep = r.State.Step + 1
 	}
 	if r.Logger, err = metrics.OpenSinks(metrics.Run{
-		Dir: r.Dir.Path, ID: r.Dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers, Warn: r.Dir.Log.Warnf,
+		Dir: r.Dir.Path, ID: r.Dir.ID, Name: c.Run.Name, Config: resolved, Loggers: c.Run.Loggers,
+		Warn:  r.Dir.Log.Warnf,
 		First: r.firstStep, Last: last, Sparse: r.Sparse,
 	}); err != nil {
 		return err
@@ -298,8 +299,9 @@ func (r *Training) Stopping(ctx context.Context, requested <-chan struct{}) (err
 func (r *Training) info(status, reason string) rundir.Info {
 	c := r.Config
 	info := rundir.Info{
-		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.State.Step, Updated: time.Now().UTC().Truncate(time.Second),
-		Gyre: revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" +
+		Name: c.Run.Name, Status: status, Reason: reason, FirstStep: r.firstStep, Step: r.State.Step,
+		Updated: time.Now().UTC().Truncate(time.Second),
+		Gyre:    revision(), Engine: torch.BuildInfo(), Go: runtime.Version(), Platform: runtime.GOOS + "/" +
 			runtime.GOARCH,
 		Threads: torch.Threads(), Seed: c.Run.Seed, EnvSeed: c.Run.EnvSeed, Model: c.Model.Path, Exact: r.Exact,
 		Replay: r.Options.Replay, PeakRSS: torch.PeakRSS(), Changes: r.changes,

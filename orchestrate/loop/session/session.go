@@ -199,7 +199,8 @@ func (s *Session) together() int {
 // recomputed then. A gap that a step has found already is a proof of the contrary.
 func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 	if found > 0 {
-		s.Log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are recomputed every step", found)
+		s.Log.Warnf("a step found the sampler's log-probs up to %.2g away from the trainer's: old log-probs are "+
+			"recomputed every step", found)
 		return false, nil
 	}
 	if err := s.Actor.Model.Gather(); err != nil {
@@ -213,7 +214,8 @@ func (s *Session) ProveExact(ctx context.Context, found float64) (bool, error) {
 		return false, fmt.Errorf("self-test of the sampler: %w", err)
 	}
 	if gap != 0 {
-		s.Log.Warnf("on this machine the sampler's log-probs differ from the trainer's by up to %.2g: old log-probs are recomputed every step", gap)
+		s.Log.Warnf("on this machine the sampler's log-probs differ from the trainer's by up to %.2g: old log-probs "+
+			"are recomputed every step", gap)
 	}
 	return gap == 0, nil
 }

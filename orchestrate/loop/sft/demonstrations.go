@@ -69,7 +69,8 @@ func show(ctx context.Context, c *config.Config, player *rollout.Player,
 		return nil, fmt.Errorf("demonstrations: %w", err)
 	}
 	if len(episodes) <= s.ValidationEpisodes {
-		return nil, fmt.Errorf("only %d demonstrations could be made, expected more than sft.validation_episodes = %d", len(episodes), s.ValidationEpisodes)
+		return nil, fmt.Errorf("only %d demonstrations could be made, expected more than sft.validation_episodes = %d",
+			len(episodes), s.ValidationEpisodes)
 	}
 	return episodes, nil
 }

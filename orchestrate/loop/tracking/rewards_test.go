@@ -15,7 +15,8 @@ import (
 func replies(step int, texts ...string) []Tracked {
 	var rows []Tracked
 	for i, text := range texts {
-		r := Tracked{Step: step, GlobalStep: step + 1, Index: i, Prompt: fmt.Sprint("p", i/2), Group: i / 2, Rollout: i % 2,
+		r := Tracked{Step: step, GlobalStep: step + 1, Index: i, Prompt: fmt.Sprint("p", i/2), Group: i / 2,
+			Rollout:    i % 2,
 			Components: map[string]reward.Float{"correctness": reward.Float(i % 2)}, Total: 0.5}
 		r.Complete(text, false)
 		rows = append(rows, r)
@@ -89,12 +90,14 @@ func TestHistorySchema(t *testing.T) {
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if line := statistics.String(); line != "correctness 0.500 (1/2), format 0.325 (valid: 1), length reward 0.259, actual length 207.5 chars" {
+	if line := statistics.String(); line != "correctness 0.500 (1/2), format 0.325 (valid: 1), length reward 0.259, "+
+		"actual length 207.5 chars" {
 		t.Errorf("statistics: %s", line)
 	}
 	var row map[string]any
 	last := strings.Split(strings.TrimSpace(contents(t, dir, RowsFile)), "\n")[1]
-	if err := json.Unmarshal([]byte(last), &row); err != nil || row["extracted"] != "1" || row["rollout"] != 1.0 || row["prompt"] != "p0" || row["total"] != 0.5 {
+	if err := json.Unmarshal([]byte(last), &row); err != nil || row["extracted"] != "1" || row["rollout"] != 1.0 ||
+		row["prompt"] != "p0" || row["total"] != 0.5 {
 		t.Errorf("%s, %v", last, err)
 	}
 	if err := tracker.Close(); err != nil {
@@ -132,7 +135,8 @@ func TestTrackerResumes(t *testing.T) {
 		done = min(done, 3)                          // of which the checkpoint has at most three
 		record(dir, done, 5)
 		for _, name := range []string{RowsFile, HistoryFile} {
-			if got, want := clean.ReplaceAllString(contents(t, dir, name), ""), clean.ReplaceAllString(contents(t, undisturbed, name), ""); got != want {
+			if got, want := clean.ReplaceAllString(contents(t, dir, name), ""),
+				clean.ReplaceAllString(contents(t, undisturbed, name), ""); got != want {
 				t.Errorf("cut at byte %d, %s differs:\n%.300s\nwant\n%.300s", cut, name, got, want)
 			}
 		}

@@ -17,8 +17,8 @@ import (
 	"gyre/orchestrate/run/metrics"
 )
 
-// partsFile gives the hand-written episodes parts: two that make up the score, a copy of one at another scale, its opposite, and one that all
-// have alike.
+// partsFile gives the hand-written episodes parts: two that make up the score, a copy of one at another scale, its
+// opposite, and one that all have alike.
 func partsFile(t *testing.T) string {
 	t.Helper()
 	episodes, err := episode.ReadFile(slow + "/episodes.jsonl")
@@ -29,8 +29,10 @@ func partsFile(t *testing.T) string {
 		b := math.Sin(float64(i))
 		last := len(e.IDs) - 1
 		// The parts lie on different tokens: estimators that compare whole episodes do not care.
-		e.Components = map[string][]episode.Reward{"a": {{Token: 1, Value: e.Score - 2*b - 1}, {Token: last, Value: 1}}, "b": {{Token: last, Value: b}},
-			"copy": {{Token: last, Value: 3*b - 1}}, "against": {{Token: last, Value: -b}}, "same": {{Token: last, Value: .1}}}
+		e.Components = map[string][]episode.Reward{"a": {{Token: 1, Value: e.Score - 2*b - 1}, {Token: last, Value: 1}},
+			"b":    {{Token: last, Value: b}},
+			"copy": {{Token: last, Value: 3*b - 1}}, "against": {{Token: last, Value: -b}},
+			"same": {{Token: last, Value: .1}}}
 	}
 	path := filepath.Join(t.TempDir(), "parts.jsonl")
 	if err := episode.WriteFile(path, episodes); err != nil {
@@ -39,19 +41,22 @@ func partsFile(t *testing.T) string {
 	return path
 }
 
-// The gradients of the parts are those of the update: the total's is the task's, bucket by bucket, the others are the loss's own terms. What points
-// the same way has the cosine 1, and what does not exist is null.
+// The gradients of the parts are those of the update: the total's is the task's, bucket by bucket, the others are the
+// loss's own terms. What points the same way has the cosine 1, and what does not exist is null.
 func TestComponentsOfGivenEpisodes(t *testing.T) {
 	file := partsFile(t)
 	for _, mode := range []string{"independent", "exact"} {
-		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()), []string{"components.enabled=true", "components.mode=" + mode,
-			"components.buckets=true", "components.names=[\"a\",\"b\",\"copy\",\"against\",\"same\"]", "components.save=full", "components.data=given",
-			"components.weights={a=1,b=2,copy=0,against=0,same=0}"})
+		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()),
+			[]string{"components.enabled=true", "components.mode=" + mode,
+				"components.buckets=true", "components.names=[\"a\",\"b\",\"copy\",\"against\",\"same\"]",
+				"components.save=full", "components.data=given",
+				"components.weights={a=1,b=2,copy=0,against=0,same=0}"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		out := t.TempDir()
-		result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Output: out, Console: metrics.NewConsole(io.Discard)})
+		result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Output: out,
+			Console: metrics.NewConsole(io.Discard)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,21 +67,25 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 				whole = "all/"
 			}
 			for part, term := range map[string]string{"total": "task", "entropy": "entropy", "kl": "kl"} {
-				near(t, mode+" norm of "+bucket+part, got["grad_components/"+bucket+"norm/"+part], got["grad_norm/"+whole+term].(float64), 0, 1e-4)
+				near(t, mode+" norm of "+bucket+part, got["grad_components/"+bucket+"norm/"+part],
+					got["grad_norm/"+whole+term].(float64), 0, 1e-4)
 			}
-			near(t, "task and kl", got["grad_components/"+bucket+"cosine/kl/total"], got["grad_norm/"+whole+"cosine/task_kl"].(float64), 1, 1e-4)
+			near(t, "task and kl", got["grad_components/"+bucket+"cosine/kl/total"],
+				got["grad_norm/"+whole+"cosine/task_kl"].(float64), 1, 1e-4)
 		}
 		if mode == "independent" {
 			near(t, "copy", got["grad_components/cosine/b/copy"], 1, 1, 1e-5)
 			near(t, "opposite", got["grad_components/cosine/copy/against"], -1, 1, 1e-5)
-			low, high := got["grad_components/cosine/a/b/low"].(float64), got["grad_components/cosine/a/b/high"].(float64)
+			low, high := got["grad_components/cosine/a/b/low"].(float64),
+				got["grad_components/cosine/a/b/high"].(float64)
 			if !(-1 < low && low < 0 && 0 < high && high < 1) {
 				t.Errorf("chance would give [%v, %v]", low, high)
 			}
 		} else if e, ok := got["grad_components/check/sum_error"].(float64); !ok || e > 1e-5 {
 			t.Errorf("the parts' sum is off by %v", got["grad_components/check/sum_error"])
 		}
-		if v, found := got["grad_components/cosine/a/same"]; !found || v != nil || got["grad_components/norm/same"] != 0.0 {
+		if v, found := got["grad_components/cosine/a/same"]; !found || v != nil ||
+			got["grad_components/norm/same"] != 0.0 {
 			t.Errorf("a part without a gradient: cosine %v (%v), norm %v", v, found, got["grad_components/norm/same"])
 		}
 		line, err := os.ReadFile(filepath.Join(out, "metrics.jsonl"))
@@ -84,7 +93,8 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 			t.Errorf("metrics: %v %.300s", err, line)
 		}
 		for key, v := range got {
-			if number, ok := v.(float64); ok && strings.HasPrefix(key, "grad_components/") && (math.IsNaN(number) || math.IsInf(number, 0)) {
+			if number, ok := v.(float64); ok && strings.HasPrefix(key, "grad_components/") &&
+				(math.IsNaN(number) || math.IsInf(number, 0)) {
 				t.Errorf("%s = %v", key, number)
 			}
 		}
@@ -108,35 +118,43 @@ func TestComponentsOfGivenEpisodes(t *testing.T) {
 			t.Errorf("the file has the parts %v", squares)
 		}
 		table, err := os.ReadFile(filepath.Join(out, "gradient_analysis_given", "cosines_step_0.csv"))
-		if err != nil || !strings.HasPrefix(string(table), "scope,name,first,second,cosine,") || !strings.Contains(string(table), "layer,layers.0,a,b,") ||
-			!strings.Contains(string(table), "kind,attention,a,b,") || !strings.Contains(string(table), "parameter,model.embed_tokens.weight,a,b,") {
+		if err != nil || !strings.HasPrefix(string(table), "scope,name,first,second,cosine,") ||
+			!strings.Contains(string(table), "layer,layers.0,a,b,") ||
+			!strings.Contains(string(table), "kind,attention,a,b,") || !strings.Contains(string(table),
+			"parameter,model.embed_tokens.weight,a,b,") {
 			t.Errorf("table: %v %.300s", err, table)
 		}
 	}
 }
 
-// Whatever the estimator, the total's gradient is the update's, and in exact mode the parts add up to it: what a critic expected is one of them.
+// Whatever the estimator, the total's gradient is the update's, and in exact mode the parts add up to it: what a
+// critic expected is one of them.
 func TestComponentsOfEveryEstimator(t *testing.T) {
 	file := partsFile(t)
-	for estimator, names := range map[string]string{"grpo": "total", "rloo": "total", "brpo": "total", "reinforce_pp_baseline": "total",
-		"reinforce_pp": "total", "gae": "baseline", "bi_level_gae": "baseline"} {
+	for estimator, names := range map[string]string{"grpo": "total", "rloo": "total", "brpo": "total",
+		"reinforce_pp_baseline": "total",
+		"reinforce_pp":          "total", "gae": "baseline", "bi_level_gae": "baseline"} {
 		for _, turns := range []string{"false", "true"} {
 			if estimator == "bi_level_gae" && turns == "false" {
 				continue // needs a reward per turn
 			}
-			cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()), []string{"algorithm.advantage=" + estimator, "algorithm.gamma=0.95",
-				"components.mode=exact", "components.names=[\"a\",\"b\"]", "components.weights={a=1,b=2}", "components.permutations=0", "rollout.turn_rewards=" + turns})
+			cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()),
+				[]string{"algorithm.advantage=" + estimator, "algorithm.gamma=0.95",
+					"components.mode=exact", "components.names=[\"a\",\"b\"]", "components.weights={a=1,b=2}",
+					"components.permutations=0", "rollout.turn_rewards=" + turns})
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
+			result, err := Analyze(context.Background(), cfg,
+				Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := result.Values
 			near(t, estimator+" total", got["grad_components/norm/total"], got["grad_norm/all/task"].(float64), 0, 1e-4)
 			if e, ok := got["grad_components/check/sum_error"].(float64); !ok || e > 1e-5 {
-				t.Errorf("%s, turn rewards %s: the parts' sum is off by %v", estimator, turns, got["grad_components/check/sum_error"])
+				t.Errorf("%s, turn rewards %s: the parts' sum is off by %v", estimator, turns,
+					got["grad_components/check/sum_error"])
 			}
 			if v, ok := got["grad_components/norm/"+names].(float64); !ok || v <= 0 {
 				t.Errorf("%s: norm of %s %v", estimator, names, got["grad_components/norm/"+names])
@@ -145,7 +163,8 @@ func TestComponentsOfEveryEstimator(t *testing.T) {
 	}
 }
 
-// A component that is named but occurs in no episode measures nothing and is warned of; the run goes on, also where no episode has any component.
+// A component that is named but occurs in no episode measures nothing and is warned of; the run goes on, also where no
+// episode has any component.
 func TestComponentsThatLack(t *testing.T) {
 	c := readSlow(t)["exact_grpo"]
 	for _, x := range []struct {
@@ -156,13 +175,16 @@ func TestComponentsThatLack(t *testing.T) {
 		{partsFile(t), `["nobody"]`, `lists "nobody"`, false},
 		{slow + "/" + c.Config.Episodes, "[]", "no episode has a reward component", false},
 	} {
-		cfg, err := config.Parse("slow.toml", []byte(c.toml()), []string{"run.name=lack", "run.output=" + t.TempDir(), "run.steps=2", "analysis.enabled=false",
-			"components.enabled=true", "components.save=full", "components.data=x", "components.permutations=0", "components.names=" + x.names})
+		cfg, err := config.Parse("slow.toml", []byte(c.toml()), []string{"run.name=lack", "run.output=" + t.TempDir(),
+			"run.steps=2", "analysis.enabled=false",
+			"components.enabled=true", "components.save=full", "components.data=x", "components.permutations=0",
+			"components.names=" + x.names})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var said strings.Builder
-		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(&said), Replay: x.file})
+		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(&said),
+			Replay: x.file})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,11 +228,13 @@ func TestComponentsIgnoreOldLogprobs(t *testing.T) {
 	}
 	var found []map[string]any
 	for _, overrides := range [][]string{nil, {"actor.recompute_logprobs=true"}} {
-		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()), append([]string{"components.permutations=0"}, overrides...))
+		cfg, err := config.Parse("slow.toml", []byte(readSlow(t)["exact_grpo"].toml()),
+			append([]string{"components.permutations=0"}, overrides...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := Analyze(context.Background(), cfg, Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
+		result, err := Analyze(context.Background(), cfg,
+			Probe{Rollouts: file, Console: metrics.NewConsole(io.Discard)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,12 +257,14 @@ func TestComponentsChangeNothing(t *testing.T) {
 	c := readSlow(t)["exact_grpo"]
 	run := func(name string, dir string, overrides ...string) *Trainer {
 		t.Helper()
-		cfg, err := config.Parse("slow.toml", []byte(c.toml()), append([]string{"run.name=" + name, "run.output=" + dir, "run.steps=1", "analysis.enabled=false",
-			"run.save_every=1"}, overrides...))
+		cfg, err := config.Parse("slow.toml", []byte(c.toml()),
+			append([]string{"run.name=" + name, "run.output=" + dir, "run.steps=1", "analysis.enabled=false",
+				"run.save_every=1"}, overrides...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(io.Discard), Replay: file})
+		trainer, err := New(context.Background(), cfg, session.Options{Console: metrics.NewConsole(io.Discard),
+			Replay: file})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +275,8 @@ func TestComponentsChangeNothing(t *testing.T) {
 		return trainer
 	}
 	dir := t.TempDir()
-	run("with", dir, "components.enabled=true", "components.save=projection", "components.data=x", "components.buckets=true", "components.link="+dir)
+	run("with", dir, "components.enabled=true", "components.save=projection", "components.data=x",
+		"components.buckets=true", "components.link="+dir)
 	run("without", dir)
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(dir, name, "global_step_1", "actor", "model.safetensors"))
@@ -269,7 +296,8 @@ func TestComponentsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"timing_s/grad_components", "perf/grad_components_overhead", "grad_components/norm/total", "grad_components/cosine/a/b"} {
+		for _, key := range []string{"timing_s/grad_components", "perf/grad_components_overhead",
+			"grad_components/norm/total", "grad_components/cosine/a/b"} {
 			if _, ok := record.Float(key); !ok {
 				t.Errorf("%s is %v", key, fmt.Sprint(record.Values[key]))
 			}

@@ -18,7 +18,8 @@ import (
 	"gyre/torch"
 )
 
-// benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them sampled, in six groups of eight.
+// benchTrainer is a policy of 3.5 million parameters and a prepared batch of 48 episodes of 128 tokens, half of them
+// sampled, in six groups of eight.
 func benchTrainer(b *testing.B, overrides ...string) (*session.Session, Selection) {
 	b.Helper()
 	c, err := config.Parse("bench.toml", []byte(`
@@ -39,8 +40,10 @@ mini_batch = 48
 	if err != nil {
 		b.Fatal(err)
 	}
-	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4096, HiddenSize: 192, IntermediateSize: 768,
-		NumLayers: 5, NumHeads: 6, NumKVHeads: 2, HeadDim: 32, MaxPositions: 256, RMSNormEps: 1e-5, RopeTheta: 1e4, TieEmbeddings: true})
+	model, err := torch.NewModel(torch.ModelConfig{Family: torch.Llama, Head: torch.HeadLM, VocabSize: 4096,
+		HiddenSize: 192, IntermediateSize: 768,
+		NumLayers: 5, NumHeads: 6, NumKVHeads: 2, HeadDim: 32, MaxPositions: 256, RMSNormEps: 1e-5, RopeTheta: 1e4,
+		TieEmbeddings: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -66,7 +69,8 @@ mini_batch = 48
 		b.Fatal(err)
 	}
 	t := session.New(c, metrics.NewConsole(io.Discard), nil)
-	if t.Actor, err = train.NewLearner(model, t.Placement(), &train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
+	if t.Actor, err = train.NewLearner(model, t.Placement(),
+		&train.Optimization{AdamW: torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, ClipGrad: 1}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(t.Actor.Close)
@@ -82,7 +86,8 @@ mini_batch = 48
 				advantages = append(advantages, float32(r.NormFloat64()))
 			}
 			s.Episodes, s.RewardStd = append(s.Episodes, x), append(s.RewardStd, float64(g))
-			s.Batch.Reference, s.Batch.Advantages = append(s.Batch.Reference, reference), append(s.Batch.Advantages, advantages)
+			s.Batch.Reference, s.Batch.Advantages = append(s.Batch.Reference, reference),
+				append(s.Batch.Advantages, advantages)
 		}
 	}
 	s.Batch.Sequences = session.BatchOf(s.Episodes).Sequences
@@ -92,7 +97,8 @@ mini_batch = 48
 	return t, s
 }
 
-// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms on the way.
+// BenchmarkUpdate is what the analysis is compared with: one plain update of the batch; and the same with bucket norms
+// on the way.
 func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
@@ -131,21 +137,30 @@ func BenchmarkAnalysis(b *testing.B) {
 	b.Run("exact, sketches", func(b *testing.B) { benchAnalysis(b, "analysis.memory_mib=0") })
 	b.Run("exact, norms only", func(b *testing.B) { benchAnalysis(b, "analysis.statistics=false") })
 	b.Run("exact, low memory", func(b *testing.B) { benchAnalysis(b, "analysis.low_memory=true") })
-	b.Run("exact, task only", func(b *testing.B) { benchAnalysis(b, "algorithm.kl_coef=0", "algorithm.entropy_coef=0") })
+	b.Run("exact, task only", func(b *testing.B) {
+		benchAnalysis(b, "algorithm.kl_coef=0",
+			"algorithm.entropy_coef=0")
+	})
 	// RAGEN's procedure on the same kernels: a forward pass for each term, each bucket and again for all of them.
-	b.Run("RAGEN's procedure", func(b *testing.B) { benchAnalysis(b, "analysis.profile=paper", "analysis.low_memory=true") })
+	b.Run("RAGEN's procedure", func(b *testing.B) {
+		benchAnalysis(b, "analysis.profile=paper",
+			"analysis.low_memory=true")
+	})
 }
 
-// BenchmarkComponents measures the gradients of the reward components on the same batch, with their bands: without and with the loss's other terms.
+// BenchmarkComponents measures the gradients of the reward components on the same batch, with their bands: without and
+// with the loss's other terms.
 func BenchmarkComponents(b *testing.B) {
 	for _, parts := range []int{3, 8} {
 		for _, terms := range []bool{false, true} {
-			name, overrides := fmt.Sprintf("%d parts", parts), []string{"algorithm.kl_coef=0", "algorithm.entropy_coef=0"}
+			name, overrides := fmt.Sprintf("%d parts", parts), []string{"algorithm.kl_coef=0",
+				"algorithm.entropy_coef=0"}
 			if terms {
 				name, overrides = name+", entropy and KL", nil
 			}
 			b.Run(name, func(b *testing.B) {
-				t, s := benchTrainer(b, append(overrides, "algorithm.advantage=grpo", "components.enabled=true", "components.mode=exact")...)
+				t, s := benchTrainer(b, append(overrides, "algorithm.advantage=grpo", "components.enabled=true",
+					"components.mode=exact")...)
 				r := rand.New(rand.NewPCG(1, 1))
 				for _, x := range s.Episodes {
 					x.Components, x.Score = map[string][]episode.Reward{}, 0
@@ -156,7 +171,8 @@ func BenchmarkComponents(b *testing.B) {
 					}
 				}
 				for b.Loop() {
-					if _, err := (&componentObserver{Session: t}).measure(context.Background(), 1, s, metrics.Line{}); err != nil {
+					if _, err := (&componentObserver{Session: t}).measure(context.Background(), 1, s,
+						metrics.Line{}); err != nil {
 						b.Fatal(err)
 					}
 				}

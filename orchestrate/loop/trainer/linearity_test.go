@@ -18,7 +18,8 @@ func TestGradientsAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes, Console: metrics.NewConsole(io.Discard)})
+	p, err := openProbe(context.Background(), cfg, Probe{Rollouts: slow + "/" + want.Config.Episodes,
+		Console: metrics.NewConsole(io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,8 @@ func TestGradientsAddUp(t *testing.T) {
 		return out
 	}
 	backward := func(rows []int, out []train.Column) {
-		if _, err := p.Actor.Backward(context.Background(), subject.Batch.Take(rows), subject.Objective, out); err != nil {
+		if _, err := p.Actor.Backward(context.Background(), subject.Batch.Take(rows), subject.Objective,
+			out); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -171,7 +171,8 @@ func newActorMetrics(o train.Objective, fit fitMetrics, sum train.Losses) actorM
 	task, entropy, kl, n := sum.Columns[0], sum.Columns[1], sum.Columns[2], float64(fit.batches)
 	m := actorMetrics{Fit: fit, PolicyLoss: task.Loss / n, Entropy: entropy.Value / n, EntropyLoss: entropy.Value / n}
 	if t := sum.Tokens; t > 0 {
-		m.Clipped, m.ClippedLower, m.LogRatio = metrics.Of(task.Clipped/t), metrics.Of(task.ClippedLower/t), metrics.Of(sum.LogRatio/t)
+		m.Clipped, m.ClippedLower, m.LogRatio = metrics.Of(task.Clipped/t), metrics.Of(task.ClippedLower/t),
+			metrics.Of(sum.LogRatio/t)
 	}
 	if o.KL != torch.KLNone {
 		m.KLLoss, m.KLCoef = metrics.Of(kl.Value/n), metrics.Of(o.KLCoef)

@@ -18,9 +18,10 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 
 // documented are the tables of docs/metrics.md that are made of the structs in which phases report.
 var documented = map[string][]any{
-	"rollout":    {rollout.Metrics{}, lengthMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
-	"batch":      {selectionMetrics{}, batchMetrics{}, analysisOnly{}},
-	"update":     {gapMetrics{}, samplerMetrics{}, referenceMetrics{}, penaltyMetrics{}, advantage.Reweighting{}, dataMetrics{}, actorMetrics{}, criticMetrics{}},
+	"rollout": {rollout.Metrics{}, lengthMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
+	"batch":   {selectionMetrics{}, batchMetrics{}, analysisOnly{}},
+	"update": {gapMetrics{}, samplerMetrics{}, referenceMetrics{}, penaltyMetrics{}, advantage.Reweighting{},
+		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
 	"analysis":   {analysisMetrics{}, sourceMetrics{}, gradients.ShareMetrics{}},
 	"collapse":   {collapse.Metrics{}},
@@ -29,7 +30,8 @@ var documented = map[string][]any{
 	"sft":        {sft.Metrics{}},
 }
 
-// The tables of docs/metrics.md are those of the code. `go test ./orchestrate/loop/trainer -run Page -update` makes them.
+// The tables of docs/metrics.md are those of the code. `go test ./orchestrate/loop/trainer -run Page -update` makes
+// them.
 func TestMetricsPageIsCurrent(t *testing.T) {
 	const path = "../../../docs/metrics.md"
 	page, err := os.ReadFile(path)
@@ -45,6 +47,7 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(page) {
-		t.Error("docs/metrics.md is not what the metrics' tags say: run go test ./orchestrate/loop/trainer -run Page -update")
+		t.Error("docs/metrics.md is not what the metrics' tags say: run go test ./orchestrate/loop/trainer -run Page " +
+			"-update")
 	}
 }

@@ -84,8 +84,8 @@ func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
 		return fmt.Errorf("group %d has one member: buckets need at least two with finite scores in every group", group)
 	}
 	if out.text == "" {
-		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true analyses them "+
-			"before the filter, filter.strategy=none keeps all", len(p.given))
+		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true "+
+			"analyses them before the filter, filter.strategy=none keeps all", len(p.given))
 	}
 	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !hasComponents(p.given) {
 		return nil

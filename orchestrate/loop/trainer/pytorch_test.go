@@ -74,7 +74,8 @@ loss_aggregation = %q
 [analysis]
 enabled = false
 `, len(e.Steps), run, fixtures, e.Model, fixtures, fixtures, e.Config.CriticLR, e.Config.MiniBatch, e.Config.Temperature, advantage,
-		e.Config.Gamma, e.Config.Lam, e.Config.KLCoef, e.Config.EntropyCoef, e.Config.LR, e.Config.MiniBatch, e.Config.Mode)
+		e.Config.Gamma, e.Config.Lam, e.Config.KLCoef, e.Config.EntropyCoef, e.Config.LR, e.Config.MiniBatch,
+		e.Config.Mode)
 }
 
 // Ten replayed steps arrive at PyTorch's losses, gradient norms and weights.
@@ -102,7 +103,8 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 			if want.Case == "grpo_old" {
 				episodes = "episodes_old.jsonl"
 			}
-			trainer, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, episodes), Console: metrics.NewConsole(io.Discard)})
+			trainer, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, episodes),
+				Console: metrics.NewConsole(io.Discard)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,8 +120,9 @@ func TestReplayedUpdatesEqualPyTorch(t *testing.T) {
 
 func compareMetrics(t *testing.T, want expectation, path string) {
 	t.Helper()
-	names := map[string]string{"pg": "actor/pg_loss", "entropy": "actor/entropy", "kl": "actor/kl_loss", "grad_norm": "actor/grad_norm",
-		"vf_loss": "critic/vf_loss", "critic_grad_norm": "critic/grad_norm"}
+	names := map[string]string{"pg": "actor/pg_loss", "entropy": "actor/entropy", "kl": "actor/kl_loss",
+		"grad_norm": "actor/grad_norm",
+		"vf_loss":   "critic/vf_loss", "critic_grad_norm": "critic/grad_norm"}
 	step := 0
 	for record, err := range metrics.Read(path) {
 		if err != nil {
@@ -256,12 +259,14 @@ func TestScoresEqualTransformers(t *testing.T) {
 
 func greedy(t *testing.T, model *torch.Model, prompt []int32, n int) []int32 {
 	t.Helper()
-	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 4, MaxLength: 64, MaxBatchTokens: 16, PrefixCache: true})
+	engine, err := torch.NewEngine(model, torch.EngineConfig{MaxSequences: 4, MaxLength: 64, MaxBatchTokens: 16,
+		PrefixCache: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	err = engine.Submit(torch.Request{ID: 1, Prompt: prompt, Sampling: torch.Sampling{MaxTokens: n, TopP: 1, IgnoreEOS: true}})
+	err = engine.Submit(torch.Request{ID: 1, Prompt: prompt, Sampling: torch.Sampling{MaxTokens: n, TopP: 1,
+		IgnoreEOS: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,9 @@ func TestReplayOfUnevenGroups(t *testing.T) {
 	if err := os.WriteFile(file, []byte(lines), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = 'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n"+
-		"schedule = 'linear'\nlr = 1.0e-3\n[analysis]\nenabled = false\n", run, fixtures)
+	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = "+
+		"'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\nschedule = 'linear'\nlr = "+
+		"1.0e-3\n[analysis]\nenabled = false\n", run, fixtures)
 	path := filepath.Join(run, "c.toml")
 	if err := os.WriteFile(path, []byte(document), 0o644); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,8 @@ func given(t *testing.T, lines string, overrides ...string) *Trainer {
 	t.Helper()
 	dir := t.TempDir()
 	file, path := filepath.Join(dir, "episodes.jsonl"), filepath.Join(dir, "c.toml")
-	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = 'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n[analysis]\nenabled = false\n",
+	document := fmt.Sprintf("[run]\nname = 'r'\nsteps = 2\noutput = %q\n[model]\npath = '%s/llama'\ndtype = "+
+		"'float32'\n[algorithm]\nadvantage = 'grpo'\n[actor]\nmini_batch = 2\n[analysis]\nenabled = false\n",
 		dir, fixtures)
 	for name, text := range map[string]string{file: lines, path: document} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
@@ -49,8 +50,8 @@ const twoGroups = `{"group": 4, "ids": [3, 4, 5, 6], "mask": [0, 0, 1, 1], "rewa
 {"group": 9, "ids": [3, 5, 5, 9], "mask": [0, 1, 0, 1], "rewards": [[3, 0.5]]}
 `
 
-// An update that measures a gap between the sampler's log-probs and the trainer's withdraws the proof: from then on they are recomputed, the
-// run says so, and a resumed one remembers.
+// An update that measures a gap between the sampler's log-probs and the trainer's withdraws the proof: from then on
+// they are recomputed, the run says so, and a resumed one remembers.
 func TestAGapWithdrawsTheProof(t *testing.T) {
 	run := given(t, twoGroups)
 	run.rollouts.replay, run.preparation.given, run.Exact, run.preparation.exact = nil, false, true, true
@@ -77,9 +78,11 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		run.judgeSampler(s)
-		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.Exact == withdrawn || (run.State.SamplerGap > 0) != withdrawn ||
+		if withdrawn := gap > 0; run.preparation.exact == withdrawn || run.Exact == withdrawn ||
+			(run.State.SamplerGap > 0) != withdrawn ||
 			(s.Line["rollout/sampler_equals_trainer"] == 0.0) != withdrawn {
-			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.Exact, run.State.SamplerGap, s.Line)
+			t.Errorf("a gap of %v: exact %v, run.json %v, remembered %v, %v", gap, run.preparation.exact, run.Exact,
+				run.State.SamplerGap, s.Line)
 		}
 	}
 	if sampled, err := score(); err != nil || sampled {
@@ -90,21 +93,27 @@ func TestAGapWithdrawsTheProof(t *testing.T) {
 	}
 }
 
-// Whatever takes long in a step says how far it is, to the end and not beyond it: updates too, and every way to analyse.
+// Whatever takes long in a step says how far it is, to the end and not beyond it: updates too, and every way to
+// analyse.
 func TestLongWorkShowsItsProgress(t *testing.T) {
-	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.statistics=false", "analysis.profile=paper", "analysis.in_update=true"} {
+	for _, how := range []string{"analysis.profile=exact", "analysis.low_memory=true", "analysis.statistics=false",
+		"analysis.profile=paper", "analysis.in_update=true"} {
 		text := expectation{Case: "ppo", Model: "llama"}.toml(t.TempDir())
-		text = strings.NewReplacer("steps = 0", "steps = 1", "mini_batch = 0", "mini_batch = 4", "lr = 0\n", "lr = 0.001\n", "temperature = 0", "temperature = 1",
-			"kl_coef = 0", "kl_coef = 0.1", "entropy_coef = 0", "entropy_coef = 0.01", `loss_aggregation = ""`, `loss_aggregation = "token-mean"`,
+		text = strings.NewReplacer("steps = 0", "steps = 1", "mini_batch = 0", "mini_batch = 4", "lr = 0\n",
+			"lr = 0.001\n", "temperature = 0", "temperature = 1",
+			"kl_coef = 0", "kl_coef = 0.1", "entropy_coef = 0", "entropy_coef = 0.01", `loss_aggregation = ""`,
+			`loss_aggregation = "token-mean"`,
 			"gamma = 0", "gamma = 1", "lambda = 0", "lambda = 1", "enabled = false", "enabled = true").Replace(text)
-		c, err := config.Parse("progress.toml", []byte(text), []string{how, "filter.strategy=none", "analysis.num_buckets=2", "actor.epochs=2", "actor.micro_batch_tokens=16"})
+		c, err := config.Parse("progress.toml", []byte(text), []string{how, "filter.strategy=none",
+			"analysis.num_buckets=2", "actor.epochs=2", "actor.micro_batch_tokens=16"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
 		console := metrics.NewConsole(&out)
 		console.Quiet = 0
-		run, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, "episodes.jsonl"), Console: console})
+		run, err := New(context.Background(), c, session.Options{Replay: filepath.Join(fixtures, "episodes.jsonl"),
+			Console: console})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +128,8 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 		case "analysis.low_memory=true":
 			passes = 3
 		}
-		for label, total := range map[string]int{"actor update": 2 * samples, "critic update": samples, "gradient analysis": passes * samples} {
+		for label, total := range map[string]int{"actor update": 2 * samples, "critic update": samples,
+			"gradient analysis": passes * samples} {
 			last, lines := 0, 0
 			for _, line := range strings.Split(out.String(), "\n") {
 				var done, of int
@@ -132,15 +142,18 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 				last = done
 			}
 			if last != total || lines < 3 {
-				t.Errorf("%s: %s was told in %d lines, the last at %d of %d\n%s", how, label, lines, last, total, out.String())
+				t.Errorf("%s: %s was told in %d lines, the last at %d of %d\n%s", how, label, lines, last, total,
+					out.String())
 			}
 		}
 	}
 }
 
-// verl's tensors keep the width of the whole rollout: the filter must not change what seq-mean-token-sum-norm divides by.
+// verl's tensors keep the width of the whole rollout: the filter must not change what seq-mean-token-sum-norm divides
+// by.
 func TestWidthIsTheRollouts(t *testing.T) {
-	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1", "actor.loss_aggregation=seq-mean-token-sum-norm")
+	run := given(t, twoGroups, "filter.strategy=top_k_abs", "filter.value=1",
+		"actor.loss_aggregation=seq-mean-token-sum-norm")
 	chosen, err := run.preparation.choose(context.Background(), run.rollouts.replay.at(1), false)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +164,8 @@ func TestWidthIsTheRollouts(t *testing.T) {
 	if err := chosen.Batch.Weigh("seq-mean-token-sum-norm", chosen.width); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := chosen.Batch.Weights[0][2], float32(1.0/6); got != want { // the longest of the rollout, which was dropped, has 7 tokens
+	// the longest of the rollout, which was dropped, has 7 tokens
+	if got, want := chosen.Batch.Weights[0][2], float32(1.0/6); got != want {
 		t.Errorf("a token weighs %v, want %v", got, want)
 	}
 }
@@ -159,11 +173,13 @@ func TestWidthIsTheRollouts(t *testing.T) {
 // A reward that no float32 holds is refused where it is read, with its place.
 func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "e.jsonl")
-	line := `{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 0]]}` + "\n" + `{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 1e300]]}` + "\n"
+	line := `{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 0]]}` + "\n" +
+		`{"group": 0, "ids": [1, 2], "mask": [0, 1], "rewards": [[1, 1e300]]}` + "\n"
 	if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openReplay(path, 1); err == nil || !strings.Contains(err.Error(), "episode 2 (group 0) has a reward or score of 1e+300") {
+	if _, err := openReplay(path, 1); err == nil ||
+		!strings.Contains(err.Error(), "episode 2 (group 0) has a reward or score of 1e+300") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -171,7 +187,10 @@ func TestRewardsBeyondFloatsAreRefused(t *testing.T) {
 // Weights whose gradients are not finite are not saved, whether a forward pass shows it or not.
 func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 	for why, spoilt := range map[string]func(*Trainer){
-		"step 2":                    func(run *Trainer) { spoil(t, run.Actor.Model, "model.embed_tokens.weight", math.Inf(1)) },
+		"step 2": func(run *Trainer) {
+			spoil(t, run.Actor.Model, "model.embed_tokens.weight",
+				math.Inf(1))
+		},
 		"has the norm NaN (critic)": func(run *Trainer) { spoil(t, run.Critic.Model, "score.weight", 1e25) },
 	} {
 		run := given(t, twoGroups, "algorithm.advantage=gae")
@@ -180,20 +199,24 @@ func TestUnsoundWeightsAreNotSaved(t *testing.T) {
 		}
 		spoilt(run)
 		err := run.Checkpoints.Save(context.Background(), session.State{Step: 2})
-		if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") || !strings.Contains(err.Error(), why) {
+		if err == nil || !strings.Contains(err.Error(), "no checkpoint of step 2") ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("saving gave %v, want %q", err, why)
 		}
-		if found, _ := filepath.Glob(filepath.Join(run.Dir.Path, "global_step_*")); len(found) != 1 || filepath.Base(found[0]) != "global_step_1" {
+		if found, _ := filepath.Glob(filepath.Join(run.Dir.Path, "global_step_*")); len(found) != 1 ||
+			filepath.Base(found[0]) != "global_step_1" {
 			t.Errorf("left are %v", found)
 		}
 	}
 }
 
-// Steps without anything to learn from end a run early; after gradients that were not finite they mean that it has diverged.
+// Steps without anything to learn from end a run early; after gradients that were not finite they mean that it has
+// diverged.
 func TestEmptyStepsAfterUnsoundGradientsAreDivergence(t *testing.T) {
 	same := strings.NewReplacer("[3, 1]", "[3, 0.5]", "[2, 0]", "[2, 0.5]").Replace(twoGroups)
 	for _, unsound := range []int{0, 1} {
-		run := given(t, same, "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false", "early_stop.empty_steps=1")
+		run := given(t, same, "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false",
+			"early_stop.empty_steps=1")
 		run.State.Step, run.State.Unsound = 1, unsound
 		_, err := run.step(context.Background())
 		var early *collapse.StoppedEarly
@@ -246,7 +269,8 @@ func spoil(t *testing.T, model *torch.Model, name string, value float64) {
 	t.Fatalf("no parameter %s", name)
 }
 
-// The checkpoint before the newest goes when a step after it was sound; the last one before gradients that are not finite stays.
+// The checkpoint before the newest goes when a step after it was sound; the last one before gradients that are not
+// finite stays.
 func TestCheckpointsWaitForTheirProof(t *testing.T) {
 	run := given(t, twoGroups)
 	left := func(want ...string) {
@@ -314,7 +338,8 @@ func ran(t *testing.T, overrides ...string) (said string, last map[string]any) {
 // A run that ends after its analysis, as it was asked to, has not failed to learn.
 func TestAnIntendedEndIsNoWarning(t *testing.T) {
 	const warning = "no step had anything to learn from"
-	if said, _ := ran(t, "analysis.enabled=true", "analysis.exit_after=true", "filter.strategy=none", "analysis.num_buckets=2"); strings.Contains(said, warning) {
+	if said, _ := ran(t, "analysis.enabled=true", "analysis.exit_after=true", "filter.strategy=none",
+		"analysis.num_buckets=2"); strings.Contains(said, warning) {
 		t.Errorf("a run that was to end after its analysis said\n%s", said)
 	}
 }
@@ -345,20 +370,23 @@ func TestCheckOfAResumedRun(t *testing.T) {
 	run.Close()
 	c := *run.Config
 	c.Run.Steps, c.Actor.LR = 3, 1e-3
-	if _, err := Check(&c, session.Options{Resume: true, Replay: run.Options.Replay, Console: metrics.NewConsole(io.Discard)}); err != nil {
+	if _, err := Check(&c, session.Options{Resume: true, Replay: run.Options.Replay,
+		Console: metrics.NewConsole(io.Discard)}); err != nil {
 		t.Error(err)
 	}
 }
 
 // A probe of a run takes the checkpoint that was kept under the number of its step.
 func TestProbeFindsAKeptStep(t *testing.T) {
-	run := given(t, twoGroups, "run.save_every=1", "checkpoint.keep=0", "filter.strategy=none", "analysis.num_buckets=2")
+	run := given(t, twoGroups, "run.save_every=1", "checkpoint.keep=0", "filter.strategy=none",
+		"analysis.num_buckets=2")
 	if _, err := run.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for step, want := range map[int]string{1: "global_step_1", 2: "global_step_2", 7: "global_step_2"} {
 		var out bytes.Buffer
-		if _, err := Analyze(context.Background(), run.Config, Probe{Checkpoint: run.Dir.Path, Rollouts: run.Options.Replay, Step: step,
+		if _, err := Analyze(context.Background(), run.Config, Probe{Checkpoint: run.Dir.Path,
+			Rollouts: run.Options.Replay, Step: step,
 			Console: metrics.NewConsole(&out)}); err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +398,8 @@ func TestProbeFindsAKeptStep(t *testing.T) {
 
 // A linear schedule ends at its floor in the last step, also where the filter drops groups before.
 func TestSchedulesEndWithTheRun(t *testing.T) {
-	_, last := ran(t, "actor.schedule=linear", "actor.lr=1e-3", "actor.min_lr_ratio=0.1", "filter.strategy=top_k_abs", "filter.value=1", "run.steps=3")
+	_, last := ran(t, "actor.schedule=linear", "actor.lr=1e-3", "actor.min_lr_ratio=0.1", "filter.strategy=top_k_abs",
+		"filter.value=1", "run.steps=3")
 	if rate, _ := last["actor/lr"].(float64); rate < 0.99e-4 || rate > 1.01e-4 {
 		t.Errorf("the last step's learning rate is %v, want 1e-4", last["actor/lr"])
 	}

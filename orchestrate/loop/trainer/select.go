@@ -22,9 +22,10 @@ type Selection struct {
 	RewardStd []float64 // standard deviation of the rewards in each episode's group, before filtering
 	Batch     *train.Batch
 
-	groups         []int    // group ids in the order of Selection.Std
-	scale          float64  // the filter's factor on advantages
-	width          int      // of the batch before the filter: its longest episode less the first token, which is never predicted
+	groups []int   // group ids in the order of Selection.Std
+	scale  float64 // the filter's factor on advantages
+	// of the batch before the filter: its longest episode less the first token, which is never predicted
+	width          int
 	oldFromSampler bool     // the old log-probs are the sampler's, unchecked
 	gap            *float64 // the most that the sampler's log-probs are away from the trainer's; nil: not measured
 	divergence     float64  // from the reference, where that is part of the rewards

@@ -179,8 +179,8 @@ func whyEmpty(line metrics.Line) string {
 	if !played || acted > 0 && (!judged || valid > 0) {
 		return ""
 	}
-	return ": no reply named a valid action, so all episodes earned the same (`gyre sft` with this configuration and another run.name teaches the policy the format; then " +
-		"train with model.path=…/global_step_N/actor)"
+	return ": no reply named a valid action, so all episodes earned the same (`gyre sft` with this configuration and " +
+		"another run.name teaches the policy the format; then train with model.path=…/global_step_N/actor)"
 }
 
 // judgeSampler withdraws the proof that the sampler's log-probs are the trainer's when an update has measured a gap
@@ -198,8 +198,8 @@ func (t *Trainer) judgeSampler(s *Step) {
 		return
 	}
 	t.Exact, t.preparation.exact, t.State.SamplerGap = false, false, gap
-	t.Log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found none: from now on old "+
-		"log-probs are recomputed every step (please report the processor)", s.Number, gap)
+	t.Log.Warnf("step %d: the sampler's log-probs are up to %.2g away from the trainer's, though the self-test found "+
+		"none: from now on old log-probs are recomputed every step (please report the processor)", s.Number, gap)
 }
 
 // noteSoundness remembers since when gradients are not finite, and which checkpoint is from before that.

@@ -99,7 +99,8 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
 		miniBatch:   c.MiniBatch,
-		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config), columns: train.Terms(policy.Gradients())}
+		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config),
+		columns: train.Terms(policy.Gradients())}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
 		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error
 			s.Chosen.gap = &l.LogprobGapMax

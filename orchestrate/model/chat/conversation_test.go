@@ -232,9 +232,13 @@ func TestConversationErrors(t *testing.T) {
 		"has no chat template":       open("", user),
 		"at least one":               open(ChatML),
 		"changes the content of the": open(each("{{ message.content | upper }}"), user),
-		"leaves out the content of message 0 (role \"system\")":  open(each("{% if message.role == 'user' %}{{ message.content }}{% endif %}"), Message{Role: "system", Content: "s"}, user),
-		"writes something else when the contents change":         open(each("{{ message.content | length }}{{ message.content }}"), user),
-		"the template refuses the messages: only users may talk": open(each("{% if message.role != 'user' %}{{ raise_exception('only users may talk') }}{% endif %}{{ message.content }}"), Message{Role: "tool", Content: "s"}),
+		"leaves out the content of message 0 (role \"system\")": open(each("{% if message.role == 'user' %}{{ "+
+			"message.content }}{% endif %}"), Message{Role: "system", Content: "s"}, user),
+		"writes something else when the contents change": open(each("{{ message.content | length }}{{ "+
+			"message.content }}"), user),
+		"the template refuses the messages: only users may talk": open(each("{% if message.role != 'user' %}{{ "+
+			"raise_exception('only users may talk') }}{% endif %}{{ message.content }}"),
+			Message{Role: "tool", Content: "s"}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
@@ -278,7 +282,8 @@ func TestEncodeMessages(t *testing.T) {
 			t.Errorf("%s: %v: got %v, want those of the rendering, %v", r.Template, r.Messages, ids, want)
 		}
 	}
-	tok := open(t, map[string]string{"chat_template.jinja": "{% for m in messages %}<|im_start|>{{ m.content.split('</think>')[-1] }}<|im_end|>{% endfor %}"})
+	tok := open(t, map[string]string{"chat_template.jinja": "{% for m in messages %}<|im_start|>{{ " +
+		"m.content.split('</think>')[-1] }}<|im_end|>{% endfor %}"})
 	ids, err := tok.EncodeMessages([]Message{{Role: "assistant", Content: "hm</think>yes"}}, false)
 	if err != nil || tok.Decode(ids, false) != "<|im_start|>yes<|im_end|>" || ids[0] != imStart {
 		t.Errorf("a template that drops reasoning: %v, %v", ids, err)

@@ -22,7 +22,8 @@ const withBOS = `"post_processor": {"type": "TemplateProcessing", "single": [{"S
 
 // trained is a tokenizer.json of 320 tokens.
 var trained = sync.OnceValues(func() ([]byte, error) {
-	corpus := []string{"system\nuser\nassistant\nYou play games. The player pushes the box right, right, up and left.\n#####\n#P_X#\n",
+	corpus := []string{"system\nuser\nassistant\nYou play games. The player pushes the box right, right, up and " +
+		"left.\n#####\n#P_X#\n",
 		"<think> the answer is </think><answer>Right</answer>\nsystem\nuser\nassistant\n\n\n"}
 	return bpe.Train(corpus, 320, chatSpecials)
 })

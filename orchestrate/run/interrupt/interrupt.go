@@ -22,8 +22,8 @@ func (e *Error) Error() string { return "interrupted by " + unix.SignalName(e.Si
 // ExitCode is the shell's convention: 128 + the signal's number (130 for SIGINT, 143 for SIGTERM).
 func (e *Error) ExitCode() int { return 128 + int(e.Signal) }
 
-// echo is how soon after the first a signal is taken for the same one: timeout(1), and some job schedulers, tell a process and then its whole
-// group, so that it hears one request twice.
+// echo is how soon after the first a signal is taken for the same one: timeout(1), and some job schedulers, tell a
+// process and then its whole group, so that it hears one request twice.
 const echo = 200 * time.Millisecond
 
 type watcher struct {
@@ -95,8 +95,8 @@ func (w *watcher) request(cause *Error, messages io.Writer) {
 	w.cancel(cause)
 }
 
-// Graceful declares that the command ends by itself, in good order, after the returned channel is closed; it should then
-// return Cause(ctx). Without a watch the channel is nil, which blocks for ever.
+// Graceful declares that the command ends by itself, in good order, after the returned channel is closed; it should
+// then return Cause(ctx). Without a watch the channel is nil, which blocks for ever.
 func Graceful(ctx context.Context) <-chan struct{} {
 	w, ok := ctx.Value(contextKey{}).(*watcher)
 	if !ok {

@@ -66,7 +66,8 @@ func TestGracefulCommandsAreAskedFirst(t *testing.T) {
 	}
 }
 
-// timeout(1) signals its child and then the child's group: that is one request, and the command still ends in good order.
+// timeout(1) signals its child and then the child's group: that is one request, and the command still ends in good
+// order.
 func TestOneRequestHeardTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)

@@ -22,8 +22,8 @@ type Column struct {
 	Key, Label, Format string
 }
 
-// Columns is the usual console line of a training step or epoch, the most telling first: what has no value is left out, and on a terminal what
-// does not fit. Columns have this order whenever their first value comes.
+// Columns is the usual console line of a training step or epoch, the most telling first: what has no value is left
+// out, and on a terminal what does not fit. Columns have this order whenever their first value comes.
 var Columns = []Column{
 	{"val-env/*/success", "val_success", "%.3f"},
 	{"train/*/success", "success", "%.3f"},
@@ -51,7 +51,8 @@ var Columns = []Column{
 // progress bar: the bar is cleared first and comes back below. It may be used by several goroutines.
 type Console struct {
 	Columns []Column
-	Quiet   time.Duration // how long a piece of work may go on without a terminal before a line about it is written, and how often
+	// how long a piece of work may go on without a terminal before a line about it is written, and how often
+	Quiet time.Duration
 
 	mu       sync.Mutex
 	out      io.Writer
@@ -82,7 +83,8 @@ func (c *Console) Write(message []byte) (int, error) {
 	return c.out.Write(message)
 }
 
-// Step prints a step out of total: on a terminal as a row of a table that is no wider than the terminal, elsewhere as the whole line.
+// Step prints a step out of total: on a terminal as a row of a table that is no wider than the terminal, elsewhere as
+// the whole line.
 func (c *Console) Step(step, total int, values map[string]any) {
 	if !c.terminal {
 		fmt.Fprintln(c, c.Line(step, total, values))
@@ -150,8 +152,8 @@ type column struct {
 // headerEvery is how many rows are printed before the names of the columns are repeated.
 const headerEvery = 20
 
-// row lays a step out in no more than width characters; header is not empty where the names of the columns have to be (re)printed. Columns stay
-// from the first step on that has them.
+// row lays a step out in no more than width characters; header is not empty where the names of the columns have to be
+// (re)printed. Columns stay from the first step on that has them.
 func (t *rows) row(width, step, total int, cells []cell) (header, row string) {
 	changed := t.below%headerEvery == 0
 	for _, c := range cells {
@@ -160,7 +162,8 @@ func (t *rows) row(width, step, total int, cells []cell) (header, row string) {
 			if i = slices.IndexFunc(t.columns, func(x column) bool { return x.order > c.order }); i < 0 {
 				i = len(t.columns)
 			}
-			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief), order: c.order})
+			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief),
+				order: c.order})
 			changed = true
 		}
 		if len(c.text) > t.columns[i].width {

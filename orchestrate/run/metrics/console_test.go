@@ -25,7 +25,8 @@ func TestStepLine(t *testing.T) {
 	}
 }
 
-// Validation success, which people look for, is the first column from the step on that has it, wherever other columns were before.
+// Validation success, which people look for, is the first column from the step on that has it, wherever other columns
+// were before.
 func TestValidationSuccessIsTheFirstColumn(t *testing.T) {
 	var out bytes.Buffer
 	c := NewConsole(&out)
@@ -40,14 +41,16 @@ func TestValidationSuccessIsTheFirstColumn(t *testing.T) {
 	values["val-env/sokoban/success"] = 0.75
 	c.Step(2, 9, values)
 	lines := strings.Split(out.String(), "\n")
-	for i, want := range []string{"step  val_success", " 0/9        0.500", "step  val_success  success", " 1/9               ", " 2/9        0.750"} {
+	for i, want := range []string{"step  val_success", " 0/9        0.500", "step  val_success  success",
+		" 1/9               ", " 2/9        0.750"} {
 		if !strings.HasPrefix(lines[i], want) || len(lines[i]) > 80 {
 			t.Errorf("line %d is %q, want %q at its beginning", i, lines[i], want)
 		}
 	}
 }
 
-// On a terminal no line is longer than the terminal, columns stay in their place, and their names come again when they change.
+// On a terminal no line is longer than the terminal, columns stay in their place, and their names come again when they
+// change.
 func TestRowsFitTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	c := NewConsole(&out)
@@ -76,7 +79,8 @@ func TestRowsFitTheTerminal(t *testing.T) {
 		}
 	}
 	if headers != 3 || len(lines) != 33 {
-		t.Errorf("%d headers in %d lines, want 3 (the first, the one with a new column, and 20 rows later) in 33", headers, len(lines))
+		t.Errorf("%d headers in %d lines, want 3 (the first, the one with a new column, and 20 rows later) in 33",
+			headers, len(lines))
 	}
 	if full := c.Line(1, 30, values); len(full) < 250 || strings.Contains(full, "\x1b") {
 		t.Errorf("the whole line has %d characters: %q", len(full), full)

@@ -1,4 +1,5 @@
-// Package metrics writes down what happened: a run's metrics in their sinks, one line per step on the console, progress bars.
+// Package metrics writes down what happened: a run's metrics in their sinks, one line per step on the console,
+// progress bars.
 //
 //	Sink ◀── metrics.jsonl (always: the truth), TensorBoard event files, programs that get every record (W&B, MLflow)
 //
@@ -7,6 +8,6 @@
 // not exist in that step (the cosine with a gradient of no length). JSON has no NaN and no
 // infinity: they are written as the strings "NaN", "Infinity" and "-Infinity", which Read turns back into numbers.
 // A line is on disk (fsync) before Log returns, so that after a crash the file ends with the last logged step, possibly
-// followed by a torn line, which Open removes. The other sinks are made from the same calls and, where a crash or a change of
-// run.loggers left them behind, from this file.
+// followed by a torn line, which Open removes. The other sinks are made from the same calls and, where a crash or a
+// change of run.loggers left them behind, from this file.
 package metrics

@@ -124,7 +124,8 @@ func TestTornLastLineIsRemoved(t *testing.T) {
 func TestCorruptLineIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "metrics.jsonl")
 	for line, want := range map[string]string{
-		`{"schema":1,"step":`: "not a JSON object", `{"schema":2,"step":1}`: "schema is 2", `{"schema":1}`: "step is <nil>",
+		`{"schema":1,"step":`: "not a JSON object", `{"schema":2,"step":1}`: "schema is 2",
+		`{"schema":1}`: "step is <nil>",
 	} {
 		text := `{"schema":1,"step":1}` + "\n" + line + "\n" + `{"schema":1,"step":3}` + "\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -30,7 +30,8 @@ func (c *Console) Bar(label string, total int) *Bar {
 	if c.terminal {
 		b.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(c.out), progressbar.OptionSetDescription(label), progressbar.OptionSetWidth(30),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(false))
 	}
 	c.bar = b

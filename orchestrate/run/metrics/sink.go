@@ -49,8 +49,8 @@ func (e *HoleError) Error() string {
 	if e.From == e.To {
 		steps = fmt.Sprintf("step %d", e.From)
 	}
-	return fmt.Sprintf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or go on in a new run directory "+
-		"with --resume-from and another run.name", e.Path, steps, e.Last)
+	return fmt.Sprintf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or go "+
+		"on in a new run directory with --resume-from and another run.name", e.Path, steps, e.Last)
 }
 
 // OpenSinks opens the sinks of a run: metrics.jsonl, which is the truth, and the others, which can be made from it.

@@ -23,8 +23,10 @@ var everything = map[string]any{
 
 func openRun(t *testing.T, dir string, last int) Sink {
 	t.Helper()
-	loggers := []config.Logger{{Name: "jsonl"}, {Name: "tensorboard"}, {Command: []string{"sh", "-c", `cat >"$0"`, filepath.Join(dir, "told")}}}
-	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo", Config: []byte("[run]\nsteps = 3\nproject = \"mine\"\n"), Loggers: loggers, Last: last,
+	loggers := []config.Logger{{Name: "jsonl"}, {Name: "tensorboard"},
+		{Command: []string{"sh", "-c", `cat >"$0"`, filepath.Join(dir, "told")}}}
+	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo",
+		Config: []byte("[run]\nsteps = 3\nproject = \"mine\"\n"), Loggers: loggers, Last: last,
 		Warn: func(format string, args ...any) { t.Errorf(format, args...) }})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,8 @@ func toldSteps(t *testing.T, path string) (steps []int) {
 			Config                 map[string]any
 		}
 		if first {
-			if err := json.Unmarshal(line, &about); err != nil || about.ID != "abcd1234" || about.Name != "demo" || about.Project != "mine" || about.Config["run"] == nil {
+			if err := json.Unmarshal(line, &about); err != nil || about.ID != "abcd1234" || about.Name != "demo" ||
+				about.Project != "mine" || about.Config["run"] == nil {
 				t.Errorf("about the run: %s, %v", line, err)
 			}
 			first = false
@@ -104,7 +107,8 @@ func equal(a, b []int) bool {
 func checkSteps(t *testing.T, dir string, want ...int) {
 	t.Helper()
 	told := toldSteps(t, filepath.Join(dir, "told"))
-	if got := steps(t, filepath.Join(dir, File)); !equal(got, want) || !equal(eventSteps(t, dir), want) || !equal(told, want) {
+	if got := steps(t, filepath.Join(dir, File)); !equal(got, want) || !equal(eventSteps(t, dir), want) ||
+		!equal(told, want) {
 		t.Errorf("jsonl %v, TensorBoard %v, the program %v; want %v", got, eventSteps(t, dir), told, want)
 	}
 }

@@ -49,7 +49,8 @@ func TestPageListsEveryField(t *testing.T) {
 	}
 	for _, row := range []string{"| `actor/loss` | nats | of \\| the policy |",
 		"| `length/{mean,max}` | tokens | of a reply |",
-		"| `share/{bucket}/norm` |  | its length |", "| `share/{bucket}/sample_count` |  | episodes |", "| `rewards` |  | a table |"} {
+		"| `share/{bucket}/norm` |  | its length |", "| `share/{bucket}/sample_count` |  | episodes |",
+		"| `rewards` |  | a table |"} {
 		if !strings.Contains(got, row+"\n") {
 			t.Errorf("no row %s in\n%s", row, got)
 		}

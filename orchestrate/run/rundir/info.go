@@ -66,7 +66,8 @@ func (c Change) Trains() bool {
 func ReadInfo(dir string) (*Info, error) {
 	info, err := readInfo(dir)
 	if err == nil && info != nil && info.Status == "running" && abandoned(dir) {
-		info.Status, info.Reason = "failed", "its process is gone and has not recorded why (killed, or its machine went down); --resume goes on from its newest checkpoint"
+		info.Status, info.Reason = "failed", "its process is gone and has not recorded why (killed, or its machine "+
+			"went down); --resume goes on from its newest checkpoint"
 	}
 	return info, err
 }

@@ -70,7 +70,8 @@ func (r *Run) Outcome() Outcome {
 		}
 		return math.NaN()
 	}
-	o.Spread, o.Entropy, o.GradNorm = final("rollout/in_group_reward_std"), final("actor/entropy"), final("actor/grad_norm")
+	o.Spread, o.Entropy, o.GradNorm = final("rollout/in_group_reward_std"), final("actor/entropy"),
+		final("actor/grad_norm")
 	for _, key := range r.Keys("timing_s/*") {
 		o.Phases[strings.TrimPrefix(key, "timing_s/")] = statistics.Sum(values(r.Series(key)))
 	}

@@ -32,7 +32,8 @@ type Run struct {
 }
 
 // ErrNoRun means that a folder holds no run.
-var ErrNoRun = errors.New("expected a run directory (runs/NAME) or a metrics.jsonl; scripts/wandb_history.py makes a folder of a W&B run")
+var ErrNoRun = errors.New("expected a run directory (runs/NAME) or a metrics.jsonl; scripts/wandb_history.py makes a " +
+	"folder of a W&B run")
 
 // ErrEmpty means that nothing was logged yet.
 var ErrEmpty = errors.New("no step was logged yet")

@@ -27,9 +27,12 @@ func writeRun(t *testing.T, steps ...map[string]any) string {
 }
 
 func TestReadingARun(t *testing.T) {
-	dir := writeRun(t, map[string]any{"val-env/a/success": 0.5}, map[string]any{"actor/entropy": math.NaN()}, map[string]any{"actor/entropy": 2.0})
-	for _, name := range []string{"rollouts/step_2.jsonl", "rollouts/validation_10.jsonl", "rollouts/step_10.jsonl", "rollouts/notes.txt",
-		"global_step_4/manifest.json", "global_step_12/manifest.json", "global_step_20/actor", ".tmp-global_step_9/manifest.json"} {
+	dir := writeRun(t, map[string]any{"val-env/a/success": 0.5}, map[string]any{"actor/entropy": math.NaN()},
+		map[string]any{"actor/entropy": 2.0})
+	for _, name := range []string{"rollouts/step_2.jsonl", "rollouts/validation_10.jsonl", "rollouts/step_10.jsonl",
+		"rollouts/notes.txt",
+		"global_step_4/manifest.json", "global_step_12/manifest.json", "global_step_20/actor",
+		".tmp-global_step_9/manifest.json"} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -54,23 +57,27 @@ func TestReadingARun(t *testing.T) {
 	if f := r.Rollouts(); len(f) != 3 || f[0].Step != 2 || f[1].Step != 10 || f[2].Step != 10 {
 		t.Errorf("episodes %v", f)
 	}
-	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "expected a run directory (runs/NAME)") {
+	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(),
+		"expected a run directory (runs/NAME)") {
 		t.Error(err)
 	}
 }
 
 func TestOutcome(t *testing.T) {
 	validation := func(a, b float64, more ...any) map[string]any {
-		m := map[string]any{"val-env/a/success": a, "val-env/b/success": b, "val-env/a/non-zero/success": 1.0, "timing_s/testing": 2.0}
+		m := map[string]any{"val-env/a/success": a, "val-env/b/success": b, "val-env/a/non-zero/success": 1.0,
+			"timing_s/testing": 2.0}
 		for i := 0; i < len(more); i += 2 {
 			m[more[i].(string)] = more[i+1]
 		}
 		return m
 	}
-	dir := writeRun(t, validation(0.1, 0.3), validation(0.8, 0.6, "timing_s/step", 5.0), validation(0.2, 0.4, "timing_s/step", 6.0),
+	dir := writeRun(t, validation(0.1, 0.3), validation(0.8, 0.6, "timing_s/step", 5.0),
+		validation(0.2, 0.4, "timing_s/step", 6.0),
 		map[string]any{"timing_s/step": 7.0, "timing_s/checkpoint": 1.0, "actor/grad_norm": 0.5},
 		validation(0, 0, "early_stopped/low_validation_success", 1.0))
-	if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(`{"status": "stopped_early", "reason": "why"}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(`{"status": "stopped_early", "reason": "why"}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Read(dir)
@@ -82,7 +89,8 @@ func TestOutcome(t *testing.T) {
 	if o.Status != "stopped_early" || o.Reason != "why" || o.Rule != "low_validation_success" || o.Steps != 4 {
 		t.Errorf("how it ended: %+v", o)
 	}
-	if !near(o.Baseline, 0.2) || !near(o.Peak, 0.7) || o.PeakStep != 1 || o.Last != 0 || !near(o.LastMean, (0.7+0.3)/3) || len(o.Success) != 4 {
+	if !near(o.Baseline, 0.2) || !near(o.Peak, 0.7) || o.PeakStep != 1 || o.Last != 0 ||
+		!near(o.LastMean, (0.7+0.3)/3) || len(o.Success) != 4 {
 		t.Errorf("success: %+v", o)
 	}
 	if o.Train != 18 || o.Eval != 8 || o.Total != 27 || o.GradNorm != 0.5 || !math.IsNaN(o.Entropy) {

@@ -93,7 +93,8 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
 	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for tries := 0; tries < 5 && errors.Is(err, syscall.EWOULDBLOCK); tries++ { // a reader may be looking whether anybody holds it
+	// a reader may be looking whether anybody holds it
+	for tries := 0; tries < 5 && errors.Is(err, syscall.EWOULDBLOCK); tries++ {
 		time.Sleep(10 * time.Millisecond)
 		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
@@ -120,7 +121,8 @@ func Died(path, reason string) error {
 	lock, err := Lock(path)
 	if err != nil {
 		holder, _ := os.ReadFile(filepath.Join(path, ".lock"))
-		if strings.TrimSpace(string(holder)) != strconv.Itoa(os.Getpid()) { // this process holds it, and hangs elsewhere
+		// this process holds it, and hangs elsewhere
+		if strings.TrimSpace(string(holder)) != strconv.Itoa(os.Getpid()) {
 			return nil
 		}
 	} else {

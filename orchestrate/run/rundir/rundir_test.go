@@ -121,7 +121,8 @@ func TestReopening(t *testing.T) {
 	}
 	id := d.ID
 	d.Close()
-	for _, name := range []string{".tmp-metrics.jsonl-1", "rollouts/.tmp-step_3.jsonl-2", "analysis/.tmp-x-3", "rollouts/step_2.jsonl"} {
+	for _, name := range []string{".tmp-metrics.jsonl-1", "rollouts/.tmp-step_3.jsonl-2", "analysis/.tmp-x-3",
+		"rollouts/step_2.jsonl"} {
 		file := filepath.Join(path, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -147,8 +148,9 @@ func TestReopening(t *testing.T) {
 	}
 }
 
-// A run whose process was killed is recorded as failed by another, once; one that goes on, or has ended by itself, is left alone.
-// A run that says that it goes on, while nobody holds its directory, has failed for whoever reads it; the file stays as it is.
+// A run whose process was killed is recorded as failed by another, once; one that goes on, or has ended by itself, is
+// left alone. A run that says that it goes on, while nobody holds its directory, has failed for whoever reads it; the
+// file stays as it is.
 func TestAbandonedRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	d, err := Open(path, false)
@@ -163,7 +165,8 @@ func TestAbandonedRun(t *testing.T) {
 	}
 	d.Close()
 	for range 2 {
-		if info, err := ReadInfo(path); err != nil || info.Status != "failed" || !strings.Contains(info.Reason, "its process is gone") || info.Step != 3 {
+		if info, err := ReadInfo(path); err != nil || info.Status != "failed" ||
+			!strings.Contains(info.Reason, "its process is gone") || info.Step != 3 {
 			t.Errorf("afterwards: %+v, %v", info, err)
 		}
 	}

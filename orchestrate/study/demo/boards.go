@@ -37,7 +37,8 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 			break
 		}
 	}
-	c, err := config.Load(filepath.Join(d.Dir, configFile), append([]string{"model.path=" + filepath.Join(d.Dir, model)}, d.Overrides...))
+	c, err := config.Load(filepath.Join(d.Dir, configFile),
+		append([]string{"model.path=" + filepath.Join(d.Dir, model)}, d.Overrides...))
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,8 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 		return err
 	}
 	defer player.Close()
-	fmt.Fprintln(d.Stdout, "One held-out level, before and after training: # wall, P player, X box, O target, S player on target, √ box on target.")
+	fmt.Fprintln(d.Stdout, "One held-out level, before and after training: # wall, P player, X box, O target, S "+
+		"player on target, √ box on target.")
 	for _, policy := range []string{before, after} {
 		e := played[policy][chosen]
 		frames, err := player.Replay(ctx, c.Validation.Envs[0], e)
@@ -58,7 +60,8 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 			return fmt.Errorf("showing the level: %w", err)
 		}
 		outcome := map[bool]string{true: "solved", false: "not solved"}[e.Success]
-		fmt.Fprintf(d.Stdout, "\n%s training: %s\n\n%s", map[string]string{before: "before", after: "after"}[policy], outcome, strip(frames, 78))
+		fmt.Fprintf(d.Stdout, "\n%s training: %s\n\n%s", map[string]string{before: "before", after: "after"}[policy],
+			outcome, strip(frames, 78))
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package demo trains and analyses a small Sokoban agent, from nothing to a report, by the program's own commands, and shows one held-out
-// level played before and after training. It continues where an earlier demo stopped.
+// Package demo trains and analyses a small Sokoban agent, from nothing to a report, by the program's own commands, and
+// shows one held-out level played before and after training. It continues where an earlier demo stopped.
 package demo
 
 import (
@@ -48,7 +48,8 @@ func (d *Demo) Run(ctx context.Context) error {
 	}
 	d.title("1/6  a policy of 0.2 million parameters, and a tokenizer of its own")
 	if !d.exists(model, "config.json") {
-		if err := d.gyre(ctx, "model", "init", model, "--family", "qwen2", "--hidden", "64", "--layers", "3", "--heads", "4", "--kv-heads", "4",
+		if err := d.gyre(ctx, "model", "init", model, "--family", "qwen2", "--hidden", "64", "--layers", "3", "--heads",
+			"4", "--kv-heads", "4",
 			"--intermediate", "256", "--std", "0.12"); err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func (d *Demo) Run(ctx context.Context) error {
 	}
 	after := steps[len(steps)-1] + "/actor"
 
-	d.title("5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before and after training")
+	d.title("5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before " +
+		"and after training")
 	sentences, err := d.analyse(ctx, before, after)
 	if err != nil {
 		return err
@@ -103,7 +105,8 @@ func (d *Demo) Run(ctx context.Context) error {
 	if err := d.gyre(ctx, "plot", run, "--terminal"); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n%s\n\n", random, text.WrapSoft(overlap, 80), text.WrapSoft(sentences, 80))
+	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n%s\n\n", random, text.WrapSoft(overlap, 80),
+		text.WrapSoft(sentences, 80))
 	if err := d.boards(ctx, before, after); err != nil {
 		return err
 	}
@@ -124,28 +127,32 @@ To go on:
   gyre train configs/demo.toml model.path=%[1]s run.name=unfiltered filter.strategy=none
 `
 
-// analyse measures the gradient before and after training, for both forms of the advantage, and draws it. It returns what the figure says in
-// sentences.
+// analyse measures the gradient before and after training, for both forms of the advantage, and draws it. It returns
+// what the figure says in sentences.
 func (d *Demo) analyse(ctx context.Context, before, after string) (string, error) {
 	var drawn []string
-	for _, form := range []struct{ key, name string }{{"false", "centred returns"}, {"true", "returns divided by their std"}} {
+	for _, form := range []struct{ key, name string }{{"false", "centred returns"},
+		{"true", "returns divided by their std"}} {
 		for _, moment := range []struct{ name, policy string }{{"before", before}, {"after", after}} {
 			out := fmt.Sprintf("%s/%s-norm_by_std-%s", analyses, moment.name, form.key)
 			drawn = append(drawn, fmt.Sprintf("%s/%s training=%s", form.name, moment.name, out))
 			if d.exists(out, "metrics.jsonl") {
 				continue
 			}
-			if err := d.gyre(ctx, d.with("analyze", configFile, "model.path="+moment.policy, "algorithm.norm_by_std="+form.key,
+			if err := d.gyre(ctx, d.with("analyze", configFile, "model.path="+moment.policy,
+				"algorithm.norm_by_std="+form.key,
 				"algorithm.entropy_coef=0", "filter.strategy=none", "--output", out)...); err != nil {
 				return "", err
 			}
 		}
 	}
-	return d.output(ctx, append([]string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from", "--out",
+	return d.output(ctx, append([]string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from",
+		"--out",
 		analyses + "/signal.png"}, drawn...)...)
 }
 
-// writeConfig puts the configuration where the demo's commands, and the reader's own, look for it. A file that is there stays.
+// writeConfig puts the configuration where the demo's commands, and the reader's own, look for it. A file that is
+// there stays.
 func (d *Demo) writeConfig() error {
 	path := filepath.Join(d.Dir, configFile)
 	if d.exists(configFile) {
@@ -193,7 +200,8 @@ func (d *Demo) output(ctx context.Context, args ...string) (string, error) {
 func (d *Demo) start(ctx context.Context, stdout io.Writer, args []string) error {
 	command := exec.CommandContext(ctx, d.Program, args...)
 	command.Dir, command.Stdout, command.Stderr = d.Dir, stdout, d.Stderr
-	// Ctrl-C reaches the command once, through Cancel, and not also from the terminal: a second one would end it without a checkpoint.
+	// Ctrl-C reaches the command once, through Cancel, and not also from the terminal: a second one would end it
+	// without a checkpoint.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	if err := command.Run(); err != nil {
@@ -228,7 +236,8 @@ func (e *StepError) ExitCode() int {
 // lineOf is the rest of the first line that begins with a word.
 func lineOf(text, word string) string {
 	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == word || strings.HasSuffix(fields[0], "/"+word)) {
+		if fields := strings.Fields(line); len(fields) > 1 &&
+			(fields[0] == word || strings.HasSuffix(fields[0], "/"+word)) {
 			return strings.Join(fields[1:], " ")
 		}
 	}

@@ -77,7 +77,8 @@ var cosineAxis = figure.Axis{Label: "cosine", Low: -1, High: 1}
 // Figure draws the series: one panel, or one per pair where there are bands.
 func (s *Series) Figure(name, title string) figure.Figure {
 	f := figure.Figure{Name: name, Title: title, Columns: 3, Width: 3.4, Height: 2.3,
-		Caption: "line: cosine of the gradients; band: where it would lie if the rewards were dealt at random; inside it, nothing is known"}
+		Caption: "line: cosine of the gradients; band: where it would lie if the rewards were dealt at random; " +
+			"inside it, nothing is known"}
 	single := figure.Panel{X: figure.Axis{Label: "training step", Integer: true}, Y: cosineAxis}
 	for k, p := range s.Pairs {
 		m := figure.Mark{Label: p[0] + " · " + p[1], Color: figure.Color(k)}

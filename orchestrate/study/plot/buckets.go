@@ -64,9 +64,10 @@ type bucket struct {
 	name   string // bucket_1 …, all
 	label  string // Q1 …, all
 	values map[string]float64
-	stds   []float64 // reward standard deviations of its groups; nil when they were not logged, or do not have the logged mean
-	table  metrics.Table
-	exact  bool // norms are those of sums over groups (exact profile)
+	// reward standard deviations of its groups; nil when they were not logged, or do not have the logged mean
+	stds  []float64
+	table metrics.Table
+	exact bool // norms are those of sums over groups (exact profile)
 }
 
 // get returns a metric by its name after the bucket's; ok is false when it was not computed or is not finite.

@@ -68,7 +68,8 @@ func readExported(d StepDir) (metrics.Record, error) {
 			}
 			if len(found) != 1 {
 				return metrics.Record{},
-					fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, got %d of the latter; name the file itself", d.Path, len(found))
+					fmt.Errorf("%s: expected metrics.json or one gradient_analysis_metrics_step_N.json, got %d of "+
+						"the latter; name the file itself", d.Path, len(found))
 			}
 			path = found[0]
 		}
@@ -127,7 +128,8 @@ func compare(title string, rows []comparedStep) (figure.Figure, error) {
 	columns := make([][]figure.Panel, 3)
 	for _, row := range rows {
 		if other := profileOf(row.record); other != profile {
-			return f, fmt.Errorf("the steps cannot be compared: step %d has the %s, step %d the %s, and their norms mean different things",
+			return f, fmt.Errorf("the steps cannot be compared: step %d has the %s, step %d the %s, and their norms "+
+				"mean different things",
 				rows[0].record.Step, describeProfile(profile), row.record.Step, describeProfile(other))
 		}
 		list := slices.DeleteFunc(proper(row.buckets), func(b bucket) bool { return !shared(b) })

@@ -88,7 +88,8 @@ func TestFiguresShowIntervals(t *testing.T) {
 
 // Figures say what of their norms is noise.
 func TestCaptionsWarnOfNoise(t *testing.T) {
-	for profile, want := range map[string]string{"exact": "noise, which shrinks as 1/√groups: compare the estimates without noise", "paper": "without intervals, and dependent on a bucket's size"} {
+	for profile, want := range map[string]string{"exact": "noise, which shrinks as 1/√groups: compare the estimates " +
+		"without noise", "paper": "without intervals, and dependent on a bucket's size"} {
 		values := analysed(true)
 		values["grad_analysis/profile"] = profile
 		record := metrics.Record{Step: 1, Values: values}

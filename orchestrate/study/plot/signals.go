@@ -133,7 +133,8 @@ func (t signalTable) read(column string, cells []signalCell) string {
 		}
 	}
 	if !told && !toldLeast {
-		return fmt.Sprintf("With %s nothing can be told apart here: groups that differ most %s, groups that differ least %s.", column, most, least)
+		return fmt.Sprintf("With %s nothing can be told apart here: groups that differ most %s, groups that differ "+
+			"least %s.", column, most, least)
 	}
 	text := fmt.Sprintf("With %s, groups that differ most %s, groups that differ least %s", column, most, least)
 	if len(from) > 0 {

@@ -62,9 +62,12 @@ func TestSignalsSayWhatTheirIntervalsSay(t *testing.T) {
 	want := []string{
 		"With a, groups that differ most " + half + ", groups that differ least " + none +
 			"; norms per group (× 1e−2).",
-		strings.ReplaceAll("With b nothing can be told apart here: groups that differ most "+none+", groups that differ least "+none+".", "[0, 2]", "[0, 0.02]"),
-		"With c, groups that differ most give a gradient that is not zero (0.18 [0.12, 0.22] before, 0.09 [0.06, 0.11] after), " +
-			"groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] before, 0 [0, 0.02] after); a gradient is seen from an in-group std of 1 on (Q1, 0.5 times as strong as Q2) before; norms per group.",
+		strings.ReplaceAll("With b nothing can be told apart here: groups that differ most "+none+
+			", groups that differ least "+none+".", "[0, 2]", "[0, 0.02]"),
+		"With c, groups that differ most give a gradient that is not zero (0.18 [0.12, 0.22] before, 0.09 [0.06, " +
+			"0.11] after), groups that differ least give a gradient that is not zero before only (0.09 [0.06, 0.11] " +
+			"before, 0 [0, 0.02] after); a gradient is seen from an in-group std of 1 on (Q1, 0.5 times as strong as " +
+			"Q2) before; norms per group.",
 	}
 	for i := range want {
 		if sentences[i] != want[i] {

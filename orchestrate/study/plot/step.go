@@ -127,7 +127,8 @@ func (s step) normalized() figure.Figure {
 		}
 	}
 	f := s.figure("normed_grads", max(len(episodes), 2), 2.7, 1.9, append(episodes, tokens...)...)
-	f.Note("where a gradient is noise, these shrink as 1/√n with the bucket's n episodes or tokens: a small bucket then looks strong")
+	f.Note("where a gradient is noise, these shrink as 1/√n with the bucket's n episodes or tokens: a small bucket " +
+		"then looks strong")
 	return f
 }
 

@@ -211,7 +211,8 @@ func finalSuccess(name string, list []StudyCondition) figure.Figure {
 	p := figure.Panel{X: figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, Y: rowAxis(labels),
 		Marks: append([]figure.Mark{means, stopped}, runs...)}
 	return figure.Figure{Name: "final_success.png", Title: name + ": final success",
-		Caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a run without a validation stands at 0",
+		Caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a " +
+			"run without a validation stands at 0",
 		Columns: 1, Width: 5.4, Height: rowsHeight(len(list), 20), Panels: []figure.Panel{p}}
 }
 

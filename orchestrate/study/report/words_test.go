@@ -36,7 +36,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	var log strings.Builder
 	for i := range 2 * mostWarnings {
-		fmt.Fprintf(&log, "2026-01-02 03:04:05 warning: number %d\n2026-01-02 03:04:05 no warning\n2026-01-02 03:04:05 warning: number 0\n", i)
+		fmt.Fprintf(&log, "2026-01-02 03:04:05 warning: number %d\n2026-01-02 03:04:05 no warning\n2026-01-02 "+
+			"03:04:05 warning: number 0\n", i)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "log.txt"), []byte(log.String()), 0o644); err != nil {
 		t.Fatal(err)

@@ -91,18 +91,21 @@ func advice(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (o
 		if try(name, n, func(x *config.Config) { sharded(x); lean(x) }) {
 			return out
 		}
-		if kv > 0 && try(fmt.Sprintf("%s, engine.kv_mib=%d", name, kv), n, func(x *config.Config) { sharded(x); lean(x); x.Engine.KVMiB = kv }) {
+		if kv > 0 && try(fmt.Sprintf("%s, engine.kv_mib=%d", name, kv), n,
+			func(x *config.Config) { sharded(x); lean(x); x.Engine.KVMiB = kv }) {
 			return out
 		}
 		x := *c
 		sharded(&x)
 		lean(&x)
 		if split(e, &x, n, m) {
-			try(fmt.Sprintf("%s, engine.tensor_parallel=%d", name, x.Engine.TensorParallel), n, func(y *config.Config) { *y = x })
+			try(fmt.Sprintf("%s, engine.tensor_parallel=%d", name, x.Engine.TensorParallel), n,
+				func(y *config.Config) { *y = x })
 			return out
 		}
 	}
-	return []string{"no setting: a rank's share of the weights for sampling, or one episode's activations, is larger than this device; take a larger one"}
+	return []string{"no setting: a rank's share of the weights for sampling, or one episode's activations, is larger " +
+		"than this device; take a larger one"}
 }
 
 // split lets the fewest ranks sample together with which the rest of a configuration fits, if there are any.
@@ -150,8 +153,8 @@ func (p *Plan) note(c *config.Config, ranks int) {
 		compute, wire = compute+x.Compute, wire+x.Seconds-x.Compute
 	}
 	if share := wire / (compute + wire); share > 0.2 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%.0f%% of the step is sending: larger actor.micro_batch_tokens, fsdp.wire_dtype=bfloat16, fsdp.replicas (copies within a node) "+
-			"or fewer ranks would lower it", 100*share))
+		p.Notes = append(p.Notes, fmt.Sprintf("%.0f%% of the step is sending: larger actor.micro_batch_tokens, "+
+			"fsdp.wire_dtype=bfloat16, fsdp.replicas (copies within a node) or fewer ranks would lower it", 100*share))
 	}
 }
 
@@ -167,7 +170,8 @@ func (p Plan) String() string {
 		if !p.Fits {
 			word = "does NOT fit"
 		}
-		fmt.Fprintf(&b, "%.1f GiB %s in the %.0f GiB of %s (%.0f%% of it is left alone)\n", float64(p.Memory.Peak())/gib, word, float64(have)/gib, p.Machine.Name, 100*experiment.Spare)
+		fmt.Fprintf(&b, "%.1f GiB %s in the %.0f GiB of %s (%.0f%% of it is left alone)\n",
+			float64(p.Memory.Peak())/gib, word, float64(have)/gib, p.Machine.Name, 100*experiment.Spare)
 	}
 	for _, a := range p.Advice {
 		fmt.Fprintf(&b, "  would do: %s\n", a)

@@ -33,7 +33,8 @@ const (
 
 // gpu fills in what is assumed of every GPU until somebody measures it.
 func gpu(memory int64, tflops, gbytes, link, network float64, perNode int) Machine {
-	return Machine{Memory: memory * gib, FLOPs: tflops * 1e12, Bandwidth: gbytes * giga, Link: link * giga, Network: network * giga, PerNode: perNode, Bytes: 2,
+	return Machine{Memory: memory * gib, FLOPs: tflops * 1e12, Bandwidth: gbytes * giga, Link: link * giga,
+		Network: network * giga, PerNode: perNode, Bytes: 2,
 		Train: 0.35, Prefill: 0.4, Decode: 0.5, Wire: 0.7}
 }
 
@@ -60,12 +61,14 @@ func Find(name string, ranksHere int, memory int64) (Machine, error) {
 			return Machine{}, fmt.Errorf("measuring this machine: %w", err)
 		}
 		n := float64(max(ranksHere, 1))
-		return Machine{Name: "here", Memory: memory / int64(n), FLOPs: flops / n, Bandwidth: bandwidth / n, Link: loopback * giga, Network: loopback * giga,
+		return Machine{Name: "here", Memory: memory / int64(n), FLOPs: flops / n, Bandwidth: bandwidth / n,
+			Link: loopback * giga, Network: loopback * giga,
 			PerNode: max(ranksHere, 1), Bytes: 4, Train: 0.5, Prefill: 0.7, Decode: 0.5, Wire: 1}, nil
 	}
 	m, ok := machines[strings.ToLower(name)]
 	if !ok {
-		return m, fmt.Errorf("no device %q is known%s: expected one of %s (here: this machine, measured)", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
+		return m, fmt.Errorf("no device %q is known%s: expected one of %s (here: this machine, measured)", name,
+			nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 	}
 	m.Name = strings.ToLower(name)
 	return m, nil

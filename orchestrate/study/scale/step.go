@@ -66,7 +66,8 @@ func NewStep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) S
 		s.Tokens += share * all
 		s.Replies += share * math.Min(replies, all-turnPrompt)
 	}
-	p := planner{Step: &s, config: c, machine: m, ranks: float64(ranks), set: float64(max(ranks/c.FSDP.Replicas, 1)), wire: 4}
+	p := planner{Step: &s, config: c, machine: m, ranks: float64(ranks), set: float64(max(ranks/c.FSDP.Replicas, 1)),
+		wire: 4}
 	if c.FSDP.WireDType == "bfloat16" {
 		p.wire = 2
 	}
@@ -151,7 +152,8 @@ func (p *planner) rollout(m torch.ModelConfig) {
 	}
 	prompts := perEpisode * (p.Tokens - p.Replies)
 	work := prompts * (2*blocks + attention(m, p.Tokens)) / n
-	p.add(Phase{Name: "rollout: prompts", FLOPs: work, Sent: prompts * shown, Compute: work / (p.machine.FLOPs * p.machine.Prefill)}, false)
+	p.add(Phase{Name: "rollout: prompts", FLOPs: work, Sent: prompts * shown,
+		Compute: work / (p.machine.FLOPs * p.machine.Prefill)}, false)
 	// So many decode together; one token of each per pass over the weights, and each reads its history.
 	together := math.Min(math.Ceil(perEpisode), float64(p.config.Engine.MaxSequences))
 	rounds := math.Ceil(perEpisode/together) * p.Replies
@@ -159,7 +161,8 @@ func (p *planner) rollout(m torch.ModelConfig) {
 	work = perEpisode * p.Replies * (2*(blocks+head) + attention(m, p.Tokens)) / n
 	read := rounds * (weights + history)
 	p.add(Phase{Name: "rollout: replies", FLOPs: work, Bytes: read, Sent: perEpisode * p.Replies * shown,
-		Compute: math.Max(read/(p.machine.Bandwidth*p.machine.Decode), work/(p.machine.FLOPs*p.machine.Prefill))}, false)
+		Compute: math.Max(read/(p.machine.Bandwidth*p.machine.Decode), work/(p.machine.FLOPs*p.machine.Prefill))},
+		false)
 }
 
 // micro is in how many passes a rank goes through so many tokens; episodes are not cut.
@@ -175,7 +178,8 @@ func (p *planner) pass(name string, m torch.ModelConfig, tokens float64) {
 	if p.config.FSDP.Shard == "full" {
 		sent = p.micro(tokens) * float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set
 	}
-	p.add(Phase{Name: name, FLOPs: work, Sent: sent, Compute: work / (p.machine.FLOPs * p.machine.Train)}, p.config.FSDP.Prefetch > 0)
+	p.add(Phase{Name: name, FLOPs: work, Sent: sent, Compute: work / (p.machine.FLOPs * p.machine.Train)},
+		p.config.FSDP.Prefetch > 0)
 }
 
 // update is forward, backward and optimizer steps.
@@ -207,11 +211,13 @@ func (p *planner) update(name string, m torch.ModelConfig, tokens float64, miniB
 
 func (s Step) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "a step of %d episodes of at most %.0f tokens (%.0f sampled) on %d × %s, per rank:\n", s.Episodes, s.Tokens, s.Replies, s.Ranks, s.Machine.Name)
+	fmt.Fprintf(&b, "a step of %d episodes of at most %.0f tokens (%.0f sampled) on %d × %s, per rank:\n", s.Episodes,
+		s.Tokens, s.Replies, s.Ranks, s.Machine.Name)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "  phase\tTFLOP\tGB sent\tcompute s\tsending s\tin all s\t\n")
 	for _, p := range append(s.Phases, s.total()) {
-		fmt.Fprintf(w, "  %s\t%.4g\t%.3g\t%.3g\t%.3g\t%.3g\t\n", p.Name, p.FLOPs/1e12, p.Sent/giga, p.Compute, p.Wire, p.Seconds)
+		fmt.Fprintf(w, "  %s\t%.4g\t%.3g\t%.3g\t%.3g\t%.3g\t\n", p.Name, p.FLOPs/1e12, p.Sent/giga, p.Compute, p.Wire,
+			p.Seconds)
 	}
 	w.Flush()
 	return b.String()

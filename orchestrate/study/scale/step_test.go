@@ -16,7 +16,8 @@ import (
 func planned(t *testing.T, shape string, ranks int, overrides ...string) (Plan, *experiment.Experiment) {
 	t.Helper()
 	overrides = append([]string{"model.path=../../../configs/shapes/" + shape, "model.device=cuda"}, overrides...)
-	c, err := config.Load("../../../configs/sokoban_ppo_filter.toml", overrides, experiment.CheckEnvironments(t.Context()))
+	c, err := config.Load("../../../configs/sokoban_ppo_filter.toml", overrides,
+		experiment.CheckEnvironments(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,8 @@ func TestRanksShareTheWork(t *testing.T) {
 				t.Errorf("%s: %d ranks do %v operations, one does %v", shard, ranks, got, want)
 			}
 			if many.Step.Sent() <= 0 || many.Step.Seconds() >= alone.Step.Seconds() {
-				t.Errorf("%s: %d ranks send %v bytes and take %v s, one takes %v", shard, ranks, many.Step.Sent(), many.Step.Seconds(), alone.Step.Seconds())
+				t.Errorf("%s: %d ranks send %v bytes and take %v s, one takes %v", shard, ranks, many.Step.Sent(),
+					many.Step.Seconds(), alone.Step.Seconds())
 			}
 		}
 	}
@@ -122,14 +124,16 @@ func TestBytesBetweenRanks(t *testing.T) {
 		return 0
 	}
 	const ranks = 8
-	one := []string{"actor.mini_batch=128", "actor.epochs=1", "actor.micro_batch_tokens=1000000"} // of 128 episodes: one step of one micro-batch
+	// of 128 episodes: one step of one micro-batch
+	one := []string{"actor.mini_batch=128", "actor.epochs=1", "actor.micro_batch_tokens=1000000"}
 	full, e := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=full")...)
 	weights := 4 * float64(experiment.Parameters(e.Policy.Shape))
 	none, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=none")...)
 	narrow, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=full", "fsdp.wire_dtype=bfloat16")...)
 	copies, _ := planned(t, "qwen2.5-3b", ranks, append(one, "fsdp.shard=full", "fsdp.replicas=4")...)
 	root, block := units(e.Policy.Shape)
-	if got, want := root+36*block, weights/4; math.Abs(got/want-1) > 1e-12 || root < 151936*2048 || root > 151936*2048*1.001 {
+	if got, want := root+36*block, weights/4; math.Abs(got/want-1) > 1e-12 || root < 151936*2048 ||
+		root > 151936*2048*1.001 {
 		t.Fatalf("a root of %v and blocks of %v parameters, %v in all, want %v", root, block, got, want)
 	}
 	gone := 3*weights - 4*(root+block)
@@ -151,7 +155,8 @@ func TestBytesBetweenRanks(t *testing.T) {
 }
 
 func TestDevicesByName(t *testing.T) {
-	if _, err := Find("h10O", 1, 0); err == nil || !strings.Contains(err.Error(), "h100") || !strings.Contains(err.Error(), "expected one of") {
+	if _, err := Find("h10O", 1, 0); err == nil || !strings.Contains(err.Error(), "h100") ||
+		!strings.Contains(err.Error(), "expected one of") {
 		t.Errorf("got %v, want the names that there are", err)
 	}
 	if m, err := Find("A100-40GB", 1, 0); err != nil || m.Memory != 40*gib || m.Name != "a100-40gb" {

@@ -165,7 +165,8 @@ func (x *execution) stages(ctx context.Context) error {
 		if stage < x.study.Stages() && stage != only {
 			best, ok := x.best(runs)
 			if !ok {
-				return fmt.Errorf("stage %d: no condition has a result, so there is nothing for stage %d to start from", stage, stage+1)
+				return fmt.Errorf("stage %d: no condition has a result, so there is nothing for stage %d to start from",
+					stage, stage+1)
 			}
 			fmt.Fprintf(x.options.Console, "stage %d: %s is best; stage %d starts from it\n", stage, best.Condition,
 				stage+1)

@@ -44,8 +44,8 @@ func TestRungs(t *testing.T) {
 	}
 }
 
-// The example of the paper's figure: nine configurations, reduction 3. Promotions come as soon as a configuration is among the best third of those
-// that have a result, not when the rung is full, and the highest rung is served first.
+// The example of the paper's figure: nine configurations, reduction 3. Promotions come as soon as a configuration is
+// among the best third of those that have a result, not when the rung is full, and the highest rung is served first.
 func TestPromotions(t *testing.T) {
 	trials := trialsOf(9)
 	next := func() (trial, bool) { return promote(trials, 3, 3) }
@@ -99,8 +99,8 @@ func TestPromotions(t *testing.T) {
 	}
 }
 
-// Whatever the order in which runs end, the search ends, the best configuration has all its steps when scores only grow with it, and far fewer
-// steps are taken than by runs of all configurations.
+// Whatever the order in which runs end, the search ends, the best configuration has all its steps when scores only
+// grow with it, and far fewer steps are taken than by runs of all configurations.
 func TestSearchFindsTheBest(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	h := Halving{Reduction: 3, MinSteps: 1}
@@ -148,7 +148,8 @@ func TestSearchFindsTheBest(t *testing.T) {
 			t.Fatalf("%d configurations have all steps, the best of all is not among them", len(best))
 		}
 		if taken > n*steps/4 {
-			t.Errorf("%d steps taken; %d when every rung is full, %d in all runs", taken, h.expected(n, rungs, steps), n*steps)
+			t.Errorf("%d steps taken; %d when every rung is full, %d in all runs", taken, h.expected(n, rungs, steps),
+				n*steps)
 		}
 	}
 }

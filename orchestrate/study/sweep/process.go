@@ -157,7 +157,8 @@ func lastLines(path string, most int) (lines []string) {
 	}
 	reader := bufio.NewScanner(io.NewSectionReader(log, max(0, info.Size()-1<<14), 1<<14))
 	for reader.Scan() {
-		if line := strings.TrimSpace(reader.Text()); line != "" && !strings.HasPrefix(line, "$ ") { // the command, which process wrote
+		// the command, which process wrote
+		if line := strings.TrimSpace(reader.Text()); line != "" && !strings.HasPrefix(line, "$ ") {
 			lines = append(lines, line)
 		}
 	}

@@ -28,7 +28,8 @@ func (s *Study) trialRuns(base *config.Config, threads int) (trials []trial, run
 			return nil, 0, fmt.Errorf("%s: %w", c.Label, err)
 		}
 		if resolved.Run.ValidateEvery == 0 {
-			return nil, 0, fmt.Errorf("%w: %s: run.validate_every is 0, and a search compares configurations by validations", settings.ErrInvalid, c.Label)
+			return nil, 0, fmt.Errorf("%w: %s: run.validate_every is 0, and a search compares configurations by "+
+				"validations", settings.ErrInvalid, c.Label)
 		}
 		steps[i] = resolved.Run.Steps
 		rungs = max(rungs, s.Search.rungs(steps[i]))

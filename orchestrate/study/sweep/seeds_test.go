@@ -30,9 +30,12 @@ func TestSweepSettings(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", s.Name, r.Condition, err)
 			}
-			if c.Run.Steps != 400 || !c.Run.ValidateFirst || c.Run.ValidateEvery != 10 || c.Run.SaveEvery != -1 || c.Algorithm.Advantage != "gae" ||
-				c.Actor.MiniBatch != 32 || c.Critic.MiniBatch != 32 || c.Envs[0].Tag != "CoordSokoban" || c.Envs[0].Groups != 8 || c.Envs[0].GroupSize != 16 ||
-				c.Validation.Envs[0].Groups != 512 || c.Validation.Envs[0].GroupSize != 1 || c.Filter.Strategy != "top_p" || c.Filter.ProbMode != "softmax" ||
+			if c.Run.Steps != 400 || !c.Run.ValidateFirst || c.Run.ValidateEvery != 10 || c.Run.SaveEvery != -1 ||
+				c.Algorithm.Advantage != "gae" ||
+				c.Actor.MiniBatch != 32 || c.Critic.MiniBatch != 32 || c.Envs[0].Tag != "CoordSokoban" ||
+				c.Envs[0].Groups != 8 || c.Envs[0].GroupSize != 16 ||
+				c.Validation.Envs[0].Groups != 512 || c.Validation.Envs[0].GroupSize != 1 ||
+				c.Filter.Strategy != "top_p" || c.Filter.ProbMode != "softmax" ||
 				c.Filter.Type != "largest" || c.Filter.Metric != "reward_variance" || c.Filter.LossScaling != "none" {
 				t.Errorf("%s, %s: a fixed setting differs: %+v", s.Name, r.Condition, c)
 			}
@@ -41,36 +44,46 @@ func TestSweepSettings(t *testing.T) {
 		return out
 	}
 	top := resolve(study("top_p_sweep"))
-	for label, value := range map[string]float64{"1.0": 1, "0.98": 0.98, "0.95": 0.95, "0.9": 0.9, "0.8": 0.8, "0.6": 0.6, "0.4": 0.4, "nofilter": 1} {
+	for label, value := range map[string]float64{"1.0": 1, "0.98": 0.98, "0.95": 0.95, "0.9": 0.9, "0.8": 0.8,
+		"0.6": 0.6, "0.4": 0.4, "nofilter": 1} {
 		c := top[label]
-		if c == nil || c.Filter.Value != value || c.Filter.IncludeZero != (label == "nofilter") || c.Algorithm.KLCoef != 0.001 || c.Algorithm.EntropyCoef != 0.001 {
+		if c == nil || c.Filter.Value != value || c.Filter.IncludeZero != (label == "nofilter") ||
+			c.Algorithm.KLCoef != 0.001 || c.Algorithm.EntropyCoef != 0.001 {
 			t.Errorf("top-p %s: %+v", label, c)
 		}
 	}
 	kl, entropy := resolve(study("kl_sweep")), resolve(study("entropy_sweep"))
-	for label, value := range map[string]float64{"0": 0, "0.001": 0.001, "0.003": 0.003, "0.01": 0.01, "0.03": 0.03, "0.1": 0.1} {
-		if c := kl[label]; c == nil || c.Algorithm.KLCoef != value || c.Algorithm.KLEstimator != "k1" || c.Algorithm.EntropyCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
+	for label, value := range map[string]float64{"0": 0, "0.001": 0.001, "0.003": 0.003, "0.01": 0.01, "0.03": 0.03,
+		"0.1": 0.1} {
+		if c := kl[label]; c == nil || c.Algorithm.KLCoef != value || c.Algorithm.KLEstimator != "k1" ||
+			c.Algorithm.EntropyCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
 			t.Errorf("KL %s: %+v", label, c)
 		}
-		if c := entropy[label]; c == nil || c.Algorithm.EntropyCoef != value || c.Algorithm.KLCoef != 0 || c.Filter.Value != 1 || !c.Filter.IncludeZero {
+		if c := entropy[label]; c == nil || c.Algorithm.EntropyCoef != value || c.Algorithm.KLCoef != 0 ||
+			c.Filter.Value != 1 || !c.Filter.IncludeZero {
 			t.Errorf("entropy %s: %+v", label, c)
 		}
 	}
 }
 
-// The four groups of the first RAGEN's search, with its batch rules: an epoch of 500 prompts, one update of all episodes per step.
+// The four groups of the first RAGEN's search, with its batch rules: an epoch of 500 prompts, one update of all
+// episodes per step.
 func TestGroupsOfTheHyperparameterSearch(t *testing.T) {
 	s, err := Load("../../../configs/studies/hyperparam_search.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for stage, want := range [][]string{
-		1: {"train_batch_size=4,n_rollout=4", "train_batch_size=4,n_rollout=8", "train_batch_size=4,n_rollout=16", "train_batch_size=8,n_rollout=4", "train_batch_size=8,n_rollout=8",
-			"train_batch_size=8,n_rollout=16", "train_batch_size=16,n_rollout=4", "train_batch_size=16,n_rollout=8", "train_batch_size=16,n_rollout=16"},
+		1: {"train_batch_size=4,n_rollout=4", "train_batch_size=4,n_rollout=8", "train_batch_size=4,n_rollout=16",
+			"train_batch_size=8,n_rollout=4", "train_batch_size=8,n_rollout=8",
+			"train_batch_size=8,n_rollout=16", "train_batch_size=16,n_rollout=4", "train_batch_size=16,n_rollout=8",
+			"train_batch_size=16,n_rollout=16"},
 		2: {"5e-07", "1e-06", "5e-06", "1e-05"},
 		3: {"0.001", "0.005", "0.01", "0.04", "0.1", "0.5"},
-		4: {"max_turns=2,temperature=0.1", "max_turns=2,temperature=0.5", "max_turns=2,temperature=1", "max_turns=5,temperature=0.1", "max_turns=5,temperature=0.5",
-			"max_turns=5,temperature=1", "max_turns=8,temperature=0.1", "max_turns=8,temperature=0.5", "max_turns=8,temperature=1"},
+		4: {"max_turns=2,temperature=0.1", "max_turns=2,temperature=0.5", "max_turns=2,temperature=1",
+			"max_turns=5,temperature=0.1", "max_turns=5,temperature=0.5",
+			"max_turns=5,temperature=1", "max_turns=8,temperature=0.1", "max_turns=8,temperature=0.5",
+			"max_turns=8,temperature=1"},
 	} {
 		if stage == 0 {
 			continue
@@ -89,7 +102,8 @@ func TestGroupsOfTheHyperparameterSearch(t *testing.T) {
 			}
 			e := resolved.Envs[0]
 			if stage == 1 && (resolved.Actor.MiniBatch != e.Groups*e.GroupSize || resolved.Run.Steps != 500/e.Groups) {
-				t.Errorf("%s: mini-batches of %d episodes, %d steps", c.Label, resolved.Actor.MiniBatch, resolved.Run.Steps)
+				t.Errorf("%s: mini-batches of %d episodes, %d steps", c.Label, resolved.Actor.MiniBatch,
+					resolved.Run.Steps)
 			}
 			if stage == 4 && (e.MaxActions != e.MaxTurns || resolved.Rollout.MaxLength != 400+600*e.MaxTurns) {
 				t.Errorf("%s: %d actions, %d tokens", c.Label, e.MaxActions, resolved.Rollout.MaxLength)
@@ -121,7 +135,8 @@ func TestASearchNeedsNoBaseline(t *testing.T) {
 	if x.log, err = x.beginLog(); err != nil {
 		t.Fatal(err)
 	}
-	if summary, err := x.summarise(); err != nil || len(summary.Rows) != 2 || len(summary.Differences) != 0 || strings.Contains(said.String(), "baseline") {
+	if summary, err := x.summarise(); err != nil || len(summary.Rows) != 2 || len(summary.Differences) != 0 ||
+		strings.Contains(said.String(), "baseline") {
 		t.Errorf("%v, %+v, said %q", err, summary, said)
 	}
 }

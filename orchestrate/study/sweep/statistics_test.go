@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Scores of two methods on three tasks; the expected numbers are scipy's (stats.trim_mean with 0.25, stats.mannwhitneyu over the number of pairs), and
-// the intervals the percentiles of 40,000 stratified resamples drawn with numpy.
+// Scores of two methods on three tasks; the expected numbers are scipy's (stats.trim_mean with 0.25,
+// stats.mannwhitneyu over the number of pairs), and the intervals the percentiles of 40,000 stratified resamples drawn
+// with numpy.
 var (
 	scoresX = Scores{{0.64, 0.02, 0.61, 0.94, 0.86}, {0.27, 0.81, 0.73, 0.82, 0.03}, {0.04, 0.91, 0.54, 0.0, 0.73}}
 	scoresY = Scores{{0.2, 0.3, 0.1, 0.6}, {0.9, 0.4, 0.7, 0.4}, {0.5, 0.0, 0.6, 1.0}}
@@ -34,7 +35,8 @@ func TestPublishedStatistics(t *testing.T) {
 	p := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, scoresX, scoresY)
 	near(t, "the probability's lower end", p.Low, 0.35, 0.012)
 	near(t, "the probability's upper end", p.High, 0.8, 0.012)
-	if e := Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, Scores{{0.5}}); e.Value != 0.5 || !math.IsNaN(e.Low) {
+	if e := Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, Scores{{0.5}}); e.Value != 0.5 ||
+		!math.IsNaN(e.Low) {
 		t.Errorf("one run has an interval: %+v", e)
 	}
 	if !math.IsNaN(InterquartileMean(nil)) || !math.IsNaN(ProbabilityOfImprovement(nil, scoresY)) {
@@ -42,8 +44,8 @@ func TestPublishedStatistics(t *testing.T) {
 	}
 }
 
-// The same statistics as rliable's (scripts/fixtures_rliable.py), on random scores of one to four tasks, some of them equal. Values agree to rounding,
-// intervals but for the two streams of random numbers.
+// The same statistics as rliable's (scripts/fixtures_rliable.py), on random scores of one to four tasks, some of them
+// equal. Values agree to rounding, intervals but for the two streams of random numbers.
 func TestStatisticsAreThoseOfRliable(t *testing.T) {
 	data, err := os.ReadFile("testdata/rliable.json")
 	if err != nil {
@@ -64,15 +66,16 @@ func TestStatisticsAreThoseOfRliable(t *testing.T) {
 			got, want := pair[0], pair[1]
 			what := fmt.Sprintf("case %d: the %s", i, name)
 			near(t, what, got[0], want[0], 1e-12)
-			slack := 0.04 * (want[2] - want[1]) // ends of 5,000 resamples move by about a hundredth of the width, and these values have steps
+			// ends of 5,000 resamples move by about a hundredth of the width, and these values have steps
+			slack := 0.04 * (want[2] - want[1])
 			near(t, what+"'s lower end", got[1], want[1], slack)
 			near(t, what+"'s upper end", got[2], want[2], slack)
 		}
 	}
 }
 
-// A simulated study: seeds share what they draw, conditions differ by a known amount. The interval covers it as often as it says, and is much
-// narrower than that of unpaired runs.
+// A simulated study: seeds share what they draw, conditions differ by a known amount. The interval covers it as often
+// as it says, and is much narrower than that of unpaired runs.
 func TestPairedIntervalCoversTheTruth(t *testing.T) {
 	const truth, studies, seeds = 0.05, 4000, 5
 	random := rand.New(rand.NewPCG(3, 4))
@@ -95,7 +98,8 @@ func TestPairedIntervalCoversTheTruth(t *testing.T) {
 	if width > 0.12 {
 		t.Errorf("the mean width is %v: what the pairs share did not cancel", width)
 	}
-	if d := PairedDifference([]float64{0.5}, []float64{0.25}); d.Value != 0.25 || !math.IsNaN(d.Low) || !math.IsNaN(d.High) {
+	if d := PairedDifference([]float64{0.5}, []float64{0.25}); d.Value != 0.25 || !math.IsNaN(d.Low) ||
+		!math.IsNaN(d.High) {
 		t.Errorf("one pair: %+v", d)
 	}
 }

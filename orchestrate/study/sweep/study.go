@@ -188,7 +188,8 @@ func (s *Study) check(report func(key, format string, args ...any)) {
 		for _, other := range s.Axes[:i] {
 			complain(a.Zip != "" && other.Zip == a.Zip && (len(other.Values) != len(a.Values) ||
 				other.Stage != a.Stage), at+".zip",
-				"axes %s and %s change together (zip = %q) and need equally many values in one stage", other.Key, a.Key, a.Zip)
+				"axes %s and %s change together (zip = %q) and need equally many values in one stage", other.Key, a.Key,
+				a.Zip)
 		}
 	}
 	for i, c := range s.Conditions {

@@ -46,21 +46,28 @@ func TestConditionsOfAStudy(t *testing.T) {
 		labels, overrides []string
 	}{
 		"one axis with a name for several overrides": {
-			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, 0.98, \"nofilter\"]\nnamed = { nofilter = [\"filter.value=1\", \"filter.include_zero=true\"] }\n",
-			[]string{"1.0", "0.98", "nofilter"}, []string{"filter.value=1.0", "filter.value=0.98", "filter.value=1 filter.include_zero=true"}},
+			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, 0.98, \"nofilter\"]\nnamed = { nofilter = " +
+				"[\"filter.value=1\", \"filter.include_zero=true\"] }\n",
+			[]string{"1.0", "0.98", "nofilter"}, []string{"filter.value=1.0", "filter.value=0.98",
+				"filter.value=1 filter.include_zero=true"}},
 		"labels": {
-			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, \"nofilter\"]\nlabels = [\"10\", \"off\"]\nnamed = { nofilter = [\"filter.strategy=none\"] }\n",
+			"[[axes]]\nkey = \"filter.value\"\nvalues = [1.0, \"nofilter\"]\nlabels = [\"10\", \"off\"]\nnamed = { " +
+				"nofilter = [\"filter.strategy=none\"] }\n",
 			[]string{"10", "off"}, []string{"filter.value=1.0", "filter.strategy=none"}},
 		"a grid": {
-			"[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n[[axes]]\nkey = \"algorithm.kl_coef\"\nname = \"kl\"\nvalues = [0, 0.1]\n",
+			"[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n[[axes]]\nkey = \"algorithm.kl_coef\"\nname = " +
+				"\"kl\"\nvalues = [0, 0.1]\n",
 			[]string{"lr=1e-06,kl=0", "lr=1e-06,kl=0.1", "lr=1e-05,kl=0", "lr=1e-05,kl=0.1"},
-			[]string{"actor.lr=1e-06 algorithm.kl_coef=0", "actor.lr=1e-06 algorithm.kl_coef=0.1", "actor.lr=1e-05 algorithm.kl_coef=0", "actor.lr=1e-05 algorithm.kl_coef=0.1"}},
+			[]string{"actor.lr=1e-06 algorithm.kl_coef=0", "actor.lr=1e-06 algorithm.kl_coef=0.1",
+				"actor.lr=1e-05 algorithm.kl_coef=0", "actor.lr=1e-05 algorithm.kl_coef=0.1"}},
 		"axes that change together": {
-			"[[axes]]\nkey = \"envs.0.groups\"\nvalues = [4, 8]\nzip = \"a\"\n[[axes]]\nkey = \"envs.0.group_size\"\nvalues = [32, 16]\nzip = \"a\"\n",
+			"[[axes]]\nkey = \"envs.0.groups\"\nvalues = [4, 8]\nzip = \"a\"\n[[axes]]\nkey = " +
+				"\"envs.0.group_size\"\nvalues = [32, 16]\nzip = \"a\"\n",
 			[]string{"groups=4,group_size=32", "groups=8,group_size=16"},
 			[]string{"envs.0.groups=4 envs.0.group_size=32", "envs.0.groups=8 envs.0.group_size=16"}},
 		"written out": {
-			"[[conditions]]\nlabel = \"plain\"\nset = []\n[[conditions]]\nlabel = \"with KL / reward\"\nset = [\"algorithm.kl_in=reward\"]\n",
+			"[[conditions]]\nlabel = \"plain\"\nset = []\n[[conditions]]\nlabel = \"with KL / reward\"\nset = " +
+				"[\"algorithm.kl_in=reward\"]\n",
 			[]string{"plain", "with KL / reward"}, []string{"", "algorithm.kl_in=reward"}},
 	} {
 		s, err := load(t, head+c.text)
@@ -68,7 +75,8 @@ func TestConditionsOfAStudy(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if labels, overrides := plan(t, s, 1); !reflect.DeepEqual(labels, c.labels) || !reflect.DeepEqual(overrides, c.overrides) {
+		if labels, overrides := plan(t, s, 1); !reflect.DeepEqual(labels, c.labels) ||
+			!reflect.DeepEqual(overrides, c.overrides) {
 			t.Errorf("%s: %q: %q, want %q: %q", name, labels, overrides, c.labels, c.overrides)
 		}
 	}
@@ -78,7 +86,8 @@ func TestConditionsOfAStudy(t *testing.T) {
 }
 
 func TestStagesStartFromTheBest(t *testing.T) {
-	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6]\n[[axes]]\nkey = \"actor.epochs\"\nvalues = [1, 2]\nstage = 2\n")
+	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\n[[axes]]\nkey = \"actor.lr\"\nvalues = "+
+		"[1e-6]\n[[axes]]\nkey = \"actor.epochs\"\nvalues = [1, 2]\nstage = 2\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +95,16 @@ func TestStagesStartFromTheBest(t *testing.T) {
 		t.Errorf("%d stages", s.Stages())
 	}
 	labels, overrides := plan(t, s, 2, "actor.lr=1e-06")
-	if !reflect.DeepEqual(labels, []string{"stage2,1", "stage2,2"}) || !reflect.DeepEqual(overrides, []string{"actor.lr=1e-06 actor.epochs=1", "actor.lr=1e-06 actor.epochs=2"}) {
+	if !reflect.DeepEqual(labels, []string{"stage2,1", "stage2,2"}) || !reflect.DeepEqual(overrides,
+		[]string{"actor.lr=1e-06 actor.epochs=1", "actor.lr=1e-06 actor.epochs=2"}) {
 		t.Errorf("%q: %q", labels, overrides)
 	}
 }
 
 // The same seed of two conditions draws the same; no two seeds share an environment.
 func TestSeedsArePaired(t *testing.T) {
-	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\nseeds = 2\n[[axes]]\nkey = \"actor.lr\"\nvalues = [1e-6, 1e-5]\n")
+	s, err := load(t, "[study]\nname = \"s\"\nbase = \"b.toml\"\nseeds = 2\n[[axes]]\nkey = \"actor.lr\"\nvalues = "+
+		"[1e-6, 1e-5]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +127,8 @@ func TestSeedsArePaired(t *testing.T) {
 	if len(dirs) != 4 || !dirs["studies/s/runs/1e-05/seed_2"] {
 		t.Errorf("directories %v", dirs)
 	}
-	for seed, want := range map[int][]string{1: {"run.seed=7", "run.env_seed=10000"}, 2: {"run.seed=8", "run.env_seed=10010019"}} {
+	for seed, want := range map[int][]string{1: {"run.seed=7", "run.env_seed=10000"},
+		2: {"run.seed=8", "run.env_seed=10010019"}} {
 		if len(drawn[seed]) != 2 || !drawn[seed][want[0]] || !drawn[seed][want[1]] {
 			t.Errorf("seed %d draws %v, want %v", seed, drawn[seed], want)
 		}
@@ -125,13 +137,14 @@ func TestSeedsArePaired(t *testing.T) {
 
 func TestBadStudiesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"[study]\nname = \"s\"\nbase = \"b\"\n":                        "nothing is varied",
-		"[study]\nname = \"a/b\"\nbase = \"b\"\n":                      `study.name: is "a/b"`,
-		"[study]\nname = \"s\"\n":                                      "study.base: missing",
-		"[study]\nname = \"s\"\nbase = \"b\"\nseed = 3\n":              "study.toml:4: study.seed: unknown key (did you mean seeds?)",
+		"[study]\nname = \"s\"\nbase = \"b\"\n":   "nothing is varied",
+		"[study]\nname = \"a/b\"\nbase = \"b\"\n": `study.name: is "a/b"`,
+		"[study]\nname = \"s\"\n":                 "study.base: missing",
+		"[study]\nname = \"s\"\nbase = \"b\"\nseed = 3\n": "study.toml:4: study.seed: unknown key (did " +
+			"you mean seeds?)",
 		"[study]\nname = \"s\"\nbase = \"b\"\nseeds = 0\n":             "study.seeds: expected an integer >= 1, got 0",
 		"[study]\nname = \"s\"\nbase = \"b\"\n[[axes]]\nkey = \"k\"\n": "study.toml:4: axes.0: needs key and values",
-		"[study]\nname =\n":                                            "study.toml:2:",
+		"[study]\nname =\n": "study.toml:2:",
 		"[[axes]]\nkey = \"a\"\nvalues = [1]\nzip = \"z\"\n[[axes]]\nkey = \"b\"\nvalues = [1, 2]\nzip = \"z\"\n": "change together",
 	} {
 		if _, err := load(t, text); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) {
@@ -171,7 +184,8 @@ func TestAChangedStudyIsRefused(t *testing.T) {
 	}
 }
 
-// What a failed run lacked may be there when the study is started again; a diverged one would diverge again, and results stay.
+// What a failed run lacked may be there when the study is started again; a diverged one would diverge again, and
+// results stay.
 func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 	s := &Study{Name: "s", Output: t.TempDir()}
 	st, err := openState(s)
@@ -182,9 +196,12 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := []*Run{
-		{Condition: "no model", Status: Failed, ExitCode: 1, Attempts: 2}, {Condition: "no data", Status: Failed, ExitCode: exitcode.Usage, Attempts: 1},
-		{Condition: "diverged", Status: Failed, ExitCode: exitcode.Diverged, Attempts: 1}, {Condition: "killed", Status: Running, Attempts: 1},
-		{Condition: "done", Status: Finished}, {Condition: "collapsed", Status: StoppedEarly, ExitCode: exitcode.StoppedEarly},
+		{Condition: "no model", Status: Failed, ExitCode: 1, Attempts: 2}, {Condition: "no data", Status: Failed,
+			ExitCode: exitcode.Usage, Attempts: 1},
+		{Condition: "diverged", Status: Failed, ExitCode: exitcode.Diverged, Attempts: 1},
+		{Condition: "killed", Status: Running, Attempts: 1},
+		{Condition: "done", Status: Finished}, {Condition: "collapsed", Status: StoppedEarly,
+			ExitCode: exitcode.StoppedEarly},
 	}
 	if err := st.change(func() { st.Runs = written }); err != nil {
 		t.Fatal(err)
@@ -197,7 +214,8 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 		attempts int
 	}{{Pending, 0}, {Pending, 0}, {Failed, 1}, {Pending, 1}, {Finished, 0}, {StoppedEarly, 0}} {
 		if r := st.Runs[i]; r.Status != want.status || r.Attempts != want.attempts {
-			t.Errorf("%s: %s after %d attempts, want %s after %d", r.Condition, r.Status, r.Attempts, want.status, want.attempts)
+			t.Errorf("%s: %s after %d attempts, want %s after %d", r.Condition, r.Status, r.Attempts, want.status,
+				want.attempts)
 		}
 	}
 }
@@ -206,12 +224,14 @@ func TestFailedRunsArePendingInAStudyStartedAgain(t *testing.T) {
 func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
 	console := metrics.NewConsole(io.Discard)
 	dir := t.TempDir()
-	r := &Run{Condition: "a", Seed: 1, Dir: filepath.Join(dir, "run"), Log: filepath.Join(dir, "run.log"), Status: Pending}
+	r := &Run{Condition: "a", Seed: 1, Dir: filepath.Join(dir, "run"), Log: filepath.Join(dir, "run.log"),
+		Status: Pending}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"), Runs: []*Run{r}}}
+	o := &opened{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"),
+		Runs: []*Run{r}}}
 	x := &execution{opened: o, options: Options{Command: "true", Console: console}, running: map[*Run]*exec.Cmd{}}
 	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1, done: func() int { return 0 }})
 	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
@@ -224,7 +244,8 @@ func TestTiesAreSaid(t *testing.T) {
 	dir := t.TempDir()
 	var runs []*Run
 	for i, success := range []string{"0.25", "0.5", "0.5"} {
-		r := &Run{Condition: string(rune('a' + i)), Seed: 1, Stage: 1, Dir: filepath.Join(dir, string(rune('a'+i))), Status: Finished}
+		r := &Run{Condition: string(rune('a' + i)), Seed: 1, Stage: 1, Dir: filepath.Join(dir, string(rune('a'+i))),
+			Status: Finished}
 		line := `{"schema":1,"step":1,"val-env/x/success":` + success + "}\n"
 		if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -240,7 +261,8 @@ func TestTiesAreSaid(t *testing.T) {
 		t.Errorf("%+v, %v", best, ok)
 	}
 	var out strings.Builder
-	if err := (&Summary{Best: []Best{best}}).Text(&out, 80); err != nil || !strings.Contains(out.String(), "as good: c; the first of them counts") {
+	if err := (&Summary{Best: []Best{best}}).Text(&out, 80); err != nil || !strings.Contains(out.String(),
+		"as good: c; the first of them counts") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -242,7 +242,8 @@ func aggregate(label string, rows []Row) Aggregate {
 			}
 		}
 	}
-	a.Last = PairedDifference(last, make([]float64, len(last))) // against zero: the mean with Student's interval, which knows no limits
+	// against zero: the mean with Student's interval, which knows no limits
+	a.Last = PairedDifference(last, make([]float64, len(last)))
 	a.Last.Low, a.Last.High = math.Max(a.Last.Low, 0), math.Min(a.Last.High, 1)
 	a.IQM = Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(rows, tasksOf(rows)))
 	return a

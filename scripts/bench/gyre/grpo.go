@@ -86,7 +86,8 @@ func (s *server) step(t work.Task) (worker.Figures, error) {
 		return worker.Figures{}, err
 	}
 	groups := len(t.Texts[0])
-	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, s.threads, folder, model, string(s.on.Compute), s.on.Device, groups, t.Copies,
+	c, err := config.Parse("benchmark", fmt.Appendf(nil, grpoConfig, s.threads, folder, model, string(s.on.Compute),
+		s.on.Device, groups, t.Copies,
 		prompts, t.New, groups*t.Copies), nil)
 	if err != nil {
 		return worker.Figures{}, err
@@ -114,8 +115,8 @@ func (s *server) step(t work.Task) (worker.Figures, error) {
 	return figures, nil
 }
 
-// plainModel makes a folder with the weights of a model directory whose chat template adds nothing to a message, and whose end of
-// sequence is a token that is hardly ever sampled: replies are as long as they may be.
+// plainModel makes a folder with the weights of a model directory whose chat template adds nothing to a message, and
+// whose end of sequence is a token that is hardly ever sampled: replies are as long as they may be.
 func plainModel(dir, folder string) error {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err

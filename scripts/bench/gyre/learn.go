@@ -56,7 +56,8 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	for _, ids := range t.Sequences {
 		trained += len(ids) - max(t.Context, 1)
 	}
-	// Unrelated sequences go two at a time: the gradient is the same and activations take less memory. A group is one, for its prompt.
+	// Unrelated sequences go two at a time: the gradient is the same and activations take less memory. A group is one,
+	// for its prompt.
 	micro := [][][]int32{t.Sequences}
 	if t.Context == 0 {
 		micro = slices.Collect(slices.Chunk(t.Sequences, 2))
@@ -81,8 +82,8 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 		"passes": passes.Seconds(), "optimizer": (total - passes).Seconds()}}, err
 }
 
-// trainingBatch packs sequences with made-up columns: the cost depends on no value. All tokens after the context are trained on,
-// each with the weight of one in all.
+// trainingBatch packs sequences with made-up columns: the cost depends on no value. All tokens after the context are
+// trained on, each with the weight of one in all.
 func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Batch, torch.PolicyInputs) {
 	masks := make([][]bool, len(sequences))
 	for i, ids := range sequences {
@@ -93,7 +94,8 @@ func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Bat
 	}
 	batch := torch.Pack(sequences, masks)
 	n := len(batch.IDs)
-	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n), Weights: make([]float32, n)}
+	in := torch.PolicyInputs{OldLogprobs: make([]float32, n), Advantages: make([]float32, n),
+		Weights: make([]float32, n)}
 	for i, on := range batch.Mask {
 		in.OldLogprobs[i] = float32(-math.Log(float64(s.model.Config.VocabSize)))
 		in.Advantages[i] = float32(i%3) - 1
@@ -102,7 +104,8 @@ func (s *server) trainingBatch(sequences [][]int32, context, all int) (torch.Bat
 	return batch, in
 }
 
-// analysis takes the gradients of the three terms of a loss for each half of the sequences; those of all are their sums.
+// analysis takes the gradients of the three terms of a loss for each half of the sequences; those of all are their
+// sums.
 func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
 	var terms, all [3]*torch.Gradients
 	for _, into := range [][]*torch.Gradients{terms[:], all[:]} {
@@ -113,8 +116,9 @@ func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
 			defer into[i].Close()
 		}
 	}
-	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, EntropyCoef: 0.01,
-		KL: torch.KLK3, KLCoef: 0.01}
+	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28,
+		EntropyCoef: 0.01,
+		KL:          torch.KLK3, KLCoef: 0.01}
 	trained := 0
 	for _, ids := range t.Sequences {
 		trained += len(ids) - 1

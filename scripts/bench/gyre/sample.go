@@ -46,9 +46,10 @@ func (p *sampler) close() {
 // submit asks for new tokens after a prompt, at temperature 1 and without an end.
 func (p *sampler) submit(prompt []int32, tokens int, seed uint64, temperature float64) (uint64, error) {
 	p.next++
-	return p.next, p.driver.Submit(generation.Request{Request: torch.Request{ID: p.next, Prompt: prompt, Sampling: torch.Sampling{
-		Temperature: temperature, TopP: 1, MaxTokens: tokens, Seed: seed + p.next, IgnoreEOS: true,
-	}}})
+	return p.next, p.driver.Submit(generation.Request{Request: torch.Request{ID: p.next, Prompt: prompt,
+		Sampling: torch.Sampling{
+			Temperature: temperature, TopP: 1, MaxTokens: tokens, Seed: seed + p.next, IgnoreEOS: true,
+		}}})
 }
 
 // finished is what a batch of requests came to.
@@ -119,7 +120,8 @@ func (s *server) generate(t work.Task) (worker.Figures, error) {
 		}
 	}
 	f, err := p.run(t.New)
-	figures := worker.Figures{Seconds: time.Since(begin).Seconds(), FirstSeconds: f.first.Seconds(), LaterTokens: f.later}
+	figures := worker.Figures{Seconds: time.Since(begin).Seconds(), FirstSeconds: f.first.Seconds(),
+		LaterTokens: f.later}
 	for _, o := range f.outputs {
 		figures.Cached += o.CachedTokens
 	}
@@ -129,8 +131,8 @@ func (s *server) generate(t work.Task) (worker.Figures, error) {
 // rolloutLength is the least capacity for a history, so that a short warm-up leaves the engine that the repeats use.
 const rolloutLength = 1024
 
-// rollout plays all episodes turn by turn; every request carries the whole history. Weights have changed since the repeat before, as
-// they have between the rollouts of a run, so no keys and values survive it.
+// rollout plays all episodes turn by turn; every request carries the whole history. Weights have changed since the
+// repeat before, as they have between the rollouts of a run, so no keys and values survive it.
 func (s *server) rollout(t work.Task) (worker.Figures, error) {
 	longest := 0
 	for _, episode := range t.Observations {
@@ -173,7 +175,8 @@ func (s *server) rollout(t work.Task) (worker.Figures, error) {
 	return figures, nil
 }
 
-// forget invalidates all keys and values, and samples a token so that what follows from new weights is done before the clock starts.
+// forget invalidates all keys and values, and samples a token so that what follows from new weights is done before the
+// clock starts.
 func (s *server) forget(p *sampler) error {
 	if err := s.model.Touch(); err != nil {
 		return err

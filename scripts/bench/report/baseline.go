@@ -17,8 +17,8 @@ import (
 	"gyre/internal/statistics"
 )
 
-// Baseline is what a kind of machine is expected to reach. Figures are shares of the least time, so that they hold for machines of
-// the kind that run a little faster or slower.
+// Baseline is what a kind of machine is expected to reach. Figures are shares of the least time, so that they hold for
+// machines of the kind that run a little faster or slower.
 type Baseline struct {
 	Date    string                  `json:"date"`
 	CPU     string                  `json:"cpu"`
@@ -26,8 +26,8 @@ type Baseline struct {
 	Cases   map[string]BaselineCase `json:"cases"`
 }
 
-// BaselineCase holds Gyre's shares and peak bytes of memory, one for every repeat, and the median ratio of its speed to that of each peer. A
-// case in another type than float32 is called "generate/1 in bf16".
+// BaselineCase holds Gyre's shares and peak bytes of memory, one for every repeat, and the median ratio of its speed
+// to that of each peer. A case in another type than float32 is called "generate/1 in bf16".
 type BaselineCase struct {
 	Shares []float64          `json:"shares"`
 	Peaks  []float64          `json:"peak_bytes,omitempty"`
@@ -51,7 +51,8 @@ func NewBaseline(r *Report) Baseline {
 			if len(own) == 0 {
 				continue
 			}
-			entry := BaselineCase{Shares: r.Own(c.Name, dtype, share), Peaks: r.Own(c.Name, dtype, peak), Ratios: map[string]float64{}}
+			entry := BaselineCase{Shares: r.Own(c.Name, dtype, share), Peaks: r.Own(c.Name, dtype, peak),
+				Ratios: map[string]float64{}}
 			for name, samples := range c.Samples {
 				if base, _ := Split(name); base != Subject && len(samples) > 0 {
 					entry.Ratios[name] = Ratio(own, samples, Sample.Speed).Median
@@ -63,8 +64,8 @@ func NewBaseline(r *Report) Baseline {
 	return b
 }
 
-// Check compares a case in a type with this baseline: in words, whether it is slower, and whether it takes more memory. known is false where the
-// baseline lacks the case.
+// Check compares a case in a type with this baseline: in words, whether it is slower, and whether it takes more
+// memory. known is false where the baseline lacks the case.
 func (b Baseline) Check(r *Report, name, dtype string) (text string, verdict Verdict, larger, known bool) {
 	expected, known := b.Cases[CaseIn(name, dtype)]
 	if !known {
@@ -92,8 +93,8 @@ func ReadBaseline(path string) (Baseline, error) {
 	var b Baseline
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return b, fmt.Errorf("this kind of machine has no baseline: run `make bench BENCH=--write-baseline` on a state that is known to be "+
-			"good and commit the file: %w", err)
+		return b, fmt.Errorf("this kind of machine has no baseline: run `make bench BENCH=--write-baseline` on a "+
+			"state that is known to be good and commit the file: %w", err)
 	}
 	if err != nil {
 		return b, err
@@ -125,7 +126,8 @@ const Tolerated = 0.9
 // Verdict is what a comparison with a baseline comes to.
 type Verdict string
 
-// Regression means slower than tolerated beyond what noise explains; Unclear that it looks so but noise may be the reason.
+// Regression means slower than tolerated beyond what noise explains; Unclear that it looks so but noise may be the
+// reason.
 const (
 	Fine       Verdict = "fine"
 	Unclear    Verdict = "unclear"
@@ -142,14 +144,17 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("%.3f (95 %%: %.3f … %.3f) of the baseline: %s", c.Ratio, c.Low, c.High, c.Verdict)
 }
 
-// minimalNoise is the least relative standard deviation that a measurement is credited with: a few samples may agree by chance.
+// minimalNoise is the least relative standard deviation that a measurement is credited with: a few samples may agree
+// by chance.
 const minimalNoise = 0.005
 
-// Decide compares shares of the bound. Medians and median deviations make single outliers harmless; on the scale of logarithms a
-// ratio is a difference, whose interval is Student's. Both sets are taken to be equally noisy: a baseline has few samples.
+// Decide compares shares of the bound. Medians and median deviations make single outliers harmless; on the scale of
+// logarithms a ratio is a difference, whose interval is Student's. Both sets are taken to be equally noisy: a baseline
+// has few samples.
 func Decide(baseline, now []float64) (Comparison, error) {
 	if len(baseline) < 2 || len(now) < 2 {
-		return Comparison{}, fmt.Errorf("%d samples against a baseline of %d: expected at least 2 of each", len(now), len(baseline))
+		return Comparison{}, fmt.Errorf("%d samples against a baseline of %d: expected at least 2 of each", len(now),
+			len(baseline))
 	}
 	a, b := logarithms(now), logarithms(baseline)
 	difference := median(a) - median(b)
@@ -157,7 +162,8 @@ func Decide(baseline, now []float64) (Comparison, error) {
 	// The variance of a median of n normal values is π/2n times theirs.
 	standard := sigma * math.Sqrt(math.Pi/2*(1/float64(len(a))+1/float64(len(b))))
 	margin := statistics.Student(0.975, float64(len(a)+len(b)-2)) * standard
-	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - margin), High: math.Exp(difference + margin), Verdict: Fine}
+	c := Comparison{Ratio: math.Exp(difference), Low: math.Exp(difference - margin),
+		High: math.Exp(difference + margin), Verdict: Fine}
 	switch {
 	case c.High < Tolerated:
 		c.Verdict = Regression
@@ -167,13 +173,15 @@ func Decide(baseline, now []float64) (Comparison, error) {
 	return c, nil
 }
 
-// CompareMemory compares peaks with those of the baseline, in words too. They hardly vary: the medians decide. Older baselines have none.
+// CompareMemory compares peaks with those of the baseline, in words too. They hardly vary: the medians decide. Older
+// baselines have none.
 func CompareMemory(baseline, now []float64) (text string, fine bool) {
 	switch {
 	case len(now) == 0:
 		return "memory not measured", true
 	case len(baseline) == 0:
-		return fmt.Sprintf("memory %.2f GB, not compared: the baseline has none (-write-baseline adds it)", median(now)/1e9), true
+		return fmt.Sprintf("memory %.2f GB, not compared: the baseline has none (-write-baseline adds it)",
+			median(now)/1e9), true
 	}
 	ratio := median(now) / median(baseline)
 	if fine = ratio*Tolerated <= 1; !fine {

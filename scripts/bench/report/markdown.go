@@ -14,15 +14,18 @@ import (
 
 // sections in the order of the report, by operation.
 var sections = []struct{ op, title, explanation string }{
-	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of sequence. Tokens/s are new tokens, " +
-		"prompts included in the time."},
-	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are reply tokens."},
+	{work.OpGenerate, "Generation", "Prompts of 128 random tokens, 64 new ones each, temperature 1, no end of " +
+		"sequence. Tokens/s are new tokens, prompts included in the time."},
+	{work.OpRollout, "Multi-turn rollout", "Sokoban episodes of growing history, replies of 32 tokens. Tokens/s are " +
+		"reply tokens."},
 	{work.OpLogprobs, "Log-probs", "One forward pass over four sequences of 256 tokens, log-probs of all of them."},
-	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of every sequence, shared ones too."},
-	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two buckets of sequences and for all: " +
-		"transformers goes forward and back for each of the nine, Gyre once forward per sequence and three times back, all being the sum of the " +
-		"buckets. Tokens/s count every token once."},
-	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are sampled tokens over the whole step."},
+	{work.OpUpdate, "Update", "Forward, backward and AdamW of a clipped policy loss. Tokens/s count every token of " +
+		"every sequence, shared ones too."},
+	{work.OpAnalysis, "Gradient analysis of the model", "Norms of the gradients of task, entropy and KL for two " +
+		"buckets of sequences and for all: transformers goes forward and back for each of the nine, Gyre once " +
+		"forward per sequence and three times back, all being the sum of the buckets. Tokens/s count every token once."},
+	{work.OpGRPO, "A GRPO step", "Sampling, reward, advantages, one update; prompts of 128 tokens. Tokens/s are " +
+		"sampled tokens over the whole step."},
 }
 
 // Markdown is the report for people.
@@ -56,9 +59,11 @@ func (r *Report) Markdown() string {
 func (r *Report) head(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d threads, %s. Model: %s.\n\n", r.CPU, r.Threads, r.Date, r.Model)
 	if r.OnDevice() {
-		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. No floors are asked there.\n\n", r.Device)
+		fmt.Fprintf(b, "Models compute on %s; the peaks that follow and the peaks of memory are the CPU's. No floors "+
+			"are asked there.\n\n", r.Device)
 	}
-	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s", r.Machine.Bandwidth/1e9,
+	fmt.Fprintf(b, "Measured beside the work: memory is read at %.1f GB/s, matrix products reach %.0f GFLOP/s",
+		r.Machine.Bandwidth/1e9,
 		r.Machine.FLOPS/1e9)
 	if r.Machine.FLOPS16 > 0 {
 		fmt.Fprintf(b, " in float32 and %.0f in bfloat16", r.Machine.FLOPS16/1e9)
@@ -70,7 +75,8 @@ func (r *Report) head(b *strings.Builder) {
 		fmt.Fprintf(b, ". Other programs kept %.2f processors busy on average", r.Others)
 	}
 	if !r.BF16 {
-		b.WriteString(". This processor has no instructions for bfloat16: types of 16 bits save memory traffic here, no arithmetic")
+		b.WriteString(". This processor has no instructions for bfloat16: types of 16 bits save memory traffic here, " +
+			"no arithmetic")
 	}
 	b.WriteString(".\n\n")
 	t := rows("program", "version", "settings")
@@ -94,10 +100,11 @@ func rows(header ...any) table.Writer {
 	return t
 }
 
-// comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program, repeat by repeat; floors
-// stand where the program is at its best.
+// comparison has a row for every case, program and type. Ratios are those of Gyre in its best type to the program,
+// repeat by repeat; floors stand where the program is at its best.
 func (r *Report) comparison(cases []*Case) string {
-	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB", "Gyre's speed ÷ its", "floor",
+	t := rows("work", "program", "type", "tokens/s", "decode tokens/s", "share of bound", "peak GB",
+		"Gyre's speed ÷ its", "floor",
 		"Gyre's memory ÷ its", "floor")
 	for _, c := range cases {
 		title := c.Title
@@ -107,7 +114,8 @@ func (r *Report) comparison(cases []*Case) string {
 				continue
 			}
 			base, dtype := Split(p.Name)
-			row := table.Row{title, base, dtype, Over(samples, Sample.Speed), number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
+			row := table.Row{title, base, dtype, Over(samples, Sample.Speed),
+				number(Over(samples, Sample.DecodeSpeed).Median), r.shares(samples),
 				number(Over(samples, peak).Median / 1e9), "", "", "", ""}
 			if speed, memory, floor, ok := r.beside(c, p.Name); ok {
 				row[7], row[8] = speed, verdict(floor.Speed, speed.Median, ">=")
@@ -120,7 +128,8 @@ func (r *Report) comparison(cases []*Case) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// beside compares Gyre in its best type with an entry of another program; the floor is that of the program's best types alone.
+// beside compares Gyre in its best type with an entry of another program; the floor is that of the program's best
+// types alone.
 func (r *Report) beside(c *Case, entry string) (speed, memory Extent, floor Floor, ok bool) {
 	base, _ := Split(entry)
 	if base == Subject || c.fastest(Subject) == "" || len(c.Samples[entry]) == 0 {
@@ -133,7 +142,8 @@ func (r *Report) beside(c *Case, entry string) (speed, memory Extent, floor Floo
 	if entry == c.leanest(base) {
 		floor.Memory = asked.Memory
 	}
-	return Ratio(c.Samples[c.fastest(Subject)], c.Samples[entry], Sample.Speed), Ratio(c.Samples[c.leanest(Subject)], c.Samples[entry], peak), floor, true
+	return Ratio(c.Samples[c.fastest(Subject)], c.Samples[entry], Sample.Speed),
+		Ratio(c.Samples[c.leanest(Subject)], c.Samples[entry], peak), floor, true
 }
 
 // shares of the bound: of the whole, and of first tokens and decoding where they are known.
@@ -223,10 +233,12 @@ func (r *Report) Missed() []string {
 		for _, p := range r.Programs {
 			speed, memory, floor, ok := r.beside(c, p.Name)
 			if ok && !reached(floor.Speed, speed.Median, ">=") {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, speed.Median, p.Name, floor.Speed))
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the speed of %s, floor %g", c.Name, speed.Median,
+					p.Name, floor.Speed))
 			}
 			if ok && !reached(floor.Memory, memory.Median, "<=") {
-				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name, memory.Median, p.Name, floor.Memory))
+				missed = append(missed, fmt.Sprintf("%s: %.2f times the peak memory of %s, at most %g", c.Name,
+					memory.Median, p.Name, floor.Memory))
 			}
 		}
 	}

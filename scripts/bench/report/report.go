@@ -1,5 +1,5 @@
-// Package report holds what the benchmark has measured, writes it as tables, says which floors Gyre missed, and decides whether Gyre
-// has become slower than a baseline says.
+// Package report holds what the benchmark has measured, writes it as tables, says which floors Gyre missed, and
+// decides whether Gyre has become slower than a baseline says.
 package report
 
 import (
@@ -15,7 +15,8 @@ import (
 // Subject is the program that the others are compared with.
 const Subject = "gyre"
 
-// Float32 is the type in which all programs compute the same. In another type a program is an entry of its own: "vllm/bf16".
+// Float32 is the type in which all programs compute the same. In another type a program is an entry of its own:
+// "vllm/bf16".
 const Float32 = "f32"
 
 // Types are those that a program is measured in: float32 and what it has in 16 bits.
@@ -67,7 +68,8 @@ func (s Sample) DecodeSpeed() float64 {
 	return float64(s.LaterTokens) / (s.Seconds - s.FirstSeconds)
 }
 
-// Shares are how much of the time the least time is: of the whole, and of a generation's phases, 0 where those were not measured.
+// Shares are how much of the time the least time is: of the whole, and of a generation's phases, 0 where those were
+// not measured.
 func (s Sample) Shares() (whole, first, decode float64) {
 	whole = s.Bounds.Total / s.Seconds
 	if s.LaterTokens > 0 {
@@ -101,8 +103,8 @@ func (c Case) best(program string, types []string, figure func(Sample) float64) 
 // fastest is the type in which a program is fastest.
 func (c Case) fastest(program string) string { return c.best(program, Types(program), Sample.Speed) }
 
-// leanest is the type in which a program takes least memory. Where weights are trained, a peer's pure bf16 does not count: it keeps weights,
-// gradients and the optimizer's sums in 16 bits, so that most of a step is lost to rounding.
+// leanest is the type in which a program takes least memory. Where weights are trained, a peer's pure bf16 does not
+// count: it keeps weights, gradients and the optimizer's sums in 16 bits, so that most of a step is lost to rounding.
 func (c Case) leanest(program string) string {
 	types := Types(program)
 	if program != Subject && c.Op == work.OpUpdate {
@@ -148,13 +150,15 @@ type Report struct {
 	Device   string       `json:"device,omitempty"`   // that models compute on, cpu where empty
 	Machine  work.Machine `json:"machine"`            // the best of all measurements
 	Libtorch float64      `json:"libtorch,omitempty"` // libtorch's own peak in FLOP/s, where transformers took part
-	Others   float64      `json:"others"`             // processors that other programs kept busy, on average over the samples
-	Programs []Program    `json:"programs"`
-	Cases    []*Case      `json:"cases"`
-	Pairs    []Pair       `json:"pairs,omitempty"`
+	// processors that other programs kept busy, on average over the samples
+	Others   float64   `json:"others"`
+	Programs []Program `json:"programs"`
+	Cases    []*Case   `json:"cases"`
+	Pairs    []Pair    `json:"pairs,omitempty"`
 }
 
-// OnDevice reports whether models compute elsewhere than in the CPU's kernels: the measured peaks and the floors are those of the CPU.
+// OnDevice reports whether models compute elsewhere than in the CPU's kernels: the measured peaks and the floors are
+// those of the CPU.
 func (r *Report) OnDevice() bool { return r.Device != "" && r.Device != "cpu" }
 
 // Program finds or adds a program.
@@ -195,8 +199,8 @@ func (r *Report) Own(name, dtype string, figure func(Sample) float64) []float64 
 // share is how much of what the machine allowed at the time a sample reached: other programs slow down both.
 func share(s Sample) float64 { return s.Nearby.Total / s.Seconds }
 
-// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its peak memory (or cost). 0
-// asks for nothing.
+// Floor is what Gyre must reach beside another program: at least so many times its speed, at most so many times its
+// peak memory (or cost). 0 asks for nothing.
 type Floor struct {
 	Speed  float64 `json:"speed,omitempty"`
 	Memory float64 `json:"memory,omitempty"`
@@ -216,8 +220,8 @@ var floors = map[string]map[string]Floor{
 	"grpo":             {"trl": {Speed: 2.5}},
 }
 
-// halfSpeeds take the place of some of their speeds where the processor multiplies numbers of 16 bits, which nearly doubles the programs that
-// use it.
+// halfSpeeds take the place of some of their speeds where the processor multiplies numbers of 16 bits, which nearly
+// doubles the programs that use it.
 var halfSpeeds = map[string]map[string]float64{
 	"generate/64":      {"vllm": 1.3},
 	"generate/shared":  {"vllm": 1.8},

@@ -48,27 +48,35 @@ func TestRatioIsPairwise(t *testing.T) {
 }
 
 func TestPhases(t *testing.T) {
-	s := Sample{Figures: worker.Figures{Seconds: 3, Tokens: 64, FirstSeconds: 1, LaterTokens: 60}, Bounds: work.Bounds{First: 0.5, Decode: 1, Total: 1.5}}
+	s := Sample{Figures: worker.Figures{Seconds: 3, Tokens: 64, FirstSeconds: 1, LaterTokens: 60},
+		Bounds: work.Bounds{First: 0.5, Decode: 1, Total: 1.5}}
 	if whole, first, decode := s.Shares(); s.DecodeSpeed() != 30 || first != 0.5 || decode != 0.5 || whole != 0.5 {
 		t.Errorf("decode speed %v, shares %v, %v, %v: expected 30 and halves", s.DecodeSpeed(), whole, first, decode)
 	}
 }
 
 func example() *Report {
-	return &Report{Date: "2026-01-02", CPU: "Example CPU @ 1GHz", Threads: 2, Model: "m", Machine: work.Machine{Bandwidth: 2e10, FLOPS: 1e11},
-		Programs: []Program{{Name: Subject, Versions: map[string]string{"gyre": "1"}}, {Name: "vllm"}, {Name: "llama", Skipped: "no GGUF"}},
+	return &Report{Date: "2026-01-02", CPU: "Example CPU @ 1GHz", Threads: 2, Model: "m",
+		Machine: work.Machine{Bandwidth: 2e10, FLOPS: 1e11},
+		Programs: []Program{{Name: Subject, Versions: map[string]string{"gyre": "1"}}, {Name: "vllm"},
+			{Name: "llama", Skipped: "no GGUF"}},
 		Cases: []*Case{
 			{Case: work.Case{Name: "generate/1", Title: "batch 1", Op: work.OpGenerate}, Samples: map[string][]Sample{
 				Subject: samples(64, 1e9, 2, 2, 2.1), "vllm": samples(64, 4e9, 4, 4.2, 4)}},
-			{Case: work.Case{Name: "generate/16", Title: "batch 16", Op: work.OpGenerate}, Failures: map[string]string{"vllm": "out of blocks"},
-				Samples: map[string][]Sample{Subject: samples(64, 5e9, 3), "vllm": samples(64, 4e9, 3)}},
+			{Case: work.Case{Name: "generate/16", Title: "batch 16", Op: work.OpGenerate},
+				Failures: map[string]string{"vllm": "out of blocks"},
+				Samples:  map[string][]Sample{Subject: samples(64, 5e9, 3), "vllm": samples(64, 4e9, 3)}},
 		}, Pairs: []Pair{
 			{Section: "Analysis", Work: "exact", Against: "plain update", Gyre: []float64{5}, Other: []float64{2}},
-			{Section: "Analysis", Work: "3 parts", Against: "plain update", Gyre: []float64{5}, Other: []float64{2}, Floor: Floor{Memory: 2.2}},
-			{Section: "Analysis", Work: "8 parts", Against: "plain update", Gyre: []float64{8}, Other: []float64{2}, Floor: Floor{Memory: 4.5}},
-			{Section: "Ranks", Work: "none", Against: "one process", Gyre: []float64{90, 160, 45}, Other: []float64{100, 200, 50},
+			{Section: "Analysis", Work: "3 parts", Against: "plain update", Gyre: []float64{5}, Other: []float64{2},
+				Floor: Floor{Memory: 2.2}},
+			{Section: "Analysis", Work: "8 parts", Against: "plain update", Gyre: []float64{8}, Other: []float64{2},
+				Floor: Floor{Memory: 4.5}},
+			{Section: "Ranks", Work: "none", Against: "one process", Gyre: []float64{90, 160, 45},
+				Other: []float64{100, 200, 50},
 				Floor: Floor{Speed: 0.85}, Note: "waiting 10 %"},
-			{Section: "Environments", Work: "Bandit: steps", Against: "RAGEN", Gyre: []float64{1}, Floor: Floor{Speed: 20}, Note: "no bandit"},
+			{Section: "Environments", Work: "Bandit: steps", Against: "RAGEN", Gyre: []float64{1},
+				Floor: Floor{Speed: 20}, Note: "no bandit"},
 		}}
 }
 
@@ -76,14 +84,17 @@ func TestMarkdown(t *testing.T) {
 	text := example().Markdown()
 	for _, want := range []string{
 		"20.0 GB/s", "100 GFLOP/s", "SKIPPED", "no GGUF", "vllm failed at batch 16: out of blocks",
-		"2.00 (1.90 … 2.10)", "≥ 1.6 ✓", "≤ 1 ✓", "≥ 1.4 ✗", "≤ 1 ✗", "| exact", "2.50", "≤ 2.2 ✗", "≤ 4.5 ✓", "0.90 (0.80 … 0.90)", "≥ 0.85 ✓", "waiting 10 %", "no bandit",
+		"2.00 (1.90 … 2.10)", "≥ 1.6 ✓", "≤ 1 ✓", "≥ 1.4 ✗", "≤ 1 ✗", "| exact", "2.50", "≤ 2.2 ✗", "≤ 4.5 ✓",
+		"0.90 (0.80 … 0.90)", "≥ 0.85 ✓", "waiting 10 %", "no bandit",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
 	missed := example().Missed()
-	if len(missed) != 3 || missed[2] != "Analysis, 3 parts: 2.50 of plain update, asked ≤ 2.2" || !strings.Contains(missed[0], "generate/16: 1.00 times the speed of vllm, floor 1.4") || !strings.Contains(missed[1], "memory") {
+	if len(missed) != 3 || missed[2] != "Analysis, 3 parts: 2.50 of plain update, asked ≤ 2.2" ||
+		!strings.Contains(missed[0], "generate/16: 1.00 times the speed of vllm, floor 1.4") ||
+		!strings.Contains(missed[1], "memory") {
 		t.Errorf("missed floors are %q, expected speed and memory of generate/16", missed)
 	}
 }
@@ -143,18 +154,22 @@ func TestMemoryOfPureBF16(t *testing.T) {
 	sample := func(seconds, bytes float64) []Sample {
 		return []Sample{{Figures: worker.Figures{Tokens: 100, Seconds: seconds, PeakBytes: int64(bytes)}}}
 	}
-	samples := map[string][]Sample{Subject: sample(1, 5e9), "transformers": sample(4, 1e10), "transformers/bf16": sample(2, 6e9)}
+	samples := map[string][]Sample{Subject: sample(1, 5e9), "transformers": sample(4, 1e10),
+		"transformers/bf16": sample(2, 6e9)}
 	for name, lean := range map[string]string{"update/unrelated": "transformers", "logprobs": "transformers/bf16"} {
 		c := Case{Case: work.Case{Name: name, Op: strings.Split(name, "/")[0]}, Samples: samples}
 		if c.leanest("transformers") != lean || c.fastest("transformers") != "transformers/bf16" {
-			t.Errorf("%s: leanest %s, expected %s; fastest %s", name, c.leanest("transformers"), lean, c.fastest("transformers"))
+			t.Errorf("%s: leanest %s, expected %s; fastest %s", name, c.leanest("transformers"), lean,
+				c.fastest("transformers"))
 		}
 	}
 }
 
 func TestNoFloorsOnDevices(t *testing.T) {
-	onGPU := Report{Device: "cuda", Cases: []*Case{{Case: work.Case{Name: "generate/16", Op: work.OpGenerate}, Samples: map[string][]Sample{}}}}
-	if text := onGPU.Markdown(); !strings.Contains(text, "Models compute on cuda") || onGPU.FloorOf("generate/16", "vllm") != (Floor{}) {
+	onGPU := Report{Device: "cuda", Cases: []*Case{{Case: work.Case{Name: "generate/16", Op: work.OpGenerate},
+		Samples: map[string][]Sample{}}}}
+	if text := onGPU.Markdown(); !strings.Contains(text, "Models compute on cuda") ||
+		onGPU.FloorOf("generate/16", "vllm") != (Floor{}) {
 		t.Errorf("floors are asked on a GPU:\n%s", text)
 	}
 }

@@ -1,8 +1,8 @@
-// Package work says what the benchmark measures: the cases with their shapes, the tokens every program is given, and the least time
-// that a machine's arithmetic and memory allow for them.
+// Package work says what the benchmark measures: the cases with their shapes, the tokens every program is given, and
+// the least time that a machine's arithmetic and memory allow for them.
 //
-// Everything random comes from fixed seeds, so that all programs and all runs get the same prompts. Repeats differ from each other:
-// a cache that outlives a repeat helps nobody.
+// Everything random comes from fixed seeds, so that all programs and all runs get the same prompts. Repeats differ
+// from each other: a cache that outlives a repeat helps nobody.
 package work
 
 import "fmt"
@@ -14,8 +14,9 @@ const (
 	OpRollout  = "rollout"  // turn after turn: append an observation to every history, sample a reply
 	OpLogprobs = "logprobs" // log-probs of given sequences
 	OpUpdate   = "update"   // forward, backward and AdamW of a policy loss
-	OpAnalysis = "analysis" // norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
-	OpGRPO     = "grpo"     // a whole step: sample, reward, advantages, update
+	// norms of the gradients of task, entropy and KL, for each half of the sequences and for all of them
+	OpAnalysis = "analysis"
+	OpGRPO     = "grpo" // a whole step: sample, reward, advantages, update
 )
 
 // Task is what a worker is asked to do, tokens included. Fields that an operation does not use are left out.
@@ -28,7 +29,8 @@ type Task struct {
 	Observations [][][]int32 `json:"observations,omitempty"`
 	Sequences    [][]int32   `json:"sequences,omitempty"`
 	Context      int         `json:"context,omitempty"` // leading tokens of every sequence that are not trained on
-	Texts        [][]string  `json:"texts,omitempty"`   // prompts of every GRPO step of the session, the warm-up's first
+	// prompts of every GRPO step of the session, the warm-up's first
+	Texts [][]string `json:"texts,omitempty"`
 }
 
 // Tokens counts what the task's speed is quoted in: sampled tokens, or tokens scored or trained on with their context.
@@ -64,8 +66,8 @@ type Case struct {
 	Rows, Length, Context      int // log-probs and updates: sequences, their tokens, those of them that all share
 }
 
-// Session is a set of cases whose workers live side by side. Memory is compared within a session, so work that would leave memory
-// behind has one of its own.
+// Session is a set of cases whose workers live side by side. Memory is compared within a session, so work that would
+// leave memory behind has one of its own.
 type Session string
 
 // The sessions, in the order in which they run.
@@ -86,17 +88,23 @@ var Sessions = []Session{Distinct, Shared, Scoring, Update, Group, Analysis, GRP
 func Cases() []Case {
 	var cases []Case
 	for _, batch := range []int{1, 4, 16, 64} {
-		cases = append(cases, Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch), Op: OpGenerate,
+		cases = append(cases, Case{Name: fmt.Sprintf("generate/%d", batch), Title: fmt.Sprintf("batch %d", batch),
+			Op:      OpGenerate,
 			Session: Distinct, Long: batch == 64, Batch: batch, Copies: 1, Prompt: 128, New: 64})
 	}
 	return append(cases,
-		Case{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16, Prompt: 128, New: 64},
-		Case{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16, Turns: 5, New: 32},
+		Case{Name: "generate/shared", Title: "16 of one prompt", Op: OpGenerate, Session: Shared, Batch: 1, Copies: 16,
+			Prompt: 128, New: 64},
+		Case{Name: "rollout", Title: "16 episodes × 5 turns", Op: OpRollout, Session: Shared, Long: true, Batch: 16,
+			Turns: 5, New: 32},
 		Case{Name: "logprobs", Title: "4 × 256", Op: OpLogprobs, Session: Scoring, Rows: 4, Length: 256},
 		Case{Name: "update/unrelated", Title: "4 × 256 unrelated", Op: OpUpdate, Session: Update, Rows: 4, Length: 256},
-		Case{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8, Length: 192, Context: 128},
-		Case{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true, Rows: 4, Length: 256},
-		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4, Copies: 8, Prompt: 128, New: 64},
+		Case{Name: "update/group", Title: "8 replies of 64 to one prompt of 128", Op: OpUpdate, Session: Group, Rows: 8,
+			Length: 192, Context: 128},
+		Case{Name: "analysis/model", Title: "4 × 256 in 2 buckets", Op: OpAnalysis, Session: Analysis, Long: true,
+			Rows: 4, Length: 256},
+		Case{Name: "grpo", Title: "4 prompts × 8 samples × 64", Op: OpGRPO, Session: GRPO, Long: true, Batch: 4,
+			Copies: 8, Prompt: 128, New: 64},
 	)
 }
 
@@ -117,5 +125,6 @@ func (c Case) InQuick() bool {
 	return true
 }
 
-// InCheck reports whether the case is checked against a baseline: all but those that only repeat others in a larger size.
+// InCheck reports whether the case is checked against a baseline: all but those that only repeat others in a larger
+// size.
 func (c Case) InCheck() bool { return c.Name != "generate/64" && c.Name != "grpo" }

@@ -12,7 +12,8 @@ import (
 	"gyre/orchestrate/model/chat"
 )
 
-// firstOrdinary is the first id drawn for random prompts: the ids below are special tokens in the vocabularies concerned.
+// firstOrdinary is the first id drawn for random prompts: the ids below are special tokens in the vocabularies
+// concerned.
 const firstOrdinary = 100
 
 // Material makes the tasks of a model.
@@ -32,7 +33,8 @@ func NewMaterial(model string, repeats int) (*Material, error) {
 	}
 	m := &Material{Tokenizer: tokenizer, VocabSize: tokenizer.VocabSize(), Repeats: repeats}
 	if m.VocabSize <= firstOrdinary {
-		return nil, fmt.Errorf("%s has a vocabulary of %d tokens, expected more than %d", model, m.VocabSize, firstOrdinary)
+		return nil, fmt.Errorf("%s has a vocabulary of %d tokens, expected more than %d", model, m.VocabSize,
+			firstOrdinary)
 	}
 	for _, token := range tokenizer.Vocabulary() {
 		if text := string(token); len(text) > 3 && text[0] == ' ' && letters(text[1:]) {
@@ -116,7 +118,8 @@ func (m *Material) random(r *rand.Rand, count, length int) [][]int32 {
 // texts are prompts of words that are exactly length tokens long.
 func (m *Material) texts(count, length, step int) ([]string, error) {
 	if len(m.words) == 0 {
-		return nil, fmt.Errorf("the vocabulary has no token that is a word with a space before it, which GRPO prompts are made of")
+		return nil, fmt.Errorf("the vocabulary has no token that is a word with a space before it, which GRPO " +
+			"prompts are made of")
 	}
 	r := rand.New(rand.NewPCG(uint64(step), 7))
 	out := make([]string, count)
@@ -128,16 +131,19 @@ func (m *Material) texts(count, length, step int) ([]string, error) {
 		out[i] = text.String()
 		ids, err := m.Tokenizer.Encode(out[i], false)
 		if err != nil || len(ids) != length {
-			return nil, fmt.Errorf("a prompt of %d words became %d tokens, expected one for each (%v)", length, len(ids), err)
+			return nil, fmt.Errorf("a prompt of %d words became %d tokens, expected one for each (%v)", length,
+				len(ids), err)
 		}
 	}
 	return out, nil
 }
 
-// observations plays Sokoban with the environment's own solver, one move a turn, and gives what the policy is shown: the tokens that
-// come before each turn's reply, [episode][turn]. They end the turn before, so histories of replies of any length stay well formed.
+// observations plays Sokoban with the environment's own solver, one move a turn, and gives what the policy is shown:
+// the tokens that come before each turn's reply, [episode][turn]. They end the turn before, so histories of replies of
+// any length stay well formed.
 func (m *Material) observations(episodes, turns, repeat int) ([][][]int32, error) {
-	document := fmt.Sprintf("[model]\npath = \"none\"\n[[envs]]\ntag = \"sokoban\"\nmax_actions_per_turn = 1\nmax_turns = %d\n", turns)
+	document := fmt.Sprintf("[model]\npath = \"none\"\n[[envs]]\ntag = \"sokoban\"\nmax_actions_per_turn = "+
+		"1\nmax_turns = %d\n", turns)
 	c, err := config.Parse("benchmark", []byte(document), nil)
 	if err != nil {
 		return nil, fmt.Errorf("the Sokoban configuration: %w", err)
@@ -169,7 +175,8 @@ func (m *Material) observations(episodes, turns, repeat int) ([][][]int32, error
 		out = append(out, episode)
 	}
 	if len(out) < episodes {
-		return nil, fmt.Errorf("only %d of %d Sokoban levels lasted %d turns, expected %d", len(out), len(shown), turns, episodes)
+		return nil, fmt.Errorf("only %d of %d Sokoban levels lasted %d turns, expected %d", len(out), len(shown), turns,
+			episodes)
 	}
 	return out, nil
 }

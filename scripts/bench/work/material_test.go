@@ -54,7 +54,8 @@ func TestTasks(t *testing.T) {
 		if task(0).Tokens() > one.Tokens() {
 			t.Errorf("%s: the warm-up is longer than the task", c.Name)
 		}
-		tokens := map[string]int{"generate/1": 64, "generate/64": 4096, "generate/shared": 1024, "rollout": 16 * 5 * 32, "logprobs": 1024,
+		tokens := map[string]int{"generate/1": 64, "generate/64": 4096, "generate/shared": 1024, "rollout": 16 * 5 * 32,
+			"logprobs":     1024,
 			"update/group": 8 * 192, "grpo": 4 * 8 * 64}
 		if want, ok := tokens[c.Name]; ok && one.Tokens() != want {
 			t.Errorf("%s has %d tokens, expected %d", c.Name, one.Tokens(), want)
@@ -77,7 +78,8 @@ func TestGroupsShareTheirContext(t *testing.T) {
 	}
 }
 
-// Observations are what the policy is shown between replies: five per episode, the first with the rules, the later ones short.
+// Observations are what the policy is shown between replies: five per episode, the first with the rules, the later
+// ones short.
 func TestObservations(t *testing.T) {
 	m := material(t)
 	observations, err := m.observations(4, 5, 1)
@@ -91,7 +93,8 @@ func TestObservations(t *testing.T) {
 		}
 		for turn, ids := range episode[1:] {
 			if len(ids) >= len(episode[0]) || !slices.Contains(stop, ids[0]) {
-				t.Errorf("observation %d has %d tokens of which the first is %d, expected fewer than the %d of the first one and the end of a turn",
+				t.Errorf("observation %d has %d tokens of which the first is %d, expected fewer than the %d of the "+
+					"first one and the end of a turn",
 					turn+2, len(ids), ids[0], len(episode[0]))
 			}
 		}

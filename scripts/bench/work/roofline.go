@@ -2,8 +2,8 @@ package work
 
 import "gyre/torch"
 
-// Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peaks of matrix products in FLOP/s,
-// in f32 and in 16 bits.
+// Machine is what was measured beside the work: the rate at which memory is read in bytes/s and the peaks of matrix
+// products in FLOP/s, in f32 and in 16 bits.
 type Machine struct {
 	Bandwidth float64 `json:"bandwidth"`
 	FLOPS     float64 `json:"flops"`
@@ -18,8 +18,8 @@ func (m Machine) in(half bool) Machine {
 	return m
 }
 
-// Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token, Decode the rest of
-// a generation; tasks without such phases have Total alone.
+// Bounds are the least seconds of a task's phases on a machine. First is the time to every sequence's first token,
+// Decode the rest of a generation; tasks without such phases have Total alone.
 type Bounds struct {
 	First  float64 `json:"first,omitempty"`
 	Decode float64 `json:"decode,omitempty"`
@@ -53,7 +53,8 @@ func newDecoder(m torch.ModelConfig, half bool) decoder {
 	if !m.TieEmbeddings {
 		all += head
 	}
-	return decoder{number: number, body: body, head: head, all: all, scores: float64(4 * m.NumLayers * q), cache: 2 * number * float64(m.NumLayers*kv)}
+	return decoder{number: number, body: body, head: head, all: all, scores: float64(4 * m.NumLayers * q),
+		cache: 2 * number * float64(m.NumLayers*kv)}
 }
 
 // extend runs n new positions after past ones, with logits for some of them.
@@ -76,9 +77,9 @@ func (d decoder) decode(histories []int, step int) load {
 	return pass
 }
 
-// Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read once per pass,
-// and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much room is left. half: weights, keys
-// and values are numbers of 16 bits.
+// Bound is the least time of a case's task: every distinct token of a prefix is computed once, every weight is read
+// once per pass, and within a pass memory and arithmetic overlap perfectly. No program reaches it; it says how much
+// room is left. half: weights, keys and values are numbers of 16 bits.
 func Bound(c Case, t Task, model torch.ModelConfig, m Machine, half bool) Bounds {
 	d := newDecoder(model, half)
 	m = m.in(half)
@@ -170,7 +171,8 @@ func commonPrefix(observations [][][]int32) int {
 	return n
 }
 
-// backward is forward and backward, which is twice a forward; the context that a group's rows begin with is computed once.
+// backward is forward and backward, which is twice a forward; the context that a group's rows begin with is computed
+// once.
 func (d decoder) backward(groups, rows, length, context int, m Machine) float64 {
 	logits := length - context
 	if context == 0 {

@@ -8,8 +8,9 @@ import (
 )
 
 // smollm2 is SmolLM2-135M.
-var smollm2 = torch.ModelConfig{VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9, NumKVHeads: 3,
-	HeadDim: 64, TieEmbeddings: true}
+var smollm2 = torch.ModelConfig{VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9,
+	NumKVHeads: 3,
+	HeadDim:    64, TieEmbeddings: true}
 
 func find(t *testing.T, name string) Case {
 	t.Helper()
@@ -53,7 +54,8 @@ func TestBoundCountsSharedTokensOnce(t *testing.T) {
 	task := Task{Op: OpUpdate}
 	ratio := Bound(alone, task, smollm2, machine, false).Total / Bound(group, task, smollm2, machine, false).Total
 	if ratio < 2.2 || ratio > 2.6 {
-		t.Errorf("a group of 1536 tokens, 640 of them distinct, takes 1/%.2f of the time, expected 1/2.2 to 1/2.6", ratio)
+		t.Errorf("a group of 1536 tokens, 640 of them distinct, takes 1/%.2f of the time, expected 1/2.2 to 1/2.6",
+			ratio)
 	}
 }
 

@@ -1,11 +1,13 @@
-// Package worker runs the programs that are compared, each in a process of its own, and speaks with them in lines of JSON.
+// Package worker runs the programs that are compared, each in a process of its own, and speaks with them in lines of
+// JSON.
 //
 //	worker ─▶ {"hello": {"program", "versions", "notes"}}            or {"unavailable": "why"}, and it ends
 //	bench  ─▶ {"op": "generate", "prompts": [[…]], "new": 64, …}     a work.Task
 //	worker ─▶ {"figures": {"seconds", "tokens", …}}                  or {"error": "why"}: the next task may follow
 //
-// A worker reads tasks until its standard input ends. It times itself, so that neither encoding nor the pipe counts. Peak memory and
-// processor time are read from outside, where the system allows it, so that all programs are measured alike.
+// A worker reads tasks until its standard input ends. It times itself, so that neither encoding nor the pipe counts.
+// Peak memory and processor time are read from outside, where the system allows it, so that all programs are measured
+// alike.
 package worker
 
 import (
@@ -69,7 +71,8 @@ type Command struct {
 	Env     []string // as in exec.Cmd
 }
 
-// limits bound what is kept of a worker's output: a line holds a task's figures and, of a greedy continuation, its tokens.
+// limits bound what is kept of a worker's output: a line holds a task's figures and, of a greedy continuation, its
+// tokens.
 var limits = coprocess.Limits{Line: 64 << 20, Stderr: 4000}
 
 // Process is a running worker. It is used by one goroutine at a time.
@@ -83,7 +86,8 @@ type Process struct {
 	ended   sync.Once
 }
 
-// Start starts a worker and waits for its first line. An error that matches ErrUnavailable says why the program cannot take part.
+// Start starts a worker and waits for its first line. An error that matches ErrUnavailable says why the program cannot
+// take part.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	command := exec.Command(c.Args[0], c.Args[1:]...)
 	command.Env = c.Env
@@ -120,13 +124,15 @@ func (p *Process) receive(ctx context.Context) (Line, error) {
 			return line, fmt.Errorf("%s: the worker ended%s", p.program, p.running.LastWords(lastWords))
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
-			return line, fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.program, text, err)
+			return line, fmt.Errorf("%s: the worker wrote %.100q, expected a line of the protocol: %w", p.program, text,
+				err)
 		}
 	}
 	return line, nil
 }
 
-// Run has a task done. The error of a worker that has gone, or did not answer in time, matches ErrGone; after others it can go on.
+// Run has a task done. The error of a worker that has gone, or did not answer in time, matches ErrGone; after others
+// it can go on.
 func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figures, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
@@ -139,7 +145,8 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 		return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w", ErrGone, p.program, context.Cause(ctx))
 	case err := <-p.running.Send(text):
 		if err != nil {
-			return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err, p.running.LastWords(lastWords))
+			return Figures{}, fmt.Errorf("%w: %s: the worker takes no task: %w%s", ErrGone, p.program, err,
+				p.running.LastWords(lastWords))
 		}
 	}
 	line, err := p.receive(ctx)
@@ -157,9 +164,11 @@ func (p *Process) Run(ctx context.Context, task any, limit time.Duration) (Figur
 // settle is how long threads may go on spinning after a task: Intel's OpenMP lets them for a fifth of a second.
 const settle = 300 * time.Millisecond
 
-// Measured is Run with the process's peak memory and the processors that other programs kept busy meanwhile, both read from outside where the
-// system allows it. spins: the program's threads may go on for a while afterwards, which is waited for.
-func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, spins bool) (f Figures, others float64, err error) {
+// Measured is Run with the process's peak memory and the processors that other programs kept busy meanwhile, both read
+// from outside where the system allows it. spins: the program's threads may go on for a while afterwards, which is
+// waited for.
+func (p *Process) Measured(ctx context.Context, task any, limit time.Duration, spins bool) (f Figures, others float64,
+	err error) {
 	if p.Gone {
 		return f, 0, fmt.Errorf("%s: %w", p.program, ErrGone)
 	}

@@ -58,7 +58,8 @@ func start(t *testing.T, how string) (*Process, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Start(context.Background(), Command{Program: "fake", Args: []string{self}, Env: append(os.Environ(), behaviour+"="+how)})
+	return Start(context.Background(), Command{Program: "fake", Args: []string{self},
+		Env: append(os.Environ(), behaviour+"="+how)})
 }
 
 func TestWorkerAnswersTaskAfterTask(t *testing.T) {
@@ -75,14 +76,16 @@ func TestWorkerAnswersTaskAfterTask(t *testing.T) {
 		if err != nil || f.Seconds != 0.5 || f.Tokens != len(task)+2 { // as a JSON string
 			t.Errorf("task %q gives %+v, %v", task, f, err)
 		}
-		if _, err := p.Run(context.Background(), "fail", time.Minute); err == nil || errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "fake: ValueError: no") {
+		if _, err := p.Run(context.Background(), "fail", time.Minute); err == nil || errors.Is(err, ErrGone) ||
+			!strings.Contains(err.Error(), "fake: ValueError: no") {
 			t.Errorf("a task that fails gives %v, expected an error after which the worker goes on", err)
 		}
 	}
 }
 
 func TestWorkersThatCannotStart(t *testing.T) {
-	for how, want := range map[string]string{"absent": "no module", "babbling": "Loading weights", "dying": "out of memory"} {
+	for how, want := range map[string]string{"absent": "no module", "babbling": "Loading weights",
+		"dying": "out of memory"} {
 		_, err := start(t, how)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %q in the error", how, err, want)
@@ -91,7 +94,8 @@ func TestWorkersThatCannotStart(t *testing.T) {
 			t.Errorf("%s: %v: only an absent program is unavailable", how, err)
 		}
 	}
-	if _, err := Start(context.Background(), Command{Program: "x", Args: []string{"/no/such/python"}}); !errors.Is(err, ErrUnavailable) {
+	if _, err := Start(context.Background(), Command{Program: "x", Args: []string{"/no/such/python"}}); !errors.Is(err,
+		ErrUnavailable) {
 		t.Errorf("a missing executable gives %v, expected ErrUnavailable", err)
 	}
 }
@@ -103,7 +107,8 @@ func TestWorkersThatGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := map[string]time.Duration{"die": time.Minute, "hang": 200 * time.Millisecond}[task]
-		if _, err = p.Run(context.Background(), task, limit); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), want) {
+		if _, err = p.Run(context.Background(), task, limit); !errors.Is(err, ErrGone) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected ErrGone and %q", task, err, want)
 		}
 		p.end(0)

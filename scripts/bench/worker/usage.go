@@ -43,7 +43,8 @@ func HasBF16() bool {
 		key, value, _ := strings.Cut(line, ":")
 		if key = strings.TrimSpace(key); key == "flags" || key == "Features" {
 			has := strings.Fields(value)
-			return slices.Contains(has, "avx512_bf16") || slices.Contains(has, "amx_bf16") || slices.Contains(has, "bf16")
+			return slices.Contains(has, "avx512_bf16") || slices.Contains(has, "amx_bf16") ||
+				slices.Contains(has, "bf16")
 		}
 	}
 	return false

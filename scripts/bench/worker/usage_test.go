@@ -24,7 +24,8 @@ func TestProcfs(t *testing.T) {
 		t.Error("a stat that is cut off gives no error")
 	}
 	// Idle and iowait, the fourth and fifth, do not count.
-	if used, err := systemTime("cpu  100 20 30 9999 8888 5 5 40 0 0\ncpu0 1 2 3\n"); err != nil || used != 2*time.Second {
+	if used, err := systemTime("cpu  100 20 30 9999 8888 5 5 40 0 0\ncpu0 1 2 3\n"); err != nil ||
+		used != 2*time.Second {
 		t.Errorf("system time %v (%v), expected 2 s", used, err)
 	}
 	if _, err := systemTime("intr 5"); err == nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-var sentences = []string{"low low low low low lower lower newest newest newest newest newest newest widest widest widest\n",
+var sentences = []string{"low low low low low lower lower newest newest newest newest newest newest widest widest " +
+	"widest\n",
 	"<|im_start|>user\nnew naïve 123 é\n", "a b c <|im_end|>"}
 
 func TestTrain(t *testing.T) {

@@ -210,7 +210,8 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 		row("tokenizer", "none: rows of token ids only")
 	}
 	if m := i.Memory; m != nil {
-		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)", humanize.IBytes(uint64(m.Sampling)),
+		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)",
+			humanize.IBytes(uint64(m.Sampling)),
 			humanize.IBytes(uint64(m.Training)), humanize.IBytes(uint64(m.KVToken)))
 	}
 	for _, n := range i.Notes {

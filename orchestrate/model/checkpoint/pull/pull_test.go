@@ -32,7 +32,8 @@ func newHub() *hub {
 	h := &hub{commit: "abc", digests: map[string]string{}, sizes: map[string]int{}, files: map[string]string{
 		"config.json": `{}`, "tokenizer.json": "tok", "model.safetensors": strings.Repeat("0123456789", 5000),
 		"pytorch_model.bin": "no",
-		"README.md":         "no", "onnx/model.onnx": "no", ".gitattributes": "no", "../evil.json": "no", "LICENSE": "yes"}}
+		"README.md":         "no", "onnx/model.onnx": "no", ".gitattributes": "no", "../evil.json": "no",
+		"LICENSE": "yes"}}
 	sum := sha256.Sum256([]byte(h.files["model.safetensors"]))
 	h.digests["model.safetensors"] = hex.EncodeToString(sum[:])
 	return h
