@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -234,55 +233,4 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 		report("analysis.paper_micro_batch", "actor.mini_batch = %d is not a multiple of analysis.paper_ranks x "+
 			"analysis.paper_micro_batch = %d x %d", mini, a.PaperRanks, a.PaperMicroBatch)
 	}
-}
-
-// Episodes is the number of episodes of a training step.
-func (c *Config) Episodes() int {
-	n := 0
-	for _, e := range c.Envs {
-		n += e.Groups * e.GroupSize
-	}
-	return n
-}
-
-// AtOnce is the most episodes that a run plays together: those of a step, of a validation or of a separate analysis.
-func (c *Config) AtOnce() int {
-	most, validated, analysed := c.Episodes(), 0, 0
-	for _, e := range c.Validation.Envs {
-		validated += e.Groups * e.GroupSize
-	}
-	if c.Run.ValidateFirst || c.Run.ValidateEvery > 0 {
-		most = max(most, validated)
-	}
-	for _, e := range c.Envs {
-		analysed = max(analysed, cmp.Or(c.Analysis.Groups, c.groups())*cmp.Or(c.Analysis.GroupSize, e.GroupSize))
-	}
-	if c.Analysis.Enabled && c.Separate() {
-		most = max(most, analysed)
-	}
-	return most
-}
-
-// Filters reports whether the filter may leave groups out.
-func (c *Config) Filters() bool {
-	f := c.Filter
-	return f.Strategy != "none" && !(f.Strategy == "top_p" && f.Value >= 1 && f.IncludeZero)
-}
-
-func (c *Config) groups() int {
-	n := 0
-	for _, e := range c.Envs {
-		n += e.Groups
-	}
-	return n
-}
-
-// singleMember returns the first training source whose groups have one member.
-func (c *Config) singleMember() (int, bool) {
-	for i, e := range c.Envs {
-		if e.GroupSize == 1 {
-			return i, true
-		}
-	}
-	return 0, false
 }

@@ -1,11 +1,5 @@
 package config
 
-import (
-	"strings"
-
-	"gyre/orchestrate/loop/advantage"
-)
-
 // Config is a whole experiment: one struct per TOML table. A field's comment is its help text and its entry in
 // docs/configuration.md. Tags: default is applied before the file is read, oneof lists the legal values, range is the
 // interval of legal numbers.
@@ -153,49 +147,6 @@ type Validation struct {
 	Tracking bool `toml:"tracking" default:"false"`
 }
 
-// For is the rollout of one source's episodes.
-func (r Rollout) For(e Env) Rollout {
-	if e.Think != nil {
-		r.Think = *e.Think
-	}
-	if e.ActionSeparator != "" {
-		r.ActionSeparator = e.ActionSeparator
-	}
-	return r
-}
-
-// ReplyForms says, for every form that some source asks for, what replies look like and what becomes of them.
-func (c *Config) ReplyForms() []string {
-	var forms []string
-	sources := map[string][]string{}
-	for _, e := range c.Envs {
-		form := c.Rollout.For(e).replyForm()
-		if sources[form] == nil {
-			forms = append(forms, form)
-		}
-		sources[form] = append(sources[form], e.Tag)
-	}
-	if len(forms) > 1 {
-		for i, form := range forms {
-			forms[i] = strings.Join(sources[form], ", ") + ": " + form
-		}
-	}
-	return forms
-}
-
-func (r Rollout) replyForm() string {
-	switch {
-	case r.Replies == "action" && r.Think:
-		return "the policy thinks and answers; the bare action takes the reply's place (rollout.replies = \"action\")"
-	case r.Replies == "action":
-		return "the policy answers without thinking; the bare action takes the reply's place (rollout.replies = " +
-			"\"action\")"
-	case r.Think:
-		return "the policy thinks and answers"
-	}
-	return "the policy answers without thinking; replies are kept as sampled (rollout.replies = \"sampled\")"
-}
-
 // Rollout says how episodes are sampled and how replies are read.
 type Rollout struct {
 	// Sampling temperature; log-probs of the trained policy are taken at this temperature too.
@@ -306,30 +257,6 @@ type Algorithm struct {
 	LengthWeight bool `toml:"length_weight" default:"false"`
 }
 
-// Estimation is how advantages are estimated.
-func (a Algorithm) Estimation() advantage.Options {
-	return advantage.Options{Advantage: a.Advantage, Gamma: a.Gamma, Lambda: a.Lambda, HighLevelGamma: a.HighLevelGamma,
-		NormByStd:    a.NormByStd,
-		SoftReweight: a.SoftReweight, LengthWeight: a.LengthWeight, ZeroTaskAdvantage: a.ZeroTaskAdvantage}
-}
-
-// estimator is the one that is named; the tag of Algorithm.Advantage has let no other pass.
-func (a Algorithm) estimator() advantage.Estimator {
-	if e := advantage.Find(a.Advantage); e != nil {
-		return *e
-	}
-	return advantage.Estimator{}
-}
-
-// UsesCritic reports whether the advantage estimator needs a value network.
-func (a Algorithm) UsesCritic() bool { return a.estimator().Critic }
-
-// UsesGroups reports whether episodes are compared with the others of their group.
-func (a Algorithm) UsesGroups() bool { return a.estimator().Groups }
-
-// ComparesEpisodes reports whether all sampled tokens of an episode get the advantage of its score.
-func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
-
 // Actor is the policy's optimizer and loss.
 type Actor struct {
 	// Learning rate.
@@ -438,16 +365,6 @@ type Analysis struct {
 	ExitAfter bool `toml:"exit_after" default:"false"`
 	// Skip critic and actor updates: analysis only.
 	Only bool `toml:"only" default:"false"`
-}
-
-// Separate reports whether gradients are analysed on a batch of its own: one of another shape than the training batch.
-func (c *Config) Separate() bool {
-	a := c.Analysis
-	other := a.Groups != 0 && a.Groups != c.groups()
-	for _, e := range c.Envs {
-		other = other || a.GroupSize != 0 && a.GroupSize != e.GroupSize
-	}
-	return other
 }
 
 // Components measures the gradients of the components of the reward, and how they agree. Episodes carry the components.
