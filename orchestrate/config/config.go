@@ -118,8 +118,8 @@ type Reward struct {
 	Name string `toml:"name"`
 	// What the part is multiplied by.
 	Weight float64 `toml:"weight" default:"1.0"`
-	// Which tokens of a reply carry the part: its last one, all of them in equal shares (mean), or those of a stretch
-	// of text that the environment names (spread); environment = as the environment places it. Acts with
+	// Which tokens of a reply carry the component: its last one, all of them in equal shares (mean), or those of a
+	// stretch of text that the environment names (spread); environment = as the environment places it. Acts with
 	// rollout.turn_rewards.
 	Placement string `toml:"placement" default:"environment" oneof:"environment,last,mean,spread"`
 	// Options for environments that compute the part on request.
@@ -251,7 +251,7 @@ type Algorithm struct {
 	EntropyCoef float64 `toml:"entropy_coef" default:"0.001"`
 	// Ablation: set every advantage to zero, so that only entropy and KL act.
 	ZeroTaskAdvantage bool `toml:"zero_task_advantage" default:"false"`
-	// GRPO only: weigh a group by its spread relative to the largest.
+	// GRPO only: weigh a group by its reward standard deviation relative to the largest.
 	SoftReweight bool `toml:"soft_reweight" default:"false"`
 	// GRPO only: divide an episode's advantage by its relative length.
 	LengthWeight bool `toml:"length_weight" default:"false"`
@@ -323,7 +323,7 @@ type Critic struct {
 	Warmup int `toml:"warmup" default:"0" range:"[0,)"`
 }
 
-// Analysis is the gradient analysis by reward-spread bucket.
+// Analysis is the gradient analysis by bucket of reward standard deviation.
 type Analysis struct {
 	// Analyse gradients at all.
 	Enabled bool `toml:"enabled" default:"true"`
@@ -334,7 +334,7 @@ type Analysis struct {
 	Groups int `toml:"groups" default:"0" range:"[0,)"`
 	// Group size of the separate analysis batch; 0 = the training group size.
 	GroupSize int `toml:"group_size" default:"0" range:"[0,)"`
-	// Buckets of groups by reward spread: quantile (equal counts) or fixed_rv (edges 1, 2, 3, 4, 5).
+	// Buckets of groups by reward standard deviation: quantile (equal counts) or fixed_rv (edges 1, 2, 3, 4, 5).
 	Buckets string `toml:"buckets" default:"quantile" oneof:"quantile,fixed_rv"`
 	// Number of quantile buckets.
 	NumBuckets int `toml:"num_buckets" default:"6" range:"[1,)"`
@@ -420,8 +420,8 @@ type Collapse struct {
 
 // EarlyStop ends runs that have collapsed (exit code 5).
 type EarlyStop struct {
-	// Stop when spread_window consecutive steps have a reward spread below this fraction of the first spread_window
-	// steps' mean; 0 = off.
+	// Stop when spread_window consecutive steps have a reward standard deviation below this fraction of the mean of the
+	// first spread_window steps; 0 = off.
 	SpreadFraction float64 `toml:"spread_fraction" default:"0.1" range:"[0,1)"`
 	// Steps in the baseline and in the window.
 	SpreadWindow int `toml:"spread_window" default:"10" range:"[1,)"`

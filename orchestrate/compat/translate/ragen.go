@@ -91,7 +91,7 @@ var ragen = []Section{
 		{"trainer.rollout_data_dir trainer.validation_data_dir trainer.local_log_dir trainer.log_val_generations " +
 			"trainer.generations_to_log_to_wandb.*", "",
 			"every episode is in rollouts/ of the run's folder (run.save_rollouts)", nil},
-		{"trainer.log_group_rv_table", "", "the table of group spreads is always written", nil},
+		{"trainer.log_group_rv_table", "", "the table of groups is always written", nil},
 		{"trainer.balance_batch trainer.use_legacy_worker_impl trainer.ray_wait_register_center_timeout " +
 			"trainer.del_local_ckpt_after_load trainer.default_hdfs_dir", "", noRay, nil},
 		{"ray_kwargs.* ray_init.* global_profiler.* profiler.*", "", noRay, nil},
