@@ -92,8 +92,7 @@ func (d *Demo) Run(ctx context.Context) error {
 
 	d.title("5/6  where the gradient comes from: groups sorted by the standard deviation of their rewards, before " +
 		"and after training")
-	sentences, err := d.analyse(ctx, before, after)
-	if err != nil {
+	if err := d.analyse(ctx, before, after); err != nil {
 		return err
 	}
 	for _, args := range [][]string{{"plot", run}, {"plot", warmStart}, {"report", run}} {
@@ -105,8 +104,7 @@ func (d *Demo) Run(ctx context.Context) error {
 	if err := d.gyre(ctx, "plot", run, "--terminal"); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n%s\n\n", random, text.WrapSoft(overlap, 80),
-		text.WrapSoft(sentences, 80))
+	fmt.Fprintf(d.Stdout, "  random moves    %s\n\n%s\n\n", random, text.WrapSoft(overlap, 80))
 	if err := d.boards(ctx, before, after); err != nil {
 		return err
 	}
@@ -127,28 +125,28 @@ To go on:
   gyre train configs/demo.toml model.path=%[1]s run.name=unfiltered filter.strategy=none
 `
 
-// analyse measures the gradient before and after training, for both forms of the advantage, and draws it. It returns
-// what the figure says in sentences.
-func (d *Demo) analyse(ctx context.Context, before, after string) (string, error) {
-	var drawn []string
-	for _, form := range []struct{ key, name string }{{"false", "centred returns"},
-		{"true", "returns divided by their std"}} {
+// analyse measures the gradient before and after training, for both forms of the advantage, and draws it.
+func (d *Demo) analyse(ctx context.Context, before, after string) error {
+	draw := []string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from", "--out",
+		analyses + "/signal.png"}
+	for _, form := range []struct{ key, name string }{
+		{"false", "centred returns"}, {"true", "returns divided by their std"},
+	} {
 		for _, moment := range []struct{ name, policy string }{{"before", before}, {"after", after}} {
 			out := fmt.Sprintf("%s/%s-norm_by_std-%s", analyses, moment.name, form.key)
-			drawn = append(drawn, fmt.Sprintf("%s/%s training=%s", form.name, moment.name, out))
+			draw = append(draw, fmt.Sprintf("%s/%s training=%s", form.name, moment.name, out))
 			if d.exists(out, "metrics.jsonl") {
 				continue
 			}
 			if err := d.gyre(ctx, d.with("analyze", configFile, "model.path="+moment.policy,
-				"algorithm.norm_by_std="+form.key,
-				"algorithm.entropy_coef=0", "filter.strategy=none", "--output", out)...); err != nil {
-				return "", err
+				"algorithm.norm_by_std="+form.key, "algorithm.entropy_coef=0", "filter.strategy=none",
+				"--output", out)...); err != nil {
+				return err
 			}
 		}
 	}
-	return d.output(ctx, append([]string{"plot", "signal", "--title", "Demo: where the gradient of the task comes from",
-		"--out",
-		analyses + "/signal.png"}, drawn...)...)
+	_, err := d.output(ctx, draw...) // what it says of the figure in sentences is long
+	return err
 }
 
 // writeConfig puts the configuration where the demo's commands, and the reader's own, look for it. A file that is
