@@ -110,6 +110,17 @@ func mustGyre(t *testing.T, dir string, args ...string) string {
 	return stdout
 }
 
+// linkTo makes a symbolic link, and the folders above it.
+func linkTo(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 var tiny struct {
 	once sync.Once
 	dir  string

@@ -171,16 +171,7 @@ func runNameOf(t *testing.T, dir string, words []string) string {
 func documentedPlace(t *testing.T, root string) string {
 	t.Helper()
 	dir := t.TempDir()
-	link := func(target, name string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, path); err != nil {
-			t.Fatal(err)
-		}
-	}
+	link := func(target, name string) { t.Helper(); linkTo(t, target, filepath.Join(dir, name)) }
 	for _, name := range []string{"configs", "scripts"} {
 		link(filepath.Join(root, name), name)
 	}

@@ -44,16 +44,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	if err := os.WriteFile(stub, []byte("#!/usr/bin/env bash"+bySeedScripts+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	link := func(target, name string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, path); err != nil {
-			t.Fatal(err)
-		}
-	}
+	link := func(target, name string) { t.Helper(); linkTo(t, target, filepath.Join(dir, name)) }
 	if err := os.Mkdir(filepath.Join(dir, "done"), 0o755); err != nil {
 		t.Fatal(err)
 	}
