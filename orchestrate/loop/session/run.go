@@ -176,7 +176,7 @@ func (r *Training) OpenDirectory(ctx context.Context) (from string, err error) {
 	if found, err = ranks.Tell(ctx, r.World, found); err != nil || r.World.Writes() {
 		return found.From, err
 	}
-	r.firstStep, r.Logger = found.FirstStep, metrics.Discard{}
+	r.firstStep, r.Logger = found.FirstStep, metrics.Sinks{}
 	r.useType(found.Type, found.Why)
 	if found.From != "" {
 		if err := checkpoint.ReadState(found.From, &r.State); err != nil {
@@ -328,7 +328,7 @@ func (r *Training) Record(step, of int, line metrics.Line) error {
 		return fmt.Errorf("metrics of step %d: %w", step, err)
 	}
 	r.Console.Step(step, of, line)
-	r.Log.File(r.Console.Line(step, of, line))
+	r.Log.File(metrics.StepText(step, of, line))
 	return nil
 }
 

@@ -1,14 +1,16 @@
 package metrics
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -36,51 +38,49 @@ type command struct {
 	queue    chan []byte
 	done     chan struct{}
 	dropped  atomic.Int64
-	given    atomic.Bool // the program has been given up
+	given    sync.Once // the program has been given up
 }
 
-// openCommand starts a program for a run. What it says goes to NAME/sink.log in the run's folder.
+// openCommand starts a program for a run and gives it what metrics.jsonl has. What it says goes to NAME/sink.log in
+// the run's folder.
 func openCommand(run Run, name string, words []string, patience time.Duration) (*command, error) {
-	c := &command{name: name, warn: run.Warn, patience: patience, queue: make(chan []byte, commandQueue),
-		done: make(chan struct{})}
-	dir := filepath.Join(run.Dir, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	log := filepath.Join(run.Dir, name, "sink.log")
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return nil, err
 	}
 	first, err := introduce(run)
 	if err != nil {
 		return nil, err
 	}
-	history, err := os.Open(filepath.Join(run.Dir, File))
+	history, err := os.ReadFile(filepath.Join(run.Dir, File))
 	if err != nil {
 		return nil, err
 	}
-	size, err := endOfLines(history)
-	if err != nil {
-		return nil, errors.Join(err, history.Close())
+	c := &command{name: name, warn: run.Warn, patience: patience, log: log, done: make(chan struct{}),
+		queue: make(chan []byte, 1+bytes.Count(history, []byte("\n"))+commandQueue)}
+	c.queue <- first
+	for line := range bytes.Lines(history) {
+		c.queue <- line
 	}
-	c.log = filepath.Join(dir, "sink.log")
 	if err := c.start(words); err != nil { // the program's fault, or the machine's: the run does without
 		c.giveUp(err)
 		close(c.done)
-		return c, history.Close()
+		return c, nil
 	}
-	go c.feed(first, io.NewSectionReader(history, 0, size), history)
+	go c.feed()
 	return c, nil
 }
 
 // introduce is the first line: whose metrics these are.
 func introduce(run Run) ([]byte, error) {
 	config := map[string]any{}
-	if err := toml.Unmarshal(run.Config, &config); err != nil {
+	var known struct {
+		Run struct{ Project string }
+	}
+	if err := errors.Join(toml.Unmarshal(run.Config, &config), toml.Unmarshal(run.Config, &known)); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	project := "gyre"
-	if table, ok := config["run"].(map[string]any); ok {
-		if name, ok := table["project"].(string); ok && name != "" {
-			project = name
-		}
-	}
+	project := cmp.Or(known.Run.Project, "gyre")
 	line, err := json.Marshal(map[string]any{"id": run.ID, "name": run.Name, "project": project, "dir": run.Dir,
 		"config": config})
 	return append(line, '\n'), err
@@ -108,31 +108,19 @@ func (c *command) start(words []string) error {
 }
 
 // feed writes what the program takes until the queue is closed, and waits for its end.
-func (c *command) feed(first []byte, history io.Reader, file io.Closer) {
+func (c *command) feed() {
 	defer close(c.done)
-	defer file.Close()
-	err := c.write(first)
-	buffer := make([]byte, 1<<15)
-	for err == nil {
-		n, end := history.Read(buffer)
-		if n > 0 {
-			err = c.write(buffer[:n])
-		}
-		if end != nil {
-			break
-		}
-	}
+	var failed error
 	for line := range c.queue {
-		if err == nil {
-			err = c.write(line)
+		if failed == nil {
+			failed = c.write(line)
 		}
-		if err != nil {
-			c.giveUp(err)
+		if failed != nil {
+			c.giveUp(failed)
 			c.dropped.Add(1)
 		}
 	}
-	if err != nil {
-		c.giveUp(err)
+	if failed != nil {
 		_ = c.process.Process.Kill() // it may have ended by itself
 	}
 	_ = c.stdin.Close()
@@ -151,14 +139,12 @@ func (c *command) write(data []byte) error {
 
 // giveUp says once that the program gets no more, with the last that it said.
 func (c *command) giveUp(err error) {
-	if c.given.Swap(true) {
-		return
-	}
-	said, _ := os.ReadFile(c.log) // without it the error has to do
-	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-	c.warn("the logger %s gets no further metrics: %v; its last words: %q (all in %s). The run goes on, and %s has "+
-		"everything", c.name, err,
-		lines[len(lines)-1], c.log, File)
+	c.given.Do(func() {
+		said, _ := os.ReadFile(c.log) // without it the error has to do
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		c.warn("the logger %s gets no further metrics: %v; its last words: %q (all in %s). The run goes on, and %s has "+
+			"everything", c.name, err, lines[len(lines)-1], c.log, File)
+	})
 }
 
 // Log implements Sink: it never waits.

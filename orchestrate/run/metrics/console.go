@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path"
@@ -16,15 +17,10 @@ import (
 	"gyre/internal/table"
 )
 
-// Column is one metric of the console line. Key is a pattern as in path.Match, in which * stands for one part of a
-// name ("train/*/success" matches every tag).
-type Column struct {
-	Key, Label, Format string
-}
-
-// Columns is the usual console line of a training step or epoch, the most telling first: what has no value is left
-// out, and on a terminal what does not fit. Columns have this order whenever their first value comes.
-var Columns = []Column{
+// columns are the metrics of the console line of a training step or epoch, the most telling first: what has no value
+// is left out, and on a terminal what does not fit. Columns have this order whenever their first value comes. A key is
+// a pattern as in path.Match, in which * stands for one part of a name ("train/*/success" matches every tag).
+var columns = []struct{ key, label, format string }{
 	{"val-env/*/success", "val_success", "%.3f"},
 	{"train/*/success", "success", "%.3f"},
 	{"train/loss", "loss", "%.4f"},
@@ -50,8 +46,7 @@ var Columns = []Column{
 // Console shows a run's progress on one stream. Writing to it (it is an io.Writer) and printing steps work beside a
 // progress bar: the bar is cleared first and comes back below. It may be used by several goroutines.
 type Console struct {
-	Columns []Column
-	// how long a piece of work may go on without a terminal before a line about it is written, and how often
+	// Quiet is how long a piece of work may go on without a terminal before a line about it is written, and how often.
 	Quiet time.Duration
 
 	mu       sync.Mutex
@@ -59,13 +54,13 @@ type Console struct {
 	terminal bool
 	colour   bool
 	bar      *Bar
-	table    rows
+	table    rows // shown so far, on a terminal
 }
 
 // NewConsole writes to out. On a terminal it draws progress bars, and colours unless NO_COLOR is set or TERM is dumb;
 // elsewhere it writes plain lines without control codes.
 func NewConsole(out io.Writer) *Console {
-	c := &Console{Columns: Columns, Quiet: 10 * time.Second, out: out}
+	c := &Console{Quiet: 10 * time.Second, out: out}
 	if file, ok := out.(*os.File); ok {
 		c.terminal = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 	}
@@ -87,15 +82,14 @@ func (c *Console) Write(message []byte) (int, error) {
 // the whole line.
 func (c *Console) Step(step, total int, values map[string]any) {
 	if !c.terminal {
-		fmt.Fprintln(c, c.Line(step, total, values))
+		fmt.Fprintln(c, StepText(step, total, values))
 		return
 	}
 	c.mu.Lock()
-	header, row := c.table.row(table.Width(c.out), step, total, cells(c.Columns, values))
+	header, row := c.table.row(table.Width(c.out), step, total, cells(values))
 	c.mu.Unlock()
-	const dim, reset = "\x1b[2m", "\x1b[0m"
 	if header != "" && c.colour {
-		header = dim + header + reset
+		header = "\x1b[2m" + header + "\x1b[0m" // dim
 	}
 	if header != "" {
 		row = header + "\n" + row
@@ -103,10 +97,10 @@ func (c *Console) Step(step, total int, values map[string]any) {
 	fmt.Fprintln(c, row)
 }
 
-// Line is the whole plain text of a step, as for a log file.
-func (c *Console) Line(step, total int, values map[string]any) string {
+// StepText is the whole plain text of a step, as for a log file.
+func StepText(step, total int, values map[string]any) string {
 	parts := []string{fmt.Sprintf("step %*d/%d", len(fmt.Sprint(total)), step, total)}
-	for _, cell := range cells(c.Columns, values) {
+	for _, cell := range cells(values) {
 		parts = append(parts, cell.label+" "+cell.text)
 	}
 	return strings.Join(parts, "  ")
@@ -114,25 +108,34 @@ func (c *Console) Line(step, total int, values map[string]any) string {
 
 // cell is a value of a step for people.
 type cell struct {
-	key, label, brief, text string
-	order                   int // of its column
+	key, label, text string
+	header           string // the label, shorter where no other tag has such a value
+	order            int    // of its column
 }
 
 // cells are the values that the columns name, in their order.
-func cells(columns []Column, values map[string]any) (out []cell) {
-	keys := sortedKeys(values)
+func cells(values map[string]any) (out []cell) {
+	keys := slices.Sorted(maps.Keys(values))
 	for order, column := range columns {
+		before, after, wild := strings.Cut(column.key, "*")
 		first := len(out)
 		for _, key := range keys {
-			if matched, _ := path.Match(column.Key, key); !matched {
+			matched, _ := path.Match(column.key, key)
+			x, ok := values[key].(float64)
+			if !matched || !ok {
 				continue
 			}
-			if text, ok := format(column.Format, values[key]); ok {
-				out = append(out, cell{key, label(column, key), label(column, key), text, order})
+			label, text := column.label, fmt.Sprint(x)
+			if wild { // what the * stands for tells tags apart: success[sokoban]
+				label += "[" + strings.TrimSuffix(strings.TrimPrefix(key, before), after) + "]"
 			}
+			if !math.IsNaN(x) && !math.IsInf(x, 0) {
+				text = fmt.Sprintf(column.format, x)
+			}
+			out = append(out, cell{key, label, text, label, order})
 		}
-		if len(out) == first+1 { // there is no other tag to tell it from
-			out[first].brief = column.Label
+		if len(out) == first+1 {
+			out[first].header = column.label
 		}
 	}
 	return out
@@ -140,13 +143,9 @@ func cells(columns []Column, values map[string]any) (out []cell) {
 
 // rows keeps the columns of a terminal in place from row to row.
 type rows struct {
-	columns []column
+	columns []cell // without texts
+	widths  map[string]int
 	below   int // rows since the last header
-}
-
-type column struct {
-	key, label   string
-	width, order int
 }
 
 // headerEvery is how many rows are printed before the names of the columns are repeated.
@@ -155,67 +154,39 @@ const headerEvery = 20
 // row lays a step out in no more than width characters; header is not empty where the names of the columns have to be
 // (re)printed. Columns stay from the first step on that has them.
 func (t *rows) row(width, step, total int, cells []cell) (header, row string) {
+	if t.widths == nil {
+		t.widths = map[string]int{}
+	}
 	changed := t.below%headerEvery == 0
+	texts := map[string]string{}
 	for _, c := range cells {
-		i := slices.IndexFunc(t.columns, func(x column) bool { return x.key == c.key })
-		if i < 0 {
-			if i = slices.IndexFunc(t.columns, func(x column) bool { return x.order > c.order }); i < 0 {
-				i = len(t.columns)
+		texts[c.key] = c.text
+		if _, known := t.widths[c.key]; !known {
+			at := slices.IndexFunc(t.columns, func(x cell) bool { return x.order > c.order })
+			if at < 0 {
+				at = len(t.columns)
 			}
-			t.columns = slices.Insert(t.columns, i, column{key: c.key, label: c.brief, width: len(c.brief),
-				order: c.order})
-			changed = true
+			t.columns = slices.Insert(t.columns, at, c)
+			t.widths[c.key], changed = len(c.header), true
 		}
-		if len(c.text) > t.columns[i].width {
-			t.columns[i].width, changed = len(c.text), true
+		if len(c.text) > t.widths[c.key] {
+			t.widths[c.key], changed = len(c.text), true
 		}
 	}
-	first := len(fmt.Sprintf("%d/%d", total, total))
-	first = max(first, len("step"))
-	var names, texts strings.Builder
-	fmt.Fprintf(&names, "%*s", first, "step")
-	fmt.Fprintf(&texts, "%*s", first, fmt.Sprintf("%d/%d", step, total))
-	used := first
+	used := max(len(fmt.Sprintf("%d/%d", total, total)), len("step"))
+	header, row = fmt.Sprintf("%*s", used, "step"), fmt.Sprintf("%*s", used, fmt.Sprintf("%d/%d", step, total))
 	for _, x := range t.columns {
-		if used += 2 + x.width; used > width {
+		n := t.widths[x.key]
+		if used += 2 + n; used > width {
 			break
 		}
-		text := ""
-		if i := slices.IndexFunc(cells, func(c cell) bool { return c.key == x.key }); i >= 0 {
-			text = cells[i].text
-		}
-		fmt.Fprintf(&names, "  %*s", x.width, x.label)
-		fmt.Fprintf(&texts, "  %*s", x.width, text)
+		header += fmt.Sprintf("  %*s", n, x.header)
+		row += fmt.Sprintf("  %*s", n, texts[x.key])
 	}
-	if changed {
-		t.below, header = 0, names.String()
+	if !changed {
+		t.below++
+		return "", row
 	}
-	t.below++
-	return header, texts.String()
-}
-
-// label adds what the * of a pattern stood for, so that tags are told apart: "success[sokoban]".
-func label(column Column, key string) string {
-	before, after, wild := strings.Cut(column.Key, "*")
-	if !wild {
-		return column.Label
-	}
-	return column.Label + "[" + strings.TrimSuffix(strings.TrimPrefix(key, before), after) + "]"
-}
-
-func format(layout string, value any) (string, bool) {
-	switch v := value.(type) {
-	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Sprint(v), true
-		}
-		return fmt.Sprintf(layout, v), true
-	case float32:
-		return format(layout, float64(v))
-	case int:
-		return format(layout, float64(v))
-	case int64:
-		return format(layout, float64(v))
-	}
-	return "", false
+	t.below = 1
+	return header, row
 }

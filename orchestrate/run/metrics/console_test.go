@@ -32,8 +32,8 @@ func TestValidationSuccessIsTheFirstColumn(t *testing.T) {
 	c := NewConsole(&out)
 	c.terminal = true
 	values := map[string]any{}
-	for _, column := range Columns {
-		values[strings.ReplaceAll(column.Key, "*", "sokoban")] = 0.25
+	for _, column := range columns {
+		values[strings.ReplaceAll(column.key, "*", "sokoban")] = 0.25
 	}
 	c.Step(0, 9, map[string]any{"val-env/sokoban/success": 0.5})
 	delete(values, "val-env/sokoban/success")
@@ -56,8 +56,8 @@ func TestRowsFitTheTerminal(t *testing.T) {
 	c := NewConsole(&out)
 	c.terminal, c.colour = true, true
 	values := map[string]any{}
-	for _, column := range Columns {
-		values[strings.ReplaceAll(column.Key, "*", "sokoban")] = -12345.6789
+	for _, column := range columns {
+		values[strings.ReplaceAll(column.key, "*", "sokoban")] = -12345.6789
 	}
 	validation := values["val-env/sokoban/success"]
 	for step := range 30 {
@@ -82,7 +82,7 @@ func TestRowsFitTheTerminal(t *testing.T) {
 		t.Errorf("%d headers in %d lines, want 3 (the first, the one with a new column, and 20 rows later) in 33",
 			headers, len(lines))
 	}
-	if full := c.Line(1, 30, values); len(full) < 250 || strings.Contains(full, "\x1b") {
+	if full := StepText(1, 30, values); len(full) < 250 || strings.Contains(full, "\x1b") {
 		t.Errorf("the whole line has %d characters: %q", len(full), full)
 	}
 }

@@ -8,6 +8,6 @@
 // not exist in that step (the cosine with a gradient of no length). JSON has no NaN and no
 // infinity: they are written as the strings "NaN", "Infinity" and "-Infinity", which Read turns back into numbers.
 // A line is on disk (fsync) before Log returns, so that after a crash the file ends with the last logged step, possibly
-// followed by a torn line, which Open removes. The other sinks are made from the same calls and, where a crash or a
-// change of run.loggers left them behind, from this file.
+// followed by a torn line, which Open removes. The other sinks get what this file has when a run is opened, and then
+// the same calls.
 package metrics

@@ -6,49 +6,47 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
-
-	"gyre/internal/atomicfile"
 )
 
 // Logger appends to a metrics.jsonl. It belongs to one goroutine.
 type Logger struct {
 	file *os.File
-	last int
-	any  bool
+	last int // the step last logged, -1 before the first
 }
 
 // Open opens or creates the file for appending; parent folders are made. A torn last line, left by a crash, is removed.
-func Open(path string) (*Logger, error) {
+func Open(path string) (*Logger, error) { return openUntil(path, math.MaxInt) }
+
+// openUntil is Open without the lines of steps after keep, which are removed.
+func openUntil(path string, keep int) (*Logger, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	l := &Logger{}
-	for record, err := range Read(path) {
+	l := &Logger{last: -1}
+	end := int64(0)
+	for line, err := range lines(path) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 		if err != nil {
-			if errors.Is(err, os.ErrNotExist) {
-				break
-			}
 			return nil, err
 		}
-		l.last, l.any = record.Step, true
+		if line.record.Step > keep {
+			break
+		}
+		l.last, end = line.record.Step, line.end
 	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	end, err := endOfLines(file)
-	if err == nil {
-		err = file.Truncate(end)
-	}
-	if err == nil {
-		_, err = file.Seek(end, io.SeekStart)
-	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := file.Truncate(end); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	l.file = file
 	return l, nil
@@ -57,7 +55,7 @@ func Open(path string) (*Logger, error) {
 // Log writes the line of one step and returns when it is on disk. Steps must increase: a step that is logged twice
 // means that the file was not truncated on resume.
 func (l *Logger) Log(step int, values map[string]any) error {
-	if l.any && step <= l.last {
+	if step <= l.last {
 		return fmt.Errorf("%s: step %d logged after step %d; truncate the file to the step resumed from",
 			l.file.Name(), step, l.last)
 	}
@@ -68,7 +66,7 @@ func (l *Logger) Log(step int, values map[string]any) error {
 	if _, err := l.file.Write(line); err != nil {
 		return err
 	}
-	l.last, l.any = step, true
+	l.last = step
 	return l.file.Sync()
 }
 
@@ -87,33 +85,10 @@ func Read(path string) iter.Seq2[Record, error] {
 	}
 }
 
-// Truncate drops the lines of later steps, atomically. A file that does not exist is fine.
-func Truncate(path string, lastStep int) error {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	kept, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer kept.Close()
-	for line, err := range lines(path) {
-		if err != nil {
-			return err
-		}
-		if line.record.Step > lastStep {
-			continue
-		}
-		if _, err := kept.Write(line.bytes); err != nil {
-			return err
-		}
-	}
-	return kept.Commit()
-}
-
+// parsedLine is a record and the offset at which its line ends.
 type parsedLine struct {
-	bytes  []byte
 	record Record
+	end    int64
 }
 
 func lines(path string) iter.Seq2[parsedLine, error] {
@@ -125,13 +100,14 @@ func lines(path string) iter.Seq2[parsedLine, error] {
 		}
 		defer file.Close()
 		reader := bufio.NewReader(file)
+		var parsed parsedLine
 		for number := 1; ; number++ {
 			line, err := reader.ReadBytes('\n')
 			if err == io.EOF {
 				return
 			}
-			parsed := parsedLine{bytes: line}
 			if err == nil {
+				parsed.end += int64(len(line))
 				parsed.record, err = decode(line)
 			}
 			if err != nil {
@@ -145,58 +121,15 @@ func lines(path string) iter.Seq2[parsedLine, error] {
 	}
 }
 
-// LastStep is the last step that a file has, without reading the rest of it; ok is false where there is none.
-func LastStep(path string) (step int, ok bool, err error) {
-	file, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	defer file.Close()
-	end, err := endOfLines(file)
-	if err != nil || end == 0 {
-		return 0, false, err
-	}
-	begin, err := endOfLine(file, end-1)
-	if err != nil {
-		return 0, false, err
-	}
-	line := make([]byte, min(end-begin, 64))
-	if _, err := file.ReadAt(line, begin); err != nil {
-		return 0, false, err
-	}
+// LastStep is the last step that the run of a directory has logged, found without decoding the others; 0 where there
+// is none or it cannot be read.
+func LastStep(dir string) (step int) {
+	data, _ := os.ReadFile(filepath.Join(dir, File))
+	end := max(bytes.LastIndexByte(data, '\n'), 0)
+	line := data[bytes.LastIndexByte(data[:end], '\n')+1 : end]
 	schema := 0
 	if _, err := fmt.Sscanf(string(line), `{"schema":%d,"step":%d`, &schema, &step); err != nil {
-		return 0, false, fmt.Errorf("%s: the last line does not begin with schema and step: %w", path, err)
+		return 0
 	}
-	return step, true, nil
-}
-
-// endOfLines finds the offset after the last newline.
-func endOfLines(file *os.File) (int64, error) {
-	end, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, err
-	}
-	return endOfLine(file, end)
-}
-
-// endOfLine finds the offset after the last newline before an offset.
-func endOfLine(file *os.File, end int64) (int64, error) {
-	const chunk = 1 << 16
-	buffer := make([]byte, chunk)
-	for end > 0 {
-		start := max(0, end-chunk)
-		part := buffer[:end-start]
-		if _, err := file.ReadAt(part, start); err != nil {
-			return 0, err
-		}
-		if i := bytes.LastIndexByte(part, '\n'); i >= 0 {
-			return start + int64(i) + 1, nil
-		}
-		end = start
-	}
-	return 0, nil
+	return step
 }

@@ -90,19 +90,15 @@ func TestRefusals(t *testing.T) {
 
 func TestResumeTruncatesToTheCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "metrics.jsonl")
-	if err := Truncate(path, 3); err != nil {
-		t.Fatalf("a missing file: %v", err)
-	}
 	logSteps(t, open(t, path), 0, 1, 2, 3, 4, 5)
-	if err := Truncate(path, 3); err != nil {
+	l, err := openUntil(path, 3)
+	if err != nil {
 		t.Fatal(err)
 	}
-	logSteps(t, open(t, path), 4)
+	logSteps(t, l, 4)
+	l.Close()
 	if got, want := steps(t, path), []int{0, 1, 2, 3, 4}; !reflect.DeepEqual(got, want) {
 		t.Errorf("steps %v, want %v", got, want)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("%d files in the folder, want 1", len(left))
 	}
 }
 
@@ -135,9 +131,6 @@ func TestCorruptLineIsNamed(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), path+":2: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Open gave %v, want line 2 and %q", line, err, want)
 		}
-		if err := Truncate(path, 1); err == nil {
-			t.Errorf("%s: Truncate succeeded", line)
-		}
 		if kept, _ := os.ReadFile(path); string(kept) != text {
 			t.Errorf("%s: the file was changed", line)
 		}
@@ -145,17 +138,18 @@ func TestCorruptLineIsNamed(t *testing.T) {
 }
 
 func TestLastStep(t *testing.T) {
-	path := filepath.Join(t.TempDir(), File)
-	if _, ok, err := LastStep(path); ok || err != nil {
-		t.Errorf("without a file: %v, %v", ok, err)
+	dir := t.TempDir()
+	path := filepath.Join(dir, File)
+	if step := LastStep(dir); step != 0 {
+		t.Errorf("without a file: %d", step)
 	}
 	l := open(t, path)
 	for i, size := range []int{0, 10, 100_000, 3, 70_000} {
 		if err := l.Log(10*i, map[string]any{"text": strings.Repeat("x", size)}); err != nil {
 			t.Fatal(err)
 		}
-		if step, ok, err := LastStep(path); step != 10*i || !ok || err != nil {
-			t.Errorf("after step %d: %d, %v, %v", 10*i, step, ok, err)
+		if step := LastStep(dir); step != 10*i {
+			t.Errorf("after step %d: %d", 10*i, step)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -164,7 +158,7 @@ func TestLastStep(t *testing.T) {
 	}
 	f.WriteString(`{"schema":1,"step":99,"torn`)
 	f.Close()
-	if step, ok, err := LastStep(path); step != 40 || !ok || err != nil {
-		t.Errorf("with a torn line: %d, %v, %v", step, ok, err)
+	if step := LastStep(dir); step != 40 {
+		t.Errorf("with a torn line: %d", step)
 	}
 }

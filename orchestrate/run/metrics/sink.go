@@ -37,79 +37,38 @@ type Run struct {
 	Warn func(format string, args ...any)
 }
 
-// HoleError means that metrics.jsonl lacks steps that the checkpoint to continue from has done.
-type HoleError struct {
-	Path     string
-	From, To int // the missing steps
-	Last     int // of the checkpoint
-}
-
-func (e *HoleError) Error() string {
-	steps := fmt.Sprintf("steps %d to %d", e.From, e.To)
-	if e.From == e.To {
-		steps = fmt.Sprintf("step %d", e.From)
-	}
-	return fmt.Sprintf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or go "+
-		"on in a new run directory with --resume-from and another run.name", e.Path, steps, e.Last)
-}
-
-// OpenSinks opens the sinks of a run: metrics.jsonl, which is the truth, and the others, which can be made from it.
-// Lines of steps after run.Last are dropped everywhere: those steps will be done again, to the same values. A sink
-// that lacks steps (because it was just added, or lost) gets them from metrics.jsonl.
+// OpenSinks opens the sinks of a run: metrics.jsonl, which is the truth, and the others, which are made from it.
+// Lines of steps after run.Last are dropped everywhere: those steps will be done again, to the same values.
 func OpenSinks(run Run) (Sink, error) {
 	path := filepath.Join(run.Dir, File)
 	if err := run.checkHoles(path); err != nil {
 		return nil, err
 	}
-	if err := Truncate(path, run.Last); err != nil {
-		return nil, fmt.Errorf("metrics of an earlier attempt: %w", err)
-	}
-	jsonl, err := Open(path)
+	jsonl, err := openUntil(path, run.Last)
 	if err != nil {
 		return nil, fmt.Errorf("opening the metrics: %w", err)
 	}
-	list := sinks{jsonl}
+	list := Sinks{jsonl}
 	for i, l := range run.Loggers {
-		further, err := openFurther(run, i, l)
+		var further Sink
+		var err error
+		switch l.Name {
+		case "jsonl":
+			continue
+		case "tensorboard":
+			further, err = openTensorBoard(run.Dir)
+		case "wandb":
+			further, err = openCommand(run, l.Name, []string{"python3", "-c", scripts.WandBSink}, commandPatience)
+		default:
+			further, err = openCommand(run, fmt.Sprintf("logger_%d", i), l.Command, commandPatience)
+		}
 		if err != nil {
 			name := cmp.Or(l.Name, strings.Join(l.Command, " "))
 			return nil, errors.Join(fmt.Errorf("opening the log %s: %w", name, err), list.Close())
 		}
-		if further != nil {
-			list = append(list, further)
-		}
+		list = append(list, further)
 	}
 	return list, nil
-}
-
-// openFurther opens a sink beside metrics.jsonl, with the steps that are there; nil for metrics.jsonl itself.
-func openFurther(run Run, i int, l config.Logger) (Sink, error) {
-	switch l.Name {
-	case "jsonl":
-		return nil, nil
-	case "tensorboard":
-		events, last, err := openTensorBoard(filepath.Join(run.Dir, l.Name), run.Last)
-		if err != nil {
-			return nil, err
-		}
-		return events, catchUp(events, filepath.Join(run.Dir, File), last)
-	case "wandb":
-		return openCommand(run, l.Name, []string{"python3", "-c", scripts.WandBSink}, commandPatience)
-	}
-	return openCommand(run, fmt.Sprintf("logger_%d", i), l.Command, commandPatience)
-}
-
-// catchUp gives a sink the steps after last that metrics.jsonl has.
-func catchUp(s Sink, path string, last int) error {
-	for record, err := range Read(path) {
-		if err == nil && record.Step > last {
-			err = s.Log(record.Step, record.Values)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkHoles wants every step up to the one to go on after.
@@ -118,7 +77,14 @@ func (r Run) checkHoles(path string) error {
 	if r.Last < next {
 		return nil
 	}
-	hole := func(to int) error { return &HoleError{Path: path, From: next, To: to, Last: r.Last} }
+	hole := func(to int) error {
+		steps := fmt.Sprintf("steps %d to %d", next, to)
+		if next == to {
+			steps = fmt.Sprintf("step %d", to)
+		}
+		return fmt.Errorf("%s lacks %s, which the checkpoint of step %d has done: put the file back from a copy, or go "+
+			"on in a new run directory with --resume-from and another run.name", path, steps, r.Last)
+	}
 	for record, err := range Read(path) {
 		if errors.Is(err, os.ErrNotExist) {
 			return hole(r.Last)
@@ -139,10 +105,12 @@ func (r Run) checkHoles(path string) error {
 	return nil
 }
 
-// sinks are several as one; the first is metrics.jsonl, whose failure keeps the others from going ahead of it.
-type sinks []Sink
+// Sinks are several as one; the first is metrics.jsonl, whose failure keeps the others from going ahead of it. None
+// are for processes that write nothing.
+type Sinks []Sink
 
-func (s sinks) Log(step int, values map[string]any) error {
+// Log implements Sink.
+func (s Sinks) Log(step int, values map[string]any) error {
 	for _, sink := range s {
 		if err := sink.Log(step, values); err != nil {
 			return err
@@ -151,16 +119,11 @@ func (s sinks) Log(step int, values map[string]any) error {
 	return nil
 }
 
-func (s sinks) Close() error {
+// Close implements Sink.
+func (s Sinks) Close() error {
 	var problems []error
 	for _, sink := range s {
 		problems = append(problems, sink.Close())
 	}
 	return errors.Join(problems...)
 }
-
-// Discard is where the metrics of processes go that write nothing.
-type Discard struct{}
-
-func (Discard) Log(int, map[string]any) error { return nil }
-func (Discard) Close() error                  { return nil }

@@ -2,8 +2,8 @@ package metrics
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"gyre/orchestrate/config"
 )
@@ -50,13 +52,17 @@ func eventSteps(t *testing.T, dir string) (steps []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for reader := bytes.NewReader(data); reader.Len() > 0; {
-		record, err := readRecord(reader)
-		if err != nil {
-			t.Fatal(err)
+	for len(data) > 0 {
+		length := binary.LittleEndian.Uint64(data)
+		event := data[12 : 12+length]
+		if masked(data[:8]) != binary.LittleEndian.Uint32(data[8:]) ||
+			masked(event) != binary.LittleEndian.Uint32(data[12+length:]) {
+			t.Fatal("a record's checksum is wrong")
 		}
-		if step, ok := stepOf(record); ok {
-			steps = append(steps, step)
+		data = data[16+length:]
+		step, n := protowire.ConsumeVarint(event[10:])                       // the step, behind the time
+		if number, _, _ := protowire.ConsumeTag(event[10+n:]); number == 5 { // a summary
+			steps = append(steps, int(step))
 		}
 	}
 	return steps
@@ -210,11 +216,10 @@ func TestHolesAreRefused(t *testing.T) {
 			logSteps(t, l, c.logged...)
 		}
 		s, err := OpenSinks(Run{Dir: dir, First: c.first, Last: c.last, Sparse: c.sparse})
-		var hole *HoleError
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case c.want != "" && (!errors.As(err, &hole) || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		if err == nil {

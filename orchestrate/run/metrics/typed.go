@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 )
@@ -104,101 +103,24 @@ func join(prefix, name string) string {
 }
 
 func value(v reflect.Value) any {
-	switch {
-	case v.CanFloat():
-		return v.Float()
-	case v.CanInt():
-		return float64(v.Int())
-	case v.Kind() == reflect.Bool && v.Bool():
-		return 1.0
-	case v.Kind() == reflect.Bool:
-		return 0.0
+	if x, ok := number(v); ok {
+		return x
 	}
 	return v.Interface()
 }
 
-// Described is one row of docs/metrics.md.
-type Described struct{ Name, Unit, Doc string }
-
-// Describe lists the metrics of structs with their units and meanings. A field that holds a struct and has a meaning
-// of its own is one row: it speaks for the fields inside, which say nothing or are described elsewhere.
-func Describe(structs ...any) []Described {
-	var out []Described
-	for _, s := range structs {
-		out = append(out, describe(reflect.TypeOf(s), "")...)
+// number is a metric as a number; a flag counts as 0 or 1.
+func number(v reflect.Value) (x float64, ok bool) {
+	switch {
+	case v.CanFloat():
+		return v.Float(), true
+	case v.CanInt():
+		return float64(v.Int()), true
+	case v.Kind() == reflect.Bool:
+		if v.Bool() {
+			return 1, true
+		}
+		return 0, true
 	}
-	return out
-}
-
-func describe(t reflect.Type, prefix string) (out []Described) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, tagged := f.Tag.Lookup("metric")
-		if f.Anonymous && !tagged {
-			out = append(out, describe(f.Type, prefix)...)
-		}
-		if !tagged {
-			continue
-		}
-		name := join(prefix, strings.TrimSuffix(tag, ",omitzero"))
-		inner := f.Type
-		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Map {
-			inner = inner.Elem()
-		}
-		own := Described{name, f.Tag.Get("unit"), f.Tag.Get("doc")}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[Table]() {
-			var silent []string
-			inside := describe(inner, name)
-			for _, d := range inside {
-				if d.Doc == "" {
-					silent = append(silent, strings.TrimPrefix(d.Name, name+"/"))
-				}
-			}
-			switch {
-			case own.Doc == "":
-				out = append(out, inside...)
-				continue
-			case len(silent) > 0:
-				own.Name = fmt.Sprintf("%s/{%s}", name, strings.Join(silent, ","))
-			default: // described where it came first
-				own.Name = name + "/…"
-			}
-		}
-		out = append(out, own)
-	}
-	return out
-}
-
-// Page replaces the tables of docs/metrics.md: each stands between the lines "<!-- metrics: KEY -->" and "<!-- end
-// -->" and lists the structs of that key. It fails where page and tables do not have the same keys.
-func Page(page string, tables map[string][]any) (string, error) {
-	const begin, end = "<!-- metrics: ", "<!-- end -->"
-	var out strings.Builder
-	done := map[string]bool{}
-	for {
-		before, rest, found := strings.Cut(page, begin)
-		out.WriteString(before)
-		if !found {
-			break
-		}
-		key, rest, _ := strings.Cut(rest, " -->")
-		_, rest, closed := strings.Cut(rest, end)
-		structs, known := tables[key]
-		if !known || !closed {
-			return "", fmt.Errorf("the table %q of the page is not known, or has no %s", key, end)
-		}
-		done[key] = true
-		out.WriteString(begin + key + " -->\n| metric | unit | meaning |\n|---|---|---|\n")
-		for _, d := range Describe(structs...) {
-			fmt.Fprintf(&out, "| `%s` | %s | %s |\n", d.Name, d.Unit, strings.ReplaceAll(d.Doc, "|", `\|`))
-		}
-		out.WriteString(end)
-		page = rest
-	}
-	for key := range tables {
-		if !done[key] {
-			return "", fmt.Errorf("the page has no table %q", key)
-		}
-	}
-	return out.String(), nil
+	return 0, false
 }

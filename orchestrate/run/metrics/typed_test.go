@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"maps"
-	"strings"
 	"testing"
 )
 
@@ -38,30 +37,5 @@ func TestStructsBecomeLines(t *testing.T) {
 		"length/mean": 1.0, "length/max": 2.0}
 	if !maps.Equal(line, want) {
 		t.Errorf("got  %v\nwant %v", line, want)
-	}
-}
-
-func TestPageListsEveryField(t *testing.T) {
-	page := "a\n<!-- metrics: one -->\nold\n<!-- end -->\nb\n"
-	got, err := Page(page, map[string][]any{"one": {phase{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []string{"| `actor/loss` | nats | of \\| the policy |",
-		"| `length/{mean,max}` | tokens | of a reply |",
-		"| `share/{bucket}/norm` |  | its length |", "| `share/{bucket}/sample_count` |  | episodes |",
-		"| `rewards` |  | a table |"} {
-		if !strings.Contains(got, row+"\n") {
-			t.Errorf("no row %s in\n%s", row, got)
-		}
-	}
-	if again, _ := Page(got, map[string][]any{"one": {phase{}}}); again != got || strings.Contains(got, "old") {
-		t.Errorf("made again:\n%s", again)
-	}
-	if _, err := Page(page, map[string][]any{"one": {phase{}}, "two": {phase{}}}); err == nil {
-		t.Error("a table that the page lacks is not missed")
-	}
-	if _, err := Page(page, nil); err == nil {
-		t.Error("a table that nobody knows is accepted")
 	}
 }

@@ -3,10 +3,8 @@ package metrics
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 )
 
@@ -15,8 +13,8 @@ const Schema = 1
 
 // Table is a small table as a metric, such as the spread of every group.
 type Table struct {
-	Columns []string
-	Rows    [][]any
+	Columns []string `json:"columns"`
+	Rows    [][]any  `json:"rows"`
 }
 
 // Record is one line.
@@ -33,81 +31,72 @@ func (r Record) Float(key string) (float64, bool) {
 
 // Encode makes the line of one step: one JSON object, keys in alphabetical order.
 func Encode(step int, values map[string]any) ([]byte, error) {
-	line := fmt.Appendf(nil, `{"schema":%d,"step":%d`, Schema, step)
-	for _, key := range sortedKeys(values) {
+	object := make(map[string]any, len(values))
+	for key, value := range values {
 		if key == "schema" || key == "step" {
 			return nil, fmt.Errorf("metric %q: the name is reserved", key)
 		}
-		name, err := json.Marshal(key)
+		encoded, err := encodable(value)
 		if err != nil {
 			return nil, fmt.Errorf("metric %q: %w", key, err)
 		}
-		line = append(append(append(line, ','), name...), ':')
-		if line, err = appendValue(line, values[key]); err != nil {
-			return nil, fmt.Errorf("metric %q: %w", key, err)
-		}
+		object[key] = encoded
 	}
-	return append(line, '}', '\n'), nil
+	metrics, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	line := fmt.Appendf(nil, `{"schema":%d,"step":%d`, Schema, step)
+	if len(object) > 0 {
+		line = append(line, ',')
+	}
+	return append(append(line, metrics[1:]...), '\n'), nil
 }
 
-func sortedKeys[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }
-
-func appendValue(dst []byte, value any) ([]byte, error) {
+// encodable is a metric as encoding/json can write it.
+func encodable(value any) (any, error) {
 	switch v := value.(type) {
-	case nil:
-		return append(dst, "null"...), nil
+	case nil, string, bool, int:
+		return v, nil
 	case float64:
-		switch {
-		case math.IsNaN(v):
-			return append(dst, `"NaN"`...), nil
-		case math.IsInf(v, 1):
-			return append(dst, `"Infinity"`...), nil
-		case math.IsInf(v, -1):
-			return append(dst, `"-Infinity"`...), nil
-		}
-		return strconv.AppendFloat(dst, v, 'g', -1, 64), nil
-	case float32:
-		return appendValue(dst, float64(v))
-	case int:
-		return strconv.AppendInt(dst, int64(v), 10), nil
-	case int64:
-		return strconv.AppendInt(dst, v, 10), nil
-	case bool:
-		return strconv.AppendBool(dst, v), nil
-	case string:
-		text, err := json.Marshal(v)
-		return append(dst, text...), err
+		return jsonNumber(v), nil
 	case Table:
-		return appendTable(dst, v)
+		rows := make([][]any, len(v.Rows))
+		for i, row := range v.Rows {
+			if len(row) != len(v.Columns) {
+				return nil, fmt.Errorf("row %d has %d cells, expected %d", i, len(row), len(v.Columns))
+			}
+			rows[i] = make([]any, len(row))
+			for j, cell := range row {
+				var err error
+				if rows[i][j], err = encodable(cell); err != nil {
+					return nil, fmt.Errorf("row %d: %w", i, err)
+				}
+			}
+		}
+		return Table{v.Columns, rows}, nil
 	}
 	return nil, fmt.Errorf("cannot log a %T, expected a number, a string, a bool or a metrics.Table", value)
 }
 
-func appendTable(dst []byte, table Table) ([]byte, error) {
-	columns, err := json.Marshal(table.Columns)
-	if err != nil {
-		return nil, err
+// jsonNumber is a number that may be none of JSON's.
+type jsonNumber float64
+
+// notJSON are the numbers that JSON lacks, by the strings that stand for them.
+var notJSON = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
+
+// MarshalJSON writes the shortest decimal that reads back to the same number.
+func (n jsonNumber) MarshalJSON() ([]byte, error) {
+	x := float64(n)
+	switch {
+	case math.IsNaN(x):
+		return []byte(`"NaN"`), nil
+	case math.IsInf(x, 1):
+		return []byte(`"Infinity"`), nil
+	case math.IsInf(x, -1):
+		return []byte(`"-Infinity"`), nil
 	}
-	dst = append(append(append(dst, `{"columns":`...), columns...), `,"rows":[`...)
-	for i, row := range table.Rows {
-		if len(row) != len(table.Columns) {
-			return nil, fmt.Errorf("row %d has %d cells, expected %d", i, len(row), len(table.Columns))
-		}
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, '[')
-		for j, cell := range row {
-			if j > 0 {
-				dst = append(dst, ',')
-			}
-			if dst, err = appendValue(dst, cell); err != nil {
-				return nil, fmt.Errorf("row %d: %w", i, err)
-			}
-		}
-		dst = append(dst, ']')
-	}
-	return append(dst, "]}"...), nil
+	return strconv.AppendFloat(nil, x, 'g', -1, 64), nil
 }
 
 // bareNumber finds what Python writes as a number and JSON does not know.
@@ -144,13 +133,8 @@ func decode(line []byte) (Record, error) {
 func restore(value any) any {
 	switch v := value.(type) {
 	case string:
-		switch v {
-		case "NaN":
-			return math.NaN()
-		case "Infinity":
-			return math.Inf(1)
-		case "-Infinity":
-			return math.Inf(-1)
+		if number, ok := notJSON[v]; ok {
+			return number
 		}
 	case map[string]any:
 		return restoreTable(v)

@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"gyre/orchestrate/config"
@@ -56,16 +55,10 @@ func (x *execution) sweepProgress(runs []*Run) progress {
 			if r.over() {
 				n += steps[i]
 			} else {
-				n += min(stepsDone(r.Dir), steps[i])
+				n += min(metrics.LastStep(r.Dir), steps[i])
 			}
 		}
 		return n
 	}
 	return p
-}
-
-// stepsDone is the last step that a run has logged; 0 where that cannot be read.
-func stepsDone(dir string) int {
-	step, _, _ := metrics.LastStep(filepath.Join(dir, metrics.File))
-	return step
 }

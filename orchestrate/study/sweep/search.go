@@ -7,6 +7,7 @@ import (
 
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/metrics"
 )
 
 // Search runs what is missing of a search by successive halving over a study's axes, and writes the files that
@@ -95,7 +96,7 @@ func (x *execution) searchProgress(all []*Run, steps map[*Run]int) progress {
 	p.total = x.study.Search.expected(len(x.trials), x.rungs, longest) * x.study.Seeds
 	p.done = func() (n int) {
 		for _, r := range all {
-			n += min(stepsDone(r.Dir), r.Target)
+			n += min(metrics.LastStep(r.Dir), r.Target)
 		}
 		return n
 	}
