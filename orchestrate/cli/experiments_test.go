@@ -149,7 +149,7 @@ func TestBaseMatrixFollowsItsCommands(t *testing.T) {
 		text := string(readFile(t, file))
 		_, command, found := strings.Cut(text, "bash train.sh ")
 		command, _, _ = strings.Cut(command, "\n")
-		result, err := translate.TrainSh(strings.Fields(command))
+		result, err := translate.Words(append([]string{"--train-sh"}, strings.Fields(command)...))
 		if err != nil || !found {
 			t.Errorf("%s: %v", file, err)
 			continue

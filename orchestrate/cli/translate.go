@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -57,12 +58,7 @@ func translateConfig(c *cli.Context) error {
 	if module := c.String("m"); module != "" {
 		words = append(words, "-m="+module)
 	}
-	check := experiment.CheckEnvironments(c.Context)
-	run := translate.Words
-	if env := c.String("train-sh"); env != "" {
-		words, run = []string{env}, translate.TrainSh
-	}
-	result, err := run(append(words, c.Args().Slice()...), check)
+	result, err := translate.Words(append(words, c.Args().Slice()...), experiment.CheckEnvironments(c.Context))
 	if err != nil {
 		return Usagef("%w", err)
 	}
@@ -74,11 +70,8 @@ func translateConfig(c *cli.Context) error {
 	}
 	file := c.String("output")
 	if len(result.Command) > 0 {
-		name := file
-		if name == "" {
-			name = "FILE"
-		}
-		fmt.Fprintf(c.App.ErrWriter, "run it with: gyre train %s %s\n", name, strings.Join(result.Command, " "))
+		fmt.Fprintf(c.App.ErrWriter, "run it with: gyre train %s %s\n", cmp.Or(file, "FILE"),
+			strings.Join(result.Command, " "))
 	}
 	if file != "" {
 		return atomicfile.Write(file, func(w io.Writer) error { _, err := w.Write(result.Document); return err })

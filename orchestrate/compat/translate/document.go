@@ -6,26 +6,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // document is a configuration being written.
 type document struct {
-	lines      []line
-	envs       []source
-	validation []source
-	rewards    []reward
+	lines            []line
+	envs, validation []source
+	rewards          []section // [[rewards]]
 }
 
-// reward is one table of [[rewards]].
-type reward struct {
-	name    string
-	options map[string]any
-	from    string
-}
-
+// line is key = value, with the setting that it comes from.
 type line struct{ key, value, from string }
+
+// section is a table of the document.
+type section []line
 
 // source is one table of [[envs]] or [[validation.envs]].
 type source struct {
@@ -36,21 +31,20 @@ type source struct {
 }
 
 // tables in the order of a document.
-var tables = []string{"run", "model", "validation", "rewards", "rollout", "filter", "algorithm", "actor", "critic",
-	"analysis", "components", "collapse", "early_stop",
-	"checkpoint", "engine", "sft"}
+var tables = []string{"run", "model", "envs", "validation", "validation.envs", "rewards", "rollout", "filter",
+	"algorithm", "actor", "critic", "analysis", "components", "collapse", "early_stop", "checkpoint", "engine", "sft"}
 
-func (d *document) set(key string, value any, from string) {
-	i := slices.IndexFunc(d.lines, func(l line) bool { return l.key == key })
-	if i < 0 {
-		d.lines = append(d.lines, line{key, literal(value), from})
-		return
-	}
-	d.lines[i] = line{key, literal(value), from}
+func (d *document) find(key string) int {
+	return slices.IndexFunc(d.lines, func(l line) bool { return l.key == key })
 }
 
-func (d *document) has(key string) bool {
-	return slices.ContainsFunc(d.lines, func(l line) bool { return l.key == key })
+func (d *document) set(key string, value any, from string) {
+	l := line{key, literal(value), from}
+	if i := d.find(key); i >= 0 {
+		d.lines[i] = l
+		return
+	}
+	d.lines = append(d.lines, l)
 }
 
 // unset takes a key out again.
@@ -60,66 +54,59 @@ func (d *document) unset(key string) {
 
 // text is what a key of the document is set to; "" where it is not.
 func (d *document) text(key string) string {
-	for _, l := range d.lines {
-		if l.key == key {
-			return strings.Trim(l.value, `"`)
-		}
+	if i := d.find(key); i >= 0 {
+		return strings.Trim(d.lines[i].value, `"`)
 	}
 	return ""
 }
 
 func (d *document) render() []byte {
-	var b strings.Builder
+	lists := map[string][]section{"rewards": d.rewards}
+	for _, s := range d.envs {
+		lists["envs"] = append(lists["envs"], s.section())
+	}
+	for _, s := range d.validation {
+		lists["validation.envs"] = append(lists["validation.envs"], s.section())
+	}
+	var b bytes.Buffer
 	for _, table := range tables {
-		var lines []line
+		var own section
 		for _, l := range d.lines {
 			if name, ok := strings.CutPrefix(l.key, table+"."); ok {
-				lines = append(lines, line{name, l.value, l.from})
+				own = append(own, line{name, l.value, l.from})
 			}
 		}
-		if len(lines) > 0 {
-			section(&b, "["+table+"]", lines)
+		if len(own) > 0 {
+			own.write(&b, "["+table+"]")
 		}
-		switch table {
-		case "model":
-			for _, s := range d.envs {
-				section(&b, "[[envs]]", s.lines())
-			}
-		case "validation":
-			for _, s := range d.validation {
-				section(&b, "[[validation.envs]]", s.lines())
-			}
-		case "rewards":
-			for _, r := range d.rewards {
-				section(&b, "[[rewards]]", []line{{"name", literal(r.name), r.from},
-					{"options", inline(r.options), ""}})
-			}
+		for _, s := range lists[table] {
+			s.write(&b, "[["+table+"]]")
 		}
 	}
-	return []byte(b.String())
+	return b.Bytes()
 }
 
-func section(b *strings.Builder, header string, lines []line) {
+func (s section) write(b *bytes.Buffer, header string) {
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}
 	fmt.Fprintln(b, header)
 	width := 0
-	for _, l := range lines {
+	for _, l := range s {
 		width = max(width, len(l.key)+len(l.value)+3)
 	}
-	width = min(width, 60)
-	for _, l := range lines {
+	for _, l := range s {
 		text := l.key + " = " + l.value
 		if l.from != "" {
-			text = fmt.Sprintf("%-*s  # %s", width, text, strings.NewReplacer("\n", " ", "\r", " ").Replace(l.from))
+			from := strings.NewReplacer("\n", " ", "\r", " ").Replace(l.from)
+			text = fmt.Sprintf("%-*s  # %s", min(width, 60), text, from)
 		}
 		fmt.Fprintln(b, text)
 	}
 }
 
-func (s source) lines() []line {
-	out := []line{{"tag", literal(s.tag), s.from}}
+func (s source) section() section {
+	out := section{{"tag", literal(s.tag), s.from}}
 	for _, n := range []struct {
 		key   string
 		value int
@@ -128,34 +115,23 @@ func (s source) lines() []line {
 		{"max_actions_per_turn", s.perTurn},
 	} {
 		if n.value != 0 {
-			out = append(out, line{n.key, strconv.Itoa(n.value), ""})
+			out = append(out, line{n.key, literal(n.value), ""})
 		}
 	}
 	if len(s.options) > 0 {
-		out = append(out, line{"options", inline(s.options), ""})
+		out = append(out, line{"options", literal(s.options), ""})
 	}
 	return out
-}
-
-// inline writes options as a table on one line.
-func inline(options map[string]any) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(options)) {
-		parts = append(parts, bare(name)+" = "+literal(options[name]))
-	}
-	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
 // verbatim is a value that is TOML already.
 type verbatim string
 
-// literal writes a value as TOML.
+// literal writes a value as TOML on one line.
 func literal(value any) string {
 	switch v := value.(type) {
-	case verbatim:
-		return string(v)
-	case string:
-		var b bytes.Buffer // JSON's strings are TOML's
+	case string: // JSON's strings are TOML's
+		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
 		if err := e.Encode(v); err != nil {
@@ -163,27 +139,21 @@ func literal(value any) string {
 		}
 		return strings.TrimSpace(b.String())
 	case []any:
-		parts := make([]string, len(v))
-		for i, x := range v {
-			parts[i] = literal(x)
+		var parts []string
+		for _, x := range v {
+			parts = append(parts, literal(x))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case []string:
-		parts := make([]string, len(v))
-		for i, x := range v {
-			parts[i] = literal(x)
+	case map[string]any:
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			key := name
+			if key == "" || strings.Trim(strings.ToLower(key), "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+				key = literal(name)
+			}
+			parts = append(parts, key+" = "+literal(v[name]))
 		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		return "{ " + strings.Join(parts, ", ") + " }"
 	}
 	return fmt.Sprint(value)
-}
-
-// bare writes a key, quoted if it must be.
-func bare(key string) string {
-	if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == "" && key != "" {
-		return key
-	}
-	return literal(key)
 }

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,8 +24,8 @@ const fixedFolders = " components.data=math500 components.link=."
 func (t *translation) module(name string) error {
 	settings, known := modules[name]
 	if !known {
-		return fmt.Errorf("-m %s is no program that can be translated: expected verl.trainer.main_ppo, "+
-			"custom_training.custom_main_ppo or _2", name)
+		return errors.New("is no program that can be translated: expected verl.trainer.main_ppo, " +
+			"custom_training.custom_main_ppo or _2")
 	}
 	t.verl = true
 	for _, word := range strings.Fields(settings) {
@@ -41,7 +42,7 @@ func (t *translation) file(path string) error {
 		t.note("%s is not here: what the words do not say has verl's defaults", path)
 		return nil
 	}
-	return t.base("--yaml", path)
+	return t.resolved(path)
 }
 
 // verlRules are what verl does where its keys say nothing, and what it lacks.
@@ -68,10 +69,11 @@ func (t *translation) composeVerl(groups, size int) {
 		t.doc.unset("analysis.paper_micro_batch")
 	}
 	if t.given["actor_rollout_ref.model.path"] == nil {
-		t.model("model.path", "deepseek-ai/deepseek-llm-7b-chat", "verl's default")
+		t.put("model.path", t.modelDir("deepseek-ai/deepseek-llm-7b-chat"), "verl's default")
 	}
 
 	train := t.rows("data.train_files", prompt)
+	count := train.groups
 	train.groups, train.groupSize = groups, size
 	if !t.truth("data.shuffle", true) {
 		train.options["shuffle"] = false
@@ -79,32 +81,26 @@ func (t *translation) composeVerl(groups, size int) {
 	if t.given["data.seed"] != nil {
 		train.options["shuffle_seed"] = t.integer("data.seed", 1)
 	}
-	t.doc.envs = []source{train.source}
+	t.doc.envs = []source{train}
 	if t.given["data.val_files"] != nil {
 		held := t.rows("data.val_files", 0)
-		held.groups, held.groupSize = held.count, t.integer("actor_rollout_ref.rollout.val_kwargs.n", 1)
+		held.groupSize = t.integer("actor_rollout_ref.rollout.val_kwargs.n", 1)
 		held.options["shuffle"], held.options["first_seed"] = false, t.integer("seed.val", 123)
-		t.doc.validation = []source{held.source}
+		t.doc.validation = []source{held}
 	}
-	t.steps(train.count, groups)
+	t.steps(count, groups)
 	t.reward()
-	if t.truth("actor_rollout_ref.rollout.val_kwargs.do_sample", false) {
-		t.put("validation.temperature", t.number("actor_rollout_ref.rollout.val_kwargs.temperature", 0),
-			"actor_rollout_ref.rollout.val_kwargs.do_sample")
+	if t.truth(doSample, false) {
+		t.put("validation.temperature", t.number("actor_rollout_ref.rollout.val_kwargs.temperature", 0), doSample)
 	} else {
 		t.doc.unset("validation.temperature") // unless samples are drawn, whatever the temperature
 	}
 	t.rules(verlRules, "verl's rule")
 }
 
-// rowsOf is the source of a file of prompts, with the number of its rows; 0 where it is not here.
-type rowsOf struct {
-	source
-	count int
-}
-
-// rows makes the source of a file; maxPrompt leaves out rows with longer prompts.
-func (t *translation) rows(key string, maxPrompt int) rowsOf {
+// rows makes the source of a file, with a group for each of its rows; none where the file is not here. maxPrompt leaves
+// out rows with longer prompts.
+func (t *translation) rows(key string, maxPrompt int) source {
 	options := map[string]any{"file": ""}
 	if list := t.list(key); len(list) > 0 {
 		options["file"] = show(list[0])
@@ -115,13 +111,14 @@ func (t *translation) rows(key string, maxPrompt int) rowsOf {
 	if maxPrompt > 0 {
 		options["max_prompt_length"], options["tokenizer"] = maxPrompt, t.doc.text("model.path")
 	}
-	r := rowsOf{source: source{tag: "Dataset", turns: 1, options: options, from: key}}
-	if table, err := dataset.Read(show(options["file"])); err == nil {
-		r.count = len(table.Rows)
-	} else {
+	s := source{tag: "Dataset", turns: 1, options: options, from: key}
+	table, err := dataset.Read(show(options["file"]))
+	if err != nil {
 		t.note("%s: %v", key, err)
+		return s
 	}
-	return r
+	s.groups = len(table.Rows)
+	return s
 }
 
 // steps are those that are named, or epochs × batches of the file's rows.
@@ -149,9 +146,9 @@ func (t *translation) reward() {
 	if file == "" {
 		return
 	}
-	t.doc.rewards = []reward{{name: "reward", from: pathKey + "=" + file,
-		options: map[string]any{"component": "command", "command": []any{"python3", "scripts/reward_command.py", file,
-			name}}}}
+	options := map[string]any{"component": "command",
+		"command": []any{"python3", "scripts/reward_command.py", file, name}}
+	t.doc.rewards = []section{{{"name", literal("reward"), pathKey + "=" + file}, {"options", literal(options), ""}}}
 	if _, err := os.Stat(file); err != nil {
 		t.note("%s: %v", pathKey, err)
 	}
