@@ -53,7 +53,8 @@ type Start struct {
 	// Instruction states the rules, including what the symbols of an observation mean. It says nothing of how a reply
 	// is written, which actions there are or how many are left: the caller does.
 	Instruction string
-	// Actions names the legal actions; nil means that any text is an action. Names match whatever their case.
+	// Actions names the legal actions; nil means that any text is an action. Names match whatever their case. Nobody
+	// may change them.
 	Actions []string
 	// Tools are offered to the policy by chat templates that know tools.
 	Tools []Tool

@@ -1,7 +1,6 @@
 package envs
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -13,34 +12,20 @@ import (
 	"gyre/internal/dataset"
 )
 
-// rows are what ReadRows has read, by the file and the type of what was made of it.
-var rows Files[rowsKey, any]
-
-type rowsKey struct {
-	path, name string
-	made       reflect.Type
-}
-
 // ReadRows reads the file (JSON, JSON Lines or Parquet) that an option names, or the embedded one of that name where
 // the option is empty, and makes something of every row. It does so once for all environments, which may not change
 // it. Errors name the option, the file and the row, counted from 1.
 func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
 	take func(Row) (Thing, error)) ([]Thing, error) {
-	key := rowsKey{path, name, reflect.TypeFor[Thing]()}
-	things, err := rows.Get(key, []string{path}, func() (any, error) {
+	key := [3]any{path, name, reflect.TypeFor[Thing]()}
+	return Shared(key, []string{path}, func() ([]Thing, error) {
 		table, err := dataset.ReadOr(path, own, name)
 		if err != nil {
 			return nil, fmt.Errorf("option %s: %w", option, err)
 		}
 		things := make([]Thing, len(table.Rows))
 		for i, columns := range table.Rows {
-			var row Row
-			text, err := json.Marshal(columns)
-			if err == nil {
-				decoder := json.NewDecoder(bytes.NewReader(text))
-				decoder.UseNumber() // as written
-				err = decoder.Decode(&row)
-			}
+			row, err := decodeRow[Row](columns)
 			if err == nil {
 				things[i], err = take(row)
 			}
@@ -50,45 +35,53 @@ func ReadRows[Row, Thing any](option, path string, own fs.FS, name string,
 		}
 		return things, nil
 	})
-	list, _ := things.([]Thing)
-	return list, err
 }
 
-// Files keeps what has been read from files, for all environments that read the same with the same settings (Key).
-// What has been read is shared: nobody may change it. A file that has changed is read again. It may be used by many
-// goroutines.
-type Files[Key comparable, Value any] struct {
+func decodeRow[Row any](columns dataset.Columns) (row Row, err error) {
+	text, err := json.Marshal(columns)
+	if err != nil {
+		return row, err
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.UseNumber() // as written
+	err = decoder.Decode(&row)
+	return row, err
+}
+
+// shared is what environments of the whole process share, under mu.
+var shared = struct {
 	mu    sync.Mutex
-	known map[Key]fileValue[Value]
-}
+	known map[any]sharedValue
+}{known: map[any]sharedValue{}}
 
-type fileValue[Value any] struct {
+type sharedValue struct {
 	state string // of the files, when they were read
-	value Value
+	value any
 }
 
-// Get gives what read makes of the files at paths. Empty paths are no files.
-func (f *Files[Key, Value]) Get(key Key, paths []string, read func() (Value, error)) (value Value, err error) {
+// Shared gives what build makes of the files at paths (empty ones are no files). Environments that ask with the same
+// key share it, so nobody may change it; keys have a type or a text of their own in each package. When a file has
+// changed it is built again. It may be used by many goroutines, but not by build.
+func Shared[Key comparable, Value any](key Key, paths []string, build func() (Value, error)) (Value, error) {
 	var state strings.Builder
 	for _, path := range paths {
 		if path == "" {
 			continue
 		}
-		if info, err := os.Stat(path); err == nil { // else read says what is wrong
+		if info, err := os.Stat(path); err == nil { // else build says what is wrong
 			fmt.Fprintln(&state, info.ModTime().UnixNano(), info.Size())
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if known, ok := f.known[key]; ok && known.state == state.String() {
-		return known.value, nil
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if known, ok := shared.known[key]; ok && known.state == state.String() {
+		if value, is := known.value.(Value); is {
+			return value, nil
+		}
 	}
-	if value, err = read(); err != nil {
-		return value, err
+	value, err := build()
+	if err == nil {
+		shared.known[key] = sharedValue{state.String(), value}
 	}
-	if f.known == nil {
-		f.known = map[Key]fileValue[Value]{}
-	}
-	f.known[key] = fileValue[Value]{state.String(), value}
-	return value, nil
+	return value, err
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 
 	"gyre/envs"
 )
@@ -19,6 +18,7 @@ type arm struct {
 
 // machine is the environment; it implements envs.Env and envs.Solver.
 type machine struct {
+	envs.Episode
 	rules string
 	// deal makes the arms of an episode, in the order shown.
 	deal  func(rng *rand.Rand) []arm
@@ -26,25 +26,28 @@ type machine struct {
 	info  string // metric: 1 when the best arm was pulled
 	infos [2]map[string]float64
 
-	arms    []arm
-	luck    *rand.Rand
-	counts  []int // pulls of each arm
-	sums    []float64
-	last    int     // the arm pulled last, -1 before the first
-	paid    float64 // what it paid
-	left    int     // pulls
-	running bool
+	arms   []arm
+	luck   *rand.Rand
+	counts []int // pulls of each arm
+	sums   []float64
+	last   int     // the arm pulled last, -1 before the first
+	paid   float64 // what it paid
+	left   int     // pulls
 }
 
 func (m *machine) Reset(_ context.Context, seed int64, member int) (envs.Start, error) {
 	m.arms = m.deal(envs.Rand("bandit/arms", seed))
 	m.luck = envs.Rand("bandit/reward", seed, int64(member))
 	m.counts, m.sums = make([]int, len(m.arms)), make([]float64, len(m.arms))
-	m.last, m.left, m.running = -1, m.pulls, true
+	m.last, m.left = -1, m.pulls
 	if m.infos[0] == nil { // shared by all steps: nobody writes into them
 		m.infos = [2]map[string]float64{{m.info: 0}, {m.info: 1}}
 	}
-	return envs.Start{Instruction: m.instruction(), Actions: m.actions()}, nil
+	names := make([]string, len(m.arms))
+	for i, a := range m.arms {
+		names[i] = a.name
+	}
+	return m.Begin(m.rules, names), nil
 }
 
 // Observe shows the arms before the first pull and what it paid after the last; in between also what each arm has paid.
@@ -92,36 +95,22 @@ func appendNumber(text []byte, points float64) []byte {
 }
 
 func (m *machine) Step(_ context.Context, action string) (envs.Result, error) {
-	if !m.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	i := slices.IndexFunc(m.arms, func(a arm) bool { return a.name == action || strings.EqualFold(a.name, action) })
+	i, err := m.Take(action)
 	if i < 0 {
-		return envs.Result{}, nil
+		return envs.Result{}, err
 	}
 	reward := m.arms[i].pay(m.luck)
 	m.counts[i]++
 	m.sums[i] += reward
 	m.left--
 	m.last, m.paid = i, reward
-	m.running = m.left > 0
-	r := envs.Result{Reward: reward, Done: !m.running, Success: m.arms[i].best, Valid: true, Effective: true,
+	r := envs.Result{Reward: reward, Done: m.left == 0, Success: m.arms[i].best, Valid: true, Effective: true,
 		Info: m.infos[0]}
 	if r.Success {
 		r.Info = m.infos[1]
 	}
-	return r, nil
+	return m.End(r)
 }
-
-func (m *machine) actions() []string {
-	names := make([]string, len(m.arms))
-	for i, a := range m.arms {
-		names[i] = a.name
-	}
-	return names
-}
-
-func (m *machine) instruction() string { return m.rules }
 
 // Solve pulls the best arm to the end.
 func (m *machine) Solve() ([]string, bool) {
@@ -130,9 +119,4 @@ func (m *machine) Solve() ([]string, bool) {
 		return nil, false
 	}
 	return slices.Repeat([]string{m.arms[best].name}, m.left), true
-}
-
-func (m *machine) Close() error {
-	m.running = false
-	return nil
 }

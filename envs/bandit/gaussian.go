@@ -3,7 +3,6 @@ package bandit
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -28,27 +27,17 @@ func (o *pair) machine() (envs.Env, error) {
 		return nil, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q",
 			o.Low, o.High)
 	}
-	safe := func(luck *rand.Rand) float64 { return o.Safe + o.Scatter*luck.NormFloat64() }
-	risky := func(luck *rand.Rand) float64 {
-		mean := o.Lose
-		if luck.Float64() < o.Prob {
-			mean = o.Win
-		}
-		return mean + o.Scatter*luck.NormFloat64()
-	}
-	return &machine{
-		rules: "You stand before a slot machine with two arms and pull one of them once. Each pays a different " +
-			"amount on average, and their names are your only hint. Answer with the name of the arm that you expect " +
-			"to pay more.",
-		pulls: 1, info: "high_arm",
-		deal: func(rng *rand.Rand) []arm {
-			arms := []arm{{name: low, pay: safe}, {name: high, best: true, pay: risky}}
-			if rng.IntN(2) == 1 {
-				slices.Reverse(arms)
+	return twoArmed("high_arm", "Each pays a different amount on average, and their names are your only hint. Answer with "+
+		"the name of the arm that you expect to pay more.",
+		func(*rand.Rand) (string, string) { return low, high },
+		func(luck *rand.Rand) float64 { return o.Safe + o.Scatter*luck.NormFloat64() },
+		func(luck *rand.Rand) float64 {
+			mean := o.Lose
+			if luck.Float64() < o.Prob {
+				mean = o.Win
 			}
-			return arms
-		},
-	}, nil
+			return mean + o.Scatter*luck.NormFloat64()
+		}), nil
 }
 
 // row are the settings of a machine with any number of arms and pulls.

@@ -63,27 +63,38 @@ func (o *options) machine() (envs.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	safe := func(*rand.Rand) float64 { return o.Safe }
-	risky := func(luck *rand.Rand) float64 {
-		if luck.Float64() < o.Prob {
-			return o.RiskyWin
-		}
-		return o.RiskyLow
-	}
-	return &machine{
-		rules: "You stand before a slot machine with two arms and pull one of them once. Each arm is named after a " +
-			"profession and pays in the manner of that profession: what its name stands for is your only hint. " +
-			"Choose the arm that you expect to pay more on average and answer with its name.",
-		pulls: 1, info: "risky_arm",
-		deal: func(rng *rand.Rand) []arm {
+	return twoArmed("risky_arm", "Each arm is named after a profession and pays in the manner of that profession: what its "+
+		"name stands for is your only hint. Choose the arm that you expect to pay more on average and answer with its "+
+		"name.",
+		func(rng *rand.Rand) (string, string) {
 			pair := pairs[rng.IntN(len(pairs))]
-			arms := []arm{{name: pair[0], pay: safe}, {name: pair[1], best: true, pay: risky}}
+			return pair[0], pair[1]
+		},
+		func(*rand.Rand) float64 { return o.Safe },
+		func(luck *rand.Rand) float64 {
+			if luck.Float64() < o.Prob {
+				return o.RiskyWin
+			}
+			return o.RiskyLow
+		}), nil
+}
+
+// twoArmed is a machine of one pull whose risky arm is the better one. name gives the names of the safe arm and of the
+// risky one.
+func twoArmed(info, hint string, name func(*rand.Rand) (low, high string),
+	safe, risky func(luck *rand.Rand) float64) *machine {
+	return &machine{
+		rules: "You stand before a slot machine with two arms and pull one of them once. " + hint,
+		pulls: 1, info: info,
+		deal: func(rng *rand.Rand) []arm {
+			low, high := name(rng)
+			arms := []arm{{name: low, pay: safe}, {name: high, best: true, pay: risky}}
 			if rng.IntN(2) == 1 {
 				slices.Reverse(arms)
 			}
 			return arms
 		},
-	}, nil
+	}
 }
 
 func init() {

@@ -67,16 +67,13 @@ func (r *rows) row(seed int64) dataset.Row {
 	return r.list[r.order[position]]
 }
 
-// loaded are files by the settings that they are read with.
-var loaded envs.Files[options, []dataset.Row]
-
 func (o options) load(request envs.Request) ([]dataset.Row, error) {
 	if o.File == "" {
 		return samples(), nil
 	}
 	key := o
 	key.Shuffle, key.ShuffleSeed, key.FirstSeed, key.Attempts, key.Feedback = false, 0, 0, 0, ""
-	list, err := loaded.Get(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o, request) })
+	list, err := envs.Shared(key, []string{o.File}, func() ([]dataset.Row, error) { return read(o, request) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: %s", o.File, howToGet(o.File))
 	}

@@ -2,23 +2,53 @@ package frozenlake
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
 	"gyre/envs"
 	"gyre/envs/grid"
 )
 
+// options are the settings of a lake.
+type options struct {
+	Size        int      `option:"size" range:"[2,100]" doc:"rows and columns of generated maps"`
+	Frozen      float64  `option:"p" range:"[0,1]" doc:"probability that a cell of a generated map is frozen, not a hole"`
+	Slippery    bool     `option:"slippery,is_slippery" doc:"the ice may carry the player to the side"`
+	SuccessRate float64  `option:"success_rate" range:"[0,1]" doc:"probability of moving as intended on slippery ice; Gymnasium: 1/3"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	View        int      `option:"view" range:"[0,11]" doc:"cells on each side of the player that surroundings shows"`
+	Actions     []string `option:"actions,action_lookup" doc:"names of the moves left, down, right and up"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
+	Glyphs      string   `option:"glyphs" doc:"player, ice, hole, goal, player in a hole, player on the goal"`
+	Map         []string `option:"map" doc:"play this map: rows of S, F, H and G; or 4x4 or 8x8, Gymnasium's"`
+}
+
+func init() {
+	spec := func(tag, doc, observation string, words int) envs.Spec {
+		return envs.Spec{
+			Tag: tag, Type: "frozenlake", Doc: doc, MaxActions: 10, MaxReplyWords: words,
+			NewOptions: func() any {
+				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation,
+					View: 1, Glyphs: "P_OGX√", Actions: actionNames}
+			},
+			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
+		}
+	}
+	envs.Register(
+		spec("FrozenLake", "4x4 lake, slippery, drawn as a grid", "grid", 100),
+		spec("CoordFrozenLake", "4x4 lake, slippery, coordinates and grid", "grid_coord", 120),
+	)
+}
+
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options *options
 	look    grid.Look
 	fixed   *lake // option map; nil = generated from the seed
 	lake    *lake
 	player  grid.Pos
 	ice     *rand.Rand
-	running bool
 }
 
 // gymnasium are its fixed maps.
@@ -28,27 +58,26 @@ var gymnasium = map[string][]string{
 }
 
 func newGame(o *options) (*game, error) {
-	if err := o.check(); err != nil {
+	g := &game{options: o}
+	var err error
+	if o.Map == nil {
+		err = grid.CheckSize(o.Observation, grid.Size{Rows: o.Size, Cols: o.Size})
+	}
+	if err = errors.Join(err, grid.CheckActions(o.Actions, actionNames)); err != nil {
 		return nil, err
 	}
-	glyphs, err := grid.ParseGlyphs(o.Glyphs, meanings)
-	if err != nil {
+	g.look, err = grid.NewLook(o.Observation, o.Glyphs, meanings, o.Separator, o.View, '_', '=')
+	if err != nil || o.Map == nil {
+		return g, err
+	}
+	rows := o.Map
+	if len(rows) == 1 && gymnasium[rows[0]] != nil {
+		rows = gymnasium[rows[0]]
+	}
+	if g.fixed, err = parse(rows); err != nil {
 		return nil, err
 	}
-	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator,
-		View: o.View, Blank: '_', Outside: '='}}
-	if rows := o.Map; rows != nil {
-		if len(rows) == 1 && gymnasium[rows[0]] != nil {
-			rows = gymnasium[rows[0]]
-		}
-		if g.fixed, err = parse(rows); err != nil {
-			return nil, err
-		}
-		if err := grid.CheckSize(o.Observation, g.fixed.rows, g.fixed.cols); err != nil {
-			return nil, err
-		}
-	}
-	return g, nil
+	return g, grid.CheckSize(o.Observation, g.fixed.Size)
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
@@ -62,20 +91,23 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	}
 	g.player = g.lake.start
 	g.ice = envs.Rand("frozenlake/ice", seed)
-	g.running = true
-	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
+	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever " +
+		"steps into a hole has lost. A move over the edge of the board leaves you where you are."
+	if g.options.Slippery && g.options.SuccessRate < 1 {
+		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction " +
+			"you chose."
+	}
+	text += "\n" + g.look.Explain(g.lake.Size, meanings, marks, "ice")
+	return g.Begin(text, g.options.Actions), nil
 }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	intended := slices.IndexFunc(g.options.Actions, func(name string) bool { return strings.EqualFold(name, action) })
+	intended, err := g.Take(action)
 	if intended < 0 {
-		return envs.Result{}, nil
+		return envs.Result{}, err
 	}
 	// always one draw per move, so that the k-th moves of a group meet the same ice
-	return g.move(intended, g.ice.Float64()), nil
+	return g.End(g.move(intended, g.ice.Float64()))
 }
 
 // move carries out an intended direction on ice of the given luck, a uniform number.
@@ -83,58 +115,27 @@ func (g *game) move(intended int, u float64) envs.Result {
 	taken := g.slide(intended, u)
 	before := g.player
 	g.player = g.lake.step(g.player, directions[taken])
-	fallen := g.lake.hole[g.lake.index(g.player)]
+	fallen := g.lake.hole[g.lake.Index(g.player)]
 	r := envs.Result{Valid: true, Effective: g.player != before, Success: g.player == g.lake.goal}
 	r.Done = r.Success || fallen
-	r.Info = map[string]float64{"slipped": number(taken != intended), "in_hole": number(fallen)}
-	if r.Success {
-		r.Reward = 1
-	}
-	g.running = !r.Done
+	r.Info = map[string]float64{"slipped": envs.Indicator(taken != intended), "in_hole": envs.Indicator(fallen)}
+	r.Reward = envs.Indicator(r.Success)
 	return r
 }
 
 // slide returns the direction that the ice makes of the intended one. Neighbours in directions are perpendicular.
 func (g *game) slide(intended int, u float64) int {
-	if !g.options.Slippery || u < g.options.SuccessRate {
+	switch {
+	case !g.options.Slippery || u < g.options.SuccessRate:
 		return intended
-	}
-	if u < (1+g.options.SuccessRate)/2 {
+	case u < (1+g.options.SuccessRate)/2:
 		return (intended + 3) % 4
 	}
 	return (intended + 1) % 4
 }
 
-func number(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
-
-func (g *game) instruction() string {
-	text := "You walk across a frozen lake, one cell left, down, right or up at a time. Reach the goal; whoever " +
-		"steps into a hole has lost. A move over the edge of the board leaves you where you are."
-	if g.options.Slippery && g.options.SuccessRate < 1 {
-		text += " The ice is slippery: a move may carry you to a neighbouring cell at a right angle to the direction " +
-			"you chose."
-	}
-	return text + "\n" + g.look.Explain(g.lake.rows, g.lake.cols, meanings, marks, "ice")
-}
-
 // Solve returns the shortest way to the goal if the ice never slips.
 func (g *game) Solve() ([]string, bool) {
 	way, ok := g.lake.path(g.player)
-	names := make([]string, len(way))
-	for i, a := range way {
-		names[i] = g.options.Actions[a]
-	}
-	return names, ok
-}
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
+	return g.Names(way), ok
 }

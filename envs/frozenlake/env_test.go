@@ -94,7 +94,8 @@ func TestCoordinates(t *testing.T) {
 	if g.Observe().Text != want {
 		t.Errorf("got\n%s\nwant\n%s", g.Observe().Text, want)
 	}
-	if text := g.instruction(); !strings.Contains(text, "(2, 2) the bottom right") ||
+	start, err := g.Reset(t.Context(), 1, 0)
+	if text := start.Instruction; err != nil || !strings.Contains(text, "(2, 2) the bottom right") ||
 		!strings.Contains(text, "slippery") {
 		t.Errorf("instruction: %s", text)
 	}

@@ -6,8 +6,6 @@ import (
 	"math"
 	"os"
 	"testing"
-
-	"gyre/envs/grid"
 )
 
 // Every transition of Gymnasium's tables, on fixed and random maps, has the same probability, reward and end here.
@@ -53,9 +51,9 @@ func TestAgreesWithGymnasium(t *testing.T) {
 			got := map[outcome]float64{}
 			const comb = 3000 // a multiple of every probability's denominator
 			for k := range comb {
-				g.player, g.running = grid.Pos{Row: state / g.lake.cols, Col: state % g.lake.cols}, true
+				g.player = g.lake.At(state)
 				r := g.move(action, (float64(k)+0.5)/comb)
-				got[outcome{g.lake.index(g.player), r.Reward, r.Done}] += 1.0 / comb
+				got[outcome{g.lake.Index(g.player), r.Reward, r.Done}] += 1.0 / comb
 			}
 			for o, p := range want {
 				if math.Abs(got[o]-p) > 1e-9 {

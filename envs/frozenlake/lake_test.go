@@ -69,7 +69,7 @@ func TestRandomPolicyBaseline(t *testing.T) {
 			}
 			if o.Success {
 				successes++
-			} else if o.Actions < spec.MaxActions || env.(*game).lake.hole[env.(*game).lake.index(env.(*game).player)] {
+			} else if o.Actions < spec.MaxActions || env.(*game).lake.hole[env.(*game).lake.Index(env.(*game).player)] {
 				fallen++
 			}
 		}

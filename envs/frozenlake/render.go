@@ -19,18 +19,16 @@ var meanings = []string{"player", "ice", "hole", "goal", "player in a hole", "pl
 
 // Observe draws the lake; the start looks like any other ice in the grid.
 func (g *game) Observe() envs.Observation {
-	return envs.Observation{Text: g.look.Render(g.lake.rows, g.lake.cols, g.glyph, g.objects)}
+	return envs.Observation{Text: g.look.Render(g.lake.Size, g.glyph, g.objects)}
 }
 
 // Board implements envs.Pictured.
-func (g *game) Board() string {
-	return g.look.Board().Render(g.lake.rows, g.lake.cols, g.glyph, g.objects)
-}
+func (g *game) Board() string { return g.look.Board().Render(g.lake.Size, g.glyph, g.objects) }
 
 // glyph returns the index of the glyph that shows a cell.
 func (g *game) glyph(cell int) int {
 	l := g.lake
-	player, goal, hole := cell == l.index(g.player), cell == l.index(l.goal), l.hole[cell]
+	player, goal, hole := cell == l.Index(g.player), cell == l.Index(l.goal), l.hole[cell]
 	switch {
 	case player && goal:
 		return glyphArrived
@@ -55,13 +53,13 @@ func (g *game) objects() []grid.Objects {
 	switch {
 	case g.player == l.goal:
 		player.Label, player.Mark = "Player on goal", '+'
-	case l.hole[l.index(g.player)]:
+	case l.hole[l.Index(g.player)]:
 		player.Label, player.Mark = "Player in hole", '-'
 	}
 	var holes []grid.Pos
 	for i, hole := range l.hole {
 		if hole {
-			holes = append(holes, grid.Pos{Row: i / l.cols, Col: i % l.cols})
+			holes = append(holes, l.At(i))
 		}
 	}
 	return []grid.Objects{

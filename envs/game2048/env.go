@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -36,19 +35,28 @@ func init() {
 
 // game is the environment.
 type game struct {
+	envs.Episode
 	options *options
 	board   board
 	score   int
 	tiles   *rand.Rand
-	running bool
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.tiles = envs.Rand("game2048", seed)
-	g.board, g.score, g.running = board{}, 0, true
+	g.board, g.score = board{}, 0
 	g.spawn()
 	g.spawn()
-	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
+	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to " +
+		"one side as far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 " +
+		"or a 4 appears on an empty cell. The game ends when no move is possible. A move that slides nothing is " +
+		"wasted. "
+	if g.options.PlayOn {
+		text += "Collect as many points as you can."
+	} else {
+		text += fmt.Sprintf("Make the tile %d.", g.options.Target)
+	}
+	return g.Begin(text, actionNames), nil
 }
 
 // spawn adds a random tile. Its draws depend on how many tiles came before, so members of a group who move alike
@@ -65,48 +73,34 @@ func (g *game) Observe() envs.Observation {
 	text := make([]byte, 0, 160)
 	for i, tile := range g.board {
 		if i%4 == 0 {
-			text = append(text, "Row "...)
-			text = strconv.AppendInt(text, int64(i/4+1), 10)
-			text = append(text, ": ["...)
+			text = fmt.Appendf(text, "Row %d: [", i/4+1)
 		}
-		value := int64(0)
-		if tile > 0 {
-			value = 1 << tile
-		}
-		text = strconv.AppendInt(text, value, 10)
+		text = strconv.AppendInt(text, 1<<tile&^1, 10) // 0 is an empty cell
 		if i%4 < 3 {
 			text = append(text, ", "...)
 		} else {
 			text = append(text, "]\n"...)
 		}
 	}
-	text = append(text, "Valid Actions: "...)
-	some := false
+	var valid []string
 	for a, name := range actionNames {
 		after := g.board
 		if _, moved := after.slide(a); moved {
-			if some {
-				text = append(text, ", "...)
-			}
-			text = append(text, name...)
-			some = true
+			valid = append(valid, name)
 		}
 	}
-	if !some {
-		text = append(text, "None"...)
+	if valid == nil {
+		valid = []string{"None"}
 	}
-	text = append(text, "\nCurrent Score: "...)
-	return envs.Observation{Text: string(strconv.AppendInt(text, int64(g.score), 10))}
+	text = fmt.Appendf(text, "Valid Actions: %s\nCurrent Score: %d", strings.Join(valid, ", "), g.score)
+	return envs.Observation{Text: string(text)}
 }
 
 // Step makes a move. One that moves nothing changes nothing, adds no tile and is not valid.
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	a := slices.IndexFunc(actionNames, func(name string) bool { return strings.EqualFold(name, action) })
+	a, err := g.Take(action)
 	if a < 0 {
-		return envs.Result{}, nil
+		return envs.Result{}, err
 	}
 	points, moved := g.board.slide(a)
 	raw := float64(points)
@@ -124,24 +118,5 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	r.Success = largest >= g.options.Target
 	r.Done = g.board.stuck() || r.Success && !g.options.PlayOn
 	r.Info = map[string]float64{"raw_reward": raw, "final_score": float64(g.score), "final_max_tile": float64(largest)}
-	g.running = !r.Done
-	return r, nil
-}
-
-func (g *game) actions() []string { return slices.Clone(actionNames) }
-
-func (g *game) instruction() string {
-	text := "You play 2048 on a board of four rows and four columns; 0 is an empty cell. A move slides all tiles to " +
-		"one side as far as they go; two equal tiles that meet merge into their sum and earn it. After each move a 2 " +
-		"or a 4 appears on an empty cell. The game ends when no move is possible. A move that slides nothing is " +
-		"wasted. "
-	if g.options.PlayOn {
-		return text + "Collect as many points as you can."
-	}
-	return text + fmt.Sprintf("Make the tile %d.", g.options.Target)
-}
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
+	return g.End(r)
 }

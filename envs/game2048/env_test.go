@@ -176,7 +176,7 @@ func TestExpert(t *testing.T) {
 		}
 		g = play(t, nil, seed)
 		rng := envs.Rand("test", seed)
-		for g.running {
+		for g.Running() {
 			if _, err := g.Step(t.Context(), actionNames[rng.IntN(4)]); err != nil {
 				t.Fatal(err)
 			}

@@ -86,7 +86,7 @@ func (b *board) expected(depth int, twoProb float64) float64 {
 // Solve gives the next move of a search over the tiles that may come (expectimax). The moves after it depend on
 // those tiles: it is asked again after every one.
 func (g *game) Solve() ([]string, bool) {
-	if !g.running {
+	if !g.Running() {
 		return nil, false
 	}
 	action, _ := g.board.best(1, g.options.TwoProb)

@@ -18,9 +18,9 @@ func (p Pos) Add(d Pos) Pos { return Pos{p.Row + d.Row, p.Col + d.Col} }
 func (p Pos) Sub(d Pos) Pos { return Pos{p.Row - d.Row, p.Col - d.Col} }
 
 // Distance is the Manhattan distance.
-func (p Pos) Distance(q Pos) int { return abs(p.Row-q.Row) + abs(p.Col-q.Col) }
-
-func abs(x int) int { return max(x, -x) }
+func (p Pos) Distance(q Pos) int {
+	return max(p.Row-q.Row, q.Row-p.Row) + max(p.Col-q.Col, q.Col-p.Col)
+}
 
 // Unit steps.
 var (
@@ -30,17 +30,27 @@ var (
 	Right = Pos{0, 1}
 )
 
+// Size is that of a board, whose cells are counted row by row.
+type Size struct{ Rows, Cols int }
+
+// Cells is how many there are.
+func (s Size) Cells() int { return s.Rows * s.Cols }
+
+// Index is the place of a cell in that order, At the cell of a place.
+func (s Size) Index(p Pos) int { return p.Row*s.Cols + p.Col }
+func (s Size) At(i int) Pos    { return Pos{i / s.Cols, i % s.Cols} }
+
+// Inside says whether a position is on the board.
+func (s Size) Inside(p Pos) bool { return p.Row >= 0 && p.Row < s.Rows && p.Col >= 0 && p.Col < s.Cols }
+
 // CheckActions says whether option actions holds a name for each direction: none of them blank or twice.
 func CheckActions(names, order []string) error {
+	wrong := len(names) != len(order)
 	for i, name := range names {
 		same := func(other string) bool { return strings.EqualFold(other, name) }
-		if strings.TrimSpace(name) != name || name == "" || slices.ContainsFunc(names[:i], same) ||
-			len(names) != len(order) {
-			names = nil
-			break
-		}
+		wrong = wrong || strings.TrimSpace(name) != name || name == "" || slices.ContainsFunc(names[:i], same)
 	}
-	if len(names) == 0 {
+	if wrong {
 		return fmt.Errorf("option actions: expected %d different names, for %s", len(order), strings.Join(order, ", "))
 	}
 	return nil
@@ -70,15 +80,14 @@ const (
 const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz"
 
 // CheckSize says whether the format has a name for every cell of a board, or a letter for every way on it.
-func CheckSize(format string, rows, cols int) error {
+func CheckSize(format string, size Size) error {
 	switch {
-	case format == "surroundings" && max(rows, cols) > farthest:
+	case format == "surroundings" && max(size.Rows, size.Cols) > farthest:
 		return fmt.Errorf("option observation: format surroundings has letters for boards of up to %d x %d cells, "+
-			"the board has %d x %d",
-			farthest, farthest, rows, cols)
-	case format == "cells" && rows*cols > len(names):
+			"the board has %d x %d", farthest, farthest, size.Rows, size.Cols)
+	case format == "cells" && size.Cells() > len(names):
 		return fmt.Errorf("option observation: format cells has names for %d cells, the board has %d x %d", len(names),
-			rows, cols)
+			size.Rows, size.Cols)
 	}
 	return nil
 }
@@ -92,49 +101,33 @@ type Look struct {
 	Blank, Outside byte   // its marks of a cell without objects and of what lies beyond the board
 }
 
+// NewLook checks the glyphs of a look, one for each of the meanings.
+func NewLook(format, glyphs string, meanings []string, separator string, view int, blank, outside byte) (Look, error) {
+	parsed, err := ParseGlyphs(glyphs, meanings)
+	return Look{format, parsed, separator, view, blank, outside}, err
+}
+
 // Board is the same look as a grid of glyphs, which people read.
 func (l Look) Board() Look { return Look{Format: "grid", Glyphs: l.Glyphs, Separator: l.Separator} }
 
 // Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate
 // formats list; it is asked by them only.
-func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []Objects) string {
-	text := make([]byte, 0, 64+rows*(cols*(2+len(l.Separator))+1))
-	if l.Format == "cells" {
-		return string(appendCells(text, cols, objects()))
+func (l Look) Render(size Size, glyph func(cell int) int, objects func() []Objects) string {
+	text := make([]byte, 0, 64+size.Rows*(size.Cols*(2+len(l.Separator))+1))
+	switch l.Format {
+	case "cells":
+		return string(appendCells(text, size, objects()))
+	case "surroundings":
+		return string(l.appendSurroundings(text, size, objects()))
+	case "coord":
+		return string(appendCoordinates(text, size, objects()))
+	case "grid_coord":
+		text = append(text, "Coordinates: \n"...)
+		text = append(appendCoordinates(text, size, objects()), "\nGrid Map: \n"...)
 	}
-	if l.Format == "surroundings" {
-		return string(l.appendSurroundings(text, rows, cols, objects()))
-	}
-	if l.Format != "grid" {
-		if l.Format == "grid_coord" {
-			text = append(text, "Coordinates: \n"...)
-		}
-		text = fmt.Appendf(text, "Board size: %d rows x %d cols (zero-indexed).", rows, cols)
-		for _, o := range objects() {
-			for i, p := range o.At {
-				if o.Label == "" {
-					break
-				}
-				if i == 0 {
-					text = append(text, "\n"+o.Label+": "...)
-				} else {
-					text = append(text, ", "...)
-				}
-				text = append(text, '(')
-				text = strconv.AppendInt(text, int64(p.Row), 10)
-				text = append(text, ", "...)
-				text = strconv.AppendInt(text, int64(p.Col), 10)
-				text = append(text, ')')
-			}
-		}
-		if l.Format == "coord" {
-			return string(text)
-		}
-		text = append(text, "\nGrid Map: \n"...)
-	}
-	for i := range rows * cols {
+	for i := range size.Cells() {
 		switch {
-		case i%cols > 0:
+		case i%size.Cols > 0:
 			text = append(text, l.Separator...)
 		case i > 0:
 			text = append(text, '\n')
@@ -144,9 +137,26 @@ func (l Look) Render(rows, cols int, glyph func(cell int) int, objects func() []
 	return string(text)
 }
 
+func appendCoordinates(text []byte, size Size, groups []Objects) []byte {
+	text = fmt.Appendf(text, "Board size: %d rows x %d cols (zero-indexed).", size.Rows, size.Cols)
+	for _, group := range groups {
+		before := "\n" + group.Label + ": ("
+		for _, p := range group.At {
+			if group.Label == "" {
+				break
+			}
+			text = append(text, before...)
+			text = append(strconv.AppendInt(text, int64(p.Row), 10), ", "...)
+			text = append(strconv.AppendInt(text, int64(p.Col), 10), ')')
+			before = ", ("
+		}
+	}
+	return text
+}
+
 // appendCells writes each group as its mark and the names of its cells. The last group comes first: it is the
 // longest, and what moves is at the same distance from the end of every observation.
-func appendCells(text []byte, cols int, groups []Objects) []byte {
+func appendCells(text []byte, size Size, groups []Objects) []byte {
 	for _, group := range slices.Backward(groups) {
 		if group.Mark == 0 || len(group.At) == 0 {
 			continue
@@ -156,7 +166,7 @@ func appendCells(text []byte, cols int, groups []Objects) []byte {
 		}
 		text = append(text, group.Mark)
 		for _, p := range group.At {
-			text = append(text, names[p.Row*cols+p.Col])
+			text = append(text, names[size.Index(p)])
 		}
 	}
 	return text
@@ -191,9 +201,9 @@ func (g Glyphs) Legend(meanings []string) string {
 
 // Explain says how an observation is read; meanings are those of the glyphs, marks says what those of the cells and
 // surroundings formats stand for, rest what a cell without any is.
-func (l Look) Explain(rows, cols int, meanings []string, marks, rest string) string {
+func (l Look) Explain(size Size, meanings []string, marks, rest string) string {
 	coordinates := fmt.Sprintf("Positions are (row, column) pairs counted from zero: (0, 0) is the top left corner, "+
-		"(%d, %d) the bottom right one; the row grows downwards.", rows-1, cols-1)
+		"(%d, %d) the bottom right one; the row grows downwards.", size.Rows-1, size.Cols-1)
 	symbols := "The board is drawn with one symbol per cell. Symbols: " + l.Glyphs.Legend(meanings)
 	switch l.Format {
 	case "coord":
@@ -202,8 +212,8 @@ func (l Look) Explain(rows, cols int, meanings []string, marks, rest string) str
 		return coordinates + "\n" + symbols
 	case "cells":
 		return fmt.Sprintf("The %d x %d cells of the board are named row by row: %s. A mark stands before the cells "+
-			"that it says something about. Marks: %s; cells without a mark are %s", rows, cols, names[:rows*cols],
-			marks, rest)
+			"that it says something about. Marks: %s; cells without a mark are %s", size.Rows, size.Cols,
+			names[:size.Cells()], marks, rest)
 	case "surroundings":
 		return l.explainSurroundings(marks, rest)
 	default:

@@ -6,7 +6,7 @@ import (
 )
 
 func TestEmptyObjectsAreLeftOut(t *testing.T) {
-	got := Look{Format: "coord"}.Render(2, 3, nil, func() []Objects {
+	got := Look{Format: "coord"}.Render(Size{2, 3}, nil, func() []Objects {
 		return []Objects{{Label: "Boxes"}, {Label: "Player", At: []Pos{{1, 2}, {0, 0}}}, {Mark: '_', At: []Pos{{0, 1}}}}
 	})
 	if want := "Board size: 2 rows x 3 cols (zero-indexed).\nPlayer: (1, 2), (0, 0)"; got != want {
@@ -15,17 +15,17 @@ func TestEmptyObjectsAreLeftOut(t *testing.T) {
 }
 
 func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
-	got := Look{Format: "cells"}.Render(6, 7, nil, func() []Objects {
+	got := Look{Format: "cells"}.Render(Size{6, 7}, nil, func() []Objects {
 		return []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'},
 			{Mark: '#', At: []Pos{{3, 6}, {5, 6}}}}
 	})
 	if want := "#1f @G"; got != want { // cells 27 and 41, then 6
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := CheckSize("cells", 7, 9); err == nil || !strings.Contains(err.Error(), "62 cells, the board has 7 x 9") {
+	if err := CheckSize("cells", Size{7, 9}); err == nil || !strings.Contains(err.Error(), "62 cells, the board has 7 x 9") {
 		t.Error(err)
 	}
-	if CheckSize("cells", 6, 10) != nil || CheckSize("grid", 90, 90) != nil {
+	if CheckSize("cells", Size{6, 10}) != nil || CheckSize("grid", Size{90, 90}) != nil {
 		t.Error("a board that fits is refused")
 	}
 }
@@ -39,31 +39,31 @@ func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
 	look := Look{Format: "surroundings", View: 1, Blank: '#', Outside: '='}
 	// The player is in column 0: what lies to its left is beyond the edge. Its box is one up and two to the right;
 	// the box's targets lie one up and two left, two down and one left of that.
-	if got, want := look.Render(4, 4, nil, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
+	if got, want := look.Render(Size{4, 4}, nil, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	look.View = 0
 	alone := func() []Objects {
 		return []Objects{objects()[0], {Mark: '@', Role: Actor, At: []Pos{{3, 3}}}, {Mark: '_'}}
 	}
-	if got := look.Render(4, 4, nil, alone); got != "@.LL.OM" {
+	if got := look.Render(Size{4, 4}, nil, alone); got != "@.LL.OM" {
 		t.Errorf("a player without boxes: %q, want its own ways", got)
 	}
-	if err := CheckSize("surroundings", 13, 4); err == nil ||
+	if err := CheckSize("surroundings", Size{13, 4}); err == nil ||
 		!strings.Contains(err.Error(), "up to 12 x 12 cells, the board has 13 x 4") {
 		t.Error(err)
 	}
-	if CheckSize("surroundings", 12, 12) != nil {
+	if CheckSize("surroundings", Size{12, 12}) != nil {
 		t.Error("a board that fits is refused")
 	}
-	if text := look.Explain(4, 4, nil, "@: player", "walls"); !strings.Contains(text,
+	if text := look.Explain(Size{4, 4}, nil, "@: player", "walls"); !strings.Contains(text,
 		"@: player, #: walls, =: beyond the edge") {
 		t.Error(text)
 	}
 }
 
 func TestSeparator(t *testing.T) {
-	got := Look{Format: "grid", Glyphs: []rune("#√"), Separator: " "}.Render(2, 3,
+	got := Look{Format: "grid", Glyphs: []rune("#√"), Separator: " "}.Render(Size{2, 3},
 		func(cell int) int { return cell % 2 }, nil)
 	if want := "# √ #\n√ # √"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -73,7 +73,7 @@ func TestSeparator(t *testing.T) {
 func TestExplainNamesTheTrueCorner(t *testing.T) {
 	for format, want := range map[string][2]bool{"grid": {false, true}, "coord": {true, false},
 		"grid_coord": {true, true}} {
-		text := Look{Format: format, Glyphs: []rune("#")}.Explain(4, 7, []string{"wall"}, "", "")
+		text := Look{Format: format, Glyphs: []rune("#")}.Explain(Size{4, 7}, []string{"wall"}, "", "")
 		if strings.Contains(text, "(3, 6)") != want[0] || strings.Contains(text, "#: wall") != want[1] {
 			t.Errorf("%s: %s", format, text)
 		}

@@ -15,16 +15,13 @@ const (
 
 // appendSurroundings writes each actor's mark, its way from the first actor, and what lies around it, then the ways
 // to the aims: from the only actor, or from those that the first one moves.
-func (l Look) appendSurroundings(text []byte, rows, cols int, groups []Objects) []byte {
-	marks := make([]byte, rows*cols)
-	for i := range marks {
-		marks[i] = l.Blank
-	}
+func (l Look) appendSurroundings(text []byte, size Size, groups []Objects) []byte {
+	marks := slices.Repeat([]byte{l.Blank}, size.Cells())
 	ground := len(groups) - 1
 	for _, group := range append([]Objects{groups[ground]}, groups[:ground]...) {
 		for _, p := range group.At {
 			if group.Mark != 0 {
-				marks[p.Row*cols+p.Col] = group.Mark
+				marks[size.Index(p)] = group.Mark
 			}
 		}
 	}
@@ -49,7 +46,7 @@ func (l Look) appendSurroundings(text []byte, rows, cols int, groups []Objects) 
 		if i > 0 {
 			text = append(text, ' ')
 		}
-		put(marks[actor.Row*cols+actor.Col])
+		put(marks[size.Index(actor)])
 		if i > 0 {
 			down, right := way(actors[0], actor)
 			put(down, right)
@@ -58,10 +55,10 @@ func (l Look) appendSurroundings(text []byte, rows, cols int, groups []Objects) 
 			for col := actor.Col - l.View; col <= actor.Col+l.View; col++ {
 				switch p := (Pos{row, col}); {
 				case p == actor:
-				case row < 0 || row >= rows || col < 0 || col >= cols:
+				case !size.Inside(p):
 					put(l.Outside)
 				default:
-					put(marks[row*cols+col])
+					put(marks[size.Index(p)])
 				}
 			}
 		}

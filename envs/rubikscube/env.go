@@ -2,8 +2,7 @@ package rubikscube
 
 import (
 	"context"
-	"slices"
-	"strconv"
+	"fmt"
 
 	"gyre/envs"
 )
@@ -25,10 +24,9 @@ func init() {
 
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options *options
 	cube    cube
-	steps   int
-	running bool
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
@@ -39,8 +37,7 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 			g.cube.turn(rng.IntN(len(actionNames)))
 		}
 	}
-	g.steps, g.running = 0, true
-	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
+	return g.Begin(rules, actionNames), nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -52,47 +49,29 @@ func (g *game) Observe() envs.Observation {
 		}
 		text = append(text, '\n')
 	}
-	text = append(text, "Step: "...)
-	text = strconv.AppendInt(text, int64(g.steps), 10)
-	text = append(text, '/')
-	text = strconv.AppendInt(text, int64(g.options.MaxSteps), 10)
-	return envs.Observation{Text: string(text)}
+	return envs.Observation{Text: string(fmt.Appendf(text, "Step: %d/%d", g.Steps, g.options.MaxSteps))}
 }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	a := actionIndex(action)
+	a, err := g.Take(action)
 	if a < 0 {
-		return envs.Result{}, nil
+		return envs.Result{}, err
 	}
 	g.cube.turn(a)
-	g.steps++
-	r := envs.Result{Valid: true, Effective: true, Success: g.cube.solved()}
-	if r.Success {
-		r.Reward = 1
-	}
-	r.Done = r.Success || g.steps >= g.options.MaxSteps
-	g.running = !r.Done
-	return r, nil
+	solved := g.cube.solved()
+	return g.End(envs.Result{Reward: envs.Indicator(solved), Done: solved || g.Steps >= g.options.MaxSteps,
+		Success: solved, Valid: true, Effective: true})
 }
 
-func (g *game) actions() []string { return slices.Clone(actionNames) }
-
-func (g *game) instruction() string {
-	return "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is " +
-		"where does not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L " +
-		"left, R right, F front, B back. A letter with ' turns it counter-clockwise.\nEach face is shown as its " +
-		"upper row and its lower row. L, F, R and B are seen upright from outside; U is seen from above with F at " +
-		"its lower edge, D from below with F at its upper edge. Colours: W white, O orange, G green, R red, B blue, " +
-		"Y yellow."
-}
+const rules = "You hold a 2x2x2 Rubik's cube. Turn its faces until every face shows a single colour; which colour is " +
+	"where does not matter. A letter turns that face a quarter clockwise as seen from outside: U up, D down, L " +
+	"left, R right, F front, B back. A letter with ' turns it counter-clockwise.\nEach face is shown as its " +
+	"upper row and its lower row. L, F, R and B are seen upright from outside; U is seen from above with F at " +
+	"its lower edge, D from below with F at its upper edge. Colours: W white, O orange, G green, R red, B blue, " +
+	"Y yellow."
 
 // Solve returns a shortest solution.
-func (g *game) Solve() ([]string, bool) { return g.cube.solve() }
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
+func (g *game) Solve() ([]string, bool) {
+	way, ok := g.cube.solve()
+	return g.Names(way), ok
 }

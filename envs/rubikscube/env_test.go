@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestAgreesWithMagiccube(t *testing.T) {
 		}
 		c := solvedCube()
 		for _, name := range strings.Fields(row.Turns) {
-			c.turn(actionIndex(name))
+			c.turn(slices.Index(actionNames, name))
 		}
 		if string(c[:]) != row.Stickers {
 			t.Fatalf("%s: %s, magiccube has %s", row.Turns, c[:], row.Stickers)
@@ -123,7 +124,7 @@ func TestEpisode(t *testing.T) {
 	if _, err := g.Step(t.Context(), "U"); !errors.Is(err, envs.ErrNotRunning) {
 		t.Errorf("a turn after the end: %v", err)
 	}
-	g.cube, g.steps = solvedCube(), 0
+	g.cube, g.Steps = solvedCube(), 0
 	want := "Up (U): [W, W] [W, W]\nLeft (L): [O, O] [O, O]\nFront (F): [G, G] [G, G]\nRight (R): [R, R] [R, R]\n" +
 		"Back (B): [B, B] [B, B]\nDown (D): [Y, Y] [Y, Y]\nStep: 0/2"
 	if got := g.Observe().Text; got != want {

@@ -1,9 +1,9 @@
 package rubikscube
 
 import (
-	"slices"
-	"strings"
 	"sync"
+
+	"gyre/envs/grid"
 )
 
 // half is how far the search goes from either end: no state of the pocket cube is more than 14 quarter turns from
@@ -66,50 +66,35 @@ func (c *cube) key() key {
 }
 
 // solve finds a shortest list of actions.
-func (c cube) solve() ([]string, bool) {
-	type node struct {
-		cube   cube
-		parent int
-		action int
-	}
+func (c cube) solve() ([]int, bool) {
 	table := goals()
-	queue := []node{{cube: normalize(c), parent: -1}}
-	seen := map[key]struct{}{queue[0].cube.key(): {}}
-	levelEnd, depth := 1, 0
-	for head := 0; head < len(queue); head++ {
-		if head == levelEnd {
-			levelEnd, depth = len(queue), depth+1
-		}
-		n := queue[head].cube
-		if _, near := table[n.key()]; near {
-			var way []string
-			for i := head; i > 0; i = queue[i].parent {
-				way = append(way, actionNames[queue[i].action])
-			}
-			slices.Reverse(way)
-			for a := table[n.key()]; a >= 0; a = table[n.key()] {
-				way = append(way, actionNames[a])
-				n.turn(int(a))
-			}
-			return way, true
-		}
-		if depth == half {
-			continue
-		}
-		for _, a := range searched {
-			child := n
-			child.turn(a)
-			k := child.key()
-			if _, known := seen[k]; !known {
-				seen[k] = struct{}{}
-				queue = append(queue, node{child, head, a})
-			}
-		}
+	seen := map[key]struct{}{}
+	path, met, ok := grid.Search[cube]{
+		Moves: len(searched), Depth: half,
+		Move: func(c cube, move int) (cube, bool) {
+			c.turn(searched[move])
+			return c, true
+		},
+		Fresh: func(c cube) bool {
+			before := len(seen)
+			seen[c.key()] = struct{}{}
+			return len(seen) > before
+		},
+		Goal: func(c cube) bool {
+			_, near := table[c.key()]
+			return near
+		},
+	}.Path(normalize(c))
+	if !ok {
+		return nil, false // not a state of a real cube
 	}
-	return nil, false // not a state of a real cube
-}
-
-// actionIndex finds an action by its name.
-func actionIndex(name string) int {
-	return slices.IndexFunc(actionNames, func(n string) bool { return strings.EqualFold(n, name) })
+	var way []int
+	for _, move := range path {
+		way = append(way, searched[move])
+	}
+	for a := table[met.key()]; a >= 0; a = table[met.key()] {
+		way = append(way, int(a))
+		met.turn(int(a))
+	}
+	return way, true
 }

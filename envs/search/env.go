@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"gyre/envs"
@@ -50,7 +49,11 @@ type library struct {
 	questions []question
 }
 
-var libraries envs.Files[[3]string, library]
+// files are the options that a library follows from.
+type files struct {
+	problems, corpus string
+	instances        int
+}
 
 // own are documents and questions about islands that do not exist: nobody knows the answers without searching.
 //
@@ -108,8 +111,7 @@ func newGame(o *options) (*game, error) {
 	if o.Corpus != "" && o.Problems == "" {
 		return nil, errors.New("option problems: name a file of questions for the corpus")
 	}
-	shared, err := libraries.Get([3]string{o.Problems, o.Corpus, strconv.Itoa(o.Instances)},
-		[]string{o.Problems, o.Corpus}, o.open)
+	shared, err := envs.Shared(files{o.Problems, o.Corpus, o.Instances}, []string{o.Problems, o.Corpus}, o.open)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +128,7 @@ func newGame(o *options) (*game, error) {
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
-	n := int64(len(g.questions))
-	g.question = g.questions[(seed%n+n)%n]
+	g.question = envs.At(g.questions, seed)
 	g.shown = map[string]shown{}
 	return g.Begin(g.question.text), nil
 }

@@ -17,10 +17,10 @@ const (
 
 // board is the full state of a level: immovable cells, boxes, player.
 type board struct {
-	rows, cols int
-	cells      []cell // rows*cols, row-major
-	box        []bool // rows*cols
-	player     grid.Pos
+	grid.Size
+	cells  []cell // row by row
+	box    []bool
+	player grid.Pos
 }
 
 var (
@@ -28,40 +28,34 @@ var (
 	directions  = []grid.Pos{grid.Up, grid.Down, grid.Left, grid.Right}
 )
 
-func (b *board) clone() *board {
-	c := *b
-	c.cells, c.box = slices.Clone(b.cells), slices.Clone(b.box)
-	return &c
+// push is a copy of the board in which the box at from has come to to. What does not move is shared.
+func (b *board) push(from, to grid.Pos) *board {
+	after := *b
+	after.box = slices.Clone(b.box)
+	after.box[b.Index(from)], after.box[b.Index(to)] = false, true
+	return &after
 }
 
-func (b *board) index(p grid.Pos) int { return p.Row*b.cols + p.Col }
+func (b *board) boxAt(p grid.Pos) bool { return b.Inside(p) && b.box[b.Index(p)] }
 
-func (b *board) at(i int) grid.Pos { return grid.Pos{Row: i / b.cols, Col: i % b.cols} }
+// open says whether p is no wall, free whether a player or a box may enter it now.
+func (b *board) open(p grid.Pos) bool { return b.Inside(p) && b.cells[b.Index(p)] != wall }
+func (b *board) free(p grid.Pos) bool { return b.open(p) && !b.box[b.Index(p)] }
 
-func (b *board) inside(p grid.Pos) bool {
-	return p.Row >= 0 && p.Row < b.rows && p.Col >= 0 && p.Col < b.cols
-}
-
-// free says whether a player or a box may enter p.
-func (b *board) free(p grid.Pos) bool {
-	return b.inside(p) && b.cells[b.index(p)] != wall && !b.box[b.index(p)]
-}
-
-// move walks or pushes in a direction and says whether the player moved.
-func (b *board) move(d grid.Pos) bool {
+// move walks or pushes in a direction; ok is false, and the board the same, where neither is possible.
+func (b *board) move(d grid.Pos) (after *board, ok bool) {
 	next := b.player.Add(d)
-	if b.inside(next) && b.box[b.index(next)] {
-		beyond := next.Add(d)
-		if !b.free(beyond) {
-			return false
-		}
-		b.box[b.index(next)], b.box[b.index(beyond)] = false, true
+	switch beyond := next.Add(d); {
+	case b.boxAt(next) && b.free(beyond):
+		after = b.push(next, beyond)
+	case b.free(next):
+		walked := *b
+		after = &walked
+	default:
+		return b, false
 	}
-	if !b.free(next) {
-		return false
-	}
-	b.player = next
-	return true
+	after.player = next
+	return after, true
 }
 
 // boxes counts all boxes, onTarget those that are where they belong.
@@ -75,6 +69,19 @@ func (b *board) boxes() (all, onTarget int) {
 		}
 	}
 	return all, onTarget
+}
+
+// key identifies boxes and player on a fixed layout.
+func (b *board) key() string {
+	k := make([]byte, 0, 2*8)
+	put := func(i int) { k = append(k, byte(i>>8), byte(i)) }
+	put(b.Index(b.player))
+	for i, box := range b.box {
+		if box {
+			put(i)
+		}
+	}
+	return string(k)
 }
 
 // Indices of the glyphs, in the order of option glyphs.
@@ -93,7 +100,7 @@ var meanings = []string{"wall", "floor", "target", "box on a target", "box", "pl
 // glyph returns the index of the glyph that shows cell i.
 func (b *board) glyph(i int) int {
 	onTarget := b.cells[i] == target
-	switch player := b.index(b.player) == i; {
+	switch player := b.Index(b.player) == i; {
 	case player && onTarget:
 		return glyphPlayerOnTarget
 	case player:
@@ -107,9 +114,7 @@ func (b *board) glyph(i int) int {
 }
 
 // render draws the board.
-func (b *board) render(look grid.Look) string {
-	return look.Render(b.rows, b.cols, b.glyph, b.objects)
-}
+func (b *board) render(look grid.Look) string { return look.Render(b.Size, b.glyph, b.objects) }
 
 // The marks of the cells and surroundings formats are those of level files, but for the floor's.
 const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player " +
@@ -120,27 +125,18 @@ func (b *board) objects() []grid.Objects {
 	list := []grid.Objects{{Label: "Targets", Mark: '.', Role: grid.Aim}, {Label: "Boxes", Mark: '$', Role: grid.Actor},
 		{Label: "Boxes on target", Mark: '*', Role: grid.Actor}, {Label: "Player", Mark: '@', Role: grid.Actor},
 		{Label: "Player on target", Mark: '+', Role: grid.Actor}, {Mark: '_'}}
+	lines := [...]int{glyphBox: 1, glyphBoxOnTarget: 2, glyphPlayer: 3, glyphPlayerOnTarget: 4}
 	for i, c := range b.cells {
+		add := func(line int) { list[line].At = append(list[line].At, b.At(i)) }
 		if c != wall {
-			list[5].At = append(list[5].At, b.at(i))
+			add(len(list) - 1)
 		}
 		if c == target {
-			list[0].At = append(list[0].At, b.at(i))
+			add(0)
 		}
-		line := 0
-		switch b.glyph(i) {
-		case glyphBox:
-			line = 1
-		case glyphBoxOnTarget:
-			line = 2
-		case glyphPlayer:
-			line = 3
-		case glyphPlayerOnTarget:
-			line = 4
-		default:
-			continue
+		if line := lines[b.glyph(i)]; line > 0 {
+			add(line)
 		}
-		list[line].At = append(list[line].At, b.at(i))
 	}
 	return list
 }

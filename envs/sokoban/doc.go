@@ -3,12 +3,4 @@
 // Levels are made backwards from the solved state (as gym-sokoban does), so each has a solution, or are read from text
 // in the usual XSB characters, for instance the Boxoban level files. Rewards: -0.1 per action, +1 when a box comes onto
 // a target, -1 when one leaves, +10 when all are there; the action that finishes a one-box level earns 10.9.
-//
-//	board.go     the state and its rules
-//	generate.go  topology, placement, the player's last walk
-//	reverse.go   the search for the hardest state by pulling boxes away from their targets
-//	level.go     levels from text and files
-//	solve.go     shortest solutions
-//	options.go   options and tags
-//	env.go       the environment
 package sokoban

@@ -2,9 +2,8 @@ package sokoban
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"gyre/envs"
 	"gyre/envs/grid"
@@ -16,28 +15,78 @@ const (
 	rewardSolved = 10.0
 )
 
+// options are the settings of a Sokoban environment.
+type options struct {
+	Size        [2]int   `option:"size,dim_room" range:"[4,100]" doc:"rows and columns of generated levels, outer wall included"`
+	Boxes       int      `option:"boxes,num_boxes" range:"[1,)" doc:"boxes of generated levels"`
+	SearchDepth int      `option:"search_depth" range:"[2,1000000]" doc:"moves that the generator may go back from the solved state"`
+	MaxSteps    int      `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
+	Observation string   `option:"observation,observation_format" oneof:"grid,coord,grid_coord,cells,surroundings" doc:"how a board is shown"`
+	View        int      `option:"view" range:"[0,11]" doc:"cells on each side that surroundings shows"`
+	Actions     []string `option:"actions,action_lookup" doc:"names of the moves up, down, left and right"`
+	Separator   string   `option:"separator" doc:"text between the cells of a row, and of surroundings"`
+	Glyphs      string   `option:"glyphs" doc:"wall, floor, target, box on target, box, player, player on target"`
+	Level       []string `option:"level" doc:"play this one level: its rows, in XSB characters"`
+	Levels      string   `option:"levels" doc:"play the levels of this file (Boxoban text or JSON Lines)"`
+}
+
+func init() {
+	spec := func(tag, doc string, words int, set func(*options)) envs.Spec {
+		return envs.Spec{
+			Tag: tag, Type: "sokoban", Doc: doc, MaxActions: 10, MaxReplyWords: words,
+			NewOptions: func() any {
+				o := &options{
+					Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", View: 1,
+					Glyphs: "#_O√XPS", Actions: actionNames,
+				}
+				set(o)
+				return o
+			},
+			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
+		}
+	}
+	same := func(*options) {}
+	envs.Register(
+		spec("sokoban", "6x6 board, one box, drawn as a grid", 100, same),
+		spec("SimpleSokoban", "6x6 board, one box, drawn as a grid (RAGEN's name)", 100, same),
+		spec("CoordSokoban", "6x6 board, one box, coordinates and grid", 120,
+			func(o *options) { o.Observation = "grid_coord" }),
+		spec("LargerSokoban", "8x8 board, two boxes, drawn as a grid", 100, func(o *options) {
+			o.Size, o.Boxes, o.SearchDepth = [2]int{8, 8}, 2, 10
+		}),
+		spec("SokobanDifferentGridVocab", "6x6 board, one box, drawn with other symbols", 100, func(o *options) {
+			o.SearchDepth, o.Glyphs = 30, "W.GCBA@"
+		}),
+	)
+}
+
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options *options
 	look    grid.Look
 	levels  []*board // fixed levels; nil = generated ones
 	board   *board
-	placed  int // boxes on targets
-	steps   int
-	running bool
+	placed  int   // boxes on targets
 	plan    []int // of the solution found last, what is still to be done; empty when the player went another way
 }
 
 func newGame(o *options) (*game, error) {
-	if err := o.check(); err != nil {
+	g := &game{options: o}
+	var err error
+	switch {
+	case o.Level != nil && o.Levels != "":
+		err = errors.New("options level and levels exclude each other: keep one")
+	case o.Level == nil && o.Levels == "":
+		err = grid.CheckSize(o.Observation, grid.Size{Rows: o.Size[0], Cols: o.Size[1]})
+	}
+	if err = errors.Join(grid.CheckActions(o.Actions, actionNames), err); err != nil {
 		return nil, err
 	}
-	glyphs, err := grid.ParseGlyphs(o.Glyphs, meanings)
+	g.look, err = grid.NewLook(o.Observation, o.Glyphs, meanings, o.Separator, o.View, '#', '#')
 	if err != nil {
 		return nil, err
 	}
-	g := &game{options: o, look: grid.Look{Format: o.Observation, Glyphs: glyphs, Separator: o.Separator,
-		View: o.View, Blank: '#', Outside: '#'}}
 	switch {
 	case o.Level != nil:
 		level, err := parseLevel(o.Level)
@@ -47,11 +96,11 @@ func newGame(o *options) (*game, error) {
 		g.levels = []*board{level}
 	case o.Levels != "":
 		if g.levels, err = readLevels(o.Levels); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("option levels: %w", err)
 		}
 	}
 	for _, level := range g.levels {
-		if err := grid.CheckSize(o.Observation, level.rows, level.cols); err != nil {
+		if err := grid.CheckSize(o.Observation, level.Size); err != nil {
 			return nil, err
 		}
 	}
@@ -59,8 +108,8 @@ func newGame(o *options) (*game, error) {
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
-	if n := int64(len(g.levels)); n > 0 {
-		g.board = g.levels[(seed%n+n)%n].clone()
+	if g.levels != nil {
+		g.board = envs.At(g.levels, seed)
 	} else {
 		b, _, err := generate(seed, g.options.Size[0], g.options.Size[1], g.options.Boxes, g.options.SearchDepth)
 		if err != nil {
@@ -69,32 +118,30 @@ func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 		g.board = b
 	}
 	_, g.placed = g.board.boxes()
-	g.steps, g.running, g.plan = 0, true, nil
-	return envs.Start{Instruction: g.instruction(), Actions: g.actions()}, nil
+	g.plan = nil
+	return g.Begin("You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; "+
+		"walking into a box pushes it one cell further, but only if the cell behind it is free of walls and other "+
+		"boxes. Boxes cannot be pulled and walls cannot be entered, so think before a box ends up in a corner.\n"+
+		g.look.Explain(g.board.Size, meanings, marks, "walls"), g.options.Actions), nil
 }
 
-func (g *game) Observe() envs.Observation {
-	return envs.Observation{Text: g.board.render(g.look)}
-}
+func (g *game) Observe() envs.Observation { return envs.Observation{Text: g.board.render(g.look)} }
 
 // Board implements envs.Pictured.
 func (g *game) Board() string { return g.board.render(g.look.Board()) }
 
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	a := slices.IndexFunc(g.options.Actions, func(name string) bool { return strings.EqualFold(name, action) })
+	a, err := g.Take(action)
 	if a < 0 {
-		return envs.Result{}, nil
+		return envs.Result{}, err
 	}
 	if len(g.plan) > 0 && g.plan[0] == a {
 		g.plan = g.plan[1:]
 	} else {
 		g.plan = nil
 	}
-	moved := g.board.move(directions[a])
-	g.steps++
+	var moved bool
+	g.board, moved = g.board.move(directions[a])
 	all, placed := g.board.boxes()
 	r := envs.Result{Reward: rewardAction, Valid: true, Effective: moved, Success: placed == all}
 	switch {
@@ -107,39 +154,18 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 		r.Reward += rewardSolved
 	}
 	g.placed = placed
-	r.Done = r.Success || g.steps >= g.options.MaxSteps
+	r.Done = r.Success || g.Steps >= g.options.MaxSteps
 	r.Info = map[string]float64{"boxes_on_target": float64(placed)}
-	g.running = !r.Done
-	return r, nil
-}
-
-func (g *game) actions() []string { return slices.Clone(g.options.Actions) }
-
-func (g *game) instruction() string {
-	return "You play Sokoban. Bring every box onto a target. You move one cell up, down, left or right; walking into " +
-		"a box pushes it one cell further, but only if the cell behind it is free of walls and other boxes. Boxes " +
-		"cannot be pulled and walls cannot be entered, so think before a box ends up in a corner.\n" +
-		g.look.Explain(g.board.rows, g.board.cols, meanings, marks, "walls")
+	return g.End(r)
 }
 
 // Solve returns a shortest solution. Who follows it pays for one search: what is left of a shortest solution is the
 // one that a search from there would find, since both are the first in the order of the directions.
-func (g *game) Solve() ([]string, bool) {
+func (g *game) Solve() (_ []string, ok bool) {
 	if len(g.plan) == 0 {
-		way, ok := g.board.solve()
-		if !ok {
+		if g.plan, ok = g.board.solve(); !ok {
 			return nil, false
 		}
-		g.plan = way
 	}
-	names := make([]string, len(g.plan))
-	for i, a := range g.plan {
-		names[i] = g.options.Actions[a]
-	}
-	return names, true
-}
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
+	return g.Names(g.plan), true
 }

@@ -106,12 +106,13 @@ func TestRenderFormats(t *testing.T) {
 	if got, want := g.Observe().Text, "WWWWWW\nW@B..W\nW..C.W\nWWWWWW"; got != want {
 		t.Errorf("other glyphs:\n%s\nwant\n%s", got, want)
 	}
-	if text := g.instruction(); !strings.Contains(text, "W: wall, .: floor, G: target") ||
+	start, err := g.Reset(t.Context(), 1, 0)
+	if text := start.Instruction; err != nil || !strings.Contains(text, "W: wall, .: floor, G: target") ||
 		strings.Contains(text, "#: wall") {
 		t.Errorf("the legend does not show the glyphs in use: %s", text)
 	}
-	text := play(t, map[string]any{"level": level, "observation": "coord"}).instruction()
-	if !strings.Contains(text, "(3, 5)") || strings.Contains(text, "wall,") {
+	start, err = play(t, map[string]any{"level": level, "observation": "coord"}).Reset(t.Context(), 1, 0)
+	if text := start.Instruction; err != nil || !strings.Contains(text, "(3, 5)") || strings.Contains(text, "wall,") {
 		t.Errorf("coordinates are explained wrongly: %s", text)
 	}
 }
@@ -122,9 +123,10 @@ func TestOtherNamesAndSeparator(t *testing.T) {
 	if got, want := g.Observe().Text, "# # # # #\n# P X O #\n# # # # #"; got != want {
 		t.Errorf("drawn as\n%s\nwant\n%s", got, want)
 	}
-	if way, ok := g.Solve(); !ok || len(way) != 1 || way[0] != "4" ||
-		!slices.Equal(g.actions(), []string{"1", "2", "3", "4"}) {
-		t.Errorf("the expert says %v of %v", way, g.actions())
+	start, err := g.Reset(t.Context(), 1, 0)
+	if way, ok := g.Solve(); err != nil || !ok || len(way) != 1 || way[0] != "4" ||
+		!slices.Equal(start.Actions, []string{"1", "2", "3", "4"}) {
+		t.Errorf("the expert says %v of %v", way, start.Actions)
 	}
 	if r, err := g.Step(t.Context(), "Right"); err != nil || r.Valid {
 		t.Errorf("the default name: %+v, %v", r, err)
@@ -154,9 +156,9 @@ func TestTags(t *testing.T) {
 			t.Fatal(err)
 		}
 		boxes, _ := env.(*game).board.boxes()
-		if env.(*game).board.rows != want.rows || boxes != want.boxes || spec.MaxActions != want.actions ||
+		if env.(*game).board.Rows != want.rows || boxes != want.boxes || spec.MaxActions != want.actions ||
 			!strings.Contains(env.Observe().Text, want.contains) {
-			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.rows, boxes, spec.MaxActions,
+			t.Errorf("%s: %d rows, %d boxes, %d actions:\n%s", tag, env.(*game).board.Rows, boxes, spec.MaxActions,
 				env.Observe().Text)
 		}
 	}

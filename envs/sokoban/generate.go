@@ -3,6 +3,7 @@ package sokoban
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"gyre/envs"
 	"gyre/envs/grid"
@@ -43,7 +44,7 @@ func generate(seed int64, rows, cols, boxes, depth int) (*board, int, error) {
 // tryGenerate returns nil if the generator's state yields no level.
 func tryGenerate(rng *rand.Rand, rows, cols, boxes, depth int) (*board, int) {
 	for range levelTries {
-		b := &board{rows: rows, cols: cols, cells: carve(rng, rows, cols), box: make([]bool, rows*cols)}
+		b := &board{Size: grid.Size{Rows: rows, Cols: cols}, cells: carve(rng, rows, cols), box: make([]bool, rows*cols)}
 		if !place(rng, b, boxes) {
 			return nil, 0
 		}
@@ -91,11 +92,10 @@ func place(rng *rand.Rand, b *board, boxes int) bool {
 	}
 	take := func() int {
 		k := rng.IntN(len(free))
-		i := free[k]
-		free = append(free[:k], free[k+1:]...)
-		return i
+		defer func() { free = slices.Delete(free, k, k+1) }()
+		return free[k]
 	}
-	b.player = b.at(take())
+	b.player = b.At(take())
 	for range boxes {
 		i := take()
 		b.cells[i], b.box[i] = target, true

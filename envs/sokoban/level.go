@@ -1,7 +1,6 @@
 package sokoban
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,34 +22,35 @@ const (
 
 // parseLevel reads a level from rows of text. Short rows are filled up with wall.
 func parseLevel(rows []string) (*board, error) {
-	b := &board{rows: len(rows)}
+	b := &board{}
+	b.Rows = len(rows)
 	for _, row := range rows {
-		b.cols = max(b.cols, len([]rune(row)))
+		b.Cols = max(b.Cols, len([]rune(row)))
 	}
-	if b.rows*b.cols == 0 || b.rows*b.cols > 1<<16 {
-		return nil, fmt.Errorf("a level of %d rows and %d columns: expected 1 to 65536 cells", b.rows, b.cols)
+	if b.Cells() == 0 || b.Cells() > 1<<16 {
+		return nil, fmt.Errorf("a level of %d rows and %d columns: expected 1 to 65536 cells", b.Rows, b.Cols)
 	}
-	b.cells, b.box = make([]cell, b.rows*b.cols), make([]bool, b.rows*b.cols)
+	b.cells, b.box = make([]cell, b.Cells()), make([]bool, b.Cells())
 	players, targets := 0, 0
 	for r, row := range rows {
 		for c, char := range []rune(row) {
-			i := r*b.cols + c
+			p := grid.Pos{Row: r, Col: c}
 			is := func(set string) bool { return strings.ContainsRune(set, char) }
 			switch {
 			case is(textWalls):
 				continue
 			case is(textTargets), is(textPlaced), is(textArrived):
-				b.cells[i] = target
+				b.cells[b.Index(p)] = target
 				targets++
 			case is(textFloors), is(textBoxes), is(textPlayers):
-				b.cells[i] = floor
+				b.cells[b.Index(p)] = floor
 			default:
 				return nil, fmt.Errorf("level row %d, column %d: unknown character %q (XSB: # wall, @ player, + "+
 					"player on target, $ box, * box on target, . target, space floor)", r, c, char)
 			}
-			b.box[i] = is(textBoxes) || is(textPlaced)
+			b.box[b.Index(p)] = is(textBoxes) || is(textPlaced)
 			if is(textPlayers) || is(textArrived) {
-				b.player = grid.Pos{Row: r, Col: c}
+				b.player = p
 				players++
 			}
 		}
@@ -70,13 +70,11 @@ func parseLevel(rows []string) (*board, error) {
 
 // readLevels reads a file of levels: Boxoban's text ("; name" before each level, blank lines between), or JSON Lines of
 // {"rows": ["####", …]}.
-func readLevels(path string) ([]*board, error) {
-	file, err := os.Open(path)
+func readLevels(path string) (levels []*board, err error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("option levels: %w", err)
+		return nil, err
 	}
-	defer file.Close()
-	var levels []*board
 	var rows []string
 	first := 1 // line at which rows starts
 	finish := func() error {
@@ -85,46 +83,38 @@ func readLevels(path string) ([]*board, error) {
 		}
 		b, err := parseLevel(rows)
 		if err != nil {
-			return fmt.Errorf("option levels: %s, level %d at line %d: %w", path, len(levels), first, err)
+			return fmt.Errorf("%s, level %d at line %d: %w", path, len(levels), first, err)
 		}
 		levels, rows = append(levels, b), nil
 		return nil
 	}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimRight(lines.Text(), "\r")
+	lines := strings.Split(string(text)+"\n\n", "\n") // a blank line ends the last level too
+	for n, line := range lines {
+		line = strings.TrimRight(line, "\r")
+		if len(rows) == 0 {
+			first = n + 1
+		}
 		switch {
 		case strings.HasPrefix(line, "{"):
 			var level struct{ Rows []string }
 			if err := json.Unmarshal([]byte(line), &level); err != nil {
-				return nil, fmt.Errorf("option levels: %s, line %d: expected {\"rows\": [\"…\"]}: %w", path, n, err)
+				return nil, fmt.Errorf("%s, line %d: expected {\"rows\": [\"…\"]}: %w", path, n+1, err)
 			}
-			rows, first = level.Rows, n
-			if len(rows) == 0 {
-				return nil, fmt.Errorf("option levels: %s, line %d: no rows in this object", path, n)
+			if rows, first = level.Rows, n+1; len(rows) == 0 {
+				return nil, fmt.Errorf("%s, line %d: no rows in this object", path, n+1)
 			}
 			err = finish()
 		case strings.HasPrefix(line, ";") || strings.TrimSpace(line) == "":
 			err = finish()
 		default:
-			if len(rows) == 0 {
-				first = n
-			}
 			rows = append(rows, line)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("option levels: %s: %w", path, err)
-	}
-	if err := finish(); err != nil {
-		return nil, err
-	}
 	if len(levels) == 0 {
-		return nil, fmt.Errorf("option levels: %s holds no level", path)
+		return nil, fmt.Errorf("%s holds no level", path)
 	}
 	return levels, nil
 }

@@ -77,8 +77,8 @@ func TestBoxobanLevels(t *testing.T) {
 		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
-		if all, _ := g.board.boxes(); all != 4 || g.board.rows != 10 || g.board.cols != 10 {
-			t.Fatalf("level %d: %d boxes on %dx%d cells", seed, all, g.board.rows, g.board.cols)
+		if all, _ := g.board.boxes(); all != 4 || g.board.Rows != 10 || g.board.Cols != 10 {
+			t.Fatalf("level %d: %d boxes on %dx%d cells", seed, all, g.board.Rows, g.board.Cols)
 		}
 		way, ok := g.Solve()
 		if !ok {

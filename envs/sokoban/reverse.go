@@ -1,6 +1,10 @@
 package sokoban
 
-import "gyre/envs/grid"
+import (
+	"slices"
+
+	"gyre/envs/grid"
+)
 
 // maxExplored bounds the states of one reverse search.
 const maxExplored = 300_000
@@ -29,7 +33,7 @@ func pullApart(solved *board, depth int) (*board, int) {
 	s := &reverseSearch{explored: map[string]struct{}{}, score: -1}
 	for i, box := range solved.box {
 		if box {
-			s.homes = append(s.homes, solved.at(i))
+			s.homes = append(s.homes, solved.At(i))
 		}
 	}
 	s.visit(pulled{board: solved, at: s.homes, last: -1}, depth)
@@ -63,7 +67,7 @@ func (s *reverseSearch) rate(n pulled) {
 	distance, covered := 0, false
 	for i, home := range s.homes {
 		distance += n.at[i].Distance(home)
-		covered = covered || n.board.box[n.board.index(home)] || n.board.player == home
+		covered = covered || n.board.boxAt(home) || n.board.player == home
 	}
 	score := n.swaps * distance
 	if covered {
@@ -76,42 +80,23 @@ func (s *reverseSearch) rate(n pulled) {
 
 // pull steps in a direction and drags along a box that stands right behind. Nodes share what a move does not change.
 func (n pulled) pull(d grid.Pos) (pulled, bool) {
-	to, behind := n.board.player.Add(d), n.board.player.Sub(d)
+	player := n.board.player
+	to, behind := player.Add(d), player.Sub(d)
 	if !n.board.free(to) {
 		return n, false
 	}
-	child := n
-	b := *n.board
-	child.board = &b
-	b.player = to
-	if n.board.inside(behind) && n.board.box[b.index(behind)] {
-		b = *n.board.clone()
-		b.player = to
-		b.box[b.index(behind)], b.box[b.index(n.board.player)] = false, true
-		child.at = append([]grid.Pos(nil), n.at...)
-		for i, p := range n.at {
-			if p != behind {
-				continue
-			}
-			child.at[i] = n.board.player
-			if n.last != i {
-				child.last = i
-				child.swaps++
-			}
+	walked := *n.board
+	n.board = &walked
+	if walked.boxAt(behind) {
+		n.board = walked.push(behind, player)
+		i := slices.Index(n.at, behind)
+		n.at = slices.Clone(n.at)
+		n.at[i] = player
+		if n.last != i {
+			n.last = i
+			n.swaps++
 		}
 	}
-	return child, true
-}
-
-// key identifies boxes and player on a fixed layout.
-func (b *board) key() string {
-	k := make([]byte, 0, 2*8)
-	put := func(i int) { k = append(k, byte(i>>8), byte(i)) }
-	put(b.index(b.player))
-	for i, box := range b.box {
-		if box {
-			put(i)
-		}
-	}
-	return string(k)
+	n.board.player = to
+	return n, true
 }

@@ -20,9 +20,9 @@ func TestSolutionsAreShortest(t *testing.T) {
 		if again, _ := b.solve(); !slices.Equal(solution, again) {
 			t.Fatalf("seed %d: %v, then %v", seed, solution, again)
 		}
-		replay := b.clone()
+		replay, moved := b, true
 		for _, action := range solution {
-			if !replay.move(directions[action]) {
+			if replay, moved = replay.move(directions[action]); !moved {
 				t.Fatalf("seed %d: %s of %v moves nothing", seed, actionNames[action], solution)
 			}
 		}
@@ -42,8 +42,7 @@ func shortest(b *board) int {
 		var next []*board
 		for _, state := range frontier {
 			for _, d := range directions {
-				child := state.clone()
-				child.move(d)
+				child, _ := state.move(d)
 				if seen[child.key()] {
 					continue
 				}
@@ -90,7 +89,7 @@ func TestSolveFourBoxes(t *testing.T) {
 	}
 	solution, _ := b.solve()
 	for _, action := range solution {
-		b.move(directions[action])
+		b, _ = b.move(directions[action])
 	}
 	if all, placed := b.boxes(); placed != all {
 		t.Errorf("%v places %d of %d boxes", solution, placed, all)
@@ -104,7 +103,7 @@ func TestRememberedSolution(t *testing.T) {
 		if _, err := g.Reset(t.Context(), seed, 0); err != nil {
 			t.Fatal(err)
 		}
-		for step := 0; g.running; step++ {
+		for step := 0; g.Running(); step++ {
 			fresh, solvable := g.board.solve()
 			got, ok := g.Solve()
 			want := make([]string, len(fresh))

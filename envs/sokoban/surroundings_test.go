@@ -43,7 +43,7 @@ func TestSurroundingsAgreeWithTheGrid(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if !drawn.running {
+			if !drawn.Running() {
 				break
 			}
 		}

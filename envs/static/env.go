@@ -32,28 +32,25 @@ func init() {
 
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options   *options
 	form      form
 	questions []question
 	question  question
 	attempt   int
 	outcome   string // of the latest answer
-	running   bool
 }
 
 func newGame(o *options) (*game, error) {
 	f := forms[o.Form]
 	questions, err := f.questions(o.Form, o.Problems)
-	if err != nil {
-		return nil, err
-	}
-	return &game{options: o, form: f, questions: questions}, nil
+	return &game{options: o, form: f, questions: questions}, err
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.question = g.questions[envs.Rand("static", seed).IntN(len(g.questions))]
-	g.attempt, g.outcome, g.running = 0, "", true
-	return envs.Start{Instruction: g.instruction()}, nil
+	g.attempt, g.outcome = 0, ""
+	return g.Begin("Answer the question. "+g.form.asks, nil), nil
 }
 
 func (g *game) Observe() envs.Observation {
@@ -66,11 +63,8 @@ func (g *game) Observe() envs.Observation {
 // Step takes an answer. A wrong one may be followed by another, which earns half as much; an empty one is not an
 // answer.
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
-	if strings.TrimSpace(action) == "" {
-		return envs.Result{}, nil
+	if _, err := g.Take(action); err != nil || strings.TrimSpace(action) == "" {
+		return envs.Result{}, err
 	}
 	r := envs.Result{Valid: true, Effective: true, Success: g.form.right(action, g.question.gold),
 		Components: []envs.Component{{Name: "correctness"}}}
@@ -82,27 +76,8 @@ func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
 	g.attempt++
 	r.Info = map[string]float64{"attempts": float64(g.attempt)}
 	r.Done = r.Success || g.attempt >= g.options.Attempts
-	g.running = !r.Done
-	return r, nil
-}
-
-func (g *game) instruction() string {
-	text := "Answer the question. "
-	switch g.options.Form {
-	case "gsm8k":
-		text += "The answer is a number."
-	case "mmlu":
-		text += "The answer is the letter of a choice."
-	default:
-		text += "Give the answer alone, without its derivation."
-	}
-	return text
+	return g.End(r)
 }
 
 // Solve gives the answer.
-func (g *game) Solve() ([]string, bool) { return []string{g.question.gold}, g.running }
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
-}
+func (g *game) Solve() ([]string, bool) { return []string{g.question.gold}, g.Running() }

@@ -23,16 +23,18 @@ var own embed.FS
 // question is a question and its answer.
 type question struct{ text, gold string }
 
-// form is how a data set writes its rows, and when an answer is right.
+// form is how a data set writes its rows, what its answers are, and when one is right.
 type form struct {
 	read  func(row map[string]any) (question, error)
+	asks  string
 	right func(answer, gold string) bool
 }
 
 var forms = map[string]form{
-	"metamathqa": {readMetaMath, sameText},
-	"gsm8k":      {readGSM, sameNumber},
-	"mmlu":       {readMMLU, sameChoice},
+	"metamathqa": {after("query", "response", dataset.MetaMathMark), "Give the answer alone, without its derivation.",
+		sameText},
+	"gsm8k": {after("question", "answer", "####"), "The answer is a number.", sameNumber},
+	"mmlu":  {readMMLU, "The answer is the letter of a choice.", sameChoice},
 }
 
 // questions reads a file of a form, or our own.
@@ -52,28 +54,24 @@ func column(row map[string]any, name string) (string, error) {
 	return text, nil
 }
 
-// after reads a row whose answer follows a mark at the end of its solution.
-func after(row map[string]any, ask, solution, mark string) (question, error) {
-	text, err := column(row, ask)
-	if err != nil {
-		return question{}, err
+// after reads rows whose answer follows a mark at the end of its solution.
+func after(ask, solution, mark string) func(row map[string]any) (question, error) {
+	return func(row map[string]any) (question, error) {
+		text, err := column(row, ask)
+		if err != nil {
+			return question{}, err
+		}
+		reasoned, err := column(row, solution)
+		if err != nil {
+			return question{}, err
+		}
+		i := strings.LastIndex(reasoned, mark)
+		if i < 0 || strings.TrimSpace(reasoned[i+len(mark):]) == "" {
+			return question{}, fmt.Errorf("expected an answer after %q in column %q", mark, solution)
+		}
+		return question{text, strings.TrimSpace(reasoned[i+len(mark):])}, nil
 	}
-	reasoned, err := column(row, solution)
-	if err != nil {
-		return question{}, err
-	}
-	i := strings.LastIndex(reasoned, mark)
-	if i < 0 || strings.TrimSpace(reasoned[i+len(mark):]) == "" {
-		return question{}, fmt.Errorf("expected an answer after %q in column %q", mark, solution)
-	}
-	return question{text, strings.TrimSpace(reasoned[i+len(mark):])}, nil
 }
-
-func readMetaMath(row map[string]any) (question, error) {
-	return after(row, "query", "response", dataset.MetaMathMark)
-}
-
-func readGSM(row map[string]any) (question, error) { return after(row, "question", "answer", "####") }
 
 func readMMLU(row map[string]any) (question, error) {
 	text, err := column(row, "question")

@@ -2,14 +2,67 @@ package sudoku
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gyre/envs"
 )
 
+// options are the settings of the game.
+type options struct {
+	Size       int     `option:"size,grid_size" doc:"rows and columns of generated puzzles: 4, 9 or 16"`
+	Difficulty string  `option:"difficulty" oneof:"easy,medium,hard" doc:"share of empty cells: 40, 50 or 60 %"`
+	Blanks     int     `option:"blanks" range:"[0,)" doc:"number of empty cells; 0: as difficulty says"`
+	Unique     bool    `option:"unique" doc:"generated puzzles have a single solution"`
+	Puzzles    string  `option:"puzzles" doc:"play the puzzles of this file, chosen by the seed"`
+	MaxSteps   int     `option:"max_steps" range:"[1,)" doc:"actions after which the game ends unsolved"`
+	Format     string  `option:"observation,render_format" oneof:"simple,detailed,with_feedback" doc:"how the grid is shown"`
+	Conflicts  bool    `option:"show_conflicts" doc:"feedback names what a move clashes with"`
+	Numbers    bool    `option:"show_valid_numbers" doc:"feedback names the numbers that a cell may hold"`
+	Candidates bool    `option:"show_candidates" doc:"name what every empty cell may hold, however many they are"`
+	Correct    float64 `option:"correct_reward" doc:"reward of a number that the solution has there"`
+	Legal      float64 `option:"legal_reward" doc:"reward of another number that breaks no rule yet"`
+	Invalid    float64 `option:"invalid_penalty" doc:"reward of a move that cannot be made"`
+	Completion float64 `option:"completion_bonus" doc:"added to the reward of the move that solves the puzzle"`
+}
+
+// shares are the percentages of empty cells.
+var shares = map[string]int{"easy": 40, "medium": 50, "hard": 60}
+
+// blanks is the number of cells to empty.
+func (o *options) blanks() int {
+	if o.Blanks > 0 {
+		return o.Blanks
+	}
+	return o.Size * o.Size * shares[o.Difficulty] / 100
+}
+
+func init() {
+	spec := func(tag, doc string, size int, difficulty string, actions int) envs.Spec {
+		return envs.Spec{
+			Tag: tag, Type: "sudoku", Doc: doc, MaxActions: actions, MaxReplyWords: 150,
+			NewOptions: func() any {
+				return &options{
+					Size: size, Difficulty: difficulty, Unique: true, MaxSteps: 81, Format: "with_feedback",
+					Conflicts: true, Numbers: true,
+					Correct: 1, Legal: 0.5, Invalid: -0.1, Completion: 10,
+				}
+			},
+			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
+		}
+	}
+	envs.Register(
+		spec("SimpleSudoku", "9x9 grid, 32 empty cells, one number per action", 9, "easy", 20),
+		spec("MediumSudoku", "9x9 grid, 40 empty cells, one number per action", 9, "medium", 30),
+		spec("MiniSudoku", "4x4 grid, 6 empty cells, one number per action", 4, "easy", 10),
+	)
+}
+
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options  *options
 	pairs    []pair // of a file; nil = generated puzzles
 	grid     *grid
@@ -17,63 +70,62 @@ type game struct {
 	fixed    []bool // cells that the puzzle gives
 	initial  int
 	earned   []float64 // what each cell has paid
-	steps    int
-	feedback string // on the latest move
-	running  bool
+	feedback string    // on the latest move
 }
 
 func newGame(o *options) (*game, error) {
-	if err := o.check(); err != nil {
-		return nil, err
+	var problems []error
+	if o.Size != 4 && o.Size != 9 && o.Size != 16 {
+		problems = append(problems, fmt.Errorf("option size: expected 4, 9 or 16, got %d", o.Size))
+	}
+	if o.Blanks > o.Size*o.Size {
+		problems = append(problems, fmt.Errorf("option blanks: expected 0 to %d, got %d", o.Size*o.Size, o.Blanks))
 	}
 	g := &game{options: o}
-	if o.Puzzles != "" {
+	if problems == nil && o.Puzzles != "" {
 		var err error
-		if g.pairs, err = readPuzzles(o.Puzzles); err != nil {
-			return nil, err
-		}
+		g.pairs, err = readPuzzles(o.Puzzles)
+		return g, err
 	}
-	return g, nil
+	return g, errors.Join(problems...)
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
-	if n := int64(len(g.pairs)); n > 0 {
-		p := g.pairs[(seed%n+n)%n]
-		g.grid, g.solution = newGrid(p.puzzle.n), p.solution
-		g.grid.copyFrom(p.puzzle)
+	var p pair
+	var err error
+	if g.pairs != nil {
+		p = envs.At(g.pairs, seed)
+		p.puzzle = p.puzzle.clone()
 	} else {
-		puzzle, solution, err := generate(envs.Rand("sudoku", seed), g.options.Size, g.options.blanks(),
-			g.options.Unique)
-		if err != nil {
-			return envs.Start{}, err
-		}
-		g.grid, g.solution = puzzle, solution
+		p, err = generate(envs.Rand("sudoku", seed), g.options.Size, g.options.blanks(), g.options.Unique)
 	}
+	if err != nil {
+		return envs.Start{}, err
+	}
+	g.grid, g.solution = p.puzzle, p.solution
 	g.fixed, g.earned = make([]bool, len(g.grid.cells)), make([]float64, len(g.grid.cells))
 	for i, v := range g.grid.cells {
 		g.fixed[i] = v != 0
 	}
 	g.initial = len(g.fixed) - g.grid.empty()
-	g.steps, g.feedback, g.running = 0, "", true
-	return envs.Start{Instruction: g.instruction()}, nil
+	g.feedback = ""
+	return g.Begin(g.instruction(), nil), nil
 }
 
 // Step writes one number. Whatever the move, it counts as a step.
 func (g *game) Step(_ context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
+	if _, err := g.Take(action); err != nil {
+		return envs.Result{}, err
 	}
-	g.steps++
 	r := g.place(action)
 	r.Success = g.grid.empty() == 0 // clashing numbers are never written
 	if r.Success {
 		r.Reward += g.options.Completion
 		g.feedback = "Solved."
 	}
-	r.Done = r.Success || g.steps >= g.options.MaxSteps
+	r.Done = r.Success || g.Steps >= g.options.MaxSteps
 	r.Info = map[string]float64{"final_cells_left": float64(g.grid.empty())}
-	g.running = !r.Done
-	return r, nil
+	return g.End(r)
 }
 
 func (g *game) place(action string) envs.Result {
@@ -98,10 +150,6 @@ func (g *game) place(action string) envs.Result {
 		g.feedback = fmt.Sprintf("Row %d, column %d holds %d already.", m.row, m.col, v)
 		return refuse
 	}
-	old := g.grid.cells[i]
-	if old != 0 {
-		g.grid.erase(i)
-	}
 	if open := g.grid.open(i); open>>v&1 == 0 {
 		g.feedback = fmt.Sprintf("%d cannot stand at row %d, column %d.", v, m.row, m.col)
 		if g.options.Conflicts {
@@ -109,9 +157,6 @@ func (g *game) place(action string) envs.Result {
 		}
 		if g.options.Numbers {
 			g.feedback += " Valid numbers there: " + list(open) + "."
-		}
-		if old != 0 {
-			g.grid.set(i, old)
 		}
 		return refuse
 	}
@@ -140,41 +185,23 @@ func (g *game) instruction() string {
 		"dot an empty cell."
 }
 
-// Solve writes the solution's numbers, wrong ones replaced as soon as their place allows it.
+// Solve writes the solution's numbers, wrong ones replaced as soon as their place allows it. Numbers in each other's
+// place cannot be swapped.
 func (g *game) Solve() ([]string, bool) {
-	work := newGrid(g.grid.n)
-	work.copyFrom(g.grid)
+	work := g.grid.clone()
 	var actions []string
 	for changed := true; changed; {
 		changed = false
 		for i, v := range g.solution.cells {
-			if work.cells[i] == v {
-				continue
+			if work.cells[i] != v && work.open(i)>>v&1 == 1 {
+				work.set(i, v)
+				actions = append(actions, fmt.Sprintf("place %d at row %d col %d", v, i/work.n+1, i%work.n+1))
+				changed = true
 			}
-			old := work.cells[i]
-			if old != 0 {
-				work.erase(i)
-			}
-			if work.open(i)>>v&1 == 0 {
-				if old != 0 {
-					work.set(i, old)
-				}
-				continue
-			}
-			work.set(i, v)
-			actions = append(actions, move{i/work.n + 1, i%work.n + 1, int(v)}.String())
-			changed = true
 		}
 	}
-	for i, v := range g.solution.cells {
-		if work.cells[i] != v { // numbers in each other's place cannot be swapped
-			return nil, false
-		}
+	if !slices.Equal(work.cells, g.solution.cells) {
+		return nil, false
 	}
 	return actions, true
-}
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
 }

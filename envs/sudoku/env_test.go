@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +56,7 @@ func solutions(g *grid, limit int) int {
 			if len(g.clashes(i, v)) == 0 {
 				g.set(i, v)
 				count += solutions(g, limit-count)
-				g.erase(i)
+				g.set(i, 0)
 			}
 		}
 		return count
@@ -169,10 +170,10 @@ func TestRewardsAndFeedback(t *testing.T) {
 		{"place 7 at row 1 col 2", -0.1, false, false, "from 1 to 4"},
 		{"2 at (1, 1)", -0.1, true, false, "initial cell"},
 		{"(1,2,4)", -0.1, true, false, "clashes with its row and its column and its box. Valid numbers there: 2, 3."},
-		{move{1, 2, int(wrong)}.String(), 0.5, true, true, "Placed"},
-		{move{1, 2, int(wrong)}.String(), -0.1, true, false, "already"},
-		{move{1, 2, int(right)}.String(), 0.5, true, true, "Placed"}, // 1 in all for this cell
-		{move{1, 2, int(wrong)}.String(), 0, true, true, "Placed"},
+		{fmt.Sprintf("place %d at row 1 col 2", wrong), 0.5, true, true, "Placed"},
+		{fmt.Sprintf("place %d at row 1 col 2", wrong), -0.1, true, false, "already"},
+		{fmt.Sprintf("place %d at row 1 col 2", right), 0.5, true, true, "Placed"}, // 1 in all for this cell
+		{fmt.Sprintf("place %d at row 1 col 2", wrong), 0, true, true, "Placed"},
 	} {
 		r, err := g.Step(t.Context(), step.action)
 		if err != nil || r.Reward != step.reward || r.Valid != step.valid || r.Effective != step.effective || r.Done ||

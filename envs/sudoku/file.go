@@ -2,7 +2,6 @@ package sudoku
 
 import (
 	"fmt"
-	"math/bits"
 
 	"gyre/envs"
 )
@@ -10,8 +9,8 @@ import (
 // pair is a puzzle of a file and its solution.
 type pair struct{ puzzle, solution *grid }
 
-// readPuzzles reads a file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row
-// or, as reasoning-gym writes them, in its "metadata".
+// readPuzzles reads a file of {"puzzle": [[…]]} with 0 for empty cells, at the top of a row or, as reasoning-gym writes
+// them, in its "metadata".
 func readPuzzles(path string) ([]pair, error) {
 	type row struct {
 		Puzzle   [][]int
@@ -46,19 +45,9 @@ func readPuzzle(rows [][]int) (pair, error) {
 			puzzle.set(i, int8(v))
 		}
 	}
-	solution := newGrid(n)
-	solution.copyFrom(puzzle)
+	solution := puzzle.clone()
 	if budget := fillBudget; puzzle.empty() == 0 || !solution.complete(&budget) || budget < 0 {
 		return pair{}, fmt.Errorf("the puzzle has no empty cell or no solution could be found")
 	}
 	return pair{puzzle, solution}, nil
-}
-
-// numbers lists the members of a set of bits.
-func numbers(set uint32) []int {
-	var list []int
-	for ; set != 0; set &= set - 1 {
-		list = append(list, bits.TrailingZeros32(set))
-	}
-	return list
 }

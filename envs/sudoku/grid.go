@@ -1,13 +1,16 @@
 package sudoku
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // grid is a square of n×n cells, n = box×box; 0 is an empty cell. It knows which numbers each row, column and box
 // holds.
 type grid struct {
-	n, box            int
-	cells             []int8 // n*n, row by row
-	rows, cols, boxes []uint32
+	n, box int
+	cells  []int8   // row by row
+	held   []uint32 // numbers as bits: of the n rows, then of the columns, then of the boxes
 }
 
 func newGrid(n int) *grid {
@@ -15,67 +18,52 @@ func newGrid(n int) *grid {
 	for box*box < n {
 		box++
 	}
-	g := &grid{n: n, box: box, cells: make([]int8, n*n)}
-	sets := make([]uint32, 3*n)
-	g.rows, g.cols, g.boxes = sets[:n], sets[n:2*n], sets[2*n:]
-	return g
+	return &grid{n: n, box: box, cells: make([]int8, n*n), held: make([]uint32, 3*n)}
+}
+
+func (g *grid) clone() *grid {
+	return &grid{g.n, g.box, slices.Clone(g.cells), slices.Clone(g.held)}
 }
 
 // copyFrom makes g equal to a grid of its size.
 func (g *grid) copyFrom(o *grid) {
 	copy(g.cells, o.cells)
-	copy(g.rows, o.rows)
-	copy(g.cols, o.cols)
-	copy(g.boxes, o.boxes)
+	copy(g.held, o.held)
 }
 
-func (g *grid) boxOf(i int) int { return i/g.n/g.box*g.box + i%g.n/g.box }
+// units are the places in held of a cell's row, column and box.
+func (g *grid) units(i int) (row, col, box int) {
+	row, col = i/g.n, i%g.n
+	return row, g.n + col, 2*g.n + row/g.box*g.box + col/g.box
+}
 
-// set writes a number that may stand there into an empty cell.
+// set writes a number that may stand there, 0 for none, in the place of what the cell holds. Bit 0 of held means nothing.
 func (g *grid) set(i int, v int8) {
+	row, col, box := g.units(i)
+	change := uint32(1)<<v ^ uint32(1)<<g.cells[i]
+	g.held[row] ^= change
+	g.held[col] ^= change
+	g.held[box] ^= change
 	g.cells[i] = v
-	g.flip(i, v)
 }
 
-func (g *grid) erase(i int) {
-	g.flip(i, g.cells[i])
-	g.cells[i] = 0
-}
-
-func (g *grid) flip(i int, v int8) {
-	bit := uint32(1) << v
-	g.rows[i/g.n] ^= bit
-	g.cols[i%g.n] ^= bit
-	g.boxes[g.boxOf(i)] ^= bit
-}
-
-// open is the set of numbers, as bits, that may stand in an empty cell.
+// open is the set of numbers, as bits, that may stand in a cell in the place of what it holds.
 func (g *grid) open(i int) uint32 {
+	row, col, box := g.units(i)
 	all := uint32(1)<<(g.n+1) - 2
-	return all &^ (g.rows[i/g.n] | g.cols[i%g.n] | g.boxes[g.boxOf(i)])
+	return all &^ ((g.held[row] | g.held[col] | g.held[box]) &^ (1 << g.cells[i]))
 }
 
 // clashes names the units of cell i that hold v in another cell.
 func (g *grid) clashes(i int, v int8) []string {
-	var row, col, box bool
-	for j, w := range g.cells {
-		if w != v || j == i {
-			continue
-		}
-		row = row || j/g.n == i/g.n
-		col = col || j%g.n == i%g.n
-		box = box || g.boxOf(j) == g.boxOf(i)
-	}
-	var units []string
-	for _, u := range []struct {
-		clash bool
-		name  string
-	}{{row, "row"}, {col, "column"}, {box, "box"}} {
-		if u.clash {
-			units = append(units, u.name)
+	row, col, box := g.units(i)
+	var names []string
+	for k, unit := range []int{row, col, box} {
+		if g.held[unit]>>v&1 == 1 {
+			names = append(names, []string{"row", "column", "box"}[k])
 		}
 	}
-	return units
+	return names
 }
 
 func (g *grid) empty() int {
@@ -103,4 +91,13 @@ func (g *grid) tightest() (cell int, open uint32) {
 		}
 	}
 	return cell, open
+}
+
+// numbers lists the members of a set of bits.
+func numbers(set uint32) []int8 {
+	var list []int8
+	for ; set != 0; set &= set - 1 {
+		list = append(list, int8(bits.TrailingZeros32(set)))
+	}
+	return list
 }

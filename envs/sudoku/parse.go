@@ -37,7 +37,3 @@ func parseMove(text string) (move, bool) {
 	}
 	return move{}, false
 }
-
-func (m move) String() string {
-	return "place " + strconv.Itoa(m.value) + " at row " + strconv.Itoa(m.row) + " col " + strconv.Itoa(m.col)
-}

@@ -2,7 +2,6 @@ package sudoku
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -37,21 +36,24 @@ func (g *game) Observe() envs.Observation {
 	}
 	total := len(g.grid.cells)
 	text = fmt.Appendf(text, "\nProgress: %d/%d cells filled (%d initial, %d placed)\nSteps: %d/%d",
-		total-empty, total, g.initial, total-empty-g.initial, g.steps, g.options.MaxSteps)
+		total-empty, total, g.initial, total-empty-g.initial, g.Steps, g.options.MaxSteps)
 	return envs.Observation{Text: string(text)}
 }
 
 // list prints a set of numbers.
 func list(set uint32) string {
-	members := numbers(set)
-	if len(members) == 0 {
+	if set == 0 {
 		return "none"
 	}
-	words := make([]string, len(members))
-	for i, v := range members {
-		words[i] = strconv.Itoa(v)
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers(set)), "[]"), " ", ", ")
+}
+
+// appendCell writes a number, or a dot for an empty cell, to the right of its width.
+func appendCell(text []byte, v int8, width int) []byte {
+	if v == 0 {
+		return fmt.Appendf(text, "%*s", width, ".")
 	}
-	return strings.Join(words, ", ")
+	return fmt.Appendf(text, "%*d", width, v)
 }
 
 // drawPlain writes numbers and dots.
@@ -63,11 +65,7 @@ func (g *game) drawPlain(text []byte) []byte {
 		case i > 0:
 			text = append(text, '\n')
 		}
-		if v == 0 {
-			text = append(text, '.')
-		} else {
-			text = strconv.AppendInt(text, int64(v), 10)
-		}
+		text = appendCell(text, v, 1)
 	}
 	return text
 }
@@ -92,17 +90,7 @@ func (g *game) draw(text []byte) []byte {
 		if g.fixed[i] {
 			left, right = '[', ']'
 		}
-		text = append(text, left)
-		start := len(text)
-		if v == 0 {
-			text = append(text, '.')
-		} else {
-			text = strconv.AppendInt(text, int64(v), 10)
-		}
-		for len(text)-start < width { // numbers stand to the right
-			text = slices.Insert(text, start, ' ')
-		}
-		text = append(text, right)
+		text = append(appendCell(append(text, left), v, width), right)
 	}
 	return text
 }

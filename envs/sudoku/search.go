@@ -2,8 +2,8 @@ package sudoku
 
 import (
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
+	"slices"
 )
 
 // fill completes the grid at random and says whether it could. Each cell takes its open numbers in random order, the
@@ -16,20 +16,15 @@ func (g *grid) fill(rng *rand.Rand, budget *int) bool {
 	if *budget--; *budget < 0 {
 		return false
 	}
-	for open != 0 {
-		skip := rng.IntN(bits.OnesCount32(open))
-		rest := open
-		for range skip {
-			rest &= rest - 1
-		}
-		v := bits.TrailingZeros32(rest)
-		open &^= 1 << v
-		g.set(i, int8(v))
+	for choices := numbers(open); len(choices) > 0; {
+		k := rng.IntN(len(choices))
+		g.set(i, choices[k])
 		if g.fill(rng, budget) {
 			return true
 		}
-		g.erase(i)
+		choices = slices.Delete(choices, k, k+1)
 	}
+	g.set(i, 0)
 	return false
 }
 
@@ -43,13 +38,13 @@ func (g *grid) complete(budget *int) bool {
 	if *budget--; *budget < 0 {
 		return true
 	}
-	for ; open != 0; open &= open - 1 {
-		g.set(i, int8(bits.TrailingZeros32(open)))
+	for _, v := range numbers(open) {
+		g.set(i, v)
 		if g.complete(budget) {
 			return true
 		}
-		g.erase(i)
 	}
+	g.set(i, 0)
 	return false
 }
 
@@ -59,22 +54,22 @@ const (
 	openBudget = 400    // cells per question whether a solution is the only one
 )
 
-// make draws a full grid and empties blanks of its cells. With unique, only cells whose number the others still force.
-func generate(rng *rand.Rand, n, blanks int, unique bool) (puzzle, solution *grid, err error) {
+// generate draws a full grid and empties blanks of its cells. With unique, only cells whose number the others still
+// force.
+func generate(rng *rand.Rand, n, blanks int, unique bool) (pair, error) {
 	for range grids {
-		solution = newGrid(n)
+		solution := newGrid(n)
 		if budget := fillBudget; !solution.fill(rng, &budget) {
 			continue
 		}
-		puzzle, scratch := newGrid(n), newGrid(n)
-		puzzle.copyFrom(solution)
+		puzzle, scratch := solution.clone(), newGrid(n)
 		left := blanks
 		for _, i := range rng.Perm(n * n) {
 			if left == 0 {
 				break
 			}
 			v := puzzle.cells[i]
-			puzzle.erase(i)
+			puzzle.set(i, 0)
 			if unique && puzzle.otherThan(i, v, scratch) {
 				puzzle.set(i, v)
 				continue
@@ -82,19 +77,18 @@ func generate(rng *rand.Rand, n, blanks int, unique bool) (puzzle, solution *gri
 			left--
 		}
 		if left == 0 {
-			return puzzle, solution, nil
+			return pair{puzzle, solution}, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("no %dx%d puzzle with %d empty cells and a single solution in %d grids: lower blanks "+
-		"or set unique = false",
-		n, n, blanks, grids)
+	return pair{}, fmt.Errorf("no %dx%d puzzle with %d empty cells and a single solution in %d grids: lower blanks or "+
+		"set unique = false", n, n, blanks, grids)
 }
 
 // otherThan says whether the puzzle has a solution with another number than v in the empty cell i.
 func (g *grid) otherThan(i int, v int8, scratch *grid) bool {
-	for open := g.open(i) &^ (1 << v); open != 0; open &= open - 1 {
+	for _, other := range numbers(g.open(i) &^ (1 << v)) {
 		scratch.copyFrom(g)
-		scratch.set(i, int8(bits.TrailingZeros32(open)))
+		scratch.set(i, other)
 		if budget := openBudget; scratch.complete(&budget) {
 			return true
 		}
