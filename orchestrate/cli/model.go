@@ -201,9 +201,9 @@ func modelConvert(c *cli.Context) error {
 	for _, note := range done.Notes {
 		fmt.Fprintln(c.App.ErrWriter, "note:", note)
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s\n", target, done.Config.Family,
+	fmt.Fprintf(c.App.Writer, "%s: %s, %.1f M parameters as %v, from %s tensors\n", target, done.Config.Family,
 		float64(done.Parameters)/1e6, done.Config.DType,
-		done.KindsText())
+		done.Stored)
 	return nil
 }
 

@@ -2,9 +2,6 @@ package bpe
 
 import (
 	"cmp"
-	"container/heap"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,36 +17,38 @@ func Train(texts []string, vocabSize int, specials []string) ([]byte, error) {
 		return nil, fmt.Errorf("vocabulary size is %d, expected %d (256 bytes and the special tokens) to %d", vocabSize,
 			smallest, maxTokens)
 	}
-	tr := &trainer{pairs: map[uint64]*pairCount{}}
+	tr := &trainer{pairs: map[[2]int32]*pairCount{}}
+	var added []AddedToken
 	for i, s := range specials {
 		if s == "" || slices.Contains(specials[:i], s) {
 			return nil, fmt.Errorf("special token %d is %q: expected different, non-empty ones", i, s)
 		}
 		tr.tokens = append(tr.tokens, s)
+		added = append(added, AddedToken{ID: int32(i), Content: s, Special: true})
 	}
-	first := int32(len(specials))
 	for b := range 256 {
 		tr.tokens = append(tr.tokens, string(byteToRune[b]))
 	}
-	tr.count(texts, first)
+	tr.count(texts, int32(len(specials)))
 	merges := tr.learn(vocabSize, len(specials))
-	return tr.file(merges, specials)
+	pipeline := Pipelines["qwen2"]
+	pipeline.PostProcessor = nil
+	return pipeline.File(tr.tokens, merges, added)
 }
 
-// pairCount is a pair of tokens, how often it occurs, and where it may.
+// pairCount is how often a pair of neighbouring tokens occurs, and the words where it may.
 type pairCount struct {
-	a, b  int32
+	pair  [2]int32
 	count int
 	words map[int]struct{}
-	queue int // the count under which it stands in the queue
+	never bool // it would spell a special token
 }
 
 type trainer struct {
-	tokens []string // by id, spelled
-	words  [][]int32
-	counts []int
-	pairs  map[uint64]*pairCount
-	queue  pairQueue
+	tokens []string  // by id, spelled
+	words  [][]int32 // the different words of the texts
+	counts []int     // of each word
+	pairs  map[[2]int32]*pairCount
 }
 
 // count splits texts into words and counts words and pairs.
@@ -65,162 +64,84 @@ func (tr *trainer) count(texts []string, firstByte int32) {
 			ids[j] = firstByte + int32(w[j])
 		}
 		tr.words, tr.counts = append(tr.words, ids), append(tr.counts, seen[w])
-		for j := 1; j < len(ids); j++ {
-			tr.change(ids[j-1], ids[j], i, seen[w])
+		tr.recount(i, 1)
+	}
+}
+
+// recount adds a word's pairs to the counts, times sign.
+func (tr *trainer) recount(word, sign int) {
+	ids := tr.words[word]
+	for i := 1; i < len(ids); i++ {
+		key := [2]int32{ids[i-1], ids[i]}
+		p := tr.pairs[key]
+		if p == nil {
+			p = &pairCount{pair: key, words: map[int]struct{}{}}
+			tr.pairs[key] = p
+		}
+		p.words[word] = struct{}{}
+		if p.count += sign * tr.counts[word]; p.count == 0 {
+			delete(tr.pairs, key)
 		}
 	}
-	for _, p := range tr.pairs {
-		p.queue = p.count
-		tr.queue = append(tr.queue, queued{p, p.count})
-	}
-	heap.Init(&tr.queue)
 }
 
-// change adds by to the count of a pair in word.
-func (tr *trainer) change(a, b int32, word, by int) *pairCount {
-	p := tr.pairs[pairKey(a, b)]
-	if p == nil {
-		p = &pairCount{a: a, b: b, words: map[int]struct{}{}}
-		tr.pairs[pairKey(a, b)] = p
-	}
-	p.count += by
-	if by > 0 {
-		p.words[word] = struct{}{}
-	}
-	return p
-}
-
-// learn merges the most frequent pair until the vocabulary is full. The ids below specials are never made.
-func (tr *trainer) learn(vocabSize, specials int) (merges [][2]string) {
+// learn merges the most frequent pair until the vocabulary is full. The ids below specials are never made: text must
+// not be able to spell a special token.
+func (tr *trainer) learn(vocabSize, specials int) (merges []string) {
 	known := map[string]int32{}
 	for id, token := range tr.tokens {
 		known[token] = int32(id)
 	}
-	for len(tr.tokens) < vocabSize && len(tr.queue) > 0 {
-		top := heap.Pop(&tr.queue).(queued)
-		p := top.pair
-		if p.queue != top.count { // an older entry
-			continue
-		}
-		if p.count != top.count {
-			tr.enqueue(p)
-			continue
-		}
-		if p.count < 2 {
+	for len(tr.tokens) < vocabSize {
+		p := tr.mostFrequent()
+		if p == nil || p.count < 2 {
 			break
 		}
-		a, b := tr.tokens[p.a], tr.tokens[p.b]
+		a, b := tr.tokens[p.pair[0]], tr.tokens[p.pair[1]]
 		id, ok := known[a+b]
+		if ok && int(id) < specials {
+			p.never = true
+			continue
+		}
 		if !ok {
 			id = int32(len(tr.tokens))
 			tr.tokens = append(tr.tokens, a+b)
 			known[a+b] = id
-		} else if int(id) < specials {
-			p.queue = 0 // text must not be able to spell a special token
-			continue
 		}
-		merges = append(merges, [2]string{a, b})
+		merges = append(merges, a+" "+b)
 		tr.merge(p, id)
 	}
 	return merges
 }
 
-func (tr *trainer) enqueue(p *pairCount) {
-	p.queue = p.count
-	if p.count > 0 {
-		heap.Push(&tr.queue, queued{p, p.count})
+// mostFrequent is the pair that occurs most often; of equals, the one with the smaller ids.
+func (tr *trainer) mostFrequent() (best *pairCount) {
+	for _, p := range tr.pairs {
+		if p.never {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(p.count, best.count), slices.Compare(best.pair[:], p.pair[:])) > 0 {
+			best = p
+		}
 	}
+	return best
 }
 
-// merge replaces the pair by id in every word that has it, and recounts the pairs around.
+// merge replaces the pair by id in every word that has it.
 func (tr *trainer) merge(p *pairCount, id int32) {
-	touched := map[*pairCount]struct{}{}
 	for w := range p.words {
-		word, n := tr.words[w], tr.counts[w]
-		out := word[:0:0]
+		tr.recount(w, -1)
+		word := tr.words[w]
+		out := word[:0]
 		for i := 0; i < len(word); i++ {
-			if i+1 < len(word) && word[i] == p.a && word[i+1] == p.b {
+			if i+1 < len(word) && word[i] == p.pair[0] && word[i+1] == p.pair[1] {
 				out = append(out, id)
 				i++
 			} else {
 				out = append(out, word[i])
 			}
 		}
-		if len(out) == len(word) {
-			continue
-		}
-		for i := 1; i < len(word); i++ {
-			tr.change(word[i-1], word[i], w, -n)
-		}
-		for i := 1; i < len(out); i++ {
-			touched[tr.change(out[i-1], out[i], w, n)] = struct{}{}
-		}
 		tr.words[w] = out
+		tr.recount(w, 1)
 	}
-	for q := range touched {
-		if q.count != q.queue {
-			tr.enqueue(q)
-		}
-	}
-}
-
-// file writes the tokenizer.json.
-func (tr *trainer) file(merges [][2]string, specials []string) ([]byte, error) {
-	type object = map[string]any
-	vocab := make(object, len(tr.tokens))
-	for id, token := range tr.tokens {
-		if _, twice := vocab[token]; twice {
-			return nil, fmt.Errorf("special token %q is also the spelling of a byte: expected another one", token)
-		}
-		vocab[token] = id
-	}
-	added := []object{}
-	for id, s := range specials {
-		added = append(added, object{"id": id, "content": s, "single_word": false, "lstrip": false, "rstrip": false,
-			"normalized": false, "special": true})
-	}
-	if merges == nil {
-		merges = [][2]string{}
-	}
-	byteLevel := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}
-	split := object{"type": "Split", "pattern": object{"Regex": patternQwen2}, "behavior": "Isolated", "invert": false}
-	data, err := json.MarshalIndent(object{
-		"version": "1.0", "truncation": nil, "padding": nil,
-		"added_tokens":   added,
-		"normalizer":     object{"type": "NFC"},
-		"pre_tokenizer":  object{"type": "Sequence", "pretokenizers": []object{split, byteLevel}},
-		"post_processor": nil,
-		"decoder":        byteLevel,
-		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
-			"end_of_word_suffix": nil,
-			"fuse_unk":           false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab,
-			"merges": merges},
-	}, "", " ")
-	if err != nil {
-		return nil, errors.Join(errors.New("cannot write tokenizer.json"), err)
-	}
-	return data, nil
-}
-
-// queued is a pair with its count at the time.
-type queued struct {
-	pair  *pairCount
-	count int
-}
-
-// pairQueue pops the most frequent pair; of equals the one with the smaller ids.
-type pairQueue []queued
-
-func (q pairQueue) Len() int      { return len(q) }
-func (q pairQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q pairQueue) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[j].count, q[i].count), cmp.Compare(q[i].pair.a, q[j].pair.a), cmp.Compare(q[i].pair.b,
-		q[j].pair.b)) < 0
-}
-func (q *pairQueue) Push(x any) { *q = append(*q, x.(queued)) }
-func (q *pairQueue) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return last
 }

@@ -5,11 +5,8 @@ package convert
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
@@ -20,7 +17,7 @@ import (
 type Summary struct {
 	Config     hf.Config
 	Parameters int64
-	Kinds      map[string]int // tensors of each stored type
+	Stored     string // the types of the tensors that were read: "float32 × 61, Q4_1 × 210"
 	Notes      []string
 }
 
@@ -71,15 +68,12 @@ func fromGGUF(source, dir string, dtype *weights.DType) (Summary, error) {
 		return Summary{}, err
 	}
 	s, err := write(m, dir, dtype)
-	if err != nil {
-		return Summary{}, err
-	}
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			return Summary{}, err
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
 		}
 	}
-	return s, nil
+	return s, err
 }
 
 // write stores the model's tensors as dtype; nil keeps the type of its configuration.
@@ -88,12 +82,12 @@ func write(m *hf.Model, dir string, dtype *weights.DType) (Summary, error) {
 	if dtype != nil {
 		c.DType = *dtype
 	}
-	s := Summary{Config: c, Parameters: c.Count(c.Head), Kinds: map[string]int{}, Notes: m.Notes}
 	var scratch []byte
 	var list []weights.Source
+	var read []*weights.Tensor
 	for _, e := range m.Entries {
 		if e.Tensor != nil {
-			s.Kinds[e.Tensor.Kind()]++
+			read = append(read, e.Tensor)
 		}
 		list = append(list, weights.Source{Name: e.Name, DType: c.DType, Shape: e.Shape, Fill: func(dst []byte) error {
 			if e.Tensor == nil { // a value head that starts from zero
@@ -105,14 +99,6 @@ func write(m *hf.Model, dir string, dtype *weights.DType) (Summary, error) {
 			return err
 		}})
 	}
+	s := Summary{Config: c, Parameters: c.Count(c.Head), Stored: kindsText(countKinds(read)), Notes: m.Notes}
 	return s, hf.Save(dir, c, list, hf.ShardSize)
-}
-
-// KindsText names the stored types with their number of tensors: "61 float32, 210 Q4_1".
-func (s Summary) KindsText() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(s.Kinds)) {
-		parts = append(parts, fmt.Sprintf("%d %s", s.Kinds[name], name))
-	}
-	return strings.Join(parts, ", ") + " tensors"
 }

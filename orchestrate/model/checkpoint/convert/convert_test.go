@@ -170,16 +170,16 @@ func TestUnsupportedGGUF(t *testing.T) {
 		"llama.block_count is missing":     func(m weights.Metadata) { delete(m, "llama.block_count") },
 		"llama.rope.dimension_count is 2":  func(m weights.Metadata) { m["llama.rope.dimension_count"] = int64(2) },
 		"num_attention_heads":              func(m weights.Metadata) { m["llama.attention.head_count"] = int64(-4) },
-		"hidden_size: expected an integer": func(m weights.Metadata) { m["llama.embedding_length"] = 1.5 },
+		"hidden_size: expected int64":      func(m weights.Metadata) { m["llama.embedding_length"] = 1.5 },
 		"rope_freqs.weight[2] is":          func(m weights.Metadata) { m["llama.rope.freq_base"] = 1e4 },
 		`tokenizer.ggml.model "llama"`:     func(m weights.Metadata) { m["tokenizer.ggml.model"] = "llama" },
 		`tokenizer.ggml.pre "chatglm"`:     func(m weights.Metadata) { m["tokenizer.ggml.pre"] = "chatglm" },
-		"has 2 entries, the embedding has": func(m weights.Metadata) { m["tokenizer.ggml.tokens"] = []any{"a", "b"} },
+		"has 2 entries, the embedding has": func(m weights.Metadata) { m["tokenizer.ggml.tokens"] = []string{"a", "b"} },
 		"outside the vocabulary":           func(m weights.Metadata) { m["tokenizer.ggml.eos_token_id"] = int64(99) },
-		"tokenizer.ggml.merges is missing": func(m weights.Metadata) { m["tokenizer.ggml.merges"] = []any{int64(1)} },
-		"token_type has 1 entries":         func(m weights.Metadata) { m["tokenizer.ggml.token_type"] = []any{int64(1)} },
+		"tokenizer.ggml.merges is missing": func(m weights.Metadata) { m["tokenizer.ggml.merges"] = []int64{1} },
+		"token_type has 1 entries":         func(m weights.Metadata) { m["tokenizer.ggml.token_type"] = []int64{1} },
 		`token "a" appears twice`: func(m weights.Metadata) {
-			list := slices.Clone(m["tokenizer.ggml.tokens"].([]any))
+			list := slices.Clone(m["tokenizer.ggml.tokens"].([]string))
 			list[1] = "a"
 			m["tokenizer.ggml.tokens"] = list
 		},

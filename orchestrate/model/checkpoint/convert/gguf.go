@@ -20,11 +20,9 @@ import (
 var (
 	rootNames  = map[string]string{"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 	blockNames = map[string]string{"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
-		"attn_k": "self_attn.k_proj",
-		"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-		"attn_k_norm": "self_attn.k_norm",
-		"ffn_norm":    "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-		"ffn_down": "mlp.down_proj"}
+		"attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+		"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
+		"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 )
 
 // ropeFactors is the tensor in which GGUF keeps what Llama 3's rotary scaling comes to.
@@ -106,10 +104,21 @@ func unpermute(t *weights.Tensor, heads, headDim int64) {
 	}
 }
 
+// configKeys are metadata keys, after the architecture, and those of config.json; requiredKeys have no default.
+var (
+	configKeys = map[string]string{"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
+		"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
+		"attention.head_count": "num_attention_heads", "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+		"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+		"rope.freq_base": "rope_theta"}
+	requiredKeys = []string{"block_count", "context_length", "embedding_length", "feed_forward_length",
+		"attention.head_count", "attention.layer_norm_rms_epsilon"}
+)
+
 // readConfig translates the metadata into a config.json and lets package hf judge it, so that the same rules hold for
 // both.
 func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Config, error) {
-	arch, _ := m.Text("general.architecture")
+	arch, _ := m["general.architecture"].(string)
 	if arch != "llama" && arch != "qwen2" && arch != "qwen3" {
 		return hf.Config{}, fmt.Errorf("general.architecture %q is not supported: expected llama, qwen2 or qwen3", arch)
 	}
@@ -117,44 +126,32 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 	if embedding == nil || len(embedding.Shape) != 2 {
 		return hf.Config{}, errors.New("no matrix token_embd.weight")
 	}
-	config := map[string]any{"model_type": arch, "vocab_size": embedding.Shape[0], "bos_token_id": nil,
-		"eos_token_id":        nil,
+	config := map[string]any{"model_type": arch, "vocab_size": embedding.Shape[0],
 		"tie_word_embeddings": byName["output.weight"] == nil,
-		"attention_bias":      byName["blk.0.attn_q.bias"] != nil, "mlp_bias": byName["blk.0.ffn_up.bias"] != nil}
-	for from, to := range map[string]string{"block_count": "num_hidden_layers",
-		"context_length":   "max_position_embeddings",
-		"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
-		"attention.head_count":             "num_attention_heads",
-		"attention.layer_norm_rms_epsilon": "rms_norm_eps"} {
-		v, ok := m.Number(arch + "." + from)
-		if !ok {
-			return hf.Config{}, fmt.Errorf("metadata key %s.%s is missing or not a number", arch, from)
-		}
-		config[to] = v
-	}
-	config["num_key_value_heads"] = config["num_attention_heads"]
-	for from, to := range map[string]string{"attention.head_count_kv": "num_key_value_heads",
-		"attention.key_length": "head_dim",
-		"rope.freq_base":       "rope_theta"} {
+		"attention_bias":      byName["blk.0.attn_q.bias"] != nil,
+		"mlp_bias":            byName["blk.0.ffn_up.bias"] != nil}
+	for from, to := range configKeys {
 		if v, ok := m.Number(arch + "." + from); ok {
 			config[to] = v
 		}
 	}
-	for _, name := range []string{"bos", "eos"} {
-		if id, ok := m.Integer("tokenizer.ggml." + name + "_token_id"); ok {
-			config[name+"_token_id"] = id
+	for _, key := range requiredKeys {
+		if config[configKeys[key]] == nil {
+			return hf.Config{}, fmt.Errorf("metadata key %s.%s is missing or not a number", arch, key)
 		}
 	}
-	if id, ok := m.Integer("tokenizer.ggml.padding_token_id"); ok {
-		config["pad_token_id"] = id
+	if config["num_key_value_heads"] == nil {
+		config["num_key_value_heads"] = config["num_attention_heads"]
 	}
+	for _, name := range []string{"bos", "eos"} {
+		config[name+"_token_id"] = m["tokenizer.ggml."+name+"_token_id"]
+	}
+	config["pad_token_id"] = m["tokenizer.ggml.padding_token_id"]
 	scaling, err := ropeScaling(m, arch, byName[ropeFactors])
 	if err != nil {
 		return hf.Config{}, err
 	}
-	if scaling != nil {
-		config["rope_scaling"] = scaling
-	}
+	config["rope_scaling"] = scaling
 	text, err := json.Marshal(config)
 	if err != nil {
 		return hf.Config{}, err
@@ -164,7 +161,7 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 		return hf.Config{}, err
 	}
 	for _, key := range []string{"attention.value_length", "rope.dimension_count"} {
-		if v, ok := m.Integer(arch + "." + key); ok && v != c.HeadDim {
+		if v, ok := m[arch+"."+key].(int64); ok && v != c.HeadDim {
 			return hf.Config{}, fmt.Errorf("metadata key %s.%s is %d, only the head dimension %d is supported", arch,
 				key, v, c.HeadDim)
 		}
@@ -176,7 +173,7 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 }
 
 func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[string]any, error) {
-	kind, _ := m.Text(arch + ".rope.scaling.type")
+	kind, _ := m[arch+".rope.scaling.type"].(string)
 	factor, hasFactor := m.Number(arch + ".rope.scaling.factor")
 	if !hasFactor {
 		factor, hasFactor = m.Number(arch + ".rope.scale_linear")
@@ -190,8 +187,7 @@ func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[
 		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
 		// for the largest factor.
 		return map[string]any{"rope_type": "llama3", "factor": values[len(values)-1], "low_freq_factor": 1,
-			"high_freq_factor":                 4,
-			"original_max_position_embeddings": 8192}, nil
+			"high_freq_factor": 4, "original_max_position_embeddings": 8192}, nil
 	case kind == "linear" || kind == "" && hasFactor && factor != 1:
 		return map[string]any{"rope_type": "linear", "factor": factor}, nil
 	case kind == "" || kind == "none":

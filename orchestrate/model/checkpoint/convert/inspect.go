@@ -93,9 +93,8 @@ func Inspect(path string) (Info, error) {
 	defer f.Close()
 	out := describe(path, f.Layout, f.Tensors)
 	if f.GGUF != nil {
-		if name, ok := f.GGUF.Text("general.name"); ok {
-			arch, _ := f.GGUF.Text("general.architecture")
-			out.Notes = append(out.Notes, fmt.Sprintf("%s, architecture %s", name, arch))
+		if name, ok := f.GGUF["general.name"]; ok {
+			out.Notes = append(out.Notes, fmt.Sprintf("%v, architecture %v", name, f.GGUF["general.architecture"]))
 		}
 		out.Notes = append(out.Notes, "`gyre model convert` makes a model directory of it")
 	}
@@ -104,32 +103,35 @@ func Inspect(path string) (Info, error) {
 
 // describe fills in what follows from the tensors alone.
 func describe(path, layout string, list []*weights.Tensor) Info {
-	out := Info{Path: path, Layout: layout}
-	kinds := map[string]*DType{}
+	out := Info{Path: path, Layout: layout, DTypes: countKinds(list)}
 	files := map[string]bool{}
 	for _, t := range list {
-		n := t.Elements()
-		out.Parameters += n
-		k := kinds[t.Kind()]
-		if k == nil {
-			k = &DType{Name: t.Kind()}
-			kinds[t.Kind()] = k
+		out.Parameters += t.Elements()
+		if info, err := os.Stat(t.File); err == nil && !files[t.File] {
+			out.Bytes += info.Size()
 		}
-		k.Tensors++
-		k.Elements += n
-		if !files[t.File] {
-			files[t.File] = true
-			if info, err := os.Stat(t.File); err == nil {
-				out.Bytes += info.Size()
-			}
-		}
-		out.Tensors = append(out.Tensors, Tensor{Name: t.Name, DType: t.Kind(), Shape: append([]int64{}, t.Shape...),
+		files[t.File] = true
+		out.Tensors = append(out.Tensors, Tensor{Name: t.Name, DType: t.Kind, Shape: append([]int64{}, t.Shape...),
 			File: filepath.Base(t.File)})
 	}
-	for _, name := range slices.Sorted(maps.Keys(kinds)) {
-		out.DTypes = append(out.DTypes, *kinds[name])
-	}
 	return out
+}
+
+func countKinds(list []*weights.Tensor) []DType {
+	kinds := map[string]DType{}
+	for _, t := range list {
+		have := kinds[t.Kind]
+		kinds[t.Kind] = DType{t.Kind, have.Tensors + 1, have.Elements + t.Elements()}
+	}
+	return slices.SortedFunc(maps.Values(kinds), func(a, b DType) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func kindsText(kinds []DType) string {
+	var parts []string
+	for _, d := range kinds {
+		parts = append(parts, fmt.Sprintf("%s × %d", d.Name, d.Tensors))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func directory(path string) (Info, error) {
@@ -139,15 +141,16 @@ func directory(path string) (Info, error) {
 	}
 	defer m.Weights.Close()
 	c, w := m.Config, m.Weights
-	var list []*weights.Tensor
-	for _, name := range slices.Sorted(maps.Keys(w.Tensors)) {
-		list = append(list, w.Tensors[name])
-	}
+	list := slices.SortedFunc(maps.Values(w.Tensors), func(a, b *weights.Tensor) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	out := describe(path, w.Layout, list)
 	out.Notes = m.Notes
 	out.Parameters = c.Count(c.Head)
 	out.Model = shapeOf(c)
-	out.Memory = memory(c, out.Parameters)
+	// Four bytes per number: weights and packed copies; for training as much again for gradients, twice for moments.
+	out.Memory = &Memory{Sampling: 8 * out.Parameters, Training: 20 * out.Parameters,
+		KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
 	if _, err := os.Stat(filepath.Join(path, "tokenizer.json")); err == nil {
 		t, err := chat.Load(path)
 		if err != nil {
@@ -167,17 +170,9 @@ func shapeOf(c hf.Config) *Model {
 		head += ", tied"
 	}
 	return &Model{Family: c.Family.String(), Head: head, HiddenSize: c.HiddenSize, Layers: c.NumLayers,
-		Heads:   c.NumHeads,
-		KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize, VocabSize: c.VocabSize,
-		MaxPositions: c.MaxPositions,
-		RopeType:     c.RopeScaling.String(), RopeTheta: c.RopeTheta}
-}
-
-// memory counts four bytes per number: weights and packed copies; for training as much again for gradients, twice for
-// moments.
-func memory(c hf.Config, parameters int64) *Memory {
-	return &Memory{Sampling: 8 * parameters, Training: 20 * parameters,
-		KVToken: 8 * c.NumLayers * c.NumKVHeads * c.HeadDim}
+		Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, IntermediateSize: c.IntermediateSize,
+		VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, RopeType: c.RopeScaling.String(),
+		RopeTheta: c.RopeTheta}
 }
 
 // Print writes the description for people; the tensors only if wanted.
@@ -187,16 +182,11 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 	row("path", "%s", i.Path)
 	row("layout", "%s, %s", i.Layout, humanize.IBytes(uint64(i.Bytes)))
 	row("parameters", "%s", humanize.Comma(i.Parameters))
-	var kinds []string
-	for _, d := range i.DTypes {
-		kinds = append(kinds, fmt.Sprintf("%s × %d", d.Name, d.Tensors))
-	}
-	row("tensors", "%s", strings.Join(kinds, ", "))
+	row("tensors", "%s", kindsText(i.DTypes))
 	if m := i.Model; m != nil {
 		row("family", "%s (%s)", m.Family, m.Head)
 		row("shape", "%d layers, width %d, %d heads of %d (%d for keys and values), intermediate %d", m.Layers,
-			m.HiddenSize, m.Heads, m.HeadDim,
-			m.KVHeads, m.IntermediateSize)
+			m.HiddenSize, m.Heads, m.HeadDim, m.KVHeads, m.IntermediateSize)
 		row("vocabulary", "%d", m.VocabSize)
 		row("positions", "%d, rotary base %g (%s)", m.MaxPositions, m.RopeTheta, m.RopeType)
 	}
@@ -211,8 +201,7 @@ func (i Info) Print(w io.Writer, withTensors bool) error {
 	}
 	if m := i.Memory; m != nil {
 		row("memory", "%s to sample, %s to train (f32, and %s per token of KV cache)",
-			humanize.IBytes(uint64(m.Sampling)),
-			humanize.IBytes(uint64(m.Training)), humanize.IBytes(uint64(m.KVToken)))
+			humanize.IBytes(uint64(m.Sampling)), humanize.IBytes(uint64(m.Training)), humanize.IBytes(uint64(m.KVToken)))
 	}
 	for _, n := range i.Notes {
 		row("note", "%s", n)

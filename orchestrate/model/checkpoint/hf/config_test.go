@@ -30,7 +30,7 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 	if !reflect.DeepEqual(new, old) {
 		t.Errorf("spellings differ:\n%+v\n%+v", new, old)
 	}
-	want := rope{torch.RopeLlama3, 500000, 8, 1, 4, 32}
+	want := ropeSays{torch.RopeLlama3, 500000, 8, 1, 4, 32}
 	if ropeOf(new) != want {
 		t.Errorf("rope %+v, want %+v", ropeOf(new), want)
 	}
@@ -50,11 +50,10 @@ func TestBothSpellingsAndEncodeAgree(t *testing.T) {
 }
 
 func TestDefaultsAreTransformers(t *testing.T) {
-	one := int64(1)
 	for text, want := range map[string]Config{
 		`{"model_type":"llama"}`: {ModelConfig: torch.ModelConfig{Family: torch.Llama, VocabSize: 32000,
 			HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
-			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: &one, EOS: []int64{2}},
+			HeadDim: 128, MaxPositions: 2048, RMSNormEps: 1e-6, RopeTheta: 10000}, BOS: IDs{1}, EOS: IDs{2}},
 		`{"model_type":"qwen2"}`: {ModelConfig: torch.ModelConfig{Family: torch.Qwen2, VocabSize: 151936,
 			HiddenSize: 4096, IntermediateSize: 22016, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
 			HeadDim: 128, MaxPositions: 32768, RMSNormEps: 1e-6, RopeTheta: 10000, QKVBias: true}},
@@ -71,21 +70,21 @@ func TestDefaultsAreTransformers(t *testing.T) {
 	}
 }
 
-// rope is what a configuration says of the rotary embedding.
-type rope struct {
+// ropeSays is what a configuration says of the rotary embedding.
+type ropeSays struct {
 	kind                     torch.RopeScaling
 	theta, factor, low, high float64
 	original                 int64
 }
 
-func ropeOf(c Config) rope {
-	return rope{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor,
+func ropeOf(c Config) ropeSays {
+	return ropeSays{c.RopeScaling, c.RopeTheta, c.RopeFactor, c.RopeLowFreqFactor, c.RopeHighFreqFactor,
 		c.RopeOriginalMaxPositions}
 }
 
 func TestRopeSpellings(t *testing.T) {
-	linear := rope{kind: torch.RopeLinear, theta: 5000, factor: 2}
-	for text, want := range map[string]rope{
+	linear := ropeSays{kind: torch.RopeLinear, theta: 5000, factor: 2}
+	for text, want := range map[string]ropeSays{
 		`"rope_theta":5000,"rope_scaling":{"type":"linear","factor":2}`:                                            linear,
 		`"rope_theta":5000,"rope_scaling":{"rope_type":"linear","factor":2.0}`:                                     linear,
 		`"rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":5000}`:                                    linear,
@@ -107,14 +106,14 @@ func TestRopeSpellings(t *testing.T) {
 
 func TestRefusedConfigs(t *testing.T) {
 	for text, want := range map[string]string{
-		`{`:                        "not a JSON object",
+		`{`:                        "not a configuration",
 		`{}`:                       `model_type ""`,
 		`{"model_type":"mistral"}`: `model_type "mistral"`,
-		`{"model_type":"llama","hidden_size":"a"}`:                                                              `hidden_size: expected an integer, got "a"`,
-		`{"model_type":"llama","hidden_size":1.5}`:                                                              "hidden_size: expected an integer",
+		`{"model_type":"llama","hidden_size":"a"}`:                                                              "hidden_size: expected int64, got a string",
+		`{"model_type":"llama","hidden_size":1.5}`:                                                              "hidden_size: expected int64, got a number 1.5",
 		`{"model_type":"llama","hidden_size":100}`:                                                              "hidden_size: 100 is not a multiple of num_attention_heads 32",
 		`{"model_type":"llama","hidden_size":-64}`:                                                              "hidden_size: must be between 1",
-		`{"model_type":"llama","vocab_size":1e15}`:                                                              "vocab_size: must be between 1",
+		`{"model_type":"llama","vocab_size":1000000000000000}`:                                                  "vocab_size: must be between 1",
 		`{"model_type":"llama","head_dim":7}`:                                                                   "head_dim: 7 is odd",
 		`{"model_type":"llama","num_key_value_heads":5}`:                                                        "not a multiple of num_key_value_heads 5",
 		`{"model_type":"llama","num_attention_heads":0}`:                                                        "num_attention_heads: must be between 1",
@@ -123,12 +122,12 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"model_type":"llama","rope_theta":0}`:                                                                 "rope_theta",
 		`{"model_type":"llama","quantization_config":{"bits":4}}`:                                               "quantization_config",
 		`{"model_type":"llama","torch_dtype":"int8"}`:                                                           `torch_dtype: unknown weight type "int8"`,
-		`{"model_type":"llama","rope_scaling":{"type":"dynamic","factor":2}}`:                                   `rope_scaling.type: "dynamic"`,
+		`{"model_type":"llama","rope_scaling":{"type":"dynamic","factor":2}}`:                                   `rope_scaling.rope_type: "dynamic"`,
 		`{"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2}}`:                                 `rope_scaling.rope_type: "yarn"`,
 		`{"model_type":"llama","rope_parameters":{"rope_type":"longrope","factor":2}}`:                          `rope_parameters.rope_type: "longrope"`,
 		`{"model_type":"llama","rope_parameters":{"partial_rotary_factor":0.5}}`:                                "rope_parameters.partial_rotary_factor",
 		`{"model_type":"llama","rope_scaling":{"rope_type":"linear"}}`:                                          "rope_scaling.factor: must be a positive number",
-		`{"model_type":"llama","rope_scaling":7}`:                                                               "rope_scaling: expected an object",
+		`{"model_type":"llama","rope_scaling":7}`:                                                               "rope_scaling: expected",
 		`{"model_type":"qwen2","use_sliding_window":true}`:                                                      "use_sliding_window: attention within a window of 4096",
 		`{"model_type":"qwen3","use_sliding_window":true,"layer_types":["full_attention","sliding_attention"]}`: "use_sliding_window",
 	} {

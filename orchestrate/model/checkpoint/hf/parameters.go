@@ -135,9 +135,8 @@ func Open(dir string, head *torch.Head) (*Model, error) {
 func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 	var notes []string
 	lm, embedding := w.Tensors[LMHeadName], w.Tensors[EmbeddingName]
-	alias := map[string]*weights.Tensor{}
-	if c.TieEmbeddings && lm != nil && embedding == nil {
-		alias[EmbeddingName] = lm
+	if c.TieEmbeddings && embedding == nil {
+		embedding = lm
 	} else if c.TieEmbeddings && lm != nil && head == torch.HeadLM {
 		if equal, err := sameValues(lm, embedding); err != nil {
 			return nil, err
@@ -153,8 +152,8 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 	used := map[string]bool{LMHeadName: head == torch.HeadValue || c.TieEmbeddings}
 	for _, p := range c.Parameters(head) {
 		t := w.Tensors[p.Name]
-		if t == nil {
-			t = alias[p.Name]
+		if p.Name == EmbeddingName {
+			t = embedding
 		}
 		used[p.Name] = true
 		list = append(list, Entry{p, t})
@@ -203,8 +202,7 @@ func mismatch(dir string, c Config, problems []string) error {
 		problems, rest = problems[:most], fmt.Sprintf("\n  … and %d more", n-most)
 	}
 	return fmt.Errorf("%s: the weights do not fit config.json (%s, %d layers of width %d):\n  %s%s", dir, c.Family,
-		c.NumLayers, c.HiddenSize,
-		strings.Join(problems, "\n  "), rest)
+		c.NumLayers, c.HiddenSize, strings.Join(problems, "\n  "), rest)
 }
 
 // sameValues compares two tensors element by element, as float32.

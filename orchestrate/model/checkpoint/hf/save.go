@@ -68,13 +68,13 @@ func split(list []weights.Source, size int64) (shards [][]weights.Source, total 
 // companions are the files beside weights and configuration that make a directory usable: tokenizer, template,
 // generation settings.
 var companions = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-	"vocab.json",
-	"merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"}
+	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+	"generation_config.json"}
 
 // CopyCompanions copies the tokenizer's and related files that source has into dir.
 func CopyCompanions(dir, source string) error {
 	for _, name := range companions {
-		data, err := readSmall(filepath.Join(source, name), maxCompanion)
+		data, err := os.ReadFile(filepath.Join(source, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -87,6 +87,3 @@ func CopyCompanions(dir, source string) error {
 	}
 	return nil
 }
-
-// maxCompanion is far beyond the largest tokenizer.json in use (tens of MB).
-const maxCompanion = 1 << 30

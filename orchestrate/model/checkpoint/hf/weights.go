@@ -2,7 +2,9 @@ package hf
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +32,17 @@ func (w *Weights) Close() error {
 // OpenWeights opens the weights of a directory: model.safetensors, its sharded form, pytorch_model.bin, its sharded
 // form, or else the only *.safetensors, *.bin, *.pt or *.pth file there is.
 func OpenWeights(dir string) (*Weights, error) {
-	for _, name := range []string{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-		"pytorch_model.bin.index.json"} {
+	for _, name := range []string{"model.safetensors", "pytorch_model.bin"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			if strings.HasSuffix(name, ".index.json") {
-				return openSharded(dir, name)
-			}
 			return openFiles(dir, []string{name}, name)
+		}
+		index := filepath.Join(dir, name+".index.json")
+		if _, err := os.Stat(index); err == nil {
+			shards, err := shardsOf(index, filepath.Ext(name))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", index, err)
+			}
+			return openFiles(dir, shards, fmt.Sprintf("%s, %d shards", filepath.Ext(name)[1:], len(shards)))
 		}
 	}
 	name, err := onlyWeights(dir)
@@ -44,6 +50,31 @@ func OpenWeights(dir string) (*Weights, error) {
 		return nil, err
 	}
 	return openFiles(dir, []string{name}, name)
+}
+
+// shardsOf reads the names of the shards from an index.
+func shardsOf(path, ending string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("not an index: %w", err)
+	}
+	if len(index.WeightMap) == 0 {
+		return nil, errors.New("weight_map is missing or empty")
+	}
+	shards := slices.Compact(slices.Sorted(maps.Values(index.WeightMap)))
+	for _, file := range shards {
+		if filepath.Base(file) != file || filepath.Ext(file) != ending {
+			return nil, fmt.Errorf("tensors are said to be in %q: expected the name of a %s file in the same directory",
+				file, ending)
+		}
+	}
+	return shards, nil
 }
 
 // notWeights are files of training programs that share the endings of weights.
@@ -55,59 +86,51 @@ func onlyWeights(dir string) (string, error) {
 		return "", err
 	}
 	var found []string
-	adapter := false
 	for _, e := range list {
 		skip := slices.ContainsFunc(notWeights, func(p string) bool { return strings.HasPrefix(e.Name(), p) })
-		adapter = adapter || strings.HasPrefix(e.Name(), "adapter_model.")
-		switch filepath.Ext(e.Name()) {
-		case ".safetensors", ".bin", ".pt", ".pth":
-			if !skip {
-				found = append(found, e.Name())
-			}
+		if !skip && slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth"}, filepath.Ext(e.Name())) {
+			found = append(found, e.Name())
 		}
 	}
+	adapter := func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "adapter_model.") }
 	switch {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
 		return "", fmt.Errorf("%s has no model.safetensors or pytorch_model.bin, and several files could be the "+
-			"weights: %s",
-			dir, strings.Join(found, ", "))
-	case adapter:
+			"weights: %s", dir, strings.Join(found, ", "))
+	case slices.ContainsFunc(list, adapter):
 		return "", fmt.Errorf("%s holds an adapter (LoRA), not a model: merge it into its base model first", dir)
-	default:
-		return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded "+
-			"forms: %w", dir, os.ErrNotExist)
 	}
+	return "", fmt.Errorf("%s has no weights: expected model.safetensors, pytorch_model.bin or their sharded forms: %w",
+		dir, os.ErrNotExist)
 }
 
+// openFiles opens files and puts their tensors under canonical names.
 func openFiles(dir string, files []string, layout string) (*Weights, error) {
 	w := &Weights{Tensors: map[string]*weights.Tensor{}, Layout: layout}
-	var all []*weights.Tensor
-	for _, name := range files {
-		f, err := weights.Open(filepath.Join(dir, name))
-		if err != nil {
-			w.Close()
-			return nil, err
-		}
-		w.files = append(w.files, f)
-		all = append(all, f.Tensors...)
-	}
-	if err := w.add(all); err != nil {
-		w.Close()
-		return nil, err
+	if err := w.open(dir, files); err != nil {
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
-// add puts tensors under their canonical names.
-func (w *Weights) add(list []*weights.Tensor) error {
-	names := make([]string, len(list))
-	for i, t := range list {
-		names[i] = t.Name
+func (w *Weights) open(dir string, files []string) error {
+	var all []*weights.Tensor
+	var names []string
+	for _, name := range files {
+		f, err := weights.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		w.files = append(w.files, f)
+		all = append(all, f.Tensors...)
+	}
+	for _, t := range all {
+		names = append(names, t.Name)
 	}
 	canonical := canonicalNames(names)
-	for _, t := range list {
+	for _, t := range all {
 		name := canonical[t.Name]
 		if name == "" {
 			continue
@@ -117,72 +140,6 @@ func (w *Weights) add(list []*weights.Tensor) error {
 		}
 		t.Name = name
 		w.Tensors[name] = t
-	}
-	return nil
-}
-
-// maxIndex bounds the size of an index file, maxShards the number of files it names.
-const (
-	maxIndex  = 64 << 20
-	maxShards = 4096
-)
-
-func openSharded(dir, indexName string) (*Weights, error) {
-	path := filepath.Join(dir, indexName)
-	data, err := readSmall(path, maxIndex)
-	if err != nil {
-		return nil, err
-	}
-	var index struct {
-		WeightMap map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("%s: not an index: %w", path, err)
-	}
-	if len(index.WeightMap) == 0 {
-		return nil, fmt.Errorf("%s: weight_map is missing or empty", path)
-	}
-	ending := filepath.Ext(strings.TrimSuffix(indexName, ".index.json"))
-	var shards []string
-	for name, file := range index.WeightMap {
-		if !filepath.IsLocal(file) || strings.ContainsAny(file, `/\`) || filepath.Ext(file) != ending {
-			return nil, fmt.Errorf("%s: tensor %s is said to be in %q: expected the name of a %s file in the same "+
-				"directory", path, name, file, ending)
-		}
-		shards = append(shards, file)
-	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
-	if len(shards) > maxShards {
-		return nil, fmt.Errorf("%s: %d shards, at most %d are read", path, len(shards), maxShards)
-	}
-	w, err := openFiles(dir, shards, fmt.Sprintf("%s, %d shards", strings.TrimPrefix(ending, "."), len(shards)))
-	if err != nil {
-		return nil, err
-	}
-	if err := w.checkIndex(index.WeightMap, path); err != nil {
-		w.Close()
-		return nil, err
-	}
-	return w, nil
-}
-
-// checkIndex compares what the index says with what the shards hold.
-func (w *Weights) checkIndex(weightMap map[string]string, path string) error {
-	names := make([]string, 0, len(weightMap))
-	for name := range weightMap {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	canonical := canonicalNames(names)
-	for _, name := range names {
-		if canonical[name] == "" { // a buffer that is not read
-			continue
-		}
-		t := w.Tensors[canonical[name]]
-		if t == nil || filepath.Base(t.File) != weightMap[name] {
-			return fmt.Errorf("%s: tensor %s is not in %s, where the index says it is", path, name, weightMap[name])
-		}
 	}
 	return nil
 }
@@ -199,11 +156,11 @@ func canonicalNames(names []string) map[string]string {
 		out[name] = short
 	}
 	for name, short := range out {
+		top, _, _ := strings.Cut(short, ".")
 		switch {
 		case isBuffer(short):
 			out[name] = ""
-		case bare && (strings.HasPrefix(short, "embed_tokens.") || strings.HasPrefix(short, "layers.") ||
-			strings.HasPrefix(short, "norm.")):
+		case bare && slices.Contains([]string{"embed_tokens", "layers", "norm"}, top):
 			out[name] = "model." + short
 		}
 	}
@@ -239,11 +196,7 @@ func holderOf(names []string) string {
 }
 
 func isBuffer(name string) bool {
-	for _, suffix := range []string{"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached",
-		"rotary_emb.sin_cached"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	return false
+	i := strings.LastIndex(name, "rotary_emb.")
+	return i >= 0 && slices.Contains([]string{"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"},
+		name[i+len("rotary_emb."):])
 }

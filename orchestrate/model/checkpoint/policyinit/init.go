@@ -119,12 +119,11 @@ func (o Options) config() (hf.Config, error) {
 	if !(o.Std >= 0 && o.Std <= 100) {
 		return hf.Config{}, fmt.Errorf("standard deviation of the weights is %v, expected 0 to 100", o.Std)
 	}
-	pad := int64(padID)
 	c := hf.Config{ModelConfig: torch.ModelConfig{Family: family, VocabSize: o.Vocab, HiddenSize: o.Hidden,
 		IntermediateSize: o.Intermediate, NumLayers: o.Layers,
 		NumHeads: o.Heads, NumKVHeads: o.KVHeads, HeadDim: o.Hidden / o.Heads, MaxPositions: o.MaxPositions,
 		RMSNormEps: 1e-6,
-		RopeTheta:  10000, TieEmbeddings: o.Tie}, PAD: &pad, EOS: []int64{eosID}}
+		RopeTheta:  10000, TieEmbeddings: o.Tie}, PAD: hf.IDs{padID}, EOS: hf.IDs{eosID}}
 	text, err := c.Encode()
 	if err != nil {
 		return hf.Config{}, err

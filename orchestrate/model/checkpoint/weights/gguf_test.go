@@ -24,7 +24,7 @@ func TestDequantize(t *testing.T) {
 		const blocks = 3
 		want := raw[blocks*k.size:]
 		got := make([]byte, len(want))
-		k.dequantize(got, raw[:blocks*k.size])
+		k.decode(got, raw[:blocks*k.size])
 		for i := 0; i < len(want); i += 4 {
 			if !bytes.Equal(got[i:i+4], want[i:i+4]) {
 				t.Errorf("%s: value %d = %v, want %v", k.name, i/4,
@@ -67,7 +67,7 @@ func (b *builder) pad(data int) []byte {
 }
 
 func openGGUF(raw []byte) (*File, error) {
-	return readGGUF(bytes.NewReader(raw), int64(len(raw)), "x.gguf")
+	return parse(readGGUF, bytes.NewReader(raw), int64(len(raw)), "x.gguf")
 }
 
 func u32(n uint32) uint32 { return n }
@@ -92,19 +92,16 @@ func TestMetadataAndTensors(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := f.GGUF
-	u8, _ := m.Integer("a.u8")
-	i8, _ := m.Integer("a.i8")
 	f32, _ := m.Number("a.f32")
-	text, _ := m.Text("a.text")
-	list, _ := m.Texts("a.list")
-	ints, _ := m.Integers("a.ints")
-	if u8 != 200 || i8 != -3 || f32 != 1e-5 || m["a.bool"] != true || text != "hé" || strings.Join(list, "") != "xy" ||
-		ints[0] != -1 || m["a.i64"] != int64(-9) {
+	list, _ := m["a.list"].([]string)
+	ints, _ := m["a.ints"].([]int64)
+	if m["a.u8"] != int64(200) || m["a.i8"] != int64(-3) || f32 != 1e-5 || m["a.bool"] != true || m["a.text"] != "hé" || strings.Join(list, "") != "xy" ||
+		len(ints) != 2 || ints[0] != -1 || m["a.i64"] != int64(-9) {
 		t.Errorf("metadata %v", m)
 	}
 	w, v := f.Tensors[0], f.Tensors[1]
-	if w.Shape[0] != 2 || w.Shape[1] != 32 || w.Kind() != "Q8_0" || w.DType != F32 || v.Kind() != "float32" {
-		t.Errorf("w %v %s, v %v %s", w.Shape, w.Kind(), v.Shape, v.Kind())
+	if w.Shape[0] != 2 || w.Shape[1] != 32 || w.Kind != "Q8_0" || w.DType != F32 || v.Kind != "float32" {
+		t.Errorf("w %v %s, v %v %s", w.Shape, w.Kind, v.Shape, v.Kind)
 	}
 	got, err := w.Load(nil)
 	if err != nil || len(got) != 4*64 || math.Float32frombits(binary.LittleEndian.Uint32(got[20:])) != -1 {
@@ -128,27 +125,23 @@ func TestHostileGGUF(t *testing.T) {
 	}{
 		"magic":               {[]byte("GGML0000000000000000000000"), "begins with"},
 		"version 1":           {header(1, 0, 0).pad(0), "version 1"},
-		"big-endian":          {header(3<<24, 0, 0).pad(0), "big-endian"},
-		"2^60 tensors":        {header(3, 1<<60, 0).pad(0), "tensors"},
-		"2^60 keys":           {header(3, 0, 1<<60).pad(0), "metadata keys"},
-		"key of 2^60":         {header(3, 0, 1).put(u64(1 << 60)).pad(64), "text of"},
+		"big-endian":          {header(3<<24, 0, 0).pad(0), "little-endian"},
+		"2^60 tensors":        {header(3, 1<<60, 0).pad(0), "truncated"},
+		"2^60 keys":           {header(3, 0, 1<<60).pad(0), "truncated"},
+		"key of 2^60":         {header(3, 0, 1).put(u64(1 << 60)).pad(64), "truncated"},
 		"key beyond the file": {header(3, 0, 1).put(u64(1000)).pad(64), "truncated"},
-		"duplicate key":       {header(3, 0, 2).put("k", u32(7), uint8(1), "k", u32(7), uint8(1)).pad(0), "twice"},
 		"unknown type":        {header(3, 0, 1).put("k", u32(13)).pad(64), "unknown value type 13"},
-		"nested array":        {header(3, 0, 1).put("k", u32(9), u32(9), u64(1)).pad(64), "array of type 9"},
-		"array of 2^60":       {header(3, 0, 1).put("k", u32(9), u32(0), u64(1<<60)).pad(64), "array elements"},
-		"not UTF-8":           {header(3, 0, 1).put("k", u32(8), "\xff").pad(64), "UTF-8"},
-		"alignment 3":         {header(3, 0, 1).put("general.alignment", u32(4), u32(3)).pad(64), "power of two"},
-		"alignment 0":         {header(3, 0, 1).put("general.alignment", u32(4), u32(0)).pad(64), "power of two"},
+		"nested array":        {header(3, 0, 1).put("k", u32(9), u32(9), u64(1)).pad(64), "arrays of arrays"},
+		"array of 2^60":       {header(3, 0, 1).put("k", u32(9), u32(0), u64(1<<60)).pad(64), "truncated"},
+		"alignment 0":         {header(3, 0, 1).put("general.alignment", u32(4), u32(0)).pad(64), "expected 1 to"},
 		"duplicate tensor": {header(3, 2, 0).put("w", u32(1), u64(1), u32(0), u64(0), "w", u32(1), u64(1), u32(0),
 			u64(32)).pad(64), "twice"},
 		"five dimensions":     {one().put("w", u32(5)).pad(64), "5 dimensions"},
-		"huge dimension":      {one().put("w", u32(1), u64(1<<63), u32(0), u64(0)).pad(64), "dimension of"},
+		"huge dimension":      {one().put("w", u32(1), u64(1<<63), u32(0), u64(0)).pad(64), "negative size"},
 		"product overflow":    {one().put("w", u32(2), u64(1<<39), u64(1<<39), u32(0), u64(0)).pad(64), "more than"},
 		"unknown tensor type": {one().put("w", u32(1), u64(32), u32(16), u64(0)).pad(64), "tensor type 16"},
 		"part of a block": {one().put("w", u32(2), u64(33), u64(32), u32(8), u64(0)).pad(8192),
 			"whole Q8_0 blocks"},
-		"unaligned":      {one().put("w", u32(1), u64(1), u32(0), u64(4)).pad(64), "multiple of the alignment"},
 		"beyond the end": {one().put("w", u32(1), u64(32), u32(0), u64(0)).pad(127), "truncated"},
 		"offset 2^63":    {one().put("w", u32(1), u64(1), u32(0), u64(1<<63)).pad(64), "data offset"},
 		"overlap": {header(3, 2, 0).put("w", u32(1), u64(16), u32(0), u64(0), "v", u32(1), u64(16), u32(0),

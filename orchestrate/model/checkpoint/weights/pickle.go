@@ -1,25 +1,27 @@
 package weights
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"unicode/utf8"
+	"strings"
 )
 
-// Python values are nil, bool, int64, float64, string, []byte, pyTuple, *pyList, *pyDict, and whatever the host makes
-// of globals, calls and persistent ids. Lists and dicts are references and may contain themselves: walk them with a
-// bound.
+// Python values are nil, bool, int64, float64, string, []byte, pyTuple, *pyList, *pyDict, and whatever the host makes of
+// globals, calls and persistent ids. Lists and dicts are references and may contain themselves.
 type (
 	pyTuple []any
 	pyList  struct{ items []any }
-	// pyDict is a dict or OrderedDict in insertion order. Keys are strings or integers.
+	// pyDict is a dict or OrderedDict in insertion order, without the items whose key is no string.
 	pyDict struct {
-		keys   []any
-		values map[any]any
+		keys   []string
+		values map[string]any
 	}
 	// pyFunc stands for a callable global: what the host computes instead of calling it.
 	pyFunc func(args pyTuple) any
+	// mark is put on the stack by MARK; the values above it belong together.
+	mark struct{}
 )
 
 // pickleHost gives meaning to what a pickle refers to. Its functions may refuse.
@@ -29,13 +31,6 @@ type pickleHost struct {
 	persistent func(id any) any // resolves a persistent id (torch's storages)
 }
 
-// Bounds of what a pickle may cost.
-const (
-	maxPickle       = 64 << 20 // bytes of input
-	maxInstructions = 1 << 20  // each allocates at most a few hundred bytes beyond the input it quotes
-	maxMarks        = 1000     // open ones
-)
-
 // unpickler carries out the instructions of protocols 2 to 5. One that would import or call something is refused unless
 // the host, by name, says what value stands for it. References: CPython's Lib/pickletools.py, PEP 307, 3154 and 574.
 type unpickler struct {
@@ -43,170 +38,142 @@ type unpickler struct {
 	data  []byte
 	at    int
 	stack []any
-	marks []int // stack heights
 	memo  map[uint64]any
 }
 
-// loadPickle reads one pickle. Errors name the instruction and its byte.
-func loadPickle(data []byte, host pickleHost) (value any, err error) {
-	if len(data) > maxPickle {
-		return nil, fmt.Errorf("pickle: %d bytes, at most %d are read", len(data), maxPickle)
-	}
+// loadPickle reads one pickle. It refuses with the instruction and its byte.
+func loadPickle(data []byte, host pickleHost) any {
 	u := unpickler{pickleHost: host, data: data, memo: map[uint64]any{}}
-	start, name := 0, "end of input"
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("pickle: %s at byte %d: %w", name, start, err)
-		}
-	}()
-	defer refused(&err)
-	for range maxInstructions {
-		start, name = u.at, "end of input"
-		if u.at == len(data) {
-			refuse("no STOP instruction: truncated?")
-		}
-		code := u.take(1)[0]
-		op, known := instructions[code]
-		if name = op.name; name == "" {
-			name = fmt.Sprintf("opcode 0x%02x", code)
-		}
-		switch {
-		case start == 0 && code != 0x80:
-			refuse("does not begin with a protocol number: not a pickle of protocol 2 to 5")
-		case code == '.':
-			if len(u.stack) != 1 || len(u.marks) != 0 {
-				refuse("%d values and %d marks on the stack, expected one value", len(u.stack), len(u.marks))
-			}
-			return u.pop(), nil
-		case !known || op.run == nil:
-			refuse("refused: this instruction has no place in a checkpoint (nothing was executed)")
-		}
-		op.run(&u)
+	if len(data) < 2 || data[0] != 0x80 || data[1] < 2 || data[1] > 5 {
+		refuse("not a pickle of protocol 2 to 5")
 	}
-	name = "limit"
-	return nil, fmt.Errorf("more than %d instructions", maxInstructions)
+	for {
+		start := u.at
+		if done, err := u.step(); err != nil {
+			refuse("pickle: instruction 0x%02x at byte %d: %w", data[min(start, len(data)-1)], start, err)
+		} else if done {
+			return u.popN(1)[0]
+		}
+	}
 }
 
-// An instruction without a function is refused by its name.
-type instruction struct {
-	name string
-	run  func(u *unpickler)
+// widths are the bytes of the number that follows an instruction.
+var widths = map[byte]uint64{'K': 1, 'M': 2, 'J': 4, 0x8a: 1, 0x8c: 1, 'X': 4, 0x8d: 8, 'C': 1, 'B': 4, 0x8e: 8,
+	'q': 1, 'r': 4, 'h': 1, 'j': 4}
+
+// step carries out one instruction; done says that it was STOP.
+func (u *unpickler) step() (done bool, err error) {
+	defer refused(&err)
+	code := u.take(1)[0]
+	number := u.number(widths[code])
+	switch code {
+	case 0x80: // PROTO
+		u.take(1)
+	case 0x95: // FRAME: only helps readers that buffer
+		u.take(8)
+	case '.': // STOP
+		return true, nil
+	case 'N': // NONE
+		u.push(nil)
+	case 0x88, 0x89: // NEWTRUE, NEWFALSE
+		u.push(code == 0x88)
+	case 'K', 'M': // BININT1, BININT2
+		u.push(int64(number))
+	case 'J': // BININT
+		u.push(int64(int32(number)))
+	case 0x8a: // LONG1
+		u.push(integer(u.take(number)))
+	case 'G': // BINFLOAT
+		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.take(8))))
+	case 0x8c, 'X', 0x8d: // SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
+		u.push(string(u.take(number)))
+	case 'C', 'B', 0x8e: // SHORT_BINBYTES, BINBYTES, BINBYTES8
+		u.push(u.take(number))
+	case ']': // EMPTY_LIST
+		u.push(&pyList{})
+	case '}': // EMPTY_DICT
+		u.push(&pyDict{})
+	case '(': // MARK
+		u.push(mark{})
+	case ')', 0x85, 0x86, 0x87: // EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3
+		u.push(u.popN(map[byte]int{0x85: 1, 0x86: 2, 0x87: 3}[code]))
+	case 't': // TUPLE
+		u.push(u.popMark())
+	case 'q', 'r', 0x94: // BINPUT, LONG_BINPUT, MEMOIZE
+		if code == 0x94 {
+			number = uint64(len(u.memo))
+		}
+		u.memo[number] = u.top()
+	case 'h', 'j': // BINGET, LONG_BINGET
+		v, ok := u.memo[number]
+		if !ok {
+			refuse("memo entry %d is not set", number)
+		}
+		u.push(v)
+	default:
+		u.build(code)
+	}
+	return false, nil
 }
 
-var instructions = map[byte]instruction{
-	0x80: {"PROTO", func(u *unpickler) {
-		if v := u.number(1); u.at != 2 || v < 2 || v > 5 {
-			refuse("protocol %d at byte %d, expected 2 to 5 at the beginning", v, u.at-2)
-		}
-	}},
-	0x95: {"FRAME", func(u *unpickler) { // only helps readers that buffer
-		if n := u.number(8); n > uint64(len(u.data)-u.at) {
-			refuse("a frame of %d bytes, %d are left: truncated?", n, len(u.data)-u.at)
-		}
-	}},
-	'.': {"STOP", nil},
-	'N': {"NONE", pushes(func(*unpickler) any { return nil })}, 0x88: {"NEWTRUE",
-		pushes(func(*unpickler) any { return true })},
-	0x89: {"NEWFALSE", pushes(func(*unpickler) any { return false })},
-	'K':  {"BININT1", pushes(func(u *unpickler) any { return int64(u.number(1)) })}, 'M': {"BININT2",
-		pushes(func(u *unpickler) any { return int64(u.number(2)) })},
-	'J':  {"BININT", pushes(func(u *unpickler) any { return int64(int32(u.number(4))) })},
-	0x8a: {"LONG1", pushes(func(u *unpickler) any { return u.long(1) })}, 0x8b: {"LONG4",
-		pushes(func(u *unpickler) any { return u.long(4) })},
-	'G':  {"BINFLOAT", pushes(func(u *unpickler) any { return math.Float64frombits(binary.BigEndian.Uint64(u.take(8))) })},
-	0x8c: {"SHORT_BINUNICODE", pushes(func(u *unpickler) any { return u.text(1) })}, 'X': {"BINUNICODE",
-		pushes(func(u *unpickler) any { return u.text(4) })},
-	0x8d: {"BINUNICODE8", pushes(func(u *unpickler) any { return u.text(8) })},
-	'C':  {"SHORT_BINBYTES", pushes(func(u *unpickler) any { return u.take(u.number(1)) })}, 'B': {"BINBYTES",
-		pushes(func(u *unpickler) any { return u.take(u.number(4)) })},
-	0x8e: {"BINBYTES8", pushes(func(u *unpickler) any { return u.take(u.number(8)) })},
-	')':  {"EMPTY_TUPLE", pushes(func(*unpickler) any { return pyTuple{} })}, ']': {"EMPTY_LIST",
-		pushes(func(*unpickler) any { return &pyList{} })},
-	'}':  {"EMPTY_DICT", pushes(func(*unpickler) any { return &pyDict{} })},
-	0x85: {"TUPLE1", pushes(func(u *unpickler) any { return u.popN(1) })}, 0x86: {"TUPLE2",
-		pushes(func(u *unpickler) any { return u.popN(2) })},
-	0x87: {"TUPLE3", pushes(func(u *unpickler) any { return u.popN(3) })}, 't': {"TUPLE",
-		pushes(func(u *unpickler) any { return u.popMark() })},
-	'(': {"MARK", func(u *unpickler) {
-		if len(u.marks) == maxMarks {
-			refuse("nested deeper than %d", maxMarks)
-		}
-		u.marks = append(u.marks, len(u.stack))
-	}},
-	'q': {"BINPUT", func(u *unpickler) { u.memoize(u.number(1)) }}, 'r': {"LONG_BINPUT",
-		func(u *unpickler) { u.memoize(u.number(4)) }},
-	0x94: {"MEMOIZE", func(u *unpickler) { u.memoize(uint64(len(u.memo))) }},
-	'h':  {"BINGET", pushes(func(u *unpickler) any { return u.recall(u.number(1)) })}, 'j': {"LONG_BINGET",
-		pushes(func(u *unpickler) any { return u.recall(u.number(4)) })},
-	'c': {"GLOBAL", pushes(func(u *unpickler) any { module := u.line(); return u.global(module, u.line()) })},
-	0x93: {"STACK_GLOBAL", pushes(func(u *unpickler) any {
+// build carries out the instructions that refer to the host, or change a list or dict.
+func (u *unpickler) build(code byte) {
+	switch code {
+	case 'c': // GLOBAL
+		module := u.line()
+		u.push(u.global(module, u.line()))
+	case 0x93: // STACK_GLOBAL
 		pair := u.popN(2)
-		module, ok1 := pair[0].(string)
-		name, ok2 := pair[1].(string)
-		if !ok1 || !ok2 {
-			refuse("module and name are %s and %s, expected two strings", typeName(pair[0]), typeName(pair[1]))
-		}
-		return u.global(module, name)
-	})},
-	'R': {"REDUCE", pushes((*unpickler).reduce)}, 'Q': {"BINPERSID",
-		pushes(func(u *unpickler) any { return u.persistent(u.pop()) })},
-	'a': {"APPEND", func(u *unpickler) { u.extend(u.popN(1)) }}, 'e': {"APPENDS",
-		func(u *unpickler) { u.extend(u.popMark()) }},
-	's': {"SETITEM", func(u *unpickler) { u.setItems(u.popN(2)) }}, 'u': {"SETITEMS",
-		func(u *unpickler) { u.setItems(u.popMark()) }},
-	'b': {"BUILD", (*unpickler).build},
-	// Protocols 0 and 1, and what would import or make objects. Known by name only, for people who look into a refused
-	// file.
-	'0': {"POP", nil}, '1': {"POP_MARK", nil}, '2': {"DUP", nil}, 'F': {"FLOAT", nil}, 'I': {"INT", nil}, 'L': {"LONG",
-		nil}, 'P': {"PERSID", nil},
-	'S': {"STRING", nil}, 'T': {"BINSTRING", nil}, 'U': {"SHORT_BINSTRING", nil}, 'V': {"UNICODE", nil}, 'd': {"DICT",
-		nil}, 'g': {"GET", nil},
-	'i': {"INST", nil}, 'l': {"LIST", nil}, 'o': {"OBJ", nil}, 'p': {"PUT", nil}, 0x81: {"NEWOBJ", nil}, 0x82: {"EXT1",
-		nil}, 0x83: {"EXT2", nil},
-	0x84: {"EXT4", nil}, 0x8f: {"EMPTY_SET", nil}, 0x90: {"ADDITEMS", nil}, 0x91: {"FROZENSET", nil},
-	0x92: {"NEWOBJ_EX", nil},
-	0x96: {"BYTEARRAY8", nil}, 0x97: {"NEXT_BUFFER", nil}, 0x98: {"READONLY_BUFFER", nil},
+		u.push(u.global(argument[string](pair, 0), argument[string](pair, 1)))
+	case 'R': // REDUCE
+		pair := u.popN(2)
+		u.push(argument[pyFunc](pair, 0)(argument[pyTuple](pair, 1)))
+	case 'Q': // BINPERSID
+		u.push(u.persistent(u.popN(1)[0]))
+	case 'a': // APPEND
+		u.extend(u.popN(1))
+	case 'e': // APPENDS
+		u.extend(u.popMark())
+	case 's': // SETITEM
+		u.setItems(u.popN(2))
+	case 'u': // SETITEMS
+		u.setItems(u.popMark())
+	case 'b': // BUILD sets attributes; state dicts carry one (_metadata), which nothing here needs
+		u.push(argument[*pyDict](u.popN(2), 0))
+	default:
+		refuse("it has no place in a checkpoint (nothing was executed)")
+	}
 }
 
-func pushes(value func(u *unpickler) any) func(u *unpickler) {
-	return func(u *unpickler) { u.stack = append(u.stack, value(u)) }
-}
+func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
 
-// top is the last value above the last mark: what is below belongs to an outer level.
 func (u *unpickler) top() any {
-	if len(u.stack) <= u.floor() {
+	if len(u.stack) == 0 {
 		refuse("the stack is empty")
 	}
 	return u.stack[len(u.stack)-1]
 }
 
-func (u *unpickler) floor() int {
-	if n := len(u.marks); n > 0 {
-		return u.marks[n-1]
-	}
-	return 0
-}
-
-func (u *unpickler) pop() any { return u.popN(1)[0] }
-
 // popN takes the last n values, in order. The result is a copy.
 func (u *unpickler) popN(n int) pyTuple {
-	if len(u.stack)-u.floor() < n {
+	rest := len(u.stack) - n
+	if rest < 0 {
 		refuse("the stack is empty")
 	}
-	items := append(pyTuple{}, u.stack[len(u.stack)-n:]...)
-	u.stack = u.stack[:len(u.stack)-n]
+	items := append(pyTuple{}, u.stack[rest:]...)
+	u.stack = u.stack[:rest]
 	return items
 }
 
 // popMark takes all values above the last mark, and the mark.
 func (u *unpickler) popMark() pyTuple {
-	if len(u.marks) == 0 {
-		refuse("no mark is set")
+	for i := len(u.stack) - 1; i >= 0; i-- {
+		if u.stack[i] == any(mark{}) {
+			return u.popN(len(u.stack) - i)[1:]
+		}
 	}
-	items := u.popN(len(u.stack) - u.floor())
-	u.marks = u.marks[:len(u.marks)-1]
-	return items
+	refuse("no mark is set")
+	return nil
 }
 
 // take consumes n bytes of the input; the result aliases it.
@@ -219,16 +186,15 @@ func (u *unpickler) take(n uint64) []byte {
 	return b
 }
 
-// number reads a little-endian number of 1, 2, 4 or 8 bytes.
+// number reads a little-endian number of at most 8 bytes.
 func (u *unpickler) number(width uint64) uint64 {
 	var padded [8]byte
 	copy(padded[:], u.take(width))
 	return binary.LittleEndian.Uint64(padded[:])
 }
 
-// long reads a two's-complement integer, of at most 8 bytes.
-func (u *unpickler) long(width uint64) int64 {
-	b := u.take(u.number(width))
+// integer decodes a two's-complement integer of at most 8 bytes.
+func integer(b []byte) int64 {
 	if len(b) > 8 {
 		refuse("an integer of %d bytes, at most 8 are read", len(b))
 	}
@@ -237,57 +203,22 @@ func (u *unpickler) long(width uint64) int64 {
 	return int64(binary.LittleEndian.Uint64(padded[:])) >> (8 * (8 - len(b)))
 }
 
-func (u *unpickler) text(width uint64) string {
-	b := u.take(u.number(width))
-	if !utf8.Valid(b) {
-		refuse("text is not valid UTF-8")
-	}
-	return string(b)
-}
-
 // line reads up to a newline (the operands of GLOBAL).
 func (u *unpickler) line() string {
-	rest := u.data[u.at:]
-	longest := min(len(rest), 256)
-	for i := range longest {
-		if rest[i] == '\n' {
-			u.at += i + 1
-			return string(rest[:i])
-		}
+	n := bytes.IndexByte(u.data[u.at:], '\n')
+	if n < 0 {
+		refuse("no newline: truncated?")
 	}
-	refuse("no newline within %d bytes", longest)
-	return ""
-}
-
-func (u *unpickler) memoize(i uint64) { u.memo[i] = u.top() }
-
-func (u *unpickler) recall(i uint64) any {
-	v, ok := u.memo[i]
-	if !ok {
-		refuse("memo entry %d is not set", i)
-	}
-	return v
+	return string(u.take(uint64(n + 1))[:n])
 }
 
 func (u *unpickler) global(module, name string) any {
 	v, ok := u.globals[module+"."+name]
 	if !ok {
-		refuse("refused: refers to %q, which is not on the list of what a checkpoint may contain (nothing was executed)", module+"."+name)
+		refuse("refers to %q, which is not on the list of what a checkpoint may contain (nothing was executed)",
+			module+"."+name)
 	}
 	return v
-}
-
-func (u *unpickler) reduce() any {
-	pair := u.popN(2)
-	call, ok := pair[0].(pyFunc)
-	if !ok {
-		refuse("refused: calls a %s", typeName(pair[0]))
-	}
-	args, ok := pair[1].(pyTuple)
-	if !ok {
-		refuse("the arguments are a %s, expected a tuple", typeName(pair[1]))
-	}
-	return call(args)
 }
 
 func (u *unpickler) extend(items pyTuple) {
@@ -300,59 +231,25 @@ func (u *unpickler) extend(items pyTuple) {
 
 func (u *unpickler) setItems(items pyTuple) {
 	dict, ok := u.top().(*pyDict)
-	if !ok {
-		refuse("sets items of a %s, expected a dict", typeName(u.top()))
-	}
-	if len(items)%2 != 0 {
-		refuse("%d values are not pairs of key and value", len(items))
+	if !ok || len(items)%2 != 0 {
+		refuse("sets %d keys and values of a %s, expected pairs and a dict", len(items), typeName(u.top()))
 	}
 	for i := 0; i < len(items); i += 2 {
-		switch items[i].(type) {
-		case string, int64:
-		default: // tensors as keys and the like have no place in a checkpoint
-			refuse("a dict key of type %s", typeName(items[i]))
+		key, ok := items[i].(string)
+		if !ok {
+			continue
 		}
 		if dict.values == nil {
-			dict.values = map[any]any{}
+			dict.values = map[string]any{}
 		}
-		if _, ok := dict.values[items[i]]; !ok {
-			dict.keys = append(dict.keys, items[i])
+		if _, ok := dict.values[key]; !ok {
+			dict.keys = append(dict.keys, key)
 		}
-		dict.values[items[i]] = items[i+1]
+		dict.values[key] = items[i+1]
 	}
 }
 
-// build would set attributes. State dicts carry one (_metadata), which nothing here needs: accepted on dicts and
-// dropped.
-func (u *unpickler) build() {
-	state := u.pop()
-	_, isDict := state.(*pyDict)
-	if _, onDict := u.top().(*pyDict); !onDict || !isDict {
-		refuse("refused: sets the state of a %s from a %s", typeName(u.top()), typeName(state))
-	}
-}
-
-// typeName is the Python name of a value's type, for messages.
+// typeName is the name of a value's type, for messages: "pyDict".
 func typeName(v any) string {
-	switch v.(type) {
-	case nil:
-		return "None"
-	case int64:
-		return "int"
-	case float64:
-		return "float"
-	case string:
-		return "str"
-	case []byte:
-		return "bytes"
-	case pyTuple:
-		return "tuple"
-	case *pyList:
-		return "list"
-	case *pyDict:
-		return "dict"
-	case pyFunc:
-		return "callable"
-	}
-	return fmt.Sprintf("%T", v)
+	return strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "weights.")
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/x448/float16"
 )
 
-// kind is a tensor type of GGUF: blocks of `block` elements in `size` bytes. decode turns one block into float32; nil
-// for plain types.
+// kind is a tensor type of GGUF: blocks of `block` elements in `size` bytes. decode turns whole blocks into float32;
+// nil for plain types.
 type kind struct {
 	name        string
 	block, size int64
 	dtype       DType
-	decode      func(out, block []byte)
+	decode      func(out, blocks []byte)
 }
 
 // kinds are the supported types by their number in the file: plain ones, and those of files that a model is trained
 // from. The finer quantised types lose too much for that.
-var kinds = map[uint32]kind{
-	0:  {"F32", 1, 4, F32, nil},
-	1:  {"F16", 1, 2, F16, nil},
-	30: {"BF16", 1, 2, BF16, nil},
+var kinds = map[uint64]kind{
+	0:  {"float32", 1, 4, F32, nil},
+	1:  {"float16", 1, 2, F16, nil},
+	30: {"bfloat16", 1, 2, BF16, nil},
 	3:  {"Q4_1", 32, 20, F32, decodeQ41},
 	8:  {"Q8_0", 32, 34, F32, decodeQ80},
 }
@@ -37,31 +37,30 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// dequantize fills out (float32, little-endian) from whole blocks.
-func (k kind) dequantize(out, blocks []byte) {
-	for i := int64(0); i*k.size < int64(len(blocks)); i++ {
-		k.decode(out[4*i*k.block:], blocks[i*k.size:(i+1)*k.size])
-	}
-}
-
 func half(b []byte) float32 { return float16.Frombits(binary.LittleEndian.Uint16(b)).Float32() }
 
 func put(out []byte, i int, v float32) { binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v)) }
 
-// Q4_1: scale, minimum; 32 nibbles, the low ones are the first half of the block. The product is rounded to float32
-// before the sum (the conversion forbids fusing them), as in the reference.
-func decodeQ41(out, b []byte) {
-	d, m := half(b), half(b[2:])
-	for j, q := range b[4:20] {
-		put(out, j, float32(d*float32(q&15))+m)
-		put(out, j+16, float32(d*float32(q>>4))+m)
+// decodeQ41 decodes blocks of a scale, a minimum and 32 nibbles, of which the low ones are the first half of the
+// block. The product is rounded to float32 before the sum (the conversion forbids fusing them), as in the reference.
+func decodeQ41(out, blocks []byte) {
+	for b := range slices.Chunk(blocks, 20) {
+		d, m := half(b), half(b[2:])
+		for j, q := range b[4:] {
+			put(out, j, float32(d*float32(q&15))+m)
+			put(out, j+16, float32(d*float32(q>>4))+m)
+		}
+		out = out[4*32:]
 	}
 }
 
-// Q8_0: scale; 32 signed bytes.
-func decodeQ80(out, b []byte) {
-	d := half(b)
-	for j, q := range b[2:34] {
-		put(out, j, d*float32(int8(q)))
+// decodeQ80 decodes blocks of a scale and 32 signed bytes.
+func decodeQ80(out, blocks []byte) {
+	for b := range slices.Chunk(blocks, 34) {
+		d := half(b)
+		for j, q := range b[2:] {
+			put(out, j, d*float32(int8(q)))
+		}
+		out = out[4*32:]
 	}
 }

@@ -2,231 +2,83 @@ package weights
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"unicode/utf8"
 
 	"gyre/internal/atomicfile"
 )
 
-const (
-	maxHeader = 100_000_000 // bytes: the largest header the format allows
-	maxDims   = 64          // of one tensor: PyTorch's own limit
-)
+// maxHeader is the size in bytes of the largest header that the format allows.
+const maxHeader = 100_000_000
 
 // entry is one tensor of a header, its byte range relative to the end of the header.
 type entry struct {
-	name       string
-	dtype      DType
-	shape      []int64
-	begin, end int64
+	DType   string  `json:"dtype"`
+	Shape   []int64 `json:"shape"`
+	Offsets []int64 `json:"data_offsets"`
 }
 
-func readSafetensors(r io.ReaderAt, size int64, path string) (f *File, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("not a valid safetensors file: %w", err)
-		}
-	}()
-	header, err := readHeader(r, size)
-	if err != nil {
-		return nil, err
+func readSafetensors(r io.ReaderAt, size int64, path string) *File {
+	if size < 8 {
+		refuse("not a safetensors file: %d bytes are too short for the 8-byte header length", size)
 	}
-	entries, metadata, err := parseHeader(header)
-	if err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+	length := binary.LittleEndian.Uint64(bytesAt(r, 0, 8))
+	if length > maxHeader || int64(length) > size-8 {
+		refuse("not a safetensors file: header length %d (at most %d) in a file of %d bytes: truncated?", length,
+			maxHeader, size)
 	}
-	start := int64(8 + len(header))
-	if err := checkLayout(entries, size-start); err != nil {
-		return nil, err
+	start := 8 + int64(length)
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(bytesAt(r, 8, int64(length)), &header); err != nil {
+		refuse("not a safetensors file: header: %w", err)
 	}
-	f = &File{Layout: "safetensors", Metadata: metadata}
-	for _, e := range entries {
-		f.Tensors = append(f.Tensors, &Tensor{Name: e.name, File: path, DType: e.dtype, Shape: e.shape,
-			Load: readRange(r, path, e.name, start+e.begin, e.end-e.begin)})
-	}
-	return f, nil
-}
-
-func readHeader(r io.ReaderAt, fileSize int64) ([]byte, error) {
-	var prefix [8]byte
-	if fileSize < int64(len(prefix)) {
-		return nil, fmt.Errorf("%d bytes: too short for the 8-byte header length", fileSize)
-	}
-	if _, err := r.ReadAt(prefix[:], 0); err != nil {
-		return nil, err
-	}
-	n := binary.LittleEndian.Uint64(prefix[:])
-	if n > maxHeader {
-		return nil, fmt.Errorf("header length %d, at most %d is allowed", n, maxHeader)
-	}
-	if int64(n) > fileSize-int64(len(prefix)) {
-		return nil, fmt.Errorf("header length %d in a file of %d bytes: truncated?", n, fileSize)
-	}
-	header := make([]byte, n)
-	if _, err := r.ReadAt(header, int64(len(prefix))); err != nil && n > 0 {
-		return nil, err
-	}
-	if n == 0 || header[0] != '{' {
-		return nil, fmt.Errorf("header does not start with '{'")
-	}
-	return header, nil
-}
-
-// checkLayout sorts entries by position and checks that they tile [0, dataSize) and have the sizes their shapes ask
-// for.
-func checkLayout(entries []entry, dataSize int64) error {
-	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
-	})
-	at := int64(0)
-	for _, e := range entries {
-		n, err := elements(e.shape)
-		if err != nil {
-			return fmt.Errorf("tensor %s: %w", e.name, err)
-		}
-		switch want := n * e.dtype.Size(); {
-		case e.begin > e.end || e.end-e.begin != want:
-			return fmt.Errorf("tensor %s: data_offsets [%d, %d], but %s %v takes %d bytes", e.name, e.begin, e.end,
-				dtypes[e.dtype].safetensors, e.shape, want)
-		case e.begin < at:
-			return fmt.Errorf("tensor %s: its data at %d overlaps the tensor before it, which ends at %d", e.name,
-				e.begin, at)
-		case e.begin > at:
-			return fmt.Errorf("tensor %s: %d unused bytes before its data at %d", e.name, e.begin-at, e.begin)
-		case e.end > dataSize:
-			return fmt.Errorf("tensor %s: its data ends at %d, but the file holds %d bytes of data: truncated?", e.name,
-				e.end, dataSize)
-		}
-		at = e.end
-	}
-	if at != dataSize {
-		return fmt.Errorf("%d bytes after the last tensor: expected the data to end at %d, the file has %d bytes of "+
-			"data", dataSize-at, at, dataSize)
-	}
-	return nil
-}
-
-// parseHeader reads the JSON header token by token, because encoding/json would let duplicate keys, unknown ones and
-// other number forms pass. Offsets and sizes are non-negative on return.
-func parseHeader(header []byte) (entries []entry, metadata map[string]string, err error) {
-	defer refused(&err)
-	if !utf8.Valid(header) {
-		refuse("not valid UTF-8")
-	}
-	p := headerParser{json.NewDecoder(bytes.NewReader(header))}
-	p.UseNumber()
-	p.object("tensor", func(name string) {
-		if name != "__metadata__" {
-			entries = append(entries, p.entry(name))
-			return
-		}
-		metadata = map[string]string{}
-		p.object("__metadata__:", func(key string) { metadata[key] = p.text() })
-	})
-	if _, err := p.Token(); err != io.EOF {
-		refuse("text after the JSON object, at byte %d", p.InputOffset())
-	}
-	return entries, metadata, nil
-}
-
-type headerParser struct{ *json.Decoder }
-
-func (p headerParser) token() json.Token {
-	t, err := p.Token()
-	if err != nil {
-		refuse("%w", err)
-	}
-	return t
-}
-
-func (p headerParser) delim(want json.Delim) {
-	if t := p.token(); t != want {
-		refuse("byte %d: expected %v, got %v", p.InputOffset(), want, t)
-	}
-}
-
-// object reads {key: value, …}, calling value after each key.
-func (p headerParser) object(of string, value func(key string)) {
-	p.delim('{')
-	seen := map[string]bool{}
-	for p.More() {
-		key := p.text()
-		if seen[key] {
-			refuse("%s %q appears twice", of, key)
-		}
-		seen[key] = true
-		value(key)
-	}
-	p.delim('}')
-}
-
-func (p headerParser) text() string {
-	t := p.token()
-	s, ok := t.(string)
-	if !ok {
-		refuse("byte %d: expected a string, got %v", p.InputOffset(), t)
-	}
-	return s
-}
-
-func (p headerParser) entry(name string) entry {
-	e := entry{name: name}
-	fields := 0
-	p.object(fmt.Sprintf("tensor %q: key", name), func(key string) {
-		fields++
-		switch key {
-		case "dtype":
-			text := p.text()
-			i := slices.IndexFunc(dtypes[:], func(d dtypeNames) bool { return d.safetensors == text })
-			if i < 0 {
-				refuse("tensor %q: unknown dtype %q", name, text)
+	f := &File{Layout: "safetensors"}
+	var list []place
+	total := int64(0)
+	for name, text := range header {
+		if name == "__metadata__" {
+			if err := json.Unmarshal(text, &f.Metadata); err != nil {
+				refuse("header: __metadata__: %w", err)
 			}
-			e.dtype = DType(i)
-		case "shape":
-			e.shape = p.integers(maxDims)
-		case "data_offsets":
-			offsets := p.integers(2)
-			if len(offsets) != 2 {
-				refuse("tensor %q: data_offsets has %d numbers, expected 2", name, len(offsets))
-			}
-			e.begin, e.end = offsets[0], offsets[1]
-		default:
-			refuse("tensor %q: unknown key %q", name, key)
+			continue
 		}
-	})
-	if fields != 3 {
-		refuse("tensor %q: dtype, shape and data_offsets are needed", name)
+		p := placeOf(name, text)
+		p.File = path
+		total += p.size
+		list = append(list, p)
 	}
-	return e
+	f.Tensors = placed(r, list, start, size-start)
+	if total != size-start { // the format has no holes
+		refuse("the tensors take %d bytes, but the file has %d bytes of data", total, size-start)
+	}
+	return f
 }
 
-// integers reads an array of at most limit non-negative integers.
-func (p headerParser) integers(limit int) []int64 {
-	p.delim('[')
-	out := []int64{}
-	for p.More() {
-		t := p.token()
-		number, ok := t.(json.Number)
-		if !ok {
-			refuse("byte %d: expected an integer, got %v", p.InputOffset(), t)
-		}
-		n, err := strconv.ParseInt(number.String(), 10, 64)
-		if err != nil || n < 0 {
-			refuse("byte %d: expected a non-negative 64-bit integer, got %v", p.InputOffset(), number)
-		}
-		if len(out) == limit {
-			refuse("byte %d: more than %d numbers", p.InputOffset(), limit)
-		}
-		out = append(out, n)
+func placeOf(name string, text json.RawMessage) place {
+	var e entry
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&e); err != nil {
+		refuse("header: tensor %s: %w", name, err)
 	}
-	p.delim(']')
-	return out
+	i := slices.IndexFunc(dtypes[:], func(d dtypeNames) bool { return d.safetensors == e.DType })
+	if i < 0 {
+		refuse("header: tensor %s: unknown dtype %q", name, e.DType)
+	}
+	n, err := elements(e.Shape)
+	if err != nil {
+		refuse("header: tensor %s: %w", name, err)
+	}
+	dtype := DType(i)
+	size := n * dtype.Size()
+	if len(e.Offsets) != 2 || e.Offsets[0] < 0 || e.Offsets[1]-e.Offsets[0] != size {
+		refuse("header: tensor %s: data_offsets %v, but %s %v takes %d bytes", name, e.Offsets, e.DType, e.Shape, size)
+	}
+	t := Tensor{Name: name, DType: dtype, Kind: dtype.String(), Shape: e.Shape}
+	return place{Tensor: t, offset: e.Offsets[0], size: size}
 }
 
 // Source is one tensor to be written.
@@ -255,8 +107,7 @@ func Write(path string, list []Source, metadata map[string]string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))),
-			header...)); err != nil {
+		if _, err := w.Write(header); err != nil {
 			return err
 		}
 		var buffer []byte
@@ -275,29 +126,17 @@ func Write(path string, list []Source, metadata map[string]string) error {
 	})
 }
 
-// makeHeader writes the JSON object by hand to keep the order of the tensors, padded with spaces so that the data is
-// 8-byte aligned.
+// makeHeader writes the length and the JSON object, by hand to keep the order of the tensors, padded with spaces so
+// that the data is 8-byte aligned.
 func makeHeader(list []Source, metadata map[string]string) ([]byte, error) {
-	b := bytes.NewBufferString("{")
-	item := func(key string, value any) error {
-		name, err := json.Marshal(key)
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		if b.Len() > 1 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(b, "%s:%s", name, text)
-		return nil
+	var members [][]byte
+	add := func(key string, value any) {
+		name, _ := json.Marshal(key) // texts, numbers and lists of them always encode
+		text, _ := json.Marshal(value)
+		members = append(members, slices.Concat(name, []byte(":"), text))
 	}
 	if len(metadata) > 0 {
-		if err := item("__metadata__", metadata); err != nil {
-			return nil, err
-		}
+		add("__metadata__", metadata)
 	}
 	seen := map[string]bool{"__metadata__": true}
 	at := int64(0)
@@ -310,23 +149,13 @@ func makeHeader(list []Source, metadata map[string]string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = item(s.Name, struct {
-			DType   string   `json:"dtype"`
-			Shape   []int64  `json:"shape"`
-			Offsets [2]int64 `json:"data_offsets"`
-			// a scalar's shape is [], not null
-		}{dtypes[s.DType].safetensors, append([]int64{}, s.Shape...), [2]int64{at, at + size}})
-		if err != nil {
-			return nil, err
-		}
+		shape := append([]int64{}, s.Shape...) // a scalar's shape is [], not null
+		add(s.Name, entry{dtypes[s.DType].safetensors, shape, []int64{at, at + size}})
 		at += size
 	}
-	b.WriteByte('}')
-	for b.Len()%8 != 0 {
-		b.WriteByte(' ')
+	text := slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
 	}
-	if b.Len() > maxHeader {
-		return nil, fmt.Errorf("header of %d bytes, at most %d is allowed", b.Len(), maxHeader)
-	}
-	return b.Bytes(), nil
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
 }

@@ -1,28 +1,10 @@
-// Package weights reads files of tensors: safetensors, torch.save's archives and GGUF; and writes safetensors.
-//
-//	tensor.go       a tensor in a file: name, type, layout, how to get at its bytes; conversion between float types
-//	safetensors.go  huggingface/safetensors: a JSON header, then the data
-//	torchfile.go    torch.save's zip archives, and what their pickles may refer to
-//	pickle.go       Python pickles as data: a reader of the instructions, without an interpreter behind it
-//	gguf.go         llama.cpp's format, quant.go its quantised types
-//
-// Files are hostile until parsed: sizes are checked against the file before anything is allocated, products without
-// overflow, ranges against one another, and nothing of a pickle is executed. The readers are Gyre's own because those
-// that exist do not hold to that: a pickle of 13 bytes makes gopickle allocate until the process dies; 4 million nested
-// arrays overflow gguf-parser-go's stack, which Go cannot recover from; libtorch's unpickler believes a storage's size
-// over its record's, reads no OrderedDict, and holds whole files.
 package weights
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/bits"
-	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/x448/float16"
 )
@@ -65,19 +47,14 @@ var dtypes = [...]dtypeNames{
 func (d DType) Size() int64 { return dtypes[d].size }
 
 // Float reports whether weights may have this type.
-func (d DType) Float() bool { return d == F32 || d == F16 || d == BF16 || d == F64 }
+func (d DType) Float() bool { return d <= F64 }
 
 // String is PyTorch's name: "bfloat16".
-func (d DType) String() string {
-	if int(d) >= len(dtypes) {
-		return fmt.Sprintf("DType(%d)", uint8(d))
-	}
-	return dtypes[d].torch
-}
+func (d DType) String() string { return dtypes[d].torch }
 
 // ParseDType reads PyTorch's name of a weight type, with or without "torch.".
 func ParseDType(name string) (DType, error) {
-	for _, d := range []DType{F32, BF16, F16, F64} {
+	for d := F32; d.Float(); d++ {
 		if name == d.String() || name == "torch."+d.String() {
 			return d, nil
 		}
@@ -85,83 +62,12 @@ func ParseDType(name string) (DType, error) {
 	return 0, fmt.Errorf("unknown weight type %q: expected float32, bfloat16, float16 or float64", name)
 }
 
-// File is an opened file. Close it when no tensor will be loaded any more.
-type File struct {
-	Path     string
-	Layout   string            // "safetensors", "torch.save", "GGUF version 3"
-	Tensors  []*Tensor         // in the order of their data, or of the state dict; GGUF's are dequantised on loading
-	Metadata map[string]string // of safetensors
-	GGUF     Metadata          // of GGUF
-	file     *os.File
-}
-
-// Close closes the file.
-func (f *File) Close() error { return f.file.Close() }
-
-// Extensions are the endings of the files that Open reads.
-var Extensions = []string{".safetensors", ".bin", ".pt", ".pth", ".gguf"}
-
-// Open reads what a file says of its tensors; the ending tells the format. Anything but a regular file is refused.
-func Open(path string) (*File, error) {
-	read := readTorch
-	switch ext := filepath.Ext(path); {
-	case ext == ".safetensors":
-		read = readSafetensors
-	case ext == ".gguf":
-		read = readGGUF
-	case !slices.Contains(Extensions, ext):
-		return nil, fmt.Errorf("%s: expected a file that ends in one of %v", path, Extensions)
-	}
-	file, size, err := OpenRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := read(file, size, path)
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f.Path, f.file = path, file
-	return f, nil
-}
-
-// OpenRegular opens a file for reading and gives its size. Anything but a regular file (a pipe would block, a device
-// has no end) is refused.
-func OpenRegular(path string) (*os.File, int64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s: not a regular file (%v)", path, info.Mode().Type())
-	}
-	file, err := os.Open(path)
-	return file, info.Size(), err
-}
-
-// refusal carries an error from deep within a hostile file to where its reading began.
-type refusal struct{ error }
-
-// refuse gives up on a file; see refused.
-func refuse(format string, args ...any) { panic(refusal{fmt.Errorf(format, args...)}) }
-
-// refused, deferred, turns refuse into the error of its function.
-func refused(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case refusal:
-		*err = r.error
-	default:
-		panic(r)
-	}
-}
-
 // Tensor is one tensor of a file. Loading it is the only access to its data, so a set of tensors costs no memory.
 type Tensor struct {
 	Name    string
 	File    string // where it lies, for messages
 	DType   DType  // of the loaded data
-	Stored  string // element type as the file names it, where it differs from DType (GGUF's "Q4_1"); "" otherwise
+	Kind    string // element type for people: as the file stores it ("Q4_1"), or PyTorch's name
 	Shape   []int64
 	Strides []int64 // in elements; nil = dense row-major
 	// Load reads the data into buffer if it is large enough, else into a new one, and returns what it used. With
@@ -193,7 +99,7 @@ func elements(shape []int64) (int64, error) {
 // strided tensor must hold. It refuses negative strides and overflow.
 func span(shape, strides []int64) (int64, error) {
 	n, err := elements(shape)
-	if err != nil || strides == nil || n == 0 {
+	if err != nil || n == 0 {
 		return n, err
 	}
 	if len(strides) != len(shape) {
@@ -216,11 +122,8 @@ func span(shape, strides []int64) (int64, error) {
 
 // contiguous reports whether strides are those of a dense row-major tensor.
 func contiguous(shape, strides []int64) bool {
-	if strides == nil {
-		return true
-	}
 	want := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
+	for i := len(shape) - 1; i >= 0 && strides != nil; i-- {
 		if shape[i] != 1 && strides[i] != want {
 			return false
 		}
@@ -235,33 +138,6 @@ func (t *Tensor) Elements() int64 {
 	return n
 }
 
-// Kind is the element type for people: as stored, or PyTorch's name.
-func (t *Tensor) Kind() string {
-	if t.Stored != "" {
-		return t.Stored
-	}
-	return t.DType.String()
-}
-
-// readRange is the Load of data that lies as it is at [offset, offset+size) of a file.
-func readRange(r io.ReaderAt, file, name string, offset, size int64) func([]byte) ([]byte, error) {
-	return func(buffer []byte) ([]byte, error) {
-		buffer = Resize(buffer, size)
-		if size == 0 { // reading nothing at the end of a file is an error to some readers
-			return buffer, nil
-		}
-		if _, err := r.ReadAt(buffer, offset); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, fmt.Errorf("%s: tensor %s: reading %d bytes at byte %d: %w (has the file shrunk since it "+
-				"was opened?)",
-				file, name, size, offset, err)
-		}
-		return buffer, nil
-	}
-}
-
 // Resize returns a slice of the given length, in buffer's memory if that is large enough.
 func Resize(buffer []byte, size int64) []byte {
 	if int64(cap(buffer)) >= size {
@@ -273,6 +149,10 @@ func Resize(buffer []byte, size int64) []byte {
 // Dense loads a tensor as dense row-major data of the given type. The scratch buffers are reused when large enough;
 // both come back, perhaps grown, the first holding the result.
 func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err error) {
+	if !t.DType.Float() || !to.Float() {
+		return nil, scratch, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, "+
+			"float16 or float64", t.File, t.Name, t.DType, to)
+	}
 	n := t.Elements()
 	data, err := t.Load(scratch)
 	if err != nil {
@@ -282,10 +162,6 @@ func (t *Tensor) Dense(to DType, out, scratch []byte) (result, used []byte, err 
 		dense := make([]byte, n*t.DType.Size())
 		gather(dense, data, t.Shape, t.Strides, t.DType.Size())
 		data = dense
-	}
-	if !t.DType.Float() || !to.Float() {
-		return nil, data, fmt.Errorf("%s: tensor %s: cannot convert %v to %v: weights are float32, bfloat16, "+
-			"float16 or float64", t.File, t.Name, t.DType, to)
 	}
 	out = Resize(out, n*to.Size())
 	convert(out, to, data[:n*t.DType.Size()], t.DType)

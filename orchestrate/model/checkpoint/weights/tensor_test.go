@@ -16,7 +16,7 @@ func TestElementsAndSpan(t *testing.T) {
 		shape, strides []int64
 		want           int64 // -1: an error
 	}{
-		{nil, nil, 1}, {[]int64{3, 4}, nil, 12}, {[]int64{0, 1 << 39}, nil, 0},
+		{nil, nil, 1}, {[]int64{3, 4}, []int64{4, 1}, 12}, {[]int64{0, 1 << 39}, nil, 0},
 		{[]int64{1 << 32, 1 << 32}, nil, -1}, {[]int64{-1}, nil, -1}, {[]int64{1 << 41}, nil, -1},
 		{[]int64{3, 4}, []int64{1, 3}, 12}, {[]int64{3, 4}, []int64{0, 1}, 4}, {[]int64{2}, []int64{1 << 62}, -1},
 		{[]int64{2, 2}, []int64{1 << 39, 1 << 39}, -1}, {[]int64{2}, []int64{-1}, -1}, {[]int64{2}, []int64{1, 1}, -1},

