@@ -137,10 +137,3 @@ func newRecogniser(tokens []AddedToken, forms []form) recogniser {
 	}
 	return recogniser{newMatcher(plain, plainText), newMatcher(normalized, normalizedText)}
 }
-
-func normalize(forms []form, s string) string {
-	for _, f := range forms {
-		s = f.apply(s)
-	}
-	return s
-}

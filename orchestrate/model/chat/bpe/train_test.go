@@ -84,7 +84,7 @@ func TestTrainRefuses(t *testing.T) {
 	}{
 		"vocabulary size is 256, expected 257": {256, []string{"<s>"}},
 		"different, non-empty":                 {300, []string{"<s>", "<s>"}},
-		"appears twice":                   {300, []string{"a"}},
+		"appears twice":                        {300, []string{"a"}},
 	} {
 		if _, err := Train(sentences, c.size, c.specials); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
