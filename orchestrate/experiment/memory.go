@@ -161,8 +161,7 @@ func planComponents(c *config.Config, parameters int64) (what string, bytes int6
 			n++ // what the critic expected
 		}
 	}
-	buffers := gradients.ComponentBuffers(n, c.Algorithm.EntropyCoef != 0, c.Algorithm.KLCoef != 0 &&
-		c.Algorithm.KLIn == "loss", k.Buckets)
+	buffers := gradients.ComponentBuffers(n, lossTerms(c)-1, k.Buckets)
 	bytes = gradients.ComponentBytes(parameters, buffers, c.Episodes(), k.Permutations)
 	if full := gradients.FullBytes(n, parameters); k.Save == "full" && full <= int64(k.SaveMiB)<<20 {
 		bytes += full
@@ -321,9 +320,8 @@ func analysisBuckets(c *config.Config) int {
 	return min(buckets, analysisGroups(c))
 }
 
-// planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can
-// need.
-func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
+// lossTerms counts the terms of the policy's loss.
+func lossTerms(c *config.Config) int {
 	terms := 1
 	if c.Algorithm.EntropyCoef != 0 {
 		terms++
@@ -331,7 +329,13 @@ func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
 	if c.Algorithm.KLCoef != 0 && c.Algorithm.KLIn == "loss" {
 		terms++
 	}
-	return gradients.NewPlan(parameters, terms, analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
+	return terms
+}
+
+// planAnalysis predicts the memory of a gradient analysis if the filter keeps every group, which is the most it can
+// need.
+func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
+	return gradients.NewPlan(parameters, lossTerms(c), analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
 }
 
 // physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less;

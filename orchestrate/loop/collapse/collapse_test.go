@@ -50,7 +50,7 @@ func TestTurns(t *testing.T) {
 		"never closed", "D<think>", "up</think></think>")
 	got := Turns(e, letters)
 	for i, want := range []string{"go left", "", "", "up"} {
-		if letters(got[i].Thought) != want || got[i].First != (i == 0) || got[i].Group != 3 {
+		if letters(got[i].Thought) != want || got[i].Group != 3 {
 			t.Errorf("turn %d: %q, want %q", i, letters(got[i].Thought), want)
 		}
 	}
@@ -92,7 +92,7 @@ func TestEstimate(t *testing.T) {
 	sums := [][]float64{{-1, -2}, {-3, -2.4}} // the second thought has two tokens
 	got := lineOf(struct {
 		E *Estimate `metric:"p"`
-	}{m.estimate("p", sums, rows, columns, []int{0, 1}, options)})
+	}{m.estimate("p", &sample{rows, columns, []int{0, 1}, sums}, options)})
 	g1, g2 := -1.379885, -1.338792
 	std := math.Abs(g1-g2) / 2
 	near(t, got, map[string]float64{
@@ -115,7 +115,7 @@ func TestEstimate(t *testing.T) {
 	// The average moves a tenth of the way, and retrieval counts equal prompts as one.
 	again := lineOf(struct {
 		E *Estimate `metric:"p"`
-	}{m.estimate("p", [][]float64{{-1, -1}, {-2, -2}}, rows, [][]int32{{7}, {7}}, []int{0, 1}, options)})
+	}{m.estimate("p", &sample{rows, [][]int32{{7}, {7}}, []int{0, 1}, [][]float64{{-1, -1}, {-2, -2}}}, options)})
 	near(t, again, map[string]float64{"p/mi_estimate": 0, "p/retrieval_accuracy": 1, "p/retrieval_chance_level": 1,
 		"p/marginal_std": 0})
 	if want := 0.9 * std; math.Abs(again["p/marginal_std_ema"]/want-1) > 1e-4 {

@@ -9,14 +9,14 @@ import (
 var stopRules = config.EarlyStop{SpreadFraction: 0.1, SpreadWindow: 10, LowSuccessCount: 5, LowSuccess: 0.01,
 	EmptySteps: 5}
 
-func TestSpreadCollapseStopsAtStepTwenty(t *testing.T) {
+func TestRewardsThatDifferTooLittleStopAtStepTwenty(t *testing.T) {
 	var e EarlyStop
 	for step := 1; step <= 20; step++ {
-		spread := 2.0
+		std := 2.0
 		if step > 10 {
-			spread = 0.19
+			std = 0.19
 		}
-		stop := e.Spread(spread, stopRules)
+		stop := e.RewardStd(std, stopRules)
 		if (stop != nil) != (step == 20) {
 			t.Fatalf("step %d: stop = %v", step, stop)
 		}
@@ -26,18 +26,18 @@ func TestSpreadCollapseStopsAtStepTwenty(t *testing.T) {
 func TestOneHealthyStepInTheWindowKeepsTheRunAlive(t *testing.T) {
 	var e EarlyStop
 	for step := 1; step <= 24; step++ {
-		spread := 2.0
+		std := 2.0
 		if step > 10 {
-			spread = 0.1
+			std = 0.1
 		}
 		if step == 15 {
-			spread = 0.2 // exactly the threshold is not below it
+			std = 0.2 // exactly the threshold is not below it
 		}
-		if stop := e.Spread(spread, stopRules); stop != nil {
+		if stop := e.RewardStd(std, stopRules); stop != nil {
 			t.Fatalf("step %d stopped: %v", step, stop)
 		}
 	}
-	if e.Spread(0.1, stopRules) == nil {
+	if e.RewardStd(0.1, stopRules) == nil {
 		t.Fatal("step 25 has ten low steps behind it and must stop")
 	}
 }

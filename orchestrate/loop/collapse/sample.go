@@ -2,12 +2,13 @@ package collapse
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/metrics"
 )
 
 // Sequence is a thought after some prompt; the thought starts at From.
@@ -24,73 +25,62 @@ type Meter struct {
 
 // Measure returns a batch's metrics. score gives the log-prob of each sequence's thought, summed over its tokens.
 func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string,
-	score func([]Sequence) ([]float64, error),
-	c config.Collapse, rng *rand.Rand) (out Metrics, err error) {
+	score func([]Sequence) ([]float64, error), c config.Collapse, rng *rand.Rand) (out Metrics, err error) {
 	var valid [][]Turn // with a thought, by episode
 	var first []Turn
-	turns, starts := 0, 0
+	turns, starts, thoughts := 0, 0, 0
 	for _, e := range episodes {
 		var kept []Turn
-		for _, t := range Turns(e, decode) {
+		for i, t := range Turns(e, decode) {
 			turns++
-			if t.First {
+			if i == 0 {
 				starts++
 			}
 			if len(t.Thought) == 0 {
 				continue
 			}
 			kept = append(kept, t)
-			if t.First {
+			if i == 0 {
 				first = append(first, t)
 			}
 		}
-		if kept != nil {
+		if thoughts += len(kept); kept != nil {
 			valid = append(valid, kept)
 		}
 	}
 	if turns == 0 {
 		return out, nil
 	}
-	thoughts := 0
-	for _, kept := range valid {
-		thoughts += len(kept)
-	}
-	of := func(v float64) *float64 { return &v }
-	out.Valid, out.FirstShare = of(float64(thoughts)/float64(turns)), of(float64(len(first))/float64(max(starts, 1)))
-	out.Starts, out.FirstValid = of(float64(starts)), of(float64(len(first)))
-	measure := func(name string, rows []Turn, columns [][]int32, own []int) (*Estimate, error) {
-		if len(columns) < 2 {
+	share := func(n, of int) *float64 { return metrics.Of(float64(n) / float64(max(of, 1))) }
+	out = Metrics{Valid: share(thoughts, turns), FirstShare: share(len(first), starts), Starts: share(starts, 1),
+		FirstValid: share(len(first), 1)}
+	measure := func(name string, s *sample) (*Estimate, error) {
+		if len(s.prompts) < 2 {
 			return nil, nil
 		}
-		matrix, err := fill(rows, columns, score)
-		if err != nil {
+		if err := s.fill(score); err != nil {
 			return nil, err
 		}
-		return m.estimate(name, matrix, rows, columns, own, c), nil
+		return m.estimate(name, s, c), nil
 	}
 	if c.FirstTurn {
-		rows := pick(first, c.Samples, rng)
-		columns, own, err := byGroup(rows)
+		s, err := byGroup(pick(first, c.Samples, rng))
 		if err != nil {
 			return out, err
 		}
-		if out.FirstTurn, err = measure("collapse_first_turn_sample", rows, columns, own); err != nil {
+		if out.FirstTurn, err = measure("collapse_first_turn_sample", s); err != nil {
 			return out, err
 		}
 	}
 	if c.MultiTurn && len(valid) > 0 {
-		rows := make([]Turn, min(c.Samples, thoughts))
-		columns, own := make([][]int32, len(rows)), make([]int, len(rows))
-		for i := range rows {
+		s := &sample{}
+		for i := range min(c.Samples, thoughts) {
 			kept := valid[rng.IntN(len(valid))]
-			rows[i] = kept[rng.IntN(len(kept))]
-			columns[i], own[i] = rows[i].Prompt, i
+			s.add(kept[rng.IntN(len(kept))], i)
 		}
-		if out.Trajectory, err = measure("collapse_trajectory_sample", rows, columns, own); err != nil {
-			return out, err
-		}
+		out.Trajectory, err = measure("collapse_trajectory_sample", s)
 	}
-	return out, nil
+	return out, err
 }
 
 // pick draws at most n turns without replacement, in their order.
@@ -107,45 +97,56 @@ func pick(turns []Turn, n int, rng *rand.Rand) []Turn {
 	return out
 }
 
-// byGroup makes one column per group, whose members must have seen the same prompt.
-func byGroup(rows []Turn) (columns [][]int32, own []int, err error) {
-	index := map[int]int{}
+// sample is turns and the prompts that their thoughts are scored under.
+type sample struct {
+	rows    []Turn
+	prompts [][]int32
+	own     []int       // index of each row's prompt
+	sums    [][]float64 // of log-probs, by row and prompt
+}
+
+// add adds a turn whose prompt has the index own, the next one if it is new.
+func (s *sample) add(t Turn, own int) {
+	if s.rows, s.own = append(s.rows, t), append(s.own, own); own == len(s.prompts) {
+		s.prompts = append(s.prompts, t.Prompt)
+	}
+}
+
+// byGroup has one prompt per group, whose members must have seen the same one.
+func byGroup(rows []Turn) (*sample, error) {
+	s, index := &sample{}, map[int]int{}
 	for _, t := range rows {
 		j, known := index[t.Group]
 		if !known {
-			j = len(columns)
+			j = len(index)
 			index[t.Group] = j
-			columns = append(columns, t.Prompt)
 		}
-		if !slices.Equal(columns[j], t.Prompt) {
-			return nil, nil, fmt.Errorf("the members of group %d have seen different first prompts: set "+
+		s.add(t, j)
+		if !slices.Equal(s.prompts[j], t.Prompt) {
+			return nil, fmt.Errorf("the members of group %d have seen different first prompts: set "+
 				"collapse.first_turn = false for this environment", t.Group)
 		}
-		own = append(own, j)
 	}
-	return columns, own, nil
+	return s, nil
 }
 
-// fill scores every thought under every prompt: matrix[i][j] is the log-prob of thought i after prompt j.
-func fill(rows []Turn, columns [][]int32, score func([]Sequence) ([]float64, error)) ([][]float64, error) {
-	sequences := make([]Sequence, 0, len(rows)*len(columns))
-	for _, t := range rows {
-		for _, prompt := range columns {
+// fill scores every thought under every prompt.
+func (s *sample) fill(score func([]Sequence) ([]float64, error)) error {
+	var sequences []Sequence
+	for _, t := range s.rows {
+		for _, prompt := range s.prompts {
 			sequences = append(sequences, Sequence{IDs: slices.Concat(prompt, t.Thought), From: len(prompt)})
 		}
 	}
 	sums, err := score(sequences)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	matrix := make([][]float64, len(rows))
-	for i := range rows {
-		matrix[i] = sums[i*len(columns) : (i+1)*len(columns)]
-		for _, s := range matrix[i] {
-			if math.IsNaN(s) || math.IsInf(s, 0) {
-				return nil, fmt.Errorf("a thought's log-prob is %g", s)
-			}
+	for _, sum := range sums {
+		if !statistics.Finite(sum) {
+			return fmt.Errorf("a thought's log-prob is %g", sum)
 		}
 	}
-	return matrix, nil
+	s.sums = slices.Collect(slices.Chunk(sums, len(s.prompts)))
+	return nil
 }

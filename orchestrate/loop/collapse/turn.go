@@ -14,7 +14,6 @@ type Turn struct {
 	Prompt  []int32 // up to the reply, the forced opening of the thought included
 	Thought []int32 // empty when the reply holds none that is closed
 	Group   int
-	First   bool // of its episode
 }
 
 // Turns finds the thoughts of an episode. decode turns tokens into text.
@@ -27,8 +26,7 @@ func Turns(e *episode.Episode, decode func(ids []int32) string) []Turn {
 				start = from
 			}
 		})
-		turns[i] = Turn{Prompt: e.IDs[start:t.Reply], Thought: thought(e.IDs[t.Reply:t.End], decode), Group: e.Group,
-			First: i == 0}
+		turns[i] = Turn{Prompt: e.IDs[start:t.Reply], Thought: thought(e.IDs[t.Reply:t.End], decode), Group: e.Group}
 	}
 	return turns
 }

@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -22,82 +20,101 @@ type Member struct {
 
 // Selection says which groups stay.
 type Selection struct {
-	Kept     []int              // indices of the kept groups, ascending
-	Std      []float64          // unbiased standard deviation of each group's scores, to 12 digits; NaN for one member
-	Ratio    float64            // kept groups / all groups
-	Metrics  map[string]float64 // what to log, under RAGEN's names
-	Unscored []int              // groups dropped because their score is not a finite number
+	Kept     []int     // indices of the kept groups, ascending
+	Std      []float64 // unbiased standard deviation of each group's scores, to 12 digits; NaN for one member
+	Unscored []int     // groups dropped because their score is not a finite number
+	Metrics  Metrics
 }
 
-// Apply selects groups by the options.
+// Metrics say what the filter did, under RAGEN's names.
+type Metrics struct {
+	Means    map[string]Means `metric:""` // by what {groups} stands for
+	Kept     int              `metric:"filter_kept_count" doc:"groups kept"`
+	Ratio    float64          `metric:"filter_kept_ratio" unit:"share" doc:"of the groups"`
+	Zero     int              `metric:"filter_zero_count" doc:"groups whose score is zero"`
+	Unscored int              `metric:"filter_unscored_count" doc:"groups left out because their score is not a finite number"`
+}
+
+// Means are over the groups whose statistic is a finite number: the deviation of a single-member group is none. A mean
+// over nothing is 0.
+type Means struct {
+	Std  float64  `metric:"{groups}_std" doc:"mean over these groups of the standard deviation of their members"`
+	Max  float64  `metric:"{groups}_max" doc:"of the largest"`
+	Mean float64  `metric:"{groups}_mean" doc:"of the mean"`
+	Sum  *float64 `metric:"{groups}_sum" doc:"of the sum, of rewards"`
+}
+
+// Apply selects groups of at least one member by the options.
 //
 // A group with a score that is not finite is dropped: one with such a member always, a single-member group under a
 // variance metric (its unbiased standard deviation does not exist) whenever there is a selection to make. When the
 // options ask for nothing (top_p, value >= 1, include_zero) all groups with finite members are kept.
-func Apply(groups [][]Member, options config.Filter) (Selection, error) {
-	if len(groups) == 0 {
-		return Selection{}, errors.New("filter: no groups to select from")
-	}
-	family, scoreOf, err := metric(options.Metric)
-	if err != nil {
-		return Selection{}, err
-	}
-	rewards, scores := make([]summary, len(groups)), make([]float64, len(groups))
-	measured := make([]summary, len(groups))
-	for g, members := range groups {
-		if len(members) == 0 {
-			return Selection{}, fmt.Errorf("filter: group %d has no members", g)
+func Apply(groups [][]Member, options config.Filter) Selection {
+	metric := metrics[options.Metric]
+	rewards, measured := summarise(groups, "reward"), summarise(groups, metric.quantity)
+	everything := options.Strategy == "none" ||
+		options.Strategy == "top_p" && options.Value >= 1 && options.IncludeZero
+	var out Selection
+	scores := make([]float64, len(groups))
+	for g := range groups {
+		scores[g] = metric.score(measured[g])
+		out.Std = append(out.Std, rewards[g].deviation())
+		switch score := scores[g]; {
+		case !statistics.Finite(rewards[g].mean), !statistics.Finite(score) && !everything:
+			out.Unscored = append(out.Unscored, g)
+		case everything, options.IncludeZero, math.Abs(score) > zero:
+			out.Kept = append(out.Kept, g)
 		}
-		rewards[g] = summarise(values(members, "reward"))
-		measured[g] = summarise(values(members, family))
-		scores[g] = scoreOf(measured[g])
-	}
-
-	var candidates, unscored []int
-	for g, score := range scores {
-		switch {
-		case !statistics.Finite(rewards[g].mean), !statistics.Finite(score) && !everything(options):
-			unscored = append(unscored, g)
-		case everything(options), options.IncludeZero, math.Abs(score) > zero:
-			candidates = append(candidates, g)
+		if math.Abs(scores[g]) <= zero {
+			out.Metrics.Zero++
 		}
 	}
-	kept := candidates
-	if !everything(options) && len(candidates) > 0 {
-		if kept, err = choose(scores, candidates, len(groups), options); err != nil {
-			return Selection{}, err
+	if !everything && len(out.Kept) > 0 {
+		out.Kept = choose(scores, out.Kept, options)
+		slices.Sort(out.Kept)
+	}
+	m := &out.Metrics
+	m.Kept, m.Unscored, m.Ratio = len(out.Kept), len(out.Unscored), float64(len(out.Kept))/float64(len(groups))
+	m.Means = map[string]Means{}
+	for name, of := range map[string][]summary{"_reward": rewards, "_" + metric.quantity: measured, "": measured} {
+		kept := make([]summary, len(out.Kept))
+		for i, g := range out.Kept {
+			kept[i] = of[g]
 		}
-		slices.Sort(kept)
+		m.Means["in_group"+name] = means(of, name == "_reward")
+		m.Means["chosen_in_group"+name] = means(kept, name == "_reward")
 	}
-
-	selection := Selection{Kept: kept, Ratio: float64(len(kept)) / float64(len(groups)), Unscored: unscored,
-		Std: make([]float64, len(groups)), Metrics: map[string]float64{}}
-	for g := range rewards {
-		selection.Std[g] = rewards[g].deviation()
-	}
-	selection.record("reward", rewards)
-	if family != "reward" {
-		selection.record(family, measured)
-	}
-	selection.recordCounts(measured, scores)
-	return selection, nil
+	return out
 }
 
-// everything reports whether the options keep all groups without looking at them.
-func everything(o config.Filter) bool {
-	return o.Strategy == "none" || o.Strategy == "top_p" && o.Value >= 1 && o.IncludeZero
+func means(groups []summary, sums bool) Means {
+	mean := func(statistic func(summary) float64) float64 {
+		sum, n := 0.0, 0
+		for _, g := range groups {
+			if v := statistic(g); statistics.Finite(v) {
+				sum += v
+				n++
+			}
+		}
+		return sum / float64(max(n, 1))
+	}
+	m := Means{Std: mean(func(s summary) float64 { return s.std }), Max: mean(func(s summary) float64 { return s.max }),
+		Mean: mean(func(s summary) float64 { return s.mean })}
+	if sums {
+		total := mean(func(s summary) float64 { return s.sum })
+		m.Sum = &total
+	}
+	return m
 }
 
 // LossScale is the factor on advantages that answers for the groups left out: with fewer groups there are fewer
 // optimizer steps, and "linear" (the kept ratio) or "sqrt" (its root) keep the size of a step's update in proportion.
-func (s Selection) LossScale(mode string) (float64, error) {
+func (s Selection) LossScale(mode string) float64 {
 	switch mode {
-	case "none":
-		return 1, nil
 	case "linear":
-		return s.Ratio, nil
+		return s.Metrics.Ratio
 	case "sqrt":
-		return math.Sqrt(s.Ratio), nil
+		return math.Sqrt(s.Metrics.Ratio)
 	}
-	return 0, fmt.Errorf("filter.loss_scaling: %q is none of none, linear, sqrt", mode)
+	return 1
 }

@@ -126,7 +126,7 @@ func TestSelectionEqualsTheDescription(t *testing.T) {
 				return again
 			})
 		}
-		if got, want := apply(t, exactly(scores...), o).Kept, oracle(scores, o); !slices.Equal(got, want) {
+		if got, want := Apply(exactly(scores...), o).Kept, oracle(scores, o); !slices.Equal(got, want) {
 			t.Fatalf("%+v of %v: kept %v, the description keeps %v", o, scores, got, want)
 		}
 	}
@@ -154,22 +154,22 @@ func members(scores ...float64) []Member {
 func TestRoundingDecidesNothing(t *testing.T) {
 	o := options("top_k_abs", 1, true)
 	o.Metric = "reward_variance"
-	if s := apply(t, [][]Member{members(0, 0, 0), members(.1, .1, .1)}, o); !slices.Equal(s.Kept, []int{0}) ||
+	if s := Apply([][]Member{members(0, 0, 0), members(.1, .1, .1)}, o); !slices.Equal(s.Kept, []int{0}) ||
 		s.Std[1] != 0 {
 		t.Errorf("of two groups without a deviation, %v was kept; deviations %v", s.Kept, s.Std)
 	}
 	shifted := [][]Member{members(1.1, 1.2), members(.1, .2), members(-5.6, -5.5), members(.2, .1)}
 	for range len(shifted) {
-		if s := apply(t, shifted, o); !slices.Equal(s.Kept, []int{0}) {
+		if s := Apply(shifted, o); !slices.Equal(s.Kept, []int{0}) {
 			t.Errorf("of equal deviations %v, group %v was kept, want the first", s.Std, s.Kept)
 		}
 		shifted = append(shifted[1:], shifted[0])
 	}
-	if s := apply(t, [][]Member{members(-5.6, -4.6, -3.6)}, o); s.Std[0] != 1 {
+	if s := Apply([][]Member{members(-5.6, -4.6, -3.6)}, o); s.Std[0] != 1 {
 		t.Errorf("the deviation of -5.6, -4.6, -3.6 is %.17g, want 1", s.Std[0])
 	}
 	o.IncludeZero = false
-	if s := apply(t, [][]Member{members(.1, .1, .1), members(1, 2)}, o); !slices.Equal(s.Kept, []int{1}) {
+	if s := Apply([][]Member{members(.1, .1, .1), members(1, 2)}, o); !slices.Equal(s.Kept, []int{1}) {
 		t.Errorf("kept %v, want only the group with a deviation", s.Kept)
 	}
 	o.IncludeZero = true
@@ -181,7 +181,7 @@ func TestRoundingDecidesNothing(t *testing.T) {
 				{members(-.2, -.4, -.8, -1), members(-.4, -.6, -.5, -.9), members(-.6, -.6, -.6, -.6)},
 			} {
 				for range len(tied) {
-					if s := apply(t, tied, o); !slices.Equal(s.Kept, []int{0}) {
+					if s := Apply(tied, o); !slices.Equal(s.Kept, []int{0}) {
 						t.Errorf("%s, %s: of equal sums of %v, group %v was kept, want the first", o.Metric, o.Type,
 							tied, s.Kept)
 					}
@@ -200,7 +200,7 @@ func TestExactShares(t *testing.T) {
 				for _, direction := range []string{"largest", "smallest"} {
 					o := options("top_p", float64(k)/float64(n), true)
 					o.ProbMode, o.Type, o.SelectionEps = mode, direction, 0
-					if got := apply(t, exactly(slices.Repeat([]float64{score}, n)...), o).Kept; len(got) != k {
+					if got := Apply(exactly(slices.Repeat([]float64{score}, n)...), o).Kept; len(got) != k {
 						t.Errorf("%s, %s: a share of %d/%d of equal scores keeps %d", mode, direction, k, n, len(got))
 					}
 				}
@@ -236,7 +236,7 @@ func TestMinPBounds(t *testing.T) {
 	} {
 		o := options("min_p", c.value, true)
 		o.Type = c.direction
-		if got := apply(t, exactly(c.scores...), o).Kept; !slices.Equal(got, c.want) {
+		if got := Apply(exactly(c.scores...), o).Kept; !slices.Equal(got, c.want) {
 			t.Errorf("min_p %s %g of %v: kept %v, want %v", c.direction, c.value, c.scores, got, c.want)
 		}
 	}
@@ -244,9 +244,9 @@ func TestMinPBounds(t *testing.T) {
 
 // A deviation counts as zero up to 1e-10, on either side of 0; the count is over all groups.
 func TestZeroes(t *testing.T) {
-	s := apply(t, exactly(1e-10, -1e-10, 1.1e-10, 0, -3), options("top_p", 1, false))
-	if !slices.Equal(s.Kept, []int{2, 4}) || s.Metrics["rollout/filter_zero_count"] != 3 {
-		t.Errorf("kept %v of %v zeroes", s.Kept, s.Metrics["rollout/filter_zero_count"])
+	s := Apply(exactly(1e-10, -1e-10, 1.1e-10, 0, -3), options("top_p", 1, false))
+	if !slices.Equal(s.Kept, []int{2, 4}) || s.Metrics.Zero != 3 {
+		t.Errorf("kept %v of %v zeroes", s.Kept, s.Metrics.Zero)
 	}
 }
 

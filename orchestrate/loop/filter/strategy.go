@@ -1,7 +1,7 @@
 package filter
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
 
@@ -11,48 +11,31 @@ import (
 // rounding is the relative error that sums of scores may have gathered.
 const rounding = 1e-12
 
-// choose returns the candidates (indices into scores) that the strategy keeps, best first. total is the number of
-// groups before any were dropped: top_k takes its share of all of them.
-func choose(scores []float64, candidates []int, total int, o config.Filter) ([]int, error) {
-	if o.Type != "largest" && o.Type != "smallest" {
-		return nil, fmt.Errorf("filter.type: %q is neither largest nor smallest", o.Type)
-	}
+// choose returns the candidates (indices into the scores of all groups) that the strategy keeps, best first; the lower
+// index counts as the better among equals.
+func choose(scores []float64, candidates []int, o config.Filter) []int {
 	smallest := o.Type == "smallest"
-	ranked := rank(scores, candidates, smallest)
-	switch o.Strategy {
-	case "top_p":
-		switch {
-		case o.Value >= 1:
-			return ranked, nil
-		case o.ProbMode == "linear":
-			return linear(scores, ranked, o.Value, o.SelectionEps), nil
-		case o.ProbMode == "softmax":
-			return softmax(scores, ranked, o.Value), nil
-		}
-		return nil, fmt.Errorf("filter.prob_mode: %q is neither linear nor softmax", o.ProbMode)
-	case "top_k":
-		return ranked[:clamp(int(o.Value*float64(total)), 1, len(ranked))], nil
-	case "top_k_abs":
-		return ranked[:clamp(int(o.Value), 1, len(ranked))], nil
-	case "min_p":
-		return minP(scores, ranked, o.Value, smallest), nil
-	}
-	return nil, fmt.Errorf("filter.strategy: %q is none of top_p, top_k, top_k_abs, min_p, none", o.Strategy)
-}
-
-// rank orders candidates by score, the lower index first among equals.
-func rank(scores []float64, candidates []int, smallest bool) []int {
 	ranked := slices.Clone(candidates)
 	slices.SortStableFunc(ranked, func(a, b int) int {
-		switch difference := scores[a] - scores[b]; {
-		case difference == 0:
-			return 0
-		case difference < 0 == smallest:
-			return -1
+		if smallest {
+			a, b = b, a
 		}
-		return 1
+		return cmp.Compare(scores[b], scores[a])
 	})
-	return ranked
+	first := func(n int) []int { return ranked[:min(max(n, 1), len(ranked))] }
+	switch {
+	case o.Strategy == "top_k":
+		return first(int(o.Value * float64(len(scores))))
+	case o.Strategy == "top_k_abs":
+		return first(int(o.Value))
+	case o.Strategy == "min_p":
+		return minP(scores, ranked, o.Value, smallest)
+	case o.Value >= 1: // of top_p
+		return ranked
+	case o.ProbMode == "softmax":
+		return softmax(scores, ranked, o.Value)
+	}
+	return linear(scores, ranked, o.Value, o.SelectionEps)
 }
 
 // linear keeps the shortest prefix whose scores reach value times the sum of all, less eps. Only positive scores are
@@ -106,15 +89,7 @@ func minP(scores []float64, ranked []int, value float64, smallest bool) []int {
 	best := scores[ranked[0]]
 	slack := zero + rounding*math.Abs(best)
 	highest, lowest := best/max(value, zero)+slack, best*value-slack
-	n := 0
-	for _, g := range ranked {
-		if smallest && scores[g] > highest || !smallest && scores[g] < lowest {
-			continue
-		}
-		ranked[n] = g
-		n++
-	}
-	return ranked[:n]
+	return slices.DeleteFunc(ranked, func(g int) bool {
+		return smallest && scores[g] > highest || !smallest && scores[g] < lowest
+	})
 }
-
-func clamp(k, low, high int) int { return min(max(k, low), high) }

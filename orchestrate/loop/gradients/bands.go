@@ -24,14 +24,14 @@ type permuted struct {
 // bands computes what the cosines of components would be by chance, from inner products of the episodes' own gradients.
 type bands struct {
 	gram       blas64.General // ⟨s_i, s_j⟩
-	groups     [][]int
+	groups     []Group
 	rounds     int // per component
 	confidence float64
 	random     *rand.Rand
 }
 
 // newBands takes the inner products of the episodes' sketches.
-func newBands(sketches [][]float32, groups [][]int, rounds int, confidence float64, random *rand.Rand) *bands {
+func newBands(sketches [][]float32, groups []Group, rounds int, confidence float64, random *rand.Rand) *bands {
 	n := len(sketches)
 	rows := blas32.General{Rows: n, Cols: episodeSketch, Stride: episodeSketch, Data: slices.Concat(sketches...)}
 	product := blas32.Symmetric{Uplo: blas.Upper, N: n, Stride: n, Data: make([]float32, n*n)}
@@ -57,8 +57,8 @@ func (b *bands) permute(advantages []float64) permuted {
 	for r := range b.rounds {
 		row := p.advantages.Data[r*n : (r+1)*n]
 		for _, group := range b.groups {
-			for i, from := range b.random.Perm(len(group)) {
-				row[group[i]] = advantages[group[from]]
+			for i, from := range b.random.Perm(len(group.Rows)) {
+				row[group.Rows[i]] = advantages[group.Rows[from]]
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // synthetic episodes have gradients of a few strong and many weak directions, in groups.
-func synthetic(r *rand.Rand, groups, size, dimension int) (gram blas64.General, members [][]int, ids []int) {
+func synthetic(r *rand.Rand, groups, size, dimension int) (gram blas64.General, members []Group, ids []int) {
 	n := groups * size
 	gradients := make([][]float64, n)
 	for i := range gradients {
@@ -27,7 +27,7 @@ func synthetic(r *rand.Rand, groups, size, dimension int) (gram blas64.General, 
 		for i := range size {
 			own = append(own, g*size+i)
 		}
-		members = append(members, own)
+		members = append(members, Group{Rows: own})
 	}
 	gram = matrix(n, n)
 	for i := range n {

@@ -1,9 +1,11 @@
 package gradients
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 )
 
@@ -26,7 +28,7 @@ func (b Bucket) Rows() []int {
 	for _, g := range b.Groups {
 		out = append(out, g.Rows...)
 	}
-	sort.Ints(out)
+	slices.Sort(out)
 	return out
 }
 
@@ -39,14 +41,17 @@ func (b Bucket) MeanStd() float64 {
 	return mean
 }
 
-// Groups puts the rows of a batch into their groups, which have the standard deviations that are given by row.
+// Groups puts the rows of a batch into their groups. std, unless nil, are the groups' standard deviations by row.
 func Groups(ids []int, std []float64) []Group {
 	var out []Group
 	at := map[int]int{}
 	for row, id := range ids {
 		if _, known := at[id]; !known {
 			at[id] = len(out)
-			out = append(out, Group{ID: id, Std: std[row]})
+			out = append(out, Group{ID: id})
+			if std != nil {
+				out[at[id]].Std = std[row]
+			}
 		}
 		g := &out[at[id]]
 		g.Rows = append(g.Rows, row)
@@ -58,12 +63,8 @@ func Groups(ids []int, std []float64) []Group {
 // differ by one group at most. With paper the last takes the whole remainder, as RAGEN's does. With fewer groups than
 // buckets there is one bucket per group. Ties keep the order of group ids.
 func Quantile(groups []Group, n int, paper bool) []Bucket {
-	sorted := append([]Group(nil), groups...)
-	sort.SliceStable(sorted, func(i, j int) bool {
-		if sorted[i].Std != sorted[j].Std {
-			return sorted[i].Std < sorted[j].Std
-		}
-		return sorted[i].ID < sorted[j].ID
+	sorted := slices.SortedStableFunc(slices.Values(groups), func(a, b Group) int {
+		return cmp.Or(cmp.Compare(a.Std, b.Std), cmp.Compare(a.ID, b.ID))
 	})
 	n = min(n, len(sorted))
 	edge := func(i int) int {
@@ -72,23 +73,20 @@ func Quantile(groups []Group, n int, paper bool) []Bucket {
 		}
 		return i * len(sorted) / n
 	}
-	buckets := make([]Bucket, 0, n)
+	var buckets []Bucket
 	for i := range n {
 		buckets = append(buckets, Bucket{Name: "bucket_" + strconv.Itoa(i+1), Groups: sorted[edge(i):edge(i+1)]})
 	}
 	return buckets
 }
 
-// atEdge is how far below an edge a standard deviation still counts as on it: what rounding may have taken from it.
-const atEdge = 1e-9
-
 // FixedRV puts a group of standard deviation s into bucket_k with s in [k-1, k) for k = 1…5 and into bucket_6 from 5
-// upwards. Empty buckets are left out.
+// upwards. Empty buckets are left out. A deviation that rounding may have taken from an edge counts as on it.
 func FixedRV(groups []Group) []Bucket {
-	const last = 6
-	byIndex := make([][]Group, last)
+	const last, rounding = 6, 1e-9
+	var byIndex [last][]Group
 	for _, g := range groups {
-		k := int(min(g.Std+atEdge, last-1))
+		k := int(min(g.Std+rounding, last-1))
 		byIndex[k] = append(byIndex[k], g)
 	}
 	var buckets []Bucket
@@ -109,11 +107,77 @@ func Split(groups []Group, mode string, n int, paper bool) ([]Bucket, error) {
 				"with finite scores in every group", g.ID, g.Std)
 		}
 	}
-	switch mode {
-	case "quantile":
-		return Quantile(groups, n, paper), nil
-	case "fixed_rv":
+	if mode == "fixed_rv" {
 		return FixedRV(groups), nil
 	}
-	return nil, fmt.Errorf("unknown bucket mode %q: expected quantile or fixed_rv", mode)
+	return Quantile(groups, n, paper), nil
+}
+
+// MeasureBuckets takes the gradients of the columns for every bucket and for all of them together.
+func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options) (*Report, error) {
+	m, err := begin(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	whole := Bucket{Name: "all"}
+	for _, bucket := range buckets {
+		whole.Groups = append(whole.Groups, bucket.Groups...)
+	}
+	report := &Report{Options: o, Terms: s.names(),
+		Plan: NewPlan(entries(m.parameters), len(s.Columns), len(whole.Groups), len(buckets), o)}
+	m.keep = report.Plan.Keep
+	if o.Profile == Exact {
+		report.layers = layers(m.parameters)
+	}
+	for _, bucket := range append(slices.Clone(buckets), whole) {
+		rows := bucket.Rows()
+		if o.Profile == Paper {
+			rows = rows[:len(rows)-len(rows)%o.Ranks]
+		}
+		if len(rows) > 0 { // RAGEN skips other buckets
+			report.Results = append(report.Results, newResult(bucket, s.Batch, rows))
+		}
+	}
+	if len(report.Results) == 0 {
+		return nil, fmt.Errorf("%d rows are fewer than %d ranks", s.Batch.Len(), o.Ranks)
+	}
+	for columns := range slices.Chunk(s.Columns, o.atOnce(len(s.Columns))) {
+		some := s
+		some.Columns = columns
+		if err := m.measure(some, buckets, report); err != nil {
+			return nil, err
+		}
+	}
+	if o.Profile == Exact && o.Statistics {
+		if err := report.compare(); err != nil {
+			return nil, err
+		}
+	}
+	report.tabulate()
+	return report, nil
+}
+
+// measure adds some columns to a report.
+func (m *measurement) measure(s Subject, buckets []Bucket, report *Report) error {
+	o := report.Options
+	if o.Profile == Paper {
+		for _, r := range report.Results {
+			if err := m.paper(s, r, r.Rows()[:r.Samples], o); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	add := func(rows []int, into buffers) ([]float64, error) { return s.take(rows).backward(m.ctx, into) }
+	sums, err := m.sums(buckets, s.names(), o.Statistics, add)
+	if err != nil {
+		return err
+	}
+	for i, x := range sums {
+		if err := report.Results[i].add(x, s.names(), report); err != nil {
+			return err
+		}
+	}
+	return nil
 }

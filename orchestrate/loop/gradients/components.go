@@ -21,15 +21,9 @@ type ComponentOptions struct {
 	Keep func(names []string, gradients []*torch.Gradients, parameters []torch.Parameter) error
 }
 
-// ComponentBuffers is how many gradient buffers a measurement of components holds.
-func ComponentBuffers(components int, entropy, kl, buckets bool) int {
-	n := components + 1 // and the total
-	if entropy {
-		n++
-	}
-	if kl {
-		n++
-	}
+// ComponentBuffers is how many gradient buffers a measurement of components and of so many other loss terms holds.
+func ComponentBuffers(components, terms int, buckets bool) int {
+	n := components + terms + 1 // and the total
 	if buckets {
 		n *= 2
 	}
@@ -60,34 +54,27 @@ type compared struct {
 // the episode's gradient is taken once, at advantage 1 (its unit gradient), and added to every component's buffer.
 // What the gradient would be with its rewards permuted follows from the inner products of unit gradients.
 type components struct {
-	Subject
-	ctx      context.Context
-	options  ComponentOptions
+	*measurement
 	list     []compared
 	alike    bool        // all tokens of an episode have one advantage
 	ones     [][]float32 // advantages of unit gradients
 	unit     *torch.Gradients
 	sketches [][]float32 // of the unit gradients, by row; nil without bands
-	report   *ComponentReport
 }
 
 // MeasureComponents takes the gradients of reward components, of the total, and of the entropy and KL terms that the
 // subject's columns have. groups are the group ids of the rows.
 func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantages,
 	o ComponentOptions) (*ComponentReport, error) {
-	named, err := s.Policy.Model.Parameters()
+	own, err := begin(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	defer torch.CloseParameters(named)
-	parameters, size, err := parametersOf(named)
-	if err != nil {
-		return nil, err
-	}
-	m := &components{Subject: s, ctx: ctx, options: o, list: comparedOf(a, s.Columns), alike: a.Tokens == nil,
-		report: &ComponentReport{Components: len(a.Names), parameters: parameters}}
+	defer own.close()
+	m := &components{measurement: own, list: comparedOf(a, s.Columns), alike: a.Tokens == nil}
+	report := &ComponentReport{Components: len(a.Names), parameters: own.parameters}
 	for _, x := range m.list {
-		m.report.Names = append(m.report.Names, x.name)
+		report.Names = append(report.Names, x.name)
 	}
 	for _, sequence := range s.Batch.Sequences {
 		m.ones = append(m.ones, slices.Repeat([]float32{1}, len(sequence.IDs)))
@@ -95,137 +82,86 @@ func MeasureComponents(ctx context.Context, s Subject, groups []int, a Advantage
 	if o.Permutations > 0 {
 		m.sketches = make([][]float32, s.Batch.Len())
 	}
-	n := len(m.list)
-	if o.Buckets != nil {
-		n *= 2
-	}
-	m.report.Bytes = ComponentBytes(size, n+1, s.Batch.Len(), o.Permutations)
-	all, err := newBuffers(s.Policy.Model, n, torch.NewGradients)
-	if err != nil {
-		return nil, err
-	}
-	defer all.close()
+	report.Bytes = ComponentBytes(entries(own.parameters),
+		ComponentBuffers(len(a.Names), len(m.list)-len(a.Names)-1, o.Buckets != nil), s.Batch.Len(), o.Permutations)
 	fresh := torch.NewOwnGradients // no other rank has a part in an episode's own
 	if s.Policy.OneByOne() {
 		fresh = torch.NewGradients
 	}
-	own, err := newBuffers(s.Policy.Model, 1, fresh)
+	unit, err := newBuffers(s.Policy.Model, 1, fresh)
 	if err != nil {
 		return nil, err
 	}
-	defer own.close()
-	m.unit = own[0]
-	whole := all[:len(m.list)]
-	if err := m.run(whole, all[len(m.list):]); err != nil {
+	defer unit.close()
+	m.unit = unit[0]
+	buckets := o.Buckets
+	if buckets == nil {
+		buckets = []Bucket{{Groups: []Group{{Rows: train.All(s.Batch.Len())}}}}
+	}
+	sums, err := m.sums(buckets, report.Names, false, m.add)
+	if err != nil {
 		return nil, err
 	}
-	m.report.check(a)
+	report.gram = sums[len(sums)-1].gram
+	if o.Buckets != nil {
+		report.buckets = sums[:len(sums)-1]
+	}
+	report.check(a)
 	if m.sketches != nil {
-		if err := m.bands(whole, groups); err != nil {
+		if report.bands, err = m.bands(groups, o, report.gram); err != nil {
 			return nil, err
 		}
 	}
 	if o.Keep != nil {
-		return m.report, o.Keep(m.report.Names, whole, named)
+		return report, o.Keep(report.Names, m.whole, m.named)
 	}
-	return m.report, nil
+	return report, nil
 }
 
 // comparedOf lists what is measured: the components, the loss's other terms, the total.
 func comparedOf(a Advantages, columns []train.Column) (list []compared) {
-	tokens := func(k int) [][]float32 {
-		if a.Tokens == nil {
-			return nil
-		}
-		return a.Tokens[k]
+	tokens := a.Tokens
+	if tokens == nil {
+		tokens = make([][][]float32, len(a.Names)+1)
 	}
 	for k, name := range a.Names {
-		list = append(list, compared{name: name, means: a.Means[k], tokens: tokens(k)})
+		list = append(list, compared{name: name, means: a.Means[k], tokens: tokens[k]})
 	}
 	for _, c := range columns {
 		if c.Kind != torch.TermTask {
 			list = append(list, compared{name: c.Name, term: c})
 		}
 	}
-	return append(list, compared{name: Total, means: a.Total, tokens: tokens(len(a.Names))})
+	return append(list, compared{name: Total, means: a.Total, tokens: tokens[len(a.Names)]})
 }
 
-// run measures bucket by bucket in buffers of their own, if there are buckets, and then the whole batch.
-func (m *components) run(whole, part buffers) (err error) {
-	if m.options.Buckets == nil {
-		if err := m.add(train.All(m.Batch.Len()), whole); err != nil {
-			return err
-		}
-	}
-	for _, bucket := range m.options.Buckets {
-		if err := part.zero(); err != nil {
-			return err
-		}
-		if err := m.add(bucket.Rows(), part); err != nil {
-			return err
-		}
-		g, err := gramOf(part, m.report.Names, m.report.parameters)
-		if err != nil {
-			return err
-		}
-		m.report.buckets = append(m.report.buckets, bucketGram{bucket.Name, g})
-		if err := whole.add(part); err != nil {
-			return err
-		}
-	}
-	m.report.gram, err = gramOf(whole, m.report.Names, m.report.parameters)
-	return err
-}
-
-// add puts the gradients of some rows into one buffer for each that is measured.
-func (m *components) add(rows []int, into buffers) error {
-	world := m.Policy.World()
-	if m.Policy.OneByOne() { // one rank after the other brings its row, and all make the pass
-		for _, row := range rows {
-			if err := m.row(row, row%world.Size() == world.Rank(), into); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+// add puts the gradients of some rows into one buffer for each that is measured. No losses are wanted of them.
+func (m *components) add(rows []int, into buffers) ([]float64, error) {
 	mine := map[int][]float32{} // sketches
-	err := m.Policy.Deal(m.Batch.Take(rows), into, func(_ int, own []int) error {
-		passes := len(own)
-		if m.Policy.InStep() {
-			most, err := world.Max(m.ctx, float64(passes))
-			if err != nil {
-				return err
-			}
-			passes = int(most)
+	err := m.Policy.EachRow(m.ctx, m.Batch.Take(rows), into, func(k int, own bool) error {
+		if k < 0 {
+			return m.row(-1, false, into)
 		}
-		for k := range passes {
-			row := -1 // this rank only goes along with the others
-			if k < len(own) {
-				row = rows[own[k]]
-			}
-			if err := m.row(row, row >= 0, into); err != nil {
-				return err
-			}
-			if row >= 0 && m.sketches != nil {
-				mine[row] = m.sketches[row]
-			}
+		err := m.row(rows[k], own, into)
+		if own && m.sketches != nil {
+			mine[rows[k]] = m.sketches[rows[k]]
 		}
-		return nil
+		return err
 	})
 	if err != nil || m.sketches == nil {
-		return err
+		return nil, err
 	}
-	all, err := ranks.Gather(m.ctx, world, mine)
+	all, err := ranks.Gather(m.ctx, m.Policy.World(), mine)
 	for _, part := range all {
 		for row, sketch := range part {
 			m.sketches[row] = sketch
 		}
 	}
-	return err
+	return nil, err
 }
 
 // row adds the gradients of one row; this rank holds it, or only takes part in the pass. A row of -1 is none.
-func (m *components) row(row int, mine bool, into buffers) (err error) {
+func (m *components) row(row int, own bool, into buffers) (err error) {
 	if m.ctx.Err() != nil {
 		return context.Cause(m.ctx)
 	}
@@ -249,7 +185,7 @@ func (m *components) row(row int, mine bool, into buffers) (err error) {
 		columns = append(columns, train.Column{Name: "unit", Advantages: m.ones, Into: m.unit})
 	}
 	pass := row
-	if !mine {
+	if !own {
 		pass = -1
 	}
 	if _, err := m.Policy.Alone(m.Batch, pass, m.Objective, columns); err != nil || row < 0 {
@@ -269,20 +205,16 @@ func (m *components) row(row int, mine bool, into buffers) (err error) {
 }
 
 // bands puts one beside the cosine of every pair of which at least one is made of rewards.
-func (m *components) bands(whole buffers, ids []int) error {
-	var groups [][]int
-	for _, g := range Groups(ids, make([]float64, len(ids))) {
-		groups = append(groups, g.Rows)
-	}
-	o := m.options
-	b := newBands(m.sketches, groups, (o.Permutations+1)/2, o.Confidence, rand.New(rand.NewPCG(o.Seed, o.Step)))
+func (m *components) bands(ids []int, o ComponentOptions, g gram) (map[[2]int]Band, error) {
+	b := newBands(m.sketches, Groups(ids, nil), (o.Permutations+1)/2, o.Confidence,
+		rand.New(rand.NewPCG(o.Seed, o.Step)))
 	shuffled := make([]permuted, len(m.list))
 	for k, x := range m.list {
 		if x.means != nil {
 			shuffled[k] = b.permute(x.means)
 		}
 	}
-	m.report.bands = map[[2]int]Band{}
+	out := map[[2]int]Band{}
 	for i, first := range m.list {
 		for j := i + 1; j < len(m.list); j++ {
 			second := m.list[j]
@@ -296,21 +228,20 @@ func (m *components) bands(whole buffers, ids []int) error {
 				if first.means != nil {
 					term, component = j, i
 				}
-				sketch, err := whole[term].Sketch(episodeSketch)
+				sketch, err := m.whole[term].Sketch(episodeSketch)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				products := make([]float64, len(m.sketches))
 				for row, own := range m.sketches {
 					products[row] = dotSketches(own, sketch)
 				}
-				square := m.report.gram.inner(term, term, everything)
-				band, ok = b.interval(shuffled[component].cosines(products, square))
+				band, ok = b.interval(shuffled[component].cosines(products, g.inner(term, term, everything)))
 			}
 			if ok {
-				m.report.bands[[2]int{i, j}] = band
+				out[[2]int{i, j}] = band
 			}
 		}
 	}
-	return nil
+	return out, nil
 }

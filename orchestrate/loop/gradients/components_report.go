@@ -19,14 +19,9 @@ type ComponentReport struct {
 
 	parameters []parameter
 	gram       gram
-	buckets    []bucketGram
+	buckets    []*sum
 	bands      map[[2]int]Band // by pair; none where rewards are not permuted
 	checks     map[string]any
-}
-
-type bucketGram struct {
-	name string
-	gram gram
 }
 
 // ComponentMetrics is the report as it is logged. Values are null where they do not exist.
@@ -86,7 +81,7 @@ func (r *ComponentReport) Metrics() ComponentMetrics {
 		m.Low[name], m.High[name] = band.Low, band.High
 	}
 	for _, b := range r.buckets {
-		m.Buckets[b.name] = r.similarity(b.gram)
+		m.Buckets[b.Name] = r.similarity(b.gram)
 	}
 	t := r.table(r.scopes())
 	for _, c := range t.Columns {

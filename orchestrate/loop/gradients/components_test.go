@@ -138,7 +138,7 @@ func TestBucketsTermsAndBands(t *testing.T) {
 	if !strings.Contains(text, "unrelated rewards") || strings.Contains(text, "NaN") || strings.Count(text, "+") < n {
 		t.Errorf("table for people:\n%s", text)
 	}
-	if whole.Bytes <= ComponentBytes(1000, ComponentBuffers(4, true, true, false), 8, 0) || cut.Bytes <= whole.Bytes {
+	if whole.Bytes <= ComponentBytes(1000, ComponentBuffers(4, 2, false), 8, 0) || cut.Bytes <= whole.Bytes {
 		t.Errorf("%d and %d bytes", whole.Bytes, cut.Bytes)
 	}
 }
@@ -395,7 +395,7 @@ func TestSelfChecks(t *testing.T) {
 			t.Errorf("without a total %s = %v", key, value)
 		}
 	}
-	if got := ComponentBuffers(3, true, true, true); got != 13 {
+	if got := ComponentBuffers(3, 2, true); got != 13 {
 		t.Errorf("%d buffers for three parts, two terms and the total, twice, and one", got)
 	}
 	if got, want := ComponentBytes(1000, 13, 10, 7),

@@ -16,20 +16,27 @@ type parameter struct {
 	size int64
 }
 
-// parametersOf lists the parameters of a model, and says how many numbers they are together.
-func parametersOf(named []torch.Parameter) (list []parameter, total int64, err error) {
+func parametersOf(named []torch.Parameter) (list []parameter, err error) {
 	for _, p := range named {
 		shape, err := p.Tensor.Shape()
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		size := int64(1)
 		for _, n := range shape {
 			size *= n
 		}
-		list, total = append(list, parameter{p.Name, size}), total+size
+		list = append(list, parameter{p.Name, size})
 	}
-	return list, total, nil
+	return list, nil
+}
+
+// entries is how many numbers the parameters hold.
+func entries(parameters []parameter) (n int64) {
+	for _, p := range parameters {
+		n += p.size
+	}
+	return n
 }
 
 // Layer names the part of the model that a parameter belongs to: embed_tokens, layers.0 …, norm, lm_head.
@@ -135,95 +142,3 @@ func (g gram) cosineBySize(i, j int, parameters []parameter) (float64, bool) {
 	}
 	return sum / max(size, 1), size > 0
 }
-
-// buffers is one gradient buffer per column of a measurement.
-type buffers []*torch.Gradients
-
-// newBuffers makes empty buffers; on an error none are left open.
-func newBuffers(model *torch.Model, n int, fresh func(*torch.Model) (*torch.Gradients, error)) (buffers, error) {
-	var b buffers
-	for range n {
-		g, err := fresh(model)
-		if err != nil {
-			b.close()
-			return nil, fmt.Errorf("a gradient buffer: %w", err)
-		}
-		b = append(b, g)
-	}
-	return b, nil
-}
-
-func (b buffers) zero() error {
-	for _, g := range b {
-		if err := g.Zero(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b buffers) add(other buffers) error {
-	for i, g := range b { // over ranks these are exchanges, which come in one order
-		if err := g.Add(other[i], 1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b buffers) close() {
-	for _, g := range b {
-		g.Close()
-	}
-}
-
-// kept is what remains of a gradient for inner products with others: the gradient itself, or a sketch of it; and its
-// squared norm.
-type kept struct {
-	full   *torch.Gradients
-	sketch []float32
-	square float64
-}
-
-func keep(g *torch.Gradients, full bool) (k kept, err error) {
-	if full {
-		k.full = g
-	} else if k.sketch, err = g.Sketch(bucketSketch); err != nil {
-		return k, err
-	}
-	k.square, _, err = g.Dot(g)
-	return k, err
-}
-
-func (k kept) dot(other kept) (float64, error) {
-	if k.full != nil {
-		product, _, err := k.full.Dot(other.full)
-		return product, err
-	}
-	return dotSketches(k.sketch, other.sketch), nil
-}
-
-func dotSketches(a, b []float32) (sum float64) {
-	for k, x := range a {
-		sum += float64(x) * float64(b[k])
-	}
-	return sum
-}
-
-// sumOf adds up sketches: the sketch of a sum is the sum of the sketches.
-func sumOf(list []kept) []float32 {
-	out := make([]float32, bucketSketch)
-	for _, k := range list {
-		for i, x := range k.sketch {
-			out[i] += x
-		}
-	}
-	return out
-}
-
-// Dimensions of sketches are primes, so that neither rows nor columns of a matrix fall on the same places. The error
-// of an inner product is about 0.4 % of the product of the norms between groups, and 1 % between episodes.
-const (
-	bucketSketch  = 65521
-	episodeSketch = 8191
-)

@@ -65,9 +65,9 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sketches []kept
+	var sketches []vector
 	for i, own := range b {
-		k, err := keep(own, false)
+		k, err := vectorOf(own, false)
 		if err != nil || k.square != g.inner(i, i, everything) {
 			t.Fatalf("square %v, %v", k.square, err)
 		}
@@ -76,7 +76,7 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 	for i := range b {
 		for j := range b {
 			want, _, err := b[i].Dot(b[j])
-			if whole, problem := (kept{full: b[i]}).dot(kept{full: b[j]}); err != nil || problem != nil ||
+			if whole, problem := (vector{full: b[i]}).dot(vector{full: b[j]}); err != nil || problem != nil ||
 				whole != want || g.inner(i, j, everything) != want {
 				t.Errorf("product %d %d = %v and %v, the dot product is %v (%v)", i, j, g.inner(i, j, everything),
 					whole, want, err)
@@ -113,7 +113,7 @@ func TestPlans(t *testing.T) {
 		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true },
 			Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
 		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
-		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 },
+		{"what fits exactly is vector", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 },
 			Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
 		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
 	} {

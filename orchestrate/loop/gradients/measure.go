@@ -3,7 +3,7 @@
 // kind of parameter.
 //
 //	columns (loss terms, or reward components) × rows (groups, or episodes)
-//	        │ backward passes into buffers, which are added up
+//	        │ backward passes into buffers, which are added up: group ─▶ bucket ─▶ all
 //	        ▼
 //	gram of inner products, parameter by parameter ──▶ norms, cosines, signal and noise, bands
 //
@@ -16,10 +16,7 @@ package gradients
 
 import (
 	"context"
-	"errors"
-	"math"
 
-	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/train"
 	"gyre/torch"
 )
@@ -45,6 +42,15 @@ func LossTerms(o train.Objective) []train.Column {
 	return out
 }
 
+// names are those of the columns.
+func (s Subject) names() []string {
+	var out []string
+	for _, c := range s.Columns {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
 // take is the subject of some rows, under the weights of the whole batch.
 func (s Subject) take(rows []int) Subject {
 	columns := make([]train.Column, len(s.Columns))
@@ -56,285 +62,156 @@ func (s Subject) take(rows []int) Subject {
 	return s
 }
 
-// backward adds the gradients of the columns to buffers.
-func (s Subject) backward(ctx context.Context, into buffers) (train.Losses, error) {
+// backward adds the gradients of the columns to buffers, and gives their losses.
+func (s Subject) backward(ctx context.Context, into buffers) ([]float64, error) {
 	columns := make([]train.Column, len(s.Columns))
 	for i, c := range s.Columns {
 		c.Into = into[i]
 		columns[i] = c
 	}
-	return s.Policy.Backward(ctx, s.Batch, s.Objective, columns)
+	found, err := s.Policy.Backward(ctx, s.Batch, s.Objective, columns)
+	var losses []float64
+	for _, c := range found.Columns {
+		losses = append(losses, c.Loss)
+	}
+	return losses, err
 }
 
-// measurement is a measurement of buckets on its way.
+// measurement is one at work. Close it.
 type measurement struct {
+	Subject
 	ctx        context.Context
-	model      *torch.Model
-	options    Options
-	plan       Plan
+	named      []torch.Parameter
 	parameters []parameter
-	layers     []scope
-	results    []*Result // of the buckets, and last of all of them
-	all, free  buffers   // that were ever made, and those of them in which nothing lies any more
+	keep       bool // every gradient stays in buffers of its own
+	all        buffers
+	// The buffers of the group, the bucket and the batch that are being added up.
+	group, bucket, whole buffers
 }
 
-// MeasureBuckets takes the gradients of the columns for every bucket and for all of them together.
-func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options) (*Report, error) {
-	if len(buckets) == 0 {
-		return nil, errors.New("there is no group to analyse")
+func begin(ctx context.Context, s Subject) (m *measurement, err error) {
+	m = &measurement{Subject: s, ctx: ctx}
+	if m.named, err = s.Policy.Model.Parameters(); err != nil {
+		return nil, err
 	}
-	named, err := s.Policy.Model.Parameters()
+	if m.parameters, err = parametersOf(m.named); err != nil {
+		torch.CloseParameters(m.named)
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *measurement) close() {
+	m.all.close()
+	torch.CloseParameters(m.named)
+}
+
+// empty gives n empty buffers: those that were in use, unless they are kept.
+func (m *measurement) empty(inUse *buffers, n int) (buffers, error) {
+	if *inUse != nil && !m.keep {
+		return *inUse, inUse.zero()
+	}
+	fresh, err := newBuffers(m.Policy.Model, n, torch.NewGradients)
+	m.all, *inUse = append(m.all, fresh...), fresh
+	return fresh, err
+}
+
+// sum is the gradient of a bucket for each column.
+type sum struct {
+	Bucket
+	losses  []float64
+	gram    gram       // of the columns
+	vectors []vector   // by column; nil unless groups are compared
+	groups  [][]vector // by group and column
+}
+
+// adder adds the gradients of rows to buffers, one for each column, and gives the columns' losses.
+type adder func(rows []int, into buffers) (losses []float64, err error)
+
+// sums measures bucket after bucket, and last the whole batch: every row is met once. If groups are compared, so does
+// group after group.
+func (m *measurement) sums(buckets []Bucket, columns []string, groups bool, add adder) (out []*sum, err error) {
+	n := len(columns)
+	all := &sum{Bucket: Bucket{Name: "all"}, losses: make([]float64, n)}
+	whole, err := m.empty(&m.whole, n)
 	if err != nil {
 		return nil, err
 	}
-	defer torch.CloseParameters(named)
-	m := &measurement{ctx: ctx, model: s.Policy.Model, options: o}
-	defer func() { m.all.close() }()
-	var size int64
-	if m.parameters, size, err = parametersOf(named); err != nil {
-		return nil, err
-	}
-	whole := Bucket{Name: "all"}
 	for _, bucket := range buckets {
-		whole.Groups = append(whole.Groups, bucket.Groups...)
-		m.results = append(m.results, newResult(bucket, s.Batch))
-	}
-	m.results = append(m.results, newResult(whole, s.Batch))
-	m.plan = NewPlan(size, len(s.Columns), len(whole.Groups), len(buckets), o)
-	report := &Report{Options: o, Plan: m.plan}
-	pass, atOnce := m.paper, len(s.Columns)
-	if o.Profile != Paper {
-		pass, m.layers = m.exact, layers(m.parameters)
-		report.layers = m.layers
-	}
-	if o.LowMemory {
-		atOnce = 1
-	}
-	for first := 0; first < len(s.Columns); first += atOnce {
-		some := s
-		some.Columns = s.Columns[first : first+atOnce]
-		if err := pass(some); err != nil {
-			return nil, err
+		s, into := &sum{Bucket: bucket, losses: make([]float64, n)}, whole
+		if len(buckets) > 1 {
+			if into, err = m.empty(&m.bucket, n); err != nil {
+				return nil, err
+			}
 		}
-	}
-	for _, c := range s.Columns {
-		report.Terms = append(report.Terms, c.Name)
-	}
-	if o.Profile != Paper && o.Statistics {
-		if report.Pairs, err = m.compare(report.Terms); err != nil {
-			return nil, err
+		if groups {
+			err = m.byGroup(s, into, add)
+		} else {
+			s.losses, err = add(bucket.Rows(), into)
 		}
-	}
-	report.finish(m.results)
-	return report, nil
-}
-
-// take gives a buffer for every column. What is given back is used again.
-func (m *measurement) take(s Subject) (buffers, error) {
-	n := len(s.Columns)
-	if n > len(m.free) {
-		fresh, err := newBuffers(m.model, n-len(m.free), torch.NewGradients)
+		if err == nil {
+			err = m.finish(s, into, columns)
+		}
+		if err == nil && len(buckets) > 1 {
+			err = whole.add(into)
+		}
 		if err != nil {
 			return nil, err
 		}
-		m.all, m.free = append(m.all, fresh...), append(m.free, fresh...)
+		out, all.groups = append(out, s), append(all.groups, s.groups...)
+		for c, loss := range s.losses {
+			all.losses[c] += loss
+		}
 	}
-	own := append(buffers(nil), m.free[:n]...)
-	m.free = m.free[n:]
-	return own, own.zero()
+	return append(out, all), m.finish(all, whole, columns)
 }
 
-// give takes buffers back, unless the gradients in them are kept.
-func (m *measurement) give(b buffers) {
-	if !m.plan.Keep {
-		m.free = append(m.free, b...)
-	}
-}
-
-// exact measures the subject bucket after bucket and group after group, so that every episode is met once.
-//
-//	group ──▶ bucket ──▶ all
-func (m *measurement) exact(s Subject) error {
-	whole, err := m.take(s)
-	if err != nil {
-		return err
-	}
-	last := len(m.results) - 1
-	var groups [][]kept
-	for _, r := range m.results[:last] {
-		sum, own, err := m.bucket(s, r)
-		if err == nil {
-			err = m.settle(s, r, sum, own)
-		}
-		if err == nil {
-			err = whole.add(sum)
-		}
+// byGroup adds up a bucket's groups, and keeps what comparing them needs.
+func (m *measurement) byGroup(s *sum, into buffers, add adder) error {
+	for _, g := range s.Groups {
+		own, err := m.empty(&m.group, len(into))
 		if err != nil {
 			return err
 		}
-		m.give(sum)
-		groups = append(groups, own...)
-		for _, c := range s.Columns {
-			m.results[last].addLoss(c.Name, r.Losses[lossName(c.Name)])
-		}
-	}
-	defer m.give(whole)
-	return m.settle(s, m.results[last], whole, groups)
-}
-
-// bucket adds up a bucket's gradients. If statistics are wanted, what is kept of its groups comes with them.
-func (m *measurement) bucket(s Subject, r *Result) (sum buffers, groups [][]kept, err error) {
-	if sum, err = m.take(s); err != nil {
-		return nil, nil, err
-	}
-	if !m.options.Statistics {
-		return sum, nil, m.backward(r, s.take(r.Rows()), sum)
-	}
-	for _, g := range r.Groups {
-		own, err := m.take(s)
-		if err == nil {
-			err = m.backward(r, s.take(g.Rows), own)
-		}
+		losses, err := add(g.Rows, own)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		left := make([]kept, len(own))
-		for i, gradient := range own { // in their order: sketches take all ranks
-			if left[i], err = keep(gradient, m.plan.Keep); err != nil {
-				return nil, nil, err
+		vectors := make([]vector, len(own))
+		for c, gradient := range own { // in their order: sketches take all ranks
+			s.losses[c] += losses[c]
+			if vectors[c], err = vectorOf(gradient, m.keep); err != nil {
+				return err
 			}
 		}
-		groups = append(groups, left)
-		if err := sum.add(own); err != nil {
-			return nil, nil, err
-		}
-		m.give(own)
-	}
-	return sum, groups, nil
-}
-
-func (m *measurement) backward(r *Result, s Subject, into buffers) error {
-	losses, err := s.backward(m.ctx, into)
-	for i, c := range losses.Columns {
-		r.addLoss(s.Columns[i].Name, c.Loss)
-	}
-	return err
-}
-
-// settle records the norms, those by layer, the cosines between the columns at hand, and what is signal, of a
-// finished gradient.
-func (m *measurement) settle(s Subject, r *Result, gradient buffers, groups [][]kept) error {
-	names := make([]string, len(s.Columns))
-	for c, column := range s.Columns {
-		names[c] = column.Name
-	}
-	g, err := gramOf(gradient, names, m.parameters)
-	if err != nil {
-		return err
-	}
-	for c, name := range names {
-		put(&r.Norms, name, g.norm(c, everything))
-		for _, layer := range m.layers {
-			r.layers[name] = append(r.layers[name], g.norm(c, layer))
-		}
-		for other := c + 1; other < len(names); other++ {
-			if v, ok := g.cosine(c, other, everything); ok {
-				put(&r.Cosines, name+"_"+names[other], v)
-			}
-		}
-		if !m.options.Statistics {
-			continue
-		}
-		own := make([]kept, len(groups))
-		for k, left := range groups {
-			own[k] = left[c]
-		}
-		sum := kept{full: gradient[c], square: g.inner(c, c, everything)}
-		if !m.plan.Keep {
-			sum.full, sum.sketch = nil, sumOf(own)
-		}
-		if err := m.separate(r, name, sum, own); err != nil {
+		s.groups = append(s.groups, vectors)
+		if err := into.add(own); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// separate splits the squared norm of a column's gradient into signal and noise.
-func (m *measurement) separate(r *Result, name string, sum kept, groups []kept) error {
-	if r.kept == nil {
-		r.kept = map[string]kept{}
+// finish takes the inner products of a sum that is complete.
+func (m *measurement) finish(s *sum, gradient buffers, columns []string) (err error) {
+	if s.gram, err = gramOf(gradient, columns, m.parameters); err != nil || s.groups == nil {
+		return err
 	}
-	r.kept[name] = sum
-	squares, products := make([]float64, len(groups)), make([]float64, len(groups))
-	for i, g := range groups {
-		own, err := g.dot(g)
-		if err != nil {
-			return err
+	for c, g := range gradient {
+		v := vector{full: g, square: s.gram.inner(c, c, everything)}
+		if !m.keep {
+			v.full, v.sketch = nil, sumOf(s.column(c))
 		}
-		product, err := sum.dot(g)
-		if err != nil {
-			return err
-		}
-		// Only the product with the other groups is taken from sketches.
-		squares[i], products[i] = g.square, product+g.square-own
-	}
-	r.addGroups(name, squares)
-	if s, ok := Separate(sum.square, squares, products, m.options.Confidence); ok {
-		r.addSignal(name, s)
+		s.vectors = append(s.vectors, v)
 	}
 	return nil
 }
 
-// compare takes the cosines that need gradients of different buckets, or of columns that were measured one after the
-// other.
-func (m *measurement) compare(names []string) ([]Pair, error) {
-	var pairs []Pair
-	last := len(m.results) - 1
-	for i, r := range m.results {
-		for c, name := range names {
-			for _, other := range names[c+1:] {
-				if _, taken := r.Cosines[name+"_"+other]; taken {
-					continue
-				}
-				if err := r.compare(&r.Cosines, name+"_"+other, r.kept[name], r.kept[other]); err != nil {
-					return nil, err
-				}
-			}
-			if i < last {
-				if err := r.compare(&r.CosinesAll, name, r.kept[name], m.results[last].kept[name]); err != nil {
-					return nil, err
-				}
-			}
-		}
-		for j := i + 1; j < last; j++ {
-			for _, name := range names {
-				other := m.results[j]
-				product, err := r.kept[name].dot(other.kept[name])
-				if err != nil {
-					return nil, err
-				}
-				v, ok := statistics.Cosine(product, r.kept[name].square, other.kept[name].square)
-				if !ok {
-					continue
-				}
-				// Buckets are independent draws: their inner product has no bias, only the norms have.
-				pair := Pair{First: r.Name, Second: other.Name, Term: name, Cosine: v, Unbiased: math.NaN()}
-				if c, ok := statistics.Cosine(product, r.Signal[name], other.Signal[name]); ok {
-					pair.Unbiased = c
-				}
-				pairs = append(pairs, pair)
-			}
-		}
+// column are the groups' gradients of one column.
+func (s *sum) column(c int) []vector {
+	var out []vector
+	for _, vectors := range s.groups {
+		out = append(out, vectors[c])
 	}
-	return pairs, nil
-}
-
-// compare notes the cosine of two gradients under a name; nothing where one of them has no length.
-func (r *Result) compare(into *map[string]float64, name string, a, b kept) error {
-	product, err := a.dot(b)
-	if v, ok := statistics.Cosine(product, a.square, b.square); ok {
-		put(into, name, v)
-	}
-	return err
+	return out
 }

@@ -2,7 +2,7 @@ package gradients
 
 import (
 	"fmt"
-	"math"
+	"slices"
 
 	"gyre/internal/statistics"
 	"gyre/torch"
@@ -19,55 +19,21 @@ import (
 //   - "all" is measured on its own.
 //
 // Its random duplication of rows (to fill mini-batches) and its reordering of rows by length are left out.
-func (m *measurement) paper(s Subject) error {
-	o := m.options
-	if o.MiniBatch%o.Ranks != 0 || o.MiniBatch/o.Ranks%o.MicroBatch != 0 {
-		return fmt.Errorf("the paper profile deals mini-batches of %d rows to %d ranks in micro-batches of %d: "+
-			"they do not divide", o.MiniBatch, o.Ranks, o.MicroBatch)
-	}
-	gradient, err := m.take(s)
+func (m *measurement) paper(s Subject, r *Result, rows []int, o Options) error {
+	gradient, err := m.empty(&m.bucket, len(s.Columns))
 	if err != nil {
 		return err
 	}
-	defer m.give(gradient)
-	var measured []*Result
-	for i, r := range m.results {
-		rows := r.Rows()
-		rows = rows[:len(rows)-len(rows)%o.Ranks]
-		if len(rows) == 0 {
-			if i == len(m.results)-1 {
-				return fmt.Errorf("%d rows are fewer than %d ranks", r.Samples, o.Ranks)
-			}
-			continue // RAGEN skips such a bucket
-		}
-		kept := map[int]bool{}
-		for _, row := range rows {
-			kept[row] = true
-		}
-		r.count(s.Batch, func(row int) bool { return kept[row] })
-		if err := m.paperBucket(r, s, rows, gradient); err != nil {
-			return err
-		}
-		measured = append(measured, r)
-	}
-	m.results = measured
-	return nil
-}
-
-func (m *measurement) paperBucket(r *Result, s Subject, rows []int, gradient buffers) error {
-	o := m.options
-	share, mini := len(rows)/o.Ranks, o.MiniBatch/o.Ranks
+	own, mini := len(rows)/o.Ranks, o.MiniBatch/o.Ranks // rows of a rank, and of them in a mini-batch
 	minis, micros := 0.0, 0.0
 	norms, losses := make([]float64, len(s.Columns)), make([]float64, len(s.Columns))
-	for begin := 0; begin < share; begin += mini {
+	for begin := 0; begin < own; begin += mini {
 		if err := gradient.zero(); err != nil {
 			return err
 		}
 		for rank := range o.Ranks {
-			own := rows[rank*share : (rank+1)*share]
-			own = own[begin:min(begin+mini, share)]
-			for at := 0; at < len(own); at += o.MicroBatch {
-				found, err := m.paperMicro(s.take(own[at:min(at+o.MicroBatch, len(own))]), gradient)
+			for micro := range slices.Chunk(rows[rank*own:][begin:min(begin+mini, own)], o.MicroBatch) {
+				found, err := m.microBatch(s.take(micro), gradient, o)
 				if err != nil {
 					return err
 				}
@@ -78,28 +44,26 @@ func (m *measurement) paperBucket(r *Result, s Subject, rows []int, gradient buf
 			}
 		}
 		for i, g := range gradient {
-			square, _, err := g.Dot(g)
+			norm, err := g.Norm()
+			if err == nil && !statistics.Finite(norm) {
+				err = fmt.Errorf("the %s gradient is not finite: %w", s.Columns[i].Name, torch.ErrNotFinite)
+			}
 			if err != nil {
 				return err
 			}
-			if !statistics.Finite(square) {
-				return fmt.Errorf("the %s gradient is not finite: %w", s.Columns[i].Name, torch.ErrNotFinite)
-			}
-			norms[i] += math.Sqrt(square)
+			norms[i] += norm
 		}
 		minis++
 	}
 	for i, c := range s.Columns {
-		put(&r.Norms, c.Name, norms[i]/minis)
-		r.addLoss(c.Name, losses[i]/micros)
+		r.put(c.Name, norms[i]/minis, losses[i]/micros)
 	}
 	return nil
 }
 
-// paperMicro adds the gradients of a micro-batch under its own normaliser, divided by the micro-batches of a full
+// microBatch adds the gradients of a micro-batch under its own normaliser, divided by the micro-batches of a full
 // mini-batch, and gives its losses.
-func (m *measurement) paperMicro(s Subject, into buffers) ([]float64, error) {
-	o := m.options
+func (m *measurement) microBatch(s Subject, into buffers, o Options) ([]float64, error) {
 	scale := float64(o.MicroBatch) / float64(o.MiniBatch/o.Ranks) / float64(o.Ranks)
 	if err := s.Batch.Weigh(o.Aggregation, o.Width); err != nil {
 		return nil, err
@@ -109,10 +73,9 @@ func (m *measurement) paperMicro(s Subject, into buffers) ([]float64, error) {
 			weights[t] *= float32(scale)
 		}
 	}
-	found, err := s.backward(m.ctx, into)
-	losses := make([]float64, len(s.Columns))
-	for i, c := range found.Columns {
-		losses[i] = c.Loss / scale
+	losses, err := s.backward(m.ctx, into)
+	for i := range losses {
+		losses[i] /= scale
 	}
 	return losses, err
 }

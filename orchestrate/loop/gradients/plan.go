@@ -20,8 +20,9 @@ type Options struct {
 	// KeepBytes bounds what may be spent on keeping every group's gradient. Where they do not fit, inner products
 	// between groups are taken from sketches.
 	KeepBytes int64
-	// Of the paper profile: rows per mini-batch over all ranks, rows per micro-batch of one rank, and ranks; and how
-	// token losses are joined in a micro-batch, with the width that seq-mean-token-sum-norm divides by.
+	// Of the paper profile: rows per mini-batch over all ranks, a multiple of the rows per micro-batch of one rank
+	// times the ranks; and how token losses are joined in a micro-batch, with the width that seq-mean-token-sum-norm
+	// divides by.
 	MiniBatch, MicroBatch, Ranks int
 	Aggregation                  string
 	Width                        int
@@ -39,12 +40,17 @@ func (o Options) describe() string {
 	return fmt.Sprintf("exact profile, %g%% intervals", 100*o.Confidence)
 }
 
+// atOnce is how many of the loss terms are measured at once.
+func (o Options) atOnce(terms int) int {
+	if o.LowMemory {
+		return 1
+	}
+	return terms
+}
+
 // Passes is how often the batch goes forward for so many loss terms.
 func (o Options) Passes(terms int) int {
-	passes := 1
-	if o.LowMemory {
-		passes = terms
-	}
+	passes := terms / o.atOnce(terms)
 	if o.Profile == Paper {
 		passes *= 2 // the buckets, and all of them again
 	}
@@ -61,26 +67,19 @@ type Plan struct {
 
 // NewPlan plans for a model's parameter count and the loss terms, groups and buckets of a batch.
 func NewPlan(parameters int64, terms, groups, buckets int, o Options) Plan {
-	atOnce, p := terms, Plan{Passes: o.Passes(terms)}
-	if o.LowMemory {
-		atOnce = 1
-	}
+	p := Plan{Passes: o.Passes(terms)}
 	switch {
 	case o.Profile == Paper:
-		p.Buffers = atOnce
+		p.Buffers = o.atOnce(terms)
 	case !o.Statistics:
-		p.Buffers = 2 * atOnce
+		p.Buffers = 2 * o.atOnce(terms)
 	default:
 		p.Buffers = (groups + buckets + 1) * terms
-		p.Bytes = int64(p.Buffers) * 4 * parameters
-		if p.Keep = !o.LowMemory && p.Bytes <= o.KeepBytes; p.Keep {
-			return p
+		if p.Keep = !o.LowMemory && int64(p.Buffers)*4*parameters <= o.KeepBytes; !p.Keep {
+			p.Buffers, p.Bytes = 3*o.atOnce(terms), int64(groups*terms)*4*bucketSketch
 		}
-		p.Buffers = 3 * atOnce
-		p.Bytes = int64(p.Buffers)*4*parameters + int64(groups*terms)*4*bucketSketch
-		return p
 	}
-	p.Bytes = int64(p.Buffers) * 4 * parameters
+	p.Bytes += int64(p.Buffers) * 4 * parameters
 	return p
 }
 

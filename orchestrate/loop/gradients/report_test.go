@@ -12,20 +12,21 @@ import (
 func TestSignalPerGroup(t *testing.T) {
 	report := func(o Options, groups ...int) *Report {
 		r := &Report{Options: o, Terms: []string{torch.Task}}
-		var results []*Result
 		for i, n := range groups {
 			x := &Result{Bucket: Bucket{Name: []string{"bucket_1", "bucket_2", "bucket_3", "all"}[i],
-				Groups: make([]Group, n)}, Norms: map[string]float64{torch.Task: 1}}
+				Groups: make([]Group, n)}, Losses: map[string]float64{}, Terms: map[string]*Term{}}
+			term := x.put(torch.Task, 1, 0)
+			term.groupNorms = make([]float64, n)
 			squares, products := make([]float64, n), make([]float64, n) // n equal gradients of norm 1/2
 			for k := range squares {
 				squares[k], products[k] = .25, .25*float64(n)
 			}
-			if s, ok := Separate(.25*float64(n*n), squares, products, .95); ok && o.Statistics && o.Profile == Exact {
-				x.addSignal(torch.Task, s)
+			if o.Statistics && o.Profile == Exact {
+				term.Signal = Separate(.25*float64(n*n), squares, products, .95)
 			}
-			results = append(results, x)
+			r.Results = append(r.Results, x)
 		}
-		r.finish(results)
+		r.tabulate()
 		return r
 	}
 	exact := Options{Profile: Exact, Statistics: true, Confidence: .95}
@@ -58,24 +59,14 @@ func TestSignalPerGroup(t *testing.T) {
 			}
 		}
 	}
-	norm, low, high := Signal{Square: -1, Low: -4, High: 9}.PerGroup(3)
-	if norm != 0 || low != 0 || high != 1 {
-		t.Errorf("%v [%v, %v], want 0 [0, 1]", norm, low, high)
-	}
 }
 
-// Tables are there where they have rows: layers with statistics, cosines between two buckets or more.
+// Tables are there where they have rows: layers in the exact profile, cosines between two buckets or more.
 func TestTablesWithoutRows(t *testing.T) {
 	r := &Report{Options: Options{Profile: Exact},
-		Pairs: []Pair{{First: "bucket_1", Second: "bucket_2", Term: torch.Task, Cosine: .5, Unbiased: .75}}}
-	results := []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}
-	r.finish(results)
-	if len(r.Layers.Columns) > 0 || len(r.Cosines.Rows) != 1 || r.Cosines.Rows[0][3] != .5 {
-		t.Errorf("one pair of buckets: %v, %v", r.Layers, r.Cosines)
-	}
-	r = &Report{Options: Options{Profile: Exact}}
-	if r.finish(results); len(r.Cosines.Columns) > 0 {
-		t.Errorf("no pair: %v", r.Cosines)
+		Results: []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}}
+	if r.tabulate(); len(r.Layers.Columns) > 0 || len(r.Cosines.Columns) > 0 || len(r.All().Table.Rows) != 1 {
+		t.Errorf("layers %v, cosines %v, groups %v", r.Layers, r.Cosines, r.All().Table)
 	}
 }
 

@@ -2,9 +2,9 @@ package gradients
 
 import (
 	"context"
-	"math"
 
 	"gyre/orchestrate/loop/train"
+	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
@@ -14,10 +14,10 @@ import (
 type Shares struct {
 	train.Policy
 	buckets []Bucket
-	of      []int // bucket of each row
-	batches int   // that the step has; those of later epochs are not measured
-	seen    int   // of them
-	part    *torch.Gradients
+	of      map[int]int // bucket of each row
+	batches int         // mini-batches that the step has; those of later epochs are not measured
+	seen    int         // of them
+	own     *torch.Gradients
 	sums    buffers // per bucket, the mean over the step's mini-batches
 }
 
@@ -26,7 +26,7 @@ type ShareMetrics struct {
 	Shares map[string]Share `metric:"update_share/{bucket}"`
 }
 
-// Share is the part of the update that a bucket makes up.
+// Share is what a bucket makes up of the update.
 type Share struct {
 	Norm    float64  `metric:"norm" unit:"loss per parameter" doc:"norm of the bucket's part of the loss gradient, all terms together, averaged over the step's mini-batches (analysis.in_update)"`
 	Samples *float64 `metric:"sample_count" doc:"its episodes"`
@@ -34,18 +34,18 @@ type Share struct {
 }
 
 // NewShares measures the update of a policy on a batch that is cut into so many mini-batches.
-func NewShares(policy train.Policy, model *torch.Model, buckets []Bucket, rows, batches int) (*Shares, error) {
-	s := &Shares{Policy: policy, buckets: buckets, of: make([]int, rows), batches: batches}
+func NewShares(policy *train.Learner, buckets []Bucket, batches int) (*Shares, error) {
+	s := &Shares{Policy: policy, buckets: buckets, of: map[int]int{}, batches: batches}
 	for b, bucket := range buckets {
 		for _, row := range bucket.Rows() {
 			s.of[row] = b
 		}
 	}
-	all, err := newBuffers(model, len(buckets)+1, torch.NewGradients)
+	all, err := newBuffers(policy.Model, len(buckets)+1, torch.NewGradients)
 	if err != nil {
 		return nil, err
 	}
-	s.part, s.sums = all[len(buckets)], all[:len(buckets)]
+	s.own, s.sums = all[len(buckets)], all[:len(buckets)]
 	return s, nil
 }
 
@@ -56,37 +56,31 @@ func (s *Shares) Backward(ctx context.Context, b *train.Batch, o train.Objective
 		return s.Policy.Backward(ctx, b, o, columns)
 	}
 	s.seen++
+	rows := make([][]int, len(s.buckets))
+	for i, row := range b.Rows {
+		rows[s.of[row]] = append(rows[s.of[row]], i)
+	}
 	into := columns[0].Into
-	for bucket := range s.buckets {
-		var rows []int
-		for i := range b.Len() {
-			row := i
-			if b.Rows != nil {
-				row = b.Rows[i]
-			}
-			if s.of[row] == bucket {
-				rows = append(rows, i)
-			}
-		}
-		if len(rows) == 0 {
+	for bucket, own := range rows {
+		if len(own) == 0 {
 			continue
 		}
-		if err := s.part.Zero(); err != nil {
+		if err := s.own.Zero(); err != nil {
 			return losses, err
 		}
-		own := Subject{Batch: b, Columns: columns}.take(rows)
-		for i := range own.Columns {
-			own.Columns[i].Into = s.part
+		part := Subject{Batch: b, Columns: columns}.take(own)
+		for i := range part.Columns {
+			part.Columns[i].Into = s.own
 		}
-		found, err := s.Policy.Backward(ctx, own.Batch, o, own.Columns)
+		found, err := s.Policy.Backward(ctx, part.Batch, o, part.Columns)
 		if err != nil {
 			return losses, err
 		}
 		losses.Add(found)
-		if err := s.sums[bucket].Add(s.part, 1/float64(s.batches)); err != nil {
+		if err := s.sums[bucket].Add(s.own, 1/float64(s.batches)); err != nil {
 			return losses, err
 		}
-		if err := into.Add(s.part, 1); err != nil {
+		if err := into.Add(s.own, 1); err != nil {
 			return losses, err
 		}
 	}
@@ -94,34 +88,29 @@ func (s *Shares) Backward(ctx context.Context, b *train.Batch, o train.Objective
 }
 
 // Metrics are the norms of the shares, and of all of them together.
-func (s *Shares) Metrics() (ShareMetrics, error) {
-	m := ShareMetrics{map[string]Share{}}
-	if err := s.part.Zero(); err != nil {
+func (s *Shares) Metrics() (m ShareMetrics, err error) {
+	m.Shares = map[string]Share{}
+	if err := s.own.Zero(); err != nil {
 		return m, err
 	}
-	norm := func(g *torch.Gradients) (float64, error) {
-		square, _, err := g.Dot(g)
-		return math.Sqrt(square), err
-	}
 	for b, bucket := range s.buckets {
-		own, err := norm(s.sums[b])
+		norm, err := s.sums[b].Norm()
 		if err == nil {
-			err = s.part.Add(s.sums[b], 1)
+			err = s.own.Add(s.sums[b], 1)
 		}
 		if err != nil {
 			return m, err
 		}
-		samples, std := float64(len(bucket.Rows())), bucket.MeanStd()
-		m.Shares[bucket.Name] = Share{own, &samples, &std}
+		m.Shares[bucket.Name] = Share{norm, metrics.Of(float64(len(bucket.Rows()))), metrics.Of(bucket.MeanStd())}
 	}
-	all, err := norm(s.part)
-	m.Shares["all"] = Share{Norm: all}
+	norm, err := s.own.Norm()
+	m.Shares["all"] = Share{Norm: norm}
 	return m, err
 }
 
 // Close frees the buffers; of nil it does nothing.
 func (s *Shares) Close() {
 	if s != nil {
-		append(s.sums, s.part).close()
+		append(s.sums, s.own).close()
 	}
 }

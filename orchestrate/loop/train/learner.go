@@ -139,7 +139,7 @@ func (l *Learner) Backward(ctx context.Context, b *Batch, o Objective, columns [
 		into[i] = c.Into
 	}
 	found := map[int]Losses{}
-	err := l.Deal(b, into, func(lane int, rows []int) error {
+	err := l.deal(b, into, func(lane int, rows []int) error {
 		passes, err := l.passes(ctx, b, rows)
 		if err != nil {
 			return err
@@ -185,8 +185,44 @@ func (l *Learner) total(ctx context.Context, columns int, found map[int]Losses) 
 	return total, nil
 }
 
-// Alone runs one pass over a single row, or of none where this rank goes along with the others' passes, and gives
-// what this rank found. It is for measurements of single sequences, which Deal hands out.
+// EachRow deals the rows of a batch to the ranks and calls visit for each on the rank that it is dealt to, to add
+// gradients to the buffers by [Learner.Alone]. Where passes take all ranks, visit is called equally often on all of
+// them: with row -1 where this rank has none left. Where the gradient of one sequence takes all ranks, they visit
+// every row, which only one of them owns.
+func (l *Learner) EachRow(ctx context.Context, b *Batch, into []*torch.Gradients,
+	visit func(row int, own bool) error) error {
+	if l.OneByOne() {
+		for row := range b.Len() {
+			if err := visit(row, row%l.on.World.Size() == l.on.World.Rank()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return l.deal(b, into, func(_ int, rows []int) error {
+		passes := len(rows)
+		if l.InStep() {
+			most, err := l.on.World.Max(ctx, float64(passes))
+			if err != nil {
+				return err
+			}
+			passes = int(most)
+		}
+		for k := range passes {
+			row := -1
+			if k < len(rows) {
+				row = rows[k]
+			}
+			if err := visit(row, row >= 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Alone runs one pass over a single row, or over none (-1) on a rank that goes along with the others' passes, and
+// gives what this rank found.
 func (l *Learner) Alone(b *Batch, row int, o Objective, columns []Column) (Losses, error) {
 	if row < 0 {
 		return l.pass(b, nil, o, columns)
@@ -244,10 +280,10 @@ func (l *Learner) mine(b *Batch) []int {
 	return b.partition(All(b.Len()), l.on.World.Size())[l.on.World.Rank()]
 }
 
-// Deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks
+// deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks
 // when they are first looked at. Where sums have a fixed order, the rows are dealt to lanes, and run is called for
 // each lane of this rank in turn.
-func (l *Learner) Deal(b *Batch, into []*torch.Gradients, run func(lane int, rows []int) error) error {
+func (l *Learner) deal(b *Batch, into []*torch.Gradients, run func(lane int, rows []int) error) error {
 	if l.on.Lanes == 0 || !l.Model.Sharded() {
 		return run(0, l.mine(b))
 	}

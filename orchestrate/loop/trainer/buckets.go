@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/filter"
 	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
@@ -31,6 +31,12 @@ type analysed struct {
 	text string
 }
 
+func newAnalysed(c *config.Config) *analysed {
+	out := &analysed{line: metrics.Line{}}
+	out.line.Add(analysisMetrics{c.Analysis.Profile, !c.Separate()})
+	return out
+}
+
 // analysisMetrics say how gradients were analysed.
 type analysisMetrics struct {
 	Profile  string `metric:"grad_analysis/profile" doc:"text: the procedure behind the numbers, exact or paper"`
@@ -39,13 +45,13 @@ type analysisMetrics struct {
 
 // sourceMetrics describe a batch that is there for the analysis.
 type sourceMetrics struct {
-	Groups         int                `metric:"grad_analysis/source_env_groups,omitzero" doc:"groups that were played for the analysis"`
-	GroupSize      int                `metric:"grad_analysis/source_group_size,omitzero" doc:"episodes of each"`
-	Source         int                `metric:"grad_analysis/source_batch_size,omitzero" doc:"episodes before the filter"`
-	Kept           *int               `metric:"grad_analysis/adjusted_batch_size" doc:"episodes after it"`
-	AllSource      int                `metric:"grad_analysis_prefilter/source_batch_size,omitzero" doc:"episodes of the analysis before the filter"`
-	AllKept        int                `metric:"grad_analysis_prefilter/adjusted_batch_size,omitzero" doc:"those of them in which the policy said something"`
-	FilterFindings map[string]float64 `metric:"grad_analysis/{filter}" doc:"the filter's metrics on the batch, without rollout/"`
+	Groups    int             `metric:"grad_analysis/source_env_groups,omitzero" doc:"groups that were played for the analysis"`
+	GroupSize int             `metric:"grad_analysis/source_group_size,omitzero" doc:"episodes of each"`
+	Source    int             `metric:"grad_analysis/source_batch_size,omitzero" doc:"episodes before the filter"`
+	Kept      *int            `metric:"grad_analysis/adjusted_batch_size" doc:"episodes after it"`
+	AllSource int             `metric:"grad_analysis_prefilter/source_batch_size,omitzero" doc:"episodes of the analysis before the filter"`
+	AllKept   int             `metric:"grad_analysis_prefilter/adjusted_batch_size,omitzero" doc:"those of them in which the policy said something"`
+	Filter    *filter.Metrics `metric:"grad_analysis" doc:"the filter's metrics on the batch"`
 }
 
 // bucketMetrics are the results of an analysis.
@@ -60,38 +66,16 @@ type bucketMetrics struct {
 }
 
 // Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
-func (o *bucketObserver) Due(step int) bool {
-	return session.AnalysisDue(o.Config.Analysis, step)
-}
-
-// possible reports whether a step's gradients can be analysed: with --replay nothing plays a separate batch.
-func (o *bucketObserver) possible(s *Step) bool {
-	if o.preparation.given && o.Config.Separate() {
-		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch "+
-			"(analysis.groups, analysis.group_size)", s.Number)
-		return false
-	}
-	return true
-}
-
-// single names a group that has no reward standard deviation: groups that are given or whose members failed may have
-// one member.
-func (s *Selection) single() (group int, found bool) {
-	for i, std := range s.RewardStd {
-		if math.IsNaN(std) {
-			return s.Episodes[i].Group, true
-		}
-	}
-	return 0, false
-}
+func (o *bucketObserver) Due(step int) bool { return session.AnalysisDue(o.Config.Analysis, step) }
 
 // Look implements Observer. It writes the step's files into the folder analysis.
 func (o *bucketObserver) Look(ctx context.Context, s *Step) error {
-	if !o.possible(s) {
+	if o.preparation.given && o.Config.Separate() {
+		o.Log.Warnf("step %d: no gradient analysis: with --replay nothing plays its separate batch "+
+			"(analysis.groups, analysis.group_size)", s.Number)
 		return nil
 	}
-	out := &analysed{line: metrics.Line{}}
-	out.line.Add(analysisMetrics{o.Config.Analysis.Profile, !o.Config.Separate()})
+	out := newAnalysed(o.Config)
 	if err := o.step(ctx, s, out); err != nil {
 		return fmt.Errorf("gradient analysis: %w", err)
 	}
@@ -131,36 +115,30 @@ func (o *bucketObserver) episodes(ctx context.Context, episodes []*episode.Episo
 	out *analysed) (Selection, error) {
 	prepare := *o.preparation
 	prepare.clock = nil // its times are the analysis'
-	found := sourceMetrics{Source: len(episodes), FilterFindings: map[string]float64{}}
+	analyse := func(unfiltered bool) (s Selection, err error) {
+		if s, err = prepare.choose(ctx, episodes, unfiltered); err != nil {
+			return s, err
+		}
+		if s.Batch.Len() > 0 {
+			if err := prepare.prepare(ctx, &s, metrics.Line{}); err != nil {
+				return s, err
+			}
+		}
+		return s, o.batch(ctx, s, unfiltered, out)
+	}
 	if unfiltered {
-		whole, err := prepare.choose(ctx, episodes, true)
-		if err == nil {
-			err = prepare.prepare(ctx, &whole, metrics.Line{})
-		}
-		if err == nil {
-			err = o.batch(ctx, whole, true, out)
-		}
+		whole, err := analyse(true)
 		if err != nil {
-			return Selection{}, err
+			return whole, err
 		}
-		found.AllSource, found.AllKept = len(episodes), whole.Batch.Len()
+		out.line.Add(sourceMetrics{AllSource: len(episodes), AllKept: whole.Batch.Len()})
 	}
-	chosen, err := prepare.choose(ctx, episodes, false)
-	if err != nil {
-		return Selection{}, err
+	chosen, err := analyse(false)
+	if err == nil {
+		kept := chosen.Batch.Len()
+		out.line.Add(sourceMetrics{Source: len(episodes), Kept: &kept, Filter: &chosen.Metrics})
 	}
-	kept := chosen.Batch.Len()
-	found.Kept = &kept
-	for name, v := range chosen.Metrics {
-		found.FilterFindings[strings.TrimPrefix(name, "rollout/")] = v
-	}
-	out.line.Add(found)
-	if kept > 0 {
-		if err := prepare.prepare(ctx, &chosen, metrics.Line{}); err != nil {
-			return Selection{}, err
-		}
-	}
-	return chosen, o.batch(ctx, chosen, false, out)
+	return chosen, err
 }
 
 // batch measures one prepared batch. A batch without episodes, or with a group of one, has nothing to measure.
@@ -172,17 +150,13 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 		out.line.Add(bucketMetrics{Empty: &empty})
 	}
 	if empty {
-		o.Log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.groups))
-		return nil
-	}
-	if group, single := s.single(); single {
-		o.Log.Warnf("gradient analysis (%s): group %d has one member, so it has no reward standard deviation; "+
-			"nothing is analysed", title, group)
+		o.Log.Warnf("gradient analysis (%s): the filter kept no group of %d; nothing is analysed", title, len(s.Std))
 		return nil
 	}
 	buckets, err := bucketsOf(o.Config, s)
 	if err != nil {
-		return err
+		o.Log.Warnf("gradient analysis (%s): %v; nothing is analysed", title, err)
+		return nil
 	}
 	noteBuckets(o.Session, buckets)
 	subject, err := subjectOf(o.Session, s)
@@ -205,7 +179,10 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	if unfiltered {
 		m.Unfiltered = report
 	} else {
-		m.Kept, m.Norms, m.Losses = report, report.All().Norms, report.All().Losses
+		m.Kept, m.Norms, m.Losses = report, map[string]float64{}, report.All().Losses
+		for name, term := range report.All().Terms {
+			m.Norms[name] = term.Norm
+		}
 	}
 	out.line.Add(m)
 	text := report.Console(title)
@@ -214,25 +191,26 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	return nil
 }
 
-// subject is the policy on a prepared batch, under the loss of the update.
+// subjectOf is the policy on a prepared batch, under the loss of the update.
 func subjectOf(e *session.Session, s Selection) (gradients.Subject, error) {
 	batch, o := *s.Batch, objective(e.Config)
 	err := batch.Weigh(e.Config.Actor.LossAggregation, s.width)
 	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}, err
 }
 
-// groupsOf are the group ids of a batch's rows.
-func groupsOf(s Selection) []int {
-	ids := make([]int, len(s.Episodes))
-	for i, e := range s.Episodes {
+// groupsOf are the group ids of episodes.
+func groupsOf(episodes []*episode.Episode) []int {
+	ids := make([]int, len(episodes))
+	for i, e := range episodes {
 		ids[i] = e.Group
 	}
 	return ids
 }
 
-// bucketsOf sorts the groups of a batch by the standard deviation of their rewards.
+// bucketsOf sorts the groups of a batch by the standard deviation of their rewards. It is an error that a group has
+// none: groups that are given or whose members failed may have one member.
 func bucketsOf(c *config.Config, s Selection) ([]gradients.Bucket, error) {
-	a, groups := c.Analysis, gradients.Groups(groupsOf(s), s.RewardStd)
+	a, groups := c.Analysis, gradients.Groups(groupsOf(s.Episodes), s.RewardStd)
 	return gradients.Split(groups, a.Buckets, a.NumBuckets, a.Profile == gradients.Paper)
 }
 
@@ -252,33 +230,15 @@ func noteBuckets(e *session.Session, buckets []gradients.Bucket) {
 	}
 }
 
-// watchShares puts in front of the actor what takes its update apart by buckets (analysis.in_update); nil where that
-// is not wanted.
-func watchShares(e *session.Session) func(s *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
+// sharesOf is the actor, taking its update apart by buckets (analysis.in_update); nil where that is not wanted.
+func sharesOf(e *session.Session, s Selection) (*gradients.Shares, error) {
 	if !e.Config.Analysis.InUpdate {
-		return nil
+		return nil, nil
 	}
-	return func(step *Step, actor train.Policy) (train.Policy, func(metrics.Line) error, error) {
-		if group, single := step.Chosen.single(); single {
-			e.Log.Warnf("group %d has one member, so it has no reward standard deviation: the update's shares are "+
-				"not measured", group)
-			return actor, func(metrics.Line) error { return nil }, nil
-		}
-		buckets, err := bucketsOf(e.Config, step.Chosen)
-		if err != nil {
-			return nil, nil, err
-		}
-		rows := step.Chosen.Batch.Len()
-		batches := len(train.MiniBatches(rows, e.Config.Actor.MiniBatch))
-		shares, err := gradients.NewShares(actor, e.Actor.Model, buckets, rows, batches)
-		if err != nil {
-			return nil, nil, err
-		}
-		return shares, func(line metrics.Line) error {
-			defer shares.Close()
-			m, err := shares.Metrics()
-			line.Add(m)
-			return err
-		}, nil
+	buckets, err := bucketsOf(e.Config, s)
+	if err != nil {
+		e.Log.Warnf("%v: the update's shares are not measured", err)
+		return nil, nil
 	}
+	return gradients.NewShares(e.Actor, buckets, len(train.MiniBatches(s.Batch.Len(), e.Config.Actor.MiniBatch)))
 }

@@ -88,17 +88,15 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	}
 	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence,
 		Seed: o.Config.Run.Seed, Step: uint64(step)}
-	if _, single := s.single(); c.Buckets && !single {
-		if options.Buckets, err = bucketsOf(o.Config, s); err != nil {
-			return fail(err)
-		}
+	if c.Buckets {
+		options.Buckets, _ = bucketsOf(o.Config, s) // none where a group has one member
 	}
 	if o.saves && c.Enabled && c.Save != "none" {
 		options.Keep = func(names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
 			return o.keep(ctx, step, names[:len(advantages.Names)], buffers, parameters)
 		}
 	}
-	report, err := gradients.MeasureComponents(ctx, subject, groupsOf(s), advantages, options)
+	report, err := gradients.MeasureComponents(ctx, subject, groupsOf(s.Episodes), advantages, options)
 	if err != nil {
 		return fail(err)
 	}

@@ -103,7 +103,7 @@ func BenchmarkUpdate(b *testing.B) {
 	run := func(b *testing.B, overrides ...string) {
 		t, s := benchTrainer(b, overrides...)
 		for b.Loop() {
-			u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}, watch: watchShares(t)}
+			u := update{Session: t, actorRate: schedule.Schedule{Kind: "constant", Peak: 1e-7}}
 			if err := u.actor(context.Background(), &Step{Number: 1, Chosen: s, Line: metrics.Line{}}); err != nil {
 				b.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"gyre/internal/statistics"
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/loop/filter"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -66,6 +67,11 @@ type selectionMetrics struct {
 	Attempts    int  `metric:"train/rollout_attempts" doc:"1: a step plays once, also when the filter keeps nothing"`
 	Empty       bool `metric:"rollout/empty_after_filter" doc:"1 if the filter kept nothing: the step is skipped"`
 	EmptyInARow int  `metric:"rollout/consecutive_empty_after_filter_steps" doc:"steps in a row in which the filter kept nothing"`
+}
+
+// filterMetrics say what the filter did to the batch.
+type filterMetrics struct {
+	Filter filter.Metrics `metric:"rollout"`
 }
 
 // analysisOnly marks the steps of a run that only analyses.

@@ -23,6 +23,7 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 var documented = map[string][]any{
 	"rollout": {rollout.Metrics{}, lengthMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
 	"batch":   {selectionMetrics{}, batchMetrics{}, analysisOnly{}},
+	"filter":  {filterMetrics{}},
 	"update": {gapMetrics{}, samplerMetrics{}, referenceMetrics{}, penaltyMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},

@@ -80,8 +80,8 @@ func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
 	if err != nil {
 		return err
 	}
-	if group, single := chosen.single(); single {
-		return fmt.Errorf("group %d has one member: buckets need at least two with finite scores in every group", group)
+	if _, err := bucketsOf(c, chosen); err != nil {
+		return err
 	}
 	if out.text == "" {
 		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true "+

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
+	"gyre/orchestrate/loop/gradients"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
@@ -22,8 +22,7 @@ type Selection struct {
 	RewardStd []float64 // standard deviation of the rewards in each episode's group, before filtering
 	Batch     *train.Batch
 
-	groups []int   // group ids in the order of Selection.Std
-	scale  float64 // the filter's factor on advantages
+	scale float64 // the filter's factor on advantages
 	// of the batch before the filter: its longest episode less the first token, which is never predicted
 	width          int
 	oldFromSampler bool     // the old log-probs are the sampler's, unchecked
@@ -44,73 +43,52 @@ type preparation struct {
 // choose filters the groups of a batch; kept episodes stay in their order. keepAll only attaches the groups'
 // statistics (the analysis before the filter).
 func (p *preparation) choose(ctx context.Context, episodes []*episode.Episode, keepAll bool) (Selection, error) {
-	entropy, err := p.filterEntropies(ctx, episodes)
-	if err != nil {
-		return Selection{}, err
+	var entropies [][]float32
+	if m := p.Config.Filter.Metric; m == "entropy" || m == "entropy_variance" {
+		var err error
+		what := train.What{Entropy: true, Temperature: session.Temperature(p.Config)}
+		if entropies, err = p.Actor.Score(ctx, session.BatchOf(episodes), what); err != nil {
+			return Selection{}, fmt.Errorf("entropies for the filter: %w", err)
+		}
 	}
-	var ids []int
-	index := map[int]int{}
-	var groups [][]filter.Member
-	for i, e := range episodes {
-		g, ok := index[e.Group]
-		if !ok {
-			g = len(ids)
-			index[e.Group] = g
-			ids = append(ids, e.Group)
-			groups = append(groups, nil)
+	groups := gradients.Groups(groupsOf(episodes), nil)
+	members := make([][]filter.Member, len(groups))
+	for g, group := range groups {
+		for _, row := range group.Rows {
+			m := filter.Member{Score: episodes[row].Score, Length: episodes[row].PolicyTokens()}
+			if entropies != nil {
+				for _, h := range entropies[row] {
+					m.Entropy += float64(h)
+				}
+				m.Entropy /= math.Max(float64(m.Length), 1)
+			}
+			members[g] = append(members[g], m)
 		}
-		m := filter.Member{Score: e.Score, Length: e.PolicyTokens()}
-		if entropy != nil {
-			m.Entropy = entropy[i]
-		}
-		groups[g] = append(groups[g], m)
 	}
 	options := p.Config.Filter
 	if keepAll {
-		options.Strategy = "none"
+		options.Strategy, options.LossScaling = "none", "none"
 	}
-	chosen, err := filter.Apply(groups, options)
-	if err != nil {
-		return Selection{}, err
+	s := Selection{Selection: filter.Apply(members, options)}
+	s.scale = s.LossScale(options.LossScaling)
+	for _, g := range s.Unscored {
+		p.Log.Warnf("group %d was left out: its score is not a finite number", groups[g].ID)
 	}
-	for _, g := range chosen.Unscored {
-		p.Log.Warnf("group %d was left out: its score is not a finite number", ids[g])
-	}
-	s := Selection{Selection: chosen, groups: ids, scale: 1}
-	if !keepAll {
-		if s.scale, err = chosen.LossScale(options.LossScaling); err != nil {
-			return Selection{}, err
+	std := make([]*float64, len(episodes)) // of the kept ones
+	for _, g := range s.Kept {
+		for _, row := range groups[g].Rows {
+			std[row] = &s.Std[g]
 		}
 	}
-	for _, e := range episodes {
+	for row, e := range episodes {
 		s.width = max(s.width, len(e.IDs)-1)
 		// An episode in which the policy said nothing has nothing to learn from.
-		if g := index[e.Group]; slices.Contains(chosen.Kept, g) && e.PolicyTokens() > 0 {
-			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, chosen.Std[g])
+		if std[row] != nil && e.PolicyTokens() > 0 {
+			s.Episodes, s.RewardStd = append(s.Episodes, e), append(s.RewardStd, *std[row])
 		}
 	}
 	s.Batch = session.BatchOf(s.Episodes)
 	return s, nil
-}
-
-// filterEntropies computes each episode's mean policy entropy when the filter's metric asks for it.
-func (p *preparation) filterEntropies(ctx context.Context, episodes []*episode.Episode) ([]float64, error) {
-	if m := p.Config.Filter.Metric; m != "entropy" && m != "entropy_variance" {
-		return nil, nil
-	}
-	entropies, err := p.Actor.Score(ctx, session.BatchOf(episodes), train.What{Entropy: true,
-		Temperature: session.Temperature(p.Config)})
-	if err != nil {
-		return nil, fmt.Errorf("entropies for the filter: %w", err)
-	}
-	out := make([]float64, len(episodes))
-	for i, e := range episodes {
-		for _, h := range entropies[i] {
-			out[i] += float64(h)
-		}
-		out[i] /= math.Max(float64(e.PolicyTokens()), 1)
-	}
-	return out, nil
 }
 
 // prepare fills all columns of a selection.
@@ -122,35 +100,35 @@ func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Li
 }
 
 // score fills the columns that models compute: old and reference log-probs, and values.
-func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line) error {
+func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line) (err error) {
 	if err := p.oldLogprobs(ctx, s, line); err != nil {
 		return err
 	}
-	b, what := s.Batch, train.What{Temperature: session.Temperature(p.Config)}
+	b := s.Batch
 	if p.Reference != nil {
-		err := p.clock.Measure("ref", func() (err error) {
-			b.Reference, err = p.Reference.Score(ctx, b, what)
+		if b.Reference, err = p.column(ctx, "ref", "reference log-probs", p.Reference, b); err != nil {
 			return err
-		})
-		if err != nil {
-			return fmt.Errorf("reference log-probs: %w", err)
 		}
 		line.Add(referenceMetrics{b.SampledMean(b.Reference)})
 	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+	if ctx.Err() == nil && p.Critic != nil {
+		b.Values, err = p.column(ctx, "values", "values", p.Critic, b)
+		return err
 	}
-	if p.Critic == nil {
-		return nil
-	}
-	err := p.clock.Measure("values", func() (err error) {
-		b.Values, err = p.Critic.Score(ctx, b, what)
+	return context.Cause(ctx)
+}
+
+// column has a model compute a column; phase is what its time is logged as.
+func (p *preparation) column(ctx context.Context, phase, name string, model *train.Learner,
+	b *train.Batch) (column [][]float32, err error) {
+	err = p.clock.Measure(phase, func() (err error) {
+		column, err = model.Score(ctx, b, train.What{Temperature: session.Temperature(p.Config)})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("values: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
+	return column, nil
 }
 
 // oldLogprobs takes the sampler's log-probs where they are proven equal to the trainer's (the self-test at start) and
@@ -171,13 +149,9 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 	if len(others) == 0 {
 		return nil
 	}
-	var computed [][]float32
-	err := p.clock.Measure("old_log_prob", func() (err error) {
-		computed, err = p.Actor.Score(ctx, s.Batch.Take(others), train.What{Temperature: session.Temperature(p.Config)})
-		return err
-	})
+	computed, err := p.column(ctx, "old_log_prob", "old log-probs", p.Actor, s.Batch.Take(others))
 	if err != nil {
-		return fmt.Errorf("old log-probs: %w", err)
+		return err
 	}
 	for k, i := range others {
 		s.Batch.Old[i] = computed[k]

@@ -141,18 +141,15 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 // judge records what the filter did and applies the rules that stop a collapsed run. It reports whether the step has
 // anything to learn from, or to analyse.
 func (t *Trainer) judge(s *Step) (learns bool, err error) {
-	empty, rules := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop
-	s.Line.Copy(s.Chosen.Metrics)
+	empty, rules, found := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop, s.Chosen.Metrics
 	stop := t.State.EarlyStop.Selected(empty, rules)
-	s.Line.Add(selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.State.EarlyStop.Empty})
+	s.Line.Add(filterMetrics{found}, selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.State.EarlyStop.Empty})
 	if since := t.State.Unsound; stop != nil && since > 0 {
 		return false, &session.Divergence{What: fmt.Sprintf("the gradients of step %d were not finite, and now %s",
 			since, stop.Reason)}
 	}
 	if stop == nil && !empty {
-		if std, ok := s.Chosen.Metrics["rollout/in_group_reward_std"]; ok {
-			stop = t.State.EarlyStop.Spread(std, rules)
-		}
+		stop = t.State.EarlyStop.RewardStd(found.Means["in_group_reward"].Std, rules)
 	}
 	if stop != nil {
 		s.Line[stop.Metric] = 1.0

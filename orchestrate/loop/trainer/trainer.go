@@ -85,8 +85,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
 	t.preparation = preparation{Session: t.Session, clock: t.clock, given: t.rollouts.replay != nil, exact: t.Exact}
-	t.update = update{Session: t.Session, clock: t.clock, actorRate: actorRate, criticRate: criticRate,
-		watch: watchShares(t.Session)}
+	t.update = update{Session: t.Session, clock: t.clock, actorRate: actorRate, criticRate: criticRate}
 	if err := t.observe(); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -10,7 +9,6 @@ import (
 	"gyre/orchestrate/loop/schedule"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/loop/train"
-	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
 )
 
@@ -19,9 +17,6 @@ type update struct {
 	*session.Session
 	clock                 *session.Clock
 	actorRate, criticRate schedule.Schedule
-	// watch, unless nil, puts a policy in front of the actor that measures what goes through it. finish reports and
-	// frees what that took.
-	watch func(s *Step, actor train.Policy) (watched train.Policy, finish func(metrics.Line) error, err error)
 }
 
 // fitting is how a policy or value network is fitted to a batch: one optimizer step per mini-batch.
@@ -82,24 +77,28 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 
 // actor fits the policy to the batch.
 func (u *update) actor(ctx context.Context, s *Step) error {
-	return u.clock.Measure("update_actor", func() (err error) {
-		policy := train.Policy(u.Session.Actor)
-		if u.watch != nil {
-			var finish func(metrics.Line) error
-			if policy, finish, err = u.watch(s, policy); err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, finish(s.Line)) }()
+	return u.clock.Measure("update_actor", func() error {
+		shares, err := sharesOf(u.Session, s.Chosen)
+		if err != nil {
+			return err
 		}
-		return u.fitActor(ctx, policy, s)
+		if shares == nil {
+			return u.fitActor(ctx, u.Session.Actor, s)
+		}
+		defer shares.Close()
+		if err := u.fitActor(ctx, shares, s); err != nil {
+			return err
+		}
+		m, err := shares.Metrics()
+		s.Line.Add(m)
+		return err
 	})
 }
 
 func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) error {
 	c := u.Config.Actor
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
-		miniBatch:   c.MiniBatch,
-		aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config),
+		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config),
 		columns: train.Terms(policy.Gradients())}
 	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
 		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error

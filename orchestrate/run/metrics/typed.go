@@ -15,6 +15,7 @@ type Line map[string]any
 //	KL  *float64          `metric:"actor/kl_loss" doc:"…"`                                // absent where it is nil
 //	Len Extent            `metric:"prompt_length" doc:"…"`                                // a struct: prompt_length/mean, …
 //	By  map[string]Bucket `metric:"grad_norm/{bucket}" doc:"…"`                           // the key takes the place of {bucket}
+//	Of  map[string]Term   `metric:""`                                                     // or of that in the fields' names
 //
 // Numbers are logged as float64, true as 1. Fields without a tag are not logged; embedded structs count as their
 // fields.
@@ -82,7 +83,11 @@ func enter(v reflect.Value, name string, visit func(name string, v reflect.Value
 		walk(v, name, visit)
 	case v.Kind() == reflect.Map:
 		for _, key := range v.MapKeys() {
-			enter(v.MapIndex(key), keyed(name, key.String()), visit)
+			if strings.Contains(name, "{") {
+				enter(v.MapIndex(key), keyed(name, key.String()), visit)
+				continue
+			}
+			enter(v.MapIndex(key), name, func(field string, v reflect.Value) { visit(keyed(field, key.String()), v) })
 		}
 	default:
 		visit(name, v)

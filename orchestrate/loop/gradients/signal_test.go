@@ -52,14 +52,11 @@ func TestSignalIsUnbiasedAndCovered(t *testing.T) {
 			covered := 0
 			for range trials {
 				total, squares, products := draw(r, n, mean, deviation)
-				s, ok := Separate(total, squares, products, 0.95)
-				if !ok {
-					t.Fatal("no estimate")
-				}
+				s := Separate(total, squares, products, 0.95)
 				signal.Add(s.Square)
 				noise.Add(s.Noise)
 				square.Add(total)
-				if s.Low <= wantSignal && wantSignal <= s.High {
+				if *s.Low <= wantSignal && wantSignal <= *s.High {
 					covered++
 				}
 			}
@@ -138,37 +135,29 @@ func TestIntervalIsTheDeleteOneJackknife(t *testing.T) {
 			variance += math.Pow(w-statistics.Mean(without), 2) * float64(n-1) / float64(n)
 		}
 		half := map[int]float64{3: 4.302653, 4: 3.182446, 9: 2.306004}[n] * math.Sqrt(variance)
-		got, ok := Separate(square, squares, products, .95)
+		got := Separate(square, squares, products, .95)
 		whole := estimate(groups, float64(n))
 		for what, pair := range map[string][2]float64{"square": {got.Square, whole},
 			"noise": {got.Noise, square - whole},
-			"low":   {got.Low, whole - half}, "high": {got.High, whole + half}} {
-			if !ok || math.Abs(pair[0]-pair[1]) > 1e-6*math.Abs(pair[1]) {
+			"low":   {*got.Low, whole - half}, "high": {*got.High, whole + half}} {
+			if math.Abs(pair[0]-pair[1]) > 1e-6*math.Abs(pair[1]) {
 				t.Errorf("%d groups: %s = %.9g, want %.9g", n, what, pair[0], pair[1])
 			}
 		}
 	}
 }
 
-func TestRatio(t *testing.T) {
-	if r := (Signal{Square: 6, Noise: 4}).Ratio(); r != 1.5 {
-		t.Errorf("signal 6 to noise 4 is %v", r)
-	}
-	if s, ok := Separate(1, nil, nil, .95); ok {
-		t.Errorf("no group: %+v", s)
-	}
-}
-
 func TestSignalOfFewGroups(t *testing.T) {
-	if _, ok := Separate(1, []float64{1}, []float64{1}, 0.95); ok {
+	if Separate(1, nil, nil, .95) != nil || Separate(1, []float64{1}, []float64{1}, 0.95) != nil {
 		t.Error("one group has no noise estimate")
 	}
-	s, ok := Separate(4, []float64{1, 1}, []float64{2, 2}, 0.95) // two equal gradients: all signal
-	if !ok || s.Square != 4 || s.Noise != 0 || !math.IsNaN(s.Low) || !math.IsNaN(s.Ratio()) {
+	s := Separate(4, []float64{1, 1}, []float64{2, 2}, 0.95) // two equal gradients: all signal
+	if s == nil || s.Square != 4 || s.Noise != 0 || s.PerGroup != 1 || s.Low != nil || s.Ratio != nil ||
+		s.GroupLow != nil {
 		t.Errorf("two equal groups: %+v", s)
 	}
-	s, _ = Separate(0, []float64{1, 1}, []float64{0, 0}, 0.95) // two opposite ones: none
-	if s.Square != -4 || s.Noise != 4 {
+	s = Separate(0, []float64{1, 1}, []float64{0, 0}, 0.95) // two opposite ones: none
+	if s.Square != -4 || s.Noise != 4 || *s.Ratio != -1 || s.PerGroup != 0 {
 		t.Errorf("two opposite groups: %+v", s)
 	}
 }
