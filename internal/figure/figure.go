@@ -8,9 +8,11 @@ package figure
 
 import (
 	"image/color"
+	"io"
 	"math"
 	"slices"
 
+	"gyre/internal/atomicfile"
 	"gyre/internal/statistics"
 )
 
@@ -100,6 +102,11 @@ func (f *Figure) Note(text string) {
 		f.Caption += "; "
 	}
 	f.Caption += text
+}
+
+// Save writes the figure to a PNG file.
+func (f Figure) Save(path string, dpi int) error {
+	return atomicfile.Write(path, func(w io.Writer) error { return f.PNG(w, dpi) })
 }
 
 // limits are the smallest and the largest of a range.

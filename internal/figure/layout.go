@@ -2,9 +2,9 @@ package figure
 
 import (
 	"bytes"
+	"cmp"
 	"image/color"
 	"io"
-	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -18,32 +18,38 @@ import (
 const (
 	rowHeight  = vg.Length(10.5) // a line of a legend, or below an axis
 	margin     = vg.Length(10)
-	swatch     = vg.Length(13) // what stands before a legend's text
 	gap        = vg.Length(14) // between panels
 	labelSpace = vg.Length(44) // about what a panel's y labels take
 	usualWidth = 2.7           // of a panel, in inches
 	usualTall  = 1.9
 	wideTall   = 1.35 // times the height of others
 	pageWide   = 5.2 * vg.Inch
+	lineHeight = 1.45 // of titles and captions, times the size of their letters
 )
 
 // block is panels of one size in rows of equal length.
 type block struct {
 	panels        []Panel
-	columns, rows int
+	columns       int
 	width, height vg.Length   // of one panel
 	heads, feet   []vg.Length // of titles and legends above, and of lines below, each row
 }
 
+func newBlock(panels []Panel, columns int, width, height vg.Length) block {
+	rows := (len(panels) + columns - 1) / columns
+	b := block{panels, columns, width, height, make([]vg.Length, rows), make([]vg.Length, rows)}
+	for i, p := range panels {
+		row := i / columns
+		b.heads[row] = max(b.heads[row], p.headHeight(width-labelSpace))
+		b.feet[row] = max(b.feet[row], rowHeight*vg.Length(len(p.X.Rows)))
+	}
+	return b
+}
+
 // blocks cuts a figure into rows of its usual panels and wide ones between them.
 func (f Figure) blocks() (out []block) {
-	width, height := vg.Length(usualWidth)*vg.Inch, vg.Length(usualTall)*vg.Inch
-	if f.Width > 0 {
-		width = vg.Length(f.Width) * vg.Inch
-	}
-	if f.Height > 0 {
-		height = vg.Length(f.Height) * vg.Inch
-	}
+	width := vg.Length(cmp.Or(f.Width, usualWidth)) * vg.Inch
+	height := vg.Length(cmp.Or(f.Height, usualTall)) * vg.Inch
 	usual := 0
 	for _, p := range f.Panels {
 		if !p.Wide {
@@ -56,30 +62,24 @@ func (f Figure) blocks() (out []block) {
 		for end < len(f.Panels) && !wide && !f.Panels[end].Wide {
 			end++
 		}
-		b := block{panels: f.Panels[i:end], columns: columns, width: width, height: height}
 		if wide {
-			b.columns, b.width, b.height = 1, width*vg.Length(columns)+gap*vg.Length(columns-1), height*wideTall
+			out = append(out, newBlock(f.Panels[i:end], 1, span(columns, width), height*wideTall))
+		} else {
+			out = append(out, newBlock(f.Panels[i:end], columns, width, height))
 		}
-		b.measure()
-		out, i = append(out, b), end
+		i = end
 	}
 	return out
 }
 
-func (b *block) measure() {
-	b.rows = (len(b.panels) + b.columns - 1) / b.columns
-	b.heads, b.feet = make([]vg.Length, b.rows), make([]vg.Length, b.rows)
-	for i, p := range b.panels {
-		row := i / b.columns
-		b.heads[row] = max(b.heads[row], p.headHeight(b.width-labelSpace))
-		b.feet[row] = max(b.feet[row], rowHeight*vg.Length(len(p.X.Rows)))
-	}
-}
+// span is the extent of n panels beside or below each other.
+func span(n int, each vg.Length) vg.Length { return each*vg.Length(n) + gap*vg.Length(n-1) }
 
-// tall is the height of the block.
+func (b block) wide() vg.Length { return span(b.columns, b.width) }
+
 func (b block) tall() vg.Length {
-	height := b.height*vg.Length(b.rows) + gap*vg.Length(b.rows-1)
-	for i := range b.rows {
+	height := span(len(b.heads), b.height)
+	for i := range b.heads {
 		height += b.heads[i] + b.feet[i]
 	}
 	return height
@@ -87,7 +87,8 @@ func (b block) tall() vg.Length {
 
 // draw draws the block's panels below the top of a canvas.
 func (b block) draw(c draw.Canvas, left, top vg.Length) error {
-	grid := make([][]*plot.Plot, b.rows)
+	rows := len(b.heads)
+	grid := make([][]*plot.Plot, rows)
 	for i := range grid {
 		grid[i] = make([]*plot.Plot, b.columns)
 	}
@@ -99,23 +100,22 @@ func (b block) draw(c draw.Canvas, left, top vg.Length) error {
 		grid[i/b.columns][i%b.columns] = made
 	}
 	// The rows are aligned without their heads and feet, and then moved apart.
-	body := b.height*vg.Length(b.rows) + gap*vg.Length(b.rows-1)
-	area := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: left, Y: top - body},
-		Max: vg.Point{X: left + b.width*vg.Length(b.columns) + gap*vg.Length(b.columns-1), Y: top}}}
-	cells := plot.Align(grid, draw.Tiles{Rows: b.rows, Cols: b.columns, PadX: gap, PadY: gap}, area)
-	for i, p := range b.panels {
-		row := i / b.columns
-		cell, made := cells[row][i%b.columns], grid[row][i%b.columns]
-		down := b.heads[row]
-		for above := range row {
-			down += b.heads[above] + b.feet[above]
+	area := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+		Min: vg.Point{X: left, Y: top - span(rows, b.height)}, Max: vg.Point{X: left + b.wide(), Y: top}}}
+	cells := plot.Align(grid, draw.Tiles{Rows: rows, Cols: b.columns, PadX: gap, PadY: gap}, area)
+	down := vg.Length(0)
+	for row := range rows {
+		down += b.heads[row]
+		for column := range min(b.columns, len(b.panels)-row*b.columns) {
+			p, made, cell := b.panels[row*b.columns+column], grid[row][column], cells[row][column]
+			cell.Min.Y -= down
+			cell.Max.Y -= down
+			made.Draw(cell)
+			data := made.DataCanvas(cell)
+			p.drawHead(data, b.heads[row], b.width-labelSpace)
+			p.drawFoot(cell, data, made)
 		}
-		cell.Min.Y -= down
-		cell.Max.Y -= down
-		made.Draw(cell)
-		data := made.DataCanvas(cell)
-		p.drawHead(data, b.heads[row], b.width-labelSpace)
-		p.drawFoot(cell, data, made)
+		down += b.feet[row]
 	}
 	return nil
 }
@@ -142,20 +142,19 @@ func (f Figure) PNG(w io.Writer, dpi int) error {
 	blocks := f.blocks()
 	width, height := vg.Length(0), vg.Length(0)
 	for _, b := range blocks {
-		width = max(width, b.width*vg.Length(b.columns)+gap*vg.Length(b.columns-1)+2*margin)
+		width = max(width, b.wide())
 		height += b.tall() + gap
 	}
-	titles := textLines{}
-	titles.add(f.Title, style(sizeFigure, true), width-2*margin)
-	caption := style(sizeCaption, false)
-	caption.Color = color.Gray{90}
-	titles.add(f.Caption, caption, width-2*margin)
-	height += 2*margin + titles.height() + 6 - gap
-	image := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	bold, plain := style(sizeFigure, true), style(sizeCaption, false)
+	plain.Color = color.Gray{90}
+	title, caption := wrap(f.Title, bold, width), wrap(f.Caption, plain, width)
+	head := lineHeight*(sizeFigure*vg.Length(len(title))+sizeCaption*vg.Length(len(caption))) + 6
+	image := vgimg.NewWith(vgimg.UseWH(width+2*margin, height+2*margin+head-gap), vgimg.UseDPI(dpi),
+		vgimg.UseBackgroundColor(color.White))
 	canvas := draw.New(image)
 	top := canvas.Max.Y - margin
-	titles.draw(canvas, vg.Point{X: margin, Y: top})
-	top -= titles.height() + 6
+	top = writeLines(canvas, title, bold, top)
+	top = writeLines(canvas, caption, plain, top) - 6
 	for _, b := range blocks {
 		if err := b.draw(canvas, margin, top); err != nil {
 			return err
@@ -171,11 +170,10 @@ func (f Figure) SVG() ([][]byte, error) {
 	var out [][]byte
 	for _, b := range f.blocks() {
 		for _, p := range b.panels {
-			single := block{panels: []Panel{p}, columns: 1, width: b.width, height: b.height}
 			if p.Wide { // narrower than in print: a page may be
-				single.width = min(b.width, pageWide)
+				b.width = min(b.width, pageWide)
 			}
-			single.measure()
+			single := newBlock([]Panel{p}, 1, b.width, b.height)
 			image := vgsvg.New(single.width+2*margin, single.tall()+2*margin)
 			canvas := draw.New(image)
 			if err := single.draw(canvas, margin, canvas.Max.Y-margin); err != nil {
@@ -193,57 +191,23 @@ func (f Figure) SVG() ([][]byte, error) {
 	return out, nil
 }
 
-// textLines are lines of text under each other.
-type textLines []struct {
-	text  string
-	style text.Style
-}
-
-// add breaks a text into lines that fit a width, after spaces and hyphens.
-func (t *textLines) add(content string, s text.Style, width vg.Length) {
-	rest := strings.NewReplacer(" ", " \x00", "-", "-\x00").Replace(content)
-	current := ""
-	flush := func() {
-		if current != "" {
-			*t = append(*t, struct {
-				text  string
-				style text.Style
-			}{strings.TrimSpace(current), s})
+// wrap breaks a text into lines that fit a width.
+func wrap(content string, s text.Style, width vg.Length) (lines []string) {
+	for _, word := range strings.Fields(content) {
+		if n := len(lines) - 1; n >= 0 && s.Width(lines[n]+" "+word) <= width {
+			lines[n] += " " + word
+		} else {
+			lines = append(lines, word)
 		}
 	}
-	for _, part := range strings.Split(rest, "\x00") {
-		if current != "" && s.Width(strings.TrimSpace(current+part)) > width {
-			flush()
-			current = ""
-		}
-		current += part
-	}
-	flush()
+	return lines
 }
 
-func (t textLines) height() vg.Length {
-	total := vg.Length(0)
-	for _, l := range t {
-		total += l.style.Font.Size * 1.45
+// writeLines writes lines below a height, and returns where they end.
+func writeLines(c draw.Canvas, lines []string, s text.Style, top vg.Length) vg.Length {
+	for _, line := range lines {
+		c.FillText(s, vg.Point{X: margin, Y: top - s.Font.Size}, line)
+		top -= s.Font.Size * lineHeight
 	}
-	return total
-}
-
-// draw writes the lines below a point.
-func (t textLines) draw(c draw.Canvas, at vg.Point) {
-	for _, l := range t {
-		c.FillText(l.style, vg.Point{X: at.X, Y: at.Y - l.style.Font.Size}, l.text)
-		at.Y -= l.style.Font.Size * 1.45
-	}
-}
-
-// legend is the marks with labels, each label with its colour and kind once.
-func (p Panel) legend() (out []Mark) {
-	for _, m := range p.Marks {
-		same := func(o Mark) bool { return o.Label == m.Label && o.Color == m.Color && o.Kind == m.Kind }
-		if m.Label != "" && !slices.ContainsFunc(out, same) {
-			out = append(out, m)
-		}
-	}
-	return out
+	return top
 }

@@ -1,14 +1,40 @@
 package figure
 
 import (
+	"slices"
+
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
 
+const swatch = vg.Length(13) // what stands before a legend's text
+
+// legend is the marks with labels, each label with its colour and kind once, in rows that fit a width.
+func (p Panel) legend(width vg.Length) (rows [][]Mark) {
+	s := style(sizeLegend, false)
+	var seen []Mark
+	used := vg.Length(0)
+	for _, m := range p.Marks {
+		same := func(o Mark) bool { return o.Label == m.Label && o.Color == m.Color && o.Kind == m.Kind }
+		if m.Label == "" || slices.ContainsFunc(seen, same) {
+			continue
+		}
+		seen = append(seen, m)
+		if len(rows) == 0 || used+m.labelWidth(s) > width+10 {
+			rows, used = append(rows, nil), 0
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], m)
+		used += m.labelWidth(s)
+	}
+	return rows
+}
+
+func (m Mark) labelWidth(s text.Style) vg.Length { return swatch + 3 + s.Width(m.Label) + 10 }
+
 // headHeight is that of a panel's title and legend.
 func (p Panel) headHeight(width vg.Length) vg.Length {
-	return p.titleHeight() + 6 + rowHeight*vg.Length(len(wrapLegend(p.legend(), width)))
+	return p.titleHeight() + 6 + rowHeight*vg.Length(len(p.legend(width)))
 }
 
 func (p Panel) titleHeight() vg.Length {
@@ -23,7 +49,7 @@ func (p Panel) drawHead(data draw.Canvas, height, width vg.Length) {
 	y := data.Max.Y + height - p.titleHeight()
 	data.FillText(style(sizePanel, true), vg.Point{X: data.Min.X, Y: y}, p.Title)
 	s := style(sizeLegend, false)
-	for _, row := range wrapLegend(p.legend(), width) {
+	for _, row := range p.legend(width) {
 		y -= rowHeight
 		x := data.Min.X
 		for _, m := range row {
@@ -34,8 +60,6 @@ func (p Panel) drawHead(data draw.Canvas, height, width vg.Length) {
 	}
 }
 
-func (m Mark) labelWidth(s text.Style) vg.Length { return swatch + 3 + s.Width(m.Label) + 10 }
-
 // drawSample draws what stands before a label; at is the middle of its left edge.
 func (m Mark) drawSample(c draw.Canvas, at vg.Point) {
 	glyph := draw.GlyphStyle{Color: m.Color, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}}
@@ -43,30 +67,15 @@ func (m Mark) drawSample(c draw.Canvas, at vg.Point) {
 	case Line:
 		c.StrokeLine2(stroke(m.Color, 1.6), at.X, at.Y, at.X+swatch, at.Y)
 		return
+	case Bars, Area, Boxes, Tiles:
+		const half = 3
+		c.FillPolygon(m.Color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
+			{X: at.X + swatch, Y: at.Y + half}, {X: at.X + swatch, Y: at.Y - half}})
+		return
 	case Rings:
 		glyph.Shape = draw.RingGlyph{}
 	case Crosses:
 		glyph.Shape, glyph.Radius = boldCross{}, vg.Points(2.8)
-	case Bars, Area, Boxes, Tiles:
-		const half = 3
-		c.FillPolygon(m.Color, []vg.Point{{X: at.X + 2, Y: at.Y - half}, {X: at.X + 2, Y: at.Y + half},
-			{X: at.X + swatch, Y: at.Y + half},
-			{X: at.X + swatch, Y: at.Y - half}})
-		return
 	}
 	c.DrawGlyphNoClip(glyph, vg.Point{X: at.X + swatch/2, Y: at.Y})
-}
-
-// wrapLegend breaks a legend into rows that fit a width.
-func wrapLegend(legend []Mark, width vg.Length) (rows [][]Mark) {
-	s := style(sizeLegend, false)
-	used := vg.Length(0)
-	for _, m := range legend {
-		if len(rows) == 0 || used+m.labelWidth(s) > width+10 {
-			rows, used = append(rows, nil), 0
-		}
-		rows[len(rows)-1] = append(rows[len(rows)-1], m)
-		used += m.labelWidth(s)
-	}
-	return rows
 }

@@ -1,11 +1,13 @@
 package figure
 
 import (
+	"cmp"
 	"image/color"
 	"math"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -17,7 +19,6 @@ const barWidth = 15
 
 // frame is a panel on its way to a picture: its axes' scales, and what is drawn below and above its curves.
 type frame struct {
-	plot                *plot.Plot
 	x, y                scale
 	below, lines, above []plot.Plotter // so that no curve lies under a band and no mark under a curve
 }
@@ -26,21 +27,20 @@ func (f *frame) at(m Mark, i int) plotter.XY { return plotter.XY{X: f.x.of(m.X[i
 
 // add draws a mark.
 func (f *frame) add(m Mark) error {
-	points := f.points(m)
 	switch m.Kind {
 	case Line:
 		f.addLine(m)
 	case Dots:
 		f.errorBars(m, m.Color)
-		f.above = append(f.above, glyphs(points, m, 2.2, draw.CircleGlyph{}))
+		f.addGlyphs(m, 2.2, draw.CircleGlyph{})
 	case Rings:
-		f.above = append(f.above, glyphs(points, m, 2.6, draw.RingGlyph{}))
+		f.addGlyphs(m, 2.6, draw.RingGlyph{})
 	case Crosses:
-		f.above = append(f.above, glyphs(points, m, 3, boldCross{}))
+		f.addGlyphs(m, 3, boldCross{})
 	case Bars:
-		return f.addBars(m)
+		f.addBars(m)
 	case Area:
-		f.below = append(f.below, &plotter.Line{XYs: points, FillColor: m.Color})
+		f.below = append(f.below, &plotter.Line{XYs: f.points(m), FillColor: m.Color})
 	case Boxes:
 		return f.addBoxes(m)
 	case Words:
@@ -53,20 +53,17 @@ func (f *frame) add(m Mark) error {
 
 // points are those of a mark that can be drawn.
 func (f *frame) points(m Mark) (out plotter.XYs) {
-	for i := range m.Y {
-		if at := f.at(m, i); statistics.Finite(at.X) && statistics.Finite(at.Y) {
-			out = append(out, at)
+	for _, run := range finite(m.X, m.Y) {
+		for _, i := range run {
+			out = append(out, f.at(m, i))
 		}
 	}
 	return out
 }
 
-func glyphs(points plotter.XYs, m Mark, radius float64, shape draw.GlyphDrawer) plot.Plotter {
-	if m.Width > 0 {
-		radius = m.Width
-	}
-	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: m.Color, Radius: vg.Points(radius),
-		Shape: shape}}
+func (f *frame) addGlyphs(m Mark, radius float64, shape draw.GlyphDrawer) {
+	f.above = append(f.above, &plotter.Scatter{XYs: f.points(m), GlyphStyle: draw.GlyphStyle{Color: m.Color,
+		Radius: vg.Points(cmp.Or(m.Width, radius)), Shape: shape}})
 }
 
 func stroke(c color.Color, width float64) draw.LineStyle {
@@ -74,20 +71,17 @@ func stroke(c color.Color, width float64) draw.LineStyle {
 }
 
 func (f *frame) addLine(m Mark) {
-	width := m.Width
-	if width == 0 {
-		width = 1.3
-	}
 	for _, run := range finite(m.X, m.Y) {
 		var points plotter.XYs
 		for _, i := range run {
 			points = append(points, f.at(m, i))
 		}
 		if len(points) == 1 {
-			f.lines = append(f.lines, glyphs(points, Mark{Color: m.Color}, 1.8, draw.CircleGlyph{}))
+			f.lines = append(f.lines, &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: m.Color,
+				Radius: vg.Points(1.8), Shape: draw.CircleGlyph{}}})
 			continue
 		}
-		f.lines = append(f.lines, &plotter.Line{XYs: points, LineStyle: stroke(m.Color, width)})
+		f.lines = append(f.lines, &plotter.Line{XYs: points, LineStyle: stroke(m.Color, cmp.Or(m.Width, 1.3))})
 	}
 	if m.Low == nil {
 		return
@@ -95,12 +89,11 @@ func (f *frame) addLine(m Mark) {
 	fill := m.Color
 	fill.A = 32
 	for _, run := range finite(m.X, m.Low, m.High) {
-		var outline plotter.XYs
-		for _, i := range run {
-			outline = append(outline, plotter.XY{X: f.x.of(m.X[i]), Y: f.y.of(m.Low[i])})
-		}
-		for k := len(run) - 1; k >= 0; k-- {
-			outline = append(outline, plotter.XY{X: f.x.of(m.X[run[k]]), Y: f.y.of(m.High[run[k]])})
+		n := len(run)
+		outline := make(plotter.XYs, 2*n)
+		for k, i := range run {
+			outline[k] = plotter.XY{X: f.x.of(m.X[i]), Y: f.y.of(m.Low[i])}
+			outline[2*n-1-k] = plotter.XY{X: f.x.of(m.X[i]), Y: f.y.of(m.High[i])}
 		}
 		f.below = append(f.below, &plotter.Polygon{XYs: []plotter.XYs{outline}, Color: fill})
 	}
@@ -112,42 +105,40 @@ func (f *frame) errorBars(m Mark, c color.Color) {
 		return
 	}
 	var points plotter.XYs
-	var x plotter.XErrors
-	var y plotter.YErrors
+	var ends []struct{ Low, High float64 }
 	for _, run := range finite(m.X, m.Y, m.Low, m.High) {
 		for _, i := range run {
 			at := f.at(m, i)
+			value, s := at.Y, f.y
+			if m.Horizontal {
+				value, s = at.X, f.x
+			}
 			points = append(points, at)
-			x = append(x, struct{ Low, High float64 }{at.X - f.x.of(m.Low[i]), f.x.of(m.High[i]) - at.X})
-			y = append(y, struct{ Low, High float64 }{at.Y - f.y.of(m.Low[i]), f.y.of(m.High[i]) - at.Y})
+			ends = append(ends, struct{ Low, High float64 }{value - s.of(m.Low[i]), s.of(m.High[i]) - value})
 		}
 	}
 	if m.Horizontal {
-		f.above = append(f.above, &plotter.XErrorBars{XYs: points, XErrors: x, CapWidth: vg.Points(4),
+		f.above = append(f.above, &plotter.XErrorBars{XYs: points, XErrors: ends, CapWidth: vg.Points(4),
 			LineStyle: stroke(c, 0.8)})
 		return
 	}
-	f.above = append(f.above, &plotter.YErrorBars{XYs: points, YErrors: y, CapWidth: vg.Points(3.5),
+	f.above = append(f.above, &plotter.YErrorBars{XYs: points, YErrors: ends, CapWidth: vg.Points(3.5),
 		LineStyle: stroke(c, 0.8)})
 }
 
-func (f *frame) addBars(m Mark) error {
-	for i := range m.X {
-		at, place := f.at(m, i), m.X[i]
-		value := at.Y
-		if m.Horizontal {
-			value, place = at.X, m.Y[i]
-		}
-		if statistics.Finite(value) {
+func (f *frame) addBars(m Mark) {
+	for _, run := range finite(m.X, m.Y) {
+		for _, i := range run {
+			value, place := f.at(m, i).Y, m.X[i]
+			if m.Horizontal {
+				value, place = f.at(m, i).X, m.Y[i]
+			}
 			f.below = append(f.below, &plotter.BarChart{Values: plotter.Values{value}, XMin: place, Width: barWidth,
 				Color: m.Color, Horizontal: m.Horizontal})
 		}
 	}
 	f.errorBars(m, Ink)
-	if m.Text == nil {
-		return nil
-	}
-	labels := &plotter.Labels{}
+	words := &writing{}
 	for i, text := range m.Text {
 		at, s := f.at(m, i), style(sizeValue, false)
 		s.XAlign, s.YAlign = draw.XCenter, draw.YBottom
@@ -160,12 +151,17 @@ func (f *frame) addBars(m Mark) error {
 		if at.Y < 0 {
 			s.YAlign = -1.2
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, text),
-			append(labels.TextStyle, s)
+		words.add(at, text, s)
 	}
-	labels.Offset.Y = 2
-	f.above = append(f.above, labels)
-	return nil
+	words.Offset.Y = 2
+	f.above = append(f.above, words)
+}
+
+// writing is texts at points.
+type writing struct{ plotter.Labels }
+
+func (l *writing) add(at plotter.XY, text string, s text.Style) {
+	l.XYs, l.Labels.Labels, l.TextStyle = append(l.XYs, at), append(l.Labels.Labels, text), append(l.TextStyle, s)
 }
 
 func (f *frame) addBoxes(m Mark) error {
@@ -188,30 +184,30 @@ func (f *frame) addBoxes(m Mark) error {
 }
 
 func (f *frame) addWords(m Mark) {
-	labels := &plotter.Labels{Offset: vg.Point{X: 7}}
+	words := &writing{}
+	words.Offset.X = 7
 	for i, text := range m.Text {
 		s := style(sizeValue, false)
 		s.YAlign, s.Color = draw.YCenter, m.Color
 		if m.Upwards {
-			s.Rotation, labels.Offset = math.Pi/2, vg.Point{X: 9, Y: 3}
+			s.Rotation, words.Offset = math.Pi/2, vg.Point{X: 9, Y: 3}
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, f.at(m, i)), append(labels.Labels, text),
-			append(labels.TextStyle, s)
+		words.add(f.at(m, i), text, s)
 	}
-	f.above = append(f.above, labels)
+	f.above = append(f.above, words)
 }
 
 // addTiles fills squares from almost white to blue: more is darker, in print too.
 func (f *frame) addTiles(m Mark) {
 	l := nothing()
 	l.include(m.Z...)
-	labels := &plotter.Labels{}
-	for i := range m.X {
+	words := &writing{}
+	for i, z := range m.Z {
 		at, share := f.at(m, i), 0.0
 		fill := gridGrey
-		if statistics.Finite(m.Z[i]) {
+		if statistics.Finite(z) {
 			if share = 0.5; l.high > l.low {
-				share = (m.Z[i] - l.low) / (l.high - l.low)
+				share = (z - l.low) / (l.high - l.low)
 			}
 			mix := func(from, to float64) uint8 { return uint8(from + share*(to-from)) }
 			fill = color.NRGBA{mix(238, 0), mix(244, 90), mix(250, 150), 255}
@@ -224,10 +220,9 @@ func (f *frame) addTiles(m Mark) {
 		if share > 0.5 {
 			s.Color = color.White
 		}
-		labels.XYs, labels.Labels, labels.TextStyle = append(labels.XYs, at), append(labels.Labels, m.Text[i]),
-			append(labels.TextStyle, s)
+		words.add(at, m.Text[i], s)
 	}
-	f.above = append(f.above, labels)
+	f.above = append(f.above, words)
 }
 
 // boldCross is a cross that stands out from curves and bands behind it, and from other crosses.

@@ -3,6 +3,7 @@ package figure
 import (
 	"image/color"
 	"math"
+	"slices"
 
 	imagefont "golang.org/x/image/font"
 	"gonum.org/v1/plot"
@@ -36,49 +37,35 @@ func (p Panel) render() (*plot.Plot, error) {
 		return message("nothing is defined"), nil
 	}
 	x, y := p.extent()
-	f := frame{plot: plot.New(), x: newScale(p.X, p.X.widen(x)), y: newScale(p.Y, p.Y.widen(y))}
+	made := plot.New()
+	f := frame{x: newScale(p.X, p.X.widen(x)), y: newScale(p.Y, p.Y.widen(y))}
 	grid := plotter.NewGrid()
 	grid.Horizontal, grid.Vertical = stroke(gridGrey, 0.5), stroke(gridGrey, 0.5)
-	f.plot.Add(grid)
+	made.Add(grid)
 	for _, m := range p.Marks {
 		if err := f.add(m); err != nil {
 			return nil, err
 		}
 	}
-	f.plot.Add(f.below...)
-	f.plot.Add(f.lines...)
-	f.plot.Add(f.above...)
-	p.X.set(&f.plot.X, f.x, x)
-	p.Y.set(&f.plot.Y, f.y, y)
-	values := f.plot.Y
-	if room := 0.07 * (values.Max - values.Min); p.writesValues() {
-		f.plot.Y.Max += room
-		if values.Min < 0 {
-			f.plot.Y.Min -= room
+	made.Add(slices.Concat(f.below, f.lines, f.above)...)
+	p.X.set(&made.X, f.x, x)
+	p.Y.set(&made.Y, f.y, y)
+	if p.writes(Bars) { // room for the values
+		room := 0.07 * (made.Y.Max - made.Y.Min)
+		made.Y.Max += room
+		if made.Y.Min < 0 {
+			made.Y.Min -= room
 		}
 	}
-	if p.X.Names == nil && p.spare() {
-		f.plot.X.Max += 0.45 * (f.plot.X.Max - f.plot.X.Min) // room for the words
+	if p.X.Names == nil && p.writes(Words) {
+		made.X.Max += 0.45 * (made.X.Max - made.X.Min)
 	}
-	return f.plot, nil
+	return made, nil
 }
 
-func (p Panel) writesValues() bool {
-	for _, m := range p.Marks {
-		if m.Kind == Bars && m.Text != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func (p Panel) spare() bool {
-	for _, m := range p.Marks {
-		if m.Kind == Words && len(m.Text) > 0 {
-			return true
-		}
-	}
-	return false
+// writes tells whether marks of a kind have text.
+func (p Panel) writes(k Kind) bool {
+	return slices.ContainsFunc(p.Marks, func(m Mark) bool { return m.Kind == k && len(m.Text) > 0 })
 }
 
 // widen includes what the axis always shows.
@@ -101,7 +88,11 @@ func (a Axis) set(axis *plot.Axis, s scale, values limits) {
 	axis.Tick.Label, axis.Label.TextStyle = tick, label
 	axis.Label.Text = a.Label + s.power
 	if a.Names != nil {
-		axis.Tick.Marker, axis.Tick.LineStyle.Width = places(a.Names), 0
+		var places plot.ConstantTicks
+		for i, name := range a.Names {
+			places = append(places, plot.Tick{Value: float64(i), Label: name})
+		}
+		axis.Tick.Marker, axis.Tick.LineStyle.Width = places, 0
 		axis.Min, axis.Max = -0.6, float64(len(a.Names))-0.4
 		if a.Slanted {
 			axis.Tick.Label.Rotation, axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = math.Pi/4, -1, -1
@@ -134,7 +125,8 @@ func message(content string) *plot.Plot {
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	s := style(sizeLabel, false)
 	s.Color, s.XAlign, s.YAlign = Grey, draw.XCenter, draw.YCenter
-	p.Add(&plotter.Labels{XYs: plotter.XYs{{X: 0.5, Y: 0.5}}, Labels: []string{content},
-		TextStyle: []draw.TextStyle{s}})
+	said := &writing{}
+	said.add(plotter.XY{X: 0.5, Y: 0.5}, content, s)
+	p.Add(said)
 	return p
 }

@@ -92,18 +92,6 @@ func (logTicks) Ticks(low, high float64) []plot.Tick {
 	return out
 }
 
-// places are fixed positions with their names.
-type places []string
-
-// Ticks implements plot.Ticker.
-func (p places) Ticks(_, _ float64) []plot.Tick {
-	out := make([]plot.Tick, len(p))
-	for i, name := range p {
-		out[i] = plot.Tick{Value: float64(i), Label: name}
-	}
-	return out
-}
-
 // Short writes v with a number of significant digits, without trailing zeros.
 func Short(v float64, digits int) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
