@@ -14,6 +14,7 @@ import (
 
 	"gyre/internal/atomicfile"
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 )
 
 // PrintDPI is the resolution that journals ask for, in dots per inch.
@@ -82,6 +83,31 @@ type Mark struct {
 	Width      float64 // of lines, radius of dots, in points; 0 = the usual
 	Horizontal bool    // bars and error bars lie along the x axis
 	Upwards    bool    // words are written upwards
+}
+
+// Curve is a line of a table's column over another, with a band between the ends of its intervals. Without an x column
+// the rows stand at 0, 1, ….
+func Curve(t *table.Table, x, y, label string, c color.NRGBA) Mark {
+	m := Mark{Label: label, Color: c}
+	if m.Y, m.Low, m.High = t.Values(y); x != "" {
+		m.X, _, _ = t.Values(x)
+		return m
+	}
+	for i := range m.Y {
+		m.X = append(m.X, float64(i))
+	}
+	return m
+}
+
+// Times is the mark with its values and their bounds multiplied.
+func (m Mark) Times(factor float64) Mark {
+	for _, column := range []*[]float64{&m.Y, &m.Low, &m.High} {
+		*column = slices.Clone(*column)
+		for i := range *column {
+			(*column)[i] *= factor
+		}
+	}
+	return m
 }
 
 // Add appends a point.

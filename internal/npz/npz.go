@@ -87,6 +87,9 @@ func Open(path string) (*File, error) {
 // Close closes the file.
 func (f *File) Close() error { return f.archive.Close() }
 
+// Has tells whether the file has an array.
+func (f *File) Has(name string) bool { return f.entries[name] != nil }
+
 // Read reads an array of float32 or float64 values.
 func (f *File) Read(name string) (Array, error) {
 	entry, known := f.entries[name]

@@ -2,6 +2,7 @@ package statistics
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -79,6 +80,36 @@ func MeanInterval(values []float64, confidence float64) (mean, low, high float64
 	n := float64(len(values))
 	half := Student((1+confidence)/2, n-1) * Deviation(values) / math.Sqrt(n)
 	return mean, mean - half, mean + half
+}
+
+// resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of
+// random numbers to another.
+const resamples = 5000
+
+// Bootstrap gives a statistic of samples its percentile interval: values are drawn again with replacement, within each
+// row of a sample by itself, so that every row keeps its weight. The interval is NaN where no row has two values or the
+// statistic is not defined.
+func Bootstrap(confidence float64, statistic func(...[][]float64) float64, samples ...[][]float64) (low, high float64) {
+	varies := slices.ContainsFunc(slices.Concat(samples...), func(row []float64) bool { return len(row) > 1 })
+	if !varies || math.IsNaN(statistic(samples...)) {
+		return math.NaN(), math.NaN()
+	}
+	random := rand.New(rand.NewPCG(1, 2)) // the same values have the same interval
+	values := make([]float64, resamples)
+	drawn := make([][][]float64, len(samples))
+	for i := range values {
+		for s, rows := range samples {
+			drawn[s] = make([][]float64, len(rows))
+			for r, row := range rows {
+				drawn[s][r] = make([]float64, len(row))
+				for k := range row {
+					drawn[s][r][k] = row[random.IntN(len(row))]
+				}
+			}
+		}
+		values[i] = statistic(drawn...)
+	}
+	return Quantile((1-confidence)/2, values), Quantile((1+confidence)/2, values)
 }
 
 // Wilson is the score interval of a binomial proportion (Wilson 1927), which stays within [0, 1].

@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 
 	"gyre/internal/statistics"
 )
@@ -26,12 +27,16 @@ type Column struct {
 	Name   string // in CSV and JSON
 	Head   string // for people; Name where it is empty
 	Format string // of numbers, for people, as in fmt; "%.4g" where it is empty
+	// Low and High name the columns of CSV and JSON that hold the intervals' ends; people read those beside the value.
+	Low, High string
+	Hidden    bool // from people
 }
 
 // Cell is a value with the text that people read in its place.
 type Cell struct {
-	Value any
-	Text  string
+	Value     any
+	Text      string
+	Low, High any // ends of its interval
 }
 
 // New is a table of columns that have the same names for people and for programs.
@@ -56,30 +61,67 @@ func Percent(share float64) Cell {
 	if math.IsNaN(share) {
 		return Cell{Value: share}
 	}
-	return Cell{share, fmt.Sprintf("%.1f %%", 100*share)}
+	return Cell{Value: share, Text: fmt.Sprintf("%.1f %%", 100*share)}
 }
 
-// Share is a share of n independent trials, which people read in percent with its 95 % interval (Wilson's); without an
-// interval where n is 0.
-func Share(share float64, n int) Cell {
+// PercentBetween is a share with its interval, which is left out where it is NaN.
+func PercentBetween(share, low, high float64) Cell {
 	c := Percent(share)
-	if n > 0 && !math.IsNaN(share) {
-		low, high := statistics.Wilson(share, n, 0.95)
+	if c.Low, c.High = low, high; c.Text != "" && !math.IsNaN(low) {
 		c.Text += fmt.Sprintf(" [%.1f, %.1f]", 100*low, 100*high)
 	}
 	return c
 }
 
+// Share is a share of n independent trials, which people read in percent with its 95 % interval (Wilson's); without an
+// interval where n is 0.
+func Share(share float64, n int) Cell {
+	if n == 0 || math.IsNaN(share) {
+		return Percent(share)
+	}
+	low, high := statistics.Wilson(share, n, 0.95)
+	return PercentBetween(share, low, high)
+}
+
+// Values are the numbers of a column with the ends of their intervals; NaN where there is none.
+func (t *Table) Values(name string) (values, low, high []float64) {
+	at := t.column(name)
+	for _, row := range t.Rows {
+		cell, _ := row[at].(Cell)
+		values, low, high = append(values, number(row[at])), append(low, number(cell.Low)),
+			append(high, number(cell.High))
+	}
+	return values, low, high
+}
+
+// column is the place of a column that the table has.
+func (t *Table) column(name string) int {
+	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == name })
+}
+
+func number(cell any) float64 {
+	switch v := value(cell).(type) {
+	case float64:
+		return v
+	case int:
+		return float64(v)
+	}
+	return math.NaN()
+}
+
+// Where is the table's rows in which a column has a value.
+func (t *Table) Where(name string, is any) *Table {
+	at := t.column(name)
+	return &Table{t.Columns, slices.DeleteFunc(slices.Clone(t.Rows), func(row []any) bool { return row[at] != is })}
+}
+
 // Turned is the table with a row for each column, for people: what one result holds, from the top down.
 func (t *Table) Turned() *Table {
 	out := New("")
-	for i, c := range t.Columns {
-		if i == 0 {
-			continue
-		}
+	for i, c := range t.Columns[1:] {
 		line := []any{cmp.Or(c.Head, c.Name)}
 		for _, row := range t.Rows {
-			line = append(line, c.text(row[i]))
+			line = append(line, c.text(row[1+i]))
 		}
 		out.Add(line...)
 	}
@@ -120,6 +162,9 @@ func (c Column) text(cell any) string {
 	}
 	switch v := cell.(type) {
 	case Cell:
+		if v.Text == "" && !unknown(v.Low) {
+			return fmt.Sprintf("%s [%s, %s]", c.text(v.Value), c.text(v.Low), c.text(v.High))
+		}
 		return cmp.Or(v.Text, c.text(v.Value))
 	case float64:
 		return fmt.Sprintf(cmp.Or(c.Format, "%.4g"), v)
@@ -129,86 +174,108 @@ func (c Column) text(cell any) string {
 
 // isText tells whether a column holds text: it is aligned to the left and its lines may be broken.
 func (t *Table) isText(column int) bool {
-	for _, row := range t.Rows {
-		if text, ok := value(row[column]).(string); ok && text != "" {
-			return true
+	return slices.ContainsFunc(t.Rows, func(row []any) bool {
+		text, ok := value(row[column]).(string)
+		return ok && text != ""
+	})
+}
+
+// flat is the table for programs: values under names, with the ends of intervals in columns of their own.
+func (t *Table) flat() (names []string, rows [][]any) {
+	for _, c := range t.Columns {
+		if names = append(names, c.Name); c.Low != "" {
+			names = append(names, c.Low, c.High)
 		}
 	}
-	return false
+	for _, cells := range t.Rows {
+		row := make([]any, 0, len(names))
+		for i, c := range t.Columns {
+			if row = append(row, value(cells[i])); c.Low != "" {
+				cell, _ := cells[i].(Cell)
+				row = append(row, value(cell.Low), value(cell.High))
+			}
+		}
+		rows = append(rows, row)
+	}
+	return names, rows
 }
 
 // WriteCSV writes a line of names and a line per row; a cell that is not known is empty.
 func (t *Table) WriteCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
+	names, rows := t.flat()
 	lines := [][]string{names}
-	for _, row := range t.Rows {
+	for _, row := range rows {
 		cells := make([]string, len(row))
-		for i, cell := range row {
-			if v := value(cell); v != nil {
+		for i, v := range row {
+			if v != nil {
 				cells[i] = fmt.Sprint(v)
 			}
 		}
 		lines = append(lines, cells)
 	}
-	return out.WriteAll(lines)
+	return csv.NewWriter(w).WriteAll(lines)
 }
 
 // WriteJSON writes an object per line, its keys in the order of the columns; a cell that is not known is null.
 func (t *Table) WriteJSON(w io.Writer) error {
-	for _, row := range t.Rows {
-		line, err := t.object(row)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, "%s\n", line); err != nil {
+	objects, err := t.objects()
+	for _, object := range objects {
+		if _, err := fmt.Fprintf(w, "%s\n", object); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
-// WriteJSONArray writes the objects of WriteJSON as one list.
-func (t *Table) WriteJSONArray(w io.Writer) error {
-	list := make([]json.RawMessage, len(t.Rows))
-	for i, row := range t.Rows {
-		line, err := t.object(row)
+// WriteJSONList writes the objects of tables as one list.
+func WriteJSONList(w io.Writer, tables ...*Table) error {
+	list := []json.RawMessage{}
+	for _, t := range tables {
+		objects, err := t.objects()
 		if err != nil {
 			return err
 		}
-		list[i] = line
+		list = append(list, objects...)
 	}
-	return json.NewEncoder(w).Encode(list)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(list)
 }
 
-func (t *Table) object(row []any) ([]byte, error) {
-	line := []byte{'{'}
-	for i, cell := range row {
-		name, err := json.Marshal(t.Columns[i].Name)
-		if err != nil {
-			return nil, err
+func (t *Table) objects() (list []json.RawMessage, err error) {
+	names, rows := t.flat()
+	for _, row := range rows {
+		line := []byte{'{'}
+		for i, v := range row {
+			name, _ := json.Marshal(names[i]) // a string
+			encoded, err := json.Marshal(v)
+			if err != nil {
+				return nil, fmt.Errorf("column %s: %w", names[i], err)
+			}
+			if i > 0 {
+				line = append(line, ',')
+			}
+			line = append(append(append(line, name...), ':'), encoded...)
 		}
-		encoded, err := json.Marshal(value(cell))
-		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", t.Columns[i].Name, err)
-		}
-		if i > 0 {
-			line = append(line, ',')
-		}
-		line = append(append(append(line, name...), ':'), encoded...)
+		list = append(list, append(line, '}'))
 	}
-	return append(line, '}'), nil
+	return list, nil
 }
 
-// HTML is the table as an element of a page.
+// HTML is the table as an element of a page; "" without rows.
 func (t *Table) HTML() template.HTML {
-	columns := make([]int, len(t.Columns))
-	for i := range columns {
-		columns[i] = i
+	if len(t.Rows) == 0 {
+		return ""
 	}
-	// The library escapes what the cells hold.
-	return template.HTML(t.writer(columns, nil).RenderHTML())
+	return template.HTML(t.writer(t.shown(), nil).RenderHTML()) // the library escapes what the cells hold
+}
+
+// shown are the columns for people.
+func (t *Table) shown() (columns []int) {
+	for i, c := range t.Columns {
+		if !c.Hidden {
+			columns = append(columns, i)
+		}
+	}
+	return columns
 }

@@ -45,16 +45,15 @@ func (t *Table) Write(w io.Writer) error {
 func (t *Table) Text(width int) string {
 	natural, least := t.widths()
 	var out strings.Builder
-	for from := 0; from < len(t.Columns); {
-		block, used := []int{}, -gap
+	columns := t.shown()
+	for from := 0; from < len(columns); {
+		block, used := []int{columns[from]}, least[columns[from]]
 		if from > 0 {
-			block, used = append(block, 0), least[0]
+			block, used = []int{columns[0], columns[from]}, least[columns[0]]+gap+used
 			out.WriteByte('\n')
 		}
-		first := from
-		for from < len(t.Columns) && (from == first || used+gap+least[from] <= width) {
-			block, used = append(block, from), used+gap+least[from]
-			from++
+		for from++; from < len(columns) && used+gap+least[columns[from]] <= width; from++ {
+			block, used = append(block, columns[from]), used+gap+least[columns[from]]
 		}
 		rendered := t.writer(block, shrink(block, natural, least, width)).Render()
 		for line := range strings.Lines(rendered) {
@@ -93,7 +92,7 @@ func shrink(block, natural, least []int, width int) map[int]int {
 		widths[i] = natural[i]
 		used += gap + natural[i]
 	}
-	for used > width {
+	for ; used > width; used-- {
 		widest := -1
 		for _, i := range block {
 			if widths[i] > least[i] && (widest < 0 || widths[i] > widths[widest]) {
@@ -104,7 +103,6 @@ func shrink(block, natural, least []int, width int) map[int]int {
 			break
 		}
 		widths[widest]--
-		used--
 	}
 	return widths
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
-	"gyre/internal/figure"
-	"gyre/internal/table"
 	"gyre/orchestrate/loop/tracking"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/offline"
@@ -39,7 +36,7 @@ func componentsCommand() *cli.Command {
 			{
 				Name: "layers", Usage: "cosines and norms by layer", ArgsUsage: "FILE.npz",
 				Description: "gyre components layers runs/r/gradient_analysis_d/gradients_step_0.npz",
-				Flags:       figure(), Action: componentLayers,
+				Flags:       figure(), Action: ofOne(componentLayers),
 			},
 			{
 				Name: "parameter", Usage: "cosines of one parameter over training", ArgsUsage: "DIR",
@@ -47,17 +44,17 @@ func componentsCommand() *cli.Command {
 					"The name all stands for all parameters together.",
 				Flags: append(figure(),
 					&cli.StringFlag{Name: "name", Required: true, Usage: "as keys lists it, or all"}),
-				Action: componentParameter,
+				Action: ofOne(componentParameter),
 			},
 			{
 				Name: "cosines", Usage: "logged cosines over training, with their bands", ArgsUsage: "RUN",
 				Description: "gyre components cosines runs/components-demo",
-				Flags:       figure(), Action: componentCosines,
+				Flags:       figure(), Action: ofOne(componentCosines),
 			},
 			{
 				Name: "rewards", Usage: "trends of a reward history", ArgsUsage: "FILE|DIR|RUN",
 				Description: "gyre components rewards runs/r/reward_tracking_math500/all_rewards.json",
-				Flags:       figure(), Action: componentRewards,
+				Flags:       figure(), Action: ofOne(componentRewards),
 			},
 			{
 				Name: "perplexity", Usage: "what the first tokens of replies tell about them",
@@ -83,24 +80,18 @@ func oneArgument(c *cli.Context) (string, error) {
 	return c.Args().First(), nil
 }
 
-// gradientsFile opens the file of gradients that is a command's one argument.
-func gradientsFile(c *cli.Context) (*offline.Gradients, error) {
-	path, err := oneArgument(c)
-	if err != nil {
-		return nil, err
-	}
-	g, err := offline.OpenGradients(path)
-	return g, openingError(err)
-}
-
 func componentKeys(c *cli.Context) error {
-	g, err := gradientsFile(c)
+	path, err := oneArgument(c)
 	if err != nil {
 		return err
 	}
+	g, err := offline.OpenGradients(path)
+	if err != nil {
+		return openingError(err)
+	}
 	defer g.Close()
-	keys := g.Keys()
-	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", c.Args().First(), len(keys),
+	keys := g.Names
+	fmt.Fprintf(c.App.Writer, "%s: %d arrays; components %s; %d parameters\n", path, len(keys),
 		strings.Join(g.Components, ", "), len(g.Parameters))
 	const shown = 10
 	for i, key := range keys {
@@ -113,75 +104,46 @@ func componentKeys(c *cli.Context) error {
 	return nil
 }
 
-func componentLayers(c *cli.Context) error {
-	g, err := gradientsFile(c)
-	if err != nil {
-		return err
+// ofOne presents what is found in a command's one argument.
+func ofOne(find func(c *cli.Context, path string) (offline.Result, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		path, err := oneArgument(c)
+		if err != nil {
+			return err
+		}
+		return present(c)(find(c, path))
 	}
-	defer g.Close()
-	layers, err := g.Layers()
-	if err != nil {
-		return err
-	}
-	name, title := fmt.Sprintf("layer_similarity_step_%d.png", max(g.Step, 0)),
-		fmt.Sprintf("Component gradients by layer, step %d", g.Step)
-	return present(c, offline.LayersTable(g.Components, layers),
-		offline.LayersFigure(name, title, g.Components, layers))
 }
 
-func componentParameter(c *cli.Context) error {
-	dir, err := oneArgument(c)
-	if err != nil {
-		return err
-	}
-	s, err := offline.OverTime(dir, c.String("name"))
-	if err != nil {
-		return openingError(err)
-	}
-	for _, why := range s.Skipped {
-		fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
-	}
-	return present(c, s.Table(), s.Figure("parameter_similarity_over_time.png",
-		"Component gradients of "+c.String("name")))
+func componentLayers(_ *cli.Context, path string) (offline.Result, error) {
+	return offline.Layers(path)
 }
 
-func componentCosines(c *cli.Context) error {
-	name, err := oneArgument(c)
-	if err != nil {
-		return err
-	}
+func componentParameter(c *cli.Context, dir string) (offline.Result, error) {
+	return offline.Parameter(dir, c.String("name"))
+}
+
+func componentCosines(_ *cli.Context, name string) (offline.Result, error) {
 	run, err := rundir.Read(name)
 	if err != nil {
-		return openingError(err)
+		return offline.Result{}, err
 	}
-	s, err := offline.Logged(run)
-	if err != nil {
-		return err
-	}
-	return present(c, s.Table(), s.Figure("component_cosines.png", run.Name+": component gradients"))
+	return offline.Logged(run)
 }
 
-func componentRewards(c *cli.Context) error {
-	path, err := oneArgument(c)
-	if err != nil {
-		return err
-	}
+func componentRewards(_ *cli.Context, path string) (offline.Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		found, _ := filepath.Glob(filepath.Join(path, "reward_tracking_*", tracking.HistoryFile))
 		if own := filepath.Join(path, tracking.HistoryFile); exists(own) {
 			found = append(found, own)
 		}
 		if found == nil {
-			return fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; components.tracking writes "+
-				"them", path, tracking.HistoryFile)
+			return offline.Result{}, fmt.Errorf("%s has no %s, nor a folder reward_tracking_DATA with one; "+
+				"components.tracking writes them", path, tracking.HistoryFile)
 		}
 		path = found[0]
 	}
-	history, err := offline.ReadHistory(path)
-	if err != nil {
-		return openingError(err)
-	}
-	return present(c, history.Table(), history.Figure("reward_trends.png"))
+	return offline.Rewards(path)
 }
 
 func componentPerplexity(c *cli.Context) error {
@@ -195,32 +157,35 @@ func componentPerplexity(c *cli.Context) error {
 	if k := slices.Min(append(ks, c.Int("fixed"))); k < 1 {
 		return Usagef("--k and --fixed are numbers of tokens: expected at least 1, got %d", k)
 	}
-	replies, err := offline.ReadReplies(c.Args().Slice())
-	if err != nil {
-		return openingError(err)
-	}
-	list := offline.Prefixes(replies, ks)
-	return present(c, offline.PrefixTable(list), offline.PrefixFigure("perplexity.png", replies, list, c.Int("fixed")))
+	return present(c)(offline.Perplexity(c.Args().Slice(), ks, c.Int("fixed")))
 }
 
-// present prints a table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says otherwise.
-func present(c *cli.Context, t *table.Table, f figure.Figure) error {
-	var err error
-	if path := c.String("csv"); path != "" {
-		err = atomicfile.Write(path, t.WriteCSV)
-	} else {
-		err = show(c, t)
+// present prints a result's table, or writes it as CSV, and draws its figure, as plots/NAME unless --figure says
+// otherwise.
+func present(c *cli.Context) func(offline.Result, error) error {
+	return func(r offline.Result, err error) error {
+		if err != nil {
+			return openingError(err)
+		}
+		for _, why := range r.Skipped {
+			fmt.Fprintf(c.App.ErrWriter, "%s skipped: %s\n", paint(c.App.ErrWriter, yellow, "warning:"), why)
+		}
+		if path := c.String("csv"); path != "" {
+			err = atomicfile.Write(path, r.Table.WriteCSV)
+		} else {
+			err = show(c, r.Table)
+		}
+		path := c.String("figure")
+		if err != nil || path == "none" {
+			return err
+		}
+		if path == "" {
+			path = filepath.Join("plots", r.Figure.Name)
+		}
+		if err := r.Figure.Save(path, c.Int("dpi")); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.App.ErrWriter, path)
+		return nil
 	}
-	path := c.String("figure")
-	if err != nil || path == "none" {
-		return err
-	}
-	if path == "" {
-		path = filepath.Join("plots", f.Name)
-	}
-	if err := atomicfile.Write(path, func(w io.Writer) error { return f.PNG(w, c.Int("dpi")) }); err != nil {
-		return err
-	}
-	fmt.Fprintln(c.App.ErrWriter, path)
-	return nil
 }

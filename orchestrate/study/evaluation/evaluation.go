@@ -2,11 +2,9 @@
 package evaluation
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
-	"gyre/orchestrate/study/plot"
 )
 
 // Result is what the validation of a checkpoint found.
@@ -55,17 +52,30 @@ func WriteJSON(w io.Writer, list []Result) error {
 }
 
 // Metrics is a table of the metrics that people read, a column per result; successes come first, each with the interval
-// of its episodes. random says that each group's state was played once.
+// of its episodes. random says that each group's state was played once. Means over the episodes in which a metric is
+// not zero are left to programs: that of a success is 1.
 func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 	t := table.New("metric")
+	var successes, others []string
 	for _, r := range list {
 		head := r.Name
 		if len(list) == 1 {
 			head = "value"
 		}
 		t.Columns = append(t.Columns, table.Column{Name: r.Name, Head: head, Format: "%.4f"})
+		for name := range r.Metrics {
+			switch {
+			case strings.Contains(name, "/non-zero/"):
+			case strings.HasSuffix(name, "/success"):
+				successes = append(successes, name)
+			default:
+				others = append(others, name)
+			}
+		}
 	}
-	for _, name := range order(list) {
+	slices.Sort(successes)
+	slices.Sort(others)
+	for _, name := range slices.Compact(append(successes, others...)) {
 		row := []any{name}
 		for _, r := range list {
 			v, ok := r.Metrics[name]
@@ -82,30 +92,6 @@ func Metrics(list []Result, sources []config.Env, random bool) *table.Table {
 		t.Add(row...)
 	}
 	return t
-}
-
-// order is the names of the metrics that people read: successes first, then the rest in alphabetical order. Means over
-// the episodes in which a metric is not zero are left to programs: that of a success is 1.
-func order(list []Result) []string {
-	names := map[string]bool{}
-	for _, r := range list {
-		for name := range r.Metrics {
-			if !strings.Contains(name, "/non-zero/") {
-				names[name] = true
-			}
-		}
-	}
-	out := slices.Sorted(maps.Keys(names))
-	slices.SortStableFunc(out, func(a, b string) int {
-		rank := func(name string) int {
-			if strings.HasSuffix(name, "/success") {
-				return 0
-			}
-			return 1
-		}
-		return cmp.Compare(rank(a), rank(b))
-	})
-	return out
 }
 
 // episodesOf is the number of independent episodes that a share of successes is over; 0 for other metrics.
@@ -131,40 +117,42 @@ func ByTurns(title string, list []Result, sources []config.Env, dir string) (*ta
 	}
 	shown := slices.DeleteFunc([]int{1, 2, 3, 5, 10, 15, 20, 25, 50, 100}, func(n int) bool { return n >= most })
 	shown = append(shown, most)
-	all := table.New("checkpoint", "parameters", "turn", "episodes", "solved", "success", "low", "high")
+	all := table.New("checkpoint", "parameters", "turn", "episodes", "solved", "success")
+	all.Columns[5].Low, all.Columns[5].High = "low", "high"
 	brief := table.New("solved by turn", "parameters")
 	for _, turn := range shown {
 		brief.Columns = append(brief.Columns, table.Column{Name: fmt.Sprint(turn)})
 	}
-	var curves []plot.TurnCurve
-	for _, r := range list {
-		curve := plot.TurnCurve{Label: r.Name, Episodes: len(r.Episodes), Solved: rollout.SolvedBy(r.Episodes, most)}
-		curves = append(curves, curve)
-		row := []any{r.Name, Parameters(r.Parameters)}
-		for turn := 1; turn <= most; turn++ {
-			value, low, high := curve.Share(turn)
-			all.Add(r.Name, r.Parameters, turn, curve.Episodes, curve.Solved[turn-1], value, low, high)
-			if slices.Contains(shown, turn) {
-				row = append(row, table.Share(value, curve.Episodes))
+	p := figure.Panel{X: figure.Axis{Label: "turns", Integer: true},
+		Y: figure.Axis{Label: "levels solved by then (%)", Low: 0, High: 1}}
+	for i, r := range list {
+		row, n := []any{r.Name, Parameters(r.Parameters)}, len(r.Episodes)
+		own := &table.Table{Columns: all.Columns}
+		for turn, solved := range rollout.SolvedBy(r.Episodes, most) {
+			share := table.Share(float64(solved)/float64(n), n)
+			own.Add(r.Name, r.Parameters, turn+1, n, solved, share)
+			if slices.Contains(shown, turn+1) {
+				row = append(row, share)
 			}
 		}
 		brief.Add(row...)
+		all.Rows = append(all.Rows, own.Rows...)
+		p.Add(figure.Curve(own, "turn", "success", r.Name, figure.Color(i)).Times(100))
 	}
-	drawn := plot.SuccessByTurns(title, curves)
+	f := figure.Figure{Title: title, Columns: 1, Width: 5.2, Height: 3, Panels: []figure.Panel{p},
+		Caption: fmt.Sprintf("bands: 95 %% intervals over %d episodes", len(list[0].Episodes))}
 	var paths []string
-	for _, f := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{
-		{"success_by_turns.csv", all.WriteCSV},
-		{"success_by_turns.json", all.WriteJSONArray},
-		{drawn.Name, func(w io.Writer) error { return drawn.PNG(w, figure.PrintDPI) }},
+	for ending, write := range map[string]func(io.Writer) error{
+		".csv":  all.WriteCSV,
+		".json": func(w io.Writer) error { return table.WriteJSONList(w, all) },
+		".png":  func(w io.Writer) error { return f.PNG(w, figure.PrintDPI) },
 	} {
-		path := filepath.Join(dir, f.name)
-		if err := atomicfile.Write(path, f.write); err != nil {
+		path := filepath.Join(dir, "success_by_turns"+ending)
+		if err := atomicfile.Write(path, write); err != nil {
 			return nil, nil, err
 		}
 		paths = append(paths, path)
 	}
+	slices.Sort(paths)
 	return brief, paths, nil
 }

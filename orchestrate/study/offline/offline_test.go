@@ -2,13 +2,13 @@ package offline
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -46,45 +46,39 @@ func TestLayers(t *testing.T) {
 		array("b/model.layers.10.w", -1, 0), array("b/model.layers.2.w", 4, 3), array("b/model.layers.2.b", 5),
 		array("b/model.norm.weight", 1, 1),
 		array("b/lm_head.weight", 2), array("b/model.embed_tokens.weight", -1), array("b/flat", 1))
-	g, err := OpenGradients(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	layers, err := g.Layers()
+	r, err := Layers(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	cosines := map[string]float64{}
-	for _, l := range layers {
-		names = append(names, l.Name)
-		cosines[l.Name] = l.Cosine(0, 1)
+	rows := map[string][]any{} // parameters, elements, norms of a and b, cosine
+	for _, row := range r.Table.Rows {
+		names = append(names, row[0].(string))
+		rows[row[0].(string)] = row[1:]
 	}
 	if got := strings.Join(names, " "); got != "embedding layer_2 layer_10 final_norm lm_head other all" ||
-		g.Step != 7 {
-		t.Errorf("layers %s of step %d", got, g.Step)
+		r.Figure.Name != "layer_similarity_step_7.png" {
+		t.Errorf("layers %s in %s", got, r.Figure.Name)
 	}
-	if c := cosines["layer_2"]; math.Abs(c-24/(5*math.Sqrt(50))) > 1e-12 || cosines["layer_10"] != -1 ||
-		!math.IsNaN(cosines["final_norm"]) {
-		t.Errorf("cosines %v", cosines)
+	cosine := func(layer string) float64 { return rows[layer][4].(float64) }
+	if c := cosine("layer_2"); math.Abs(c-24/(5*math.Sqrt(50))) > 1e-12 || cosine("layer_10") != -1 ||
+		!math.IsNaN(cosine("final_norm")) {
+		t.Errorf("rows %v", rows)
 	}
-	if n := layers[1].Norm(1); math.Abs(n-math.Sqrt(50)) > 1e-12 || layers[1].Elements != 3 ||
-		layers[1].Parameters != 2 {
-		t.Errorf("layer 2: %+v", layers[1])
+	if two := rows["layer_2"]; math.Abs(two[3].(float64)-math.Sqrt(50)) > 1e-12 || two[1] != 3 || two[0] != 2 {
+		t.Errorf("layer 2: %v", two)
 	}
-	if total := layers[len(layers)-1]; total.Parameters != 7 { // not the one that b lacks
-		t.Errorf("all: %d parameters", total.Parameters)
+	if total := rows["all"]; total[0] != 7 { // not the one that b lacks
+		t.Errorf("all: %v", total)
 	}
 	var picture bytes.Buffer
-	if err := LayersFigure("f", "title", g.Components, layers).PNG(&picture, 40); err != nil ||
-		!bytes.HasPrefix(picture.Bytes(), []byte("\x89PNG")) {
+	if err := r.Figure.PNG(&picture, 40); err != nil || !bytes.HasPrefix(picture.Bytes(), []byte("\x89PNG")) {
 		t.Errorf("figure: %v", err)
 	}
 }
 
 // Files come by the number of their step; one that cannot be read is skipped and named.
-func TestOverTime(t *testing.T) {
+func TestParameter(t *testing.T) {
 	dir := t.TempDir()
 	for step, v := range map[int]float32{10: 1, 2: -1, 1: 0} {
 		save(t, filepath.Join(dir, fmt.Sprintf("gradients_step_%d.npz", step)), array("a/w", 2), array("b/w", v))
@@ -92,22 +86,21 @@ func TestOverTime(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "gradients_step_3.npz"), []byte("half"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OverTime(dir, "w")
+	r, err := Parameter(dir, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(s.Steps, []int{1, 2, 10}) || !math.IsNaN(s.Cosines[0][0]) || s.Cosines[1][0] != -1 ||
-		s.Cosines[2][0] != 1 ||
-		len(s.Skipped) != 1 || !strings.Contains(s.Skipped[0], "gradients_step_3.npz") {
-		t.Errorf("%+v", s)
+	if !same(r.Table.Rows, [][]any{{1, math.NaN()}, {2, -1.0}, {10, 1.0}}) || len(r.Skipped) != 1 ||
+		!strings.Contains(r.Skipped[0], "gradients_step_3.npz") {
+		t.Errorf("%+v, skipped %q", r.Table.Rows, r.Skipped)
 	}
-	if all, err := OverTime(dir, All); err != nil || all.Cosines[2][0] != 1 {
+	if all, err := Parameter(dir, All); err != nil || all.Table.Rows[2][1] != 1.0 {
 		t.Errorf("all: %+v, %v", all, err)
 	}
-	if _, err := OverTime(dir, "v"); err == nil || !strings.Contains(err.Error(), `no parameter "v"`) {
+	if _, err := Parameter(dir, "v"); err == nil || !strings.Contains(err.Error(), `no parameter "v"`) {
 		t.Errorf("unknown parameter: %v", err)
 	}
-	if _, err := OverTime(t.TempDir(), "w"); err == nil {
+	if _, err := Parameter(t.TempDir(), "w"); err == nil {
 		t.Error("an empty folder is no error")
 	}
 }
@@ -116,31 +109,23 @@ func TestOverTime(t *testing.T) {
 func TestAUROCIsTheShareOfPairs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		n := 2 + rng.IntN(20)
-		scores, right := make([]float64, n), make([]bool, n)
-		for i := range n {
-			scores[i], right[i] = float64(rng.IntN(5)), rng.IntN(2) == 0
-		}
-		sum, pairs := 0.0, 0.0
-		for i := range n {
-			for j := range n {
-				if right[i] && !right[j] {
-					pairs++
-					if scores[i] > scores[j] {
-						sum++
-					} else if scores[i] == scores[j] {
-						sum += 0.5
-					}
-				}
+		var right, wrong []float64
+		for range 2 + rng.IntN(20) {
+			if v := float64(rng.IntN(5)); rng.IntN(2) == 0 {
+				right = append(right, v)
+			} else {
+				wrong = append(wrong, v)
 			}
 		}
-		got := AUROC(scores, right)
-		if pairs == 0 {
-			if !math.IsNaN(got) {
-				t.Errorf("one class only: %v", got)
+		sum := 0.0
+		for _, a := range right {
+			for _, b := range wrong {
+				sum += (1 + float64(cmp.Compare(a, b))) / 2
 			}
-		} else if math.Abs(got-sum/pairs) > 1e-12 {
-			t.Errorf("%v %v: %v, want %v", scores, right, got, sum/pairs)
+		}
+		got, want := auroc(right, wrong), sum/float64(len(right)*len(wrong))
+		if math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > 1e-12 {
+			t.Errorf("%v %v: %v, want %v", right, wrong, got, want)
 		}
 	}
 }
@@ -163,26 +148,34 @@ func TestPrefixes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replies, err := ReadReplies([]string{dir})
+	replies, err := readReplies([]string{dir})
 	if err != nil || len(replies) != 8 {
 		t.Fatalf("%d replies, %v", len(replies), err)
 	}
 	if s := replies[0].Score(3); s != -2 || replies[0].Score(1) != -1 || !math.IsNaN(replies[3].Score(5)) {
 		t.Errorf("score %v", s)
 	}
-	list := Prefixes(replies, []int{1, 3})
-	if len(list) != 4 || list[0].Step != 0 || list[3].Step != 1 || list[0].AUROC.Mean != 1 ||
-		list[1].AUROC.Mean != 0.5 || list[0].AUROC.Prompts != 1 ||
-		list[0].Replies != 3 || math.Abs(list[0].NLL-4.0/3) > 1e-12 || !math.IsNaN(list[0].Correlation) {
-		t.Errorf("%+v", list)
+	r, err := Perplexity([]string{dir}, []int{1, 3}, 1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	pruned := Prune(replies, 1)
-	if len(pruned) != 50 || pruned[0].Recall != 100 || math.Abs(pruned[49].Accuracy-100) > 1e-9 ||
-		pruned[49].Saved <= 0 {
-		t.Errorf("%+v ... %+v", pruned[0], pruned[len(pruned)-1])
+	var text bytes.Buffer
+	if err := r.Table.WriteCSV(&text); err != nil || !strings.HasPrefix(text.String(),
+		"step,k,replies,nll,ppl,auroc,auroc_low,auroc_high,prompts,auroc_of_length,correlation\n0,1,3,1.333333333333333") {
+		t.Errorf("%s, %v", text.String(), err)
+	}
+	area, _, _ := r.Table.Values("auroc")
+	if rows := r.Table.Rows; len(rows) != 4 || rows[3][0] != 1 || area[0] != 1 || area[1] != 0.5 || rows[0][6] != 1 ||
+		!math.IsNaN(rows[0][8].(float64)) {
+		t.Errorf("%+v", rows)
+	}
+	pruned := prune(replies[4:], 1).Rows
+	if last := pruned[len(pruned)-1]; len(pruned) != 50 || pruned[0][2] != 100.0 ||
+		math.Abs(last[1].(float64)-100) > 1e-9 || last[3].(float64) <= 0 {
+		t.Errorf("%+v ... %+v", pruned[0], last)
 	}
 	var picture bytes.Buffer
-	if err := PrefixFigure("f", replies, list, 1).PNG(&picture, 40); err != nil {
+	if err := r.Figure.PNG(&picture, 40); err != nil {
 		t.Error(err)
 	}
 }
@@ -202,11 +195,11 @@ func TestHistory(t *testing.T) {
 	if err := tracker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h, err := ReadHistory(filepath.Join(dir, tracking.HistoryFile))
+	r, err := Rewards(filepath.Join(dir, tracking.HistoryFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := h.Table().Rows
+	rows := r.Table.Rows
 	if len(rows) != 3 || rows[2][0] != 2 || rows[2][1] != 1.0 || rows[2][4] != 20.0 {
 		t.Errorf("%v", rows)
 	}
@@ -216,7 +209,7 @@ func TestHistory(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadHistory(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Rewards(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

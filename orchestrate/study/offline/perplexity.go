@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,9 +21,19 @@ import (
 // Reply is a validation reply with the log-probs of its tokens.
 type Reply = tracking.Reply
 
-// ReadReplies reads files of validation replies; of a folder, its validation_step_*.json.
-func ReadReplies(paths []string) ([]Reply, error) {
-	var all []Reply
+// Perplexity says what the first k tokens of validation replies tell about their rewards, for several k, and what it
+// would save to stop the worst replies after a fixed number of tokens.
+func Perplexity(paths []string, ks []int, fixed int) (Result, error) {
+	replies, err := readReplies(paths)
+	if err != nil {
+		return Result{}, err
+	}
+	t := prefixes(replies, ks)
+	return Result{Table: t, Figure: prefixFigure(replies, t, ks, fixed)}, nil
+}
+
+// readReplies reads files of validation replies; of a folder, its validation_step_*.json. They are ordered by step.
+func readReplies(paths []string) (all []Reply, err error) {
 	for _, path := range paths {
 		files := []string{path}
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -52,129 +61,8 @@ func ReadReplies(paths []string) ([]Reply, error) {
 	return all, nil
 }
 
-// AUROC is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are
-// only right or only wrong ones.
-func AUROC(scores []float64, right []bool) float64 {
-	order := make([]int, len(scores))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
-	ranks, positives := 0.0, 0
-	for from := 0; from < len(order); {
-		to := from
-		for to < len(order) && scores[order[to]] == scores[order[from]] {
-			to++
-		}
-		for _, i := range order[from:to] {
-			if right[i] {
-				ranks += float64(from+to+1) / 2
-				positives++
-			}
-		}
-		from = to
-	}
-	negatives := len(scores) - positives
-	if positives == 0 || negatives == 0 {
-		return math.NaN()
-	}
-	return (ranks - float64(positives*(positives+1))/2) / float64(positives*negatives)
-}
-
-// Estimate is a mean over prompts with a bootstrap interval.
-type Estimate struct {
-	Mean, Low, High float64 // NaN when no prompt has both right and wrong replies
-	Prompts         int
-}
-
-const (
-	resamples  = 500
-	confidence = 0.95
-)
-
-// promptAUROC is the mean AUROC of a score over the prompts that have both right and wrong replies. The interval is
-// over prompts.
-func promptAUROC(replies []Reply, score func(Reply) float64) Estimate {
-	type prompt struct {
-		scores []float64
-		right  []bool
-	}
-	byPrompt := map[string]*prompt{}
-	var order []string
-	for _, r := range replies {
-		s := score(r)
-		if math.IsNaN(s) {
-			continue
-		}
-		p := byPrompt[r.Prompt]
-		if p == nil {
-			p = &prompt{}
-			byPrompt[r.Prompt], order = p, append(order, r.Prompt)
-		}
-		p.scores, p.right = append(p.scores, s), append(p.right, r.Reward == 1)
-	}
-	var values []float64
-	for _, name := range order {
-		if a := AUROC(byPrompt[name].scores, byPrompt[name].right); !math.IsNaN(a) {
-			values = append(values, a)
-		}
-	}
-	e := Estimate{math.NaN(), math.NaN(), math.NaN(), len(values)}
-	if len(values) == 0 {
-		return e
-	}
-	e.Mean = statistics.Mean(values)
-	rng := rand.New(rand.NewPCG(0, 0))
-	means := make([]float64, resamples)
-	for i := range means {
-		for range values {
-			means[i] += values[rng.IntN(len(values))] / float64(len(values))
-		}
-	}
-	e.Low, e.High = statistics.Quantile((1-confidence)/2, means), statistics.Quantile((1+confidence)/2, means)
-	return e
-}
-
-// Prefix is what the first K tokens of the replies of a step tell.
-type Prefix struct {
-	Step, K     int
-	Replies     int
-	NLL, PPL    float64 // means over replies
-	AUROC       Estimate
-	Length      Estimate // AUROC of the number of tokens
-	Correlation float64  // of score and reward, over all replies; NaN for fewer than ten
-}
-
-// Prefixes measures every step for every k.
-func Prefixes(replies []Reply, ks []int) []Prefix {
-	var list []Prefix
-	for _, of := range bySteps(replies) {
-		length := promptAUROC(of, func(r Reply) float64 { return float64(len(r.TokenLogProbs)) })
-		for _, k := range ks {
-			p := Prefix{Step: of[0].Step, K: k, Length: length, Correlation: math.NaN(), NLL: math.NaN(),
-				PPL: math.NaN()}
-			var scores, rewards, perplexities []float64
-			for _, r := range of {
-				if s := r.Score(k); !math.IsNaN(s) {
-					scores, rewards, perplexities = append(scores, s), append(rewards, r.Reward),
-						append(perplexities, math.Exp(-s))
-				}
-			}
-			if p.Replies = len(scores); p.Replies > 0 {
-				p.NLL, p.PPL = -statistics.Mean(scores), statistics.Mean(perplexities)
-			}
-			if p.Replies >= 10 {
-				p.Correlation = stat.Correlation(scores, rewards, nil)
-			}
-			p.AUROC = promptAUROC(of, func(r Reply) float64 { return r.Score(k) })
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-func bySteps(replies []Reply) [][]Reply {
-	var steps [][]Reply
+// bySteps cuts ordered replies into those of each step.
+func bySteps(replies []Reply) (steps [][]Reply) {
 	for i, r := range replies {
 		if i == 0 || r.Step != replies[i-1].Step {
 			steps = append(steps, nil)
@@ -184,25 +72,89 @@ func bySteps(replies []Reply) [][]Reply {
 	return steps
 }
 
-// PrefixTable is the measurements for reading and for CSV.
-func PrefixTable(list []Prefix) *table.Table {
-	t := table.New("step", "k", "replies", "nll", "ppl", "auroc", "auroc_low", "auroc_high", "prompts",
-		"auroc_of_length", "correlation")
-	for _, p := range list {
-		t.Add(p.Step, p.K, p.Replies, p.NLL, p.PPL, p.AUROC.Mean, p.AUROC.Low, p.AUROC.High, p.AUROC.Prompts,
-			p.Length.Mean, p.Correlation)
+// auroc is the probability that a right reply scores higher than a wrong one (a tie counts half); NaN when there are
+// only right or only wrong ones.
+func auroc(right, wrong []float64) float64 {
+	wins := 0.0
+	for _, a := range right {
+		for _, b := range wrong {
+			switch {
+			case a > b:
+				wins++
+			case a == b:
+				wins += 0.5
+			}
+		}
+	}
+	return wins / float64(len(right)*len(wrong)) // 0/0 is NaN
+}
+
+// promptAUROC is the mean AUROC of a score over the prompts that have both right and wrong replies, with a 95 %
+// bootstrap interval over these prompts and their number.
+func promptAUROC(replies []Reply, score func(Reply) float64) (mean table.Cell, prompts int) {
+	type scores struct{ right, wrong []float64 }
+	byPrompt := map[string]*scores{}
+	var order []*scores
+	for _, r := range replies {
+		v := score(r)
+		if math.IsNaN(v) {
+			continue
+		}
+		p := byPrompt[r.Prompt]
+		if p == nil {
+			p = &scores{}
+			byPrompt[r.Prompt], order = p, append(order, p)
+		}
+		if r.Reward == 1 {
+			p.right = append(p.right, v)
+		} else {
+			p.wrong = append(p.wrong, v)
+		}
+	}
+	var values []float64
+	for _, p := range order {
+		if v := auroc(p.right, p.wrong); !math.IsNaN(v) {
+			values = append(values, v)
+		}
+	}
+	of := func(samples ...[][]float64) float64 { return statistics.Mean(samples[0][0]) }
+	low, high := statistics.Bootstrap(0.95, of, [][]float64{values})
+	return table.Cell{Value: statistics.Mean(values), Low: low, High: high}, len(values)
+}
+
+// prefixes measures every step for every k: the means over replies of loss and perplexity, the AUROC of the mean
+// log-prob and of the number of tokens, and the correlation of mean log-prob and reward over all replies, NaN for fewer
+// than ten.
+func prefixes(replies []Reply, ks []int) *table.Table {
+	t := table.New("step", "k", "replies", "nll", "ppl", "auroc", "prompts", "auroc_of_length", "correlation")
+	t.Columns[5].Low, t.Columns[5].High = "auroc_low", "auroc_high"
+	for _, of := range bySteps(replies) {
+		length, _ := promptAUROC(of, func(r Reply) float64 { return float64(len(r.TokenLogProbs)) })
+		for _, k := range ks {
+			var scores, rewards, perplexities []float64
+			for _, r := range of {
+				if s := r.Score(k); !math.IsNaN(s) {
+					scores, rewards = append(scores, s), append(rewards, r.Reward)
+					perplexities = append(perplexities, math.Exp(-s))
+				}
+			}
+			correlation := math.NaN()
+			if len(scores) >= 10 {
+				correlation = stat.Correlation(scores, rewards, nil)
+			}
+			area, prompts := promptAUROC(of, func(r Reply) float64 { return r.Score(k) })
+			t.Add(of[0].Step, k, len(scores), -statistics.Mean(scores), statistics.Mean(perplexities), area, prompts,
+				length, correlation)
+		}
 	}
 	return t
 }
 
-// Pruned is what is left when the replies with the worst first k tokens are stopped there. All but Share are in
-// percent.
-type Pruned struct{ Share, Accuracy, Recall, Saved float64 }
-
-// Prune simulates the stopping of replies of the last step, for shares from 0 to 90 %.
-func Prune(replies []Reply, k int) []Pruned {
-	steps := bySteps(replies)
-	of := slices.DeleteFunc(slices.Clone(steps[len(steps)-1]), func(r Reply) bool { return math.IsNaN(r.Score(k)) })
+// prune simulates that the replies with the worst first k tokens are stopped there, for shares of them from 0 to 90 %:
+// how many of the rest are right, how many of the right ones are kept and how many tokens are saved. All is in percent.
+func prune(of []Reply, k int) *table.Table {
+	t := table.New("stopped", "accuracy", "recall", "saved")
+	of = slices.DeleteFunc(slices.Clone(of), func(r Reply) bool { return math.IsNaN(r.Score(k)) })
 	slices.SortStableFunc(of, func(a, b Reply) int { return cmp.Compare(a.Score(k), b.Score(k)) })
 	tokens, right := 0.0, 0.0
 	for _, r := range of {
@@ -212,14 +164,12 @@ func Prune(replies []Reply, k int) []Pruned {
 		}
 	}
 	const points = 50
-	var list []Pruned
 	for i := range points {
 		share := 0.9 * float64(i) / (points - 1)
 		n := int(float64(len(of)) * share)
 		if n >= len(of) {
 			break
 		}
-		p := Pruned{Share: share, Recall: math.NaN()}
 		saved, kept, sum := 0.0, 0.0, 0.0
 		for _, r := range of[:n] {
 			saved += float64(max(0, len(r.TokenLogProbs)-k))
@@ -230,68 +180,47 @@ func Prune(replies []Reply, k int) []Pruned {
 				kept++
 			}
 		}
-		p.Accuracy = 100 * sum / float64(len(of)-n)
-		if right > 0 {
-			p.Recall = 100 * kept / right
-		}
-		if tokens > 0 {
-			p.Saved = 100 * saved / tokens
-		}
-		list = append(list, p)
+		t.Add(100*share, 100*sum/float64(len(of)-n), 100*kept/right, 100*saved/tokens)
 	}
-	return list
+	return t
 }
 
-// PrefixFigure draws what prefixes tell: at the last step by k, over the steps, the loss of right and wrong replies,
+// prefixFigure draws what prefixes tell: at the last step by k, over the steps, the loss of right and wrong replies,
 // and what stopping the worst of them would save.
-func PrefixFigure(name string, replies []Reply, list []Prefix, fixed int) figure.Figure {
-	last := list[len(list)-1].Step
-	steps, tokens := figure.Axis{Label: "training step", Integer: true},
-		figure.Axis{Label: "first k tokens", Integer: true}
-	auroc := figure.Axis{Label: "mean over prompts", Low: 0, High: 1}
-	score, length := figure.Mark{Label: "mean log-prob", Color: figure.Color(0)},
-		figure.Mark{Label: "number of tokens", Color: figure.Color(1)}
-	correlation := figure.Mark{Label: "Pearson", Color: figure.Color(0)}
-	overSteps := figure.Panel{Title: "AUROC over training", X: steps, Y: auroc}
-	at := map[int]int{} // the mark of a k
-	for _, p := range list {
-		if p.Step == last {
-			extend(&score, p.K, p.AUROC)
-			extend(&length, p.K, p.Length)
-			correlation.Add(float64(p.K), p.Correlation)
-		}
-		if _, known := at[p.K]; !known {
-			at[p.K] = len(overSteps.Marks)
-			overSteps.Add(figure.Mark{Label: fmt.Sprintf("k = %d", p.K), Color: figure.Color(at[p.K])})
-		}
-		extend(&overSteps.Marks[at[p.K]], p.Step, p.AUROC)
+func prefixFigure(replies []Reply, t *table.Table, ks []int, fixed int) figure.Figure {
+	tokens := figure.Axis{Label: "first k tokens", Integer: true}
+	area := figure.Axis{Label: "mean over prompts", Low: 0, High: 1}
+	overSteps := figure.Panel{Title: "AUROC over training", X: steps, Y: area}
+	for i, k := range ks {
+		overSteps.Add(figure.Curve(t.Where("k", k), "step", "auroc", fmt.Sprintf("k = %d", k), figure.Color(i)))
 	}
-	right, wrong := figure.Mark{Label: "right replies", Color: figure.Color(0)},
-		figure.Mark{Label: "wrong replies", Color: figure.Color(1)}
-	for _, of := range bySteps(replies) {
-		right.Add(float64(of[0].Step), meanLoss(of, fixed, true))
-		wrong.Add(float64(of[0].Step), meanLoss(of, fixed, false))
+	losses := table.New("step", "right", "wrong")
+	groups := bySteps(replies)
+	for _, of := range groups {
+		losses.Add(of[0].Step, meanLoss(of, fixed, true), meanLoss(of, fixed, false))
 	}
-	accuracy, recall := figure.Mark{Label: "right among the rest", Color: figure.Color(0)},
-		figure.Mark{Label: "right ones kept", Color: figure.Color(1)}
-	saved := figure.Mark{Label: "tokens saved", Color: figure.Color(2)}
-	for _, p := range Prune(replies, fixed) {
-		accuracy.Add(100*p.Share, p.Accuracy)
-		recall.Add(100*p.Share, p.Recall)
-		saved.Add(100*p.Share, p.Saved)
-	}
-	return figure.Figure{Name: name, Title: "What the log-probs of validation replies tell",
-		Caption: "bands: 95 % bootstrap interval over prompts", Columns: 3,
-		Width: 3.4, Height: 2.3, Panels: []figure.Panel{
-			{Title: fmt.Sprintf("AUROC at step %d", last), X: tokens, Y: auroc, Marks: []figure.Mark{score, length}},
+	lastReplies := groups[len(groups)-1]
+	last, pruned := t.Where("step", lastReplies[0].Step), prune(lastReplies, fixed)
+	return figure.Figure{Name: "perplexity.png", Title: "What the log-probs of validation replies tell",
+		Caption: "bands: 95 % bootstrap interval over prompts", Columns: 3, Width: 3.4, Height: 2.3,
+		Panels: []figure.Panel{
+			{Title: fmt.Sprintf("AUROC at step %d", lastReplies[0].Step), X: tokens, Y: area, Marks: []figure.Mark{
+				figure.Curve(last, "k", "auroc", "mean log-prob", figure.Color(0)),
+				figure.Curve(last, "k", "auroc_of_length", "number of tokens", figure.Color(1))}},
 			overSteps,
-			{Title: fmt.Sprintf("Correlation at step %d", last), X: tokens,
-				Y: figure.Axis{Label: "of score and reward", Low: -1, High: 1}, Marks: []figure.Mark{correlation}},
+			{Title: fmt.Sprintf("Correlation at step %d", lastReplies[0].Step), X: tokens,
+				Y:     figure.Axis{Label: "of score and reward", Low: -1, High: 1},
+				Marks: []figure.Mark{figure.Curve(last, "k", "correlation", "Pearson", figure.Color(0))}},
 			{Title: fmt.Sprintf("Loss of the first %d tokens", fixed), X: steps,
-				Y: figure.Axis{Label: "nats per token"}, Marks: []figure.Mark{right, wrong}},
+				Y: figure.Axis{Label: "nats per token"}, Marks: []figure.Mark{
+					figure.Curve(losses, "step", "right", "right replies", figure.Color(0)),
+					figure.Curve(losses, "step", "wrong", "wrong replies", figure.Color(1))}},
 			{Title: fmt.Sprintf("Stopping the worst after %d tokens", fixed),
 				X: figure.Axis{Label: "replies stopped (%)"}, Y: figure.Axis{Label: "%", Low: 0, High: 100},
-				Marks: []figure.Mark{accuracy, recall, saved}},
+				Marks: []figure.Mark{
+					figure.Curve(pruned, "stopped", "accuracy", "right among the rest", figure.Color(0)),
+					figure.Curve(pruned, "stopped", "recall", "right ones kept", figure.Color(1)),
+					figure.Curve(pruned, "stopped", "saved", "tokens saved", figure.Color(2))}},
 		}}
 }
 
@@ -303,10 +232,5 @@ func meanLoss(replies []Reply, k int, right bool) float64 {
 			values = append(values, -s)
 		}
 	}
-	if values == nil {
-		return math.NaN()
-	}
 	return statistics.Mean(values)
 }
-
-func extend(m *figure.Mark, x int, e Estimate) { m.AddInterval(float64(x), e.Mean, e.Low, e.High) }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"gyre/internal/figure"
-	"gyre/internal/statistics"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -314,39 +313,4 @@ func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
 		f.Note("×: runs that stopped early")
 	}
 	return f, true
-}
-
-// TurnCurve is how many episodes of a policy had succeeded by the end of each turn.
-type TurnCurve struct {
-	Label    string
-	Episodes int
-	Solved   []int
-}
-
-// Share that had succeeded by the end of a turn (from 1), with its 95 % interval (Wilson's).
-func (c TurnCurve) Share(turn int) (value, low, high float64) {
-	value = float64(c.Solved[turn-1]) / float64(c.Episodes)
-	low, high = statistics.Wilson(value, c.Episodes, 0.95)
-	return value, low, high
-}
-
-// SuccessByTurns draws the success of policies over the number of turns.
-func SuccessByTurns(title string, curves []TurnCurve) figure.Figure {
-	p := figure.Panel{X: figure.Axis{Label: "turns", Integer: true},
-		Y: figure.Axis{Label: "levels solved by then (%)", Low: 0, High: 1}}
-	f := figure.Figure{Name: "success_by_turns.png", Title: title, Caption: "bands: 95 % intervals", Columns: 1,
-		Width: 5.2, Height: 3}
-	for i, c := range curves {
-		m := figure.Mark{Label: c.Label, Color: figure.Color(i)}
-		for turn := range c.Solved {
-			value, low, high := c.Share(turn + 1)
-			m.AddInterval(float64(turn+1), 100*value, 100*low, 100*high)
-		}
-		p.Add(m)
-	}
-	if len(curves) > 0 {
-		f.Caption += fmt.Sprintf(" over %d episodes", curves[0].Episodes)
-	}
-	f.Panels = []figure.Panel{p}
-	return f
 }

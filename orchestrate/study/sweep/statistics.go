@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"gyre/internal/statistics"
@@ -10,7 +9,7 @@ import (
 
 // Scores are the results of one condition: a row per task (environment), a column per run (seed). Rows may have
 // different lengths.
-type Scores [][]float64
+type Scores = [][]float64
 
 // Estimate is a number with its 95 % interval; NaN where there is none.
 type Estimate struct{ Value, Low, High float64 }
@@ -18,9 +17,11 @@ type Estimate struct{ Value, Low, High float64 }
 // confidence of all intervals of a study.
 const confidence = 0.95
 
-// resamples of the bootstrap: the interval's ends then move by about a hundredth of its width from one stream of
-// random numbers to another.
-const resamples = 5000
+// bootstrap gives a statistic of conditions its interval over runs, within each task.
+func bootstrap(statistic func(...Scores) float64, conditions ...Scores) Estimate {
+	low, high := statistics.Bootstrap(confidence, statistic, conditions...)
+	return Estimate{statistic(conditions...), low, high}
+}
 
 // InterquartileMean is the mean of the middle half of all scores, runs and tasks together (Agarwal et al. 2021): the
 // lowest and the highest quarter are left out, each rounded down to whole scores.
@@ -59,38 +60,6 @@ func ProbabilityOfImprovement(x, y Scores) float64 {
 		return math.NaN()
 	}
 	return statistics.Mean(tasks)
-}
-
-// Bootstrap gives a statistic of conditions its percentile interval: runs are drawn again with replacement, within
-// each task by itself, so that every task keeps its weight. With a single run per task there is no interval.
-func Bootstrap(statistic func(...Scores) float64, conditions ...Scores) Estimate {
-	e := Estimate{statistic(conditions...), math.NaN(), math.NaN()}
-	most := 0
-	for _, s := range conditions {
-		for _, row := range s {
-			most = max(most, len(row))
-		}
-	}
-	if most < 2 || math.IsNaN(e.Value) {
-		return e
-	}
-	random := rand.New(rand.NewPCG(1, 2)) // a summary of the same runs is the same summary
-	values := make([]float64, resamples)
-	drawn := make([]Scores, len(conditions))
-	for i := range values {
-		for c, s := range conditions {
-			drawn[c] = make(Scores, len(s))
-			for t, row := range s {
-				drawn[c][t] = make([]float64, len(row))
-				for k := range row {
-					drawn[c][t][k] = row[random.IntN(len(row))]
-				}
-			}
-		}
-		values[i] = statistic(drawn...)
-	}
-	e.Low, e.High = statistics.Quantile((1-confidence)/2, values), statistics.Quantile((1+confidence)/2, values)
-	return e
 }
 
 // PairedDifference is the mean of x − y over pairs, with Student's interval: what the pairs have in common

@@ -29,13 +29,13 @@ func TestPublishedStatistics(t *testing.T) {
 	near(t, "the interquartile mean of y", InterquartileMean(scoresY), 0.46666666666666673, 1e-12)
 	near(t, "the probability of improvement", ProbabilityOfImprovement(scoresX, scoresY), 0.575, 1e-12)
 	near(t, "of the other over the one", ProbabilityOfImprovement(scoresY, scoresX), 0.425, 1e-12)
-	iqm := Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresX)
+	iqm := bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresX)
 	near(t, "its interval's lower end", iqm.Low, 0.3033, 0.012)
 	near(t, "its interval's upper end", iqm.High, 0.7733, 0.012)
-	p := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, scoresX, scoresY)
+	p := bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, scoresX, scoresY)
 	near(t, "the probability's lower end", p.Low, 0.35, 0.012)
 	near(t, "the probability's upper end", p.High, 0.8, 0.012)
-	if e := Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, Scores{{0.5}}); e.Value != 0.5 ||
+	if e := bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, Scores{{0.5}}); e.Value != 0.5 ||
 		!math.IsNaN(e.Low) {
 		t.Errorf("one run has an interval: %+v", e)
 	}
@@ -59,8 +59,8 @@ func TestStatisticsAreThoseOfRliable(t *testing.T) {
 		t.Fatal(err, len(cases))
 	}
 	for i, c := range cases {
-		iqm := Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, c.X)
-		improvement := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, c.X, c.Y)
+		iqm := bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, c.X)
+		improvement := bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) }, c.X, c.Y)
 		for name, pair := range map[string][2][3]float64{"interquartile mean": {{iqm.Value, iqm.Low, iqm.High}, c.IQM},
 			"probability of improvement": {{improvement.Value, improvement.Low, improvement.High}, c.Improvement}} {
 			got, want := pair[0], pair[1]

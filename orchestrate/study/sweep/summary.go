@@ -245,7 +245,7 @@ func aggregate(label string, rows []Row) Aggregate {
 	// against zero: the mean with Student's interval, which knows no limits
 	a.Last = PairedDifference(last, make([]float64, len(last)))
 	a.Last.Low, a.Last.High = math.Max(a.Last.Low, 0), math.Min(a.Last.High, 1)
-	a.IQM = Bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(rows, tasksOf(rows)))
+	a.IQM = bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(rows, tasksOf(rows)))
 	return a
 }
 
@@ -293,7 +293,7 @@ func differences(label, baseline string, rows, base []Row) []Difference {
 			Pairs: len(x)}
 		if metric.name == "last_success" {
 			tasks := tasksOf(rows, base)
-			p := Bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
+			p := bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
 				scoresOf(rows, tasks), scoresOf(base, tasks))
 			d.Improvement = &p
 		}
