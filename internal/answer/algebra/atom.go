@@ -2,256 +2,156 @@ package algebra
 
 import (
 	"math/big"
-	"slices"
 	"strings"
 )
 
-// unary functions that are known by value.
-var unary = names(`sin cos tan cot sec csc asin acos atan sinh cosh tanh ln exp abs floor ceil`)
+// applicable functions are known by value.
+var applicable = names(`sin cos tan cot sec csc asin acos atan sinh cosh tanh ln exp abs floor ceil log`)
+
+// accents are commands whose argument is a name more than a value.
+var accents = names(`overline overrightarrow vec hat bar underline widehat`)
 
 // unsupported commands begin what cannot be compared by value.
-var unsupported = names(`int sum prod lim mid unknown to mapsto rightarrow Rightarrow cdots ldots dots not forall exists mod pmod`)
+var unsupported = names(`int sum prod lim mid unknown to mapsto rightarrow Rightarrow cdots ldots dots not forall exists mod pmod
+	leq geq neq in`)
 
-func (r *reader) atom() (*node, error) {
-	if r.depth++; r.depth > maxDepth {
-		return nil, errUnreadable
-	}
-	defer func() { r.depth-- }()
+func (r *reader) atom() *node {
+	defer r.nest()()
 	t := r.peek()
 	r.at++
-	switch t.kind {
-	case tokenNumber:
+	switch {
+	case t.kind == tokenNumber:
 		return r.repeating(t.text)
-	case tokenLetter:
-		return &node{kind: symbol, name: t.text}, nil
-	case tokenCommand:
-		return r.command(t.text)
-	case tokenMark:
-		switch t.text {
-		case "{":
-			inner, err := r.sum()
-			if _, closed := r.mark("}"); !closed || err != nil {
-				return nil, errUnreadable
-			}
-			return inner, nil
-		case "(", "[":
-			return r.brackets(t.text)
-		case `\{`:
-			if _, empty := r.mark(`\}`); empty {
-				return &node{kind: set}, nil
-			}
-			elements, err := r.list()
-			if _, closed := r.mark(`\}`); !closed || err != nil {
-				return nil, errUnreadable
-			}
-			return &node{kind: set, args: elements}, nil
-		case "|":
-			inner, err := r.sum()
-			if _, closed := r.mark("|"); !closed || err != nil {
-				return nil, errUnreadable
-			}
-			return &node{kind: function, name: "abs", args: []*node{inner}}, nil
+	case t.kind == tokenLetter:
+		return &node{kind: symbol, name: t.text}
+	case t.kind == tokenCommand:
+		return r.command(strings.TrimPrefix(t.text, `\`))
+	case t.text == "{":
+		return r.until("}")
+	case t.text == "(" || t.text == "[":
+		return r.brackets(t.text)
+	case t.text == `\{`:
+		elements := &node{kind: set}
+		if r.take(`\}`) == "" {
+			elements.args = r.list()
+			r.expect(`\}`)
 		}
+		return elements
 	}
-	return nil, errUnreadable
+	require(t.text == "|")
+	return call("abs", r.until("|"))
+}
+
+// until is an expression and what closes it.
+func (r *reader) until(closing string) *node {
+	inner := r.sum()
+	r.expect(closing)
+	return inner
 }
 
 // repeating reads 0.1\overline{6}, the digits before the bar having been read.
-func (r *reader) repeating(digits string) (*node, error) {
-	head, err := literal(digits)
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) repeating(digits string) *node {
+	head := literal(digits)
 	_, decimals, isDecimal := strings.Cut(digits, ".")
-	if isDecimal && r.at+3 < len(r.tokens) && r.tokens[r.at] == (token{tokenCommand, "overline"}) &&
-		r.tokens[r.at+1] == (token{tokenMark, "{"}) &&
-		r.tokens[r.at+2].kind == tokenNumber && r.tokens[r.at+3] == (token{tokenMark, "}"}) {
-		period := r.tokens[r.at+2].text
+	if rest := r.tokens[r.at:]; isDecimal && len(rest) > 3 && rest[0].text == `\overline` && rest[1].text == "{" &&
+		rest[2].kind == tokenNumber && rest[3].text == "}" {
+		period := rest[2].text
+		require(!strings.Contains(period, "."))
 		r.at += 4
-		tail, err := literal(period)
-		if err != nil || strings.Contains(period, ".") {
-			return nil, errUnreadable
-		}
-		ten := big.NewInt(10)
-		cycle := new(big.Int).Exp(ten, big.NewInt(int64(len(period))), nil)
-		shift := new(big.Int).Exp(ten, big.NewInt(int64(len(decimals))), nil)
-		cycle.Sub(cycle, big.NewInt(1)).Mul(cycle, shift)
-		head.value.Add(head.value, tail.value.Quo(tail.value, new(big.Rat).SetInt(cycle)))
+		// period / ((10^length of period - 1) 10^decimals)
+		cycle := literal(strings.Repeat("9", len(period)) + strings.Repeat("0", len(decimals)))
+		head.value.Add(head.value, new(big.Rat).Quo(literal(period).value, cycle.value))
 	}
-	return head, nil
+	return head
 }
 
-func (r *reader) command(name string) (*node, error) {
-	arguments := func(n int) (*node, error) {
-		f := &node{kind: function, name: name}
-		for range n {
-			a, err := r.group()
-			if err != nil {
-				return nil, err
-			}
-			f.args = append(f.args, a)
-		}
-		return f, nil
-	}
+func (r *reader) command(name string) *node {
 	switch {
 	case name == "frac" || name == "binom":
-		return arguments(2)
-	case name == "overline" || name == "overrightarrow" || name == "vec" || name == "hat" || name == "bar" ||
-		name == "underline" || name == "widehat":
-		return arguments(1)
+		return call(name, r.group(), r.group())
+	case accents[name]:
+		return call(name, r.group())
 	case name == "sqrt":
 		index := whole(2)
-		if _, is := r.mark("["); is {
-			var err error
-			index, err = r.sum()
-			if _, closed := r.mark("]"); !closed || err != nil {
-				return nil, errUnreadable
-			}
+		if r.take("[") != "" {
+			index = r.until("]")
 		}
-		radicand, err := r.group()
-		return &node{kind: function, name: "root", args: []*node{radicand, index}}, err
+		return call("root", r.group(), index)
 	case name == "emptyset":
-		return &node{kind: set}, nil
+		return &node{kind: set}
 	case name == "lfloor" || name == "lceil":
-		inner, err := r.sum()
-		if _, closed := r.commandOf("r" + name[1:]); !closed || err != nil {
-			return nil, errUnreadable
-		}
-		return &node{kind: function, name: strings.TrimPrefix(name, "l"), args: []*node{inner}}, nil
-	case name == "log" || unary[name]:
+		return call(name[1:], r.until(`\r`+name[1:]))
+	case applicable[name]:
 		return r.applied(name)
 	case strings.HasPrefix(name, "begin "):
 		return r.matrix(strings.TrimPrefix(name, "begin "))
-	case unsupported[name] || strings.HasPrefix(name, "end ") || slices.Contains(namedRelations, name):
-		return nil, errUnreadable
 	}
-	return &node{kind: symbol, name: `\` + name}, nil
+	require(!unsupported[name] && !strings.HasPrefix(name, "end "))
+	return &node{kind: symbol, name: `\` + name}
 }
 
 // applied is a function with its argument: \sin x, \sin(x), \sin^2 2x, \log_2 8.
-func (r *reader) applied(name string) (*node, error) {
-	f := &node{kind: function, name: name}
+func (r *reader) applied(name string) *node {
 	var base, exponent *node
-	var err error
-	if _, is := r.mark("_"); is && name == "log" {
-		if base, err = r.group(); err != nil {
-			return nil, err
-		}
+	if name == "log" && r.take("_") != "" {
+		base = r.group()
 	}
-	if _, is := r.mark("^"); is {
-		if exponent, err = r.group(); err != nil {
-			return nil, err
-		}
-		if exponent.kind != number || exponent.value.Sign() < 0 { // \sin^{-1} is not a power
-			return nil, errUnreadable
-		}
+	if r.take("^") != "" {
+		exponent = r.group()
+		require(exponent.kind == number && exponent.value.Sign() >= 0) // \sin^{-1} is not a power
 	}
-	argument, err := r.argument()
-	if err != nil {
-		return nil, err
-	}
-	f.args = []*node{argument}
+	f := call(name, r.argument())
 	if base != nil {
-		f = times(call("ln", argument), &node{kind: power, args: []*node{call("ln", base), whole(-1)}})
-	} else if name == "log" { // of which base is not known: the same on both sides
-		f.name = "log"
+		f = times(call("ln", f.args[0]), call("^", call("ln", base), whole(-1)))
 	}
 	if exponent != nil {
-		f = &node{kind: power, args: []*node{f, exponent}}
+		f = call("^", f, exponent)
 	}
-	return f, nil
+	return f
 }
 
-func call(name string, args ...*node) *node { return &node{kind: function, name: name, args: args} }
-
 // argument is what follows a function's name: a bracket alone, or factors up to the next operator or function.
-func (r *reader) argument() (*node, error) {
+func (r *reader) argument() *node {
 	bracket := r.peek() == token{tokenMark, "("} || r.peek() == token{tokenMark, "{"}
-	operator, negative := r.mark("-")
-	argument, err := r.factor()
-	for err == nil && !bracket && r.startsFactor() {
-		if t := r.peek(); t.kind == tokenCommand && (unary[t.text] || t.text == "log") || t.kind == tokenNumber {
+	negative := r.take("-") != ""
+	argument := r.factor()
+	for !bracket && r.startsFactor() {
+		if t := r.peek(); t.kind == tokenCommand && applicable[t.text[1:]] || t.kind == tokenNumber {
 			break
 		}
-		var next *node
-		if next, err = r.factor(); err == nil {
-			argument = times(argument, next)
-		}
+		argument = times(argument, r.factor())
 	}
-	if negative && operator == "-" && err == nil {
+	if negative {
 		argument = times(whole(-1), argument)
 	}
-	return argument, err
+	return argument
 }
 
 // brackets is a parenthesised expression, or a tuple or interval of several elements.
-func (r *reader) brackets(open string) (*node, error) {
-	elements, err := r.list()
-	if err != nil {
-		return nil, err
+func (r *reader) brackets(open string) *node {
+	elements := r.list()
+	closing := r.expect(")", "]")
+	if len(elements) > 1 {
+		return &node{kind: tuple, name: open + closing, args: elements}
 	}
-	closing, closed := r.mark(")", "]")
-	if !closed {
-		return nil, errUnreadable
-	}
-	if len(elements) == 1 {
-		if (open == "(") != (closing == ")") || elements[0].kind == relation {
-			return nil, errUnreadable
-		}
-		return elements[0], nil
-	}
-	return &node{kind: tuple, name: open + closing, args: elements}, nil
+	require((open == "(") == (closing == ")") && elements[0].kind != relation)
+	return elements[0]
 }
 
-func (r *reader) matrix(kind string) (*node, error) {
+func (r *reader) matrix(kind string) *node {
 	m := &node{kind: matrix, name: "matrix"}
 	if kind == "vmatrix" {
 		m.name = kind
 	}
-	row := &node{kind: tuple, name: "row"}
-	for {
-		if _, is := r.commandOf("end " + kind); is {
-			if len(row.args) > 0 {
-				m.args = append(m.args, row)
-			}
-			if len(m.args) == 0 {
-				return nil, errUnreadable
-			}
-			return m, nil
+	end := `\end ` + kind
+	for r.take(end) == "" {
+		row := &node{kind: tuple, name: "row"}
+		for more := "&"; more == "&"; more = r.take("&") {
+			row.args = append(row.args, r.sum())
 		}
-		cell, err := r.sum()
-		if err != nil {
-			return nil, err
-		}
-		row.args = append(row.args, cell)
-		if _, is := r.mark("&"); is {
-			continue
-		}
-		if _, is := r.mark(`\\`); is {
-			m.args, row = append(m.args, row), &node{kind: tuple, name: "row"}
-			continue
-		}
-		if r.peek() != (token{tokenCommand, "end " + kind}) {
-			return nil, errUnreadable
-		}
+		m.args = append(m.args, row)
+		require(r.take(`\\`) != "" || r.peek() == token{tokenCommand, end})
 	}
-}
-
-// key writes a node so that equal texts mean equal trees; the order of summands and factors does not matter.
-func (n *node) key() string {
-	var parts []string
-	for _, a := range n.args {
-		parts = append(parts, a.key())
-	}
-	switch n.kind {
-	case number:
-		return n.value.RatString()
-	case symbol:
-		return n.name
-	case sum, product, set:
-		slices.Sort(parts)
-	}
-	return [...]string{"number", "symbol", "+", "*", "^", "", "sign", "tuple", "set", "", "", "", "unit",
-		"words"}[n.kind] + n.name +
-		"(" + strings.Join(parts, ",") + ")"
+	require(len(m.args) > 0)
+	return m
 }

@@ -18,9 +18,9 @@ func Equal(a, b string) (what string, equal bool) {
 		return "same_words", x == y
 	}
 	for _, commas := range []bool{true, false} {
-		listA, errA := read(a, commas)
-		listB, errB := read(b, commas)
-		if errA != nil || errB != nil {
+		listA, okA := read(a, commas)
+		listB, okB := read(b, commas)
+		if !okA || !okB {
 			continue
 		}
 		if listA, listB = expandAll(listA), expandAll(listB); len(listA) == 1 && len(listB) == 1 {
@@ -34,9 +34,11 @@ func Equal(a, b string) (what string, equal bool) {
 	return "", false
 }
 
-var letterRun = regexp.MustCompile(`\pL{3,}`)
-var wordy = regexp.MustCompile(`^[\pL\s.,;:!'-]+$`)
-var unwrapped = regexp.MustCompile(`^\\(?:text|textrm|textbf|textit|mathrm|mathbf|mbox)\{([^{}\\]*)\}$`)
+var (
+	letterRun = regexp.MustCompile(`\pL{3,}`)
+	wordy     = regexp.MustCompile(`^[\pL\s.,;:!'-]+$`)
+	unwrapped = regexp.MustCompile(`^\\(?:text|textrm|textbf|textit|mathrm|mathbf|mbox)\{([^{}\\]*)\}$`)
+)
 
 // wordsOf gives the words of an answer that consists of words ("even", "Evelyn"), which are not products of letters.
 func wordsOf(s string) string {
@@ -71,12 +73,17 @@ func (n *node) expand(lower bool) *node {
 		out.args = append(out.args, a.expand(lower))
 	}
 	if n.kind == sign {
-		out.kind, out.name = sum, ""
-		if lower == (n.name == "pm") {
+		out.kind, out.name = function, "+"
+		if lower == (n.name == `\pm`) {
 			out.args[1] = times(whole(-1), out.args[1])
 		}
 	}
 	return out
+}
+
+func sameNode(x, y *node) bool {
+	_, equal := equalNodes(x, y)
+	return equal
 }
 
 func equalUnordered(a, b []*node) bool {
@@ -85,7 +92,7 @@ func equalUnordered(a, b []*node) bool {
 	}
 	left := slices.Clone(b)
 	for _, x := range a {
-		i := slices.IndexFunc(left, func(y *node) bool { _, equal := equalNodes(x, y); return equal })
+		i := slices.IndexFunc(left, func(y *node) bool { return sameNode(x, y) })
 		if i < 0 {
 			return false
 		}
@@ -94,42 +101,30 @@ func equalUnordered(a, b []*node) bool {
 	return true
 }
 
-func equalOrdered(a, b []*node) bool {
-	return slices.EqualFunc(a, b, func(x, y *node) bool { _, equal := equalNodes(x, y); return equal })
-}
+func equalOrdered(a, b []*node) bool { return slices.EqualFunc(a, b, sameNode) }
 
 func (n *node) scalar() bool {
-	switch n.kind {
-	case number, symbol:
-		return true
-	case sum, product, power, function:
-		return !slices.ContainsFunc(n.args, func(a *node) bool { return !a.scalar() })
-	}
-	return false
+	return n.kind == number || n.kind == symbol || n.kind == function && allScalar(n.args)
+}
+
+func allScalar(list []*node) bool {
+	return !slices.ContainsFunc(list, func(n *node) bool { return !n.scalar() })
 }
 
 func equalNodes(a, b *node) (what string, equal bool) {
-	if a.kind == measure || b.kind == measure { // a unit may be left out
-		value := func(n *node) (*node, string) {
-			if n.kind == measure {
-				return n.args[0], n.name
-			}
-			return n, ""
-		}
-		x, unitX := value(a)
-		y, unitY := value(b)
+	switch {
+	case a.kind == measure || b.kind == measure: // a unit may be left out
+		x, unitX := a.measured()
+		y, unitY := b.measured()
 		if unitX != "" && unitY != "" && unitX != unitY {
 			return "", false
 		}
 		return equalNodes(x, y)
-	}
-	if a.kind == relation || b.kind == relation {
+	case a.kind == relation || b.kind == relation:
 		return equalRelations(a, b)
-	}
-	if a.scalar() && b.scalar() {
+	case a.scalar() && b.scalar():
 		return equalScalars(a, b)
-	}
-	if a.kind != b.kind || a.name != b.name {
+	case a.kind != b.kind || a.name != b.name:
 		return "", false
 	}
 	switch a.kind {
@@ -139,15 +134,21 @@ func equalNodes(a, b *node) (what string, equal bool) {
 		return "tuple", equalOrdered(a.args, b.args)
 	case matrix:
 		return "matrix", equalOrdered(a.args, b.args)
-	case set:
-		return "set", equalUnordered(a.args, b.args)
-	case union:
-		if a.name == "setminus" {
+	case set, union:
+		if a.name == `\setminus` {
 			return "set", equalOrdered(a.args, b.args)
 		}
 		return "set", equalUnordered(a.args, b.args)
 	}
 	return "expression", a.key() == b.key()
+}
+
+// measured is a value and its unit, "" where there is none.
+func (n *node) measured() (value *node, unit string) {
+	if n.kind == measure {
+		return n.args[0], n.name
+	}
+	return n, ""
 }
 
 // Relative differences below which two values count as one: rounding leaves 1e-15 or so, a coincidence of two different
@@ -162,9 +163,8 @@ const (
 var maxDenominator = big.NewInt(1_000_000)
 
 func equalScalars(a, b *node) (string, bool) {
-	x, rationalX := a.exact()
-	y, rationalY := b.exact()
-	if rationalX && rationalY {
+	x, y := a.exact(), b.exact()
+	if x != nil && y != nil {
 		return "number", x.Cmp(y) == 0
 	}
 	if a.key() == b.key() {
@@ -182,16 +182,12 @@ func equalScalars(a, b *node) (string, bool) {
 	}
 	for _, p := range all {
 		u, v := a.at(p), b.at(p)
-		if !finite(u) || !finite(v) {
-			if finite(u) != finite(v) {
-				return "", false
-			}
-			continue
-		}
-		if cmplx.Abs(u-v) > limit*max(cmplx.Abs(u), cmplx.Abs(v)) {
+		switch {
+		case finite(u) != finite(v), cmplx.Abs(u-v) > limit*max(cmplx.Abs(u), cmplx.Abs(v)):
 			return "", false
+		case finite(u):
+			compared++
 		}
-		compared++
 	}
 	return "expression", compared > len(all)/3
 }
@@ -201,40 +197,36 @@ func finite(x complex128) bool {
 }
 
 // variable is the left side of "y = …" and "f(x) = …", which an answer may leave out.
-func variable(n *node) bool {
-	if n.kind == product && len(n.args) == 2 {
-		return n.args[0].kind == symbol && n.args[1].kind == symbol
-	}
-	return n.kind == symbol
+func (n *node) variable() bool {
+	return n.kind == symbol ||
+		n.kind == function && n.name == "*" && n.args[0].kind == symbol && n.args[1].kind == symbol
 }
 
-func equalRelations(a, b *node) (string, bool) {
+func equalRelations(a, b *node) (what string, equal bool) {
 	if a.kind != relation {
 		a, b = b, a
 	}
 	if b.kind != relation { // "x = 5" and "5", "x \in [0, 1]" and "[0, 1]"
-		if (a.name == "=" || a.name == "in") && variable(a.args[0]) {
-			return equalNodes(a.args[1], b)
+		if a.name != "=" && a.name != `\in` || !a.args[0].variable() {
+			return "", false
 		}
-		return "", false
+		return equalNodes(a.args[1], b)
 	}
-	x, y := upward(a), upward(b)
-	if x.name != y.name {
+	x, y := a.upward(), b.upward()
+	switch {
+	case x.name != y.name:
 		return "", false
-	}
-	if equalOrdered(x.args, y.args) || x.name == "=" && equalOrdered(x.args, []*node{y.args[1], y.args[0]}) {
+	case equalOrdered(x.args, y.args) || x.name == "=" && equalOrdered(x.args, []*node{y.args[1], y.args[0]}):
 		return "relation", true
-	}
-	if len(x.args) != 2 || x.name == "in" || x.name == ":" ||
-		slices.ContainsFunc(slices.Concat(x.args, y.args), func(n *node) bool { return !n.scalar() }) {
+	case len(x.args) != 2 || x.name == `\in` || x.name == ":" || !allScalar(x.args) || !allScalar(y.args):
 		return "", false
 	}
-	return "relation", proportional(difference(x), difference(y), x.name == "<" || x.name == "leq")
+	return "relation", proportional(x.difference(), y.difference(), x.name == "<" || x.name == `\leq`)
 }
 
 // upward writes a > b as b < a.
-func upward(n *node) *node {
-	flipped := map[string]string{">": "<", "geq": "leq"}
+func (n *node) upward() *node {
+	flipped := map[string]string{">": "<", `\geq`: `\leq`}
 	operators := strings.Fields(n.name)
 	for i, o := range operators {
 		to, downward := flipped[o]
@@ -249,9 +241,7 @@ func upward(n *node) *node {
 	return &node{kind: relation, name: strings.Join(operators, " "), args: args}
 }
 
-func difference(n *node) *node {
-	return &node{kind: sum, args: []*node{n.args[0], times(whole(-1), n.args[1])}}
-}
+func (n *node) difference() *node { return call("+", n.args[0], times(whole(-1), n.args[1])) }
 
 // proportional says whether one expression is a constant multiple of the other, a positive one where that matters.
 func proportional(f, g *node, positive bool) bool {
@@ -263,14 +253,11 @@ func proportional(f, g *node, positive bool) bool {
 	compared := 0
 	for _, p := range all {
 		u, v := f.at(p), g.at(p)
-		if !finite(u) || !finite(v) {
+		if !finite(u) || !finite(v) || u == 0 && v == 0 {
 			continue
 		}
 		if u == 0 || v == 0 {
-			if u != v {
-				return false
-			}
-			continue
+			return false
 		}
 		r := u / v
 		if compared == 0 {

@@ -1,9 +1,8 @@
 package algebra
 
 import (
-	"errors"
+	"cmp"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,8 +15,8 @@ const (
 	tokenEnd     tokenKind = iota
 	tokenNumber            // digits, at most one dot, no separators of thousands
 	tokenLetter            // one letter
-	tokenCommand           // a name: \frac is "frac", written-out sin is "sin"
-	tokenMark              // one character, or one of the names in marks
+	tokenCommand           // a name behind a backslash; written-out sin is \sin
+	tokenMark              // one character, \{, \} or \\
 	tokenText              // the content of \text{…}
 )
 
@@ -32,34 +31,34 @@ const (
 	maxDepth  = 40
 )
 
-var errUnreadable = errors.New("not an expression that can be compared")
+// unreadable is what the reading of an answer panics with that is no expression; readable recovers from it.
+type unreadable struct{}
 
-// ignored commands have no meaning for equality.
-var ignored = names(`left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits quad qquad , ; : ! dots $ % ~`)
-
-// textual commands have words as their argument.
-var textual = names(`text textrm textbf textit textnormal mathrm mathbf mathit mathsf mbox hbox operatorname rm`)
-
-// synonyms of commands.
-var synonyms = map[string]string{
-	"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "ge": "geq",
-	"ne":       "neq",
-	"leqslant": "leq", "geqslant": "geq", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}", "colon": ":", "ast": "*",
-	"lvert": "|",
-	"rvert": "|", "vert": "|", "varnothing": "emptyset", "land": "text and", "lor": "text or", "arcsin": "asin",
-	"arccos": "acos",
-	"arctan": "atan", "lbrack": "[", "rbrack": "]", "bmod": "mod", "Re": "unknown", "Im": "unknown",
+func require(ok bool) {
+	if !ok {
+		panic(unreadable{})
+	}
 }
 
-// characters that stand for commands.
-var characters = map[rune]string{
-	'π': "pi", '∞': "infty", '×': "times", '·': "cdot", '⋅': "cdot", '÷': "div", '≤': "leq", '≥': "geq", '≠': "neq",
-	'∪': "cup", '∩': "cap",
-	'∈': "in", '±': "pm", '∓': "mp", '∅': "emptyset", '√': "sqrt",
+// readable is to be deferred: it turns a panic of require into false.
+func readable(ok *bool) {
+	switch p := recover(); p {
+	case nil:
+	case unreadable{}:
+		*ok = false
+	default:
+		panic(p)
+	}
 }
 
-// written are the names that count as commands without their backslash.
-var written = names(`sin cos tan cot sec csc log ln exp sqrt pi infty`)
+var (
+	// ignored commands have no meaning for equality.
+	ignored = names(`left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits quad qquad circ , ; : ! dots $ % ~`)
+	// textual commands have words as their argument.
+	textual = names(`text textrm textbf textit textnormal mathrm mathbf mathit mathsf mbox hbox operatorname rm`)
+	// written are the names that count as commands without their backslash.
+	written = names(`sin cos tan cot sec csc log ln exp sqrt pi infty`)
+)
 
 func names(list string) map[string]bool {
 	set := map[string]bool{}
@@ -67,6 +66,21 @@ func names(list string) map[string]bool {
 		set[name] = true
 	}
 	return set
+}
+
+// synonyms of commands.
+var synonyms = map[string]string{
+	"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "ge": "geq",
+	"ne": "neq", "leqslant": "leq", "geqslant": "geq", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}",
+	"colon": ":", "ast": "*", "lvert": "|", "rvert": "|", "vert": "|", "varnothing": "emptyset", "land": "text and",
+	"lor": "text or", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "lbrack": "[", "rbrack": "]",
+	"bmod": "mod", "Re": "unknown", "Im": "unknown",
+}
+
+// characters that stand for commands.
+var characters = map[rune]string{
+	'π': "pi", '∞': "infty", '×': "times", '·': "cdot", '⋅': "cdot", '÷': "div", '≤': "leq", '≥': "geq", '≠': "neq",
+	'∪': "cup", '∩': "cap", '∈': "in", '±': "pm", '∓': "mp", '∅': "emptyset", '√': "sqrt",
 }
 
 // wrappers around a whole answer.
@@ -87,74 +101,62 @@ func Trim(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// thousands matches a number with separators at the start of a text.
-var thousands = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,|,)[0-9]{3})+`)
+var (
+	degrees = regexp.MustCompile(`\^\s*(?:\{\s*\\+circ\s*\}|\\+circ([^a-zA-Z]|$))`)
+	// thousands matches a number with separators, separated one whose separators cannot be those of a list.
+	thousands = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,|,)[0-9]{3})+`)
+	separated = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,)[0-9]{3})+`)
+	decimals  = regexp.MustCompile(`^\.[0-9]+`)
+	// A point may be followed by the bar over a period.
+	plainNumber = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)`)
+	periodic    = regexp.MustCompile(`^[0-9]+\.\s*\\overline\s*\{`)
+	unseparated = strings.NewReplacer(",", "", `\`, "", "!", "", "{", "", "}", "")
+	matrices    = regexp.MustCompile(`^ *\{([pbv]?matrix)\}`)
+)
 
-// separated matches one with separators that cannot be those of a list.
-var separated = regexp.MustCompile(`^[0-9]{1,3}(?:(?:,\\!|\{,\}|\\,)[0-9]{3})+`)
-
-// A point may be followed by the bar over a period.
-var plainNumber = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)`)
-
-var periodic = regexp.MustCompile(`^[0-9]+\.\s*\\overline\s*\{`)
-
-// lex splits an answer. commas says that 1,000 outside of brackets is one number and not a list of two.
-func lex(s string, commas bool) ([]token, error) {
-	l := lexer{rest: s, commas: commas}
-	for l.rest != "" {
-		if len(l.tokens) > maxTokens {
-			return nil, errUnreadable
-		}
-		if err := l.next(); err != nil {
-			return nil, err
-		}
-	}
-	return l.tokens, nil
-}
-
+// lexer splits an answer.
 type lexer struct {
 	rest   string
-	commas bool
-	depth  int // of brackets, in which a comma always separates
-	matrix int // of environments, in which \\ ends a row
+	commas bool // 1,000 outside of brackets is one number and not a list of two
+	depth  int  // of brackets, in which a comma always separates
+	matrix int  // of environments, in which \\ ends a row
 	tokens []token
+}
+
+func lex(s string, commas bool) []token {
+	l := lexer{rest: degrees.ReplaceAllString(s, " $1"), commas: commas}
+	for l.rest != "" {
+		require(len(l.tokens) <= maxTokens)
+		l.next()
+	}
+	return l.tokens
 }
 
 func (l *lexer) add(kind tokenKind, text string) { l.tokens = append(l.tokens, token{kind, text}) }
 
-func (l *lexer) next() error {
+func (l *lexer) next() {
 	if number := l.number(); number != "" {
 		l.rest = l.rest[len(number):]
-		l.add(tokenNumber, strings.Map(func(r rune) rune {
-			if r == '.' || r >= '0' && r <= '9' {
-				return r
-			}
-			return -1
-		}, number))
-		return nil
+		l.add(tokenNumber, unseparated.Replace(number))
+		return
 	}
 	r, n := utf8.DecodeRuneInString(l.rest)
+	run := l.rest[:len(l.rest)-len(strings.TrimLeftFunc(l.rest, unicode.IsLetter))]
+	name, named := characters[r]
 	switch {
 	case r == '\\':
-		return l.command()
-	case unicode.IsSpace(r) || r == '~' || r == '$' || r == '%' || r == '°':
-		l.rest = l.rest[n:]
+		l.command(l.rest[1:])
+		return
+	case unicode.IsSpace(r) || strings.ContainsRune("~$%°", r):
+	case named:
+		l.named(name)
+	case written[run]:
+		n = len(run)
+		l.named(run)
 	case unicode.IsLetter(r):
-		if name, is := characters[r]; is {
-			l.rest = l.rest[n:]
-			l.named(name)
-			return nil
-		}
-		run := l.rest[:runLength(l.rest)]
-		if written[run] {
-			l.rest = l.rest[len(run):]
-			l.named(run)
-			return nil
-		}
-		l.rest = l.rest[n:]
 		l.add(tokenLetter, string(r))
-	case strings.ContainsRune("+-*/^_=<>!|()[]{},;:&'", r):
-		l.rest = l.rest[n:]
+	default:
+		require(strings.ContainsRune("+-*/^_=<>!|()[]{},;:&'", r))
 		switch r {
 		case '(', '[':
 			l.depth++
@@ -162,15 +164,8 @@ func (l *lexer) next() error {
 			l.depth--
 		}
 		l.add(tokenMark, string(r))
-	default:
-		name, is := characters[r]
-		if !is {
-			return errUnreadable
-		}
-		l.rest = l.rest[n:]
-		l.named(name)
 	}
-	return nil
+	l.rest = l.rest[n:]
 }
 
 // maxNumeral is the longest numeral with what follows it, in bytes; a longer one is taken for two, which no
@@ -184,22 +179,16 @@ func (l *lexer) number() string {
 	if rest[0] != '.' && (rest[0] < '0' || rest[0] > '9') {
 		return ""
 	}
-	for _, form := range []*regexp.Regexp{thousands, separated} {
-		if form == thousands && (!l.commas || l.depth > 0) {
-			continue
-		}
+	forms := []*regexp.Regexp{thousands, separated}
+	if !l.commas || l.depth > 0 {
+		forms = forms[1:]
+	}
+	for _, form := range forms {
 		whole := form.FindString(rest)
-		if whole == "" {
-			continue
-		}
 		after := rest[len(whole):]
-		if after != "" && after[0] >= '0' && after[0] <= '9' {
-			continue // 1,0000 is no numeral
+		if whole != "" && (after == "" || after[0] < '0' || after[0] > '9') { // 1,0000 is no numeral
+			return whole + decimals.FindString(after)
 		}
-		if decimals := plainNumber.FindString(after); strings.HasPrefix(decimals, ".") {
-			whole += decimals
-		}
-		return whole
 	}
 	number := plainNumber.FindString(rest)
 	if periodic.MatchString(rest) {
@@ -208,25 +197,15 @@ func (l *lexer) number() string {
 	return number
 }
 
-// runLength is the length of the letters at the start of a text.
-func runLength(s string) int {
-	if i := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) }); i >= 0 {
-		return i
-	}
-	return len(s)
-}
-
 // command reads what a backslash begins.
-func (l *lexer) command() error {
-	body := l.rest[1:]
+func (l *lexer) command(body string) {
 	if strings.HasPrefix(body, `\`) {
+		l.rest = body // a doubled backslash
 		if l.matrix > 0 {
 			l.rest = body[1:]
 			l.add(tokenMark, `\\`)
-			return nil
 		}
-		l.rest = body // a doubled backslash
-		return nil
+		return
 	}
 	n := 0
 	for n < len(body) && (body[n] >= 'a' && body[n] <= 'z' || body[n] >= 'A' && body[n] <= 'Z') {
@@ -235,48 +214,22 @@ func (l *lexer) command() error {
 	if n == 0 {
 		_, n = utf8.DecodeRuneInString(body)
 	}
-	name := body[:n]
 	l.rest = body[n:]
-	if synonym, is := synonyms[name]; is {
-		name = synonym
-	}
-	switch {
-	case name == "" || strings.TrimSpace(name) == "" || ignored[name]:
-	case name == "circ": // degrees
-		if k := len(l.tokens); k > 0 && l.tokens[k-1] == (token{tokenMark, "^"}) {
-			l.tokens = l.tokens[:k-1]
-		} else if k > 1 && l.tokens[k-1] == (token{tokenMark, "{"}) && l.tokens[k-2] == (token{tokenMark, "^"}) {
-			closing := strings.Index(l.rest, "}")
-			if closing < 0 || strings.TrimSpace(l.rest[:closing]) != "" {
-				return errUnreadable
-			}
-			l.tokens, l.rest = l.tokens[:k-2], l.rest[closing+1:]
-		}
+	switch name := cmp.Or(synonyms[body[:n]], body[:n]); {
+	case strings.TrimSpace(name) == "" || ignored[name]:
 	case textual[name]:
-		return l.words()
+		l.words()
 	case name == "begin" || name == "end":
-		rest := strings.TrimLeft(l.rest, " ")
-		closing := strings.Index(rest, "}")
-		if !strings.HasPrefix(rest, "{") || closing < 0 {
-			return errUnreadable
-		}
-		kind := rest[1:closing]
-		l.rest = rest[closing+1:]
-		if !slices.Contains([]string{"pmatrix", "bmatrix", "matrix", "vmatrix"}, kind) {
-			return errUnreadable
-		}
-		if name == "begin" {
-			l.matrix++
-		} else {
-			l.matrix--
-		}
-		l.add(tokenCommand, name+" "+kind)
+		match := matrices.FindStringSubmatch(l.rest)
+		require(match != nil)
+		l.rest = l.rest[len(match[0]):]
+		l.matrix += map[string]int{"begin": 1, "end": -1}[name]
+		l.add(tokenCommand, `\`+name+" "+match[1])
 	case name == "{" || name == "}":
 		l.add(tokenMark, `\`+name)
 	default:
 		l.named(name)
 	}
-	return nil
 }
 
 // named adds a command, or the mark that it is a name of.
@@ -286,16 +239,14 @@ func (l *lexer) named(name string) {
 	} else if len(name) == 1 && strings.Contains("<>:*|[]", name) {
 		l.add(tokenMark, name)
 	} else {
-		l.add(tokenCommand, name)
+		l.add(tokenCommand, `\`+name)
 	}
 }
 
 // words reads the argument of \text.
-func (l *lexer) words() error {
+func (l *lexer) words() {
 	rest := strings.TrimLeft(l.rest, " ")
-	if !strings.HasPrefix(rest, "{") {
-		return errUnreadable
-	}
+	require(strings.HasPrefix(rest, "{"))
 	depth := 0
 	for i, r := range rest {
 		switch r {
@@ -309,8 +260,8 @@ func (l *lexer) words() error {
 			if content := strings.TrimSpace(rest[1:i]); content != "" {
 				l.add(tokenText, content)
 			}
-			return nil
+			return
 		}
 	}
-	return errUnreadable
+	require(false)
 }

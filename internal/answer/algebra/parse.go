@@ -12,11 +12,8 @@ type nodeKind int
 const (
 	number   nodeKind = iota // value
 	symbol                   // name
-	sum                      // args
-	product                  // args
-	power                    // args: base, exponent
-	function                 // name, args
-	sign                     // name pm or mp, args: left, right
+	function                 // name: one of operations, or another; args
+	sign                     // name: \pm or \mp; args: left, right
 	tuple                    // name: its brackets
 	set
 	matrix   // name; args: rows, each a tuple
@@ -33,6 +30,49 @@ type node struct {
 	args  []*node
 }
 
+func call(name string, args ...*node) *node { return &node{kind: function, name: name, args: args} }
+
+func whole(n int64) *node { return &node{kind: number, value: big.NewRat(n, 1)} }
+
+func times(a, b *node) *node {
+	if a.kind == number && b.kind == number {
+		return &node{kind: number, value: new(big.Rat).Mul(a.value, b.value)}
+	}
+	return call("*", a, b)
+}
+
+func literal(text string) *node {
+	value, ok := new(big.Rat).SetString(text)
+	require(ok && len(text) <= 200)
+	return &node{kind: number, value: value}
+}
+
+func (n *node) wholeNumber() bool { return n.kind == number && n.value.IsInt() && n.value.Sign() >= 0 }
+
+// properFraction recognises \frac{1}{2} of whole numbers.
+func (n *node) properFraction() bool {
+	return n.kind == function && n.name == "frac" && n.args[0].wholeNumber() && n.args[1].wholeNumber() &&
+		n.args[0].value.Cmp(n.args[1].value) < 0
+}
+
+// key writes a node so that equal texts mean equal trees; the order of summands and factors does not matter.
+func (n *node) key() string {
+	var parts []string
+	for _, a := range n.args {
+		parts = append(parts, a.key())
+	}
+	switch {
+	case n.kind == number:
+		return n.value.RatString()
+	case n.kind == symbol:
+		return n.name
+	case n.kind == set, n.kind == function && (n.name == "+" || n.name == "*"):
+		slices.Sort(parts)
+	}
+	kinds := [...]string{sign: "sign", tuple: "tuple", set: "set", measure: "unit", words: "words"}
+	return kinds[n.kind] + n.name + "(" + strings.Join(parts, ",") + ")"
+}
+
 // reader parses tokens by recursive descent.
 type reader struct {
 	tokens []token
@@ -41,22 +81,17 @@ type reader struct {
 }
 
 // read parses an answer into the elements of a list, as a rule one.
-func read(s string, commas bool) ([]*node, error) {
-	tokens, err := lex(s, commas)
-	if err != nil {
-		return nil, err
-	}
+func read(s string, commas bool) (list []*node, ok bool) {
+	defer readable(&ok)
+	tokens := lex(s, commas)
 	if len(tokens) == 1 && tokens[0].kind == tokenText { // \text{(C)}
 		if inner := Trim(tokens[0].text); inner != s {
 			return read(inner, commas)
 		}
 	}
 	r := &reader{tokens: tokens}
-	list, err := r.list()
-	if err == nil && r.peek().kind != tokenEnd {
-		err = errUnreadable
-	}
-	return list, err
+	list = r.list()
+	return list, r.peek().kind == tokenEnd
 }
 
 func (r *reader) peek() token {
@@ -66,240 +101,182 @@ func (r *reader) peek() token {
 	return token{}
 }
 
-// mark takes the next token when it is one of the given marks.
-func (r *reader) mark(options ...string) (string, bool) {
-	return r.take(tokenMark, options)
-}
-
-func (r *reader) commandOf(options ...string) (string, bool) {
-	return r.take(tokenCommand, options)
-}
-
-func (r *reader) take(kind tokenKind, options []string) (string, bool) {
-	if t := r.peek(); t.kind == kind && slices.Contains(options, t.text) {
-		r.at++
-		return t.text, true
+// take takes the next token when it is one of the given marks and commands; "" = it is none of them.
+func (r *reader) take(options ...string) string {
+	t := r.peek()
+	if (t.kind != tokenMark && t.kind != tokenCommand) || !slices.Contains(options, t.text) {
+		return ""
 	}
-	return "", false
+	r.at++
+	return t.text
 }
 
-// list is elements separated by commas, semicolons, "and" or "or".
-func (r *reader) list() ([]*node, error) {
-	var list []*node
+// expect takes a token that must be one of the options.
+func (r *reader) expect(options ...string) string {
+	taken := r.take(options...)
+	require(taken != "")
+	return taken
+}
+
+// nest bounds how deep readers call each other; what it returns is to be deferred.
+func (r *reader) nest() (leave func()) {
+	r.depth++
+	require(r.depth <= maxDepth)
+	return func() { r.depth-- }
+}
+
+// conjunction says whether the next token is an "and" or "or" between elements of a list.
+func (r *reader) conjunction() bool {
+	t := r.peek()
+	return t.kind == tokenText && slices.Contains([]string{"and", "or", ", and", ", or"}, t.text)
+}
+
+// list is elements separated by commas, semicolons, "and" or "or", of which several may follow each other.
+func (r *reader) list() []*node {
+	list := []*node{r.relation()}
 	for {
-		element, err := r.relation()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, element)
-		separated := false
-		for { // a comma and an "and" are one separator
-			if _, is := r.mark(",", ";"); is {
-				separated = true
-			} else if _, is := r.take(tokenText, []string{"and", "or", ", and", ", or"}); is {
-				separated = true
-			} else {
-				break
+		before := r.at
+		for r.take(",", ";") != "" || r.conjunction() {
+			if r.conjunction() {
+				r.at++
 			}
 		}
-		if !separated {
-			return list, nil
+		if r.at == before {
+			return list
 		}
+		list = append(list, r.relation())
 	}
 }
 
-var relations = []string{"=", "<", ">", ":"}
-var namedRelations = []string{"leq", "geq", "neq", "in"}
-
-func (r *reader) relation() (*node, error) {
-	first, err := r.union()
-	if err != nil {
-		return nil, err
-	}
-	sides, operators := []*node{first}, []string{}
+func (r *reader) relation() *node {
+	sides, operators := []*node{r.union()}, []string(nil)
 	for {
-		operator, is := r.mark(relations...)
-		if !is {
-			operator, is = r.commandOf(namedRelations...)
-		}
-		if !is {
+		operator := r.take("=", "<", ">", ":", `\leq`, `\geq`, `\neq`, `\in`)
+		if operator == "" {
 			break
 		}
-		side, err := r.union()
-		if err != nil {
-			return nil, err
-		}
-		sides, operators = append(sides, side), append(operators, operator)
+		sides, operators = append(sides, r.union()), append(operators, operator)
 	}
-	if len(operators) == 0 {
-		return first, nil
+	if operators == nil {
+		return sides[0]
 	}
-	return &node{kind: relation, name: strings.Join(operators, " "), args: sides}, nil
+	return &node{kind: relation, name: strings.Join(operators, " "), args: sides}
 }
 
-func (r *reader) union() (*node, error) {
-	first, err := r.measured()
-	if err != nil {
-		return nil, err
+func (r *reader) union() *node {
+	u := &node{kind: union, args: []*node{r.measured()}}
+	u.name = r.take(`\cup`, `\cap`, `\setminus`)
+	if u.name == "" {
+		return u.args[0]
 	}
-	operator, is := r.commandOf("cup", "cap", "setminus")
-	if !is {
-		return first, nil
+	for more := u.name; more != ""; more = r.take(u.name) {
+		u.args = append(u.args, r.measured())
 	}
-	u := &node{kind: union, name: operator, args: []*node{first}}
-	for {
-		next, err := r.measured()
-		if err != nil {
-			return nil, err
-		}
-		u.args = append(u.args, next)
-		if _, more := r.commandOf(operator); !more {
-			return u, nil
-		}
-	}
+	return u
 }
 
 // measured is an expression that may be followed by its unit.
-func (r *reader) measured() (*node, error) {
-	value, err := r.sum()
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) measured() *node {
+	value := r.sum()
 	var unit []string
-	for r.peek().kind == tokenText && !slices.Contains([]string{"and", "or", ", and", ", or"}, r.peek().text) {
+	for r.peek().kind == tokenText && !r.conjunction() {
 		unit = append(unit, strings.ToLower(r.peek().text))
 		r.at++
-		if _, is := r.mark("^"); is {
-			exponent, err := r.group()
-			if err != nil {
-				return nil, err
-			}
-			unit = append(unit, "^"+exponent.key())
+		if r.take("^") != "" {
+			unit = append(unit, "^"+r.group().key())
 		}
 	}
 	if unit == nil {
-		return value, nil
+		return value
 	}
-	if value.kind == words {
-		return nil, errUnreadable
-	}
-	return &node{kind: measure, name: strings.Join(unit, " "), args: []*node{value}}, nil
+	require(value.kind != words)
+	return &node{kind: measure, name: strings.Join(unit, " "), args: []*node{value}}
 }
 
-func (r *reader) sum() (*node, error) {
-	if r.depth++; r.depth > maxDepth {
-		return nil, errUnreadable
-	}
-	defer func() { r.depth-- }()
-	if r.peek().kind == tokenText {
-		t := r.peek().text
+func (r *reader) sum() *node {
+	defer r.nest()()
+	if t := r.peek(); t.kind == tokenText {
 		r.at++
-		return &node{kind: words, name: fold(t)}, nil
+		return &node{kind: words, name: fold(t.text)}
 	}
 	var total *node
-	join := func(operator string, term *node) {
+	for {
+		operator := r.take("+", "-", `\pm`, `\mp`)
+		if operator == "" && total != nil {
+			return total
+		}
+		term := r.product()
+		if operator == "-" {
+			term = times(whole(-1), term)
+		}
 		switch {
-		case operator == "pm" || operator == "mp":
+		case operator == `\pm` || operator == `\mp`:
 			if total == nil {
 				total = whole(0)
 			}
 			total = &node{kind: sign, name: operator, args: []*node{total, term}}
-			return
-		case operator == "-":
-			term = times(whole(-1), term)
-		}
-		if total == nil {
+		case total == nil:
 			total = term
-		} else {
-			total = &node{kind: sum, args: []*node{total, term}}
+		default:
+			total = call("+", total, term)
 		}
-	}
-	for {
-		operator, is := r.mark("+", "-")
-		if !is {
-			operator, is = r.commandOf("pm", "mp")
-		}
-		if !is && total != nil {
-			return total, nil
-		}
-		term, err := r.product()
-		if err != nil {
-			return nil, err
-		}
-		join(operator, term)
 	}
 }
 
-// product is factors, with or without a sign between them. A whole number before a proper fraction of whole numbers
-// is a mixed number.
-func (r *reader) product() (*node, error) {
-	var result *node
+// product is factors, with or without an operator between them. A whole number before a proper fraction of whole
+// numbers is a mixed number.
+func (r *reader) product() *node {
+	operators := []string{"*", "/", `\cdot`, `\times`, `\div`}
+	require(r.take(operators...) == "")
+	result := r.factor()
 	for {
-		operator, is := r.mark("*", "/")
-		if !is {
-			operator, is = r.commandOf("cdot", "times", "div")
-		}
-		if is && result == nil || !is && result != nil && !r.startsFactor() {
-			if result == nil {
-				return nil, errUnreadable
+		operator := r.take(operators...)
+		if operator != "" {
+			factor := r.signed(r.factor)
+			if operator == "/" || operator == `\div` {
+				factor = call("^", factor, whole(-1))
 			}
-			return result, nil
+			result = times(result, factor)
+			continue
 		}
-		before := r.at
-		var factor *node
-		var err error
-		if is {
-			factor, err = r.signed()
-		} else {
-			factor, err = r.factor()
+		if !r.startsFactor() {
+			return result
 		}
-		if err != nil {
-			return nil, err
-		}
+		first := r.peek()
+		factor := r.factor()
 		switch {
-		case result == nil:
-			result = factor
-		case operator == "/" || operator == "div":
-			result = times(result, &node{kind: power, args: []*node{factor, whole(-1)}})
-		case !is && wholeNumber(result) && properFraction(factor):
-			result = &node{kind: sum, args: []*node{result, factor}}
-		case !is && r.tokens[before].kind == tokenNumber:
-			fraction, mixed := r.mixed(result, factor)
-			if !mixed {
-				return nil, errUnreadable // two numerals side by side
-			}
-			result = fraction
+		case result.wholeNumber() && factor.properFraction():
+			result = call("+", result, factor)
+		case first.kind == tokenNumber:
+			result = r.mixed(result, factor)
 		default:
 			result = times(result, factor)
 		}
 	}
 }
 
-// mixed reads the rest of "1 1/2".
-func (r *reader) mixed(integer, numerator *node) (*node, bool) {
-	if !wholeNumber(integer) || !wholeNumber(numerator) {
-		return nil, false
-	}
-	if _, is := r.mark("/"); !is || r.peek().kind != tokenNumber {
-		return nil, false
-	}
-	denominator, err := r.factor()
-	if err != nil || !wholeNumber(denominator) || denominator.value.Sign() == 0 {
-		return nil, false
-	}
+// mixed reads the rest of "1 1/2"; other numerals side by side are no expression.
+func (r *reader) mixed(integer, numerator *node) *node {
+	r.expect("/")
+	require(integer.wholeNumber() && numerator.wholeNumber() && r.peek().kind == tokenNumber)
+	denominator := r.factor()
+	require(denominator.wholeNumber() && denominator.value.Sign() != 0)
 	part := new(big.Rat).Quo(numerator.value, denominator.value)
-	return &node{kind: number, value: part.Add(part, integer.value)}, true
+	return &node{kind: number, value: part.Add(part, integer.value)}
 }
 
-// signed is a factor after an operator: 2 \cdot -3.
-func (r *reader) signed() (*node, error) {
-	operator, is := r.mark("+", "-")
-	factor, err := r.factor()
-	if is && operator == "-" && err == nil {
-		factor = times(whole(-1), factor)
+// signed is what may have a sign where no sum begins: 2 \cdot -3, x^-1.
+func (r *reader) signed(read func() *node) *node {
+	operator := r.take("+", "-")
+	n := read()
+	if operator == "-" {
+		n = times(whole(-1), n)
 	}
-	return factor, err
+	return n
 }
+
+// separators are the commands that end a product.
+var separators = names(`\pm \mp \cup \cap \setminus \leq \geq \neq \in \rfloor \rceil`)
 
 func (r *reader) startsFactor() bool {
 	switch t := r.peek(); t.kind {
@@ -308,90 +285,43 @@ func (r *reader) startsFactor() bool {
 	case tokenMark:
 		return slices.Contains([]string{"(", "[", "{", `\{`}, t.text)
 	case tokenCommand:
-		return !slices.Contains([]string{"pm", "mp", "cup", "cap", "setminus", "leq", "geq", "neq", "in", "rfloor",
-			"rceil"}, t.text) &&
-			!strings.HasPrefix(t.text, "end ")
+		return !separators[t.text] && !strings.HasPrefix(t.text, `\end `)
 	}
 	return false
 }
 
 // factor is an atom with its subscript, factorials and power.
-func (r *reader) factor() (*node, error) {
-	base, err := r.atom()
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) factor() *node {
+	base := r.atom()
 	for {
-		switch _, is := r.mark("!"); {
-		case is:
-			base = &node{kind: function, name: "factorial", args: []*node{base}}
-			continue
-		}
-		if _, is := r.mark("_"); is {
-			index, err := r.group()
-			if err != nil || base.kind != symbol && base.kind != number {
-				return nil, errUnreadable
+		switch r.take("!", "_", "'", "^") {
+		case "!":
+			base = call("factorial", base)
+		case "_":
+			require(base.kind == symbol || base.kind == number)
+			base = &node{kind: symbol, name: base.key() + "_" + r.group().key()}
+		case "'":
+			if base.kind == symbol {
+				base = &node{kind: symbol, name: base.name + "'"}
 			}
-			base = &node{kind: symbol, name: base.key() + "_" + index.key()}
-			continue
+		case "^":
+			return call("^", base, r.group())
+		default:
+			return base
 		}
-		if _, is := r.mark("'"); is && base.kind == symbol {
-			base = &node{kind: symbol, name: base.name + "'"}
-			continue
-		}
-		if _, is := r.mark("^"); is {
-			exponent, err := r.group()
-			if err != nil {
-				return nil, err
-			}
-			return &node{kind: power, args: []*node{base, exponent}}, nil
-		}
-		return base, nil
 	}
 }
 
 // group is {…}, one character of a numeral, or one atom: the argument of ^, _ and \frac.
-func (r *reader) group() (*node, error) {
-	t := r.peek()
-	if t.kind == tokenNumber && len(t.text) > 1 && t.text[0] != '.' && !strings.Contains(t.text, ".") {
+func (r *reader) group() *node {
+	if t := r.peek(); t.kind == tokenNumber && len(t.text) > 1 && !strings.Contains(t.text, ".") {
 		r.tokens[r.at].text = t.text[1:]
 		return literal(t.text[:1])
 	}
-	if operator, is := r.mark("+", "-"); is && r.peek().kind != tokenEnd { // x^-1
-		inner, err := r.group()
-		if operator == "-" && err == nil {
-			inner = times(whole(-1), inner)
-		}
-		return inner, err
+	if t := r.peek(); t.kind == tokenMark && (t.text == "+" || t.text == "-") {
+		return r.signed(r.group)
 	}
 	return r.atom()
-}
-
-func whole(n int64) *node { return &node{kind: number, value: big.NewRat(n, 1)} }
-
-func times(a, b *node) *node {
-	if a.kind == number && b.kind == number {
-		return &node{kind: number, value: new(big.Rat).Mul(a.value, b.value)}
-	}
-	return &node{kind: product, args: []*node{a, b}}
-}
-
-func literal(text string) (*node, error) {
-	value, ok := new(big.Rat).SetString(text)
-	if !ok || len(text) > 200 {
-		return nil, errUnreadable
-	}
-	return &node{kind: number, value: value}, nil
-}
-
-func wholeNumber(n *node) bool { return n.kind == number && n.value.IsInt() && n.value.Sign() >= 0 }
-
-// properFraction recognises \frac{1}{2} as frac builds it.
-func properFraction(n *node) bool {
-	if n.kind != function || n.name != "frac" {
-		return false
-	}
-	return wholeNumber(n.args[0]) && wholeNumber(n.args[1]) && n.args[0].value.Cmp(n.args[1].value) < 0
 }
 
 // fold makes words comparable.
