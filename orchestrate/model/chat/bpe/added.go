@@ -1,13 +1,12 @@
 package bpe
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
-
-// maxAddedToken bounds the length of an added token in bytes, and with it the work per byte of text.
-const maxAddedToken = 512
 
 // AddedToken is a token that is recognised in the text before the model sees it.
 type AddedToken struct {
@@ -20,74 +19,32 @@ type AddedToken struct {
 	Special    bool   `json:"special"`     // left out by Decode with skipSpecial
 }
 
-// matcher finds added tokens in a text: leftmost, then longest.
-type matcher struct {
-	root   trie
-	tokens []AddedToken
-	starts [256]bool
+// spelled is an added token as it is searched for.
+type spelled struct {
+	text string
+	AddedToken
 }
 
-type trie struct {
-	children map[byte]*trie
-	token    int // index + 1 into the matcher's tokens
-}
+// matcher finds added tokens in a text: leftmost, then longest. It holds them by their first byte, longest first.
+type matcher [256][]spelled
 
-// newMatcher searches tokens by the given spellings (their contents, perhaps normalized).
-func newMatcher(tokens []AddedToken, spellings []string) *matcher {
-	m := &matcher{tokens: tokens}
-	for i, s := range spellings {
-		if s == "" {
-			continue
-		}
-		m.starts[s[0]] = true
-		node := &m.root
-		for j := range len(s) {
-			child := node.children[s[j]]
-			if child == nil {
-				if node.children == nil {
-					node.children = map[byte]*trie{}
-				}
-				child = &trie{}
-				node.children[s[j]] = child
-			}
-			node = child
-		}
-		if node.token == 0 { // of equal spellings the first counts
-			node.token = i + 1
-		}
-	}
-	return m
-}
-
-// longest returns the longest token at the start of s: its index and length, or -1.
-func (m *matcher) longest(s string) (index, length int) {
-	index = -1
-	node := &m.root
-	for i := range len(s) {
-		if node = node.children[s[i]]; node == nil {
-			break
-		}
-		if node.token > 0 {
-			index, length = node.token-1, i+1
-		}
-	}
-	return index, length
+func (m *matcher) add(t AddedToken, text string) {
+	list := &m[text[0]]
+	*list = append(*list, spelled{text, t})
+	slices.SortStableFunc(*list, func(a, b spelled) int { return cmp.Compare(len(b.text), len(a.text)) })
 }
 
 // split cuts s at the tokens found: text is called for what lies between them, token for each one.
 func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
 	done := 0
 	for i := 0; i < len(s); {
-		if !m.starts[s[i]] {
+		k := slices.IndexFunc(m[s[i]], func(t spelled) bool { return strings.HasPrefix(s[i:], t.text) })
+		if k < 0 {
 			i++
 			continue
 		}
-		index, length := m.longest(s[i:])
-		if index < 0 {
-			i++
-			continue
-		}
-		t, start, end := m.tokens[index], i, i+length
+		t := m[s[i]][k]
+		start, end := i, i+len(t.text)
 		i = end
 		if t.SingleWord && (wordEnds(s[:start]) || wordStarts(s[end:])) {
 			continue
@@ -101,7 +58,7 @@ func (m *matcher) split(s string, text func(string), token func(AddedToken)) {
 		if done < start {
 			text(s[done:start])
 		}
-		token(t)
+		token(t.AddedToken)
 		done = end
 	}
 	if done < len(s) {
@@ -119,21 +76,26 @@ func wordEnds(s string) bool {
 	return n > 0 && isWord(r)
 }
 
-// recogniser holds the added tokens that one way of encoding looks for: first those spelled as they are, then, in the
-// normalized rest, the others.
-type recogniser struct{ plain, normalized *matcher }
+// recogniser holds the added tokens that one kind of text is searched for: first those spelled as they are, then, in
+// the normalized rest, the others.
+type recogniser struct {
+	plain, normalized matcher
+	forms             []form
+}
 
-func newRecogniser(tokens []AddedToken, forms []form) recogniser {
-	var plain, normalized []AddedToken
-	var plainText, normalizedText []string
+func newRecogniser(tokens []AddedToken, forms []form) *recogniser {
+	r := &recogniser{forms: forms}
 	for _, t := range tokens {
 		if t.Normalized {
-			normalized = append(normalized, t)
-			normalizedText = append(normalizedText, normalize(forms, t.Content))
+			r.normalized.add(t, normalize(forms, t.Content))
 		} else {
-			plain = append(plain, t)
-			plainText = append(plainText, t.Content)
+			r.plain.add(t, t.Content)
 		}
 	}
-	return recogniser{newMatcher(plain, plainText), newMatcher(normalized, normalizedText)}
+	return r
+}
+
+// split cuts s at the tokens found and normalizes what lies between them.
+func (r *recogniser) split(s string, text func(string), token func(AddedToken)) {
+	r.plain.split(s, func(rest string) { r.normalized.split(normalize(r.forms, rest), text, token) }, token)
 }

@@ -1,5 +1,10 @@
 package bpe
 
+import (
+	"cmp"
+	"container/heap"
+)
+
 // rule says that a pair of neighbouring tokens merges into id; lower ranks merge first.
 type rule struct{ rank, id int32 }
 
@@ -11,14 +16,25 @@ type symbol struct{ id, prev, next int32 }
 // candidate is a merge that was possible when it was pushed: stale ones are recognised when popped.
 type candidate struct{ rank, left, id int32 }
 
-func (c candidate) before(o candidate) bool {
-	return c.rank < o.rank || c.rank == o.rank && c.left < o.left
+// candidates are a heap, of which the first to merge is at the top.
+type candidates []candidate
+
+func (h candidates) Len() int      { return len(h) }
+func (h candidates) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h candidates) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(h[i].rank, h[j].rank), cmp.Compare(h[i].left, h[j].left)) < 0
+}
+func (h *candidates) Push(c any) { *h = append(*h, c.(candidate)) }
+func (h *candidates) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 // merger is the scratch space of one encoding.
 type merger struct {
 	symbols []symbol
-	heap    []candidate
+	heap    candidates
 }
 
 // merge applies rules to the tokens in order of rank, then of position, until none applies, and appends the result to
@@ -35,7 +51,7 @@ func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int
 		m.offer(rules, int32(i))
 	}
 	for len(m.heap) > 0 {
-		top := m.pop()
+		top := heap.Pop(&m.heap).(candidate)
 		left := &m.symbols[top.left]
 		if left.id < 0 || left.next < 0 {
 			continue
@@ -44,9 +60,7 @@ func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int
 		if r, ok := rules[pairKey(left.id, right.id)]; !ok || r.id != top.id {
 			continue
 		}
-		left.id = top.id
-		left.next = right.next
-		right.id = -1
+		left.id, left.next, right.id = top.id, right.next, -1
 		if left.next >= 0 {
 			m.symbols[left.next].prev = top.left
 			m.offer(rules, top.left)
@@ -67,41 +81,6 @@ func (m *merger) merge(tokens []int32, rules map[uint64]rule, out []int32) []int
 func (m *merger) offer(rules map[uint64]rule, left int32) {
 	s := m.symbols[left]
 	if r, ok := rules[pairKey(s.id, m.symbols[s.next].id)]; ok {
-		m.push(candidate{r.rank, left, r.id})
+		heap.Push(&m.heap, candidate{r.rank, left, r.id})
 	}
-}
-
-func (m *merger) push(c candidate) {
-	h := append(m.heap, c)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !c.before(h[parent]) {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = c
-	m.heap = h
-}
-
-func (m *merger) pop() candidate {
-	h := m.heap
-	top, last := h[0], h[len(h)-1]
-	h = h[:len(h)-1]
-	for i := 0; len(h) > 0; {
-		child := 2*i + 1
-		if child+1 < len(h) && h[child+1].before(h[child]) {
-			child++
-		}
-		if child >= len(h) || !h[child].before(last) {
-			h[i] = last
-			break
-		}
-		h[i] = h[child]
-		i = child
-	}
-	m.heap = h
-	return top
 }

@@ -1,121 +1,131 @@
 package bpe
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 )
 
 const (
-	maxTokens     = 1 << 22 // ids a vocabulary may use: bounds the tables a hostile file can ask for
+	maxTokens     = 1 << 22 // ids a vocabulary may use: bounds the tables that a file can ask for
 	maxCachedWord = 64      // bytes; longer words are rare and dear to keep
 	maxCached     = 1 << 16 // words
 )
 
-// model is the BPE model: it turns one word (raw bytes) into ids.
+// A byte-level vocabulary spells each byte as one printable character (GPT-2, Radford et al. 2019): printable Latin-1
+// characters stand for themselves, the other 68 bytes for U+0100 and up, in order.
+var (
+	byteToRune [256]rune
+	runeToByte = map[rune]byte{}
+)
+
+func init() {
+	next := rune(0x100)
+	for b := range 256 {
+		r := rune(b)
+		printable := '!' <= r && r <= '~' || 0xa1 <= r && r <= 0xac || 0xae <= r && r <= 0xff
+		if !printable {
+			r = next
+			next++
+		}
+		byteToRune[b] = r
+		runeToByte[r] = byte(b)
+	}
+}
+
+// unspell returns the bytes that a token of such a vocabulary spells; ok is false when token has a character that
+// stands for no byte.
+func unspell(token string) (raw string, ok bool) {
+	out := make([]byte, 0, len(token))
+	for _, r := range token {
+		b, known := runeToByte[r]
+		if !known {
+			return "", false
+		}
+		out = append(out, b)
+	}
+	return string(out), true
+}
+
+// model is the BPE model: it turns one word (raw bytes) into ids. Bytes that the vocabulary lacks are left out.
 type model struct {
 	vocab        map[string]int32 // spelled tokens, as in the file
 	raw          map[string]int32 // tokens by the bytes they stand for
-	bytes        [256]int32       // ids of single bytes, -1 where the vocabulary has none
 	rules        map[uint64]rule
-	unk          int32 // -1: unknown bytes are dropped
-	fuseUnk      bool
 	ignoreMerges bool // a word that is a token is that token, whatever the merges
 
 	mu    sync.RWMutex
 	cache map[string][]int32
 }
 
-// mergeList accepts both spellings of merges: "a b" and ["a", "b"].
-type mergeList [][2]string
+// merge is a pair of tokens, spelled "a b" or ["a", "b"].
+type merge [2]string
 
-func (l *mergeList) UnmarshalJSON(data []byte) error {
-	inner := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(data), []byte("[")))
-	if bytes.HasPrefix(inner, []byte("[")) {
-		var pairs [][]string
-		if err := json.Unmarshal(data, &pairs); err != nil {
-			return err
-		}
-		for i, p := range pairs {
-			if len(p) != 2 {
-				return fmt.Errorf("merge %d has %d parts, expected 2", i, len(p))
-			}
-			*l = append(*l, [2]string{p[0], p[1]})
-		}
-		return nil
-	}
-	var lines []string
-	if err := json.Unmarshal(data, &lines); err != nil {
+// UnmarshalJSON has the signature of json.Unmarshaler.
+func (m *merge) UnmarshalJSON(data []byte) error {
+	var parts []string
+	var line string
+	if json.Unmarshal(data, &line) == nil {
+		parts = strings.Split(line, " ")
+	} else if err := json.Unmarshal(data, &parts); err != nil {
 		return err
 	}
-	for i, line := range lines {
-		if strings.HasPrefix(line, "#version") {
-			continue
-		}
-		a, b, ok := strings.Cut(line, " ")
-		if !ok || strings.Contains(b, " ") {
-			return fmt.Errorf("merge %d is %q, expected two tokens and one space", i, line)
-		}
-		*l = append(*l, [2]string{a, b})
+	if len(parts) != 2 {
+		return fmt.Errorf("merge %.60s, expected two tokens", data)
 	}
+	*m = merge(parts)
 	return nil
 }
 
 func parseModel(data json.RawMessage) (*model, error) {
 	var f struct {
 		Type         string
-		Vocab        json.RawMessage
-		Merges       json.RawMessage
-		Dropout      *float64
-		UnkToken     *string `json:"unk_token"`
-		Prefix       *string `json:"continuing_subword_prefix"`
-		Suffix       *string `json:"end_of_word_suffix"`
-		FuseUnk      bool    `json:"fuse_unk"`
-		ByteFallback bool    `json:"byte_fallback"`
-		IgnoreMerges bool    `json:"ignore_merges"`
+		Vocab        map[string]int32
+		Merges       []merge
+		Dropout      float64
+		UnkToken     string `json:"unk_token"`
+		Prefix       string `json:"continuing_subword_prefix"`
+		Suffix       string `json:"end_of_word_suffix"`
+		ByteFallback bool   `json:"byte_fallback"`
+		IgnoreMerges bool   `json:"ignore_merges"`
 	}
 	if isNull(data) {
 		return nil, errors.New("model is missing")
 	}
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
+	err := json.Unmarshal(data, &f)
 	switch {
 	case f.Type != "BPE" && f.Type != "":
 		return nil, fmt.Errorf("model %q is not supported: expected BPE (byte-level)", f.Type)
-	case f.Dropout != nil && *f.Dropout != 0:
-		return nil, fmt.Errorf("model.dropout is %v: ids would be random, expected null", *f.Dropout)
+	case err != nil:
+		return nil, fmt.Errorf("model: %w", err)
+	case f.Dropout != 0:
+		return nil, fmt.Errorf("model.dropout is %v: ids would be random, expected null", f.Dropout)
 	case f.ByteFallback:
 		return nil, errors.New("model.byte_fallback is set: SentencePiece-style BPE is not supported, expected " +
 			"byte-level BPE")
-	case f.Prefix != nil && *f.Prefix != "":
-		return nil, fmt.Errorf("model.continuing_subword_prefix is %q, expected none", *f.Prefix)
-	case f.Suffix != nil && *f.Suffix != "":
-		return nil, fmt.Errorf("model.end_of_word_suffix is %q, expected none", *f.Suffix)
+	case f.Prefix != "":
+		return nil, fmt.Errorf("model.continuing_subword_prefix is %q, expected none", f.Prefix)
+	case f.Suffix != "":
+		return nil, fmt.Errorf("model.end_of_word_suffix is %q, expected none", f.Suffix)
 	}
-	m := &model{unk: -1, fuseUnk: f.FuseUnk, ignoreMerges: f.IgnoreMerges, cache: map[string][]int32{}}
-	if err := json.Unmarshal(f.Vocab, &m.vocab); err != nil {
-		return nil, fmt.Errorf("model.vocab: %w (expected an object of token: id)", err)
+	m := &model{vocab: f.Vocab, ignoreMerges: f.IgnoreMerges, cache: map[string][]int32{}}
+	if err := m.build(f.Merges); err != nil {
+		return nil, err
 	}
-	var merges mergeList
-	if err := json.Unmarshal(f.Merges, &merges); err != nil {
-		return nil, fmt.Errorf("model.merges: %w", err)
-	}
-	if f.UnkToken != nil {
-		id, ok := m.vocab[*f.UnkToken]
-		if !ok {
-			return nil, fmt.Errorf("model.unk_token %q is not in model.vocab", *f.UnkToken)
+	for b := range 256 {
+		if _, ok := m.raw[string([]byte{byte(b)})]; !ok && f.UnkToken != "" {
+			return nil, fmt.Errorf("model.vocab lacks the byte %d, for which model.unk_token %q would stand: expected "+
+				"every byte", b, f.UnkToken)
 		}
-		m.unk = id
 	}
-	return m, m.build(merges)
+	return m, nil
 }
 
 // build makes the tables from the vocabulary and its merges.
-func (m *model) build(merges mergeList) error {
+func (m *model) build(merges []merge) error {
 	m.raw = make(map[string]int32, len(m.vocab))
 	for token, id := range m.vocab {
 		if id < 0 || id >= maxTokens {
@@ -125,54 +135,30 @@ func (m *model) build(merges mergeList) error {
 			m.raw[raw] = id
 		}
 	}
-	for b := range 256 {
-		id, ok := m.raw[string([]byte{byte(b)})]
-		if !ok {
-			id = -1
-		}
-		m.bytes[b] = id
-	}
 	m.rules = make(map[uint64]rule, len(merges))
 	for rank, p := range merges {
 		a, okA := m.vocab[p[0]]
 		b, okB := m.vocab[p[1]]
 		joined, okJ := m.vocab[p[0]+p[1]]
 		if !okA || !okB || !okJ {
-			return fmt.Errorf("model.merges[%d] joins %q and %q, but not all of them and their union are in model.vocab", rank, p[0], p[1])
+			return fmt.Errorf("model.merges[%d] joins %q and %q, but not all of them and their union are in model.vocab",
+				rank, p[0], p[1])
 		}
 		m.rules[pairKey(a, b)] = rule{int32(rank), joined}
 	}
 	return nil
 }
 
-// without returns a model that never produces the given ids, or m itself if it cannot produce them anyway.
+// without returns a model that never produces the given ids.
 func (m *model) without(ids map[int32]bool) *model {
-	reachable := false
-	for _, r := range m.rules {
-		reachable = reachable || ids[r.id]
-	}
-	for _, id := range m.raw {
-		reachable = reachable || m.ignoreMerges && ids[id]
-	}
-	if !reachable {
-		return m
-	}
-	c := &model{vocab: m.vocab, raw: map[string]int32{}, bytes: m.bytes, rules: map[uint64]rule{}, unk: m.unk,
-		fuseUnk: m.fuseUnk, ignoreMerges: m.ignoreMerges, cache: map[string][]int32{}}
-	for s, id := range m.raw {
-		if !ids[id] {
-			c.raw[s] = id
-		}
-	}
-	for k, r := range m.rules {
-		if !ids[r.id] {
-			c.rules[k] = r
-		}
-	}
+	c := &model{vocab: m.vocab, raw: maps.Clone(m.raw), rules: maps.Clone(m.rules), ignoreMerges: m.ignoreMerges,
+		cache: map[string][]int32{}}
+	maps.DeleteFunc(c.raw, func(_ string, id int32) bool { return ids[id] })
+	maps.DeleteFunc(c.rules, func(_ uint64, r rule) bool { return ids[r.id] })
 	return c
 }
 
-// encoder holds what one call of Encode reuses from word to word.
+// encoder holds what one call of EncodeSegments reuses from word to word.
 type encoder struct {
 	model  *model
 	merger merger
@@ -196,33 +182,23 @@ func (e *encoder) word(word string, out []int32) []int32 {
 	if ok {
 		return append(out, ids...)
 	}
-	start := len(out)
-	out = e.split(word, out)
-	ids = append([]int32(nil), out[start:]...)
+	ids = e.split(word, nil)
 	m.mu.Lock()
 	if len(m.cache) >= maxCached {
 		clear(m.cache)
 	}
 	m.cache[strings.Clone(word)] = ids
 	m.mu.Unlock()
-	return out
+	return append(out, ids...)
 }
 
 // split tokenizes a word from its bytes up.
 func (e *encoder) split(word string, out []int32) []int32 {
 	e.tokens = e.tokens[:0]
-	unknown := false
 	for i := range len(word) {
-		id := e.model.bytes[word[i]]
-		if id < 0 {
-			if e.model.unk >= 0 && !(unknown && e.model.fuseUnk) {
-				e.tokens = append(e.tokens, e.model.unk)
-			}
-			unknown = true
-			continue
+		if id, ok := e.model.raw[word[i:i+1]]; ok {
+			e.tokens = append(e.tokens, id)
 		}
-		unknown = false
-		e.tokens = append(e.tokens, id)
 	}
 	return e.merger.merge(e.tokens, e.model.rules, out)
 }

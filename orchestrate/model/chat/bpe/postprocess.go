@@ -7,8 +7,6 @@ import (
 	"slices"
 )
 
-const maxSurround = 64 // tokens that a template may add
-
 // surround is what a post-processor adds before and after a text.
 type surround struct{ prefix, suffix []int32 }
 
@@ -60,9 +58,6 @@ func parsePostProcessor(raw json.RawMessage) (surround, error) {
 				if !ok {
 					return surround{}, fmt.Errorf("post_processor template names %q, which its special_tokens lack",
 						part.SpecialToken.ID)
-				}
-				if len(s.prefix)+len(s.suffix)+len(token.IDs) > maxSurround {
-					return surround{}, fmt.Errorf("post_processor template adds more than %d tokens", maxSurround)
 				}
 				if seen {
 					s.suffix = append(s.suffix, token.IDs...)

@@ -11,9 +11,8 @@ type Segment struct {
 	Ordinary bool
 }
 
-// EncodeSegments encodes segments as one text: the ids are those of EncodeMarkup on the joined text, except that added
-// tokens are found inside markup segments only, so that neither an ordinary segment nor its meeting with a neighbour
-// can make one. from gives the segment that each id comes from; an id that spans several counts as the first ordinary
+// EncodeSegments encodes segments as one text. Added tokens are found inside markup segments only, so that neither an
+// ordinary segment nor its meeting with a neighbour can make one. from gives the segment that each id comes from; an id that spans several counts as the first ordinary
 // one's.
 func (t *Tokenizer) EncodeSegments(segments []Segment) (ids []int32, from []int, err error) {
 	total := 0
@@ -29,10 +28,7 @@ func (t *Tokenizer) EncodeSegments(segments []Segment) (ids []int32, from []int,
 			j.add(i, normalize(t.forms, text))
 			continue
 		}
-		token := func(a AddedToken) { j.flush(); j.emit(a.ID, i) }
-		t.markup.plain.split(text, func(rest string) {
-			t.markup.normalized.split(normalize(t.forms, rest), func(rest string) { j.add(i, rest) }, token)
-		}, token)
+		t.markup.split(text, func(rest string) { j.add(i, rest) }, func(a AddedToken) { j.flush(); j.emit(a.ID, i) })
 	}
 	j.flush()
 	return j.ids, j.from, nil
@@ -94,9 +90,6 @@ func (j *joiner) flush() {
 	}
 	// Where the pre-tokenizer puts a space before words, or the meeting of two segments changes the normal form,
 	// offsets drift by those bytes: the ids are right, and the owner of an id at a boundary may be its neighbour's.
-	token := func(a AddedToken) { own(a.ID, len(a.Content)) }
-	j.t.spaces.plain.split(text, func(rest string) {
-		j.t.spaces.normalized.split(normalize(j.t.forms, rest), func(rest string) { words(j.t.stages, rest, word) },
-			token)
-	}, token)
+	j.t.spaces.split(text, func(rest string) { words(j.t.stages, rest, word) },
+		func(a AddedToken) { own(a.ID, len(a.Content)) })
 }

@@ -25,13 +25,13 @@ const MaxText = 1 << 28
 type Tokenizer struct {
 	forms    []form
 	stages   []stage
-	model    *model // for text with markup
+	model    *model // of the file
 	ordinary *model // never produces a special token
 	around   surround
 	added    []AddedToken
-	markup   recogniser // every added token
-	spaces   recogniser // only added tokens of white space, which cannot forge markup
-	pieces   []piece    // by id
+	markup   *recogniser // every added token
+	spaces   *recogniser // only added tokens of white space, which cannot forge markup
+	pieces   []piece     // by id
 	ids      map[string]int32
 }
 
@@ -43,9 +43,6 @@ type piece struct {
 
 // Parse reads a tokenizer.json. A pipeline it does not know is refused with an error that names the part.
 func Parse(data []byte) (*Tokenizer, error) {
-	if err := checkDepth(data); err != nil {
-		return nil, err
-	}
 	var f struct {
 		Normalizer    json.RawMessage
 		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
@@ -69,9 +66,6 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if t.stages, err = parsePreTokenizer(f.PreTokenizer); err != nil {
 		return nil, err
 	}
-	if n := max(len(t.forms), len(t.stages)); n > maxStages {
-		return nil, fmt.Errorf("pipeline has a Sequence of %d parts, at most %d are supported", n, maxStages)
-	}
 	if err = checkDecoder(f.Decoder); err != nil {
 		return nil, err
 	}
@@ -84,27 +78,22 @@ func Parse(data []byte) (*Tokenizer, error) {
 	return t, t.around.check(len(t.pieces))
 }
 
-// Bounds on the nesting of a file, and with it on the recursion over Sequences.
-const (
-	maxDepth  = 32
-	maxStages = 8 // of a Sequence
-)
-
-func checkDepth(data []byte) error {
-	depth, quoted := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == '{' || c == '['):
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("JSON is nested deeper than %d levels at byte %d", maxDepth, i)
-			}
-		case !quoted && (c == '}' || c == ']'):
-			depth--
+// checkDecoder accepts the "decoder" ByteLevel, alone or in a Sequence of its own.
+func checkDecoder(raw json.RawMessage) error {
+	var d struct {
+		Type     string
+		Decoders []json.RawMessage
+	}
+	if !isNull(raw) {
+		if err := json.Unmarshal(raw, &d); err != nil {
+			return fmt.Errorf("decoder: %w", err)
 		}
+	}
+	if d.Type == "Sequence" && len(d.Decoders) == 1 {
+		return checkDecoder(d.Decoders[0])
+	}
+	if d.Type != "ByteLevel" {
+		return fmt.Errorf("decoder %q is not supported: expected ByteLevel", d.Type)
 	}
 	return nil
 }
@@ -122,9 +111,6 @@ func (t *Tokenizer) setAdded(added []AddedToken) error {
 			return fmt.Errorf("added token %q has id %d, but %d in model.vocab", a.Content, a.ID, id)
 		case a.ID < 0 || a.ID >= maxTokens:
 			return fmt.Errorf("added token %q has id %d, expected 0 to %d", a.Content, a.ID, maxTokens-1)
-		case len(a.Content) > maxAddedToken:
-			return fmt.Errorf("added token %d has %d bytes, at most %d are supported", a.ID, len(a.Content),
-				maxAddedToken)
 		}
 		size = max(size, a.ID+1)
 	}
@@ -180,27 +166,15 @@ func (t *Tokenizer) Add(a AddedToken) error {
 // any other, and no special token can come out. (Added tokens of white space only are the exception: they are how some
 // vocabularies write indentation.)
 func (t *Tokenizer) EncodeOrdinary(text string) ([]int32, error) {
-	return t.encode(text, t.spaces, t.ordinary)
+	ids, _, err := t.EncodeSegments([]Segment{{Text: text, Ordinary: true}})
+	return ids, err
 }
 
 // EncodeMarkup encodes text in which added tokens are recognised, without the post-processor's tokens. It must only see
 // text that the program or its user wrote.
 func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) {
-	return t.encode(text, t.markup, t.model)
-}
-
-func (t *Tokenizer) encode(text string, known recogniser, m *model) ([]int32, error) {
-	if len(text) > MaxText {
-		return nil, fmt.Errorf("text of %d bytes is too long to encode at once (limit %d)", len(text), MaxText)
-	}
-	out := make([]int32, 0, len(text)/3+1)
-	e := &encoder{model: m}
-	word := func(w string) { out = e.word(w, out) }
-	token := func(a AddedToken) { out = append(out, a.ID) }
-	known.plain.split(ToValidUTF8(text), func(s string) {
-		known.normalized.split(normalize(t.forms, s), func(s string) { words(t.stages, s, word) }, token)
-	}, token)
-	return out, nil
+	ids, _, err := t.EncodeSegments([]Segment{{Text: text}})
+	return ids, err
 }
 
 // Surround puts the tokens around ids that the post-processor adds (a BOS, for instance).
@@ -220,4 +194,33 @@ func (t *Tokenizer) VocabSize() int { return len(t.pieces) }
 // Special reports whether id is a special token.
 func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.pieces) && t.pieces[id].special
+}
+
+// tokenBytes returns the bytes that a token stands for: an added token with a character outside the byte-level alphabet
+// stands for its own UTF-8.
+func tokenBytes(token string) []byte {
+	if raw, ok := unspell(token); ok {
+		return []byte(raw)
+	}
+	return []byte(token)
+}
+
+// TokenBytes returns the bytes of one id, nil for an id that is not in the vocabulary. The caller must not change them.
+func (t *Tokenizer) TokenBytes(id int32) []byte {
+	if id < 0 || int(id) >= len(t.pieces) {
+		return nil
+	}
+	return t.pieces[id].bytes
+}
+
+// Decode joins the bytes of ids and replaces ill-formed UTF-8 by U+FFFD. Unknown ids, and with skipSpecial the special
+// tokens, are left out.
+func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+	var out []byte
+	for _, id := range ids {
+		if !(skipSpecial && t.Special(id)) {
+			out = append(out, t.TokenBytes(id)...)
+		}
+	}
+	return ToValidUTF8(string(out))
 }
