@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+
+	"gyre/internal/hub"
 )
 
 func file(t *testing.T, name, content string) string {
@@ -237,7 +238,7 @@ func TestCheckFindsEverything(t *testing.T) {
 
 func TestDownload(t *testing.T) {
 	asked := 0
-	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		if r.URL.Path != "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl" {
 			http.NotFound(w, r)
@@ -245,10 +246,12 @@ func TestDownload(t *testing.T) {
 		}
 		_, _ = w.Write([]byte(`{"problem": "a", "answer": "1"}`))
 	}))
-	defer hub.Close()
+	defer server.Close()
+	h := hub.Hub{Endpoint: server.URL, Client: server.Client()}
+	quiet := func(string, int64, int64) {}
 	dir := t.TempDir()
 	for range 2 {
-		path, err := Download(context.Background(), hub.Client(), hub.URL, "", "math500", "test", dir)
+		path, err := Download(t.Context(), h, "math500", "test", dir, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +262,7 @@ func TestDownload(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("downloaded %d times", asked)
 	}
-	if _, err := Download(context.Background(), hub.Client(), hub.URL, "", "gsm8k", "train", dir); err == nil ||
+	if _, err := Download(t.Context(), h, "gsm8k", "train", dir, quiet); err == nil ||
 		!strings.Contains(err.Error(), "404") {
 		t.Errorf("a missing file: %v", err)
 	}

@@ -1,13 +1,18 @@
 package dataset
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gyre/internal/hub"
 )
 
 // The instructions that follow a problem.
@@ -58,6 +63,32 @@ const (
 	GSM8K      = "openai/gsm8k"
 	MetaMathQA = "meta-math/MetaMathQA"
 )
+
+// hubFiles are the files of the known sets on a hub.
+var hubFiles = map[string]map[string]string{
+	"math500": {"test": MATH500 + "/resolve/main/test.jsonl"},
+	"gsm8k": {
+		"train": GSM8K + "/resolve/main/main/train-00000-of-00001.parquet",
+		"test":  GSM8K + "/resolve/main/main/test-00000-of-00001.parquet",
+	},
+	"metamathqa": {"train": MetaMathQA + "/resolve/main/MetaMathQA-395K.json"},
+}
+
+// Download brings a split of a known set from a hub into dir and returns its path. What is there already is not
+// downloaded again.
+func Download(ctx context.Context, h hub.Hub, name, split, dir string, progress hub.Progress) (string, error) {
+	remote, known := hubFiles[name][split]
+	if !known {
+		return "", fmt.Errorf("no %s split of %s is known on the hub", split, name)
+	}
+	path := filepath.Join(dir, name+"-"+split+filepath.Ext(remote))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	err := h.Fetch(ctx, "datasets/"+remote, path, hub.File{Name: filepath.Base(path), Size: -1}, progress)
+	return path, h.Unreachable(err, fmt.Sprintf("copy the file datasets/%s from a machine that has it, and give it with "+
+		"--input (both files of gsm8k: in a folder, as train and test)", remote))
+}
 
 //go:embed split_math500.json
 var splitFile []byte

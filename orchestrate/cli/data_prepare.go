@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/dataset"
+	"gyre/internal/hub"
 	"gyre/internal/nearest"
-	"gyre/orchestrate/model/checkpoint/pull"
 )
 
 // The ways to divide MATH-500.
@@ -110,14 +110,9 @@ func dataPrepare(c *cli.Context) error {
 // source reads one input file, from the hub where none is given.
 func source(c *cli.Context, p *preparation, path, split, dir string) (*dataset.Table, error) {
 	if path == "" {
-		endpoint := os.Getenv("HF_ENDPOINT")
-		if endpoint == "" {
-			endpoint = pull.DefaultEndpoint
-		}
 		var err error
-		path, err = dataset.Download(c.Context, pull.Client(), strings.TrimRight(endpoint, "/"), os.Getenv("HF_TOKEN"),
-			p.Name, split,
-			filepath.Join(dir, "original"))
+		path, err = dataset.Download(c.Context, hub.FromEnvironment(), p.Name, split, filepath.Join(dir, "original"),
+			hub.Lines(c.App.ErrWriter))
 		if err != nil {
 			return nil, fmt.Errorf("downloading %s: %w", p.Name, err)
 		}

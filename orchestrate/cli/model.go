@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/hub"
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/model/checkpoint/convert"
@@ -215,12 +215,8 @@ func modelPull(c *cli.Context) error {
 	if dir == "" {
 		dir = path.Join("models", path.Base(name))
 	}
-	endpoint := strings.TrimSuffix(os.Getenv("HF_ENDPOINT"), "/")
-	if endpoint == "" {
-		endpoint = pull.DefaultEndpoint
-	}
-	hub := pull.Hub{Endpoint: endpoint, Token: os.Getenv("HF_TOKEN"), Client: pull.Client()}
-	if err := pull.Model(c.Context, hub, name, c.String("revision"), dir, pull.Lines(c.App.ErrWriter)); err != nil {
+	err := pull.Model(c.Context, hub.FromEnvironment(), name, c.String("revision"), dir, hub.Lines(c.App.ErrWriter))
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s: %s\n", dir, name)

@@ -14,11 +14,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gyre/internal/hub"
 )
 
-// hub is a server with one repository, org/model. spoil is called before each file is sent and may send something
+// server is a hub with one repository, org/model. spoil is called before each file is sent and may send something
 // else.
-type hub struct {
+type server struct {
 	files    map[string]string
 	digests  map[string]string // announced; "" = none
 	sizes    map[string]int    // announced; the true ones by default
@@ -28,8 +30,8 @@ type hub struct {
 	noRange  bool
 }
 
-func newHub() *hub {
-	h := &hub{commit: "abc", digests: map[string]string{}, sizes: map[string]int{}, files: map[string]string{
+func newHub() *server {
+	h := &server{commit: "abc", digests: map[string]string{}, sizes: map[string]int{}, files: map[string]string{
 		"config.json": `{}`, "tokenizer.json": "tok", "model.safetensors": strings.Repeat("0123456789", 5000),
 		"pytorch_model.bin": "no",
 		"README.md":         "no", "onnx/model.onnx": "no", ".gitattributes": "no", "../evil.json": "no",
@@ -39,7 +41,7 @@ func newHub() *hub {
 	return h
 }
 
-func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/api/models/org/model/revision/main" {
 		var list []string
 		for _, name := range slices.Sorted(maps.Keys(h.files)) {
@@ -74,12 +76,11 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(data))
 }
 
-func get(t *testing.T, h *hub, dir string) error {
+func get(t *testing.T, h *server, dir string) error {
 	t.Helper()
-	retryDelay = time.Millisecond
-	server := httptest.NewServer(h)
-	defer server.Close()
-	return Model(context.Background(), Hub{Endpoint: server.URL, Client: Client()}, "org/model", "main", dir,
+	s := httptest.NewServer(h)
+	defer s.Close()
+	return Model(context.Background(), hub.Hub{Endpoint: s.URL, Client: http.DefaultClient}, "org/model", "main", dir,
 		func(string, int64, int64) {})
 }
 
@@ -112,7 +113,7 @@ func TestPull(t *testing.T) {
 }
 
 // cut sends the first n bytes of the weights and drops the connection.
-func cut(h *hub, n int) func(string, http.ResponseWriter) bool {
+func cut(h *server, n int) func(string, http.ResponseWriter) bool {
 	return func(name string, w http.ResponseWriter) bool {
 		if name != "model.safetensors" {
 			return false
@@ -174,19 +175,19 @@ func TestResume(t *testing.T) {
 }
 
 func TestWrongDownloads(t *testing.T) {
-	for want, change := range map[string]func(*hub){
-		"SHA-256 is":     func(h *hub) { h.files["model.safetensors"] = strings.Repeat("1", 50000) },
-		"downloaded":     func(h *hub) { h.sizes["tokenizer.json"] = 2 },
-		"announced 9":    func(h *hub) { h.sizes["tokenizer.json"] = 9 },
-		"no config.json": func(h *hub) { delete(h.files, "config.json") },
-		"403": func(h *hub) {
+	for want, change := range map[string]func(*server){
+		"SHA-256 is":     func(h *server) { h.files["model.safetensors"] = strings.Repeat("1", 50000) },
+		"downloaded":     func(h *server) { h.sizes["tokenizer.json"] = 2 },
+		"announced 9":    func(h *server) { h.sizes["tokenizer.json"] = 9 },
+		"no config.json": func(h *server) { delete(h.files, "config.json") },
+		"403": func(h *server) {
 			h.spoil = func(_ string, w http.ResponseWriter) bool {
 				http.Error(w, "",
 					http.StatusForbidden)
 				return true
 			}
 		},
-		"cannot be read": func(h *hub) { h.commit = "\x01" },
+		"cannot be read": func(h *server) { h.commit = "\x01" },
 	} {
 		h, parent := newHub(), t.TempDir()
 		change(h)
@@ -198,7 +199,7 @@ func TestWrongDownloads(t *testing.T) {
 			t.Errorf("%s: the directory appears", want)
 		}
 	}
-	h := Hub{Endpoint: "http://127.0.0.1:1", Client: Client()}
+	h := hub.Hub{Endpoint: "http://127.0.0.1:1", Client: http.DefaultClient}
 	for _, name := range []string{"model", "../x", "a/b/c", "org/..", ""} {
 		if err := Model(context.Background(), h, name, "main", t.TempDir(), nil); err == nil ||
 			!strings.Contains(err.Error(), "not a model name") {
@@ -223,16 +224,16 @@ func TestPullTakesPickledWeightsWhereThereAreNoOthers(t *testing.T) {
 // The token goes with every request, and a hub that wants one is told how to give it.
 func TestTheTokenIsSent(t *testing.T) {
 	h := newHub()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			http.Error(w, "who are you?", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, r)
 	}))
-	defer server.Close()
+	defer s.Close()
 	pulled := func(token string) error {
-		return Model(t.Context(), Hub{Endpoint: server.URL, Client: Client(), Token: token}, "org/model", "main",
+		return Model(t.Context(), hub.Hub{Endpoint: s.URL, Client: http.DefaultClient, Token: token}, "org/model", "main",
 			filepath.Join(t.TempDir(), "model"), func(string, int64, int64) {})
 	}
 	if err := pulled("secret"); err != nil {
@@ -241,19 +242,5 @@ func TestTheTokenIsSent(t *testing.T) {
 	if err := pulled(""); err == nil || !strings.Contains(err.Error(), "set HF_TOKEN") || strings.Contains(err.Error(),
 		"secret") {
 		t.Errorf("without: %v", err)
-	}
-}
-
-// A log gets a line when a file begins and one when it is complete, not one for every piece.
-func TestProgressInLines(t *testing.T) {
-	var text strings.Builder
-	report := Lines(&text)
-	for done := int64(0); done <= 3_000_000; done += 100_000 {
-		report("a", done, 3_000_000)
-	}
-	report("b", 500_000, -1)
-	report("b", 900_000, -1)
-	if want := "a  0.0 of 3.0 MB\na  3.0 of 3.0 MB\nb  0.5 MB\n"; text.String() != want {
-		t.Errorf("%q, want %q", text.String(), want)
 	}
 }
