@@ -126,8 +126,8 @@ func (c *Config) checkRun(report func(key, format string, args ...any)) {
 	if err := CheckDevice(c.Model.Device); err != nil {
 		report("model.device", "%v", err)
 	}
-	if c.Rollout.ActionSeparator == "" {
-		report("rollout.action_separator", "must not be empty: it divides the actions of a reply")
+	if strings.TrimSpace(c.Rollout.ActionSeparator) == "" {
+		report("rollout.action_separator", "is blank: expected something that no action contains")
 	}
 	checkTemperature("validation.temperature", "greedy", c.Validation.Temperature, report)
 	if c.Rollout.MaxTokens >= c.Rollout.MaxLength {
@@ -142,6 +142,9 @@ const maxEpisodes = 1 << 24
 func checkEnv(path string, e Env, report func(key, format string, args ...any)) {
 	if e.Tag == "" {
 		report(path+".tag", "missing: which environment is it? `gyre env list` names the tags")
+	}
+	if e.ActionSeparator != "" && strings.TrimSpace(e.ActionSeparator) == "" {
+		report(path+".action_separator", "is blank: expected something that no action contains")
 	}
 	for i, s := range e.Sampling {
 		checkTemperature(fmt.Sprintf("%s.sampling.%d.temperature", path, i), "that of [rollout] or [validation]",

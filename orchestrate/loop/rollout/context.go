@@ -27,12 +27,12 @@ func (r *runner) prompt(next view) (bool, error) {
 		first = max(first, len(r.turns)+1-w)
 	}
 	if mode != contextSingle && first == r.first { // nothing is forgotten but for want of room
-		spans, err := r.promptAfter(r.transcript.conversation, r.turns, next)
+		ids, err := r.promptAfter(r.transcript.conversation, r.turns, next)
 		if err != nil {
 			return false, err
 		}
-		if r.fits(r.transcript.length() + length(spans)) {
-			r.transcript.observe(spans)
+		if r.fits(r.transcript.length() + len(ids)) {
+			r.transcript.observe(ids)
 			return true, nil
 		}
 		if !forgets {
@@ -42,13 +42,13 @@ func (r *runner) prompt(next view) (bool, error) {
 		r.squeezed++
 	}
 	for ; first <= len(r.turns); first++ {
-		s, err := r.sequence(first, next)
+		conversation, ids, err := r.sequence(first, next)
 		if err != nil {
 			return false, err
 		}
-		if r.fits(s.length()) {
+		if r.fits(len(ids)) {
 			r.first = first
-			r.transcript.restart(s)
+			r.transcript.restart(conversation, ids)
 			return true, nil
 		}
 		r.squeezed++
@@ -57,54 +57,50 @@ func (r *runner) prompt(next view) (bool, error) {
 }
 
 // promptAfter gives the prompt of a turn that follows others (or none) in a conversation.
-func (r *runner) promptAfter(conversation *chat.Conversation, before []turn, next view) ([]chat.Span, error) {
+func (r *runner) promptAfter(conversation *chat.Conversation, before []turn, next view) (ids []int32, err error) {
+	var spans []chat.Span
 	if len(before) == 0 {
-		return conversation.Open(r.prompts.open(r.game.rules, next), r.prefix())
+		spans, err = conversation.Open(r.prompts.open(r.game.rules, next), r.prefix())
+	} else {
+		spans, err = conversation.Continue(before[len(before)-1].reply, r.prompts.next(r.game.rules, next), r.prefix())
 	}
-	return conversation.Continue(before[len(before)-1].reply, r.prompts.next(r.game.rules, next), r.prefix())
+	return tokens(spans), err
 }
 
-// sequence is a conversation that begins anew: prompts with the replies between them.
-type sequence struct {
-	conversation *chat.Conversation
-	prompts      [][]chat.Span
-	replies      [][]int32 // one fewer than prompts
-}
-
-func (s sequence) length() int {
-	n := 0
-	for i, spans := range s.prompts {
-		n += length(spans)
-		if i < len(s.replies) {
-			n += len(s.replies[i])
-		}
+func tokens(spans []chat.Span) (ids []int32) {
+	for _, span := range spans {
+		ids = append(ids, span.IDs...)
 	}
-	return n
+	return ids
 }
 
-// sequence is the next turn's in a mode that forgets the turns before first: the turns since as a conversation, or a
-// summary of them.
-func (r *runner) sequence(first int, next view) (s sequence, err error) {
-	if s.conversation, err = r.conversation(); err != nil {
-		return s, err
+// sequence begins the next turn's conversation anew in a mode that forgets the turns before first: with the turns
+// since, replies among them, or with a summary of them.
+func (r *runner) sequence(first int, next view) (conversation *chat.Conversation, ids []int32, err error) {
+	if conversation, err = r.conversation(); err != nil {
+		return nil, nil, err
 	}
 	if r.player.rollout.Context == contextSingle {
 		messages := r.prompts.remember(r.game.rules, next, r.turns, first, r.player.rollout.Memory)
-		spans, err := s.conversation.Open(messages, r.prefix())
-		s.prompts = [][]chat.Span{spans}
-		return s, err
+		spans, err := conversation.Open(messages, r.prefix())
+		return conversation, tokens(spans), err
 	}
 	shown := r.turns[first:]
-	for i := range shown {
-		spans, err := r.promptAfter(s.conversation, shown[:i], shown[i].view)
-		if err != nil {
-			return s, err
+	for i := range len(shown) + 1 {
+		asked := next
+		if i < len(shown) {
+			asked = shown[i].view
 		}
-		s.prompts, s.replies = append(s.prompts, spans), append(s.replies, shown[i].reply)
+		prompt, err := r.promptAfter(conversation, shown[:i], asked)
+		if err != nil {
+			return nil, nil, err
+		}
+		ids = append(ids, prompt...)
+		if i < len(shown) {
+			ids = append(ids, shown[i].reply...)
+		}
 	}
-	spans, err := r.promptAfter(s.conversation, shown, next)
-	s.prompts = append(s.prompts, spans)
-	return s, err
+	return conversation, ids, nil
 }
 
 // conversation starts an empty one with the environment's tools.

@@ -33,11 +33,6 @@ type DemonstrationPlan struct {
 // that Play would have made of the same replies; a reply is the shortest text for its actions (with an empty think
 // block if one is asked for) and the token that ends an assistant's turn. Log-probs are unknown.
 func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]*episode.Episode, error) {
-	if len(plan.Envs) == 0 || plan.Noise < 0 || plan.Noise >= 1 || plan.Mistakes < 0 || plan.Mistakes >= 1 {
-		return nil, fmt.Errorf("demonstrations need an environment, and noise and mistakes from 0 to below 1; got %d "+
-			"environments, %g and %g",
-			len(plan.Envs), plan.Noise, plan.Mistakes)
-	}
 	eos, err := p.eos()
 	if err != nil {
 		return nil, err
@@ -48,6 +43,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 			return nil, err
 		}
 	}
+	teacher := expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}
 	var shown []*episode.Episode
 	var stats Stats
 	for tried := 0; len(shown) < plan.Episodes; {
@@ -66,7 +62,7 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 				slot: slot{seed: plan.Seed + int64(tried+i), holdout: plan.Holdout}}
 		}
 		tried += missing
-		if err := p.showAll(ctx, runners, expert{eos: eos, noise: plan.Noise, mistakes: plan.Mistakes}); err != nil {
+		if err := (&round{player: p, runners: runners}).play(ctx, runners, teacher.show); err != nil {
 			return nil, err
 		}
 		for _, r := range runners { // in the order of seeds, whoever was ready first
@@ -86,30 +82,6 @@ func (p *Player) Demonstrations(ctx context.Context, plan DemonstrationPlan) ([]
 	return shown, nil
 }
 
-func (p *Player) showAll(ctx context.Context, runners []*runner, x expert) error {
-	ctx, cancel := context.WithCancel(ctx)
-	workers := startWorkers(ctx, p.rollout.EnvWorkers, len(runners))
-	for _, r := range runners {
-		workers.do(r, func(ctx context.Context) error { return x.show(ctx, r) })
-	}
-	var problems []error
-	for range runners {
-		if done := <-workers.done; done.err != nil {
-			problems = append(problems, done.err)
-			cancel()
-		}
-	}
-	workers.close()
-	cancel()
-	if len(problems) > 0 {
-		for _, r := range runners {
-			r.leave() // its problems do not matter any more
-		}
-		return problems[0]
-	}
-	return nil
-}
-
 // expert writes the replies of a solver.
 type expert struct {
 	eos             int32
@@ -122,7 +94,7 @@ func (x expert) show(ctx context.Context, r *runner) error {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	for r.stop == "" {
+	for !r.over {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
@@ -168,42 +140,29 @@ func (x expert) choose(ctx context.Context, r *runner) ([]string, bool, error) {
 
 // write makes the reply's tokens and checks that they are read as they are meant.
 func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32, error) {
-	p := r.player
-	if r.game.start.ReadReply != nil { // in the environment's own words
-		text := r.game.write(ctx, actions)
-		reply, err := p.tokenizer.EncodeMarkup(text)
-		if err != nil {
-			return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
-		}
-		if read := r.game.read(ctx, p.text(reply), len(actions)); r.game.stop == "" && !slices.Equal(read, actions) {
-			return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q", text, read, actions)
-		}
-		if slices.ContainsFunc(r.game.start.StopStrings,
-			func(stop string) bool { return strings.HasSuffix(text, stop) }) {
-			return reply, nil // sampling would end here, before the turn's last token
-		}
-		return append(reply, x.eos), nil
+	p, format := r.player, r.prompts.format
+	encode, text, hint := p.tokenizer.EncodeMarkup, "", ""
+	switch {
+	case r.game.start.ReadReply != nil: // in the environment's own words
+		text = r.game.write(ctx, actions)
+	case r.game.rules.plain: // the action is the reply
+		text = actions[0]
+		encode = func(text string) ([]int32, error) { return p.tokenizer.Encode(text, false) }
+	default:
+		text = format.write(actions)
+		hint = fmt.Sprintf(": does an action contain rollout.action_separator %q?", format.separator)
 	}
-	if r.spec.PlainReplies { // the action is the reply
-		reply, err := p.tokenizer.Encode(actions[0], false)
-		if err != nil {
-			return nil, fmt.Errorf("the expert's reply %q: %w", actions[0], err)
-		}
-		return append(reply, x.eos), nil
-	}
-	f := r.prompts.format
-	text := f.write(actions)
-	reply, err := p.tokenizer.EncodeMarkup(text)
+	reply, err := encode(text)
 	if err != nil {
 		return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
 	}
-	reply = append(reply, x.eos)
-	if read := f.parse(p.text(reply), len(actions)); !slices.Equal(read, actions) {
-		return nil, fmt.Errorf("the expert's reply %q is read as %q: does an action contain rollout.action_separator "+
-			"%q?",
-			text, read, f.separator)
+	if read := r.read(ctx, p.text(reply)); r.game.stop == "" && !slices.Equal(read, actions) {
+		return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q%s", text, read, actions, hint)
 	}
-	return reply, nil
+	if slices.ContainsFunc(r.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {
+		return reply, nil // sampling would end here, before the turn's last token
+	}
+	return append(reply, x.eos), nil
 }
 
 // endOfTurn finds the token with which an assistant ends its turn: the stop token that the chat template writes there,

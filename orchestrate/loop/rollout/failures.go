@@ -62,8 +62,7 @@ func (t Stats) Warnings() []string {
 			what = "could not be closed"
 		}
 		lines = append(lines, fmt.Sprintf("environment %s: %s %s, first in group %d, member %d, seed %d: %s", k.tag,
-			count(times[k], "episode"),
-			what, f.Group, f.Member, f.Seed, f.Problem))
+			count(times[k], "episode"), what, f.Group, f.Member, f.Seed, f.Problem))
 	}
 	return lines
 }
@@ -146,6 +145,5 @@ func (f *failureRate) add(s Stats, most float64) error {
 		last = ". The last failure: " + s.Failures[n-1].Problem
 	}
 	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than "+
-		"rollout.max_failed = %g of them%s. "+
-		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
+		"rollout.max_failed = %g of them%s. Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
 }

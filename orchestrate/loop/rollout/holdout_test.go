@@ -90,8 +90,8 @@ func TestAnEnvironmentOfOneStateCannotBeDivided(t *testing.T) {
 	lake := config.Env{Tag: "FrozenLake", Groups: 1, GroupSize: 1, Options: map[string]any{"map": "4x4"}}
 	var problems []string
 	for _, held := range []bool{true, false} {
-		if err := firstStates(t.Context(), lake, 1, 2, 1, Holdout{Share: 0.5, Held: held},
-			func([32]byte) {}); err != nil {
+		if err := eachReset(t.Context(), lake, []int64{1}, Holdout{Share: 0.5, Held: held},
+			func(level) error { return nil }); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}

@@ -24,7 +24,7 @@ func normalize(episodes []*episode.Episode, method, within string) {
 		tag   string
 	}
 	sets := map[key][]*episode.Episode{}
-	largest := 0
+	compared := false
 	for _, e := range episodes {
 		var k key
 		switch within {
@@ -34,19 +34,27 @@ func normalize(episodes []*episode.Episode, method, within string) {
 			k.tag = e.Tag
 		}
 		sets[k] = append(sets[k], e)
-		largest = max(largest, len(sets[k]))
+		compared = compared || len(sets[k]) > 1
 	}
-	if largest < 2 {
+	if !compared {
 		return
 	}
 	for _, set := range sets {
-		mean, std := moments(set)
+		scores := make([]float64, len(set))
+		for i, e := range set {
+			scores[i] = e.Score
+		}
+		mean, std := statistics.Mean(scores), 0.0
+		if len(set) > 1 {
+			std = statistics.Deviation(scores)
+		}
 		for _, e := range set {
 			e.Score = normalized(method, e.Score-mean, std)
 		}
 	}
 }
 
+// normalized is a score, of which the mean is taken, after a method.
 func normalized(method string, centred, std float64) float64 {
 	switch {
 	case method == "mean":
@@ -57,16 +65,4 @@ func normalized(method string, centred, std float64) float64 {
 		return min(max(centred/(std+smallestStd), clipLow), clipHigh)
 	}
 	return centred / (std + smallestStd)
-}
-
-// moments gives the mean score and the unbiased standard deviation, 0 for a single episode.
-func moments(set []*episode.Episode) (mean, std float64) {
-	scores := make([]float64, len(set))
-	for i, e := range set {
-		scores[i] = e.Score
-	}
-	if len(set) > 1 {
-		std = statistics.Deviation(scores)
-	}
-	return statistics.Mean(scores), std
 }

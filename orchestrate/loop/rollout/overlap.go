@@ -1,10 +1,11 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"path"
 
 	"gyre/envs"
 	"gyre/orchestrate/config"
@@ -25,62 +26,91 @@ type Overlap struct {
 // configuration. A score on held-out episodes is about new states only where Shared is 0: small boards repeat, unless
 // validation.holdout keeps them apart. demonstrations is 0 when there are none.
 func CountOverlap(ctx context.Context, c *config.Config, demonstrations int) (Overlap, error) {
-	seen := map[[sha256.Size]byte]bool{}
+	seen, held := map[string]bool{}, map[string]bool{}
 	o := Overlap{Demonstrations: demonstrations}
-	add := func(state [sha256.Size]byte) { seen[state] = true }
+	state := func(f level) string { return f.spec.Tag + "\n" + f.Instruction + "\n" + f.state.String() }
+	add := func(f level) error {
+		seen[state(f)] = true
+		return nil
+	}
 	for step := range c.Run.Steps {
 		plan := TrainingPlan(c, step+1)
 		o.Training += plan.Groups()
-		if err := groupStates(ctx, plan, add); err != nil {
+		if err := eachGroup(ctx, plan, add); err != nil {
 			return o, err
 		}
 	}
 	for i, source := range c.Envs { // the expert takes the sources in turn
-		turns := int64(len(c.Envs))
-		first, end := c.SFT.EnvSeed+int64(i), c.SFT.EnvSeed+int64(demonstrations)
-		if err := firstStates(ctx, source, first, end, turns, Holdout{Share: c.Validation.Holdout}, add); err != nil {
+		var seeds []int64
+		for n := i; n < demonstrations; n += len(c.Envs) {
+			seeds = append(seeds, c.SFT.EnvSeed+int64(n))
+		}
+		if err := eachReset(ctx, source, seeds, Holdout{Share: c.Validation.Holdout}, add); err != nil {
 			return o, err
 		}
 	}
 	o.Distinct = len(seen)
-	held := map[[sha256.Size]byte]bool{}
-	err := groupStates(ctx, ValidationPlan(c, 0), func(state [sha256.Size]byte) {
+	err := eachGroup(ctx, ValidationPlan(c, 0), func(f level) error {
 		o.HeldOut++
-		held[state] = true
-		if seen[state] {
+		held[state(f)] = true
+		if seen[state(f)] {
 			o.Shared++
 		}
+		return nil
 	})
 	o.Different = len(held)
 	return o, err
 }
 
-// groupStates calls add with the first state of each of a plan's groups.
-func groupStates(ctx context.Context, plan Plan, add func(state [sha256.Size]byte)) error {
-	seed := plan.EnvSeed
+// PlayRandom plays a plan's groups once each with uniformly random actions, as many as a policy could take, and
+// averages the outcomes per tag under the names that [Summarize] has for them. It is the baseline of the very levels
+// that a policy is validated on.
+func PlayRandom(ctx context.Context, plan Plan) (map[string]float64, error) {
+	sums, count := map[string]float64{}, map[string]float64{}
+	err := eachGroup(ctx, plan, func(f level) error {
+		tag, limit := f.source.Tag, cmp.Or(f.source.MaxActions, f.spec.MaxActions)
+		limit = min(limit, f.source.MaxTurns*f.source.MaxActionsPerTurn)
+		o, err := envs.PlayRandom(ctx, f.env, f.seed, limit, envs.Rand("random policy", f.seed))
+		count[tag]++
+		sums[tag+"/success"] += indicator(o.Success)
+		sums[tag+"/num_actions"] += float64(o.Actions)
+		sums[tag+"/episodic_return"] += o.Return
+		return err
+	})
+	for key := range sums {
+		sums[key] /= count[path.Dir(key)]
+	}
+	return sums, err
+}
+
+// level is an environment as an episode of a source begins.
+type level struct {
+	first
+	source config.Env
+	spec   envs.Spec
+	env    envs.Env
+}
+
+// eachGroup calls do with the environment of each of a plan's groups as it begins.
+func eachGroup(ctx context.Context, plan Plan, do func(level) error) error {
+	next := plan.EnvSeed
 	for _, source := range plan.Sources {
-		end := seed + int64(source.Groups)
-		if err := firstStates(ctx, source, seed, end, 1, plan.Holdout, add); err != nil {
+		var seeds []int64
+		for range source.Groups {
+			seeds = append(seeds, next)
+			next++
+		}
+		if err := eachReset(ctx, source, seeds, plan.Holdout, do); err != nil {
 			return err
 		}
-		seed = end
 	}
 	return nil
 }
 
-// firstStates calls add with a source's first state of every seed from the first to below end, stride apart.
-func firstStates(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout,
-	add func(state [sha256.Size]byte)) error {
-	return eachReset(ctx, source, from, end, stride, holdout, func(spec envs.Spec, _ envs.Env, f first) error {
-		add(sha256.Sum256([]byte(spec.Tag + "\n" + f.Instruction + "\n" + f.state.String())))
-		return nil
-	})
-}
-
-// eachReset calls do with a source's environment reset to every seed from the first to below end, stride apart, as
-// holdout lets it. One instance takes them all.
-func eachReset(ctx context.Context, source config.Env, from, end, stride int64, holdout Holdout,
-	do func(spec envs.Spec, env envs.Env, f first) error) (err error) {
+// eachReset calls do with a source's environment reset to every seed, as holdout lets it. One instance takes them all.
+func eachReset(
+	ctx context.Context, source config.Env, seeds []int64, holdout Holdout, do func(level) error,
+) (err error) {
 	spec, err := envs.Lookup(source.Tag)
 	if err != nil {
 		return err
@@ -91,10 +121,10 @@ func eachReset(ctx context.Context, source config.Env, from, end, stride int64, 
 		return err
 	}
 	defer func() { err = errors.Join(err, env.Close()) }()
-	for seed := from; seed < end; seed += stride {
+	for _, seed := range seeds {
 		f, err := holdout.reset(ctx, env, seed, 0)
 		if err == nil {
-			err = do(spec, env, f)
+			err = do(level{f, source, spec, env})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", source.Tag, err)

@@ -29,7 +29,7 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 		return nil, Stats{}, err
 	}
 	runners = slices.DeleteFunc(runners, func(r *runner) bool { return !p.plays(plan, r.group) })
-	round := &round{player: p, plan: plan, runners: runners, requests: map[uint64]*runner{}}
+	round := &round{player: p, plan: plan, runners: runners}
 	if len(runners) == 0 && plan.Progress != nil {
 		plan.Progress(1, 1) // nobody waits for this rank
 	}
@@ -40,10 +40,10 @@ func (p *Player) Play(ctx context.Context, plan Plan) ([]*episode.Episode, Stats
 	if err != nil {
 		return fail(err)
 	}
-	if n := stats.TooLong; n > 0 && n == stats.Episodes {
-		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has %d tokens) leaves room for a reply of "+
-			"rollout.max_tokens = %d "+
-			"within rollout.max_length = %d", stats.Shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
+	if len(episodes) > 0 && stats.Turns == 0 {
+		shortest := len(slices.MinFunc(episodes, func(a, b *episode.Episode) int { return len(a.IDs) - len(b.IDs) }).IDs)
+		return nil, Stats{}, fmt.Errorf("no first prompt (the shortest has at least %d tokens) leaves room for a reply of "+
+			"rollout.max_tokens = %d within rollout.max_length = %d", shortest, p.rollout.MaxTokens, p.rollout.MaxLength)
 	}
 	if plan.Stream == Train {
 		if err := p.failures.add(stats, p.rollout.MaxFailed); err != nil {
@@ -81,53 +81,61 @@ type round struct {
 
 // run plays all episodes, and those that fail once more.
 func (r *round) run(ctx context.Context) error {
-	all := r.runners
-	for attempt := 0; ; attempt++ {
-		if err := r.play(ctx, all); err != nil {
-			return err
-		}
-		var failed []*runner
-		for i, one := range r.runners {
-			if one.attempt != attempt {
-				continue
-			}
-			r.stats.note(one)
-			if one.failed() && attempt+1 < attempts {
-				r.runners[i] = one.again()
-				failed = append(failed, r.runners[i])
-			} else if !one.failed() && attempt > 0 {
-				r.stats.Replayed++
-			}
-		}
-		if len(failed) == 0 {
-			return nil
-		}
-		if err := r.player.failures.pause(ctx, len(failed), len(r.runners), r.player.rollout.MaxFailed); err != nil {
-			return err
-		}
-		all = failed
+	open := func(ctx context.Context, one *runner) error { return one.open(ctx) }
+	if err := r.play(ctx, r.runners, open); err != nil {
+		return err
 	}
+	var failed []*runner
+	for i, one := range r.runners {
+		r.stats.note(one)
+		if one.failed() {
+			// The same seed, and the same random draws.
+			r.runners[i] = &runner{player: one.player, kind: one.kind, slot: one.slot}
+			failed = append(failed, r.runners[i])
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	if err := r.player.failures.pause(ctx, len(failed), len(r.runners), r.player.rollout.MaxFailed); err != nil {
+		return err
+	}
+	r.plan.Progress = nil // these were counted
+	if err := r.play(ctx, failed, open); err != nil {
+		return err
+	}
+	for _, one := range failed {
+		r.stats.note(one)
+		if !one.failed() {
+			r.stats.Replayed++
+		}
+	}
+	return nil
 }
 
-// play plays episodes to their ends.
-func (r *round) play(ctx context.Context, runners []*runner) (err error) {
+// play plays episodes to their ends; begin starts each, or does all of it.
+func (r *round) play(
+	ctx context.Context, runners []*runner, begin func(context.Context, *runner) error,
+) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	workers := startWorkers(ctx, r.player.rollout.EnvWorkers, len(runners))
-	r.live = len(runners)
+	r.live, r.requests = len(runners), map[uint64]*runner{}
 	defer func() {
 		cancel()
 		workers.close()
-		if r.live > 0 { // leave nothing behind in the sampler or in the environments
+		if r.live > 0 { // it has failed: leave nothing behind in the sampler or in the environments
 			for _, one := range runners {
-				if one.stop == "" {
+				if !one.over {
 					one.leave() // what goes wrong in this does not matter to an interrupted run
 				}
 			}
+		}
+		if len(r.requests) > 0 {
 			err = errors.Join(err, r.player.driver.Release())
 		}
 	}()
 	for _, one := range runners {
-		r.send(workers, one, one.open)
+		r.send(workers, one, func(ctx context.Context) error { return begin(ctx, one) })
 	}
 	for r.live > 0 {
 		if err := r.collect(ctx, workers); err != nil {
@@ -196,7 +204,7 @@ func (r *round) advance(done result) error {
 		return done.err
 	}
 	one := done.runner
-	if one.stop == "" {
+	if !one.over {
 		request := r.player.request(r.plan, one)
 		if err := r.player.driver.Submit(request); err != nil {
 			return fmt.Errorf("%s: %w", one, err)
@@ -206,7 +214,7 @@ func (r *round) advance(done result) error {
 		return nil
 	}
 	r.live--
-	if r.plan.Progress != nil && one.attempt == 0 {
+	if r.plan.Progress != nil {
 		r.plan.Progress(len(r.runners)-r.live, len(r.runners))
 	}
 	return nil
@@ -243,33 +251,28 @@ type played struct {
 
 // gather makes the episodes that are kept, and gives every rank those of all with what they cost.
 func (r *round) gather(ctx context.Context) ([]*episode.Episode, Stats, error) {
+	own := played{Stats: r.stats}
+	own.Stats.Planned, own.Stats.Stops = len(r.runners), map[string]int{}
 	for _, one := range r.runners {
-		r.stats.count(one)
+		own.Stats.Stops[one.stop]++
 	}
-	kept := keep(r.runners)
-	r.stats.Planned, r.stats.LeftOut, r.stats.Episodes = len(r.runners), len(r.runners)-len(kept), len(kept)
-	own := make([]*episode.Episode, len(kept))
-	for i, one := range kept {
-		own[i] = one.episode(r.plan.Step)
+	for _, one := range keep(r.runners) {
+		own.Episodes = append(own.Episodes, one.episode(r.plan.Step))
 	}
-	if r.plan.World == nil {
-		return own, r.stats, nil
-	}
-	all, err := ranks.Gather(ctx, r.plan.World, played{own, r.stats})
+	all, err := ranks.Gather(ctx, r.plan.World, own)
 	if err != nil {
 		return nil, Stats{}, err
 	}
 	var episodes []*episode.Episode
 	var stats Stats
 	for _, share := range all {
-		for _, e := range share.Episodes {
-			if e.Metrics == nil { // an empty map does not travel
-				e.Metrics = map[string]float64{}
-			}
-			episodes = append(episodes, e)
-		}
+		episodes = append(episodes, share.Episodes...)
 		stats.merge(share.Stats)
 	}
 	slices.SortFunc(episodes, func(a, b *episode.Episode) int { return a.Index - b.Index })
+	stats.Episodes, stats.LeftOut = len(episodes), stats.Planned-len(episodes)
+	for _, e := range episodes {
+		stats.Turns += len(e.Turns)
+	}
 	return episodes, stats, nil
 }

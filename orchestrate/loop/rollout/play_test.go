@@ -315,13 +315,6 @@ func TestLastReplies(t *testing.T) {
 	if got := p.lengths([]int32{'a', 257, 'b', 257}); !slices.Equal(got, []int{1, len(eos), 1, 0}) {
 		t.Errorf("bytes of each token: %v; only the token that ends the reply has none", got)
 	}
-	var stats Stats
-	for _, n := range []int{5, 3, 4} {
-		stats.count(&runner{stop: episode.Length, transcript: transcript{ids: make([]int32, n)}})
-	}
-	if stats.Shortest != 3 {
-		t.Errorf("the shortest of 5, 3 and 4 tokens has %d", stats.Shortest)
-	}
 }
 
 func TestInterruptLeavesNothingBehind(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // goroutine at a time.
 type Player struct {
 	tokenizer  *chat.Tokenizer
-	driver     *generation.Driver // nil for a player that only demonstrates
+	driver     *generation.Driver // without an engine in a player that only demonstrates
 	rollout    config.Rollout
 	seed       uint64
 	stopIDs    []int32
@@ -35,14 +35,6 @@ type Player struct {
 // be nil for a player that only demonstrates.
 func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward,
 	seed uint64) (*Player, error) {
-	if _, err := newPrompts(rollout); err != nil {
-		return nil, err
-	}
-	if rollout.MaxTokens < 1 || rollout.MaxTokens >= rollout.MaxLength {
-		return nil, fmt.Errorf("rollout.max_tokens is %d and rollout.max_length %d: a reply of max_tokens must fit "+
-			"in an episode of "+
-			"max_length beside its prompt", rollout.MaxTokens, rollout.MaxLength)
-	}
 	if !tokenizer.HasTemplate() {
 		return nil, fmt.Errorf("the model has no chat template: set model.chat_template to a Jinja file")
 	}

@@ -40,12 +40,8 @@ type prompts struct {
 	format  replyFormat
 }
 
-func newPrompts(c config.Rollout) (prompts, error) {
-	p := prompts{compact: c.Prompt == promptCompact, format: replyFormat{think: c.Think, separator: c.ActionSeparator}}
-	if strings.TrimSpace(c.ActionSeparator) == "" {
-		return p, fmt.Errorf("rollout.action_separator is blank, expected something that no action contains")
-	}
-	return p, nil
+func newPrompts(c config.Rollout) prompts {
+	return prompts{c.Prompt == promptCompact, replyFormat{think: c.Think, separator: c.ActionSeparator}}
 }
 
 // open gives the messages of the first turn.

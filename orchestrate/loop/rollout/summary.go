@@ -64,47 +64,37 @@ func SolvedBy(episodes []*episode.Episode, most int) []int {
 //	response_length        mean number of sampled tokens
 //	charts/avg_episode_return  mean over tags of episodic_return
 func Summarize(episodes []*episode.Episode) map[string]float64 {
-	type sum struct{ total, nonZero float64 }
-	sums := map[string]map[string]*sum{}
-	count := map[string]float64{}
+	out := map[string]float64{}
+	if len(episodes) == 0 {
+		return out
+	}
+	type key struct{ tag, name string }
+	sums, nonZero, count := map[key]float64{}, map[key]float64{}, map[string]float64{}
 	tokens := 0.0
 	for _, e := range episodes {
-		if sums[e.Tag] == nil {
-			sums[e.Tag] = map[string]*sum{}
-		}
 		count[e.Tag]++
 		tokens += float64(e.PolicyTokens())
-		add := func(key string, value float64) {
-			s := sums[e.Tag][key]
-			if s == nil {
-				s = &sum{}
-				sums[e.Tag][key] = s
-			}
-			s.total += value
-			s.nonZero += indicator(value != 0)
+		add := func(name string, value float64) {
+			sums[key{e.Tag, name}] += value
+			nonZero[key{e.Tag, name}] += indicator(value != 0)
 		}
-		for key, value := range e.Metrics {
-			add(key, value)
+		for name, value := range e.Metrics {
+			add(name, value)
 		}
 		for name, shares := range e.Components {
 			add("reward/"+name, episode.Sum(shares))
 		}
 	}
-	out := map[string]float64{}
-	if len(episodes) == 0 {
-		return out
-	}
 	out["response_length"] = tokens / float64(len(episodes))
-	for _, tag := range slices.Sorted(maps.Keys(sums)) { // in order: a sum's rounding must not differ between runs
-		keys := sums[tag]
-		for key, s := range keys {
-			out[tag+"/"+key] = s.total / count[tag]
-			if s.nonZero > 0 {
-				out[tag+"/non-zero/"+key] = s.total / s.nonZero
-			}
+	for k, sum := range sums {
+		out[k.tag+"/"+k.name] = sum / count[k.tag]
+		if n := nonZero[k]; n > 0 {
+			out[k.tag+"/non-zero/"+k.name] = sum / n
 		}
-		if s := keys["episodic_return"]; s != nil {
-			out["charts/avg_episode_return"] += s.total / count[tag] / float64(len(sums))
+	}
+	for _, tag := range slices.Sorted(maps.Keys(count)) { // in order: a sum's rounding must not differ between runs
+		if sum, ok := sums[key{tag, "episodic_return"}]; ok {
+			out["charts/avg_episode_return"] += sum / count[tag] / float64(len(count))
 		}
 	}
 	return out

@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"slices"
+
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/model/chat"
 )
@@ -22,32 +24,20 @@ type transcript struct {
 }
 
 // observe appends what the environment and the template say before the next reply.
-func (t *transcript) observe(spans []chat.Span) {
+func (t *transcript) observe(ids []int32) {
 	t.observation = len(t.ids)
-	for _, span := range spans {
-		t.grow(span.IDs, nil, false)
-	}
+	t.grow(ids, nil, false)
 }
 
-// restart begins another sequence, of whose replies none is trained here.
-func (t *transcript) restart(s sequence) {
-	t.conversation = s.conversation
-	if len(t.ids) > 0 {
-		if t.contexts == nil {
-			t.contexts = []int{0}
-		}
-		t.contexts = append(t.contexts, len(t.ids))
-		t.start = len(t.ids)
+// restart begins another sequence with a conversation so far, of whose replies none is trained here.
+func (t *transcript) restart(conversation *chat.Conversation, ids []int32) {
+	t.conversation = conversation
+	if t.contexts == nil {
+		t.contexts = []int{0}
 	}
-	t.observation = len(t.ids)
-	for i, spans := range s.prompts {
-		for _, span := range spans {
-			t.grow(span.IDs, nil, false)
-		}
-		if i < len(s.replies) {
-			t.grow(s.replies[i], nil, false)
-		}
-	}
+	t.start = len(t.ids)
+	t.contexts = append(t.contexts, t.start)
+	t.observe(ids)
 }
 
 // prompt is the sequence that the pending reply continues.
@@ -81,21 +71,9 @@ func (t *transcript) component(name string, shares []episode.Reward) {
 }
 
 func (t *transcript) grow(ids []int32, logprobs []float32, masked bool) {
-	t.ids = append(t.ids, ids...)
-	for i := range ids {
-		t.mask = append(t.mask, masked)
-		value := float32(0)
-		if logprobs != nil {
-			value = logprobs[i]
-		}
-		t.logprob = append(t.logprob, value)
+	if logprobs == nil {
+		logprobs = make([]float32, len(ids))
 	}
-}
-
-func length(spans []chat.Span) int {
-	n := 0
-	for _, span := range spans {
-		n += len(span.IDs)
-	}
-	return n
+	t.ids, t.logprob = append(t.ids, ids...), append(t.logprob, logprobs...)
+	t.mask = append(t.mask, slices.Repeat([]bool{masked}, len(ids))...)
 }

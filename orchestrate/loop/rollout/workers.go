@@ -2,22 +2,17 @@ package rollout
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sourcegraph/conc/panics"
-	"github.com/sourcegraph/conc/pool"
 )
 
 // workers run the environment side of turns beside the sampling loop.
 type workers struct {
-	ctx   context.Context
-	tasks chan task
-	done  chan result // exactly one for each task
-	pool  *pool.Pool
-}
-
-type task struct {
-	runner *runner
-	run    func(context.Context) error
+	ctx     context.Context
+	slots   chan struct{} // one for each environment that may be stepped at once
+	done    chan result   // exactly one for each task
+	running sync.WaitGroup
 }
 
 type result struct {
@@ -25,35 +20,27 @@ type result struct {
 	err    error
 }
 
-// startWorkers starts n workers for episodes: so many environments are stepped at once. An episode has at most one
-// task at a time, so that neither do nor a worker ever blocks.
+// startWorkers lets n environments be stepped at once for so many episodes, each of which has at most one task at a
+// time: neither do nor a task ever blocks on done.
 func startWorkers(ctx context.Context, n, episodes int) *workers {
-	w := &workers{ctx: ctx, tasks: make(chan task, episodes), done: make(chan result, episodes), pool: pool.New()}
-	for range max(1, min(n, episodes)) {
-		w.pool.Go(func() {
-			for t := range w.tasks {
-				w.done <- result{t.runner, w.attempt(t)}
+	return &workers{ctx: ctx, slots: make(chan struct{}, n), done: make(chan result, episodes)}
+}
+
+// do runs a task of an episode. A panic becomes its error: the sampling loop waits for one result per task. A task
+// that has not begun at the end of ctx is dropped.
+func (w *workers) do(r *runner, run func(context.Context) error) {
+	w.running.Go(func() {
+		w.slots <- struct{}{}
+		defer func() { <-w.slots }()
+		err := context.Cause(w.ctx)
+		if err == nil {
+			if recovered := panics.Try(func() { err = run(w.ctx) }); recovered != nil {
+				err = recovered.AsError()
 			}
-		})
-	}
-	return w
+		}
+		w.done <- result{r, err}
+	})
 }
 
-// attempt turns a panic into an error: the sampling loop waits for one result per task.
-func (w *workers) attempt(t task) (err error) {
-	if err := context.Cause(w.ctx); err != nil {
-		return err
-	}
-	if recovered := panics.Try(func() { err = t.run(w.ctx) }); recovered != nil {
-		return recovered.AsError()
-	}
-	return err
-}
-
-func (w *workers) do(r *runner, run func(context.Context) error) { w.tasks <- task{r, run} }
-
-// close waits for the workers; tasks not begun are dropped when ctx is done.
-func (w *workers) close() {
-	close(w.tasks)
-	w.pool.Wait()
-}
+// close waits for the tasks.
+func (w *workers) close() { w.running.Wait() }
