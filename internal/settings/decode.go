@@ -19,6 +19,8 @@ type decoder struct {
 	report  func(key, format string, args ...any)
 	defined map[string]bool // paths that are set
 	root    reflect.Type
+	// overrides have the text that counts where a string is wanted (run.name=2024).
+	overrides map[string]override
 	// loose takes values of JSON and of Go, and strings as they are typed on a command line: "3", "6x8", rows on lines.
 	loose bool
 }
@@ -70,14 +72,11 @@ func (d *decoder) value(path string, raw any, to reflect.Value, tag reflect.Stru
 	if isText && d.loose && to.Kind() != reflect.String {
 		raw = Value(text)
 	}
-	if t, ok := raw.(typed); ok {
-		raw, text, isText = t.value, t.text, true
-		if s, ok := raw.(string); ok {
-			text = s
-		}
+	if o, ok := d.overrides[path]; ok && !isText {
+		text, isText = o.value, true
 	}
 	if own, ok := to.Addr().Interface().(Decoder); ok {
-		if err := own.DecodeSetting(plain(raw)); err != nil {
+		if err := own.DecodeSetting(raw); err != nil {
 			d.report(path, "%v", err)
 		}
 		return
@@ -85,7 +84,7 @@ func (d *decoder) value(path string, raw any, to reflect.Value, tag reflect.Stru
 	ok := false
 	switch to.Kind() {
 	case reflect.Interface:
-		to.Set(reflect.ValueOf(plain(raw)))
+		to.Set(reflect.ValueOf(raw))
 		ok = true
 	case reflect.Struct:
 		var table map[string]any
@@ -238,13 +237,13 @@ func setDefaults(to reflect.Value) {
 	broken := func(key, format string, args ...any) { // found by any test of the struct's package
 		panic(fmt.Sprintf("settings: the default of %s.%s: %s", to.Type(), key, fmt.Sprintf(format, args...)))
 	}
-	d := decoder{report: broken}
+	d := decoder{report: broken, loose: true}
 	for i := range to.NumField() {
 		field := to.Type().Field(i)
 		text, ok := field.Tag.Lookup("default")
 		switch {
 		case ok:
-			d.value(field.Name, typed{text, Value(text)}, to.Field(i), field.Tag)
+			d.value(field.Name, text, to.Field(i), field.Tag)
 		case field.Type.Kind() == reflect.Struct && field.IsExported():
 			setDefaults(to.Field(i))
 		}
@@ -279,25 +278,4 @@ func keys(table reflect.Type) (out []string) {
 		}
 	}
 	return out
-}
-
-// plain strips what marks the values of overrides.
-func plain(value any) any {
-	switch v := value.(type) {
-	case typed:
-		return v.value
-	case map[string]any:
-		out := map[string]any{}
-		for key, inner := range v {
-			out[key] = plain(inner)
-		}
-		return out
-	case []map[string]any:
-		out := make([]map[string]any, len(v))
-		for i, inner := range v {
-			out[i] = plain(inner).(map[string]any)
-		}
-		return out
-	}
-	return value
 }

@@ -11,8 +11,10 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -29,8 +31,8 @@ type Document struct {
 	name      string
 	tree      map[string]any
 	lines     []string
-	overrides map[string]string // override text by key
-	defined   map[string]bool   // paths that the document or an override sets
+	overrides map[string]override
+	defined   map[string]bool // paths that the document or an override sets
 	reported  map[string]bool
 	problems  []Problem
 }
@@ -38,7 +40,7 @@ type Document struct {
 // Parse reads a document; name stands for it in errors. One that is not valid TOML is empty, and reported.
 func Parse(name string, data []byte) *Document {
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	d := &Document{name: name, tree: map[string]any{}, lines: strings.Split(text, "\n"), overrides: map[string]string{},
+	d := &Document{name: name, tree: map[string]any{}, lines: strings.Split(text, "\n"), overrides: map[string]override{},
 		defined: map[string]bool{}, reported: map[string]bool{}}
 	meta, err := toml.Decode(text, &d.tree)
 	d.Keys = meta.Keys()
@@ -46,15 +48,11 @@ func Parse(name string, data []byte) *Document {
 		return d
 	}
 	d.tree = map[string]any{}
-	problem := Problem{File: name, Message: err.Error()}
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
-		problem.Line, problem.Message = parse.Position.Line, "not valid TOML: "+parse.Message
-		if problem.Line >= 1 && problem.Line <= len(d.lines) {
-			problem.Text = strings.TrimSpace(d.lines[problem.Line-1])
-		}
+	p := Problem{Message: err.Error()}
+	if parse := (toml.ParseError{}); errors.As(err, &parse) {
+		p.Line, p.Message = parse.Position.Line, "not valid TOML: "+parse.Message
 	}
-	d.problems = append(d.problems, problem)
+	d.add(p)
 	return d
 }
 
@@ -62,18 +60,14 @@ func Parse(name string, data []byte) *Document {
 func (d *Document) Decode(to any) {
 	v := reflect.ValueOf(to).Elem()
 	setDefaults(v)
-	(&decoder{report: d.Report, defined: d.defined, root: v.Type()}).table("", d.tree, v)
+	(&decoder{report: d.Report, defined: d.defined, root: v.Type(), overrides: d.overrides}).table("", d.tree, v)
 }
 
 // Defined reports whether the document or an override sets a path, such as validation.envs.0.groups.
 func (d *Document) Defined(path string) bool { return d.defined[path] }
 
-// typed is a value that was typed on a command line: its text and what TOML makes of it. The text counts where a
-// string is wanted (run.name=2024).
-type typed struct {
-	text  string
-	value any
-}
+// override is one "key=value": all of it, and the value as it was typed.
+type override struct{ text, value string }
 
 // brackets is an element as other systems write it: envs[0].
 var brackets = regexp.MustCompile(`\[(\d+)\]`)
@@ -83,7 +77,7 @@ func (d *Document) Override(text string) {
 	key, value, ok := strings.Cut(text, "=")
 	key = strings.TrimSpace(key)
 	malformed := func(format string, args ...any) {
-		d.problems = append(d.problems, Problem{File: d.name, Override: text, Message: fmt.Sprintf(format, args...)})
+		d.add(Problem{Override: text, Message: fmt.Sprintf(format, args...)})
 	}
 	if !ok || key == "" || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
 		malformed("expected key=value, such as filter.value=0.8")
@@ -93,7 +87,7 @@ func (d *Document) Override(text string) {
 		malformed("elements are named with dots: %s=%s", plain, value)
 		return
 	}
-	d.overrides[key] = text
+	d.overrides[key] = override{text, value}
 	path, tree := strings.Split(key, "."), d.tree
 	for i := 0; i < len(path)-1; i++ {
 		at := strings.Join(path[:i+1], ".")
@@ -125,7 +119,7 @@ func (d *Document) Override(text string) {
 			return
 		}
 	}
-	tree[path[len(path)-1]] = typed{value, Value(value)}
+	tree[path[len(path)-1]] = Value(value)
 }
 
 // Value reads a TOML value; anything else is a string without its quotes.
@@ -153,23 +147,27 @@ func (d *Document) Report(key, format string, args ...any) {
 		return
 	}
 	d.reported[key] = true
-	problem := Problem{File: d.name, Key: key, Message: fmt.Sprintf(format, args...)}
-	for path := key; path != ""; path = parent(path) { // the key itself, or the table that it is in or lacks it
-		line := d.line(path)
-		text, ok := d.overrides[path]
-		if !ok && line == 0 { // an override may have made the table
-			text, ok = d.overrideBelow(path)
-		}
-		if ok {
-			problem.Override = text
-			break
-		}
-		if line > 0 {
-			problem.Line, problem.Text = line, strings.TrimSpace(d.lines[line-1])
-			break
+	p := Problem{Key: key, Message: fmt.Sprintf(format, args...)}
+	// the key itself, or the table that it is in or lacks it
+	for path := key; path != "" && p.Override == "" && p.Line == 0; path = parent(path) {
+		p.Line = d.line(path)
+		if p.Override = d.overrides[path].text; p.Override == "" && p.Line == 0 {
+			p.Override = d.overrideBelow(path) // which may have made the table
 		}
 	}
-	d.problems = append(d.problems, problem)
+	d.add(p)
+}
+
+// add completes a problem by the text of its line, unless an override is to blame.
+func (d *Document) add(p Problem) {
+	if p.Override != "" {
+		p.Line = 0
+	}
+	if p.Line >= 1 && p.Line <= len(d.lines) {
+		p.Text = strings.TrimSpace(d.lines[p.Line-1])
+	}
+	p.File = d.name
+	d.problems = append(d.problems, p)
 }
 
 // Err is an *Error with every problem, nil without one.
@@ -177,18 +175,17 @@ func (d *Document) Err() error {
 	if len(d.problems) == 0 {
 		return nil
 	}
-	return newError(d.name, d.problems)
+	return newError(d.problems)
 }
 
-// overrideBelow is the override of a key in a table, the first by name.
-func (d *Document) overrideBelow(table string) (text string, ok bool) {
-	first := ""
-	for key, override := range d.overrides {
-		if strings.HasPrefix(key, table+".") && (!ok || key < first) {
-			first, text, ok = key, override, true
+// overrideBelow is the override of a key in a table, the first by name; "" without one.
+func (d *Document) overrideBelow(table string) string {
+	for _, key := range slices.Sorted(maps.Keys(d.overrides)) {
+		if strings.HasPrefix(key, table+".") {
+			return d.overrides[key].text
 		}
 	}
-	return text, ok
+	return ""
 }
 
 // line is the 1-based line of the statement that first sets a path; 0 where the document does not set it. The

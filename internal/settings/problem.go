@@ -19,7 +19,7 @@ var ErrInvalid = errors.New("invalid configuration")
 // Problem is one thing that is wrong with a document.
 type Problem struct {
 	File     string
-	Line     int    // 1-based line in File; 0 = none (a key that is missing, an override)
+	Line     int    // 1-based line in file; 0 = none (a key that is missing, an override)
 	Text     string // that line
 	Override string // the override that set the key, instead of a line
 	Key      string // dotted, elements by index: envs.0.tag
@@ -27,23 +27,21 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
-	var b strings.Builder
+	text := p.File + ": "
 	switch {
 	case p.Override != "":
-		fmt.Fprintf(&b, "override %q: ", p.Override)
+		text = fmt.Sprintf("override %q: ", p.Override)
 	case p.Line > 0:
-		fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
-	default:
-		fmt.Fprintf(&b, "%s: ", p.File)
+		text = fmt.Sprintf("%s:%d: ", p.File, p.Line)
 	}
 	if p.Key != "" {
-		fmt.Fprintf(&b, "%s: ", p.Key)
+		text += p.Key + ": "
 	}
-	b.WriteString(p.Message)
+	text += p.Message
 	if p.Text != "" {
-		fmt.Fprintf(&b, "\n    %d | %s", p.Line, printable(p.Text))
+		text += fmt.Sprintf("\n    %d | %s", p.Line, printable(p.Text))
 	}
-	return b.String()
+	return text
 }
 
 // printable is a line of a file that may hold anything, such as the control sequences of a terminal.
@@ -63,28 +61,24 @@ func printable(line string) string {
 }
 
 // Error lists everything that is wrong with a document.
-type Error struct {
-	File     string
-	Problems []Problem
-}
+type Error struct{ Problems []Problem }
 
-func newError(file string, problems []Problem) *Error {
+func newError(problems []Problem) *Error {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Override, b.Override), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Key, b.Key))
 	})
-	return &Error{File: file, Problems: problems}
+	return &Error{problems}
 }
 
 func (e *Error) Error() string {
 	if len(e.Problems) == 1 {
 		return e.Problems[0].String()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d problems with the configuration:", len(e.Problems))
+	text := fmt.Sprintf("%d problems with the configuration:", len(e.Problems))
 	for _, p := range e.Problems {
-		b.WriteString("\n  " + strings.ReplaceAll(p.String(), "\n", "\n  "))
+		text += "\n  " + strings.ReplaceAll(p.String(), "\n", "\n  ")
 	}
-	return b.String()
+	return text
 }
 
 // Is makes every error of this package match ErrInvalid.
@@ -99,5 +93,5 @@ func Unreadable(file string, err error) error {
 		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*"+filepath.Ext(file)))
 		hint = nearest.Hint(file, beside)
 	}
-	return newError(file, []Problem{{File: file, Message: fmt.Sprintf("cannot be read: %v%s", err, hint)}})
+	return newError([]Problem{{File: file, Message: fmt.Sprintf("cannot be read: %v%s", err, hint)}})
 }
