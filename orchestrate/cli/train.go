@@ -129,7 +129,7 @@ func dryRun(c *cli.Context, opened *experiment.Experiment, err error) error {
 	if err != nil {
 		return openingError(err)
 	}
-	cfg := opened.Config() // with the type that auto came to
+	cfg := opened.Config // with the type that auto came to
 	resolved, err := config.Resolved(cfg)
 	if err != nil {
 		return err

@@ -67,13 +67,8 @@ func renderCorpus(ctx context.Context, tokenizer *chat.Tokenizer, spec envs.Spec
 	}
 	for _, style := range []string{"chat", "compact"} {
 		for _, think := range []bool{true, false} {
-			player, err := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think,
-				ActionSeparator: "||",
-				MaxTokens:       4000, MaxLength: 100_000, Normalize: "identity", NormalizeWithin: "state",
-				EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
-			if err != nil {
-				return nil, err
-			}
+			player := rollout.NewPlayer(tokenizer, nil, config.Rollout{Prompt: style, Think: think,
+				ActionSeparator: "||", MaxTokens: 4000, MaxLength: 100_000, EnvTimeout: 30, EnvWorkers: 4}, nil, 0)
 			episodes, err := player.Demonstrations(ctx, rollout.DemonstrationPlan{Episodes: shown,
 				Envs: []config.Env{{Tag: spec.Tag, Groups: 1, GroupSize: 1, MaxTurns: 5, MaxActionsPerTurn: 2}}})
 			if err = errors.Join(err, player.Close()); err != nil {

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/loop/generation"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/checkpoint"
@@ -44,26 +46,20 @@ type Experiment struct {
 	Critic    *Model // nil unless needed
 	Reference *Model // nil unless needed
 	Tokenizer *chat.Tokenizer
-	config    *config.Config
+	Config    *config.Config
 }
 
 // With is the experiment under another configuration of the same models, over so many ranks: for plans.
 func (e *Experiment) With(c *config.Config, ranks int) *Experiment {
 	other := *e
-	other.config, other.Parts.Ranks = c, ranks
+	other.Config, other.Parts.Ranks = c, ranks
 	return &other
 }
 
-// Config is the configuration that was opened.
-func (e *Experiment) Config() *config.Config { return e.config }
-
-// Memory is what this process may fill, 0 where that cannot be read.
-func Memory() int64 { return physicalMemory() }
-
 // Open reads and checks the parts of a configuration. The error lists everything that does not fit together.
 func Open(c *config.Config, parts Parts) (*Experiment, error) {
-	e := &Experiment{Parts: parts, config: c}
-	policy, values := or(parts.Policy, c.Model.Path), or(parts.Values, or(c.Critic.Path, c.Model.Path))
+	e := &Experiment{Parts: parts, Config: c}
+	policy, values := cmp.Or(parts.Policy, c.Model.Path), cmp.Or(parts.Values, c.Critic.Path, c.Model.Path)
 	on := Placement(c)
 	var problems []error
 	bad := map[string]bool{} // directories that were reported
@@ -80,13 +76,13 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 		read("the critic", values, torch.HeadValue, &e.Critic)
 	}
 	if parts.Reference && c.Algorithm.KLCoef != 0 {
-		read("the KL reference", or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
+		read("the KL reference", cmp.Or(c.Model.Reference, c.Model.Path), torch.HeadLM, &e.Reference)
 	}
 	if len(problems) == 0 {
 		problems = append(problems, e.checkSizes()...)
 	}
 	if (parts.Play || parts.Show) && e.Policy != nil {
-		if err := e.openTokenizer(or(parts.Tokenizer, c.Model.Path)); err != nil {
+		if err := e.openTokenizer(cmp.Or(parts.Tokenizer, c.Model.Path)); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -101,7 +97,7 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 }
 
 func (e *Experiment) openTokenizer(dir string) (err error) {
-	if e.Tokenizer, err = openTokenizer(dir, e.config.Model.ChatTemplate); err != nil {
+	if e.Tokenizer, err = openTokenizer(dir, e.Config.Model.ChatTemplate); err != nil {
 		return err
 	}
 	for who, m := range e.models() {
@@ -111,13 +107,15 @@ func (e *Experiment) openTokenizer(dir string) (err error) {
 				m.Dir, have)
 		}
 	}
-	// A player without a sampler checks the template, the stop tokens and [rollout].
-	if _, err = rollout.NewPlayer(e.Tokenizer, nil, e.config.Rollout, e.config.Rewards, e.config.Run.Seed); err != nil {
-		return err
+	if !e.Tokenizer.HasTemplate() {
+		return errors.New("the model has no chat template: set model.chat_template to a Jinja file")
+	}
+	if len(e.Tokenizer.StopIDs()) == 0 {
+		return errors.New("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
 	}
 	if _, err := e.Tokenizer.EncodeMessages([]chat.Message{{Role: "system", Content: "a"},
 		{Role: "user", Content: "b"}}, true); err != nil {
-		return fmt.Errorf("the chat template of %s: %w", or(e.config.Model.ChatTemplate, dir), err)
+		return fmt.Errorf("the chat template of %s: %w", cmp.Or(e.Config.Model.ChatTemplate, dir), err)
 	}
 	return nil
 }
@@ -156,10 +154,10 @@ func (e *Experiment) CheckWeights() (absent []string, err error) {
 // checkSizes compares the models with one another and with the limits of the configuration.
 func (e *Experiment) checkSizes() (problems []error) {
 	for who, m := range e.models() {
-		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.config.Rollout.MaxLength) > n {
+		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.Config.Rollout.MaxLength) > n {
 			problems = append(problems,
 				fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or "+
-					"less", e.config.Rollout.MaxLength, who,
+					"less", e.Config.Rollout.MaxLength, who,
 					m.Dir, n, n))
 		}
 	}
@@ -174,18 +172,18 @@ const kvPage = 16
 
 // checkEngine sees that a budget of keys and values holds the longest episode that may be played.
 func (e *Experiment) checkEngine() []error {
-	budget, m, n := int64(e.config.Engine.KVMiB)<<20, e.Policy.Shape, e.config.Engine.TensorParallel
+	budget, m, n := int64(e.Config.Engine.KVMiB)<<20, e.Policy.Shape, e.Config.Engine.TensorParallel
 	if n > 1 {
 		if err := m.CheckShare(n); err != nil {
 			return []error{fmt.Errorf("engine.tensor_parallel = %d, the policy in %s: %w", n, e.Policy.Dir, err)}
 		}
 		m = headsOfOne(m, n)
 	}
-	pages := (int64(e.config.Rollout.MaxLength) + kvPage - 1) / kvPage
-	if need := pages * kvPage * kvFloats(m) * elementBytes(e.config); budget > 0 && need > budget {
+	pages := (int64(e.Config.Rollout.MaxLength) + kvPage - 1) / kvPage
+	if need := pages * kvPage * kvFloats(m) * elementBytes(e.Config); budget > 0 && need > budget {
 		return []error{fmt.Errorf("engine.kv_mib = %d, but the keys and values of one episode of rollout.max_length "+
 			"= %d tokens take %d MiB: raise it, or set it to 0",
-			e.config.Engine.KVMiB, e.config.Rollout.MaxLength, (need+1<<20-1)>>20)}
+			e.Config.Engine.KVMiB, e.Config.Rollout.MaxLength, (need+1<<20-1)>>20)}
 	}
 	return nil
 }
@@ -209,25 +207,21 @@ type Sampler struct {
 // NewSampler puts an engine and a player around the loaded policy of an experiment that was opened to play; where
 // only experts play, there is no engine.
 func (e *Experiment) NewSampler(policy *torch.Model) (*Sampler, error) {
-	c := e.config
-	if !e.Parts.Play {
-		player, err := rollout.NewPlayer(e.Tokenizer, nil, c.Rollout, c.Rewards, c.Run.Seed)
-		return &Sampler{Tokenizer: e.Tokenizer, Player: player}, err
+	c, sampler := e.Config, &Sampler{Tokenizer: e.Tokenizer}
+	var engine generation.Engine // stays nil where only experts play
+	if e.Parts.Play {
+		var err error
+		if sampler.Engine, err = torch.NewEngine(policy, torch.EngineConfig{
+			KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
+			MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
+			PrefixCache: c.Engine.PrefixCache, CUDAGraphs: c.Engine.CUDAGraphs,
+		}); err != nil {
+			return nil, fmt.Errorf("creating the sampler: %w", err)
+		}
+		engine = sampler.Engine
 	}
-	engine, err := torch.NewEngine(policy, torch.EngineConfig{
-		KVBytes: int64(c.Engine.KVMiB) << 20, MaxSequences: int64(c.Engine.MaxSequences),
-		MaxLength: int64(c.Rollout.MaxLength), MaxBatchTokens: int64(c.Engine.MaxBatchTokens),
-		PrefixCache: c.Engine.PrefixCache, CUDAGraphs: c.Engine.CUDAGraphs,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("creating the sampler: %w", err)
-	}
-	player, err := rollout.NewPlayer(e.Tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
-	if err != nil {
-		engine.Close()
-		return nil, err
-	}
-	return &Sampler{e.Tokenizer, engine, player}, nil
+	sampler.Player = rollout.NewPlayer(e.Tokenizer, engine, c.Rollout, c.Rewards, c.Run.Seed)
+	return sampler, nil
 }
 
 // Close frees engine and environments; nil is closed already.
@@ -238,11 +232,4 @@ func (s *Sampler) Close() {
 			s.Engine.Close()
 		}
 	}
-}
-
-func or(first, second string) string {
-	if first != "" {
-		return first
-	}
-	return second
 }

@@ -33,7 +33,7 @@ const headRows = 64
 
 // divisors are over how many ranks weights, gradients and moments are shared out.
 func (e *Experiment) divisors() (weights, gradients, moments int64) {
-	f := e.config.FSDP
+	f := e.Config.FSDP
 	set := int64(max(e.Parts.Ranks/max(f.Replicas, 1), 1))
 	switch f.Shard {
 	case "full":
@@ -48,7 +48,7 @@ func (e *Experiment) divisors() (weights, gradients, moments int64) {
 // its models.
 func (e *Experiment) PlanMemory() MemoryPlan {
 	var p MemoryPlan
-	c, actor := e.config, e.Policy.Shape
+	c, actor := e.Config, e.Policy.Shape
 	add := func(phase, what string, bytes int64) {
 		if bytes > 0 {
 			p = append(p, MemoryItem{what, bytes, phase})
@@ -104,7 +104,7 @@ func (e *Experiment) PlanMemory() MemoryPlan {
 }
 
 func (e *Experiment) planRollouts(add func(phase, what string, bytes int64)) {
-	c, actor := e.config, e.Policy.Shape
+	c, actor := e.Config, e.Policy.Shape
 	ranks, together := max(e.Parts.Ranks, 1), 1
 	if ranks > 1 {
 		together = max(c.Engine.TensorParallel, 1)
@@ -210,22 +210,21 @@ func (p MemoryPlan) String() string {
 
 // Note says what the experiment will hold; warning is not empty where the machine has less, and says what to change.
 func (e *Experiment) Note() (note, warning string) {
-	plan, have, c := e.PlanMemory(), physicalMemory(), e.config
-	gib := func(bytes int64) float64 { return float64(bytes) / (1 << 30) }
-	note = fmt.Sprintf("memory: about %.1f GiB", gib(plan.Peak()))
+	plan, have, c := e.PlanMemory(), Memory(), e.Config
+	note = fmt.Sprintf("memory: about %.1f GiB", gibibytes(plan.Peak()))
 	if e.Parts.Play && e.Parts.Learn {
-		note = fmt.Sprintf("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gib(plan.Phase("rollout")),
-			gib(plan.Phase("update")))
+		note = fmt.Sprintf("memory: about %.1f GiB in rollouts, %.1f GiB in updates", gibibytes(plan.Phase("rollout")),
+			gibibytes(plan.Phase("update")))
 	}
 	if have == 0 || plan.Peak() <= have {
 		return note, ""
 	}
 	smaller, recomputing := *e, *c
 	recomputing.Actor.RecomputeActivations = true
-	smaller.config = &recomputing
+	smaller.Config = &recomputing
 	return note, fmt.Sprintf("this machine has %.1f GiB of memory: lower actor.micro_batch_tokens (%d) or "+
 		"engine.kv_mib, or set actor.recompute_activations = true (about a quarter slower), with which updates take "+
-		"%.1f GiB", gib(have), c.Actor.MicroBatchTokens, gib(smaller.PlanMemory().Phase("update")))
+		"%.1f GiB", gibibytes(have), c.Actor.MicroBatchTokens, gibibytes(smaller.PlanMemory().Phase("update")))
 }
 
 // Parameters counts a model's parameters.
@@ -338,9 +337,9 @@ func planAnalysis(c *config.Config, parameters int64) gradients.Plan {
 	return gradients.NewPlan(parameters, lossTerms(c), analysisGroups(c), analysisBuckets(c), AnalysisOptions(c))
 }
 
-// physicalMemory is what this process may fill: the machine's memory or its control group's limit, whichever is less;
+// Memory is what this process may fill: the machine's memory or its control group's limit, whichever is less;
 // 0 when neither can be read (on other systems than Linux).
-func physicalMemory() int64 {
+func Memory() int64 {
 	memory := int64(0)
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
 		memory = parseMemTotal(data)

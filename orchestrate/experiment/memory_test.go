@@ -80,7 +80,7 @@ func (x measured) experiment() *Experiment {
 			shape.HeadDim = x.Vocab, 16, 16, 1, 1, 1, 16
 	}
 	return &Experiment{Parts: Parts{Learn: x.Phase == "update", Play: x.Phase == "rollout"},
-		Policy: &Model{Shape: shape}, config: c}
+		Policy: &Model{Shape: shape}, Config: c}
 }
 
 // run does what is measured; the process does nothing else.

@@ -32,20 +32,20 @@ var ErrTooLarge = errors.New("no sharding fits")
 // ErrTooLarge and has the numbers, and the experiment is that with full. A GPU whose memory is not known (0) is taken
 // to be small.
 func (e *Experiment) LeastSharing(ranks int, memory int64) (*Experiment, error) {
-	if e.config.FSDP.Shard != AutoShard {
-		return e.With(e.config, ranks), nil
+	if e.Config.FSDP.Shard != AutoShard {
+		return e.With(e.Config, ranks), nil
 	}
 	modes := []string{torch.ShardNone, torch.ShardOptimizer, torch.ShardFull}
 	switch {
 	case ranks <= 1:
 		modes = modes[:1]
-	case memory == 0 && onGPU(e.config):
+	case memory == 0 && onGPU(e.Config):
 		modes = modes[2:]
 	}
 	var chosen *Experiment
 	var needs []string
 	for _, mode := range modes {
-		own := *e.config
+		own := *e.Config
 		own.FSDP.Shard = mode
 		chosen = e.With(&own, ranks)
 		plan := chosen.PlanMemory()
@@ -69,7 +69,7 @@ func onGPU(c *config.Config) bool { return strings.HasPrefix(c.Model.Device, "cu
 // part of this machine's memory, which so many ranks share. 0 where that is not known.
 func RankMemory(c *config.Config, ranksHere int) int64 {
 	if !onGPU(c) {
-		return physicalMemory() / int64(max(ranksHere, 1))
+		return Memory() / int64(max(ranksHere, 1))
 	}
 	_, number, _ := strings.Cut(c.Model.Device, ":")
 	device, _ := strconv.Atoi(number)

@@ -31,7 +31,7 @@ func TestLeastSharing(t *testing.T) {
 	e := openedShape(t)
 	needs := map[string]int64{}
 	for _, mode := range []string{"none", "optimizer", "full"} {
-		needs[mode] = openedShape(t, "fsdp.shard="+mode).With(openedShape(t, "fsdp.shard="+mode).config,
+		needs[mode] = openedShape(t, "fsdp.shard="+mode).With(openedShape(t, "fsdp.shard="+mode).Config,
 			4).PlanMemory().Peak()
 	}
 	if !(needs["none"] > needs["optimizer"] && needs["optimizer"] > needs["full"]) {
@@ -40,8 +40,8 @@ func TestLeastSharing(t *testing.T) {
 	enough := func(mode string) int64 { return int64(float64(needs[mode])/(1-Spare)) + 1<<20 }
 	for mode := range needs {
 		got, err := e.LeastSharing(4, enough(mode))
-		if err != nil || got.Config().FSDP.Shard != mode || got.PlanMemory().Peak() != needs[mode] {
-			t.Errorf("with what %s needs: %v, %v", mode, got.Config().FSDP.Shard, err)
+		if err != nil || got.Config.FSDP.Shard != mode || got.PlanMemory().Peak() != needs[mode] {
+			t.Errorf("with what %s needs: %v, %v", mode, got.Config.FSDP.Shard, err)
 		}
 	}
 	_, err := e.LeastSharing(4, enough("full")/2)
@@ -64,11 +64,11 @@ func TestLeastSharing(t *testing.T) {
 		{openedShape(t, "model.device=cpu"), 4, 0, "none"},
 		{openedShape(t, "fsdp.shard=optimizer"), 4, 1, "optimizer"}, // as the user says
 	} {
-		if got, err := x.e.LeastSharing(x.ranks, x.memory); err != nil || got.Config().FSDP.Shard != x.want {
+		if got, err := x.e.LeastSharing(x.ranks, x.memory); err != nil || got.Config.FSDP.Shard != x.want {
 			t.Errorf("%d ranks with %d bytes: %v, want %s", x.ranks, x.memory, err, x.want)
 		}
 	}
-	if e.config.FSDP.Shard != AutoShard {
+	if e.Config.FSDP.Shard != AutoShard {
 		t.Error("the caller's configuration was changed")
 	}
 }

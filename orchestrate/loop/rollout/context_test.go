@@ -406,10 +406,7 @@ func called(t *testing.T, options map[string]any, change func(*config.Rollout), 
 	change(&rollout)
 	sampler := &script{t: t, tokenizer: tok, forgets: true, again: true}
 	sampler.reply = func(_ uint64, turn int) string { return replies[turn] + eos }
-	p, err := NewPlayer(tok, sampler, rollout, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := NewPlayer(tok, sampler, rollout, nil, 1)
 	episodes, stats, err := p.Play(t.Context(), Plan{Stream: Train, Sources: []config.Env{
 		{Tag: "caller", Groups: 1, GroupSize: 1, MaxTurns: 2, MaxActionsPerTurn: 3, Options: options}},
 		Sampling: torch.Sampling{Temperature: 1, TopP: 1}})

@@ -244,9 +244,6 @@ func source(groups, size int, options map[string]any) config.Env {
 
 func player(t *testing.T, sampler generation.Engine, rollout config.Rollout) *Player {
 	t.Helper()
-	p, err := NewPlayer(tokenizer(t), sampler, rollout, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := NewPlayer(tokenizer(t), sampler, rollout, nil, 1)
 	return p
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -31,22 +30,15 @@ type Player struct {
 	named      bool                  // the names of weights were seen in episodes
 }
 
-// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables. seed is the run's; the engine may
-// be nil for a player that only demonstrates.
+// NewPlayer prepares to play by the experiment's [rollout] and [[rewards]] tables with a tokenizer that has a template
+// and a token to end replies with. seed is the run's; the engine may be nil for a player that only demonstrates.
 func NewPlayer(tokenizer *chat.Tokenizer, engine generation.Engine, rollout config.Rollout, rewards []config.Reward,
-	seed uint64) (*Player, error) {
-	if !tokenizer.HasTemplate() {
-		return nil, fmt.Errorf("the model has no chat template: set model.chat_template to a Jinja file")
-	}
-	stopIDs := tokenizer.StopIDs()
-	if len(stopIDs) == 0 {
-		return nil, fmt.Errorf("the tokenizer names no end-of-sequence token, so no reply could end before max_tokens")
-	}
+	seed uint64) *Player {
 	p := &Player{tokenizer: tokenizer, driver: generation.New(engine, tokenizer), rollout: rollout, seed: seed,
-		stopIDs: stopIDs,
+		stopIDs: tokenizer.StopIDs(),
 		weights: newWeighting(rewards), components: componentSpecs(rewards), pools: map[string]*instances{}}
 	p.eos = sync.OnceValues(p.endOfTurn)
-	return p, nil
+	return p
 }
 
 // Close closes the environments that the player keeps between episodes.

@@ -57,11 +57,6 @@ func TestAnswerOnlyChatPromptAsksForNoThinking(t *testing.T) {
 
 // The least that can work does, and single actions are asked for in the singular.
 func TestPromptOfSingleActions(t *testing.T) {
-	few := defaults()
-	few.MaxTokens, few.EnvWorkers = 1, 1
-	if _, err := NewPlayer(tokenizer(t), nil, few, nil, 1); err != nil {
-		t.Error(err)
-	}
 	p := newPrompts(defaults())
 	for _, x := range []struct {
 		rules            rules

@@ -98,10 +98,7 @@ func saying(t *testing.T, rewards []config.Reward, replies ...string) (*Player, 
 		return replies[turn] +
 			eos
 	}}
-	p, err := NewPlayer(tokenizer(t), sampler, defaults(), rewards, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := NewPlayer(tokenizer(t), sampler, defaults(), rewards, 1)
 	return p, sampler
 }
 

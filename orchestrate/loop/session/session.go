@@ -155,7 +155,7 @@ func (s *Session) chooseSharing(ctx context.Context, opened *experiment.Experime
 	if err != nil {
 		return nil, err
 	}
-	s.shard = opened.Config().FSDP.Shard
+	s.shard = opened.Config.FSDP.Shard
 	if auto {
 		const gib = 1 << 30
 		s.Log.Infof("fsdp.shard = \"auto\": %s: each of %d ranks needs about %.1f GiB of %.1f GiB", s.shard,

@@ -82,10 +82,7 @@ func Demonstrate(ctx context.Context, c *config.Config, dir string, console *met
 	if err != nil {
 		return err
 	}
-	player, err := rollout.NewPlayer(opened.Tokenizer, nil, c.Rollout, c.Rewards, c.Run.Seed)
-	if err != nil {
-		return err
-	}
+	player := rollout.NewPlayer(opened.Tokenizer, nil, c.Rollout, c.Rewards, c.Run.Seed)
 	defer player.Close()
 	episodes, err := show(ctx, c, player, console)
 	if err != nil {

@@ -46,10 +46,7 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 	if err != nil {
 		return err
 	}
-	player, err := rollout.NewPlayer(tokenizer, nil, c.Rollout, c.Rewards, 0)
-	if err != nil {
-		return err
-	}
+	player := rollout.NewPlayer(tokenizer, nil, c.Rollout, c.Rewards, 0)
 	defer player.Close()
 	fmt.Fprintln(d.Stdout, "One held-out level, before and after training: # wall, P player, X box, O target, S "+
 		"player on target, √ box on target.")

@@ -35,7 +35,7 @@ func New(e *experiment.Experiment, c *config.Config, ranks int, m Machine) (Plan
 		return Plan{}, err
 	}
 	auto := c.FSDP.Shard == experiment.AutoShard && ranks > 1
-	c = settled.Config()
+	c = settled.Config
 	p := Plan{Step: NewStep(e, c, ranks, m), Shard: c.FSDP.Shard, Auto: auto, Memory: settled.PlanMemory(), Machine: m}
 	p.Fits = p.Memory.Fits(m.Memory)
 	if !p.Fits {

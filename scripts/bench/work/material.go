@@ -148,10 +148,7 @@ func (m *Material) observations(episodes, turns, repeat int) ([][][]int32, error
 	if err != nil {
 		return nil, fmt.Errorf("the Sokoban configuration: %w", err)
 	}
-	player, err := rollout.NewPlayer(m.Tokenizer, nil, c.Rollout, nil, 1)
-	if err != nil {
-		return nil, fmt.Errorf("the Sokoban player: %w", err)
-	}
+	player := rollout.NewPlayer(m.Tokenizer, nil, c.Rollout, nil, 1)
 	// Only levels that take long enough give all turns.
 	shown, err := player.Demonstrations(context.Background(), rollout.DemonstrationPlan{
 		Envs: c.Envs, Seed: int64(500_000 + 1000*repeat), Episodes: 6 * episodes,
