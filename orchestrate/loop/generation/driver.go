@@ -11,26 +11,15 @@ import (
 )
 
 // Engine decodes with continuous batching. Requests are submitted at any time, Step advances all of them by a token,
-// Poll takes those that have finished, Abort ends one early.
+// Progress tells what they grew by, Poll takes those that have finished, Abort ends one early. SetVocabulary comes
+// before the first stop string. Several ranks may be one engine: see [torch.Engine.Together].
 type Engine interface {
 	Submit(torch.Request) error
 	Step() (unfinished int, err error)
+	Progress() ([]torch.Partial, error)
 	Poll() ([]torch.Output, error)
 	Abort(id uint64) error
-}
-
-// Streaming is implemented by engines that hand out tokens as they are drawn. With others a reply comes in one piece.
-type Streaming interface {
-	Progress() ([]torch.Partial, error)
-}
-
-// vocabularyTaker is implemented by engines that look for stop strings.
-type vocabularyTaker interface {
 	SetVocabulary([][]byte) error
-}
-
-// TensorParallel is implemented by engines that several ranks may be one of; see [torch.Engine.Together].
-type TensorParallel interface {
 	Together(ctx context.Context, lead func() error) error
 	Follows() bool
 }
@@ -51,10 +40,9 @@ type Request struct {
 
 // Piece is what is new of a growing reply. Pieces of one reply joined are the whole of it.
 type Piece struct {
-	Tokens   []int32
-	Logprobs []float32
-	Text     string // see the package comment; empty without a tokenizer
-	Last     bool
+	Tokens []int32
+	Text   string // see the package comment; empty without a tokenizer
+	Last   bool
 }
 
 // Driver steps an engine.
@@ -84,11 +72,10 @@ func (d *Driver) Submit(r Request) error {
 		return fmt.Errorf("request %d is being sampled already", r.ID)
 	}
 	if len(r.StopStrings) > 0 && !d.vocabulary {
-		taker, ok := d.engine.(vocabularyTaker)
-		if !ok || d.tokenizer == nil {
+		if d.tokenizer == nil {
 			return fmt.Errorf("request %d stops at strings, which needs a tokenizer", r.ID)
 		}
-		if err := taker.SetVocabulary(d.tokenizer.Vocabulary()); err != nil {
+		if err := d.engine.SetVocabulary(d.tokenizer.Vocabulary()); err != nil {
 			return err
 		}
 		d.vocabulary = true
@@ -116,14 +103,14 @@ func (d *Driver) Step() ([]torch.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	if engine, ok := d.engine.(Streaming); ok && d.growing > 0 {
-		partial, err := engine.Progress()
+	if d.growing > 0 {
+		partial, err := d.engine.Progress()
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range partial {
 			if r := d.live[p.ID]; r != nil && r.grown != nil {
-				r.send(p.Position, p.Tokens, p.Logprobs)
+				r.send(p.Position, p.Tokens)
 			}
 		}
 	}
@@ -151,7 +138,7 @@ func (d *Driver) finish(out torch.Output) error {
 	delete(d.live, out.ID)
 	if r.grown != nil {
 		d.growing--
-		r.send(0, out.Tokens, out.Logprobs)
+		r.send(0, out.Tokens)
 		last := Piece{Last: true}
 		if r.text != nil {
 			last.Text = r.text.Finish()
@@ -162,12 +149,12 @@ func (d *Driver) finish(out torch.Output) error {
 }
 
 // send passes on what is new of a reply's tokens from position on.
-func (r *reply) send(position int, tokens []int32, logprobs []float32) {
+func (r *reply) send(position int, tokens []int32) {
 	known := r.sent - position
 	if known < 0 || known >= len(tokens) {
 		return
 	}
-	piece := Piece{Tokens: tokens[known:], Logprobs: logprobs[known:]}
+	piece := Piece{Tokens: tokens[known:]}
 	if r.text != nil {
 		piece.Text = r.text.Add(piece.Tokens)
 	}
@@ -198,25 +185,11 @@ func (d *Driver) Run(ctx context.Context, finished func(torch.Output) error) err
 // Together runs lead, which submits and steps, where this rank's engine takes requests. Where it follows another's it
 // makes that one's steps until lead has returned there.
 func (d *Driver) Together(ctx context.Context, lead func() error) error {
-	if engine, ok := d.engine.(TensorParallel); ok {
-		return engine.Together(ctx, lead)
-	}
-	return lead()
+	return d.engine.Together(ctx, lead)
 }
 
 // Follows tells whether requests go to another rank's engine.
-func (d *Driver) Follows() bool {
-	engine, ok := d.engine.(TensorParallel)
-	return ok && engine.Follows()
-}
-
-// Abort ends a reply early: the next Step returns it as far as it is, with torch.FinishAbort.
-func (d *Driver) Abort(id uint64) error {
-	if _, ok := d.live[id]; !ok {
-		return fmt.Errorf("request %d is not being sampled", id)
-	}
-	return d.engine.Abort(id)
-}
+func (d *Driver) Follows() bool { return d.engine.Follows() }
 
 // Release gives up everything unfinished and leaves nothing behind in the engine.
 func (d *Driver) Release() error {

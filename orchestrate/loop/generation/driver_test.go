@@ -120,67 +120,56 @@ func (p *parrot) SetVocabulary(v [][]byte) error {
 	return nil
 }
 
-// quiet hides that the parrot streams its tokens.
-type quiet struct{ Engine }
+func (p *parrot) Together(_ context.Context, lead func() error) error { return lead() }
+func (p *parrot) Follows() bool                                       { return false }
 
 func ask(id uint64, stops ...string) Request {
 	return Request{Request: torch.Request{ID: id, Prompt: []int32{1}, StopStrings: stops}}
 }
 
-// Every reply is handed out as it grows, whole in the end, whether the engine streams tokens or not.
+// Every reply is handed out as it grows, whole in the end.
 func TestRepliesAreToldAsTheyGrow(t *testing.T) {
 	texts := []string{"naïve ☃ \xe2\x98 end", "ab", ""}
 	texts[2] = "z"
-	for name, engine := range map[string]Engine{"streaming": newParrot(texts...), "quiet": quiet{newParrot(texts...)}} {
-		d := New(engine, letters{})
-		said, ended := make([]string, 3), make([]int, 3)
-		tokens := make([][]int32, 3)
-		pieces := 0
-		for i := range texts {
-			r := ask(uint64(i))
-			if i < 2 { // nobody watches the third
-				r.Grown = func(p Piece) {
-					pieces++
-					if len(p.Tokens) != len(p.Logprobs) {
-						t.Errorf("%d tokens, %d log-probs", len(p.Tokens), len(p.Logprobs))
-					}
-					for j, logprob := range p.Logprobs {
-						if logprob != -float32(len(tokens[i])+j) {
-							t.Errorf("log-prob %v of token %d", logprob, len(tokens[i])+j)
-						}
-					}
-					said[i] += p.Text
-					tokens[i] = append(tokens[i], p.Tokens...)
-					if p.Last {
-						ended[i]++
-					}
+	d := New(newParrot(texts...), letters{})
+	said, ended := make([]string, 3), make([]int, 3)
+	tokens := make([][]int32, 3)
+	pieces := 0
+	for i := range texts {
+		r := ask(uint64(i))
+		if i < 2 { // nobody watches the third
+			r.Grown = func(p Piece) {
+				pieces++
+				said[i] += p.Text
+				tokens[i] = append(tokens[i], p.Tokens...)
+				if p.Last {
+					ended[i]++
 				}
 			}
-			if err := d.Submit(r); err != nil {
-				t.Fatal(err)
-			}
 		}
-		var order []uint64
-		if err := d.Run(t.Context(), func(out torch.Output) error {
-			order = append(order, out.ID)
-			if len(out.Tokens) != len(texts[out.ID]) {
-				t.Errorf("%s: reply %d has %d tokens, want %d", name, out.ID, len(out.Tokens), len(texts[out.ID]))
-			}
-			return nil
-		}); err != nil {
+		if err := d.Submit(r); err != nil {
 			t.Fatal(err)
 		}
-		if said[0] != "naïve ☃ \ufffd end" || said[1] != "ab" || !slices.Equal(ended, []int{1, 1, 0}) ||
-			len(tokens[0]) != len(texts[0]) {
-			t.Errorf("%s: handed out %q, ended %v", name, said, ended)
+	}
+	var order []uint64
+	if err := d.Run(t.Context(), func(out torch.Output) error {
+		order = append(order, out.ID)
+		if len(out.Tokens) != len(texts[out.ID]) {
+			t.Errorf("reply %d has %d tokens, want %d", out.ID, len(out.Tokens), len(texts[out.ID]))
 		}
-		if !slices.Equal(order, []uint64{2, 1, 0}) || d.Unfinished() != 0 {
-			t.Errorf("%s: finished in order %v, %d unfinished", name, order, d.Unfinished())
-		}
-		if want := map[string]int{"streaming": len(texts[0]) + 1 + len(texts[1]) + 1,
-			"quiet": 4}[name]; pieces != want {
-			t.Errorf("%s: %d pieces, want %d", name, pieces, want)
-		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if said[0] != "naïve ☃ \ufffd end" || said[1] != "ab" || !slices.Equal(ended, []int{1, 1, 0}) ||
+		len(tokens[0]) != len(texts[0]) {
+		t.Errorf("handed out %q, ended %v", said, ended)
+	}
+	if !slices.Equal(order, []uint64{2, 1, 0}) || d.Unfinished() != 0 {
+		t.Errorf("finished in order %v, %d unfinished", order, d.Unfinished())
+	}
+	if want := len(texts[0]) + 1 + len(texts[1]) + 1; pieces != want {
+		t.Errorf("%d pieces, want %d", pieces, want)
 	}
 }
 
@@ -198,29 +187,6 @@ func TestStopStringsNeedATokenizer(t *testing.T) {
 	if err := New(newParrot("a"), nil).Submit(ask(0, "x")); err == nil ||
 		!strings.Contains(err.Error(), "needs a tokenizer") {
 		t.Errorf("error %v, want one about the tokenizer", err)
-	}
-}
-
-func TestAbort(t *testing.T) {
-	d := New(newParrot("abcdef", "xy"), letters{})
-	for id := range uint64(2) {
-		if err := d.Submit(ask(id)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var got []torch.Output
-	err := d.Run(t.Context(), func(out torch.Output) error {
-		got = append(got, out)
-		if out.ID == 1 {
-			return d.Abort(0)
-		}
-		return nil
-	})
-	if err != nil || len(got) != 2 || got[1].Finish != torch.FinishAbort || len(got[1].Tokens) != 2 {
-		t.Errorf("%v, outputs %+v, want the first aborted after two tokens", err, got)
-	}
-	if err := d.Abort(0); err == nil {
-		t.Error("a reply that is over was aborted")
 	}
 }
 

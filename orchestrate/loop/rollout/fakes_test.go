@@ -188,6 +188,10 @@ func (s *script) SetVocabulary([][]byte) error {
 	return nil
 }
 
+func (s *script) Progress() ([]torch.Partial, error)                  { return nil, nil }
+func (s *script) Together(_ context.Context, lead func() error) error { return lead() }
+func (s *script) Follows() bool                                       { return false }
+
 func (s *script) Step() (int, error) {
 	if s.stepErr != nil {
 		return 0, s.stepErr
