@@ -1,6 +1,10 @@
 package advantage
 
-import "gyre/internal/statistics"
+import (
+	"slices"
+
+	"gyre/internal/statistics"
+)
 
 // groupStatistic is what the returns within one group are like.
 type groupStatistic struct {
@@ -9,7 +13,7 @@ type groupStatistic struct {
 }
 
 // groupStatistics returns each episode's return (the sum of its rewards) and each group's statistics. A group whose
-// members all return the same has no spread and differs from its mean by nothing, whatever the rounding of a sum
+// members all return the same has no deviation and differs from its mean by nothing, whatever the rounding of a sum
 // would leave.
 func groupStatistics(episodes []Trajectory) (returns []float64, groups map[int]groupStatistic) {
 	returns, groups = make([]float64, len(episodes)), map[int]groupStatistic{}
@@ -41,7 +45,7 @@ var brpo = Estimator{
 
 var rloo = Estimator{Name: "rloo", Groups: true, Episodes: true, Linear: func(episodes []Trajectory,
 	_ Options) (advantages, returns [][]float64) {
-	return RLOO(episodes), nil
+	return leaveOneOut(episodes), nil
 }}
 
 var reinforcePPBaseline = Estimator{Name: "reinforce_pp_baseline", Groups: true, Episodes: true, Whitens: true,
@@ -66,17 +70,16 @@ func deviations(episodes []Trajectory, o Options) func(i int) float64 {
 
 // oneGroup puts all episodes into one group.
 func oneGroup(episodes []Trajectory) []Trajectory {
-	one := make([]Trajectory, len(episodes))
-	for i, e := range episodes {
-		e.Group = 0
-		one[i] = e
+	one := slices.Clone(episodes)
+	for i := range one {
+		one[i].Group = 0
 	}
 	return one
 }
 
-// RLOO gives every sampled token of an episode its return minus the mean return of the group's other members:
+// leaveOneOut gives every sampled token of an episode its return minus the mean return of the group's other members:
 // (S − mean)·n/(n − 1). A group of one keeps its return.
-func RLOO(episodes []Trajectory) [][]float64 {
+func leaveOneOut(episodes []Trajectory) [][]float64 {
 	returns, groups := groupStatistics(episodes)
 	return broadcast(episodes, func(i int) float64 {
 		g := groups[episodes[i].Group]

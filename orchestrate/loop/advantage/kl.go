@@ -1,10 +1,20 @@
 package advantage
 
 import (
-	"fmt"
 	"math"
 	"strings"
 )
+
+// divergences are estimators of a divergence, from d = reference − policy.
+var divergences = map[string]func(d float64) float64{
+	"k1":  func(d float64) float64 { return -d },
+	"abs": math.Abs,
+	"k2":  func(d float64) float64 { return d * d / 2 },
+	"k3": func(d float64) float64 {
+		d = min(max(d, -20), 20)
+		return min(max(math.Exp(d)-d-1, -10), 10)
+	},
+}
 
 // KL estimates the divergence of the policy from the reference at each sampled token from the two log-probs alone
 // (Schulman, "Approximating KL divergence", 2020), 0 elsewhere. With d = reference − policy:
@@ -12,35 +22,14 @@ import (
 //	k1 −d (unbiased)   abs |d|   k2 ½d²   k3 e^d − d − 1 (d clipped to ±20, the result to ±10)
 //
 // A trailing + names the same value (it concerns the gradient in the loss only).
-func KL(estimator string, policy, reference []float32, mask []bool) ([]float64, error) {
-	if len(policy) != len(mask) || len(reference) != len(mask) {
-		return nil, fmt.Errorf("advantage: %d policy and %d reference log-probs for %d tokens", len(policy),
-			len(reference),
-			len(mask))
-	}
-	var estimate func(d float64) float64
-	switch strings.TrimSuffix(estimator, "+") {
-	case "k1":
-		estimate = func(d float64) float64 { return -d }
-	case "abs":
-		estimate = math.Abs
-	case "k2":
-		estimate = func(d float64) float64 { return d * d / 2 }
-	case "k3":
-		estimate = func(d float64) float64 {
-			d = min(max(d, -20), 20)
-			return min(max(math.Exp(d)-d-1, -10), 10)
-		}
-	default:
-		return nil, fmt.Errorf("algorithm.kl_estimator: unknown estimator %q", estimator)
-	}
-	out := make([]float64, len(mask))
+func KL(estimator string, policy, reference []float32, mask []bool) []float64 {
+	estimate, out := divergences[strings.TrimSuffix(estimator, "+")], make([]float64, len(mask))
 	for t, sampled := range mask {
 		if sampled {
 			out[t] = estimate(float64(reference[t]) - float64(policy[t]))
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Penalize subtracts coef times the per-token divergences from the rewards, in place, and returns the mean over the

@@ -8,23 +8,11 @@ func TestKL(t *testing.T) {
 		"k1": {.5, 0, -.1, -1}, "abs": {.5, 0, .1, 1}, "k2": {.125, 0, .005, .5},
 		"k3": {.106531, 0, .005171, .718282}, "k3+": {.106531, 0, .005171, .718282},
 	} {
-		got, err := KL(estimator, policy, reference, bits("1011"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := KL(estimator, policy, reference, bits("1011"))
 		near(t, estimator, got, want)
 	}
-	got, err := KL("k3", []float32{-50}, []float32{0}, bits("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := KL("k3", []float32{-50}, []float32{0}, bits("1"))
 	near(t, "k3 far away", got, []float64{10})
-	if _, err := KL("full", policy, reference, bits("1011")); err == nil {
-		t.Error("unknown estimator accepted")
-	}
-	if _, err := KL("k1", policy, reference[:1], bits("1011")); err == nil {
-		t.Error("lengths that differ accepted")
-	}
 }
 
 func TestPenalize(t *testing.T) {

@@ -1,23 +1,54 @@
 package advantage
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
 )
 
-// Whiten gives the sampled tokens' advantages mean 0 and variance 1 over the whole batch, in place, with the unbiased
-// variance plus 1e-8. A batch with fewer than two sampled tokens has no variance and only loses its mean.
-func Whiten(advantages [][]float64, masks [][]bool) {
+// sampled visits the sampled tokens of all episodes.
+func sampled(masks [][]bool) iter.Seq2[int, int] {
+	return func(yield func(i, t int) bool) {
+		for i, mask := range masks {
+			for t, sampled := range mask {
+				if sampled && !yield(i, t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// whiten gives the sampled tokens' advantages mean 0 and variance 1 over the whole batch, in place, and the others 0.
+func whiten(advantages [][]float64, masks [][]bool) {
 	mean, scale := moments(advantages, masks)
-	over(masks, func(i, t int) { advantages[i][t] = (advantages[i][t] - mean) * scale })
 	for i, mask := range masks {
 		for t, sampled := range mask {
-			if !sampled {
+			if advantages[i][t] = (advantages[i][t] - mean) * scale; !sampled {
 				advantages[i][t] = 0
 			}
 		}
 	}
+}
+
+// moments of the sampled tokens' values: their mean, and the factor that gives them the variance 1 (unbiased, plus
+// 1e-8). Fewer than two have no variance.
+func moments(values [][]float64, masks [][]bool) (mean, scale float64) {
+	n, variance := 0.0, 0.0
+	for i, t := range sampled(masks) {
+		n++
+		mean += values[i][t]
+	}
+	mean /= max(n, 1)
+	for i, t := range sampled(masks) {
+		d := values[i][t] - mean
+		variance += d * d
+	}
+	if n > 1 {
+		return mean, 1 / math.Sqrt(variance/(n-1)+1e-8)
+	}
+	return mean, 1
 }
 
 // Reweighting describes the weights that soft re-weighting gave to groups.
@@ -27,11 +58,14 @@ type Reweighting struct {
 	Mean float64 `metric:"train/soft_reweight_mean" doc:"mean weight of a group"`
 }
 
-// SoftReweight multiplies advantages, in place, by their group's standard deviation over the largest one, so that
+// softReweight multiplies advantages, in place, by their group's standard deviation over the largest one, so that
 // groups whose rewards hardly differ count less. It is nil where there is no group.
-func SoftReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
+func softReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
 	_, groups := groupStatistics(episodes)
-	largest, smallest, sum := 0.0, math.Inf(1), 0.0
+	if len(groups) == 0 {
+		return nil
+	}
+	largest := 0.0
 	for _, g := range groups {
 		largest = max(largest, g.std)
 	}
@@ -41,46 +75,28 @@ func SoftReweight(advantages [][]float64, episodes []Trajectory) *Reweighting {
 			advantages[i][t] *= weight(e.Group)
 		}
 	}
+	m := &Reweighting{Min: math.Inf(1), Max: largest / (largest + 1e-6)}
+	sum := 0.0
 	for _, id := range slices.Sorted(maps.Keys(groups)) { // in order, so that the sum always rounds alike
-		smallest = min(smallest, weight(id))
+		m.Min = min(m.Min, weight(id))
 		sum += weight(id)
 	}
-	if len(groups) == 0 {
-		return nil
-	}
-	return &Reweighting{smallest, largest / (largest + 1e-6), sum / float64(len(groups))}
+	m.Mean = sum / float64(len(groups))
+	return m
 }
 
-// LengthWeight divides each episode's advantages, in place, by its number of sampled tokens over the mean number.
-func LengthWeight(advantages [][]float64, masks [][]bool) {
+// lengthWeight divides each episode's advantages, in place, by its number of sampled tokens over the mean number.
+func lengthWeight(advantages [][]float64, masks [][]bool) {
 	lengths, mean := make([]float64, len(masks)), 0.0
-	over(masks, func(i, _ int) { lengths[i]++ })
+	for i := range sampled(masks) {
+		lengths[i]++
+	}
 	for _, n := range lengths {
 		mean += n / float64(len(lengths))
 	}
 	for i := range advantages {
 		for t := range advantages[i] {
 			advantages[i][t] *= mean / (lengths[i] + 1e-6)
-		}
-	}
-}
-
-// Scale multiplies all advantages in place.
-func Scale(advantages [][]float64, factor float64) {
-	for i := range advantages {
-		for t := range advantages[i] {
-			advantages[i][t] *= factor
-		}
-	}
-}
-
-// over calls visit for every sampled token.
-func over(masks [][]bool, visit func(i, t int)) {
-	for i, mask := range masks {
-		for t, sampled := range mask {
-			if sampled {
-				visit(i, t)
-			}
 		}
 	}
 }

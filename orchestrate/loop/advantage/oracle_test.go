@@ -80,7 +80,7 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 				rewards[k], values[k] = e.Rewards[i], e.Values[i]
 			}
 			want := gaeSum(rewards, values, gamma, lambda)
-			advantages, returns := GAE(e, gamma, lambda)
+			advantages, returns := discounted(e, gamma, lambda)
 			for k, i := range at {
 				close12(t, "gae", advantages[i], want[k])
 				close12(t, "gae's return", returns[i], want[k]+values[k])
@@ -93,7 +93,7 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 				turnRewards, turnValues = append(turnRewards, e.Rewards[end]), append(turnValues, e.Values[end])
 			}
 			turns := gaeSum(turnRewards, turnValues, high, lambda)
-			advantages, returns = BiLevelGAE(e, gamma, lambda, high)
+			advantages, returns = byTurns(e, Options{Gamma: gamma, Lambda: lambda, HighLevelGamma: high})
 			begin := 0
 			for k, end := range e.TurnEnds {
 				var own []int
@@ -114,7 +114,7 @@ func TestEstimatorsEqualTheirDefinitions(t *testing.T) {
 					close12(t, "bi-level gae's return", returns[i], want[j]+values[j])
 				}
 			}
-			reach := RewardToGo([]Trajectory{e}, gamma)[0]
+			reach := rewardToGo([]Trajectory{e}, gamma)[0]
 			for _, i := range at {
 				sum, later := 0.0, 0
 				for _, k := range at {
@@ -140,12 +140,12 @@ func groupDefinitions(t *testing.T, batch []Trajectory) {
 	}
 	masks := make([][]bool, len(batch))
 	var all, weights []float64
-	grpo, dr, brpo, rloo := GRPO(batch, true), GRPO(batch, false), BRPO(batch, true), RLOO(batch)
+	grpo, dr, brpo, rloo := GRPO(batch, true), GRPO(batch, false), BRPO(batch, true), leaveOneOut(batch)
 	whitened := GRPO(batch, false)
 	for i := range batch {
 		masks[i] = batch[i].Mask
 	}
-	Whiten(whitened, masks)
+	whiten(whitened, masks)
 	for i, e := range batch {
 		var group, others []float64
 		for j, o := range batch {
@@ -186,14 +186,14 @@ func groupDefinitions(t *testing.T, batch []Trajectory) {
 func TestWhitenedVariance(t *testing.T) {
 	for unit, want := range map[float64]float64{1: 1, 1e-4: math.Sqrt2 / 2, 1e-8: math.Sqrt(1e-8)} {
 		batch, masks := [][]float64{{1*unit + 3, 7}, {-1*unit + 3, 3}}, [][]bool{{true, false}, {true, true}}
-		Whiten(batch, masks)
+		whiten(batch, masks)
 		got := statistics.Deviation([]float64{batch[0][0], batch[1][0], batch[1][1]})
 		if batch[0][1] != 0 || math.Abs(got-want) > 1e-3*want {
 			t.Errorf("a deviation of %g becomes %g, want %g (%v)", unit, got, want, batch)
 		}
 	}
 	two := [][]float64{{1, 3}}
-	Whiten(two, [][]bool{{true, true}})
+	whiten(two, [][]bool{{true, true}})
 	if math.Abs(two[0][0]+1/math.Sqrt(2+1e-8)) > 1e-15 || two[0][1] != -two[0][0] {
 		t.Errorf("two tokens: %v", two)
 	}
@@ -205,7 +205,7 @@ func TestSoftReweight(t *testing.T) {
 	for range 50 {
 		batch := randomBatch(r)
 		advantages, before := GRPO(batch, true), GRPO(batch, true)
-		told := SoftReweight(advantages, batch)
+		told := softReweight(advantages, batch)
 		members := map[int][]float64{}
 		for _, e := range batch {
 			members[e.Group] = append(members[e.Group], statistics.Sum(e.Rewards))
@@ -231,7 +231,7 @@ func TestSoftReweight(t *testing.T) {
 		close12(t, "most", told.Max, most)
 		close12(t, "mean", told.Mean, mean)
 	}
-	if told := SoftReweight(nil, nil); told != nil {
+	if told := softReweight(nil, nil); told != nil {
 		t.Errorf("no groups: %v", told)
 	}
 }
@@ -241,28 +241,10 @@ func TestSmallDeviations(t *testing.T) {
 	rows := outcomes(1e-6, 0)
 	std := 1e-6 / math.Sqrt2
 	near(t, "grpo", lastOf(GRPO(rows, true)), []float64{.5e-6 / (std + 1e-6), -.5e-6 / (std + 1e-6)})
-	e, err := Compute(rows, Options{Advantage: "grpo", SoftReweight: true}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := Compute(rows, Options{Advantage: "grpo", SoftReweight: true}, 1)
 	close12(t, "largest weight", e.Reweighting.Max*(std+1e-6), std)
 	lengths := [][]float64{{1}, {1, 1}}
-	LengthWeight(lengths, [][]bool{{false}, {true, true}})
+	lengthWeight(lengths, [][]bool{{false}, {true, true}})
 	close12(t, "an episode without tokens", lengths[0][0], 1/1e-6)
 	close12(t, "one of two", lengths[1][0], 1/(2+1e-6))
-}
-
-// A turn may end at the first token, and no later than at the last.
-func TestTurnEndsAtTheEnds(t *testing.T) {
-	row := Trajectory{Mask: bits("1"), Rewards: []float64{2}, Values: []float64{.5}, TurnEnds: []int{0}}
-	if _, err := Compute([]Trajectory{row}, Options{Advantage: "bi_level_gae", Gamma: 1, Lambda: 1,
-		HighLevelGamma: 1}, 1); err != nil {
-		t.Error(err)
-	}
-	for _, end := range []int{-1, 1} {
-		row.TurnEnds[0] = end
-		if _, err := Compute([]Trajectory{row}, Options{Advantage: "gae"}, 1); err == nil {
-			t.Errorf("a turn of one token ends at %d: no error", end)
-		}
-	}
 }

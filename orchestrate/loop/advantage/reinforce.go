@@ -2,13 +2,13 @@ package advantage
 
 var reinforcePP = Estimator{Name: "reinforce_pp", Whitens: true, Linear: func(episodes []Trajectory,
 	o Options) (advantages, returns [][]float64) {
-	return RewardToGo(episodes, o.Gamma), nil
+	return rewardToGo(episodes, o.Gamma), nil
 }}
 
-// RewardToGo is the discounted sum of the rewards from each sampled token to the end of its episode (REINFORCE++
+// rewardToGo is the discounted sum of the rewards from each sampled token to the end of its episode (REINFORCE++
 // before whitening). Only sampled tokens exist in time: observations between them are passed without a discount, and
 // rewards on them are ignored, so a reward at the end credits the replies of all turns (verl#7300).
-func RewardToGo(episodes []Trajectory, gamma float64) [][]float64 {
+func rewardToGo(episodes []Trajectory, gamma float64) [][]float64 {
 	out := make([][]float64, len(episodes))
 	for i, e := range episodes {
 		out[i] = make([]float64, len(e.Mask))

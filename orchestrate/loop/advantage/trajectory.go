@@ -1,6 +1,6 @@
 package advantage
 
-import "fmt"
+import "slices"
 
 // Trajectory is what an estimator reads of one episode.
 type Trajectory struct {
@@ -30,40 +30,41 @@ type Options struct {
 
 // Compute estimates advantages: estimator, whitening where it has that, soft re-weighting, lossScale (the filter's, 1
 // for none), length weighting and the zero-advantage ablation, in this order. The critic's returns are not scaled.
-func Compute(episodes []Trajectory, o Options, lossScale float64) (Estimate, error) {
-	estimator, err := check(episodes, o)
-	if err != nil {
-		return Estimate{}, err
-	}
-	masks := masksOf(episodes)
-	var e Estimate
+func Compute(episodes []Trajectory, o Options, lossScale float64) (e Estimate) {
+	estimator, masks := Find(o.Advantage), masksOf(episodes)
 	e.Advantages, e.Returns = estimator.Linear(episodes, o)
 	if estimator.Divisor != nil {
 		divisor := estimator.Divisor(episodes, o)
-		over(masks, func(i, t int) { e.Advantages[i][t] /= divisor(i) })
+		for i, t := range sampled(masks) {
+			e.Advantages[i][t] /= divisor(i)
+		}
 	}
 	if e.Returns == nil {
 		e.Returns = clone(e.Advantages)
 	}
 	if estimator.Whitens {
-		Whiten(e.Advantages, masks)
+		whiten(e.Advantages, masks)
 	}
 	if estimator.WhitenedReturns {
 		e.Returns = clone(e.Advantages)
 	}
 	if o.SoftReweight {
-		e.Reweighting = SoftReweight(e.Advantages, episodes)
+		e.Reweighting = softReweight(e.Advantages, episodes)
 	}
-	Scale(e.Advantages, lossScale)
+	for _, a := range e.Advantages {
+		for t := range a {
+			a[t] *= lossScale
+		}
+	}
 	if o.LengthWeight {
-		LengthWeight(e.Advantages, masks)
+		lengthWeight(e.Advantages, masks)
 	}
 	if o.ZeroTaskAdvantage {
 		for _, a := range e.Advantages {
 			clear(a)
 		}
 	}
-	return e, nil
+	return e
 }
 
 func masksOf(episodes []Trajectory) [][]bool {
@@ -74,46 +75,10 @@ func masksOf(episodes []Trajectory) [][]bool {
 	return masks
 }
 
-// check finds the estimator and sees that the episodes have what it reads.
-func check(episodes []Trajectory, o Options) (*Estimator, error) {
-	estimator := Find(o.Advantage)
-	if estimator == nil {
-		return nil, fmt.Errorf("algorithm.advantage: unknown estimator %q", o.Advantage)
-	}
-	for i, e := range episodes {
-		if len(e.Rewards) != len(e.Mask) {
-			return nil, fmt.Errorf("advantage: episode %d has %d rewards for %d tokens", i, len(e.Rewards), len(e.Mask))
-		}
-		if !estimator.Critic {
-			continue
-		}
-		if len(e.Values) != len(e.Mask) {
-			return nil, fmt.Errorf("advantage: episode %d has %d values for %d tokens; %s needs the critic's estimates",
-				i,
-				len(e.Values), len(e.Mask), o.Advantage)
-		}
-		for _, end := range e.TurnEnds {
-			if end < 0 || end >= len(e.Mask) || !e.Mask[end] {
-				return nil, fmt.Errorf("advantage: episode %d ends a turn at token %d, which the policy did not sample",
-					i, end)
-			}
-		}
-	}
-	return estimator, nil
-}
-
-func each(episodes []Trajectory, estimate func(Trajectory) ([]float64, []float64)) (advantages, returns [][]float64) {
-	for _, e := range episodes {
-		a, r := estimate(e)
-		advantages, returns = append(advantages, a), append(returns, r)
-	}
-	return advantages, returns
-}
-
 func clone(x [][]float64) [][]float64 {
 	out := make([][]float64, len(x))
 	for i := range x {
-		out[i] = append([]float64(nil), x[i]...)
+		out[i] = slices.Clone(x[i])
 	}
 	return out
 }

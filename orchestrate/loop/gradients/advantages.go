@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/advantage"
 )
@@ -47,10 +48,12 @@ func Occurring(episodes []Rewarded) []string {
 	names := map[string]bool{}
 	for _, e := range episodes {
 		for name := range e.Components {
-			names[name] = !slices.Contains([]string{Total, Other, Entropy, KL, Baseline}, name)
+			names[name] = true
 		}
 	}
-	maps.DeleteFunc(names, func(_ string, free bool) bool { return !free })
+	for _, taken := range []string{Total, Other, Entropy, KL, Baseline} {
+		delete(names, taken)
+	}
 	return slices.Sorted(maps.Keys(names))
 }
 
@@ -62,143 +65,89 @@ func Occurring(episodes []Rewarded) []string {
 // anything of it. In exact mode it has its share of the total's: with grpo w·(r − mean)/(std of the total + 1e-6).
 // What the score holds beside the weighted components is then a component of its own, and so is what the critic
 // expected.
-func Estimate(episodes []Rewarded, c config.Components, weights map[string]float64,
-	a config.Algorithm) (Advantages, error) {
-	names := Occurring(episodes)
+func Estimate(episodes []Rewarded, c config.Components, weights map[string]float64, a config.Algorithm) Advantages {
+	names, exact := Occurring(episodes), c.Mode == exactMode
 	if len(c.Names) > 0 {
 		occurring := names
 		lacks := func(name string) bool { return !slices.Contains(occurring, name) }
 		names = slices.DeleteFunc(slices.Clone(c.Names), lacks)
 	}
-	out := Advantages{Names: slices.Clone(names)}
+	out := Advantages{Names: names, Linear: exact}
 	if len(names) == 0 {
-		return out, nil
+		return out
 	}
 	trajectories, rest := make([]advantage.Trajectory, len(episodes)), make([][]float64, len(episodes))
 	for i, e := range episodes {
 		trajectories[i], rest[i] = e.Trajectory, slices.Clone(e.Rewards)
 	}
-	var rewards [][][]float64
+	var rewards [][][]float64 // by component, episode and token; weighted in exact mode
 	for _, name := range names {
 		weight, given := weights[name]
 		if !given {
 			weight = 1
 		}
-		out.Weights, rewards = append(out.Weights, weight), append(rewards, rewardsOf(episodes, name))
-		for i, own := range rewards[len(rewards)-1] {
-			for t, v := range own {
+		own := make([][]float64, len(episodes))
+		for i, e := range episodes {
+			own[i] = make([]float64, len(e.Mask))
+			for t, v := range e.Components[name] {
 				rest[i][t] -= weight * v
+				if own[i][t] = v; exact {
+					own[i][t] = weight * v
+				}
 			}
 		}
+		out.Weights, rewards = append(out.Weights, weight), append(rewards, own)
 	}
-	complete := negligible(rest, episodes)
-	estimator := a.Estimation()
+	estimator, complete := a.Estimation(), negligible(rest, episodes)
 	estimator.SoftReweight, estimator.LengthWeight, estimator.ZeroTaskAdvantage = false, false, false
-	total, err := advantage.Compute(trajectories, estimator, 1)
-	if err != nil {
-		return Advantages{}, err
-	}
 	var shares [][][]float64
-	if c.Mode == exactMode {
-		shares, err = out.share(trajectories, rewards, rest, complete, estimator)
-		out.Linear = true
+	if exact {
+		if !complete {
+			out.Names, rewards = append(out.Names, Other), append(rewards, rest)
+		}
+		var baseline [][]float64
+		if shares, baseline = advantage.Share(trajectories, rewards, estimator); baseline != nil {
+			out.Names, shares = append(out.Names, Baseline), append(shares, baseline)
+		}
+		out.Weights = slices.Repeat([]float64{1}, len(out.Names))
 	} else {
-		shares, err = alone(trajectories, rewards, estimator)
+		for _, own := range rewards {
+			shares = append(shares, alone(trajectories, own, estimator))
+		}
 		e := advantage.Find(a.Advantage)
 		out.Linear = complete && !e.Whitens && !e.Critic && (e.Divisor == nil || !a.NormByStd)
 	}
-	if err != nil {
-		return Advantages{}, err
-	}
-	out.collect(trajectories, append(shares, total.Advantages))
-	return out, nil
-}
-
-// rewardsOf are the token rewards of one component, by episode.
-func rewardsOf(episodes []Rewarded, name string) [][]float64 {
-	out := make([][]float64, len(episodes))
-	for i, e := range episodes {
-		if out[i] = e.Components[name]; out[i] == nil {
-			out[i] = make([]float64, len(e.Mask))
-		}
-	}
+	out.collect(trajectories, append(shares, advantage.Compute(trajectories, estimator, 1).Advantages))
 	return out
 }
 
-// share splits the total's advantages among the weighted components, what is left of the score, and the critic's
-// baseline.
-func (a *Advantages) share(episodes []advantage.Trajectory, rewards [][][]float64, rest [][]float64, complete bool,
-	c advantage.Options) ([][][]float64, error) {
-	weighted := make([][][]float64, len(rewards))
-	for k, byEpisode := range rewards {
-		for _, values := range byEpisode {
-			own := make([]float64, len(values))
-			for t, v := range values {
-				own[t] = a.Weights[k] * v
-			}
-			weighted[k] = append(weighted[k], own)
-		}
+// alone are the advantages of a component as if it were the only reward.
+func alone(episodes []advantage.Trajectory, rewards [][]float64, o advantage.Options) [][]float64 {
+	own := slices.Clone(episodes)
+	for i := range own {
+		own[i].Rewards, own[i].Values = rewards[i], make([]float64, len(own[i].Mask))
 	}
-	if !complete {
-		a.Names, weighted = append(a.Names, Other), append(weighted, rest)
-	}
-	shares, baseline, err := advantage.Share(episodes, weighted, c)
-	if baseline != nil {
-		a.Names, shares = append(a.Names, Baseline), append(shares, baseline)
-	}
-	a.Weights = slices.Repeat([]float64{1}, len(a.Names))
-	return shares, err
-}
-
-// alone are the advantages of every component as if it were the only reward.
-func alone(episodes []advantage.Trajectory, rewards [][][]float64, c advantage.Options) ([][][]float64, error) {
-	var out [][][]float64
-	for _, byEpisode := range rewards {
-		own := slices.Clone(episodes)
-		for i := range own {
-			own[i].Rewards = byEpisode[i]
-			if advantage.Find(c.Advantage).Critic {
-				own[i].Values = make([]float64, len(own[i].Mask))
-			}
-		}
-		estimate, err := advantage.Compute(own, c, 1)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, estimate.Advantages)
-	}
-	return out, nil
+	return advantage.Compute(own, o, 1).Advantages
 }
 
 // collect keeps the means of every episode, and the tokens' own advantages where they say more.
 func (a *Advantages) collect(episodes []advantage.Trajectory, all [][][]float64) {
-	var means [][]float64
 	varied := false
+	var tokens [][][]float32
 	for _, component := range all {
-		row := make([]float64, len(episodes))
+		means, narrow := make([]float64, len(episodes)), make([][]float32, len(episodes))
 		for i, e := range episodes {
-			row[i] = advantage.SampledMean(component[i], e.Mask)
+			means[i] = advantage.SampledMean(component[i], e.Mask)
 			for t, v := range component[i] {
-				varied = varied || e.Mask[t] && v != row[i]
+				varied = varied || e.Mask[t] && v != means[i]
+				narrow[i] = append(narrow[i], float32(v))
 			}
 		}
-		means = append(means, row)
+		a.Means, tokens = append(a.Means, means), append(tokens, narrow)
 	}
 	last := len(all) - 1
-	a.Means, a.Total = means[:last], means[last]
-	if !varied {
-		return
-	}
-	for _, component := range all {
-		var narrow [][]float32
-		for _, values := range component {
-			own := make([]float32, len(values))
-			for t, v := range values {
-				own[t] = float32(v)
-			}
-			narrow = append(narrow, own)
-		}
-		a.Tokens = append(a.Tokens, narrow)
+	if a.Means, a.Total = a.Means[:last], a.Means[last]; varied {
+		a.Tokens = tokens
 	}
 }
 
@@ -206,18 +155,8 @@ func (a *Advantages) collect(episodes []advantage.Trajectory, all [][][]float64)
 func negligible(rest [][]float64, episodes []Rewarded) bool {
 	largest := 1.0
 	for _, e := range episodes {
-		score := 0.0
-		for _, r := range e.Rewards {
-			score += r
-		}
-		largest = max(largest, math.Abs(score))
+		largest = max(largest, math.Abs(statistics.Sum(e.Rewards)))
 	}
-	for _, rewards := range rest {
-		for _, r := range rewards {
-			if math.Abs(r) > 1e-9*largest {
-				return false
-			}
-		}
-	}
-	return true
+	unexplained := func(r float64) bool { return math.Abs(r) > 1e-9*largest }
+	return !slices.ContainsFunc(slices.Concat(rest...), unexplained)
 }

@@ -3,7 +3,6 @@ package gradients
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
 	"io"
 	"os"
@@ -48,24 +47,13 @@ func splitmix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Saver writes gradients to files in the background, one file at a time. Wait ends it.
-type Saver struct {
-	Dir        string // "" writes nothing: over ranks all save, and one writes
-	Projection bool   // of every parameter, not all of it
-	World      *ranks.World
-	pending    chan error
-}
-
 // FullBytes is the size of a file of full gradients.
 func FullBytes(components int, parameters int64) int64 { return int64(components) * 4 * parameters }
 
-// Save copies the gradients of the components and starts writing gradients_step_STEP.npz with keys
-// COMPONENT/PARAMETER. It first waits for the file before, and reports what became of it. It is collective.
-func (s *Saver) Save(ctx context.Context, step int, names []string, gradients []*torch.Gradients,
-	parameters []torch.Parameter) error {
-	if err := s.Wait(); err != nil {
-		return err
-	}
+// Save writes the gradients of components to an archive with keys COMPONENT/PARAMETER, in full or as projections. It
+// is collective; a rank whose path is empty writes nothing.
+func Save(ctx context.Context, path string, world *ranks.World, names []string, gradients []*torch.Gradients,
+	parameters []torch.Parameter, projection bool) error {
 	var arrays []npz.Array
 	for k, name := range names {
 		for i, p := range parameters {
@@ -73,34 +61,29 @@ func (s *Saver) Save(ctx context.Context, step int, names []string, gradients []
 			if err != nil {
 				return err
 			}
-			values, err := s.whole(ctx, gradients[k], i, shape)
+			values, err := whole(ctx, world, gradients[k], i, shape)
 			if err != nil {
 				return err
 			}
-			if s.Projection && len(values) > projected {
+			if projection && len(values) > projected {
 				values, shape = project(p.Name, values), []int64{projected}
 			}
-			if s.Dir != "" {
+			if path != "" {
 				arrays = append(arrays, npz.Array{Name: name + "/" + p.Name, Shape: shape, Values: values})
 			}
 		}
 	}
-	if s.Dir == "" {
+	if path == "" {
 		return nil
 	}
-	path := filepath.Join(s.Dir, fmt.Sprintf("gradients_step_%d.npz", step))
-	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	s.pending = make(chan error, 1)
-	go func(done chan<- error) {
-		done <- atomicfile.Write(path, func(w io.Writer) error { return npz.Write(w, arrays) })
-	}(s.pending)
-	return nil
+	return atomicfile.Write(path, func(w io.Writer) error { return npz.Write(w, arrays) })
 }
 
 // whole is the gradient of parameter i, which every rank holds a shard of. It is collective.
-func (s *Saver) whole(ctx context.Context, from *torch.Gradients, i int, shape []int64) ([]float32, error) {
+func whole(ctx context.Context, world *ranks.World, from *torch.Gradients, i int, shape []int64) ([]float32, error) {
 	shard, err := from.Shard(i)
 	if err != nil {
 		return nil, err
@@ -111,19 +94,9 @@ func (s *Saver) whole(ctx context.Context, from *torch.Gradients, i int, shape [
 		entries *= n
 	}
 	data, values := make([]byte, 4*entries), make([]float32, entries)
-	if err := checkpoint.Assemble(ctx, s.World.Data(), shard, torch.F32, data); err != nil {
+	if err := checkpoint.Assemble(ctx, world.Data(), shard, torch.F32, data); err != nil {
 		return nil, err
 	}
 	_, err = binary.Decode(data, binary.LittleEndian, values)
 	return values, err
-}
-
-// Wait until the last file is on the disk. A nil Saver has none.
-func (s *Saver) Wait() error {
-	if s == nil || s.pending == nil {
-		return nil
-	}
-	err := <-s.pending
-	s.pending = nil
-	return err
 }

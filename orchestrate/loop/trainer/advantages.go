@@ -11,32 +11,25 @@ import (
 )
 
 // advantages computes token rewards, the KL penalty in them, advantages and returns.
-func (p *preparation) advantages(s *Selection, line metrics.Line) error {
+func (p *preparation) advantages(s *Selection, line metrics.Line) {
 	begin := time.Now()
 	defer func() { p.clock.Add("adv", time.Since(begin)) }()
 	a, b, trajectories := p.Config.Algorithm, s.Batch, trajectories(*s, p.Config)
 	if p.penalty != nil && p.penalty.Coef != 0 {
 		divergences := make([][]float64, b.Len())
 		for i, e := range s.Episodes {
-			var err error
-			if divergences[i], err = advantage.KL(a.KLEstimator, b.Old[i], b.Reference[i], e.Mask); err != nil {
-				return err
-			}
+			divergences[i] = advantage.KL(a.KLEstimator, b.Old[i], b.Reference[i], e.Mask)
 		}
 		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
 		line.Add(penaltyMetrics{p.penalty.Coef, s.divergence})
 	}
-	estimate, err := advantage.Compute(trajectories, a.Estimation(), s.scale)
-	if err != nil {
-		return err
-	}
+	estimate := advantage.Compute(trajectories, a.Estimation(), s.scale)
 	line.Add(estimate.Reweighting)
 	b.Advantages, b.Returns = make([][]float32, b.Len()), make([][]float32, b.Len())
 	for i := range trajectories {
 		b.Advantages[i], b.Returns[i] = narrow(estimate.Advantages[i]), narrow(estimate.Returns[i])
 	}
 	line.Add(newDataMetrics(s, trajectories))
-	return nil
 }
 
 // trajectories are the episodes of a batch as estimators read them.

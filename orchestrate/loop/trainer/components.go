@@ -22,11 +22,10 @@ import (
 // componentObserver measures the gradients of the reward's components.
 type componentObserver struct {
 	*session.Session
-	dir    string           // that files go into; "" writes none
-	given  bool             // episodes are given instead of played
-	saves  bool             // the gradients, too: known to the ranks that write nothing
-	files  *gradients.Saver // nil until the first file
-	looked bool             // at a step: components that lack in the first are warned of
+	dir    string // that files go into; "" writes none
+	given  bool   // episodes are given instead of played
+	saves  bool   // the gradients, too: known to the ranks that write nothing
+	looked bool   // at a step: what lacks in the first is warned of
 }
 
 // Due implements Observer: steps 1, 1 + every, 1 + 2·every, …
@@ -43,11 +42,6 @@ func (o *componentObserver) Look(ctx context.Context, s *Step) error {
 	text, err := o.measure(ctx, s.Number, s.Chosen, s.Line)
 	o.Log.File(strings.TrimSpace(text))
 	return err
-}
-
-// hasComponents reports whether any episode's reward has named components.
-func hasComponents(episodes []*episode.Episode) bool {
-	return slices.ContainsFunc(episodes, func(e *episode.Episode) bool { return len(e.Components) > 0 })
 }
 
 // componentWeights are what the configuration multiplies the components by.
@@ -68,23 +62,23 @@ func componentFolder(c *config.Config) string { return "gradient_analysis_" + se
 // measure takes the gradients of the components of a prepared batch's reward, at the present weights, and leaves
 // everything as it was. It gives a table for people. Files count the updates before the step: the first step's have
 // the number 0.
-func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (string, error) {
-	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("gradients of the reward components: %w", err)
-	}
+func (o *componentObserver) measure(ctx context.Context, step int, s Selection, line metrics.Line) (text string,
+	err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("gradients of the reward components: %w", err)
+		}
+	}()
 	c, episodes := o.Config.Components, rewarded(s, o.Config)
 	c.Names = experiment.RewardComponents(o.Config)
 	o.noteMissing(step, c.Names, gradients.Occurring(episodes))
-	advantages, err := gradients.Estimate(episodes, c, componentWeights(o.Config), o.Config.Algorithm)
-	if err != nil {
-		return fail(err)
-	}
+	advantages := gradients.Estimate(episodes, c, componentWeights(o.Config), o.Config.Algorithm)
 	if len(advantages.Names) == 0 {
 		return "", nil
 	}
 	subject, err := o.onPolicy(ctx, s)
 	if err != nil {
-		return fail(err)
+		return "", err
 	}
 	options := gradients.ComponentOptions{Permutations: c.Permutations, Confidence: o.Config.Analysis.Confidence,
 		Seed: o.Config.Run.Seed, Step: uint64(step)}
@@ -93,36 +87,53 @@ func (o *componentObserver) measure(ctx context.Context, step int, s Selection, 
 	}
 	if o.saves && c.Enabled && c.Save != "none" {
 		options.Keep = func(names []string, buffers []*torch.Gradients, parameters []torch.Parameter) error {
-			return o.keep(ctx, step, names[:len(advantages.Names)], buffers, parameters)
+			return gradients.Save(ctx, o.file("gradients_step_%d.npz", step), o.World, names[:len(advantages.Names)],
+				buffers, parameters, o.projects(len(advantages.Names)))
 		}
 	}
 	report, err := gradients.MeasureComponents(ctx, subject, groupsOf(s.Episodes), advantages, options)
 	if err != nil {
-		return fail(err)
+		return "", err
 	}
+	o.looked = true
 	line.Add(report.Metrics())
 	if o.dir == "" {
 		return report.Console(), nil
 	}
-	path := filepath.Join(o.dir, fmt.Sprintf("cosines_step_%d.csv", step-1))
-	write := func(w io.Writer) error { return report.WriteCSV(w, c.Save != "none") }
-	return report.Console(), atomicfile.Write(path, write)
+	return report.Console(), atomicfile.Write(o.file("cosines_step_%d.csv", step), func(w io.Writer) error {
+		return report.WriteCSV(w, c.Save != "none")
+	})
+}
+
+// file is the path of a step's file; "" where none is written.
+func (o *componentObserver) file(name string, step int) string {
+	if o.dir == "" {
+		return ""
+	}
+	return filepath.Join(o.dir, fmt.Sprintf(name, step-1))
+}
+
+// projects reports whether gradients are saved as projections: where that is wanted, or they would take too much.
+func (o *componentObserver) projects(components int) bool {
+	c, full := o.Config.Components, gradients.FullBytes(components, experiment.Parameters(o.Actor.Model.Config))
+	large := full > int64(c.SaveMiB)<<20
+	if large && c.Save == "full" && !o.looked {
+		o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: "+
+			"random projections are written instead", full>>20, c.SaveMiB)
+	}
+	return large || c.Save == "projection"
 }
 
 // noteMissing warns of what the configuration names and the first batch lacks. Such a component measures nothing
 // until an episode has it.
 func (o *componentObserver) noteMissing(step int, names, occurring []string) {
-	if o.looked && len(occurring) > 0 {
-		return
-	}
-	o.looked = true
 	if len(occurring) == 0 {
 		o.Log.Warnf("step %d: no episode has a reward component, so none is measured: the rewards of [[rewards]], "+
 			`an environment that names components, or a file with "components" make some`, step)
 		return
 	}
 	for _, name := range names {
-		if !slices.Contains(occurring, name) {
+		if !o.looked && !slices.Contains(occurring, name) {
 			o.Log.Warnf("step %d: components.names lists %q, but the episodes have %s: it is measured at steps whose "+
 				"episodes have it", step, name, strings.Join(occurring, ", "))
 		}
@@ -167,19 +178,4 @@ func componentScores(e *episode.Episode) map[string]float64 {
 		}
 	}
 	return out
-}
-
-// keep starts writing the components' gradients, in full if the configuration allows that much.
-func (o *componentObserver) keep(ctx context.Context, step int, names []string, buffers []*torch.Gradients,
-	parameters []torch.Parameter) error {
-	if c := o.Config.Components; o.files == nil {
-		full := gradients.FullBytes(len(names), experiment.Parameters(o.Actor.Model.Config))
-		project := c.Save == "projection" || full > int64(c.SaveMiB)<<20
-		o.files = &gradients.Saver{Dir: o.dir, World: o.World, Projection: project}
-		if o.files.Projection && c.Save == "full" {
-			o.Log.Warnf("components: the gradients of a step take %d MiB, more than components.save_mib = %d: "+
-				"random projections are written instead", full>>20, c.SaveMiB)
-		}
-	}
-	return o.files.Save(ctx, step-1, names, buffers, parameters)
 }

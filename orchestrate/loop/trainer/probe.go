@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,59 +48,34 @@ type Probed struct {
 // nothing. Episodes are played as the run plays them at that step, or read from a file. Old log-probs are the file's
 // where every episode has them, and the policy's own otherwise; advantages, filter and buckets are the
 // configuration's.
-func Analyze(ctx context.Context, c *config.Config, p Probe) (Probed, error) {
-	t, err := openProbe(ctx, c, p)
+func Analyze(ctx context.Context, c *config.Config, o Probe) (Probed, error) {
+	saves := o.Output != ""
+	if !o.World.Writes() {
+		o.Output = ""
+	}
+	p, err := openProbe(ctx, c, o)
 	if err != nil {
 		return Probed{}, err
 	}
-	defer t.close()
-	out := &analysed{line: metrics.Line{"trainer/gradient_analysis_only": 1.0,
-		"trainer/exited_after_gradient_analysis": 1.0}}
-	out.line.Add(analysisMetrics{c.Analysis.Profile, !c.Separate()})
-	if p.Validate {
-		if err := t.validateProbe(ctx, out.line); err != nil {
+	defer p.close()
+	out := newAnalysed(c)
+	out.line["trainer/gradient_analysis_only"], out.line["trainer/exited_after_gradient_analysis"] = 1.0, 1.0
+	if o.Validate {
+		if err := p.validate(ctx, out.line); err != nil {
 			return Probed{}, err
 		}
 	}
-	if t.given == nil {
-		if t.given, err = t.playProbe(ctx, out.line); err != nil {
-			return Probed{}, err
-		}
-	}
-	if err := t.measure(ctx, p, out); err != nil {
+	if err := p.measure(ctx, o, saves, out); err != nil {
 		return Probed{}, fmt.Errorf("gradient analysis: %w", err)
 	}
-	result := Probed{Step: t.number, Values: out.line, Text: out.text}
-	return result, t.write(p.Output, result)
-}
-
-// measure analyses the episodes, by buckets and, where they have any, by the components of their reward.
-func (p *probe) measure(ctx context.Context, o Probe, out *analysed) error {
-	c := p.Config
-	chosen, err := p.episodes(ctx, p.given, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
-	if err != nil {
-		return err
+	found := Probed{Step: p.number, Values: out.line, Text: out.text}
+	if o.Output == "" {
+		return found, nil
 	}
-	if _, err := bucketsOf(c, chosen); err != nil {
-		return err
+	if err := gradients.WriteFiles(filepath.Join(o.Output, "analysis"), found.Step, found.Values); err != nil {
+		return found, err
 	}
-	if out.text == "" {
-		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true "+
-			"analyses them before the filter, filter.strategy=none keeps all", len(p.given))
-	}
-	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !hasComponents(p.given) {
-		return nil
-	}
-	components := componentObserver{Session: p.Session, given: p.preparation.given, saves: o.Output != ""}
-	if o.Output != "" && p.World.Writes() {
-		components.dir = filepath.Join(o.Output, componentFolder(c))
-	}
-	text, err := components.measure(ctx, p.number, chosen, out.line)
-	if err != nil {
-		return err
-	}
-	out.text += "\n" + text
-	return components.files.Wait()
+	return found, p.logger.Log(found.Step, found.Values)
 }
 
 // probe is one analysis at work: models without optimizers, no run directory.
@@ -107,16 +83,13 @@ type probe struct {
 	bucketObserver
 	number int                // of the step
 	given  []*episode.Episode // to analyse; nil until they are read or played
-	logger *metrics.Logger
+	logger *metrics.Logger    // nil where nothing is written
 }
 
 func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 	e := session.New(c, o.Console, o.World)
-	if !o.World.Writes() {
-		o.Output = ""
-	}
-	p := &probe{bucketObserver: bucketObserver{Session: e,
-		rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}}, preparation: &preparation{Session: e}}}
+	p := &probe{bucketObserver: bucketObserver{Session: e, rollouts: &rollouts{Rollouts: session.Rollouts{Session: e}},
+		preparation: &preparation{Session: e}}}
 	if err := p.open(ctx, o); err != nil {
 		p.close()
 		return nil, err
@@ -124,12 +97,19 @@ func openProbe(ctx context.Context, c *config.Config, o Probe) (*probe, error) {
 	return p, nil
 }
 
+func (p *probe) close() {
+	p.Session.Close()
+	if p.logger != nil {
+		p.logger.Close()
+	}
+}
+
+// open reads or finds everything that the probe names and loads the models.
 func (p *probe) open(ctx context.Context, o Probe) error {
 	c := p.Config
-	if kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix,
-		o.Step)); o.Checkpoint != "" && o.Step > 0 {
-		if _, err := os.Stat(filepath.Join(kept,
-			checkpoint.ManifestName)); err == nil { // a run that has kept this step
+	if o.Checkpoint != "" && o.Step > 0 {
+		kept := filepath.Join(o.Checkpoint, fmt.Sprintf("%s%d", rundir.CheckpointPrefix, o.Step))
+		if _, err := os.Stat(filepath.Join(kept, checkpoint.ManifestName)); err == nil {
 			o.Checkpoint = kept
 		}
 	}
@@ -153,9 +133,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 			return err
 		}
 	}
-	if o.Step > 0 {
-		p.number = o.Step
-	}
+	p.number = cmp.Or(o.Step, p.number)
 	if o.Output != "" {
 		if err := p.openOutput(o.Output); err != nil {
 			return err
@@ -163,8 +141,7 @@ func (p *probe) open(ctx context.Context, o Probe) error {
 	}
 	p.Log.Infof("analysing %s as of step %d", from.Actor, p.number)
 	parts := experiment.Parts{Critic: true, Reference: true, Analyse: true, Play: p.given == nil || o.Validate,
-		Policy:    from.Actor,
-		Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
+		Policy: from.Actor, Tokenizer: experiment.TokenizerOf(from, c.Model.Path)}
 	if c.Algorithm.UsesCritic() {
 		if parts.Values, err = p.locateCritic(ctx, from, o.Critic); err != nil {
 			return err
@@ -184,47 +161,27 @@ func (p *probe) locateCritic(ctx context.Context, from checkpoint.Models, critic
 		if err != nil {
 			return "", fmt.Errorf("the critic: %w", err)
 		}
-		if other.Critic != "" {
-			return other.Critic, nil
-		}
-		return other.Actor, nil
+		return cmp.Or(other.Critic, other.Actor), nil
 	}
 	if from.Critic != "" {
 		return from.Critic, nil
 	}
-	dir := p.Config.Critic.Path
-	if dir == "" {
-		dir = from.Actor
-	}
+	dir := cmp.Or(p.Config.Critic.Path, from.Actor)
 	p.Log.Warnf("the checkpoint has no critic: values are those of %s", dir)
 	return dir, nil
 }
 
-func (p *probe) close() {
-	p.Session.Close()
-	if p.logger != nil {
-		p.logger.Close()
-	}
-}
-
 // read takes the episodes of one step from a file.
 func (p *probe) read(path string, step int) error {
-	episodes, err := session.ReadGiven(path)
+	r, err := readReplay(path)
 	if err != nil {
 		return err
 	}
-	var steps []int
-	for _, e := range episodes {
-		if !slices.Contains(steps, e.Step) {
-			steps = append(steps, e.Step)
-		}
-	}
-	slices.Sort(steps)
-	only := steps[0]
+	only := r.numbers[0]
 	switch {
-	case len(steps) > 1 && !slices.Contains(steps, step):
-		return fmt.Errorf("%s holds episodes of the steps %v: choose one with --step", path, steps)
-	case len(steps) > 1:
+	case len(r.numbers) > 1 && !slices.Contains(r.numbers, step):
+		return fmt.Errorf("%s holds episodes of the steps %v: choose one with --step", path, r.numbers)
+	case len(r.numbers) > 1:
 		only = step
 	case only > 0 && step > 0 && only != step:
 		return fmt.Errorf("%s holds episodes of step %d, not of step %d", path, only, step)
@@ -232,41 +189,13 @@ func (p *probe) read(path string, step int) error {
 	if only > 0 {
 		p.number = only
 	}
-	p.given = slices.DeleteFunc(episodes, func(e *episode.Episode) bool { return e.Step != only })
-	p.preparation.given = true
-	return nil
-}
-
-// playProbe plays what the run would: its separate analysis batch of the step, or its training batch.
-func (p *probe) playProbe(ctx context.Context, line metrics.Line) ([]*episode.Episode, error) {
-	if p.Config.Separate() {
-		return p.rollouts.analysis(ctx, p.number, line)
-	}
-	episodes, _, err := p.rollouts.Play(ctx, rollout.TrainingPlan(p.Config, p.number),
-		fmt.Sprintf("step %d rollout", p.number))
-	return episodes, err
-}
-
-func (p *probe) validateProbe(ctx context.Context, line metrics.Line) error {
-	found, err := p.rollouts.Validation(ctx, p.number, p.number)
-	if err != nil {
-		return err
-	}
-	delete(found, "timing_s/testing")
-	maps.Copy(line, found)
-	var text strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if strings.HasSuffix(name, "/success") {
-			fmt.Fprintf(&text, "validation: %s = %.3f\n", strings.TrimPrefix(name, "val-env/"), found[name])
-		}
-	}
-	fmt.Fprint(p.Console, text.String())
+	p.given, p.preparation.given = r.steps[only], true
 	return nil
 }
 
 // openOutput prepares a folder that gyre plot can read. Several probes may share it in the order of their steps; a
 // run's own may not be used.
-func (p *probe) openOutput(dir string) error {
+func (p *probe) openOutput(dir string) (err error) {
 	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
 		return fmt.Errorf("%s is a training run's directory: choose another folder for the probe", dir)
 	}
@@ -283,17 +212,61 @@ func (p *probe) openOutput(dir string) error {
 				record.Step, p.number)
 		}
 	}
-	var err error
 	p.logger, err = metrics.Open(path)
 	return err
 }
 
-func (p *probe) write(dir string, result Probed) error {
-	if dir == "" || !p.World.Writes() {
-		return nil
-	}
-	if err := gradients.WriteFiles(filepath.Join(dir, "analysis"), result.Step, result.Values); err != nil {
+// validate plays the validation set.
+func (p *probe) validate(ctx context.Context, line metrics.Line) error {
+	found, err := p.rollouts.Validation(ctx, p.number, p.number)
+	if err != nil {
 		return err
 	}
-	return p.logger.Log(result.Step, result.Values)
+	delete(found, "timing_s/testing")
+	maps.Copy(line, found)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if strings.HasSuffix(name, "/success") {
+			fmt.Fprintf(p.Console, "validation: %s = %.3f\n", strings.TrimPrefix(name, "val-env/"), found[name])
+		}
+	}
+	return nil
+}
+
+// measure analyses the episodes, by buckets and, where they have any, by the components of their reward. Where none are
+// given it plays what the run would: its separate analysis batch of the step, or its training batch.
+func (p *probe) measure(ctx context.Context, o Probe, saves bool, out *analysed) (err error) {
+	c := p.Config
+	switch {
+	case p.given != nil:
+	case c.Separate():
+		p.given, err = p.rollouts.analysis(ctx, p.number, out.line)
+	default:
+		p.given, _, err = p.rollouts.Play(ctx, rollout.TrainingPlan(c, p.number),
+			fmt.Sprintf("step %d rollout", p.number))
+	}
+	if err != nil {
+		return err
+	}
+	chosen, err := p.episodes(ctx, p.given, c.Analysis.LogPrefilter && (c.Separate() || o.Rollouts != ""), out)
+	if err != nil {
+		return err
+	}
+	if _, err := bucketsOf(c, chosen); err != nil {
+		return err
+	}
+	if out.text == "" {
+		return fmt.Errorf("the filter kept none of %d episodes: nothing was analysed; analysis.log_prefilter=true "+
+			"analyses them before the filter, filter.strategy=none keeps all", len(p.given))
+	}
+	named := func(e *episode.Episode) bool { return len(e.Components) > 0 }
+	if chosen.Batch.Len() == 0 || !c.Components.Enabled && !slices.ContainsFunc(p.given, named) {
+		return nil
+	}
+	components := componentObserver{Session: p.Session, given: p.preparation.given, saves: saves}
+	if o.Output != "" {
+		components.dir = filepath.Join(o.Output, componentFolder(c))
+	}
+	text, err := components.measure(ctx, p.number, chosen, out.line)
+	out.text += "\n" + text
+	return err
 }

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -97,39 +98,41 @@ func rewardTable(episodes []*episode.Episode) metrics.Table {
 // the same step number (or none) is used at every step; one with several is used in their order, one per training
 // step.
 type replay struct {
-	path  string
-	steps [][]*episode.Episode
+	path    string
+	numbers []int // of the steps, ascending
+	steps   map[int][]*episode.Episode
 }
 
-func openReplay(path string, steps int) (*replay, error) {
+func readReplay(path string) (*replay, error) {
 	episodes, err := session.ReadGiven(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &replay{path: path, steps: map[int][]*episode.Episode{}}
+	for _, e := range episodes {
+		r.steps[e.Step] = append(r.steps[e.Step], e)
+	}
+	r.numbers = slices.Sorted(maps.Keys(r.steps))
+	return r, nil
+}
+
+// openReplay reads the episodes for a run of so many steps.
+func openReplay(path string, steps int) (*replay, error) {
+	r, err := readReplay(path)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
-	byStep := map[int][]*episode.Episode{}
-	var order []int
-	for _, e := range episodes {
-		if byStep[e.Step] == nil {
-			order = append(order, e.Step)
-		}
-		byStep[e.Step] = append(byStep[e.Step], e)
-	}
-	slices.Sort(order)
-	r := &replay{path: path}
-	for _, step := range order {
-		r.steps = append(r.steps, byStep[step])
-	}
-	if len(r.steps) > 1 && len(r.steps) < steps {
+	if n := len(r.numbers); n > 1 && n < steps {
 		return nil, fmt.Errorf("replay: %s holds episodes of %d steps but run.steps is %d: set run.steps=%d or fewer",
-			path, len(r.steps), steps, len(r.steps))
+			path, n, steps, n)
 	}
 	return r, nil
 }
 
 // at returns the episodes of training step 1, 2, …
 func (r *replay) at(step int) []*episode.Episode {
-	if len(r.steps) == 1 {
-		return r.steps[0]
+	if len(r.numbers) == 1 {
+		step = 1
 	}
-	return r.steps[step-1]
+	return r.steps[r.numbers[step-1]]
 }

@@ -96,7 +96,8 @@ func (p *preparation) prepare(ctx context.Context, s *Selection, line metrics.Li
 	if err := p.score(ctx, s, line); err != nil {
 		return err
 	}
-	return p.advantages(s, line)
+	p.advantages(s, line)
+	return nil
 }
 
 // score fills the columns that models compute: old and reference log-probs, and values.

@@ -91,10 +91,7 @@ func (t *Trainer) learn(ctx context.Context, s *Step) (err error) {
 	}
 	batch, only := s.Chosen.Batch, t.Config.Analysis.Only
 	if batch.Len() > 0 {
-		if err := t.preparation.score(ctx, &s.Chosen, s.Line); err != nil {
-			return err
-		}
-		if err := t.preparation.advantages(&s.Chosen, s.Line); err != nil {
+		if err := t.preparation.prepare(ctx, &s.Chosen, s.Line); err != nil {
 			return err
 		}
 		t.preparation.penalty.Update(s.Chosen.divergence, batch.Len())

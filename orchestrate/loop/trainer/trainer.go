@@ -78,9 +78,9 @@ func (t *Trainer) begin(ctx context.Context) error {
 	if err := t.OpenModels(ctx, from, TrainingParts(t.rollouts.replay != nil), actor, critic); err != nil {
 		return err
 	}
-	if r := t.rollouts.replay; r != nil && len(r.steps) == 1 && c.Run.Steps > 1 {
+	if r := t.rollouts.replay; r != nil && len(r.numbers) == 1 && c.Run.Steps > 1 {
 		t.Log.Infof("replay: %s holds the episodes of one step: each of the %d steps trains on all %d of them",
-			r.path, c.Run.Steps, len(r.steps[0]))
+			r.path, c.Run.Steps, len(r.at(1)))
 	}
 	t.clock = session.NewClock(t.Session)
 	t.rollouts.Rollouts, t.rollouts.clock = session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}, t.clock
@@ -133,7 +133,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 		return t.Outcome(), nil
 	}
 	defer func() {
-		outcome, err = t.Conclude(outcome, errors.Join(err, t.components.files.Wait(), t.tracking.close()))
+		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracking.close()))
 	}()
 	if err := t.Started(); err != nil {
 		return outcome, err
@@ -241,9 +241,6 @@ func (t *Trainer) saveDue(step int) bool {
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make
 // that again.
 func (t *Trainer) save(ctx context.Context) error {
-	if err := t.components.files.Wait(); err != nil {
-		return err
-	}
 	if err := t.tracking.flush(); err != nil {
 		return err
 	}
