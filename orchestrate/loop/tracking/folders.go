@@ -2,7 +2,6 @@ package tracking
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -58,22 +57,11 @@ func Link(folder, path string) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	there, err := os.Lstat(path)
-	switch {
-	case err == nil && there.Mode()&fs.ModeSymlink == 0:
+	if there, err := os.Lstat(path); err == nil && there.Mode()&fs.ModeSymlink == 0 {
 		return true, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	if err := os.Symlink(target, fresh); err != nil {
-		return false, err
-	}
-	return false, os.Rename(fresh, path)
+	return false, atomicfile.Symlink(target, path)
 }

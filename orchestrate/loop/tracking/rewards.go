@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,6 +51,11 @@ func (s Statistics) String() string {
 	return fmt.Sprintf("correctness %.3f (%d/%d), format %.3f (valid: %d), length reward %.3f, "+
 		"actual length %.1f chars", s.AvgCorrectness, s.CorrectCount, s.TotalSamples, s.AvgFormat, s.FormatValidCount,
 		s.AvgLengthReward, s.AvgActualLength)
+}
+
+type history struct {
+	Metadata Metadata      `json:"metadata"`
+	Steps    []trackedStep `json:"steps"`
 }
 
 type trackedSample struct {
@@ -103,30 +107,28 @@ func (r *Tracked) Complete(text string, success bool) {
 			break
 		}
 	}
-	fill := func(to *reward.Float, name string, otherwise float64) {
-		value, has := r.Components[name]
-		if !has {
-			value = reward.Float(otherwise)
+	component := func(name string, otherwise float64) reward.Float {
+		if value, has := r.Components[name]; has {
+			return value
 		}
-		*to = value
+		return reward.Float(otherwise)
 	}
 	right := 0.0
 	if success {
 		right = 1
 	}
-	fill(&r.Correctness, "correctness", right)
-	fill(&r.Format, "format", reward.FormatCues(text))
-	fill(&r.LengthReward, "length", reward.LengthScore(r.ActualLength, reward.RLDynamicLength))
+	r.Correctness = component("correctness", right)
+	r.Format = component("format", reward.FormatCues(text))
+	r.LengthReward = component("length", reward.LengthScore(r.ActualLength, reward.RLDynamicLength))
 }
 
 // Tracker records the rewards of a run's replies. It belongs to one goroutine.
 type Tracker struct {
-	dir      string
-	metadata Metadata
-	rows     *os.File
-	steps    [][]byte // encoded, as they stand in the history
-	size     int      // of steps
-	written  int      // size at the last writing of the history
+	dir     string
+	history history
+	rows    *os.File
+	replies int // in the history
+	written int // of them at the last writing of the history
 }
 
 // OpenTracker opens the files in dir for a run that has done some steps: what is recorded of later ones is dropped,
@@ -135,20 +137,17 @@ func OpenTracker(dir, model, dataset string, done int) (*Tracker, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	t := &Tracker{dir: dir, metadata: Metadata{CreatedAt: now(), Model: model, Dataset: dataset}}
+	t := &Tracker{dir: dir, history: history{Metadata{CreatedAt: now(), Model: model, Dataset: dataset},
+		[]trackedStep{}}}
 	var before struct{ Metadata Metadata }
 	text, err := os.ReadFile(filepath.Join(dir, HistoryFile))
 	if err == nil && done > 0 && json.Unmarshal(text, &before) == nil {
-		t.metadata.CreatedAt = before.Metadata.CreatedAt
+		t.history.Metadata.CreatedAt = before.Metadata.CreatedAt
 	}
-	path := filepath.Join(dir, RowsFile)
-	kept, err := t.readRows(path, done)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if t.rows, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	if t.rows, err = os.OpenFile(filepath.Join(dir, RowsFile), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, err
 	}
+	kept := t.readRows(done)
 	_, seekErr := t.rows.Seek(kept, io.SeekStart)
 	if err := errors.Join(t.rows.Truncate(kept), seekErr, t.save()); err != nil {
 		return nil, errors.Join(err, t.rows.Close())
@@ -157,73 +156,53 @@ func OpenTracker(dir, model, dataset string, done int) (*Tracker, error) {
 }
 
 // readRows rebuilds the history from the lines of steps before done and returns where they end.
-func (t *Tracker) readRows(path string, done int) (kept int64, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	lines := bufio.NewReaderSize(f, 1<<16)
+func (t *Tracker) readRows(done int) (end int64) {
+	lines := bufio.NewReader(t.rows)
 	var step []Tracked
-	end := int64(0) // of the lines read
 	for {
-		line, readErr := lines.ReadBytes('\n')
+		line, err := lines.ReadBytes('\n')
 		var row Tracked
-		if readErr != nil || json.Unmarshal(line, &row) != nil || row.Step >= done {
-			break // the end, or the rest of a line that a kill cut
+		if err != nil || json.Unmarshal(line, &row) != nil || row.Step >= done {
+			t.append(step)
+			return end // before the rest of a line that a kill cut
 		}
 		if len(step) > 0 && row.Step != step[0].Step {
-			if err := t.append(step); err != nil {
-				return 0, err
-			}
-			step, kept = nil, end
+			t.append(step)
+			step = nil
 		}
-		step = append(step, row)
-		end += int64(len(line))
+		step, end = append(step, row), end+int64(len(line))
 	}
-	if len(step) > 0 {
-		return end, t.append(step)
-	}
-	return kept, nil
 }
 
 // append adds a step to the history in memory.
-func (t *Tracker) append(rows []Tracked) error {
-	text, err := json.MarshalIndent(historyOf(rows), "    ", "  ")
-	t.steps = append(t.steps, text)
-	t.size += len(text)
-	return err
-}
-
-func historyOf(rows []Tracked) trackedStep {
-	n := float64(len(rows))
-	s := trackedStep{Step: rows[0].Step, Timestamp: rows[0].Timestamp, NumSamples: len(rows)}
-	var correctness, format, length, characters float64
+func (t *Tracker) append(rows []Tracked) (st Statistics) {
+	if len(rows) == 0 {
+		return st
+	}
+	s, n := trackedStep{Step: rows[0].Step, Timestamp: rows[0].Timestamp, NumSamples: len(rows)}, len(rows)
+	st.TotalSamples = n
 	for i, r := range rows {
 		s.Samples = append(s.Samples, trackedSample{i, r.Correctness, r.Format, r.LengthReward, r.ActualLength})
-		correctness += float64(r.Correctness)
-		format += float64(r.Format)
-		length += float64(r.LengthReward)
-		characters += float64(r.ActualLength)
+		st.AvgCorrectness += r.Correctness
+		st.AvgFormat += r.Format
+		st.AvgLengthReward += r.LengthReward
+		st.AvgActualLength += reward.Float(r.ActualLength)
 		if r.Format > 0 {
-			s.Statistics.FormatValidCount++
+			st.FormatValidCount++
 		}
 	}
-	st := &s.Statistics
-	st.AvgCorrectness, st.AvgFormat = reward.Float(correctness/n), reward.Float(format/n)
-	st.AvgLengthReward, st.AvgActualLength = reward.Float(length/n), reward.Float(characters/n)
-	st.CorrectCount, st.TotalSamples = int(correctness), len(rows)
-	return s
+	st.CorrectCount = int(st.AvgCorrectness)
+	for _, sum := range []*reward.Float{&st.AvgCorrectness, &st.AvgFormat, &st.AvgLengthReward, &st.AvgActualLength} {
+		*sum /= reward.Float(n)
+	}
+	s.Statistics = st
+	t.history.Steps = append(t.history.Steps, s)
+	t.replies += n
+	return st
 }
 
 // Add records a step's replies.
 func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
-	if len(rows) == 0 {
-		return Statistics{}, nil
-	}
 	timestamp := now()
 	var lines bytes.Buffer
 	out := json.NewEncoder(&lines)
@@ -237,45 +216,27 @@ func (t *Tracker) Add(rows []Tracked) (Statistics, error) {
 	if _, err := t.rows.Write(lines.Bytes()); err != nil {
 		return Statistics{}, fmt.Errorf("tracking rewards: %w", err)
 	}
-	if err := t.append(rows); err != nil {
-		return Statistics{}, err
-	}
+	statistics := t.append(rows)
 	// The history is one JSON value and has to be written as a whole: once a step while it is small, and then as
 	// often as keeps the bytes written within twenty times its size.
-	const small = 4 << 20
-	if t.size < small || t.size-t.written > t.size/20 {
-		return historyOf(rows).Statistics, t.save()
+	const small = 25_000
+	if t.replies < small || t.replies-t.written > t.replies/20 {
+		return statistics, t.save()
 	}
-	return historyOf(rows).Statistics, nil
+	return statistics, nil
 }
 
 // save writes the history.
 func (t *Tracker) save() error {
-	t.metadata.LastSaved = now()
-	head, err := json.MarshalIndent(t.metadata, "  ", "  ")
-	if err != nil {
-		return err
-	}
-	t.written = t.size
+	t.history.Metadata.LastSaved, t.written = now(), t.replies
 	return atomicfile.Write(filepath.Join(t.dir, HistoryFile), func(w io.Writer) error {
-		out := bufio.NewWriter(w)
-		fmt.Fprintf(out, "{\n  \"metadata\": %s,\n  \"steps\": [", head)
-		for i, step := range t.steps {
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			out.WriteString("\n    ")
-			out.Write(step)
-		}
-		if len(t.steps) > 0 {
-			out.WriteString("\n  ")
-		}
-		out.WriteString("]\n}\n")
-		return out.Flush()
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return out.Encode(t.history)
 	})
 }
 
-// Flush puts everything that was recorded on the disk.
+// Flush puts everything that was recorded on the disk. A nil or closed Tracker has nothing.
 func (t *Tracker) Flush() error {
 	if t == nil || t.rows == nil {
 		return nil

@@ -83,6 +83,3 @@ func (r *rewardTracking) Look(_ context.Context, s *Step) error {
 	}
 	return err
 }
-
-func (r *rewardTracking) flush() error { return r.tracker.Flush() }
-func (r *rewardTracking) close() error { return r.tracker.Close() }

@@ -133,7 +133,7 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 		return t.Outcome(), nil
 	}
 	defer func() {
-		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracking.close()))
+		outcome, err = t.Conclude(outcome, errors.Join(err, t.tracking.tracker.Close()))
 	}()
 	if err := t.Started(); err != nil {
 		return outcome, err
@@ -241,7 +241,7 @@ func (t *Trainer) saveDue(step int) bool {
 // save saves a checkpoint. What belongs to the steps before it is on the disk before it: a resumed run does not make
 // that again.
 func (t *Trainer) save(ctx context.Context) error {
-	if err := t.tracking.flush(); err != nil {
+	if err := t.tracking.tracker.Flush(); err != nil {
 		return err
 	}
 	return t.Checkpoints.Save(ctx, t.State)
