@@ -2,10 +2,10 @@ package chat
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"gyre/orchestrate/model/chat/bpe"
 )
@@ -42,28 +42,10 @@ func (l *idList) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]int32)(l))
 }
 
-// tokenizerConfig is the part of tokenizer_config.json that changes ids or the template. What is put around a text is
-// not in it: beside a tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor
-// decides.
-type tokenizerConfig struct {
-	fields       map[string]json.RawMessage
-	AddedTokens  map[string]bpe.AddedToken `json:"added_tokens_decoder"`
-	Extra        json.RawMessage           `json:"extra_special_tokens"`
-	Additional   json.RawMessage           `json:"additional_special_tokens"`
-	ChatTemplate json.RawMessage           `json:"chat_template"`
-}
-
-func (c *tokenizerConfig) UnmarshalJSON(data []byte) error {
-	type plain tokenizerConfig
-	if err := json.Unmarshal(data, (*plain)(c)); err != nil {
-		return err
-	}
-	return json.Unmarshal(data, &c.fields)
-}
-
-// configure reads what a model directory says beyond tokenizer.json.
+// configure reads what a model directory says beyond tokenizer.json. What is put around a text is not in it: beside a
+// tokenizer.json, transformers ignores add_bos_token and add_eos_token, and the post-processor decides.
 func (t *Tokenizer) configure(dir string) error {
-	var c tokenizerConfig
+	var c map[string]json.RawMessage
 	if _, err := readJSON(dir, "tokenizer_config.json", &c); err != nil {
 		return err
 	}
@@ -73,48 +55,37 @@ func (t *Tokenizer) configure(dir string) error {
 	if err := t.readStops(dir); err != nil {
 		return err
 	}
-	return t.findTemplate(dir, c.ChatTemplate)
+	return t.findTemplate(dir, c["chat_template"])
 }
 
-func (t *Tokenizer) addTokens(c tokenizerConfig) error {
-	ids := make([]int, 0, len(c.AddedTokens))
-	byID := map[int]bpe.AddedToken{}
-	for key, a := range c.AddedTokens {
-		id, err := strconv.Atoi(key)
-		if err != nil {
-			return fmt.Errorf("added_tokens_decoder has the key %q, expected an id", key)
+func (t *Tokenizer) addTokens(c map[string]json.RawMessage) error {
+	byID := map[int32]bpe.AddedToken{}
+	if raw, ok := c["added_tokens_decoder"]; ok {
+		if err := json.Unmarshal(raw, &byID); err != nil {
+			return fmt.Errorf("added_tokens_decoder: %w", err)
 		}
-		ids, byID[id] = append(ids, id), a
 	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		if err := t.core.Add(byID[id]); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		if err := t.Add(byID[id]); err != nil {
 			return err
 		}
 	}
 	for _, name := range namedTokens {
-		raw, ok := c.fields[name]
-		if !ok {
-			continue
-		}
 		var named token
-		if err := json.Unmarshal(raw, &named); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if raw, ok := c[name]; ok {
+			if err := json.Unmarshal(raw, &named); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 		}
 		if named.content == "" {
 			continue
 		}
 		t.names[name] = named.content
-		if err := t.core.Add(bpe.AddedToken{Content: named.content, Special: true}); err != nil {
+		if err := t.Add(bpe.AddedToken{Content: named.content, Special: true}); err != nil {
 			return err
 		}
 	}
-	for _, extra := range []json.RawMessage{c.Extra, c.Additional} {
-		if err := t.addExtra(extra); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(t.addExtra(c["extra_special_tokens"]), t.addExtra(c["additional_special_tokens"]))
 }
 
 // addExtra adds further special tokens: a list of tokens, or an object of named ones.
@@ -134,7 +105,7 @@ func (t *Tokenizer) addExtra(raw json.RawMessage) error {
 		}
 	}
 	for _, extra := range list {
-		if err := t.core.Add(bpe.AddedToken{Content: extra.content, Special: true}); err != nil {
+		if err := t.Add(bpe.AddedToken{Content: extra.content, Special: true}); err != nil {
 			return err
 		}
 	}
@@ -163,7 +134,7 @@ func (t *Tokenizer) readStops(dir string) error {
 	if err != nil {
 		return err
 	}
-	if id, ok := t.core.ID(t.names["eos_token"]); ok {
+	if id, ok := t.ID(t.names["eos_token"]); ok {
 		stop = append(stop, id)
 	}
 	for _, id := range stop {

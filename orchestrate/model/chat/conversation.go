@@ -79,7 +79,7 @@ func (c *Conversation) extend(past []string, reply []int32, messages []Message, 
 		return nil, err
 	}
 	parts = append(parts, part{prefix, -1})
-	ids, from, err := c.t.core.EncodeSegments(segments(parts))
+	ids, from, err := c.t.EncodeSegments(segments(parts))
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 
 // Bounds on what a template may do.
 const (
-	maxSource   = 1 << 20          // bytes of a template
 	maxRendered = 64 << 20         // bytes of output
 	maxTime     = 20 * time.Second // of one rendering
 	maxRange    = 1 << 16          // numbers of range()
@@ -29,10 +28,8 @@ const (
 // template is a chat template. gonja does not promise that a compiled one can be executed concurrently, so there are as
 // many as are ever executed at once.
 type template struct {
-	path   string
-	source string
-	mu     sync.Mutex
-	idle   []*exec.Template
+	path     string
+	compiled sync.Pool // of *exec.Template
 }
 
 // dialect is the Jinja environment that transformers gives to chat templates: blocks trimmed, loop controls, tojson
@@ -71,19 +68,22 @@ type raised struct{ message string }
 
 func (r *raised) Error() string { return "the template refuses the messages: " + r.message }
 
-// compile checks a template's source.
-func compile(source string) (*template, error) {
+// compile checks a template's source; path names it in messages.
+func compile(path, source string) (*template, error) {
 	first, err := parse(source)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &template{source: source, idle: []*exec.Template{first}}, nil
+	t := &template{path: path}
+	t.compiled.New = func() any {
+		again, _ := parse(source) // as it did before
+		return again
+	}
+	t.compiled.Put(first)
+	return t, nil
 }
 
 func parse(source string) (t *exec.Template, err error) {
-	if len(source) > maxSource {
-		return nil, fmt.Errorf("template has %d bytes, at most %d are supported", len(source), maxSource)
-	}
 	defer recoverTemplate(&err)
 	c := config.New()
 	c.TrimBlocks, c.LeftStripBlocks, c.KeepTrailingNewline = true, true, false
@@ -98,25 +98,6 @@ func parse(source string) (t *exec.Template, err error) {
 	return compiled, nil
 }
 
-// take gives a compiled template that nobody else executes; give takes it back.
-func (t *template) take() (*exec.Template, error) {
-	t.mu.Lock()
-	if n := len(t.idle); n > 0 {
-		compiled := t.idle[n-1]
-		t.idle = t.idle[:n-1]
-		t.mu.Unlock()
-		return compiled, nil
-	}
-	t.mu.Unlock()
-	return parse(t.source)
-}
-
-func (t *template) give(compiled *exec.Template) {
-	t.mu.Lock()
-	t.idle = append(t.idle, compiled)
-	t.mu.Unlock()
-}
-
 // execute renders the template. It fails after maxTime or maxRendered bytes.
 func (t *template) execute(variables map[string]any, now time.Time) (text string, err error) {
 	defer func() {
@@ -124,11 +105,8 @@ func (t *template) execute(variables map[string]any, now time.Time) (text string
 			err = fmt.Errorf("%s: %w", t.path, err)
 		}
 	}()
-	compiled, err := t.take()
-	if err != nil {
-		return "", err
-	}
-	defer t.give(compiled)
+	compiled := t.compiled.Get().(*exec.Template)
+	defer t.compiled.Put(compiled)
 	defer recoverTemplate(&err)
 	data := maps.Clone(variables)
 	data["strftime_now"] = func(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
@@ -161,6 +139,22 @@ func (b *boundedOutput) WriteString(s string) (int, error) {
 		return 0, fmt.Errorf("the template writes more than %d bytes", maxRendered)
 	}
 	return b.Builder.WriteString(s)
+}
+
+// strftimeLayouts are the directives of strftime in the C locale, as layouts of package time.
+var strftimeLayouts = map[string]string{"a": "Mon", "A": "Monday", "b": "Jan", "B": "January",
+	"c": "Mon Jan _2 15:04:05 2006", "d": "02", "e": "_2", "D": "01/02/06", "F": "2006-01-02", "H": "15", "I": "03",
+	"j": "002", "m": "01", "M": "04", "p": "PM", "S": "05", "T": "15:04:05", "x": "01/02/06", "X": "15:04:05",
+	"y": "06", "Y": "2006", "z": "-0700", "Z": "MST"}
+
+// strftime formats t; directives it does not know stay as they are.
+func strftime(t time.Time, format string) string {
+	pairs := []string{"%%", "%"}
+	for directive, layout := range strftimeLayouts {
+		text := t.Format(layout)
+		pairs = append(pairs, "%"+directive, text, "%-"+directive, strings.TrimLeft(text, "0 ")) // -: no padding
+	}
+	return strings.NewReplacer(pairs...).Replace(format)
 }
 
 // onlySource is a loader that knows one template: includes and imports of others fail.

@@ -85,20 +85,21 @@ func guarded(parse parser.ControlStructureParser) parser.ControlStructureParser 
 
 // rangeList is range() as a list of bounded length; gonja's own feeds a channel, which a break would leave behind.
 func rangeList(_ *exec.Evaluator, args *exec.VarArgs) ([]int, error) {
-	bounds := [3]int{0, 0, 1}
-	for i, a := range args.Args {
-		if i > 2 || !a.IsInteger() {
-			return nil, errors.New("range: expected one to three integers")
-		}
-		bounds[i] = a.Integer()
+	var bounds []int
+	for _, a := range args.Args {
+		bounds = append(bounds, a.Integer())
 	}
-	switch len(args.Args) {
-	case 0:
-		return nil, errors.New("range: expected one to three integers")
+	start, stop, step := 0, 0, 1
+	switch len(bounds) {
 	case 1:
-		bounds[0], bounds[1] = 0, bounds[0]
+		stop = bounds[0]
+	case 2:
+		start, stop = bounds[0], bounds[1]
+	case 3:
+		start, stop, step = bounds[0], bounds[1], bounds[2]
+	default:
+		return nil, fmt.Errorf("range: %d arguments, expected one to three integers", len(bounds))
 	}
-	start, stop, step := bounds[0], bounds[1], bounds[2]
 	if step == 0 {
 		return nil, errors.New("range: the step is 0")
 	}

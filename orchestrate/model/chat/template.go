@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,7 +38,7 @@ const ChatML = `{% for message in messages %}{{ '<|im_start|>' + message['role']
 // tokenizer_config.json (one string, or a list of named ones of which "default" counts).
 func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 	path := filepath.Join(dir, "chat_template.jinja")
-	source, err := readFile(path)
+	source, err := os.ReadFile(path)
 	if err == nil {
 		return t.setTemplate(path, string(source))
 	}
@@ -74,18 +75,13 @@ func (t *Tokenizer) findTemplate(dir string, inConfig json.RawMessage) error {
 		"use to chat_template.jinja", path, len(named))
 }
 
-func (t *Tokenizer) setTemplate(path, source string) error {
-	compiled, err := compile(source)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	compiled.path = path
-	t.template = compiled
-	return nil
-}
-
 // SetTemplate replaces the chat template by Jinja source. It must not be called while the tokenizer is in use.
 func (t *Tokenizer) SetTemplate(jinja string) error { return t.setTemplate("chat template", jinja) }
+
+func (t *Tokenizer) setTemplate(path, source string) (err error) {
+	t.template, err = compile(path, source)
+	return err
+}
 
 // SetTime fixes the time that templates see (some write the date into the system message), which makes what they render
 // reproducible. It must not be called while the tokenizer is in use.
@@ -169,7 +165,7 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
 		said := tool.Description + " " + unescaped(plain[1])
-		ids, err := t.core.EncodeMarkup(said)
+		ids, err := t.EncodeMarkup(said)
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
@@ -216,7 +212,7 @@ func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool)
 	now := t.now()
 	parts, err := t.separate(nil, messages, nil, addGenerationPrompt, now)
 	if err == nil {
-		ids, _, err := t.core.EncodeSegments(segments(parts))
+		ids, _, err := t.EncodeSegments(segments(parts))
 		return ids, err
 	}
 	text, renderErr := t.render(messages, nil, addGenerationPrompt, now)
@@ -224,10 +220,10 @@ func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool)
 		return nil, renderErr
 	}
 	for _, m := range messages {
-		ids, encodeErr := t.core.EncodeMarkup(m.Content)
+		ids, encodeErr := t.EncodeMarkup(m.Content)
 		if encodeErr != nil || slices.ContainsFunc(ids, t.Special) {
 			return nil, err
 		}
 	}
-	return t.core.EncodeMarkup(text)
+	return t.EncodeMarkup(text)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -25,8 +24,6 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 		}
 		w.indent, w.pretty, w.item = strings.Repeat(" ", indent.Integer()), true, ","
 	}
-	w.ascii = args.GetKeywordArgument("ensure_ascii", false).IsTrue()
-	w.sorted = args.GetKeywordArgument("sort_keys", false).IsTrue()
 	if separators := args.GetKeywordArgument("separators", nil); !separators.IsNil() && separators.Len() == 2 {
 		w.item, w.key = separators.Index(0).String(), separators.Index(1).String()
 	}
@@ -37,14 +34,9 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 }
 
 type jsonWriter struct {
-	out                   strings.Builder
-	indent, item, key     string
-	pretty, ascii, sorted bool
-}
-
-type member struct {
-	name  string
-	value *exec.Value
+	out               strings.Builder
+	indent, item, key string
+	pretty            bool
 }
 
 func (w *jsonWriter) value(v *exec.Value, depth int) error {
@@ -63,10 +55,7 @@ func (w *jsonWriter) value(v *exec.Value, depth int) error {
 	case v.IsFloat():
 		w.out.WriteString(pythonFloat(v.Float()))
 	case v.IsDict():
-		members := dictMembers(v)
-		if w.sorted {
-			slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
-		}
+		members := membersOf(v.Interface())
 		return w.list("{", "}", len(members), depth, func(i int) error {
 			w.string(members[i].name)
 			w.out.WriteString(w.key)
@@ -81,20 +70,23 @@ func (w *jsonWriter) value(v *exec.Value, depth int) error {
 }
 
 func (w *jsonWriter) list(open, close string, n, depth int, element func(i int) error) error {
+	newline := func(depth int) {
+		if w.pretty {
+			w.out.WriteString("\n" + strings.Repeat(w.indent, depth))
+		}
+	}
 	w.out.WriteString(open)
 	for i := range n {
 		if i > 0 {
 			w.out.WriteString(w.item)
 		}
-		if w.pretty {
-			w.out.WriteString("\n" + strings.Repeat(w.indent, depth+1))
-		}
+		newline(depth + 1)
 		if err := element(i); err != nil {
 			return err
 		}
 	}
-	if w.pretty && n > 0 {
-		w.out.WriteString("\n" + strings.Repeat(w.indent, depth))
+	if n > 0 {
+		newline(depth)
 	}
 	w.out.WriteString(close)
 	return nil
@@ -107,17 +99,7 @@ func (w *jsonWriter) string(s string) {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string always encodes
 	text := strings.TrimSuffix(b.String(), "\n")
-	text = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").Replace(text)
-	for _, r := range text {
-		switch {
-		case w.ascii && r > 0xffff:
-			fmt.Fprintf(&w.out, "\\u%04x\\u%04x", 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
-		case w.ascii && r >= 0x7f:
-			fmt.Fprintf(&w.out, "\\u%04x", r)
-		default:
-			w.out.WriteRune(r)
-		}
-	}
+	_, _ = strings.NewReplacer("\\u2028", "\u2028", "\\u2029", "\u2029", "\\\\", "\\\\").WriteString(&w.out, text)
 }
 
 // pythonFloat writes whole floats with ".0", as Python does.
@@ -132,34 +114,30 @@ func pythonFloat(f float64) string {
 	return string(b) + ".0"
 }
 
-// dictMembers lists a dictionary in order: that of the template's literal, or for messages and tools that of known,
-// then the rest.
-func dictMembers(v *exec.Value) []member {
-	var members []member
-	switch d := v.Interface().(type) {
+type member struct {
+	name  string
+	value *exec.Value
+}
+
+// membersOf lists a dictionary in order: that of the template's literal, or for messages and tools that of known, then
+// the rest.
+func membersOf(dict any) (members []member) {
+	switch d := dict.(type) {
 	case *exec.Dict:
 		for _, p := range d.Pairs {
 			members = append(members, member{p.Key.String(), p.Value})
 		}
-		return members
 	case map[string]any:
-		names := slices.SortedFunc(maps.Keys(d), func(a, b string) int {
-			if rank(a) != rank(b) {
-				return rank(a) - rank(b)
+		for _, name := range known {
+			if v, ok := d[name]; ok {
+				members = append(members, member{name, exec.AsValue(v)})
 			}
-			return strings.Compare(a, b)
-		})
-		for _, name := range names {
-			members = append(members, member{name, exec.AsValue(d[name])})
 		}
-		return members
-	}
-	m := reflect.Indirect(v.Val)
-	if m.Kind() == reflect.Map {
-		for _, key := range m.MapKeys() {
-			members = append(members, member{fmt.Sprint(key.Interface()), exec.AsValue(m.MapIndex(key).Interface())})
+		for _, name := range slices.Sorted(maps.Keys(d)) {
+			if !slices.Contains(known, name) {
+				members = append(members, member{name, exec.AsValue(d[name])})
+			}
 		}
-		slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	}
 	return members
 }
@@ -167,10 +145,3 @@ func dictMembers(v *exec.Value) []member {
 // known are the keys of messages and tools in the order in which people write them.
 var known = []string{"role", "content", "type", "function", "name", "description", "parameters", "properties",
 	"required"}
-
-func rank(name string) int {
-	if i := slices.Index(known, name); i >= 0 {
-		return i
-	}
-	return len(known)
-}

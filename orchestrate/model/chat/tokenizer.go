@@ -28,12 +28,9 @@ func CountTokens(dir string) (func([]dataset.Message) (int, error), error) {
 	}, err
 }
 
-// maxFile bounds the size in bytes of the files that are read.
-const maxFile = 1 << 28
-
 // Tokenizer is the tokenizer and the chat template of a model directory. It is safe for concurrent use.
 type Tokenizer struct {
-	core     *bpe.Tokenizer
+	*bpe.Tokenizer
 	stop     []int32
 	names    map[string]string // bos_token, eos_token, …: what templates see
 	template *template         // nil: the directory has none
@@ -47,7 +44,7 @@ func Load(path string) (*Tokenizer, error) {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		dir, file = "", path
 	}
-	data, err := readFile(file)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: expected the tokenizer.json of a Hugging Face model directory "+
 			"(where there is only vocab.json or tokenizer.model, save the tokenizer again with transformers' "+
@@ -60,7 +57,7 @@ func Load(path string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	t := &Tokenizer{core: core, names: map[string]string{}, path: file, now: time.Now}
+	t := &Tokenizer{Tokenizer: core, names: map[string]string{}, path: file, now: time.Now}
 	if dir == "" {
 		return t, nil
 	}
@@ -70,21 +67,10 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are supported", path, info.Size(), maxFile)
-	}
-	return os.ReadFile(path)
-}
-
 // readJSON decodes a file of dir into v; found is false when there is no such file.
 func readJSON(dir, name string, v any) (found bool, err error) {
 	path := filepath.Join(dir, name)
-	data, err := readFile(path)
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -101,27 +87,14 @@ func readJSON(dir, name string, v any) (found bool, err error) {
 // ordinary text and nothing is put around it. The only error is a text longer than bpe.MaxText.
 func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 	if !special {
-		return t.core.EncodeOrdinary(text)
+		return t.EncodeOrdinary(text)
 	}
-	ids, err := t.core.EncodeMarkup(text)
+	ids, err := t.EncodeMarkup(text)
 	if err != nil {
 		return nil, err
 	}
-	return t.core.Surround(ids), nil
+	return t.Surround(ids), nil
 }
-
-// EncodeMarkup tokenizes text in which added tokens are recognised and puts nothing around it: what a chat template
-// rendered.
-func (t *Tokenizer) EncodeMarkup(text string) ([]int32, error) { return t.core.EncodeMarkup(text) }
-
-// Decode joins the text of ids, with U+FFFD for ill-formed UTF-8, and without special tokens if skipSpecial is set. It
-// never "cleans up" spaces (transformers' clean_up_tokenization_spaces), which would lose text.
-func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
-	return t.core.Decode(ids, skipSpecial)
-}
-
-// TokenBytes returns the bytes of one id, nil for an unknown one. The caller must not change them.
-func (t *Tokenizer) TokenBytes(id int32) []byte { return t.core.TokenBytes(id) }
 
 // Vocabulary returns the bytes of every id below VocabSize; unused ids are nil.
 func (t *Tokenizer) Vocabulary() [][]byte {
@@ -131,15 +104,6 @@ func (t *Tokenizer) Vocabulary() [][]byte {
 	}
 	return all
 }
-
-// VocabSize is one more than the largest id. A model's own vocabulary may be larger (padding), never smaller.
-func (t *Tokenizer) VocabSize() int { return t.core.VocabSize() }
-
-// ID returns the id of a token by its spelling in tokenizer.json.
-func (t *Tokenizer) ID(token string) (int32, bool) { return t.core.ID(token) }
-
-// Special reports whether id is a special token.
-func (t *Tokenizer) Special(id int32) bool { return t.core.Special(id) }
 
 // StopIDs are the ids that end a reply: eos_token_id of generation_config.json (of config.json where that says
 // nothing), then the tokenizer's own eos_token.

@@ -124,7 +124,7 @@ func TestLoadErrors(t *testing.T) {
 	for want, files := range map[string]map[string]string{
 		"tokenizer_config.json: unexpected end":    {"tokenizer_config.json": "{"},
 		`eos_token: expected a token as a string`:  {"tokenizer_config.json": `{"eos_token": 7}`},
-		`the key "x", expected an id`:              {"tokenizer_config.json": `{"added_tokens_decoder": {"x": {"content": "y"}}}`},
+		"added_tokens_decoder":                     {"tokenizer_config.json": `{"added_tokens_decoder": {"x": {"content": "y"}}}`},
 		"generation_config.json":                   {"generation_config.json": `{"eos_token_id": "two"}`},
 		"chat_template.jinja: not a chat template": {"chat_template.jinja": "{% for %}"},
 		`none is called "default"`:                 {"chat_template.json": `{"chat_template": [{"name": "a", "template": "x"}, {"name": "b", "template": "y"}]}`},

@@ -34,12 +34,9 @@ func isPythonSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <=
 func methods() exec.Methods {
 	all := builtins.Methods
 	table := map[string]exec.Method[string]{}
-	for _, name := range []string{"capitalize", "casefold", "center", "encode", "endswith", "expandtabs", "find",
-		"format", "isalnum", "isalpha",
-		"isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "ljust",
-		"lower", "partition",
-		"removeprefix", "removesuffix", "replace", "rfind", "rjust", "rpartition", "splitlines", "startswith",
-		"swapcase", "title", "upper", "zfill"} {
+	for _, name := range strings.Fields("capitalize casefold center encode endswith expandtabs find format isalnum " +
+		"isalpha isascii isdecimal isdigit islower isnumeric isspace istitle isupper join ljust lower partition " +
+		"removeprefix removesuffix rfind rjust rpartition splitlines startswith swapcase title upper zfill") {
 		if m, ok := all.Str.Get(name); ok {
 			table[name] = m
 		}
