@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs Gyre, or packs it for machines that have neither Go nor a compiler. `make install` and `make dist` build first and run this.
 
-    scripts/dist.py install PREFIX    PREFIX/bin/gyre, PREFIX/lib/gyre/*.so, PREFIX/share/gyre/{licences,sbom.spdx.json}
+    scripts/dist.py install PREFIX    PREFIX/bin/gyre, PREFIX/lib/gyre/*.so, PREFIX/share/gyre/{configs,scripts,licences,sbom.spdx.json}
     scripts/dist.py dist              dist/gyre-VERSION-linux-x86_64.tar.gz, a wheel of the same, SHA256SUMS
     scripts/dist.py version           the version: a tag, or what CHANGELOG.md names next with the commit's count and id
 
@@ -70,7 +70,14 @@ def stage(prefix):
         shutil.copyfile(source, target)
         target.chmod(0o755)
         subprocess.run(["strip", "--strip-unneeded", target], check=True)
-    licences(prefix / "share" / "gyre" / "licences", torch)
+    shared = prefix / "share" / "gyre"
+    shutil.rmtree(shared / "configs", ignore_errors=True)
+    shutil.copytree(ROOT / "configs", shared / "configs", ignore=shutil.ignore_patterns("*.go"))
+    (shared / "scripts").mkdir(exist_ok=True)
+    for pattern in ("remote_*.py", "*_sink.py", "reward_command.py"):  # programs that a configuration starts
+        for script in ROOT.glob(f"scripts/{pattern}"):
+            shutil.copy2(script, shared / "scripts" / script.name)
+    licences(shared / "licences", torch)
     (prefix / "share" / "gyre" / "sbom.spdx.json").write_text(json.dumps(sbom(sorted(sources), torch), indent=1) + "\n")
 
 
