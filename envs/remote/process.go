@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"gyre/internal/coprocess"
-	"gyre/internal/quote"
 )
 
 // process is a local program that serves environments: one JSON object per line in, one out, in order. It is started
@@ -63,8 +62,15 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 			return nil, fatal{err}
 		}
 	}
+	line, err := json.Marshal(struct {
+		Method string `json:"method"`
+		request
+	}{method, r})
+	if err != nil {
+		return nil, err
+	}
 	program := p.running.Load()
-	text, err := p.exchange(ctx, program, method, r)
+	text, err := program.Ask(ctx, line)
 	if err != nil {
 		p.stop()
 		err = fmt.Errorf("%w%s", err, program.LastWords(lastWords))
@@ -76,44 +82,6 @@ func (p *process) talk(ctx context.Context, method string, r request) ([]byte, e
 		return nil, fmt.Errorf("the answer has more than max_bytes = %d bytes", p.maxBytes)
 	}
 	return text, nil
-}
-
-func (p *process) exchange(ctx context.Context, program *coprocess.Process, method string, r request) ([]byte, error) {
-	select {
-	case line, open := <-program.Lines:
-		if open {
-			return nil, fmt.Errorf("the program said more than one line to a request: %s",
-				quote.Text(string(line), longestShown))
-		}
-		return nil, errors.New("the program has ended")
-	default:
-	}
-	line, err := json.Marshal(struct {
-		Method string `json:"method"`
-		request
-	}{method, r})
-	if err != nil {
-		return nil, err
-	}
-	written, lines := program.Send(line), program.Lines
-	var answer []byte
-	for written != nil || lines != nil { // an answer may come before the whole request is read
-		select {
-		case err := <-written:
-			if err != nil {
-				return nil, fmt.Errorf("the program does not take the request: %w", err)
-			}
-			written = nil
-		case text, open := <-lines:
-			if !open {
-				return nil, errors.New("the program has ended")
-			}
-			answer, lines = text, nil
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
-		}
-	}
-	return answer, nil
 }
 
 // start starts the program, unless it has failed too often or too recently for the time there is.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
 
+	"gyre/envs"
+	"gyre/internal/coprocess"
 	"gyre/internal/quote"
 )
 
@@ -19,12 +22,6 @@ type commandOptions struct {
 	Start     float64  `option:"start_timeout" range:"[0,3600]" doc:"seconds of the first reply after a start, if more than timeout"`
 	Processes int      `option:"processes" range:"[1,256]" doc:"how many run side by side"`
 	Key       string   `option:"key" doc:"which number of the program's answer counts, where that is an object"`
-}
-
-func init() {
-	Register(Kind{"command", "the number that a program of yours gives for the reply",
-		func() any { return &commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"} },
-		func(o any) (Component, error) { return newCommand(*o.(*commandOptions)) }})
 }
 
 // command asks a program. The processes are shared by all components with the same options: a rollout has an
@@ -51,16 +48,15 @@ func newCommand(o commandOptions) (Component, error) {
 	if len(o.Command) == 0 || strings.TrimSpace(o.Command[0]) == "" {
 		return nil, errors.New(`option command: expected a program with its arguments, such as ["python3", "judge.py"]`)
 	}
-	return &command{options: o, pool: pools.take(o)}, nil
+	return &command{options: o, pool: takePool(o)}, nil
 }
 
 func (c *command) Close() error {
-	if c.pool == nil {
-		return nil
+	if p := c.pool; p != nil {
+		c.pool = nil
+		givePool(c.options, p)
 	}
-	p := c.pool
-	c.pool = nil
-	return pools.give(c.options, p)
+	return nil
 }
 
 // attempts is how often a reply is asked about when the program dies or hangs.
@@ -72,8 +68,7 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 	}
 	extra, _ := r.Columns["extra_info"].(map[string]any)
 	q := question{DataSource: r.Source, Solution: r.Text, GroundTruth: r.Gold, ExtraInfo: extra, Prompt: r.Prompt,
-		ID:     r.ID,
-		Tokens: r.Tokens, Truncated: r.Truncated}
+		ID: r.ID, Tokens: r.Tokens, Truncated: r.Truncated}
 	var process *process
 	select {
 	case process = <-c.pool.idle:
@@ -89,8 +84,7 @@ func (c *command) Score(ctx context.Context, r Reply) (Score, error) {
 			if err != nil {
 				return Score{}, fmt.Errorf("%s: %w", c.options.Command[0], err)
 			}
-			s := place(r.Text, value)
-			return s, nil
+			return place(r.Text, value), nil
 		}
 		failures = append(failures, err)
 		if ctx.Err() != nil {
@@ -127,56 +121,96 @@ func valueOf(line []byte, key string) (float64, error) {
 			return v, nil
 		}
 	case bool:
-		return indicator(v), nil
+		return envs.Indicator(v), nil
 	}
 	return 0, fmt.Errorf("expected a finite number, or an object with one under %q, got %.80q", key, line)
 }
 
-// pool is the processes of one program.
+// bounds are what is kept of a program's output: a line of an answer, and its last words.
+var bounds = coprocess.Limits{Line: 1 << 20, Stderr: 500}
+
+// process is one program; it is started when it is first asked, and again when it has died or was killed.
+type process struct {
+	command []string
+	number  int64              // of the last question
+	running *coprocess.Process // nil while there is none
+}
+
+// ask sends one question and waits for its answer, for the first one of a new process at least as long as start.
+// After an error there is no process any more.
+func (p *process) ask(ctx context.Context, q *question, limit, start time.Duration) (line []byte, err error) {
+	if p.running == nil {
+		limit = max(limit, start)
+		if p.running, err = coprocess.Start(exec.Command(p.command[0], p.command[1:]...), bounds); err != nil {
+			p.running = nil
+			return nil, err
+		}
+	}
+	p.number++
+	q.Number = p.number
+	text, err := json.Marshal(q)
+	if err == nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it may take %v", limit))
+		defer cancel()
+		line, err = p.running.Ask(ctx, text)
+	}
+	if err == nil && len(line) > bounds.Line {
+		err = fmt.Errorf("the answer has more than %d bytes", bounds.Line)
+	}
+	if err != nil {
+		program := p.running
+		p.stop()
+		err = fmt.Errorf("%w%s", err, program.LastWords("; its last words: "))
+	}
+	return line, err
+}
+
+// stop ends the process and all that it has started, and waits for it.
+func (p *process) stop() {
+	if p.running != nil {
+		p.running.Stop(0)
+		p.running = nil
+	}
+}
+
+// pool is the processes of one program, all of them in idle while nobody asks.
 type pool struct {
 	idle  chan *process
-	all   []*process
 	users int
 }
 
-var pools = poolSet{open: map[string]*pool{}}
-
-type poolSet struct {
+// pools are those in use by their program and size.
+var pools = struct {
 	mu   sync.Mutex
 	open map[string]*pool
-}
+}{open: map[string]*pool{}}
 
-func keyOf(o commandOptions) string {
-	return fmt.Sprintf("%q %d", o.Command, o.Processes)
-}
+func (o commandOptions) key() string { return fmt.Sprintf("%q %d", o.Command, o.Processes) }
 
-func (s *poolSet) take(o commandOptions) *pool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.open[keyOf(o)]
+// takePool shares a pool; givePool returns it, and its last user ends the processes.
+func takePool(o commandOptions) *pool {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	p := pools.open[o.key()]
 	if p == nil {
 		p = &pool{idle: make(chan *process, o.Processes)}
 		for range o.Processes {
-			process := &process{command: o.Command}
-			p.all = append(p.all, process)
-			p.idle <- process
+			p.idle <- &process{command: o.Command}
 		}
-		s.open[keyOf(o)] = p
+		pools.open[o.key()] = p
 	}
 	p.users++
 	return p
 }
 
-// give returns a pool. The last user's return ends its processes.
-func (s *poolSet) give(o commandOptions, p *pool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func givePool(o commandOptions, p *pool) {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
 	if p.users--; p.users > 0 {
-		return nil
+		return
 	}
-	delete(s.open, keyOf(o))
-	for range p.all {
+	delete(pools.open, o.key())
+	for range cap(p.idle) {
 		(<-p.idle).stop()
 	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"gyre/envs"
 	"gyre/internal/nearest"
@@ -40,28 +39,25 @@ type Component interface {
 	Close() error
 }
 
-// Kind describes one kind of component.
-type Kind struct {
-	Name       string
-	Doc        string
-	NewOptions func() any // a pointer to a struct with defaults, see envs.Decode
-	New        func(options any) (Component, error)
-}
+// function is a component without state.
+type function func(Reply) Score
 
-var kinds = struct {
-	sync.RWMutex
-	byName map[string]Kind
-}{byName: map[string]Kind{}}
+func (f function) Score(_ context.Context, r Reply) (Score, error) { return f(r), nil }
+func (function) Close() error                                      { return nil }
 
-// Register adds kinds. It panics if one is incomplete or its name taken: both are programming errors found at start-up.
-func Register(list ...Kind) {
-	kinds.Lock()
-	defer kinds.Unlock()
-	for _, k := range list {
-		if _, taken := kinds.byName[k.Name]; taken || k.Name == "" || k.NewOptions == nil || k.New == nil {
-			panic(fmt.Sprintf("reward: the component %q is incomplete or registered twice", k.Name))
+// kind makes components from options, and reports all that is wrong with those.
+type kind func(options map[string]any) (Component, error)
+
+// kindOf is the kind of components that a function makes of options with these defaults (see envs.Decode).
+func kindOf[Options any](defaults Options, build func(Options) (Component, error)) kind {
+	return func(values map[string]any) (Component, error) {
+		o := defaults
+		problems := envs.Decode(&o, values)
+		c, err := build(o)
+		if problems = errors.Join(problems, err); problems != nil && err == nil {
+			problems = errors.Join(problems, c.Close())
 		}
-		kinds.byName[k.Name] = k
+		return c, problems
 	}
 }
 
@@ -78,29 +74,15 @@ func New(name string, options map[string]any) (Component, error) {
 		options = maps.Clone(options)
 		delete(options, "component")
 	}
-	kinds.RLock()
-	kind, known := kinds.byName[kindName]
-	names := slices.Sorted(maps.Keys(kinds.byName))
-	kinds.RUnlock()
+	build, known := kinds[kindName]
 	if !known {
-		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says "+
-			"which with the option component)",
-			name, kindName, nearest.Hint(kindName, names), strings.Join(names, ", "))
+		names := slices.Sorted(maps.Keys(kinds))
+		return nil, fmt.Errorf("reward %s: no component %q%s; there are %s (a reward with a name of its own says which "+
+			"with the option component)", name, kindName, nearest.Hint(kindName, names), strings.Join(names, ", "))
 	}
-	o := kind.NewOptions()
-	problems := envs.Decode(o, options)
-	c, err := kind.New(o)
-	if problems = errors.Join(problems, err); problems != nil {
-		if err == nil {
-			problems = errors.Join(problems, c.Close())
-		}
-		return nil, fmt.Errorf("reward %s: %w", name, problems)
+	c, err := build(options)
+	if err != nil {
+		return nil, fmt.Errorf("reward %s: %w", name, err)
 	}
 	return c, nil
 }
-
-// function is a component without state.
-type function func(Reply) (Score, error)
-
-func (f function) Score(_ context.Context, r Reply) (Score, error) { return f(r) }
-func (function) Close() error                                      { return nil }

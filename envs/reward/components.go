@@ -6,16 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gyre/envs"
 	"gyre/internal/answer"
-)
-
-// The ways in which a reply gives its answer.
-const (
-	answerAuto  = "auto"
-	answerBoxed = "boxed"
-	answerHash  = "hash"
-	answerTag   = "tag"
-	answerWhole = "whole"
 )
 
 type correctnessOptions struct {
@@ -37,45 +29,26 @@ type repetitionOptions struct {
 	N int `option:"n" range:"[1,)" doc:"words per repeated piece"`
 }
 
-func init() {
-	none := func() any { return &struct{}{} }
-	always := func(f function) func(any) (Component, error) { return func(any) (Component, error) { return f, nil } }
-	Register(
-		Kind{"correctness", "1 when the answer is the gold one; problems of reasoning-gym with many solutions are " +
-			"verified",
-			func() any { return &correctnessOptions{Mode: string(Strict), Answer: answerAuto} },
-			func(o any) (Component, error) { return newCorrectness(*o.(*correctnessOptions)) }},
-		Kind{"format", "how much the reply looks as asked for, 0 to 1",
-			func() any { return &formatOptions{Style: "steps"} },
-			func(o any) (Component, error) { return newFormat(*o.(*formatOptions)) }},
-		Kind{"length", "1 at the target length, falling to 0 at none and at twice as much",
-			func() any { return &lengthOptions{Target: RLDynamicLength, Unit: "characters"} },
-			func(o any) (Component, error) { return newLength(*o.(*lengthOptions)) }},
-		Kind{"boxed", "1 when the reply has a box with something in it", none, always(func(r Reply) (Score, error) {
-			content, found := answer.Boxed(r.Text)
-			return place(r.Text, indicator(found && !blank(content))), nil
-		})},
-		Kind{"repetition", "share of the reply's word groups that have occurred before (give it a negative weight)",
-			func() any { return &repetitionOptions{N: 4} },
-			func(o any) (Component, error) {
-				n := o.(*repetitionOptions).N
-				return function(func(r Reply) (Score, error) {
-					return Score{Value: repeated(strings.Fields(r.Text), n)},
-						nil
-				}), nil
-			}},
-		Kind{"truncation", "1 when the reply was cut off (give it a negative weight)", none,
-			always(func(r Reply) (Score, error) {
-				return Score{Value: indicator(r.Truncated)}, nil
-			})},
-	)
-}
-
-func indicator(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+// kinds are the components by name.
+var kinds = map[string]kind{
+	// 1 when the answer is the gold one; problems of reasoning-gym with many solutions are verified
+	"correctness": kindOf(correctnessOptions{Mode: string(Strict), Answer: "auto"}, newCorrectness),
+	// how much the reply looks as asked for, 0 to 1
+	"format": kindOf(formatOptions{Style: "steps"}, newFormat),
+	// 1 at the target length, falling to 0 at none and at twice as much
+	"length": kindOf(lengthOptions{Target: RLDynamicLength, Unit: "characters"}, newLength),
+	// 1 when the reply has a box with something in it
+	"boxed": kindOf(struct{}{}, func(struct{}) (Component, error) { return styled(filledBox), nil }),
+	// share of the reply's word groups that have occurred before (give it a negative weight)
+	"repetition": kindOf(repetitionOptions{N: 4}, func(o repetitionOptions) (Component, error) {
+		return function(func(r Reply) Score { return Score{Value: repeated(strings.Fields(r.Text), o.N)} }), nil
+	}),
+	// 1 when the reply was cut off (give it a negative weight)
+	"truncation": kindOf(struct{}{}, func(struct{}) (Component, error) {
+		return function(func(r Reply) Score { return Score{Value: envs.Indicator(r.Truncated)} }), nil
+	}),
+	// the number that a program of yours gives for the reply
+	"command": kindOf(commandOptions{Timeout: 10, Start: 25, Processes: 1, Key: "score"}, newCommand),
 }
 
 // place says which segment of a reply its answer is: from the first #### to the end, or the last box.
@@ -101,22 +74,21 @@ var (
 // Extract finds a reply's answer; how is one of auto, boxed, hash, tag and whole.
 func Extract(text, how string) (string, bool) {
 	switch how {
-	case answerBoxed:
-		content, found := answer.Boxed(text)
-		return content, found
-	case answerHash:
+	case "boxed":
+		return answer.Boxed(text)
+	case "hash":
 		if all := hashLine.FindAllStringSubmatch(text, -1); len(all) > 0 {
 			last := strings.Trim(strings.TrimSpace(all[len(all)-1][1]), "$")
 			return strings.ReplaceAll(strings.TrimSuffix(last, "."), ",", ""), true
 		}
-	case answerTag:
+	case "tag":
 		if all := answerBox.FindAllStringSubmatch(text, -1); len(all) > 0 {
 			return strings.TrimSpace(all[len(all)-1][1]), true
 		}
-	case answerWhole:
+	case "whole":
 		return strings.TrimSpace(text), true
-	case answerAuto:
-		for _, how := range []string{answerBoxed, answerTag, answerHash, answerWhole} {
+	case "auto":
+		for _, how := range []string{"boxed", "tag", "hash", "whole"} {
 			if content, found := Extract(text, how); found {
 				return content, true
 			}
@@ -126,49 +98,53 @@ func Extract(text, how string) (string, bool) {
 }
 
 func newCorrectness(o correctnessOptions) (Component, error) {
-	return function(func(r Reply) (Score, error) {
+	return function(func(r Reply) Score {
 		pred, found := Extract(r.Text, o.Answer)
 		if !found || blank(pred) {
-			return Score{}, nil
+			return Score{}
 		}
+		right := false
 		if verify := verifiers[r.Source]; verify != nil {
-			return place(r.Text, indicator(verify(pred, r))), nil
+			right = verify(pred, r)
+		} else {
+			right = GradeExtracted(pred, r.Gold, Mode(o.Mode)).Correct
 		}
-		return place(r.Text, indicator(GradeExtracted(pred, r.Gold, Mode(o.Mode)).Correct)), nil
+		return place(r.Text, envs.Indicator(right))
 	}), nil
 }
 
+// styled judges a reply's text.
+func styled(style func(text string) float64) Component {
+	return function(func(r Reply) Score { return place(r.Text, style(r.Text)) })
+}
+
+func filledBox(text string) float64 {
+	content, found := answer.Boxed(text)
+	return envs.Indicator(found && !blank(content))
+}
+
 func newFormat(o formatOptions) (Component, error) {
+	matches := func(pattern *regexp.Regexp) Component {
+		return styled(func(text string) float64 { return envs.Indicator(pattern.MatchString(text)) })
+	}
 	if o.Pattern != "" {
 		pattern, err := regexp.Compile(o.Pattern)
 		if err != nil {
 			return nil, fmt.Errorf("option pattern: %w", err)
 		}
-		return function(func(r Reply) (Score, error) {
-			return place(r.Text, indicator(pattern.MatchString(r.Text))), nil
-		}), nil
+		return matches(pattern), nil
 	}
-	styles := map[string]func(string) float64{
-		"steps": FormatCues,
-		"boxed": func(s string) float64 {
-			content, found := answer.Boxed(s)
-			return indicator(found && !blank(content))
-		},
-		"hash":  func(s string) float64 { return indicator(hashValue.MatchString(s)) },
-		"think": func(s string) float64 { return indicator(thinking.MatchString(s)) },
-	}
-	style := styles[o.Style]
-	return function(func(r Reply) (Score, error) { return place(r.Text, style(r.Text)), nil }), nil
+	return map[string]Component{"steps": styled(FormatCues), "boxed": styled(filledBox), "hash": matches(hashValue),
+		"think": matches(thinking)}[o.Style], nil
 }
 
 func newLength(o lengthOptions) (Component, error) {
-	measures := map[string]func(Reply) int{
+	measure := map[string]func(Reply) int{
 		"characters": func(r Reply) int { return utf8.RuneCountInString(r.Text) },
 		"tokens":     func(r Reply) int { return r.Tokens },
 		"words":      func(r Reply) int { return len(strings.Fields(r.Text)) },
-	}
-	measure := measures[o.Unit]
-	return function(func(r Reply) (Score, error) { return Score{Value: LengthScore(measure(r), o.Target)}, nil }), nil
+	}[o.Unit]
+	return function(func(r Reply) Score { return Score{Value: LengthScore(measure(r), o.Target)} }), nil
 }
 
 // repeated is the share of groups of n words that have occurred before.

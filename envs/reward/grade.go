@@ -3,6 +3,7 @@ package reward
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"gyre/internal/answer"
 	"gyre/internal/nearest"
@@ -81,7 +82,10 @@ func GradeExtracted(pred, gold string, mode Mode) Verdict {
 	return v
 }
 
-func blank(s string) bool { return !strings.ContainsFunc(s, visible) }
+// blank says whether nothing of a text would be seen.
+func blank(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && unicode.IsGraphic(r) })
+}
 
 func (v *Verdict) decide(how string) { v.Correct, v.Rules = true, append(v.Rules, how) }
 

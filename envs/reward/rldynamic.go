@@ -1,14 +1,21 @@
 package reward
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+
+	"gyre/envs"
 	"gyre/internal/answer"
 	"gyre/internal/nearest"
 )
@@ -55,35 +62,39 @@ var seedWeights = RLDynamicWeights{0.34, 0.33, 0.33}
 // seedFunctions are rldynamic's, values and defects included: the gold answer is compared as it is written, an
 // empty box equals an empty gold, and a dangling \frac raises.
 var seedFunctions = map[string]func(Arguments) (any, error){
-	"compute_correctness_score": func(a Arguments) (any, error) {
-		s, err := a.solution()
-		if err != nil {
-			return nil, err
-		}
-		return floatOf(seedCorrectness(s, a.Truth))
-	},
-	"compute_format_score": func(a Arguments) (any, error) {
-		s, err := a.solution()
-		return Float(FormatCues(s)), err
-	},
-	"compute_length_score": func(a Arguments) (any, error) {
-		s, err := a.solution()
-		if err != nil {
-			return nil, err
-		}
-		return floatOf(seedLength(s, a.MaxLength))
-	},
-	"compute_component_scores": func(a Arguments) (any, error) { return seedScores(a) },
-	"compute_score": func(a Arguments) (any, error) {
-		scores, err := seedScores(a)
+	"compute_correctness_score": ofSolution(func(s string, a Arguments) (any, error) {
+		return seedCorrectness(s, a.Truth)
+	}),
+	"compute_format_score":     ofSolution(func(s string, _ Arguments) (any, error) { return Float(FormatCues(s)), nil }),
+	"compute_length_score":     ofSolution(func(s string, a Arguments) (any, error) { return seedLength(s, a.MaxLength) }),
+	"compute_component_scores": ofSolution(func(s string, a Arguments) (any, error) { return seedScores(s, a) }),
+	"compute_score": ofSolution(func(s string, a Arguments) (any, error) {
+		scores, err := seedScores(s, a)
 		return scores.Total, err
-	},
-	"extract_solution": func(a Arguments) (any, error) { return onText(a, seedExtract) },
-	"last_boxed_only_string": func(a Arguments) (any, error) {
-		return onText(a, func(s string) (*string, error) { return found(answer.LastBoxed(s)) })
-	},
-	"remove_boxed": func(a Arguments) (any, error) { return onText(a, seedRemoveBoxed) },
-	"strip_string": func(a Arguments) (any, error) { return onText(a, seedStrip) },
+	}),
+	"extract_solution":       ofText(seedExtract),
+	"last_boxed_only_string": ofText(func(s string) (*string, error) { return found(answer.LastBoxed(s)) }),
+	"remove_boxed":           ofText(seedRemoveBoxed),
+	"strip_string":           ofText(seedStrip),
+}
+
+func ofSolution(f func(s string, a Arguments) (any, error)) func(Arguments) (any, error) {
+	return func(a Arguments) (any, error) {
+		if a.Solution == nil {
+			return nil, errors.New("expected solution_str, a string")
+		}
+		return f(*a.Solution, a)
+	}
+}
+
+func ofText(f func(string) (*string, error)) func(Arguments) (any, error) {
+	return func(a Arguments) (any, error) {
+		text := cmp.Or(a.Text, a.Solution)
+		if text == nil {
+			return nil, errors.New("expected text, a string")
+		}
+		return f(*text)
+	}
 }
 
 // FunctionNames lists the rldynamic project's functions.
@@ -99,26 +110,6 @@ func Call(name string, a Arguments) (any, error) {
 	}
 	return f(a)
 }
-
-func (a Arguments) solution() (string, error) {
-	if a.Solution == nil {
-		return "", errors.New("expected solution_str, a string")
-	}
-	return *a.Solution, nil
-}
-
-func onText(a Arguments, f func(string) (*string, error)) (any, error) {
-	text := a.Text
-	if text == nil {
-		text = a.Solution
-	}
-	if text == nil {
-		return nil, errors.New("expected text, a string")
-	}
-	return f(*text)
-}
-
-func floatOf(x float64, err error) (any, error) { return Float(x), err }
 
 func found(s string, ok bool) (*string, error) {
 	if !ok {
@@ -165,7 +156,7 @@ func seedRemoveBoxed(s string) (*string, error) {
 	return &s, nil
 }
 
-func seedCorrectness(solution string, truth any) (float64, error) {
+func seedCorrectness(solution string, truth any) (Float, error) {
 	extracted, err := seedExtract(solution)
 	if gold, isText := truth.(string); err == nil && extracted != nil && isText && *extracted == gold {
 		return 1, nil
@@ -173,7 +164,7 @@ func seedCorrectness(solution string, truth any) (float64, error) {
 	return 0, err
 }
 
-func seedLength(solution string, maxLength *float64) (float64, error) {
+func seedLength(solution string, maxLength *float64) (Float, error) {
 	limit := float64(RLDynamicLength)
 	if maxLength != nil {
 		limit = *maxLength
@@ -181,17 +172,13 @@ func seedLength(solution string, maxLength *float64) (float64, error) {
 	if limit == 0 {
 		return 0, &Exception{"ZeroDivisionError", "division by zero"}
 	}
-	return LengthScore(utf8.RuneCountInString(solution), limit), nil
+	return Float(LengthScore(utf8.RuneCountInString(solution), limit)), nil
 }
 
 // LengthScore is 1 at the target length, falling to 0 at none and at twice as much.
 func LengthScore(n int, target float64) float64 { return max(1-math.Abs(float64(n)/target-1), 0) }
 
-func seedScores(a Arguments) (s ComponentScores, err error) {
-	solution, err := a.solution()
-	if err != nil {
-		return s, err
-	}
+func seedScores(solution string, a Arguments) (s ComponentScores, err error) {
 	s.Weights = seedWeights
 	if a.Weights != nil {
 		for name, to := range map[string]*Float{"correctness": &s.Weights.Correctness, "format": &s.Weights.Format,
@@ -203,15 +190,13 @@ func seedScores(a Arguments) (s ComponentScores, err error) {
 			*to = Float(w)
 		}
 	}
-	correctness, err := seedCorrectness(solution, a.Truth)
-	if err != nil {
+	if s.CorrectnessBinary, err = seedCorrectness(solution, a.Truth); err != nil {
 		return s, err
 	}
-	length, err := seedLength(solution, a.MaxLength)
-	if err != nil {
+	if s.LengthBinary, err = seedLength(solution, a.MaxLength); err != nil {
 		return s, err
 	}
-	s.CorrectnessBinary, s.FormatBinary, s.LengthBinary = Float(correctness), Float(FormatCues(solution)), Float(length)
+	s.FormatBinary = Float(FormatCues(solution))
 	s.CorrectnessWeighted = s.CorrectnessBinary * s.Weights.Correctness
 	s.FormatWeighted = s.FormatBinary * s.Weights.Format
 	s.LengthWeighted = s.LengthBinary * s.Weights.Length
@@ -219,24 +204,47 @@ func seedScores(a Arguments) (s ComponentScores, err error) {
 	return s, nil
 }
 
+// cues are words between characters that are not letters, digits or underscores of any script. (The \b of Go's
+// regular expressions knows ASCII only.)
+var cues = func() (list [3]*regexp.Regexp) {
+	for i, word := range []string{"first", "second", "third"} {
+		list[i] = regexp.MustCompile(`(?:^|[^\pL\pN_])` + word + `(?:$|[^\pL\pN_])`)
+	}
+	return list
+}()
+
 // FormatCues is the rldynamic project's format score: a quarter each for the words first, second, third and for step1
 // and step2 (spaces do not count), two fifths for \boxed, one at most.
 func FormatCues(text string) float64 {
-	text = lower(text)
+	text = cases.Lower(language.Und).String(text) // one character may become two, as Python's str.lower
 	dense := strings.ReplaceAll(text, " ", "")
 	score := 0.0
-	for _, word := range []string{"first", "second", "third"} {
-		if containsWord(text, word) {
-			score += 0.25
-		}
+	for _, cue := range cues {
+		score += 0.25 * envs.Indicator(cue.MatchString(text))
 	}
 	for _, step := range []string{"step1", "step2"} {
-		if strings.Contains(dense, step) {
-			score += 0.25
-		}
+		score += 0.25 * envs.Indicator(strings.Contains(dense, step))
 	}
-	if strings.Contains(text, `\boxed`) {
-		score += 0.4
-	}
+	score += 0.4 * envs.Indicator(strings.Contains(text, `\boxed`))
 	return min(score, 1)
+}
+
+// Float is a number that JSON shows as Python does: 1.0, not 1.
+type Float float64
+
+// MarshalJSON implements json.Marshaler. A number that is not finite is null.
+func (f Float) MarshalJSON() ([]byte, error) {
+	x := float64(f)
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return []byte("null"), nil
+	}
+	format := byte('f')
+	if a := math.Abs(x); a != 0 && (a < 1e-4 || a >= 1e16) {
+		format = 'e'
+	}
+	s := strconv.FormatFloat(x, format, -1, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return []byte(s), nil
 }

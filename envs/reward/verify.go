@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gyre/envs/sokoban"
 	"gyre/internal/answer/algebra"
 )
 
@@ -77,49 +78,12 @@ func verifySudoku(pred string, r Reply) bool {
 	return true
 }
 
-// verifySokoban plays the moves. As in the puzzle's text: * player, % player on a goal, @ box, X goal, $ box on a
-// goal, + wall.
+// xsb turns the letters of the puzzle's text into those of level files.
+var xsb = strings.NewReplacer("*", "@", "%", "+", "@", "$", "X", ".", "$", "*", "+", "#", " ", "")
+
+// verifySokoban plays the moves.
 func verifySokoban(pred string, r Reply) bool {
 	var m struct{ Gamestr string }
-	if !metadata(r, &m) {
-		return false
-	}
-	type at struct{ row, column int }
-	walls, boxes, goals := map[at]bool{}, map[at]bool{}, map[at]bool{}
-	var player at
-	for row, line := range strings.Split(m.Gamestr, "\n") {
-		for column, cell := range strings.Fields(line) {
-			p := at{row, column}
-			walls[p] = cell == "+"
-			boxes[p] = cell == "@" || cell == "$"
-			goals[p] = cell == "X" || cell == "$" || cell == "%"
-			if cell == "*" || cell == "%" {
-				player = p
-			}
-		}
-	}
-	steps := map[rune]at{'U': {-1, 0}, 'D': {1, 0}, 'L': {0, -1}, 'R': {0, 1}}
-	for _, move := range strings.TrimSpace(pred) {
-		d, legal := steps[move]
-		to := at{player.row + d.row, player.column + d.column}
-		if !legal || walls[to] {
-			return false
-		}
-		if boxes[to] {
-			beyond := at{to.row + d.row, to.column + d.column}
-			if walls[beyond] || boxes[beyond] {
-				return false
-			}
-			boxes[to], boxes[beyond] = false, true
-		}
-		player = to
-	}
-	solved := false
-	for p, goal := range goals {
-		if goal && !boxes[p] {
-			return false
-		}
-		solved = solved || goal
-	}
-	return solved
+	return metadata(r, &m) && sokoban.Solves(strings.Split(strings.TrimSpace(xsb.Replace(m.Gamestr)), "\n"),
+		strings.TrimSpace(pred))
 }

@@ -68,6 +68,26 @@ func parseLevel(rows []string) (*board, error) {
 	return b, nil
 }
 
+// Solves says whether moves, letters of U, D, L and R, solve a level in XSB characters, each of them moving something.
+func Solves(rows []string, moves string) bool {
+	b, err := parseLevel(rows)
+	if err != nil {
+		return false
+	}
+	for _, move := range moves {
+		a := strings.IndexRune("UDLR", move)
+		moved := a >= 0
+		if moved {
+			b, moved = b.move(directions[a])
+		}
+		if !moved {
+			return false
+		}
+	}
+	all, placed := b.boxes()
+	return placed == all
+}
+
 // readLevels reads a file of levels: Boxoban's text ("; name" before each level, blank lines between), or JSON Lines of
 // {"rows": ["####", …]}.
 func readLevels(path string) (levels []*board, err error) {

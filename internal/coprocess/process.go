@@ -3,7 +3,9 @@ package coprocess
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"syscall"
@@ -88,6 +90,38 @@ func (p *Process) Send(line []byte) <-chan error {
 		written <- err
 	}()
 	return written
+}
+
+// Ask sends a line and waits for the line that answers it, as long as ctx lasts. After an error nobody knows which
+// line answers what: stop the program.
+func (p *Process) Ask(ctx context.Context, line []byte) ([]byte, error) {
+	select {
+	case line, open := <-p.Lines:
+		if open {
+			return nil, fmt.Errorf("the program said more than one line to a request: %s", quote.Text(string(line), 80))
+		}
+		return nil, errors.New("the program has ended")
+	default:
+	}
+	written, lines := p.Send(line), p.Lines
+	var answer []byte
+	for written != nil || lines != nil { // an answer may come before the whole line is read
+		select {
+		case text, open := <-lines:
+			if !open {
+				return nil, errors.New("the program has ended")
+			}
+			answer, lines = text, nil
+		case err := <-written:
+			if err != nil {
+				return nil, fmt.Errorf("the program does not take the request: %w", err)
+			}
+			written = nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
+		}
+	}
+	return answer, nil
 }
 
 // PID is the program's process id.
