@@ -39,7 +39,7 @@ docs: ## the documentation as a site with search, in build/site; its links are c
 
 test-cpp: lib
 	@bash scripts/setup-gtest.sh
-	@cmake -S . -B $(BUILD) -DGYRE_TESTS=ON -DGYRE_EMULATED=ON $(if $(GYRE_GTEST_SOURCE),-DGYRE_GTEST_SOURCE=$(GYRE_GTEST_SOURCE)) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	@cmake -S . -B $(BUILD) -DGYRE_TESTS=ON $(if $(GYRE_GTEST_SOURCE),-DGYRE_GTEST_SOURCE=$(GYRE_GTEST_SOURCE)) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 

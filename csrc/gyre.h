@@ -1,13 +1,12 @@
-// The C ABI of Gyre's engine and trainer: the only header that cgo sees.
+// The C ABI of Gyre's engine and trainer: the only header that cgo sees. Its one caller is the Go package torch, whose
+// documentation says what the functions do; here is what the two sides agree on.
 //
 // Conventions
-//  * Every function that can fail returns a gyre_status and, when it is not GYRE_OK, has filled `err` (never NULL)
-//    with the message: status and message belong to the same call, nothing is kept per thread.
-//  * No C++ exception crosses this boundary.
-//  * A handle is owned by whoever created it and released with its _free function, which accepts NULL.
-//    Freeing a model while an engine, optimizer or gradients made from it are alive is the caller's error:
-//    the Go side keeps the order.
-//  * Arrays are dense, caller-owned, and only read or written during the call.
+//  * Every function that can fail returns a gyre_status and, when it is not GYRE_OK, has filled `err` with the
+//    message. No C++ exception crosses this boundary.
+//  * A handle is owned by whoever created it and released with its _free function, which accepts NULL; a model after
+//    the engines, optimizers and gradients made from it. No other argument is NULL unless that is said.
+//  * Arrays are dense, caller-owned, as long as the caller says, and only read or written during the call.
 //  * Structs of numbers are C++'s own and, field by field, Go's (torch/layout.go): neither side converts them.
 //  * Rows of a batch are packed: sequence s owns positions offsets[s] .. offsets[s+1]-1. Everything that has one value
 //    per token is TOKEN-ALIGNED: entry t speaks of token ids[t] given the tokens before it in its sequence, so entry
@@ -27,7 +26,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)  // the library hides everything else
 
-#define GYRE_ABI_VERSION 7
+#define GYRE_ABI_VERSION 8
 #define GYRE_MESSAGE_SIZE 1024
 #define GYRE_NAME_SIZE 128
 #define GYRE_MAX_DIMS 8
@@ -72,35 +71,29 @@ void gyre_cuda_info(char* out, size_t size);
 // Measured on this machine: read bandwidth in bytes/s and f32 GEMM rate in FLOP/s of Gyre's own linear kernel.
 gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err);
 
-// Variant i of the kernels, for one instruction set each, in ascending order of preference; GYRE_NOT_FOUND past the
-// last. One is in use: the best that runs on this processor, or the one that the variable GYRE_ISA names.
+// A variant of the kernels for one instruction set.
 typedef struct {
   char name[32];
   bool runs_here, in_use;
   bool bf16_is_faster;           // products of bf16 numbers take clearly less time than those of f32 ones
   double f32_flops, bf16_flops;  // FLOP/s of matrix products from the caches, measured where it runs
 } gyre_isa;
-gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err);
-// The one in use, not measured: its rates are 0.
-gyre_status gyre_isa_in_use(gyre_isa* out, gyre_error* err);
+// Variant i, in ascending order of preference; GYRE_NOT_FOUND past the last. -1: the one in use, not measured.
+gyre_status gyre_describe_isa(int32_t i, gyre_isa* out, gyre_error* err);
 
 // ---- tensors ---------------------------------------------------------------------------------------------------
 
 typedef struct {
-  gyre_dtype dtype;
   int32_t ndim;
   int64_t shape[GYRE_MAX_DIMS];
   int64_t numel;
 } gyre_tensor_info_t;
 
-gyre_status gyre_tensor_new(gyre_dtype dtype, int32_t ndim, const int64_t* shape, gyre_tensor* out, gyre_error* err);
 void gyre_tensor_free(gyre_tensor tensor);
 gyre_status gyre_tensor_info(gyre_tensor tensor, gyre_tensor_info_t* out, gyre_error* err);
-// Copies (and converts) `data` of the given dtype into the tensor. strides (in elements) may be NULL for dense
-// row-major data; every element addressed must lie inside nbytes. The shape must be the tensor's.
+// strides (in elements): NULL for dense row-major data.
 gyre_status gyre_tensor_copy_in(gyre_tensor tensor, gyre_dtype dtype, int32_t ndim, const int64_t* shape,
                                 const int64_t* strides, const void* data, size_t nbytes, gyre_error* err);
-// Copies the tensor out, dense row-major, converted to dtype. nbytes must be exact.
 gyre_status gyre_tensor_copy_out(gyre_tensor tensor, gyre_dtype dtype, void* data, size_t nbytes, gyre_error* err);
 
 // ---- model -----------------------------------------------------------------------------------------------------
@@ -154,24 +147,14 @@ gyre_status gyre_model_new(const gyre_model_config* config, const gyre_sharding*
 void gyre_model_free(gyre_model* model);
 int32_t gyre_model_parameter_count(const gyre_model* model);
 // Parameter i: its Hugging Face name and a tensor that aliases the model's storage (free the handle, the storage
-// stays). Fused storage (q|k|v, gate|up) is exposed as its Hugging Face parts. A tied head is listed once, as
-// model.embed_tokens.weight.
+// stays).
 gyre_status gyre_model_parameter(const gyre_model* model, int32_t i, char name[GYRE_NAME_SIZE], gyre_tensor* out,
                                  gyre_error* err);
-// Must follow any change of parameter values made through tensors: packed copies and KV caches of older weights become
-// invalid.
 gyre_status gyre_model_touch(gyre_model* model, gyre_error* err);
-// Of a frozen model, in place of gyre_model_touch, and as often as one likes before: the first `filled` parameters have
-// their values. Once all have, parameters can no longer be reached, changed or trained.
+// Of a frozen model, in place of gyre_model_touch: the first `filled` parameters have their values.
 gyre_status gyre_model_freeze(gyre_model* model, int32_t filled, gyre_error* err);
-uint64_t gyre_model_version(const gyre_model* model);
-// Where the model is and in which type it computes: "cpu, float32", "cuda:0 NVIDIA H200 (139 GiB), bfloat16".
 gyre_status gyre_model_device(const gyre_model* model, char* out, size_t size, gyre_error* err);
-// on: backward passes recompute each block's activations from its input (gradient checkpointing): about a tenth of
-// the activation memory for a third more arithmetic, and the same gradients bit for bit. Off at first.
 gyre_status gyre_model_set_recompute(gyre_model* model, bool on, gyre_error* err);
-// Copies all parameter values from src (same configuration).
-gyre_status gyre_model_copy(gyre_model* dst, const gyre_model* src, gyre_error* err);
 
 // Whole sequences from position 0. What several of them begin with is computed once, which changes no bit of a token's
 // results.
@@ -182,55 +165,60 @@ typedef struct {
   const uint8_t* mask;     // 1 where a token-aligned value is wanted / trained on
 } gyre_batch;
 
-// logprobs[t] = log softmax(logits / temperature)[ids[t]] and entropies[t] of that distribution where mask[t] is 1, 0
-// elsewhere. entropies may be NULL. Bit-identical to what gyre_engine reports for the same weights and token history.
+// Token-aligned, 0 where the mask is 0. entropies may be NULL.
 gyre_status gyre_model_score(gyre_model* model, const gyre_batch* batch, double temperature, float* logprobs,
                              float* entropies, gyre_error* err);
-// Critic: values[t] = V(state before token t), i.e. the value head on the hidden state of token t-1. 0 where mask[t] is
-// 0.
 gyre_status gyre_model_values(gyre_model* model, const gyre_batch* batch, float* values, gyre_error* err);
-// Full logits of one sequence's every position, [len x vocab] row-major; for tests and doctor only.
+// Of every position of one sequence, [len x vocab] row-major; for tests.
 gyre_status gyre_model_logits(gyre_model* model, const int32_t* ids, int64_t len, float* logits, gyre_error* err);
 
-// What has been computed with this model so far: floating-point operations of matrix products and attention as they
-// were carried out (recomputation included, shared prefixes once; a multiply-add counts two), and the bytes of weights,
-// keys and values that the passes had to read at least. Divided by time and by gyre_measure's figures: the share of the
-// machine's peak that was reached.
+// Floating-point operations (a multiply-add counts two), and the bytes that had to be read at least.
 typedef struct gyre_work {
   double flops GYRE_DEFAULT(0), bytes GYRE_DEFAULT(0);
 } gyre_work;
-gyre_status gyre_model_work(const gyre_model* model, gyre_work* out, gyre_error* err);
+void gyre_model_work(const gyre_model* model, gyre_work* out);
 
 // ---- gradients -------------------------------------------------------------------------------------------------
 // One buffer shaped like the model's parameters. Backward passes ADD into it.
 
-// own: what is added is this rank's alone. gyre_gradients_add to another buffer makes it this rank's share of a sum, in
-// the current lane, and gyre_gradients_sketch is of it alone; neither is collective then. What sums over ranks refuses
-// such a buffer, and GYRE_SHARD_FULL without deterministic sums, which keeps no whole gradients, has none.
+// own: what is added is this rank's alone, until gyre_gradients_add to another buffer.
 gyre_status gyre_gradients_new(const gyre_model* model, bool own, gyre_gradients** out, gyre_error* err);
 void gyre_gradients_free(gyre_gradients* g);
 gyre_status gyre_gradients_zero(gyre_gradients* g, gyre_error* err);
 gyre_status gyre_gradients_add(gyre_gradients* g, const gyre_gradients* other, double scale, gyre_error* err);
-// Inner product in f64, on the CPU in an order that does not depend on the number of threads. per_parameter may be NULL
-// or holds one value per gyre_model_parameter index.
+// per_parameter may be NULL or holds one value per gyre_model_parameter index.
 gyre_status gyre_gradients_dot(const gyre_gradients* a, const gyre_gradients* b, double* total, double* per_parameter,
                                gyre_error* err);
 // The same of all pairs a <= b of n buffers, row by row of the upper triangle, reading each buffer once:
 // out[pair * gyre_model_parameter_count + i].
 gyre_status gyre_gradients_products(const gyre_gradients* const* buffers, int32_t n, double* out, gyre_error* err);
-// A count sketch of `dimension` (best a prime) entries: inner products of sketches estimate those of gradients without
-// bias, with a standard deviation of about |a|·|b|/sqrt(dimension).
 gyre_status gyre_gradients_sketch(const gyre_gradients* g, int64_t dimension, float* out, gyre_error* err);
 
 // ---- losses ----------------------------------------------------------------------------------------------------
 
-typedef enum {
-  GYRE_POLICY_PPO = 0,  // clipped surrogate with asymmetric and dual clip
-  GYRE_POLICY_NLL = 1   // -log-prob (supervised fine-tuning); advantages, old log-probs and reference are ignored
-} gyre_policy_objective;
+// A policy loss of csrc/train/losses: its name, and its constants up to the first without a name, each with its legal
+// interval ("[0,1]", "[0,)") and the value that it has where none is given.
+#define GYRE_LOSS_CONSTANTS 8
+typedef struct {
+  const char *name, *range;
+  double value;
+} gyre_loss_constant;
+typedef struct {
+  const char* name;
+  bool compares;  // reads advantages and old log-probs; the KL term is off where it does not
+  gyre_loss_constant constants[GYRE_LOSS_CONSTANTS];
+} gyre_loss;
+// Loss i; without a name past the last.
+gyre_loss gyre_loss_at(int32_t i);
+
+typedef struct {
+  int32_t index;  // of gyre_loss_at
+  double constants[GYRE_LOSS_CONSTANTS];
+} gyre_task_loss;
+
 typedef enum { GYRE_KL_NONE = 0, GYRE_KL_K1 = 1, GYRE_KL_ABS = 2, GYRE_KL_K2 = 3, GYRE_KL_K3 = 4 } gyre_kl;
 
-// What a term of the loss measures of a token: L_t of the objective, the entropy H_t, the divergence KL_t from the
+// What a term of the loss measures of a token: L_t of the task's loss, the entropy H_t, the divergence KL_t from the
 // reference.
 typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyre_term_kind;
 
@@ -238,10 +226,8 @@ typedef enum { GYRE_TERM_TASK = 0, GYRE_TERM_ENTROPY = 1, GYRE_TERM_KL = 2 } gyr
 // The aggregation mode and the global normaliser live in weight[t] (computed by the caller over the WHOLE batch), so
 // the sum over micro-batches is the batch loss exactly.
 typedef struct {
-  int32_t objective;
+  gyre_task_loss task;
   double temperature;
-  double clip_low, clip_high;  // ratio clipped to [1-clip_low, 1+clip_high]
-  double clip_dual;            // c > 1: for A < 0 the loss is at most -A·c; 0 = off
   double entropy_coef;
   int32_t kl;                   // which estimator, as a loss term
   bool kl_straight_through;     // value of the estimator, gradient of k2 (verl's "+" suffix)
@@ -255,14 +241,12 @@ typedef struct {
   const float* weights;       // token-aligned, of terms that bring none of their own
 } gyre_policy_inputs;
 
-// One term of the loss, by name: its kind, what weighs it, and where its gradient goes. Any number of terms share
-// one forward pass, and those that share a buffer one backward pass.
 typedef struct {
-  const char* name;         // NUL-terminated, unique in a call; for messages
-  int32_t kind;             // gyre_term_kind; a KL term without an estimator is zero
-  const float* advantages;  // token-aligned, of a task term; NULL: those of the inputs
-  const float* weights;     // token-aligned; NULL: those of the inputs
-  gyre_gradients* into;     // the gradient is ADDED; NULL: statistics only
+  const char* name;                         // NUL-terminated, unique in a call; for messages
+  int32_t kind GYRE_DEFAULT(0);             // gyre_term_kind; a KL term without an estimator is zero
+  const float* advantages GYRE_DEFAULT(0);  // token-aligned, of a task term; NULL: those of the inputs
+  const float* weights GYRE_DEFAULT(0);     // token-aligned; NULL: those of the inputs
+  gyre_gradients* into GYRE_DEFAULT(0);     // the gradient is ADDED; NULL: statistics only
 } gyre_term;
 
 // Sums over the masked tokens of this call, in f64.
@@ -292,7 +276,7 @@ typedef struct {
   double value_sum;     // Σ V
 } gyre_value_stats;
 
-// loss = Σ weight·½·max((V-R)², (clip(V, Vold ± clip) - R)²); clip <= 0 switches clipping off.
+// clip <= 0: off, and old_values may be NULL, as values_out may.
 gyre_status gyre_value_backward(gyre_model* critic, const gyre_batch* batch, const float* returns,
                                 const float* old_values, const float* weights, double clip, gyre_gradients* gradients,
                                 float* values_out, gyre_value_stats* stats, gyre_error* err);
@@ -306,9 +290,6 @@ typedef struct {
 gyre_status gyre_optimizer_new(gyre_model* model, const gyre_adamw_config* config, gyre_optimizer** out,
                                gyre_error* err);
 void gyre_optimizer_free(gyre_optimizer* opt);
-// Clips the gradients to a global L2 norm of max_norm (<= 0: no clipping; torch's coefficient max_norm/(norm+1e-6)),
-// applies AdamW, and touches the model. *grad_norm is the norm before clipping. When it is not finite nothing is
-// changed and *applied is false.
 gyre_status gyre_optimizer_step(gyre_optimizer* opt, gyre_gradients* gradients, double lr, double max_norm,
                                 double* grad_norm, bool* applied, gyre_error* err);
 int64_t gyre_optimizer_steps(const gyre_optimizer* opt);
@@ -395,26 +376,20 @@ void gyre_engine_free(gyre_engine* engine);
 gyre_status gyre_engine_set_vocabulary(gyre_engine* engine, const uint8_t* data, const int64_t* offsets, int64_t count,
                                        gyre_error* err);
 gyre_status gyre_engine_submit(gyre_engine* engine, const gyre_request* request, gyre_error* err);
-// One forward pass over whatever is ready, and one sampled token for each sequence whose prompt is complete.
-// *unfinished = requests still waiting or running afterwards.
+// *unfinished: requests still waiting or running afterwards.
 gyre_status gyre_engine_step(gyre_engine* engine, int64_t* unfinished, gyre_error* err);
-// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call,
-// in the order of submission (finish is then GYRE_FINISH_NONE; a finished request is still polled whole). Takes at most
-// max_outputs of them and only as many as fit in max_tokens; *count says how many. logprobs: under the policy being
-// trained (logits / temperature, whole vocabulary). sampling_logprobs: under the distribution that was sampled (after
-// top-k, top-p, min-p); 0 for greedy.
+// Takes finished outputs, or with `unfinished` the tokens that unfinished requests have drawn since the last such call
+// (finish is then GYRE_FINISH_NONE): at most max_outputs, and only as many as fit in max_tokens; *count says how many.
 gyre_status gyre_engine_poll(gyre_engine* engine, bool unfinished, gyre_output* outputs, int64_t max_outputs,
                              int32_t* tokens, float* logprobs, float* sampling_logprobs, int64_t max_tokens,
                              int64_t* count, gyre_error* err);
 gyre_status gyre_engine_abort(gyre_engine* engine, uint64_t id, gyre_error* err);
-// Frees the KV pool and the packed weights (they come back with the next step); the prefix cache is emptied, unfinished
-// requests are recomputed.
 gyre_status gyre_engine_sleep(gyre_engine* engine, gyre_error* err);
-gyre_status gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out, gyre_error* err);
+void gyre_engine_stats(const gyre_engine* engine, gyre_engine_stats_t* out);
 // For a model that several ranks share (gyre_model_share): waits for the first rank's engine to make a step and makes
-// this rank's part of it. *more = 0 when the first has called gyre_engine_dismiss instead. An engine that failed in a step cannot be
-// followed further: the group is to be aborted.
-gyre_status gyre_engine_follow(gyre_engine* engine, int32_t* more, gyre_error* err);
+// this rank's part of it. *more is false when the first has called gyre_engine_dismiss instead. An engine that failed in
+// a step cannot be followed further: the group is to be aborted.
+gyre_status gyre_engine_follow(gyre_engine* engine, bool* more, gyre_error* err);
 // Ends gyre_engine_follow on the other ranks. Does nothing for a model that is not shared.
 gyre_status gyre_engine_dismiss(gyre_engine* engine, gyre_error* err);
 

@@ -86,14 +86,13 @@ func (b Batch) aligned(columns ...column) error {
 }
 
 // withBatch runs f with the open model and the C view of the batch.
-func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch,
-	err *C.gyre_error) C.gyre_status) error {
+func (m *Model) withBatch(b Batch, f func(h *C.gyre_model, batch *C.gyre_batch, err failure) code) error {
 	// a rank without work, which joins the others' passes
 	idle := m != nil && m.sharded && b.err == nil && len(b.IDs) == 0
 	if err := b.check(); err != nil && !idle {
 		return err
 	}
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	return m.with(func(h *C.gyre_model, err failure) code {
 		if idle {
 			return f(h, new(C.gyre_batch), err)
 		}

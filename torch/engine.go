@@ -125,7 +125,7 @@ func NewEngine(m *Model, config EngineConfig) (*Engine, error) {
 	// Any single output fits in the poll buffers, so polling always makes progress.
 	capacity := max(config.MaxLength, 4096)
 	e := &Engine{model: m}
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		status := C.gyre_engine_new(h, as[C.gyre_engine_config](&config), &e.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()
@@ -153,8 +153,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-func (e *Engine) with(f func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status {
+func (e *Engine) with(f func(h *C.gyre_engine, err failure) code) error {
+	return invoke(func(err failure) code {
 		need(e != nil && e.handle != nil)
 		e.model.open()
 		return f(e.handle, err)
@@ -169,7 +169,7 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 		data = append(data, token...)
 		offsets = append(offsets, int64(len(data)))
 	}
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+	return e.with(func(h *C.gyre_engine, err failure) code {
 		return C.gyre_engine_set_vocabulary(h, (*C.uint8_t)(unsafe.SliceData(data)), (*C.int64_t)(&offsets[0]),
 			C.int64_t(len(vocabulary)), err)
 	})
@@ -178,7 +178,7 @@ func (e *Engine) SetVocabulary(vocabulary [][]byte) error {
 // Submit queues a request. One that is malformed, or could not run even alone, gives an error that matches
 // [ErrInvalidArgument].
 func (e *Engine) Submit(r Request) error {
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+	return e.with(func(h *C.gyre_engine, err failure) code {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		request := C.gyre_request{
@@ -215,7 +215,7 @@ func pinInt32s(pin *runtime.Pinner, ids []int32) *C.int32_t {
 // [ErrNotFinite].
 func (e *Engine) Step() (unfinished int, err error) {
 	var n C.int64_t
-	err = e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_step(h, &n, err) })
+	err = e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_step(h, &n, err) })
 	return int(n), err
 }
 
@@ -255,7 +255,7 @@ func (e *Engine) Poll() ([]Output, error) {
 
 // take fills the engine's buffers until nothing comes and hands on copies of what they held.
 func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32, logprobs, sampling []float32)) error {
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
+	return e.with(func(h *C.gyre_engine, err failure) code {
 		for {
 			var count C.int64_t
 			status := C.gyre_engine_poll(h, C.bool(unfinished), &e.outputs[0], C.int64_t(len(e.outputs)),
@@ -276,15 +276,13 @@ func (e *Engine) take(unfinished bool, each func(o C.gyre_output, tokens []int32
 // Abort ends an unfinished request; its output so far is polled. An unknown id gives an error that matches
 // [ErrNotFound].
 func (e *Engine) Abort(id uint64) error {
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
-		return C.gyre_engine_abort(h, C.uint64_t(id), err)
-	})
+	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_abort(h, C.uint64_t(id), err) })
 }
 
 // Sleep frees the pool of keys and values and the packed weights until the next step, so that training can have the
 // memory. The prefix cache is emptied, unfinished requests are computed again.
 func (e *Engine) Sleep() error {
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_sleep(h, err) })
+	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_sleep(h, err) })
 }
 
 // Together samples with the ranks that share the model ([Model.Share]), all of which call it: on the first of them lead
@@ -292,13 +290,7 @@ func (e *Engine) Sleep() error {
 // of ctx, and an error of lead, fail the group. In one process it is lead alone.
 func (e *Engine) Together(ctx context.Context, lead func() error) error {
 	var group *Group
-	if err := e.with(func(*C.gyre_engine,
-		*C.gyre_error) C.gyre_status {
-		group = e.model.sampling
-		return C.GYRE_OK
-	}); err != nil {
-		return err
-	}
+	execute(func() { group = e.model.sampling })
 	if group == nil {
 		return lead()
 	}
@@ -312,18 +304,16 @@ func (e *Engine) Together(ctx context.Context, lead func() error) error {
 		group.Abort(err.Error())
 		return err
 	}
-	return e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status { return C.gyre_engine_dismiss(h, err) })
+	return e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_dismiss(h, err) })
 }
 
 func (e *Engine) follow(ctx context.Context) error {
-	for more := C.int32_t(1); more != 0; {
+	for more := C.bool(true); more; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
-			return C.gyre_engine_follow(h, &more,
-				err)
-		}); err != nil {
+		err := e.with(func(h *C.gyre_engine, err failure) code { return C.gyre_engine_follow(h, &more, err) })
+		if err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
@@ -336,8 +326,9 @@ func (e *Engine) Follows() bool { return e.model.follows() }
 // Stats reports the engine's state.
 func (e *Engine) Stats() (EngineStats, error) {
 	var s EngineStats
-	err := e.with(func(h *C.gyre_engine, err *C.gyre_error) C.gyre_status {
-		return C.gyre_engine_stats(h, as[C.gyre_engine_stats_t](&s), err)
+	err := e.with(func(h *C.gyre_engine, err failure) code {
+		C.gyre_engine_stats(h, as[C.gyre_engine_stats_t](&s))
+		return C.GYRE_OK
 	})
 	return s, err
 }

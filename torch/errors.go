@@ -7,22 +7,7 @@ import "C"
 
 import "errors"
 
-// Status is the outcome of a call into the C++ side (gyre_status).
-type Status int
-
-// The statuses of gyre.h.
-const (
-	StatusOK              Status = C.GYRE_OK
-	StatusInvalidArgument Status = C.GYRE_INVALID_ARGUMENT
-	StatusOutOfMemory     Status = C.GYRE_OUT_OF_MEMORY
-	StatusNotFound        Status = C.GYRE_NOT_FOUND
-	StatusNotFinite       Status = C.GYRE_NOT_FINITE
-	StatusUnsupported     Status = C.GYRE_UNSUPPORTED
-	StatusInternal        Status = C.GYRE_INTERNAL
-	StatusDisconnected    Status = C.GYRE_DISCONNECTED
-)
-
-// Sentinels for errors.Is: an *Error of that status matches.
+// Kinds of failures, for errors.Is.
 var (
 	ErrInvalidArgument = errors.New("invalid argument")
 	ErrOutOfMemory     = errors.New("out of memory")
@@ -36,32 +21,33 @@ var (
 	ErrClosed = errors.New("torch: used after Close")
 )
 
+var kinds = [...]error{
+	C.GYRE_INVALID_ARGUMENT: ErrInvalidArgument, C.GYRE_OUT_OF_MEMORY: ErrOutOfMemory, C.GYRE_NOT_FOUND: ErrNotFound,
+	C.GYRE_NOT_FINITE: ErrNotFinite, C.GYRE_UNSUPPORTED: ErrUnsupported, C.GYRE_INTERNAL: ErrInternal,
+	C.GYRE_DISCONNECTED: ErrDisconnected,
+}
+
 // Error is a failure reported by the C++ side.
 type Error struct {
-	Status  Status
+	Kind    error // one of the above
 	Message string
 }
 
 func (e *Error) Error() string { return "torch: " + e.Message }
 
-// Is matches the sentinel of the error's status.
-func (e *Error) Is(target error) bool { return target == sentinel(e.Status) }
+func (e *Error) Unwrap() error { return e.Kind }
 
-func sentinel(s Status) error {
-	switch s {
-	case StatusInvalidArgument:
-		return ErrInvalidArgument
-	case StatusOutOfMemory:
-		return ErrOutOfMemory
-	case StatusNotFound:
-		return ErrNotFound
-	case StatusNotFinite:
-		return ErrNotFinite
-	case StatusUnsupported:
-		return ErrUnsupported
-	case StatusDisconnected:
-		return ErrDisconnected
-	default:
-		return ErrInternal
+// What a C call gives, and where it writes its message.
+type (
+	code    = C.gyre_status
+	failure = *C.gyre_error
+)
+
+// status runs a C call that may be made from any thread.
+func status(f func(err failure) code) error {
+	message := new(C.gyre_error)
+	if s := f(message); s != C.GYRE_OK {
+		return &Error{Kind: kinds[s], Message: C.GoString(&message.message[0])}
 	}
+	return nil
 }

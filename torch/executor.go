@@ -48,23 +48,19 @@ func execute(f func()) {
 func serve(jobs <-chan job) {
 	runtime.LockOSThread()
 	for j := range jobs {
-		j.serve()
+		func() {
+			defer func() { j.done <- recover() }()
+			j.run()
+		}()
 	}
-}
-
-func (j job) serve() {
-	defer func() { j.done <- recover() }()
-	j.run()
 }
 
 func checkABI(library int) error {
 	if library == C.GYRE_ABI_VERSION {
 		return nil
 	}
-	return &Error{Status: StatusUnsupported, Message: fmt.Sprintf(
-		"libgyre has ABI version %d but this program was built for %d: rebuild csrc (cmake --build build), then the "+
-			"program",
-		library, C.GYRE_ABI_VERSION)}
+	return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("libgyre has ABI version %d but this program was built for "+
+		"%d: rebuild csrc (cmake --build build), then the program", library, C.GYRE_ABI_VERSION)}
 }
 
 // refusal is what a call is given up with before it reaches C++; invoke returns it.
@@ -72,7 +68,7 @@ type refusal struct{ error }
 
 // invoke runs one fallible C call on the executor thread and converts its status and message, or returns the refusal
 // that f panics with (need does, of a closed handle).
-func invoke(f func(err *C.gyre_error) C.gyre_status) (result error) {
+func invoke(f func(err failure) code) (result error) {
 	execute(func() {
 		if result = executor.abi; result != nil {
 			return
@@ -86,10 +82,7 @@ func invoke(f func(err *C.gyre_error) C.gyre_status) (result error) {
 				panic(p)
 			}
 		}()
-		message := new(C.gyre_error)
-		if status := f(message); status != C.GYRE_OK {
-			result = &Error{Status: Status(status), Message: C.GoString(&message.message[0])}
-		}
+		result = status(f)
 	})
 	return result
 }

@@ -27,7 +27,7 @@ func NewOwnGradients(m *Model) (*Gradients, error) { return gradientsOf(m, true)
 
 func gradientsOf(m *Model, own bool) (*Gradients, error) {
 	g := new(Gradients)
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		g.parameters = int(C.gyre_model_parameter_count(h))
 		return C.gyre_gradients_new(h, C.bool(own), &g.handle, err)
 	})
@@ -43,8 +43,8 @@ func (g *Gradients) open() *C.gyre_gradients {
 	return g.handle
 }
 
-func (g *Gradients) with(f func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status { return f(g.open(), err) })
+func (g *Gradients) with(f func(h *C.gyre_gradients, err failure) code) error {
+	return invoke(func(err failure) code { return f(g.open(), err) })
 }
 
 // Close frees the buffer. It may be called twice.
@@ -58,12 +58,12 @@ func (g *Gradients) Close() error {
 
 // Zero sets every entry to 0.
 func (g *Gradients) Zero() error {
-	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status { return C.gyre_gradients_zero(h, err) })
+	return g.with(func(h *C.gyre_gradients, err failure) code { return C.gyre_gradients_zero(h, err) })
 }
 
 // Add adds scale times the other buffer.
 func (g *Gradients) Add(other *Gradients, scale float64) error {
-	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+	return g.with(func(h *C.gyre_gradients, err failure) code {
 		return C.gyre_gradients_add(h, other.open(), C.double(scale), err)
 	})
 }
@@ -72,7 +72,7 @@ func (g *Gradients) Add(other *Gradients, scale float64) error {
 // [Model.Parameters]. On the CPU the order of summation, hence every bit, is the same for any number of threads.
 func (g *Gradients) Dot(other *Gradients) (total float64, perParameter []float64, err error) {
 	perParameter = make([]float64, g.parameters)
-	err = g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+	err = g.with(func(h *C.gyre_gradients, err failure) code {
 		return C.gyre_gradients_dot(h, other.open(), (*C.double)(&total), (*C.double)(&perParameter[0]), err)
 	})
 	return total, perParameter, err
@@ -87,7 +87,7 @@ func Products(buffers []*Gradients) ([][]float64, error) {
 	}
 	pairs, parameters := len(buffers)*(len(buffers)+1)/2, buffers[0].parameters
 	flat := make([]float64, pairs*parameters)
-	err := invoke(func(err *C.gyre_error) C.gyre_status {
+	err := invoke(func(err failure) code {
 		handles := make([]*C.gyre_gradients, len(buffers))
 		for i, g := range buffers {
 			handles[i] = g.open()
@@ -105,7 +105,7 @@ func Products(buffers []*Gradients) ([][]float64, error) {
 // and columns.
 func (g *Gradients) Sketch(dimension int) ([]float32, error) {
 	out := make([]float32, max(dimension, 1))
-	err := g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+	err := g.with(func(h *C.gyre_gradients, err failure) code {
 		return C.gyre_gradients_sketch(h, C.int64_t(dimension), (*C.float)(&out[0]), err)
 	})
 	if err != nil {

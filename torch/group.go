@@ -128,15 +128,6 @@ func (g *Group) open() error {
 	return status(func(message *C.gyre_error) C.gyre_status { return C.gyre_group_new(c, &g.handle, message) })
 }
 
-// status runs a C call that may be made from any thread.
-func status(f func(message *C.gyre_error) C.gyre_status) error {
-	message := new(C.gyre_error)
-	if s := f(message); s != C.GYRE_OK {
-		return &Error{Status: Status(s), Message: C.GoString(&message.message[0])}
-	}
-	return nil
-}
-
 // Rank is this process's place, from 0.
 func (g *Group) Rank() int {
 	if g == nil {

@@ -37,10 +37,7 @@ func (m *Model) build(sharding *C.gyre_sharding) error {
 	if err := m.Config.Check(); err != nil {
 		return err
 	}
-	return invoke(func(err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_new(m.Config.c(), sharding, &m.handle,
-			err)
-	})
+	return invoke(func(err failure) code { return C.gyre_model_new(m.Config.c(), sharding, &m.handle, err) })
 }
 
 // open gives the C handle. Executor thread only.
@@ -78,23 +75,21 @@ func (m *Model) Close() error {
 }
 
 // with runs f with the open handle.
-func (m *Model) with(f func(h *C.gyre_model, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status { return f(m.open(), err) })
+func (m *Model) with(f func(h *C.gyre_model, err failure) code) error {
+	return invoke(func(err failure) code { return f(m.open(), err) })
 }
 
 // Touch must follow any change of parameter values made through tensors: packed weights and KV caches of older values
 // become invalid.
 func (m *Model) Touch() error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_touch(h, err) })
+	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_touch(h, err) })
 }
 
 // Freeze takes the place of Touch in a frozen model (Placement.Frozen): the first parameters, so many in the order of
 // Parameters, have their values. On the CPU what sampling and scoring read is copied and the rest lets go of its
 // memory. Once all are filled, parameters can be neither read nor changed, and nothing trains.
 func (m *Model) Freeze(filled int) error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_freeze(h, C.int32_t(filled), err)
-	})
+	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_freeze(h, C.int32_t(filled), err) })
 }
 
 // Work (gyre_work) is what has been computed: floating-point operations of matrix products and attention as they were
@@ -110,41 +105,20 @@ func (w Work) Sub(before Work) Work { return Work{w.FLOPs - before.FLOPs, w.Byte
 
 // Work counts from the model's creation: [Model.Score], backward passes and engines all add to it. It is zero after
 // Close.
-func (m *Model) Work() Work {
-	var work Work
-	// The only error is that of a closed model.
-	_ = m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_work(h, as[C.gyre_work](&work), err)
-	})
-	return work
-}
-
-// Version counts the changes of the parameters; 0 after Close.
-func (m *Model) Version() uint64 {
-	var version uint64
+func (m *Model) Work() (work Work) {
 	execute(func() {
 		if m != nil && !m.closed {
-			version = uint64(C.gyre_model_version(m.handle))
+			C.gyre_model_work(m.handle, as[C.gyre_work](&work))
 		}
 	})
-	return version
+	return work
 }
 
 // SetRecompute switches gradient checkpointing: backward passes recompute each block's activations from its input,
 // which takes about a tenth of the activation memory and a third more arithmetic and gives the same gradients bit for
 // bit.
 func (m *Model) SetRecompute(on bool) error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_set_recompute(h, C.bool(on), err)
-	})
-}
-
-// CopyFrom takes over all parameter values of a model of the same configuration.
-func (m *Model) CopyFrom(src *Model) error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
-		return C.gyre_model_copy(h, src.open(),
-			err)
-	})
+	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_set_recompute(h, C.bool(on), err) })
 }
 
 // Parameter is one weight under its Hugging Face name.
@@ -158,7 +132,7 @@ type Parameter struct {
 // [CloseParameters]); after changing their values it calls [Model.Touch].
 func (m *Model) Parameters() ([]Parameter, error) {
 	var out []Parameter
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		for i := range C.gyre_model_parameter_count(h) {
 			var name [C.GYRE_NAME_SIZE]C.char
 			t := new(Tensor)
@@ -197,7 +171,7 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 	if entropy {
 		s.Entropies = make([]float32, len(b.IDs))
 	}
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
 		return C.gyre_model_score(h, batch, C.double(temperature), floats(s.Logprobs), floats(s.Entropies), err)
 	})
 	return s, err
@@ -207,7 +181,7 @@ func (m *Model) Score(b Batch, temperature float64, entropy bool) (Scores, error
 // head.
 func (m *Model) Values(b Batch) ([]float32, error) {
 	values := make([]float32, len(b.IDs))
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
 		return C.gyre_model_values(h, batch, floats(values), err)
 	})
 	return values, err
@@ -220,7 +194,7 @@ func (m *Model) Logits(ids []int32) ([]float32, error) {
 		return nil, fmt.Errorf("torch: logits of an empty sequence: %w", ErrInvalidArgument)
 	}
 	logits := make([]float32, int64(len(ids))*m.Config.VocabSize)
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		return C.gyre_model_logits(h, (*C.int32_t)(&ids[0]), C.int64_t(len(ids)), floats(logits), err)
 	})
 	return logits, err

@@ -126,29 +126,6 @@ func TestScoreIsTheLogSoftmaxOfTheLogits(t *testing.T) {
 	}
 }
 
-func TestCopyFromTakesOverTheWeights(t *testing.T) {
-	m := tinyModel(t, HeadLM)
-	other, err := NewModel(m.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	version := other.Version()
-	if err := other.CopyFrom(m); err != nil {
-		t.Fatal(err)
-	}
-	if other.Version() <= version {
-		t.Error("the version did not grow")
-	}
-	if !slices.EqualFunc(weights(t, m), weights(t, other), slices.Equal) {
-		t.Error("the weights differ")
-	}
-	critic := tinyModel(t, HeadValue)
-	if err := critic.CopyFrom(m); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("copy between different configurations: %v", err)
-	}
-}
-
 func TestErrorsNameTheProblem(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	for name, b := range map[string]Batch{
@@ -212,7 +189,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	b := Pack([][]int32{{1, 2}}, nil)
 	_, scoreErr := m.Score(b, 1, false)
 	_, backwardErr := m.PolicyBackward(b, PolicyInputs{Weights: make([]float32, 2)},
-		PolicyLoss{Objective: ObjectiveNLL}, Terms(nil, nil, nil))
+		PolicyLoss{Task: NewLoss("nll", nil)}, Terms(nil, nil, nil))
 	_, gradientsErr := NewGradients(m)
 	_, optimizerErr := NewOptimizer(m, AdamW{})
 	_, floatsErr := tensor.Float32s()

@@ -20,7 +20,7 @@ type Optimizer struct {
 // NewOptimizer makes an optimizer with zero moments. The model stays in memory until the optimizer is closed.
 func NewOptimizer(m *Model, config AdamW) (*Optimizer, error) {
 	o := &Optimizer{model: m}
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		status := C.gyre_optimizer_new(h, as[C.gyre_adamw_config](&config), &o.handle, err)
 		if status == C.GYRE_OK {
 			m.retain()
@@ -46,8 +46,8 @@ func (o *Optimizer) Close() error {
 	return nil
 }
 
-func (o *Optimizer) with(f func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status {
+func (o *Optimizer) with(f func(h *C.gyre_optimizer, err failure) code) error {
+	return invoke(func(err failure) code {
 		need(o != nil && o.handle != nil)
 		o.model.open()
 		return f(o.handle, err)
@@ -64,7 +64,7 @@ type StepResult struct {
 // buffer itself is left as it is) and touches the model.
 func (o *Optimizer) Step(g *Gradients, lr, maxNorm float64) (StepResult, error) {
 	var result StepResult
-	err := o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+	err := o.with(func(h *C.gyre_optimizer, err failure) code {
 		return C.gyre_optimizer_step(h, g.open(), C.double(lr), C.double(maxNorm), (*C.double)(&result.GradNorm),
 			(*C.bool)(&result.Applied), err)
 	})
@@ -84,7 +84,7 @@ func (o *Optimizer) Steps() int64 {
 
 // SetSteps restores the step count of a checkpoint, which bias correction depends on.
 func (o *Optimizer) SetSteps(steps int64) error {
-	return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+	return o.with(func(h *C.gyre_optimizer, err failure) code {
 		return C.gyre_optimizer_set_steps(h, C.int64_t(steps), err)
 	})
 }

@@ -68,11 +68,11 @@ func (s InstructionSet) reason() string {
 // Check says what is wrong with a placement, but not whether the GPU is there: making a model does.
 func (p Placement) Check() error {
 	if _, ok := computes[p.Compute]; !ok {
-		return &Error{Status: StatusInvalidArgument,
+		return &Error{Kind: ErrInvalidArgument,
 			Message: fmt.Sprintf("model dtype: got %q, expected auto, float32 or bfloat16", string(p.Compute))}
 	}
 	if len(p.Device) >= C.GYRE_DEVICE_SIZE {
-		return &Error{Status: StatusInvalidArgument,
+		return &Error{Kind: ErrInvalidArgument,
 			Message: fmt.Sprintf("model device: got %q, expected cpu, cuda, cuda:N or aten", p.Device)}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (p Placement) Check() error {
 // bfloat16".
 func (m *Model) Device() (string, error) {
 	var line [256]C.char
-	err := m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	err := m.with(func(h *C.gyre_model, err failure) code {
 		return C.gyre_model_device(h, &line[0], C.size_t(len(line)), err)
 	})
 	return C.GoString(&line[0]), err

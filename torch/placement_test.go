@@ -88,7 +88,7 @@ func TestDevicesAgree(t *testing.T) {
 				defer o.Close()
 				batch := Pack([][]int32{ids}, nil)
 				weights := slices.Repeat([]float32{1}, len(ids))
-				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Objective: ObjectiveNLL,
+				if _, err := m.PolicyBackward(batch, PolicyInputs{Weights: weights}, PolicyLoss{Task: NewLoss("nll", nil),
 					Temperature: 1}, Terms(g, nil, nil)); err != nil {
 					t.Fatal(err)
 				}

@@ -6,19 +6,66 @@ package torch
 import "C"
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
+	"sync"
 	"unsafe"
 )
 
-// Objective is the task term of the policy loss.
-type Objective int32
+// LossInfo is a policy loss of csrc/train/losses: what a task term measures of a token.
+type LossInfo struct {
+	Name      string
+	Compares  bool // reads advantages and old log-probs; the KL term is off where it does not
+	Constants []LossConstant
+}
 
-// ObjectivePPO is the clipped surrogate with asymmetric and dual clip; ObjectiveNLL minus the log-prob (supervised
-// fine-tuning), which ignores advantages, old and reference log-probs.
-const (
-	ObjectivePPO Objective = C.GYRE_POLICY_PPO
-	ObjectiveNLL Objective = C.GYRE_POLICY_NLL
-)
+// LossConstant is a constant of a loss: a key of [actor] with its legal interval and its default.
+type LossConstant struct {
+	Name, Range string
+	Default     float64
+}
+
+// Losses is the table of policy losses.
+var Losses = sync.OnceValue(func() (all []LossInfo) {
+	for i := C.int32_t(0); ; i++ {
+		loss := C.gyre_loss_at(i)
+		if loss.name == nil {
+			return all
+		}
+		info := LossInfo{Name: C.GoString(loss.name), Compares: bool(loss.compares)}
+		for _, c := range loss.constants {
+			if c.name != nil {
+				info.Constants = append(info.Constants, LossConstant{C.GoString(c.name), C.GoString(c._range),
+					float64(c.value)})
+			}
+		}
+		all = append(all, info)
+	}
+})
+
+// Loss (gyre_task_loss) is a policy loss with its constants.
+type Loss struct {
+	index     int32
+	constants [C.GYRE_LOSS_CONSTANTS]float64
+}
+
+// NewLoss is the loss of that name, one of [Losses], with those of the values that are its constants. The others have
+// their defaults.
+func NewLoss(name string, values map[string]float64) Loss {
+	i := slices.IndexFunc(Losses(), func(l LossInfo) bool { return l.Name == name })
+	if i < 0 {
+		panic(fmt.Sprintf("torch: there is no loss %q", name))
+	}
+	loss := Loss{index: int32(i)}
+	for k, c := range Losses()[i].Constants {
+		loss.constants[k] = c.Default
+		if value, given := values[c.Name]; given {
+			loss.constants[k] = value
+		}
+	}
+	return loss
+}
 
 // KLEstimator estimates KL(policy ‖ reference) from the log-probs x and y of the sampled token.
 type KLEstimator int32
@@ -36,7 +83,7 @@ const (
 // TermKind is what a term of the loss measures of a token.
 type TermKind int32
 
-// TermTask is L_t of the objective, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the
+// TermTask is L_t of the task's loss, TermEntropy the entropy H_t of the policy, TermKL its divergence KL_t from the
 // reference.
 const (
 	TermTask    TermKind = C.GYRE_TERM_TASK
@@ -46,10 +93,8 @@ const (
 
 // PolicyLoss describes the terms: Σ_t weight[t]·(L_t | -EntropyCoef·H_t | KLCoef·KL_t) over the masked tokens.
 type PolicyLoss struct {
-	Objective         Objective
+	Task              Loss
 	Temperature       float64 // logits are divided by it; > 0
-	ClipLow, ClipHigh float64 // the ratio is clipped to [1-ClipLow, 1+ClipHigh]
-	ClipDual          float64 // c > 1: for negative advantages A the loss is at most -A·c; 0 = off
 	EntropyCoef       float64
 	KL                KLEstimator
 	KLStraightThrough bool // the estimator's value with K2's gradient
@@ -59,9 +104,10 @@ type PolicyLoss struct {
 // PolicyInputs are token-aligned. Weights carry the aggregation mode and its normaliser over the whole batch, so that
 // the sum over micro-batches is the batch loss.
 type PolicyInputs struct {
-	OldLogprobs []float32 // may be nil for ObjectiveNLL
+	OldLogprobs []float32 // may be nil when the loss does not compare
 	RefLogprobs []float32 // may be nil when KL is KLNone
-	// Of terms that bring none of their own: may be nil when all do. ObjectiveNLL needs no advantages.
+	// Of terms that bring none of their own: may be nil when all do. A loss that does not compare needs no
+	// advantages.
 	Advantages, Weights []float32
 
 	LogprobsOut, EntropiesOut []float32 // filled when not nil
@@ -108,10 +154,10 @@ type PolicyStats struct {
 // PolicyBackward runs forward and backward of one micro-batch. Log-probs that are not finite give an error that matches
 // [ErrNotFinite]; the gradients may then hold a part of the micro-batch.
 func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms []Term) (PolicyStats, error) {
-	nll := loss.Objective == ObjectiveNLL
+	alone := !Losses()[loss.Task.index].Compares
 	columns := []column{
-		{"old log-probs", in.OldLogprobs, nll}, {"advantages", in.Advantages, true},
-		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || nll}, {"weights", in.Weights, true},
+		{"old log-probs", in.OldLogprobs, alone}, {"advantages", in.Advantages, true},
+		{"reference log-probs", in.RefLogprobs, loss.KL == KLNone || alone}, {"weights", in.Weights, true},
 		{"log-probs out", in.LogprobsOut, true}, {"entropies out", in.EntropiesOut, true},
 	}
 	for _, t := range terms {
@@ -123,7 +169,7 @@ func (m *Model) PolicyBackward(b Batch, in PolicyInputs, loss PolicyLoss, terms 
 	}
 	var stats PolicyStats
 	sums := make([]TermStats, len(terms)+1)
-	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err *C.gyre_error) C.gyre_status {
+	err := m.withBatch(b, func(h *C.gyre_model, batch *C.gyre_batch, err failure) code {
 		var pin runtime.Pinner
 		defer pin.Unpin()
 		view := func(s []float32) *C.float {

@@ -16,10 +16,9 @@ const maxThreads = 1024
 // SetThreads sets the number of threads of all later calls, 1 to 1024. Results do not depend on it.
 func SetThreads(n int) error {
 	if n > maxThreads {
-		return &Error{Status: StatusInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n,
-			maxThreads)}
+		return &Error{Kind: ErrInvalidArgument, Message: fmt.Sprintf("threads is %d, expected at most %d", n, maxThreads)}
 	}
-	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_set_threads(C.int32_t(n), err) })
+	return invoke(func(err failure) code { return C.gyre_set_threads(C.int32_t(n), err) })
 }
 
 // Threads is the number of threads in use.
@@ -42,7 +41,7 @@ func PeakRSS() int64 { return int64(C.gyre_peak_rss()) }
 // Measure measures this machine for less than a second: read bandwidth in bytes/s and the f32 rate of Gyre's linear
 // kernel in FLOP/s.
 func Measure() (bandwidth, flops float64, err error) {
-	err = invoke(func(err *C.gyre_error) C.gyre_status {
+	err = invoke(func(err failure) code {
 		return C.gyre_measure((*C.double)(&bandwidth), (*C.double)(&flops), err)
 	})
 	return bandwidth, flops, err
@@ -57,33 +56,28 @@ type InstructionSet struct {
 }
 
 // InstructionSetInUse is the variant that computes, not measured.
-func InstructionSetInUse() (InstructionSet, error) {
-	var set C.gyre_isa
-	err := invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_isa_in_use(&set, err) })
-	return instructionSet(set), err
-}
-
-func instructionSet(set C.gyre_isa) InstructionSet {
-	return InstructionSet{
-		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use),
-		BF16IsFaster: bool(set.bf16_is_faster),
-		Float32:      float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
-	}
-}
+func InstructionSetInUse() (InstructionSet, error) { return instructionSet(-1) }
 
 // InstructionSets measures the library's variants of the kernels, for some tenths of a second each. The best that runs
 // here is in use, or the one that GYRE_ISA names.
-func InstructionSets() ([]InstructionSet, error) {
-	var all []InstructionSet
-	for i := C.int32_t(0); ; i++ {
-		var set C.gyre_isa
-		err := invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_measure_isa(i, &set, err) })
-		if failed := (*Error)(nil); errors.As(err, &failed) && failed.Status == StatusNotFound {
+func InstructionSets() (all []InstructionSet, err error) {
+	for {
+		set, err := instructionSet(len(all))
+		if errors.Is(err, ErrNotFound) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, instructionSet(set))
+		all = append(all, set)
 	}
+}
+
+func instructionSet(i int) (InstructionSet, error) {
+	var set C.gyre_isa
+	err := invoke(func(err failure) code { return C.gyre_describe_isa(C.int32_t(i), &set, err) })
+	return InstructionSet{
+		Name: C.GoString(&set.name[0]), RunsHere: bool(set.runs_here), InUse: bool(set.in_use),
+		BF16IsFaster: bool(set.bf16_is_faster), Float32: float64(set.f32_flops), BFloat16: float64(set.bf16_flops),
+	}, err
 }

@@ -81,7 +81,7 @@ func (m *Model) Group() *Group { return m.group }
 // Gather makes the engines' copy of the weights, block by block. With [ShardFull] all ranks call it before the first
 // [Engine.Step] after an update or [Engine.Sleep]; otherwise it does nothing.
 func (m *Model) Gather() error {
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status { return C.gyre_model_gather(h, err) })
+	return m.with(func(h *C.gyre_model, err failure) code { return C.gyre_model_gather(h, err) })
 }
 
 // Share makes the ranks of a group, all of which call it, sample from the model together: of engines made from here on
@@ -93,7 +93,7 @@ func (m *Model) Share(group *Group) error {
 	if group.WorldSize() == 1 {
 		return nil
 	}
-	return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+	return m.with(func(h *C.gyre_model, err failure) code {
 		if m.sampling != nil {
 			panic(refusal{fmt.Errorf("the model is shared already: %w", ErrInvalidArgument)})
 		}
@@ -112,7 +112,7 @@ func (m *Model) Share(group *Group) error {
 // CheckShare tells whether a model of this shape can be sampled by so many ranks together; the error says how many
 // would do.
 func (c ModelConfig) CheckShare(ranks int) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status { return C.gyre_check_share(c.c(), C.int32_t(ranks), err) })
+	return invoke(func(err failure) code { return C.gyre_check_share(c.c(), C.int32_t(ranks), err) })
 }
 
 func (m *Model) follows() bool {
@@ -133,7 +133,7 @@ func (m *Model) Lanes() (first, n int) {
 // BeginLane says that the passes that follow belong to a lane, one of this rank's ([Model.Lanes]), in rising order
 // until the buffer is zeroed or read.
 func (g *Gradients) BeginLane(lane int) error {
-	return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+	return g.with(func(h *C.gyre_gradients, err failure) code {
 		return C.gyre_gradients_begin_lane(h, C.int32_t(lane), err)
 	})
 }
@@ -159,7 +159,7 @@ func shardOf(held func(out *C.gyre_held, tensor *C.gyre_tensor) error) (Shard, e
 // After changing values call [Model.Touch].
 func (m *Model) Shard(i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return m.with(func(h *C.gyre_model, err *C.gyre_error) C.gyre_status {
+		return m.with(func(h *C.gyre_model, err failure) code {
 			return C.gyre_model_held(h, C.int32_t(i), out, tensor, err)
 		})
 	})
@@ -168,7 +168,7 @@ func (m *Model) Shard(i int) (Shard, error) {
 // Shard gives what is held here of the gradient of parameter i.
 func (g *Gradients) Shard(i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return g.with(func(h *C.gyre_gradients, err *C.gyre_error) C.gyre_status {
+		return g.with(func(h *C.gyre_gradients, err failure) code {
 			return C.gyre_gradients_held(h, C.int32_t(i), out, tensor, err)
 		})
 	})
@@ -177,7 +177,7 @@ func (g *Gradients) Shard(i int) (Shard, error) {
 // Shard gives what is held here of a moment of parameter i.
 func (o *Optimizer) Shard(which Moment, i int) (Shard, error) {
 	return shardOf(func(out *C.gyre_held, tensor *C.gyre_tensor) error {
-		return o.with(func(h *C.gyre_optimizer, err *C.gyre_error) C.gyre_status {
+		return o.with(func(h *C.gyre_optimizer, err failure) code {
 			return C.gyre_optimizer_held(h, C.int32_t(which), C.int32_t(i), out, tensor, err)
 		})
 	})

@@ -96,7 +96,8 @@ func pass(m *Model, sequences []trainingData, g *Gradients) error {
 		return err
 	}
 	_, err := m.PolicyBackward(b, PolicyInputs{OldLogprobs: old, Advantages: advantages, Weights: weights},
-		PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.3, EntropyCoef: 0.01}, Terms(g, g,
+		PolicyLoss{Task: NewLoss("ppo", map[string]float64{"clip_high": 0.3, "clip_dual": 0}), Temperature: 1,
+			EntropyCoef: 0.01}, Terms(g, g,
 			nil))
 	return err
 }

@@ -15,18 +15,6 @@ type Tensor struct {
 	handle C.gyre_tensor // executor thread only; nil after Close
 }
 
-// NewTensor makes a zero-filled dense tensor.
-func NewTensor(dtype DType, shape ...int64) (*Tensor, error) {
-	t := new(Tensor)
-	err := invoke(func(err *C.gyre_error) C.gyre_status {
-		return C.gyre_tensor_new(C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), &t.handle, err)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
 // FromHandle takes ownership of a pointer to a heap-allocated at::Tensor, as gotorch's Tensor holds one: Close deletes
 // it. A nil pointer gives a closed tensor.
 func FromHandle(p unsafe.Pointer) *Tensor { return &Tensor{handle: C.gyre_tensor(p)} }
@@ -47,8 +35,8 @@ func (t *Tensor) Close() error {
 	return nil
 }
 
-func (t *Tensor) with(f func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status) error {
-	return invoke(func(err *C.gyre_error) C.gyre_status {
+func (t *Tensor) with(f func(h C.gyre_tensor, err failure) code) error {
+	return invoke(func(err failure) code {
 		need(t != nil && t.handle != nil)
 		return f(t.handle, err)
 	})
@@ -56,7 +44,7 @@ func (t *Tensor) with(f func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status) 
 
 func (t *Tensor) info() (C.gyre_tensor_info_t, error) {
 	var info C.gyre_tensor_info_t
-	err := t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status { return C.gyre_tensor_info(h, &info, err) })
+	err := t.with(func(h C.gyre_tensor, err failure) code { return C.gyre_tensor_info(h, &info, err) })
 	return info, err
 }
 
@@ -73,12 +61,6 @@ func (t *Tensor) Shape() ([]int64, error) {
 	return shape, nil
 }
 
-// DType gives the element type.
-func (t *Tensor) DType() (DType, error) {
-	info, err := t.info()
-	return DType(info.dtype), err
-}
-
 // CopyIn converts data of the given type into the tensor, whose shape must be equal. strides are in elements; nil means
 // dense row-major. Every element addressed must lie inside data.
 func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error {
@@ -86,7 +68,7 @@ func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error 
 		return fmt.Errorf("torch: copy in: %d strides for %d dimensions: %w", len(strides), len(shape),
 			ErrInvalidArgument)
 	}
-	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
+	return t.with(func(h C.gyre_tensor, err failure) code {
 		return C.gyre_tensor_copy_in(h, C.gyre_dtype(dtype), C.int32_t(len(shape)), dims(shape), dims(strides),
 			unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)), err)
 	})
@@ -94,7 +76,7 @@ func (t *Tensor) CopyIn(dtype DType, shape, strides []int64, data []byte) error 
 
 // CopyOut converts the tensor to the given type, dense row-major. len(dst) must be exact.
 func (t *Tensor) CopyOut(dtype DType, dst []byte) error {
-	return t.with(func(h C.gyre_tensor, err *C.gyre_error) C.gyre_status {
+	return t.with(func(h C.gyre_tensor, err failure) code {
 		return C.gyre_tensor_copy_out(h, C.gyre_dtype(dtype), unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(len(dst)),
 			err)
 	})

@@ -27,7 +27,7 @@ func sample() (Batch, PolicyInputs) {
 	}
 }
 
-var ppo = PolicyLoss{Objective: ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28, ClipDual: 3,
+var ppo = PolicyLoss{Task: NewLoss("ppo", nil), Temperature: 1,
 	EntropyCoef: 0.01, KL: KLK3,
 	KLCoef: 0.1}
 
@@ -106,7 +106,7 @@ func TestTermsOfARewardAddUp(t *testing.T) {
 	m := tinyModel(t, HeadLM)
 	b, in := sample()
 	loss := ppo
-	loss.ClipLow, loss.ClipHigh, loss.ClipDual = 1, 1e6, 0 // without clips the loss is linear in the advantages
+	loss.Task = NewLoss("ppo", map[string]float64{"clip_low": 1, "clip_high": 1e6, "clip_dual": 0}) // without clips the loss is linear in the advantages
 	correct, format := make([]float32, len(b.IDs)), make([]float32, len(b.IDs))
 	for i, a := range in.Advantages {
 		correct[i], format[i] = 0.75*a, 0.25*a
@@ -187,7 +187,7 @@ func TestOptimizerLowersTheLoss(t *testing.T) {
 	defer o.Close()
 	g := newGradients(t, m)
 	b, in := sample()
-	nll := PolicyLoss{Objective: ObjectiveNLL, Temperature: 1}
+	nll := PolicyLoss{Task: NewLoss("nll", nil), Temperature: 1}
 	var losses []float64
 	for range 20 {
 		if err := g.Zero(); err != nil {
@@ -242,14 +242,7 @@ func TestOptimizerStateResumes(t *testing.T) {
 	step(m, o)
 	step(m, o)
 
-	copied, err := NewModel(m.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer copied.Close()
-	if err := copied.CopyFrom(m); err != nil {
-		t.Fatal(err)
-	}
+	copied := twin(t, m, m.Config.Placement)
 	resumed := open(copied)
 	for i := range weights(t, m) {
 		for _, which := range []Moment{FirstMoment, SecondMoment} {

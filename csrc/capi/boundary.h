@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -19,9 +18,7 @@
 #include "fsdp/group.h"
 #include "fsdp/sharding.h"
 #include "gyre.h"
-#include "train/adamw.h"
 #include "train/batch.h"
-#include "train/gradients.h"
 
 // What the opaque handles of gyre.h point to.
 struct gyre_group {
@@ -35,16 +32,6 @@ struct gyre_model {
       : decoder(config, gyre::shard(gyre::open_backend(config), config, sharding)), lanes(gyre::lanes_of(sharding)) {}
   gyre::Decoder decoder;
   gyre::Lanes lanes;
-};
-
-struct gyre_gradients {
-  gyre_gradients(const gyre::Decoder& decoder, bool own) : gradients(decoder, own) {}
-  gyre::Gradients gradients;
-};
-
-struct gyre_optimizer {
-  gyre_optimizer(gyre::Decoder& decoder, const gyre_adamw_config& config) : adamw(decoder, config) {}
-  gyre::AdamW adamw;
 };
 
 namespace gyre::capi {
@@ -114,44 +101,20 @@ gyre_status guard(gyre_error* err, Body&& body) noexcept {
   }
 }
 
-// A heap-allocated handle to the tensor, owned by the caller of the C function.
-inline gyre_tensor new_tensor_handle(const at::Tensor& tensor) { return new at::Tensor(tensor); }
-
-// named[i].value with the index checked; throws std::invalid_argument.
+// named[i] with the index checked; throws std::invalid_argument.
 const NamedTensor& named_parameter(const ParameterSet& set, int32_t i);
 
 // The part of parameter i that this rank holds.
 void hand_held(const ParameterSet& set, int32_t i, gyre_held* out, gyre_tensor* tensor);
 
-// Spans over the arrays of gyre_batch and over what is aligned with it.
-//
-// The lengths come from the offsets, of which only the last is looked at here; gyre::validate checks the rest.
-inline Batch batch_view(const gyre_batch* batch) {
-  const gyre_batch& b = deref(batch, "batch");
-  if (b.num_sequences < 0) {
-    throw std::invalid_argument("batch: num_sequences is " + std::to_string(b.num_sequences) + ", expected at least 0");
-  }
-  if (b.num_sequences == 0) return {};  // of a rank without work; refused where there is but one
-  const int64_t tokens = (&deref(b.offsets, "batch offsets"))[b.num_sequences];
-  if (tokens < 1)
-    throw std::invalid_argument("batch: the last offset is " + std::to_string(tokens) + ", expected at least 1");
-  const size_t n = static_cast<size_t>(tokens);
+// Spans over the arrays of a gyre_batch; gyre::validate checks what is in them. One of no sequences is that of a rank
+// without work.
+inline Batch batch_view(const gyre_batch& b) {
+  if (b.num_sequences == 0) return {};
+  const auto tokens = static_cast<size_t>(b.offsets[b.num_sequences]);
   return {.offsets = {b.offsets, static_cast<size_t>(b.num_sequences) + 1},
-          .ids = {&deref(b.ids, "batch ids"), n},
-          .mask = {&deref(b.mask, "batch mask"), n}};
-}
-
-// A token-aligned array that must be given.
-template <typename T>
-std::span<T> required(T* values, const Batch& batch, const char* name) {
-  if (batch.ids.empty()) return {};
-  return {&deref(values, name), batch.ids.size()};
-}
-
-// A token-aligned array that may be NULL, which gives an empty span.
-template <typename T>
-std::span<T> optional(T* values, const Batch& batch) {
-  return values == nullptr ? std::span<T>() : std::span<T>(values, batch.ids.size());
+          .ids = {b.ids, tokens},
+          .mask = {b.mask, tokens}};
 }
 
 }  // namespace gyre::capi

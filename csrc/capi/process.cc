@@ -89,16 +89,6 @@ double multiply_rate(const Kernels& kernels, Precision precision) {
   return best_rate(work, [&] { parallel_for(tasks, 1, [&](int64_t) { kernels.tile_work(precision, kTiles); }); });
 }
 
-// What needs no measuring.
-gyre_isa described(const Variant& variant) {
-  gyre_isa result{};
-  std::snprintf(result.name, sizeof result.name, "%s", variant.name);
-  result.runs_here = variant.runs_here;
-  result.in_use = variant.kernels == variant_in_use().kernels;
-  result.bf16_is_faster = variant.bf16_is_faster;
-  return result;
-}
-
 }  // namespace
 }  // namespace gyre::capi
 
@@ -140,31 +130,28 @@ gyre_status gyre_measure(double* bandwidth, double* gemm_flops, gyre_error* err)
   return guard(err, [&] {
     gyre::require_thread_setting();
     gyre::require_isa_setting();
-    deref(bandwidth, "bandwidth") = read_bandwidth();
-    const gyre::Variant& variant = gyre::variant_in_use();
-    deref(gemm_flops, "gemm_flops") = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
+    *bandwidth = read_bandwidth();
+    *gemm_flops = multiply_rate(*gyre::variant_in_use().kernels, gyre::Precision::kFloat32);
   });
 }
 
-gyre_status gyre_measure_isa(int32_t i, gyre_isa* out, gyre_error* err) {
-  return guard(err, [&] {
-    const auto all = gyre::variants();
-    if (i < 0 || static_cast<size_t>(i) >= all.size()) {
-      throw gyre::NotFoundError("instruction set " + std::to_string(i) + ", expected 0 to " +
-                                std::to_string(all.size() - 1));
-    }
-    const gyre::Variant& variant = all[static_cast<size_t>(i)];
-    gyre_isa& result = deref(out, "out");
-    result = described(variant);
-    if (!variant.runs_here) return;
-    result.f32_flops = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
-    result.bf16_flops = multiply_rate(*variant.kernels, gyre::Precision::kBfloat16);
-  });
-}
-
-gyre_status gyre_isa_in_use(gyre_isa* out, gyre_error* err) {
+gyre_status gyre_describe_isa(int32_t i, gyre_isa* out, gyre_error* err) {
   return guard(err, [&] {
     gyre::require_isa_setting();
-    deref(out, "out") = described(gyre::variant_in_use());
+    const auto all = gyre::variants();
+    if (i >= static_cast<int32_t>(all.size())) {
+      throw gyre::NotFoundError("instruction set " + std::to_string(i) + " of " + std::to_string(all.size()));
+    }
+    const gyre::Variant& variant = i < 0 ? gyre::variant_in_use() : all[static_cast<size_t>(i)];
+    *out = {.name = {},
+            .runs_here = variant.runs_here,
+            .in_use = variant.kernels == gyre::variant_in_use().kernels,
+            .bf16_is_faster = variant.bf16_is_faster,
+            .f32_flops = 0,
+            .bf16_flops = 0};
+    std::snprintf(out->name, sizeof out->name, "%s", variant.name);
+    if (i < 0 || !variant.runs_here) return;
+    out->f32_flops = multiply_rate(*variant.kernels, gyre::Precision::kFloat32);
+    out->bf16_flops = multiply_rate(*variant.kernels, gyre::Precision::kBfloat16);
   });
 }

@@ -1,9 +1,10 @@
-// attend_tile<uint16_t> by the matrix unit, or by what gives the same bits. Queries and probabilities enter each as the
-// sum of two bf16 numbers, which have 16 of their 24 bits (keys and values are bf16 as they are): the results are as
-// good as those of float32 but for the last bits.
+// attend_tile<uint16_t> by the matrix unit. Queries and probabilities enter each as the sum of two bf16 numbers, which
+// have 16 of their 24 bits (keys and values are bf16 as they are): the results are as good as those of float32 but for
+// the last bits.
 //
 // The order of a score: for every 32 components the block of the upper numbers, then that of the lower ones. Of a sum
 // of values: for every page the same. Pages after a query's own last one add zeros.
+#if defined(__AMX_BF16__)
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -13,8 +14,6 @@
 #include "kernels/matrix_unit.h"
 
 namespace gyre {
-
-#if defined(GYRE_BLOCKED)
 namespace {
 
 constexpr int64_t kPageWords = kPageTokens / 2;  // of a row of probabilities
@@ -28,20 +27,12 @@ struct Halves {
 
 // Two vectors of numbers as two of words.
 [[gnu::always_inline]] inline void split(vf first, vf second, float* upper_words, float* lower_words) {
-#if defined(__AVX512BF16__)
   const __m512bh high = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
   const __m512i bits = (__m512i)high;
   const vf rest_first = first - (vf)_mm512_cvtpbh_ps((__m256bh)_mm512_castsi512_si256(bits)),
            rest_second = second - (vf)_mm512_cvtpbh_ps((__m256bh)_mm512_extracti64x4_epi64(bits, 1));
   store(upper_words, (vf)bits);
   store(lower_words, (vf)_mm512_cvtne2ps_pbh((__m512)rest_second, (__m512)rest_first));
-#else
-  float numbers[2 * kLanes];
-  store(numbers, first), store(numbers + kLanes, second);
-  join_pairs(numbers, 2 * kLanes, upper_words);
-  store(numbers, first - rounded(first)), store(numbers + kLanes, second - rounded(second));
-  join_pairs(numbers, 2 * kLanes, lower_words);
-#endif
 }
 
 // Keys and values as the products take them: words, 16 of a page's keys or `depth` components of two keys in a row.
@@ -53,8 +44,6 @@ struct Words {
     return last && i == count - 1 ? last : reinterpret_cast<const float*>(pages.page(i));
   }
 };
-
-#if defined(__AMX_BF16__)
 
 constexpr int64_t kAhead = 4;  // pages between what is multiplied and what is fetched
 
@@ -177,42 +166,6 @@ void sum_words(int64_t rows, const Halves& p, const Words& values, int64_t depth
   }
 }
 
-#else
-
-void score_words(int64_t rows, Halves q, int64_t words, const Words& keys, const Words&, float* scores, ptrdiff_t ldc) {
-  const FlushDenormals flush;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t key = 0; key < keys.count * kPageTokens; key += kLanes) {
-      const float* page = keys.page(key / kPageTokens) + key % kPageTokens;
-      vf sum[1] = {};
-      for (int64_t at = 0; at < words; at += kChainSteps) {
-        const int64_t steps = std::min(kChainSteps, words - at);
-        for (const float* half : {q.upper, q.lower}) {
-          add_block<1>(sum, half + r * q.row + at, 0, page + at * kPageTokens, kPageTokens, steps);
-        }
-      }
-      store(scores + r * ldc + key, sum[0]);
-    }
-  }
-}
-
-void sum_words(int64_t rows, const Halves& p, const Words& values, int64_t depth, float* sums, ptrdiff_t ldc) {
-  const FlushDenormals flush;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t at = 0; at < depth; at += kLanes) {
-      vf sum[1] = {};
-      for (int64_t i = 0; i < values.count; ++i) {
-        for (const float* half : {p.upper, p.lower}) {
-          add_block<1>(sum, half + r * p.row + i * kPageWords, 0, values.page(i) + at, depth, kPageWords);
-        }
-      }
-      store(sums + r * ldc + at, sum[0]);
-    }
-  }
-}
-
-#endif
-
 // exp(score - max) of n scores, in halves, zeros after them up to `keys`, a multiple of kPageTokens. Returns the sum.
 float split_exponentials(const float* scores, int64_t n, int64_t keys, float max, float* upper_words,
                          float* lower_words) {
@@ -285,5 +238,5 @@ void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPa
   }
 }
 
-#endif
 }  // namespace gyre
+#endif

@@ -220,7 +220,7 @@ void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& ke
 }
 
 template void attend_tile<float>(const QueryTile&, int64_t, const HeadPages<float>&, const HeadPages<float>&);
-#if !defined(GYRE_BLOCKED)
+#if !defined(__AMX_BF16__)
 template void attend_tile<uint16_t>(const QueryTile&, int64_t, const HeadPages<uint16_t>&, const HeadPages<uint16_t>&);
 #endif
 

@@ -44,7 +44,7 @@ template <class T>
 void attend_tile(const QueryTile& queries, int64_t depth, const HeadPages<T>& keys, const HeadPages<T>& values);
 template <class T>
 inline constexpr int64_t kQueriesAtOnce = kTileRows;
-#if defined(GYRE_BLOCKED)
+#if defined(__AMX_BF16__)
 template <>  // attention_blocked.cc
 void attend_tile<uint16_t>(const QueryTile& queries, int64_t depth, const HeadPages<uint16_t>& keys,
                            const HeadPages<uint16_t>& values);

@@ -1,17 +1,13 @@
-// multiply_panel<Blocked>: by the processor's matrix unit (AMX), or by fused multiply-adds that give the same bits.
+// multiply_panel<Blocked>: by the processor's matrix unit (AMX).
+#if defined(__AMX_BF16__)
 #include <algorithm>
+#include <array>
 
 #include "kernels/bf16.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
 
-#if defined(__AMX_BF16__)
-#include <array>
-#endif
-
 namespace gyre {
-
-#if defined(GYRE_BLOCKED)
 namespace {
 
 // A block of rows, by all vectors of a panel, for all of its steps.
@@ -28,8 +24,6 @@ struct Operands {
   const float* ahead;  // fetched meanwhile, `ahead_step` lines with every kChainSteps steps
   int64_t ahead_lines;
 };
-
-#if defined(__AMX_BF16__)
 
 static_assert(kLanes == 16 && kPanelVectors == 3 && kChainSteps == 16);
 constexpr int64_t kRowsAtOnce = 2 * kMatrixRows;
@@ -123,40 +117,6 @@ void multiply_rows(int64_t rows, Operands o) {
   }
 }
 
-#else
-
-constexpr int64_t kRowsAtOnce = 4;  // by one vector: twice as many registers are the two chains of every element
-constexpr int kLineFloats = 16;
-
-template <int R>
-void multiply_vector(const Operands& o) {
-  vf sum[R] = {};
-  if (o.start) {
-    for (int r = 0; r < R; ++r) sum[r] = load(o.start + r * o.start_row);
-  }
-  for (int64_t block = 0; block < o.steps; block += kChainSteps) {
-    add_block<R>(sum, o.a + block, o.lda, o.panel + block * kPanel, kPanel, std::min(kChainSteps, o.steps - block));
-  }
-  for (int r = 0; r < R; ++r) store(o.c + r * o.ldc, sum[r]);
-}
-
-void multiply_rows(int64_t rows, const Operands& all) {
-  constexpr void (*kByRows[])(const Operands&) = {multiply_vector<1>, multiply_vector<2>, multiply_vector<3>,
-                                                  multiply_vector<4>};
-  for (int64_t v = 0; v < all.vectors; ++v) {
-    Operands o = all;
-    o.panel += v * kLanes, o.c += v * kLanes;
-    if (o.start) o.start += v * kLanes;
-    kByRows[rows - 1](o);
-  }
-}
-
-#endif
-}  // namespace
-
-#if defined(__AMX_BF16__)
-namespace {
-
 thread_local TileShapes in_use{};
 
 // What the processor reads.
@@ -184,7 +144,6 @@ PairsScope::~PairsScope() {
   asm volatile("tilerelease" ::);
   in_use = {};
 }
-#endif
 
 template <>
 void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t, const float* panel, int64_t steps,
@@ -202,5 +161,5 @@ void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t
   }
 }
 
-#endif
 }  // namespace gyre
+#endif

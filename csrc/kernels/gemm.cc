@@ -73,26 +73,14 @@ void multiply_rows(const Panels& w, int64_t out, const float* a, int64_t lda, in
     const float* panel = w.data + p * depth * kPanel;
     const float* block_bias = bias ? bias + p * kPanel : nullptr;
     float* block_y = y + first * ldy + p * kPanel;
-    const auto go = [&] {
-      for (int64_t k = 0; k < depth; k += inner) {
-        const int64_t nk = std::min(inner, depth - k);
-        const float *block_a = a + first * lda + k * numbers, *block = panel + k * kPanel;
-        const float* start = k ? block_y : block_bias;
-        const ptrdiff_t start_row = k ? ldy : 0;
-        if (width % kLanes) {
-          multiply_narrow(n, width, start, start_row, block_y, ldy, [&](const float* from, float* to) {
-            multiply_block<Engine>(n, ceil_div(width, kLanes), {block_a, lda, 1}, block, nk, from, kPanel, to, kPanel);
-          });
-        } else {
-          multiply_block<Engine>(n, width / kLanes, {block_a, lda, 1}, block, nk, start, start_row, block_y, ldy);
-        }
-      }
-    };
-    if constexpr (kPairs) {
-      const PairsScope scope;
-      go();
-    } else {
-      go();
+    [[maybe_unused]] const ScopeOf<Engine> scope{};
+    for (int64_t k = 0; k < depth; k += inner) {
+      const float *block_a = a + first * lda + k * numbers, *block = panel + k * kPanel;
+      multiply_columns(n, width, k ? block_y : block_bias, k ? ldy : 0, block_y, ldy,
+                       [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* to, ptrdiff_t ld_to) {
+                         multiply_block<Engine>(n, vectors, {block_a, lda, 1}, block, std::min(inner, depth - k), start,
+                                                start_row, to, ld_to);
+                       });
     }
   });
 }

@@ -18,9 +18,6 @@ extern "C" {
 #if defined(GYRE_X86_VARIANTS)
 extern const gyre::Kernels gyre_kernels_portable, gyre_kernels_avx2, gyre_kernels_avx512, gyre_kernels_avx512_bf16,
     gyre_kernels_amx;
-#if defined(GYRE_EMULATED)
-extern const gyre::Kernels gyre_kernels_amx_emulated;
-#endif
 #else
 extern const gyre::Kernels gyre_kernels_native;
 #endif
@@ -79,9 +76,6 @@ std::vector<Variant> make_variants() {
     all[3].bf16_is_faster = false;
     std::swap(all[2], all[3]);
   }
-#if defined(GYRE_EMULATED)
-  all.insert(all.begin(), {"amx_emulated", &gyre_kernels_amx_emulated, avx2});  // only where GYRE_ISA asks for it
-#endif
   return all;
 }
 #else

@@ -1,8 +1,6 @@
-// The tile registers of Intel's matrix unit (AMX), or the fused multiply-adds that give the same bits: for blocked.cc
-// and attention_blocked.cc.
+// The tile registers of Intel's matrix unit (AMX): for blocked.cc and attention_blocked.cc.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,29 +36,5 @@ void set_shapes(const TileShapes& shapes);
 #define GYRE_ZERO(tile) asm volatile("tilezero %%tmm" #tile::)
 // sum += a * b
 #define GYRE_MULTIPLY(sum, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum::)
-
-#elif defined(GYRE_BLOCKED)
-
-namespace gyre {
-
-// sum[r] += the products of R rows of at most kChainSteps words and a vector's columns of as many words, as one
-// instruction of the matrix unit adds them. While FlushDenormals lives.
-template <int R>
-[[gnu::always_inline]] inline void add_block(vf (&sum)[R], const float* a, ptrdiff_t lda, const float* b, ptrdiff_t ldb,
-                                             int64_t steps) {
-  vf even[R] = {}, odd[R] = {};
-  for (int64_t i = 0; i < steps; ++i) {
-    const vf words = load(b + i * ldb), high = upper(words), low = lower(words);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const vf pair = reinterpret_cast<vf>(std::bit_cast<int32_t>(a[r * lda + i]) + vi{});
-      even[r] += lower(pair) * low;
-      odd[r] += upper(pair) * high;
-    }
-  }
-  for (int r = 0; r < R; ++r) sum[r] += even[r] + odd[r];
-}
-
-}  // namespace gyre
 
 #endif

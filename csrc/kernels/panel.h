@@ -30,11 +30,7 @@ struct Floats;
 struct Widened;
 struct Paired;
 struct Blocked;
-// The instruction, or what gives the same bits.
-#if defined(__AMX_BF16__) && !defined(GYRE_BLOCKED)
-#define GYRE_BLOCKED
-#endif
-#if defined(GYRE_BLOCKED)
+#if defined(__AMX_BF16__)
 using Pairs = Blocked;
 #elif defined(__AVX512BF16__)
 using Pairs = Paired;
@@ -58,6 +54,9 @@ class PairsScope {
 #else
 using PairsScope = FlushDenormals;
 #endif
+// Of an engine.
+template <class Engine>
+using ScopeOf = std::conditional_t<std::is_same_v<Engine, Floats>, char, PairsScope>;
 
 // c[r][j] = start[r][j] + sum over i < k of a[r][i] * b[i * ldb + j], for r < rows (any number) and j < vectors *
 // kLanes. start (row stride start_row, 0 = the same row for all) may be c itself, or null for zero. Serial.
@@ -70,21 +69,23 @@ void multiply_tile(int64_t rows, int64_t vectors, Strided a, const float* b, ptr
 template <class Engine>
 void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel, int64_t steps,
                     const float* next, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc);
-// A product of `width` columns that are no whole number of vectors goes through a buffer, so that c is never touched
-// past its row. start (row stride start_row, 0 = the same row for all) may be null. multiply(start, to) computes whole
-// vectors, from rows of kPanel to rows of kPanel.
+
+// Calls multiply(vectors, start, start_row, c, ldc) for `width` columns. Where these are no whole number of vectors, the
+// product goes through a buffer, so that c is never touched past its row.
 template <class Multiply>
-void multiply_narrow(int64_t rows, int64_t width, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc,
-                     Multiply&& multiply) {
+void multiply_columns(int64_t rows, int64_t width, const float* start, ptrdiff_t start_row, float* c, ptrdiff_t ldc,
+                      Multiply&& multiply) {
+  const int64_t vectors = ceil_div(width, kLanes);
+  if (width % kLanes == 0) return multiply(vectors, start, start_row, c, ldc);
   thread_local Buffer buffer;
   buffer.reserve(rows * kPanel);
   float* const to = buffer.data();
   for (int64_t r = 0; start && r < rows; ++r) std::copy_n(start + r * start_row, width, to + r * kPanel);
-  multiply(start ? to : nullptr, to);
+  multiply(vectors, start ? to : nullptr, kPanel, to, kPanel);
   for (int64_t r = 0; r < rows; ++r) std::copy_n(to + r * kPanel, width, c + r * ldc);
 }
 
-#if defined(GYRE_BLOCKED)
+#if defined(__AMX_BF16__)
 template <>  // blocked.cc
 void multiply_panel<Blocked>(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, const float* panel,
                              int64_t steps, const float* next, const float* start, ptrdiff_t start_row, float* c,

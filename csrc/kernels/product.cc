@@ -182,27 +182,15 @@ void multiply_as(int64_t m, int64_t n, int64_t k, Strided a, const float* b, ptr
       rows_of_a.reserve(round_up(task_rows, kTileRows) * most_depth);
       const Part part =
           Format::pack({a.data + row * a.row + first * a.column, a.row, a.column}, rows, positions, rows_of_a.data());
-      const auto go = [&] {
-        for (int64_t p = 0; p < num_panels; ++p) {
-          const int64_t width = std::min(kPanel, n - p * kPanel);
-          const float* panel = packed + p * depth * kPanel;
-          float* to = c + row * ldc + p * kPanel;
-          if (width % kLanes) {
-            multiply_narrow(rows, width, resume ? to : nullptr, ldc, to, ldc, [&](const float* from, float* whole) {
-              multiply_panel<Engine>(rows, ceil_div(width, kLanes), part.a, part.tile, panel, depth,
-                                     panel + depth * kPanel, from, kPanel, whole, kPanel);
-            });
-          } else {
-            multiply_panel<Engine>(rows, width / kLanes, part.a, part.tile, panel, depth, panel + depth * kPanel,
-                                   resume ? to : nullptr, ldc, to, ldc);
-          }
-        }
-      };
-      if constexpr (std::is_same_v<Format, Rounded>) {
-        const PairsScope scope;
-        go();
-      } else {
-        go();
+      [[maybe_unused]] const ScopeOf<std::conditional_t<std::is_same_v<Format, Rounded>, Pairs, Floats>> scope{};
+      for (int64_t p = 0; p < num_panels; ++p) {
+        const float* panel = packed + p * depth * kPanel;
+        float* to = c + row * ldc + p * kPanel;
+        multiply_columns(rows, std::min(kPanel, n - p * kPanel), resume ? to : nullptr, ldc, to, ldc,
+                         [&](int64_t vectors, const float* start, ptrdiff_t start_row, float* block, ptrdiff_t ld) {
+                           multiply_panel<Engine>(rows, vectors, part.a, part.tile, panel, depth,
+                                                  panel + depth * kPanel, start, start_row, block, ld);
+                         });
       }
     });
   }

@@ -207,7 +207,7 @@ void multiply_panel(int64_t rows, int64_t vectors, Strided a, ptrdiff_t a_tile, 
 
 template void multiply_panel<Floats>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                      const float*, ptrdiff_t, float*, ptrdiff_t);
-#if !defined(GYRE_BLOCKED)
+#if !defined(__AMX_BF16__)
 template void multiply_panel<Pairs>(int64_t, int64_t, Strided, ptrdiff_t, const float*, int64_t, const float*,
                                     const float*, ptrdiff_t, float*, ptrdiff_t);
 #endif

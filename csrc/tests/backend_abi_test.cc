@@ -73,9 +73,7 @@ class Abi {
       ok(gyre_model_parameter(model, i, name, &t, &err_));
       write(t, std::strstr(name, "norm") != nullptr ? 1 : 0, i);
     }
-    const uint64_t version = gyre_model_version(model);
     ok(gyre_model_touch(model, &err_));
-    EXPECT_GT(gyre_model_version(model), version);
     return {model, gyre_model_free};
   }
   // Frees the tensor.
@@ -137,14 +135,14 @@ class Abi {
     keep("logits", logits);
     keep("values", v);
     gyre_work work{};
-    ok(gyre_model_work(model_.get(), &work, &err_));
+    gyre_model_work(model_.get(), &work);
     keep("work", work.flops);
   }
 
   gyre_status backward(const std::vector<gyre_term>& terms, std::vector<gyre_term_stats>& of) {
     gyre_policy_loss loss{};
     loss.temperature = 0.9;
-    loss.clip_low = 0.2, loss.clip_high = 0.3, loss.clip_dual = 3;
+    loss.task = {.index = 0, .constants = {0.2, 0.3, 3}};
     loss.entropy_coef = 0.05, loss.kl = GYRE_KL_K3, loss.kl_coef = 0.1;
     of.resize(terms.size());
     gyre_policy_stats stats{};
@@ -213,7 +211,6 @@ class Abi {
     const Handle<gyre_optimizer> optimizer(raw, gyre_optimizer_free);
     ok(gyre_optimizer_set_steps(raw, 3, &err_));
     const auto g = buffer(model_.get());
-    const uint64_t version = gyre_model_version(model_.get());
     for (int step = 0; step < 3; ++step) {
       ok(gyre_gradients_zero(g.get(), &err_));
       std::vector<gyre_term_stats> of;
@@ -225,7 +222,6 @@ class Abi {
       EXPECT_TRUE(applied);
     }
     EXPECT_EQ(gyre_optimizer_steps(raw), 6);
-    EXPECT_GT(gyre_model_version(model_.get()), version);
     keep("trained weights", weights());
     for (const int32_t which : {0, 1}) {
       gyre_held held{};
@@ -233,13 +229,8 @@ class Abi {
       ok(gyre_optimizer_held(raw, which, 1, &held, &t, &err_));
       keep("moment", read(t));
     }
-    // Into a new model, which then says the same.
-    const auto other = open(GYRE_HEAD_LM);
-    ok(gyre_model_copy(other.get(), model_.get(), &err_));
-    std::vector<float> logprobs(ids_.size()), copied(ids_.size());
+    std::vector<float> logprobs(ids_.size());
     ok(gyre_model_score(model_.get(), &batch_, 1, logprobs.data(), nullptr, &err_));
-    ok(gyre_model_score(other.get(), &batch_, 1, copied.data(), nullptr, &err_));
-    EXPECT_EQ(logprobs, copied);
     keep("trained log-probs", logprobs);
   }
 
@@ -296,7 +287,7 @@ class Abi {
     EXPECT_EQ(told,
               polled - 3);  // but for the tokens that finished three of them
     gyre_engine_stats_t stats{};
-    ok(gyre_engine_stats(raw, &stats, &err_));
+    gyre_engine_stats(raw, &stats);
     EXPECT_EQ(stats.waiting + stats.running, 0);
     EXPECT_GT(stats.decode.work.flops, 0);
     keep("rows", std::vector<int64_t>{stats.prefill_tokens, stats.decode_tokens, stats.steps});

@@ -23,16 +23,15 @@ constexpr double kTolerance = 1e-5;
 
 gyre_policy_loss ppo_loss() {
   gyre_policy_loss loss{};
-  loss.objective = GYRE_POLICY_PPO;
   loss.temperature = 0.8;
-  loss.clip_low = 0.2, loss.clip_high = 0.3, loss.clip_dual = 3;
+  loss.task = {.index = 0, .constants = {0.2, 0.3, 3}};
   loss.entropy_coef = 0.05;
   loss.kl = GYRE_KL_K3;
   loss.kl_coef = 0.1;
   return loss;
 }
 
-double error(const Gradients& got, const Gradients& want) {
+double error(const gyre_gradients& got, const gyre_gradients& want) {
   double difference = 0, norm = 0;
   const auto a = got.set().flats(), b = want.set().flats();
   for (size_t i = 0; i < a.size(); ++i) {
@@ -60,7 +59,7 @@ TEST_P(BackendTraining, ScoresAreTheKernels) {
   const auto run = [&](Decoder& decoder) {
     std::pair<std::vector<float>, std::vector<float>> out{b.ids.size(), b.ids.size()};
     out.first.resize(b.ids.size()), out.second.resize(b.ids.size());
-    evaluate_policy(decoder, b.view(), 0.7, out.first, out.second);
+    evaluate_policy(decoder, b.view(), 0.7, out.first.data(), out.second.data());
     return out;
   };
   const auto want = run(twins.kernels), got = run(*twins.other);
@@ -73,13 +72,13 @@ TEST_P(BackendTraining, PolicyGradientsAreTheKernels) {
   const OwnedBatch b = grouped_batch();
   struct Result {
     PolicyResult result;
-    std::unique_ptr<Gradients> task, entropy, kl;
+    std::unique_ptr<gyre_gradients> task, entropy, kl;
   };
   const auto run = [&](Decoder& decoder) {
-    const auto fresh = [&] { return std::make_unique<Gradients>(decoder.config()); };
+    const auto fresh = [&] { return std::make_unique<gyre_gradients>(decoder.config()); };
     Result r{{}, fresh(), fresh(), fresh()};
-    r.result = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, ppo_loss(),
-                               train_test::terms(r.task.get(), r.entropy.get(), r.kl.get()), {});
+    r.result = policy_backward(decoder, b.view(), train_test::inputs_of(b), ppo_loss(),
+                               train_test::terms(r.task.get(), r.entropy.get(), r.kl.get()));
     return r;
   };
   const Result want = run(twins.kernels), got = run(*twins.other);
@@ -110,17 +109,18 @@ TEST_P(BackendTraining, PolicyGradientsAreTheKernels) {
 TEST_P(BackendTraining, ValueGradientsAreTheKernels) {
   Twins twins(train_test::tiny_config(GYRE_HEAD_VALUE), GetParam());
   const OwnedBatch b = grouped_batch();
-  const auto run = [&](Decoder& critic, Gradients& into, std::vector<float>& values) {
+  const auto run = [&](Decoder& critic, gyre_gradients& into, std::vector<float>& values) {
     values.resize(b.ids.size());
-    return value_backward(critic, b.view(), {b.returns, b.old_values, b.weights, 0.2}, into, values);
+    return value_backward(critic, b.view(), b.returns.data(), b.old_values.data(), b.weights.data(), 0.2, into,
+                          values.data());
   };
-  Gradients want(twins.kernels.config()), got(twins.other->config());
+  gyre_gradients want(twins.kernels.config()), got(twins.other->config());
   std::vector<float> want_values, got_values, evaluated(b.ids.size());
   const gyre_value_stats stats = run(twins.kernels, want, want_values);
   EXPECT_NEAR(run(*twins.other, got, got_values).loss, stats.loss, 1e-5);
   expect_near(got_values, want_values);
   EXPECT_LT(error(got, want), kTolerance);
-  evaluate_critic(*twins.other, b.view(), evaluated);
+  evaluate_critic(*twins.other, b.view(), evaluated.data());
   expect_near(evaluated, want_values);
 }
 
@@ -130,7 +130,7 @@ TEST_P(BackendTraining, AdamWMovesLikeTheKernels) {
   AdamW cpu(twins.kernels, config), device(*twins.other, config);
   const uint64_t version = twins.other->version();
   for (uint64_t step = 0; step < 3; ++step) {
-    Gradients gradients(twins.kernels.config()), copy(twins.other->config());
+    gyre_gradients gradients(twins.kernels.config()), copy(twins.other->config());
     const auto from = gradients.set().flats(), to = copy.set().flats();
     for (size_t i = 0; i < from.size(); ++i) {
       fill(from[i], step * 10 + i, 0.1f);
@@ -188,7 +188,7 @@ TEST_P(BackendTraining, SampledLogProbsAreThoseOfTheTrainingForward) {
     mask[0] = 0;
     std::vector<float> logprobs(ids.size());
     const double temperature = request.sampling.temperature == 0 ? 1 : request.sampling.temperature;
-    evaluate_policy(*twins.other, {offsets, ids, mask}, temperature, logprobs, {});
+    evaluate_policy(*twins.other, {offsets, ids, mask}, temperature, logprobs.data(), nullptr);
     expect_near(output.logprobs, std::span(logprobs).subspan(request.prompt.size()));
   }
 }

@@ -59,8 +59,21 @@ inline OwnedBatch random_batch(const std::vector<int>& lengths, uint32_t seed = 
   return b;
 }
 
+inline gyre_policy_inputs inputs_of(const OwnedBatch& b) {
+  return {b.old_logprobs.data(), b.advantages.data(), b.ref_logprobs.data(), b.weights.data()};
+}
+
+// PPO with an entropy and a KL term, to be changed by tests.
+inline gyre_policy_loss ppo_loss() {
+  gyre_policy_loss loss{};
+  loss.task = {.index = 0, .constants = {0.2, 0.28, 3}};
+  loss.temperature = 1;
+  return loss;
+}
+inline constexpr gyre_task_loss kNllTask{.index = 1, .constants = {}};
+
 // The three terms of the usual loss.
-inline std::vector<Term> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+inline std::vector<gyre_term> terms(gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl) {
   return {{.name = "task", .kind = GYRE_TERM_TASK, .into = task},
           {.name = "entropy", .kind = GYRE_TERM_ENTROPY, .into = entropy},
           {.name = "kl", .kind = GYRE_TERM_KL, .into = kl}};

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <functional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "train/loss.h"
@@ -10,14 +12,10 @@
 namespace gyre {
 namespace {
 
-gyre_policy_loss ppo() {
-  gyre_policy_loss loss{};
-  loss.objective = GYRE_POLICY_PPO;
-  loss.temperature = 1;
-  loss.clip_low = 0.2;
-  loss.clip_high = 0.28;
-  loss.clip_dual = 3;
-  return loss;
+constexpr double kClips[] = {0.2, 0.28, 3}, kNoDual[] = {0.2, 0.28, 0};
+
+TokenLoss ppo(double logprob, double old_logprob, double advantage, const double* constants = kClips) {
+  return policy_loss(0).token({.logprob = logprob, .old_logprob = old_logprob, .advantage = advantage}, constants);
 }
 
 double slope(const std::function<double(double)>& f, double x) {
@@ -30,7 +28,7 @@ TEST(PolicyTerm, MatchesWorkedExample) {
   const double want[] = {-1.2214028, -1.28, .8, 2.0};
   int clipped = 0;
   for (int i = 0; i < 4; ++i) {
-    const TokenLoss term = policy_term(ppo(), logprob[i], old[i], advantage[i]);
+    const TokenLoss term = ppo(logprob[i], old[i], advantage[i]);
     EXPECT_NEAR(term.value, want[i], 1e-6) << i;
     EXPECT_FALSE(term.clipped_lower);
     clipped += term.clipped;
@@ -39,19 +37,15 @@ TEST(PolicyTerm, MatchesWorkedExample) {
 }
 
 TEST(PolicyTerm, DualClipBoundsNegativeAdvantages) {
-  const TokenLoss term = policy_term(ppo(), -.1, -1.6, -1);
+  const TokenLoss term = ppo(-.1, -1.6, -1);
   EXPECT_DOUBLE_EQ(term.value, 3.0);
   EXPECT_DOUBLE_EQ(term.derivative, 0.0);
   EXPECT_TRUE(term.clipped_lower);
-  gyre_policy_loss off = ppo();
-  off.clip_dual = 0;
-  EXPECT_NEAR(policy_term(off, -.1, -1.6, -1).value, 4.481689, 1e-6);
+  EXPECT_NEAR(ppo(-.1, -1.6, -1, kNoDual).value, 4.481689, 1e-6);
 }
 
 TEST(PolicyTerm, LogRatioIsClamped) {
-  gyre_policy_loss off = ppo();
-  off.clip_dual = 0;
-  const TokenLoss term = policy_term(off, -1, -31, -1);
+  const TokenLoss term = ppo(-1, -31, -1, kNoDual);
   EXPECT_NEAR(term.value / std::exp(20.0), 1, 1e-12);
   EXPECT_DOUBLE_EQ(term.derivative, 0.0);
 }
@@ -59,16 +53,14 @@ TEST(PolicyTerm, LogRatioIsClamped) {
 TEST(PolicyTerm, DerivativeIsTheSlope) {
   for (double advantage : {-2.0, -0.5, 0.7, 3.0}) {
     for (double old : {-3.0, -1.7, -1.05, -0.97, -0.8, -0.1}) {
-      const auto value = [&](double x) { return policy_term(ppo(), x, old, advantage).value; };
-      EXPECT_NEAR(policy_term(ppo(), -1, old, advantage).derivative, slope(value, -1), 1e-6) << advantage << " " << old;
+      const auto value = [&](double x) { return ppo(x, old, advantage).value; };
+      EXPECT_NEAR(ppo(-1, old, advantage).derivative, slope(value, -1), 1e-6) << advantage << " " << old;
     }
   }
 }
 
 TEST(PolicyTerm, NegativeLogLikelihood) {
-  gyre_policy_loss nll = ppo();
-  nll.objective = GYRE_POLICY_NLL;
-  const TokenLoss term = policy_term(nll, -1.5, NAN, NAN);
+  const TokenLoss term = policy_loss(1).token({.logprob = -1.5, .old_logprob = NAN, .advantage = NAN}, nullptr);
   EXPECT_DOUBLE_EQ(term.value, 1.5);
   EXPECT_DOUBLE_EQ(term.derivative, -1.0);
 }
@@ -83,7 +75,7 @@ TEST(KlTerm, MatchesWorkedExample) {
                {GYRE_KL_K2, {.125, .005, .5}},
                {GYRE_KL_K3, {.106531, .005171, .718282}}};
   for (const auto& c : cases) {
-    gyre_policy_loss loss = ppo();
+    gyre_policy_loss loss{};
     loss.kl = c.kl;
     for (int i = 0; i < 3; ++i) {
       EXPECT_NEAR(kl_term(loss, x[i], y[i]).value, c.want[i], 1e-6) << c.kl << " " << i;
@@ -94,7 +86,7 @@ TEST(KlTerm, MatchesWorkedExample) {
 }
 
 TEST(KlTerm, ClampsK3) {
-  gyre_policy_loss loss = ppo();
+  gyre_policy_loss loss{};
   loss.kl = GYRE_KL_K3;
   EXPECT_DOUBLE_EQ(kl_term(loss, -9, -1).value, 10.0);
   EXPECT_DOUBLE_EQ(kl_term(loss, -9, -1).derivative, 0.0);
@@ -103,7 +95,7 @@ TEST(KlTerm, ClampsK3) {
 
 TEST(KlTerm, StraightThroughKeepsTheValueAndTakesK2sSlope) {
   for (gyre_kl kl : {GYRE_KL_K1, GYRE_KL_ABS, GYRE_KL_K3}) {
-    gyre_policy_loss plain = ppo();
+    gyre_policy_loss plain{};
     plain.kl = kl;
     gyre_policy_loss straight = plain;
     straight.kl_straight_through = true;
@@ -125,32 +117,28 @@ TEST(ValueTerm, TakesTheLargerBranch) {
 
 // Where a clip begins to act and where it does not yet.
 TEST(PolicyTerm, EdgesBelongToTheInside) {
-  gyre_policy_loss loss = ppo();
-  loss.clip_low = loss.clip_high = 0;  // the ratio of equal policies lies on both edges
+  const double none[] = {0, 0, 3};  // the ratio of equal policies lies on both edges
   for (double advantage : {-1.5, 1.5}) {
-    const TokenLoss term = policy_term(loss, -1, -1, advantage);
+    const TokenLoss term = ppo(-1, -1, advantage, none);
     EXPECT_FALSE(term.clipped);
     EXPECT_DOUBLE_EQ(term.derivative, -advantage);
   }
-  loss = ppo();
-  loss.clip_dual = std::exp(1.5);  // the ratio itself
-  TokenLoss term = policy_term(loss, -0.5, -2, -2);
+  const double dual[] = {0.2, 0.28, std::exp(1.5)};  // the ratio itself
+  TokenLoss term = ppo(-0.5, -2, -2, dual);
   EXPECT_FALSE(term.clipped_lower);
   EXPECT_DOUBLE_EQ(term.derivative, 2 * std::exp(1.5));
-  term = policy_term(loss, -0.4, -2, -2);
+  term = ppo(-0.4, -2, -2, dual);
   EXPECT_TRUE(term.clipped_lower);
   EXPECT_DOUBLE_EQ(term.value, 2 * std::exp(1.5));
-  loss = ppo();
-  loss.clip_dual = 0;
-  EXPECT_DOUBLE_EQ(policy_term(loss, -1, -21, -1).derivative, std::exp(20.0));
-  EXPECT_DOUBLE_EQ(policy_term(loss, -1, -21.001, -1).derivative, 0);
-  EXPECT_NEAR(policy_term(loss, -41, -1, -1).value, 0.8, 1e-12);  // clamped below, then clipped
-  EXPECT_DOUBLE_EQ(policy_term(loss, -41, -1, 1).value, -std::exp(-20.0));
-  EXPECT_FALSE(policy_term(loss, -1, -1, 0).clipped);
+  EXPECT_DOUBLE_EQ(ppo(-1, -21, -1, kNoDual).derivative, std::exp(20.0));
+  EXPECT_DOUBLE_EQ(ppo(-1, -21.001, -1, kNoDual).derivative, 0);
+  EXPECT_NEAR(ppo(-41, -1, -1, kNoDual).value, 0.8, 1e-12);  // clamped below, then clipped
+  EXPECT_DOUBLE_EQ(ppo(-41, -1, 1, kNoDual).value, -std::exp(-20.0));
+  EXPECT_FALSE(ppo(-1, -1, 0, kNoDual).clipped);
 }
 
 TEST(KlTerm, EdgesAndDefaults) {
-  gyre_policy_loss loss = ppo();
+  gyre_policy_loss loss{};
   loss.kl = GYRE_KL_ABS;
   EXPECT_DOUBLE_EQ(kl_term(loss, -1, -1).derivative, 0);
   EXPECT_DOUBLE_EQ(kl_term(loss, -1, -2).derivative, 1);
@@ -162,11 +150,6 @@ TEST(KlTerm, EdgesAndDefaults) {
   EXPECT_DOUBLE_EQ(kl_term(loss, -1, -40).value, 10);  // e^-20 - 1 + 20 and more
   EXPECT_NEAR(kl_term(loss, -1, -11.5).value, std::exp(-10.5) - 1 + 10.5, 1e-12);
   EXPECT_NEAR(kl_term(loss, -1, -11.5).derivative, 1 - std::exp(-10.5), 1e-12);
-  EXPECT_TRUE(has_kl(loss));
-  loss.objective = GYRE_POLICY_NLL;
-  EXPECT_FALSE(has_kl(loss));
-  loss.objective = GYRE_POLICY_PPO, loss.kl = GYRE_KL_NONE;
-  EXPECT_FALSE(has_kl(loss));
 }
 
 TEST(ValueTerm, EdgesBelongToTheInside) {
@@ -182,42 +165,17 @@ TEST(ValueTerm, EdgesBelongToTheInside) {
   EXPECT_FALSE(value_term(5, 2, 1, 0).clipped);
 }
 
-TEST(PolicyLoss, RejectsFieldsOutOfRange) {
-  const std::vector<std::function<void(gyre_policy_loss&)>> breaks = {[](auto& l) { l.temperature = 0; },
-                                                                      [](auto& l) { l.clip_low = -1; },
-                                                                      [](auto& l) { l.clip_high = NAN; },
-                                                                      [](auto& l) { l.clip_dual = 0.5; },
-                                                                      [](auto& l) { l.kl = 5; },
-                                                                      [](auto& l) { l.objective = 7; },
-                                                                      [](auto& l) { l.clip_low = 1.5; },
-                                                                      [](auto& l) { l.clip_dual = 1; },
-                                                                      [](auto& l) { l.entropy_coef = NAN; },
-                                                                      [](auto& l) { l.kl_coef = NAN; },
-                                                                      [](auto& l) { l.kl = -1; },
-                                                                      [](auto& l) { l.objective = -1; },
-                                                                      [](auto& l) { l.clip_high = -1; },
-                                                                      [](auto& l) { l.clip_low = NAN; },
-                                                                      [](auto& l) { l.temperature = INFINITY; },
-                                                                      [](auto& l) { l.clip_dual = INFINITY; },
-                                                                      [](auto& l) { l.clip_high = INFINITY; }};
-  const std::vector<std::function<void(gyre_policy_loss&)>> edges = {[](auto& l) { l.clip_low = l.clip_high = 0; },
-                                                                     [](auto& l) { l.clip_low = 1; },
-                                                                     [](auto& l) { l.clip_dual = 0; },
-                                                                     [](auto& l) { l.clip_dual = 1.001; },
-                                                                     [](auto& l) { l.kl = GYRE_KL_K3; },
-                                                                     [](auto& l) { l.objective = GYRE_POLICY_NLL; },
-                                                                     [](auto& l) { l.entropy_coef = -1; },
-                                                                     [](auto& l) { l.temperature = 1e-3; }};
-  for (const auto& change : edges) {
-    gyre_policy_loss loss = ppo();
-    change(loss);
-    EXPECT_NO_THROW(validate(loss));
+// The table says of each loss what its constants are, and has names once.
+TEST(PolicyLoss, TheTableIsWhole) {
+  std::set<std::string> names;
+  int32_t count = 0;
+  for (gyre_loss loss = gyre_loss_at(0); loss.name != nullptr; loss = gyre_loss_at(++count)) {
+    EXPECT_TRUE(names.insert(loss.name).second) << loss.name;
+    EXPECT_STREQ(policy_loss(count).name, loss.name);
+    for (const gyre_loss_constant& c : loss.constants) EXPECT_EQ(c.name == nullptr, c.range == nullptr) << loss.name;
   }
-  for (const auto& change : breaks) {
-    gyre_policy_loss loss = ppo();
-    change(loss);
-    EXPECT_THROW(validate(loss), std::invalid_argument) << &change - breaks.data();
-  }
+  EXPECT_TRUE(names.contains("ppo") && names.contains("nll"));
+  for (int32_t beside : {-1, count}) EXPECT_THROW(policy_loss(beside), std::invalid_argument);
 }
 
 }  // namespace

@@ -13,29 +13,24 @@
 namespace gyre {
 namespace {
 
+using train_test::inputs_of;
 using train_test::OwnedBatch;
 using train_test::random_batch;
 using train_test::relative_distance;
 using train_test::tiny_decoder;
 
 gyre_policy_loss full_loss() {
-  gyre_policy_loss loss{};
-  loss.objective = GYRE_POLICY_PPO;
+  gyre_policy_loss loss = train_test::ppo_loss();
   loss.temperature = 0.9;
-  loss.clip_low = 0.2;
-  loss.clip_high = 0.28;
-  loss.clip_dual = 3;
   loss.entropy_coef = 0.3;
   loss.kl = GYRE_KL_K3;
   loss.kl_coef = 0.2;
   return loss;
 }
 
-PolicyInputs inputs_of(const OwnedBatch& b) { return {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}; }
-
 PolicyResult run(Decoder& decoder, const OwnedBatch& b, const gyre_policy_loss& loss,
-                 const std::vector<Term>& into, const PolicyOutputs& outputs = {}) {
-  return policy_backward(decoder, b.view(), inputs_of(b), loss, into, outputs);
+                 const std::vector<gyre_term>& into, float* logprobs = nullptr, float* entropies = nullptr) {
+  return policy_backward(decoder, b.view(), inputs_of(b), loss, into, logprobs, entropies);
 }
 
 double total(const PolicyResult& r) {
@@ -44,19 +39,19 @@ double total(const PolicyResult& r) {
   return sum;
 }
 
-std::vector<Term> terms(Gradients* task, Gradients* entropy, Gradients* kl) {
+std::vector<gyre_term> terms(gyre_gradients* task, gyre_gradients* entropy, gyre_gradients* kl) {
   return train_test::terms(task, entropy, kl);
 }
-std::vector<Term> terms(Gradients* all) { return terms(all, all, all); }
+std::vector<gyre_term> terms(gyre_gradients* all) { return terms(all, all, all); }
 
 TEST(PolicyBackward, TermsSumToTheWhole) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
-  Gradients task(decoder->config()), entropy(decoder->config()), kl(decoder->config()), all(decoder->config());
+  gyre_gradients task(decoder->config()), entropy(decoder->config()), kl(decoder->config()), all(decoder->config());
   const PolicyResult parts = run(*decoder, b, full_loss(), terms(&task, &entropy, &kl));
   const PolicyResult whole = run(*decoder, b, full_loss(), terms(&all));
   EXPECT_EQ(total(parts), total(whole));
-  for (const Gradients* g : {&task, &entropy, &kl}) EXPECT_GT(g->dot(*g, {}), 0);
+  for (const gyre_gradients* g : {&task, &entropy, &kl}) EXPECT_GT(g->dot(*g, {}), 0);
   task.add(entropy, 1);
   task.add(kl, 1);
   EXPECT_LT(relative_distance(task, all), 1e-5);
@@ -72,15 +67,15 @@ TEST(PolicyBackward, EveryTermHasItsOwnAdvantagesWeightsAndBuffer) {
     second.advantages[t] = b.advantages[t] - first.advantages[t];
     light.weights[t] = 0.5f * b.weights[t];
   }
-  const auto buffer = [&] { return Gradients(decoder->config()); };
+  const auto buffer = [&] { return gyre_gradients(decoder->config()); };
   gyre_policy_loss loss = full_loss();
-  loss.clip_low = 1, loss.clip_high = 1e6, loss.clip_dual = 0;  // no clip: linear in the advantages
-  Gradients one = buffer(), two = buffer(), whole = buffer(), half = buffer(), together = buffer();
+  loss.task.constants[0] = 1, loss.task.constants[1] = 1e6, loss.task.constants[2] = 0;  // no clip: linear in the advantages
+  gyre_gradients one = buffer(), two = buffer(), whole = buffer(), half = buffer(), together = buffer();
   const PolicyResult parts = run(*decoder, b, loss,
-                                 {{.name = "first", .advantages = first.advantages, .into = &one},
-                                  {.name = "second", .advantages = second.advantages, .into = &two},
+                                 {{.name = "first", .advantages = first.advantages.data(), .into = &one},
+                                  {.name = "second", .advantages = second.advantages.data(), .into = &two},
                                   {.name = "task", .into = &whole},
-                                  {.name = "light", .weights = light.weights, .into = &half},
+                                  {.name = "light", .weights = light.weights.data(), .into = &half},
                                   {.name = "entropy", .kind = GYRE_TERM_ENTROPY, .into = &together},
                                   {.name = "again", .into = &together}});
   ASSERT_EQ(parts.terms.size(), 6u);
@@ -89,7 +84,7 @@ TEST(PolicyBackward, EveryTermHasItsOwnAdvantagesWeightsAndBuffer) {
   EXPECT_EQ(parts.terms[5].loss, parts.terms[2].loss);
 
   // Each is the gradient that it would have alone.
-  Gradients alone = buffer(), both = buffer();
+  gyre_gradients alone = buffer(), both = buffer();
   run(*decoder, first, loss, {{.name = "alone", .into = &alone}});
   EXPECT_EQ(relative_distance(one, alone), 0);
   run(*decoder, b, loss,
@@ -105,8 +100,8 @@ TEST(PolicyBackward, EveryTermHasItsOwnAdvantagesWeightsAndBuffer) {
 TEST(PolicyBackward, TermsShareTheForwardPassAndBuffersTheBackwardPass) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12});
-  Gradients one(decoder->config()), two(decoder->config());
-  const auto flops = [&](const std::vector<Term>& list) {
+  gyre_gradients one(decoder->config()), two(decoder->config());
+  const auto flops = [&](const std::vector<gyre_term>& list) {
     const double before = decoder->work().flops;
     run(*decoder, b, full_loss(), list);
     return decoder->work().flops - before;
@@ -121,9 +116,9 @@ TEST(PolicyBackward, TermsShareTheForwardPassAndBuffersTheBackwardPass) {
 TEST(PolicyBackward, RefusesTermsThatMakeNoSense) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({4, 6});
-  const auto message = [&](const std::vector<Term>& terms, PolicyInputs inputs) -> std::string {
+  const auto message = [&](const std::vector<gyre_term>& terms, gyre_policy_inputs inputs) -> std::string {
     try {
-      policy_backward(*decoder, b.view(), inputs, full_loss(), terms, {});
+      policy_backward(*decoder, b.view(), inputs, full_loss(), terms);
     } catch (const std::invalid_argument& e) {
       return e.what();
     }
@@ -132,24 +127,24 @@ TEST(PolicyBackward, RefusesTermsThatMakeNoSense) {
   const auto expect = [](const std::string& got, const std::string& part) {
     EXPECT_NE(got.find(part), std::string::npos) << got;
   };
-  const std::vector<Term> named = {{.name = "format"}};
+  const std::vector<gyre_term> named = {{.name = "format"}};
   EXPECT_EQ(message(named, inputs_of(b)), "no error");
   expect(message({{.name = "format"}, {.name = "format"}}, inputs_of(b)), "\"format\": the name is given twice");
   expect(message({{.name = "format", .kind = static_cast<gyre_term_kind>(3)}}, inputs_of(b)), "kind is 3");
-  PolicyInputs bare = inputs_of(b);
-  bare.advantages = {};
+  gyre_policy_inputs bare = inputs_of(b);
+  bare.advantages = nullptr;
   expect(message(named, bare), "\"format\": no advantages");
-  EXPECT_EQ(message({{.name = "format", .advantages = b.advantages}}, bare), "no error");
+  EXPECT_EQ(message({{.name = "format", .advantages = b.advantages.data()}}, bare), "no error");
   bare = inputs_of(b);
-  bare.weights = {};
+  bare.weights = nullptr;
   expect(message(named, bare), "\"format\": no weights");
-  EXPECT_EQ(message({{.name = "format", .weights = b.weights}}, bare), "no error");
+  EXPECT_EQ(message({{.name = "format", .weights = b.weights.data()}}, bare), "no error");
 }
 
 TEST(PolicyBackward, MicroBatchesSumToTheBatch) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch({9, 5, 12, 3});
-  Gradients whole(decoder->config()), parts(decoder->config());
+  gyre_gradients whole(decoder->config()), parts(decoder->config());
   const double want = total(run(*decoder, b, full_loss(), terms(&whole)));
   double got = 0;
   for (const auto& [first, last] : {std::pair{0, 1}, std::pair{1, 3}, std::pair{3, 4}}) {
@@ -167,7 +162,7 @@ TEST(PolicyBackward, SharedPrefixesChangeRoundingOnly) {
   train_test::share_prefix(b, 1, 3, 30);  // all of it
   train_test::share_prefix(b, 4, 6, 16);
   ASSERT_LT(pack(b.ids, b.offsets).rows(), 191 - 18 * 2 - 30 - 15);
-  Gradients whole(decoder->config()), parts(decoder->config());
+  gyre_gradients whole(decoder->config()), parts(decoder->config());
   std::vector<float> together(b.ids.size()), alone(b.ids.size());
   const double want = total(run(*decoder, b, full_loss(), terms(&whole), {together, {}}));
   double got = 0;
@@ -180,7 +175,7 @@ TEST(PolicyBackward, SharedPrefixesChangeRoundingOnly) {
   EXPECT_NEAR(got, want, 1e-9);
   EXPECT_LT(relative_distance(whole, parts), 1e-5);
   std::vector<float> scored(b.ids.size());
-  evaluate_policy(*decoder, b.view(), full_loss().temperature, scored, {});
+  evaluate_policy(*decoder, b.view(), full_loss().temperature, scored.data(), nullptr);
   EXPECT_EQ(scored, alone);
 }
 
@@ -188,7 +183,7 @@ TEST(PolicyBackward, ThreadsDoNotChangeABit) {
   auto decoder = tiny_decoder();
   OwnedBatch b = random_batch({60, 41, 25});
   train_test::share_prefix(b, 0, 1, 18);
-  Gradients one(decoder->config()), three(decoder->config());
+  gyre_gradients one(decoder->config()), three(decoder->config());
   for (const auto& [threads, into] : {std::pair{1, &one}, std::pair{3, &three}}) {
     const Threads several(threads);
     run(*decoder, b, full_loss(), terms(into));
@@ -202,7 +197,7 @@ TEST(PolicyBackward, GradientIsTheSlopeOfTheLoss) {
   OwnedBatch b = random_batch({9, 5, 12});
   train_test::share_prefix(b, 0, 2, 7);
   gyre_policy_loss loss = full_loss();
-  Gradients g(decoder->config());
+  gyre_gradients g(decoder->config());
   run(*decoder, b, loss, terms(&g));
   // Along the gradient itself: every parameter takes part, and the slope is its norm.
   const double norm = std::sqrt(g.dot(g, {})), step = 1e-3;
@@ -221,9 +216,9 @@ TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
   const OwnedBatch b = random_batch({9, 5, 12});
   std::vector<float> logprobs(b.ids.size(), 7), entropies(b.ids.size(), 7), again(b.ids.size()),
       entropies_again(b.ids.size());
-  const PolicyResult result = run(*decoder, b, full_loss(), terms(nullptr), {logprobs, entropies});
+  const PolicyResult result = run(*decoder, b, full_loss(), terms(nullptr), logprobs.data(), entropies.data());
   const gyre_policy_stats& stats = result.stats;
-  evaluate_policy(*decoder, b.view(), full_loss().temperature, again, entropies_again);
+  evaluate_policy(*decoder, b.view(), full_loss().temperature, again.data(), entropies_again.data());
   EXPECT_EQ(logprobs, again);
   EXPECT_EQ(entropies, entropies_again);
   double tokens = 0, entropy = 0, log_ratio = 0, gap = 0;
@@ -246,15 +241,15 @@ TEST(PolicyBackward, OutputsAndStatsAreThoseOfTheForwardPass) {
 TEST(PolicyBackward, OnPolicyStepIsTheVanillaPolicyGradient) {
   auto decoder = tiny_decoder();
   OwnedBatch b = random_batch({9, 5});
-  evaluate_policy(*decoder, b.view(), 0.9, b.old_logprobs, {});
+  evaluate_policy(*decoder, b.view(), 0.9, b.old_logprobs.data(), nullptr);
   gyre_policy_loss loss = full_loss();
   loss.entropy_coef = loss.kl_coef = 0;
-  Gradients surrogate(decoder->config()), nll(decoder->config());
+  gyre_gradients surrogate(decoder->config()), nll(decoder->config());
   const PolicyResult result = run(*decoder, b, loss, terms(&surrogate));
   EXPECT_EQ(result.stats.logprob_gap_max, 0);
   EXPECT_EQ(result.terms[0].clipped, 0);
   for (size_t t = 0; t < b.ids.size(); ++t) b.weights[t] *= b.advantages[t];
-  loss.objective = GYRE_POLICY_NLL;
+  loss.task = train_test::kNllTask;
   run(*decoder, b, loss, terms(&nll, nullptr, nullptr));
   EXPECT_LT(relative_distance(surrogate, nll), 1e-5);
 }
@@ -263,7 +258,7 @@ TEST(PolicyBackward, NonFiniteModelIsAnError) {
   auto decoder = tiny_decoder();
   decoder->parameters().root.final_norm_H.fill_(NAN);
   decoder->touch();
-  Gradients g(decoder->config());
+  gyre_gradients g(decoder->config());
   EXPECT_THROW(run(*decoder, random_batch({6}), full_loss(), terms(&g)), NotFiniteError);
 }
 
@@ -297,10 +292,10 @@ TEST(EvaluatePolicy, GroupingChangesNoBit) {
   auto decoder = tiny_decoder();
   const OwnedBatch b = random_batch(std::vector<int>(300, 40));  // more rows than one pass takes
   std::vector<float> together(b.ids.size()), alone(40);
-  evaluate_policy(*decoder, b.view(), 1, together, {});
+  evaluate_policy(*decoder, b.view(), 1, together.data(), nullptr);
   for (int64_t s : {0, 101, 102, 299}) {
     const OwnedBatch one = train_test::slice(b, s, s + 1);
-    evaluate_policy(*decoder, one.view(), 1, alone, {});
+    evaluate_policy(*decoder, one.view(), 1, alone.data(), nullptr);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + s * 40)) << s;
   }
 }

@@ -17,10 +17,8 @@ using train_test::OwnedBatch;
 using train_test::random_batch;
 using train_test::tiny_decoder;
 
-gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradients& into, std::span<float> out = {}) {
-  return value_backward(critic, b.view(),
-                        {.returns = b.returns, .old_values = b.old_values, .weights = b.weights, .clip = clip}, into,
-                        out);
+gyre_value_stats run(Decoder& critic, const OwnedBatch& b, double clip, Gradients& into, float* out = nullptr) {
+  return value_backward(critic, b.view(), b.returns.data(), b.old_values.data(), b.weights.data(), clip, into, out);
 }
 
 TEST(ValueBackward, GradientIsTheSlopeOfTheLoss) {
@@ -50,10 +48,10 @@ TEST(ValueBackward, SharedPrefixesChangeRoundingOnly) {
   for (int64_t s : {1, 2, 3}) train_test::share_prefix(b, 0, s, 18);
   Gradients whole(critic->config()), parts(critic->config());
   std::vector<float> together(b.ids.size()), alone(b.ids.size());
-  run(*critic, b, 0.5, whole, together);
+  run(*critic, b, 0.5, whole, together.data());
   for (int64_t s = 0; s < 4; ++s) {
     const OwnedBatch one = train_test::slice(b, s, s + 1);
-    run(*critic, one, 0.5, parts, std::span(alone).subspan(b.offsets[s], one.ids.size()));
+    run(*critic, one, 0.5, parts, &alone[b.offsets[s]]);
   }
   EXPECT_EQ(together, alone);
   EXPECT_LT(train_test::relative_distance(whole, parts), 1e-5);
@@ -65,11 +63,11 @@ TEST(ValueBackward, ValuesSeeOnlyEarlierTokens) {
   std::fill(b.mask.begin() + 1, b.mask.end(), 1);
   std::vector<float> before(8), after(8);
   Gradients g(critic->config());
-  const gyre_value_stats stats = run(*critic, b, 0, g, before);
+  const gyre_value_stats stats = run(*critic, b, 0, g, before.data());
   EXPECT_EQ(stats.tokens, 7);
   EXPECT_EQ(before[0], 0);
   b.ids[4] = (b.ids[4] + 1) % 37;
-  evaluate_critic(*critic, b.view(), after);
+  evaluate_critic(*critic, b.view(), after.data());
   EXPECT_TRUE(std::equal(before.begin(), before.begin() + 5, after.begin()));  // V[4] is the state before token 4
   EXPECT_NE(before[5], after[5]);
 }

@@ -37,15 +37,15 @@ Update run(int threads) {
   const train_test::OwnedBatch b = train_test::random_batch({90, 128, 101, 77, 128});
   gyre_policy_loss loss{};
   loss.temperature = 0.9;
-  loss.clip_low = loss.clip_high = 0.2;
+  loss.task = {.index = 0, .constants = {0.2, 0.2, 0}};
   loss.entropy_coef = 0.01;
   loss.kl_coef = 0.1;
   loss.kl = GYRE_KL_K3;
-  Gradients gradients(decoder.config());
+  gyre_gradients gradients(decoder.config());
   Update u;
   u.logprobs.resize(b.ids.size());
-  u.result = policy_backward(decoder, b.view(), {b.old_logprobs, b.advantages, b.ref_logprobs, b.weights}, loss,
-                             train_test::terms(&gradients, &gradients, &gradients), {u.logprobs, {}});
+  u.result = policy_backward(decoder, b.view(), train_test::inputs_of(b), loss,
+                             train_test::terms(&gradients, &gradients, &gradients), u.logprobs.data());
   u.sketch.resize(1009);
   gradients.sketch(u.sketch);
   AdamW adamw(decoder, {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01});

@@ -50,7 +50,7 @@ void validate(const Batch& batch, const ModelConfig& config) {
   }
 }
 
-void require_finite(const Batch& batch, std::span<const float> values, const char* name) {
+void require_finite(const Batch& batch, const float* values, const char* name) {
   for (int64_t t = 0; t < batch.num_tokens(); ++t) {
     if (batch.mask[t] != 0 && !std::isfinite(values[t])) {
       throw std::invalid_argument(std::string("batch: ") + name + " of " + place(batch, t) + " is " +
@@ -83,9 +83,9 @@ void require_finite_results(const Batch& batch, std::span<const int64_t> tokens,
   }
 }
 
-void scatter(std::span<const int64_t> tokens, std::span<const float> values, std::span<float> out) {
-  if (out.empty()) return;
-  std::fill(out.begin(), out.end(), 0.0f);
+void scatter(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> values, float* out) {
+  if (out == nullptr) return;
+  std::fill_n(out, batch.ids.size(), 0.0f);
   for (size_t i = 0; i < tokens.size(); ++i) out[tokens[i]] = values[i];
 }
 

@@ -24,7 +24,7 @@ struct Batch {
 void validate(const Batch& batch, const ModelConfig& config);
 
 // Throws std::invalid_argument when a masked entry of a token-aligned array is not finite.
-void require_finite(const Batch& batch, std::span<const float> values, const char* name);
+void require_finite(const Batch& batch, const float* values, const char* name);
 
 // The masked tokens in order, and the same as targets, whose rows are those of a packing.
 struct Predicted {
@@ -38,7 +38,7 @@ Predicted predicted(const Batch& batch, const Packing& packing);
 void require_finite_results(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> results,
                             const char* name);
 
-// Spreads one value per listed token over a token-aligned array, 0 elsewhere; an empty `out` is skipped.
-void scatter(std::span<const int64_t> tokens, std::span<const float> values, std::span<float> out);
+// Spreads one value per listed token over a token-aligned array, 0 elsewhere; null is skipped.
+void scatter(const Batch& batch, std::span<const int64_t> tokens, std::span<const float> values, float* out);
 
 }  // namespace gyre

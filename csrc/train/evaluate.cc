@@ -51,26 +51,25 @@ void for_portions(Decoder& decoder, const Batch& batch, Body&& body) {
 
 }  // namespace
 
-void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, std::span<float> logprobs,
-                     std::span<float> entropies) {
+void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies) {
   if (decoder.config().head != GYRE_HEAD_LM) {
     throw std::invalid_argument("score: the model has a value head, expected a language model");
   }
   std::vector<float> all_logprobs, all_entropies;  // per target
   for_portions(decoder, batch, [&](const Batch& group, const Packing& packing) {
     const at::Tensor hidden_NH = decoder.forward(packing, nullptr);
-    const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, !entropies.empty());
+    const Scores scores = decoder.score(hidden_NH, predicted(group, packing).targets, temperature, entropies);
     all_logprobs.insert(all_logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
     all_entropies.insert(all_entropies.end(), scores.entropies.begin(), scores.entropies.end());
   });
   const std::vector<int64_t> tokens = masked_tokens(batch);
-  scatter(tokens, all_logprobs, logprobs);
-  scatter(tokens, all_entropies, entropies);
+  scatter(batch, tokens, all_logprobs, logprobs);
+  scatter(batch, tokens, all_entropies, entropies);
   require_finite_results(batch, tokens, all_logprobs, "log-prob");
-  if (!entropies.empty()) require_finite_results(batch, tokens, all_entropies, "entropy");
+  if (entropies) require_finite_results(batch, tokens, all_entropies, "entropy");
 }
 
-void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> values) {
+void evaluate_critic(Decoder& critic, const Batch& batch, float* values) {
   if (critic.config().head != GYRE_HEAD_VALUE) {
     throw std::invalid_argument("values: the model has a language-model head, expected a value head");
   }
@@ -81,7 +80,7 @@ void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> value
     all_values.insert(all_values.end(), results.begin(), results.end());
   });
   const std::vector<int64_t> tokens = masked_tokens(batch);
-  scatter(tokens, all_values, values);
+  scatter(batch, tokens, all_values, values);
   require_finite_results(batch, tokens, all_values, "value");
 }
 

@@ -2,19 +2,16 @@
 // of the results because every row is computed by row-invariant kernels.
 #pragma once
 
-#include <span>
-
 #include "backend/decoder.h"
 #include "train/batch.h"
 
 namespace gyre {
 
-// Token-aligned log-probs and, when the span is not empty, entropies; 0 where the mask is 0. Throws NotFiniteError
-// after filling the outputs when a log-prob or entropy is not finite.
-void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, std::span<float> logprobs,
-                     std::span<float> entropies);
+// Token-aligned log-probs and, when it is not null, entropies; 0 where the mask is 0. Throws NotFiniteError after
+// filling the outputs when a log-prob or entropy is not finite.
+void evaluate_policy(Decoder& decoder, const Batch& batch, double temperature, float* logprobs, float* entropies);
 
 // Token-aligned values of the critic, 0 where the mask is 0. Throws NotFiniteError like evaluate_policy.
-void evaluate_critic(Decoder& critic, const Batch& batch, std::span<float> values);
+void evaluate_critic(Decoder& critic, const Batch& batch, float* values);
 
 }  // namespace gyre

@@ -49,3 +49,8 @@ class Gradients {
 };
 
 }  // namespace gyre
+
+// The handle of gyre.h.
+struct gyre_gradients : gyre::Gradients {
+  using Gradients::Gradients;
+};

@@ -60,7 +60,7 @@ func openingError(err error) error {
 		return nil
 	}
 	var refused *torch.Error
-	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &refused) && refused.Status == torch.StatusInvalidArgument {
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &refused) && refused.Kind == torch.ErrInvalidArgument {
 		return &ExitError{Code: exitUsage, Err: err}
 	}
 	return trainingError(err)

@@ -276,6 +276,9 @@ type Actor struct {
 	WeightDecay float64 `toml:"weight_decay" default:"0.01" range:"[0,)"`
 	// Global gradient norm limit; 0 = off.
 	ClipGrad float64 `toml:"clip_grad" default:"1.0" range:"[0,)"`
+	// Policy loss of the sampled tokens (csrc/train/losses). Keys below that are constants of another loss have no
+	// effect.
+	Loss string `toml:"loss" default:"ppo" oneof:"ppo"`
 	// Lower clip of the ratio: 1 - clip_low.
 	ClipLow float64 `toml:"clip_low" default:"0.2" range:"[0,1]"`
 	// Upper clip of the ratio: 1 + clip_high.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"reflect"
 	"strings"
 
 	"gyre/orchestrate/loop/advantage"
@@ -48,6 +49,17 @@ func (r Rollout) replyForm() string {
 		return "the policy thinks and answers"
 	}
 	return "the policy answers without thinking; replies are kept as sampled (rollout.replies = \"sampled\")"
+}
+
+// Constants are the keys of a that are numbers, the constants of its loss among them.
+func (a Actor) Constants() map[string]float64 {
+	all, values := map[string]float64{}, reflect.ValueOf(a)
+	for i := range values.NumField() {
+		if values.Field(i).CanFloat() {
+			all[values.Type().Field(i).Tag.Get("toml")] = values.Field(i).Float()
+		}
+	}
+	return all
 }
 
 // Estimation is how advantages are estimated.

@@ -137,7 +137,7 @@ func (x measured) learn(model *torch.Model) error {
 	}
 	weights[0] = 0
 	if _, err := model.PolicyBackward(torch.Pack([][]int32{ids}, [][]bool{mask}), torch.PolicyInputs{Weights: weights},
-		torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}, torch.Terms(gradients, nil,
+		torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: 1}, torch.Terms(gradients, nil,
 			nil)[:1]); err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (g golden) model(t *testing.T) *torch.Model {
 func (g golden) subject(t *testing.T, m *torch.Model) Subject {
 	t.Helper()
 	s := Subject{Policy: learner(t, m), Batch: &train.Batch{}, Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2}},
+		Task: torch.NewLoss("ppo", map[string]float64{"clip_high": .2, "clip_dual": 0}), Temperature: 1}},
 		Columns: []train.Column{{Name: torch.Task}}}
 	for i := range g.Responses {
 		s.Batch.Sequences = append(s.Batch.Sequences, g.sequence(i))

@@ -40,7 +40,8 @@ func newFixture(t *testing.T) *fixture {
 	fill(t, model, func() float32 { return float32(0.3 * r.NormFloat64()) })
 	f := &fixture{Subject: Subject{Policy: learner(t, model), Batch: &train.Batch{},
 		Objective: train.Objective{PolicyLoss: torch.PolicyLoss{
-			Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: .2, ClipHigh: .2, EntropyCoef: .01}}}}
+			Task: torch.NewLoss("ppo", map[string]float64{"clip_high": .2, "clip_dual": 0}), Temperature: 1,
+			EntropyCoef: .01}}}}
 	f.Columns = []train.Column{{Name: "first"}, {Name: "double"}, {Name: "other"},
 		{Name: "entropy", Kind: torch.TermEntropy}}
 	for g, size := range []int{2, 3, 2, 1, 2} {

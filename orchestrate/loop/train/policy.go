@@ -36,7 +36,7 @@ type Objective struct {
 
 // Likelihood is the objective of supervised learning: minus the log-prob of each token.
 func Likelihood(temperature float64) Objective {
-	return Objective{PolicyLoss: torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: temperature}}
+	return Objective{PolicyLoss: torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: temperature}}
 }
 
 // Column asks for one gradient of a batch. All columns of a call share its forward passes, and those that share a

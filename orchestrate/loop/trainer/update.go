@@ -137,8 +137,7 @@ func (u *update) critic(ctx context.Context, s *Step) error {
 func objective(c *config.Config) train.Objective {
 	a, g := c.Actor, c.Algorithm
 	loss := torch.PolicyLoss{
-		Objective: torch.ObjectivePPO, Temperature: session.Temperature(c),
-		ClipLow: a.ClipLow, ClipHigh: a.ClipHigh, ClipDual: a.ClipDual, EntropyCoef: g.EntropyCoef,
+		Task: torch.NewLoss(a.Loss, a.Constants()), Temperature: session.Temperature(c), EntropyCoef: g.EntropyCoef,
 	}
 	if g.KLCoef != 0 && g.KLIn == "loss" {
 		name, straight := g.KLEstimator, false

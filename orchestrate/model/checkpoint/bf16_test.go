@@ -137,7 +137,7 @@ func TestBFloat16GradientsPointTheSameWay(t *testing.T) {
 			for i := range weights {
 				weights[i] = 1 / float32(len(want.IDs)-1)
 			}
-			loss := torch.PolicyLoss{Objective: torch.ObjectiveNLL, Temperature: 1}
+			loss := torch.PolicyLoss{Task: torch.NewLoss("nll", nil), Temperature: 1}
 			if _, err := m.PolicyBackward(batch, torch.PolicyInputs{Weights: weights}, loss, torch.Terms(g, g,
 				g)); err != nil {
 				t.Fatal(err)

@@ -62,7 +62,7 @@ func (s *server) update(t work.Task) (worker.Figures, error) {
 	if t.Context == 0 {
 		micro = slices.Collect(slices.Chunk(t.Sequences, 2))
 	}
-	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28}
+	loss := torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1}
 	g := s.learner.gradients
 
 	begin := time.Now()
@@ -116,9 +116,8 @@ func (s *server) analysis(t work.Task) (figures worker.Figures, err error) {
 			defer into[i].Close()
 		}
 	}
-	loss := torch.PolicyLoss{Objective: torch.ObjectivePPO, Temperature: 1, ClipLow: 0.2, ClipHigh: 0.28,
-		EntropyCoef: 0.01,
-		KL:          torch.KLK3, KLCoef: 0.01}
+	loss := torch.PolicyLoss{Task: torch.NewLoss("ppo", map[string]float64{"clip_dual": 0}), Temperature: 1,
+		EntropyCoef: 0.01, KL: torch.KLK3, KLCoef: 0.01}
 	trained := 0
 	for _, ids := range t.Sequences {
 		trained += len(ids) - 1

@@ -1,0 +1,31 @@
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "train/losses/loss.h"
+
+namespace gyre {
+
+extern const PolicyLoss kPpo, kNll;
+
+namespace {
+
+constexpr const PolicyLoss* kLosses[] = {&kPpo, &kNll};
+constexpr auto kCount = static_cast<int32_t>(std::size(kLosses));
+
+}  // namespace
+
+const PolicyLoss& policy_loss(int32_t index) {
+  if (index < 0 || index >= kCount) {
+    throw std::invalid_argument("policy loss: index is " + std::to_string(index) + ", expected 0 to " +
+                                std::to_string(kCount - 1));
+  }
+  return *kLosses[index];
+}
+
+}  // namespace gyre
+
+gyre_loss gyre_loss_at(int32_t i) {
+  if (i < 0 || i >= gyre::kCount) return {};
+  return *gyre::kLosses[i];
+}
