@@ -186,22 +186,18 @@ func (p Panel) Empty() bool {
 }
 
 // ShareY gives panels the same range of values, so that they can be compared.
-func ShareY(panels ...*Panel) {
+func ShareY(panels []Panel) {
 	whole, log := nothing(), true
 	for _, p := range panels {
-		if _, y := p.extent(); !y.empty() {
-			whole.include(y.low, y.high)
-		}
-		if p.Y.Low < p.Y.High {
-			whole.include(p.Y.Low, p.Y.High)
-		}
+		_, y := p.extent()
+		y = p.Y.widen(y)
+		whole.include(y.low, y.high)
 		log = log && p.Y.Log
 	}
-	if whole.empty() {
-		return
-	}
-	for _, p := range panels {
-		p.Y.Low, p.Y.High, p.Y.Log = whole.low, whole.high, log
+	for i := range panels {
+		if y := &panels[i].Y; !whole.empty() {
+			y.Low, y.High, y.Log = whole.low, whole.high, log
+		}
 	}
 }
 

@@ -109,11 +109,13 @@ func TestPanelsCutNothingOff(t *testing.T) {
 }
 
 func TestPanelsShareARange(t *testing.T) {
-	a, b := Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{2}}}},
-		Panel{Marks: []Mark{{X: []float64{1}, Y: []float64{7}, Low: []float64{-1}, High: []float64{8}}}}
-	ShareY(&a, &b)
-	if a.Y.Low != -1 || a.Y.High != 8 || b.Y.Low != -1 || b.Y.High != 8 {
-		t.Errorf("%+v and %+v", a.Y, b.Y)
+	panels := []Panel{{Marks: []Mark{{X: []float64{1}, Y: []float64{2}}}},
+		{Marks: []Mark{{X: []float64{1}, Y: []float64{7}, Low: []float64{-1}, High: []float64{8}}}}}
+	ShareY(panels)
+	for _, p := range panels {
+		if p.Y.Low != -1 || p.Y.High != 8 {
+			t.Errorf("%+v", p.Y)
+		}
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 
 const swatch = vg.Length(13) // what stands before a legend's text
 
-// legend is the marks with labels, each label with its colour and kind once, in rows that fit a width.
+// legend is the marks with labels and values, each label with its colour and kind once, in rows that fit a width.
 func (p Panel) legend(width vg.Length) (rows [][]Mark) {
 	s := style(sizeLegend, false)
 	var seen []Mark
 	used := vg.Length(0)
 	for _, m := range p.Marks {
 		same := func(o Mark) bool { return o.Label == m.Label && o.Color == m.Color && o.Kind == m.Kind }
-		if m.Label == "" || slices.ContainsFunc(seen, same) {
+		if m.Label == "" || len(finite(m.X, m.Y)) == 0 || slices.ContainsFunc(seen, same) {
 			continue
 		}
 		seen = append(seen, m)

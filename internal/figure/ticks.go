@@ -22,12 +22,20 @@ func newScale(a Axis, l limits) scale {
 	if a.Log && l.low > 0 && l.high/l.low > 20 {
 		return scale{log: true, factor: 1}
 	}
-	largest := math.Max(math.Abs(l.low), math.Abs(l.high))
-	if a.Integer || a.Names != nil || largest == 0 || largest >= 0.02 && largest < 1e5 {
+	if a.Integer || a.Names != nil {
 		return scale{factor: 1}
 	}
+	factor, power := Unit(math.Max(math.Abs(l.low), math.Abs(l.high)))
+	return scale{factor: factor, power: power}
+}
+
+// Unit is a power of ten that makes values of a magnitude readable, and its name.
+func Unit(largest float64) (factor float64, power string) {
+	if largest == 0 || largest >= 0.02 && largest < 1e5 {
+		return 1, ""
+	}
 	exponent := int(math.Floor(math.Log10(largest) + 1e-9))
-	return scale{factor: math.Pow(10, float64(-exponent)), power: Typographic(fmt.Sprintf(" (× 1e%d)", exponent))}
+	return math.Pow(10, float64(-exponent)), Typographic(fmt.Sprintf(" (× 1e%d)", exponent))
 }
 
 func (s scale) of(v float64) float64 {

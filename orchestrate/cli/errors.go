@@ -16,6 +16,7 @@ import (
 	"gyre/orchestrate/model/checkpoint"
 	"gyre/orchestrate/run/interrupt"
 	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/plot"
 	"gyre/torch"
 )
 
@@ -48,6 +49,7 @@ var exitCodes = []struct {
 	code   int
 }{
 	{settings.ErrInvalid, exitUsage},
+	{plot.ErrNotAnalysed, exitUsage},
 	{rundir.ErrExists, exitUsage},
 	{checkpoint.ErrNone, exitUsage},
 	{checkpoint.ErrCorrupt, exitCorruptCheckpoint},

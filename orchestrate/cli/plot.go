@@ -1,7 +1,8 @@
 package cli
 
 import (
-	"errors"
+	"cmp"
+	"context"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -95,9 +96,12 @@ func plotSignal(c *cli.Context) error {
 	if len(list) == 0 {
 		return Usagef("gyre plot signal needs an analysis: COLUMN/ROW=DIR; see gyre plot signal --help")
 	}
-	sentences, err := plot.DrawSignals(c.Context, c.String("title"), list, c.String("out"), c.Int("dpi"))
+	f, sentences, err := plot.Signals(c.String("title"), list)
 	if err != nil {
 		return openingError(err)
+	}
+	if err := f.Save(c.String("out"), c.Int("dpi")); err != nil {
+		return err
 	}
 	for _, line := range append(sentences, c.String("out")) {
 		fmt.Fprintln(c.App.Writer, line)
@@ -116,8 +120,11 @@ func plotRun(c *cli.Context) error {
 	if c.Bool("terminal") {
 		return plot.Terminal(c.App.Writer, run)
 	}
-	return drawRun(c, run, plot.Options{Dir: c.String("output-dir"), Steps: steps, DPI: c.Int("dpi"),
-		Prefilter: c.Bool("prefilter")})
+	dir := run.File("plots")
+	if c.Bool("prefilter") {
+		dir = run.File("plots", "prefilter")
+	}
+	return drawRun(c, run, cmp.Or(c.String("output-dir"), dir), steps)
 }
 
 func note(c *cli.Context, text string) {
@@ -135,15 +142,27 @@ func listSteps(c *cli.Context, run *rundir.Run) error {
 	return run.Broken
 }
 
-func drawRun(c *cli.Context, run *rundir.Run, o plot.Options) error {
-	o.Wrote = func(path string) { fmt.Fprintln(c.App.Writer, path) }
-	o.Note = func(text string) { note(c, text) }
-	err := plot.Draw(c.Context, run, o)
-	var missing *plot.StepsError
-	if errors.As(err, &missing) {
-		return &ExitError{Code: exitUsage, Err: err}
+// drawRun writes a run's figures to a folder. What a broken metrics file still holds is drawn before its error is
+// returned.
+func drawRun(c *cli.Context, run *rundir.Run, dir string, steps []int) error {
+	files, notes, err := plot.Draw(run, steps, c.Bool("prefilter"))
+	if err != nil {
+		return err
 	}
-	return err
+	for _, f := range files {
+		if c.Context.Err() != nil {
+			return context.Cause(c.Context)
+		}
+		path := filepath.Join(dir, f.Name)
+		if err := f.Save(path, c.Int("dpi")); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.App.Writer, path)
+	}
+	for _, text := range notes {
+		note(c, text)
+	}
+	return run.Broken
 }
 
 // openPlotted reads the run that is to be drawn, and says which of its steps.
@@ -190,8 +209,11 @@ func plotSteps(c *cli.Context) error {
 		}
 		dirs = append(dirs, plot.StepDir{Step: step, Path: c.String(name)})
 	}
-	if err := plot.DrawSteps(c.Context, mode+": gradient analysis over training", dirs, c.String("out"),
-		c.Int("dpi")); err != nil {
+	f, err := plot.ExportedSteps(mode+": gradient analysis over training", dirs)
+	if err != nil {
+		return err
+	}
+	if err := f.Save(c.String("out"), c.Int("dpi")); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, c.String("out"))
@@ -223,5 +245,5 @@ func plotHistory(c *cli.Context) error {
 		}
 		dir = filepath.Join("gradient_analysis_outputs", dir)
 	}
-	return drawRun(c, run, plot.Options{Dir: dir, Steps: steps, DPI: c.Int("dpi")})
+	return drawRun(c, run, dir, steps)
 }

@@ -25,11 +25,11 @@ func (c Change) String() string {
 
 // Compare lists the keys in which two resolved configurations differ.
 func Compare(before, after []byte) ([]Change, error) {
-	old, err := flatten(before)
+	old, err := Flatten(before)
 	if err != nil {
 		return nil, fmt.Errorf("earlier configuration: %w", err)
 	}
-	current, err := flatten(after)
+	current, err := Flatten(after)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func Compare(before, after []byte) ([]Change, error) {
 	return list, nil
 }
 
-// flatten gives every value of a document by its dotted key, as text.
-func flatten(document []byte) (map[string]string, error) {
+// Flatten gives every value of a document by its dotted key, as text.
+func Flatten(document []byte) (map[string]string, error) {
 	raw := map[string]any{}
 	if _, err := toml.Decode(string(document), &raw); err != nil {
 		return nil, err

@@ -1,13 +1,14 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"gyre/internal/figure"
+	"gyre/internal/statistics"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
@@ -20,21 +21,19 @@ const (
 
 // AnalysedSteps lists the steps whose gradients were analysed, after the rollout filter or before it: those with a
 // bucket metric that is not zero.
-func AnalysedSteps(r *rundir.Run, prefilter bool) []int {
+func AnalysedSteps(r *rundir.Run, prefilter bool) (steps []int) {
 	prefix := postFilter
 	if prefilter {
 		prefix = preFilter
 	}
-	var out []int
 	for _, record := range r.Records {
 		if isAnalysed(record, prefix) {
-			out = append(out, record.Step)
+			steps = append(steps, record.Step)
 		}
 	}
-	return out
+	return steps
 }
 
-// isAnalysed tells whether the record has a bucket metric that is not zero.
 func isAnalysed(record metrics.Record, prefix string) bool {
 	for key, value := range record.Values {
 		if v, ok := value.(float64); ok && v != 0 && strings.HasPrefix(key, prefix+"/bucket_") {
@@ -44,101 +43,162 @@ func isAnalysed(record metrics.Record, prefix string) bool {
 	return false
 }
 
-// profileOf is the procedure by which the record's gradients were measured; "" where that was not recorded (other
-// trainers).
-func profileOf(record metrics.Record) string {
-	profile, _ := record.Values["grad_analysis/profile"].(string)
-	return profile
+// analysis is one analysed step.
+type analysis struct {
+	name    string // among others: step 5, centred returns/before
+	record  metrics.Record
+	profile string   // the procedure of the measurement; "" where it was not recorded (other trainers)
+	whole   []bucket // with "all" at the end, where it was logged
+	buckets []bucket // without
 }
 
-// describeProfile names a profile for people.
-func describeProfile(profile string) string {
-	if profile == "" {
+func newAnalysis(name string, record metrics.Record, prefix string) analysis {
+	a := analysis{name: name, record: record, whole: bucketsOf(record, prefix)}
+	a.profile, _ = record.Values["grad_analysis/profile"].(string)
+	a.buckets = slices.DeleteFunc(slices.Clone(a.whole), func(b bucket) bool { return b.name == "all" })
+	return a
+}
+
+// describe names the analysis's profile for people.
+func (a analysis) describe() string {
+	if a.profile == "" {
 		return "profile not recorded"
 	}
-	return profile + " profile"
+	return a.profile + " profile"
+}
+
+// caveat says how to read the norms of figures.
+func (a analysis) caveat() string {
+	if a.profile == "exact" {
+		return "per group: a measured norm holds noise, which shrinks as 1/√groups: compare the estimates without noise"
+	}
+	return "norms as this procedure gives them: without intervals, and dependent on a bucket's size"
+}
+
+// intervals explains the estimates without noise.
+func (a analysis) intervals() string {
+	if confidence, known := a.record.Float("grad_analysis/confidence"); known {
+		return fmt.Sprintf("without noise, %g%% interval", 100*confidence)
+	}
+	return "without noise, with its interval"
+}
+
+// comparable refuses analyses that were measured by different procedures.
+func comparable(list []analysis) error {
+	for _, a := range list {
+		if first := list[0]; a.profile != first.profile {
+			return fmt.Errorf("the analyses cannot be compared: %s has the %s, %s the %s, and their norms mean different "+
+				"things", first.name, first.describe(), a.name, a.describe())
+		}
+	}
+	return nil
 }
 
 // bucket is one bucket of an analysed step: groups of similar reward standard deviation.
 type bucket struct {
-	name   string // bucket_1 …, all
-	label  string // Q1 …, all
-	values map[string]float64
-	// reward standard deviations of its groups; nil when they were not logged, or do not have the logged mean
-	stds  []float64
-	table metrics.Table
-	exact bool // norms are those of sums over groups (exact profile)
+	name, label string // bucket_1, Q1; all, all
+	values      map[string]float64
+	groups      metrics.Table // those of the bucket with their reward standard deviations, where they were logged
+	exact       bool          // norms are those of sums over groups (exact profile)
 }
 
-// get returns a metric by its name after the bucket's; ok is false when it was not computed or is not finite.
-func (b bucket) get(name string) (v float64, ok bool) {
-	v, ok = b.values[name]
-	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
-}
-
-// groups is the number of groups in the bucket; 0 where it was not logged.
-func (b bucket) groups() float64 {
-	n, _ := b.get("group_rv_count")
-	return n
-}
-
-// axis has the buckets as places, with a line each for the range of their groups' reward standard deviations and the
-// number of groups: the buckets of two analyses have the same names and other ranges.
-func axis(list []bucket) figure.Axis {
-	a := figure.Axis{Names: []string{}}
-	rows := []struct{ head, name string }{{"std from", "reward_std_min"}, {"to", "reward_std_max"},
-		{"mean", "reward_std_mean"}, {"groups", "group_rv_count"}}
-	for _, b := range list {
-		a.Names = append(a.Names, b.label)
-	}
-	for _, row := range rows {
-		if !computed(list, row.name) || row.name == "reward_std_mean" && computed(list, "reward_std_min") {
+// bucketsOf are the record's buckets in the order of their numbers, and last "all" where it was logged.
+func bucketsOf(record metrics.Record, prefix string) []bucket {
+	var found []bucket
+	for key, value := range record.Values {
+		rest, ok := strings.CutPrefix(key, prefix+"/")
+		name, metric, ok2 := strings.Cut(rest, "/")
+		label := strings.Replace(name, "bucket_", "Q", 1)
+		if !ok || !ok2 || label == name && name != "all" {
 			continue
 		}
-		line := figure.Row{Head: row.head}
-		for _, b := range list {
-			text := ""
-			if v, ok := b.get(row.name); ok {
-				if text = figure.Short(v, 2); row.name == "group_rv_count" {
-					text = strconv.Itoa(int(v))
-				}
-			}
-			line.Cells = append(line.Cells, text)
+		i := slices.IndexFunc(found, func(b bucket) bool { return b.name == name })
+		if i < 0 {
+			i, found = len(found), append(found, bucket{name: name, label: label, values: map[string]float64{},
+				exact: record.Values["grad_analysis/profile"] == "exact"})
 		}
-		a.Rows = append(a.Rows, line)
+		switch v := value.(type) {
+		case float64:
+			found[i].values[metric] = v
+		case metrics.Table:
+			if metric == "group_rv_table" {
+				found[i].groups = v
+			}
+		}
 	}
-	return a
+	slices.SortFunc(found, func(a, b bucket) int { return cmp.Compare(a.number(), b.number()) })
+	return found
 }
 
-// strength is a component's gradient norm in a form that can be compared between buckets.
+// number of a bucket; "all" comes after all others.
+func (b bucket) number() int {
+	if n, err := strconv.Atoi(strings.TrimPrefix(b.label, "Q")); err == nil {
+		return n
+	}
+	return math.MaxInt
+}
+
+// value is a metric by its name after the bucket's; NaN when it was not computed or is not finite.
+func (b bucket) value(name string) float64 {
+	if v, ok := b.values[name]; ok && statistics.Finite(v) {
+		return v
+	}
+	return math.NaN()
+}
+
+// stds are the reward standard deviations of the bucket's groups; none where they were not logged, or their mean is not
+// the logged one to RAGEN's tolerance.
+func (b bucket) stds() (out []float64) {
+	for _, row := range b.groups.Rows {
+		if v, ok := cell(b.groups, row, "reward_std").(float64); ok && statistics.Finite(v) {
+			out = append(out, v)
+		}
+	}
+	if math.Abs(statistics.Mean(out)-b.value("reward_std_mean")) > 1e-3 {
+		return nil
+	}
+	return out
+}
+
+// cell is a row's value in a column; nil without one.
+func cell(t metrics.Table, row []any, column string) any {
+	if i := slices.Index(t.Columns, column); i >= 0 && i < len(row) {
+		return row[i]
+	}
+	return nil
+}
+
+// computed tells whether any of the buckets has the metric.
+func computed(list []bucket, name string) bool {
+	return slices.ContainsFunc(list, func(b bucket) bool { return !math.IsNaN(b.value(name)) })
+}
+
+// strength is a component's gradient norm in a form that can be compared between buckets. What is not known is NaN.
 type strength struct {
 	measured float64 // the bucket's norm per group, noise included
 	// signal is the norm of a group's expected gradient: the root of the unbiased estimate of its square, 0 where that
 	// is negative.
-	signal, low, high       float64
-	hasSignal, hasIntervals bool
-	why                     string // there is no signal or interval
+	signal, low, high float64
+	why               string // there is no signal or interval
 }
 
-// strength of a component; ok is false where it was not computed. In the exact profile it is per group; other profiles'
-// norms are means over mini-batches, and stay as they are.
-func (b bucket) strength(component string) (s strength, ok bool) {
-	norm, ok := b.get(component)
-	if !ok {
-		return strength{}, false
+// strength of a component. In the exact profile it is per group; other profiles' norms are means over mini-batches, and
+// stay as they are.
+func (b bucket) strength(component string) strength {
+	n := b.value("group_rv_count")
+	s := strength{b.value(component), math.NaN(), math.NaN(), math.NaN(), ""}
+	if math.IsNaN(s.measured) {
+		return s
 	}
-	n := b.groups()
-	if !b.exact || n == 0 {
-		return strength{measured: norm, why: "no estimate in this profile"}, true
+	if !b.exact || !(n > 0) {
+		s.why = "no estimate in this profile"
+		return s
 	}
-	s.measured = norm / n
-	var hasLow, hasHigh bool
-	s.signal, s.hasSignal = b.get("signal_per_group/" + component)
-	s.low, hasLow = b.get("signal_per_group_low/" + component)
-	s.high, hasHigh = b.get("signal_per_group_high/" + component)
-	s.hasIntervals = s.hasSignal && hasLow && hasHigh
+	s.measured /= n
+	s.signal = b.value("signal_per_group/" + component)
+	s.low, s.high = b.value("signal_per_group_low/"+component), b.value("signal_per_group_high/"+component)
 	switch {
-	case s.hasIntervals:
+	case statistics.Finite(s.signal + s.low + s.high):
 	case n == 1:
 		s.why = "1 group: no estimate"
 	case n == 2:
@@ -146,117 +206,17 @@ func (b bucket) strength(component string) (s strength, ok bool) {
 	default:
 		s.why = "statistics off"
 	}
-	return s, true
+	return s
 }
 
 // together is the norm of the sum of two components' gradients; where the angle between them is not known the norms are
 // added, and exact is false.
-func (b bucket) together(first, second string) (norm float64, exact, ok bool) {
-	x, ok1 := b.get(first)
-	y, ok2 := b.get(second)
-	if !ok1 || !ok2 {
-		return 0, false, false
-	}
-	cosine, known := b.get("cosine/" + second + "_" + first)
-	if !known {
-		cosine, known = b.get("cosine/" + first + "_" + second)
-	}
-	if known {
-		return math.Sqrt(math.Max(x*x+y*y+2*cosine*x*y, 0)), true, true
-	}
-	return x + y, b.exact && (x == 0 || y == 0), true
-}
-
-// buckets returns the record's buckets in the order of their numbers, and last "all" where it was logged.
-func buckets(record metrics.Record, prefix string) []bucket {
-	found := map[int]*bucket{}
-	for key, value := range record.Values {
-		rest, ok := strings.CutPrefix(key, prefix+"/")
-		name, metric, ok2 := strings.Cut(rest, "/")
-		if !ok || !ok2 {
-			continue
-		}
-		number := math.MaxInt
-		if name != "all" {
-			n, err := strconv.Atoi(strings.TrimPrefix(name, "bucket_"))
-			if err != nil || !strings.HasPrefix(name, "bucket_") {
-				continue
-			}
-			number = n
-		}
-		b := found[number]
-		if b == nil {
-			b = &bucket{name: name, label: name, values: map[string]float64{}, exact: profileOf(record) == "exact"}
-			if name != "all" {
-				b.label = fmt.Sprintf("Q%d", number)
-			}
-			found[number] = b
-		}
-		switch v := value.(type) {
-		case float64:
-			b.values[metric] = v
-		case metrics.Table:
-			if metric == "group_rv_table" {
-				b.stds, b.table = column(v, "reward_std"), v
-			}
+func (b bucket) together(first, second string) (norm float64, exact bool) {
+	x, y := b.value(first), b.value(second)
+	for _, pair := range []string{second + "_" + first, first + "_" + second} {
+		if cosine := b.value("cosine/" + pair); !math.IsNaN(cosine) {
+			return math.Sqrt(math.Max(x*x+y*y+2*cosine*x*y, 0)), true
 		}
 	}
-	numbers := make([]int, 0, len(found))
-	for n := range found {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	out := make([]bucket, len(numbers))
-	for i, n := range numbers {
-		out[i] = *found[n]
-		if !agrees(out[i]) {
-			out[i].stds = nil
-		}
-	}
-	return out
-}
-
-// agrees tells whether the table's mean is the logged one, to RAGEN's tolerance.
-func agrees(b bucket) bool {
-	if mean, ok := b.get("reward_std_mean"); ok && len(b.stds) > 0 {
-		sum := 0.0
-		for _, s := range b.stds {
-			sum += s
-		}
-		return math.Abs(sum/float64(len(b.stds))-mean) <= 1e-3
-	}
-	return true
-}
-
-// column returns a table's finite numbers in a column.
-func column(t metrics.Table, name string) []float64 {
-	i := slices.Index(t.Columns, name)
-	var out []float64
-	for _, row := range t.Rows {
-		if i < 0 || i >= len(row) {
-			continue
-		}
-		if v, ok := row[i].(float64); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// proper are the buckets without "all".
-func proper(list []bucket) []bucket {
-	return slices.DeleteFunc(slices.Clone(list), func(b bucket) bool { return b.name == "all" })
-}
-
-// computed tells whether any of the buckets has the metric.
-func computed(list []bucket, name string) bool {
-	return slices.ContainsFunc(list, func(b bucket) bool { _, ok := b.get(name); return ok })
-}
-
-// Buckets are the names of a record's buckets in their order, and last "all".
-func Buckets(record metrics.Record) (names []string) {
-	for _, b := range buckets(record, postFilter) {
-		names = append(names, b.name)
-	}
-	return names
+	return x + y, b.exact && (x == 0 || y == 0)
 }

@@ -17,42 +17,42 @@ type Condition struct {
 	Runs  []*rundir.Run
 }
 
+// conditionPanel is what conditions are compared by: the mean of the metrics that a pattern names.
 type conditionPanel struct {
 	title, unit string
 	factor      float64
-	series      func(r *rundir.Run) []rundir.Point
+	pattern     string
 	sparse      bool    // validations: every value is drawn as it is
 	least, most float64 // what the values can be
 }
 
-// conditionPanels are what conditions are compared by.
 var conditionPanels = []conditionPanel{
-	{"Validation success", "episodes (%)", 100, (*rundir.Run).Validations, true, 0, 100},
-	{"Training success", "episodes (%)", 100, meanOf("train/*/success"), false, 0, 100},
-	{"Score of kept episodes", "mean score", 1, meanOf("critic/score/mean"), false, math.Inf(-1), math.Inf(1)},
-	{"Reward std", stdLabel, 1, meanOf("rollout/in_group_reward_std"), false, 0, math.Inf(1)},
-	{"Policy entropy", "nats per token", 1, meanOf("actor/entropy"), false, 0, math.Inf(1)},
-	{"Gradient norm", "L2 norm", 1, meanOf("actor/grad_norm"), false, 0, math.Inf(1)},
+	{"Validation success", "episodes (%)", 100, "val-env/*/success", true, 0, 100},
+	{"Training success", "episodes (%)", 100, "train/*/success", false, 0, 100},
+	{"Score of kept episodes", "mean score", 1, "critic/score/mean", false, math.Inf(-1), math.Inf(1)},
+	{"Reward std", stdLabel, 1, "rollout/in_group_reward_std", false, 0, math.Inf(1)},
+	{"Policy entropy", "nats per token", 1, "actor/entropy", false, 0, math.Inf(1)},
+	{"Gradient norm", "L2 norm", 1, "actor/grad_norm", false, 0, math.Inf(1)},
 }
 
-// meanOf is the mean of the metrics that a pattern names, step by step.
-func meanOf(pattern string) func(r *rundir.Run) []rundir.Point {
-	return func(r *rundir.Run) []rundir.Point {
-		keys := r.Keys(pattern)
-		var out []rundir.Point
-		for _, record := range r.Records {
-			var found []float64
-			for _, key := range keys {
-				if v, ok := rundir.Number(record, key); ok {
-					found = append(found, v)
-				}
-			}
-			if len(found) > 0 {
-				out = append(out, rundir.Point{Step: record.Step, Value: statistics.Mean(found)})
+// series of a run, smoothed unless the values are few; nil where nothing was logged.
+func (what conditionPanel) series(r *rundir.Run) (points []rundir.Point) {
+	keys := r.Keys(what.pattern)
+	for _, record := range r.Records {
+		var found []float64
+		for _, key := range keys {
+			if v, ok := rundir.Number(record, key); ok {
+				found = append(found, v)
 			}
 		}
-		return out
+		if len(found) > 0 {
+			points = append(points, rundir.Point{Step: record.Step, Value: statistics.Mean(found)})
+		}
 	}
+	if n := window(len(points)); n > 1 && !what.sparse {
+		points = movingAverage(points, n)
+	}
+	return points
 }
 
 // mostBands is the number of conditions up to which bands can be told apart.
@@ -63,7 +63,7 @@ const mostBands = 4
 // collapse rule stopped ends in a cross.
 func Conditions(title string, list []Condition) figure.Figure {
 	f := figure.Figure{Name: "conditions.png", Title: title, Columns: 3}
-	seeds, stopped := 0, false
+	seeds, stopped, bands := 0, false, len(list) <= mostBands
 	for _, c := range list {
 		seeds = max(seeds, len(c.Runs))
 		stopped = stopped || slices.ContainsFunc(c.Runs, func(r *rundir.Run) bool { return r.Outcome().Rule != "" })
@@ -71,7 +71,7 @@ func Conditions(title string, list []Condition) figure.Figure {
 	if seeds > 1 {
 		f.Note("thin: one run; thick: mean over seeds, as far as all of them go")
 	}
-	if seeds > 1 && len(list) <= mostBands {
+	if seeds > 1 && bands {
 		f.Note("band: its 95 % interval")
 	}
 	if stopped {
@@ -80,24 +80,19 @@ func Conditions(title string, list []Condition) figure.Figure {
 	for i, what := range conditionPanels {
 		p := figure.Panel{Title: what.title, X: figure.Axis{Label: "training step", Integer: true},
 			Y: figure.Axis{Label: what.unit}, Wide: i == 0}
-		var marks []figure.Mark // the runs' ends, above everything else
+		var ends []figure.Mark // of the runs, above everything else
 		for k, c := range list {
-			end, lines := what.draw(c, figure.Color(k), len(list) <= mostBands)
-			if len(lines) == 0 {
-				continue
-			}
-			last := &lines[len(lines)-1]
-			last.Label = c.Label
-			if n := len(end.X); n > 0 {
-				last.Label += fmt.Sprintf(" (%d of %d stopped early)", n, len(c.Runs))
-				marks = append(marks, end)
-			}
-			if len(f.Panels) > 0 {
-				last.Label = "" // the first panel explains the colours
+			end, lines := what.draw(c, figure.Color(k), bands)
+			if len(lines) > 0 && len(f.Panels) == 0 { // the first panel explains the colours
+				label := &lines[len(lines)-1].Label
+				if *label = c.Label; len(end.X) > 0 {
+					*label += fmt.Sprintf(" (%d of %d stopped early)", len(end.X), len(c.Runs))
+				}
 			}
 			p.Add(lines...)
+			ends = append(ends, end)
 		}
-		if p.Add(marks...); !p.Empty() {
+		if p.Add(ends...); !p.Empty() {
 			f.Panels = append(f.Panels, p)
 		}
 	}
@@ -113,28 +108,22 @@ func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end
 		if len(points) == 0 {
 			continue
 		}
-		if n := window(len(points)); n > 1 && !what.sparse {
-			points = movingAverage(points, n)
-		}
 		runs = append(runs, points)
-		last := points[len(points)-1]
-		if r.Outcome().Rule != "" {
+		if last := points[len(points)-1]; r.Outcome().Rule != "" {
 			end.Add(float64(last.Step), what.factor*last.Value)
 		}
 	}
 	if len(runs) == 0 {
 		return end, nil
 	}
-	if len(runs) > 1 {
-		for _, points := range runs {
-			thin := figure.Mark{Color: figure.Light(paint), Width: 0.6}
-			for _, q := range points {
-				thin.Add(float64(q.Step), what.factor*q.Value)
-			}
+	for _, points := range runs {
+		if len(runs) > 1 {
+			thin := line(points, what.factor)
+			thin.Color, thin.Width = figure.Light(paint), 0.6
 			lines = append(lines, thin)
 		}
 	}
-	mean := across(runs, what)
+	mean := what.mean(runs)
 	if mean.Color, mean.Width = paint, 1.5; len(runs) == 1 || !bands {
 		mean.Low, mean.High = nil, nil
 	}
@@ -144,24 +133,19 @@ func (what conditionPanel) draw(c Condition, paint color.NRGBA, bands bool) (end
 	return end, append(lines, mean)
 }
 
-// across averages runs over the steps that all of them have, with the 95 % interval of the mean within what the values
-// can be.
-func across(runs [][]rundir.Point, what conditionPanel) (m figure.Mark) {
+// mean of runs over the steps that all of them have, with its 95 % interval within what the values can be.
+func (what conditionPanel) mean(runs [][]rundir.Point) (m figure.Mark) {
 	for _, q := range runs[0] {
-		at := []float64{}
+		var at []float64
 		for _, points := range runs {
 			if i := slices.IndexFunc(points, func(other rundir.Point) bool { return other.Step == q.Step }); i >= 0 {
 				at = append(at, what.factor*points[i].Value)
 			}
 		}
-		if len(at) < len(runs) {
-			continue
+		if len(at) == len(runs) {
+			mean, low, high := statistics.MeanInterval(at, 0.95)
+			m.AddInterval(float64(q.Step), mean, math.Max(low, what.least), math.Min(high, what.most))
 		}
-		mean, low, high := at[0], at[0], at[0]
-		if len(at) > 1 {
-			mean, low, high = statistics.MeanInterval(at, 0.95)
-		}
-		m.AddInterval(float64(q.Step), mean, max(low, what.least), min(high, what.most))
 	}
 	return m
 }

@@ -2,10 +2,9 @@ package plot
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,97 +13,73 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// Options of Draw.
-type Options struct {
-	Dir       string // where the files go; the run's plots folder when empty
-	Steps     []int  // draw the gradient analysis of these steps only
-	DPI       int    // resolution of the pictures; figure.PrintDPI when 0
-	Prefilter bool   // draw the analysis of the episodes before filtering (analysis.log_prefilter)
-	// Wrote is called with every file's path, Note with what could not be drawn and why.
-	Wrote, Note func(string)
+// File is a file of a run: a figure, or what Write writes.
+type File struct {
+	Name   string
+	Figure figure.Figure
+	Write  func(io.Writer) error
 }
 
-// StepsError means that steps were asked for which were not analysed.
-type StepsError struct{ Missing, Available []int }
-
-func (e *StepsError) Error() string {
-	if len(e.Available) == 0 {
-		return fmt.Sprintf("step %s: no step of this run has a gradient analysis; see [analysis] in the configuration",
-			join(e.Missing))
+// Save writes the file, with pictures of a resolution in dots per inch.
+func (f File) Save(path string, dpi int) error {
+	if f.Write == nil {
+		return f.Figure.Save(path, dpi)
 	}
-	return fmt.Sprintf("step %s has no gradient analysis; analysed: %s", join(e.Missing), join(e.Available))
+	return atomicfile.Write(path, f.Write)
 }
 
-func join(steps []int) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(steps), "[]"), " ", ", ")
-}
-
-// Draw writes a run's figures: without Steps the training curves, the gradient analysis of every analysed step and,
-// from three of them on, their comparison; with Steps the gradient analysis of those. What a broken metrics file still
-// holds is drawn before its error is returned.
-func Draw(ctx context.Context, r *rundir.Run, o Options) error {
+// Draw makes a run's files: without steps the training curves, the gradient analysis of every analysed step and, from
+// three of them on, their comparison; with steps the gradient analysis of those. With prefilter the analyses are those
+// of the episodes before the rollout filter. Notes say what could not be drawn and why.
+func Draw(r *rundir.Run, steps []int, prefilter bool) (files []File, notes []string, err error) {
 	prefix := postFilter
-	if o.Prefilter {
+	if prefilter {
 		prefix = preFilter
 	}
-	dir := cmp.Or(o.Dir, filepath.Join(r.Dir, "plots", strings.TrimPrefix(strings.TrimPrefix(prefix, postFilter), "_")))
-	out := output{ctx: ctx, dir: dir, options: o}
-	available := AnalysedSteps(r, o.Prefilter)
-	steps := available
-	if len(o.Steps) > 0 {
-		steps = slices.Compact(slices.Sorted(slices.Values(o.Steps)))
-		missing := slices.DeleteFunc(slices.Clone(steps), func(s int) bool { return slices.Contains(available, s) })
-		if len(missing) > 0 {
-			return &StepsError{Missing: missing, Available: available}
-		}
-	} else if f := Training(r); !o.Prefilter && len(f.Panels) == 0 {
-		o.Note("no training curves: the metrics file has none of the metrics they show")
-	} else if !o.Prefilter {
-		if err := out.figure(f); err != nil {
-			return err
+	available, whole := AnalysedSteps(r, prefilter), len(steps) == 0
+	missing := slices.DeleteFunc(slices.Clone(steps), func(s int) bool { return slices.Contains(available, s) })
+	switch {
+	case len(missing) > 0:
+		return nil, nil, stepsError(slices.Compact(slices.Sorted(slices.Values(missing))), available)
+	case !whole:
+		steps = slices.Compact(slices.Sorted(slices.Values(steps)))
+	default:
+		steps = available
+	}
+	if whole && !prefilter {
+		if f := Training(r); len(f.Panels) > 0 {
+			files = append(files, File{Name: f.Name, Figure: f})
+		} else {
+			notes = append(notes, "no training curves: the metrics file has none of the metrics they show")
 		}
 	}
 	for _, step := range steps {
 		record, _ := r.At(step)
-		if err := newStep(r.Name, record, prefix).draw(&out); err != nil {
-			return fmt.Errorf("step %d: %w", step, err)
+		list, note := newStep(r.Name, record, prefix).files()
+		files = append(files, list...)
+		if note != "" {
+			notes = append(notes, note)
 		}
 	}
-	switch {
-	case len(available) == 0:
-		o.Note("no step has a gradient analysis")
-	case len(o.Steps) == 0:
+	if len(available) == 0 {
+		notes = append(notes, "no step has a gradient analysis")
+	} else if whole {
 		if f, err := threeSteps(r, prefix); err != nil {
-			o.Note(err.Error())
+			notes = append(notes, err.Error())
 		} else if len(f.Panels) > 0 {
-			if err := out.figure(f); err != nil {
-				return err
-			}
+			files = append(files, File{Name: f.Name, Figure: f})
 		}
 	}
-	return r.Broken
+	return files, notes, nil
 }
 
-// output writes files into a folder.
-type output struct {
-	ctx     context.Context
-	dir     string
-	options Options
-}
+// ErrNotAnalysed means that steps were asked for which were not analysed.
+var ErrNotAnalysed = errors.New("no gradient analysis")
 
-func (o *output) figure(f figure.Figure) error {
-	return o.file(f.Name, func(w io.Writer) error { return f.PNG(w, cmp.Or(o.options.DPI, figure.PrintDPI)) })
-}
-
-// file writes one file, unless the caller wants to stop.
-func (o *output) file(name string, content func(io.Writer) error) error {
-	if o.ctx.Err() != nil {
-		return context.Cause(o.ctx)
+func stepsError(missing, available []int) error {
+	join := func(steps []int) string {
+		return strings.ReplaceAll(strings.Trim(fmt.Sprint(steps), "[]"), " ", ", ")
 	}
-	path := filepath.Join(o.dir, name)
-	if err := atomicfile.Write(path, content); err != nil {
-		return err
-	}
-	o.options.Wrote(path)
-	return nil
+	return fmt.Errorf("step %s has %w; analysed: %s", join(missing), ErrNotAnalysed,
+		cmp.Or(join(available), "none, see [analysis] in the configuration"))
 }

@@ -1,7 +1,6 @@
 package plot
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,32 +78,29 @@ func writeRun(t *testing.T, at ...int) string {
 	return dir
 }
 
-// drawAll draws a run and returns the paths it wrote, relative to the run, and its notes.
-func drawAll(t *testing.T, dir string, o Options) (wrote, notes []string, err error) {
+// drawAll draws a run into a folder and returns the names of the files that it wrote, and its notes.
+func drawAll(t *testing.T, dir, out string, prefilter bool, steps ...int) (wrote, notes []string, err error) {
 	t.Helper()
 	r, err := rundir.Read(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Wrote = func(path string) {
-		relative, err := filepath.Rel(dir, path)
-		if err != nil {
+	files, notes, err := Draw(r, steps, prefilter)
+	for _, f := range files {
+		if err := f.Save(filepath.Join(out, f.Name), testDPI); err != nil {
 			t.Fatal(err)
 		}
-		wrote = append(wrote, relative)
+		wrote = append(wrote, f.Name)
 	}
-	o.DPI = testDPI
-	o.Note = func(text string) { notes = append(notes, text) }
-	err = Draw(context.Background(), r, o)
-	return wrote, notes, err
+	return wrote, notes, errors.Join(err, r.Broken)
 }
 
-func stepFiles(dir string, n int) []string {
+func stepFiles(n int) []string {
 	var out []string
 	for _, name := range []string{"summary_step_%d.png", "plots_step_%d.png", "loss_plots_step_%d.png",
 		"reward_std_step_%d.png",
 		"normed_grads_step_%d.png", "metrics_step_%d.json", "bucket_rv_table_step_%d.csv"} {
-		out = append(out, filepath.Join(dir, "gradient_analysis_"+fmt.Sprintf(name, n)))
+		out = append(out, "gradient_analysis_"+fmt.Sprintf(name, n))
 	}
 	return out
 }
@@ -143,15 +139,15 @@ func checkPNG(t *testing.T, path string, dpi int) {
 
 func TestDrawWritesEveryFile(t *testing.T) {
 	dir := writeRun(t, 1, 11, 21)
-	wrote, notes, err := drawAll(t, dir, Options{})
+	wrote, notes, err := drawAll(t, dir, filepath.Join(dir, "plots"), false)
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("error %v, notes %q", err, notes)
 	}
-	want := []string{"plots/training.png"}
+	want := []string{"training.png"}
 	for _, n := range []int{1, 11, 21} {
-		want = append(want, stepFiles("plots", n)...)
+		want = append(want, stepFiles(n)...)
 	}
-	want = append(want, "plots/gradient_analysis_steps.png")
+	want = append(want, "gradient_analysis_steps.png")
 	if !reflect.DeepEqual(wrote, want) {
 		t.Errorf("wrote %q\nwant  %q", wrote, want)
 	}
@@ -168,9 +164,8 @@ func TestDrawWritesEveryFile(t *testing.T) {
 func TestStepSelectionAndExports(t *testing.T) {
 	dir := writeRun(t, 1, 11)
 	out := filepath.Join(dir, "elsewhere")
-	wrote, _, err := drawAll(t, filepath.Join(dir, "metrics.jsonl"), Options{Steps: []int{11, 11}, Dir: out})
-	if err != nil || len(wrote) != 7 || !strings.HasSuffix(wrote[0],
-		"elsewhere/gradient_analysis_summary_step_11.png") {
+	wrote, _, err := drawAll(t, filepath.Join(dir, "metrics.jsonl"), out, false, 11, 11)
+	if err != nil || len(wrote) != 7 || wrote[0] != "gradient_analysis_summary_step_11.png" {
 		t.Fatalf("wrote %q, error %v; want the seven files of step 11", wrote, err)
 	}
 	csv, err := os.ReadFile(filepath.Join(out, "gradient_analysis_bucket_rv_table_step_11.csv"))
@@ -195,9 +190,8 @@ func TestStepSelectionAndExports(t *testing.T) {
 		t.Errorf("the JSON starts with %.40q, want sorted keys with an indent of 2", text)
 	}
 
-	wrote, _, err = drawAll(t, dir, Options{Steps: []int{11, 12, 40}})
-	var missing *StepsError
-	if !errors.As(err, &missing) || len(wrote) > 0 || !strings.Contains(err.Error(), "step 12, 40") ||
+	wrote, _, err = drawAll(t, dir, out, false, 11, 12, 40)
+	if !errors.Is(err, ErrNotAnalysed) || len(wrote) > 0 || !strings.Contains(err.Error(), "step 12, 40") ||
 		!strings.Contains(err.Error(), "analysed: 1, 11") {
 		t.Errorf("wrote %q, error %v", wrote, err)
 	}
@@ -206,7 +200,7 @@ func TestStepSelectionAndExports(t *testing.T) {
 func TestAbsentIsNotZero(t *testing.T) {
 	s := newStep("demo", metrics.Record{Step: 1, Values: analysed(true)}, postFilter)
 	labels := []string{}
-	for _, b := range s.buckets {
+	for _, b := range s.whole {
 		labels = append(labels, b.label)
 	}
 	if want := []string{"Q1", "Q2", "Q10", "all"}; !reflect.DeepEqual(labels, want) {
@@ -216,8 +210,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 		t.Errorf("%d panels, caption %q; want two each of entropy and task, and KL named as not computed",
 			len(f.Panels), f.Caption)
 	}
-	list := proper(s.buckets)
-	p := strengthPanel(list, regulariserTitle(list), regularisers, "interval")
+	p := strengthPanel(s.buckets, regulariserTitle(s.buckets), regularisers, "interval")
 	if p.Title != "Entropy gradient" || p.Marks[0].Label != "Entropy" {
 		t.Errorf("%q, first mark %q; want the entropy alone", p.Title, p.Marks[0].Label)
 	}
@@ -226,19 +219,20 @@ func TestAbsentIsNotZero(t *testing.T) {
 func TestTablesThatDisagreeAreNotUsed(t *testing.T) {
 	values := analysed(true)
 	values["grad_norm/bucket_2/reward_std_mean"] = 2.1
-	list := buckets(metrics.Record{Values: values}, postFilter)
-	if list[0].stds == nil || list[1].stds != nil {
-		t.Errorf("standard deviations %v and %v, want only the first", list[0].stds, list[1].stds)
+	list := bucketsOf(metrics.Record{Values: values}, postFilter)
+	if list[0].stds() == nil || list[1].stds() != nil {
+		t.Errorf("standard deviations %v and %v, want only the first", list[0].stds(), list[1].stds())
 	}
-	if p := stdBoxes(list); len(p.Marks) != 2 || len(p.Marks[0].X) != 3 || len(p.Marks[1].X) != 1 {
+	if p := stdBoxes(list); len(p.Marks) != 2 || len(p.Marks[0].X) != 3 || p.Marks[1].Y[1] != 2.1 ||
+		!math.IsNaN(p.Marks[1].Y[0]) {
 		t.Errorf("marks %+v; want three boxes, and a mean with its range", p.Marks)
 	}
 }
 
 func TestIncompleteRuns(t *testing.T) {
 	dir := writeRun(t)
-	wrote, notes, err := drawAll(t, dir, Options{})
-	if err != nil || !reflect.DeepEqual(wrote, []string{"plots/training.png"}) || len(notes) != 1 ||
+	wrote, notes, err := drawAll(t, dir, filepath.Join(dir, "plots"), false)
+	if err != nil || !reflect.DeepEqual(wrote, []string{"training.png"}) || len(notes) != 1 ||
 		!strings.Contains(notes[0], "no step has a gradient analysis") {
 		t.Errorf("without analysis: wrote %q, notes %q, error %v", wrote, notes, err)
 	}
@@ -247,7 +241,7 @@ func TestIncompleteRuns(t *testing.T) {
 	if err := os.WriteFile(file, append(whole, "{broken\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if wrote, _, err = drawAll(t, dir, Options{}); err == nil || !strings.Contains(err.Error(), "metrics.jsonl:32:") ||
+	if wrote, _, err = drawAll(t, dir, filepath.Join(dir, "plots"), false); err == nil || !strings.Contains(err.Error(), "metrics.jsonl:32:") ||
 		len(wrote) != 1 {
 		t.Errorf("broken line: wrote %q, error %v; want the training curves and an error that names line 32", wrote,
 			err)
@@ -255,25 +249,12 @@ func TestIncompleteRuns(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = drawAll(t, dir, Options{}); !errors.Is(err, rundir.ErrEmpty) {
+	if _, _, err = drawAll(t, dir, filepath.Join(dir, "plots"), false); !errors.Is(err, rundir.ErrEmpty) {
 		t.Errorf("empty file: %v", err)
 	}
 }
 
-func TestCancelledDrawingStops(t *testing.T) {
-	r, err := rundir.Read(writeRun(t, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err = Draw(ctx, r, Options{Wrote: func(p string) { t.Errorf("wrote %s", p) }, Note: func(string) {}})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
-
-func TestDrawSteps(t *testing.T) {
+func TestExportedSteps(t *testing.T) {
 	root := t.TempDir()
 	for i, name := range []string{"a/metrics.json", "b/gradient_analysis_metrics_step_20.json", "c.json"} {
 		s := newStep("", metrics.Record{Step: 10 * i, Values: analysed(false)}, postFilter)
@@ -284,7 +265,11 @@ func TestDrawSteps(t *testing.T) {
 	dirs := []StepDir{{0, filepath.Join(root, "a")}, {20, filepath.Join(root, "b")},
 		{40, filepath.Join(root, "c.json")}}
 	out := filepath.Join(root, "figures", "grid.png")
-	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err != nil {
+	f, err := ExportedSteps("PPO", dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Save(out, figure.PrintDPI); err != nil {
 		t.Fatal(err)
 	}
 	checkPNG(t, out, figure.PrintDPI)
@@ -292,7 +277,7 @@ func TestDrawSteps(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := DrawSteps(context.Background(), "PPO", dirs, out, figure.PrintDPI); err == nil ||
+	if _, err := ExportedSteps("PPO", dirs); err == nil ||
 		!strings.Contains(err.Error(), "c.json has no gradient analysis") {
 		t.Errorf("a file without analysis: %v", err)
 	}
@@ -316,23 +301,23 @@ func TestProfilesAreNotMixed(t *testing.T) {
 		{[]any{"exact", "exact", "paper"}, "step 0 has the exact profile, step 2 the paper profile"},
 		{[]any{"exact", nil, "exact"}, "step 0 has the exact profile, step 1 the profile not recorded"},
 	} {
-		var rows []comparedStep
+		var rows []analysis
 		for i, p := range c.profiles {
-			rows = append(rows, newComparedStep(record(i, p), postFilter))
+			rows = append(rows, newStep("demo", record(i, p), postFilter).analysis)
 		}
-		f, err := compare("steps", rows)
+		f, err := compareSteps("steps", rows)
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v: %v, want %q", c.profiles, err, c.want)
 			}
 			continue
 		}
-		if want := describeProfile(profileOf(rows[0].record)); err != nil || !strings.HasPrefix(f.Caption, want) {
+		if want := rows[0].describe(); err != nil || !strings.HasPrefix(f.Caption, want) {
 			t.Errorf("%v: caption %q (%v), want it to begin with %q", c.profiles, f.Caption, err, want)
 		}
 		s := newStep("demo", rows[0].record, postFilter)
 		for _, f := range []figure.Figure{s.summary(), s.norms(), s.losses(), s.std(), s.normalized()} {
-			if !strings.Contains(f.Caption, describeProfile(s.profile)) {
+			if !strings.Contains(f.Caption, s.describe()) {
 				t.Errorf("%v: caption %q", c.profiles, f.Caption)
 			}
 		}

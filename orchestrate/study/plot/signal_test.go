@@ -2,6 +2,7 @@ package plot
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -18,25 +19,25 @@ func TestStrengthIsPerGroup(t *testing.T) {
 		}
 		return bucket{values: values, exact: true}
 	}
-	estimate := map[string]float64{"signal_per_group/task": 0.5}
+	nan, estimate := math.NaN(), map[string]float64{"signal_per_group/task": 0.5}
 	whole := map[string]float64{"signal_per_group/task": 0.5, "signal_per_group_low/task": 0.25,
 		"signal_per_group_high/task": 2}
 	for _, c := range []struct {
 		bucket bucket
 		want   strength
 	}{
-		{b(3, whole), strength{measured: 2, signal: 0.5, low: 0.25, high: 2, hasSignal: true, hasIntervals: true}},
-		{b(2, estimate), strength{measured: 3, signal: 0.5, hasSignal: true, why: "2 groups: no interval"}},
-		{b(1, nil), strength{measured: 6, why: "1 group: no estimate"}},
-		{b(4, nil), strength{measured: 1.5, why: "statistics off"}},
+		{b(3, whole), strength{measured: 2, signal: 0.5, low: 0.25, high: 2}},
+		{b(2, estimate), strength{measured: 3, signal: 0.5, low: nan, high: nan, why: "2 groups: no interval"}},
+		{b(1, nil), strength{measured: 6, signal: nan, low: nan, high: nan, why: "1 group: no estimate"}},
+		{b(4, nil), strength{measured: 1.5, signal: nan, low: nan, high: nan, why: "statistics off"}},
 		{bucket{values: map[string]float64{"group_rv_count": 4, "task": 6}},
-			strength{measured: 6, why: "no estimate in this profile"}},
+			strength{measured: 6, signal: nan, low: nan, high: nan, why: "no estimate in this profile"}},
 	} {
-		if got, ok := c.bucket.strength("task"); !ok || got != c.want {
+		if got := c.bucket.strength("task"); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("strength %+v, want %+v", got, c.want)
 		}
 	}
-	if _, ok := b(3, whole).strength("kl"); ok {
+	if s := b(3, whole).strength("kl"); !math.IsNaN(s.measured) || s.why != "" {
 		t.Error("KL was not computed")
 	}
 }
@@ -44,19 +45,19 @@ func TestStrengthIsPerGroup(t *testing.T) {
 // The sum of two components is a gradient of its own: its norm depends on the angle between them.
 func TestSumIsTheNormOfTheSum(t *testing.T) {
 	b := bucket{exact: true, values: map[string]float64{"kl": 3, "entropy": 4, "cosine/entropy_kl": 0}}
-	if norm, exact, ok := b.together("kl", "entropy"); !ok || !exact || norm != 5 {
+	if norm, exact := b.together("kl", "entropy"); !exact || norm != 5 {
 		t.Errorf("orthogonal: %v, exact %v", norm, exact)
 	}
 	b.values["cosine/entropy_kl"] = -1
-	if norm, exact, _ := b.together("kl", "entropy"); norm != 1 || !exact {
+	if norm, exact := b.together("kl", "entropy"); norm != 1 || !exact {
 		t.Errorf("opposed: %v, exact %v", norm, exact)
 	}
 	delete(b.values, "cosine/entropy_kl")
-	if norm, exact, _ := b.together("kl", "entropy"); norm != 7 || exact {
+	if norm, exact := b.together("kl", "entropy"); norm != 7 || exact {
 		t.Errorf("of unknown angle: %v, exact %v; want the sum of the norms, named so", norm, exact)
 	}
 	b.values["kl"] = 0
-	if norm, exact, _ := b.together("kl", "entropy"); norm != 4 || !exact {
+	if norm, exact := b.together("kl", "entropy"); norm != 4 || !exact {
 		t.Errorf("with a zero: %v, exact %v", norm, exact)
 	}
 }
@@ -71,7 +72,7 @@ func TestFiguresShowIntervals(t *testing.T) {
 	f := newStep("run", metrics.Record{Step: 1, Values: values}, postFilter).summary()
 	p := f.Panels[0]
 	estimate := p.Marks[1]
-	if estimate.Label != "without noise, 90% interval" || len(estimate.X) != 2 || estimate.Low[0] != 0.01 ||
+	if estimate.Label != "without noise, 90% interval" || !math.IsNaN(estimate.Y[2]) || estimate.Low[0] != 0.01 ||
 		estimate.High[1] != 4 {
 		t.Errorf("the estimates are %+v", estimate)
 	}
@@ -95,7 +96,7 @@ func TestCaptionsWarnOfNoise(t *testing.T) {
 		record := metrics.Record{Step: 1, Values: values}
 		s := newStep("run", record, postFilter)
 		norms, normalized := s.norms(), s.normalized()
-		steps, err := compare("steps", []comparedStep{newComparedStep(record, postFilter)})
+		steps, err := compareSteps("steps", []analysis{s.analysis})
 		if err != nil {
 			t.Fatal(err)
 		}

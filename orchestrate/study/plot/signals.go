@@ -1,16 +1,12 @@
 package plot
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 
-	"gyre/internal/atomicfile"
 	"gyre/internal/figure"
-	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -21,27 +17,17 @@ type Signal struct{ Column, Row, Path string }
 // signalTable has the analyses by column and row, both in the order of their first appearance.
 type signalTable struct {
 	columns, rows []string
-	cells         [][]signalCell // [column][row]
+	cells         [][]analysis // [column][row]
 }
 
-type signalCell struct {
-	record  metrics.Record
-	buckets []bucket // without "all"
-}
-
-func readSignals(list []Signal) (signalTable, error) {
-	var t signalTable
-	for _, s := range list {
-		if !slices.Contains(t.columns, s.Column) {
-			t.columns = append(t.columns, s.Column)
+func readSignals(list []Signal) (t signalTable, err error) {
+	place := func(names *[]string, name string) int {
+		if !slices.Contains(*names, name) {
+			*names = append(*names, name)
 		}
-		if !slices.Contains(t.rows, s.Row) {
-			t.rows = append(t.rows, s.Row)
-		}
+		return slices.Index(*names, name)
 	}
-	for range t.columns {
-		t.cells = append(t.cells, make([]signalCell, len(t.rows)))
-	}
+	found := map[[2]int]analysis{}
 	for _, s := range list {
 		run, err := rundir.Read(s.Path)
 		if err != nil {
@@ -52,109 +38,91 @@ func readSignals(list []Signal) (signalTable, error) {
 			return t, fmt.Errorf("%s: no step has a gradient analysis", s.Path)
 		}
 		record, _ := run.At(steps[len(steps)-1])
-		cell := &t.cells[slices.Index(t.columns, s.Column)][slices.Index(t.rows, s.Row)]
-		if cell.buckets != nil {
-			return t, fmt.Errorf("%s/%s is given twice: expected one analysis of each", s.Column, s.Row)
+		at, name := [2]int{place(&t.columns, s.Column), place(&t.rows, s.Row)}, s.Column+"/"+s.Row
+		if _, twice := found[at]; twice {
+			return t, fmt.Errorf("%s is given twice: expected one analysis of each", name)
 		}
-		*cell = signalCell{record, proper(buckets(record, postFilter))}
+		found[at] = newAnalysis(name, record, postFilter)
 	}
-	for x, column := range t.cells {
-		for y, cell := range column {
-			if cell.buckets == nil {
-				return t, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row", t.columns[x],
-					t.rows[y])
+	for x, column := range t.columns {
+		var cells []analysis
+		for y, row := range t.rows {
+			a, ok := found[[2]int{x, y}]
+			if !ok {
+				return t, fmt.Errorf("%s/%s is missing: expected an analysis of each column in each row", column, row)
 			}
-			if other := t.cells[0][0]; profileOf(cell.record) != profileOf(other.record) {
-				return t, fmt.Errorf("%s/%s has the %s, %s/%s the %s, and their norms mean different things",
-					t.columns[x], t.rows[y],
-					describeProfile(profileOf(cell.record)), t.columns[0], t.rows[0],
-					describeProfile(profileOf(other.record)))
-			}
+			cells = append(cells, a)
 		}
+		t.cells = append(t.cells, cells)
 	}
-	return t, nil
+	return t, comparable(slices.Concat(t.cells...))
 }
 
-// DrawSignals writes a table of analyses as a PNG, the task gradient of each per bucket, and returns a sentence per
-// column that says what the intervals allow to say.
-func DrawSignals(ctx context.Context, title string, list []Signal, out string, dpi int) ([]string, error) {
+// Signals draws a table of analyses, the task gradient of each per bucket, and says in a sentence per column what the
+// intervals allow to say.
+func Signals(title string, list []Signal) (f figure.Figure, sentences []string, err error) {
 	t, err := readSignals(list)
 	if err != nil {
-		return nil, err
+		return f, nil, err
 	}
-	f := t.figure(title)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err := atomicfile.Write(out, func(w io.Writer) error { return f.PNG(w, dpi) }); err != nil {
-		return nil, err
-	}
-	sentences := make([]string, len(t.columns))
-	for x, column := range t.columns {
-		sentences[x] = t.read(column, t.cells[x])
-	}
-	return sentences, nil
-}
-
-func (t signalTable) figure(title string) figure.Figure {
-	profile := profileOf(t.cells[0][0].record)
-	f := figure.Figure{Title: title, Width: 3.7, Height: 2, Caption: describeProfile(profile) +
+	first := t.cells[0][0]
+	f = figure.Figure{Title: title, Width: 3.7, Height: 2, Caption: first.describe() +
 		"; buckets by reward variance, Q1 = lowest"}
-	f.Note(caveat(profile))
+	f.Note(first.caveat())
 	columns := make([][]figure.Panel, len(t.columns)) // each form of the gradient has a range of its own
 	for x, column := range t.columns {
-		for y, row := range t.rows {
-			cell := t.cells[x][y]
-			columns[x] = append(columns[x], strengthPanel(cell.buckets, column+", "+row, task,
-				intervalText(cell.record.Float("grad_analysis/confidence"))))
+		for y, a := range t.cells[x] {
+			columns[x] = append(columns[x], strengthPanel(a.buckets, column+", "+t.rows[y], task, a.intervals()))
 		}
+		sentences = append(sentences, t.read(column, t.cells[x]))
 	}
 	arrange(&f, columns)
-	return f
+	return f, sentences, nil
 }
 
 // read says of a column what its intervals tell of the groups that differ most and of those that differ least, and from
 // which reward standard deviation on the gradient can be told from zero.
-func (t signalTable) read(column string, cells []signalCell) string {
+func (t signalTable) read(column string, cells []analysis) string {
 	largest := 0.0
 	for _, cell := range cells {
 		for _, b := range cell.buckets {
-			s, _ := b.strength("task")
-			largest = max(largest, s.signal)
+			if s := b.strength("task").signal; s > largest {
+				largest = s
+			}
 		}
 	}
-	factor, power := unit(largest)
-	most, told := t.end(cells, factor, func(list []bucket) bucket { return list[len(list)-1] })
-	least, toldLeast := t.end(cells, factor, func(list []bucket) bucket { return list[0] })
+	factor, power := figure.Unit(largest)
+	most, seen := t.end(cells, factor, func(list []bucket) bucket { return list[len(list)-1] })
+	least, seenLeast := t.end(cells, factor, func(list []bucket) bucket { return list[0] })
 	var from []string
 	for y, cell := range cells {
 		if text, ok := threshold(cell.buckets); ok {
-			from, told = append(from, text+" "+t.rows[y]), true
+			from = append(from, text+" "+t.rows[y])
 		}
 	}
-	if !told && !toldLeast {
-		return fmt.Sprintf("With %s nothing can be told apart here: groups that differ most %s, groups that differ "+
-			"least %s.", column, most, least)
+	ends := fmt.Sprintf("groups that differ most %s, groups that differ least %s", most, least)
+	switch {
+	case len(from) > 0:
+		return fmt.Sprintf("With %s, %s; a gradient is seen from %s; norms per group%s.", column, ends,
+			strings.Join(from, ", and from "), power)
+	case seen || seenLeast:
+		return fmt.Sprintf("With %s, %s; norms per group%s.", column, ends, power)
 	}
-	text := fmt.Sprintf("With %s, groups that differ most %s, groups that differ least %s", column, most, least)
-	if len(from) > 0 {
-		text += "; a gradient is seen from " + strings.Join(from, ", and from ")
-	}
-	return text + "; norms per group" + power + "."
+	return fmt.Sprintf("With %s nothing can be told apart here: %s.", column, ends)
 }
 
-// end says whether one end of the buckets has a gradient, row by row, with its estimates times factor; told, whether
+// end says whether one end of the buckets has a gradient, row by row, with its estimates times factor; seen, whether
 // any has.
-func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) bucket) (text string, told bool) {
+func (t signalTable) end(cells []analysis, factor float64, at func([]bucket) bucket) (text string, seen bool) {
 	var words, rows []string
 	for y, cell := range cells {
-		estimate := "no interval"
-		if s, ok := at(cell.buckets).strength("task"); ok && s.hasIntervals {
+		estimate, s := "no interval", at(cell.buckets).strength("task")
+		if !math.IsNaN(s.signal + s.low + s.high) {
 			estimate = fmt.Sprintf("%s [%s, %s]", figure.Short(factor*s.signal, 2), figure.Short(factor*s.low, 2),
 				figure.Short(factor*s.high, 2))
-			if s.low > 0 {
-				rows = append(rows, t.rows[y])
-			}
+		}
+		if s.low > 0 {
+			rows = append(rows, t.rows[y])
 		}
 		words = append(words, estimate+" "+t.rows[y])
 	}
@@ -172,23 +140,13 @@ func (t signalTable) end(cells []signalCell, factor float64, at func([]bucket) b
 // threshold names the first bucket whose gradient is not zero and how strong it is beside the last one's; false where
 // none has one or only the last.
 func threshold(list []bucket) (string, bool) {
-	last, _ := list[len(list)-1].strength("task")
+	last := list[len(list)-1]
 	for _, b := range list[:len(list)-1] {
-		s, ok := b.strength("task")
-		std, known := b.get("reward_std_mean")
-		if ok && known && s.hasIntervals && s.low > 0 && last.signal > 0 {
+		s, std, end := b.strength("task"), b.value("reward_std_mean"), last.strength("task").signal
+		if s.low > 0 && !math.IsNaN(std) && end > 0 {
 			return fmt.Sprintf("an in-group std of %s on (%s, %s times as strong as %s)", figure.Short(std, 2), b.label,
-				figure.Short(s.signal/last.signal, 2), list[len(list)-1].label), true
+				figure.Short(s.signal/end, 2), last.label), true
 		}
 	}
 	return "", false
-}
-
-// unit is a power of ten that makes values of a magnitude readable, and its name.
-func unit(largest float64) (factor float64, power string) {
-	if largest == 0 || largest >= 0.1 && largest < 1000 {
-		return 1, ""
-	}
-	exponent := int(math.Floor(math.Log10(largest)))
-	return math.Pow(10, float64(-exponent)), figure.Typographic(fmt.Sprintf(" (× 1e%d)", exponent))
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 
 	"gyre/internal/figure"
@@ -15,47 +13,74 @@ import (
 	"gyre/orchestrate/run/rundir"
 )
 
-// step is one analysed step.
-type step struct {
-	record         metrics.Record
-	profile        string
-	buckets        []bucket // with "all"
-	title, caption string
+// stepAnalysis is an analysed step with what its figures have in common.
+type stepAnalysis struct {
+	analysis
+	caption string
 }
 
-func newStep(run string, record metrics.Record, prefix string) step {
-	s := step{record: record, profile: profileOf(record), buckets: buckets(record, prefix)}
-	s.title = fmt.Sprintf("Gradient analysis, step %d", record.Step)
-	parts := []string{describeProfile(s.profile), run}
+func newStep(run string, record metrics.Record, prefix string) stepAnalysis {
+	s := stepAnalysis{analysis: newAnalysis(fmt.Sprintf("step %d", record.Step), record, prefix)}
+	parts := []string{s.describe(), run}
 	if prefix == preFilter {
 		parts = append(parts, "before the filter")
 	}
-	count := func(name string) (sum float64) {
-		for _, b := range proper(s.buckets) {
-			v, _ := b.get(name)
-			sum += v
-		}
-		return sum
+	episodes, groups := 0.0, 0.0
+	for _, b := range s.buckets {
+		episodes, groups = episodes+b.values["sample_count"], groups+b.values["group_rv_count"]
 	}
-	if n := count("sample_count"); n > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f episodes in %.0f groups", n, count("group_rv_count")))
+	if episodes > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f episodes in %.0f groups", episodes, groups))
 	}
 	s.caption = strings.Join(append(parts, "Q1 = lowest reward variance"), "; ")
 	return s
 }
 
-// Step is the summary of an analysed step, and its gradient norms.
-func Step(r *rundir.Run, step int) []figure.Figure {
+// Analysed is what a page shows of an analysed step.
+type Analysed struct {
+	Title   string
+	Open    bool // on the page
+	Figures []figure.Figure
+	Buckets *table.Table
+}
+
+// Step is an analysed step: its summary, its gradient norms, and a table of its buckets.
+func Step(r *rundir.Run, step int) Analysed {
 	record, _ := r.At(step)
 	s := newStep(r.Name, record, postFilter)
-	return []figure.Figure{s.summary(), s.norms()}
+	return Analysed{Title: fmt.Sprintf("Step %d (%s)", step, s.describe()),
+		Figures: []figure.Figure{s.summary(), s.norms()}, Buckets: s.bucketTable()}
+}
+
+// bucketTable has a row per bucket, for people.
+func (s stepAnalysis) bucketTable() *table.Table {
+	columns := []struct{ title, metric string }{{"groups", "group_rv_count"}, {"episodes", "sample_count"},
+		{"mean reward std", "reward_std_mean"}, {"‖task‖", "task"}, {"‖entropy‖", "entropy"}, {"‖KL‖", "kl"},
+		{"task signal per group", "signal_per_group/task"}, {"policy loss", "loss/policy"},
+		{"cosine with all", "cosine_all/task"}}
+	t := table.New("bucket")
+	for _, c := range columns {
+		t.Columns = append(t.Columns, table.Column{Name: c.title, Format: "%.3g"})
+	}
+	for _, b := range s.whole {
+		row := []any{b.name}
+		for _, c := range columns {
+			cell := table.Cell{Value: b.value(c.metric)}
+			if c.metric == "signal_per_group/task" {
+				cell.Low, cell.High = b.value("signal_per_group_low/task"), b.value("signal_per_group_high/task")
+			}
+			row = append(row, cell)
+		}
+		t.Add(row...)
+	}
+	return t
 }
 
 // figure makes one of the step's figures of those panels that have something to show.
-func (s step) figure(what string, columns int, width, height float64, panels ...figure.Panel) figure.Figure {
+func (s stepAnalysis) figure(what string, columns int, width, height float64, panels ...figure.Panel) figure.Figure {
 	// Many buckets need wide panels: about a third of an inch for a bar and its value.
-	f := figure.Figure{Name: s.file(what, "png"), Title: s.title, Caption: s.caption, Columns: columns, Height: height,
-		Width: math.Max(width, 0.6+0.36*float64(len(s.buckets)))}
+	f := figure.Figure{Name: s.file(what, "png"), Title: "Gradient analysis, " + s.name, Caption: s.caption,
+		Columns: columns, Height: height, Width: math.Max(width, 0.6+0.36*float64(len(s.whole)))}
 	for _, p := range panels {
 		if !p.Empty() {
 			f.Panels = append(f.Panels, p)
@@ -64,66 +89,60 @@ func (s step) figure(what string, columns int, width, height float64, panels ...
 	return f
 }
 
-func (s step) file(what, extension string) string {
+func (s stepAnalysis) file(what, extension string) string {
 	return fmt.Sprintf("gradient_analysis_%s_step_%d.%s", what, s.record.Step, extension)
 }
 
-// intervals names the estimates of the step's figures.
-func (s step) intervals() string { return intervalText(s.record.Float("grad_analysis/confidence")) }
-
 // summary has the task's gradient, the buckets' reward standard deviations, and the gradient norms of the regularisers.
-func (s step) summary() figure.Figure {
-	list := proper(s.buckets)
-	f := s.figure("summary", 3, 2.7, 2.2, strengthPanel(list, "Task gradient", task, s.intervals()), stdBoxes(list),
-		strengthPanel(list, regulariserTitle(list), regularisers, s.intervals()))
-	f.Note(notComputed(list))
-	f.Note(caveat(s.profile))
+func (s stepAnalysis) summary() figure.Figure {
+	f := s.figure("summary", 3, 2.7, 2.2, strengthPanel(s.buckets, "Task gradient", task, s.intervals()),
+		stdBoxes(s.buckets), strengthPanel(s.buckets, regulariserTitle(s.buckets), regularisers, s.intervals()))
+	f.Note(notComputed(s.buckets))
+	f.Note(s.caveat())
 	return f
 }
 
 // norms has the gradient norm of each term per bucket and, where the profile allows it, below them norms that can be
 // compared between buckets of different size.
-func (s step) norms() figure.Figure {
+func (s stepAnalysis) norms() figure.Figure {
 	var whole, perGroup []figure.Panel
-	what := " gradient"
-	if s.profile == "exact" {
-		what += ", whole bucket"
-	}
-	for _, t := range terms {
-		if !computed(s.buckets, t.name) {
-			continue
-		}
-		whole = append(whole, s.bars(t.title+what, t.name, "L2 norm", t))
-		if s.profile == "exact" {
-			perGroup = append(perGroup, strengthPanel(s.buckets, t.title+" gradient per group", []term{t},
+	for i, t := range terms {
+		switch {
+		case !computed(s.whole, t.name):
+		case s.profile == "exact":
+			whole = append(whole, bars(s.whole, t.title+" gradient, whole bucket", t.name, "L2 norm", t.color))
+			perGroup = append(perGroup, strengthPanel(s.whole, t.title+" gradient per group", terms[i:i+1],
 				s.intervals()))
+		default:
+			whole = append(whole, bars(s.whole, t.title+" gradient", t.name, "L2 norm", t.color))
 		}
 	}
 	f := s.figure("plots", max(len(whole), 2), 2.7, 2, append(whole, perGroup...)...)
 	if s.profile == "exact" {
 		f.Note("whole bucket: grows with its size")
 	}
-	f.Note(notComputed(s.buckets))
-	f.Note(caveat(s.profile))
+	f.Note(notComputed(s.whole))
+	f.Note(s.caveat())
 	return f
 }
 
 // losses has the loss terms per bucket.
-func (s step) losses() figure.Figure {
-	return s.figure("loss_plots", 2, 3.2, 1.9, s.bars("Policy loss", "loss/policy", "loss", terms[2]),
-		s.bars("Entropy term", "loss/entropy", "loss", terms[1]),
-		s.bars("KL term", "loss/kl", "loss", terms[0]),
-		s.bars("Total loss", "loss/total", "loss", term{color: figure.Purple}))
+func (s stepAnalysis) losses() figure.Figure {
+	return s.figure("loss_plots", 2, 3.2, 1.9, bars(s.whole, "Policy loss", "loss/policy", "loss", figure.Blue),
+		bars(s.whole, "Entropy term", "loss/entropy", "loss", figure.Orange),
+		bars(s.whole, "KL term", "loss/kl", "loss", figure.Green),
+		bars(s.whole, "Total loss", "loss/total", "loss", figure.Purple))
 }
 
 // normalized has, above each other, the norms divided by the bucket's episodes and by its sampled tokens: the two
 // differ by orders of magnitude and cannot share an axis.
-func (s step) normalized() figure.Figure {
+func (s stepAnalysis) normalized() figure.Figure {
 	var episodes, tokens []figure.Panel
 	for _, t := range terms {
-		if computed(s.buckets, t.name) {
-			episodes = append(episodes, s.bars(t.title+" per episode", "per_sample/"+t.name, "norm / episode", t))
-			tokens = append(tokens, s.bars(t.title+" per token", "per_token/"+t.name, "norm / token", t))
+		if computed(s.whole, t.name) {
+			episodes = append(episodes, bars(s.whole, t.title+" per episode", "per_sample/"+t.name, "norm / episode",
+				t.color))
+			tokens = append(tokens, bars(s.whole, t.title+" per token", "per_token/"+t.name, "norm / token", t.color))
 		}
 	}
 	f := s.figure("normed_grads", max(len(episodes), 2), 2.7, 1.9, append(episodes, tokens...)...)
@@ -133,94 +152,34 @@ func (s step) normalized() figure.Figure {
 }
 
 // std has the mean reward standard deviation of each bucket's groups, with the smallest and the largest as bars.
-func (s step) std() figure.Figure {
-	f := s.figure("reward_std", 1, 4, 2.6, s.bars("Reward std", "reward_std_mean", stdLabel,
-		term{color: figure.Vermilion}))
+func (s stepAnalysis) std() figure.Figure {
+	f := s.figure("reward_std", 1, 4, 2.6, bars(s.whole, "Reward std", "reward_std_mean", stdLabel, figure.Vermilion))
 	f.Note("error bars: smallest and largest group")
 	return f
 }
 
-// bars is a panel of one metric per bucket, with values written above bars and their error bars, and "all" in grey. A
-// bucket without the metric has no bar.
-func (s step) bars(title, name, unit string, t term) figure.Panel {
-	p := figure.Panel{Title: title, X: axis(s.buckets), Y: figure.Axis{Label: unit}}
-	if !computed(s.buckets, name) {
-		return p
-	}
-	largest := 0.0
-	for _, b := range s.buckets {
-		if v, ok := b.get(name); ok {
-			largest = math.Max(largest, math.Abs(v))
-		}
-	}
-	own, all := figure.Mark{Kind: figure.Bars, Color: t.color, Text: []string{}},
-		figure.Mark{Kind: figure.Bars, Color: figure.Grey, Text: []string{}}
-	for i, b := range s.buckets {
-		m := &own
-		if b.name == "all" {
-			m = &all
-		}
-		v, ok := b.get(name)
-		text := "n/a"
-		if !ok {
-			v = math.NaN()
-		} else {
-			text = decimal(v, largest)
-		}
-		low, high := math.NaN(), math.NaN()
-		if _, l, h, ok := interval(b); ok && name == "reward_std_mean" {
-			low, high = l, h
-		}
-		m.AddInterval(float64(i), v, low, high)
-		m.Text = append(m.Text, text)
-	}
-	p.Add(own, all)
-	return p
-}
-
-// decimal writes v with as many decimals as give the largest value of its panel three digits.
-func decimal(v, largest float64) string {
-	decimals := 2
-	if largest > 0 {
-		exponent := int(math.Floor(math.Log10(largest) + 1e-9))
-		if decimals = max(0, 2-exponent); exponent < -2 || exponent > 4 { // in the axis's unit
-			v, decimals = v*math.Pow(10, float64(-exponent)), 2
-		}
-	}
-	return figure.Typographic(strconv.FormatFloat(v, 'f', decimals, 64))
-}
-
-// draw writes the step's files.
-func (s step) draw(out *output) error {
+// files are the step's figures and tables; note says which of them is missing.
+func (s stepAnalysis) files() (files []File, note string) {
 	figures := []figure.Figure{s.summary(), s.norms(), s.losses()}
-	if s.hasStd() {
+	deviates := false
+	for _, b := range s.whole {
+		deviates = deviates || b.values["reward_std_mean"] != 0
+	}
+	if deviates {
 		figures = append(figures, s.std())
 	} else {
-		out.options.Note(fmt.Sprintf("step %d: no %s: every bucket's reward std is zero or was not logged",
-			s.record.Step, s.file("reward_std", "png")))
+		note = fmt.Sprintf("%s: no %s: every bucket's reward std is zero or was not logged", s.name,
+			s.file("reward_std", "png"))
 	}
 	for _, f := range append(figures, s.normalized()) {
-		if err := out.figure(f); err != nil {
-			return err
-		}
+		files = append(files, File{Name: f.Name, Figure: f})
 	}
-	if err := out.file(s.file("metrics", "json"), s.writeJSON); err != nil {
-		return err
-	}
-	return out.file(s.file("bucket_rv_table", "csv"), s.stdTable().WriteCSV)
-}
-
-func (s step) hasStd() bool {
-	for _, b := range s.buckets {
-		if v, ok := b.get("reward_std_mean"); ok && v != 0 {
-			return true
-		}
-	}
-	return false
+	return append(files, File{Name: s.file("metrics", "json"), Write: s.writeJSON},
+		File{Name: s.file("bucket_rv_table", "csv"), Write: s.groupTable().WriteCSV}), note
 }
 
 // writeJSON writes everything that the step logged, tables included.
-func (s step) writeJSON(w io.Writer) error {
+func (s stepAnalysis) writeJSON(w io.Writer) error {
 	line, err := metrics.Encode(s.record.Step, s.record.Values)
 	if err != nil {
 		return err
@@ -235,24 +194,17 @@ func (s step) writeJSON(w io.Writer) error {
 	return encoder.Encode(object)
 }
 
-// stdTable lists the groups of the buckets with their reward standard deviations. Buckets whose groups were not logged
-// have none.
-func (s step) stdTable() *table.Table {
+// groupTable lists the groups of the buckets with their reward standard deviations. Buckets whose groups were not
+// logged have none.
+func (s stepAnalysis) groupTable() *table.Table {
 	t := table.New("bucket", "group_id", "reward_std", "profile")
-	for _, b := range proper(s.buckets) {
-		if b.stds == nil {
+	for _, b := range s.buckets {
+		if b.stds() == nil {
 			continue
 		}
-		for _, row := range b.table.Rows {
-			cells := make([]any, 0, 4)
-			for _, name := range []string{"bucket", "group_id", "reward_std"} {
-				if i := slices.Index(b.table.Columns, name); i >= 0 && i < len(row) {
-					cells = append(cells, row[i])
-				} else {
-					cells = append(cells, nil)
-				}
-			}
-			t.Add(append(cells, s.profile)...)
+		for _, row := range b.groups.Rows {
+			t.Add(cell(b.groups, row, "bucket"), cell(b.groups, row, "group_id"), cell(b.groups, row, "reward_std"),
+				s.profile)
 		}
 	}
 	return t

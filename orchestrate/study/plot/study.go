@@ -36,36 +36,33 @@ type StudyRun struct {
 
 // Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where
 // two axes make up the conditions, a map of success over them.
-func Study(name string, list []StudyCondition) []figure.Figure {
+func Study(name string, list []StudyCondition) (out []figure.Figure) {
 	list, names := brief(list)
 	var conditions []Condition
 	drawn := best(list, figure.Colors)
 	for _, c := range drawn {
-		var runs []*rundir.Run
+		condition := Condition{Label: c.Label}
 		for _, r := range c.Runs {
 			if r.Run != nil {
-				runs = append(runs, r.Run)
+				condition.Runs = append(condition.Runs, r.Run)
 			}
 		}
-		if len(runs) > 0 {
-			conditions = append(conditions, Condition{c.Label, runs})
+		if len(condition.Runs) > 0 {
+			conditions = append(conditions, condition)
 		}
 	}
-	var out []figure.Figure
 	if curves := Conditions(name, conditions); len(curves.Panels) > 0 {
 		curves.Name = "learning_curves.png"
-		curves.Note(names)
 		if len(drawn) < len(list) {
 			curves.Note(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
 		}
 		out = append(out, curves)
 	}
-	if len(list) == 0 {
-		return out
+	if len(list) > 0 {
+		out = append(out, finalSuccess(name, list), timeline(name, list))
 	}
-	for _, f := range []figure.Figure{finalSuccess(name, list), timeline(name, list)} {
-		f.Note(names)
-		out = append(out, f)
+	for i := range out {
+		out[i].Note(names)
 	}
 	stages := map[int][]StudyCondition{}
 	for _, c := range list {
@@ -90,105 +87,88 @@ const longestLabel = 40
 // brief labels conditions: a value on a single axis with the axis's name; values on several axes alone where whole
 // labels are too long, and what they are of is for the caption.
 func brief(list []StudyCondition) (out []StudyCondition, names string) {
-	if !slices.ContainsFunc(list, func(c StudyCondition) bool { return len(c.Coordinates) > 1 }) {
-		out = slices.Clone(list)
-		for i, c := range out {
-			if len(c.Coordinates) == 1 {
-				out[i].Label = c.Coordinates[0]
-			}
-		}
-		return out, ""
-	}
-	long := false
+	axes, long := 0, false
 	for _, c := range list {
-		long = long || len(c.Label) > longestLabel
-		if len(c.Coordinates) != len(list[0].Coordinates) || len(c.Coordinates) < 2 {
-			return list, ""
-		}
-	}
-	if !long {
-		return list, ""
+		axes, long = max(axes, len(c.Coordinates)), long || len(c.Label) > longestLabel
 	}
 	out = slices.Clone(list)
 	for i, c := range out {
-		var axes, values []string
+		var keys, values []string
 		for _, at := range c.Coordinates {
-			axis, value, _ := strings.Cut(at, "=")
-			axes, values = append(axes, axis), append(values, value)
+			key, value, _ := strings.Cut(at, "=")
+			keys, values = append(keys, key), append(values, value)
 		}
-		out[i].Label, names = strings.Join(values, " · "), strings.Join(axes, " · ")
+		switch {
+		case len(c.Coordinates) < axes && axes > 1:
+			return list, ""
+		case axes == 1 && len(c.Coordinates) == 1:
+			out[i].Label = c.Coordinates[0]
+		case axes > 1 && long:
+			out[i].Label, names = strings.Join(values, " · "), strings.Join(keys, " · ")
+		}
 	}
 	return out, names
 }
 
 // best keeps the n conditions of the highest mean, in the order that they have.
 func best(list []StudyCondition, n int) []StudyCondition {
-	if len(list) <= n {
-		return list
-	}
-	means := make([]float64, len(list))
-	for i, c := range list {
-		if means[i] = c.Mean; math.IsNaN(c.Mean) {
-			means[i] = math.Inf(-1)
+	ranked := slices.SortedStableFunc(slices.Values(list), func(a, b StudyCondition) int {
+		return -cmp.Compare(a.Mean, b.Mean) // NaN is below all others
+	})
+	ranked = ranked[:min(n, len(ranked))]
+	return slices.DeleteFunc(slices.Clone(list), func(c StudyCondition) bool {
+		return !slices.ContainsFunc(ranked, func(o StudyCondition) bool { return o.Label == c.Label })
+	})
+}
+
+// ends are how a run can end, in the order of legends.
+var ends = []struct {
+	status, label string
+	color         color.NRGBA
+	whole         bool // it came as far as it was to come
+}{
+	{"finished", "finished", figure.Green, true},
+	{"paused", "not promoted further", figure.Sky, true},
+	{"stopped_early", "stopped early by a collapse rule", figure.Vermilion, false},
+	{"failed", "failed", figure.Ink, false},
+	{"running", "not finished", figure.Grey, false},
+	{"pending", "not finished", figure.Grey, false},
+}
+
+// end is the place of a run's end among them.
+func (r StudyRun) end() int {
+	for i, e := range ends {
+		if e.status == r.Status {
+			return i
 		}
 	}
-	ranked := slices.Clone(means)
-	slices.SortFunc(ranked, func(a, b float64) int { return cmp.Compare(b, a) })
-	var out []StudyCondition
-	for i, c := range list {
-		if means[i] >= ranked[n-1] && len(out) < n {
-			out = append(out, c)
+	return len(ends) - 1
+}
+
+// endMarks are empty marks for the ends: dots for runs that came as far as they were to come, crosses for others.
+func endMarks() (out []figure.Mark) {
+	for _, e := range ends {
+		m := figure.Mark{Kind: figure.Crosses, Color: e.color, Label: e.label, Width: 2.6}
+		if e.whole {
+			m.Kind, m.Width = figure.Dots, 2.2
 		}
+		out = append(out, m)
 	}
 	return out
 }
 
-// How a run's end is drawn.
-var ends = map[string]struct {
-	label string
-	color color.NRGBA
-}{
-	"finished": {"finished", figure.Green}, "stopped_early": {"stopped early by a collapse rule", figure.Vermilion},
-	"failed": {"failed", figure.Ink},
-	"paused": {"not promoted further", figure.Sky}, "running": {"not finished", figure.Grey},
-	"pending": {"not finished", figure.Grey},
-}
-
-// whole tells whether a run came as far as it was to come.
-func (r StudyRun) whole() bool { return r.Status == "finished" || r.Status == "paused" }
-
-// endMarks are empty marks for the ends that occur, in the order of the legend; a run that came as far as it was to
-// come has a mark of that kind.
-func endMarks(list []StudyCondition, kind figure.Kind) (out []figure.Mark, of map[string]int) {
-	of = map[string]int{}
-	for _, status := range []string{"finished", "paused", "stopped_early", "failed", "running", "pending"} {
-		occurs := slices.ContainsFunc(list, func(c StudyCondition) bool {
-			return slices.ContainsFunc(c.Runs, func(r StudyRun) bool { return r.Status == status })
-		})
-		if !occurs {
-			continue
-		}
-		m := figure.Mark{Kind: kind, Color: ends[status].color, Label: ends[status].label, Width: 2.2}
-		if !(StudyRun{Status: status}).whole() {
-			m.Kind, m.Width = figure.Crosses, 2.6
-		}
-		of[status] = len(out)
-		out = append(out, m)
-	}
-	return out, of
-}
-
-// rowAxis has labels from the top down.
-func rowAxis(labels []string) figure.Axis {
-	out := slices.Clone(labels)
-	slices.Reverse(out)
-	return figure.Axis{Names: out}
+// rows is a panel with a row for each label, from the top down, and the height of its figure in inches for rows of so
+// many points.
+func rows(labels []string, x figure.Axis, each float64, marks ...figure.Mark) ([]figure.Panel, float64) {
+	slices.Reverse(labels)
+	return []figure.Panel{{X: x, Y: figure.Axis{Names: labels}, Marks: marks}},
+		(math.Max(float64(len(labels))*each, 50) + 34) / 72
 }
 
 // finalSuccess has a bar per condition: the mean of the last validations with its interval, and a mark per run.
 func finalSuccess(name string, list []StudyCondition) figure.Figure {
 	var labels []string
-	runs, of := endMarks(list, figure.Dots)
+	runs := endMarks()
 	means := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Blue), Horizontal: true}
 	stopped := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Vermilion), Horizontal: true}
 	for i, c := range list {
@@ -204,66 +184,57 @@ func finalSuccess(name string, list []StudyCondition) figure.Figure {
 			if math.IsNaN(x) {
 				x = 0
 			}
-			runs[of[r.Status]].Add(x, y+0.16*(float64(len(c.Runs)-1)/2-float64(k)))
+			runs[r.end()].Add(x, y+0.16*(float64(len(c.Runs)-1)/2-float64(k)))
 		}
 	}
-	p := figure.Panel{X: figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, Y: rowAxis(labels),
-		Marks: append([]figure.Mark{means, stopped}, runs...)}
-	return figure.Figure{Name: "final_success.png", Title: name + ": final success",
+	f := figure.Figure{Name: "final_success.png", Title: name + ": final success", Columns: 1, Width: 5.4,
 		Caption: "bars: mean over runs with its 95 % interval (red: all of them stopped early); marks: the runs; a " +
-			"run without a validation stands at 0",
-		Columns: 1, Width: 5.4, Height: rowsHeight(len(list), 20), Panels: []figure.Panel{p}}
+			"run without a validation stands at 0"}
+	f.Panels, f.Height = rows(labels, figure.Axis{Label: "validation success at the end (%)", Low: 0, High: 1}, 20,
+		append([]figure.Mark{means, stopped}, runs...)...)
+	return f
 }
-
-// rowsHeight in inches of a panel of rows of so many points.
-func rowsHeight(rows int, each float64) float64 { return (math.Max(float64(rows)*each, 50) + 34) / 72 }
 
 // timeline has a row per run: how many steps it did, and how it ended.
 func timeline(name string, list []StudyCondition) figure.Figure {
 	var labels []string
-	var rows []StudyRun
+	var bars []figure.Mark
+	crosses, reasons := endMarks(), figure.Mark{Kind: figure.Words, Color: figure.Ink}
+	total, longest := 0, 1
+	for _, c := range list {
+		total += len(c.Runs)
+	}
 	for _, c := range list {
 		for _, r := range c.Runs {
 			label := c.Label
 			if len(c.Runs) > 1 {
 				label += ", seed " + strconv.Itoa(r.Seed)
 			}
-			labels, rows = append(labels, label), append(rows, r)
+			y, steps, end := float64(total-1-len(labels)), float64(r.Steps), ends[r.end()]
+			labels, longest = append(labels, label), max(longest, r.Steps)
+			bar := figure.Mark{X: []float64{0, steps}, Y: []float64{y, y}, Color: end.color, Width: 4}
+			if end.whole {
+				bar.Label = end.label
+			} else {
+				crosses[r.end()].Add(steps, y)
+				reasons.Add(steps, y)
+				reasons.Text = append(reasons.Text, fmt.Sprintf("step %d: %s", r.Steps,
+					cmp.Or(ruleTexts[r.Rule], r.Rule, end.label)))
+			}
+			bars = append(bars, bar)
 		}
 	}
-	marks, of := endMarks(list, figure.Line)
-	reasons := figure.Mark{Kind: figure.Words, Color: figure.Ink}
-	longest := 1
-	p := figure.Panel{Y: rowAxis(labels)}
-	for i, r := range rows {
-		y, steps := float64(len(rows)-1-i), float64(r.Steps)
-		longest = max(longest, r.Steps)
-		p.Add(figure.Mark{X: []float64{0, steps}, Y: []float64{y, y}, Color: ends[r.Status].color, Width: 4})
-		if r.whole() {
-			continue
-		}
-		marks[of[r.Status]].Add(steps, y)
-		reasons.Add(steps, y)
-		reasons.Text = append(reasons.Text, fmt.Sprintf("step %d: %s", r.Steps, ruleText(r)))
-	}
-	p.X = figure.Axis{Label: "training steps done", Integer: true, Low: 0, High: float64(longest)}
-	p.Add(append(marks, reasons)...)
-	return figure.Figure{Name: "collapse_timeline.png", Title: name + ": how far each run got", Columns: 1, Width: 5.4,
-		Height: rowsHeight(len(rows), 13), Panels: []figure.Panel{p}}
+	f := figure.Figure{Name: "collapse_timeline.png", Title: name + ": how far each run got", Columns: 1, Width: 5.4}
+	f.Panels, f.Height = rows(labels, figure.Axis{Label: "training steps done", Integer: true, Low: 0,
+		High: float64(longest)}, 13, slices.Concat(bars, crosses, []figure.Mark{reasons})...)
+	return f
 }
 
-func ruleText(r StudyRun) string {
-	switch {
-	case r.Rule == "reward_variance_collapse":
-		return "reward variance collapsed"
-	case r.Rule == "low_validation_success":
-		return "low validation success"
-	case r.Rule == "empty_filtered_steps":
-		return "the filter kept nothing"
-	case r.Rule != "":
-		return r.Rule
-	}
-	return ends[r.Status].label
+// ruleTexts say why a rule stopped a run.
+var ruleTexts = map[string]string{
+	"reward_variance_collapse": "reward variance collapsed",
+	"low_validation_success":   "low validation success",
+	"empty_filtered_steps":     "the filter kept nothing",
 }
 
 // collapsed counts the runs that a collapse rule stopped.

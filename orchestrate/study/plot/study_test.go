@@ -73,7 +73,7 @@ func TestStudyFigures(t *testing.T) {
 		t.Errorf("the timeline has the legend %v and rows %v, want two ends and twelve runs", labelled(p), p.Y.Names)
 	}
 	for _, p := range names["learning_curves.png"].Panels {
-		for _, label := range labelled(p) {
+		for label := range labelled(p) {
 			if !strings.HasSuffix(label, " (1 of 2 stopped early)") {
 				t.Errorf("%s: the legend says %q, want how many runs a rule ended", p.Title, label)
 			}
@@ -93,8 +93,8 @@ func TestStudyFigures(t *testing.T) {
 // The mean goes as far as all runs do: beyond that it would be of those that survived.
 func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 	percent := conditionPanel{factor: 1, least: math.Inf(-1), most: 10}
-	m := across([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}},
-		{{Step: 0, Value: 3}, {Step: 1, Value: 2}}}, percent)
+	m := percent.mean([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}},
+		{{Step: 0, Value: 3}, {Step: 1, Value: 2}}})
 	if len(m.Y) != 2 || m.Y[0] != 2 || m.Y[1] != 2 {
 		t.Errorf("mean %v", m.Y)
 	}
@@ -105,10 +105,12 @@ func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
 	}
 }
 
-func labelled(p figure.Panel) (labels []string) {
+// labelled are the labels of a panel's marks that have values.
+func labelled(p figure.Panel) map[string]bool {
+	labels := map[string]bool{}
 	for _, m := range p.Marks {
-		if m.Label != "" {
-			labels = append(labels, m.Label)
+		if m.Label != "" && len(m.X) > 0 {
+			labels[m.Label] = true
 		}
 	}
 	return labels
@@ -128,9 +130,11 @@ func TestLegendsNameWhatVaries(t *testing.T) {
 func TestRulesInWords(t *testing.T) {
 	for rule, want := range map[string]string{
 		"reward_variance_collapse": "reward variance collapsed", "low_validation_success": "low validation success",
-		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule",
+		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule", "": "stopped early by a collapse rule",
 	} {
-		if got := ruleText(StudyRun{Rule: rule, Status: "stopped_early"}); got != want {
+		f := timeline("", []StudyCondition{{Runs: []StudyRun{{Rule: rule, Status: "stopped_early", Steps: 3}}}})
+		marks := f.Panels[0].Marks
+		if got := marks[len(marks)-1].Text[0]; got != "step 3: "+want {
 			t.Errorf("%s: %q, want %q", rule, got, want)
 		}
 	}

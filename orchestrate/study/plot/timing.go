@@ -1,40 +1,79 @@
 package plot
 
 import (
+	"cmp"
 	"image/color"
 	"math"
 	"slices"
-	"strings"
 
 	"gyre/internal/figure"
+	"gyre/internal/table"
 	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
 
-// Phase is a part of a run's time. Phases do not overlap.
-type Phase struct {
-	Label string
+// phase is a part of a run's time. Phases do not overlap.
+type phase struct {
+	label string
 	color color.NRGBA
-	keys  []string
+	keys  []string // of metrics, after timing_s/
 }
 
-// Seconds of a phase among those of all metrics of time, named as after timing_s/.
-func (p Phase) Seconds(all map[string]float64) (sum float64) {
+// phases are what a run's time is divided into; the rest is other work.
+var phases = []phase{
+	{"rollout", figure.Blue, []string{"gen", "env_wait"}},
+	{"log-probs", figure.Sky, []string{"old_log_prob", "ref"}},
+	{"advantages", figure.Purple, []string{"values", "adv"}},
+	{"critic", figure.Green, []string{"update_critic"}},
+	{"analysis", figure.Yellow, []string{"gradient_analysis"}},
+	{"actor", figure.Vermilion, []string{"update_actor"}},
+	{"validation", figure.Orange, []string{"testing"}},
+}
+
+// seconds that a phase took of all that was measured.
+func (p phase) seconds(all map[string]float64) (sum float64) {
 	for _, key := range p.keys {
-		sum += all[strings.TrimPrefix(key, "timing_s/")]
+		sum += math.Max(all[key], 0)
 	}
 	return sum
 }
 
-// Phases are what a run's time is divided into; the rest is other work.
-var Phases = []Phase{
-	{"rollout", figure.Blue, []string{"timing_s/gen", "timing_s/env_wait"}},
-	{"log-probs", figure.Sky, []string{"timing_s/old_log_prob", "timing_s/ref"}},
-	{"advantages", figure.Purple, []string{"timing_s/values", "timing_s/adv"}},
-	{"critic", figure.Green, []string{"timing_s/update_critic"}},
-	{"analysis", figure.Yellow, []string{"timing_s/gradient_analysis"}},
-	{"actor", figure.Vermilion, []string{"timing_s/update_actor"}},
-	{"validation", figure.Orange, []string{"timing_s/testing"}},
+// Times divides a run's time into phases that do not overlap: their shares add up to the whole. What took less than a
+// hundredth is in other.
+func Times(o rundir.Outcome) *table.Table {
+	t := &table.Table{Columns: []table.Column{{Name: "phase"}, {Name: "seconds", Format: "%.1f"}, {Name: "share"}}}
+	rest := o.Total
+	longest := slices.SortedStableFunc(slices.Values(phases),
+		func(a, b phase) int { return cmp.Compare(b.seconds(o.Phases), a.seconds(o.Phases)) })
+	for _, p := range longest {
+		if s := p.seconds(o.Phases); o.Total > 0 && s > 0.01*o.Total {
+			t.Add(p.label, s, table.Percent(s/o.Total))
+			rest -= s
+		}
+	}
+	if len(t.Rows) > 0 {
+		rest = max(rest, 0)
+		t.Add("other", rest, table.Percent(rest/o.Total))
+		t.Add("all", o.Total, table.Percent(1))
+	}
+	return t
+}
+
+// split returns the phases of a step and its whole time, of which validation comes after what timing_s/step covers.
+func split(record metrics.Record) (parts []float64, whole float64) {
+	all := map[string]float64{}
+	known := 0.0
+	for _, p := range phases {
+		for _, key := range p.keys {
+			if v, ok := rundir.Number(record, "timing_s/"+key); ok {
+				all[key] = v
+			}
+		}
+		parts = append(parts, p.seconds(all))
+		known += p.seconds(all)
+	}
+	step, _ := rundir.Number(record, "timing_s/step")
+	return parts, math.Max(step+all["testing"], known)
 }
 
 // bins is the number of columns that a long run's times are averaged into.
@@ -42,75 +81,49 @@ const bins = 80
 
 // timePanel stacks where the time of a step went. Phases below half a percent of the total count as other.
 func timePanel(r *rundir.Run, x figure.Axis) figure.Panel {
-	var rows []metrics.Record
-	for _, record := range r.Records {
-		if _, ok := rundir.Number(record, "timing_s/step"); ok {
-			rows = append(rows, record)
-		}
-	}
 	if len(r.Keys("timing_s/gen"))+len(r.Keys("timing_s/update_actor")) == 0 {
 		return curves{title: "Time", unit: "seconds", list: []curve{{key: "timing_s/step"}}}.panel(r, x)
 	}
+	var rows []metrics.Record
 	var total float64
-	sums := make([]float64, len(Phases))
-	for _, row := range rows {
-		parts, whole := split(row)
+	sums := make([]float64, len(phases))
+	for _, record := range r.Records {
+		if _, ok := rundir.Number(record, "timing_s/step"); !ok {
+			continue
+		}
+		rows = append(rows, record)
+		parts, whole := split(record)
 		total += whole
 		for i, v := range parts {
 			sums[i] += v
 		}
 	}
+	// Each layer is the outline of the stack up to it, the whole step last; the highest is drawn first.
 	var shown []int
-	layers := []figure.Mark{}
-	for i, p := range Phases {
+	var layers []figure.Mark
+	for i, p := range phases {
 		if sums[i] > 0.005*total {
 			shown = append(shown, i)
-			layers = append(layers, figure.Mark{Kind: figure.Area, Color: p.color, Label: p.Label})
+			layers = append(layers, figure.Mark{Kind: figure.Area, Color: p.color, Label: p.label})
 		}
 	}
-	// Each layer is the outline of the stack up to it; the highest is drawn first.
 	layers = append(layers, figure.Mark{Kind: figure.Area, Color: figure.Grey, Label: "other"})
 	for group := range slices.Chunk(rows, (len(rows)+bins-1)/bins) {
 		heights := make([]float64, len(layers))
 		for _, row := range group {
 			parts, whole := split(row)
+			stacked := 0.0
 			for j, i := range shown {
-				heights[j] += parts[i] / float64(len(group))
+				stacked += parts[i]
+				heights[j] += stacked / float64(len(group))
 			}
 			heights[len(shown)] += whole / float64(len(group))
 		}
-		stacked := 0.0
-		left, right := float64(group[0].Step)-0.5, float64(group[len(group)-1].Step)+0.5
 		for j, h := range heights {
-			if stacked += h; j == len(shown) {
-				stacked = h // the whole step
-			}
-			layers[j].Add(left, stacked)
-			layers[j].Add(right, stacked)
+			layers[j].Add(float64(group[0].Step)-0.5, h)
+			layers[j].Add(float64(group[len(group)-1].Step)+0.5, h)
 		}
 	}
-	p := figure.Panel{Title: "Time per step", X: x, Y: figure.Axis{Label: "seconds per step"}}
-	for _, m := range slices.Backward(layers) {
-		p.Add(m)
-	}
-	return p
-}
-
-// split returns the Phases of a step and its whole time, of which validation comes after what timing_s/step covers.
-func split(row metrics.Record) (parts []float64, whole float64) {
-	parts = make([]float64, len(Phases))
-	known := 0.0
-	for i, p := range Phases {
-		for _, key := range p.keys {
-			if v, ok := rundir.Number(row, key); ok && v > 0 {
-				parts[i] += v
-				known += v
-			}
-		}
-	}
-	step, _ := rundir.Number(row, "timing_s/step")
-	if testing, ok := rundir.Number(row, "timing_s/testing"); ok {
-		step += testing
-	}
-	return parts, math.Max(step, known)
+	slices.Reverse(layers)
+	return figure.Panel{Title: "Time per step", X: x, Y: figure.Axis{Label: "seconds per step"}, Marks: layers}
 }

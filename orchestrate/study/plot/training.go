@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"io"
@@ -67,16 +68,19 @@ var trainingPanels = []curves{
 
 // Training is the figure of a run's training curves; it has no panels when nothing of them was logged.
 func Training(r *rundir.Run) figure.Figure {
-	xLabel, what := "training step", "every step"
+	first, last := float64(r.Records[0].Step), float64(r.Records[len(r.Records)-1].Step)
+	if first > 0 && first < last/10 {
+		first = 0
+	}
+	x, what := figure.Axis{Label: "training step", Integer: true, Low: first, High: last}, "every step"
 	if len(r.Keys("train/loss")) > 0 {
-		xLabel, what = "optimizer step", "every line of metrics"
+		x.Label, what = "optimizer step", "every line of metrics"
 	}
 	f := figure.Figure{Name: "training.png", Title: r.Name, Columns: 3, Height: 1.75}
 	if n := window(len(r.Records)); n > 1 {
 		f.Note(fmt.Sprintf("thin: %s; thick: moving average over about %d of them", what, n))
 	}
 	f.Note(validationIntervals(r))
-	x := stepAxis(r, xLabel)
 	lead := success.panel(r, x)
 	lead.Wide = true
 	panels := []figure.Panel{lead}
@@ -85,15 +89,6 @@ func Training(r *rundir.Run) figure.Figure {
 	}
 	f.Panels = slices.DeleteFunc(append(panels, timePanel(r, x)), figure.Panel.Empty)
 	return f
-}
-
-// stepAxis shows all logged steps in every panel.
-func stepAxis(r *rundir.Run, label string) figure.Axis {
-	first, last := float64(r.Records[0].Step), float64(r.Records[len(r.Records)-1].Step)
-	if first > 0 && first < last/10 {
-		first = 0
-	}
-	return figure.Axis{Label: label, Integer: true, Low: first, High: last}
 }
 
 // validationIntervals describes the error bars of validation results, if there are any.
@@ -127,45 +122,36 @@ type curves struct {
 	list        []curve
 }
 
-// panel draws what the run has of the curves.
+// panel draws what the run has of the curves: a colour for each, or for each tag where there are several.
 func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
-	factor := c.factor
-	if factor == 0 {
-		factor = 1
-	}
 	p := figure.Panel{Title: c.title, X: x, Y: figure.Axis{Label: c.unit, Low: c.low, High: c.high, Log: c.log}}
-	tags, episodes := c.tags(r), r.ValidationEpisodes()
+	tags, factor := c.tags(r), cmp.Or(c.factor, 1)
 	for i, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			if strings.Contains(key, "/non-zero/") {
-				continue
-			}
 			points, which := r.Series(key), tag(m.key, key)
 			if len(points) == 0 {
 				continue
 			}
 			paint, label := figure.Color(i), m.label
-			if len(tags) > 1 { // a colour for each tag, a mark for each kind
-				paint = figure.Color(slices.Index(tags, which))
-				if label = which; m.validation {
-					label = ""
-				}
-			} else if len(c.list) == 1 {
+			switch {
+			case len(tags) > 1 && m.validation:
+				paint, label = figure.Color(slices.Index(tags, which)), ""
+			case len(tags) > 1:
+				paint, label = figure.Color(slices.Index(tags, which)), which
+			case len(c.list) == 1:
 				label = ""
 			}
 			if !m.validation {
 				p.Add(smoothed(points, factor, paint, label)...)
 				continue
 			}
-			dots := figure.Mark{Kind: figure.Dots, Color: paint, Label: label}
-			path := figure.Mark{Kind: figure.Line, Color: figure.Light(paint), Width: 0.8}
-			for _, q := range points {
-				path.Add(float64(q.Step), factor*q.Value)
-				if n := episodes[which]; m.share && n > 0 {
+			path := line(points, factor)
+			path.Color, path.Width = figure.Light(paint), 0.8
+			dots := figure.Mark{Kind: figure.Dots, Color: paint, Label: label, X: path.X, Y: path.Y}
+			if n := r.ValidationEpisodes()[which]; m.share && n > 0 {
+				for _, q := range points {
 					low, high := statistics.Wilson(q.Value, n, 0.95)
-					dots.AddInterval(float64(q.Step), factor*q.Value, factor*low, factor*high)
-				} else {
-					dots.Add(float64(q.Step), factor*q.Value)
+					dots.Low, dots.High = append(dots.Low, factor*low), append(dots.High, factor*high)
 				}
 			}
 			p.Add(path, dots)
@@ -175,17 +161,16 @@ func (c curves) panel(r *rundir.Run, x figure.Axis) figure.Panel {
 }
 
 // tags are what the curves' patterns stand for in the run; none when they have no pattern.
-func (c curves) tags(r *rundir.Run) []string {
-	var out []string
+func (c curves) tags(r *rundir.Run) (tags []string) {
 	for _, m := range c.list {
 		for _, key := range r.Keys(m.key) {
-			if t := tag(m.key, key); t != "" && !strings.Contains(key, "/non-zero/") && !slices.Contains(out, t) {
-				out = append(out, t)
+			if t := tag(m.key, key); t != "" {
+				tags = append(tags, t)
 			}
 		}
 	}
-	slices.Sort(out)
-	return out
+	slices.Sort(tags)
+	return slices.Compact(tags)
 }
 
 // tag is what the * of a pattern stands for in a key.
@@ -197,20 +182,23 @@ func tag(pattern, key string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
 }
 
+// line goes through points.
+func line(points []rundir.Point, factor float64) (m figure.Mark) {
+	for _, q := range points {
+		m.Add(float64(q.Step), factor*q.Value)
+	}
+	return m
+}
+
 // smoothed is every value in a light colour and their moving average in the full one.
 func smoothed(points []rundir.Point, factor float64, c color.NRGBA, label string) []figure.Mark {
-	line := func(points []rundir.Point) (m figure.Mark) {
-		for _, q := range points {
-			m.Add(float64(q.Step), factor*q.Value)
-		}
-		return m
-	}
-	mean := line(movingAverage(points, window(len(points))))
+	n := window(len(points))
+	mean := line(movingAverage(points, n), factor)
 	mean.Color, mean.Label = c, label
-	if window(len(points)) == 1 {
+	if n == 1 {
 		return []figure.Mark{mean}
 	}
-	raw := line(points)
+	raw := line(points, factor)
 	raw.Color, raw.Width = figure.Light(c), 0.6
 	return []figure.Mark{raw, mean}
 }
@@ -241,21 +229,16 @@ func movingAverage(points []rundir.Point, n int) []rundir.Point {
 // Terminal writes a run's validation success over the steps as text: a curve per tag, and its first and last value with
 // their intervals.
 func Terminal(w io.Writer, r *rundir.Run) error {
-	validation := curves{unit: "success in %", factor: 100, low: 0, high: 100,
-		list: []curve{{key: "val-env/*/success"}}}
-	if len(validation.tags(r)) == 0 {
-		return fmt.Errorf("%s: nothing was validated: expected metrics named val-env/TAG/success", r.Name)
-	}
-	for _, t := range validation.tags(r) {
-		one := validation
-		one.list = []curve{{key: "val-env/" + t + "/success", validation: true}}
-		p := one.panel(r, figure.Axis{Label: "steps"})
-		p.Marks[1].Label = t + ": validation"
-		p.Marks = p.Marks[1:]
+	const pattern = "val-env/*/success"
+	for _, key := range r.Keys(pattern) {
+		points, n := r.Series(key), r.ValidationEpisodes()[tag(pattern, key)]
+		m := line(points, 100)
+		m.Label = tag(pattern, key) + ": validation"
+		p := figure.Panel{X: figure.Axis{Label: "steps"}, Y: figure.Axis{Label: "success in %", Low: 0, High: 100},
+			Marks: []figure.Mark{m}}
 		if err := p.Terminal(w, table.Width(w)); err != nil {
 			return err
 		}
-		points, n := r.Series("val-env/"+t+"/success"), r.ValidationEpisodes()[t]
 		for _, q := range slices.Compact([]rundir.Point{points[0], points[len(points)-1]}) {
 			text := fmt.Sprintf("  after step %-4d %s", q.Step, table.Share(q.Value, n).Text)
 			if n > 0 {
@@ -265,6 +248,9 @@ func Terminal(w io.Writer, r *rundir.Run) error {
 				return err
 			}
 		}
+	}
+	if len(r.Keys(pattern)) == 0 {
+		return fmt.Errorf("%s: nothing was validated: expected metrics named %s", r.Name, "val-env/TAG/success")
 	}
 	return nil
 }

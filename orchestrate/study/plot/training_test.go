@@ -108,3 +108,20 @@ func TestTerminalHasCurveEndsAndNothingElse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The shares of a run's time add up to the whole, whatever sums and parts of phases were logged beside them.
+func TestSharesOfTimeAddUp(t *testing.T) {
+	o := rundir.Outcome{Total: 100, Phases: map[string]float64{"gen": 40, "prefill": 10, "decode": 25, "env_wait": 5,
+		"update_actor": 30, "testing": 20, "step": 75, "train_total": 75,
+		"eval_total": 20, "total": 100, "filter": 0.5}}
+	sum, seen := 0.0, ""
+	for _, row := range Times(o).Rows {
+		seen += row[0].(string) + " "
+		if row[0] != "all" {
+			sum += row[1].(float64)
+		}
+	}
+	if math.Abs(sum-100) > 1e-9 || seen != "rollout actor validation other all " {
+		t.Errorf("%v s of 100 in %s", sum, seen)
+	}
+}

@@ -22,7 +22,7 @@ import (
 //go:embed page.html
 var pageSource string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageSource))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"panels": panels}).Parse(pageSource))
 
 // Write makes the page about runs.
 func Write(ctx context.Context, runs []*rundir.Run, path string) error {
@@ -36,9 +36,9 @@ func Write(ctx context.Context, runs []*rundir.Run, path string) error {
 // page is what the template shows.
 type page struct {
 	Title, Subtitle string
-	Outcomes        template.HTML
-	Comparison      []picture
-	Differences     template.HTML
+	Outcomes        *table.Table
+	Comparison      figure.Figure
+	Differences     *table.Table
 	Runs            []section
 }
 
@@ -46,76 +46,57 @@ type page struct {
 type section struct {
 	Anchor, Label, Status, Mood, Reason, About string
 	Warnings                                   []string
-	Training, Overview                         []picture
-	Validations, Time, Final                   template.HTML
-	Analyses                                   []analysed
+	Training, Overview                         figure.Figure
+	Validations, Time, Final                   *table.Table
+	Analyses                                   []plot.Analysed // of the run, and of analyses of its policies
 	Episodes                                   []sample
 	EpisodeNote                                string
-	Checkpoints                                []string
+	Checkpoints                                []rundir.Stored
 	Config                                     string
 }
 
-// analysed is one analysed step of the run, or of an analysis of its policy.
-type analysed struct {
-	Title    string
-	Open     bool
-	Pictures []picture
-	Buckets  template.HTML
-}
-
-// picture is a figure as panels, which the page arranges in its width.
-type picture struct {
-	Title, Caption string
-	Panels         []panel
-}
-
-// panel is one of them as a data URL.
+// panel is a picture as a data URL; the page arranges those of a figure in its width.
 type panel struct {
 	Data template.URL
 	Alt  string
 	Wide bool
 }
 
+// panels draws a figure's panels.
+func panels(f figure.Figure) (list []panel, err error) {
+	drawn, err := f.SVG()
+	for i, svg := range drawn {
+		// The picture was made here and is base64: nothing in the URL needs escaping.
+		data := template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(svg))
+		list = append(list, panel{data, f.Title + ": " + f.Panels[i].Title, f.Panels[i].Wide})
+	}
+	return list, err
+}
+
 func newPage(ctx context.Context, runs []*rundir.Run) (*page, error) {
 	labels := labelsOf(runs)
-	p := &page{Title: labels[0], Subtitle: "A run of Gyre"}
+	p := &page{Title: labels[0], Subtitle: "A run of Gyre", Outcomes: outcomes(runs, labels).Turned()}
 	if len(runs) > 1 {
 		p.Title, p.Subtitle = fmt.Sprintf("%d runs", len(runs)), strings.Join(labels, ", ")
-		p.Differences = html(differences(runs, labels))
+		p.Outcomes, p.Differences = outcomes(runs, labels), differences(runs, labels)
 		var conditions []plot.Condition
 		for i, r := range runs {
 			conditions = append(conditions, plot.Condition{Label: labels[i], Runs: []*rundir.Run{r}})
 		}
-		drawn, err := draw(plot.Conditions("Comparison", conditions))
-		if err != nil {
-			return nil, err
-		}
-		p.Comparison = drawn
-	}
-	if all := outcomes(runs, labels); len(runs) == 1 {
-		p.Outcomes = html(all.Turned())
-	} else {
-		p.Outcomes = html(all)
+		p.Comparison = plot.Conditions("Comparison", conditions)
 	}
 	for i, r := range runs {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		s, err := newSection(r, labels[i], i)
+		s, err := newSection(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
+		s.Anchor, s.Label = fmt.Sprintf("run-%d", i+1), labels[i]
 		p.Runs = append(p.Runs, s)
 	}
 	return p, nil
-}
-
-// html is a table for the page; "" for one without rows.
-func html(t *table.Table) template.HTML {
-	if len(t.Rows) == 0 {
-		return ""
-	}
-	return t.HTML()
 }
 
 // labelsOf are the runs' names; where two have the same, their directories. A run whose configuration a resumption
@@ -139,29 +120,20 @@ func labelsOf(runs []*rundir.Run) []string {
 	return out
 }
 
-func newSection(r *rundir.Run, label string, index int) (section, error) {
+func newSection(r *rundir.Run) (s section, err error) {
 	o := r.Outcome()
-	s := section{Anchor: fmt.Sprintf("run-%d", index+1), Label: label, Status: describe(o), Mood: mood(o),
-		Reason: o.Reason, About: about(r)}
+	s = section{Status: describe(o), Mood: moods[o.Status], Reason: o.Reason, About: about(r), Training: plot.Training(r),
+		Validations: validations(r), Time: plot.Times(o), Final: final(r), Checkpoints: r.Checkpoints()}
 	if r.Broken != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("The metrics could not be read to their end: %v", r.Broken))
 	}
-	steps, err := plot.Steps(r)
-	if err != nil { // steps that cannot be compared are shown one by one
-		s.Warnings, steps = append(s.Warnings, err.Error()), figure.Figure{}
-	}
-	if s.Training, err = draw(plot.Training(r)); err != nil {
-		return s, err
-	}
-	if s.Overview, err = draw(steps); err != nil {
-		return s, err
+	if s.Overview, err = plot.Steps(r); err != nil { // steps that cannot be compared are shown one by one
+		s.Warnings, s.Overview = append(s.Warnings, err.Error()), figure.Figure{}
 	}
 	if s.Analyses, err = analyses(r); err != nil {
 		return s, err
 	}
-	s.Validations, s.Time, s.Final = html(validations(r)), html(times(o)), html(final(r))
-	s.Episodes, s.EpisodeNote, err = samples(r)
-	if err != nil {
+	if s.Episodes, s.EpisodeNote, err = samples(r); err != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("No sample episodes: %v", err))
 	}
 	for _, c := range r.Changes() {
@@ -169,9 +141,6 @@ func newSection(r *rundir.Run, label string, index int) (section, error) {
 			c.Step, c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none")))
 	}
 	s.Warnings = append(s.Warnings, warnings(r)...)
-	for _, c := range r.Checkpoints() {
-		s.Checkpoints = append(s.Checkpoints, c.Path)
-	}
 	if text, err := os.ReadFile(r.File("config.toml")); err == nil {
 		s.Config = string(text)
 	}
@@ -205,24 +174,6 @@ func warnings(r *rundir.Run) (out []string) {
 	return out
 }
 
-// draw makes a figure's panels; none of a figure without any.
-func draw(f figure.Figure) ([]picture, error) {
-	if len(f.Panels) == 0 {
-		return nil, nil
-	}
-	drawn, err := f.SVG()
-	if err != nil {
-		return nil, fmt.Errorf("drawing %s: %w", f.Name, err)
-	}
-	p := picture{Title: f.Title, Caption: f.Caption}
-	for i, svg := range drawn {
-		// The picture was made here and is base64: nothing in the URL needs escaping.
-		data := template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(svg))
-		p.Panels = append(p.Panels, panel{data, f.Title + ": " + f.Panels[i].Title, f.Panels[i].Wide})
-	}
-	return []picture{p}, nil
-}
-
 // describe says in a few words how a run ended.
 func describe(o rundir.Outcome) string {
 	switch o.Status {
@@ -235,15 +186,8 @@ func describe(o rundir.Outcome) string {
 	return fmt.Sprintf("%s, step %d", strings.ReplaceAll(o.Status, "_", " "), o.Steps)
 }
 
-func mood(o rundir.Outcome) string {
-	switch o.Status {
-	case "finished":
-		return "good"
-	case "stopped_early", "failed":
-		return "bad"
-	}
-	return ""
-}
+// moods are how the page colours the ends of runs.
+var moods = map[string]string{"finished": "good", "stopped_early": "bad", "failed": "bad"}
 
 // about is what one needs to know to repeat the run or to trust it.
 func about(r *rundir.Run) string {

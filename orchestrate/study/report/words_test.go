@@ -25,7 +25,7 @@ func TestHowRunsEndedInWords(t *testing.T) {
 		{rundir.Outcome{Status: "stopped_early", Steps: 9, Rule: "low_validation_success"},
 			"stopped early at step 9: low validation success", "bad"},
 	} {
-		if words, m := describe(c.outcome), mood(c.outcome); words != c.words || m != c.mood {
+		if words, m := describe(c.outcome), moods[c.outcome.Status]; words != c.words || m != c.mood {
 			t.Errorf("%+v: %q and %q, want %q and %q", c.outcome, words, m, c.words, c.mood)
 		}
 	}
@@ -98,7 +98,7 @@ func TestConfigurationsAreComparedKeyByKey(t *testing.T) {
 		return out
 	}
 	if got, want := rows(runs[:2]), []string{"actor.lr||0.5|", "envs.0.groups|1|2|",
-		"envs.1.tag|y|z|"}; !slices.Equal(got, want) {
+		`envs.1.tag|"y"|"z"|`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := rows(runs[1:]); !slices.Contains(got, "run.steps|5||") {
