@@ -119,7 +119,7 @@ func (m *Model) Load() (model *torch.Model, notes []string, err error) {
 
 // LoadOver is Load over the processes of a run.
 func (m *Model) LoadOver(ranks checkpoint.Ranks) (model *torch.Model, notes []string, err error) {
-	loaded, err := checkpoint.LoadOver(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
+	loaded, err := checkpoint.Load(m.Dir, m.Shape.Head, m.Shape.Placement, ranks)
 	return loaded.Model, loaded.Notes, err
 }
 

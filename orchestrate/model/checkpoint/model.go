@@ -53,25 +53,12 @@ type Loaded struct {
 	Notes []string
 }
 
-// LoadModel reads the model of a Hugging Face directory with the given head onto a device; see [Load].
-func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, error) {
-	loaded, err := Load(dir, head, on)
-	return loaded.Model, err
-}
-
-// Load reads a Hugging Face directory: safetensors or torch.save files, sharded or not, in any float type. A value
-// head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors that are
-// missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is verified first.
-func Load(dir string, head torch.Head, on torch.Placement) (Loaded, error) {
-	return LoadOver(dir, head, on, Ranks{})
-}
-
-// LoadOver is Load over the processes of a run, all of which call it.
-func LoadOver(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loaded, error) {
-	if err := VerifyModel(dir); err != nil {
-		return Loaded{}, err
-	}
-	found, err := hf.Open(dir, &head)
+// Load reads a Hugging Face directory onto a device: safetensors or torch.save files, sharded or not, in any float
+// type. A value head (the critic's) is score.weight and score.bias; from a language model it starts from zero. Tensors
+// that are missing, too many or misshapen are listed in one error with their files; the actor of a checkpoint is
+// verified first. All processes of a run call it.
+func Load(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loaded, error) {
+	found, err := open(dir, head)
 	if err != nil {
 		return Loaded{}, err
 	}
@@ -88,12 +75,23 @@ func LoadOver(dir string, head torch.Head, on torch.Placement, ranks Ranks) (Loa
 	return Loaded{Model: m, Config: found.Config, Notes: found.Notes}, nil
 }
 
+// LoadModel is Load in one process.
+func LoadModel(dir string, head torch.Head, on torch.Placement) (*torch.Model, error) {
+	loaded, err := Load(dir, head, on, Ranks{})
+	return loaded.Model, err
+}
+
+// open finds the tensors of a directory. The caller closes Weights.
+func open(dir string, head torch.Head) (*hf.Model, error) {
+	if err := VerifyModel(dir); err != nil {
+		return nil, err
+	}
+	return hf.Open(dir, &head)
+}
+
 // Reload fills a model that is in memory with the weights of a directory, a checkpoint of it.
 func Reload(m *torch.Model, dir string) error {
-	if err := VerifyModel(dir); err != nil {
-		return err
-	}
-	found, err := hf.Open(dir, &m.Config.Head)
+	found, err := open(dir, m.Config.Head)
 	if err != nil {
 		return err
 	}
@@ -104,10 +102,7 @@ func Reload(m *torch.Model, dir string) error {
 // Check is Load without the weights: it reads what files say of their tensors and finds everything that Load would
 // refuse.
 func Check(dir string, head torch.Head) error {
-	if err := VerifyModel(dir); err != nil {
-		return err
-	}
-	found, err := hf.Open(dir, &head)
+	found, err := open(dir, head)
 	if err != nil {
 		return err
 	}
@@ -140,27 +135,18 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		if buffer, err = e.Tensor.Load(buffer); err != nil {
 			return err
 		}
-		if m.Sharded() {
-			s, err := m.Shard(i)
-			if err == nil {
-				err = errors.Join(hold(s, e.Tensor, buffer), s.Tensor.Close())
-			}
-			if err != nil {
-				return err
-			}
+		if err := copyIn(m, i, p, e.Tensor, buffer); err != nil {
+			return err
+		}
+		if !m.Config.Placement.Frozen || m.Sharded() || i+1 == len(parameters) {
 			continue
 		}
-		if err := p.Tensor.CopyIn(dtypes[e.Tensor.DType], e.Tensor.Shape, e.Tensor.Strides, buffer); err != nil {
-			return fmt.Errorf("%s: tensor %s: %w", e.Tensor.File, p.Name, err)
+		if err := m.Freeze(i + 1); err != nil {
+			return err
 		}
-		if m.Config.Placement.Frozen && i+1 < len(parameters) {
-			if err := m.Freeze(i + 1); err != nil {
-				return err
-			}
-			if i == 0 { // no later tensor is as large as the embedding
-				buffer = nil
-				debug.FreeOSMemory()
-			}
+		if i == 0 { // no later tensor is as large as the embedding
+			buffer = nil
+			debug.FreeOSMemory()
 		}
 	}
 	for name := range byName {
@@ -170,4 +156,19 @@ func fill(m *torch.Model, entries []hf.Entry) error {
 		return m.Freeze(len(parameters))
 	}
 	return m.Touch()
+}
+
+// copyIn copies what this process holds of the model's parameter i.
+func copyIn(m *torch.Model, i int, p torch.Parameter, from *weights.Tensor, data []byte) error {
+	if !m.Sharded() {
+		if err := p.Tensor.CopyIn(dtypes[from.DType], from.Shape, from.Strides, data); err != nil {
+			return fmt.Errorf("%s: tensor %s: %w", from.File, p.Name, err)
+		}
+		return nil
+	}
+	s, err := m.Shard(i)
+	if err != nil {
+		return err
+	}
+	return errors.Join(hold(s, from, data), s.Tensor.Close())
 }

@@ -83,7 +83,7 @@ func TestSaveAndLoad(t *testing.T) {
 }
 
 func TestValueHeads(t *testing.T) {
-	loaded, err := Load("testdata/llama", torch.HeadValue, torch.Placement{})
+	loaded, err := Load("testdata/llama", torch.HeadValue, torch.Placement{}, Ranks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,10 +96,8 @@ func LoadOptimizer(path string, m *torch.Model, o *torch.Optimizer) error {
 	for which, moment := range moments {
 		for i, p := range parameters {
 			name := moment + "." + p.Name
-			if err := loadMoment(byName[name], p, &buffer, func() (torch.Shard, error) {
-				return o.Shard(which,
-					i)
-			}); err != nil {
+			held := func() (torch.Shard, error) { return o.Shard(which, i) }
+			if err := loadMoment(byName[name], p, &buffer, held); err != nil {
 				return fmt.Errorf("%s: tensor %s: %w", path, name, err)
 			}
 			delete(byName, name)

@@ -98,11 +98,12 @@ type Models struct {
 // a Hugging Face directory. What a manifest covers is verified, also when only the actor of a step's folder is asked
 // for, and ErrCorrupt names the file that changed. Newer checkpoints of a run that were passed over are in skipped.
 func Find(path, prefix string) (found Models, skipped []error, err error) {
-	if info, err := os.Stat(path); err != nil {
-		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN "+
-			"folders there; `gyre model init` and "+
-			"`gyre model pull` make a model's", ErrNone, err, prefix)
-	} else if !info.IsDir() {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return found, nil, fmt.Errorf("%w: %w: `gyre train` or `gyre sft` makes a run's directory, and saves %sN folders "+
+			"there; `gyre model init` and `gyre model pull` make a model's", ErrNone, err, prefix)
+	case !info.IsDir():
 		return found, nil, fmt.Errorf("%w: %s is a file, expected a run directory, a %sN folder or a Hugging Face "+
 			"directory", ErrNone, path, prefix)
 	}
@@ -123,8 +124,7 @@ func Find(path, prefix string) (found Models, skipped []error, err error) {
 			err = fmt.Errorf("no intact checkpoint is left in %s: %w", path, errors.Join(skipped...))
 		default:
 			err = fmt.Errorf("%w: %s has no %sN folder (a run), no actor/config.json (a %sN folder) and no "+
-				"config.json (a Hugging Face directory)",
-				ErrNone, path, prefix, prefix)
+				"config.json (a Hugging Face directory)", ErrNone, path, prefix, prefix)
 		}
 	}
 	if err != nil {
