@@ -36,11 +36,11 @@ func BeginDir(parent, name string) (*Dir, error) {
 			return nil, err
 		}
 	}
-	path, lock, err := lockedTempDir(parent, name)
+	lock, err := lockedTempDir(parent, name)
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{Path: path, Target: filepath.Join(parent, name), lock: lock}, nil
+	return &Dir{Path: lock.Name(), Target: filepath.Join(parent, name), lock: lock}, lock.Chmod(0o755)
 }
 
 // Publish syncs everything and renames the directory to its target, which must not exist (or be an empty directory).
@@ -151,11 +151,12 @@ func occupied(target, marker string, force bool) (bool, error) {
 // RemoveDir makes a directory disappear at once (by renaming it) and then deletes it, so that a crash leaves no half of
 // it under its name.
 func RemoveDir(dir string) error {
-	aside, lock, err := lockedTempDir(filepath.Dir(dir), "removed")
+	lock, err := lockedTempDir(filepath.Dir(dir), "removed")
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	aside := lock.Name()
 	if err := os.Rename(dir, filepath.Join(aside, "old")); err != nil {
 		os.Remove(aside)
 		return err

@@ -21,19 +21,13 @@ func Create(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	// The lock on the file tells Sweep that somebody is at work; a sweep just before it makes another attempt
-	// necessary.
-	for range attempts {
-		file, err := os.CreateTemp(filepath.Dir(path), Prefix+filepath.Base(path)+"-*")
-		if err != nil {
-			return nil, err
-		}
-		if locked(file) == nil {
-			return &File{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
-		}
-		file.Close()
+	file, err := locked(filepath.Dir(path), func() (*os.File, error) {
+		return os.CreateTemp(filepath.Dir(path), Prefix+filepath.Base(path)+"-*")
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%s: temporary files vanish as soon as they are made", filepath.Dir(path))
+	return &File{path: path, file: file, out: bufio.NewWriterSize(file, 1<<16)}, nil
 }
 
 // Write appends to the file.

@@ -57,30 +57,33 @@ func sweepOne(path string, e fs.DirEntry) error {
 	return nil
 }
 
-// locked takes the lock of what was just made; it fails when a sweep of another process got there first. A file system
-// without locks has no sweeps.
-func locked(f *os.File) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return err
-	}
-	_, err := os.Lstat(f.Name())
-	return err
-}
-
-func lockedTempDir(parent, name string) (string, *os.File, error) {
+// locked makes something temporary in parent and takes its lock, which tells Sweep that somebody is at work. A sweep of
+// another process just before makes another attempt necessary. A file system without locks has no sweeps.
+func locked(parent string, create func() (*os.File, error)) (*os.File, error) {
 	for range attempts {
-		path, err := os.MkdirTemp(parent, Prefix+name+"-")
-		if err != nil {
-			return "", nil, err
-		}
-		f, err := os.Open(path)
-		if err != nil {
+		f, err := create()
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if locked(f) == nil && f.Chmod(0o755) == nil {
-			return path, f, nil
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if _, gone := os.Lstat(f.Name()); gone == nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return f, nil
 		}
 		f.Close()
 	}
-	return "", nil, fmt.Errorf("%s: temporary directories vanish as soon as they are made", parent)
+	return nil, fmt.Errorf("%s: temporary files vanish as soon as they are made", parent)
+}
+
+// lockedTempDir makes a temporary directory; the open directory is its lock.
+func lockedTempDir(parent, name string) (*os.File, error) {
+	return locked(parent, func() (*os.File, error) {
+		path, err := os.MkdirTemp(parent, Prefix+name+"-")
+		if err != nil {
+			return nil, err
+		}
+		return os.Open(path)
+	})
 }

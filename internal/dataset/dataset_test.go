@@ -38,11 +38,11 @@ func TestMATHColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := MATHTraining{Solution: `It is $\boxed{\dfrac{1}{2}}$.`, Subject: "Prealgebra", Level: 2,
-		DataSource: "HuggingFaceH4/MATH-500",
-		Prompt: []Message{{Role: "user",
-			Content: `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
-		Ability: "math", RewardModel: RewardModel{"rule", `\dfrac{1}{2}`},
-		ExtraInfo: ExtraInfo{"train", 0, `\dfrac{1}{2}`, "Half of $x=1$?"}}
+		Training: Training{DataSource: "HuggingFaceH4/MATH-500",
+			Prompt: []Message{{Role: "user",
+				Content: `Half of $x=1$? Let's think step by step and output the final answer in \boxed{your answer here}.`}},
+			Ability: "math", RewardModel: RewardModel{"rule", `\dfrac{1}{2}`},
+			ExtraInfo: ExtraInfo{"train", 0, `\dfrac{1}{2}`, "Half of $x=1$?"}}}
 	if !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("got %+v\nwant %+v", rows[0], want)
 	}

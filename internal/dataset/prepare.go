@@ -46,15 +46,11 @@ type Training struct {
 
 // MATHTraining is a row of MATH: what rldynamic's script leaves of the original columns comes first.
 type MATHTraining struct {
-	Solution    string      `json:"solution" parquet:"solution"`
-	Subject     string      `json:"subject" parquet:"subject"`
-	Level       int64       `json:"level" parquet:"level"`
-	UniqueID    string      `json:"unique_id" parquet:"unique_id"`
-	DataSource  string      `json:"data_source" parquet:"data_source"`
-	Prompt      []Message   `json:"prompt" parquet:"prompt,list"`
-	Ability     string      `json:"ability" parquet:"ability"`
-	RewardModel RewardModel `json:"reward_model" parquet:"reward_model"`
-	ExtraInfo   ExtraInfo   `json:"extra_info" parquet:"extra_info"`
+	Solution string `json:"solution" parquet:"solution"`
+	Subject  string `json:"subject" parquet:"subject"`
+	Level    int64  `json:"level" parquet:"level"`
+	UniqueID string `json:"unique_id" parquet:"unique_id"`
+	Training
 }
 
 // Sources of the prepared rows.

@@ -19,7 +19,8 @@ import (
 // ManifestName is the file that makes a directory a checkpoint. It is written last.
 const ManifestName = "manifest.json"
 
-// manifestVersion counts changes of the format. Others are refused rather than misread.
+// manifestVersion counts changes of the format. A newer one is refused rather than misread; the first had no digest of
+// its own.
 const manifestVersion = 2
 
 // ErrCorrupt is what a checkpoint fails with when it is not what was saved.
@@ -101,10 +102,12 @@ func readManifest(dir string) (manifest, error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
 	}
-	if m.Format != manifestVersion {
-		return m, fmt.Errorf("%w: %s has format %d, this program reads %d", ErrCorrupt, path, m.Format, manifestVersion)
+	if m.Format < 1 || m.Format > manifestVersion {
+		return m, fmt.Errorf("%w: %s has format %d, this program reads 1 to %d", ErrCorrupt, path, m.Format,
+			manifestVersion)
 	}
-	if got := sum(bytes.Replace(text, []byte(m.SHA256), []byte(blank), 1)); got != m.SHA256 {
+	got := sum(bytes.Replace(text, []byte(m.SHA256), []byte(blank), 1))
+	if got != m.SHA256 && (m.Format > 1 || m.SHA256 != "") {
 		return m, fmt.Errorf("%w: %s has SHA-256 %s, expected %q", ErrCorrupt, path, got, m.SHA256)
 	}
 	return m, nil
