@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,13 +18,11 @@ const (
 	// is far from the limits of float64, and advantages, which are float32, hold it.
 	LargestReward = 1e30
 
-	longestName    = 100 // of a component or a metric, in bytes
-	mostNames      = 256 // components, and metrics, of one action
-	mostStops      = 16
-	longestStop    = 200 // bytes
-	longestShown   = 60  // of a name in an error
-	namesExpected  = "expected printable characters without / and \\, not beginning with a dot"
-	rewardExpected = "expected a number of at most 1e+30 in size"
+	longestName  = 100 // of a component or a metric, in bytes
+	mostNames    = 256 // components, and metrics, of one action
+	mostStops    = 16
+	longestStop  = 200 // bytes
+	longestShown = 60  // of a name in an error
 )
 
 // CheckName tells whether a reward component or a metric may have a name: it becomes part of metric names and of
@@ -37,7 +36,8 @@ func CheckName(name string) error {
 	case !utf8.ValidString(name) || strings.ContainsAny(name, `/\`) || name[0] == '.' ||
 		name != strings.TrimSpace(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fmt.Errorf("the name %s: %s", quote.Text(name, longestShown), namesExpected)
+		return fmt.Errorf("the name %s: expected printable characters without / and \\, not beginning with a dot",
+			quote.Text(name, longestShown))
 	}
 	return nil
 }
@@ -45,7 +45,7 @@ func CheckName(name string) error {
 // CheckReward tells whether training can use a number as a reward.
 func CheckReward(value float64) error {
 	if !(math.Abs(value) <= LargestReward) { // NaN is neither
-		return fmt.Errorf("%v: %s", value, rewardExpected)
+		return fmt.Errorf("%v: expected a number of at most 1e+30 in size", value)
 	}
 	return nil
 }
@@ -66,9 +66,7 @@ func (r Result) Check() error {
 		if err := CheckReward(c.Value); err != nil {
 			return fmt.Errorf("reward component %q is %w", c.Name, err)
 		}
-		switch c.Placement {
-		case "", PlaceLast, PlaceMean, PlaceSpread:
-		default:
+		if !slices.Contains([]string{"", PlaceLast, PlaceMean, PlaceSpread}, c.Placement) {
 			return fmt.Errorf("reward component %q has placement %s, expected last, mean or spread", c.Name,
 				quote.Text(c.Placement, longestShown))
 		}

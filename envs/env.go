@@ -97,7 +97,7 @@ type Observation struct {
 type Message struct {
 	Role    string // "user", "system" or "tool": an environment cannot speak as the assistant
 	Name    string // of the tool that speaks; may be empty
-	CallID  string // of the call that a tool answers; may be empty
+	CallID  string `json:"call_id"` // of the call that a tool answers; may be empty
 	Content string
 }
 

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"gyre/internal/dataset"
 	"gyre/internal/nearest"
@@ -55,21 +55,34 @@ type ComponentSpec struct {
 // Factory prepares to make environments with the given options over the tag's defaults.
 func (s Spec) Factory(options map[string]any, components ...ComponentSpec) (Factory, error) {
 	if s.NewFactory == nil {
-		return func() (Env, error) { return s.make(options) }, nil
+		return func() (Env, error) {
+			o := s.NewOptions()
+			problems := Decode(o, options)
+			env, err := s.New(o)
+			if err == nil && problems != nil {
+				err = env.Close()
+			}
+			if err := s.failure(problems, err); err != nil {
+				return nil, err
+			}
+			return env, nil
+		}, nil
 	}
 	o := s.NewOptions()
 	problems := Decode(o, options)
 	factory, err := s.NewFactory(Request{o, components, s.CountTokens})
-	if problems = errors.Join(problems, err); problems != nil {
-		return nil, fmt.Errorf("environment %s: %w", s.Tag, problems)
-	}
 	return func() (Env, error) {
 		env, err := factory()
-		if err != nil {
-			return nil, fmt.Errorf("environment %s: %w", s.Tag, err)
-		}
-		return env, nil
-	}, nil
+		return env, s.failure(err)
+	}, s.failure(problems, err)
+}
+
+// failure is an error that names the tag, nil where nothing is wrong.
+func (s Spec) failure(problems ...error) error {
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("environment %s: %w", s.Tag, err)
+	}
+	return nil
 }
 
 // Make builds one environment with the given options over the tag's defaults. Every unknown key and wrong value is
@@ -82,53 +95,34 @@ func (s Spec) Make(options map[string]any, components ...ComponentSpec) (Env, er
 	return factory()
 }
 
-func (s Spec) make(options map[string]any) (Env, error) {
-	o := s.NewOptions()
-	problems := Decode(o, options)
-	env, err := s.New(o)
-	if problems = errors.Join(problems, err); problems != nil {
-		if err == nil {
-			env.Close()
-		}
-		return nil, fmt.Errorf("environment %s: %w", s.Tag, problems)
-	}
-	return env, nil
-}
+// registry holds the tags by fold(Tag). It is written while packages are initialised.
+var registry = map[string]Spec{}
 
-var registry = struct {
-	sync.RWMutex
-	specs map[string]Spec // by fold(Tag)
-}{specs: map[string]Spec{}}
-
-// Register adds tags. It panics if a tag is incomplete or taken: both are programming errors found at start-up.
+// Register adds tags; init functions call it. It panics if a tag is incomplete or taken: both are programming errors.
 func Register(specs ...Spec) {
-	registry.Lock()
-	defer registry.Unlock()
 	for _, s := range specs {
 		if s.Tag == "" || s.Type == "" || s.MaxActions <= 0 || s.NewOptions == nil ||
 			(s.New == nil) == (s.NewFactory == nil) {
 			panic(fmt.Sprintf("envs: the spec of tag %q is incomplete", s.Tag))
 		}
-		if old, taken := registry.specs[fold(s.Tag)]; taken {
+		if old, taken := registry[fold(s.Tag)]; taken {
 			panic(fmt.Sprintf("envs: tag %q is already registered by type %s", s.Tag, old.Type))
 		}
-		registry.specs[fold(s.Tag)] = s
+		registry[fold(s.Tag)] = s
 	}
 }
 
 // Lookup finds a tag; case, '-' and '_' do not matter.
 func Lookup(tag string) (Spec, error) {
-	registry.RLock()
-	defer registry.RUnlock()
-	if s, ok := registry.specs[fold(tag)]; ok {
+	if s, ok := registry[fold(tag)]; ok {
 		return s, nil
 	}
-	if len(registry.specs) == 0 {
-		return Spec{}, fmt.Errorf("unknown environment tag %q: none is registered (import gyre/envs/builtin)", tag)
-	}
-	tags := make([]string, 0, len(registry.specs))
-	for _, s := range registry.specs {
+	var tags []string
+	for _, s := range registry {
 		tags = append(tags, s.Tag)
+	}
+	if tags == nil {
+		return Spec{}, fmt.Errorf("unknown environment tag %q: none is registered (import gyre/envs/builtin)", tag)
 	}
 	slices.Sort(tags)
 	return Spec{}, fmt.Errorf("unknown environment tag %q%s; `gyre env list` names all: %s",
@@ -137,18 +131,11 @@ func Lookup(tag string) (Spec, error) {
 
 // List returns all tags, ordered by type and then by tag.
 func List() []Spec {
-	registry.RLock()
-	defer registry.RUnlock()
-	specs := make([]Spec, 0, len(registry.specs))
-	for _, s := range registry.specs {
-		specs = append(specs, s)
-	}
-	slices.SortFunc(specs, func(a, b Spec) int {
+	return slices.SortedFunc(maps.Values(registry), func(a, b Spec) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(fold(a.Tag), fold(b.Tag)))
 	})
-	return specs
 }
 
-func fold(tag string) string {
-	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(tag))
-}
+var unmarked = strings.NewReplacer("-", "", "_", "")
+
+func fold(tag string) string { return unmarked.Replace(strings.ToLower(tag)) }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"gyre/envs"
@@ -47,7 +46,8 @@ func (e *env) Reset(ctx context.Context, seed int64, member int) (envs.Start, er
 		if err != nil {
 			return envs.Start{}, err
 		}
-		start := got.state.start()
+		start := envs.Start{Instruction: got.state.Instruction, Actions: got.state.Actions, Tools: got.state.Tools,
+			StopStrings: got.state.Stop}
 		if err := start.Check(); err != nil {
 			return envs.Start{}, fmt.Errorf("the answer to a reset: %w", err)
 		}
@@ -68,7 +68,7 @@ func (e *env) Observe() envs.Observation {
 	if e.state == nil {
 		return envs.Observation{}
 	}
-	return e.state.Observation.envs()
+	return *e.state.Observation
 }
 
 func (e *env) Step(ctx context.Context, action string) (envs.Result, error) {
@@ -77,14 +77,13 @@ func (e *env) Step(ctx context.Context, action string) (envs.Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, seconds(e.host.options.Patience))
 	defer cancel()
+	e.running = false // where the step fails
 	got, err := e.line.call(ctx, call{method: "step", item: item{ID: e.id, Seq: e.seq + 1, Action: &action}})
 	if err != nil {
-		e.running = false
 		return envs.Result{}, err
 	}
 	out, err := got.state.outcome(action)
 	if err != nil {
-		e.running = false
 		return envs.Result{}, err
 	}
 	e.state, e.seq, e.running = got.state, e.seq+1, !out.Done
@@ -113,12 +112,11 @@ func (e *env) Close() error {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// remaining is what a deadline leaves, for the server to know.
+// remaining is what a deadline leaves, for the server to know: seconds, to the millisecond.
 func remaining(ctx context.Context) float64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return 0
 	}
-	left, _ := strconv.ParseFloat(fmt.Sprintf("%.3f", time.Until(deadline).Seconds()), 64)
-	return max(left, 0.001)
+	return max(time.Until(deadline).Round(time.Millisecond), time.Millisecond).Seconds()
 }

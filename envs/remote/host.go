@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -21,6 +22,9 @@ type host struct {
 // newHost checks what the options name. Nothing is started or asked yet.
 func newHost(o *options) (*host, error) {
 	h := &host{options: o}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	if o.URL == "" {
 		h.processes = make([]*process, o.Processes)
 		if _, err := exec.LookPath(o.Command[0]); err != nil {
@@ -57,23 +61,21 @@ func (h *host) connect() transport {
 // disconnect gives up what connect gave. A process that has no environments any more ends.
 func (h *host) disconnect(line transport) {
 	p, ok := line.(*process)
-	if !ok {
+	if !ok || !h.leave(p) {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stop()
+}
+
+// leave says whether the last environment of a process has left.
+func (h *host) leave(p *process) bool {
 	h.mu.Lock()
-	p.users--
-	last := p.users == 0
-	if last {
-		for i := range h.processes {
-			if h.processes[i] == p {
-				h.processes[i] = nil
-			}
-		}
+	defer h.mu.Unlock()
+	if p.users--; p.users > 0 {
+		return false
 	}
-	h.mu.Unlock()
-	if last {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.stop()
-	}
+	h.processes[slices.Index(h.processes, p)] = nil
+	return true
 }

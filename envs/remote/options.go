@@ -13,12 +13,12 @@ import (
 type options struct {
 	URL       string   `option:"url" doc:"where an HTTP server answers, such as http://127.0.0.1:8900"`
 	Command   []string `option:"command" doc:"program and arguments of a local process that is talked to over stdin and stdout, instead of url"`
-	Processes int      `option:"processes" doc:"how many processes of command share the environments"`
+	Processes int      `option:"processes" range:"[1,1024]" doc:"how many processes of command share the environments"`
 	Config    string   `option:"config" doc:"JSON object that is handed to the server when it makes an environment"`
 	Token     string   `option:"token_variable" doc:"environment variable that holds a bearer token for url"`
-	Attempt   float64  `option:"attempt_timeout" doc:"seconds after which one request is given up and asked again"`
-	Patience  float64  `option:"patience" doc:"seconds that a call may take in all, repetitions included, where rollout.env_timeout is not shorter"`
-	MaxBytes  int      `option:"max_bytes" doc:"longest answer accepted"`
+	Attempt   float64  `option:"attempt_timeout" range:"(0,1000000]" doc:"seconds after which one request is given up and asked again"`
+	Patience  float64  `option:"patience" range:"(0,1000000]" doc:"seconds that a call may take in all, repetitions included, where rollout.env_timeout is not shorter"`
+	MaxBytes  int      `option:"max_bytes" range:"[1024,1073741824]" doc:"longest answer accepted"`
 }
 
 func (o *options) check() error {
@@ -36,18 +36,6 @@ func (o *options) check() error {
 	if err := json.Unmarshal([]byte(o.Config), &config); err != nil || config == nil {
 		problems = append(problems, fmt.Errorf("option config: expected a JSON object, got %.80q", o.Config))
 	}
-	if o.Processes < 1 || o.Processes > 1024 {
-		problems = append(problems, fmt.Errorf("option processes: expected 1 to 1024, got %d", o.Processes))
-	}
-	for name, seconds := range map[string]float64{"attempt_timeout": o.Attempt, "patience": o.Patience} {
-		if !(seconds > 0 && seconds <= 1e6) {
-			problems = append(problems, fmt.Errorf("option %s: expected a positive number of seconds, got %g", name,
-				seconds))
-		}
-	}
-	if o.MaxBytes < 1024 || o.MaxBytes > 1<<30 {
-		problems = append(problems, fmt.Errorf("option max_bytes: expected 1024 to %d, got %d", 1<<30, o.MaxBytes))
-	}
 	return errors.Join(problems...)
 }
 
@@ -59,15 +47,8 @@ func init() {
 				return &options{Processes: 1, Config: "{}", Attempt: 10, Patience: 30, MaxBytes: 4 << 20}
 			},
 			NewFactory: func(r envs.Request) (envs.Factory, error) {
-				options := r.Options.(*options)
-				if err := options.check(); err != nil {
-					return nil, err
-				}
-				h, err := newHost(options)
-				if err != nil {
-					return nil, err
-				}
-				return func() (envs.Env, error) { return &env{host: h}, nil }, nil
+				h, err := newHost(r.Options.(*options))
+				return func() (envs.Env, error) { return &env{host: h}, nil }, err
 			},
 		}
 	}

@@ -39,45 +39,18 @@ type result struct {
 	ID          string             `json:"id"`
 	Error       string             `json:"error"`
 	Gone        bool               `json:"gone"` // there is no environment of that id (any more)
-	Observation *observation       `json:"observation"`
+	Observation *envs.Observation  `json:"observation"`
 	Instruction string             `json:"instruction"` // reset
 	Actions     []string           `json:"actions"`     // reset; absent = any text
-	Tools       []tool             `json:"tools"`       // reset
+	Tools       []envs.Tool        `json:"tools"`       // reset
 	Stop        []string           `json:"stop"`        // reset
 	Reward      *float64           `json:"reward"`      // step
-	Parts       []part             `json:"parts"`
+	Parts       []envs.Component   `json:"parts"`       // step; from and to are characters of the action
 	Done        bool               `json:"done"`
 	Success     bool               `json:"success"`
 	Valid       *bool              `json:"valid"`     // absent = true
 	Effective   *bool              `json:"effective"` // absent = as valid
 	Info        map[string]float64 `json:"info"`
-}
-
-type observation struct {
-	Text     string    `json:"text"`
-	Messages []message `json:"messages"`
-	Data     any       `json:"data"`
-}
-
-type message struct {
-	Role    string `json:"role"`
-	Name    string `json:"name"`
-	CallID  string `json:"call_id"`
-	Content string `json:"content"`
-}
-
-type tool struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Parameters  map[string]any `json:"parameters"`
-}
-
-type part struct {
-	Name      string  `json:"name"`
-	Value     float64 `json:"value"`
-	Placement string  `json:"placement"`
-	From      int     `json:"from"` // with placement "spread": characters [from, to) of the action
-	To        int     `json:"to"`
 }
 
 const (
@@ -116,43 +89,26 @@ func (r *result) check(id string) error {
 // errGone means that the server does not know the environment: it was started again, or has thrown it away.
 var errGone = errors.New("the server has no environment of this id")
 
-func (o *observation) envs() envs.Observation {
-	out := envs.Observation{Text: o.Text, Data: o.Data}
-	for _, m := range o.Messages {
-		out.Messages = append(out.Messages, envs.Message{Role: m.Role, Name: m.Name, CallID: m.CallID,
-			Content: m.Content})
-	}
-	return out
-}
-
 // outcome is a step's result for the rollout.
 func (r *result) outcome(action string) (envs.Result, error) {
 	if r.Reward == nil {
 		return envs.Result{}, errors.New(`the answer to a step has no "reward"`)
 	}
-	out := envs.Result{Reward: *r.Reward, Done: r.Done, Success: r.Success, Valid: r.Valid == nil || *r.Valid,
-		Info: r.Info}
-	out.Effective = out.Valid
+	valid := r.Valid == nil || *r.Valid
+	effective := valid
 	if r.Effective != nil {
-		out.Effective = *r.Effective
+		effective = *r.Effective
 	}
-	for _, p := range r.Parts {
-		out.Components = append(out.Components, envs.Component{Name: p.Name, Value: p.Value, Placement: p.Placement,
-			From: byteOf(action, p.From), To: byteOf(action, p.To)})
+	for i := range r.Parts {
+		c := &r.Parts[i]
+		c.From, c.To = byteOf(action, c.From), byteOf(action, c.To)
 	}
+	out := envs.Result{Reward: *r.Reward, Components: r.Parts, Done: r.Done, Success: r.Success, Valid: valid,
+		Effective: effective, Info: r.Info}
 	if err := out.Check(); err != nil {
 		return envs.Result{}, fmt.Errorf("the answer to a step: %w", err)
 	}
 	return out, nil
-}
-
-// start is what a reset says of the episode.
-func (r *result) start() envs.Start {
-	s := envs.Start{Instruction: r.Instruction, Actions: r.Actions, StopStrings: r.Stop}
-	for _, t := range r.Tools {
-		s.Tools = append(s.Tools, envs.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
-	}
-	return s
 }
 
 // byteOf is where a character begins.
