@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"gyre/envs"
 	"gyre/envs/reward"
@@ -13,6 +14,7 @@ import (
 
 // reader is the environment; it implements envs.Env and envs.Solver.
 type reader struct {
+	envs.Episode
 	source   source
 	attempts int
 	feedback string
@@ -26,7 +28,6 @@ type reader struct {
 	attempt int
 	shown   envs.Observation
 	reply   envs.Reply
-	running bool
 }
 
 // component is one named component of the reward.
@@ -76,10 +77,12 @@ func newReader(s source, attempts int, feedback string, wanted []envs.ComponentS
 
 func (r *reader) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	r.row, r.seed = r.source.row(seed), seed
-	r.attempt, r.running, r.reply = 0, true, envs.Reply{}
+	r.attempt, r.reply = 0, envs.Reply{}
 	r.shown = observation(r.row.Prompt)
-	return envs.Start{Instruction: r.instruction(), Name: r.row.Source + "/" + r.row.ID, Answer: r.row.Gold,
-		OnReply: func(reply envs.Reply) { r.reply = reply }}, nil
+	start := r.Begin("Solve the problem and give its answer in the form that it asks for.", nil)
+	start.Name, start.Answer = r.row.Source+"/"+r.row.ID, r.row.Gold
+	start.OnReply = func(reply envs.Reply) { r.reply = reply }
+	return start, nil
 }
 
 // observation shows a prompt: one message of the user's is its text.
@@ -102,12 +105,12 @@ func (r *reader) Observe() envs.Observation { return r.shown }
 
 // Step judges a reply. Only the last reply of an episode carries rewards: one that is right, or the last attempt.
 func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
-	if !r.running {
-		return envs.Result{}, envs.ErrNotRunning
+	if _, err := r.Take(action); err != nil {
+		return envs.Result{}, err
 	}
 	judged := reward.Reply{Prompt: r.shown.String(), Question: r.row.Question, Text: action, Gold: r.row.Gold,
-		Source: r.row.Source,
-		ID:     r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens, Truncated: r.reply.Truncated}
+		Source: r.row.Source, ID: r.row.ID, Columns: r.row.Columns, Tokens: r.reply.Tokens,
+		Truncated: r.reply.Truncated}
 	right, err := r.correctness.Score(ctx, judged)
 	if err != nil {
 		return envs.Result{}, fmt.Errorf("%s/%s: correctness: %w", r.row.Source, r.row.ID, err)
@@ -130,22 +133,15 @@ func (r *reader) Step(ctx context.Context, action string) (envs.Result, error) {
 			envs.Component{Name: c.name, Value: score.Value, From: score.From, To: score.To})
 	}
 	_, answered := reward.Extract(action, "auto")
-	result.Info = map[string]float64{"answered": 0, "attempts": float64(r.attempt),
-		"reply_characters": float64(len([]rune(action)))}
-	if answered && strings.TrimSpace(action) != "" {
-		result.Info["answered"] = 1
-	}
-	r.running = false
-	return result, nil
-}
-
-func (r *reader) instruction() string {
-	return "Solve the problem and give its answer in the form that it asks for."
+	result.Info = map[string]float64{
+		"answered": envs.Indicator(answered && strings.TrimSpace(action) != ""), "attempts": float64(r.attempt),
+		"reply_characters": float64(utf8.RuneCountInString(action))}
+	return r.End(result)
 }
 
 // Solve gives the answer in a box, or alone where problems ask for it so.
 func (r *reader) Solve() ([]string, bool) {
-	if !r.running || r.row.Gold == "" {
+	if !r.Running() || r.row.Gold == "" {
 		return nil, false
 	}
 	answer := r.row.Gold
@@ -162,8 +158,7 @@ func (r *reader) Solve() ([]string, bool) {
 }
 
 func (r *reader) Close() error {
-	r.running = false
-	var problems []error
+	problems := []error{r.Episode.Close()}
 	for _, c := range r.components {
 		problems = append(problems, c.Close())
 	}

@@ -99,15 +99,10 @@ func howToGet(file string) string {
 
 // read loads a file and leaves out what does not fit.
 func read(o options, request envs.Request) ([]dataset.Row, error) {
-	instruction := o.Instruction
-	switch instruction {
-	case "boxed":
-		instruction = dataset.BoxedInstruction
-	case "hash":
-		instruction = dataset.HashInstruction
-	case "":
-	default:
-		instruction = " " + instruction
+	instruction, known := map[string]string{"": "", "boxed": dataset.BoxedInstruction,
+		"hash": dataset.HashInstruction}[o.Instruction]
+	if !known {
+		instruction = " " + o.Instruction
 	}
 	set, err := dataset.Load(o.File, dataset.Fields{Question: o.Question, Answer: o.Answer, Suffix: instruction})
 	if err != nil {

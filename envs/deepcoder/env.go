@@ -1,15 +1,16 @@
 package deepcoder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"gyre/envs"
 	"gyre/envs/sandbox"
+	"gyre/internal/answer"
 )
 
 // options are the settings of the environment.
@@ -28,7 +29,7 @@ func init() {
 		Tag: "DeepCoder", Type: "deepcoder", Doc: "write a Python program that passes hidden tests", MaxActions: 1,
 		MaxReplyWords: 8000,
 		NewOptions: func() any {
-			return &options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: string(sandbox.Full), Python: "python3"}
+			return &options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3"}
 		},
 		New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
 	})
@@ -36,54 +37,49 @@ func init() {
 
 // game is the environment; it implements envs.Env and envs.Solver.
 type game struct {
+	envs.Episode
 	options  *options
 	box      *sandbox.Sandbox
 	problems []problem
 	problem  problem
 	answers  int
 	outcome  string // of the latest answer
-	running  bool
 }
 
 func newGame(o *options) (*game, error) {
 	g := &game{options: o}
 	var err, noBox error
 	g.problems, err = readProblems(o.Problems)
-	g.box, noBox = sandbox.Shared(context.Background(), sandbox.Config{
-		Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20,
-		Isolation: sandbox.Isolation(o.Isolation),
-	})
-	if err := errors.Join(err, noBox); err != nil {
-		return nil, err
-	}
-	return g, nil
+	g.box, noBox = sandbox.Shared(context.Background(), sandbox.Config{Python: o.Python, Seconds: o.Seconds,
+		MemoryMiB: o.MemoryMiB, Isolation: o.Isolation})
+	return g, errors.Join(err, noBox)
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
-	n := int64(len(g.problems))
-	g.problem = g.problems[(seed%n+n)%n]
+	g.problem = envs.At(g.problems, seed)
 	if most := g.options.MaxTests; most > 0 {
 		g.problem.tests = g.problem.tests[:min(most, len(g.problem.tests))]
 	}
-	g.answers, g.outcome, g.running = 0, "", true
-	return envs.Start{Instruction: g.instruction(), ReadReply: g.readReply}, nil
+	g.answers, g.outcome = 0, ""
+	task := "Write a program that reads standard input and prints the result; it is run on hidden inputs."
+	if g.problem.tests[0].call.Function != "" {
+		task = "Define the function that the task names; it is called with hidden arguments and must return the result."
+	}
+	start := g.Begin(fmt.Sprintf("You solve a programming task in Python 3. %s Each test may take %d s. Files, processes "+
+		"and the network are closed to it. Answer with the complete program.", task, g.options.Seconds), nil)
+	start.ReadReply = readReply
+	return start, nil
 }
 
 func (g *game) Observe() envs.Observation {
-	if g.outcome != "" {
-		return envs.Observation{Text: g.outcome}
-	}
-	return envs.Observation{Text: g.problem.text}
+	return envs.Observation{Text: cmp.Or(g.outcome, g.problem.text)}
 }
 
 // Step runs a program. The reward is the share of tests that it passes.
 func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
-	if !g.running {
-		return envs.Result{}, envs.ErrNotRunning
-	}
 	program := unfence(action)
-	if strings.TrimSpace(program) == "" {
-		return envs.Result{}, nil
+	if _, err := g.Take(action); err != nil || strings.TrimSpace(program) == "" {
+		return envs.Result{}, err
 	}
 	passed, failure, err := judge(ctx, g.box, program, g.problem.tests)
 	if err != nil {
@@ -96,44 +92,28 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	r.Components = []envs.Component{{Name: "tests", Value: share}}
 	r.Info = map[string]float64{"tests_passed": share}
 	for _, status := range []sandbox.Status{sandbox.Timeout, sandbox.Forbidden} {
-		r.Info["program_"+string(status)] = 0
-		if failure == string(status) {
-			r.Info["program_"+string(status)] = 1
-		}
+		r.Info["program_"+string(status)] = envs.Indicator(failure == status)
 	}
 	g.outcome = fmt.Sprintf("The program passes %d of %d tests.", passed, len(g.problem.tests))
 	if failure != "" {
-		g.outcome += " The first that it fails ended with: " + map[string]string{"wrong": "a wrong result"}[failure]
-		if failure != "wrong" {
-			g.outcome += failure
-		}
-		g.outcome += "."
+		g.outcome += fmt.Sprintf(" The first that it fails ended with: %s.", failure)
 	}
-	g.running = !r.Done
-	return r, nil
+	return g.End(r)
 }
 
-var (
-	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
-	fence       = regexp.MustCompile("(?s)```[a-zA-Z0-9]*[ \t]*\n(.*?)```")
-)
+var fence = regexp.MustCompile("(?s)```[a-zA-Z0-9]*[ \t]*\n(.*?)```")
 
-// readReply takes the answer block of a reply, else its last fenced block; what is thought before does not count.
-func (g *game) readReply(reply string, limit int) []string {
+// readReply takes the answer block of a reply, else its last fenced block.
+func readReply(reply string, limit int) []string {
 	if limit < 1 {
 		return nil
 	}
-	if _, after, found := strings.Cut(reply, "</think>"); found {
-		reply = after
+	reply = answer.AfterThought(reply)
+	if program, found := answer.Block(reply); found {
+		return []string{strings.Trim(program, "\n")}
 	}
-	if match := answerBlock.FindStringSubmatch(reply); match != nil {
-		return []string{strings.Trim(match[1], "\n")}
-	}
-	if before, _, closed := strings.Cut(reply, "</answer>"); closed { // the prompt has opened the block
-		return []string{strings.Trim(before, "\n")}
-	}
-	if blocks := fence.FindAllStringSubmatch(reply, -1); len(blocks) > 0 {
-		return []string{blocks[len(blocks)-1][1]}
+	if fence.MatchString(reply) {
+		return []string{unfence(reply)}
 	}
 	return nil
 }
@@ -146,28 +126,10 @@ func unfence(program string) string {
 	return program
 }
 
-func (g *game) instruction() string {
-	text := "You solve a programming task in Python 3. "
-	if g.problem.tests[0].function {
-		text += "Define the function that the task names; it is called with hidden arguments and must return the " +
-			"result. "
-	} else {
-		text += "Write a program that reads standard input and prints the result; it is run on hidden inputs. "
-	}
-	return text + fmt.Sprintf("Each test may take %d s. Files, processes and the network are closed to it. Answer "+
-		"with the complete program.",
-		g.options.Seconds)
-}
-
 // Solve shows the solution that the problem comes with.
 func (g *game) Solve() ([]string, bool) {
 	if g.problem.solution == "" {
 		return nil, false
 	}
 	return []string{strings.Trim(g.problem.solution, "\n")}, true
-}
-
-func (g *game) Close() error {
-	g.running = false
-	return nil
 }

@@ -75,19 +75,18 @@ func TestShares(t *testing.T) {
 }
 
 func TestReadReply(t *testing.T) {
-	var g game
 	code := "a = 1\nprint(a or '||')"
 	for _, reply := range []string{
 		"thoughts</think><answer>\n" + code + "\n</answer>",
 		"<answer>wrong</answer></think>\n<answer>" + code + "</answer>", code + "</answer>",
 		"</think>Here:\n```python\nfirst\n```\nor rather\n```py\n" + code + "\n```\nDone.",
 	} {
-		if got := g.readReply(reply, 1); len(got) != 1 || strings.TrimSpace(got[0]) != code {
+		if got := readReply(reply, 1); len(got) != 1 || strings.TrimSpace(got[0]) != code {
 			t.Errorf("%q is read as %q", reply, got)
 		}
 	}
 	for _, reply := range []string{"", "print(1)", "</think>", "```python\nprint(1)"} {
-		if got := g.readReply(reply, 1); got != nil {
+		if got := readReply(reply, 1); got != nil {
 			t.Errorf("%q is read as %q", reply, got)
 		}
 	}
@@ -143,7 +142,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSameText(t *testing.T) {
-	if !sameText("a \r\nb\n\n", "a\nb") || sameText("a b", "a  b") || sameText("a\nb", "ab") {
+	if trimmed("a \r\nb\n\n") != "a\nb" || trimmed("a b") == trimmed("a  b") {
 		t.Error("texts are compared wrongly")
 	}
 	values := []any{1.0, 1.5, "1", true, nil, []any{1.0}, []any{}, map[string]any{"a": 1.0}}
@@ -153,7 +152,7 @@ func TestSameText(t *testing.T) {
 			t.Errorf("%v equals %d of %v", a, n, values)
 		}
 	}
-	if !sameValue(0.1+0.2, 0.3) || sameValue(2.0, 2.0000001) || !sameValue(3.0, int64(3)) {
+	if !sameValue(0.1+0.2, 0.3) || sameValue(2.0, 2.0000001) || !sameValue(3.0, 3.0) {
 		t.Error("numbers are compared wrongly")
 	}
 }

@@ -1,58 +1,53 @@
 package deepcoder
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
-	"reflect"
+	"slices"
 	"strings"
 
 	"gyre/envs/sandbox"
 )
 
+// wrong is how a test ends whose program ran and gave a wrong result.
+const wrong sandbox.Status = "a wrong result"
+
 // judge runs a program against tests and says how many it passes, and how the first that it fails ended ("" if it
-// passes all, "wrong" for a wrong result).
-func judge(ctx context.Context, box *sandbox.Sandbox, program string, tests []test) (passed int, failure string,
-	err error) {
+// passes all).
+func judge(ctx context.Context, box *sandbox.Sandbox, program string, tests []test) (passed int,
+	failure sandbox.Status, err error) {
 	job := sandbox.Job{Program: program, Calls: make([]sandbox.Call, len(tests))}
 	for i, t := range tests {
 		job.Calls[i] = t.call
 	}
 	outcomes, err := box.Run(ctx, job)
-	if err != nil {
-		return 0, "", err
-	}
 	for i, o := range outcomes {
-		ok := o.Status == sandbox.OK && tests[i].accepts(o)
-		switch {
-		case ok:
+		status := o.Status
+		if status == sandbox.OK && tests[i].accepts(o) {
 			passed++
-		case failure == "" && o.Status == sandbox.OK:
-			failure = "wrong"
-		case failure == "":
-			failure = string(o.Status)
+			continue
 		}
+		if status == sandbox.OK {
+			status = wrong
+		}
+		failure = cmp.Or(failure, status)
 	}
-	return passed, failure, nil
+	return passed, failure, err
 }
 
 // accepts compares what a call did with what was expected.
 func (t test) accepts(o sandbox.Outcome) bool {
-	if !t.function {
-		return sameText(o.Stdout, t.stdout)
+	if t.call.Function == "" {
+		return trimmed(o.Stdout) == trimmed(t.stdout)
 	}
 	var value any
-	if len(o.Value) == 0 || json.Unmarshal(o.Value, &value) != nil {
-		return false
-	}
-	return sameValue(value, t.value)
+	return json.Unmarshal(o.Value, &value) == nil && sameValue(value, t.value)
 }
 
-// sameText compares line by line; spaces at the ends of lines and empty lines at the end of the text do not count.
-func sameText(a, b string) bool {
-	return trimmed(a) == trimmed(b)
-}
-
+// trimmed is a text without spaces at the ends of its lines and empty lines at its end.
 func trimmed(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range lines {
@@ -65,47 +60,14 @@ func trimmed(text string) string {
 func sameValue(a, b any) bool {
 	switch x := a.(type) {
 	case float64:
-		y, ok := number(b)
+		y, ok := b.(float64)
 		return ok && (x == y || x != math.Trunc(x) && math.Abs(x-y) <= 1e-6*max(1, math.Abs(x), math.Abs(y)))
 	case []any:
 		y, ok := b.([]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for i := range x {
-			if !sameValue(x[i], y[i]) {
-				return false
-			}
-		}
-		return true
+		return ok && slices.EqualFunc(x, y, sameValue)
 	case map[string]any:
 		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for key, value := range x {
-			other, ok := y[key]
-			if !ok || !sameValue(value, other) {
-				return false
-			}
-		}
-		return true
+		return ok && maps.EqualFunc(x, y, sameValue)
 	}
-	return reflect.DeepEqual(a, b)
-}
-
-// number reads a number of a data set, whose reader may keep whole ones apart.
-func number(value any) (float64, bool) {
-	switch v := value.(type) {
-	case float64:
-		return v, true
-	case int64:
-		return float64(v), true
-	case int:
-		return float64(v), true
-	case json.Number:
-		x, err := v.Float64()
-		return x, err == nil
-	}
-	return 0, false
+	return a == b
 }

@@ -24,10 +24,9 @@ type problem struct {
 
 // test is one call of the program and what must come of it. The expected part never enters the sandbox.
 type test struct {
-	call     sandbox.Call
-	stdout   string // of a call without a function
-	value    any    // of a call of a function
-	function bool
+	call   sandbox.Call
+	stdout string // of a call without a function
+	value  any    // of a call of a function, as package json decodes it
 }
 
 // readProblems reads the problems of a file with the columns "problem" and "tests", and "solutions" where there are
@@ -69,15 +68,13 @@ func unpack(value any) any {
 
 // newTests reads the forms that the data set mixes: {"inputs": […], "outputs": […], "fn_name"} and a list of {"input",
 // "output"} with "fn_name" or "metadata": {"func_name"}.
-func newTests(value any, name string) ([]test, error) {
-	var tests []test
-	add := func(input, output any, name string) error {
-		t, err := newTest(input, output, name)
-		if err != nil {
-			return fmt.Errorf("test %d: %w", len(tests)+1, err)
+func newTests(value any, name string) (tests []test, err error) {
+	add := func(input, output any, name string) {
+		t, failure := newTest(input, output, name)
+		if failure != nil && err == nil {
+			err = fmt.Errorf("test %d: %w", len(tests)+1, failure)
 		}
 		tests = append(tests, t)
-		return nil
 	}
 	switch list := value.(type) {
 	case map[string]any:
@@ -89,15 +86,12 @@ func newTests(value any, name string) ([]test, error) {
 		if own, ok := list["fn_name"].(string); ok {
 			name = own
 		}
-		for i := range inputs {
-			output := outputs[i]
+		for i, output := range outputs {
 			// With a function, the one value is often wrapped in a list.
 			if wrapped, ok := output.([]any); ok && name != "" && len(wrapped) == 1 {
 				output = wrapped[0]
 			}
-			if err := add(inputs[i], output, name); err != nil {
-				return nil, err
-			}
+			add(inputs[i], output, name)
 		}
 	case []any:
 		for _, item := range list {
@@ -109,29 +103,28 @@ func newTests(value any, name string) ([]test, error) {
 			if n, ok := t["fn_name"].(string); ok {
 				own = n
 			}
-			if kind, ok := t["testtype"].(string); ok && kind == "stdin" {
+			if t["testtype"] == "stdin" {
 				own = ""
 			}
-			if err := add(t["input"], t["output"], own); err != nil {
-				return nil, err
-			}
+			add(t["input"], t["output"], own)
 		}
 	}
 	if len(tests) == 0 {
-		return nil, fmt.Errorf("expected tests in column \"tests\": {\"inputs\": […], \"outputs\": […]} or " +
-			"[{\"input\": …, \"output\": …}, …]")
+		err = fmt.Errorf("expected tests in column \"tests\": {\"inputs\": […], \"outputs\": […]} or [{\"input\": …, " +
+			"\"output\": …}, …]")
 	}
-	return tests, nil
+	return tests, err
 }
 
-func newTest(input, output any, name string) (test, error) {
+func newTest(input, output any, name string) (t test, err error) {
 	if name == "" {
-		in, ok := text(input)
-		out, ok2 := text(output)
+		var ok, ok2 bool
+		t.call.Stdin, ok = text(input)
+		t.stdout, ok2 = text(output)
 		if !ok || !ok2 {
-			return test{}, fmt.Errorf("expected texts for standard input and output")
+			err = fmt.Errorf("expected texts for standard input and output")
 		}
-		return test{call: sandbox.Call{Stdin: in}, stdout: out}, nil
+		return t, err
 	}
 	args, ok := input.([]any)
 	if lines, isText := input.(string); isText { // one JSON value per line
@@ -139,33 +132,36 @@ func newTest(input, output any, name string) (test, error) {
 		for line := range strings.Lines(strings.TrimSpace(lines)) {
 			var arg any
 			if err := json.Unmarshal([]byte(line), &arg); err != nil {
-				return test{}, fmt.Errorf("argument %q of %s: %w", strings.TrimSpace(line), name, err)
+				return t, fmt.Errorf("argument %q of %s: %w", strings.TrimSpace(line), name, err)
 			}
 			args = append(args, arg)
 		}
 		output = unpack(output)
 	}
 	if !ok {
-		return test{}, fmt.Errorf("expected a list of arguments for %s", name)
+		return t, fmt.Errorf("expected a list of arguments for %s", name)
 	}
-	return test{call: sandbox.Call{Function: name, Args: args}, value: output, function: true}, nil
+	t.call = sandbox.Call{Function: name, Args: args}
+	plain, err := json.Marshal(output)
+	if err == nil {
+		err = json.Unmarshal(plain, &t.value) // numbers as those of outcomes
+	}
+	return t, err
 }
 
 // text is a test's text, or the lines of a list.
 func text(value any) (string, bool) {
-	switch v := value.(type) {
-	case string:
-		return v, true
-	case []any:
-		lines := make([]string, len(v))
-		for i, line := range v {
-			s, ok := line.(string)
-			if !ok {
-				return "", false
-			}
-			lines[i] = s
-		}
-		return strings.Join(lines, "\n"), true
+	list, isList := value.([]any)
+	if !isList {
+		s, ok := value.(string)
+		return s, ok
 	}
-	return "", false
+	lines := make([]string, len(list))
+	for i, line := range list {
+		var ok bool
+		if lines[i], ok = line.(string); !ok {
+			return "", false
+		}
+	}
+	return strings.Join(lines, "\n"), true
 }

@@ -1,6 +1,6 @@
 // Package sandbox runs Python programs that nobody has looked at.
 //
-//	s, err := sandbox.New(ctx, sandbox.Config{Time: 3 * time.Second, Memory: 512 << 20})
+//	s, err := sandbox.New(ctx, sandbox.Config{"python3", 3, 512, sandbox.Full})
 //	outcomes, err := s.Run(ctx, sandbox.Job{Program: "print(int(input()) + 1)", Calls: []sandbox.Call{{Stdin: "41"}}})
 //	fmt.Println(outcomes[0].Stdout) // 42
 //

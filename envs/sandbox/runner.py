@@ -259,8 +259,6 @@ def main():
     for number, call in enumerate(job["calls"]):
         outcome = run(job, call, walls, os.path.join(job["scratch"], str(number)))
         print(json.dumps(outcome), flush=True)
-        if job.get("stop_at_failure") and outcome["status"] != "ok":
-            break
 
 
 main()

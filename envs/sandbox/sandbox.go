@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
+
+	"gyre/envs"
 )
 
 //go:embed runner.py
@@ -33,23 +33,25 @@ const (
 	Crash     Status = "crash"     // killed by a signal
 )
 
-// Isolation is how programs are kept in.
-type Isolation string
-
+// How programs are kept in.
 const (
-	Full   Isolation = "full"   // walls and limits
-	Limits Isolation = "limits" // limits only: for programs that are trusted
+	Full   = "full"   // walls and limits
+	Limits = "limits" // limits only: for programs that are trusted
 )
 
-// Config says what programs may use. Zero values take the defaults.
+// Config says what a call may use.
 type Config struct {
-	Python    string        // interpreter; default python3
-	Time      time.Duration // processor time of a call, in whole seconds from one up; default 3 s
-	Memory    int64         // bytes of address space of a call; default 512 MiB
-	Output    int64         // bytes that a call may print; default 1 MiB
-	Disk      int64         // bytes that a call may write; default 16 MiB
-	Isolation Isolation     // default Full
+	Python    string // interpreter
+	Seconds   int    // of processor time
+	MemoryMiB int    // of address space
+	Isolation string // Full or Limits
 }
+
+// What a call may print and write, in bytes.
+const (
+	maxOutput = 1 << 20
+	maxDisk   = 16 << 20
+)
 
 // Job is a program and how to call it.
 type Job struct {
@@ -58,8 +60,6 @@ type Job struct {
 	Calls []Call
 	// Echo prints the value of the program's last statement if it is an expression, as an interactive session does.
 	Echo bool
-	// StopAtFailure leaves out the calls after the first that is not OK.
-	StopAtFailure bool
 }
 
 // Call is one execution of a program: with text on its standard input, or of one of its functions.
@@ -70,13 +70,12 @@ type Call struct {
 	Args     []any  `json:"args,omitempty"` // JSON values
 }
 
-// Outcome is what a call did. Everything in it but Status and Seconds is the program's word.
+// Outcome is what a call did. Everything in it but Status is the program's word.
 type Outcome struct {
-	Status  Status          `json:"status"`
-	Stdout  string          `json:"stdout"`
-	Value   json.RawMessage `json:"value"` // what the function returned
-	Error   string          `json:"error"`
-	Seconds float64         `json:"seconds"` // of processor time
+	Status Status          `json:"status"`
+	Stdout string          `json:"stdout"`
+	Value  json.RawMessage `json:"value"` // what the function returned
+	Error  string          `json:"error"`
 }
 
 // Sandbox runs jobs, a few at a time. It is safe for concurrent use.
@@ -88,26 +87,9 @@ type Sandbox struct {
 
 // New prepares a sandbox and proves that its walls stand.
 func New(ctx context.Context, c Config) (*Sandbox, error) {
-	if c.Python == "" {
-		c.Python = "python3"
-	}
-	if c.Isolation == "" {
-		c.Isolation = Full
-	}
-	defaults := func(v *int64, standard int64) {
-		if *v == 0 {
-			*v = standard
-		}
-	}
-	defaults((*int64)(&c.Time), int64(3*time.Second))
-	defaults(&c.Memory, 512<<20)
-	defaults(&c.Output, 1<<20)
-	defaults(&c.Disk, 16<<20)
-	if c.Time < time.Second || c.Memory < 64<<20 || c.Output < 1 || c.Disk < 1 || c.Isolation != Full &&
-		c.Isolation != Limits {
+	if c.Seconds < 1 || c.MemoryMiB < 64 || c.Isolation != Full && c.Isolation != Limits {
 		return nil, fmt.Errorf("sandbox: expected at least a second, 64 MiB of memory and isolation full or limits, "+
-			"got %s, %d MiB and %q",
-			c.Time, c.Memory>>20, c.Isolation)
+			"got %ds, %d MiB and %q", c.Seconds, c.MemoryMiB, c.Isolation)
 	}
 	path, err := exec.LookPath(c.Python)
 	if err != nil {
@@ -130,6 +112,11 @@ func New(ctx context.Context, c Config) (*Sandbox, error) {
 		}
 	}
 	return s, nil
+}
+
+// Shared returns the sandbox of a configuration, which is made and proven once per process.
+func Shared(ctx context.Context, c Config) (*Sandbox, error) {
+	return envs.Shared(c, nil, func() (*Sandbox, error) { return New(ctx, c) })
 }
 
 // escapes are what prove tries, and how each must end.
@@ -167,8 +154,8 @@ func (s *Sandbox) prove(ctx context.Context) error {
 	return nil
 }
 
-// Run executes the calls of a job one after the other. An error means that the sandbox itself failed; whatever the
-// program does is in the outcomes. They are fewer than the calls if StopAtFailure cut them short.
+// Run executes the calls of a job one after the other, and gives the outcome of each. An error means that the sandbox
+// itself failed; whatever the program does is in the outcomes.
 func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -184,20 +171,20 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 	if job.Calls == nil {
 		job.Calls = []Call{{}}
 	}
+	// By the clock a call may take more than its processor time, for others use the processor too.
+	clock := 2*time.Duration(s.config.Seconds)*time.Second + time.Second
 	input, err := json.Marshal(map[string]any{
-		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "stop_at_failure": job.StopAtFailure,
-		"scratch": scratch,
-		"filter":  s.filter,
+		"program": job.Program, "calls": job.Calls, "echo": job.Echo, "scratch": scratch, "filter": s.filter,
 		"limits": map[string]any{
-			"seconds": int(math.Ceil(s.config.Time.Seconds())), "clock": s.clock().Seconds(), "memory": s.config.Memory,
-			"output": s.config.Output, "disk": s.config.Disk, "file": s.config.Disk,
+			"seconds": s.config.Seconds, "clock": clock.Seconds(), "memory": s.config.MemoryMiB << 20,
+			"output": maxOutput, "disk": maxDisk, "file": maxDisk,
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: job: %w", err)
 	}
 	// The runner ends each call in time by itself; this is for a runner that hangs.
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(s.clock()+time.Second))
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+time.Duration(len(job.Calls))*(clock+time.Second))
 	defer cancel()
 	command := exec.CommandContext(ctx, s.config.Python, "-I", "-B", "-c", runner)
 	command.Dir = scratch
@@ -226,39 +213,13 @@ func (s *Sandbox) Run(ctx context.Context, job Job) ([]Outcome, error) {
 		}
 		outcomes = append(outcomes, o)
 	}
-	if len(outcomes) == 0 || len(outcomes) < len(job.Calls) && !job.StopAtFailure {
+	if len(outcomes) < len(job.Calls) {
 		return nil, errors.New("sandbox: the runner ended without an outcome of every call")
 	}
 	return outcomes, nil
 }
 
-// clock is the time by the clock that a call may take: more than its processor time, for others use the processor too.
-func (s *Sandbox) clock() time.Duration { return 2*s.config.Time + time.Second }
-
 func lastLine(text []byte) []byte {
 	text = bytes.TrimSpace(text)
 	return text[bytes.LastIndexByte(text, '\n')+1:]
-}
-
-var proven struct {
-	sync.Mutex
-	boxes map[Config]*Sandbox
-}
-
-// Shared returns a sandbox of the configuration. It is made and proven once per process.
-func Shared(ctx context.Context, c Config) (*Sandbox, error) {
-	proven.Lock()
-	defer proven.Unlock()
-	if s, ok := proven.boxes[c]; ok {
-		return s, nil
-	}
-	s, err := New(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if proven.boxes == nil {
-		proven.boxes = map[Config]*Sandbox{}
-	}
-	proven.boxes[c] = s
-	return s, nil
 }

@@ -130,7 +130,7 @@ func newGame(o *options) (*game, error) {
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
 	g.question = envs.At(g.questions, seed)
 	g.shown = map[string]shown{}
-	return g.Begin(g.question.text), nil
+	return g.Ask(g.question.text), nil
 }
 
 // search is the tool of that name.
@@ -192,12 +192,11 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 		return envs.Result{}, nil
 	}
 	exact, f1 := judge(action, g.question.answers)
-	r = envs.Result{Reward: g.options.Wrong, Done: true, Valid: true, Effective: true}
-	r.Components = []envs.Component{{Name: "exact_match"}, {Name: "f1", Value: f1}}
+	r.Components = []envs.Component{{Name: "exact_match", Value: envs.Indicator(exact)}, {Name: "f1", Value: f1}}
 	outcome := "The answer is wrong."
-	switch {
+	switch r.Reward = g.options.Wrong; {
 	case exact:
-		outcome, r.Reward, r.Components[0].Value = "The answer is right.", g.options.Right, 1
+		outcome, r.Reward = "The answer is right.", g.options.Right
 	case f1 > 0 && f1 >= g.options.Threshold:
 		outcome, r.Reward = "The answer is nearly right.", f1
 	}
@@ -210,8 +209,7 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 			}
 		}
 	}
-	g.End(outcome)
-	return r, nil
+	return g.Answered(r, outcome)
 }
 
 // Solve searches for the question, reads the documents that lead to the answer, and answers.

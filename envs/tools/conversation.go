@@ -23,6 +23,7 @@ type Tool struct {
 // Conversation is the half of an environment that offers tools: a policy calls them as often as it likes and then
 // answers. Environments embed it. It implements what of envs.Env does not depend on how an answer is judged.
 type Conversation struct {
+	envs.Episode
 	Offered  []Tool
 	CallCost float64 // taken off the reward for every call
 
@@ -31,23 +32,24 @@ type Conversation struct {
 	shown    bool           // replies have been observed
 	calls    int
 	outcome  string // of the answer
-	running  bool
 }
 
-// Begin starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the
-// tool says.
-func (c *Conversation) Begin(question string) envs.Start {
-	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question, running: true}
-	return envs.Start{Instruction: c.instruction(), Tools: c.specs(), StopStrings: []string{closeCall},
-		ReadReply:  readReply,
-		WriteReply: writeReply}
+// Ask starts an episode with a question. A reply ends after a call, before the policy goes on to make up what the tool
+// says.
+func (c *Conversation) Ask(question string) envs.Start {
+	*c = Conversation{Offered: c.Offered, CallCost: c.CallCost, question: question}
+	start := c.Begin(c.instruction(), nil)
+	start.Tools, start.StopStrings = c.specs(), []string{closeCall}
+	start.ReadReply, start.WriteReply = readReply, writeReply
+	return start
 }
 
-// End ends the episode; outcome is what Observe shows from now on.
-func (c *Conversation) End(outcome string) { c.outcome, c.running = outcome, false }
-
-// Running says whether an episode has begun and not ended.
-func (c *Conversation) Running() bool { return c.running }
+// Answered ends the episode with the result of an answer; outcome is what Observe shows from now on.
+func (c *Conversation) Answered(r envs.Result, outcome string) (envs.Result, error) {
+	c.outcome = outcome
+	r.Done, r.Valid, r.Effective = true, true, true
+	return c.End(r)
+}
 
 // Calls is how many tools have been called in this episode.
 func (c *Conversation) Calls() int { return c.calls }
@@ -68,17 +70,12 @@ const (
 	closeCall = "</tool_call>"
 )
 
-var (
-	calls       = regexp.MustCompile(`(?s)` + openCall + `(.*?)(?:` + closeCall + `|$)`)
-	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
-)
+var calls = regexp.MustCompile(`(?s)` + openCall + `(.*?)(?:` + closeCall + `|$)`)
 
 // readReply splits a reply into tool calls or, if it has none, takes its answer: the answer block, else the last
-// \boxed{}. What is thought before </think> does not count.
+// \boxed{}.
 func readReply(reply string, limit int) []string {
-	if _, after, found := strings.Cut(reply, "</think>"); found {
-		reply = after
-	}
+	reply = answer.AfterThought(reply)
 	var actions []string
 	for _, match := range calls.FindAllStringSubmatch(reply, -1) {
 		if text := strings.TrimSpace(match[1]); text != "" && len(actions) < limit {
@@ -88,11 +85,8 @@ func readReply(reply string, limit int) []string {
 	if actions != nil || limit < 1 {
 		return actions
 	}
-	if match := answerBlock.FindStringSubmatch(reply); match != nil {
-		return []string{strings.TrimSpace(match[1])}
-	}
-	if before, _, closed := strings.Cut(reply, "</answer>"); closed { // the prompt has opened the block
-		return []string{strings.TrimSpace(before)}
+	if text, found := answer.Block(reply); found {
+		return []string{strings.TrimSpace(text)}
 	}
 	if boxed, ok := answer.Boxed(reply); ok {
 		return []string{boxed}
@@ -121,10 +115,10 @@ func CallOf(t Tool, argument string) string {
 }
 
 // Call carries out an action that calls a tool; any other action is not its business (isCall is false). An action
-// before Begin or after End is envs.ErrNotRunning.
+// before Ask or after the answer is envs.ErrNotRunning.
 func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, isCall bool, err error) {
-	if !c.running {
-		return r, false, envs.ErrNotRunning
+	if _, err := c.Take(action); err != nil {
+		return r, false, err
 	}
 	if c.shown { // what comes now is another reply
 		c.replies, c.shown = nil, false
@@ -138,8 +132,8 @@ func (c *Conversation) Call(ctx context.Context, action string) (r envs.Result, 
 		return r, true, err
 	}
 	c.calls++
-	id := "call_" + strconv.Itoa(c.calls)
-	c.replies = append(c.replies, envs.Message{Role: "tool", Name: name, CallID: id, Content: says})
+	c.replies = append(c.replies, envs.Message{Role: "tool", Name: name, CallID: "call_" + strconv.Itoa(c.calls),
+		Content: says})
 	return envs.Result{
 		Reward: 0 - c.CallCost, Valid: valid, Effective: valid,
 		Components: []envs.Component{{Name: "tool_calls", Value: 1}}, Info: map[string]float64{"tool_calls": 1},
@@ -160,20 +154,18 @@ func (c *Conversation) invoke(ctx context.Context, text string) (name, says stri
 	if json.Unmarshal(call.Arguments, &inner) == nil {
 		call.Arguments = json.RawMessage(inner)
 	}
-	names := make([]string, len(c.Offered))
-	for i, t := range c.Offered {
-		names[i] = t.Name
-		if t.Name != call.Name {
+	var names []string
+	for _, t := range c.Offered {
+		if names = append(names, t.Name); t.Name != call.Name {
 			continue
 		}
 		var arguments map[string]any
 		if json.Unmarshal(call.Arguments, &arguments) != nil {
-			return t.Name, "error: arguments must be an object with " + strconv.Quote(t.Argument), false, nil
+			return t.Name, fmt.Sprintf("error: arguments must be an object with %q", t.Argument), false, nil
 		}
 		argument, ok := arguments[t.Argument].(string)
 		if !ok || len(arguments) != 1 {
-			return t.Name, "error: " + t.Name + " takes the one argument " + strconv.Quote(t.Argument) + ", a string",
-				false, nil
+			return t.Name, fmt.Sprintf("error: %s takes the one argument %q, a string", t.Name, t.Argument), false, nil
 		}
 		says, err = t.Use(ctx, argument)
 		return t.Name, says, err == nil, err
@@ -205,9 +197,4 @@ func (c *Conversation) instruction() string {
 	}
 	return text + " A reply that calls a tool ends there; its result follows. Give the final answer alone, in " +
 		"<answer> and </answer>."
-}
-
-func (c *Conversation) Close() error {
-	c.running = false
-	return nil
 }

@@ -6,9 +6,4 @@
 // A reply with calls is answered by one message of role "tool" per call; a reply without is the answer and ends the
 // episode. What a tool says is the environment's text: it is never trained on, and no markup in it is taken for
 // markup.
-//
-//	question.go      questions from the seed or from a file
-//	conversation.go  calls and answers: what environments with tools share
-//	offer.go         the calculator and Python
-//	env.go           the environment, its options and its tags
 package tools

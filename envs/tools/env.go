@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"gyre/envs"
 	"gyre/envs/reward"
@@ -33,7 +32,7 @@ func init() {
 			NewOptions: func() any {
 				return &options{
 					Tools: names, Terms: [2]int{2, 5}, MaxNumber: 999, Grading: string(reward.Lenient), MaxOutput: 2000,
-					Seconds: 3, MemoryMiB: 512, Isolation: string(sandbox.Full), Python: "python3",
+					Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3",
 				}
 			},
 			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
@@ -54,49 +53,40 @@ type game struct {
 }
 
 func newGame(o *options) (*game, error) {
-	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.Terms[1] < o.Terms[0] {
-		problem("option terms: expected the smaller count first, got [%d, %d]", o.Terms[0], o.Terms[1])
-	}
 	g := &game{options: o}
 	g.CallCost = o.CallCost
+	var err error
+	if o.Terms[1] < o.Terms[0] {
+		err = fmt.Errorf("option terms: expected the smaller count first, got [%d, %d]", o.Terms[0], o.Terms[1])
+	}
 	for _, name := range o.Tools {
 		switch name {
 		case "calculator":
 			g.Offered = append(g.Offered, calculator())
 		case "python":
-			box, err := sandbox.Shared(context.Background(), sandbox.Config{
-				Python: o.Python, Time: time.Duration(o.Seconds) * time.Second, Memory: int64(o.MemoryMiB) << 20,
-				Isolation: sandbox.Isolation(o.Isolation),
-			})
-			if err != nil {
-				problems = append(problems, err)
-				continue
-			}
+			box, failure := sandbox.Shared(context.Background(), sandbox.Config{Python: o.Python, Seconds: o.Seconds,
+				MemoryMiB: o.MemoryMiB, Isolation: o.Isolation})
+			err = errors.Join(err, failure)
 			g.Offered = append(g.Offered, python(box, o.MaxOutput))
 		default:
-			problem("option tools: expected calculator or python, got %q", name)
+			err = errors.Join(err, fmt.Errorf("option tools: expected calculator or python, got %q", name))
 		}
 	}
 	if o.Problems != "" {
-		var err error
-		g.questions, err = readQuestions(o.Problems)
-		problems = append(problems, err)
+		var failure error
+		g.questions, failure = readQuestions(o.Problems)
+		err = errors.Join(err, failure)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	return g, nil
+	return g, err
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {
-	if n := int64(len(g.questions)); n > 0 {
-		g.question = g.questions[(seed%n+n)%n]
+	if g.questions != nil {
+		g.question = envs.At(g.questions, seed)
 	} else {
 		g.question = newQuestion(envs.Rand("tools", seed), g.options.Terms, g.options.MaxNumber)
 	}
-	return g.Begin(g.question.text), nil
+	return g.Ask(g.question.text), nil
 }
 
 // Step carries out a tool call, or takes an answer and ends the episode.
@@ -105,13 +95,13 @@ func (g *game) Step(ctx context.Context, action string) (envs.Result, error) {
 	if isCall || err != nil {
 		return r, err
 	}
-	r = envs.Result{Done: true, Valid: true, Effective: true, Components: []envs.Component{{Name: "correctness"}}}
 	outcome := "The answer is wrong."
 	if r.Success = reward.GradeAnswer(action, g.question.gold, reward.Mode(g.options.Grading)).Correct; r.Success {
-		outcome, r.Reward, r.Components[0].Value = "The answer is right.", 1, 1
+		outcome = "The answer is right."
 	}
-	g.End(outcome)
-	return r, nil
+	r.Reward = envs.Indicator(r.Success)
+	r.Components = []envs.Component{{Name: "correctness", Value: r.Reward}}
+	return g.Answered(r, outcome)
 }
 
 // Solve calls the first tool with what is to be computed and answers what it says. Questions of a file say no such

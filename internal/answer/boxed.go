@@ -1,6 +1,9 @@
 package answer
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const (
 	boxed       = `\boxed`
@@ -57,4 +60,26 @@ func Boxed(text string) (string, bool) {
 		return "", false
 	}
 	return unbox(box)
+}
+
+// AfterThought is a reply without what is thought before its first </think>.
+func AfterThought(reply string) string {
+	if _, after, found := strings.Cut(reply, "</think>"); found {
+		return after
+	}
+	return reply
+}
+
+var block = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+
+// Block returns the content of a text's first answer block, which the prompt may have opened.
+func Block(text string) (string, bool) {
+	if match := block.FindStringSubmatch(text); match != nil {
+		return match[1], true
+	}
+	before, _, closed := strings.Cut(text, "</answer>")
+	if !closed {
+		return "", false
+	}
+	return before, true
 }
