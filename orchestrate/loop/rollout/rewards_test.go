@@ -150,7 +150,7 @@ func TestNamedPartsReachTheEpisode(t *testing.T) {
 	if total, tokens := sum(e.Components["letters"], second.End-1, second.End); !near(total, 0.6) || tokens != 1 {
 		t.Errorf("letters gives %v to %d tokens at the end of the second reply, want 0.6 to 1", total, tokens)
 	}
-	m := Summarize([]*episode.Episode{e})
+	m := summarized([]*episode.Episode{e})
 	if m["judge/reward/correctness"] != 2 || !near(m["judge/reward/letters"], 1.2) ||
 		!near(m["judge/reward/length"], 11) {
 		t.Errorf("metrics %v, want the sums of the parts", m)

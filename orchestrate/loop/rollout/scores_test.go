@@ -7,6 +7,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/metrics"
 )
 
 func scored(tag string, group int, scores ...float64) []*episode.Episode {
@@ -89,6 +90,13 @@ func TestNormalizationOfPairs(t *testing.T) {
 	}
 }
 
+// summarized are the averages by their names.
+func summarized(episodes []*episode.Episode) map[string]float64 {
+	line := metrics.Line{}
+	line.Add(Summarize(episodes))
+	return line.Floats()
+}
+
 func TestSummarize(t *testing.T) {
 	make := func(tag string, group, tokens int, success bool, metrics map[string]float64) *episode.Episode {
 		e := &episode.Episode{Tag: tag, Group: group, Success: success, Mask: []bool{false}, Metrics: metrics}
@@ -114,7 +122,7 @@ func TestSummarize(t *testing.T) {
 		"b/episodic_return":          4,
 		"b/non-zero/episodic_return": 4, "response_length": 2, "charts/avg_episode_return": 1.875,
 	}
-	if got := Summarize(episodes); !reflect.DeepEqual(got, want) {
+	if got := summarized(episodes); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
+	"gyre/orchestrate/run/metrics"
 )
 
 // markPasses gives every member of a group of n its pass@k: the probability that one of k members drawn without
@@ -56,46 +57,66 @@ func SolvedBy(episodes []*episode.Episode, most int) []int {
 	return out
 }
 
-// Summarize averages the episodes' own metrics under RAGEN's names:
-//
-//	{tag}/{key}            mean over the tag's episodes: success, num_actions, pass@{group size}, episodic_return
-//	                       (rewards without penalties), reward/{component}, and turn means such as action_is_valid
-//	{tag}/non-zero/{key}   mean over those where it is not zero, absent if there are none
-//	response_length        mean number of sampled tokens
-//	charts/avg_episode_return  mean over tags of episodic_return
-func Summarize(episodes []*episode.Episode) map[string]float64 {
-	out := map[string]float64{}
-	if len(episodes) == 0 {
-		return out
-	}
-	type key struct{ tag, name string }
-	sums, nonZero, count := map[key]float64{}, map[key]float64{}, map[string]float64{}
-	tokens := 0.0
+// Summary is what episodes were like on average, under RAGEN's names.
+type Summary struct {
+	Length       *float64 `metric:"response_length" unit:"tokens" doc:"sampled per episode"`
+	Environments `metric:""`
+}
+
+// Environments are the averages of the episodes' own metrics.
+type Environments struct {
+	Tags   map[string]Environment `metric:"{tag}"`
+	Return *float64               `metric:"charts/avg_episode_return" unit:"reward" doc:"mean over tags of episodic_return"`
+}
+
+// Environment is what the episodes of one tag were like. Keys are success, num_actions, pass@{group size},
+// episodic_return (rewards without penalties), reward/{component}, and turn means such as action_is_valid.
+type Environment struct {
+	Means   map[string]float64 `metric:"{key}" doc:"mean over the tag's episodes"`
+	NonZero map[string]float64 `metric:"non-zero/{key}" doc:"mean over those where it is not zero"`
+}
+
+// Summarize averages the metrics of episodes.
+func Summarize(episodes []*episode.Episode) Summary {
+	s := Summary{Environments: Environments{Tags: map[string]Environment{}}}
+	count, tokens := map[string]float64{}, 0.0
 	for _, e := range episodes {
-		count[e.Tag]++
 		tokens += float64(e.PolicyTokens())
+		if count[e.Tag]++; count[e.Tag] == 1 {
+			s.Tags[e.Tag] = Environment{map[string]float64{}, map[string]float64{}}
+		}
+		own := s.Tags[e.Tag] // sums, and how many are not zero
 		add := func(name string, value float64) {
-			sums[key{e.Tag, name}] += value
-			nonZero[key{e.Tag, name}] += indicator(value != 0)
+			own.Means[name] += value
+			own.NonZero[name] += indicator(value != 0)
 		}
 		for name, value := range e.Metrics {
 			add(name, value)
 		}
-		for name, shares := range e.Components {
-			add("reward/"+name, episode.Sum(shares))
+		for name, rewards := range e.Components {
+			add("reward/"+name, episode.Sum(rewards))
 		}
 	}
-	out["response_length"] = tokens / float64(len(episodes))
-	for k, sum := range sums {
-		out[k.tag+"/"+k.name] = sum / count[k.tag]
-		if n := nonZero[k]; n > 0 {
-			out[k.tag+"/non-zero/"+k.name] = sum / n
-		}
+	if len(episodes) > 0 {
+		s.Length = metrics.Of(tokens / float64(len(episodes)))
 	}
+	mean, found := 0.0, false
 	for _, tag := range slices.Sorted(maps.Keys(count)) { // in order: a sum's rounding must not differ between runs
-		if sum, ok := sums[key{tag, "episodic_return"}]; ok {
-			out["charts/avg_episode_return"] += sum / count[tag] / float64(len(count))
+		own := s.Tags[tag]
+		for name, sum := range own.Means {
+			own.Means[name] = sum / count[tag]
+			if own.NonZero[name] > 0 {
+				own.NonZero[name] = sum / own.NonZero[name]
+			} else {
+				delete(own.NonZero, name)
+			}
+		}
+		if v, ok := own.Means["episodic_return"]; ok {
+			mean, found = mean+v/float64(len(count)), true
 		}
 	}
-	return out
+	if found {
+		s.Return = &mean
+	}
+	return s
 }

@@ -54,7 +54,9 @@ func Evaluate(ctx context.Context, c *config.Config, checkpoint, output string, 
 			return nil, err
 		}
 	}
-	return &Evaluation{rollout.Summarize(episodes), episodes, experiment.Parameters(opened.Policy.Shape)}, nil
+	line := metrics.Line{}
+	line.Add(rollout.Summarize(episodes))
+	return &Evaluation{line.Floats(), episodes, experiment.Parameters(opened.Policy.Shape)}, nil
 }
 
 // evaluated are the parts of an experiment that a checkpoint is evaluated with.

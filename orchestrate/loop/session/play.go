@@ -76,10 +76,18 @@ func (r *Rollouts) Validation(ctx context.Context, draw, step int) (metrics.Line
 	if err := r.track(episodes, step); err != nil {
 		return nil, err
 	}
-	line := metrics.Line{}
-	line.Copy(validationMetrics(episodes))
-	line.Add(TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
+	line, core, found := metrics.Line{}, map[string]float64{}, rollout.Summarize(episodes)
+	coreValidation(episodes, core)
+	line.Copy(core)
+	line.Add(validationMetrics{found.Length, found.Environments},
+		TestingMetrics{time.Since(begin).Seconds(), stats.LeftOut})
 	return line, r.Save(episodes, fmt.Sprintf("validation_%d.jsonl", step), r.Config.Run.SaveRollouts != "none")
+}
+
+// validationMetrics are what a validation found.
+type validationMetrics struct {
+	Length       *float64             `metric:"val-env/all/response_length"`
+	Environments rollout.Environments `metric:"val-env"`
 }
 
 // TestingMetrics are the time of a validation and what it lacks.
@@ -164,19 +172,6 @@ func Members(episodes []*episode.Episode) (groups [][]*episode.Episode) {
 		groups = append(groups, byGroup[id])
 	}
 	return groups
-}
-
-// validationMetrics names what a validation found.
-func validationMetrics(episodes []*episode.Episode) map[string]float64 {
-	m := map[string]float64{}
-	for name, x := range rollout.Summarize(episodes) {
-		if !strings.Contains(name, "/") {
-			name = "all/" + name
-		}
-		m["val-env/"+name] = x
-	}
-	coreValidation(episodes, m)
-	return m
 }
 
 // coreValidation names a validation's returns and successes per tag as verl does: mean@K over all episodes, best@K

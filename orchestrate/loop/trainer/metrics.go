@@ -8,6 +8,7 @@ import (
 	"gyre/orchestrate/loop/advantage"
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/filter"
+	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -55,6 +56,12 @@ func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
 	}
 	m.Cut = float64(cut) / float64(len(episodes))
 	return &m
+}
+
+// episodeMetrics are what the episodes were like in their environments.
+type episodeMetrics struct {
+	Length       *float64             `metric:"response_length"`
+	Environments rollout.Environments `metric:"train"`
 }
 
 // samplingMetrics describe how a rollout was played.

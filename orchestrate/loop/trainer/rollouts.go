@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"gyre/orchestrate/loop/episode"
 	"gyre/orchestrate/loop/rollout"
@@ -61,14 +60,10 @@ func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([
 	return episodes, r.Save(episodes, fmt.Sprintf("analysis_%d.jsonl", step), r.Config.Run.SaveRollouts == "all")
 }
 
-// describe adds the environments' metrics. The two keys that are not an environment's keep their own names.
+// describe says what the episodes were like.
 func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
-	for name, v := range rollout.Summarize(episodes) {
-		if strings.Contains(name, "/") {
-			name = "train/" + name
-		}
-		line[name] = v
-	}
+	found := rollout.Summarize(episodes)
+	line.Add(episodeMetrics{found.Length, found.Environments})
 }
 
 // rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in
