@@ -140,11 +140,9 @@ func (g golden) subject(t *testing.T, m *torch.Model) Subject {
 	for i := range g.Responses {
 		s.Batch.Sequences = append(s.Batch.Sequences, g.sequence(i))
 	}
-	err := s.Batch.Weigh("token-mean", 0)
-	if err == nil {
-		s.Batch.Old, err = s.Policy.Score(context.Background(), s.Batch, train.What{Temperature: 1})
-	}
-	if err != nil {
+	s.Batch.Weigh("token-mean", 0)
+	var err error
+	if s.Batch.Old, err = s.Policy.Score(context.Background(), s.Batch, train.What{Temperature: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -65,9 +65,7 @@ func (m *measurement) paper(s Subject, r *Result, rows []int, o Options) error {
 // mini-batch, and gives its losses.
 func (m *measurement) microBatch(s Subject, into buffers, o Options) ([]float64, error) {
 	scale := float64(o.MicroBatch) / float64(o.MiniBatch/o.Ranks) / float64(o.Ranks)
-	if err := s.Batch.Weigh(o.Aggregation, o.Width); err != nil {
-		return nil, err
-	}
+	s.Batch.Weigh(o.Aggregation, o.Width)
 	for _, weights := range s.Batch.Weights {
 		for t := range weights {
 			weights[t] *= float32(scale)

@@ -1,9 +1,9 @@
+// Package schedule computes learning rates from the number of steps done, training steps of reinforcement learning
+// and optimizer steps of supervised fine-tuning: linear warm-up, then a constant, linear or cosine course (Loshchilov
+// & Hutter, 2017, without restarts).
 package schedule
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // Schedule is one learning-rate course.
 type Schedule struct {
@@ -12,20 +12,6 @@ type Schedule struct {
 	Warmup int     // steps of linear warm-up; the first one already learns, at Peak / Warmup
 	Total  int     // steps in all, read by linear and cosine
 	Floor  float64 // the last step's rate as a fraction of Peak
-}
-
-// New checks the parameters.
-func New(s Schedule) (Schedule, error) {
-	switch {
-	case s.Kind != "constant" && s.Kind != "linear" && s.Kind != "cosine":
-		return s, fmt.Errorf("schedule: %q is none of constant, linear, cosine", s.Kind)
-	case s.Warmup < 0 || s.Floor < 0 || s.Floor > 1 || !(s.Peak >= 0):
-		return s, fmt.Errorf("schedule: rate %g, warm-up %d and floor %g must be >= 0, the floor <= 1", s.Peak,
-			s.Warmup, s.Floor)
-	case s.Kind != "constant" && s.Total < 1:
-		return s, fmt.Errorf("schedule: %s needs the total number of steps, got %d", s.Kind, s.Total)
-	}
-	return s, nil
 }
 
 // At returns the rate of the step that follows so many finished ones (0 for the first). It depends on nothing

@@ -21,24 +21,10 @@ func TestCourses(t *testing.T) {
 		{Schedule{Kind: "cosine", Peak: 2, Total: 5}, []float64{2, 1 + math.Sqrt2/2, 1, 1 - math.Sqrt2/2, 0, 0}},
 		{Schedule{Kind: "cosine", Peak: 2, Warmup: 1, Total: 4, Floor: .5}, []float64{2, 2, 1.5, 1}},
 	} {
-		s, err := New(c.s)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for step, want := range c.want {
-			if got := s.At(step); !(math.Abs(got-want) <= 1e-12) {
-				t.Errorf("%+v at %d: %v, want %v", s, step, got, want)
+			if got := c.s.At(step); !(math.Abs(got-want) <= 1e-12) {
+				t.Errorf("%+v at %d: %v, want %v", c.s, step, got, want)
 			}
-		}
-	}
-}
-
-func TestRefusals(t *testing.T) {
-	for _, s := range []Schedule{{Kind: "step", Peak: 1}, {Kind: "linear", Peak: 1}, {Kind: "constant", Peak: -1},
-		{Kind: "constant", Peak: math.NaN()}, {Kind: "linear", Peak: 1, Total: 5, Floor: -.1}, {Kind: "cosine",
-			Peak: 1, Total: 5, Floor: 2}, {Kind: "constant", Warmup: -1}} {
-		if _, err := New(s); err == nil {
-			t.Errorf("%+v accepted", s)
 		}
 	}
 }

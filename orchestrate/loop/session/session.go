@@ -265,24 +265,17 @@ func (s *Session) loadLearner(who string, from *experiment.Model, how *train.Opt
 }
 
 // PolicyOptimization is that of [actor], with its schedule for runs of so many optimizer steps.
-func PolicyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule, error) {
-	lr, err := schedule.New(schedule.Schedule{Kind: a.Schedule, Peak: a.LR, Floor: a.MinLRRatio,
-		Warmup: a.WarmupSteps, Total: steps})
-	if err != nil {
-		return nil, lr, fmt.Errorf("actor.schedule: %w", err)
-	}
+func PolicyOptimization(a config.Actor, steps int) (*train.Optimization, schedule.Schedule) {
 	adamw := torch.AdamW{Beta1: a.Betas[0], Beta2: a.Betas[1], Eps: a.Eps, WeightDecay: a.WeightDecay}
-	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, lr, nil
+	return &train.Optimization{AdamW: adamw, ClipGrad: a.ClipGrad}, schedule.Schedule{Kind: a.Schedule, Peak: a.LR,
+		Floor: a.MinLRRatio, Warmup: a.WarmupSteps, Total: steps}
 }
 
 // CriticOptimization is that of [critic].
-func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedule.Schedule, error) {
-	lr, err := schedule.New(schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps, Total: steps})
-	if err != nil {
-		return nil, lr, fmt.Errorf("critic.schedule: %w", err)
-	}
+func CriticOptimization(k config.Critic, steps int) (*train.Optimization, schedule.Schedule) {
 	adamw := torch.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: k.WeightDecay}
-	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad}, lr, nil
+	return &train.Optimization{AdamW: adamw, ClipGrad: k.ClipGrad},
+		schedule.Schedule{Kind: k.Schedule, Peak: k.LR, Warmup: k.WarmupSteps, Total: steps}
 }
 
 // sharding says how the models of a run lie on its ranks; nil in one process whose gradients need not have the bits

@@ -76,10 +76,7 @@ func (t *Trainer) begin(ctx context.Context) error {
 	}
 	how := c.Actor // what is not in [sft]: betas, eps, weight decay, clipping
 	how.LR, how.Schedule, how.MinLRRatio, how.WarmupSteps = s.LR, s.Schedule, s.MinLRRatio, s.WarmupSteps
-	learning, rate, err := session.PolicyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
-	if err != nil {
-		return fmt.Errorf("[sft]: %w", err)
-	}
+	learning, rate := session.PolicyOptimization(how, s.Epochs*max((episodes+s.Batch-1)/s.Batch, 1))
 	t.rate, t.rollouts = rate, session.Rollouts{Session: t.Session, Dir: t.File("rollouts")}
 	return t.OpenModels(ctx, from, t.parts(), learning, nil)
 }
@@ -299,9 +296,7 @@ func (t *Trainer) epoch(ctx context.Context, samples *train.Batch, epoch int) (*
 
 // nll is the mean negative log-likelihood of the sampled tokens of a mini-batch; its gradient is added to the actor's.
 func (t *Trainer) nll(ctx context.Context, mini *train.Batch) (loss, tokens float64, err error) {
-	if err := mini.Weigh("token-mean", 0); err != nil {
-		return 0, 0, err
-	}
+	mini.Weigh("token-mean", 0)
 	found, err := t.Actor.Backward(ctx, mini, train.Likelihood(1), []train.Column{{Name: torch.Task,
 		Into: t.Actor.Gradients()}})
 	if err != nil {

@@ -6,7 +6,7 @@
 //	Batch ──Score──▶ log-probs, entropies, values ──(advantages)──▶ Columns ──Backward──▶ Gradients ──Step──▶ weights
 package train
 
-import "fmt"
+import "slices"
 
 // Sequence is one episode as the policy saw it.
 type Sequence struct {
@@ -80,29 +80,7 @@ func All(n int) []int {
 }
 
 // MiniBatches cuts 0 … n-1 into consecutive runs of size; the last may be shorter.
-func MiniBatches(n, size int) [][]int {
-	var out [][]int
-	rows := All(n)
-	for len(rows) > 0 {
-		k := min(size, len(rows))
-		out = append(out, rows[:k])
-		rows = rows[k:]
-	}
-	return out
-}
-
-// Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The
-// normaliser is that of this whole batch, which should be a mini-batch however it is later cut into passes. width is
-// what seq-mean-token-sum-norm divides by.
-func (b *Batch) Weigh(aggregation string, width int) error {
-	masks := make([][]bool, len(b.Sequences))
-	for i, s := range b.Sequences {
-		masks[i] = s.Mask
-	}
-	var err error
-	b.Weights, err = weights(aggregation, masks, width)
-	return err
-}
+func MiniBatches(n, size int) [][]int { return slices.Collect(slices.Chunk(All(n), size)) }
 
 // SampledMean is the mean of a column over all sampled tokens.
 func (b *Batch) SampledMean(column [][]float32) float64 {
@@ -118,50 +96,37 @@ func (b *Batch) SampledMean(column [][]float32) float64 {
 	return sum / float64(max(n, 1))
 }
 
-// Aggregations are the ways of joining token losses, by the names of actor.loss_aggregation. Each gives the weight of
-// a token in a sequence of so many sampled tokens. Sequences without sampled tokens do not count.
-var Aggregations = []struct {
-	Name   string
-	Weight func(a aggregate, length int) float64
-}{
-	{"token-mean", func(a aggregate, _ int) float64 { return 1 / float64(a.tokens) }},
-	{"token-sum", func(aggregate, int) float64 { return 1 }},
-	{"seq-mean-token-sum", func(a aggregate, _ int) float64 { return 1 / float64(a.sequences) }},
-	{"seq-mean-token-mean", func(a aggregate,
-		length int) float64 {
-		return 1 / float64(a.sequences) / float64(length)
-	}},
+// aggregations are the ways of joining token losses, by the names of actor.loss_aggregation: the weight of a token in a
+// sequence of so many sampled tokens.
+var aggregations = map[string]func(n normaliser, length int) float64{
+	"token-mean":          func(n normaliser, _ int) float64 { return 1 / float64(n.tokens) },
+	"token-sum":           func(normaliser, int) float64 { return 1 },
+	"seq-mean-token-sum":  func(n normaliser, _ int) float64 { return 1 / float64(n.sequences) },
+	"seq-mean-token-mean": func(n normaliser, length int) float64 { return 1 / float64(n.sequences) / float64(length) },
 	// Dr.GRPO: the sum over tokens divided by the longest episode possible.
-	{"seq-mean-token-sum-norm", func(a aggregate, _ int) float64 { return 1 / float64(a.width) }},
+	"seq-mean-token-sum-norm": func(n normaliser, _ int) float64 { return 1 / float64(n.width) },
 }
 
-// aggregate is what a batch's weights are normalised by.
-type aggregate struct{ tokens, sequences, width int }
+// normaliser counts the sampled tokens of a batch and the sequences that have any.
+type normaliser struct{ tokens, sequences, width int }
 
-func weights(aggregation string, masks [][]bool, width int) ([][]float32, error) {
-	a, lengths := aggregate{width: width}, make([]int, len(masks))
-	for i, mask := range masks {
-		lengths[i] = Sequence{Mask: mask}.Sampled()
-		a.tokens += lengths[i]
-		a.sequences += min(lengths[i], 1)
+// Weigh fills Weights: a weight per token such that Σ weight·x is the aggregated value of a per-token loss x. The
+// normaliser is that of this whole batch, which should be a mini-batch however it is later cut into passes. width is
+// what seq-mean-token-sum-norm divides by.
+func (b *Batch) Weigh(aggregation string, width int) {
+	n := normaliser{width: width}
+	for _, s := range b.Sequences {
+		n.tokens += s.Sampled()
+		n.sequences += min(s.Sampled(), 1)
 	}
-	for _, mode := range Aggregations {
-		if mode.Name != aggregation {
-			continue
-		}
-		if aggregation == "seq-mean-token-sum-norm" && width <= 0 {
-			return nil, fmt.Errorf("loss weights: %s needs a positive width, got %d", aggregation, width)
-		}
-		out := make([][]float32, len(masks))
-		for i, mask := range masks {
-			out[i] = make([]float32, len(mask))
-			for t, sampled := range mask {
-				if sampled {
-					out[i][t] = float32(mode.Weight(a, lengths[i]))
-				}
+	b.Weights = make([][]float32, b.Len())
+	for i, s := range b.Sequences {
+		b.Weights[i] = make([]float32, len(s.Mask))
+		weight := aggregations[aggregation](n, s.Sampled())
+		for t, sampled := range s.Mask {
+			if sampled {
+				b.Weights[i][t] = float32(weight)
 			}
 		}
-		return out, nil
 	}
-	return nil, fmt.Errorf("loss weights: unknown aggregation %q", aggregation)
 }

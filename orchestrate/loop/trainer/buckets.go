@@ -159,10 +159,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 		return nil
 	}
 	noteBuckets(o.Session, buckets)
-	subject, err := subjectOf(o.Session, s)
-	if err != nil {
-		return err
-	}
+	subject := subjectOf(o.Session, s)
 	options := experiment.AnalysisOptions(o.Config)
 	options.Aggregation, options.Width = o.Config.Actor.LossAggregation, s.width
 	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
@@ -192,10 +189,10 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 }
 
 // subjectOf is the policy on a prepared batch, under the loss of the update.
-func subjectOf(e *session.Session, s Selection) (gradients.Subject, error) {
+func subjectOf(e *session.Session, s Selection) gradients.Subject {
 	batch, o := *s.Batch, objective(e.Config)
-	err := batch.Weigh(e.Config.Actor.LossAggregation, s.width)
-	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}, err
+	batch.Weigh(e.Config.Actor.LossAggregation, s.width)
+	return gradients.Subject{Policy: e.Actor, Batch: &batch, Objective: o, Columns: gradients.LossTerms(o)}
 }
 
 // groupsOf are the group ids of episodes.

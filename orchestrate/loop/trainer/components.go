@@ -142,11 +142,8 @@ func (o *componentObserver) noteMissing(step int, names, occurring []string) {
 
 // onPolicy is the policy on a prepared batch, as the policy that sampled it: no ratio differs from 1 and nothing is
 // clipped.
-func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (gradients.Subject, error) {
-	subject, err := subjectOf(o.Session, s)
-	if err != nil {
-		return subject, err
-	}
+func (o *componentObserver) onPolicy(ctx context.Context, s Selection) (subject gradients.Subject, err error) {
+	subject = subjectOf(o.Session, s)
 	given := func(e *episode.Episode) bool { return e.Logprob != nil } // which may be another policy's
 	if o.given && !o.Config.Actor.RecomputeLogprobs && slices.ContainsFunc(s.Episodes, given) {
 		at := train.What{Temperature: session.Temperature(o.Config)}

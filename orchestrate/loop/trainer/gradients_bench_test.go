@@ -120,10 +120,7 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		subject, err := subjectOf(t, s)
-		if err != nil {
-			b.Fatal(err)
-		}
+		subject := subjectOf(t, s)
 		o := experiment.AnalysisOptions(t.Config)
 		o.Aggregation = t.Config.Actor.LossAggregation
 		if _, err := gradients.MeasureBuckets(context.Background(), subject, buckets, o); err != nil {

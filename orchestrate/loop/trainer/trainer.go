@@ -67,14 +67,8 @@ func (t *Trainer) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	actor, actorRate, err := session.PolicyOptimization(c.Actor, c.Run.Steps)
-	if err != nil {
-		return err
-	}
-	critic, criticRate, err := session.CriticOptimization(c.Critic, c.Run.Steps)
-	if err != nil {
-		return err
-	}
+	actor, actorRate := session.PolicyOptimization(c.Actor, c.Run.Steps)
+	critic, criticRate := session.CriticOptimization(c.Critic, c.Run.Steps)
 	if err := t.OpenModels(ctx, from, TrainingParts(t.rollouts.replay != nil), actor, critic); err != nil {
 		return err
 	}

@@ -42,9 +42,7 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 		for k, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
 			mini := b.Take(rows)
 			mini.Progress = func(sequences int) { done += sequences; bar.Set(done) }
-			if err := mini.Weigh(f.aggregation, f.width); err != nil {
-				return sum, m, err
-			}
+			mini.Weigh(f.aggregation, f.width)
 			losses, err := f.policy.Backward(ctx, mini, f.objective, f.columns)
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
