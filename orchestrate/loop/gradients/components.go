@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/train"
 	"gyre/torch"
 )
@@ -137,27 +136,20 @@ func comparedOf(a Advantages, columns []train.Column) (list []compared) {
 
 // add puts the gradients of some rows into one buffer for each that is measured. No losses are wanted of them.
 func (m *components) add(rows []int, into buffers) ([]float64, error) {
-	mine := map[int][]float32{} // sketches
+	var mine []int // of the sketches
 	err := m.Policy.EachRow(m.ctx, m.Batch.Take(rows), into, func(k int, own bool) error {
 		if k < 0 {
 			return m.row(-1, false, into)
 		}
-		err := m.row(rows[k], own, into)
-		if own && m.sketches != nil {
-			mine[rows[k]] = m.sketches[rows[k]]
+		if own {
+			mine = append(mine, rows[k])
 		}
-		return err
+		return m.row(rows[k], own, into)
 	})
 	if err != nil || m.sketches == nil {
 		return nil, err
 	}
-	all, err := ranks.Gather(m.ctx, m.Policy.World(), mine)
-	for _, part := range all {
-		for row, sketch := range part {
-			m.sketches[row] = sketch
-		}
-	}
-	return nil, err
+	return nil, m.Policy.Complete(m.ctx, mine, m.sketches)
 }
 
 // row adds the gradients of one row; this rank holds it, or only takes part in the pass. A row of -1 is none.

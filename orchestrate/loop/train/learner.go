@@ -69,9 +69,6 @@ func (l *Learner) Close() {
 // Gradients implements Policy.
 func (l *Learner) Gradients() *torch.Gradients { return l.gradients }
 
-// World is the processes of the run; nil is this one alone.
-func (l *Learner) World() *ranks.World { return l.on.World }
-
 // InStep reports whether every pass takes all ranks.
 func (l *Learner) InStep() bool { return l.on.World != nil && l.on.InStep }
 
@@ -102,20 +99,25 @@ func (l *Learner) Score(ctx context.Context, b *Batch, what What) ([][]float32, 
 		}
 		b.scatter(micro, values, column)
 	}
+	return column, l.Complete(ctx, rows, column)
+}
+
+// Complete fills a column, of which every rank knows some rows, on all ranks.
+func (l *Learner) Complete(ctx context.Context, rows []int, column [][]float32) error {
 	if l.on.World == nil {
-		return column, nil
+		return nil
 	}
 	known := map[int][]float32{}
 	for _, row := range rows {
 		known[row] = column[row]
 	}
-	parts, err := ranks.Gather(ctx, l.on.World, known)
-	for _, part := range parts {
-		for row, values := range part {
+	all, err := ranks.Gather(ctx, l.on.World, known)
+	for _, own := range all {
+		for row, values := range own {
 			column[row] = values
 		}
 	}
-	return column, err
+	return err
 }
 
 func (l *Learner) compute(packed torch.Batch, what What) ([]float32, error) {
@@ -171,8 +173,8 @@ func (l *Learner) total(ctx context.Context, columns int, found map[int]Losses) 
 		return Losses{}, err
 	}
 	lanes := map[int]Losses{}
-	for _, part := range all {
-		for lane, losses := range part {
+	for _, own := range all {
+		for lane, losses := range own {
 			sum := lanes[lane]
 			sum.Add(losses)
 			lanes[lane] = sum
@@ -200,24 +202,15 @@ func (l *Learner) EachRow(ctx context.Context, b *Batch, into []*torch.Gradients
 		return nil
 	}
 	return l.deal(b, into, func(_ int, rows []int) error {
-		passes := len(rows)
-		if l.InStep() {
-			most, err := l.on.World.Max(ctx, float64(passes))
-			if err != nil {
-				return err
-			}
-			passes = int(most)
-		}
-		for k := range passes {
-			row := -1
+		passes, err := l.most(ctx, len(rows))
+		for k := 0; err == nil && k < passes; k++ {
 			if k < len(rows) {
-				row = rows[k]
-			}
-			if err := visit(row, row >= 0); err != nil {
-				return err
+				err = visit(rows[k], true)
+			} else {
+				err = visit(-1, false)
 			}
 		}
-		return nil
+		return err
 	})
 }
 
@@ -308,12 +301,15 @@ func (l *Learner) deal(b *Batch, into []*torch.Gradients, run func(lane int, row
 // most: the last ones of the others are empty.
 func (l *Learner) passes(ctx context.Context, b *Batch, rows []int) ([][]segment, error) {
 	out := b.microBatches(rows, l.on.PassTokens)
+	most, err := l.most(ctx, len(out))
+	return append(out, make([][]segment, most-len(out))...), err
+}
+
+// most is the largest n of all ranks where passes take all of them.
+func (l *Learner) most(ctx context.Context, n int) (int, error) {
 	if !l.InStep() {
-		return out, nil
+		return n, nil
 	}
-	most, err := l.on.World.Max(ctx, float64(len(out)))
-	for len(out) < int(most) {
-		out = append(out, nil)
-	}
-	return out, err
+	most, err := l.on.World.Max(ctx, float64(n))
+	return max(int(most), n), err
 }

@@ -31,10 +31,7 @@ func TestGradientsAddUp(t *testing.T) {
 	if err := p.preparation.prepare(context.Background(), &chosen, metrics.Line{}); err != nil {
 		t.Fatal(err)
 	}
-	subject, err := subjectOf(p.Session, chosen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	subject := subjectOf(p.Session, chosen)
 	buckets, err := bucketsOf(cfg, chosen)
 	if err != nil {
 		t.Fatal(err)
