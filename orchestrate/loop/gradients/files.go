@@ -1,6 +1,7 @@
 package gradients
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,13 +47,12 @@ func writeJSON(w io.Writer, step int, line metrics.Line) error {
 	if err != nil {
 		return err
 	}
-	var object any
-	if err := json.Unmarshal(text, &object); err != nil {
+	var out bytes.Buffer
+	if err := json.Indent(&out, text, "", "  "); err != nil {
 		return err
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(object)
+	_, err = out.WriteTo(w)
+	return err
 }
 
 // writeCSV writes the first columns of the groups, and last the profile.

@@ -34,16 +34,16 @@ func (e *extent) add(v float64) {
 
 // lengthMetrics describe the episodes that were played.
 type lengthMetrics struct {
-	Prompt extent  `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
-	Cut    float64 `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
+	Prompt extent        `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
+	Cut    float64       `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
+	Scores metrics.Table `metric:"rollout/reward_table" doc:"table: a column per group (group_0 …), a row per member, its score before filtering"`
 }
 
 func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
 	if len(episodes) == 0 {
 		return nil
 	}
-	var m lengthMetrics
-	cut := 0
+	m, cut := lengthMetrics{Scores: rewardTable(episodes)}, 0
 	for _, e := range episodes {
 		n := slices.Index(e.Mask, true)
 		if n < 0 {
@@ -165,6 +165,7 @@ type fitMetrics struct {
 	Skipped  int      `metric:"skipped_steps,omitzero" doc:"optimizer steps that were skipped because the norm was not finite"`
 
 	batches, applied int
+	gap              float64 // the largest distance of an old log-prob from the new one in the first mini-batch
 }
 
 // actorMetrics are those of the policy's update.

@@ -10,17 +10,6 @@ import (
 	"gyre/orchestrate/loop/train"
 )
 
-// lengths observes how long the prompts and replies of a rollout are, and records what every episode earned.
-type lengths struct{}
-
-func (lengths) Due(int) bool { return true }
-
-func (lengths) Look(_ context.Context, s *Step) error {
-	s.Line.Add(lengthsOf(s.Episodes))
-	s.Line["rollout/reward_table"] = rewardTable(s.Episodes)
-	return nil
-}
-
 // collapseObserver measures what thoughts owe to their prompts, before filtering, under the policy that played.
 type collapseObserver struct {
 	*session.Session

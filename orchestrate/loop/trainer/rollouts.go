@@ -63,27 +63,20 @@ func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([
 // describe says what the episodes were like.
 func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
 	found := rollout.Summarize(episodes)
-	line.Add(episodeMetrics{found.Length, found.Environments})
+	line.Add(episodeMetrics{found.Length, found.Environments}, lengthsOf(episodes))
 }
 
 // rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in
 // NaN.
-func rewardTable(episodes []*episode.Episode) metrics.Table {
-	var t metrics.Table
-	for i, group := range session.Members(episodes) {
+func rewardTable(episodes []*episode.Episode) (t metrics.Table) {
+	groups := session.Members(episodes)
+	for i, group := range groups {
 		t.Columns = append(t.Columns, fmt.Sprintf("group_%d", i))
-		for len(t.Rows) < len(group) {
-			t.Rows = append(t.Rows, nil)
-		}
-		for k := range t.Rows {
-			for len(t.Rows[k]) < i { // of groups before it, which were smaller
-				t.Rows[k] = append(t.Rows[k], math.NaN())
+		for k, e := range group {
+			if k == len(t.Rows) {
+				t.Rows = append(t.Rows, slices.Repeat([]any{math.NaN()}, len(groups)))
 			}
-			score := math.NaN()
-			if k < len(group) {
-				score = group[k].Score
-			}
-			t.Rows[k] = append(t.Rows[k], score)
+			t.Rows[k][i] = e.Score
 		}
 	}
 	return t

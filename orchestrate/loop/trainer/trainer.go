@@ -41,7 +41,6 @@ type Trainer struct {
 	rollouts    rollouts
 	preparation preparation
 	update      update
-	components  componentObserver
 	tracking    rewardTracking
 	ofRollouts  []observer // of what was played, before the filter
 	ofBatches   []observer // of what is trained on, between the critic's update and the actor's
@@ -96,12 +95,12 @@ func (t *Trainer) observe() (err error) {
 	if t.tracking, err = t.openTracking(); err != nil {
 		return err
 	}
-	t.components = componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
-		dir: t.File(componentFolder(c)), saves: true}
-	buckets := &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}
-	t.ofRollouts = []observer{{"", lengths{}}, {"", &t.tracking}, {"collapse_metrics",
-		&collapseObserver{t.Session, &t.State.Collapse}}}
-	t.ofBatches = []observer{{"gradient_analysis", buckets}, {"grad_components", &t.components}}
+	t.ofRollouts = []observer{{"", &t.tracking},
+		{"collapse_metrics", &collapseObserver{t.Session, &t.State.Collapse}}}
+	t.ofBatches = []observer{
+		{"gradient_analysis", &bucketObserver{t.Session, &t.rollouts, &t.preparation, t.File("analysis")}},
+		{"grad_components", &componentObserver{Session: t.Session, given: t.rollouts.replay != nil,
+			dir: t.File(componentFolder(c)), saves: true}}}
 	return nil
 }
 

@@ -31,15 +31,13 @@ type fitting struct {
 	columns           []train.Column
 }
 
-// fit runs the epochs and sums up what the mini-batches found. seen, if not nil, hears of each mini-batch's losses
-// before its step.
-func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(first bool,
-	l train.Losses)) (sum train.Losses, m fitMetrics, err error) {
+// fit runs the epochs and sums up what the mini-batches found.
+func (u *update) fit(ctx context.Context, f fitting, b *train.Batch) (sum train.Losses, m fitMetrics, err error) {
 	bar, done := u.Console.Bar(f.who+" update", f.epochs*b.Len()), 0
 	defer bar.Close()
 	norm := 0.0
-	for epoch := range f.epochs {
-		for k, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
+	for range f.epochs {
+		for _, rows := range train.MiniBatches(b.Len(), f.miniBatch) {
 			mini := b.Take(rows)
 			mini.Progress = func(sequences int) { done += sequences; bar.Set(done) }
 			mini.Weigh(f.aggregation, f.width)
@@ -47,8 +45,8 @@ func (u *update) fit(ctx context.Context, f fitting, b *train.Batch, seen func(f
 			if err != nil {
 				return sum, m, fmt.Errorf("%s update: %w", f.who, err)
 			}
-			if seen != nil {
-				seen(epoch == 0 && k == 0, losses)
+			if m.batches == 0 {
+				m.gap = losses.LogprobGapMax
 			}
 			sum.Add(losses)
 			result, err := f.policy.Step(f.rate)
@@ -98,13 +96,12 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 	f := fitting{who: "actor", policy: policy, rate: u.actorRate.At(s.Number - 1), epochs: c.Epochs,
 		miniBatch: c.MiniBatch, aggregation: c.LossAggregation, width: s.Chosen.width, objective: objective(u.Config),
 		columns: train.Terms(policy.Gradients())}
-	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, func(first bool, l train.Losses) {
-		if first && s.Chosen.oldFromSampler { // the gap is the sampler's error
-			s.Chosen.gap = &l.LogprobGapMax
-		}
-	})
+	sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 	if err != nil {
 		return err
+	}
+	if s.Chosen.oldFromSampler { // the gap is the sampler's error
+		s.Chosen.gap = &fit.gap
 	}
 	m := newActorMetrics(f.objective, fit, sum)
 	s.Line.Add(m, gapMetrics{s.Chosen.gap})
@@ -124,7 +121,7 @@ func (u *update) critic(ctx context.Context, s *Step) error {
 		f := fitting{who: "critic", policy: own, rate: u.criticRate.At(step - 1), epochs: c.Epochs,
 			miniBatch: c.MiniBatch, aggregation: "token-mean", objective: train.Objective{ClipValue: c.ClipValue},
 			columns: []train.Column{{Name: "value", Into: own.Gradients()}}}
-		sum, fit, err := u.fit(ctx, f, s.Chosen.Batch, nil)
+		sum, fit, err := u.fit(ctx, f, s.Chosen.Batch)
 		s.Line.Add(newCriticMetrics(fit, sum))
 		return err
 	})
