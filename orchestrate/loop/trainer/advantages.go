@@ -21,13 +21,13 @@ func (p *preparation) advantages(s *Selection, line metrics.Line) {
 			divergences[i] = advantage.KL(a.KLEstimator, b.Old[i], b.Reference[i], e.Mask)
 		}
 		s.divergence = advantage.Penalize(trajectories, divergences, p.penalty.Coef)
-		line.Add(penaltyMetrics{p.penalty.Coef, s.divergence})
+		line.Add(scoreMetrics{Coef: &p.penalty.Coef, Divergence: &s.divergence})
 	}
 	estimate := advantage.Compute(trajectories, a.Estimation(), s.scale)
 	line.Add(estimate.Reweighting)
 	b.Advantages, b.Returns = make([][]float32, b.Len()), make([][]float32, b.Len())
 	for i := range trajectories {
-		b.Advantages[i], b.Returns[i] = narrow(estimate.Advantages[i]), narrow(estimate.Returns[i])
+		b.Advantages[i], b.Returns[i] = convert[float32](estimate.Advantages[i]), convert[float32](estimate.Returns[i])
 	}
 	line.Add(newDataMetrics(s, trajectories))
 }
@@ -39,7 +39,7 @@ func trajectories(s Selection, c *config.Config) []advantage.Trajectory {
 		out[i] = advantage.Trajectory{Group: e.Group, Mask: e.Mask, Rewards: tokenRewards(e, creditsTurns(c)),
 			TurnEnds: turnEnds(e)}
 		if s.Batch.Values != nil {
-			out[i].Values = widen(s.Batch.Values[i])
+			out[i].Values = convert[float64](s.Batch.Values[i])
 		}
 	}
 	return out
@@ -95,21 +95,14 @@ func turnEnds(e *episode.Episode) []int {
 	return ends
 }
 
-func widen(x []float32) []float64 {
+// convert gives numbers another precision; of a column that is not filled there are none.
+func convert[To, From float32 | float64](x []From) []To {
 	if x == nil {
 		return nil
 	}
-	out := make([]float64, len(x))
+	out := make([]To, len(x))
 	for i, v := range x {
-		out[i] = float64(v)
-	}
-	return out
-}
-
-func narrow(x []float64) []float32 {
-	out := make([]float32, len(x))
-	for i, v := range x {
-		out[i] = float32(v)
+		out[i] = To(v)
 	}
 	return out
 }

@@ -32,18 +32,22 @@ func (e *extent) add(v float64) {
 	e.Mean, e.Min, e.Max = e.sum/e.n, math.Min(e.Min, v), math.Max(e.Max, v)
 }
 
-// lengthMetrics describe the episodes that were played.
-type lengthMetrics struct {
-	Prompt extent        `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
-	Cut    float64       `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
-	Scores metrics.Table `metric:"rollout/reward_table" doc:"table: a column per group (group_0 …), a row per member, its score before filtering"`
+// episodeMetrics describe the episodes that were played.
+type episodeMetrics struct {
+	Environments rollout.Environments `metric:"train"`
+	Length       *float64             `metric:"response_length" unit:"tokens" doc:"sampled per episode"`
+	Prompt       extent               `metric:"prompt_length,omitzero" unit:"tokens" doc:"before the first reply"`
+	Cut          float64              `metric:"response_length/clip_ratio" unit:"share" doc:"of episodes that ended because they reached rollout.max_length"`
+	Scores       metrics.Table        `metric:"rollout/reward_table" doc:"table: a column per group (group_0 …), a row per member, its score before filtering"`
 }
 
-func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
+// newEpisodeMetrics says what episodes were like; nil where there are none.
+func newEpisodeMetrics(episodes []*episode.Episode) *episodeMetrics {
 	if len(episodes) == 0 {
 		return nil
 	}
-	m, cut := lengthMetrics{Scores: rewardTable(episodes)}, 0
+	found, cut := rollout.Summarize(episodes), 0
+	m := episodeMetrics{Environments: found.Environments, Length: found.Length, Scores: rewardTable(episodes)}
 	for _, e := range episodes {
 		n := slices.Index(e.Mask, true)
 		if n < 0 {
@@ -58,27 +62,17 @@ func lengthsOf(episodes []*episode.Episode) *lengthMetrics {
 	return &m
 }
 
-// episodeMetrics are what the episodes were like in their environments.
-type episodeMetrics struct {
-	Length       *float64             `metric:"response_length"`
-	Environments rollout.Environments `metric:"train"`
-}
-
 // samplingMetrics describe how a rollout was played.
 type samplingMetrics struct {
 	Rate float64 `metric:"perf/gen_tokens_per_s" unit:"tokens/s" doc:"sampled tokens over the time in which the sampler was at work"`
 }
 
-// selectionMetrics say whether a step had anything to learn from.
+// selectionMetrics say what the filter did and whether a step had anything to learn from.
 type selectionMetrics struct {
-	Attempts    int  `metric:"train/rollout_attempts" doc:"1: a step plays once, also when the filter keeps nothing"`
-	Empty       bool `metric:"rollout/empty_after_filter" doc:"1 if the filter kept nothing: the step is skipped"`
-	EmptyInARow int  `metric:"rollout/consecutive_empty_after_filter_steps" doc:"steps in a row in which the filter kept nothing"`
-}
-
-// filterMetrics say what the filter did to the batch.
-type filterMetrics struct {
-	Filter filter.Metrics `metric:"rollout"`
+	Filter      *filter.Metrics `metric:"rollout"`
+	Attempts    int             `metric:"train/rollout_attempts" doc:"1: a step plays once, also when the filter keeps nothing"`
+	Empty       bool            `metric:"rollout/empty_after_filter" doc:"1 if the filter kept nothing: the step is skipped"`
+	EmptyInARow int             `metric:"rollout/consecutive_empty_after_filter_steps" doc:"steps in a row in which the filter kept nothing"`
 }
 
 // analysisOnly marks the steps of a run that only analyses.
@@ -95,23 +89,13 @@ type batchMetrics struct {
 	Tokens      int `metric:"perf/total_num_tokens" doc:"tokens of the episodes trained on, prompts included"`
 }
 
-// gapMetrics compare the sampler with the trainer.
-type gapMetrics struct {
-	Gap *float64 `metric:"rollout/logprob_gap_max" unit:"nats" doc:"largest difference between the sampler's and the trainer's log-prob of a sampled token: exactly 0 on the CPU"`
-}
-
-type samplerMetrics struct {
-	Equal bool `metric:"rollout/sampler_equals_trainer" doc:"1 while the sampler's log-probs serve as old log-probs; 0 from the step on that measured a gap: they are computed again then"`
-}
-
-type referenceMetrics struct {
-	Logprob float64 `metric:"rollout/ref_log_prob" unit:"nats" doc:"mean log-prob of the sampled tokens under the KL reference"`
-}
-
-// penaltyMetrics describe a KL penalty in the rewards.
-type penaltyMetrics struct {
-	Coef       float64 `metric:"actor/reward_kl_penalty_coeff" doc:"coefficient of the KL penalty, where it is in the rewards"`
-	Divergence float64 `metric:"actor/reward_kl_penalty" unit:"nats" doc:"mean KL estimate per token that was charged"`
+// scoreMetrics compare policies: the sampler, the trainer and the reference.
+type scoreMetrics struct {
+	Gap        *float64 `metric:"rollout/logprob_gap_max" unit:"nats" doc:"largest difference between the sampler's and the trainer's log-prob of a sampled token: exactly 0 on the CPU"`
+	Equal      *bool    `metric:"rollout/sampler_equals_trainer" doc:"1 while the sampler's log-probs serve as old log-probs; 0 from the step on that measured a gap: they are computed again then"`
+	Reference  *float64 `metric:"rollout/ref_log_prob" unit:"nats" doc:"mean log-prob of the sampled tokens under the KL reference"`
+	Coef       *float64 `metric:"actor/reward_kl_penalty_coeff" doc:"coefficient of the KL penalty, where it is in the rewards"`
+	Divergence *float64 `metric:"actor/reward_kl_penalty" unit:"nats" doc:"mean KL estimate per token that was charged"`
 }
 
 // dataMetrics are verl's data metrics of a prepared batch.

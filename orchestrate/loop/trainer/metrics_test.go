@@ -22,10 +22,11 @@ func TestFamiliarNames(t *testing.T) {
 		played(1, "b", "turns", 0.5, false, false, false, true),
 	}
 	line := metrics.Line{}
-	line.Add(lengthsOf(episodes))
+	line.Add(newEpisodeMetrics(episodes))
 	m := line.Floats()
 	want := map[string]float64{
-		"prompt_length/mean": 2, "prompt_length/min": 1, "prompt_length/max": 3, "response_length/clip_ratio": 1.0 / 3,
+		"prompt_length/mean": 2, "prompt_length/min": 1, "prompt_length/max": 3, "response_length": 4.0 / 3,
+		"response_length/clip_ratio": 1.0 / 3,
 	}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("got %v\nwant %v", m, want)

@@ -21,10 +21,10 @@ var rewrite = flag.Bool("update", false, "write docs/metrics.md from the tags of
 
 // documented are the tables of docs/metrics.md that are made of the structs in which phases report.
 var documented = map[string][]any{
-	"rollout": {rollout.Metrics{}, lengthMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
-	"batch":   {selectionMetrics{}, batchMetrics{}, analysisOnly{}},
-	"filter":  {filterMetrics{}},
-	"update": {gapMetrics{}, samplerMetrics{}, referenceMetrics{}, penaltyMetrics{}, advantage.Reweighting{},
+	"rollout": {rollout.Metrics{}, episodeMetrics{}, samplingMetrics{}, session.EngineMetrics{}},
+	"batch":   {batchMetrics{}, analysisOnly{}},
+	"filter":  {selectionMetrics{}},
+	"update": {scoreMetrics{}, advantage.Reweighting{},
 		dataMetrics{}, actorMetrics{}, criticMetrics{}},
 	"bucket":     {gradients.Result{}},
 	"analysis":   {analysisMetrics{}, sourceMetrics{}, gradients.ShareMetrics{}},

@@ -24,7 +24,7 @@ type rollouts struct {
 func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([]*episode.Episode, error) {
 	if r.replay != nil {
 		episodes := r.replay.at(step)
-		r.describe(episodes, line)
+		line.Add(newEpisodeMetrics(episodes))
 		return episodes, nil
 	}
 	c := r.Config
@@ -45,7 +45,7 @@ func (r *rollouts) training(ctx context.Context, step int, line metrics.Line) ([
 	r.clock.Add("env_wait", stats.EnvWait)
 	line.Add(stats.Metrics())
 	line.Add(samplingMetrics{float64(stats.NewTokens) / max(stats.Generation.Seconds(), 1e-9)})
-	r.describe(episodes, line)
+	line.Add(newEpisodeMetrics(episodes))
 	return episodes, r.Save(episodes, fmt.Sprintf("step_%d.jsonl", step), c.Run.SaveRollouts == "all")
 }
 
@@ -58,12 +58,6 @@ func (r *rollouts) analysis(ctx context.Context, step int, line metrics.Line) ([
 	}
 	line.Add(sourceMetrics{Groups: plan.Groups(), GroupSize: plan.Sources[0].GroupSize})
 	return episodes, r.Save(episodes, fmt.Sprintf("analysis_%d.jsonl", step), r.Config.Run.SaveRollouts == "all")
-}
-
-// describe says what the episodes were like.
-func (r *rollouts) describe(episodes []*episode.Episode, line metrics.Line) {
-	found := rollout.Summarize(episodes)
-	line.Add(episodeMetrics{found.Length, found.Environments}, lengthsOf(episodes))
 }
 
 // rewardTable has a column per group and a row per member: its score. A group with fewer members than others ends in

@@ -110,7 +110,7 @@ func (p *preparation) score(ctx context.Context, s *Selection, line metrics.Line
 		if b.Reference, err = p.column(ctx, "ref", "reference log-probs", p.Reference, b); err != nil {
 			return err
 		}
-		line.Add(referenceMetrics{b.SampledMean(b.Reference)})
+		line.Add(scoreMetrics{Reference: metrics.Of(b.SampledMean(b.Reference))})
 	}
 	if ctx.Err() == nil && p.Critic != nil {
 		b.Values, err = p.column(ctx, "values", "values", p.Critic, b)
@@ -159,7 +159,7 @@ func (p *preparation) oldLogprobs(ctx context.Context, s *Selection, line metric
 	}
 	if !p.given {
 		s.gap = widest(s.Episodes, others, s.Batch.Old)
-		line.Add(gapMetrics{s.gap})
+		line.Add(scoreMetrics{Gap: s.gap})
 	}
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 	"time"
 
 	"gyre/orchestrate/loop/collapse"
@@ -140,7 +138,7 @@ func (t *Trainer) look(ctx context.Context, observers []observer, s *Step) error
 func (t *Trainer) judge(s *Step) (learns bool, err error) {
 	empty, rules, found := s.Chosen.Batch.Len() == 0, t.Config.EarlyStop, s.Chosen.Metrics
 	stop := t.State.EarlyStop.Selected(empty, rules)
-	s.Line.Add(filterMetrics{found}, selectionMetrics{Attempts: 1, Empty: empty, EmptyInARow: t.State.EarlyStop.Empty})
+	s.Line.Add(selectionMetrics{&found, 1, empty, t.State.EarlyStop.Empty})
 	if since := t.State.Unsound; stop != nil && since > 0 {
 		return false, &session.Divergence{What: fmt.Sprintf("the gradients of step %d were not finite, and now %s",
 			since, stop.Reason)}
@@ -153,25 +151,20 @@ func (t *Trainer) judge(s *Step) (learns bool, err error) {
 		return false, stop
 	}
 	if empty && !t.Config.Analysis.Only {
-		t.Log.Warnf("step %d: the filter kept no group%s; the step is skipped", s.Number, whyEmpty(s.Line))
+		t.Log.Warnf("step %d: the filter kept no group%s; the step is skipped", s.Number, whyEmpty(s.Episodes))
 		return false, nil
 	}
 	return true, nil
 }
 
 // whyEmpty says what is wrong when a step has nothing to learn from because no reply was understood.
-func whyEmpty(line metrics.Line) string {
-	most := map[string]float64{} // over the tags, where there are any
-	for name, v := range line.Floats() {
-		if key := path.Base(name); strings.HasPrefix(name, "train/") &&
-			(key == "num_actions" || key == "action_is_valid") {
-			most[key] = max(most[key], v)
+func whyEmpty(episodes []*episode.Episode) string {
+	for _, e := range episodes {
+		actions, counted := e.Metrics["num_actions"]
+		valid, judged := e.Metrics["action_is_valid"]
+		if !counted || actions > 0 && (!judged || valid > 0) {
+			return ""
 		}
-	}
-	acted, played := most["num_actions"]
-	valid, judged := most["action_is_valid"]
-	if !played || acted > 0 && (!judged || valid > 0) {
-		return ""
 	}
 	return ": no reply named a valid action, so all episodes earned the same (`gyre sft` with this configuration and " +
 		"another run.name teaches the policy the format; then train with model.path=…/global_step_N/actor)"
@@ -187,7 +180,8 @@ func (t *Trainer) judgeSampler(s *Step) {
 	if s.Chosen.gap != nil {
 		gap = *s.Chosen.gap
 	}
-	s.Line.Add(samplerMetrics{Equal: t.Exact && gap == 0})
+	equal := t.Exact && gap == 0
+	s.Line.Add(scoreMetrics{Equal: &equal})
 	if !t.Exact || gap == 0 {
 		return
 	}

@@ -104,7 +104,7 @@ func (u *update) fitActor(ctx context.Context, policy train.Policy, s *Step) err
 		s.Chosen.gap = &fit.gap
 	}
 	m := newActorMetrics(f.objective, fit, sum)
-	s.Line.Add(m, gapMetrics{s.Chosen.gap})
+	s.Line.Add(m, scoreMetrics{Gap: s.Chosen.gap})
 	if fit.applied == 0 {
 		return &session.Divergence{What: "no mini-batch of this step had a finite gradient"}
 	}
