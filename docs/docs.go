@@ -1,4 +1,4 @@
-// Package docs holds the page that is also a table of the program.
+// Package docs holds the pages that the program reads itself.
 package docs
 
 import _ "embed"
@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed from-ragen.md
 var FromRAGEN string
+
+// Commands is commands.md: what the help of a verb says besides its flags.
+//
+//go:embed commands.md
+var Commands string

@@ -13,7 +13,7 @@ PINNED = ["mkdocs==1.6.1", "mkdocs-material==9.8.1"]
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)\s]+)\)|!\[([^\]]*)\]\(([^)\s]+)\)")
 # Pages in the order of a reader's first days. A page that is not listed comes last.
 ORDER = ["index", "demo", "quickstart", "training", "stuck", "configuration", "environments", "environments-native", "environment-options", "remote-environments", "rewards", "agent-loop",
-         "signal", "gradient-analysis", "reward-components", "studies", "from-ragen", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
+         "signal", "gradient-analysis", "reward-components", "studies", "from-ragen", "commands", "runs", "metrics", "checkpoints", "ranks", "fsdp", "scale", "gpu", "performance",
          "benchmarks", "architecture", "architecture-backend", "mutants", "LOG"]
 
 

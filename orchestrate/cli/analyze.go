@@ -18,37 +18,20 @@ func analyzeCommand() *cli.Command {
 		Name:      "analyze",
 		Usage:     "gradient analysis of one checkpoint",
 		ArgsUsage: "CONFIG|RUN [key=value ...]",
-		Description: `Measures the task, entropy and KL gradients of a checkpoint by reward-spread
-bucket, as a training step does, and changes nothing. Episodes are played as
-CONFIG says, or read from a file. RUN, a run's folder, stands for its
-configuration and its newest checkpoint.
-
-   gyre analyze runs/demo                              its newest checkpoint
-   gyre analyze CONFIG --checkpoint runs/demo/global_step_40 --output probe
-   gyre analyze CONFIG --checkpoint models/policy algorithm.kl_coef=0.001
-   gyre analyze CONFIG --checkpoint DIR --rollouts episodes.jsonl --json
-
-To repeat what a run logged at step N, take the policy of global_step_(N-1)
-and the episodes of rollouts/step_N.jsonl, or play those again with --step N.
-A separate analysis batch is scored after the critic's update: take its
-critic from global_step_N (--critic), its episodes from analysis_N.jsonl.`,
-		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "checkpoint", Usage: "run, global_step_N or Hugging Face `DIR`"},
-			&cli.StringFlag{Name: "critic", Usage: "take the critic from `DIR` instead"},
-			&cli.StringFlag{Name: "rollouts", Usage: "JSONL `FILE` of episodes, not played ones"},
-			&cli.IntFlag{Name: "step", Usage: "play or read the episodes of step `N`"},
-			&cli.BoolFlag{Name: "with-val", Usage: "play the validation set first"},
-			&cli.StringFlag{Name: "output", Usage: "write metrics and tables to `DIR` for gyre plot"},
-			jsonFlag(),
-		}, ranksFlags(false)...),
+		Flags: []cli.Flag{
+			text("checkpoint", "run, global_step_N or Hugging Face `DIR`"),
+			text("critic", "take the critic from `DIR` instead"),
+			text("rollouts", "JSONL `FILE` of episodes, not played ones"),
+			atLeast(1, "step", 0, "play or read the episodes of step `N`"),
+			toggle("with-val", "play the validation set first"),
+			text("output", "write metrics and tables to `DIR` for gyre plot"),
+			jsonFlag(), ranksFlag(),
+		},
 		Action: func(c *cli.Context) error {
 			given := c.String("rollouts") != "" && !c.Bool("with-val")
 			cfg, err := loadConfig(c, func(*config.Config) bool { return given })
 			if err != nil {
 				return err
-			}
-			if n := c.Int("step"); n < 0 || c.IsSet("step") && n == 0 {
-				return Usagef("--step is %d, expected 1 or more", n)
 			}
 			return overRanks(c, cfg, "", func(ctx context.Context, world *ranks.World, console *metrics.Console) error {
 				result, err := trainer.Analyze(ctx, cfg, trainer.Probe{

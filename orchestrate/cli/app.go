@@ -10,35 +10,16 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/docs"
 	"gyre/orchestrate/run/interrupt"
 )
 
 // commands lists every verb, in the order of a project's life.
 func commands() []*cli.Command {
-	return []*cli.Command{
-		demoCommand(),
-		trainCommand(),
-		evalCommand(),
-		analyzeCommand(),
-		sftCommand(),
-		generateCommand(),
-		scoreCommand(),
-		tokenizeCommand(),
-		gradeCommand(),
-		dataCommand(),
-		plotCommand(),
-		componentsCommand(),
-		reportCommand(),
-		sweepCommand(),
-		searchCommand(),
-		modelCommand(),
-		envCommand(),
-		configCommand(),
-		doctorCommand(),
-		helpCommand(),
-		versionCommand(),
-		completionCommand(),
-	}
+	return []*cli.Command{demoCommand(), trainCommand(), evalCommand(), analyzeCommand(), sftCommand(),
+		generateCommand(), scoreCommand(), tokenizeCommand(), gradeCommand(), dataCommand(), plotCommand(),
+		componentsCommand(), reportCommand(), sweepCommand(), searchCommand(), modelCommand(), envCommand(),
+		configCommand(), doctorCommand(), helpCommand(), versionCommand(), completionCommand()}
 }
 
 // Main runs the command line args (args[0] is the program) and returns the process's exit code.
@@ -79,7 +60,7 @@ func newApp(commands []*cli.Command, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:   onUsageError,
 	}
 	for _, c := range commands {
-		prepare(c)
+		prepare(c, c.Name)
 	}
 	cli.FlagStringer = flagLine
 	return app
@@ -95,17 +76,15 @@ func flagLine(flag cli.Flag) string {
 	return names + "\t" + usage
 }
 
-// prepare gives a command and its sub-commands the behaviour that all of them share.
-func prepare(c *cli.Command) {
-	for _, flag := range c.Flags {
-		if b, ok := flag.(*cli.BoolFlag); ok {
-			b.DisableDefaultText = true
-		}
-	}
+// prepare gives a command and its sub-commands the behaviour that all of them share, and what docs/commands.md says of
+// them.
+func prepare(c *cli.Command, path string) {
+	_, text, _ := strings.Cut(docs.Commands, "\n## "+path+"\n\n")
+	c.Description, _, _ = strings.Cut(text, "\n\n## ")
 	c.HideHelpCommand = true
 	c.OnUsageError = onUsageError
 	for _, sub := range c.Subcommands {
-		prepare(sub)
+		prepare(sub, path+" "+sub.Name)
 	}
 }
 

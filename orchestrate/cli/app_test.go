@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/run/interrupt"
 )
 
@@ -20,10 +21,10 @@ func call(t *testing.T, action func(*cli.Context) error, args ...string) (code i
 	t.Helper()
 	var out, errs bytes.Buffer
 	app := newApp([]*cli.Command{
-		{Name: "train", Usage: "train", Action: action, Flags: []cli.Flag{
+		{Name: "train", Usage: "train", ArgsUsage: "[CONFIG] [key=value ...]", Action: action, Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "resume"}, &cli.IntFlag{Name: "steps", Aliases: []string{"n"}}}},
-		{Name: "score", Action: action, Flags: []cli.Flag{&cli.StringFlag{Name: "model", Required: true}}},
-		{Name: "model", Subcommands: []*cli.Command{{Name: "info", Action: action}}},
+		{Name: "score", ArgsUsage: "[FILE]", Action: action, Flags: []cli.Flag{&cli.StringFlag{Name: "model", Required: true}}},
+		{Name: "model", Subcommands: []*cli.Command{{Name: "info", ArgsUsage: "DIR", Action: action}}},
 	}, &out, &errs)
 	code = run(context.Background(), app, append([]string{"gyre"}, args...))
 	return code, out.String(), errs.String()
@@ -40,9 +41,12 @@ func TestUsageErrors(t *testing.T) {
 		"score in.jsonl":         "gyre score needs --model",
 		"--resume train x.toml":  "flags follow the command",
 		"train x.toml --unknown": "has no flag --unknown;",
+		"model info":             "gyre model info takes DIR, got 0 arguments",
+		"model info a b":         "gyre model info takes DIR, got 2 arguments",
+		"score a b --model m":    "takes [FILE], got 2 arguments",
 	} {
 		code, stdout, stderr := call(t, func(*cli.Context) error { return nil }, strings.Fields(line)...)
-		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		if code != exitcode.Usage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("gyre %s: exit %d, stderr %q; want exit 2 and one line with %q", line, code, stderr, want)
 		}
 		if stdout != "" {
@@ -107,7 +111,7 @@ func TestProgramHelp(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		code := run(context.Background(), newApp(commands(), &out, &out), strings.Fields("gyre "+line))
-		if refused := strings.Contains(want, "?"); code != map[bool]int{false: 0, true: exitUsage}[refused] ||
+		if refused := strings.Contains(want, "?"); code != map[bool]int{false: 0, true: exitcode.Usage}[refused] ||
 			!strings.Contains(out.String(), want) {
 			t.Errorf("gyre %s: exit %d, wrote:\n%s\nwant %q", line, code, out.String(), want)
 		}

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,53 +25,29 @@ func dataCommand() *cli.Command {
 			dataDemonstrationsCommand(),
 			{
 				Name: "show", Usage: "print rows as a run sees them", ArgsUsage: "FILE",
-				Description: "gyre data show data/math500/train.parquet --rows 2\n\nFILE is .json (a list), .jsonl " +
-					"or .parquet.",
-				Flags: append(fieldFlags(),
-					&cli.IntFlag{Name: "rows", Value: 3, Usage: "how many; 0 = all"},
-					&cli.IntFlag{Name: "from", Usage: "index of the first `ROW`"},
-					&cli.BoolFlag{Name: "json", Usage: "print JSON lines with every column"}),
+				Flags: []cli.Flag{questionFlag(), answerFlag(),
+					atLeast(0, "rows", 3, "how many; 0 = all"),
+					atLeast(0, "from", 0, "index of the first `ROW`"),
+					toggle("json", "print JSON lines with every column")},
 				Action: dataShow,
 			},
 			{
 				Name: "split", Usage: "hold out rows for validation", ArgsUsage: "FILE DIR",
-				Description: "gyre data split problems.jsonl data/mine --validation 100 --seed 1\n\n" +
-					"Writes DIR/train and DIR/test in FILE's format. Rows with the same problem\nstay on the same side.",
-				Flags: []cli.Flag{
-					&cli.IntFlag{Name: "validation", Required: true, Usage: "hold out `N` rows"},
-					&cli.Int64Flag{Name: "seed", Value: 1, Usage: "of the draw"},
-				},
+				Flags: []cli.Flag{&cli.IntFlag{Name: "validation", Required: true, Usage: "hold out `N` rows"},
+					&cli.Int64Flag{Name: "seed", Value: 1, Usage: "of the draw"}},
 				Action: dataSplit,
 			},
 			{
 				Name: "check", Usage: "find duplicates, leaks and answers that cannot score", ArgsUsage: "FILE",
-				Description: "gyre data check math500/train.parquet --against math500/test.parquet\n\n" +
-					"Ends with code 1 when problems are shared with the other file, answers are\n" +
-					"missing or would not score, or prompts are too long.",
-				Flags: append(fieldFlags(),
-					&cli.StringFlag{Name: "against", Usage: "`FILE` whose problems must not occur"},
-					&cli.StringFlag{Name: "model", Usage: "measure prompts in tokens of the model in `DIR`"},
-					&cli.IntFlag{Name: "max-prompt", Usage: "longest prompt, in tokens or else characters"},
-					jsonFlag()),
+				Flags: []cli.Flag{questionFlag(), answerFlag(),
+					text("against", "`FILE` whose problems must not occur"),
+					text("model", "measure prompts in tokens of the model in `DIR`"),
+					atLeast(1, "max-prompt", 0, "longest prompt, in tokens or else characters"),
+					jsonFlag()},
 				Action: dataCheck,
 			},
 		},
 	}
-}
-
-func fieldFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "question", Usage: "`COLUMN` of the problems, where it is not found by name"},
-		&cli.StringFlag{Name: "answer", Usage: "`COLUMN` of the answers, where it is not found by name"},
-	}
-}
-
-// oneFile loads the one argument of a command.
-func oneFile(c *cli.Context) (*dataset.Set, error) {
-	if c.NArg() != 1 {
-		return nil, Usagef("%s needs one FILE, got %d arguments", c.Command.HelpName, c.NArg())
-	}
-	return loadSet(c, c.Args().First())
 }
 
 func loadSet(c *cli.Context, path string) (*dataset.Set, error) {
@@ -85,37 +59,34 @@ func loadSet(c *cli.Context, path string) (*dataset.Set, error) {
 }
 
 func dataShow(c *cli.Context) error {
-	set, err := oneFile(c)
+	set, err := loadSet(c, c.Args().First())
 	if err != nil {
 		return err
 	}
-	from, count := c.Int("from"), c.Int("rows")
-	if from < 0 || from >= len(set.Rows) {
+	from := c.Int("from")
+	if from >= len(set.Rows) {
 		return Usagef("--from: %s has rows 0 to %d, got %d", set.Path, len(set.Rows)-1, from)
 	}
-	if count <= 0 {
-		count = len(set.Rows)
+	rows := set.Rows[from:]
+	if n := c.Int("rows"); n > 0 {
+		rows = rows[:min(n, len(rows))]
 	}
-	rows := set.Rows[from:min(from+count, len(set.Rows))]
 	out := c.App.Writer
-	if c.Bool("json") {
-		results := lines(out)
-		for _, row := range rows {
-			if err := results.Encode(map[string]any{"row": row.Index, "id": row.ID, "source": row.Source,
-				"prompt": row.Prompt,
-				"gold":   row.Gold, "columns": row.Columns}); err != nil {
-				return err
-			}
-		}
-		return nil
+	if !c.Bool("json") {
+		fmt.Fprintf(out, "%s: %d rows, SHA-256 %s\n", set.Path, len(set.Rows), set.Hash)
 	}
-	fmt.Fprintf(out, "%s: %d rows, SHA-256 %s\n", set.Path, len(set.Rows), set.Hash)
 	for _, row := range rows {
-		fmt.Fprintf(out, "\nrow %d, %s, id %s\n", row.Index, row.Source, row.ID)
-		for _, m := range row.Prompt {
-			fmt.Fprintf(out, "[%s] %s\n", m.Role, m.Content)
+		if c.Bool("json") {
+			err = write(lines(out), map[string]any{"row": row.Index, "id": row.ID, "source": row.Source,
+				"prompt": row.Prompt, "gold": row.Gold, "columns": row.Columns})
+		} else {
+			fmt.Fprintf(out, "\nrow %d, %s, id %s\n", row.Index, row.Source, row.ID)
+			for _, m := range row.Prompt {
+				fmt.Fprintf(out, "[%s] %s\n", m.Role, m.Content)
+			}
+			_, err = fmt.Fprintf(out, "answer: %s\n", row.Gold)
 		}
-		if _, err := fmt.Fprintf(out, "answer: %s\n", row.Gold); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -123,9 +94,6 @@ func dataShow(c *cli.Context) error {
 }
 
 func dataSplit(c *cli.Context) error {
-	if c.NArg() != 2 {
-		return Usagef("%s needs FILE and DIR, got %d arguments", c.Command.HelpName, c.NArg())
-	}
 	path, dir := c.Args().Get(0), c.Args().Get(1)
 	table, err := dataset.Read(path)
 	if err != nil {
@@ -149,7 +117,7 @@ func dataSplit(c *cli.Context) error {
 }
 
 func dataCheck(c *cli.Context) error {
-	set, err := oneFile(c)
+	set, err := loadSet(c, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -173,7 +141,7 @@ func dataCheck(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, report)
+		err = printJSON(c, report)
 	} else {
 		err = printReport(c.App.Writer, report)
 	}
@@ -201,37 +169,26 @@ func printReport(w io.Writer, r dataset.Report) error {
 	for _, source := range slices.Sorted(maps.Keys(r.Sources)) {
 		fmt.Fprintf(w, "  source            %s: %d\n", source, r.Sources[source])
 	}
-	for _, line := range []struct {
-		what string
-		rows []int
-	}{{"duplicates", r.Duplicates}, {"shared problems", r.Shared}, {"without answer", r.NoAnswer},
-		{"answers unscored", r.Unscored}} {
-		fmt.Fprintf(w, "  %-17s %d %s\n", line.what, len(line.rows), some(line.rows))
-	}
-	_, err := fmt.Fprintf(w,
-		"  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply "+
-			"to them wrong\n  prompts           %d to %d %s, median %d\n", r.Changed, r.Shortest, r.Longest, r.Unit,
-		r.Median)
+	_, err := fmt.Fprintf(w, `  duplicates        %d %s
+  shared problems   %d %s
+  without answer    %d %s
+  answers unscored  %d %s
+  answers rewritten %d by the MATH rules: a grader that leaves the gold answer alone marks a verbatim reply wrong
+  prompts           %d to %d %s, median %d
+`, len(r.Duplicates), some(r.Duplicates), len(r.Shared), some(r.Shared), len(r.NoAnswer), some(r.NoAnswer),
+		len(r.Unscored), some(r.Unscored), r.Changed, r.Shortest, r.Longest, r.Unit, r.Median)
 	return err
 }
 
 // some names the first few rows.
 func some(rows []int) string {
 	const shown = 5
+	text := strings.Trim(strings.ReplaceAll(fmt.Sprint(rows[:min(shown, len(rows))]), " ", ", "), "[]")
 	switch {
-	case len(rows) == 0:
+	case text == "":
 		return ""
 	case len(rows) > shown:
-		return fmt.Sprintf("rows %s, …", strings.Trim(strings.ReplaceAll(fmt.Sprint(rows[:shown]), " ", ", "), "[]"))
+		text += ", …"
 	}
-	return "rows " + strings.Trim(strings.ReplaceAll(fmt.Sprint(rows), " ", ", "), "[]")
+	return "rows " + text
 }
-
-func printJSON(w io.Writer, value any) error {
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(value)
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,37 +17,15 @@ import (
 	"gyre/internal/nearest"
 )
 
-// The ways to divide MATH-500.
-const (
-	splitSeed     = "470/30"
-	splitAll      = "all"
-	splitLeakFree = "leak-free"
-)
-
 func dataPrepareCommand() *cli.Command {
 	return &cli.Command{
 		Name: "prepare", Usage: "write training files of a known data set", ArgsUsage: "math500|gsm8k|metamathqa",
-		Description: `gyre data prepare math500 --input math500_test.json
-gyre data prepare math500 --split leak-free --train MATH_train.jsonl
-gyre data prepare gsm8k --input folder-with-train-and-test
-gyre data prepare metamathqa --input MetaMathQA-395K.json
-
-Without --input the files come from the Hugging Face hub (HF_ENDPOINT names a
-mirror). DIR gets train and test as Parquet, with the columns of verl's
-training files, and as JSON lines, and dataset.json, which says where they
-come from.
-
-Splits of math500: 470/30 (470 problems for training and 30 for validation,
-those of the rldynamic project), all (500 for training, none held out), or
-leak-free: training problems come from --train, without those that occur in
-the 500, and all 500 are held out. gsm8k has its own two splits, metamathqa
-has one for training, which the environment MetamathQA asks.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "input", Usage: "a file, or for gsm8k the folder of its two"},
-			&cli.StringFlag{Name: "train", Usage: "`FILE` of training problems"},
-			&cli.StringFlag{Name: "output", Usage: "`DIR`; data/NAME if left out"},
-			&cli.StringFlag{Name: "split", Value: splitSeed, Usage: "470/30, all or leak-free (math500)"},
-			&cli.StringFlag{Name: "answer-format", Usage: "boxed or hash: how answers are asked for"},
+			text("input", "a file, or for gsm8k the folder of its two"),
+			text("train", "`FILE` of training problems"),
+			text("output", "`DIR`; data/NAME if left out"),
+			text("split", "470/30 (the default), all or leak-free (math500)"),
+			text("answer-format", "boxed or hash: how answers are asked for"),
 		},
 		Action: dataPrepare,
 	}
@@ -53,6 +33,8 @@ has one for training, which the environment MetamathQA asks.`,
 
 // preparation is what dataset.json holds.
 type preparation struct {
+	c           *cli.Context
+	dir         string
 	Name        string            `json:"name"`
 	Split       string            `json:"split"`
 	Instruction string            `json:"instruction"`
@@ -62,57 +44,52 @@ type preparation struct {
 	Removed int `json:"removed,omitempty"`
 }
 
+// knownSets are the data sets with the way in which each asks for answers; MetaMathQA's environment asks by itself.
+var knownSets = map[string]struct {
+	format  string
+	prepare func(*preparation) error
+}{
+	"math500":    {"boxed", (*preparation).math500},
+	"gsm8k":      {"hash", (*preparation).gsm8k},
+	"metamathqa": {"", (*preparation).metaMath},
+}
+
 func dataPrepare(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return Usagef("%s needs the name of a data set: math500, gsm8k or metamathqa", c.Command.HelpName)
-	}
 	name := c.Args().First()
-	prepare, known := map[string]func(*cli.Context, *preparation, string) error{
-		"math500": prepareMATH, "gsm8k": prepareGSM, "metamathqa": prepareMetaMath,
-	}[name]
+	set, known := knownSets[name]
 	if !known {
-		names := []string{"math500", "gsm8k", "metamathqa"}
+		names := slices.Sorted(maps.Keys(knownSets))
 		return Usagef("unknown data set %q%s; expected one of %s (other files of prompts and answers need no "+
-			"preparation)", name,
-			nearest.Hint(name, names), strings.Join(names, ", "))
+			"preparation)", name, nearest.Hint(name, names), strings.Join(names, ", "))
 	}
-	p := &preparation{Name: name, Sources: map[string]string{}, Rows: map[string]int{}}
-	format := c.String("answer-format")
-	switch {
-	case name == "metamathqa" && (format != "" || c.IsSet("split") || c.IsSet("train")):
+	if name == "metamathqa" && (c.IsSet("answer-format") || c.IsSet("split") || c.IsSet("train")) {
 		return Usagef("--answer-format, --split and --train are for math500 and gsm8k")
-	case format == "":
-		format = map[string]string{"math500": "boxed", "gsm8k": "hash"}[name]
 	}
-	switch format {
-	case "": // the environment asks
-	case "boxed":
-		p.Instruction = dataset.BoxedInstruction
-	case "hash":
-		p.Instruction = dataset.HashInstruction
-	default:
+	format := cmp.Or(c.String("answer-format"), set.format)
+	instruction, known := map[string]string{"": "", "boxed": dataset.BoxedInstruction,
+		"hash": dataset.HashInstruction}[format]
+	if !known {
 		return Usagef("--answer-format: expected boxed or hash, got %q", format)
 	}
-	dir := c.String("output")
-	if dir == "" {
-		dir = filepath.Join("data", name)
-	}
-	if err := prepare(c, p, dir); err != nil {
+	p := &preparation{c: c, dir: cmp.Or(c.String("output"), filepath.Join("data", name)), Name: name, Split: "own",
+		Instruction: instruction, Sources: map[string]string{}, Rows: map[string]int{}}
+	if err := set.prepare(p); err != nil {
 		return err
 	}
-	if err := dataset.Write(filepath.Join(dir, "dataset.json"), []preparation{*p}); err != nil {
+	if err := dataset.Write(filepath.Join(p.dir, "dataset.json"), []preparation{*p}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d held out\n", dir, p.Rows["train"], p.Rows["test"])
+	_, err := fmt.Fprintf(c.App.Writer, "%s: %d rows for training, %d held out\n", p.dir, p.Rows["train"],
+		p.Rows["test"])
 	return err
 }
 
 // source reads one input file, from the hub where none is given.
-func source(c *cli.Context, p *preparation, path, split, dir string) (*dataset.Table, error) {
+func (p *preparation) source(path, split string) (*dataset.Table, error) {
 	if path == "" {
 		var err error
-		path, err = dataset.Download(c.Context, hub.FromEnvironment(), p.Name, split, filepath.Join(dir, "original"),
-			hub.Lines(c.App.ErrWriter))
+		path, err = dataset.Download(p.c.Context, hub.FromEnvironment(), p.Name, split,
+			filepath.Join(p.dir, "original"), hub.Lines(p.c.App.ErrWriter))
 		if err != nil {
 			return nil, fmt.Errorf("downloading %s: %w", p.Name, err)
 		}
@@ -125,101 +102,92 @@ func source(c *cli.Context, p *preparation, path, split, dir string) (*dataset.T
 	return table, nil
 }
 
-// write writes a split in both formats.
-func write[T any](p *preparation, dir, split string, rows []T) error {
+// writeSplit writes a split in both formats.
+func writeSplit[T any](p *preparation, split string, rows []T, err error) error {
+	if err != nil {
+		return Usagef("%w", err)
+	}
 	p.Rows[split] = len(rows)
-	return errors.Join(dataset.Write(filepath.Join(dir, split+".parquet"), rows),
-		dataset.Write(filepath.Join(dir, split+".jsonl"), rows))
+	return errors.Join(dataset.Write(filepath.Join(p.dir, split+".parquet"), rows),
+		dataset.Write(filepath.Join(p.dir, split+".jsonl"), rows))
 }
 
-func prepareMATH(c *cli.Context, p *preparation, dir string) error {
-	p.Split = c.String("split")
-	if !slices.Contains([]string{splitSeed, splitAll, splitLeakFree}, p.Split) {
-		return Usagef("--split: expected %s, %s or %s, got %q", splitSeed, splitAll, splitLeakFree, p.Split)
+func (p *preparation) math500() error {
+	p.Split = cmp.Or(p.c.String("split"), "470/30")
+	if !slices.Contains([]string{"470/30", "all", "leak-free"}, p.Split) {
+		return Usagef("--split: expected 470/30, all or leak-free, got %q", p.Split)
 	}
-	if (p.Split == splitLeakFree) != (c.String("train") != "") {
-		return Usagef("--split %s and --train FILE go together: training problems then come from FILE", splitLeakFree)
+	if (p.Split == "leak-free") != (p.c.String("train") != "") {
+		return Usagef("--split leak-free and --train FILE go together: training problems then come from FILE")
 	}
-	test, err := source(c, p, c.String("input"), "test", dir)
+	test, err := p.source(p.c.String("input"), "test")
 	if err != nil {
 		return err
 	}
 	train, trainIndices, held := test, []int(nil), dataset.All(len(test.Rows))
 	switch p.Split {
-	case splitSeed:
+	case "470/30":
 		trainIndices, held = dataset.Math500Split()
 		if want := len(trainIndices) + len(held); len(test.Rows) != want {
 			return Usagef("%s has %d rows, but the split 470/30 is one of MATH-500's %d", test.Path, len(test.Rows),
 				want)
 		}
-	case splitAll:
+	case "all":
 		trainIndices, held = held, nil
-	case splitLeakFree:
-		if train, err = source(c, p, c.String("train"), "", dir); err != nil {
+	case "leak-free":
+		if train, err = p.source(p.c.String("train"), ""); err != nil {
 			return err
 		}
 		trainIndices, p.Removed = dataset.Without(train, test)
 	}
-	trainRows, err := dataset.MATH(train, trainIndices, "train", p.Instruction)
-	if err != nil {
-		return Usagef("%w", err)
+	rows, err := dataset.MATH(train, trainIndices, "train", p.Instruction)
+	if err := writeSplit(p, "train", rows, err); err != nil {
+		return err
 	}
-	heldRows, err := dataset.MATH(test, held, "test", p.Instruction)
-	if err != nil {
-		return Usagef("%w", err)
-	}
-	return errors.Join(write(p, dir, "train", trainRows), write(p, dir, "test", heldRows))
+	rows, err = dataset.MATH(test, held, "test", p.Instruction)
+	return writeSplit(p, "test", rows, err)
 }
 
-func prepareGSM(c *cli.Context, p *preparation, dir string) error {
-	if c.IsSet("split") {
+func (p *preparation) gsm8k() error {
+	if p.c.IsSet("split") {
 		return Usagef("--split is math500's: gsm8k comes in two splits")
 	}
-	p.Split = "own"
-	input := c.String("input")
-	paths := map[string]string{"train": c.String("train"), "test": input}
+	input := p.c.String("input")
+	paths := map[string]string{"train": p.c.String("train"), "test": input}
 	if info, err := os.Stat(input); input != "" && err != nil {
 		return Usagef("--input: %w", err)
 	} else if input != "" && info.IsDir() {
 		for split := range paths {
-			for _, ending := range dataset.Formats {
-				if path := filepath.Join(input, split+ending); exists(path) {
-					paths[split] = path
-				}
-			}
-			if paths[split] == input || paths[split] == "" {
+			found, _ := filepath.Glob(filepath.Join(input, split+".*"))
+			i := slices.IndexFunc(found, func(f string) bool { return slices.Contains(dataset.Formats, filepath.Ext(f)) })
+			if i < 0 {
 				return Usagef("--input: %s has no %s.jsonl, .json or .parquet", input, split)
 			}
+			paths[split] = found[i]
 		}
 	}
 	if (paths["train"] == "") != (paths["test"] == "") {
 		return Usagef("gsm8k needs both of its files: --input FOLDER, or --train FILE --input TESTFILE")
 	}
 	for _, split := range []string{"train", "test"} {
-		table, err := source(c, p, paths[split], split, dir)
+		table, err := p.source(paths[split], split)
 		if err != nil {
 			return err
 		}
 		rows, err := dataset.GSM(table, dataset.All(len(table.Rows)), split, p.Instruction)
-		if err != nil {
-			return Usagef("%w", err)
-		}
-		if err := write(p, dir, split, rows); err != nil {
+		if err := writeSplit(p, split, rows, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func prepareMetaMath(c *cli.Context, p *preparation, dir string) error {
-	table, err := source(c, p, c.String("input"), "train", dir)
+func (p *preparation) metaMath() error {
+	table, err := p.source(p.c.String("input"), "train")
 	if err != nil {
 		return err
 	}
 	rows, left, err := dataset.MetaMath(table)
-	if err != nil {
-		return Usagef("--input: %w", err)
-	}
-	p.Split, p.Removed = "own", left
-	return write(p, dir, "train", rows)
+	p.Removed = left
+	return writeSplit(p, "train", rows, err)
 }

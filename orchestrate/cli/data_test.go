@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gyre/envs"
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/model/chat"
 )
 
@@ -72,7 +73,7 @@ func TestPrepareGSM8K(t *testing.T) {
 	} {
 		args := append([]string{"data", "prepare", "gsm8k", "--output", filepath.Join(dir, "none")},
 			strings.Fields(c.line)...)
-		if code, _, stderr := with(t, "", args...); code != exitUsage || !strings.Contains(stderr, c.want) {
+		if code, _, stderr := with(t, "", args...); code != exitcode.Usage || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit %d, %s", c.line, code, stderr)
 		}
 	}
@@ -114,11 +115,11 @@ func TestPromptsAreMeasuredInTokens(t *testing.T) {
 		report.Longest != lengths[long] || report.Unit != "tokens" {
 		t.Errorf("%+v, expected %v: %v", report, lengths, err)
 	}
-	if code != exitFailed || !strings.Contains(stderr,
+	if code != exitcode.Failed || !strings.Contains(stderr,
 		fmt.Sprintf("the longest prompt has %d tokens, more than %d", lengths[long], lengths[short])) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := with(t, "", "data", "check", file, "--model", t.TempDir()); code != exitUsage ||
+	if code, _, stderr := with(t, "", "data", "check", file, "--model", t.TempDir()); code != exitcode.Usage ||
 		!strings.Contains(stderr, "tokenizer.json") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -14,12 +13,7 @@ func demoCommand() *cli.Command {
 		Name:      "demo",
 		Usage:     "train and analyse a small Sokoban agent, from nothing to a report",
 		ArgsUsage: "[key=value ...]",
-		Description: `Takes about three minutes of two cores. Run again, it continues where it
-stopped. Models and runs go into --dir; what is there of an earlier demo
-stays.
-
-   gyre demo --dir gyre-demo`,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "dir", Value: ".", Usage: "where configs/, models/ and runs/ go"}},
+		Flags:     []cli.Flag{withDefault("dir", ".", "where configs/, models/ and runs/ go")},
 		Action: func(c *cli.Context) error {
 			program, err := os.Executable()
 			if err != nil {
@@ -31,11 +25,7 @@ stays.
 			}
 			d := demo.Demo{Program: program, Dir: dir, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
 				Overrides: c.Args().Slice()}
-			err = d.Run(c.Context)
-			if step := (*demo.StepError)(nil); errors.As(err, &step) {
-				return &ExitError{Code: step.ExitCode(), Err: err}
-			}
-			return err
+			return d.Run(c.Context)
 		},
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/internal/exitcode"
 )
 
 // A small demo goes from nothing to its closing words, and again from what it left.
@@ -16,7 +18,7 @@ func TestDemo(t *testing.T) {
 		"validation.envs.0.groups=8", "analysis.groups=8"}
 	for _, again := range []bool{false, true} {
 		code, stdout, stderr := runGyre(t, dir, args...)
-		if code != exitDone {
+		if code != exitcode.Done {
 			t.Fatalf("exit code %d\n%s", code, stderr)
 		}
 		for _, want := range []string{"random moves", "before training", "after training", "#",

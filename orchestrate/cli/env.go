@@ -1,18 +1,16 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 
-	"github.com/BurntSushi/toml"
 	"github.com/urfave/cli/v2"
 
 	"gyre/envs"
 	_ "gyre/envs/builtin"
 	"gyre/internal/quote"
+	"gyre/internal/settings"
 	"gyre/internal/table"
 	"gyre/orchestrate/loop/rollout"
 	"gyre/orchestrate/model/chat"
@@ -26,51 +24,30 @@ func envCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "the tags that [[envs]] can name",
-				Flags: []cli.Flag{jsonFlag()},
-				Action: func(c *cli.Context) error {
-					if c.Bool("json") {
-						return listEnvsJSON(c.App.Writer)
-					}
-					return listEnvs(c.App.Writer)
-				},
+				Flags: []cli.Flag{jsonFlag()}, Action: listEnvs,
 			},
 			{
-				Name: "info", Usage: "options, rules and an example state of a tag", ArgsUsage: "TAG [key=value…]",
-				Flags: []cli.Flag{seed()},
-				Action: func(c *cli.Context) error {
-					spec, env, err := openEnv(c)
-					if err != nil {
-						return err
-					}
-					defer env.Close()
-					return showEnv(c.Context, c.App.Writer, spec, env, c.Int64("seed"))
-				},
+				Name: "info", Usage: "options, rules and an example state of a tag", ArgsUsage: "TAG [key=value ...]",
+				Flags: []cli.Flag{seed()}, Action: showEnv,
 			},
 			{
 				Name: "play", Usage: "play a tag: one line of actions at a time on stdin, q quits",
-				ArgsUsage: "TAG [key=value…]",
-				Description: "gyre env play sokoban --seed 7\n" +
-					"echo 'Up || Left' | gyre env play sokoban size=8x8 boxes=2\n" +
-					"gyre env play frozenlake --random --episodes 500 success_rate=1.0",
+				ArgsUsage: "TAG [key=value ...]",
 				Flags: []cli.Flag{
 					seed(),
-					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"},
+					&cli.BoolFlag{Name: "expert", Aliases: []string{"solve"}, DisableDefaultText: true,
 						Usage: "print the expert's actions instead"},
-					&cli.BoolFlag{Name: "random", Usage: "play at random and print the success rate"},
-					&cli.IntFlag{Name: "episodes", Value: 500, Usage: "play `N` at random, or of --expert"},
-					&cli.IntFlag{Name: "actions", Usage: "at most `N`; 0 = as many as the tag has"},
+					toggle("random", "play at random and print the success rate"),
+					atLeast(1, "episodes", 500, "play `N` at random, or of --expert"),
+					atLeast(0, "actions", 0, "at most `N`; 0 = as many as the tag has"),
 				},
 				Action: playEnv,
 			},
 			{
 				Name: "overlap", Usage: "count held-out first states that training also begins with",
-				ArgsUsage:   "CONFIG [key=value…]",
-				Description: "gyre env overlap configs/demo.toml",
-				Flags: []cli.Flag{
-					jsonFlag(),
-					&cli.BoolFlag{Name: "sft", Value: true,
-						Usage: "count the demonstrations of [sft] (--sft=false: of none)"},
-				},
+				ArgsUsage: "CONFIG [key=value ...]",
+				Flags: []cli.Flag{jsonFlag(), &cli.BoolFlag{Name: "sft", Value: true, DisableDefaultText: true,
+					Usage: "count the demonstrations of [sft] (--sft=false: of none)"}},
 				Action: countOverlap,
 			},
 		},
@@ -102,9 +79,6 @@ func countOverlap(c *cli.Context) error {
 
 // openEnv makes the environment that the arguments TAG key=value… describe.
 func openEnv(c *cli.Context) (envs.Spec, envs.Env, error) {
-	if c.NArg() == 0 {
-		return envs.Spec{}, nil, Usagef("%s needs a tag; `gyre env list` names them", c.Command.HelpName)
-	}
 	spec, err := envs.Lookup(c.Args().First())
 	if err != nil {
 		return spec, nil, Usagef("%w", err)
@@ -116,7 +90,7 @@ func openEnv(c *cli.Context) (envs.Spec, envs.Env, error) {
 			return spec, nil, Usagef("expected key=value after the tag, got %q; `gyre env info %s` lists the keys", arg,
 				spec.Tag)
 		}
-		options[key] = optionValue(text)
+		options[key] = settings.Value(text)
 	}
 	spec.CountTokens = chat.CountTokens
 	env, err := spec.Make(options)
@@ -126,47 +100,31 @@ func openEnv(c *cli.Context) (envs.Spec, envs.Env, error) {
 	return spec, env, nil
 }
 
-// optionValue reads text as a TOML value, and as a plain string where it is none.
-func optionValue(text string) any {
-	var parsed struct{ V any }
-	if _, err := toml.Decode("V = "+text, &parsed); err != nil {
-		return text
-	}
-	return parsed.V
-}
-
-func listEnvs(w io.Writer) error {
-	t := table.New("tag", "type", "actions", "description")
+func listEnvs(c *cli.Context) error {
+	t, rows := table.New("tag", "type", "actions", "description"), []any{}
 	for _, s := range envs.List() {
 		t.Add(s.Tag, fmt.Sprint(s.Type), s.MaxActions, s.Doc)
-	}
-	return t.Write(w)
-}
-
-func listEnvsJSON(w io.Writer) error {
-	type row struct {
-		Tag           string         `json:"tag"`
-		Type          string         `json:"type"`
-		Doc           string         `json:"doc"`
-		MaxActions    int            `json:"max_actions"`
-		MaxReplyWords int            `json:"max_reply_words"`
-		Options       map[string]any `json:"options"`
-	}
-	rows := []row{}
-	for _, s := range envs.List() {
 		options := map[string]any{}
 		for _, o := range envs.Options(s.NewOptions()) {
 			options[o.Name] = o.Default
 		}
-		rows = append(rows, row{s.Tag, s.Type, s.Doc, s.MaxActions, s.MaxReplyWords, options})
+		rows = append(rows, map[string]any{"tag": s.Tag, "type": s.Type, "doc": s.Doc, "max_actions": s.MaxActions,
+			"max_reply_words": s.MaxReplyWords, "options": options})
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(rows)
+	if c.Bool("json") {
+		return printJSON(c, rows)
+	}
+	return t.Write(c.App.Writer)
 }
 
-func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, seed int64) error {
-	start, err := env.Reset(ctx, seed, 0)
+func showEnv(c *cli.Context) error {
+	spec, env, err := openEnv(c)
+	if err != nil {
+		return err
+	}
+	defer env.Close()
+	seed, w := c.Int64("seed"), c.App.Writer
+	start, err := env.Reset(c.Context, seed, 0)
 	if err != nil {
 		return err
 	}
@@ -178,22 +136,21 @@ func showEnv(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env, see
 		if err != nil {
 			return fmt.Errorf("default of option %s: %w", o.Name, err)
 		}
-		text := string(value)
-		if text == "null" {
-			text = "[]"
+		if string(value) == "null" {
+			value = []byte("[]")
 		}
-		also := ""
+		doc := o.Doc
 		if len(o.Aliases) > 0 {
-			also = " (also " + strings.Join(o.Aliases, ", ") + ")"
+			doc += " (also " + strings.Join(o.Aliases, ", ") + ")"
 		}
-		t.Add(o.Name, text, o.Doc+also)
+		t.Add(o.Name, string(value), doc)
 	}
 	if err := t.Write(w); err != nil {
 		return err
 	}
 	actions := "any text"
-	if list := start.Actions; list != nil {
-		actions = strings.Join(list, ", ")
+	if start.Actions != nil {
+		actions = strings.Join(start.Actions, ", ")
 	}
 	_, err = fmt.Fprintf(w, "\nInstruction\n%s\n\nActions\n%s\n\nState of seed %d\n%s\n",
 		quote.Lines(start.Instruction), quote.Lines(actions), seed, shown(env))

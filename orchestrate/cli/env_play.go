@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -23,28 +25,19 @@ func playEnv(c *cli.Context) error {
 	if c.Bool("expert") && c.Bool("random") {
 		return Usagef("--expert and --random exclude each other")
 	}
-	if c.Int("episodes") < 1 {
-		return Usagef("--episodes: expected at least 1, got %d", c.Int("episodes"))
-	}
 	spec, env, err := openEnv(c)
 	if err != nil {
 		return err
 	}
 	defer env.Close()
-	if n := c.Int("actions"); n < 0 {
-		return Usagef("--actions: expected at least 0, got %d", n)
-	} else if n > 0 {
-		spec.MaxActions = n
+	spec.MaxActions = cmp.Or(c.Int("actions"), spec.MaxActions)
+	if c.Bool("random") {
+		return measure(c, spec, "random policy", func(seed int64) (envs.Outcome, error) {
+			return envs.PlayRandom(c.Context, env, seed, spec.MaxActions, envs.Rand("gyre env play --random", seed))
+		})
 	}
-	seed, episodes := c.Int64("seed"), c.Int("episodes")
-	switch {
-	case c.Bool("random"):
-		return measure(c.Context, c.App.Writer, spec, "random policy", seed, episodes,
-			func(seed int64) (envs.Outcome, error) {
-				return envs.PlayRandom(c.Context, env, seed, spec.MaxActions, envs.Rand("gyre env play --random", seed))
-			})
-	case c.Bool("expert") && c.IsSet("episodes"):
-		return measure(c.Context, c.App.Writer, spec, "expert", seed, episodes, func(seed int64) (envs.Outcome, error) {
+	if c.Bool("expert") && c.IsSet("episodes") {
+		return measure(c, spec, "expert", func(seed int64) (envs.Outcome, error) {
 			if _, err := env.Reset(c.Context, seed, 0); err != nil {
 				return envs.Outcome{}, err
 			}
@@ -52,23 +45,23 @@ func playEnv(c *cli.Context) error {
 			return o, err
 		})
 	}
-	start, err := env.Reset(c.Context, seed, 0)
+	start, err := env.Reset(c.Context, c.Int64("seed"), 0)
 	if err != nil {
 		return err
 	}
 	if c.Bool("expert") {
-		return showExpert(c.Context, c.App.Writer, spec, env)
+		return showExpert(c, spec, env)
 	}
-	return playByHand(c.Context, c.App.Reader, c.App.Writer, spec, env, start)
+	return playByHand(c, spec, env, start)
 }
 
-// measure plays episodes from a seed on and says how they ended.
-func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed int64, episodes int,
-	play func(seed int64) (envs.Outcome, error)) error {
-	var successes, actions float64
+// measure plays --episodes from --seed on and says how they ended.
+func measure(c *cli.Context, spec envs.Spec, who string, play func(seed int64) (envs.Outcome, error)) error {
+	seed, episodes := c.Int64("seed"), c.Int("episodes")
+	var successes, actions int
 	var returns statistics.Moments
 	for i := range int64(episodes) {
-		if err := ctx.Err(); err != nil {
+		if err := c.Context.Err(); err != nil {
 			return err
 		}
 		o, err := play(seed + i)
@@ -79,14 +72,15 @@ func measure(ctx context.Context, w io.Writer, spec envs.Spec, who string, seed 
 			successes++
 		}
 		returns.Add(o.Return)
-		actions += float64(o.Actions)
+		actions += o.Actions
 	}
-	n := float64(returns.Count())
-	_, err := fmt.Fprintf(w, "%s, %s: %d episodes from seed %d, at most %d actions each\n"+
-		"success rate  %s, its 95 %% interval\nmean return   %+.3f ± %.3f, twice the standard error\nmean actions  "+
-		"%.2f\n",
-		spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(successes/n, episodes).Text, returns.Mean(),
-		2*math.Sqrt(returns.Variance()/n), actions/n)
+	n := float64(episodes)
+	_, err := fmt.Fprintf(c.App.Writer, `%s, %s: %d episodes from seed %d, at most %d actions each
+success rate  %s, its 95 %% interval
+mean return   %+.3f ± %.3f, twice the standard error
+mean actions  %.2f
+`, spec.Tag, who, episodes, seed, spec.MaxActions, table.Share(float64(successes)/n, episodes).Text, returns.Mean(),
+		2*math.Sqrt(returns.Variance()/n), float64(actions)/n)
 	return err
 }
 
@@ -116,9 +110,9 @@ func playExpert(ctx context.Context, spec envs.Spec, env envs.Env) ([]string, en
 }
 
 // showExpert prints what the expert does.
-func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) error {
-	fmt.Fprintf(w, "%s\n\n", shown(env))
-	done, o, err := playExpert(ctx, spec, env)
+func showExpert(c *cli.Context, spec envs.Spec, env envs.Env) error {
+	fmt.Fprintf(c.App.Writer, "%s\n\n", shown(env))
+	done, o, err := playExpert(c.Context, spec, env)
 	if err != nil {
 		return err
 	}
@@ -126,37 +120,36 @@ func showExpert(ctx context.Context, w io.Writer, spec envs.Spec, env envs.Env) 
 		return fmt.Errorf("%s: the expert found no solution of this state:\n%s", spec.Tag, shown(env))
 	}
 	outcome := "success"
-	switch {
-	case o.Success:
-	case len(done) == spec.MaxActions:
-		outcome = "no success within the actions that there are (--actions allows more)"
-	default:
+	if !o.Success {
 		outcome = "no success"
+		if len(done) == spec.MaxActions {
+			outcome += " within the actions that there are (--actions allows more)"
+		}
 	}
-	_, err = fmt.Fprintf(w, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done),
+	_, err = fmt.Fprintf(c.App.Writer, "actions (%d): %s\n\n%s\n%s, return %.4g\n", len(done),
 		strings.Join(done, " "+actionSeparator+" "), shown(env), outcome, o.Return)
 	return err
 }
 
 // playByHand reads lines of actions until the episode ends, the input ends or somebody types q.
-func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, env envs.Env, start envs.Start) error {
+func playByHand(c *cli.Context, spec envs.Spec, env envs.Env, start envs.Start) error {
+	w := c.App.Writer
 	fmt.Fprintf(w, "%s\n\n", quote.Lines(start.Instruction))
-	if names := start.Actions; names != nil {
+	if start.Actions != nil {
 		fmt.Fprintf(w, "Actions: %s (or their first letters); several in a line with %s; q quits.\n\n",
-			quote.Lines(strings.Join(names, ", ")), actionSeparator)
+			quote.Lines(strings.Join(start.Actions, ", ")), actionSeparator)
 	}
 	fmt.Fprintln(w, shown(env))
-	total, left := 0.0, spec.MaxActions
-	lines := readLines(ctx, in)
-	for left > 0 {
+	total, left, outcome := 0.0, spec.MaxActions, "no actions left"
+	for lines := readLines(c.Context, c.App.Reader); left > 0; {
 		var line string
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-c.Context.Done():
+			return c.Context.Err()
 		case text, open := <-lines:
 			if !open || strings.TrimSpace(text) == "q" {
-				fmt.Fprintf(w, "left with a return of %.4g\n", total)
-				return nil
+				_, err := fmt.Fprintf(w, "left with a return of %.4g\n", total)
+				return err
 			}
 			line = text
 		}
@@ -164,7 +157,7 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			if action = strings.TrimSpace(action); action == "" || left == 0 {
 				continue
 			}
-			r, err := env.Step(ctx, complete(action, start.Actions))
+			r, err := env.Step(c.Context, complete(action, start.Actions))
 			if err != nil {
 				return err
 			}
@@ -176,16 +169,14 @@ func playByHand(ctx context.Context, in io.Reader, w io.Writer, spec envs.Spec, 
 			total += r.Reward
 			fmt.Fprintf(w, "\n%s\nreward %.4g, return %.4g, %d actions left\n", shown(env), r.Reward, total, left)
 			if r.Done {
-				outcome := "failed"
-				if r.Success {
-					outcome = "success"
-				}
-				_, err := fmt.Fprintf(w, "the episode is over: %s, return %.4g\n", outcome, total)
-				return err
+				left, outcome = 0, "failed"
+			}
+			if r.Done && r.Success {
+				outcome = "success"
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "the episode is over: no actions left, return %.4g\n", total)
+	_, err := fmt.Fprintf(w, "the episode is over: %s, return %.4g\n", outcome, total)
 	return err
 }
 
@@ -211,17 +202,11 @@ func readLines(ctx context.Context, in io.Reader) <-chan string {
 
 // complete expands a prefix that only one action has.
 func complete(text string, actions []string) string {
-	match := ""
-	for _, a := range actions {
-		if strings.HasPrefix(strings.ToLower(a), strings.ToLower(text)) {
-			if match != "" {
-				return text
-			}
-			match = a
-		}
+	matches := slices.DeleteFunc(slices.Clone(actions), func(a string) bool {
+		return !strings.HasPrefix(strings.ToLower(a), strings.ToLower(text))
+	})
+	if len(matches) == 1 {
+		return matches[0]
 	}
-	if match == "" {
-		return text
-	}
-	return match
+	return text
 }

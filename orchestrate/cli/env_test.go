@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gyre/envs"
+	"gyre/internal/exitcode"
 )
 
 // env runs `gyre env args…` with the given standard input.
@@ -115,17 +116,17 @@ func TestEnvPlay(t *testing.T) {
 
 func TestEnvUsageErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"play":                                   "needs a tag",
+		"play":                                   "takes TAG",
 		"play sokobann":                          "did you mean sokoban?",
 		"info sokoban boxs=2":                    "did you mean boxes?",
 		"info sokoban boxes":                     "expected key=value",
 		"play bandit --random --epis":            "did you mean --episodes?",
 		"play sokoban --random --episodes 0":     "expected at least 1",
-		"play sokoban --actions -1":              "--actions: expected",
+		"play sokoban --actions -1":              "--actions is -1, expected",
 		"play sokoban --random --expert boxes=1": "exclude each other",
 		"play sokoban size=3x3 observation=rgb_": "expected one of grid",
 	} {
-		if code, out, errs := env("", strings.Fields(line)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, out, errs := env("", strings.Fields(line)...); code != exitcode.Usage || !strings.Contains(errs, want) {
 			t.Errorf("gyre env %s: exit %d, %q %q; want exit 2 and %q", line, code, out, errs, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/internal/exitcode"
 	"gyre/internal/statistics"
 )
 
@@ -66,7 +67,7 @@ func TestTwentyFiveTurns(t *testing.T) {
 		t.Errorf("the figure: %v", err)
 	}
 	if code, _, stderr := runIn(t, dir, "eval", config, "model.path="+tinyPolicy(t), "--checkpoint", "a",
-		"--checkpoint", "b", "--output", "x.jsonl"); code != exitUsage || !strings.Contains(stderr, "there are 2") {
+		"--checkpoint", "b", "--output", "x.jsonl"); code != exitcode.Usage || !strings.Contains(stderr, "there are 2") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 }
@@ -111,11 +112,11 @@ func TestEvalOverRanks(t *testing.T) {
 		t.Error("other tables by turns")
 	}
 	for want, args := range map[string][]string{
-		"--random plays without a policy, in one process": {"--random", "--ranks", "2"},
-		"what one process would need":                     {"--dry-run", "--ranks", "2"},
-		"--ranks is 0":                                    {"--ranks", "0"},
+		"it plays without a policy, in one process": {"--random", "--ranks", "2"},
+		"what one process would need":               {"--dry-run", "--ranks", "2"},
+		"--ranks is 0":                              {"--ranks", "0"},
 	} {
-		if code, _, stderr := runIn(t, dir, append([]string{"eval", config}, args...)...); code != exitUsage ||
+		if code, _, stderr := runIn(t, dir, append([]string{"eval", config}, args...)...); code != exitcode.Usage ||
 			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}

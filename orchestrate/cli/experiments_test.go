@@ -67,7 +67,7 @@ func TestEvaluationsAreReady(t *testing.T) {
 		t.Error("a dry run wrote something")
 	}
 	for words, want := range map[string]string{"--checkpoint nowhere": "nowhere",
-		"--random": "nothing that --dry-run could open"} {
+		"--random": "--random excludes --dry-run"} {
 		if code, _, stderr := runIn(t, dir, append([]string{"eval", config, "--dry-run"},
 			strings.Fields(words)...)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", words, code, stderr)

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -17,39 +15,28 @@ func generateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "generate",
 		Usage: "continue prompts: JSONL in, JSONL out",
-		Description: `echo '{"messages": [{"role": "user", "content": "What is Go?"}]}' |
-  gyre generate --model models/smollm2-135m-instruct --temperature 0
-
-Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids
-need no tokenizer files. Each gives {"ids": […], "text": "…",
-"logprobs": […], "finish_reason": "stop" or "length"}: the new tokens, their
-text without special tokens, and their log-probs at the given temperature
-over the whole vocabulary.
-A row's result depends on --seed and its place in the input, not on --batch.
-With --stream there is a line {"row", "ids", "text"} for every piece of a
-reply as soon as it is drawn, and the reply's last line has "last".`,
 		Flags: append(promptFlags(),
-			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`; 0 = greedy"},
-			&cli.IntFlag{Name: "top-k", Usage: "keep the `K` likeliest tokens; 0 = off"},
-			&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "keep the likeliest of mass `P`; 1 = off"},
-			&cli.Float64Flag{Name: "min-p", Usage: "drop below `P` times the likeliest; 0 = off"},
-			&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "stop after `N` new tokens"},
-			&cli.IntFlag{Name: "min-tokens", Usage: "do not stop before `N` new tokens"},
+			number("temperature", 1, 0, 1e4, "divide the logits by `T`; 0 = greedy"),
+			atLeast(0, "top-k", 0, "keep the `K` likeliest tokens; 0 = off"),
+			number("top-p", 1, 1e-6, 1, "keep the likeliest of mass `P`; 1 = off"),
+			number("min-p", 0, 0, 1, "drop below `P` times the likeliest; 0 = off"),
+			atLeast(1, "max-tokens", 256, "stop after `N` new tokens"),
+			atLeast(0, "min-tokens", 0, "do not stop before `N` new tokens"),
 			&cli.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "stop after this `TEXT`; may be repeated"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of all draws"},
-			&cli.BoolFlag{Name: "ignore-eos", Usage: "go on after end-of-sequence tokens"},
-			&cli.BoolFlag{Name: "stream", Usage: "a line for every piece of a reply as it is drawn"},
-			&cli.IntFlag{Name: "batch", Value: 32, Usage: "rows that decode together"}),
+			toggle("ignore-eos", "go on after end-of-sequence tokens"),
+			toggle("stream", "a line for every piece of a reply as it is drawn"),
+			atLeast(1, "batch", 32, "rows that decode together")),
 		Action: generate,
 	}
 }
 
 func generate(c *cli.Context) error {
-	sampling, err := samplingFlags(c)
+	drawn, err := sampling(c)
 	if err != nil {
 		return err
 	}
-	job, err := openPrompts(c, promptUse{generate: true})
+	job, err := openPrompts(c, true)
 	if err != nil {
 		return err
 	}
@@ -57,7 +44,13 @@ func generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	requests, longest := job.requests(sampling, stop, c.StringSlice("stop"))
+	requests, longest := make([]torch.Request, len(job.rows)), int64(0)
+	for i, row := range job.rows {
+		drawn.Seed = rowSeed(c.Uint64("seed"), i)
+		requests[i] = torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: drawn, StopIDs: stop,
+			StopStrings: c.StringSlice("stop")}
+		longest = max(longest, min(int64(len(row.ids)+drawn.MaxTokens), job.model.Shape.MaxPositions))
+	}
 	model, _, err := job.model.Load()
 	if err != nil {
 		return openingError(err)
@@ -71,47 +64,24 @@ func generate(c *cli.Context) error {
 		return err
 	}
 	defer engine.Close()
-	return generateRows(c.Context, engine, requests, job.tokenizer, c.Bool("stream"), lines(c.App.Writer))
+	return generateRows(c, engine, requests, job.tokenizer)
 }
 
-// samplingFlags checks the flags before anything is read or loaded.
-func samplingFlags(c *cli.Context) (torch.Sampling, error) {
+// sampling is what the flags say, beyond the range that each has by itself.
+func sampling(c *cli.Context) (torch.Sampling, error) {
 	s := torch.Sampling{
 		Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
-		MaxTokens: c.Int("max-tokens"), MinTokens: c.Int("min-tokens"), Seed: c.Uint64("seed"),
-		IgnoreEOS: c.Bool("ignore-eos"),
+		MaxTokens: c.Int("max-tokens"), MinTokens: c.Int("min-tokens"), IgnoreEOS: c.Bool("ignore-eos"),
 	}
 	switch {
-	case s.Temperature != 0 && !(s.Temperature >= 1e-4 && s.Temperature <= 1e4):
+	case s.Temperature > 0 && s.Temperature < 1e-4:
 		return s, Usagef("--temperature must be 0 (greedy) or between 1e-4 and 1e4, got %v", s.Temperature)
-	case s.TopK < 0:
-		return s, Usagef("--top-k must not be negative, got %d", s.TopK)
-	case !(s.TopP > 0 && s.TopP <= 1):
-		return s, Usagef("--top-p must be above 0 and at most 1, got %v", s.TopP)
-	case !(s.MinP >= 0 && s.MinP <= 1):
-		return s, Usagef("--min-p must be between 0 and 1, got %v", s.MinP)
-	case s.MaxTokens < 1:
-		return s, Usagef("--max-tokens must be at least 1, got %d", s.MaxTokens)
-	case s.MinTokens < 0 || s.MinTokens > s.MaxTokens:
+	case s.MinTokens > s.MaxTokens:
 		return s, Usagef("--min-tokens must be between 0 and --max-tokens %d, got %d", s.MaxTokens, s.MinTokens)
-	case c.Int("batch") < 1:
-		return s, Usagef("--batch must be at least 1, got %d", c.Int("batch"))
 	case slices.Contains(c.StringSlice("stop"), ""):
 		return s, Usagef("--stop must not be empty")
 	}
 	return s, nil
-}
-
-// requests makes one request per row, with the row's index as its id, and gives the length of the longest sequence.
-func (p *prompts) requests(sampling torch.Sampling, ids []int32, strings []string) (requests []torch.Request,
-	longest int64) {
-	for i, row := range p.rows {
-		r := torch.Request{ID: uint64(i), Prompt: row.ids, Sampling: sampling, StopIDs: ids, StopStrings: strings}
-		r.Sampling.Seed = rowSeed(sampling.Seed, i)
-		longest = max(longest, min(int64(len(row.ids)+sampling.MaxTokens), p.model.Shape.MaxPositions))
-		requests = append(requests, r)
-	}
-	return requests, longest
 }
 
 // rowSeed keys row i's draws: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the row's place in the
@@ -140,27 +110,20 @@ type grown struct {
 }
 
 // generateRows runs all requests and writes their results in the order of the input, each as soon as those before it
-// are there; with stream, what is new of any reply as soon as it is drawn instead.
-func generateRows(ctx context.Context, engine generation.Engine, requests []torch.Request, tokenizer *chat.Tokenizer,
-	stream bool,
-	out *json.Encoder) error {
+// are there; with --stream, what is new of any reply as soon as it is drawn instead.
+func generateRows(c *cli.Context, engine generation.Engine, requests []torch.Request, tokenizer *chat.Tokenizer) error {
 	var words generation.Tokenizer
 	if tokenizer != nil {
 		words = tokenizer
 	}
-	driver := generation.New(engine, words)
+	driver, out, stream := generation.New(engine, words), lines(c.App.Writer), c.Bool("stream")
 	var broken error
-	write := func(line any) {
-		if err := out.Encode(line); err != nil && broken == nil {
-			broken = fmt.Errorf("writing results: %w", err)
-		}
-	}
 	for _, r := range requests {
 		request := generation.Request{Request: r}
 		if stream {
 			request.Grown = func(p generation.Piece) {
-				write(grown{int(r.ID), slices.Concat([]int32{}, p.Tokens),
-					p.Text, p.Last})
+				line := grown{int(r.ID), append([]int32{}, p.Tokens...), p.Text, p.Last}
+				broken = cmp.Or(broken, write(out, line))
 			}
 		}
 		if err := driver.Submit(request); err != nil {
@@ -168,7 +131,7 @@ func generateRows(ctx context.Context, engine generation.Engine, requests []torc
 		}
 	}
 	results, next := make([]*torch.Output, len(requests)), 0
-	return driver.Run(ctx, func(o torch.Output) error {
+	return driver.Run(c.Context, func(o torch.Output) error {
 		results[o.ID] = &o
 		for ; !stream && next < len(results) && results[next] != nil; next++ {
 			o := results[next]
@@ -177,7 +140,7 @@ func generateRows(ctx context.Context, engine generation.Engine, requests []torc
 				text := tokenizer.Decode(o.Tokens, true)
 				line.Text = &text
 			}
-			write(line)
+			broken = cmp.Or(broken, write(out, line))
 		}
 		return broken
 	})

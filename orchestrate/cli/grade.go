@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,44 +17,23 @@ func gradeCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "grade",
 		Usage: "judge answers of mathematics: JSONL in, JSONL out",
-		Description: `echo '{"response": "So \\boxed{\\dfrac12}.", "gold": "1/2"}' | gyre grade
-
-Rows are {"pred": "…", "gold": "…"}, or {"response": "…", "gold": "…"} whose
-last box is the answer. Each gives {"correct": …, "extracted": …,
-"rules": […]} and both sides as they were compared; an "id" is passed on. The
-rules are those that changed a side and the one that decided, in order.
-strict is the MATH benchmark's textual equality, applied to both sides;
-lenient accepts in addition what is provably the same number, expression,
-list, interval, set, matrix or relation. --audit gives every answer of a data
-set back as \boxed{answer} and prints those that the rules rewrite or that do
-not score, and a line of counts.
-
-With --function (or a row's "function"), rows are the arguments of one of the
-rldynamic project's functions and each gives {"value": …}, null for None;
-where the original raises there is an "error" beside it. Functions:
-` + strings.Join(reward.FunctionNames(), "\n"),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "mode", Value: string(reward.Strict), Usage: "strict or lenient"},
-			&cli.StringFlag{Name: "function", Usage: "call `NAME` instead of grading"},
+			withDefault("mode", string(reward.Strict), "strict or lenient"),
+			text("function", "call `NAME` instead of grading"),
 			inputFlag(),
-			&cli.StringFlag{Name: "audit", Usage: "grade the answers of the data set in `FILE`"},
+			text("audit", "grade the answers of the data set in `FILE`"),
 		},
-		Action: grade,
+		Action: func(c *cli.Context) error {
+			mode, err := reward.ParseMode(c.String("mode"))
+			if err != nil {
+				return Usagef("--mode: %w", err)
+			}
+			if path := c.String("audit"); path != "" {
+				return audit(c, path, mode)
+			}
+			return eachRow(c, func(line []byte) (any, error) { return gradeRow(line, mode, c.String("function")) })
+		},
 	}
-}
-
-func grade(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return Usagef("gyre grade takes no arguments, got %q: rows come from stdin or --input", c.Args().First())
-	}
-	mode, err := reward.ParseMode(c.String("mode"))
-	if err != nil {
-		return Usagef("--mode: %w", err)
-	}
-	if path := c.String("audit"); path != "" {
-		return audit(c, path, mode)
-	}
-	return eachRow(c, func(line []byte) (any, error) { return gradeRow(line, mode, c.String("function")) })
 }
 
 // gradeRow judges one line, or calls the function that it or the command line names.
@@ -73,51 +50,39 @@ func gradeRow(line []byte, mode reward.Mode, function string) (any, error) {
 	if function != "" {
 		return callRow(line, function, fields["id"])
 	}
-	given := slices.Sorted(maps.Keys(fields))
 	_, isPred := fields["pred"]
 	_, isResponse := fields["response"]
 	if isPred == isResponse {
-		return nil, fmt.Errorf("expected gold and either pred or response, got %q", given)
+		return nil, fmt.Errorf("expected gold and either pred or response, got %q", slices.Sorted(maps.Keys(fields)))
 	}
-	gold, err := text(fields, "gold")
+	key, judge := "pred", reward.GradeAnswer
+	if isResponse {
+		key, judge = "response", reward.GradeReply
+	}
+	gold, err := textField(fields, "gold")
 	if err != nil {
 		return nil, err
 	}
-	var verdict struct {
+	answer, err := textField(fields, key)
+	return struct {
 		ID json.RawMessage `json:"id,omitempty"`
 		reward.Verdict
-	}
-	verdict.ID = fields["id"]
-	if isPred {
-		pred, err := text(fields, "pred")
-		if err != nil {
-			return nil, err
-		}
-		verdict.Verdict = reward.GradeAnswer(pred, gold, mode)
-		return verdict, nil
-	}
-	response, err := text(fields, "response")
-	verdict.Verdict = reward.GradeReply(response, gold, mode)
-	return verdict, err
+	}{fields["id"], judge(answer, gold, mode)}, err
 }
 
-// text reads a string; a number stands for its digits.
-func text(fields map[string]json.RawMessage, key string) (string, error) {
+// textField reads a string; a number stands for its digits.
+func textField(fields map[string]json.RawMessage, key string) (value string, err error) {
 	raw, given := fields[key]
 	if !given {
 		return "", fmt.Errorf("expected %s, got %q", key, slices.Sorted(maps.Keys(fields)))
 	}
-	var value any
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
-	}
-	switch v := value.(type) {
-	case string:
-		return v, nil
-	case json.Number:
-		return v.String(), nil
+	var number json.Number
+	switch {
+	case string(raw) == "null":
+	case json.Unmarshal(raw, &value) == nil:
+		return value, nil
+	case json.Unmarshal(raw, &number) == nil:
+		return number.String(), nil
 	}
 	return "", fmt.Errorf("%s: expected a string, got %s", key, excerpt(raw))
 }
@@ -182,13 +147,13 @@ func audit(c *cli.Context, path string, mode reward.Mode) error {
 			summary.Seed++
 		}
 		if rewritten || !f.Correct {
-			if err := results.Encode(f); err != nil {
-				return fmt.Errorf("writing results: %w", err)
+			if err := write(results, f); err != nil {
+				return err
 			}
 		}
 	}
-	if err := results.Encode(summary); err != nil {
-		return fmt.Errorf("writing results: %w", err)
+	if err := write(results, summary); err != nil {
+		return err
 	}
 	if summary.Scored < summary.Rows {
 		return fmt.Errorf("%s: %d of %d answers do not score when given back", path, summary.Rows-summary.Scored,

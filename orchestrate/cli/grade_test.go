@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/internal/exitcode"
 )
 
 // with runs one of the real commands on an input.
@@ -61,11 +63,11 @@ func TestGradeRefuses(t *testing.T) {
 		`{"function": "strip_string", "solution_str": []}`: "arguments of strip_string",
 	} {
 		code, _, stderr := with(t, input, "grade")
-		if code != exitUsage || !strings.Contains(stderr, want) {
+		if code != exitcode.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, %q; want exit 2 and %q", input, code, stderr, want)
 		}
 	}
-	if code, _, stderr := with(t, "", "grade", "--mode", "lenint"); code != exitUsage ||
+	if code, _, stderr := with(t, "", "grade", "--mode", "lenint"); code != exitcode.Usage ||
 		!strings.Contains(stderr, "did you mean lenient?") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
@@ -102,16 +104,16 @@ func TestDataCommands(t *testing.T) {
 			"1 rows for training, 500 held out"},
 		{[]string{"data", "check", dir + "/m/train.parquet", "--against", dir + "/m/test.jsonl"}, 0,
 			"answers rewritten 470"},
-		{[]string{"data", "check", dir + "/m/train.parquet", "--against", original}, exitFailed, "problems also occur"},
-		{[]string{"data", "check", dir + "/m/train.parquet", "--max-prompt", "100"}, exitFailed, "longest prompt has"},
+		{[]string{"data", "check", dir + "/m/train.parquet", "--against", original}, exitcode.Failed, "problems also occur"},
+		{[]string{"data", "check", dir + "/m/train.parquet", "--max-prompt", "100"}, exitcode.Failed, "longest prompt has"},
 		{[]string{"data", "show", dir + "/m/test.parquet", "--rows", "1"}, 0, "answer: 90^\\circ"},
-		{[]string{"data", "show", dir + "/m/test.parquet", "--from", "30"}, exitUsage, "rows 0 to 29"},
+		{[]string{"data", "show", dir + "/m/test.parquet", "--from", "30"}, exitcode.Usage, "rows 0 to 29"},
 		{[]string{"data", "split", dir + "/m/train.parquet", dir + "/s", "--validation", "7"}, 0,
 			"463 rows for training, 7 for validation"},
-		{[]string{"data", "prepare", "math5000"}, exitUsage, "did you mean math500?"},
-		{[]string{"data", "prepare", "math500", "--input", dir + "/more.jsonl"}, exitUsage,
+		{[]string{"data", "prepare", "math5000"}, exitcode.Usage, "did you mean math500?"},
+		{[]string{"data", "prepare", "math500", "--input", dir + "/more.jsonl"}, exitcode.Usage,
 			"the split 470/30 is one of MATH-500's 500"},
-		{[]string{"data", "prepare", "gsm8k", "--input", dir}, exitUsage, "has no"},
+		{[]string{"data", "prepare", "gsm8k", "--input", dir}, exitcode.Usage, "has no"},
 		{[]string{"grade", "--audit", original}, 0,
 			`{"rows":500,"scored":500,"rewritten_by_rules":500,"scored_by_compute_correctness_score":0}`},
 	} {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -11,12 +12,11 @@ import (
 func helpCommand() *cli.Command {
 	return &cli.Command{
 		Name: "help", Usage: "what a command does and takes", ArgsUsage: "[COMMAND ...]",
-		Description: "gyre help model convert",
 		Action: func(c *cli.Context) error {
 			if !c.Args().Present() {
 				return cli.ShowAppHelp(c)
 			}
-			words, err := arrange(c.App, append(append([]string{c.App.Name}, c.Args().Slice()...), "--help"))
+			words, err := arrange(c.App, slices.Concat([]string{c.App.Name}, c.Args().Slice(), []string{"--help"}))
 			if err != nil {
 				return err
 			}
@@ -61,13 +61,7 @@ func completionCommand() *cli.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cli.Command{
 		Name: "completion", Usage: "completions for a shell", ArgsUsage: "bash|zsh|fish",
-		Description: `source <(gyre completion bash)                in ~/.bashrc
-source <(gyre completion zsh)                 in ~/.zshrc
-gyre completion fish > ~/.config/fish/completions/gyre.fish`,
 		Action: func(c *cli.Context) error {
-			if err := wantArgs(c, 1, 1); err != nil {
-				return err
-			}
 			shell := c.Args().First()
 			script, ok := completions[shell]
 			if shell == "fish" {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/internal/exitcode"
 )
 
 func TestModelCommands(t *testing.T) {
@@ -24,27 +26,27 @@ func TestModelCommands(t *testing.T) {
 		code int
 		want string // in stdout, or in stderr when the code is not 0
 	}{
-		{"model init " + first + " " + strings.Join(sizes, " "), exitDone, "a llama policy of 0.0"},
-		{"model info " + first, exitDone, "tied"},
-		{"model info --json " + first, exitDone, `"layers": 1`},
-		{"model init " + first, exitFailed, "is not empty"},
-		{"model init " + first + " --force --untied --family qwen2 " + strings.Join(sizes, " "), exitDone,
+		{"model init " + first + " " + strings.Join(sizes, " "), exitcode.Done, "a llama policy of 0.0"},
+		{"model info " + first, exitcode.Done, "tied"},
+		{"model info --json " + first, exitcode.Done, `"layers": 1`},
+		{"model init " + first, exitcode.Failed, "is not empty"},
+		{"model init " + first + " --force --untied --family qwen2 " + strings.Join(sizes, " "), exitcode.Done,
 			"a qwen2 policy"},
-		{"model info --tensors " + first, exitDone, "lm_head.weight"},
-		{"model convert " + first + " " + second + " --dtype bfloat16", exitDone, "as bfloat16"},
-		{"model convert " + fixture + " " + second, exitFailed, "is not empty"},
-		{"model convert " + fixture + " " + second + " --force", exitDone, "as float32"},
-		{"model convert " + corpus + " " + filepath.Join(parent, "third"), exitFailed, "expected a .gguf file"},
-		{"model convert " + fixture + " " + second + " --dtype int4", exitUsage, "--dtype"},
-		{"model convert " + fixture, exitUsage, "needs FILE.gguf|DIR TARGET"},
-		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitUsage, "multiple of the heads"},
-		{"model info " + parent, exitFailed, "no config.json"},
+		{"model info --tensors " + first, exitcode.Done, "lm_head.weight"},
+		{"model convert " + first + " " + second + " --dtype bfloat16", exitcode.Done, "as bfloat16"},
+		{"model convert " + fixture + " " + second, exitcode.Failed, "is not empty"},
+		{"model convert " + fixture + " " + second + " --force", exitcode.Done, "as float32"},
+		{"model convert " + corpus + " " + filepath.Join(parent, "third"), exitcode.Failed, "expected a .gguf file"},
+		{"model convert " + fixture + " " + second + " --dtype int4", exitcode.Usage, "--dtype"},
+		{"model convert " + fixture, exitcode.Usage, "needs FILE.gguf|DIR TARGET"},
+		{"model init " + filepath.Join(parent, "third") + " --heads 3", exitcode.Usage, "multiple of the heads"},
+		{"model info " + parent, exitcode.Failed, "no config.json"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(context.Background(), newApp(commands(), &out, &errs),
 			append([]string{"gyre"}, strings.Fields(c.args)...))
 		text := out.String()
-		if c.code != exitDone {
+		if c.code != exitcode.Done {
 			text = errs.String()
 		}
 		if code != c.code || !strings.Contains(text, c.want) {

@@ -27,7 +27,6 @@ func TestLoadConfig(t *testing.T) {
 		"train " + path:                               {0, ""},
 		"train " + path + " envs.0.groups=10":         {0, ""},
 		"train " + path + " rollout.top_p=0.5":        {0, "warning: rollout"},
-		"train":                                       {2, "CONFIG [key=value"},
 		"train filter.value=1 " + path:                {2, "comes before"},
 		"train " + path + " more.toml":                {2, `got "more.toml"`},
 		"train " + path + " envs.0.tag=sokobann":      {2, "sokoban"},

@@ -19,47 +19,29 @@ func plotCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "plot",
 		Usage:     "draw the training curves and gradient analyses of a run",
-		ArgsUsage: "RUN",
-		Description: `RUN is a run directory or a metrics.jsonl. PNG, JSON and CSV files go to
-RUN/plots; their paths are printed.
-
-   gyre plot runs/demo                   curves and every analysed step
-   gyre plot runs/demo --terminal        validation success, here
-   gyre plot runs/demo --list-steps      the analysed steps
-   gyre plot runs/demo --step 1 51 101   the gradients of these steps only
-   gyre plot steps --step0-dir A --step20-dir B --step40-dir C`,
+		ArgsUsage: "RUN [STEP ...]",
 		Flags: []cli.Flag{
-			&cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"},
-			&cli.BoolFlag{Name: "list-steps", Usage: "print the steps whose gradients were analysed"},
-			&cli.BoolFlag{Name: "terminal", Usage: "print the curve of validation success instead"},
-			&cli.StringFlag{Name: "output-dir", Usage: "write to `DIR` instead of RUN/plots"},
+			stepFlag(),
+			toggle("list-steps", "print the steps whose gradients were analysed"),
+			toggle("terminal", "print the curve of validation success instead"),
+			text("output-dir", "write to `DIR` instead of RUN/plots"),
 			dpiFlag(),
-			&cli.BoolFlag{Name: "prefilter", Usage: "the unfiltered episodes, to RUN/plots/prefilter"},
+			toggle("prefilter", "the unfiltered episodes, to RUN/plots/prefilter"),
 		},
 		Action: plotRun,
 		Subcommands: []*cli.Command{{
 			Name:      "steps",
 			Usage:     "draw exported analyses: of a W&B run, or of three steps",
-			ArgsUsage: "[HISTORY]",
-			Description: `HISTORY is a run, or the history of a W&B run: scripts/wandb_history.py
-writes it to a folder. The files of each analysed step go to
-gradient_analysis_outputs/NAME_ID. Without it, three exported steps are
-compared; each DIR holds a metrics.json or one
-gradient_analysis_metrics_step_N.json, as gyre plot writes it.
-
-   python3 scripts/wandb_history.py me/project/abcd1234 taken
-   gyre plot steps taken --step 1 11 --output-dir drawn
-   gyre plot steps --mode ppo --step0-dir a/plots --step20-dir b/plots \\
-     --step40-dir c/plots --out grid.png`,
+			ArgsUsage: "[HISTORY] [STEP ...]",
 			Flags: []cli.Flag{
-				&cli.BoolFlag{Name: "list-steps", Usage: "print the analysed steps of HISTORY"},
-				&cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"},
-				&cli.StringFlag{Name: "output-dir", Usage: "write the files of HISTORY to `DIR`"},
-				&cli.StringFlag{Name: "mode", Value: "grpo", Usage: "grpo or ppo: the figure's title"},
-				&cli.StringFlag{Name: "step0-dir", Usage: "`DIR` of the first step"},
-				&cli.StringFlag{Name: "step20-dir", Usage: "`DIR` of the second step"},
-				&cli.StringFlag{Name: "step40-dir", Usage: "`DIR` of the third step"},
-				&cli.StringFlag{Name: "out", Value: "icml_step0_20_40_grid.png", Usage: "PNG `FILE` to write"},
+				toggle("list-steps", "print the analysed steps of HISTORY"),
+				stepFlag(),
+				text("output-dir", "write the files of HISTORY to `DIR`"),
+				withDefault("mode", "grpo", "grpo or ppo: the figure's title"),
+				text("step0-dir", "`DIR` of the first step"),
+				text("step20-dir", "`DIR` of the second step"),
+				text("step40-dir", "`DIR` of the third step"),
+				withDefault("out", "icml_step0_20_40_grid.png", "PNG `FILE` to write"),
 				dpiFlag(),
 			},
 			Action: plotSteps,
@@ -67,20 +49,19 @@ gradient_analysis_metrics_step_N.json, as gyre plot writes it.
 			Name:      "signal",
 			Usage:     "compare analyses, and say what their intervals say",
 			ArgsUsage: "COLUMN/ROW=DIR ...",
-			Description: `Each DIR is a run or the output of gyre analyze; its last analysed step
-counts. The figure has a column per COLUMN and a row per ROW, and a sentence
-per column is printed.
-
-   gyre plot signal 'centred returns/before=a' 'centred returns/after=b' \
-     'divided returns/before=c' 'divided returns/after=d' --out signal.png`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "title", Value: "Where the gradient comes from", Usage: "the figure's `TITLE`"},
-				&cli.StringFlag{Name: "out", Value: "signal.png", Usage: "PNG `FILE` to write"},
+				withDefault("title", "Where the gradient comes from", "the figure's `TITLE`"),
+				withDefault("out", "signal.png", "PNG `FILE` to write"),
 				dpiFlag(),
 			},
 			Action: plotSignal,
 		}},
 	}
+}
+
+// stepFlag's further values arrive as arguments: --step 1 51.
+func stepFlag() cli.Flag {
+	return &cli.IntSliceFlag{Name: "step", Usage: "draw step `N` only; several may be given"}
 }
 
 func plotSignal(c *cli.Context) error {
@@ -92,9 +73,6 @@ func plotSignal(c *cli.Context) error {
 			return Usagef("gyre plot signal needs COLUMN/ROW=DIR, got %q", arg)
 		}
 		list = append(list, plot.Signal{Column: column, Row: row, Path: dir})
-	}
-	if len(list) == 0 {
-		return Usagef("gyre plot signal needs an analysis: COLUMN/ROW=DIR; see gyre plot signal --help")
 	}
 	f, sentences, err := plot.Signals(c.String("title"), list)
 	if err != nil {
@@ -109,38 +87,47 @@ func plotSignal(c *cli.Context) error {
 	return nil
 }
 
+// plotRun draws a run, or only the analysed steps of an exported history, as RAGEN's script does with a run on W&B.
 func plotRun(c *cli.Context) error {
-	run, steps, err := openPlotted(c)
+	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
 	if err != nil {
 		return err
 	}
-	if c.Bool("list-steps") {
-		return listSteps(c, run)
+	run, err := rundir.Read(name)
+	if err != nil {
+		return openingError(err)
 	}
-	if c.Bool("terminal") {
+	analysed := plot.AnalysedSteps(run, c.Bool("prefilter"))
+	switch {
+	case c.Bool("list-steps"):
+		for _, step := range analysed {
+			fmt.Fprintln(c.App.Writer, step)
+		}
+		if len(analysed) == 0 {
+			say(c, "note:", "no step has a gradient analysis")
+		}
+		return run.Broken
+	case c.Bool("terminal"):
 		return plot.Terminal(c.App.Writer, run)
 	}
 	dir := run.File("plots")
 	if c.Bool("prefilter") {
 		dir = run.File("plots", "prefilter")
 	}
+	if c.Command.Name == "steps" {
+		if len(steps) == 0 && len(analysed) == 0 {
+			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…", name)
+		}
+		if len(steps) == 0 {
+			steps = analysed
+		}
+		folder := strings.TrimSuffix(run.Name+"_"+run.ID(), "_")
+		dir = filepath.Join("gradient_analysis_outputs", notInFolderNames.ReplaceAllString(folder, "_"))
+	}
 	return drawRun(c, run, cmp.Or(c.String("output-dir"), dir), steps)
 }
 
-func note(c *cli.Context, text string) {
-	fmt.Fprintf(c.App.ErrWriter, "%s %s\n", paint(c.App.ErrWriter, yellow, "note:"), text)
-}
-
-func listSteps(c *cli.Context, run *rundir.Run) error {
-	analysed := plot.AnalysedSteps(run, c.Bool("prefilter"))
-	for _, step := range analysed {
-		fmt.Fprintln(c.App.Writer, step)
-	}
-	if len(analysed) == 0 {
-		note(c, "no step has a gradient analysis")
-	}
-	return run.Broken
-}
+var notInFolderNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // drawRun writes a run's figures to a folder. What a broken metrics file still holds is drawn before its error is
 // returned.
@@ -160,19 +147,9 @@ func drawRun(c *cli.Context, run *rundir.Run, dir string, steps []int) error {
 		fmt.Fprintln(c.App.Writer, path)
 	}
 	for _, text := range notes {
-		note(c, text)
+		say(c, "note:", text)
 	}
 	return run.Broken
-}
-
-// openPlotted reads the run that is to be drawn, and says which of its steps.
-func openPlotted(c *cli.Context) (run *rundir.Run, steps []int, err error) {
-	name, steps, err := plotArguments(c.Args().Slice(), c.IntSlice("step"))
-	if err != nil {
-		return nil, nil, err
-	}
-	run, err = rundir.Read(name)
-	return run, steps, openingError(err)
 }
 
 // plotArguments tells RUN from further step numbers: "--step 1 51 RUN" and "RUN --step 1 51" both arrive with 1 as the
@@ -195,7 +172,7 @@ func plotArguments(args []string, steps []int) (run string, all []int, err error
 
 func plotSteps(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return plotHistory(c)
+		return plotRun(c)
 	}
 	mode := strings.ToUpper(c.String("mode"))
 	if mode != "GRPO" && mode != "PPO" {
@@ -218,32 +195,4 @@ func plotSteps(c *cli.Context) error {
 	}
 	fmt.Fprintln(c.App.Writer, c.String("out"))
 	return nil
-}
-
-var notInFolderNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
-
-// plotHistory draws the analysed steps of an exported history, as RAGEN's script does with a run on W&B.
-func plotHistory(c *cli.Context) error {
-	run, steps, err := openPlotted(c)
-	if err != nil {
-		return err
-	}
-	if c.Bool("list-steps") {
-		return listSteps(c, run)
-	}
-	if len(steps) == 0 {
-		if steps = plot.AnalysedSteps(run, false); len(steps) == 0 {
-			return fmt.Errorf("%s: no step has a gradient analysis: expected metrics named grad_norm/bucket_N/…",
-				c.Args().First())
-		}
-	}
-	dir := c.String("output-dir")
-	if dir == "" {
-		dir = notInFolderNames.ReplaceAllString(run.Name, "_")
-		if id := run.ID(); id != "" {
-			dir += "_" + notInFolderNames.ReplaceAllString(id, "_")
-		}
-		dir = filepath.Join("gradient_analysis_outputs", dir)
-	}
-	return drawRun(c, run, dir, steps)
 }

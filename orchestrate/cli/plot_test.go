@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/internal/exitcode"
 )
 
 func TestPlotArguments(t *testing.T) {
@@ -25,14 +27,14 @@ func TestPlotArguments(t *testing.T) {
 	}{
 		{"plot RUN --list-steps", 0, "1\n2\n", ""},
 		{"plot --list-steps RUN", 0, "1\n2\n", ""},
-		{"plot RUN --step 1 7 8", exitUsage, "", "step 7, 8 has no gradient analysis; analysed: 1, 2"},
-		{"plot --step 7 8 RUN", exitUsage, "", "step 7, 8 has no gradient analysis; analysed: 1, 2"},
-		{"plot RUN --step 9 --dpi 5", exitUsage, "", "--dpi is 5, expected 30 to 1200"},
-		{"plot", exitUsage, "", "got 0"},
-		{"plot RUN RUN", exitUsage, "", "got 2"},
-		{"plot RUN.missing", exitUsage, "", "expected a run directory (`gyre train` makes one) or a metrics.jsonl"},
-		{"plot steps --mode ppo", exitUsage, "", "needs --step0-dir"},
-		{"plot steps --mode dpo --step0-dir a --step20-dir b --step40-dir c", exitUsage, "", "expected grpo or ppo"},
+		{"plot RUN --step 1 7 8", exitcode.Usage, "", "step 7, 8 has no gradient analysis; analysed: 1, 2"},
+		{"plot --step 7 8 RUN", exitcode.Usage, "", "step 7, 8 has no gradient analysis; analysed: 1, 2"},
+		{"plot RUN --step 9 --dpi 5", exitcode.Usage, "", "--dpi is 5, expected 30 to 1200"},
+		{"plot", exitcode.Usage, "", "got 0"},
+		{"plot RUN RUN", exitcode.Usage, "", "got 2"},
+		{"plot RUN.missing", exitcode.Usage, "", "expected a run directory (`gyre train` makes one) or a metrics.jsonl"},
+		{"plot steps --mode ppo", exitcode.Usage, "", "needs --step0-dir"},
+		{"plot steps --mode dpo --step0-dir a --step20-dir b --step40-dir c", exitcode.Usage, "", "expected grpo or ppo"},
 	} {
 		var out, errs bytes.Buffer
 		app := newApp([]*cli.Command{plotCommand()}, &out, &errs)
@@ -73,12 +75,12 @@ func TestPlotHistories(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"taken", "--list-steps"}, 0, "1\n11\n", ""},
-		{[]string{"taken", "--step", "1", "12"}, exitUsage, "", "step 12 has no gradient analysis; analysed: 1, 11"},
+		{[]string{"taken", "--step", "1", "12"}, exitcode.Usage, "", "step 12 has no gradient analysis; analysed: 1, 11"},
 		{[]string{"taken", "--step", "1"}, 0,
 			"gradient_analysis_outputs/my_run_abcd1234/gradient_analysis_bucket_rv_table_step_1.csv\n", ""},
 		{[]string{"taken/history.jsonl", "--output-dir", "drawn"}, 0, "drawn/gradient_analysis_plots_step_11.png\n",
 			""},
-		{[]string{"gradient_analysis_outputs"}, exitFailed, "", "scripts/wandb_history.py makes a folder of a W&B run"},
+		{[]string{"gradient_analysis_outputs"}, exitcode.Failed, "", "scripts/wandb_history.py makes a folder of a W&B run"},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"gyre", "plot", "steps", "--dpi", "40"}, c.args...)

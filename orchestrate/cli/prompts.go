@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -22,7 +18,7 @@ import (
 
 // promptRow is one line of input to score and generate: {"ids": […]}, {"text": …} or {"messages": […]}.
 type promptRow struct {
-	line     int
+	at       string // where it stands, for messages
 	ids      []int32
 	text     *string
 	messages []chat.Message
@@ -30,40 +26,11 @@ type promptRow struct {
 
 // promptFlags are those of the commands that read prompts.
 func promptFlags() []cli.Flag {
-	return append([]cli.Flag{
-		&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR` of the model"},
-		inputFlag(),
-		&cli.IntFlag{Name: "threads", Usage: "use `N` CPU threads; 0 = one per core"},
-	}, placementFlags()...)
+	return []cli.Flag{required("model", "Hugging Face `DIR` of the model"), inputFlag(),
+		atLeast(0, "threads", 0, "use `N` CPU threads; 0 = one per core"), deviceFlag(), dtypeFlag()}
 }
 
-// readPrompts reads every row before any work is done. Blank lines are skipped, keys other than the three are ignored.
-func readPrompts(r io.Reader, source string) ([]promptRow, error) {
-	var rows []promptRow
-	lines := bufio.NewReader(r)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("reading %s: %w", source, err)
-		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			row, bad := parsePrompt(line)
-			if bad != nil {
-				return nil, Usagef("%s line %d: %w", source, n, bad)
-			}
-			row.line = n
-			rows = append(rows, row)
-		}
-		if err != nil {
-			break
-		}
-	}
-	if len(rows) == 0 {
-		return nil, Usagef(`%s: no rows; expected lines of {"ids": […]}, {"text": "…"} or {"messages": […]}`, source)
-	}
-	return rows, nil
-}
-
+// parsePrompt reads a line. Keys other than the three are ignored.
 func parsePrompt(line []byte) (promptRow, error) {
 	var row promptRow
 	var fields map[string]json.RawMessage
@@ -82,95 +49,17 @@ func parsePrompt(line []byte) (promptRow, error) {
 	if len(given) > 1 {
 		return row, fmt.Errorf("expected exactly one of ids, text and messages, got %q", given)
 	}
-	value := fields[given[0]]
-	switch given[0] {
-	case "ids":
-		if json.Unmarshal(value, &row.ids) != nil || len(row.ids) == 0 {
-			return row, fmt.Errorf("ids: expected a list of one or more token ids (integers), got %s", excerpt(value))
-		}
-	case "text":
-		if json.Unmarshal(value, &row.text) != nil || row.text == nil {
-			return row, fmt.Errorf("text: expected a string, got %s", excerpt(value))
-		}
-	case "messages":
-		if json.Unmarshal(value, &row.messages) != nil || len(row.messages) == 0 {
-			return row, fmt.Errorf(`messages: expected a list of at least one {"role": "…", "content": "…"}, got %s`,
-				excerpt(value))
-		}
-		for i, m := range row.messages {
-			if m.Role == "" {
-				return row, fmt.Errorf("messages: message %d has no role", i)
-			}
-		}
+	key, value := given[0], fields[given[0]]
+	into, expected := map[string]any{"ids": &row.ids, "text": &row.text, "messages": &row.messages},
+		map[string]string{"ids": "a list of one or more token ids (integers)", "text": "a string",
+			"messages": `a list of at least one {"role": "…", "content": "…"}`}
+	if json.Unmarshal(value, into[key]) != nil || len(row.ids) == 0 && row.text == nil && len(row.messages) == 0 {
+		return row, fmt.Errorf("%s: expected %s, got %s", key, expected[key], excerpt(value))
+	}
+	if i := slices.IndexFunc(row.messages, func(m chat.Message) bool { return m.Role == "" }); i >= 0 {
+		return row, fmt.Errorf("messages: message %d has no role", i)
 	}
 	return row, nil
-}
-
-func excerpt(value []byte) string {
-	const limit = 60
-	if len(value) > limit {
-		return string(value[:limit]) + "…"
-	}
-	return string(value)
-}
-
-// encode gives every row its token ids and checks them against the model.
-func (p *prompts) encode(source string, use promptUse) error {
-	for i := range p.rows {
-		row := &p.rows[i]
-		var err error
-		switch {
-		case row.text != nil:
-			row.ids, err = p.tokenizer.Encode(*row.text, true)
-		case row.messages != nil:
-			row.ids, err = p.tokenizer.EncodeMessages(row.messages, use.generate ||
-				row.messages[len(row.messages)-1].Role != "assistant")
-		}
-		if err == nil {
-			err = checkIDs(row.ids, p.model.Shape, use)
-		}
-		if err != nil {
-			return Usagef("%s line %d: %w", source, row.line, err)
-		}
-	}
-	return nil
-}
-
-func checkIDs(ids []int32, model torch.ModelConfig, use promptUse) error {
-	if len(ids) == 0 {
-		return errors.New("the text has no tokens")
-	}
-	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int64(id) >= model.VocabSize }); i >= 0 {
-		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", i, ids[i], model.VocabSize-1)
-	}
-	if use.generate && int64(len(ids)) >= model.MaxPositions {
-		return fmt.Errorf("the prompt has %d tokens, but the model has %d positions for prompt and new tokens together",
-			len(ids),
-			model.MaxPositions)
-	}
-	if int64(len(ids)) > model.MaxPositions {
-		return fmt.Errorf("the row has %d tokens, but the model has %d positions", len(ids), model.MaxPositions)
-	}
-	return nil
-}
-
-// loadTokenizer loads the model's tokenizer. When it is only good for giving results a text, there may be none (nil),
-// or one that cannot be used, which stderr is told.
-func loadTokenizer(dir string, required bool, stderr io.Writer) (*chat.Tokenizer, error) {
-	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); !required && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	tokenizer, err := chat.Load(dir)
-	if err != nil && !required {
-		fmt.Fprintf(stderr, "gyre: results have no text: %v\n", err)
-		return nil, nil
-	}
-	return tokenizer, err
-}
-
-// needsTokenizer says whether any row is not given as ids.
-func needsTokenizer(rows []promptRow) bool {
-	return slices.ContainsFunc(rows, func(r promptRow) bool { return r.text != nil || r.messages != nil })
 }
 
 // prompts is the checked input of score and generate.
@@ -180,15 +69,12 @@ type prompts struct {
 	model     *experiment.Model
 }
 
-// promptUse says what the rows are for. To be continued, a row must leave room for a token, a conversation is always
-// followed by the template's generation prompt, and a tokenizer is good for the text of results. Otherwise a
-// conversation that ends with the assistant is complete.
-type promptUse struct{ generate bool }
-
-// openPrompts reads, encodes and checks every row before the weights are loaded.
-func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
+// openPrompts reads, encodes and checks every row before the weights are loaded. To be continued (generate), a row must
+// leave room for a token, a conversation is always followed by the template's generation prompt, and a tokenizer is
+// good for the text of results. Otherwise a conversation that ends with the assistant is complete.
+func openPrompts(c *cli.Context, generate bool) (*prompts, error) {
 	dir := c.String("model")
-	on, err := placementOf(c)
+	on, err := placement(c)
 	if err != nil {
 		return nil, err
 	}
@@ -205,19 +91,64 @@ func openPrompts(c *cli.Context, use promptUse) (*prompts, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	input, source, err := openInput(c)
+	words := len(c.StringSlice("stop")) > 0 // and not only ids
+	err = readRows(c, func(line []byte, at string) error {
+		row, err := parsePrompt(line)
+		if err != nil {
+			return Usagef("%s: %w", at, err)
+		}
+		row.at, words = at, words || row.ids == nil
+		p.rows = append(p.rows, row)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer input.Close()
-	if p.rows, err = readPrompts(input, source); err != nil {
-		return nil, err
+	if len(p.rows) == 0 {
+		return nil, Usagef(`no rows; expected lines of {"ids": […]}, {"text": "…"} or {"messages": […]}`)
 	}
-	required := needsTokenizer(p.rows) || len(c.StringSlice("stop")) > 0
-	if required || use.generate {
-		if p.tokenizer, err = loadTokenizer(dir, required, c.App.ErrWriter); err != nil {
+	if words || generate && exists(filepath.Join(dir, "tokenizer.json")) {
+		if p.tokenizer, err = chat.Load(dir); err != nil && words {
 			return nil, err
+		} else if err != nil {
+			fmt.Fprintf(c.App.ErrWriter, "gyre: results have no text: %v\n", err)
 		}
 	}
-	return p, p.encode(source, use)
+	for i := range p.rows {
+		if err := p.encode(&p.rows[i], generate); err != nil {
+			return nil, Usagef("%s: %w", p.rows[i].at, err)
+		}
+	}
+	return p, nil
 }
+
+// encode gives a row its token ids and checks them against the model.
+func (p *prompts) encode(row *promptRow, generate bool) (err error) {
+	switch {
+	case row.text != nil:
+		row.ids, err = p.tokenizer.Encode(*row.text, true)
+	case row.messages != nil:
+		row.ids, err = p.tokenizer.EncodeMessages(row.messages, generate || row.open())
+	}
+	if err != nil {
+		return err
+	}
+	model := p.model.Shape
+	outside := slices.IndexFunc(row.ids, func(id int32) bool { return id < 0 || int64(id) >= model.VocabSize })
+	switch n := int64(len(row.ids)); {
+	case n == 0:
+		return errors.New("the text has no tokens")
+	case outside >= 0:
+		return fmt.Errorf("token %d is %d, but the model's vocabulary has ids 0 to %d", outside, row.ids[outside],
+			model.VocabSize-1)
+	case generate && n >= model.MaxPositions:
+		return fmt.Errorf("the prompt has %d tokens, but the model has %d positions for prompt and new tokens together",
+			n, model.MaxPositions)
+	case n > model.MaxPositions:
+		return fmt.Errorf("the row has %d tokens, but the model has %d positions", n, model.MaxPositions)
+	}
+	return nil
+}
+
+// open reports whether a conversation waits for the assistant.
+func (r promptRow) open() bool { return r.messages[len(r.messages)-1].Role != "assistant" }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"gyre/internal/exitcode"
 )
 
 // onRows runs score or generate on lines of input.
@@ -185,25 +187,25 @@ func TestBadRowsAreNamedBeforeAnyResult(t *testing.T) {
 	} {
 		for _, verb := range []string{"score", "generate"} {
 			code, stdout, stderr := onRows(t, "{\"ids\": [1, 2]}\n\n"+row+"\n", verb, "--model", model)
-			if code != exitUsage || stdout != "" || !strings.Contains(stderr, "stdin line 3") ||
+			if code != exitcode.Usage || stdout != "" || !strings.Contains(stderr, "stdin line 3") ||
 				!strings.Contains(stderr, want) {
 				t.Errorf("%s of %s: exit %d, stdout %q, stderr %q; want exit 2, line 3 and %q", verb, row, code, stdout,
 					stderr, want)
 			}
 		}
 	}
-	if code, _, stderr := onRows(t, "\n \n", "score", "--model", model); code != exitUsage ||
+	if code, _, stderr := onRows(t, "\n \n", "score", "--model", model); code != exitcode.Usage ||
 		!strings.Contains(stderr, "no rows") {
 		t.Errorf("no rows: exit %d, %q", code, stderr)
 	}
 	long := `{"ids": [1` + strings.Repeat(", 1", 1<<17) + "]}"
 	for _, verb := range []string{"score", "generate"} {
 		code, _, stderr := onRows(t, long, verb, "--model", model)
-		if code != exitUsage || !strings.Contains(stderr, "line 1") || !strings.Contains(stderr, "positions") {
+		if code != exitcode.Usage || !strings.Contains(stderr, "line 1") || !strings.Contains(stderr, "positions") {
 			t.Errorf("%s of a row longer than the model: exit %d, %q", verb, code, stderr)
 		}
 	}
-	if code, _, stderr := onRows(t, `{"ids": [1]}`, "score", "--model", "no/such/dir"); code != exitUsage ||
+	if code, _, stderr := onRows(t, `{"ids": [1]}`, "score", "--model", "no/such/dir"); code != exitcode.Usage ||
 		!strings.Contains(stderr, "--model: no/such/dir") {
 		t.Errorf("no such model: exit %d, %q", code, stderr)
 	}
@@ -226,7 +228,7 @@ func TestBadSamplingFlags(t *testing.T) {
 	} {
 		args := append(strings.Fields(line), "--model", tinyPolicy(t))
 		code, stdout, stderr := onRows(t, `{"ids": [1]}`, args...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+		if code != exitcode.Usage || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit %d, stdout %q, stderr %q; want exit 2 and %q", line, code, stdout, stderr, want)
 		}
 	}

@@ -3,13 +3,13 @@ package cli
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/run/interrupt"
@@ -27,15 +28,6 @@ import (
 
 // launcherFlags are those that are the launcher's business and not its ranks'.
 var launcherFlags = []string{"ranks", "restarts"}
-
-// ranksFlags of commands that run over several processes.
-func ranksFlags(restarts bool) []cli.Flag {
-	flags := []cli.Flag{&cli.IntFlag{Name: "ranks", Usage: "run in `N` processes on this machine"}}
-	if restarts {
-		flags = append(flags, &cli.IntFlag{Name: "restarts", Usage: "continue a failed run up to `N` times"})
-	}
-	return flags
-}
 
 // part is what a process does of a run. world is nil in a run of one process.
 type part func(ctx context.Context, world *ranks.World, console *metrics.Console) error
@@ -50,18 +42,13 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	}
 	n := c.Int("ranks")
 	switch {
-	case c.IsSet("ranks") && n < 1:
-		return Usagef("--ranks is %d, expected 1 or more", n)
-	case c.Int("restarts") < 0 || c.Int("restarts") > 0 && n < 2:
+	case c.Int("restarts") > 0 && n < 2:
 		return Usagef("--restarts needs --ranks 2 or more: it is the launcher that restarts")
 	case n > 1 && many:
 		return Usagef("--ranks %d, but this process is %v already: leave --ranks out", n, place)
 	}
 	size := max(n, place.Size, 1)
-	if err := checkFSDP(cfg.FSDP, size); err != nil {
-		return err
-	}
-	if err := checkTogether(cfg.Engine, size); err != nil {
+	if err := checkSize(cfg, size); err != nil {
 		return err
 	}
 	hash, err := configHash(c, cfg)
@@ -85,7 +72,7 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 		Stdout:  c.App.Writer, Stderr: c.App.ErrWriter,
 	}.Run(c.Context)
 	var e *ranks.Ended
-	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitStoppedEarly {
+	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitcode.StoppedEarly {
 		return errors.Join(ended, rundir.Died(runFolder(cfg), e.Error()))
 	}
 	return ended
@@ -125,7 +112,7 @@ func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, re
 		Failed: func(f *ranks.Failure) {
 			if recorded {
 				if err := rundir.Died(runFolder(cfg), f.Error()); err != nil {
-					fmt.Fprintf(c.App.ErrWriter, "%s %v\n", paint(c.App.ErrWriter, yellow, "warning:"), err)
+					warn(c, err.Error())
 				}
 			}
 		},
@@ -138,46 +125,35 @@ func join(c *cli.Context, cfg *config.Config, place ranks.Place, hash string, re
 	if cause := interrupt.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err, code = cause, exitCode(cause)
 	}
-	return world.Conclude(err, code, code == exitStoppedEarly || code > 128)
+	return world.Conclude(err, code, code == exitcode.StoppedEarly || code > 128)
 }
 
-// checkFSDP reports what does not go with the number of ranks.
-func checkFSDP(f config.FSDP, size int) error {
-	if f.Replicas > 1 && size%f.Replicas != 0 {
+// checkSize reports what does not go with the number of ranks. One process samples alone.
+func checkSize(cfg *config.Config, size int) error {
+	f, together := cfg.FSDP, cfg.Engine.TensorParallel
+	switch {
+	case f.Replicas > 1 && size%f.Replicas != 0:
 		return Usagef("fsdp.replicas = %d, but %d ranks cannot be divided into so many equal sets", f.Replicas, size)
-	}
-	if f.Deterministic && f.Lanes%size != 0 {
+	case f.Deterministic && f.Lanes%size != 0:
 		return Usagef("fsdp.lanes = %d for %d ranks: expected a multiple; set fsdp.lanes=%d, for every number of "+
 			"ranks whose bits are to agree", f.Lanes, size, 4*size)
+	case size > 1 && together > 1 && size%together != 0:
+		return Usagef("engine.tensor_parallel = %d, but %d ranks cannot be divided into sets of so many: take %d "+
+			"ranks, or set engine.tensor_parallel to a divisor of %d", together, size,
+			(size+together-1)/together*together, size)
 	}
 	return nil
 }
 
-// checkTogether reports a number of ranks that cannot be divided into those that sample together. One process samples
-// alone.
-func checkTogether(e config.Engine, size int) error {
-	if n := e.TensorParallel; size > 1 && n > 1 && size%n != 0 {
-		return Usagef("engine.tensor_parallel = %d, but %d ranks cannot be divided into sets of so many: take %d "+
-			"ranks, or set engine.tensor_parallel to a divisor of %d", n, size,
-			(size+n-1)/n*n, size)
-	}
-	return nil
-}
+var ownLibrary = regexp.MustCompile(`/.*libgyre\..*`)
 
 // build is equal where the same program runs: what a version says of itself does not tell builds of a changed tree
-// apart.
+// apart. It is a hash of the program and of its library, as far as the system names them.
 func build() (string, error) {
-	files := []string{"/proc/self/exe"}
-	if mapped, err := os.ReadFile("/proc/self/maps"); err == nil {
-		for line := range strings.Lines(string(mapped)) {
-			if at := strings.Index(line, "/"); at >= 0 && strings.Contains(line[at:], "libgyre.") &&
-				!slices.Contains(files, strings.TrimSpace(line[at:])) {
-				files = append(files, strings.TrimSpace(line[at:]))
-			}
-		}
-	}
+	mapped, _ := os.ReadFile("/proc/self/maps")
+	files := slices.Compact(slices.Sorted(slices.Values(ownLibrary.FindAllString(string(mapped), -1))))
 	sum := sha256.New()
-	for _, path := range files {
+	for _, path := range append(files, "/proc/self/exe") {
 		file, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) { // no such system, or replaced since
 			continue
@@ -190,7 +166,7 @@ func build() (string, error) {
 			return "", fmt.Errorf("which build this is: %w", err)
 		}
 	}
-	return fmt.Sprintf("%s, build %.12s", version(), hex.EncodeToString(sum.Sum(nil))), nil
+	return fmt.Sprintf("%s, build %.6x", version(), sum.Sum(nil)), nil
 }
 
 // configHash is equal on ranks that do the same.
@@ -206,7 +182,7 @@ func configHash(c *cli.Context, cfg *config.Config) (string, error) {
 			fmt.Fprintf(sum, "%s=%v\n", name, c.Value(name))
 		}
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
 // withoutFlags leaves flags and their values out of a command line.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gyre/internal/exitcode"
 )
 
 // takeMemoryAway leaves this process little more address space than it has.
@@ -24,7 +26,7 @@ func takeMemoryAway() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the test could not take memory away:", err)
-		os.Exit(exitUsage)
+		os.Exit(exitcode.Usage)
 	}
 }
 
@@ -50,11 +52,11 @@ func TestRankWithoutMemoryEndsTheRun(t *testing.T) {
 				said, found = line, found+1
 			}
 		}
-		if code := cmd.ProcessState.ExitCode(); code != exitFailed || found != 1 ||
+		if code := cmd.ProcessState.ExitCode(); code != exitcode.Failed || found != 1 ||
 			!strings.HasPrefix(said, fmt.Sprintf("gyre: rank %d on %s: ", rank, host)) ||
 			!strings.Contains(said, "out of memory") {
 			t.Fatalf("rank %d without memory: exit code %d (%v), want %d and one message of its want of memory:\n%s",
-				rank, code, err, exitFailed, errs.String())
+				rank, code, err, exitcode.Failed, errs.String())
 		}
 		t.Logf("after %v: %s", time.Since(begun).Round(time.Millisecond), said)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"gyre/internal/atomicfile"
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/orchestrate/run/rundir"
 )
@@ -276,11 +277,11 @@ func undone(t *testing.T, dir, name string, args []string, moment func(), rank i
 	}
 	host, _ := os.Hostname()
 	want := fmt.Sprintf("gyre: rank %d on %s: ", rank, host)
-	if text := errs.String(); code != exitFailed || took > 30*time.Second || strings.Count(text, "gyre: rank ") != 1+
+	if text := errs.String(); code != exitcode.Failed || took > 30*time.Second || strings.Count(text, "gyre: rank ") != 1+
 		strings.Count(text, "gyre: rank 0 of 3") ||
 		!strings.Contains(text, want) || strings.Count(text, cause) != 1 {
 		t.Fatalf("%v after %v was sent, exit code %d: want %d and one message with %q and %q within 30 s:\n%s", took,
-			signal, code, exitFailed, want, cause, text)
+			signal, code, exitcode.Failed, want, cause, text)
 	}
 	info, err := rundir.ReadInfo(filepath.Join(dir, "runs", name))
 	if err != nil || info != nil && !(info.Status == "failed" && strings.Contains(info.Reason, "rank ") &&
@@ -380,14 +381,14 @@ func TestWrongRequestsForRanks(t *testing.T) {
 		`no device "h1000" is known`:     {"--dry-run", "--device", "h1000"},
 	} {
 		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
-		if code != exitUsage || strings.Count(stderr, "gyre:") != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("%v: exit code %d, want %d and %q once:\n%s", args, code, exitUsage, want, stderr)
+		if code != exitcode.Usage || strings.Count(stderr, "gyre:") != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %d and %q once:\n%s", args, code, exitcode.Usage, want, stderr)
 		}
 	}
 	// A run that is there is refused by rank 0, and the message is said once.
 	mustGyre(t, dir, "train", config, "run.steps=1", "run.validate_first=false")
 	code, _, stderr := runGyre(t, dir, "train", config, "run.steps=1", "--ranks", "2")
-	if code != exitUsage || strings.Count(stderr, "already holds a run") != 1 {
+	if code != exitcode.Usage || strings.Count(stderr, "already holds a run") != 1 {
 		t.Errorf("exit code %d:\n%s", code, stderr)
 	}
 }
@@ -437,10 +438,10 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 		}
 		for rank, cmd := range all {
 			cmd.Wait()
-			if text := said[rank].String(); cmd.ProcessState.ExitCode() != exitFailed ||
+			if text := said[rank].String(); cmd.ProcessState.ExitCode() != exitcode.Failed ||
 				!strings.Contains(text, "rank 1 on ") || !strings.Contains(text, want) {
 				t.Errorf("rank %d: exit code %d, want %d and %q of rank 1:\n%s", rank, cmd.ProcessState.ExitCode(),
-					exitFailed, want, text)
+					exitcode.Failed, want, text)
 			}
 		}
 	}

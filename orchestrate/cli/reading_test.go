@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gyre/internal/exitcode"
 )
 
 // jsonRows decodes what a command printed line by line.
@@ -150,10 +152,10 @@ func TestVerbsThatReadARun(t *testing.T) {
 			"folder reward_tracking_DATA with one; components.tracking writes them",
 		"components perplexity runs":                                        "validation.tracking writes them",
 		"components layers " + saved + "/gradients_step_0.npz --dpi 5":      "--dpi is 5, expected 30 to 1200",
-		"components perplexity runs/tiny/ppl_tracking_sums --fixed 0 --k 3": "expected at least 1, got 0",
+		"components perplexity runs/tiny/ppl_tracking_sums --fixed 0 --k 3": "is 0, expected at least 1",
 	} {
 		code, stdout, stderr := runIn(t, dir, strings.Fields(args)...)
-		if wanted := map[bool]int{true: exitUsage, false: exitFailed}[strings.Contains(want,
+		if wanted := map[bool]int{true: exitcode.Usage, false: exitcode.Failed}[strings.Contains(want,
 			"expected")]; code != wanted || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, printed %q, said %q; want %d and %q", args, code, stdout, stderr, wanted,
 				want)
@@ -165,20 +167,20 @@ func TestVerbsThatReadARun(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	config := tinyConfig(t, t.TempDir(), "")
 	for args, want := range map[string]string{
-		"components keys":                        "gyre components keys needs FILE.npz, got 0 arguments",
-		"components rewards a b":                 "needs FILE|DIR|RUN, got 2 arguments",
-		"components perplexity":                  "needs DIR|FILE ...",
-		"components perplexity x --k 0":          "expected at least 1, got 0",
-		"report":                                 "at least one run directory",
-		"plot signal":                            "needs an analysis: COLUMN/ROW=DIR",
+		"components keys":                        "gyre components keys takes FILE.npz, got 0 arguments",
+		"components rewards a b":                 "takes FILE|DIR|RUN, got 2 arguments",
+		"components perplexity":                  "takes DIR|FILE ...",
+		"components perplexity x --k 0":          "is 0, expected at least 1",
+		"report":                                 "takes RUN ..., got 0 arguments",
+		"plot signal":                            "takes COLUMN/ROW=DIR ...",
 		"plot signal runs/tiny":                  `needs COLUMN/ROW=DIR, got "runs/tiny"`,
 		"plot signal column=dir":                 `needs COLUMN/ROW=DIR, got "column=dir"`,
-		"eval CONFIG --random --output x.jsonl":  "keeps no episodes: leave out --checkpoint, --output and --by-turns",
-		"eval CONFIG --random --checkpoint x":    "keeps no episodes: leave out --checkpoint, --output and --by-turns",
-		"analyze CONFIG --checkpoint x --step 0": "--step is 0, expected 1 or more",
-		"data show":                              "needs one FILE, got 0 arguments",
-		"data split one.jsonl --validation 3":    "needs FILE and DIR, got 1 arguments",
-		"data prepare":                           "needs the name of a data set: math500, gsm8k or metamathqa",
+		"eval CONFIG --random --output x.jsonl":  "it plays without a policy, in one process, and keeps no episodes",
+		"eval CONFIG --random --checkpoint x":    "it plays without a policy, in one process, and keeps no episodes",
+		"analyze CONFIG --checkpoint x --step 0": "--step is 0, expected at least 1",
+		"data show":                              "takes FILE, got 0 arguments",
+		"data split one.jsonl --validation 3":    "takes FILE DIR, got 1 arguments",
+		"data prepare":                           "takes math500|gsm8k|metamathqa, got 0 arguments",
 		"data prepare gsm8k --split half":        "--split is math500's: gsm8k comes in two splits",
 		"data prepare math500 --split half":      `--split: expected `,
 		"data prepare math500 --split leak-free": "--split leak-free and --train FILE go together",
@@ -188,9 +190,9 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		code, stdout, stderr := runHere(t, strings.Fields(strings.ReplaceAll(args, "CONFIG",
 			config+" analysis.num_buckets=2"))...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		if code != exitcode.Usage || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("gyre %s: exit code %d, printed %q, said %q; want %d and one line with %q", args, code, stdout,
-				stderr, exitUsage, want)
+				stderr, exitcode.Usage, want)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/run/metrics"
 )
 
@@ -188,7 +189,7 @@ func TestResumeNamesMissingMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, _, stderr := runIn(t, dir, "train", config, "run.steps=4", "--resume")
-		if code != exitFailed || !strings.Contains(stderr, want) || !strings.Contains(stderr, "--resume-from") {
+		if code != exitcode.Failed || !strings.Contains(stderr, want) || !strings.Contains(stderr, "--resume-from") {
 			t.Errorf("exit code %d, %s; want %q", code, stderr, want)
 		}
 		if left := readFile(t, path); string(left) != text {

@@ -17,24 +17,14 @@ func scoreCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "score",
 		Usage: "log-probs of given tokens: JSONL in, JSONL out",
-		Description: `echo '{"text": "The capital of France is Paris."}' |
-  gyre score --model models/smollm2-135m-instruct
-
-Rows are {"ids": […]}, {"text": "…"} or {"messages": […]}; those given as ids
-need no tokenizer files. Each gives {"ids": […], "logprobs": [null, …]}: the
-log-prob of every token given those before it. A conversation that does not
-end with the assistant is followed by the template's generation prompt.`,
 		Flags: append(promptFlags(),
-			&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "divide the logits by `T`"}),
+			number("temperature", 1, 1e-4, 1e4, "divide the logits by `T`")),
 		Action: score,
 	}
 }
 
 func score(c *cli.Context) error {
-	if t := c.Float64("temperature"); !(t >= 1e-4 && t <= 1e4) {
-		return Usagef("--temperature must be between 1e-4 and 1e4, got %v", t)
-	}
-	job, err := openPrompts(c, promptUse{})
+	job, err := openPrompts(c, false)
 	if err != nil {
 		return err
 	}
@@ -46,12 +36,12 @@ func score(c *cli.Context) error {
 	return scoreRows(c.Context, model, job.rows, c.Float64("temperature"), lines(c.App.Writer))
 }
 
-// scored is one line of output.
 type scored struct {
 	IDs      []int32    `json:"ids"`
-	Logprobs []*float32 `json:"logprobs"` // the first token has none
+	Logprobs []*float32 `json:"logprobs"`
 }
 
+// scoreRows writes a line for each row.
 func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temperature float64,
 	out *json.Encoder) error {
 	for len(rows) > 0 {
@@ -68,15 +58,15 @@ func scoreRows(ctx context.Context, model *torch.Model, rows []promptRow, temper
 		batch := torch.Pack(seqs, nil)
 		scores, err := model.Score(batch, temperature, false)
 		if err != nil {
-			return fmt.Errorf("lines %d to %d: %w", rows[0].line, rows[n-1].line, err)
+			return fmt.Errorf("%s to %s: %w", rows[0].at, rows[n-1].at, err)
 		}
 		for s, ids := range seqs {
-			line := scored{IDs: ids, Logprobs: make([]*float32, len(ids))}
+			logprobs := make([]*float32, len(ids)) // the first token has none
 			for t := 1; t < len(ids); t++ {
-				line.Logprobs[t] = &scores.Logprobs[batch.Offsets[s]+int64(t)]
+				logprobs[t] = &scores.Logprobs[batch.Offsets[s]+int64(t)]
 			}
-			if err := out.Encode(line); err != nil {
-				return fmt.Errorf("writing results: %w", err)
+			if err := write(out, scored{ids, logprobs}); err != nil {
+				return err
 			}
 		}
 		rows = rows[n:]

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/internal/exitcode"
 )
 
 // A search, killed again and again: what is promoted goes on from its checkpoint and ends with the numbers of a run
@@ -33,7 +35,7 @@ set = ["model.path=nowhere"]
 		t.Errorf("dry run: exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	killWhenStepsAreLogged(t, dir, 3, "search", "study.toml")
-	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitFailed ||
+	if code, _, stderr := runGyre(t, dir, "search", "study.toml"); code != exitcode.Failed ||
 		!strings.Contains(stderr, "1 of 4 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
@@ -90,7 +92,7 @@ set = ["model.path=nowhere"]
 	before := readFile(t, filepath.Join(dir, "studies/tiny/state.json"))
 	code, _, stderr = runGyre(t, dir, "sweep", "study.toml", "run.steps=1", "axes.0.values=[1e-4]",
 		"study.title=One value")
-	if code != exitFailed || !strings.Contains(stderr, "1 of 2 runs failed") ||
+	if code != exitcode.Failed || !strings.Contains(stderr, "1 of 2 runs failed") ||
 		len(summary(t, filepath.Join(dir, "studies/tiny/sweep"))) == 0 ||
 		!bytes.Equal(before, readFile(t, filepath.Join(dir, "studies/tiny/state.json"))) {
 		t.Errorf("a sweep of the search's study: exit code %d\n%s", code, stderr)
@@ -100,11 +102,11 @@ set = ["model.path=nowhere"]
 		t.Errorf("its summary:\n%s", text)
 	}
 	for args, want := range map[string]string{
-		"search": "usage: gyre search STUDY", "search study.toml --reduction 1": "expected an integer >= 2",
+		"search": "gyre search takes STUDY", "search study.toml --reduction 1": "expected an integer >= 2",
 		"search study.toml --configurations 5":                "the axes have 4",
 		"search study.toml --name other run.validate_every=0": "compares configurations by validations",
 	} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage ||
+		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitcode.Usage ||
 			!strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
 		}

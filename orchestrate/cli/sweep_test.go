@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gyre/internal/exitcode"
 )
 
 // tinyStudy writes a study of the tiny policy: two conditions that finish, one that a collapse rule stops, one that
@@ -96,7 +98,7 @@ func TestStudySurvivesKills(t *testing.T) {
 	t.Parallel()
 	undisturbed := t.TempDir()
 	code, stdout, stderr := runGyre(t, undisturbed, "sweep", tinyStudy(t, undisturbed))
-	if code != exitFailed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout,
+	if code != exitcode.Failed || !strings.Contains(stderr, "2 of 8 runs failed") || !strings.Contains(stdout,
 		"interquartile mean") || !strings.Contains(stderr, "figures/collapse_timeline.png") {
 		t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
@@ -131,7 +133,7 @@ func TestStudySurvivesKills(t *testing.T) {
 			finished[path] = info.ModTime()
 		}
 	}
-	if code, _, stderr := runGyre(t, killed, "sweep", study); code != exitFailed ||
+	if code, _, stderr := runGyre(t, killed, "sweep", study); code != exitcode.Failed ||
 		!strings.Contains(stderr, "2 of 8 runs failed") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
@@ -151,7 +153,7 @@ func TestStudyCommandLine(t *testing.T) {
 	study := tinyStudy(t, dir)
 	code, stdout, stderr := runGyre(t, dir, "sweep", study, "--dry-run", "--seeds", "1", "--slots", "1", "--values",
 		"0.5,nofilter,0.25")
-	if code != exitDone || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr,
+	if code != exitcode.Done || !strings.Contains(stderr, "5 runs on 1 slots") || !strings.Contains(stderr,
 		"cannot start: memory is unknown: the policy: nowhere has no config.json") {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
@@ -165,7 +167,7 @@ func TestStudyCommandLine(t *testing.T) {
 		t.Error("a dry run wrote something")
 	}
 	for args, want := range map[string]string{
-		"sweep":                           "usage: gyre sweep STUDY",
+		"sweep":                           "gyre sweep takes STUDY",
 		"sweep study.toml extra":          "expected key=value",
 		"sweep study.toml --slots 0":      "--slots is 0",
 		"sweep study.toml study.lenght=1": "study.lenght: unknown key",
@@ -175,7 +177,7 @@ func TestStudyCommandLine(t *testing.T) {
 		"sweep none.toml":                 "none.toml",
 		"sweep study.toml filter.value=1": "the study varies filter.value",
 	} {
-		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitUsage ||
+		if code, _, stderr := runGyre(t, dir, strings.Fields(args)...); code != exitcode.Usage ||
 			!strings.Contains(stderr, want) {
 			t.Errorf("gyre %s: exit code %d, %s; want %q", args, code, stderr, want)
 		}
@@ -189,7 +191,7 @@ func TestStudyWithoutAModel(t *testing.T) {
 	study := tinyStudy(t, dir)
 	for _, args := range [][]string{{"sweep", study}, {"search", study, "--seeds", "1"}} {
 		code, _, stderr := runGyre(t, dir, append(args, "model.path=nowhere")...)
-		if code != exitFailed || !strings.Contains(stderr, "no run of the study can start") ||
+		if code != exitcode.Failed || !strings.Contains(stderr, "no run of the study can start") ||
 			!strings.Contains(stderr, "nowhere has no config.json") {
 			t.Errorf("gyre %s: exit code %d\n%s", args[0], code, stderr)
 		}
@@ -333,7 +335,7 @@ func TestSweepScriptsRun(t *testing.T) {
 			"validation.envs.0.groups=2", "rollout.max_tokens=4", "envs.0.max_turns=1", "actor.lr=1e-3")
 		code, output := script(t, dir, "GYRE_TEST_COMMAND=1 exec '"+binary+"' \"$@\"", "runs/run_"+c.script+"_sweep.sh",
 			append(args, strings.Fields(c.more)...)...)
-		if want := map[bool]int{true: exitFailed}[c.script == "entropy"]; code != want {
+		if want := map[bool]int{true: exitcode.Failed}[c.script == "entropy"]; code != want {
 			t.Fatalf("%s: exit code %d, want %d\n%s", c.script, code, want, output)
 		}
 		log := string(readFile(t, filepath.Join(dir, "logs", c.script+"_sweep_"+model+".log")))

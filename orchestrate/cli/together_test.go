@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gyre/internal/exitcode"
 )
 
 // Ranks that sample together play the episodes that one process plays, and train to its bits: a rank of each pair has
@@ -45,7 +47,7 @@ func TestWhatCannotSampleTogether(t *testing.T) {
 		"engine.tensor_parallel: expected an integer >= 1":          {"--ranks", "2", "engine.tensor_parallel=0"},
 	} {
 		code, _, stderr := runGyre(t, dir, append([]string{"train", config}, args...)...)
-		if code == exitDone || !strings.Contains(stderr, want) {
+		if code == exitcode.Done || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, stderr)
 		}
 	}

@@ -15,21 +15,11 @@ func tokenizeCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "tokenize",
 		Usage: "text to token ids and back: JSONL in, JSONL out",
-		Description: `echo '{"text": "Hello, world"}' |
-  gyre tokenize --model models/smollm2-135m-instruct
-
-Rows are {"text": "…"} or {"messages": […]}; each gives {"ids": […]}. The ids
-of a text are those of transformers' tokenizer(text): special tokens in it
-are recognised, and those that the tokenizer puts around a text are there
-unless --no-special is given. Messages go through the chat template, followed
-by its generation prompt unless the last one is the assistant's; their
-contents are ordinary text. With --decode, rows are {"ids": […]} and each
-gives {"text": "…"}; --no-special then leaves special tokens out.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "model", Required: true, Usage: "Hugging Face `DIR`, or a tokenizer.json"},
+			required("model", "Hugging Face `DIR`, or a tokenizer.json"),
 			inputFlag(),
-			&cli.BoolFlag{Name: "decode", Usage: "ids to text"},
-			&cli.BoolFlag{Name: "no-special", Usage: "no special tokens around texts, none in decoded ones"},
+			toggle("decode", "ids to text"),
+			toggle("no-special", "no special tokens around texts, none in decoded ones"),
 		},
 		Action: tokenize,
 	}
@@ -63,16 +53,11 @@ func encodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 	case row.text != nil:
 		ids, err = t.EncodeMarkup(*row.text)
 	case row.messages != nil:
-		ids, err = t.EncodeMessages(row.messages, row.messages[len(row.messages)-1].Role != "assistant")
+		ids, err = t.EncodeMessages(row.messages, row.open())
 	default:
 		err = errors.New("expected text or messages, got ids: use --decode to turn ids into text")
 	}
-	if ids == nil {
-		ids = []int32{}
-	}
-	return struct {
-		IDs []int32 `json:"ids"`
-	}{ids}, err
+	return map[string][]int32{"ids": append([]int32{}, ids...)}, err
 }
 
 // decodeRow turns {"ids": …} into {"text": …}.
@@ -90,7 +75,5 @@ func decodeRow(t *chat.Tokenizer, line []byte, special bool) (any, error) {
 				t.VocabSize()-1)
 		}
 	}
-	return struct {
-		Text string `json:"text"`
-	}{t.Decode(*row.IDs, !special)}, nil
+	return map[string]string{"text": t.Decode(*row.IDs, !special)}, nil
 }

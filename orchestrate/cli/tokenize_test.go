@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gyre/internal/exitcode"
 	"gyre/orchestrate/model/chat"
 	"gyre/orchestrate/model/chat/bpe"
 )
@@ -54,11 +55,11 @@ func TestTokenizeThereAndBack(t *testing.T) {
 	want := []string{"<s>hello <é>\n<|im_end|>", "<s>",
 		"<|im_start|>user\nhello<|im_end|><|im_end|>\n<|im_start|>assistant\n", "<|im_start|>assistant\nx<|im_end|>\n"}
 	code, ids, stderr := tokenizeRows(strings.Join(rows, "\n"), "--model", dir)
-	if code != exitDone || stderr != "" {
+	if code != exitcode.Done || stderr != "" {
 		t.Fatalf("exit %d, %s", code, stderr)
 	}
 	code, texts, stderr := tokenizeRows(ids, "--model", dir, "--decode")
-	if code != exitDone || stderr != "" {
+	if code != exitcode.Done || stderr != "" {
 		t.Fatalf("exit %d, %s", code, stderr)
 	}
 	if got := textsOf(t, texts); strings.Join(got, "|") != strings.Join(want, "|") {
@@ -114,7 +115,7 @@ func TestTokenizeBadRows(t *testing.T) {
 			[]string{"--model", dir, "--input", filepath.Join(dir, "none")}},
 	} {
 		code, _, stderr := tokenizeRows(c.input, c.args...)
-		if code != exitUsage || !strings.Contains(stderr, want) {
+		if code != exitcode.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%s %v: exit %d, %q; want exit 2 and %q", c.input, c.args, code, stderr, want)
 		}
 	}

@@ -260,7 +260,9 @@ func TestCheckpointsWithAnyByteFlipped(t *testing.T) {
 			for _, i := range random.Perm(len(uses)) {
 				u := uses[i]
 				supervised := strings.HasPrefix(u.command, "sft CONFIG run.name=warm")
-				if (folder == warm) == supervised && (u.part == "" || u.part == part || name == "manifest.json") {
+				unread := strings.HasPrefix(u.command, "tokenize") && strings.HasSuffix(name, ".safetensors")
+				if (folder == warm) == supervised && !unread &&
+					(u.part == "" || u.part == part || name == "manifest.json") {
 					fitting = append(fitting, strings.NewReplacer("CONFIG", config, "STEP", folder).Replace(u.command))
 				}
 			}

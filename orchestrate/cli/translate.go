@@ -20,24 +20,13 @@ func configCommand() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration",
 			ArgsUsage: "[key=value ...]",
-			Description: `Reads Hydra overrides, as they follow python train.py (the command may
-stand before them), on top of a task's configuration or a resolved file, and
-prints the TOML. What has no counterpart is named on stderr.
-
-   gyre config translate --config-name _2_sokoban seed.train=7 -o mine.toml
-   gyre config translate --yaml resolved.yaml trainer.test_freq=20
-   gyre config translate --train-sh sokoban training.max_turns=5
-   gyre config translate python3 -m verl.trainer.main_ppo data.train_files=…
-
-python train.py … --cfg job --resolve > resolved.yaml writes such a file.
-docs/from-ragen.md lists what every key becomes.`,
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "config-name", Aliases: []string{"cn"},
 					Usage: "start from RAGEN's task `NAME`: _2_sokoban"},
-				&cli.StringFlag{Name: "yaml", Usage: "start from a resolved `FILE`"},
-				&cli.StringFlag{Name: "config", Usage: "start from verl's `FILE`"},
-				&cli.StringFlag{Name: "m", Usage: "`MODULE` of python -m: verl.trainer.main_ppo"},
-				&cli.StringFlag{Name: "train-sh", Usage: "words of the first RAGEN's train.sh for `ENV`"},
+				text("yaml", "start from a resolved `FILE`"),
+				text("config", "start from verl's `FILE`"),
+				text("m", "`MODULE` of python -m: verl.trainer.main_ppo"),
+				text("train-sh", "words of the first RAGEN's train.sh for `ENV`"),
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the TOML to `FILE`"},
 			},
 			Action: translateConfig,
