@@ -92,7 +92,7 @@ func parseModel(data json.RawMessage) (*model, error) {
 		ByteFallback bool   `json:"byte_fallback"`
 		IgnoreMerges bool   `json:"ignore_merges"`
 	}
-	if isNull(data) {
+	if len(data) == 0 || string(data) == "null" {
 		return nil, errors.New("model is missing")
 	}
 	err := json.Unmarshal(data, &f)

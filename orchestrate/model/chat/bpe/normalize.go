@@ -1,8 +1,6 @@
 package bpe
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -31,37 +29,6 @@ var forms = map[string]form{
 }
 
 var unicode9 = sync.OnceValue(func() *unicode.RangeTable { return rangetable.Assigned("9.0.0") })
-
-// parseNormalizer reads the "normalizer" of a tokenizer.json: null, a normal form, or a Sequence of them.
-func parseNormalizer(raw json.RawMessage) ([]form, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	var n struct {
-		Type        string
-		Normalizers []json.RawMessage
-	}
-	if err := json.Unmarshal(raw, &n); err != nil {
-		return nil, fmt.Errorf("normalizer: %w", err)
-	}
-	if n.Type == "Sequence" {
-		var all []form
-		for _, child := range n.Normalizers {
-			fs, err := parseNormalizer(child)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, fs...)
-		}
-		return all, nil
-	}
-	f, ok := forms[n.Type]
-	if !ok {
-		return nil, fmt.Errorf("normalizer %q is not supported: expected null, NFC, NFD, NFKC, NFKD or a Sequence "+
-			"of these (byte-level BPE)", n.Type)
-	}
-	return []form{f}, nil
-}
 
 // char is a character with its combining class.
 type char struct {

@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		"model is missing":             set("model", nil),
 		`normalizer "Lowercase"`:       set("normalizer", object{"type": "Lowercase"}),
 		`pre_tokenizer "Metaspace"`:    set("pre_tokenizer", object{"type": "Metaspace"}),
-		"pre_tokenizer is null":        set("pre_tokenizer", nil),
+		"does not end with":            set("pre_tokenizer", nil),
 		"does not end with ByteLevel": set("pre_tokenizer", object{"type": "Digits",
 			"individual_digits": true}),
 		"goes on after ByteLevel": set("pre_tokenizer", object{"type": "Sequence",

@@ -14,6 +14,9 @@ const (
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
+var splitters = map[string]splitter{patternGPT2: gpt2{}, patternQwen2: modern{digits: 1},
+	patternLlama3: modern{digits: 3}}
+
 // A splitter cuts a text into pieces: next returns the length in bytes of the first piece of a non-empty s.
 type splitter interface{ next(s string) int }
 

@@ -44,11 +44,11 @@ type piece struct {
 // Parse reads a tokenizer.json. A pipeline it does not know is refused with an error that names the part.
 func Parse(data []byte) (*Tokenizer, error) {
 	var f struct {
-		Normalizer    json.RawMessage
-		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+		Normalizer    *component
+		PreTokenizer  *component `json:"pre_tokenizer"`
 		Model         json.RawMessage
-		PostProcessor json.RawMessage `json:"post_processor"`
-		Decoder       json.RawMessage
+		PostProcessor *component `json:"post_processor"`
+		Decoder       *component
 		AddedTokens   []AddedToken `json:"added_tokens"`
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -76,26 +76,6 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	return t, t.around.check(len(t.pieces))
-}
-
-// checkDecoder accepts the "decoder" ByteLevel, alone or in a Sequence of its own.
-func checkDecoder(raw json.RawMessage) error {
-	var d struct {
-		Type     string
-		Decoders []json.RawMessage
-	}
-	if !isNull(raw) {
-		if err := json.Unmarshal(raw, &d); err != nil {
-			return fmt.Errorf("decoder: %w", err)
-		}
-	}
-	if d.Type == "Sequence" && len(d.Decoders) == 1 {
-		return checkDecoder(d.Decoders[0])
-	}
-	if d.Type != "ByteLevel" {
-		return fmt.Errorf("decoder %q is not supported: expected ByteLevel", d.Type)
-	}
-	return nil
 }
 
 // setAdded replaces the added tokens and rebuilds what depends on them.

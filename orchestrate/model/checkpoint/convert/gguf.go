@@ -1,32 +1,28 @@
 package convert
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gyre/orchestrate/model/checkpoint/hf"
 	"gyre/orchestrate/model/checkpoint/weights"
 	"gyre/torch"
 )
 
-// names of tensors outside and inside blocks, GGUF to Hugging Face.
+// Names of tensors outside and inside blocks, GGUF to Hugging Face.
 var (
-	rootNames  = map[string]string{"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+	rootNames = map[string]string{"token_embd.weight": "model.embed_tokens.weight",
+		"output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
 	blockNames = map[string]string{"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
 		"attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
 		"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm",
 		"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+	inBlock = regexp.MustCompile(`^blk\.(\d{1,4})\.(\w+)(\.weight|\.bias)$`)
 )
-
-// ropeFactors is the tensor in which GGUF keeps what Llama 3's rotary scaling comes to.
-const ropeFactors = "rope_freqs.weight"
 
 // readModel sees a GGUF file as a Hugging Face checkpoint.
 func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
@@ -40,12 +36,10 @@ func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
 	}
 	w := &hf.Weights{Tensors: map[string]*weights.Tensor{}}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if name == ropeFactors {
-			continue
-		}
-		renamed, part, err := huggingFaceName(name)
-		if err != nil {
-			return c, nil, err
+		renamed, part, ok := huggingFaceName(name)
+		if !ok {
+			return c, nil, fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model that is read from GGUF: "+
+				"if it is Llama 3's rotary scaling, take the Hugging Face directory", name)
 		}
 		t := *byName[name]
 		t.Name = renamed
@@ -63,22 +57,15 @@ func readModel(f *weights.File) (hf.Config, *hf.Weights, error) {
 }
 
 // huggingFaceName translates "blk.3.attn_q.weight"; part is "attn_q".
-func huggingFaceName(name string) (renamed, part string, err error) {
-	stem, kind := name, ""
-	if i := strings.LastIndexByte(name, '.'); i >= 0 {
-		stem, kind = name[:i], name[i:]
+func huggingFaceName(name string) (renamed, part string, ok bool) {
+	if root, ok := rootNames[name]; ok {
+		return root, "", true
 	}
-	if root, ok := rootNames[stem]; ok && kind == ".weight" {
-		return root + kind, stem, nil
+	m := inBlock.FindStringSubmatch(name)
+	if m == nil || blockNames[m[2]] == "" {
+		return "", "", false
 	}
-	fields := strings.Split(stem, ".")
-	if len(fields) == 3 && fields[0] == "blk" && (kind == ".weight" || kind == ".bias") {
-		block, err := strconv.ParseUint(fields[1], 10, 16)
-		if short, ok := blockNames[fields[2]]; ok && err == nil {
-			return fmt.Sprintf("model.layers.%d.%s%s", block, short, kind), fields[2], nil
-		}
-	}
-	return "", "", fmt.Errorf("tensor %s has no place in a llama, qwen2 or qwen3 model", name)
+	return "model.layers." + m[1] + "." + blockNames[m[2]] + m[3], m[2], true
 }
 
 // unpermute puts the rows of each head in Hugging Face's order: GGUF's llama files interleave the two halves of the
@@ -147,11 +134,11 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 		config[name+"_token_id"] = m["tokenizer.ggml."+name+"_token_id"]
 	}
 	config["pad_token_id"] = m["tokenizer.ggml.padding_token_id"]
-	scaling, err := ropeScaling(m, arch, byName[ropeFactors])
-	if err != nil {
-		return hf.Config{}, err
+	scaling, factor := m[arch+".rope.scaling.type"], m[arch+".rope.scaling.factor"]
+	if scaling != nil && scaling != "none" || scaling == nil && factor != nil && factor != 1.0 {
+		return hf.Config{}, fmt.Errorf("metadata key %s.rope.scaling.type %v (factor %v) is not supported: take the "+
+			"Hugging Face directory", arch, scaling, factor)
 	}
-	config["rope_scaling"] = scaling
 	text, err := json.Marshal(config)
 	if err != nil {
 		return hf.Config{}, err
@@ -166,69 +153,5 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 				key, v, c.HeadDim)
 		}
 	}
-	if c.RopeScaling == torch.RopeLlama3 {
-		return c, checkRopeFactors(c, byName[ropeFactors])
-	}
 	return c, nil
-}
-
-func ropeScaling(m weights.Metadata, arch string, factors *weights.Tensor) (map[string]any, error) {
-	kind, _ := m[arch+".rope.scaling.type"].(string)
-	factor, hasFactor := m.Number(arch + ".rope.scaling.factor")
-	if !hasFactor {
-		factor, hasFactor = m.Number(arch + ".rope.scale_linear")
-	}
-	switch {
-	case factors != nil:
-		values, err := float32s(factors)
-		if err != nil || len(values) == 0 {
-			return nil, errors.Join(fmt.Errorf("%s is empty or unreadable", ropeFactors), err)
-		}
-		// The file keeps one factor per frequency. The parameters behind them are those of every Llama 3 release, but
-		// for the largest factor.
-		return map[string]any{"rope_type": "llama3", "factor": values[len(values)-1], "low_freq_factor": 1,
-			"high_freq_factor": 4, "original_max_position_embeddings": 8192}, nil
-	case kind == "linear" || kind == "" && hasFactor && factor != 1:
-		return map[string]any{"rope_type": "linear", "factor": factor}, nil
-	case kind == "" || kind == "none":
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("metadata key %s.rope.scaling.type %q is not supported: expected none or linear", arch,
-			kind)
-	}
-}
-
-// checkRopeFactors proves that the assumed Llama 3 parameters give the factors in the file.
-func checkRopeFactors(c hf.Config, t *weights.Tensor) error {
-	values, err := float32s(t)
-	if err != nil {
-		return err
-	}
-	if int64(len(values)) != c.HeadDim/2 {
-		return fmt.Errorf("%s has %d values, expected %d", ropeFactors, len(values), c.HeadDim/2)
-	}
-	original := float64(c.RopeOriginalMaxPositions)
-	for i, got := range values {
-		wavelength := 2 * math.Pi * math.Pow(c.RopeTheta, 2*float64(i)/float64(c.HeadDim))
-		smooth := (original/wavelength - c.RopeLowFreqFactor) / (c.RopeHighFreqFactor - c.RopeLowFreqFactor)
-		smooth = min(max(smooth, 0), 1)
-		want := 1 / ((1-smooth)/c.RopeFactor + smooth)
-		if math.Abs(got-want) > 1e-3*want {
-			return fmt.Errorf("%s[%d] is %v, Llama 3's rotary scaling gives %v: this scaling is not supported",
-				ropeFactors, i, got, want)
-		}
-	}
-	return nil
-}
-
-func float32s(t *weights.Tensor) ([]float64, error) {
-	data, _, err := t.Dense(weights.F32, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]float64, len(data)/4)
-	for i := range out {
-		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
-	}
-	return out, nil
 }
