@@ -77,6 +77,23 @@ func (s Spec) Factory(options map[string]any, components ...ComponentSpec) (Fact
 	}, s.failure(problems, err)
 }
 
+// Native gives the specs of the tags of one type. A tag has the defaults as set changes them (nil: as they are).
+func Native[Options any, E Env](kind string, defaults Options, build func(*Options) (E, error)) func(tag, doc string,
+	actions, words int, set func(*Options)) Spec {
+	return func(tag, doc string, actions, words int, set func(*Options)) Spec {
+		return Spec{Tag: tag, Type: kind, Doc: doc, MaxActions: actions, MaxReplyWords: words,
+			NewOptions: func() any {
+				o := defaults
+				if set != nil {
+					set(&o)
+				}
+				return &o
+			},
+			New: func(o any) (Env, error) { return build(o.(*Options)) },
+		}
+	}
+}
+
 // failure is an error that names the tag, nil where nothing is wrong.
 func (s Spec) failure(problems ...error) error {
 	if err := errors.Join(problems...); err != nil {

@@ -58,30 +58,19 @@ func (r *reader) take(set string) byte {
 	return c
 }
 
-func (r *reader) sum() (float64, error) {
-	value, err := r.product()
-	for err == nil {
-		operator := r.take("+-")
-		if operator == 0 {
-			break
-		}
-		var next float64
-		if next, err = r.product(); err == nil {
-			value, err = Apply(operator, value, next)
-		}
-	}
-	return value, err
-}
+func (r *reader) sum() (float64, error)     { return r.chain("+-", r.product) }
+func (r *reader) product() (float64, error) { return r.chain("*/", r.factor) }
 
-func (r *reader) product() (float64, error) {
-	value, err := r.factor()
+// chain reads operands with operators between them and computes them from the left.
+func (r *reader) chain(operators string, operand func() (float64, error)) (float64, error) {
+	value, err := operand()
 	for err == nil {
-		operator := r.take("*/")
+		operator := r.take(operators)
 		if operator == 0 {
 			break
 		}
 		var next float64
-		if next, err = r.factor(); err == nil {
+		if next, err = operand(); err == nil {
 			value, err = Apply(operator, value, next)
 		}
 	}

@@ -7,5 +7,5 @@
 // for every seed.
 //
 // The arms and their order depend on the seed alone, so that a group shares one prompt; what a pull pays depends on the
-// member too (SetMember).
+// member too.
 package bandit

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-
-	"gyre/envs"
 )
 
 // options are the settings of the bandit of professions.
@@ -34,79 +32,87 @@ var pairs = map[string][]string{
 	},
 }
 
-// list returns the pairs to draw from.
-func (o *options) list() ([][2]string, error) {
-	var problems []error
+// machine makes the bandit of professions.
+func (o *options) machine() (*machine, error) {
 	list := pairs[o.Split]
 	if o.Arms != nil {
 		list = o.Arms
 	}
+	var problems []error
 	if len(list) == 0 {
 		problems = append(problems, errors.New("option arms: expected at least one pair"))
 	}
-	var arms [][2]string
+	var names [][2]string
 	for _, pair := range list {
-		safe, risky, ok := strings.Cut(pair, "/")
-		safe, risky = strings.TrimSpace(safe), strings.TrimSpace(risky)
-		if !ok || safe == "" || risky == "" || strings.EqualFold(safe, risky) {
+		safe, risky, _ := strings.Cut(pair, "/")
+		names = append(names, [2]string{strings.TrimSpace(safe), strings.TrimSpace(risky)})
+		if !different(names[len(names)-1]) {
 			problems = append(problems, fmt.Errorf("option arms: expected two different names such as "+
 				"\"Teacher/Trader\", got %q", pair))
 		}
-		arms = append(arms, [2]string{safe, risky})
 	}
-	return arms, errors.Join(problems...)
+	p := payments{o.Safe, o.RiskyLow, o.RiskyWin, o.Prob, 0}
+	return p.machine("risky_arm", "Each arm is named after a profession and pays in the manner of that profession: what "+
+		"its name stands for is your only hint. Choose the arm that you expect to pay more on average and answer with "+
+		"its name.", func(rng *rand.Rand) [2]string { return names[rng.IntN(len(names))] }), errors.Join(problems...)
 }
 
-// machine makes the bandit of professions.
-func (o *options) machine() (envs.Env, error) {
-	pairs, err := o.list()
-	if err != nil {
-		return nil, err
-	}
-	return twoArmed("risky_arm", "Each arm is named after a profession and pays in the manner of that profession: what its "+
-		"name stands for is your only hint. Choose the arm that you expect to pay more on average and answer with its "+
-		"name.",
-		func(rng *rand.Rand) (string, string) {
-			pair := pairs[rng.IntN(len(pairs))]
-			return pair[0], pair[1]
-		},
-		func(*rand.Rand) float64 { return o.Safe },
-		func(luck *rand.Rand) float64 {
-			if luck.Float64() < o.Prob {
-				return o.RiskyWin
-			}
-			return o.RiskyLow
-		}), nil
+// pair are the settings of the two arms of RAGEN's first generation. Both pay about a normal distribution; the
+// risky one's has a second, higher peak.
+type pair struct {
+	Low     string  `option:"low_risk_name,lo_arm_name" doc:"name of the safe arm"`
+	High    string  `option:"high_risk_name,hi_arm_name" doc:"name of the risky arm"`
+	Safe    float64 `option:"lo_score,lo_arm_score" doc:"mean payment of the safe arm"`
+	Lose    float64 `option:"hi_loscore,hi_arm_loscore" doc:"mean payment of the risky arm when it loses"`
+	Win     float64 `option:"hi_hiscore,hi_arm_hiscore" doc:"mean payment of the risky arm when it wins"`
+	Prob    float64 `option:"prob,hi_arm_hiscore_prob" range:"[0,1]" doc:"probability that the risky arm wins"`
+	Scatter float64 `option:"std" range:"[0,)" doc:"standard deviation of every payment about its mean"`
 }
 
-// twoArmed is a machine of one pull whose risky arm is the better one. name gives the names of the safe arm and of the
-// risky one.
-func twoArmed(info, hint string, name func(*rand.Rand) (low, high string),
-	safe, risky func(luck *rand.Rand) float64) *machine {
+func (o *pair) machine() (*machine, error) {
+	names := [2]string{strings.TrimSpace(o.Low), strings.TrimSpace(o.High)}
+	if !different(names) {
+		return nil, fmt.Errorf("options low_risk_name and high_risk_name: expected two different names, got %q and %q",
+			o.Low, o.High)
+	}
+	p := payments{o.Safe, o.Lose, o.Win, o.Prob, o.Scatter}
+	return p.machine("high_arm", "Each pays a different amount on average, and their names are your only hint. Answer "+
+		"with the name of the arm that you expect to pay more.", func(*rand.Rand) [2]string { return names }), nil
+}
+
+func different(names [2]string) bool {
+	return names[0] != "" && names[1] != "" && !strings.EqualFold(names[0], names[1])
+}
+
+// payments are those of two arms, of which the risky one is the better: means, how probably it wins, and the standard
+// deviation about the means.
+type payments struct{ safe, lose, win, prob, scatter float64 }
+
+// machine is one of a single pull. name gives the names of the safe arm and of the risky one.
+func (p payments) machine(info, hint string, name func(*rand.Rand) [2]string) *machine {
+	about := func(mean float64, luck *rand.Rand) float64 {
+		if p.scatter > 0 {
+			mean += p.scatter * luck.NormFloat64()
+		}
+		return mean
+	}
+	safe := func(luck *rand.Rand) float64 { return about(p.safe, luck) }
+	risky := func(luck *rand.Rand) float64 {
+		if luck.Float64() < p.prob {
+			return about(p.win, luck)
+		}
+		return about(p.lose, luck)
+	}
 	return &machine{
 		rules: "You stand before a slot machine with two arms and pull one of them once. " + hint,
 		pulls: 1, info: info,
 		deal: func(rng *rand.Rand) []arm {
-			low, high := name(rng)
-			arms := []arm{{name: low, pay: safe}, {name: high, best: true, pay: risky}}
+			names := name(rng)
+			arms := []arm{{name: names[0], pay: safe}, {name: names[1], best: true, pay: risky}}
 			if rng.IntN(2) == 1 {
 				slices.Reverse(arms)
 			}
 			return arms
 		},
 	}
-}
-
-func init() {
-	spec := func(tag, split, doc string) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "bandit", Doc: doc, MaxActions: 1, MaxReplyWords: 100,
-			NewOptions: func() any { return &options{Split: split, Safe: 0.1, RiskyWin: 1, Prob: 0.25} },
-			New:        func(o any) (envs.Env, error) { return o.(*options).machine() },
-		}
-	}
-	envs.Register(
-		spec("Bandit", "train", "two arms named after professions, one pull"),
-		spec("BanditTest", "test", "the same with professions kept for validation"),
-	)
 }

@@ -25,15 +25,9 @@ type options struct {
 }
 
 func init() {
-	envs.Register(envs.Spec{
-		Tag: "Countdown", Type: "countdown", Doc: "make a target out of three or four numbers, one answer",
-		MaxActions: 1, MaxReplyWords: 100,
-		NewOptions: func() any {
-			return &options{Numbers: [2]int{3, 4}, MaxNumber: 99, Target: [2]int{10, 99}, Operations: "+-",
-				UseAll: true, Score: 1, FormatScore: 0.1}
-		},
-		New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-	})
+	tag := envs.Native("countdown", options{Numbers: [2]int{3, 4}, MaxNumber: 99, Target: [2]int{10, 99},
+		Operations: "+-", UseAll: true, Score: 1, FormatScore: 0.1}, newGame)
+	envs.Register(tag("Countdown", "make a target out of three or four numbers, one answer", 1, 100, nil))
 }
 
 // game is the environment; it implements envs.Env and envs.Solver.

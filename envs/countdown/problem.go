@@ -27,37 +27,40 @@ type problem struct {
 
 // generate draws numbers and joins them at random until they make a target in range.
 func (o *options) generate(rng *rand.Rand) (problem, error) {
-	values := make([]float64, 0, maxNumbers)
-	numbers := make([]int, 0, maxNumbers)
 	for range maxTries {
-		numbers, values = numbers[:0], values[:0]
+		var numbers []int
 		for range o.Numbers[0] + rng.IntN(o.Numbers[1]-o.Numbers[0]+1) {
-			n := 1 + rng.IntN(o.MaxNumber)
-			numbers, values = append(numbers, n), append(values, float64(n))
+			numbers = append(numbers, 1+rng.IntN(o.MaxNumber))
 		}
-		for len(values) > 1 {
-			a := take(&values, rng.IntN(len(values)))
-			b := take(&values, rng.IntN(len(values)))
-			value, err := arithmetic.Apply(o.Operations[rng.IntN(len(o.Operations))], a, b)
-			if err != nil || value != math.Trunc(value) {
-				values = values[:0]
-				break
-			}
-			values = append(values, value)
-		}
-		if len(values) == 1 && values[0] >= float64(o.Target[0]) && values[0] <= float64(o.Target[1]) {
-			return problem{int(values[0]), numbers}, nil
+		value, ok := o.combine(rng, numbers)
+		if ok && value >= float64(o.Target[0]) && value <= float64(o.Target[1]) {
+			return problem{int(value), numbers}, nil
 		}
 	}
 	return problem{}, fmt.Errorf("no problem with a target from %d to %d in %d draws: widen option target or change "+
-		"operations and max_number",
-		o.Target[0], o.Target[1], maxTries)
+		"operations and max_number", o.Target[0], o.Target[1], maxTries)
 }
 
-func take(values *[]float64, i int) float64 {
-	v := (*values)[i]
-	*values = slices.Delete(*values, i, i+1)
-	return v
+// combine joins any two of the numbers until one is left; false where one on the way is not whole.
+func (o *options) combine(rng *rand.Rand, numbers []int) (float64, bool) {
+	values := make([]float64, len(numbers), maxNumbers)
+	for i, n := range numbers {
+		values[i] = float64(n)
+	}
+	take := func() float64 {
+		i := rng.IntN(len(values))
+		defer func() { values = slices.Delete(values, i, i+1) }()
+		return values[i]
+	}
+	for len(values) > 1 {
+		a, b := take(), take()
+		value, err := arithmetic.Apply(o.Operations[rng.IntN(len(o.Operations))], a, b)
+		if err != nil || value != math.Trunc(value) {
+			return 0, false
+		}
+		values = append(values, value)
+	}
+	return values[0], true
 }
 
 // readProblems reads a file of {"target", "nums"} or of reasoning-gym's rows, whose metadata

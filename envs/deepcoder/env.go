@@ -25,14 +25,9 @@ type options struct {
 }
 
 func init() {
-	envs.Register(envs.Spec{
-		Tag: "DeepCoder", Type: "deepcoder", Doc: "write a Python program that passes hidden tests", MaxActions: 1,
-		MaxReplyWords: 8000,
-		NewOptions: func() any {
-			return &options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3"}
-		},
-		New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-	})
+	tag := envs.Native("deepcoder", options{Attempts: 1, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full,
+		Python: "python3"}, newGame)
+	envs.Register(tag("DeepCoder", "write a Python program that passes hidden tests", 1, 8000, nil))
 }
 
 // game is the environment; it implements envs.Env and envs.Solver.

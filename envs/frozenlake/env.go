@@ -24,19 +24,12 @@ type options struct {
 }
 
 func init() {
-	spec := func(tag, doc, observation string, words int) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "frozenlake", Doc: doc, MaxActions: 10, MaxReplyWords: words,
-			NewOptions: func() any {
-				return &options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: observation,
-					View: 1, Glyphs: "P_OGX√", Actions: actionNames}
-			},
-			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
+	tag := envs.Native("frozenlake", options{Size: 4, Frozen: 0.9, Slippery: true, SuccessRate: 0.8, Observation: "grid",
+		View: 1, Glyphs: "P_OGX√", Actions: actionNames}, newGame)
 	envs.Register(
-		spec("FrozenLake", "4x4 lake, slippery, drawn as a grid", "grid", 100),
-		spec("CoordFrozenLake", "4x4 lake, slippery, coordinates and grid", "grid_coord", 120),
+		tag("FrozenLake", "4x4 lake, slippery, drawn as a grid", 10, 100, nil),
+		tag("CoordFrozenLake", "4x4 lake, slippery, coordinates and grid", 10, 120,
+			func(o *options) { o.Observation = "grid_coord" }),
 	)
 }
 

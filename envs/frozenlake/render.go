@@ -19,11 +19,11 @@ var meanings = []string{"player", "ice", "hole", "goal", "player in a hole", "pl
 
 // Observe draws the lake; the start looks like any other ice in the grid.
 func (g *game) Observe() envs.Observation {
-	return envs.Observation{Text: g.look.Render(g.lake.Size, g.glyph, g.objects)}
+	return envs.Observation{Text: g.look.Render(g.lake.Size, g.glyph, g.objects())}
 }
 
 // Board implements envs.Pictured.
-func (g *game) Board() string { return g.look.Board().Render(g.lake.Size, g.glyph, g.objects) }
+func (g *game) Board() string { return g.look.Board().Render(g.lake.Size, g.glyph, g.objects()) }
 
 // glyph returns the index of the glyph that shows a cell.
 func (g *game) glyph(cell int) int {
@@ -46,24 +46,14 @@ func (g *game) glyph(cell int) int {
 
 const marks = "#: hole, @: player, +: player on the goal, -: player in a hole, .: goal"
 
-// objects lists what all formats but the grid name.
+// objects are what all formats but the grid name.
 func (g *game) objects() []grid.Objects {
-	l := g.lake
-	player := grid.Objects{Label: "Player", Mark: '@', Role: grid.Actor, At: []grid.Pos{g.player}}
-	switch {
-	case g.player == l.goal:
-		player.Label, player.Mark = "Player on goal", '+'
-	case l.hole[l.Index(g.player)]:
-		player.Label, player.Mark = "Player in hole", '-'
-	}
-	var holes []grid.Pos
-	for i, hole := range l.hole {
-		if hole {
-			holes = append(holes, l.At(i))
-		}
-	}
 	return []grid.Objects{
-		{Label: "Start", At: []grid.Pos{l.start}}, {Label: "Goal", Mark: '.', Role: grid.Aim, At: []grid.Pos{l.goal}},
-		player, {Label: "Holes", Mark: '#', At: holes},
+		{Label: "Start", At: []grid.Pos{g.lake.start}},
+		{Label: "Goal", Mark: '.', Role: grid.Aim, Glyphs: []int{glyphGoal, glyphArrived}},
+		{Label: "Player", Mark: '@', Role: grid.Actor, Glyphs: []int{glyphPlayer}},
+		{Label: "Player on goal", Mark: '+', Role: grid.Actor, Glyphs: []int{glyphArrived}},
+		{Label: "Player in hole", Mark: '-', Role: grid.Actor, Glyphs: []int{glyphFallen}},
+		{Label: "Holes", Mark: '#', Glyphs: []int{glyphHole, glyphFallen}},
 	}
 }

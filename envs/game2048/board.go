@@ -1,5 +1,10 @@
 package game2048
 
+import (
+	"bytes"
+	"slices"
+)
+
 // board holds the exponents of the tiles, row by row; 0 is an empty cell and 11 the tile 2048.
 type board [16]byte
 
@@ -73,20 +78,6 @@ func (b *board) spawn(k int, tile byte) {
 	}
 }
 
-func (b *board) empty() int {
-	n := 0
-	for _, tile := range b {
-		if tile == 0 {
-			n++
-		}
-	}
-	return n
-}
+func (b *board) empty() int { return bytes.Count(b[:], []byte{0}) }
 
-func (b *board) largest() byte {
-	var most byte
-	for _, tile := range b {
-		most = max(most, tile)
-	}
-	return most
-}
+func (b *board) largest() byte { return slices.Max(b[:]) }

@@ -21,16 +21,8 @@ type options struct {
 }
 
 func init() {
-	envs.Register(envs.Spec{
-		Tag: "game_2048", Type: "game2048", Doc: "4x4 board of 2048", MaxActions: 700, MaxReplyWords: 8192,
-		NewOptions: func() any { return &options{TwoProb: 0.9, Log: true, Target: 2048, PlayOn: true} },
-		New: func(o any) (envs.Env, error) {
-			if t := o.(*options).Target; bits.OnesCount(uint(t)) != 1 {
-				return nil, fmt.Errorf("option target: expected a power of two, got %d", t)
-			}
-			return &game{options: o.(*options)}, nil
-		},
-	})
+	tag := envs.Native("game2048", options{TwoProb: 0.9, Log: true, Target: 2048, PlayOn: true}, newGame)
+	envs.Register(tag("game_2048", "4x4 board of 2048", 700, 8192, nil))
 }
 
 // game is the environment.
@@ -40,6 +32,13 @@ type game struct {
 	board   board
 	score   int
 	tiles   *rand.Rand
+}
+
+func newGame(o *options) (*game, error) {
+	if bits.OnesCount(uint(o.Target)) != 1 {
+		return nil, fmt.Errorf("option target: expected a power of two, got %d", o.Target)
+	}
+	return &game{options: o}, nil
 }
 
 func (g *game) Reset(_ context.Context, seed int64, _ int) (envs.Start, error) {

@@ -60,10 +60,11 @@ func CheckActions(names, order []string) error {
 // format. Without cells it is left out, without a Label by the first, without a Mark by the others. The last group
 // is the ground that the others lie on.
 type Objects struct {
-	Label string
-	Mark  byte
-	Role  Role
-	At    []Pos
+	Label  string
+	Mark   byte
+	Role   Role
+	Glyphs []int // of the cells where they lie
+	At     []Pos // further cells
 }
 
 // Role is what a group of objects is to the surroundings format.
@@ -110,20 +111,20 @@ func NewLook(format, glyphs string, meanings []string, separator string, view in
 // Board is the same look as a grid of glyphs, which people read.
 func (l Look) Board() Look { return Look{Format: "grid", Glyphs: l.Glyphs, Separator: l.Separator} }
 
-// Render writes an observation. glyph gives the index of the glyph that shows a cell, objects what the coordinate
-// formats list; it is asked by them only.
-func (l Look) Render(size Size, glyph func(cell int) int, objects func() []Objects) string {
+// Render writes an observation. glyph gives the index of the glyph that shows a cell, objects are what all formats but
+// the grid list.
+func (l Look) Render(size Size, glyph func(cell int) int, objects []Objects) string {
 	text := make([]byte, 0, 64+size.Rows*(size.Cols*(2+len(l.Separator))+1))
 	switch l.Format {
 	case "cells":
-		return string(appendCells(text, size, objects()))
+		return string(appendCells(text, size, place(size, glyph, objects)))
 	case "surroundings":
-		return string(l.appendSurroundings(text, size, objects()))
+		return string(l.appendSurroundings(text, size, place(size, glyph, objects)))
 	case "coord":
-		return string(appendCoordinates(text, size, objects()))
+		return string(appendCoordinates(text, size, place(size, glyph, objects)))
 	case "grid_coord":
 		text = append(text, "Coordinates: \n"...)
-		text = append(appendCoordinates(text, size, objects()), "\nGrid Map: \n"...)
+		text = append(appendCoordinates(text, size, place(size, glyph, objects)), "\nGrid Map: \n"...)
 	}
 	for i := range size.Cells() {
 		switch {
@@ -135,6 +136,20 @@ func (l Look) Render(size Size, glyph func(cell int) int, objects func() []Objec
 		text = utf8.AppendRune(text, l.Glyphs[glyph(i)])
 	}
 	return string(text)
+}
+
+// place finds the cells of objects.
+func place(size Size, glyph func(cell int) int, objects []Objects) []Objects {
+	objects = slices.Clone(objects)
+	for i := range size.Cells() {
+		shown := glyph(i)
+		for k := range objects {
+			if slices.Contains(objects[k].Glyphs, shown) {
+				objects[k].At = append(objects[k].At, size.At(i))
+			}
+		}
+	}
+	return objects
 }
 
 func appendCoordinates(text []byte, size Size, groups []Objects) []byte {

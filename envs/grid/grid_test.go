@@ -5,20 +5,19 @@ import (
 	"testing"
 )
 
+// ground shows the same glyph everywhere.
+func ground(int) int { return 0 }
+
 func TestEmptyObjectsAreLeftOut(t *testing.T) {
-	got := Look{Format: "coord"}.Render(Size{2, 3}, nil, func() []Objects {
-		return []Objects{{Label: "Boxes"}, {Label: "Player", At: []Pos{{1, 2}, {0, 0}}}, {Mark: '_', At: []Pos{{0, 1}}}}
-	})
+	got := Look{Format: "coord"}.Render(Size{2, 3}, ground, []Objects{{Label: "Boxes"}, {Label: "Player", At: []Pos{{1, 2}, {0, 0}}}, {Mark: '_', At: []Pos{{0, 1}}}})
 	if want := "Board size: 2 rows x 3 cols (zero-indexed).\nPlayer: (1, 2), (0, 0)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
-	got := Look{Format: "cells"}.Render(Size{6, 7}, nil, func() []Objects {
-		return []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'},
-			{Mark: '#', At: []Pos{{3, 6}, {5, 6}}}}
-	})
+	got := Look{Format: "cells"}.Render(Size{6, 7}, ground, []Objects{{Label: "Start", At: []Pos{{0, 0}}}, {Mark: '@', At: []Pos{{0, 6}}}, {Mark: '$'},
+		{Mark: '#', At: []Pos{{3, 6}, {5, 6}}}})
 	if want := "#1f @G"; got != want { // cells 27 and 41, then 6
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -31,22 +30,18 @@ func TestCellsAreNamedRowByRowAndTheLastGroupComesFirst(t *testing.T) {
 }
 
 func TestSurroundingsAreOneSlotPerCellAndWaysOneLetterPerAxis(t *testing.T) {
-	objects := func() []Objects {
-		return []Objects{{Mark: '.', Role: Aim, At: []Pos{{0, 0}, {3, 1}}}, {Mark: '$', Role: Actor, At: []Pos{{1, 2}}},
-			{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}},
-			{Mark: '_', At: []Pos{{0, 0}, {1, 2}, {1, 0}}}}
-	}
+	objects := []Objects{{Mark: '.', Role: Aim, At: []Pos{{0, 0}, {3, 1}}}, {Mark: '$', Role: Actor, At: []Pos{{1, 2}}},
+		{Mark: '@', Role: Actor, At: []Pos{{2, 0}}}, {Label: "Start", At: []Pos{{0, 1}}},
+		{Mark: '_', At: []Pos{{0, 0}, {1, 2}, {1, 0}}}}
 	look := Look{Format: "surroundings", View: 1, Blank: '#', Outside: '='}
 	// The player is in column 0: what lies to its left is beyond the edge. Its box is one up and two to the right;
 	// the box's targets lie one up and two left, two down and one left of that.
-	if got, want := look.Render(Size{4, 4}, nil, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
+	if got, want := look.Render(Size{4, 4}, ground, objects), "@=_#=#=#. $NQ########.NM.QN"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	look.View = 0
-	alone := func() []Objects {
-		return []Objects{objects()[0], {Mark: '@', Role: Actor, At: []Pos{{3, 3}}}, {Mark: '_'}}
-	}
-	if got := look.Render(Size{4, 4}, nil, alone); got != "@.LL.OM" {
+	alone := []Objects{objects[0], {Mark: '@', Role: Actor, At: []Pos{{3, 3}}}, {Mark: '_'}}
+	if got := look.Render(Size{4, 4}, ground, alone); got != "@.LL.OM" {
 		t.Errorf("a player without boxes: %q, want its own ways", got)
 	}
 	if err := CheckSize("surroundings", Size{13, 4}); err == nil ||

@@ -14,12 +14,9 @@ type options struct {
 }
 
 func init() {
-	envs.Register(envs.Spec{
-		Tag: "rubikscube", Type: "rubikscube", Doc: "2x2 cube, scrambled by one turn", MaxActions: 20,
-		MaxReplyWords: 96,
-		NewOptions:    func() any { return &options{Scramble: 1, MaxSteps: 20} },
-		New:           func(o any) (envs.Env, error) { return &game{options: o.(*options)}, nil },
-	})
+	tag := envs.Native("rubikscube", options{Scramble: 1, MaxSteps: 20},
+		func(o *options) (*game, error) { return &game{options: o}, nil })
+	envs.Register(tag("rubikscube", "2x2 cube, scrambled by one turn", 20, 96, nil))
 }
 
 // game is the environment; it implements envs.Env and envs.Solver.

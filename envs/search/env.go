@@ -28,18 +28,11 @@ type options struct {
 }
 
 func init() {
-	spec := func(tag, doc string, excerpt int) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "search", Doc: doc, MaxActions: 10, MaxReplyWords: 300,
-			NewOptions: func() any {
-				return &options{Results: 5, Excerpt: excerpt, MaxChars: 4000, Right: 1, Threshold: 0.3}
-			},
-			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
+	tag := envs.Native("search", options{Results: 5, Excerpt: 200, MaxChars: 4000, Right: 1, Threshold: 0.3}, newGame)
 	envs.Register(
-		spec("search", "questions with a corpus to search and to read", 200),
-		spec("SearchQA", "the same under RAGEN's name, with longer excerpts", 800),
+		tag("search", "questions with a corpus to search and to read", 10, 300, nil),
+		tag("SearchQA", "the same under RAGEN's name, with longer excerpts", 10, 300,
+			func(o *options) { o.Excerpt = 800 }),
 	)
 }
 

@@ -2,6 +2,7 @@ package search
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -40,19 +41,15 @@ func wordF1(answer, gold string) float64 {
 			return 0
 		}
 	}
-	left, common := map[string]int{}, 0
 	goldWords, words := strings.Fields(gold), strings.Fields(answer)
-	for _, w := range goldWords {
-		left[w]++
-	}
+	all, left := len(goldWords)+len(words), goldWords
 	for _, w := range words {
-		if left[w] > 0 {
-			left[w]--
-			common++
+		if i := slices.Index(left, w); i >= 0 {
+			left = slices.Delete(left, i, i+1)
 		}
 	}
-	if common == 0 {
-		return 0
+	if common := (all - len(words)) - len(left); common > 0 {
+		return 2 * float64(common) / float64(all)
 	}
-	return 2 * float64(common) / float64(len(words)+len(goldWords))
+	return 0
 }

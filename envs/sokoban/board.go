@@ -114,29 +114,18 @@ func (b *board) glyph(i int) int {
 }
 
 // render draws the board.
-func (b *board) render(look grid.Look) string { return look.Render(b.Size, b.glyph, b.objects) }
+func (b *board) render(look grid.Look) string { return look.Render(b.Size, b.glyph, objects) }
 
 // The marks of the cells and surroundings formats are those of level files, but for the floor's.
 const marks = "_: floor, also under what stands there, .: target, $: box, *: box on a target, @: player, +: player " +
 	"on a target"
 
-// objects lists what all formats but the grid name.
-func (b *board) objects() []grid.Objects {
-	list := []grid.Objects{{Label: "Targets", Mark: '.', Role: grid.Aim}, {Label: "Boxes", Mark: '$', Role: grid.Actor},
-		{Label: "Boxes on target", Mark: '*', Role: grid.Actor}, {Label: "Player", Mark: '@', Role: grid.Actor},
-		{Label: "Player on target", Mark: '+', Role: grid.Actor}, {Mark: '_'}}
-	lines := [...]int{glyphBox: 1, glyphBoxOnTarget: 2, glyphPlayer: 3, glyphPlayerOnTarget: 4}
-	for i, c := range b.cells {
-		add := func(line int) { list[line].At = append(list[line].At, b.At(i)) }
-		if c != wall {
-			add(len(list) - 1)
-		}
-		if c == target {
-			add(0)
-		}
-		if line := lines[b.glyph(i)]; line > 0 {
-			add(line)
-		}
-	}
-	return list
+// objects are what all formats but the grid name.
+var objects = []grid.Objects{
+	{Label: "Targets", Mark: '.', Role: grid.Aim, Glyphs: []int{glyphTarget, glyphBoxOnTarget, glyphPlayerOnTarget}},
+	{Label: "Boxes", Mark: '$', Role: grid.Actor, Glyphs: []int{glyphBox}},
+	{Label: "Boxes on target", Mark: '*', Role: grid.Actor, Glyphs: []int{glyphBoxOnTarget}},
+	{Label: "Player", Mark: '@', Role: grid.Actor, Glyphs: []int{glyphPlayer}},
+	{Label: "Player on target", Mark: '+', Role: grid.Actor, Glyphs: []int{glyphPlayerOnTarget}},
+	{Mark: '_', Glyphs: []int{glyphFloor, glyphTarget, glyphBoxOnTarget, glyphBox, glyphPlayer, glyphPlayerOnTarget}},
 }

@@ -31,32 +31,17 @@ type options struct {
 }
 
 func init() {
-	spec := func(tag, doc string, words int, set func(*options)) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "sokoban", Doc: doc, MaxActions: 10, MaxReplyWords: words,
-			NewOptions: func() any {
-				o := &options{
-					Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100, Observation: "grid", View: 1,
-					Glyphs: "#_O√XPS", Actions: actionNames,
-				}
-				set(o)
-				return o
-			},
-			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
-	same := func(*options) {}
+	tag := envs.Native("sokoban", options{Size: [2]int{6, 6}, Boxes: 1, SearchDepth: 300, MaxSteps: 100,
+		Observation: "grid", View: 1, Glyphs: "#_O√XPS", Actions: actionNames}, newGame)
 	envs.Register(
-		spec("sokoban", "6x6 board, one box, drawn as a grid", 100, same),
-		spec("SimpleSokoban", "6x6 board, one box, drawn as a grid (RAGEN's name)", 100, same),
-		spec("CoordSokoban", "6x6 board, one box, coordinates and grid", 120,
+		tag("sokoban", "6x6 board, one box, drawn as a grid", 10, 100, nil),
+		tag("SimpleSokoban", "6x6 board, one box, drawn as a grid (RAGEN's name)", 10, 100, nil),
+		tag("CoordSokoban", "6x6 board, one box, coordinates and grid", 10, 120,
 			func(o *options) { o.Observation = "grid_coord" }),
-		spec("LargerSokoban", "8x8 board, two boxes, drawn as a grid", 100, func(o *options) {
-			o.Size, o.Boxes, o.SearchDepth = [2]int{8, 8}, 2, 10
-		}),
-		spec("SokobanDifferentGridVocab", "6x6 board, one box, drawn with other symbols", 100, func(o *options) {
-			o.SearchDepth, o.Glyphs = 30, "W.GCBA@"
-		}),
+		tag("LargerSokoban", "8x8 board, two boxes, drawn as a grid", 10, 100,
+			func(o *options) { o.Size, o.Boxes, o.SearchDepth = [2]int{8, 8}, 2, 10 }),
+		tag("SokobanDifferentGridVocab", "6x6 board, one box, drawn with other symbols", 10, 100,
+			func(o *options) { o.SearchDepth, o.Glyphs = 30, "W.GCBA@" }),
 	)
 }
 

@@ -1,6 +1,3 @@
 // Package static asks questions of fixed data sets in the forms of MetaMathQA, GSM8K and MMLU, and lets a policy
 // try again: the k-th attempt, counted from 0, earns 1/2^k if it is right.
-//
-//	question.go  the three forms, and when an answer is right
-//	env.go       the environment, its options and its tags
 package static

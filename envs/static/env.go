@@ -16,17 +16,12 @@ type options struct {
 }
 
 func init() {
-	spec := func(tag, form, doc string) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "static", Doc: doc, MaxActions: 1, MaxReplyWords: 100,
-			NewOptions: func() any { return &options{Form: form, Attempts: 5} },
-			New:        func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
+	form := func(name string) func(*options) { return func(o *options) { o.Form = name } }
+	tag := envs.Native("static", options{Attempts: 5}, newGame)
 	envs.Register(
-		spec("MetamathQA", "metamathqa", "questions in MetaMathQA's form, graded by text"),
-		spec("GSM8K", "gsm8k", "questions in GSM8K's form, graded by number"),
-		spec("MMLU", "mmlu", "questions in MMLU's form, graded by choice"),
+		tag("MetamathQA", "questions in MetaMathQA's form, graded by text", 1, 100, form("metamathqa")),
+		tag("GSM8K", "questions in GSM8K's form, graded by number", 1, 100, form("gsm8k")),
+		tag("MMLU", "questions in MMLU's form, graded by choice", 1, 100, form("mmlu")),
 	)
 }
 

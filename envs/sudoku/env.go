@@ -40,23 +40,13 @@ func (o *options) blanks() int {
 }
 
 func init() {
-	spec := func(tag, doc string, size int, difficulty string, actions int) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "sudoku", Doc: doc, MaxActions: actions, MaxReplyWords: 150,
-			NewOptions: func() any {
-				return &options{
-					Size: size, Difficulty: difficulty, Unique: true, MaxSteps: 81, Format: "with_feedback",
-					Conflicts: true, Numbers: true,
-					Correct: 1, Legal: 0.5, Invalid: -0.1, Completion: 10,
-				}
-			},
-			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
+	tag := envs.Native("sudoku", options{Size: 9, Difficulty: "easy", Unique: true, MaxSteps: 81, Format: "with_feedback",
+		Conflicts: true, Numbers: true, Correct: 1, Legal: 0.5, Invalid: -0.1, Completion: 10}, newGame)
 	envs.Register(
-		spec("SimpleSudoku", "9x9 grid, 32 empty cells, one number per action", 9, "easy", 20),
-		spec("MediumSudoku", "9x9 grid, 40 empty cells, one number per action", 9, "medium", 30),
-		spec("MiniSudoku", "4x4 grid, 6 empty cells, one number per action", 4, "easy", 10),
+		tag("SimpleSudoku", "9x9 grid, 32 empty cells, one number per action", 20, 150, nil),
+		tag("MediumSudoku", "9x9 grid, 40 empty cells, one number per action", 30, 150,
+			func(o *options) { o.Difficulty = "medium" }),
+		tag("MiniSudoku", "4x4 grid, 6 empty cells, one number per action", 10, 150, func(o *options) { o.Size = 4 }),
 	)
 }
 

@@ -66,8 +66,8 @@ func (g *grid) clashes(i int, v int8) []string {
 	return names
 }
 
-func (g *grid) empty() int {
-	n := 0
+// empty counts the cells without a number.
+func (g *grid) empty() (n int) {
 	for _, v := range g.cells {
 		if v == 0 {
 			n++

@@ -26,21 +26,13 @@ type options struct {
 }
 
 func init() {
-	spec := func(tag, doc string, names ...string) envs.Spec {
-		return envs.Spec{
-			Tag: tag, Type: "tools", Doc: doc, MaxActions: 5, MaxReplyWords: 200,
-			NewOptions: func() any {
-				return &options{
-					Tools: names, Terms: [2]int{2, 5}, MaxNumber: 999, Grading: string(reward.Lenient), MaxOutput: 2000,
-					Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3",
-				}
-			},
-			New: func(o any) (envs.Env, error) { return newGame(o.(*options)) },
-		}
-	}
+	tag := envs.Native("tools", options{Terms: [2]int{2, 5}, MaxNumber: 999, Grading: string(reward.Lenient),
+		MaxOutput: 2000, Seconds: 3, MemoryMiB: 512, Isolation: sandbox.Full, Python: "python3"}, newGame)
 	envs.Register(
-		spec("CalculatorQA", "questions with a calculator to call", "calculator"),
-		spec("PythonQA", "questions with Python to call, in a sandbox", "python"),
+		tag("CalculatorQA", "questions with a calculator to call", 5, 200,
+			func(o *options) { o.Tools = []string{"calculator"} }),
+		tag("PythonQA", "questions with Python to call, in a sandbox", 5, 200,
+			func(o *options) { o.Tools = []string{"python"} }),
 	)
 }
 
