@@ -22,12 +22,12 @@ func sample() *Episode {
 }
 
 func TestLineFormat(t *testing.T) {
-	got, err := AppendJSON(nil, sample())
+	got, err := Encode(sample())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"step":7,"group":3,"episode":50,"tag":"sokoban \"hard\"","seed":10059,"ids":[1,319,88,2,5,77],` +
-		`"mask":[0,0,1,1,0,1],"logprobs":[null,null,-0.31,-1e-07,null,-1.2039728],"rewards":[[3,-0.1],[5,10.9]],` +
+		`"mask":[0,0,1,1,0,1],"logprobs":[null,null,-0.31,-1e-7,null,-1.2039728],"rewards":[[3,-0.1],[5,10.9]],` +
 		`"score":10.8,"success":true,"stop":"terminated","turns":[[0,2,4],[4,5,6]]}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -39,7 +39,7 @@ func TestComponentsAndContexts(t *testing.T) {
 	e := sample()
 	e.Contexts = []int{0, 4}
 	e.Components = map[string][]Reward{"length": {{2, 0.25}, {3, 0.25}}, "a \"b\"": {}, "correctness": {{5, 1}}}
-	line, err := AppendJSON(nil, e)
+	line, err := Encode(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestComponentsAndContexts(t *testing.T) {
 	if !strings.HasSuffix(string(line), want) {
 		t.Errorf("got %s, want it to end in %s", line, want)
 	}
-	got, err := parse(line, 0)
+	got, err := decode(line, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestComponentsAndContexts(t *testing.T) {
 		bad := sample()
 		bad.Components = map[string][]Reward{}
 		spoil(bad)
-		if _, err := AppendJSON(nil, bad); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := Encode(bad); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one with %q", err, name)
 		}
 	}
@@ -194,26 +194,6 @@ func TestWriterRefusesWhatTheReaderWould(t *testing.T) {
 		if left, _ := os.ReadDir(folder); len(left) > 0 {
 			t.Errorf("%s: %s was left behind", name, left[0].Name())
 		}
-	}
-}
-
-func TestUncommittedFileLeavesTheOldOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "step_1.jsonl")
-	if err := WriteFile(path, []*Episode{sample()}); err != nil {
-		t.Fatal(err)
-	}
-	w, err := Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ReadFile(path); err != nil || len(got) != 1 {
-		t.Errorf("got %d episodes and error %v, want the committed file", len(got), err)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("%d files in the folder, want 1", len(left))
 	}
 }
 

@@ -3,7 +3,6 @@ package episode
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -11,9 +10,6 @@ import (
 
 	"gyre/internal/atomicfile"
 )
-
-// longestLine bounds what one line of a file may make the reader hold (a million-token episode needs about 20 MB).
-const longestLine = 1 << 30
 
 // Read streams the episodes of a JSONL file. The first error ends the stream; it names file, line and field. Blank
 // lines are skipped.
@@ -27,13 +23,13 @@ func Read(path string) iter.Seq2[*Episode, error] {
 		defer file.Close()
 		reader := bufio.NewReaderSize(file, 1<<16)
 		for number, index := 1, 0; ; number++ {
-			line, readErr := readLine(reader)
+			line, readErr := reader.ReadBytes('\n')
 			if readErr != nil && readErr != io.EOF {
 				yield(nil, fmt.Errorf("%s:%d: %w", path, number, readErr))
 				return
 			}
 			if line = bytes.TrimSpace(line); len(line) > 0 {
-				e, err := parse(line, index)
+				e, err := decode(line, index)
 				if err != nil {
 					yield(nil, fmt.Errorf("%s:%d: %w", path, number, err))
 					return
@@ -46,20 +42,6 @@ func Read(path string) iter.Seq2[*Episode, error] {
 			if readErr == io.EOF {
 				return
 			}
-		}
-	}
-}
-
-func readLine(reader *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		piece, err := reader.ReadSlice('\n')
-		line = append(line, piece...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-		if len(line) > longestLine {
-			return nil, fmt.Errorf("line is longer than %d bytes: not a file of episodes", longestLine)
 		}
 	}
 }
@@ -79,50 +61,21 @@ func ReadFile(path string) ([]*Episode, error) {
 	return all, nil
 }
 
-// Writer writes a JSONL file that appears under its name only when Commit has succeeded.
-type Writer struct {
-	path string
-	file *atomicfile.File
-	line []byte
-}
-
-// Create starts a file; parent folders are made. Always Close it: without a Commit, nothing remains.
-func Create(path string) (*Writer, error) {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Writer{path: path, file: file}, nil
-}
-
-// Write adds one episode.
-func (w *Writer) Write(e *Episode) error {
-	line, err := AppendJSON(w.line[:0], e)
-	if err != nil {
-		return fmt.Errorf("%s: episode %d: %w", w.path, e.Index, err)
-	}
-	w.line = append(line, '\n')
-	_, err = w.file.Write(w.line)
-	return err
-}
-
-// Commit makes the file durable and gives it its name.
-func (w *Writer) Commit() error { return w.file.Commit() }
-
-// Close discards a file that was not committed. It may be called more than once.
-func (w *Writer) Close() error { return w.file.Close() }
-
-// WriteFile writes episodes to path, all or nothing.
+// WriteFile writes episodes to path, all or nothing; parent folders are made.
 func WriteFile(path string, episodes []*Episode) error {
-	w, err := Create(path)
+	file, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}
-	defer w.Close()
+	defer file.Close()
 	for _, e := range episodes {
-		if err := w.Write(e); err != nil {
+		line, err := Encode(e)
+		if err != nil {
+			return fmt.Errorf("%s: episode %d: %w", path, e.Index, err)
+		}
+		if _, err := file.Write(append(line, '\n')); err != nil {
 			return err
 		}
 	}
-	return w.Commit()
+	return file.Commit()
 }
