@@ -85,13 +85,7 @@ func (c *Config) checkComponents(report func(key, format string, args ...any)) {
 	if strings.ContainsAny(k.Data, "/\\\x00") || k.Data == "." || k.Data == ".." {
 		report("components.data", "expected a part of a folder's name, got %q", k.Data)
 	}
-	single := 0
-	for _, e := range c.Envs {
-		if e.GroupSize == 1 {
-			single++
-		}
-	}
-	if k.Enabled && single > 0 {
+	if _, single := c.singleMember(); k.Enabled && single {
 		report("components.enabled", "parts are compared within groups, but an environment has group_size = 1")
 	}
 }
@@ -165,25 +159,23 @@ func (c *Config) checkFilter(report func(key, format string, args ...any)) {
 	switch {
 	case f.Strategy == "top_k_abs" && (f.Value < 1 || f.Value != float64(int(f.Value))):
 		report("filter.value", "top_k_abs keeps a number of groups: expected an integer >= 1, got %v", f.Value)
-	case f.Strategy == "top_k_abs" && len(c.Envs) > 0 && int(f.Value) > c.groups():
-		report("filter.value", "top_k_abs cannot keep %v of %d groups", f.Value, c.groups())
+	case f.Strategy == "top_k_abs" && len(c.Envs) > 0 && int(f.Value) > GroupsOf(c.Envs):
+		report("filter.value", "top_k_abs cannot keep %v of %d groups", f.Value, GroupsOf(c.Envs))
 	case f.Strategy != "top_k_abs" && (f.Value <= 0 || f.Value > 1):
 		report("filter.value", "%s takes a share: expected a number > 0 and <= 1, got %v", f.Strategy, f.Value)
 	}
 	if i, ok := c.singleMember(); ok && c.Filters() && (f.Metric == "reward_variance" ||
 		f.Metric == "entropy_variance") {
-		report("filter.metric",
-			"%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
-				"another metric or strategy = \"none\"", f.Metric, i)
+		report("filter.metric", "%s needs groups of at least 2 episodes, but envs.%d.group_size = 1: raise it, or choose "+
+			"another metric or strategy = \"none\"", f.Metric, i)
 	}
 }
 
 func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 	a := c.Algorithm
 	if i, ok := c.singleMember(); ok && a.UsesGroups() {
-		report("algorithm.advantage",
-			"%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or more",
-			a.Advantage, i)
+		report("algorithm.advantage", "%s compares the members of a group, but envs.%d.group_size = 1: raise it to 2 or "+
+			"more", a.Advantage, i)
 	}
 	if a.Advantage == "bi_level_gae" && !c.Rollout.TurnRewards {
 		report("algorithm.advantage", "bi_level_gae needs a reward per turn: set rollout.turn_rewards = true")
@@ -196,16 +188,13 @@ func (c *Config) checkAlgorithm(report func(key, format string, args ...any)) {
 }
 
 func (c *Config) checkUpdate(report func(key, format string, args ...any)) {
+	const larger = "%d episodes per optimizer step, but a training step plays only %d (groups x group_size)"
 	episodes := c.Episodes()
 	if episodes > 0 && c.Actor.MiniBatch > episodes {
-		report("actor.mini_batch",
-			"%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
-			c.Actor.MiniBatch, episodes)
+		report("actor.mini_batch", larger, c.Actor.MiniBatch, episodes)
 	}
 	if episodes > 0 && c.Algorithm.UsesCritic() && c.Critic.MiniBatch > max(episodes, c.Actor.MiniBatch) {
-		report("critic.mini_batch",
-			"%d episodes per optimizer step, but a training step plays only %d (groups x group_size)",
-			c.Critic.MiniBatch, episodes)
+		report("critic.mini_batch", larger, c.Critic.MiniBatch, episodes)
 	}
 	if c.Actor.ClipDual > 0 && c.Actor.ClipDual <= 1 {
 		report("actor.clip_dual", "expected 0 (off) or a number > 1, got %v", c.Actor.ClipDual)
@@ -225,12 +214,10 @@ func (c *Config) checkAnalysis(report func(key, format string, args ...any)) {
 	single, ok := c.singleMember()
 	switch {
 	case a.GroupSize == 1:
-		report("analysis.group_size",
-			"buckets are made by the spread of rewards within groups: expected at least 2, got 1")
+		report("analysis.group_size", "buckets are made by the spread of rewards within groups: expected at least 2, got 1")
 	case ok && a.GroupSize == 0:
-		report("analysis.enabled",
-			"buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
-				"set analysis.group_size, or analysis.enabled = false", single)
+		report("analysis.enabled", "buckets are made by the spread of rewards within groups, but envs.%d.group_size = 1: "+
+			"set analysis.group_size, or analysis.enabled = false", single)
 	}
 	if mini := c.Actor.MiniBatch; a.Profile == "paper" && mini%(a.PaperRanks*a.PaperMicroBatch) != 0 {
 		report("analysis.paper_micro_batch", "actor.mini_batch = %d is not a multiple of analysis.paper_ranks x "+

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"strings"
 
 	"gyre/orchestrate/loop/advantage"
@@ -89,36 +90,39 @@ func (a Algorithm) ComparesEpisodes() bool { return a.estimator().Episodes }
 // Separate reports whether gradients are analysed on a batch of its own: one of another shape than the training batch.
 func (c *Config) Separate() bool {
 	a := c.Analysis
-	other := a.Groups != 0 && a.Groups != c.groups()
-	for _, e := range c.Envs {
-		other = other || a.GroupSize != 0 && a.GroupSize != e.GroupSize
-	}
-	return other
+	return a.Groups != 0 && a.Groups != GroupsOf(c.Envs) ||
+		slices.ContainsFunc(c.Envs, func(e Env) bool { return a.GroupSize != 0 && a.GroupSize != e.GroupSize })
 }
 
 // Episodes is the number of episodes of a training step.
-func (c *Config) Episodes() int {
-	n := 0
-	for _, e := range c.Envs {
+func (c *Config) Episodes() int { return EpisodesOf(c.Envs) }
+
+// EpisodesOf counts the episodes of some sources.
+func EpisodesOf(sources []Env) (n int) {
+	for _, e := range sources {
 		n += e.Groups * e.GroupSize
+	}
+	return n
+}
+
+// GroupsOf counts the groups of some sources.
+func GroupsOf(sources []Env) (n int) {
+	for _, e := range sources {
+		n += e.Groups
 	}
 	return n
 }
 
 // AtOnce is the most episodes that a run plays together: those of a step, of a validation or of a separate analysis.
 func (c *Config) AtOnce() int {
-	most, validated, analysed := c.Episodes(), 0, 0
-	for _, e := range c.Validation.Envs {
-		validated += e.Groups * e.GroupSize
-	}
+	most := c.Episodes()
 	if c.Run.ValidateFirst || c.Run.ValidateEvery > 0 {
-		most = max(most, validated)
-	}
-	for _, e := range c.Envs {
-		analysed = max(analysed, cmp.Or(c.Analysis.Groups, c.groups())*cmp.Or(c.Analysis.GroupSize, e.GroupSize))
+		most = max(most, EpisodesOf(c.Validation.Envs))
 	}
 	if c.Analysis.Enabled && c.Separate() {
-		most = max(most, analysed)
+		for _, e := range c.Envs {
+			most = max(most, cmp.Or(c.Analysis.Groups, GroupsOf(c.Envs))*cmp.Or(c.Analysis.GroupSize, e.GroupSize))
+		}
 	}
 	return most
 }
@@ -129,20 +133,8 @@ func (c *Config) Filters() bool {
 	return f.Strategy != "none" && !(f.Strategy == "top_p" && f.Value >= 1 && f.IncludeZero)
 }
 
-func (c *Config) groups() int {
-	n := 0
-	for _, e := range c.Envs {
-		n += e.Groups
-	}
-	return n
-}
-
 // singleMember returns the first training source whose groups have one member.
 func (c *Config) singleMember() (int, bool) {
-	for i, e := range c.Envs {
-		if e.GroupSize == 1 {
-			return i, true
-		}
-	}
-	return 0, false
+	i := slices.IndexFunc(c.Envs, func(e Env) bool { return e.GroupSize == 1 })
+	return i, i >= 0
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -40,8 +41,7 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 	warn(r.FormatPenalty > 0, "rollout.format_penalty = %v rewards malformed replies; penalties are negative",
 		r.FormatPenalty)
 	warn(r.Normalize != "identity" && c.Algorithm.UsesGroups(),
-		"rollout.normalize = %q: %s already compares returns with "+
-			"their group", r.Normalize, c.Algorithm.Advantage)
+		"rollout.normalize = %q: %s already compares returns with their group", r.Normalize, c.Algorithm.Advantage)
 	linear := f.Strategy == "top_p" && f.Value < 1 && f.ProbMode == "linear"
 	warn(linear && f.Type == "smallest" && f.IncludeZero, "filter: linear top_p over the smallest scores stops at the "+
 		"first zero and keeps nothing; set include_zero = false")
@@ -49,8 +49,7 @@ func (c *Config) warnRollout(warn func(bool, string, ...any)) {
 		"filter: linear top_p adds up positive scores, but "+
 			"metric = %q can be negative; prob_mode = \"softmax\" takes any sign", f.Metric)
 	warn(f.LossScaling != "none" && !c.Filters(),
-		"filter.loss_scaling = %q has no effect: the filter keeps every group",
-		f.LossScaling)
+		"filter.loss_scaling = %q has no effect: the filter keeps every group", f.LossScaling)
 	if kept, ok := c.expectedEpisodes(); ok {
 		warn(kept < c.Actor.MiniBatch,
 			"filter: about %d of %d episodes stay, less than actor.mini_batch = %d: one short "+
@@ -62,10 +61,7 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	a, r := c.Algorithm, c.Rollout
 	warn(r.TurnRewards && (a.UsesGroups() || a.Advantage == "brpo"), "rollout.turn_rewards: %s adds up an episode's "+
 		"rewards and credits all of its tokens alike", a.Advantage)
-	multiTurn := false
-	for _, e := range c.Envs {
-		multiTurn = multiTurn || e.MaxTurns > 1
-	}
+	multiTurn := slices.ContainsFunc(c.Envs, func(e Env) bool { return e.MaxTurns > 1 })
 	warn(a.Advantage == "bi_level_gae" && len(c.Envs) > 0 && !multiTurn,
 		"algorithm: with one turn per episode bi_level_gae is gae")
 	warn(!a.NormByStd && a.Advantage != "grpo" && a.Advantage != "brpo", "algorithm.norm_by_std has no effect on %s",
@@ -73,14 +69,12 @@ func (c *Config) warnAlgorithm(warn func(bool, string, ...any)) {
 	warn(a.ZeroTaskAdvantage && a.EntropyCoef == 0 && (a.KLCoef == 0 || a.KLIn == "reward"),
 		"algorithm.zero_task_advantage: without an entropy or KL term in the loss nothing is learnt")
 	warn(a.ZeroTaskAdvantage && a.KLCoef > 0 && a.KLIn == "reward",
-		"algorithm.zero_task_advantage also removes a KL term "+
-			"that is part of the rewards")
+		"algorithm.zero_task_advantage also removes a KL term that is part of the rewards")
 	warn(a.EntropyCoef < 0, "algorithm.entropy_coef = %v lowers the entropy; a bonus is positive", a.EntropyCoef)
 	warn(a.KLCoef == 0 && c.Model.Reference != "", "model.reference is not used: algorithm.kl_coef is 0")
 	warn(a.KLCoef == 0 && a.KLIn == "reward", "algorithm.kl_in = \"reward\" has no effect: algorithm.kl_coef is 0")
 	warn(a.KLControl == "adaptive" && a.KLIn == "loss",
-		"algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" "+
-			"only")
+		"algorithm.kl_control = \"adaptive\" acts on kl_in = \"reward\" only")
 	warn(a.KLCoef > 0 && a.KLIn == "loss" && a.KLEstimator == "k1", "algorithm.kl_estimator = \"k1\" in the loss: its "+
 		"gradient has mean zero; take \"k1+\", \"k2\" or \"k3\"")
 	warn(c.Critic.Path != "" && !a.UsesCritic(), "critic.path is not used: %s has no critic", a.Advantage)
@@ -90,19 +84,14 @@ func (c *Config) warnUpdate(warn func(bool, string, ...any)) {
 	warn(c.Episodes()%c.Actor.MiniBatch != 0 && !c.Filters(), "actor.mini_batch = %d does not divide "+
 		"the %d episodes of a step: the last optimizer step is short", c.Actor.MiniBatch, c.Episodes())
 	warn(c.Algorithm.UsesCritic() && c.Critic.Warmup > c.Run.Steps,
-		"critic.warmup = %d: the actor never learns in %d steps",
-		c.Critic.Warmup, c.Run.Steps)
+		"critic.warmup = %d: the actor never learns in %d steps", c.Critic.Warmup, c.Run.Steps)
 	a := c.Analysis
 	warn(a.Enabled && a.LogPrefilter && !c.Separate(),
 		"analysis.log_prefilter has no effect without a separate analysis batch: "+
 			"set analysis.groups or analysis.group_size")
-	groups := a.Groups
-	if groups == 0 {
-		groups = c.groups()
-	}
+	groups := cmp.Or(a.Groups, GroupsOf(c.Envs))
 	warn(a.Enabled && a.Buckets == "quantile" && groups > 0 && a.NumBuckets > groups,
-		"analysis.num_buckets = %d, but %d groups fill no "+
-			"more than %d", a.NumBuckets, groups, groups)
+		"analysis.num_buckets = %d, but %d groups fill no more than %d", a.NumBuckets, groups, groups)
 	warn(c.Checkpoint.DType == "bfloat16" && c.Checkpoint.Optimizer, "checkpoint.dtype = \"bfloat16\" rounds the "+
 		"weights: a resumed run differs from an uninterrupted one")
 }
@@ -116,7 +105,7 @@ func (c *Config) expectedEpisodes() (int, bool) {
 	case "top_k":
 		return int(c.Filter.Value * float64(c.Episodes())), true
 	case "top_k_abs":
-		return int(c.Filter.Value) * c.Episodes() / max(c.groups(), 1), true
+		return int(c.Filter.Value) * c.Episodes() / max(GroupsOf(c.Envs), 1), true
 	}
 	return 0, false
 }

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -301,15 +302,7 @@ func AnalysisOptions(c *config.Config) gradients.Options {
 
 // analysisGroups is how many groups the analysis has if the filter keeps them all, analysisBuckets how many buckets
 // those fill at most.
-func analysisGroups(c *config.Config) int {
-	groups := c.Analysis.Groups
-	if groups == 0 {
-		for _, e := range c.Envs {
-			groups += e.Groups
-		}
-	}
-	return groups
-}
+func analysisGroups(c *config.Config) int { return cmp.Or(c.Analysis.Groups, config.GroupsOf(c.Envs)) }
 
 func analysisBuckets(c *config.Config) int {
 	buckets := c.Analysis.NumBuckets

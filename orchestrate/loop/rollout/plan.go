@@ -36,31 +36,17 @@ type Plan struct {
 }
 
 // Episodes counts the episodes of the plan.
-func (p Plan) Episodes() int {
-	n := 0
-	for _, s := range p.Sources {
-		n += s.Groups * s.GroupSize
-	}
-	return n
-}
+func (p Plan) Episodes() int { return config.EpisodesOf(p.Sources) }
 
 // Groups counts the groups of the plan.
-func (p Plan) Groups() int { return groups(p.Sources) }
-
-func groups(sources []config.Env) int {
-	n := 0
-	for _, s := range sources {
-		n += s.Groups
-	}
-	return n
-}
+func (p Plan) Groups() int { return config.GroupsOf(p.Sources) }
 
 // TrainingPlan is the batch of a training step (counted from 1). Environment seeds count up from run.env_seed without
 // gaps or repetition, so that they follow from the step alone.
 func TrainingPlan(c *config.Config, step int) Plan {
 	return Plan{
 		Stream: Train, Step: step, Sources: c.Envs,
-		EnvSeed:  c.Run.EnvSeed + int64(step-1)*int64(groups(c.Envs)),
+		EnvSeed:  c.Run.EnvSeed + int64(step-1)*int64(config.GroupsOf(c.Envs)),
 		Sampling: trainSampling(c.Rollout),
 		Holdout:  Holdout{Share: c.Validation.Holdout},
 	}
@@ -91,7 +77,7 @@ func AnalysisPlan(c *config.Config, step int) Plan {
 	}
 	return Plan{
 		Stream: Analysis, Step: step, Sources: sources,
-		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(groups(sources)),
+		EnvSeed:  c.Run.EnvSeed + int64(pass)*int64(config.GroupsOf(sources)),
 		Sampling: trainSampling(c.Rollout),
 		Holdout:  Holdout{Share: c.Validation.Holdout},
 	}
@@ -105,7 +91,7 @@ func apportion(sources []config.Env, total int) []config.Env {
 	if total == 0 {
 		return out
 	}
-	all, given := groups(sources), 0
+	all, given := config.GroupsOf(sources), 0
 	fraction := make([]int, len(out)) // numerators over all
 	for i, s := range sources {
 		out[i].Groups, fraction[i] = total*s.Groups/all, total*s.Groups%all

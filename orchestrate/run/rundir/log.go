@@ -26,24 +26,22 @@ func openLog(path string) (*Log, error) {
 func (l *Log) close() error { return l.file.Close() }
 
 // Infof says what is going on.
-func (l *Log) Infof(format string, args ...any) { l.line("", fmt.Sprintf(format, args...)) }
+func (l *Log) Infof(format string, args ...any) { l.line(fmt.Sprintf(format, args...)) }
 
 // Warnf says what should be looked at.
-func (l *Log) Warnf(format string, args ...any) { l.line("warning: ", fmt.Sprintf(format, args...)) }
+func (l *Log) Warnf(format string, args ...any) { l.line("warning: " + fmt.Sprintf(format, args...)) }
 
 // File writes to log.txt only: for what the console shows in another form.
 func (l *Log) File(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A log that cannot be written must not end a training run: metrics and checkpoints report their own failures.
 	fmt.Fprintf(l.file, "%s %s\n", time.Now().Format("2006-01-02 15:04:05"), text)
 }
 
-func (l *Log) line(level, text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// A log that cannot be written must not end a training run: metrics and checkpoints report their own failures.
-	fmt.Fprintf(l.file, "%s %s%s\n", time.Now().Format("2006-01-02 15:04:05"), level, text)
+func (l *Log) line(text string) {
+	l.File(text)
 	if l.Console != nil {
-		fmt.Fprintf(l.Console, "%s%s\n", level, text)
+		fmt.Fprintln(l.Console, text)
 	}
 }

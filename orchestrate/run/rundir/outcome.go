@@ -2,7 +2,6 @@ package rundir
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"gyre/internal/statistics"
@@ -33,9 +32,16 @@ const LastValidations = 3
 // Outcome of what the run has logged so far.
 func (r *Run) Outcome() Outcome {
 	nan := math.NaN()
-	o := Outcome{Peak: nan, Last: nan, LastMean: nan, Baseline: nan, Phases: map[string]float64{}}
+	final := func(key string) float64 {
+		if all := r.Series(key); len(all) > 0 {
+			return all[len(all)-1].Value
+		}
+		return nan
+	}
+	o := Outcome{Peak: nan, Last: nan, LastMean: nan, Baseline: nan, Spread: final("rollout/in_group_reward_std"),
+		Entropy: final("actor/entropy"), GradNorm: final("actor/grad_norm"), Phases: map[string]float64{}}
 	if len(r.Records) == 0 {
-		o.Spread, o.Entropy, o.GradNorm, o.Train, o.Eval, o.Total = nan, nan, nan, nan, nan, nan
+		o.Train, o.Eval, o.Total = nan, nan, nan
 		return o
 	}
 	if r.Info != nil {
@@ -64,14 +70,6 @@ func (r *Run) Outcome() Outcome {
 		o.Last = o.Success[n-1].Value
 		o.LastMean = statistics.Mean(values(o.Success[max(0, n-LastValidations):]))
 	}
-	final := func(key string) float64 {
-		if all := r.Series(key); len(all) > 0 {
-			return all[len(all)-1].Value
-		}
-		return math.NaN()
-	}
-	o.Spread, o.Entropy, o.GradNorm = final("rollout/in_group_reward_std"), final("actor/entropy"),
-		final("actor/grad_norm")
 	for _, key := range r.Keys("timing_s/*") {
 		o.Phases[strings.TrimPrefix(key, "timing_s/")] = statistics.Sum(values(r.Series(key)))
 	}
@@ -81,22 +79,7 @@ func (r *Run) Outcome() Outcome {
 }
 
 // Validations are the validation success rates, the mean over tags where there are several.
-func (r *Run) Validations() []Point {
-	var out []Point
-	keys := r.Keys("val-env/*/success")
-	for _, record := range r.Records {
-		var found []float64
-		for _, key := range keys {
-			if v, ok := Number(record, key); ok {
-				found = append(found, v)
-			}
-		}
-		if len(found) > 0 {
-			out = append(out, Point{record.Step, statistics.Mean(found)})
-		}
-	}
-	return slices.Clip(out)
-}
+func (r *Run) Validations() []Point { return r.Mean("val-env/*/success") }
 
 func values(points []Point) []float64 {
 	out := make([]float64, len(points))

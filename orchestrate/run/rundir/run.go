@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
 )
@@ -30,10 +30,6 @@ type Run struct {
 
 	names []string // of all metrics; nil until they are needed
 }
-
-// ErrNoRun means that a folder holds no run.
-var ErrNoRun = errors.New("expected a run directory (runs/NAME) or a metrics.jsonl; scripts/wandb_history.py makes a " +
-	"folder of a W&B run")
 
 // ErrEmpty means that nothing was logged yet.
 var ErrEmpty = errors.New("no step was logged yet")
@@ -52,9 +48,10 @@ func Read(name string) (*Run, error) {
 	}
 	if info.IsDir() {
 		file = filepath.Join(name, metrics.File)
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			if file = filepath.Join(name, HistoryFile); !isFile(file) {
-				return nil, fmt.Errorf("%s: %w", name, ErrNoRun)
+		if !exists(file) {
+			if file = filepath.Join(name, HistoryFile); !exists(file) {
+				return nil, fmt.Errorf("%s: expected a run directory (runs/NAME) or a metrics.jsonl; "+
+					"scripts/wandb_history.py makes a folder of a W&B run", name)
 			}
 		}
 	}
@@ -89,9 +86,9 @@ func Read(name string) (*Run, error) {
 	return r, nil
 }
 
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ID is the run's, "" where it is not known.
@@ -127,6 +124,24 @@ func (r *Run) Series(key string) []Point {
 	for _, record := range r.Records {
 		if v, ok := Number(record, key); ok {
 			out = append(out, Point{record.Step, v})
+		}
+	}
+	return out
+}
+
+// Mean is the mean of the metrics that a pattern of path.Match names, step by step.
+func (r *Run) Mean(pattern string) []Point {
+	keys := r.Keys(pattern)
+	var out []Point
+	for _, record := range r.Records {
+		var found []float64
+		for _, key := range keys {
+			if v, ok := Number(record, key); ok {
+				found = append(found, v)
+			}
+		}
+		if len(found) > 0 {
+			out = append(out, Point{record.Step, statistics.Mean(found)})
 		}
 	}
 	return out
@@ -194,8 +209,7 @@ var (
 // Checkpoints lists the complete checkpoints, oldest first.
 func (r *Run) Checkpoints() []Stored {
 	return slices.DeleteFunc(stored(r.Dir, checkpointName), func(s Stored) bool {
-		_, err := os.Stat(filepath.Join(s.Path, "manifest.json"))
-		return err != nil
+		return !exists(filepath.Join(s.Path, "manifest.json"))
 	})
 }
 

@@ -36,19 +36,8 @@ var conditionPanels = []conditionPanel{
 }
 
 // series of a run, smoothed unless the values are few; nil where nothing was logged.
-func (what conditionPanel) series(r *rundir.Run) (points []rundir.Point) {
-	keys := r.Keys(what.pattern)
-	for _, record := range r.Records {
-		var found []float64
-		for _, key := range keys {
-			if v, ok := rundir.Number(record, key); ok {
-				found = append(found, v)
-			}
-		}
-		if len(found) > 0 {
-			points = append(points, rundir.Point{Step: record.Step, Value: statistics.Mean(found)})
-		}
-	}
+func (what conditionPanel) series(r *rundir.Run) []rundir.Point {
+	points := r.Mean(what.pattern)
 	if n := window(len(points)); n > 1 && !what.sparse {
 		points = movingAverage(points, n)
 	}

@@ -136,10 +136,7 @@ func keep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) int 
 
 // note says what is worth changing although the run fits.
 func (p *Plan) note(c *config.Config, ranks int) {
-	groups := 0
-	for _, e := range c.Envs {
-		groups += e.Groups
-	}
+	groups := config.GroupsOf(c.Envs)
 	players, who := ranks, "ranks"
 	if n := c.Engine.TensorParallel; n > 1 {
 		players, who = ranks/n, fmt.Sprintf("teams of %d ranks", n)
