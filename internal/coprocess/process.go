@@ -1,3 +1,5 @@
+// Package coprocess runs a program that is talked to line by line over its standard input and output, and ends it
+// whatever it does.
 package coprocess
 
 import (

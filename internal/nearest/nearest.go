@@ -1,3 +1,4 @@
+// Package nearest finds the name somebody probably meant.
 package nearest
 
 import (

@@ -156,7 +156,7 @@ func (x expert) write(ctx context.Context, r *runner, actions []string) ([]int32
 	if err != nil {
 		return nil, fmt.Errorf("the expert's reply %q: %w", text, err)
 	}
-	if read := r.read(ctx, p.text(reply)); r.game.stop == "" && !slices.Equal(read, actions) {
+	if read := r.read(ctx, p.Text(reply)); r.game.stop == "" && !slices.Equal(read, actions) {
 		return nil, fmt.Errorf("the expert's reply %q is read as %q, not as %q%s", text, read, actions, hint)
 	}
 	if slices.ContainsFunc(r.game.start.StopStrings, func(stop string) bool { return strings.HasSuffix(text, stop) }) {

@@ -50,8 +50,8 @@ func (p *Player) Close() error {
 	return errors.Join(problems...)
 }
 
-// text is what a sampled reply says.
-func (p *Player) text(reply []int32) string {
+// Text is what a sampled reply says.
+func (p *Player) Text(reply []int32) string {
 	if n := len(reply); n > 0 && slices.Contains(p.stopIDs, reply[n-1]) {
 		reply = reply[:n-1]
 	}
@@ -88,11 +88,8 @@ func (p *Player) LastReply(e *episode.Episode) (text string, tokens int, cut boo
 	}
 	turn := e.Turns[len(e.Turns)-1]
 	reply := e.IDs[turn.Reply:turn.End]
-	return p.text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
+	return p.Text(reply), len(reply), len(reply) > 0 && p.cut(reply, p.rollout.MaxTokens)
 }
-
-// Text gives the text of some tokens, without the end of a reply.
-func (p *Player) Text(ids []int32) string { return p.text(ids) }
 
 // TokenTexts gives the text of each token by itself.
 func (p *Player) TokenTexts(ids []int32) []string {

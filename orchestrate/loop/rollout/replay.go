@@ -44,7 +44,7 @@ func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episo
 		return nil, err
 	}
 	for _, t := range e.Turns {
-		out := r.game.play(ctx, r.read(ctx, p.text(e.IDs[t.Reply:t.End])))
+		out := r.game.play(ctx, r.read(ctx, p.Text(e.IDs[t.Reply:t.End])))
 		if err := show(out.actions, out.reward); err != nil {
 			return nil, err
 		}

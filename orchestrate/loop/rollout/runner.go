@@ -151,7 +151,7 @@ func (r *runner) maxTokens() int { return cmp.Or(r.source.MaxTokens, r.player.ro
 func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, trained bool) error {
 	p := r.player
 	r.game.take(ctx, envs.Reply{Tokens: len(reply), Truncated: p.cut(reply, r.maxTokens())})
-	out := r.game.play(ctx, r.read(ctx, p.text(reply)))
+	out := r.game.play(ctx, r.read(ctx, p.Text(reply)))
 	if p.rollout.Replies == repliesAction && !r.game.rules.plain {
 		var err error
 		if reply, err = p.bare(r.prompts.format, out.actions); err != nil {
@@ -161,7 +161,7 @@ func (r *runner) answer(ctx context.Context, reply []int32, logprobs []float32, 
 	}
 	r.transcript.reply(reply, logprobs, trained)
 	p.weights.credit(&r.transcript, out, p.lengths(reply))
-	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.text(reply),
+	r.turns = append(r.turns, turn{view: r.pending, reply: reply, text: r.prefix() + p.Text(reply),
 		actions: out.actions, reward: out.reward})
 	switch {
 	case r.game.stop != "":

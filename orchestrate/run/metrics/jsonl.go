@@ -29,17 +29,17 @@ func openUntil(path string, keep int) (*Logger, error) {
 	}
 	l := &Logger{last: -1}
 	end := int64(0)
-	for line, err := range lines(path) {
+	for record, err := range Read(path) {
 		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		if line.record.Step > keep {
+		if record.Step > keep {
 			break
 		}
-		l.last, end = line.record.Step, line.end
+		l.last, end = record.Step, record.end
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -77,44 +77,30 @@ func (l *Logger) Close() error { return l.file.Close() }
 // torn and left out.
 func Read(path string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		for line, err := range lines(path) {
-			if !yield(line.record, err) {
-				return
-			}
-		}
-	}
-}
-
-// parsedLine is a record and the offset at which its line ends.
-type parsedLine struct {
-	record Record
-	end    int64
-}
-
-func lines(path string) iter.Seq2[parsedLine, error] {
-	return func(yield func(parsedLine, error) bool) {
 		file, err := os.Open(path)
 		if err != nil {
-			yield(parsedLine{}, err)
+			yield(Record{}, err)
 			return
 		}
 		defer file.Close()
 		reader := bufio.NewReader(file)
-		var parsed parsedLine
+		end := int64(0)
 		for number := 1; ; number++ {
 			line, err := reader.ReadBytes('\n')
 			if err == io.EOF {
 				return
 			}
+			var record Record
 			if err == nil {
-				parsed.end += int64(len(line))
-				parsed.record, err = decode(line)
+				record, err = decode(line)
 			}
 			if err != nil {
-				yield(parsedLine{}, fmt.Errorf("%s:%d: %w", path, number, err))
+				yield(Record{}, fmt.Errorf("%s:%d: %w", path, number, err))
 				return
 			}
-			if !yield(parsed, nil) {
+			end += int64(len(line))
+			record.end = end
+			if !yield(record, nil) {
 				return
 			}
 		}

@@ -21,6 +21,7 @@ type Table struct {
 type Record struct {
 	Step   int
 	Values map[string]any // float64, string, bool, Table, or nil: it does not exist in this step
+	end    int64          // where its line ends in the file
 }
 
 // Float returns a metric as a number.

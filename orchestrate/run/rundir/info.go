@@ -131,12 +131,4 @@ func (d *Dir) WriteInfo(info Info) error {
 
 // newID is eight letters and digits, as experiment trackers have them. It names the run only: nothing that is
 // computed depends on it.
-func newID() string {
-	const letters = "abcdefghijklmnopqrstuvwxyz012345"
-	id := make([]byte, 8)
-	rand.Read(id) // never fails
-	for i := range id {
-		id[i] = letters[id[i]%byte(len(letters))]
-	}
-	return string(id)
-}
+func newID() string { return strings.ToLower(rand.Text()[:8]) }

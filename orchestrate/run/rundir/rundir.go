@@ -107,7 +107,11 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s is in use by process %s: wait for it, or stop it", path,
 			strings.TrimSpace(string(holder)))
 	}
-	if err := errors.Join(lock.Truncate(0), writeAt0(lock, strconv.Itoa(os.Getpid())+"\n")); err != nil {
+	err = lock.Truncate(0)
+	if err == nil {
+		_, err = lock.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	}
+	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("locking the directory: %w", err)
 	}
@@ -134,11 +138,6 @@ func Died(path, reason string) error {
 	}
 	info.Status, info.Reason, info.Updated = "failed", reason, time.Now().UTC().Truncate(time.Second)
 	return (&Dir{Path: path, ID: info.ID}).WriteInfo(*info)
-}
-
-func writeAt0(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }
 
 // Discard closes the directory of a run that could not start, and removes it if Open made it.

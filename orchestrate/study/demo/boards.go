@@ -1,10 +1,13 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
@@ -65,46 +68,33 @@ func (d *Demo) boards(ctx context.Context, before, after string) error {
 
 // strip draws frames side by side, with the actions above each, in rows of at most width columns.
 func strip(frames []rollout.Frame, width int) string {
-	var out strings.Builder
-	var row []string
-	used := 0
-	flush := func() {
-		for _, line := range row {
-			fmt.Fprintf(&out, "  %s\n", strings.TrimRight(line, " "))
-		}
-		if row != nil {
-			out.WriteString("\n")
-		}
-		row, used = nil, 0
-	}
+	blocks := make([][]string, len(frames))
+	columns, lines := 0, 0
 	for i, f := range frames {
-		head := "start"
-		if i > 0 {
-			head = strings.ToLower(strings.Join(f.Actions, ", "))
+		head := cmp.Or(strings.ToLower(strings.Join(f.Actions, ", ")), "(none)")
+		if i == 0 {
+			head = "start"
 		}
-		if head == "" {
-			head = "(none)"
+		blocks[i] = append([]string{head}, strings.Split(f.Board, "\n")...)
+		lines = max(lines, len(blocks[i]))
+		for _, line := range blocks[i] {
+			columns = max(columns, utf8.RuneCountInString(line)+3)
 		}
-		block := append([]string{head}, strings.Split(f.Board, "\n")...)
-		columns := 0
-		for _, line := range block {
-			columns = max(columns, len([]rune(line)))
-		}
-		if columns += 3; used > 0 && used+columns > width {
-			flush()
-		}
-		for len(row) < len(block) {
-			row = append(row, strings.Repeat(" ", used))
-		}
-		for k := range row {
-			line := ""
-			if k < len(block) {
-				line = block[k]
-			}
-			row[k] += line + strings.Repeat(" ", columns-len([]rune(line)))
-		}
-		used += columns
 	}
-	flush()
+	var out strings.Builder
+	for row := range slices.Chunk(blocks, max(width/columns, 1)) {
+		for k := range lines {
+			text := " "
+			for _, block := range row {
+				line := ""
+				if k < len(block) {
+					line = block[k]
+				}
+				text += fmt.Sprintf(" %-*s", columns-1, line)
+			}
+			out.WriteString(strings.TrimRight(text, " ") + "\n")
+		}
+		out.WriteString("\n")
+	}
 	return out.String()
 }

@@ -1,2 +1,0 @@
-// Package nearest finds the name somebody probably meant.
-package nearest

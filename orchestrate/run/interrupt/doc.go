@@ -1,2 +1,0 @@
-// Package interrupt turns SIGINT and SIGTERM into an orderly end: the first signal asks, the second one insists.
-package interrupt
