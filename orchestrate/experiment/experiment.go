@@ -103,8 +103,7 @@ func (e *Experiment) openTokenizer(dir string) (err error) {
 	for who, m := range e.models() {
 		if have := m.Shape.VocabSize; int64(e.Tokenizer.VocabSize()) > have {
 			return fmt.Errorf("the tokenizer of %s has %d tokens but the vocabulary of the %s in %s is %d: they do "+
-				"not belong together", dir, e.Tokenizer.VocabSize(), who,
-				m.Dir, have)
+				"not belong together", dir, e.Tokenizer.VocabSize(), who, m.Dir, have)
 		}
 	}
 	if !e.Tokenizer.HasTemplate() {
@@ -157,8 +156,7 @@ func (e *Experiment) checkSizes() (problems []error) {
 		if n := m.Shape.MaxPositions; (e.Parts.Play || e.Parts.Show) && int64(e.Config.Rollout.MaxLength) > n {
 			problems = append(problems,
 				fmt.Errorf("rollout.max_length = %d, but the %s in %s has %d positions: set rollout.max_length=%d or "+
-					"less", e.Config.Rollout.MaxLength, who,
-					m.Dir, n, n))
+					"less", e.Config.Rollout.MaxLength, who, m.Dir, n, n))
 		}
 	}
 	if e.Parts.Play {

@@ -98,8 +98,7 @@ func (e *Episode) checkContexts() error {
 			return fmt.Errorf("contexts[%d] = %d, expected %d to %d", i, start, e.Contexts[i-1]+1, len(e.IDs)-1)
 		case e.Mask[start]:
 			return fmt.Errorf("mask[%d] = 1, but contexts[%d] starts there: the first token has nothing before it "+
-				"and cannot be trained on",
-				start, i)
+				"and cannot be trained on", start, i)
 		}
 	}
 	return nil

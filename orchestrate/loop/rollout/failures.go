@@ -145,5 +145,6 @@ func (f *failureRate) add(s Stats, most float64) error {
 		last = ". The last failure: " + s.Failures[n-1].Problem
 	}
 	return fmt.Errorf("the environments failed in %d of the last %d episodes (%s), which is more than "+
-		"rollout.max_failed = %g of them%s. Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
+		"rollout.max_failed = %g of them%s. "+
+		"Mend the environment and go on with --resume", all.LeftOut, all.Planned, all.FailedCauses(), most, last)
 }

@@ -92,8 +92,7 @@ func checkMessages(o envs.Observation, first bool) error {
 		case m.Role == "system" && first && i == 0:
 		default:
 			return fmt.Errorf("message %d of the observation has role %q: an environment speaks as user or tool, and "+
-				"as system in the "+
-				"first message of an episode", i, m.Role)
+				"as system in the first message of an episode", i, m.Role)
 		}
 	}
 	if err := chat.CheckNames(messagesOf(o)); err != nil {
@@ -185,22 +184,24 @@ func (g *game) step(ctx context.Context, action string) (envs.Result, error) {
 	})
 }
 
+// ask calls what an environment offers beside its interface.
+func ask[T any](ctx context.Context, g *game, f func() T) (T, error) {
+	return call(ctx, g, func(context.Context, envs.Env) (T, error) { return f(), nil })
+}
+
 // take tells the environment what it may want to know of a reply.
 func (g *game) take(ctx context.Context, reply envs.Reply) {
 	if g.start.OnReply != nil {
-		call(ctx, g, func(context.Context, envs.Env) (struct{}, error) {
+		ask(ctx, g, func() (none struct{}) {
 			g.start.OnReply(reply)
-			return struct{}{}, nil
+			return none
 		})
 	}
 }
 
 // read asks the environment what a reply says.
 func (g *game) read(ctx context.Context, reply string, limit int) []string {
-	actions, err := call(ctx, g, func(context.Context, envs.Env) ([]string,
-		error) {
-		return g.start.ReadReply(reply, limit), nil
-	})
+	actions, err := ask(ctx, g, func() []string { return g.start.ReadReply(reply, limit) })
 	if err != nil {
 		return nil
 	}
@@ -212,7 +213,7 @@ func (g *game) write(ctx context.Context, actions []string) string {
 	if g.start.WriteReply == nil {
 		return "<answer>" + strings.Join(actions, "\n") + "</answer>"
 	}
-	text, _ := call(ctx, g, func(context.Context, envs.Env) (string, error) { return g.start.WriteReply(actions), nil })
+	text, _ := ask(ctx, g, func() string { return g.start.WriteReply(actions) })
 	return text
 }
 
@@ -230,11 +231,11 @@ func (g *game) solve(ctx context.Context) ([]string, error) {
 	if !ok {
 		return nil, errNoExpert
 	}
-	return call(ctx, g, func(context.Context, envs.Env) ([]string, error) {
+	return ask(ctx, g, func() []string {
 		if actions, ok := solver.Solve(); ok {
-			return actions, nil
+			return actions
 		}
-		return nil, nil
+		return nil
 	})
 }
 

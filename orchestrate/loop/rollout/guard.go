@@ -31,13 +31,13 @@ const grace = 500 * time.Millisecond
 // something. A call that does not return is abandoned: its goroutine runs on alone, what it returns is dropped, and
 // after is called when it does return. f must not touch anything but the environment and its own variables. An error
 // is a *callError.
-func guard[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error), after func()) (T,
-	error) {
+func guard[T any](
+	ctx context.Context, limit time.Duration, f func(context.Context) (T, error), after func(),
+) (zero T, _ error) {
 	type outcome struct {
 		value T
 		err   error
 	}
-	var zero T
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done, abandoned := make(chan outcome), make(chan struct{})

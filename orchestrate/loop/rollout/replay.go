@@ -34,8 +34,7 @@ func (p *Player) Replay(ctx context.Context, source config.Env, e *episode.Episo
 			return fmt.Errorf("%s: %w", r, r.game.failure)
 		}
 		board, err := call(ctx, &r.game, func(_ context.Context, env envs.Env) (string, error) {
-			return envs.Board(env),
-				nil
+			return envs.Board(env), nil
 		})
 		frames = append(frames, Frame{Actions: actions, Reward: reward, Board: board})
 		return err

@@ -130,8 +130,7 @@ func (w weighting) checkNames(episodes []*episode.Episode) error {
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if !seen[name] {
 			return fmt.Errorf("[[rewards]] weighs the component %q, but no episode of the first batch has one; they "+
-				"have: %s",
-				name, strings.Join(slices.Sorted(maps.Keys(seen)), ", "))
+				"have: %s", name, strings.Join(slices.Sorted(maps.Keys(seen)), ", "))
 		}
 	}
 	return nil

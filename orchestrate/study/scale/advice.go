@@ -127,8 +127,9 @@ func keep(e *experiment.Experiment, c *config.Config, ranks int, m Machine) int 
 	other := *c
 	other.Engine.KVMiB = 1
 	rest := float64(m.Memory)*(1-experiment.Spare) - float64(memory(e, &other, ranks).Phase("rollout"))
-	budget := int(rest) >> 20
-	if least := float64(c.Rollout.MaxLength) * 2 * float64(m.Bytes) * float64(e.Policy.Shape.NumLayers*e.Policy.Shape.NumKVHeads*e.Policy.Shape.HeadDim) / (1 << 20); float64(budget) < 4*least {
+	budget, shape := int(rest)>>20, e.Policy.Shape
+	perToken := 2 * m.Bytes * shape.NumLayers * shape.NumKVHeads * shape.HeadDim
+	if least := float64(int64(c.Rollout.MaxLength)*perToken) / (1 << 20); float64(budget) < 4*least {
 		return 0
 	}
 	return budget
@@ -143,7 +144,8 @@ func (p *Plan) note(c *config.Config, ranks int) {
 	}
 	if groups%players != 0 {
 		most := math.Ceil(float64(groups) / float64(players))
-		p.Notes = append(p.Notes, fmt.Sprintf("%d groups over %d %s: some play %.0f, others fewer; groups are not split", groups, players, who, most))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d groups over %d %s: some play %.0f, others fewer; groups "+
+			"are not split", groups, players, who, most))
 	}
 	compute, wire := 0.0, 0.0
 	for _, x := range p.Step.Phases {

@@ -148,7 +148,7 @@ func (p *planner) rollout(m torch.ModelConfig) {
 	// the residual stream.
 	shown := float64(m.NumLayers*(m.NumHeads*m.HeadDim+m.IntermediateSize+2*m.HiddenSize)) * 4 * (n - 1) / n
 	if p.config.FSDP.Shard == "full" && p.set > 1 {
-		p.add(Phase{Name: "weights for sampling", Sent: float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set}, false)
+		p.add(Phase{Name: "weights for sampling", Sent: p.fetched(m)}, false)
 	}
 	prompts := perEpisode * (p.Tokens - p.Replies)
 	work := prompts * (2*blocks + attention(m, p.Tokens)) / n
@@ -170,13 +170,18 @@ func (p *planner) micro(tokens float64) float64 {
 	return math.Max(math.Ceil(tokens/math.Max(float64(p.config.Actor.MicroBatchTokens), p.Tokens)), 1)
 }
 
+// fetched is what a rank gets of the weights of others to see them once.
+func (p *planner) fetched(m torch.ModelConfig) float64 {
+	return float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set
+}
+
 // pass is a forward pass for log-probs or values.
 func (p *planner) pass(name string, m torch.ModelConfig, tokens float64) {
 	blocks, head := matrices(m)
 	work := tokens*(2*blocks+attention(m, p.Tokens)) + tokens*p.Replies/p.Tokens*2*head
 	sent := 0.0
 	if p.config.FSDP.Shard == "full" {
-		sent = p.micro(tokens) * float64(experiment.Parameters(m)) * p.wire * (p.set - 1) / p.set
+		sent = p.micro(tokens) * p.fetched(m)
 	}
 	p.add(Phase{Name: name, FLOPs: work, Sent: sent, Compute: work / (p.machine.FLOPs * p.machine.Train)},
 		p.config.FSDP.Prefetch > 0)
@@ -195,7 +200,9 @@ func (p *planner) update(name string, m torch.ModelConfig, tokens float64, miniB
 	n := float64(experiment.Parameters(m))
 	sent, hidden := 0.0, false
 	switch p.config.FSDP.Shard {
-	case "full": // every micro-batch fetches the weights twice, but for what stays from its forward to its backward pass, and hands its gradient over
+	case "full":
+		// Every micro-batch fetches the weights twice, but for what stays from its forward to its backward pass, and
+		// hands its gradient over.
 		each := p.micro(tokens * float64(epochs) / steps)
 		root, block := units(m)
 		sent = steps * each * (3*n - root - block) * p.wire * (p.set - 1) / p.set
