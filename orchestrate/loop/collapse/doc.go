@@ -1,4 +1,4 @@
-// Package collapse tells whether a policy's thoughts still depend on what it was shown (RAGEN-2, arXiv 2604.06268).
+// Package collapse measures whether a policy's thoughts still depend on what it was shown (RAGEN-2, arXiv 2604.06268).
 //
 // A policy that has collapsed to a template thinks the same whatever the prompt. Its thoughts may be varied all the
 // same, so that entropy alone does not show it: what has gone is the mutual information between prompt X and thought

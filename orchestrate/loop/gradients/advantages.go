@@ -151,7 +151,7 @@ func (a *Advantages) collect(episodes []advantage.Trajectory, all [][][]float64)
 	}
 }
 
-// negligible tells what rounding left of rewards from what the components do not explain.
+// negligible reports whether what the components do not explain is what rounding has left of the rewards.
 func negligible(rest [][]float64, episodes []Rewarded) bool {
 	largest := 1.0
 	for _, e := range episodes {

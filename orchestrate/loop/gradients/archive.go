@@ -20,7 +20,7 @@ import (
 const projected = 4096
 
 // project sums the values into few, each under a sign and at a place that only its index and the parameter's name
-// decide: the same at every step and for every part, so that inner products of projections estimate those of what was
+// decide: the same at every step and for every component, so that inner products of projections estimate those of what was
 // projected.
 func project(name string, values []float32) []float32 {
 	if len(values) <= projected {

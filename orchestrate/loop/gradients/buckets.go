@@ -113,7 +113,7 @@ func Split(groups []Group, mode string, n int, paper bool) ([]Bucket, error) {
 	return Quantile(groups, n, paper), nil
 }
 
-// MeasureBuckets takes the gradients of the columns for every bucket and for all of them together.
+// MeasureBuckets takes the gradients of the columns for every bucket and for the whole batch.
 func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options) (*Report, error) {
 	m, err := begin(ctx, s)
 	if err != nil {

@@ -87,7 +87,7 @@ func (s *Shares) Backward(ctx context.Context, b *train.Batch, o train.Objective
 	return losses, nil
 }
 
-// Metrics are the norms of the shares, and of all of them together.
+// Metrics are the norms of the shares, and of their sum.
 func (s *Shares) Metrics() (m ShareMetrics, err error) {
 	m.Shares = map[string]Share{}
 	if err := s.own.Zero(); err != nil {

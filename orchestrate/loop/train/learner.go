@@ -226,7 +226,7 @@ func (l *Learner) Alone(b *Batch, row int, o Objective, columns []Column) (Losse
 // pass runs one forward pass and the backward passes of the columns.
 func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column) (Losses, error) {
 	if l.Model.Config.Head == torch.HeadValue {
-		return l.valuePass(b, micro, o, columns)
+		return l.valuePass(b, micro, o, columns[0])
 	}
 	in := torch.PolicyInputs{OldLogprobs: gather(micro, b.Old), Advantages: gather(micro, b.Advantages),
 		Weights: gather(micro, b.Weights)}
@@ -249,28 +249,20 @@ func (l *Learner) pass(b *Batch, micro []segment, o Objective, columns []Column)
 	return out, nil
 }
 
-func (l *Learner) valuePass(b *Batch, micro []segment, o Objective, columns []Column) (Losses, error) {
-	var out Losses
-	for _, c := range columns {
-		weights := c.Weights
-		if weights == nil {
-			weights = b.Weights
-		}
-		stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns),
-			OldValues: gather(micro, b.Values),
-			Weights:   gather(micro, weights), Clip: o.ClipValue}, c.Into)
-		if err != nil {
-			return Losses{}, err
-		}
-		out.Tokens, out.ValueSum = stats.Tokens, stats.ValueSum
-		out.Columns = append(out.Columns, Loss{Loss: stats.Loss, Clipped: stats.Clipped})
+// valuePass runs those of a value network, whose loss is one column.
+func (l *Learner) valuePass(b *Batch, micro []segment, o Objective, c Column) (Losses, error) {
+	stats, err := l.Model.ValueBackward(b.pack(micro), torch.ValueInputs{Returns: gather(micro, b.Returns),
+		OldValues: gather(micro, b.Values), Weights: gather(micro, b.Weights), Clip: o.ClipValue}, c.Into)
+	if err != nil {
+		return Losses{}, err
 	}
-	return out, nil
+	return Losses{Columns: []Loss{{Loss: stats.Loss, Clipped: stats.Clipped}}, Tokens: stats.Tokens,
+		ValueSum: stats.ValueSum}, nil
 }
 
 // mine are this rank's rows of a batch.
 func (l *Learner) mine(b *Batch) []int {
-	return b.partition(All(b.Len()), l.on.World.Size())[l.on.World.Rank()]
+	return b.partition(l.on.World.Size())[l.on.World.Rank()]
 }
 
 // deal gives run this rank's rows of a batch, whose gradients run adds to the buffers: they become those of all ranks
@@ -281,7 +273,7 @@ func (l *Learner) deal(b *Batch, into []*torch.Gradients, run func(lane int, row
 		return run(0, l.mine(b))
 	}
 	first, n := l.Model.Lanes()
-	for k, rows := range b.partition(All(b.Len()), l.on.Lanes)[first:][:n] {
+	for k, rows := range b.partition(l.on.Lanes)[first:][:n] {
 		for _, g := range slices.Compact(slices.Clone(into)) {
 			if g == nil {
 				continue

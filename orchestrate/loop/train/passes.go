@@ -74,34 +74,33 @@ func commonPrefix(a, b []int32) int {
 	return n
 }
 
-// partition deals rows to so many parts of about as many tokens each. Sequences that begin alike come next to each
-// other, so that tokens which they share are computed once where they are in one part. The partition depends on the
+// partition deals the rows to n ranks or lanes, about as many tokens to each. Sequences that begin alike come next to
+// each other, so that tokens which they share are computed once where one rank has them. The partition depends on the
 // sequences alone, so every rank finds the same.
-func (b *Batch) partition(rows []int, parts int) [][]int {
-	out := make([][]int, parts)
-	if parts == 1 {
+func (b *Batch) partition(n int) [][]int {
+	rows, out := All(b.Len()), make([][]int, n)
+	if n == 1 {
 		out[0] = rows
 		return out
 	}
-	sorted := slices.Clone(rows)
-	slices.SortStableFunc(sorted, func(x, y int) int { return slices.Compare(b.Sequences[x].IDs, b.Sequences[y].IDs) })
-	tokens, total := make([]int, len(sorted)), 0
-	for k, row := range sorted {
+	slices.SortStableFunc(rows, func(x, y int) int { return slices.Compare(b.Sequences[x].IDs, b.Sequences[y].IDs) })
+	tokens, total := make([]int, len(rows)), 0
+	for k, row := range rows {
 		tokens[k] = len(b.Sequences[row].IDs)
 		if k > 0 {
-			tokens[k] -= commonPrefix(b.Sequences[row].IDs, b.Sequences[sorted[k-1]].IDs)
+			tokens[k] -= commonPrefix(b.Sequences[row].IDs, b.Sequences[rows[k-1]].IDs)
 		}
 		tokens[k] = max(tokens[k], 1)
 		total += tokens[k]
 	}
 	before := 0
-	for k, row := range sorted {
-		part := min(parts*(2*before+tokens[k])/(2*total), parts-1) // where the sequence's middle falls
-		out[part] = append(out[part], row)
+	for k, row := range rows {
+		to := min(n*(2*before+tokens[k])/(2*total), n-1) // where the sequence's middle falls
+		out[to] = append(out[to], row)
 		before += tokens[k]
 	}
-	for _, part := range out {
-		slices.Sort(part)
+	for _, own := range out {
+		slices.Sort(own)
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Selection is what the filter kept of a batch of episodes, and the batch that is made of it: Episodes[i],
-// RewardStd[i] and row i belong together.
+// RewardStd[i] and row i are of one episode.
 type Selection struct {
 	filter.Selection
 	Episodes  []*episode.Episode

@@ -6,8 +6,8 @@
 //	metrics.jsonl, rollouts/step_N.jsonl ◀── checkpoint ◀── validation ◀───────┘           (trainer.go, advance)
 //
 // rollouts.go plays or replays the episodes; select.go filters them and has the models score them; advantages.go
-// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, analysis.go,
-// components.go, tracking.go) measure and record: a step without them gives the same weights. Directory, models,
+// turns rewards into advantages; update.go fits critic and actor. Observers (observers.go, buckets.go, components.go,
+// tracking.go) measure and record: a step without them gives the same weights. Directory, models,
 // checkpoints and resuming are package session's, arithmetic over ranks is package train's.
 //
 // Everything a step draws is keyed by (seed, stream, step, episode, turn), so a step can be repeated exactly from the
