@@ -292,12 +292,7 @@ func workFloats(m torch.ModelConfig, bytes int64, recompute bool) int64 {
 
 // AnalysisOptions are the configuration's choices in the analysis's terms.
 func AnalysisOptions(c *config.Config) gradients.Options {
-	a := c.Analysis
-	return gradients.Options{
-		Profile: a.Profile, Statistics: a.Statistics, Confidence: a.Confidence, LowMemory: a.LowMemory,
-		KeepBytes: int64(a.MemoryMiB) << 20,
-		MiniBatch: c.Actor.MiniBatch, MicroBatch: a.PaperMicroBatch, Ranks: a.PaperRanks,
-	}
+	return gradients.Options{Analysis: c.Analysis, MiniBatch: c.Actor.MiniBatch, Aggregation: c.Actor.LossAggregation}
 }
 
 // analysisGroups is how many groups the analysis has if the filter keeps them all, analysisBuckets how many buckets

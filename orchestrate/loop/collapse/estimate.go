@@ -12,10 +12,10 @@ import (
 
 // Metrics are what a batch's thoughts owe to their prompts.
 type Metrics struct {
-	Valid      *float64  `metric:"collapse/valid_thinking_rate" unit:"share" doc:"of turns with a closed thought that is not empty"`
-	Starts     *float64  `metric:"collapse/first_turn_num_total" doc:"first turns"`
-	FirstValid *float64  `metric:"collapse/first_turn_num_valid" doc:"those with such a thought"`
-	FirstShare *float64  `metric:"collapse/first_turn_valid_rate" unit:"share" doc:"of first turns with such a thought"`
+	Valid      float64   `metric:"collapse/valid_thinking_rate" unit:"share" doc:"of turns with a closed thought that is not empty"`
+	Starts     int       `metric:"collapse/first_turn_num_total" doc:"first turns"`
+	FirstValid int       `metric:"collapse/first_turn_num_valid" doc:"those with such a thought"`
+	FirstShare float64   `metric:"collapse/first_turn_valid_rate" unit:"share" doc:"of first turns with such a thought"`
 	FirstTurn  *Estimate `metric:"collapse_first_turn_sample"`
 	Trajectory *Estimate `metric:"collapse_trajectory_sample" doc:"the same of turns that are drawn from all"`
 }

@@ -8,7 +8,6 @@ import (
 	"gyre/internal/statistics"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/episode"
-	"gyre/orchestrate/run/metrics"
 )
 
 // Sequence is a thought after some prompt; the thought starts at From.
@@ -23,9 +22,9 @@ type Meter struct {
 	Deviations map[string]float64 `json:"deviations"`
 }
 
-// Measure returns a batch's metrics. score gives the log-prob of each sequence's thought, summed over its tokens.
+// Measure returns a batch's metrics, nil where nobody took a turn. score gives the log-prob of each sequence's thought, summed over its tokens.
 func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) string,
-	score func([]Sequence) ([]float64, error), c config.Collapse, rng *rand.Rand) (out Metrics, err error) {
+	score func([]Sequence) ([]float64, error), c config.Collapse, rng *rand.Rand) (out *Metrics, err error) {
 	var valid [][]Turn // with a thought, by episode
 	var first []Turn
 	turns, starts, thoughts := 0, 0, 0
@@ -49,11 +48,10 @@ func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) st
 		}
 	}
 	if turns == 0 {
-		return out, nil
+		return nil, nil
 	}
-	share := func(n, of int) *float64 { return metrics.Of(float64(n) / float64(max(of, 1))) }
-	out = Metrics{Valid: share(thoughts, turns), FirstShare: share(len(first), starts), Starts: share(starts, 1),
-		FirstValid: share(len(first), 1)}
+	out = &Metrics{Valid: float64(thoughts) / float64(turns), Starts: starts, FirstValid: len(first),
+		FirstShare: float64(len(first)) / float64(max(starts, 1))}
 	measure := func(name string, s *sample) (*Estimate, error) {
 		if len(s.prompts) < 2 {
 			return nil, nil
@@ -66,10 +64,10 @@ func (m *Meter) Measure(episodes []*episode.Episode, decode func(ids []int32) st
 	if c.FirstTurn {
 		s, err := byGroup(pick(first, c.Samples, rng))
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		if out.FirstTurn, err = measure("collapse_first_turn_sample", s); err != nil {
-			return out, err
+			return nil, err
 		}
 	}
 	if c.MultiTurn && len(valid) > 0 {

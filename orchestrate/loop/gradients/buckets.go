@@ -133,14 +133,14 @@ func MeasureBuckets(ctx context.Context, s Subject, buckets []Bucket, o Options)
 	for _, bucket := range append(slices.Clone(buckets), whole) {
 		rows := bucket.Rows()
 		if o.Profile == Paper {
-			rows = rows[:len(rows)-len(rows)%o.Ranks]
+			rows = rows[:len(rows)-len(rows)%o.PaperRanks]
 		}
 		if len(rows) > 0 { // RAGEN skips other buckets
 			report.Results = append(report.Results, newResult(bucket, s.Batch, rows))
 		}
 	}
 	if len(report.Results) == 0 {
-		return nil, fmt.Errorf("%d rows are fewer than %d ranks", s.Batch.Len(), o.Ranks)
+		return nil, fmt.Errorf("%d rows are fewer than %d ranks", s.Batch.Len(), o.PaperRanks)
 	}
 	for columns := range slices.Chunk(s.Columns, o.atOnce(len(s.Columns))) {
 		some := s

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"gyre/orchestrate/config"
 	"gyre/torch"
 )
 
@@ -100,7 +101,7 @@ func TestSketchesKeepInnerProducts(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
-	exact := Options{Profile: Exact, Statistics: true, KeepBytes: 1 << 30}
+	exact := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, MemoryMiB: 1 << 10}}
 	for _, c := range []struct {
 		name       string
 		parameters int64
@@ -113,7 +114,7 @@ func TestPlans(t *testing.T) {
 		{"one component at a time", 1e9, func(o *Options) { o.LowMemory = true },
 			Plan{Buffers: 3, Bytes: 12e9 + 24*4*bucketSketch, Passes: 3}},
 		{"norms only", 1e9, func(o *Options) { o.Statistics = false }, Plan{Buffers: 6, Bytes: 24e9, Passes: 1}},
-		{"what fits exactly is vector", 1 << 20, func(o *Options) { o.KeepBytes = 45 << 22 },
+		{"what fits exactly is kept", 1 << 20, func(o *Options) { o.MemoryMiB = 180 },
 			Plan{Buffers: 45, Bytes: 45 << 22, Keep: true, Passes: 1}},
 		{"paper", 1e9, func(o *Options) { o.Profile = Paper }, Plan{Buffers: 3, Bytes: 12e9, Passes: 2}},
 	} {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/loop/train"
 	"gyre/orchestrate/run/metrics"
 	"gyre/torch"
@@ -176,8 +177,8 @@ func TestExactNumbersOneByOne(t *testing.T) {
 	names := f.names()
 	everyRow := slices.Concat(f.groups[0].Rows, f.groups[1].Rows, f.groups[2].Rows, f.groups[3].Rows, f.groups[4].Rows)
 	weight := func(int) float64 { return tokenWeight }
-	for mode, o := range map[string]Options{"kept": {KeepBytes: 1 << 30}, "sketches": {},
-		"one after the other": {LowMemory: true}} {
+	for mode, o := range map[string]Options{"kept": {Analysis: config.Analysis{MemoryMiB: 1 << 10}}, "sketches": {},
+		"one after the other": {Analysis: config.Analysis{LowMemory: true}}} {
 		o.Profile, o.Statistics, o.Confidence = Exact, true, .9
 		report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o)
 		if err != nil {
@@ -294,7 +295,7 @@ func TestNormsAlone(t *testing.T) {
 	f := newFixture(t)
 	f.passed = 0
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
-		Options{Profile: Exact})
+		Options{Analysis: config.Analysis{Profile: Exact}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,14 +317,14 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 	o := report.Options
 	for _, x := range report.Results {
 		rows := x.Rows()[:x.Samples]
-		share, mini := x.Samples/o.Ranks, o.MiniBatch/o.Ranks
+		share, mini := x.Samples/o.PaperRanks, o.MiniBatch/o.PaperRanks
 		for _, name := range f.names() {
 			norms, minis, loss, micros := 0.0, 0.0, 0.0, 0.0
 			for begin := 0; begin < share; begin += mini {
 				var gradient map[string][]float64
-				for rank := range o.Ranks {
+				for rank := range o.PaperRanks {
 					own := rows[rank*share+begin : rank*share+min(begin+mini, share)]
-					for micro := range slices.Chunk(own, o.MicroBatch) {
+					for micro := range slices.Chunk(own, o.PaperMicroBatch) {
 						tokens := 0.0
 						for _, i := range micro {
 							tokens += float64(f.Batch.Sequences[i].Sampled())
@@ -342,15 +343,15 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 						}
 					}
 				}
-				norms += math.Sqrt(dot(gradient, gradient)) * float64(o.MicroBatch) / float64(o.MiniBatch)
+				norms += math.Sqrt(dot(gradient, gradient)) * float64(o.PaperMicroBatch) / float64(o.MiniBatch)
 				minis++
 			}
 			if want := norms / minis; math.Abs(x.Terms[name].Norm-want) > 1e-5*want {
-				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.Ranks, o.MicroBatch, x.Name, name,
+				t.Errorf("%d ranks, micro-batches of %d, %s: %s = %v, want %v", o.PaperRanks, o.PaperMicroBatch, x.Name, name,
 					x.Terms[name].Norm, want)
 			}
 			if want := loss / micros; math.Abs(x.Losses[name]-want) > 1e-5 {
-				t.Errorf("%d ranks, %s: loss of %s = %v, want %v", o.Ranks, x.Name, name, x.Losses[name], want)
+				t.Errorf("%d ranks, %s: loss of %s = %v, want %v", o.PaperRanks, x.Name, name, x.Losses[name], want)
 			}
 		}
 	}
@@ -358,14 +359,14 @@ func (f *fixture) paperByHand(t *testing.T, report *Report) {
 
 func TestPaperNumbersOneByOne(t *testing.T) {
 	f := newFixture(t)
-	o := Options{Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1, Aggregation: "token-mean"}
+	o := Options{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0}
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, true), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.paperByHand(t, report)
 	// Two ranks: rows are cut to an even number and dealt in equal runs; a bucket of one row is left out.
-	o.Ranks = 2
+	o.PaperRanks = 2
 	groups := []Group{{ID: 1, Rows: []int{3}}, {ID: 2, Std: 7, Rows: []int{0, 1, 2}}}
 	f.Subject = f.take([]int{0, 1, 2, 3})
 	report, err = MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 2, true), o)
@@ -380,12 +381,12 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 		t.Errorf("two ranks: %+v", report.Results)
 	}
 	f.paperByHand(t, report)
-	o.MicroBatch = 1
+	o.PaperMicroBatch = 1
 	if report, err = MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 1, true), o); err != nil {
 		t.Fatal(err)
 	}
 	f.paperByHand(t, report)
-	o = Options{Profile: Paper, MiniBatch: 8, MicroBatch: 1, Ranks: 8}
+	o = Options{Analysis: config.Analysis{Profile: Paper, PaperMicroBatch: 1, PaperRanks: 8}, MiniBatch: 8}
 	if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(groups, 2, true), o); err == nil {
 		t.Error("fewer rows than ranks: no error")
 	}
@@ -393,19 +394,19 @@ func TestPaperNumbersOneByOne(t *testing.T) {
 
 func TestMeasureThatCannotGoOn(t *testing.T) {
 	f := newFixture(t)
-	o := Options{Profile: Exact, Statistics: true, Confidence: .9}
+	o := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .9}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("enough")
 	cancel(stop)
-	for _, profile := range []Options{o, {Profile: Paper, MiniBatch: 4, MicroBatch: 2, Ranks: 1,
-		Aggregation: "token-mean"}} {
+	for _, profile := range []Options{o,
+		{config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 1}, 4, "token-mean", 0}} {
 		if _, err := MeasureBuckets(ctx, f.Subject, Quantile(f.groups, 2, false), profile); !errors.Is(err, stop) {
 			t.Errorf("cancelled: %v", err)
 		}
 	}
 	f.Columns[2].Advantages[4][1], f.Batch.Weights[4][1] = 3e38, 3e38
-	for _, keep := range []int64{0, 1 << 30} {
-		o.KeepBytes = keep
+	for _, keep := range []int{0, 1 << 10} {
+		o.MemoryMiB = keep
 		if _, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false), o); !errors.Is(err,
 			torch.ErrNotFinite) {
 			t.Errorf("an infinite gradient: %v", err)
@@ -417,7 +418,7 @@ func TestMeasureThatCannotGoOn(t *testing.T) {
 func TestFiles(t *testing.T) {
 	f := newFixture(t)
 	report, err := MeasureBuckets(context.Background(), f.Subject, Quantile(f.groups, 2, false),
-		Options{Profile: Exact, Statistics: true, Confidence: .9, KeepBytes: 1 << 30})
+		Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .9, MemoryMiB: 1 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}

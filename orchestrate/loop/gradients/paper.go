@@ -24,15 +24,15 @@ func (m *measurement) paper(s Subject, r *Result, rows []int, o Options) error {
 	if err != nil {
 		return err
 	}
-	own, mini := len(rows)/o.Ranks, o.MiniBatch/o.Ranks // rows of a rank, and of them in a mini-batch
+	own, mini := len(rows)/o.PaperRanks, o.MiniBatch/o.PaperRanks // rows of a rank, and of them in a mini-batch
 	minis, micros := 0.0, 0.0
 	norms, losses := make([]float64, len(s.Columns)), make([]float64, len(s.Columns))
 	for begin := 0; begin < own; begin += mini {
 		if err := gradient.zero(); err != nil {
 			return err
 		}
-		for rank := range o.Ranks {
-			for micro := range slices.Chunk(rows[rank*own:][begin:min(begin+mini, own)], o.MicroBatch) {
+		for rank := range o.PaperRanks {
+			for micro := range slices.Chunk(rows[rank*own:][begin:min(begin+mini, own)], o.PaperMicroBatch) {
 				found, err := m.microBatch(s.take(micro), gradient, o)
 				if err != nil {
 					return err
@@ -64,7 +64,7 @@ func (m *measurement) paper(s Subject, r *Result, rows []int, o Options) error {
 // microBatch adds the gradients of a micro-batch under its own normaliser, divided by the micro-batches of a full
 // mini-batch, and gives its losses.
 func (m *measurement) microBatch(s Subject, into buffers, o Options) ([]float64, error) {
-	scale := float64(o.MicroBatch) / float64(o.MiniBatch/o.Ranks) / float64(o.Ranks)
+	scale := float64(o.PaperMicroBatch) / float64(o.MiniBatch/o.PaperRanks) / float64(o.PaperRanks)
 	s.Batch.Weigh(o.Aggregation, o.Width)
 	for _, weights := range s.Batch.Weights {
 		for t := range weights {

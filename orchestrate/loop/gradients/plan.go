@@ -1,6 +1,10 @@
 package gradients
 
-import "fmt"
+import (
+	"fmt"
+
+	"gyre/orchestrate/config"
+)
 
 // Profiles of MeasureBuckets.
 const (
@@ -8,31 +12,21 @@ const (
 	Paper = "paper"
 )
 
-// Options choose what is measured of buckets and how.
+// Options are the keys of [analysis], which choose what is measured of buckets and how, and what the paper profile
+// repeats of the update: the rows of a mini-batch over all ranks, and how token losses are joined, with the width that
+// seq-mean-token-sum-norm divides by.
 type Options struct {
-	Profile string // Exact or Paper
-	// Statistics adds group norms, signal estimates with intervals, and cosines between buckets (exact profile).
-	Statistics bool
-	// Confidence of the intervals, between 0 and 1.
-	Confidence float64
-	// LowMemory measures one loss term after the other: a third of the buffers, and a forward pass for each term.
-	LowMemory bool
-	// KeepBytes bounds what may be spent on keeping every group's gradient. Where they do not fit, inner products
-	// between groups are taken from sketches.
-	KeepBytes int64
-	// Of the paper profile: rows per mini-batch over all ranks, a multiple of the rows per micro-batch of one rank
-	// times the ranks; and how token losses are joined in a micro-batch, with the width that seq-mean-token-sum-norm
-	// divides by.
-	MiniBatch, MicroBatch, Ranks int
-	Aggregation                  string
-	Width                        int
+	config.Analysis
+	MiniBatch   int
+	Aggregation string
+	Width       int
 }
 
 // describe says by which procedure the numbers were made.
 func (o Options) describe() string {
 	if o.Profile == Paper {
 		return fmt.Sprintf("paper profile: mean norm of mini-batches of %d, micro-batches of %d, ranks %d",
-			o.MiniBatch, o.MicroBatch, o.Ranks)
+			o.MiniBatch, o.PaperMicroBatch, o.PaperRanks)
 	}
 	if !o.Statistics {
 		return "exact profile"
@@ -75,7 +69,7 @@ func NewPlan(parameters int64, terms, groups, buckets int, o Options) Plan {
 		p.Buffers = 2 * o.atOnce(terms)
 	default:
 		p.Buffers = (groups + buckets + 1) * terms
-		if p.Keep = !o.LowMemory && int64(p.Buffers)*4*parameters <= o.KeepBytes; !p.Keep {
+		if p.Keep = !o.LowMemory && int64(p.Buffers)*4*parameters <= int64(o.MemoryMiB)<<20; !p.Keep {
 			p.Buffers, p.Bytes = 3*o.atOnce(terms), int64(groups*terms)*4*bucketSketch
 		}
 	}

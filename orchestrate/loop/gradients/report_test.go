@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gyre/orchestrate/config"
 	"gyre/torch"
 )
 
@@ -29,7 +30,7 @@ func TestSignalPerGroup(t *testing.T) {
 		r.tabulate()
 		return r
 	}
-	exact := Options{Profile: Exact, Statistics: true, Confidence: .95}
+	exact := Options{Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .95}}
 	r := report(exact, 1, 2, 7, 10)
 	m := logged(r)
 	for bucket, interval := range map[string]bool{"bucket_2": false, "bucket_3": true, "all": true} {
@@ -51,8 +52,8 @@ func TestSignalPerGroup(t *testing.T) {
 		strings.Contains(text, "bucket_3 has no") {
 		t.Errorf("the table says\n%s", text)
 	}
-	for what, o := range map[string]Options{"paper": {Profile: Paper, Statistics: true},
-		"statistics": {Profile: Exact}} {
+	for what, o := range map[string]Options{"paper": {Analysis: config.Analysis{Profile: Paper, Statistics: true}},
+		"statistics": {Analysis: config.Analysis{Profile: Exact}}} {
 		for _, x := range report(o, 7, 7).Results {
 			if !strings.Contains(x.NoInterval, what) {
 				t.Errorf("%s: %q", what, x.NoInterval)
@@ -63,7 +64,7 @@ func TestSignalPerGroup(t *testing.T) {
 
 // Tables are there where they have rows: layers in the exact profile, cosines between two buckets or more.
 func TestTablesWithoutRows(t *testing.T) {
-	r := &Report{Options: Options{Profile: Exact},
+	r := &Report{Options: Options{Analysis: config.Analysis{Profile: Exact}},
 		Results: []*Result{{Bucket: Bucket{Name: "all", Groups: []Group{{ID: 3, Std: 2}}}}}}
 	if r.tabulate(); len(r.Layers.Columns) > 0 || len(r.Cosines.Columns) > 0 || len(r.All().Table.Rows) != 1 {
 		t.Errorf("layers %v, cosines %v, groups %v", r.Layers, r.Cosines, r.All().Table)
@@ -73,10 +74,10 @@ func TestTablesWithoutRows(t *testing.T) {
 // The table says by which procedure its numbers were made, and what share of the episodes a bucket has.
 func TestConsoleNamesTheProcedure(t *testing.T) {
 	for want, o := range map[string]Options{
-		"x (exact profile)":                {Profile: Exact},
-		"x (exact profile, 95% intervals)": {Profile: Exact, Statistics: true, Confidence: .95},
-		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {Profile: Paper, MiniBatch: 8,
-			MicroBatch: 2, Ranks: 4, Statistics: true},
+		"x (exact profile)":                {Analysis: config.Analysis{Profile: Exact}},
+		"x (exact profile, 95% intervals)": {Analysis: config.Analysis{Profile: Exact, Statistics: true, Confidence: .95}},
+		"x (paper profile: mean norm of mini-batches of 8, micro-batches of 2, ranks 4)": {MiniBatch: 8,
+			Analysis: config.Analysis{Profile: Paper, PaperMicroBatch: 2, PaperRanks: 4, Statistics: true}},
 	} {
 		r := &Report{Options: o, Results: []*Result{{Bucket: Bucket{Name: "all", Groups: make([]Group, 7)},
 			GroupCount: 7, Samples: 1, Share: .125, Low: .25, High: 2}}}

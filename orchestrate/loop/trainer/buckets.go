@@ -161,7 +161,7 @@ func (o *bucketObserver) batch(ctx context.Context, s Selection, unfiltered bool
 	noteBuckets(o.Session, buckets)
 	subject := subjectOf(o.Session, s)
 	options := experiment.AnalysisOptions(o.Config)
-	options.Aggregation, options.Width = o.Config.Actor.LossAggregation, s.width
+	options.Width = s.width
 	bar, done := o.Console.Bar("gradient analysis", options.Passes(len(subject.Columns))*s.Batch.Len()), 0
 	defer bar.Close()
 	subject.Batch.Progress = func(sequences int) { done += sequences; bar.Set(done) }

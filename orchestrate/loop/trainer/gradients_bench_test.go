@@ -122,7 +122,6 @@ func benchAnalysis(b *testing.B, overrides ...string) {
 		}
 		subject := subjectOf(t, s)
 		o := experiment.AnalysisOptions(t.Config)
-		o.Aggregation = t.Config.Actor.LossAggregation
 		if _, err := gradients.MeasureBuckets(context.Background(), subject, buckets, o); err != nil {
 			b.Fatal(err)
 		}
