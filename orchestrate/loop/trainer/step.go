@@ -41,8 +41,13 @@ type observer struct {
 // errAnalysed ends a run after its gradient analysis (analysis.exit_after).
 var errAnalysed = errors.New("the gradient analysis is done")
 
-// step runs one training step and returns its metrics. A *collapse.StoppedEarly error, or errAnalysed, ends the run
-// after its metrics are written.
+// ends reports whether an error ends a run that has not failed: a *collapse.StoppedEarly, or errAnalysed.
+func ends(err error) bool {
+	var early *collapse.StoppedEarly
+	return errors.As(err, &early) || errors.Is(err, errAnalysed)
+}
+
+// step runs one training step and returns its metrics, which are written also when its error ends the run.
 func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 	s := &Step{Number: t.State.Step + 1, Line: metrics.Line{}}
 	begin, sent := time.Now(), session.TrafficOf(t.World)
@@ -51,8 +56,7 @@ func (t *Trainer) step(ctx context.Context) (metrics.Line, error) {
 		t.Checkpoints.Took = 0
 	}
 	ended := t.learn(ctx, s)
-	var early *collapse.StoppedEarly
-	if ended != nil && !errors.As(ended, &early) && !errors.Is(ended, errAnalysed) {
+	if ended != nil && !ends(ended) {
 		return nil, ended
 	}
 	took := time.Since(begin)

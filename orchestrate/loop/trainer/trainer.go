@@ -28,7 +28,6 @@ import (
 
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/experiment"
-	"gyre/orchestrate/loop/collapse"
 	"gyre/orchestrate/loop/session"
 	"gyre/orchestrate/run/interrupt"
 )
@@ -142,9 +141,10 @@ func (t *Trainer) Run(ctx context.Context) (outcome session.Outcome, err error) 
 		}
 	}()
 	for t.State.Step < t.Until {
-		early, err := t.advance(ctx)
+		err := t.advance(ctx)
 		analysed = analysed || errors.Is(err, errAnalysed)
-		if outcome.Early = early; early != nil || errors.Is(err, errAnalysed) {
+		if ends(err) {
+			errors.As(err, &outcome.Early)
 			return outcome, t.Checkpoints.Proven(t.State)
 		}
 		if err != nil {
@@ -181,17 +181,16 @@ func (t *Trainer) validateFirst(ctx context.Context) error {
 	return t.Record(0, t.Config.Run.Steps, line)
 }
 
-// advance does one step with everything around it: validation, checkpoint, metrics.
-func (t *Trainer) advance(ctx context.Context) (*collapse.StoppedEarly, error) {
+// advance does one step with everything around it: validation, checkpoint, metrics. Its error may be an end of the run
+// (see ends).
+func (t *Trainer) advance(ctx context.Context) error {
 	if problem := t.Machine.Measure(); problem != nil { // which takes memory that the run itself may not need
 		t.Log.Warnf("shares of the machine's peak (perf/mfu, perf/mbu) are left out: %v", problem)
 	}
-	values, err := t.step(ctx)
-	var early *collapse.StoppedEarly
-	if err != nil && !errors.As(err, &early) && !errors.Is(err, errAnalysed) {
-		return nil, fmt.Errorf("step %d: %w", t.State.Step+1, err)
+	values, ended := t.step(ctx)
+	if ended != nil && !ends(ended) {
+		return fmt.Errorf("step %d: %w", t.State.Step+1, ended)
 	}
-	ended := err
 	t.State.Step++
 	step, c := t.State.Step, t.Config.Run
 	skipped := ended != nil || values["rollout/empty_after_filter"] == 1.0
@@ -200,28 +199,25 @@ func (t *Trainer) advance(ctx context.Context) (*collapse.StoppedEarly, error) {
 	if t.rollouts.replay == nil && (due || last && ended == nil && c.ValidateEvery > 0) {
 		m, err := t.rollouts.Validation(ctx, step, step)
 		if err != nil {
-			return nil, fmt.Errorf("validation after step %d: %w", step, err)
+			return fmt.Errorf("validation after step %d: %w", step, err)
 		}
 		maps.Copy(values, m)
 		if due { // the last one is no verdict on the training
-			early = t.State.EarlyStop.Validated(m.Floats(), t.Config.EarlyStop)
-		}
-		if early != nil {
-			values[early.Metric] = 1.0
+			if early := t.State.EarlyStop.Validated(m.Floats(), t.Config.EarlyStop); early != nil {
+				values[early.Metric], ended = 1.0, early
+			}
 		}
 	}
 	t.Totals.Into(values)
 	if err := t.Record(step, c.Steps, values); err != nil {
-		return nil, err
+		return err
 	}
 	// The metrics line comes first: a crash between the two leaves a line too many, which resuming drops, and never
 	// one too few.
-	if ended == nil && early == nil && t.saveDue(step) {
-		if err := t.save(ctx); err != nil {
-			return nil, err
-		}
+	if ended == nil && t.saveDue(step) {
+		return t.save(ctx)
 	}
-	return early, ended
+	return ended
 }
 
 // saveDue reports whether a checkpoint is saved after a step.
