@@ -3,6 +3,7 @@
 
     scripts/docs.py check    every link in README.md and docs/*.md leads to a file and a heading that exist
     scripts/docs.py build    build/site: HTML by MkDocs, the Markdown beside it, llms.txt
+    scripts/docs.py blocks PAGE DIR    writes the blocks of PAGE that name a file (```toml title="dance.toml") into DIR
 
 MkDocs and its theme go into ~/.cache/gyre once.
 """
@@ -116,13 +117,21 @@ nav:
     print(f"{site}/index.html")
 
 
+def blocks(page, folder):
+    for name, text in re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', pathlib.Path(page).read_text(), re.M | re.S):
+        (pathlib.Path(folder) / name).write_text(text)
+
+
 def main(arguments):
-    if arguments == ["check"]:
-        sys.exit(1 if check() else 0)
-    if arguments == ["build"]:
-        build()
-    else:
-        sys.exit(__doc__)
+    match arguments:
+        case ["check"]:
+            sys.exit(1 if check() else 0)
+        case ["build"]:
+            build()
+        case ["blocks", page, folder]:
+            blocks(page, folder)
+        case _:
+            sys.exit(__doc__)
 
 
 main(sys.argv[1:])

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes the figures and screenshots of README.md and docs/ anew, from runs that it makes where they are missing.
+#
+#   scripts/figures.sh demo          demo-training.png, demo-gradients.png: make demo (kernels: GYRE_ISA=avx2)
+#   scripts/figures.sh quickstart    quickstart.png: the page that compares the two runs of docs/quickstart.md
+#   scripts/figures.sh components    components-demo.png: configs/components_demo.toml
+#   scripts/figures.sh smollm2       smollm2-training.png: configs/sokoban_smollm2.toml (about 25 minutes)
+#   scripts/figures.sh bfloat16      bfloat16-demo.png, bfloat16-smollm2.png: both studies of bfloat16 (half an hour)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+images=docs/images
+gyre() { ./gyre "$@"; }
+made() { [ -e "$1" ] || { shift; gyre "$@"; }; } # PATH COMMAND…: runs the command unless the path is there
+
+# screenshot PAGE PNG WIDTH HEIGHT: the top of a page, by Chromium without network
+screenshot() {
+  local browser
+  browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+    { echo "figures: no Chromium here: install Debian's package chromium" >&2; exit 1; }
+  "$browser" --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
+    --user-data-dir="$(mktemp -d)" --hide-scrollbars --window-size="$3,$4" --screenshot="$2" "$1" 2>/dev/null
+}
+
+demo() {
+  GYRE_ISA=avx2 gyre demo
+  cp runs/demo/plots/training.png $images/demo-training.png
+  cp runs/demo-analysis/signal.png $images/demo-gradients.png
+}
+
+quickstart() {
+  made runs/demo-sft/best/actor demo
+  python3 scripts/docs.py blocks docs/quickstart.md . # dance.py, dance.toml
+  made runs/dance/metrics.jsonl train dance.toml
+  sed -i 's|reward = float(success)|reward = hit / 6|' dance.py
+  made runs/dance-partial/metrics.jsonl train dance.toml run.name=dance-partial
+  gyre report runs/dance runs/dance-partial -o dance.html
+  screenshot dance.html "$PWD/$images/quickstart.png" 1100 870
+  rm dance.html dance.py dance.toml
+}
+
+components() {
+  made models/components-demo model init models/components-demo --family qwen2 --std 0.12 --kv-heads 4 --vocab 259
+  made runs/components-sft sft configs/components_demo.toml run.name=components-sft run.validate_every=0 \
+    envs.0.options.careless=0.5
+  made runs/components-demo train configs/components_demo.toml model.path=runs/components-sft/global_step_1/actor
+  gyre components cosines runs/components-demo --figure $images/components-demo.png
+}
+
+smollm2() {
+  bash scripts/get-smollm2.sh
+  made runs/sokoban-smollm2-sft sft configs/sokoban_smollm2.toml run.name=sokoban-smollm2-sft run.validate_every=0
+  made runs/sokoban-smollm2 train configs/sokoban_smollm2.toml model.path=runs/sokoban-smollm2-sft/best/actor
+  gyre train runs/sokoban-smollm2 --resume run.steps=24 run.validate_every=8
+  gyre plot runs/sokoban-smollm2
+  cp runs/sokoban-smollm2/plots/training.png $images/smollm2-training.png
+}
+
+bfloat16() {
+  made runs/demo-sft/best/actor demo
+  gyre sweep configs/studies/bfloat16.toml model.path=runs/demo-sft/best/actor
+  cp studies/bfloat16/figures/learning_curves.png $images/bfloat16-demo.png
+  bash scripts/get-smollm2.sh
+  made runs/arithmetic-sft sft configs/arithmetic_smollm2.toml run.name=arithmetic-sft run.validate_every=0 \
+    envs.0.options.careless=0.5
+  gyre sweep configs/studies/bfloat16_smollm2.toml model.path=runs/arithmetic-sft/best/actor
+  cp studies/bfloat16-smollm2/figures/learning_curves.png $images/bfloat16-smollm2.png
+}
+
+[ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
+for name in "$@"; do
+  case $name in
+    demo | quickstart | components | smollm2 | bfloat16) $name ;;
+    *) echo "figures: $name is none of demo, quickstart, components, smollm2, bfloat16" >&2; exit 2 ;;
+  esac
+done
