@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +45,33 @@ func ranksConfig(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// sure makes a run of four steps whose bits depend on no number of ranks.
+var sure = []string{"fsdp.deterministic=true", "fsdp.lanes=12", "run.steps=4"}
+
+var calm struct {
+	once sync.Once
+	dir  string
+	took time.Duration
+}
+
+// calmRun is such a run in one process, which nothing disturbs, and the time that it took. It is made once for all tests.
+func calmRun(t *testing.T) (run string, took time.Duration) {
+	t.Helper()
+	calm.once.Do(func() {
+		dir := filepath.Join(filepath.Dir(tinyPolicy(t)), "calm")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		mustGyre(t, dir, append([]string{"train", ranksConfig(t, dir)}, sure...)...)
+		calm.dir, calm.took = filepath.Join(dir, "runs/tiny"), time.Since(begun)
+	})
+	if calm.dir == "" {
+		t.Fatal("the run that nothing disturbs failed in another test")
+	}
+	return calm.dir, calm.took
 }
 
 // farthest is the largest difference between the weights of two models, beside the largest weight.
@@ -314,11 +342,9 @@ func saving(folder string, atMost time.Duration) func() {
 // A rank that is killed ends the run with one message that names it, and what is resumed equals the undisturbed run.
 // The moments are random, and every third is one in which a checkpoint is being saved.
 func TestLostRanksEndTheRun(t *testing.T) {
-	calm, stormy := t.TempDir(), t.TempDir()
-	sure := []string{"fsdp.deterministic=true", "fsdp.lanes=12", "run.steps=4"}
-	begun := time.Now()
-	mustGyre(t, calm, append([]string{"train", ranksConfig(t, calm), "--ranks", "3"}, sure...)...)
-	whole := time.Since(begun)
+	t.Parallel()
+	calm, alone := calmRun(t)
+	stormy := t.TempDir()
 	ranksConfig(t, stormy)
 	random := rand.New(rand.NewPCG(testSeed(t), 2))
 	kills := 2
@@ -327,24 +353,25 @@ func TestLostRanksEndTheRun(t *testing.T) {
 	}
 	folder := filepath.Join(stormy, "runs/tiny")
 	for n := 0; n < kills; n++ {
-		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(random.Int64N(int64(whole)))) }
+		rank, moment := random.IntN(3), func() { time.Sleep(time.Duration(random.Int64N(2 * int64(alone)))) }
 		if n%3 == 2 {
 			moment = saving(folder, time.Minute)
 		}
-		args := append(sure, "fsdp.shard="+[]string{"auto", "full"}[n%2]) // another mode may go on
+		args := append(slices.Clone(sure), "fsdp.shard="+[]string{"auto", "full"}[n%2]) // another mode may go on
 		if !undone(t, stormy, "tiny", args, moment, rank, syscall.SIGKILL, "SIGKILL") {
 			continue
 		}
-		sameRun(t, filepath.Join(calm, "runs/tiny"), folder)
+		sameRun(t, calm, folder)
 		os.RemoveAll(folder)
 		n--
 	}
 	mustGyre(t, stormy, append([]string{"train", "tiny.toml", "--ranks", "3", "--resume"}, sure...)...)
-	sameRun(t, filepath.Join(calm, "runs/tiny"), folder)
+	sameRun(t, calm, folder)
 }
 
 // With --restarts the launcher continues by itself.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := ranksConfig(t, dir)
 	cmd := gyre(t, dir, "train", config, "--ranks", "2", "--restarts", "1", "run.steps=8")
