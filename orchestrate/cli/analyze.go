@@ -15,9 +15,7 @@ import (
 
 func analyzeCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "analyze",
-		Usage:     "gradient analysis of one checkpoint",
-		ArgsUsage: "CONFIG|RUN [key=value ...]",
+		Name: "analyze", Usage: "gradient analysis of one checkpoint", ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Flags: []cli.Flag{
 			text("checkpoint", "run, global_step_N or Hugging Face `DIR`"),
 			text("critic", "take the critic from `DIR` instead"),

@@ -1,3 +1,6 @@
+// Package cli is the gyre command: verbs that parse flags and call the package that does the work.
+//
+// Results go to stdout, logs and progress to stderr. Exit codes are listed in errors.go.
 package cli
 
 import (

@@ -22,8 +22,7 @@ func componentsCommand() *cli.Command {
 			text("csv", "write the table to `FILE`"), jsonFlag(), dpiFlag())
 	}
 	return &cli.Command{
-		Name:  "components",
-		Usage: "read saved gradients, rewards and log-probs",
+		Name: "components", Usage: "read saved gradients, rewards and log-probs",
 		Subcommands: []*cli.Command{
 			{
 				Name: "keys", Usage: "list the arrays of a file of gradients", ArgsUsage: "FILE.npz",

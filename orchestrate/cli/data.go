@@ -18,8 +18,7 @@ import (
 
 func dataCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "data",
-		Usage: "prepare, show, split and check files of prompts and answers",
+		Name: "data", Usage: "prepare, show, split and check files of prompts and answers",
 		Subcommands: []*cli.Command{
 			dataPrepareCommand(),
 			dataDemonstrationsCommand(),

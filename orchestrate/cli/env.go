@@ -19,8 +19,7 @@ import (
 func envCommand() *cli.Command {
 	seed := func() cli.Flag { return &cli.Int64Flag{Name: "seed", Value: 123, Usage: "episode seed"} }
 	return &cli.Command{
-		Name:  "env",
-		Usage: "list environments, show their options, play one in the terminal",
+		Name: "env", Usage: "list environments, show their options, play one in the terminal",
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "the tags that [[envs]] can name",

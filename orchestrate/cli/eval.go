@@ -21,8 +21,7 @@ import (
 
 func evalCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "eval",
-		Usage:     "validate a policy: play the fixed validation set and report",
+		Name: "eval", Usage: "validate a policy: play the fixed validation set and report",
 		ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "checkpoint",

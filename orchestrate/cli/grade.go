@@ -15,8 +15,7 @@ import (
 
 func gradeCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "grade",
-		Usage: "judge answers of mathematics: JSONL in, JSONL out",
+		Name: "grade", Usage: "judge answers of mathematics: JSONL in, JSONL out",
 		Flags: []cli.Flag{
 			withDefault("mode", string(reward.Strict), "strict or lenient"),
 			text("function", "call `NAME` instead of grading"),

@@ -24,8 +24,7 @@ import (
 
 func modelCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "model",
-		Usage: "make, inspect, convert and download models",
+		Name: "model", Usage: "make, inspect, convert and download models",
 		Subcommands: []*cli.Command{
 			modelInitCommand(),
 			{

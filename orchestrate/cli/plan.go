@@ -18,8 +18,8 @@ import (
 	"gyre/orchestrate/study/sweep"
 )
 
-// planned is what a run would take of a machine, on GPUs where it has some or the run asks for them. It needs no more of
-// a model than its config.json.
+// planned is what a run would take of a machine, on GPUs where it has some or the run asks for them. It needs no more
+// of a model than its config.json.
 func planned(cfg *config.Config, ranks int, m scale.Machine, onGPUs bool) (*experiment.Experiment, scale.Plan, error) {
 	if onGPUs || m.Bytes < 4 {
 		cfg.Model.Device, cfg.Model.DType = "cuda", "auto"

@@ -13,13 +13,12 @@ import (
 
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
+	"gyre/orchestrate/study/report"
 )
 
 func plotCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "plot",
-		Usage:     "draw the training curves and gradient analyses of a run",
-		ArgsUsage: "RUN [STEP ...]",
+		Name: "plot", Usage: "draw the training curves and gradient analyses of a run", ArgsUsage: "RUN [STEP ...]",
 		Flags: []cli.Flag{
 			stepFlag(),
 			toggle("list-steps", "print the steps whose gradients were analysed"),
@@ -30,8 +29,7 @@ func plotCommand() *cli.Command {
 		},
 		Action: plotRun,
 		Subcommands: []*cli.Command{{
-			Name:      "steps",
-			Usage:     "draw exported analyses: of a W&B run, or of three steps",
+			Name: "steps", Usage: "draw exported analyses: of a W&B run, or of three steps",
 			ArgsUsage: "[HISTORY] [STEP ...]",
 			Flags: []cli.Flag{
 				toggle("list-steps", "print the analysed steps of HISTORY"),
@@ -46,8 +44,7 @@ func plotCommand() *cli.Command {
 			},
 			Action: plotSteps,
 		}, {
-			Name:      "signal",
-			Usage:     "compare analyses, and say what their intervals say",
+			Name: "signal", Usage: "compare analyses, and say what their intervals say",
 			ArgsUsage: "COLUMN/ROW=DIR ...",
 			Flags: []cli.Flag{
 				withDefault("title", "Where the gradient comes from", "the figure's `TITLE`"),
@@ -195,4 +192,32 @@ func plotSteps(c *cli.Context) error {
 	}
 	fmt.Fprintln(c.App.Writer, c.String("out"))
 	return nil
+}
+
+func reportCommand() *cli.Command {
+	return &cli.Command{
+		Name: "report", Usage: "write one self-contained HTML page about one or several runs", ArgsUsage: "RUN ...",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "output", Aliases: []string{"o"},
+			Usage: "HTML `FILE` to write instead of RUN/report.html"}},
+		Action: func(c *cli.Context) error {
+			var runs []*rundir.Run
+			for _, name := range c.Args().Slice() {
+				r, err := rundir.Read(name)
+				if err != nil {
+					return openingError(err)
+				}
+				runs = append(runs, r)
+			}
+			path := "report.html"
+			if len(runs) == 1 {
+				path = runs[0].File(path)
+			}
+			path = filepath.Clean(cmp.Or(c.String("output"), path))
+			if err := report.Write(c.Context, runs, path); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(c.App.Writer, path)
+			return err
+		},
+	}
 }

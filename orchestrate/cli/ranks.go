@@ -26,9 +26,6 @@ import (
 	"gyre/torch"
 )
 
-// launcherFlags are those that are the launcher's business and not its ranks'.
-var launcherFlags = []string{"ranks", "restarts"}
-
 // part is what a process does of a run. world is nil in a run of one process.
 type part func(ctx context.Context, world *ranks.World, console *metrics.Console) error
 
@@ -44,7 +41,7 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	switch {
 	case c.Int("restarts") > 0 && n < 2:
 		return Usagef("--restarts needs --ranks 2 or more: it is the launcher that restarts")
-	case n > 1 && many:
+	case n > 1 && many && place.Launcher != "gyre":
 		return Usagef("--ranks %d, but this process is %v already: leave --ranks out", n, place)
 	}
 	size := max(n, place.Size, 1)
@@ -67,9 +64,8 @@ func overRanks(c *cli.Context, cfg *config.Config, resume string, work part) err
 	}
 	threads, _ := strconv.Atoi(os.Getenv("GYRE_THREADS"))
 	ended := ranks.Launch{
-		Ranks: n, Restarts: c.Int("restarts"), Args: withoutFlags(os.Args[1:], launcherFlags), Resume: resume,
-		Threads: threads,
-		Stdout:  c.App.Writer, Stderr: c.App.ErrWriter,
+		Ranks: n, Restarts: c.Int("restarts"), Args: os.Args[1:], Resume: resume, Threads: threads,
+		Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
 	}.Run(c.Context)
 	var e *ranks.Ended
 	if errors.As(ended, &e) && resume != "" && e.Code <= 128 && e.Code != exitcode.StoppedEarly {
@@ -178,29 +174,11 @@ func configHash(c *cli.Context, cfg *config.Config) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\n%s\n", c.Command.Name, resolved)
 	for _, flag := range c.Command.Flags {
-		if name := flag.Names()[0]; name != "resume" && !slices.Contains(launcherFlags, name) {
+		if name := flag.Names()[0]; !slices.Contains([]string{"resume", "ranks", "restarts"}, name) {
 			fmt.Fprintf(sum, "%s=%v\n", name, c.Value(name))
 		}
 	}
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
-}
-
-// withoutFlags leaves flags and their values out of a command line.
-func withoutFlags(args, names []string) (out []string) {
-	for i := 0; i < len(args); i++ {
-		name, _, attached := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if args[i] == "--" {
-			return append(out, args[i:]...)
-		}
-		if isFlag(args[i]) && slices.Contains(names, name) {
-			if !attached {
-				i++
-			}
-			continue
-		}
-		out = append(out, args[i])
-	}
-	return out
 }
 
 // silentRank reports whether another process says what this one would say about its arguments.

@@ -22,8 +22,7 @@ import (
 
 func sweepCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "sweep",
-		Usage:     "run a study: conditions times seeds, and what differs",
+		Name: "sweep", Usage: "run a study: conditions times seeds, and what differs",
 		ArgsUsage: "STUDY [key=value ...]",
 		Flags: append(studyFlags(),
 			atLeast(1, "stage", 0, "run this stage only"),
@@ -34,8 +33,7 @@ func sweepCommand() *cli.Command {
 
 func searchCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "search",
-		Usage:     "search the settings of a study by successive halving",
+		Name: "search", Usage: "search the settings of a study by successive halving",
 		ArgsUsage: "STUDY [key=value ...]",
 		Flags: append(studyFlags(),
 			atLeast(1, "configurations", 0, "settings to draw; all by default"),

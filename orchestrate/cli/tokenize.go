@@ -13,8 +13,7 @@ import (
 
 func tokenizeCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "tokenize",
-		Usage: "text to token ids and back: JSONL in, JSONL out",
+		Name: "tokenize", Usage: "text to token ids and back: JSONL in, JSONL out",
 		Flags: []cli.Flag{
 			required("model", "Hugging Face `DIR`, or a tokenizer.json"),
 			inputFlag(),

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,16 +13,16 @@ import (
 	"gyre/orchestrate/experiment"
 	"gyre/orchestrate/loop/ranks"
 	"gyre/orchestrate/loop/session"
+	"gyre/orchestrate/loop/sft"
 	"gyre/orchestrate/loop/trainer"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/study/demo"
 	"gyre/torch"
 )
 
 func trainCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "train",
-		Usage:     "train a policy by reinforcement learning",
-		ArgsUsage: "CONFIG|RUN [key=value ...]",
+		Name: "train", Usage: "train a policy by reinforcement learning", ArgsUsage: "CONFIG|RUN [key=value ...]",
 		Flags: []cli.Flag{
 			resumeFlag(),
 			text("resume-from", "continue global_step_N `DIR` in a new run directory"),
@@ -108,4 +109,66 @@ func dryRun(c *cli.Context, opened *experiment.Experiment, err error) error {
 		warn(c, "model.device = "+cfg.Model.Device+", but GPUs of this machine: "+gpus)
 	}
 	return nil
+}
+
+func sftCommand() *cli.Command {
+	return &cli.Command{
+		Name: "sft", Usage: "fit a policy to expert demonstrations (baseline or warm start)",
+		ArgsUsage: "CONFIG|RUN [key=value ...]",
+		Flags:     []cli.Flag{resumeFlag(), dryRunFlag(), ranksFlag(), restartsFlag()},
+		Action: func(c *cli.Context) error {
+			cfg, err := loadConfig(c, func(cfg *config.Config) bool { return cfg.SFT.Data != "" })
+			if err != nil {
+				return err
+			}
+			options := session.Options{Resume: c.Bool("resume"), Console: metrics.NewConsole(c.App.ErrWriter)}
+			if c.Bool("dry-run") {
+				opened, err := sft.Check(cfg, options)
+				return dryRun(c, opened, err)
+			}
+			return runTraining(c, cfg, options, sft.New)
+		},
+	}
+}
+
+func dataDemonstrationsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "demonstrations", Usage: "let experts play, and keep what they did", ArgsUsage: "CONFIG [key=value ...]",
+		Flags: []cli.Flag{required("output", "`DIR` for the files")},
+		Action: func(c *cli.Context) error {
+			cfg, err := loadConfig(c, playing)
+			if err != nil {
+				return err
+			}
+			dir := c.String("output")
+			if err := sft.Demonstrate(c.Context, cfg, dir, metrics.NewConsole(c.App.ErrWriter)); err != nil {
+				return err
+			}
+			s := cfg.SFT
+			_, err = fmt.Fprintf(c.App.Writer, "%s: %d episodes to learn from, %d held out\n", dir, s.Episodes,
+				s.ValidationEpisodes)
+			return err
+		},
+	}
+}
+
+func demoCommand() *cli.Command {
+	return &cli.Command{
+		Name: "demo", Usage: "train and analyse a small Sokoban agent, from nothing to a report",
+		ArgsUsage: "[key=value ...]",
+		Flags:     []cli.Flag{withDefault("dir", ".", "where configs/, models/ and runs/ go")},
+		Action: func(c *cli.Context) error {
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			dir := c.String("dir")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			d := demo.Demo{Program: program, Dir: dir, Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+				Overrides: c.Args().Slice()}
+			return d.Run(c.Context)
+		},
+	}
 }

@@ -15,8 +15,7 @@ import (
 
 func configCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "config",
-		Usage: "configurations of other programs",
+		Name: "config", Usage: "configurations of other programs",
 		Subcommands: []*cli.Command{{
 			Name: "translate", Usage: "write RAGEN's or verl's settings as a configuration",
 			ArgsUsage: "[key=value ...]",

@@ -25,7 +25,7 @@ import (
 // Launch starts the ranks of a run on this machine, copies of this program, and watches them.
 type Launch struct {
 	Ranks     int
-	Args      []string // of every rank: this program's, without those of the launcher
+	Args      []string // of every rank: this program's
 	Restarts  int      // how often a run that failed is continued
 	Resume    string   // the flag that continues; "" = what runs here leaves nothing to continue
 	Threads   int      // kernel threads of all ranks together; 0 = one per core
