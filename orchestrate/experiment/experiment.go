@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -96,9 +97,24 @@ func Open(c *config.Config, parts Parts) (*Experiment, error) {
 	return e, nil
 }
 
-func (e *Experiment) openTokenizer(dir string) (err error) {
-	if e.Tokenizer, err = openTokenizer(dir, e.Config.Model.ChatTemplate); err != nil {
+// openTokenizer loads the tokenizer of a directory, with the chat template that the configuration may put in place of
+// its own, and sees that it renders and belongs to the models.
+func (e *Experiment) openTokenizer(dir string) error {
+	if err := checkpoint.VerifySettings(dir); err != nil {
 		return err
+	}
+	var err error
+	if e.Tokenizer, err = chat.Load(dir); err != nil {
+		return fmt.Errorf("loading the tokenizer: %w", err)
+	}
+	if path := e.Config.Model.ChatTemplate; path != "" {
+		source, err := os.ReadFile(path)
+		if err == nil {
+			err = e.Tokenizer.SetTemplate(string(source))
+		}
+		if err != nil {
+			return fmt.Errorf("model.chat_template: %s: %w", path, err)
+		}
 	}
 	for who, m := range e.models() {
 		if have := m.Shape.VocabSize; int64(e.Tokenizer.VocabSize()) > have {

@@ -142,25 +142,3 @@ func (m *Model) StopIDs(tokenizer *chat.Tokenizer) ([]int32, error) {
 	}
 	return stop, nil
 }
-
-// openTokenizer loads a tokenizer, with another chat template in place of its own unless template is empty, and sees
-// that it renders.
-func openTokenizer(dir, template string) (*chat.Tokenizer, error) {
-	if err := checkpoint.VerifySettings(dir); err != nil {
-		return nil, err
-	}
-	tokenizer, err := chat.Load(dir)
-	if err != nil {
-		return nil, fmt.Errorf("loading the tokenizer: %w", err)
-	}
-	if template != "" {
-		source, err := os.ReadFile(template)
-		if err == nil {
-			err = tokenizer.SetTemplate(string(source))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("model.chat_template: %s: %w", template, err)
-		}
-	}
-	return tokenizer, nil
-}

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,14 +73,10 @@ func openCommand(run Run, name string, words []string, patience time.Duration) (
 // introduce is the first line: whose metrics these are.
 func introduce(run Run) ([]byte, error) {
 	config := map[string]any{}
-	var known struct {
-		Run struct{ Project string }
-	}
-	if err := errors.Join(toml.Unmarshal(run.Config, &config), toml.Unmarshal(run.Config, &known)); err != nil {
+	if err := toml.Unmarshal(run.Config, &config); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	project := cmp.Or(known.Run.Project, "gyre")
-	line, err := json.Marshal(map[string]any{"id": run.ID, "name": run.Name, "project": project, "dir": run.Dir,
+	line, err := json.Marshal(map[string]any{"id": run.ID, "name": run.Name, "project": run.Project, "dir": run.Dir,
 		"config": config})
 	return append(line, '\n'), err
 }

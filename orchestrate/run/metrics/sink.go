@@ -25,9 +25,9 @@ const File = "metrics.jsonl"
 
 // Run says whose metrics are logged, and from where on.
 type Run struct {
-	Dir, ID, Name string
-	Config        []byte          // the resolved configuration (TOML)
-	Loggers       []config.Logger // jsonl is always there
+	Dir, ID, Name, Project string
+	Config                 []byte          // the resolved configuration (TOML)
+	Loggers                []config.Logger // jsonl is always there
 	// First is the first step that this directory's metrics can have, Last the one to go on after (-1: none). All steps
 	// from First (or 0, the validation before training) to Last must be there: a hole is an error.
 	First, Last int

@@ -27,8 +27,8 @@ func openRun(t *testing.T, dir string, last int) Sink {
 	t.Helper()
 	loggers := []config.Logger{{Name: "jsonl"}, {Name: "tensorboard"},
 		{Command: []string{"sh", "-c", `cat >"$0"`, filepath.Join(dir, "told")}}}
-	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo",
-		Config: []byte("[run]\nsteps = 3\nproject = \"mine\"\n"), Loggers: loggers, Last: last,
+	s, err := OpenSinks(Run{Dir: dir, ID: "abcd1234", Name: "demo", Project: "mine",
+		Config: []byte("[run]\nsteps = 3\n"), Loggers: loggers, Last: last,
 		Warn: func(format string, args ...any) { t.Errorf(format, args...) }})
 	if err != nil {
 		t.Fatal(err)
