@@ -10,8 +10,19 @@ import (
 )
 
 // Change is a key in which two configurations differ, with its values as text; From is empty for a key that is new,
-// To for one that is gone.
-type Change struct{ Key, From, To string }
+// To for one that is gone. Step is the last step that a run did with the old one, where a resumption changed it.
+type Change struct {
+	Step int    `json:"step"`
+	Key  string `json:"key"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Trains reports whether the key bears on what is learned, and not only on what is kept and shown of it.
+func (c Change) Trains() bool {
+	table, key, _ := strings.Cut(c.Key, ".")
+	return table != "checkpoint" && (table != "run" || strings.HasSuffix(key, "seed") || key == "threads")
+}
 
 func (c Change) String() string {
 	switch {
@@ -38,7 +49,7 @@ func Compare(before, after []byte) ([]Change, error) {
 	var list []Change
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if old[key] != current[key] {
-			list = append(list, Change{key, old[key], current[key]})
+			list = append(list, Change{Key: key, From: old[key], To: current[key]})
 		}
 	}
 	return list, nil

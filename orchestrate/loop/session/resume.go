@@ -135,7 +135,7 @@ func (r *Training) compare(from string, resolved []byte) error {
 	}
 	if r.Dir != nil && r.Dir.Before != nil && r.Options.Resume { // a dry run opens no directory
 		r.changes = slices.DeleteFunc(r.Dir.Before.Changes,
-			func(c rundir.Change) bool { return c.Step > r.State.Step }) // steps that are done again
+			func(c config.Change) bool { return c.Step > r.State.Step }) // steps that are done again
 	}
 	for _, change := range changes {
 		switch change.Key {
@@ -158,8 +158,8 @@ func (r *Training) compare(from string, resolved []byte) error {
 			continue
 		}
 		r.Log.Warnf("another configuration than before: %s", change)
-		r.changes = append(r.changes, rundir.Change{Step: r.State.Step, Key: change.Key, From: change.From,
-			To: change.To})
+		change.Step = r.State.Step
+		r.changes = append(r.changes, change)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ type Training struct {
 	Finished    bool // they are done already: nothing is opened
 	Exact       bool // the self-test found the sampler's log-probs equal to the trainer's
 
-	changes   []rundir.Change   // of the configuration, by this resumption and those before it
+	changes   []config.Change   // of the configuration, by this resumption and those before it
 	firstStep int               // the first step that this directory's metrics can have
 	data      map[string]string // files of data, with their SHA-256; nil before they are read
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"gyre/orchestrate/config"
 )
 
 // Info is run.json: what one needs to know to repeat a run or to trust it.
@@ -44,21 +46,7 @@ type Info struct {
 	Replay  string            `json:"replay,omitempty"`
 	PeakRSS int64             `json:"peak_rss_bytes"`
 	// Changes are the keys that a resumption changed: the run is not of one configuration.
-	Changes []Change `json:"changes,omitempty"`
-}
-
-// Change is a key whose value another took the place of. Step is the last step that was done with the old one.
-type Change struct {
-	Step int    `json:"step"`
-	Key  string `json:"key"`
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
-// Trains reports whether the key bears on what is learned, and not only on what is kept and shown of it.
-func (c Change) Trains() bool {
-	table, key, _ := strings.Cut(c.Key, ".")
-	return table != "checkpoint" && (table != "run" || strings.HasSuffix(key, "seed") || key == "threads")
+	Changes []config.Change `json:"changes,omitempty"`
 }
 
 // ReadInfo reads a directory's run.json; nil without one. A run that is said to be running, and whose process is

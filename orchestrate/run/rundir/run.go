@@ -100,7 +100,7 @@ func (r *Run) ID() string {
 }
 
 // Changes are the keys that a resumption changed, in the order of steps.
-func (r *Run) Changes() []Change {
+func (r *Run) Changes() []config.Change {
 	if r.Info == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"gyre/internal/atomicfile"
 	"gyre/internal/figure"
 	"gyre/internal/table"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/rundir"
 	"gyre/orchestrate/study/plot"
 )
@@ -112,7 +113,7 @@ func labelsOf(runs []*rundir.Run) []string {
 		if seen[r.Name] > 1 {
 			label = r.Dir
 		}
-		if i := slices.IndexFunc(r.Changes(), rundir.Change.Trains); i >= 0 {
+		if i := slices.IndexFunc(r.Changes(), config.Change.Trains); i >= 0 {
 			label += fmt.Sprintf(" (changed after step %d)", r.Changes()[i].Step)
 		}
 		out = append(out, label)

@@ -10,6 +10,7 @@ import (
 
 	"gyre/internal/table"
 	"gyre/orchestrate/run/metrics"
+	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/rundir"
 )
 
@@ -144,8 +145,8 @@ func TestSeveralRunsAreCompared(t *testing.T) {
 // A run whose configuration a resumption changed is not shown as if it had always been so.
 func TestChangesAtAResumptionAreSaid(t *testing.T) {
 	a, b := writeRun(t, "a", "[actor]\nlr = 1e-4\n"), writeRun(t, "b", "[actor]\nlr = 1e-4\n")
-	b.Info.Changes = []rundir.Change{{Step: 1, Key: "run.save_every", From: "1", To: "2"}}
-	a.Info.Changes = []rundir.Change{{Step: 2, Key: "actor.lr", From: "0.01", To: "0.0001"}}
+	b.Info.Changes = []config.Change{{Step: 1, Key: "run.save_every", From: "1", To: "2"}}
+	a.Info.Changes = []config.Change{{Step: 2, Key: "actor.lr", From: "0.01", To: "0.0001"}}
 	page := pageOf(t, a, b)
 	for _, want := range []string{"a (changed after step 2)",
 		"After step 2 the run went on with another actor.lr: 0.0001, before 0.01.", "0.0001; to step 2 0.01"} {
