@@ -4,4 +4,4 @@
 // expected and the nearest legal name. Every key has a default; Resolved writes all of them.
 package config
 
-//go:generate go run ./reference config.go ../../docs/configuration.md
+//go:generate go test -run TestReferenceIsUpToDate -args -update

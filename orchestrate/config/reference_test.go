@@ -1,7 +1,8 @@
-package main
+package config_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -10,7 +11,49 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"testing"
 )
+
+var rewrite = flag.Bool("update", false, "write docs/configuration.md from the comments and tags of config.go")
+
+// The page is what config.go says: struct tags give keys, defaults and legal values, field comments the help.
+func TestReferenceIsUpToDate(t *testing.T) {
+	const file = "../../docs/configuration.md"
+	want, err := page("config.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("docs/configuration.md is not what config.go says (%v): run go generate ./orchestrate/config", err)
+	}
+}
+
+func TestEveryKeyIsDescribed(t *testing.T) {
+	content, err := page("config.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for _, line := range strings.Split(string(content), "\n") {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		rows++
+		cells := strings.Split(strings.ReplaceAll(line, `\|`, ""), " | ")
+		if len(cells) != 5 || cells[1] == "" || strings.TrimSuffix(cells[4], " |") == "" {
+			t.Errorf("incomplete row: %s", line)
+		}
+	}
+	if rows < 80 {
+		t.Errorf("%d keys described, expected all of them", rows)
+	}
+}
 
 const header = `# Configuration
 
@@ -27,21 +70,6 @@ configuration of a run, every key included, is ` + "`config.toml`" + ` in its di
 
 This page is generated from the comments of ` + "`orchestrate/config/config.go`" + ` by ` + "`go generate ./orchestrate/config`" + `.
 `
-
-func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: reference config.go configuration.md")
-		os.Exit(2)
-	}
-	page, err := page(os.Args[1])
-	if err == nil {
-		err = os.WriteFile(os.Args[2], page, 0o644)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reference:", err)
-		os.Exit(1)
-	}
-}
 
 // page renders the reference of the structs in a Go file, starting from the type Config.
 func page(source string) ([]byte, error) {
