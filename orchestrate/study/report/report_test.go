@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"gyre/internal/table"
-	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/config"
+	"gyre/orchestrate/run/metrics"
 	"gyre/orchestrate/run/rundir"
 )
 
