@@ -78,9 +78,9 @@ func listRuns(c *cli.Context, s *sweep.Study, p sweep.Preview) (total time.Durat
 			reasons[why] = append(reasons[why], r.Condition)
 		}
 		var expected any
-		if r.SecondsPerStep > 0 {
-			whole := time.Duration(r.SecondsPerStep * float64(cfg.Run.Steps) * float64(time.Second)).Round(time.Second)
-			if expected = whole.String(); !r.Over && total != unknownTime {
+		if p.SecondsPerStep > 0 {
+			whole := time.Duration(p.SecondsPerStep * float64(cfg.Run.Steps) * float64(time.Second)).Round(time.Second)
+			if expected = whole.String(); !r.Over() && total != unknownTime {
 				total += whole
 			}
 		} else {

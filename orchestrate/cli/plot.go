@@ -44,7 +44,7 @@ func plotCommand() *cli.Command {
 			},
 			Action: plotSteps,
 		}, {
-			Name: "signal", Usage: "compare analyses, and say what their intervals say",
+			Name: "signal", Usage: "compare analyses, and say which gradients are not zero",
 			ArgsUsage: "COLUMN/ROW=DIR ...",
 			Flags: []cli.Flag{
 				withDefault("title", "Where the gradient comes from", "the figure's `TITLE`"),
@@ -71,17 +71,18 @@ func plotSignal(c *cli.Context) error {
 		}
 		list = append(list, plot.Signal{Column: column, Row: row, Path: dir})
 	}
-	f, sentences, err := plot.Signals(c.String("title"), list)
+	f, results, err := plot.Signals(c.String("title"), list)
 	if err != nil {
 		return openingError(err)
 	}
 	if err := f.Save(c.String("out"), c.Int("dpi")); err != nil {
 		return err
 	}
-	for _, line := range append(sentences, c.String("out")) {
-		fmt.Fprintln(c.App.Writer, line)
+	if err := results.Write(c.App.Writer); err != nil {
+		return err
 	}
-	return nil
+	_, err = fmt.Fprintln(c.App.Writer, c.String("out"))
+	return err
 }
 
 // plotRun draws a run, or only the analysed steps of an exported history, as RAGEN's script does with a run on W&B.

@@ -94,8 +94,8 @@ func study(c *cli.Context, preview func(*sweep.Study) (sweep.Preview, error),
 		return printed
 	}
 	fmt.Fprintf(c.App.ErrWriter, "files: %s\n", strings.Join(summary.Files, " "))
-	if n := summary.Failed(); n > 0 && err == nil {
-		return fmt.Errorf("%d of %d runs failed; see %s", n, len(summary.Rows),
+	if summary.Failed > 0 && err == nil {
+		return fmt.Errorf("%d of %d runs failed; see %s", summary.Failed, summary.Runs,
 			strings.Join(summary.Files[:min(3, len(summary.Files))], ", "))
 	}
 	return err
@@ -104,7 +104,7 @@ func study(c *cli.Context, preview func(*sweep.Study) (sweep.Preview, error),
 // startable prints the warnings about the runs. It is an error when not one of them can be opened, as when the model is
 // not there yet: that costs no process a run and leaves nothing behind. Some that cannot start are a result of the
 // study.
-func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
+func startable(c *cli.Context, s *sweep.Study, runs []*sweep.Run) error {
 	var first error
 	opens := false
 	warned := map[string]bool{}
@@ -113,10 +113,10 @@ func startable(c *cli.Context, s *sweep.Study, runs []sweep.Previewed) error {
 		if err == nil {
 			warnOnce(c, cfg, warned)
 		}
-		if err == nil && !opens && !r.Over {
+		if err == nil && !opens && !r.Over() {
 			_, err = experiment.Open(cfg, trainer.TrainingParts(false))
 		}
-		opens = opens || err == nil || r.Over
+		opens = opens || err == nil || r.Over()
 		if err != nil && first == nil {
 			first = fmt.Errorf("no run of the study can start; the first, %s: %w", r.Condition, err)
 		}

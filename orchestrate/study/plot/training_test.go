@@ -125,3 +125,18 @@ func TestSharesOfTimeAddUp(t *testing.T) {
 		t.Errorf("%v s of 100 in %s", sum, seen)
 	}
 }
+
+// The mean goes as far as all runs do: beyond that it would be of those that survived.
+func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
+	percent := conditionPanel{factor: 1, least: math.Inf(-1), most: 10}
+	m := percent.mean([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}},
+		{{Step: 0, Value: 3}, {Step: 1, Value: 2}}})
+	if len(m.Y) != 2 || m.Y[0] != 2 || m.Y[1] != 2 {
+		t.Errorf("mean %v", m.Y)
+	}
+	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10
+	// at most.
+	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
+		t.Errorf("from %v to %v", m.Low, m.High)
+	}
+}

@@ -5,9 +5,51 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+
+	"gyre/internal/settings"
 )
+
+// slot is a place for one run at a time.
+type slot struct {
+	devices []string
+	threads int
+	label   string // what the devices are
+}
+
+// deal shares devices and threads among the slots.
+func (s *Study) deal() ([]slot, error) {
+	n, each := s.Slots, s.DevicesPerRun
+	if len(s.Devices) > 0 {
+		each = max(each, 1)
+		if len(s.Devices) < each {
+			return nil, fmt.Errorf("%w: a run needs %d devices, and there are %d", settings.ErrInvalid, each,
+				len(s.Devices))
+		}
+		if n == 0 {
+			n = len(s.Devices) / each
+		}
+		if n*each > len(s.Devices) {
+			return nil, fmt.Errorf("%w: %d slots of %d devices need %d, and there are %d", settings.ErrInvalid, n,
+				each, n*each, len(s.Devices))
+		}
+	}
+	n = max(n, 1)
+	threads := s.ThreadsPerRun
+	if threads == 0 {
+		threads = max(1, runtime.NumCPU()/n)
+	}
+	out := make([]slot, n)
+	for i := range out {
+		out[i].threads = threads
+		if len(s.Devices) > 0 {
+			out[i].devices = s.Devices[i*each : (i+1)*each]
+		}
+	}
+	return out, nil
+}
 
 var (
 	gpuLine    = regexp.MustCompile(`(?m)^GPU (\d+): (.*?)(?: \(UUID.*)?$`)

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -50,39 +51,27 @@ func (h Halving) stepsAt(rung, rungs, steps int) int {
 // configurations are the settings that a search tries, in the order in which they start: of the grid of all stages,
 // in an order that is keyed by the seed. A search that is given more of them goes on with those that it has.
 func (s *Study) configurations(seed uint64) ([]Condition, error) {
-	grid := []Condition{{Stage: 1}}
+	all := []Condition{{Stage: 1}}
 	for stage := 1; stage <= s.Stages(); stage++ {
-		settings := s.conditions(stage, nil)
-		if len(settings) == 0 {
-			continue
+		list := s.conditions(stage, nil)
+		for i, c := range list {
+			list[i].Label = cmp.Or(strings.Join(c.Coordinates, ","), c.Label)
 		}
-		var next []Condition
-		for _, c := range grid {
-			for _, setting := range settings {
-				label := setting.Label
-				if len(setting.Coordinates) > 0 {
-					label = strings.Join(setting.Coordinates, ",")
-				}
-				next = append(next, Condition{Stage: 1, Label: strings.TrimPrefix(c.Label+","+label, ","),
-					Overrides:   slices.Concat(c.Overrides, setting.Overrides),
-					Coordinates: slices.Concat(c.Coordinates, setting.Coordinates), Line: joined(c.Line, setting.Line)})
-			}
+		if len(list) > 0 {
+			all = grid(all, list)
 		}
-		grid = next
 	}
-	if err := s.distinct(grid); err != nil {
+	if err := s.distinct(all); err != nil {
 		return nil, err
 	}
-	n := len(grid)
-	if wanted := s.Search.Configurations; wanted > n {
+	n := cmp.Or(s.Search.Configurations, len(all))
+	if n > len(all) {
 		return nil, fmt.Errorf("%w: %s: search.configurations is %d, and the axes have %d", settings.ErrInvalid,
-			s.file, wanted, n)
-	} else if wanted > 0 {
-		n = wanted
+			s.file, n, len(all))
 	}
 	out := make([]Condition, n)
-	for i, k := range rand.New(rand.NewPCG(seed, 0)).Perm(len(grid))[:n] {
-		out[i] = grid[k]
+	for i, k := range rand.New(rand.NewPCG(seed, 0)).Perm(len(all))[:n] {
+		out[i] = all[k]
 	}
 	return out, nil
 }
@@ -151,20 +140,15 @@ func promoteLast(trials []trial, rungs int) (trial, bool) {
 // of the same score.
 func ranked(trials []trial, rung int) []trial {
 	var out []trial
-	scores := map[*Run]float64{}
 	for _, t := range trials {
-		if score, ok := t.score(rung); ok {
-			out, scores[t.runs[0]] = append(out, t), score
+		if _, ok := t.score(rung); ok {
+			out = append(out, t)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b trial) int {
-		switch x, y := scores[a.runs[0]], scores[b.runs[0]]; {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
+		x, _ := a.score(rung)
+		y, _ := b.score(rung)
+		return cmp.Compare(y, x)
 	})
 	return out
 }

@@ -75,14 +75,6 @@ func (s *Study) summaryLog() string {
 // separator is between what a line of the summary log says.
 const separator = " | "
 
-// joined are two parts of a line, of which the first may be missing.
-func joined(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + separator + b
-}
-
 // exists tells whether a path is there.
 func exists(path string) bool {
 	_, err := os.Stat(path)

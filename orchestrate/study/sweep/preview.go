@@ -9,17 +9,10 @@ import (
 
 // Preview is what a study would do.
 type Preview struct {
-	Runs  []Previewed
+	Runs  []*Run
 	Rungs []Rung // of a search
 	Slots int
-}
-
-// Previewed is a run as a dry run lists it.
-type Previewed struct {
-	Run
-	Over bool
-	// SecondsPerStep is what steps took: in this run, in others of the study, or in a run of the base; 0 where none
-	// was logged.
+	// SecondsPerStep is what steps took in runs of the study, or in a run of the base; 0 where none was logged.
 	SecondsPerStep float64
 }
 
@@ -69,24 +62,17 @@ func PreviewSearch(s *Study) (Preview, error) {
 
 // preview adds to runs what is known of them.
 func (o *opened) preview(runs []*Run) Preview {
-	all := secondsPerStep(filepath.Join(o.base.Run.Output, o.base.Run.Name))
-	for _, r := range o.state.Runs {
-		if v := secondsPerStep(r.Dir); v > 0 {
-			all = v
+	p := Preview{Runs: runs, Slots: len(o.slots),
+		SecondsPerStep: secondsPerStep(filepath.Join(o.base.Run.Output, o.base.Run.Name))}
+	for _, known := range o.state.Runs {
+		if v := secondsPerStep(known.Dir); v > 0 {
+			p.SecondsPerStep = v
 		}
-	}
-	p := Preview{Slots: len(o.slots)}
-	for _, r := range runs {
-		for _, known := range o.state.Runs {
-			if known.Condition == r.Condition && known.Seed == r.Seed {
+		for _, r := range runs {
+			if known.same(r) {
 				r.Status, r.Rung, r.Target = known.Status, known.Rung, max(known.Target, r.Target)
 			}
 		}
-		seen := Previewed{Run: *r, Over: r.over(), SecondsPerStep: secondsPerStep(r.Dir)}
-		if seen.SecondsPerStep == 0 {
-			seen.SecondsPerStep = all
-		}
-		p.Runs = append(p.Runs, seen)
 	}
 	return p
 }

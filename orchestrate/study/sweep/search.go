@@ -7,7 +7,6 @@ import (
 
 	"gyre/internal/settings"
 	"gyre/orchestrate/config"
-	"gyre/orchestrate/run/metrics"
 )
 
 // Search runs what is missing of a search by successive halving over a study's axes, and writes the files that
@@ -50,20 +49,18 @@ func (x *execution) search(ctx context.Context) (err error) {
 		return err
 	}
 	var all []*Run
+	longest := 0
 	for i, t := range x.trials {
-		if x.trials[i].runs, err = x.state.plan(t.runs); err != nil {
+		if x.trials[i].runs, err = x.plan(t.runs); err != nil {
 			return err
 		}
 		all = append(all, x.trials[i].runs...)
-	}
-	steps := map[*Run]int{}
-	for _, r := range all {
-		steps[r] = x.stepsOf(r)
+		longest = max(longest, x.steps[x.trials[i].runs[0]])
 	}
 	advance := func(t trial) *Run {
 		for _, r := range t.runs {
 			r.Rung++
-			r.Target, r.Status = x.study.Search.stepsAt(r.Rung, x.rungs, steps[r]), Pending
+			r.Target, r.Status = x.study.Search.stepsAt(r.Rung, x.rungs, x.steps[r]), Pending
 		}
 		return t.runs[0]
 	}
@@ -83,24 +80,8 @@ func (x *execution) search(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	return x.run(ctx, next, x.searchProgress(all, steps))
-}
-
-// searchProgress counts the steps that the rule takes when every rung is full.
-func (x *execution) searchProgress(all []*Run, steps map[*Run]int) progress {
-	p := progress{label: fmt.Sprintf("search of %d configurations", len(x.trials))}
-	longest := 0
-	for _, n := range steps {
-		longest = max(longest, n)
-	}
-	p.total = x.study.Search.expected(len(x.trials), x.rungs, longest) * x.study.Seeds
-	p.done = func() (n int) {
-		for _, r := range all {
-			n += min(metrics.LastStep(r.Dir), r.Target)
-		}
-		return n
-	}
-	return p
+	return x.run(ctx, next, progress{fmt.Sprintf("search of %d configurations", len(x.trials)),
+		x.study.Search.expected(len(x.trials), x.rungs, longest) * x.study.Seeds, all})
 }
 
 // expected are the steps of a search in which every rung is full.

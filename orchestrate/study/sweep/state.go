@@ -53,8 +53,11 @@ type Run struct {
 	Scores []float64 `json:"scores,omitempty"`
 }
 
-// over tells whether nothing more is to be done.
-func (r *Run) over() bool {
+// same tells whether two runs are of one condition and seed.
+func (r *Run) same(o *Run) bool { return r.Condition == o.Condition && r.Seed == o.Seed }
+
+// Over tells whether nothing more is to be done.
+func (r *Run) Over() bool {
 	return r.Status == Finished || r.Status == StoppedEarly || r.Status == Failed
 }
 
@@ -98,10 +101,7 @@ func (st *state) plan(runs []*Run) ([]*Run, error) {
 	defer st.mu.Unlock()
 	var out []*Run
 	for _, r := range runs {
-		i := slices.IndexFunc(st.Runs, func(other *Run) bool {
-			return other.Condition == r.Condition &&
-				other.Seed == r.Seed
-		})
+		i := slices.IndexFunc(st.Runs, r.same)
 		if i < 0 {
 			st.Runs = append(st.Runs, r)
 			out = append(out, r)

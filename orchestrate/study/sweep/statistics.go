@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 )
 
 // Scores are the results of one condition: a row per task (environment), a column per run (seed). Rows may have
@@ -13,6 +14,8 @@ type Scores = [][]float64
 
 // Estimate is a number with its 95 % interval; NaN where there is none.
 type Estimate struct{ Value, Low, High float64 }
+
+func (e Estimate) cell() table.Cell { return table.Cell{Value: e.Value, Low: e.Low, High: e.High} }
 
 // confidence of all intervals of a study.
 const confidence = 0.95

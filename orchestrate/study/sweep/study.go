@@ -1,12 +1,9 @@
 package sweep
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,22 +88,6 @@ type ConditionSpec struct {
 	At    []string `toml:"at"`
 	Stage int      `toml:"stage" range:"[0,)"`
 }
-
-// Condition is one setting of what is varied.
-type Condition struct {
-	Label     string
-	Stage     int
-	Overrides []string
-	// Coordinates are the values on the axes, for figures; empty for a condition that is written out.
-	Coordinates []string
-	// Line is what its lines in the summary log begin with.
-	Line string
-}
-
-// Folder is the condition's name in paths.
-func (c Condition) Folder() string { return unsafeInPaths.ReplaceAllString(c.Label, "_") }
-
-var unsafeInPaths = regexp.MustCompile(`[^A-Za-z0-9._=,+-]`)
 
 // document is a study's file.
 type document struct {
@@ -216,150 +197,4 @@ func (s *Study) base() (*config.Config, error) {
 		return c, nil
 	}
 	return config.Load(s.BasePath(), nil)
-}
-
-// Stages is the number of stages.
-func (s *Study) Stages() int {
-	last := 1
-	for _, a := range s.Axes {
-		last = max(last, a.Stage)
-	}
-	for _, c := range s.Conditions {
-		last = max(last, c.Stage)
-	}
-	return last
-}
-
-// Plan lists the conditions of a stage; start are the overrides of the condition to start from.
-func (s *Study) Plan(stage int, start []string) ([]Condition, error) {
-	out := s.conditions(stage, start)
-	if s.Stages() > 1 {
-		for i := range out {
-			out[i].Label = fmt.Sprintf("stage%d,%s", stage, out[i].Label)
-		}
-	}
-	return out, s.distinct(out)
-}
-
-// distinct refuses conditions that would share a folder.
-func (s *Study) distinct(list []Condition) error {
-	seen := map[string]string{}
-	for _, c := range list {
-		if other, ok := seen[c.Folder()]; ok {
-			return fmt.Errorf("%w: %s: two conditions are named %q and %q", settings.ErrInvalid, s.file, other, c.Label)
-		}
-		seen[c.Folder()] = c.Label
-	}
-	return nil
-}
-
-func (s *Study) conditions(stage int, start []string) []Condition {
-	var groups [][]Axis
-	for _, a := range s.Axes {
-		if max(a.Stage, 1) != stage {
-			continue
-		}
-		i := slices.IndexFunc(groups, func(g []Axis) bool { return a.Zip != "" && g[0].Zip == a.Zip })
-		if i < 0 {
-			groups = append(groups, []Axis{a})
-		} else {
-			groups[i] = append(groups[i], a)
-		}
-	}
-	var out []Condition
-	if len(groups) > 0 {
-		out = []Condition{{Stage: stage, Overrides: slices.Clone(start)}}
-	}
-	axes := 0
-	for _, g := range groups {
-		axes += len(g)
-	}
-	for _, group := range groups {
-		var next []Condition
-		for _, c := range out {
-			for i := range group[0].Values {
-				grown := Condition{Stage: stage, Label: c.Label, Overrides: slices.Clone(c.Overrides),
-					Coordinates: slices.Clone(c.Coordinates), Line: c.Line}
-				for _, a := range group {
-					label, overrides := a.setting(i)
-					grown.Overrides = append(grown.Overrides, overrides...)
-					grown.Coordinates = append(grown.Coordinates, a.name()+"="+label)
-					grown.Line = joined(grown.Line, a.line(i))
-					if axes > 1 {
-						label = a.name() + "=" + label
-					}
-					grown.Label = strings.TrimPrefix(grown.Label+","+label, ",")
-				}
-				next = append(next, grown)
-			}
-		}
-		out = next
-	}
-	for _, c := range s.Conditions {
-		if max(c.Stage, 1) == stage {
-			label := cmp.Or(c.Label, strings.Join(c.At, ","))
-			out = append(out, Condition{Label: label, Stage: stage, Overrides: slices.Concat(start, c.Set),
-				Coordinates: c.At,
-				Line:        cmp.Or(strings.Join(c.At, separator), "condition="+label)})
-		}
-	}
-	return out
-}
-
-func (a Axis) name() string {
-	if a.Name != "" {
-		return a.Name
-	}
-	return a.Key[strings.LastIndex(a.Key, ".")+1:]
-}
-
-// setting is the label of a value and the overrides that it stands for.
-func (a Axis) setting(i int) (label string, overrides []string) {
-	value := valueText(a.Values[i])
-	label, overrides = value, []string{a.Key + "=" + value}
-	if named, ok := a.Named[value]; ok {
-		overrides = named
-	}
-	if len(a.Labels) > 0 {
-		label = a.Labels[i]
-	}
-	return label, overrides
-}
-
-// line is what a value adds to the lines of its conditions.
-func (a Axis) line(i int) string {
-	if len(a.Lines) > 0 {
-		return a.Lines[i]
-	}
-	label, _ := a.setting(i)
-	return a.name() + "=" + label
-}
-
-// valueText writes a TOML value as an override has it.
-func valueText(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case float64:
-		text := strconv.FormatFloat(v, 'g', -1, 64)
-		if !strings.ContainsAny(text, ".en") {
-			text += ".0" // 1.0 stays 1.0, in labels too
-		}
-		return text
-	case []any, map[string]any:
-		data, _ := json.Marshal(v) // values that came from TOML can be written as JSON
-		return string(data)
-	}
-	return fmt.Sprint(value)
-}
-
-// seeds of a run's random draws: those of the base, moved on by as much as never lets two seeds of a condition meet
-// the same environments.
-const envSeedStride = 10_000_019
-
-// seedOverrides pair the conditions: seed n draws the same in all of them.
-func seedOverrides(base *config.Config, seed int) []string {
-	n := uint64(seed - 1)
-	return []string{fmt.Sprintf("run.seed=%d", base.Run.Seed+n), fmt.Sprintf("run.env_seed=%d",
-		base.Run.EnvSeed+int64(n)*envSeedStride)}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"gyre/internal/exitcode"
 	"gyre/internal/settings"
+	"gyre/internal/table"
 	"gyre/orchestrate/config"
 	"gyre/orchestrate/run/metrics"
 )
@@ -232,8 +232,8 @@ func TestAStateThatCannotBeWrittenEndsTheStudy(t *testing.T) {
 	}
 	o := &opened{study: &Study{}, slots: []slot{{threads: 1}}, state: &state{path: filepath.Join(file, "state.json"),
 		Runs: []*Run{r}}}
-	x := &execution{opened: o, options: Options{Command: "true", Console: console}, running: map[*Run]*exec.Cmd{}}
-	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1, done: func() int { return 0 }})
+	x := &execution{opened: o, options: Options{Command: "true", Console: console}}
+	err := x.run(t.Context(), pending(x.state.Runs), progress{total: 1})
 	if err == nil || !strings.Contains(err.Error(), "not a directory") || exists(r.Log) {
 		t.Errorf("got %v", err)
 	}
@@ -261,7 +261,7 @@ func TestTiesAreSaid(t *testing.T) {
 		t.Errorf("%+v, %v", best, ok)
 	}
 	var out strings.Builder
-	if err := (&Summary{Best: []Best{best}}).Text(&out, 80); err != nil || !strings.Contains(out.String(),
+	if err := (&Summary{Best: []Best{best}, conditions: table.New(), compared: table.New()}).Text(&out, 80); err != nil || !strings.Contains(out.String(),
 		"as good: c; the first of them counts") {
 		t.Errorf("%v: %s", err, out.String())
 	}

@@ -3,23 +3,27 @@ package sweep
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"gyre/internal/statistics"
+	"gyre/internal/table"
 	"gyre/orchestrate/run/rundir"
 )
 
 // Summary is what came out of a study.
 type Summary struct {
-	Dir         string
-	Rows        []Row
-	Conditions  []Aggregate
-	Differences []Difference
-	Best        []Best
-	Files       []string
-	rungs       int // of a search
+	Runs, Failed int // runs, and those without a result
+	Best         []Best
+	Files        []string
+
+	dir        string
+	groups     []group
+	conditions *table.Table // over their seeds
+	compared   *table.Table // with the baseline, paired by seed
+	rungs      int          // of a search
 }
 
 // Best is what a stage, or a search, found best.
@@ -32,89 +36,88 @@ type Best struct {
 	Ties      []string          `json:"ties,omitempty"` // conditions of the same score, which come later
 }
 
-// Row is one run's result. What is not known is NaN.
-type Row struct {
-	rundir.Outcome // its Total is Seconds in the summary's files
-	Condition      string
-	Seed           int
-	Status         Status  // in the study
-	Rung           int     // of a search, reached: from 1; 0 = none
-	Error          string  // of a failure
-	Wall           float64 // seconds of the run's processes
-	Objective      float64 // the study's, where it names one
-
-	tasks map[string]float64 // last validation success by tag
-	run   *rundir.Run        // nil when it logged nothing
+// row is one run's result. What is not known is NaN.
+type row struct {
+	rundir.Outcome // of its run directory
+	run            *Run
+	objective      float64            // the study's, where it names one
+	tasks          map[string]float64 // last validation success by tag
+	logged         *rundir.Run        // nil when it logged nothing
 }
 
-// Aggregate is a condition over its seeds.
-type Aggregate struct {
-	Condition string
-	Runs      int // with a result
-	Regimes   int // of these, training regimes that failed: stopped by a collapse rule
-	Failed    int // runs without a result
-	Last      Estimate
-	IQM       Estimate // interquartile mean over runs and tasks, stratified bootstrap
+// group is the results of a condition, seed by seed.
+type group struct {
+	*Run  // the first
+	rows  []row
+	label string   // in figures
+	mean  Estimate // of the runs' last validations, with Student's interval as far as it lies within 0 and 1
 }
 
-// Difference is a condition against the baseline, paired by seed.
-type Difference struct {
-	Condition, Versus, Metric string
-	Estimate
-	Pairs int
-	// Improvement is the probability that a run of the condition does better than one of the baseline; of
-	// last_success only.
-	Improvement *Estimate
+// groupsOf are the results of runs by condition, in the order in which those first appear.
+func groupsOf(runs []*Run, objective string) (groups []group) {
+	for _, r := range runs {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.Condition == r.Condition })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{Run: r, label: r.Condition})
+		}
+		groups[i].rows = append(groups[i].rows, newRow(r, objective))
+	}
+	for i, g := range groups {
+		slices.SortStableFunc(g.rows, func(a, b row) int { return cmp.Compare(a.run.Seed, b.run.Seed) })
+		var last []float64
+		for _, r := range g.rows {
+			if r.result() && !math.IsNaN(r.Last) {
+				last = append(last, r.Last)
+			}
+		}
+		mean, low, high := statistics.MeanInterval(last, confidence)
+		groups[i].mean = Estimate{mean, math.Max(low, 0), math.Min(high, 1)}
+	}
+	return groups
 }
 
 // compared are the metrics of the differences.
 var compared = []struct {
 	name  string
-	value func(Row) float64
+	value func(row) float64
 }{
-	{"peak_success", func(r Row) float64 { return r.Peak }},
-	{"last_success", func(r Row) float64 { return r.Last }},
-	{"mean_last_success", func(r Row) float64 { return r.LastMean }},
-	{"steps", func(r Row) float64 { return float64(r.Steps) }},
-	{"entropy", func(r Row) float64 { return r.Entropy }},
-	{"reward_spread", func(r Row) float64 { return r.Spread }},
+	{"peak_success", func(r row) float64 { return r.Peak }},
+	{"last_success", func(r row) float64 { return r.Last }},
+	{"mean_last_success", func(r row) float64 { return r.LastMean }},
+	{"steps", func(r row) float64 { return float64(r.Steps) }},
+	{"entropy", func(r row) float64 { return r.Entropy }},
+	{"reward_spread", func(r row) float64 { return r.Spread }},
 }
 
 // newRow reads a run's result. A run that logged nothing has only its status.
-func newRow(r *Run, objective string) Row {
-	run, err := rundir.Read(r.Dir)
+func newRow(r *Run, objective string) row {
+	logged, err := rundir.Read(r.Dir)
 	if err != nil {
-		run = &rundir.Run{}
+		return row{Outcome: (&rundir.Run{}).Outcome(), run: r, objective: math.NaN()}
 	}
-	row := Row{Outcome: run.Outcome(), Condition: r.Condition, Seed: r.Seed, Status: r.Status, Rung: len(r.Scores),
-		Error:     r.Error,
-		Objective: math.NaN(), Wall: r.Seconds, tasks: map[string]float64{}}
-	if err != nil {
-		return row
+	out := row{Outcome: logged.Outcome(), run: r, objective: math.NaN(), tasks: map[string]float64{}, logged: logged}
+	if all := logged.Series(objective); len(all) > 0 {
+		out.objective = all[len(all)-1].Value
 	}
-	row.run = run
-	if all := run.Series(objective); len(all) > 0 {
-		row.Objective = all[len(all)-1].Value
+	for _, key := range logged.Keys("val-env/*/success") {
+		all := logged.Series(key)
+		out.tasks[key] = all[len(all)-1].Value
 	}
-	for _, key := range run.Keys("val-env/*/success") {
-		all := run.Series(key)
-		row.tasks[key] = all[len(all)-1].Value
-	}
-	return row
+	return out
 }
 
 // result tells whether a run says something about its condition: finished, at a rung of a search, or stopped by a
 // collapse rule.
-func (r Row) result() bool {
-	return r.Status == Finished || r.Status == StoppedEarly || r.Status == Paused
+func (r row) result() bool {
+	return r.run.Status == Finished || r.run.Status == StoppedEarly || r.run.Status == Paused
 }
 
 // score is what a run is judged by, at its last validation or, of success, by several; false while it is not known.
-func (s *Study) score(r Row, last bool) (float64, bool) {
+func (s *Study) score(r row, last bool) (float64, bool) {
 	v := r.LastMean
 	switch {
 	case s.Objective != "":
-		v = r.Objective
+		v = r.objective
 	case last:
 		v = r.Last
 	}
@@ -127,19 +130,12 @@ func (s *Study) objective() string { return cmp.Or(s.Objective, "validation succ
 // all others.
 func (x *execution) best(runs []*Run) (best Best, ok bool) {
 	whole := false
-	for i, first := range runs {
-		if slices.ContainsFunc(runs[:i], func(r *Run) bool { return r.Condition == first.Condition }) {
-			continue
-		}
+	for _, g := range groupsOf(runs, x.study.Objective) {
 		var scores []float64
 		every := true
-		for _, r := range runs {
-			if r.Condition != first.Condition {
-				continue
-			}
-			row := newRow(r, x.study.Objective)
-			every = every && row.Status == Finished
-			if v, known := x.study.score(row, false); known && row.result() {
+		for _, r := range g.rows {
+			every = every && r.run.Status == Finished
+			if v, known := x.study.score(r, false); known && r.result() {
 				scores = append(scores, v)
 			}
 		}
@@ -148,9 +144,9 @@ func (x *execution) best(runs []*Run) (best Best, ok bool) {
 		}
 		switch score := statistics.Mean(scores); {
 		case !ok || every && !whole || every == whole && score > best.Score:
-			best, ok, whole = newBest(first, score), true, every
+			best, ok, whole = newBest(g.Run, score), true, every
 		case every == whole && score == best.Score:
-			best.Ties = append(best.Ties, first.Condition)
+			best.Ties = append(best.Ties, g.Condition)
 		}
 	}
 	return best, ok
@@ -167,44 +163,43 @@ func newBest(r *Run, score float64) Best {
 
 // summarise writes the summary of what there is.
 func (x *execution) summarise() (Summary, error) {
-	s := Summary{Dir: x.study.Dir(), rungs: x.rungs}
-	var labels []string
-	first := map[string]*Run{}
-	for _, r := range x.shown() {
-		s.Rows = append(s.Rows, newRow(r, x.study.Objective))
-		if !slices.Contains(labels, r.Condition) {
-			labels = append(labels, r.Condition)
-			first[r.Condition] = r
-		}
-	}
-	s.Best = x.bests()
-	slices.SortStableFunc(s.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(slices.Index(labels, a.Condition), slices.Index(labels, b.Condition)),
-			cmp.Compare(a.Seed, b.Seed))
-	})
-	rows := func(label string) []Row {
-		return slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return r.Condition != label })
-	}
-	baseline := ""
-	if len(labels) > 0 && x.rungs == 0 { // configurations of a search differ in their steps too: they are not compared
-		if baseline = cmp.Or(x.study.Baseline, labels[0]); !slices.Contains(labels, baseline) {
+	s := Summary{dir: x.study.Dir(), rungs: x.rungs, groups: groupsOf(x.shown(), x.study.Objective), Best: x.bests()}
+	var base group
+	if len(s.groups) > 0 && x.rungs == 0 { // configurations of a search differ in their steps too: they are not compared
+		base = s.groups[0]
+		i := slices.IndexFunc(s.groups, func(g group) bool { return g.Condition == x.study.Baseline })
+		if i >= 0 {
+			base = s.groups[i]
+		} else if x.study.Baseline != "" {
 			fmt.Fprintf(x.options.Console,
-				"study.baseline is %q, which is no condition of this study: differences are against %s\n", baseline,
-				labels[0])
-			baseline = labels[0]
+				"study.baseline is %q, which is no condition of this study: differences are against %s\n",
+				x.study.Baseline, base.Condition)
 		}
 	}
-	for _, label := range labels {
-		s.Conditions = append(s.Conditions, aggregate(label, rows(label)))
-		if baseline != "" && label != baseline {
-			s.Differences = append(s.Differences, differences(label, baseline, rows(label), rows(baseline))...)
+	against := ""
+	if base.Run != nil {
+		against = base.Condition
+	}
+	s.conditions = &table.Table{Columns: []table.Column{{Name: "condition"}, {Name: "runs"},
+		{Name: "failed_regimes", Head: "failed regimes"}, {Name: "failed_runs", Head: "failed runs"},
+		{Name: "mean_success", Head: "last success", Low: "mean_success_low", High: "mean_success_high"},
+		{Name: "iqm_success", Head: "interquartile mean", Low: "iqm_success_low", High: "iqm_success_high"}}}
+	s.compared = &table.Table{Columns: []table.Column{{Name: "condition", Head: "against " + against},
+		{Name: "versus", Hidden: true}, {Name: "metric"},
+		{Name: "difference", Low: "low", High: "high", Format: "%.3g"}, {Name: "pairs"},
+		{Name: "probability_of_improvement", Head: "better with probability", Format: "%.3g", Low: "probability_low",
+			High: "probability_high"}}}
+	for _, g := range s.groups {
+		s.add(g)
+		if base.Run != nil && g.Run != base.Run {
+			s.compare(g, base)
 		}
 	}
-	if err := s.write(labels, first); err != nil {
+	if err := s.write(); err != nil {
 		return s, err
 	}
 	s.Files = append(s.Files, x.study.summaryLog())
-	return s, x.log.end(x.shown(), &s)
+	return s, x.endLog(&s)
 }
 
 // bests are the best condition of every stage that has a result, or the best configuration of a search.
@@ -225,89 +220,70 @@ func (x *execution) bests() (out []Best) {
 	return out
 }
 
-func aggregate(label string, rows []Row) Aggregate {
-	a := Aggregate{Condition: label}
-	var last []float64
-	for _, r := range rows {
-		switch r.Status {
-		case StoppedEarly:
-			a.Regimes++
-		case Failed:
-			a.Failed++
+// add adds a condition over its seeds: its runs with a result, of these the training regimes that failed (a collapse
+// rule stopped them), runs without a result, and success.
+func (s *Summary) add(g group) {
+	runs, regimes, failed := 0, 0, 0
+	for _, r := range g.rows {
+		switch {
+		case r.run.Status == Failed:
+			failed++
+		case r.run.Status == StoppedEarly:
+			regimes++
+			runs++
+		case r.result():
+			runs++
 		}
-		if r.result() {
-			a.Runs++
-			if !math.IsNaN(r.Last) {
-				last = append(last, r.Last)
+	}
+	s.Runs, s.Failed = s.Runs+len(g.rows), s.Failed+failed
+	iqm := bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(g)...)
+	s.conditions.Add(g.Condition, runs, regimes, failed, table.PercentBetween(g.mean.Value, g.mean.Low, g.mean.High),
+		table.PercentBetween(iqm.Value, iqm.Low, iqm.High))
+}
+
+// scoresOf are the last successes of conditions: a row per task that any of them has.
+func scoresOf(groups ...group) []Scores {
+	tasks := map[string]bool{}
+	for _, g := range groups {
+		for _, r := range g.rows {
+			for task := range r.tasks {
+				tasks[task] = true
 			}
 		}
 	}
-	// against zero: the mean with Student's interval, which knows no limits
-	a.Last = PairedDifference(last, make([]float64, len(last)))
-	a.Last.Low, a.Last.High = math.Max(a.Last.Low, 0), math.Min(a.Last.High, 1)
-	a.IQM = bootstrap(func(s ...Scores) float64 { return InterquartileMean(s[0]) }, scoresOf(rows, tasksOf(rows)))
-	return a
+	out := make([]Scores, len(groups))
+	for _, task := range slices.Sorted(maps.Keys(tasks)) {
+		for i, g := range groups {
+			var scores []float64
+			for _, r := range g.rows {
+				if v, ok := r.tasks[task]; ok && r.result() {
+					scores = append(scores, v)
+				}
+			}
+			out[i] = append(out[i], scores)
+		}
+	}
+	return out
 }
 
-func tasksOf(sets ...[]Row) []string {
-	var out []string
-	for _, rows := range sets {
-		for _, r := range rows {
-			for task := range r.tasks {
-				if !slices.Contains(out, task) {
-					out = append(out, task)
+// compare adds a row per metric in which a condition is compared with the baseline, over pairs of runs of the same
+// seed; of the last success also the probability that a run of the condition does better.
+func (s *Summary) compare(g, base group) {
+	for _, metric := range compared {
+		var x, y []float64
+		for _, a := range g.rows {
+			for _, b := range base.rows {
+				v, w := metric.value(a), metric.value(b)
+				if a.run.Seed == b.run.Seed && a.result() && b.result() && !math.IsNaN(v) && !math.IsNaN(w) {
+					x, y = append(x, v), append(y, w)
 				}
 			}
 		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-func scoresOf(rows []Row, tasks []string) Scores {
-	out := make(Scores, len(tasks))
-	for i, task := range tasks {
-		for _, r := range rows {
-			if v, ok := r.tasks[task]; ok && r.result() {
-				out[i] = append(out[i], v)
-			}
-		}
-	}
-	return out
-}
-
-func differences(label, baseline string, rows, base []Row) []Difference {
-	var out []Difference
-	for _, metric := range compared {
-		var x, y []float64
-		for _, a := range rows {
-			i := slices.IndexFunc(base, func(b Row) bool { return b.Seed == a.Seed })
-			if i < 0 || !a.result() || !base[i].result() {
-				continue
-			}
-			if v, w := metric.value(a), metric.value(base[i]); !math.IsNaN(v) && !math.IsNaN(w) {
-				x, y = append(x, v), append(y, w)
-			}
-		}
-		d := Difference{Condition: label, Versus: baseline, Metric: metric.name, Estimate: PairedDifference(x, y),
-			Pairs: len(x)}
+		cells := []any{g.Condition, base.Condition, metric.name, PairedDifference(x, y).cell(), len(x)}
 		if metric.name == "last_success" {
-			tasks := tasksOf(rows, base)
-			p := bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
-				scoresOf(rows, tasks), scoresOf(base, tasks))
-			d.Improvement = &p
+			cells = append(cells, bootstrap(func(s ...Scores) float64 { return ProbabilityOfImprovement(s[0], s[1]) },
+				scoresOf(g, base)...).cell())
 		}
-		out = append(out, d)
+		s.compared.Add(cells...)
 	}
-	return out
-}
-
-// Failed counts the runs without a result.
-func (s Summary) Failed() (n int) {
-	for _, r := range s.Rows {
-		if r.Status == Failed {
-			n++
-		}
-	}
-	return n
 }

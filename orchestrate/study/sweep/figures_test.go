@@ -1,9 +1,8 @@
-package plot
+package sweep
 
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,32 +36,32 @@ func logged(t *testing.T, steps int, stopped bool) *rundir.Run {
 	return r
 }
 
+// result is that of a run which logged some steps.
+func result(t *testing.T, seed int, status Status, steps int, rule string) row {
+	t.Helper()
+	r := logged(t, steps, rule != "")
+	out := row{Outcome: r.Outcome(), run: &Run{Seed: seed, Status: status}, logged: r}
+	out.Rule = rule
+	return out
+}
+
+func groupOf(label string, coordinates []string, mean Estimate, rows ...row) group {
+	return group{Run: &Run{Condition: label, Coordinates: coordinates}, label: label, mean: mean, rows: rows}
+}
+
 // A study of a grid of two axes has all four figures; a run that stopped early is marked where it ended.
 func TestStudyFigures(t *testing.T) {
-	var list []StudyCondition
+	var list []group
 	for i, x := range []string{"0", "0.1"} {
 		for k, y := range []string{"1e-06", "1e-05", "0.0001"} {
 			mean := 0.1*float64(i) + 0.2*float64(k)
-			list = append(list, StudyCondition{Label: "kl=" + x + ",lr=" + y, Coordinates: []string{x, y}, Mean: mean,
-				Low: mean - 0.1, High: mean + 0.1, Runs: []StudyRun{
-					{Seed: 1, Status: "finished", Steps: 10, Success: mean, Run: logged(t, 10, false)},
-					{Seed: 2, Status: "stopped_early", Rule: "reward_variance_collapse", Steps: 6, Success: mean,
-						Run: logged(t, 6, true)}}})
+			list = append(list, groupOf("kl="+x+",lr="+y, []string{x, y}, Estimate{mean, mean - 0.1, mean + 0.1},
+				result(t, 1, Finished, 10, ""), result(t, 2, StoppedEarly, 6, "reward_variance_collapse")))
 		}
 	}
 	names := map[string]figure.Figure{}
-	for _, f := range Study("grid", list) {
+	for _, f := range figures("grid", list) {
 		names[f.Name] = f
-		if path := os.Getenv("GYRE_TEST_FIGURES"); path != "" {
-			file, err := os.Create(filepath.Join(path, f.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.PNG(file, 110); err != nil {
-				t.Fatal(err)
-			}
-			file.Close()
-		}
 	}
 	for _, name := range []string{"learning_curves.png", "final_success.png", "collapse_timeline.png", "heat_map.png"} {
 		if len(names[name].Panels) == 0 {
@@ -80,28 +79,13 @@ func TestStudyFigures(t *testing.T) {
 		}
 	}
 	list[2].Coordinates = nil
-	for _, f := range Study("grid", list) {
+	for _, f := range figures("grid", list) {
 		if f.Name == "heat_map.png" {
 			t.Error("a map of conditions that are no grid")
 		}
 	}
-	if out := Study("none", nil); len(out) != 0 {
+	if out := figures("none", nil); len(out) != 0 {
 		t.Errorf("figures of nothing: %v", out)
-	}
-}
-
-// The mean goes as far as all runs do: beyond that it would be of those that survived.
-func TestMeanOverSeedsEndsWithTheShortest(t *testing.T) {
-	percent := conditionPanel{factor: 1, least: math.Inf(-1), most: 10}
-	m := percent.mean([][]rundir.Point{{{Step: 0, Value: 1}, {Step: 1, Value: 2}, {Step: 2, Value: 9}},
-		{{Step: 0, Value: 3}, {Step: 1, Value: 2}}})
-	if len(m.Y) != 2 || m.Y[0] != 2 || m.Y[1] != 2 {
-		t.Errorf("mean %v", m.Y)
-	}
-	// Student's quantile for one degree of freedom is 12.706; the deviation of 1 and 3 over √2 is 1. Values can be 10
-	// at most.
-	if math.Abs(m.Low[0]-(2-12.7062)) > 1e-3 || m.High[0] != 10 || m.Low[1] != 2 {
-		t.Errorf("from %v to %v", m.Low, m.High)
 	}
 }
 
@@ -118,10 +102,10 @@ func labelled(p figure.Panel) map[string]bool {
 
 // Values of a single axis are named with it: a legend of bare numbers says nothing.
 func TestLegendsNameWhatVaries(t *testing.T) {
-	list := []StudyCondition{{Label: "0", Coordinates: []string{"kl_coef=0"}},
-		{Label: "0.001", Coordinates: []string{"kl_coef=0.001"}}, {Label: "no critic"}}
+	list := []group{groupOf("0", []string{"kl_coef=0"}, Estimate{}),
+		groupOf("0.001", []string{"kl_coef=0.001"}, Estimate{}), groupOf("no critic", nil, Estimate{})}
 	got, _ := brief(list)
-	if got[0].Label != "kl_coef=0" || got[1].Label != "kl_coef=0.001" || got[2].Label != "no critic" {
+	if got[0].label != "kl_coef=0" || got[1].label != "kl_coef=0.001" || got[2].label != "no critic" {
 		t.Errorf("labels %+v", got)
 	}
 }
@@ -132,7 +116,7 @@ func TestRulesInWords(t *testing.T) {
 		"reward_variance_collapse": "reward variance collapsed", "low_validation_success": "low validation success",
 		"empty_filtered_steps": "the filter kept nothing", "own_rule": "own_rule", "": "stopped early by a collapse rule",
 	} {
-		f := timeline("", []StudyCondition{{Runs: []StudyRun{{Rule: rule, Status: "stopped_early", Steps: 3}}}})
+		f := timeline("", []group{groupOf("", nil, Estimate{}, result(t, 1, StoppedEarly, 3, rule))})
 		marks := f.Panels[0].Marks
 		if got := marks[len(marks)-1].Text[0]; got != "step 3: "+want {
 			t.Errorf("%s: %q, want %q", rule, got, want)
@@ -142,26 +126,25 @@ func TestRulesInWords(t *testing.T) {
 
 // A search of many configurations with long names: values stand for names, and curves are drawn of the best.
 func TestManyLongConditions(t *testing.T) {
-	var list []StudyCondition
+	var list []group
 	for i := range 12 {
 		at := []string{fmt.Sprint("train_batch_size=", i), "n_rollout=16", "actor_lr=1e-06"}
 		mean := float64(i) / 20
 		if i == 11 {
 			mean = math.NaN()
 		}
-		list = append(list, StudyCondition{Label: strings.Join(at, ","), Coordinates: at, Mean: mean, Low: math.NaN(),
-			High: math.NaN(),
-			Runs: []StudyRun{{Seed: 1, Status: "paused", Steps: 3, Success: mean, Run: logged(t, 3, false)}}})
+		list = append(list, groupOf(strings.Join(at, ","), at, Estimate{mean, math.NaN(), math.NaN()},
+			result(t, 1, Paused, 3, "")))
 	}
 	short, names := brief(list)
-	if names != "train_batch_size · n_rollout · actor_lr" || short[3].Label != "3 · 16 · 1e-06" ||
-		list[3].Label == short[3].Label {
-		t.Errorf("%s: %s, from %s", names, short[3].Label, list[3].Label)
+	if names != "train_batch_size · n_rollout · actor_lr" || short[3].label != "3 · 16 · 1e-06" ||
+		list[3].label == short[3].label {
+		t.Errorf("%s: %s, from %s", names, short[3].label, list[3].label)
 	}
-	if drawn := best(list, 8); len(drawn) != 8 || drawn[0].Mean != 3.0/20 || drawn[7].Mean != 10.0/20 {
+	if drawn := bestOf(list, 8); len(drawn) != 8 || drawn[0].mean.Value != 3.0/20 || drawn[7].mean.Value != 10.0/20 {
 		t.Errorf("the best of them: %+v", drawn)
 	}
-	for _, f := range Study("many", list) {
+	for _, f := range figures("many", list) {
 		if f.Name == "learning_curves.png" && !strings.Contains(f.Caption, "the best 8 of 12") ||
 			!strings.Contains(f.Caption, names) {
 			t.Errorf("%s: %s", f.Name, f.Caption)

@@ -1,4 +1,4 @@
-package plot
+package sweep
 
 import (
 	"cmp"
@@ -11,47 +11,27 @@ import (
 	"strings"
 
 	"gyre/internal/figure"
-	"gyre/orchestrate/run/rundir"
+	"gyre/orchestrate/study/plot"
 )
 
-// StudyCondition is one condition of a study with its runs.
-type StudyCondition struct {
-	Label       string
-	Stage       int
-	Coordinates []string // the values on the study's axes
-	Runs        []StudyRun
-	// Mean of the runs' last validation success, with its interval; NaN where there is none.
-	Mean, Low, High float64
-}
-
-// StudyRun is one run of a study.
-type StudyRun struct {
-	Seed    int
-	Status  string // finished, paused (of a search), stopped_early, failed, running, pending
-	Rule    string // of an early stop
-	Steps   int
-	Success float64     // last validation success; NaN where there is none
-	Run     *rundir.Run // nil when it logged nothing
-}
-
-// Study draws a study: learning curves, final success by condition, how far each run got and how it ended, and, where
+// figures draw a study: learning curves, final success by condition, how far each run got and how it ended, and, where
 // two axes make up the conditions, a map of success over them.
-func Study(name string, list []StudyCondition) (out []figure.Figure) {
+func figures(name string, list []group) (out []figure.Figure) {
 	list, names := brief(list)
-	var conditions []Condition
-	drawn := best(list, figure.Colors)
-	for _, c := range drawn {
-		condition := Condition{Label: c.Label}
-		for _, r := range c.Runs {
-			if r.Run != nil {
-				condition.Runs = append(condition.Runs, r.Run)
+	var conditions []plot.Condition
+	drawn := bestOf(list, figure.Colors)
+	for _, g := range drawn {
+		condition := plot.Condition{Label: g.label}
+		for _, r := range g.rows {
+			if r.logged != nil {
+				condition.Runs = append(condition.Runs, r.logged)
 			}
 		}
 		if len(condition.Runs) > 0 {
 			conditions = append(conditions, condition)
 		}
 	}
-	if curves := Conditions(name, conditions); len(curves.Panels) > 0 {
+	if curves := plot.Conditions(name, conditions); len(curves.Panels) > 0 {
 		curves.Name = "learning_curves.png"
 		if len(drawn) < len(list) {
 			curves.Note(fmt.Sprintf("the best %d of %d", len(drawn), len(list)))
@@ -64,9 +44,9 @@ func Study(name string, list []StudyCondition) (out []figure.Figure) {
 	for i := range out {
 		out[i].Note(names)
 	}
-	stages := map[int][]StudyCondition{}
-	for _, c := range list {
-		stages[c.Stage] = append(stages[c.Stage], c)
+	stages := map[int][]group{}
+	for _, g := range list {
+		stages[g.Stage] = append(stages[g.Stage], g)
 	}
 	for _, stage := range slices.Sorted(maps.Keys(stages)) {
 		file, title := "heat_map.png", name
@@ -86,59 +66,60 @@ const longestLabel = 40
 
 // brief labels conditions: a value on a single axis with the axis's name; values on several axes alone where whole
 // labels are too long, and what they are of is for the caption.
-func brief(list []StudyCondition) (out []StudyCondition, names string) {
+func brief(list []group) (out []group, names string) {
 	axes, long := 0, false
-	for _, c := range list {
-		axes, long = max(axes, len(c.Coordinates)), long || len(c.Label) > longestLabel
+	for _, g := range list {
+		axes, long = max(axes, len(g.Coordinates)), long || len(g.label) > longestLabel
 	}
 	out = slices.Clone(list)
-	for i, c := range out {
+	for i, g := range out {
 		var keys, values []string
-		for _, at := range c.Coordinates {
+		for _, at := range g.Coordinates {
 			key, value, _ := strings.Cut(at, "=")
 			keys, values = append(keys, key), append(values, value)
 		}
 		switch {
-		case len(c.Coordinates) < axes && axes > 1:
+		case len(keys) < axes && axes > 1:
 			return list, ""
-		case axes == 1 && len(c.Coordinates) == 1:
-			out[i].Label = c.Coordinates[0]
+		case axes == 1 && len(keys) == 1:
+			out[i].label = g.Coordinates[0]
 		case axes > 1 && long:
-			out[i].Label, names = strings.Join(values, " · "), strings.Join(keys, " · ")
+			out[i].label, names = strings.Join(values, " · "), strings.Join(keys, " · ")
 		}
 	}
 	return out, names
 }
 
-// best keeps the n conditions of the highest mean, in the order that they have.
-func best(list []StudyCondition, n int) []StudyCondition {
-	ranked := slices.SortedStableFunc(slices.Values(list), func(a, b StudyCondition) int {
-		return -cmp.Compare(a.Mean, b.Mean) // NaN is below all others
+// bestOf keeps the n conditions of the highest mean, in the order that they have.
+func bestOf(list []group, n int) []group {
+	ranked := slices.SortedStableFunc(slices.Values(list), func(a, b group) int {
+		return cmp.Compare(b.mean.Value, a.mean.Value) // NaN is below all others
 	})
 	ranked = ranked[:min(n, len(ranked))]
-	return slices.DeleteFunc(slices.Clone(list), func(c StudyCondition) bool {
-		return !slices.ContainsFunc(ranked, func(o StudyCondition) bool { return o.Label == c.Label })
+	return slices.DeleteFunc(slices.Clone(list), func(g group) bool {
+		return !slices.ContainsFunc(ranked, func(o group) bool { return o.Run == g.Run })
 	})
 }
 
 // ends are how a run can end, in the order of legends.
 var ends = []struct {
-	status, label string
-	color         color.NRGBA
-	whole         bool // it came as far as it was to come
+	status Status
+	label  string
+	color  color.NRGBA
+	whole  bool // it came as far as it was to come
 }{
-	{"finished", "finished", figure.Green, true},
-	{"paused", "not promoted further", figure.Sky, true},
-	{"stopped_early", "stopped early by a collapse rule", figure.Vermilion, false},
-	{"failed", "failed", figure.Ink, false},
-	{"running", "not finished", figure.Grey, false},
-	{"pending", "not finished", figure.Grey, false},
+	{Finished, "finished", figure.Green, true},
+	{Paused, "not promoted further", figure.Sky, true},
+	{StoppedEarly, "stopped early by a collapse rule", figure.Vermilion, false},
+	{Failed, "failed", figure.Ink, false},
+	{Running, "not finished", figure.Grey, false},
+	{Pending, "not finished", figure.Grey, false},
 }
 
 // end is the place of a run's end among them.
-func (r StudyRun) end() int {
+func (r row) end() int {
 	for i, e := range ends {
-		if e.status == r.Status {
+		if e.status == r.run.Status {
 			return i
 		}
 	}
@@ -166,25 +147,25 @@ func rows(labels []string, x figure.Axis, each float64, marks ...figure.Mark) ([
 }
 
 // finalSuccess has a bar per condition: the mean of the last validations with its interval, and a mark per run.
-func finalSuccess(name string, list []StudyCondition) figure.Figure {
+func finalSuccess(name string, list []group) figure.Figure {
 	var labels []string
 	runs := endMarks()
 	means := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Blue), Horizontal: true}
 	stopped := figure.Mark{Kind: figure.Bars, Color: figure.Light(figure.Vermilion), Horizontal: true}
-	for i, c := range list {
-		labels = append(labels, c.Label)
+	for i, g := range list {
+		labels = append(labels, g.label)
 		y := float64(len(list) - 1 - i)
 		m := &means
-		if c.collapsed() == len(c.Runs) {
+		if g.collapsed() == len(g.runs()) {
 			m = &stopped
 		}
-		m.AddInterval(100*c.Mean, y, 100*math.Max(c.Low, 0), 100*math.Min(c.High, 1))
-		for k, r := range c.Runs {
-			x := 100 * r.Success
+		m.AddInterval(100*g.mean.Value, y, 100*g.mean.Low, 100*g.mean.High)
+		for k, r := range g.runs() {
+			x := 100 * r.Last
 			if math.IsNaN(x) {
 				x = 0
 			}
-			runs[r.end()].Add(x, y+0.16*(float64(len(c.Runs)-1)/2-float64(k)))
+			runs[r.end()].Add(x, y+0.16*(float64(len(g.runs())-1)/2-float64(k)))
 		}
 	}
 	f := figure.Figure{Name: "final_success.png", Title: name + ": final success", Columns: 1, Width: 5.4,
@@ -196,19 +177,19 @@ func finalSuccess(name string, list []StudyCondition) figure.Figure {
 }
 
 // timeline has a row per run: how many steps it did, and how it ended.
-func timeline(name string, list []StudyCondition) figure.Figure {
+func timeline(name string, list []group) figure.Figure {
 	var labels []string
 	var bars []figure.Mark
 	crosses, reasons := endMarks(), figure.Mark{Kind: figure.Words, Color: figure.Ink}
 	total, longest := 0, 1
-	for _, c := range list {
-		total += len(c.Runs)
+	for _, g := range list {
+		total += len(g.runs())
 	}
-	for _, c := range list {
-		for _, r := range c.Runs {
-			label := c.Label
-			if len(c.Runs) > 1 {
-				label += ", seed " + strconv.Itoa(r.Seed)
+	for _, g := range list {
+		for _, r := range g.runs() {
+			label := g.label
+			if len(g.runs()) > 1 {
+				label += ", seed " + strconv.Itoa(r.run.Seed)
 			}
 			y, steps, end := float64(total-1-len(labels)), float64(r.Steps), ends[r.end()]
 			labels, longest = append(labels, label), max(longest, r.Steps)
@@ -238,18 +219,23 @@ var ruleTexts = map[string]string{
 }
 
 // collapsed counts the runs that a collapse rule stopped.
-func (c StudyCondition) collapsed() (n int) {
-	for _, r := range c.Runs {
-		if r.Status == "stopped_early" {
+func (g group) collapsed() (n int) {
+	for _, r := range g.rows {
+		if r.run.Status == StoppedEarly {
 			n++
 		}
 	}
 	return n
 }
 
+// runs are the results of runs that have begun.
+func (g group) runs() []row {
+	return slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.logged == nil && r.run.Status == Pending })
+}
+
 // heatMap shows success over two axes; false where the conditions are not a grid of two axes with at least two values
 // each.
-func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
+func heatMap(name string, list []group) (figure.Figure, bool) {
 	var x, y []string
 	place := func(names *[]string, name string) float64 {
 		if !slices.Contains(*names, name) {
@@ -258,20 +244,20 @@ func heatMap(name string, list []StudyCondition) (figure.Figure, bool) {
 		return float64(slices.Index(*names, name))
 	}
 	m, most, known := figure.Mark{Kind: figure.Tiles}, 0, false
-	for _, c := range list {
-		if len(c.Coordinates) != 2 {
+	for _, g := range list {
+		if len(g.Coordinates) != 2 {
 			return figure.Figure{}, false
 		}
 		text := "–"
-		if !math.IsNaN(c.Mean) {
-			text, known = strconv.FormatFloat(100*c.Mean, 'f', 1, 64), true
+		if !math.IsNaN(g.mean.Value) {
+			text, known = strconv.FormatFloat(100*g.mean.Value, 'f', 1, 64), true
 		}
-		if n := c.collapsed(); n > 0 {
+		if n := g.collapsed(); n > 0 {
 			text += fmt.Sprintf("\n× %d", n)
 			most = max(most, n)
 		}
-		m.Add(place(&x, c.Coordinates[0]), place(&y, c.Coordinates[1]))
-		m.Z, m.Text = append(m.Z, 100*c.Mean), append(m.Text, text)
+		m.Add(place(&x, g.Coordinates[0]), place(&y, g.Coordinates[1]))
+		m.Z, m.Text = append(m.Z, 100*g.mean.Value), append(m.Text, text)
 	}
 	if len(x) < 2 || len(y) < 2 || !known {
 		return figure.Figure{}, false
