@@ -1,11 +1,11 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -156,20 +156,21 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 			return nil, fmt.Errorf("tool %d is called %.80q, expected 1 to 64 letters, digits, '_', '.', ':' and '-'",
 				i, tool.Name)
 		}
-		text, err := json.Marshal([]any{tool.Description, tool.Parameters})
-		if err != nil {
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		if err := e.Encode([]any{tool.Description, tool.Parameters}); err != nil {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
 		var plain []any // as JSON has it, whatever Go types it was built of
-		if err := json.Unmarshal(text, &plain); err != nil {
+		if err := json.Unmarshal(text.Bytes(), &plain); err != nil {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
-		said := tool.Description + " " + unescaped(plain[1])
-		ids, err := t.EncodeMarkup(said)
+		ids, err := t.EncodeMarkup(text.String())
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", tool.Name, err)
 		}
-		if slices.ContainsFunc(ids, t.Special) || strings.Contains(said, sentinelOpen) {
+		if slices.ContainsFunc(ids, t.Special) || strings.Contains(text.String(), sentinelOpen) {
 			return nil, fmt.Errorf("tool %s: its description or parameters hold a special token of the model",
 				tool.Name)
 		}
@@ -181,27 +182,6 @@ func (t *Tokenizer) toolValues(tools []Tool) (list, error) {
 			"name": tool.Name, "description": tool.Description, "parameters": parameters}}
 	}
 	return values, nil
-}
-
-// unescaped is all text in a JSON value.
-func unescaped(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case []any:
-		var all []string
-		for _, e := range v {
-			all = append(all, unescaped(e))
-		}
-		return strings.Join(all, " ")
-	case map[string]any:
-		var all []string
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			all = append(all, key, unescaped(v[key]))
-		}
-		return strings.Join(all, " ")
-	}
-	return ""
 }
 
 // EncodeMessages returns the ids of messages in the chat template: apply_chat_template's, but with the contents of the

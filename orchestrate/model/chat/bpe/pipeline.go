@@ -99,7 +99,7 @@ func (c component) stage() (stage, error) {
 	case "ByteLevel":
 		s := stage{prefix: c.AddPrefixSpace == nil || *c.AddPrefixSpace}
 		if c.UseRegex == nil || *c.UseRegex {
-			s.split = gpt2{}
+			s.split = gpt2
 		}
 		return s, nil
 	case "Digits":

@@ -2,6 +2,7 @@ package bpe
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -14,62 +15,50 @@ const (
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-var splitters = map[string]splitter{patternGPT2: gpt2{}, patternQwen2: modern{digits: 1},
-	patternLlama3: modern{digits: 3}}
+var splitters = map[string]splitter{patternGPT2: gpt2, patternQwen2: qwen2, patternLlama3: scanner{true, 3}}
+
+var gpt2, qwen2 = scanner{}, scanner{true, 1}
 
 // A splitter cuts a text into pieces: next returns the length in bytes of the first piece of a non-empty s.
 type splitter interface{ next(s string) int }
 
-// gpt2 scans patternGPT2.
-type gpt2 struct{}
-
-func (gpt2) next(s string) int {
-	if n := contraction(s, false); n > 0 {
-		return n
-	}
-	r, n := utf8.DecodeRuneInString(s)
-	c := classify(r)
-	if r == ' ' && len(s) > 1 {
-		if r2, n2 := utf8.DecodeRuneInString(s[1:]); classify(r2) != space {
-			return 1 + n2 + run(s[1+n2:], classify(r2), -1)
-		}
-	}
-	if c == space {
-		return spaces(s)
-	}
-	return n + run(s[n:], c, -1)
+// scanner scans patternGPT2 (the zero value), patternQwen2 (modern, 1 digit) and patternLlama3 (modern, 3 digits).
+type scanner struct {
+	modern bool
+	digits int // in a piece; 0: any number
 }
 
-// modern scans patternQwen2 (digits 1) and patternLlama3 (digits 3).
-type modern struct{ digits int }
-
-func (m modern) next(s string) int {
-	if n := contraction(s, true); n > 0 {
+func (p scanner) next(s string) int {
+	if n := contraction(s, p.modern); n > 0 {
 		return n
 	}
 	r, n := utf8.DecodeRuneInString(s)
 	c := classify(r)
+	if n < len(s) && (c == space || c == other) { // a character that goes with the word after it
+		r2, n2 := utf8.DecodeRuneInString(s[n:])
+		c2 := classify(r2)
+		joins := r == ' ' && c2 != space
+		if p.modern {
+			joins = r == ' ' && c2 == other || c2 == letter && r != '\r' && r != '\n'
+		}
+		if joins {
+			n, c = n+n2, c2
+		}
+	}
 	switch c {
 	case letter:
 		return n + run(s[n:], letter, -1)
 	case number:
-		return n + run(s[n:], number, m.digits-1)
-	}
-	r2, n2 := utf8.DecodeRuneInString(s[n:])
-	following := n < len(s)
-	if following && r != '\r' && r != '\n' && classify(r2) == letter {
-		return n + n2 + run(s[n+n2:], letter, -1)
-	}
-	if c == other {
+		return n + run(s[n:], number, p.digits-1)
+	case other:
 		n += run(s[n:], other, -1)
-		return n + newlines(s[n:])
-	}
-	if r == ' ' && following && classify(r2) == other {
-		n += n2 + run(s[n+n2:], other, -1)
-		return n + newlines(s[n:])
+		if p.modern {
+			n += newlines(s[n:])
+		}
+		return n
 	}
 	all := run(s, space, -1)
-	if last := strings.LastIndexAny(s[:all], "\r\n"); last >= 0 {
+	if last := strings.LastIndexAny(s[:all], "\r\n"); last >= 0 && p.modern {
 		return last + 1
 	}
 	return spaces(s)
@@ -140,13 +129,55 @@ type digits struct{ individual bool }
 
 func (d digits) next(s string) int {
 	first, n := utf8.DecodeRuneInString(s)
-	if isDigit(first) && d.individual {
+	if classify(first) == number && d.individual {
 		return n
 	}
 	for i, r := range s {
-		if isDigit(r) != isDigit(first) {
+		if (classify(r) == number) != (classify(first) == number) {
 			return i
 		}
 	}
 	return len(s)
+}
+
+// class is what the patterns tell apart: \p{L}, \p{N}, \s and the rest, in the Unicode version of Go.
+type class uint8
+
+const (
+	other class = iota
+	letter
+	number
+	space
+)
+
+var asciiClass = func() (t [128]class) {
+	for r := range rune(128) {
+		t[r] = classifyWide(r)
+	}
+	return t
+}()
+
+func classify(r rune) class {
+	if r < 128 {
+		return asciiClass[r]
+	}
+	return classifyWide(r)
+}
+
+func classifyWide(r rune) class {
+	switch {
+	case unicode.IsLetter(r):
+		return letter
+	case unicode.IsNumber(r):
+		return number
+	case unicode.IsSpace(r):
+		return space
+	}
+	return other
+}
+
+// isWord is the class \w of Rust's regex crate.
+func isWord(r rune) bool {
+	return classify(r) == letter ||
+		unicode.In(r, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
 }

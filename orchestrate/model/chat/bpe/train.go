@@ -53,7 +53,7 @@ type trainer struct {
 
 // count splits texts into words and counts words and pairs.
 func (tr *trainer) count(texts []string, firstByte int32) {
-	stages := []stage{{split: modern{digits: 1}}}
+	stages := []stage{{split: qwen2}}
 	seen := map[string]int{}
 	for _, text := range texts {
 		words(stages, forms["NFC"].apply(ToValidUTF8(text)), func(w string) { seen[w]++ })

@@ -72,22 +72,18 @@ func (c Config) block(prefix string) []Parameter {
 func (c Config) Count(head torch.Head) int64 {
 	one := c
 	one.NumLayers = 0
-	total, block := int64(0), int64(0)
-	for _, p := range one.Parameters(head) {
-		total += elements(p.Shape)
-	}
-	for _, p := range c.block("") {
-		block += elements(p.Shape)
-	}
-	return total + c.NumLayers*block
+	return elements(one.Parameters(head)) + c.NumLayers*elements(c.block(""))
 }
 
-func elements(shape []int64) int64 {
-	n := int64(1)
-	for _, size := range shape {
-		n *= size
+func elements(list []Parameter) (total int64) {
+	for _, p := range list {
+		n := int64(1)
+		for _, size := range p.Shape {
+			n *= size
+		}
+		total += n
 	}
-	return n
+	return total
 }
 
 // Entry pairs a parameter with the tensor that fills it; nil leaves it zero (a new value head).
@@ -163,7 +159,11 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 				notes = append(notes, dir+" has no value head (score.weight): it starts from zero")
 			}
 		case t == nil:
-			problems = append(problems, fmt.Sprintf("missing  %s %v%s", p.Name, p.Shape, hintMissing(p.Name)))
+			hint := ""
+			if p.Name == LMHeadName {
+				hint = " (config.json has tie_word_embeddings false; if the model ties its head, set it to true)"
+			}
+			problems = append(problems, fmt.Sprintf("missing  %s %v%s", p.Name, p.Shape, hint))
 		case !slices.Equal(t.Shape, p.Shape):
 			problems = append(problems, fmt.Sprintf("shape    %s in %s: expected %v, got %v", p.Name,
 				filepath.Base(t.File), p.Shape, t.Shape))
@@ -186,13 +186,6 @@ func Match(dir string, c Config, head torch.Head, w *Weights) (*Model, error) {
 	c.Head = head
 	c.TieEmbeddings = c.TieEmbeddings && head == torch.HeadLM // a value model has no head to tie
 	return &Model{c, list, notes, w}, nil
-}
-
-func hintMissing(name string) string {
-	if name == LMHeadName {
-		return " (config.json has tie_word_embeddings false; if the model ties its head, set it to true)"
-	}
-	return ""
 }
 
 func mismatch(dir string, c Config, problems []string) error {

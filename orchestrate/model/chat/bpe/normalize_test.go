@@ -8,26 +8,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The tables of unicode.go hold exactly what Go lacks. When a Go release knows these characters, they go; when it knows
-// later ones, ids of unassigned characters change, and this test is the place to notice.
-func TestUnicodeTables(t *testing.T) {
-	if unicode.Version != "15.0.0" || norm.Version != "15.0.0" {
-		t.Fatalf("Go has Unicode %s and x/text %s: make the tables of unicode.go again for 15.0.0's successor",
-			unicode.Version, norm.Version)
-	}
-	for name, c := range map[string]struct {
-		table *unicode.RangeTable
-		has   func(rune) bool
-	}{"letters16": {letters16, unicode.IsLetter}, "numbers16": {numbers16, unicode.IsNumber}, "numbers17": {numbers17,
-		unicode.IsNumber}} {
-		for r := rune(0); r <= unicode.MaxRune; r++ {
-			if unicode.Is(c.table, r) && c.has(r) {
-				t.Errorf("%s: Go knows %U", name, r)
-			}
-		}
-	}
-}
-
 // x/text agrees wherever its Unicode version and its limit on combining marks do not matter.
 func TestNormalFormsAgreeWithText(t *testing.T) {
 	for name, f := range forms {
