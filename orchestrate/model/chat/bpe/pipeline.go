@@ -56,17 +56,13 @@ func parseNormalizer(c *component) (all []form, err error) {
 // checkDecoder accepts ByteLevel alone.
 func checkDecoder(c *component) error {
 	steps := c.steps()
-	if len(steps) != 1 || steps[0].Type != "ByteLevel" {
-		return fmt.Errorf("decoder %q is not supported: expected ByteLevel", c.name())
+	if len(steps) == 0 {
+		steps = []component{{}}
+	}
+	if len(steps) > 1 || steps[0].Type != "ByteLevel" {
+		return fmt.Errorf("decoder %q is not supported: expected ByteLevel", steps[0].Type)
 	}
 	return nil
-}
-
-func (c *component) name() string {
-	if c == nil {
-		return ""
-	}
-	return c.Type
 }
 
 // stage is one pre-tokenizer: it splits each piece that the stage before it made.

@@ -134,10 +134,15 @@ func readConfig(m weights.Metadata, byName map[string]*weights.Tensor) (hf.Confi
 		config[name+"_token_id"] = m["tokenizer.ggml."+name+"_token_id"]
 	}
 	config["pad_token_id"] = m["tokenizer.ggml.padding_token_id"]
-	scaling, factor := m[arch+".rope.scaling.type"], m[arch+".rope.scaling.factor"]
-	if scaling != nil && scaling != "none" || scaling == nil && factor != nil && factor != 1.0 {
-		return hf.Config{}, fmt.Errorf("metadata key %s.rope.scaling.type %v (factor %v) is not supported: take the "+
-			"Hugging Face directory", arch, scaling, factor)
+	scaling, _ := m[arch+".rope.scaling.type"].(string)
+	for _, key := range []string{"rope.scaling.factor", "rope.scale_linear"} {
+		if factor, ok := m.Number(arch + "." + key); ok && factor != 1 && scaling == "" {
+			scaling = key
+		}
+	}
+	if scaling != "" && scaling != "none" {
+		return hf.Config{}, fmt.Errorf("the rotary scaling %q of %s is not supported: take the Hugging Face directory",
+			scaling, arch)
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

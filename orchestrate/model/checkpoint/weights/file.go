@@ -71,7 +71,7 @@ func Open(path string) (*File, error) {
 
 func parse(read reader, r io.ReaderAt, size int64, path string) (f *File, err error) {
 	defer refused(&err)
-	if bytes.HasPrefix(bytesAt(r, 0, min(size, 16)), []byte("version https://g")[:16]) {
+	if bytes.HasPrefix(bytesAt(r, 0, min(size, 64)), []byte("version https://git-lfs")) {
 		refuse("a Git LFS pointer, not the file itself: run `git lfs pull` where it came from")
 	}
 	return read(r, size, path), nil
